@@ -1,0 +1,201 @@
+// Package delayqueue provides an unbounded blocking queue whose elements can be
+// taken once their time has come, in the manner of the JDK's DelayQueue.
+//
+// # How it works
+//
+// Elements wait in a min-heap by time. Consumers that find nothing due wait in
+// the order in which they came; the first of them is the leader. Only the
+// leader sleeps on the clock, toward the earliest element; the others sleep
+// until they are told. So one expiry wakes one goroutine, however many wait
+// (the leader-follower pattern of Schmidt, as in the JDK).
+//
+// The invariant: while an element waits and a consumer waits, the first
+// consumer in line either sleeps toward the time of the earliest element or has
+// a signal on its way to look again. Whoever may break it repairs it: an offer
+// that becomes the head signals the leader, and a consumer that leaves the
+// front, for whatever reason, signals the one behind it.
+package delayqueue
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/internal/heap"
+)
+
+// DelayQueue is an unbounded queue of elements that each become available at a
+// time of their own, the earliest first and, for equal times, in the order in
+// which they were offered. It is safe for any number of producers and consumers.
+// Make one with [New].
+//
+// Times are taken as distances from the making of the queue, on the monotonic
+// clock wherever the given time carries a reading of it (as all that derive
+// from time.Now do), so that a step of the wall clock moves nothing. Distances
+// of more than 292 years saturate.
+type DelayQueue[T comparable] struct {
+	start time.Time
+
+	mu      sync.Mutex
+	heap    *heap.Heap[T] // guarded by mu
+	waiters list.List     // of *waiter, the leader first; guarded by mu
+}
+
+// A waiter is a consumer inside Take that found nothing due.
+type waiter struct {
+	// look tells the waiter to look at the queue again. One slot is enough: a
+	// second signal would say nothing that the first does not.
+	look chan struct{}
+}
+
+func (w *waiter) signal() {
+	select {
+	case w.look <- struct{}{}:
+	default:
+	}
+}
+
+// New returns an empty queue. It starts no goroutine.
+func New[T comparable]() *DelayQueue[T] {
+	return &DelayQueue[T]{start: time.Now(), heap: heap.New[T]()}
+}
+
+// Offer adds v, which can be taken at or after the time at; a time in the past
+// means now. It never blocks for long: O(log n), no allocation once the queue has
+// been as long before, plus the waking of one consumer when v is the new head.
+// The same element may be offered several times and is then taken as often.
+func (q *DelayQueue[T]) Offer(v T, at time.Time) {
+	due := at.Sub(q.start)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, head, ok := q.heap.Peek()
+	q.heap.Push(v, due)
+	if !ok || due < head {
+		q.signalLeader()
+	}
+}
+
+// Take removes the earliest element and returns it, waiting until there is one
+// and its time has come. It returns ctx's error, and takes nothing, once ctx has
+// ended.
+func (q *DelayQueue[T]) Take(ctx context.Context) (T, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		var zero T
+		return zero, err
+	}
+	if v, ok := q.poll(); ok {
+		return v, nil
+	}
+	return q.wait(ctx)
+}
+
+// wait is Take's slow path. Called with q.mu held, which it gives up only while
+// it sleeps.
+func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
+	me := &waiter{look: make(chan struct{}, 1)}
+	place := q.waiters.PushBack(me)
+	defer q.leave(place)
+
+	var timer *time.Timer // made when this waiter first leads
+	for {
+		var due <-chan time.Time
+		if _, at, ok := q.heap.Peek(); ok && q.waiters.Front() == place {
+			// Not negative: a time that has come meanwhile fires at once.
+			d := max(0, at-time.Since(q.start))
+			if timer == nil {
+				timer = time.NewTimer(d)
+				defer timer.Stop()
+			} else {
+				timer.Reset(d)
+			}
+			due = timer.C
+		}
+
+		q.mu.Unlock()
+		select {
+		case <-due:
+		case <-me.look:
+		case <-ctx.Done():
+		}
+		q.mu.Lock()
+
+		if err := ctx.Err(); err != nil {
+			var zero T
+			return zero, err
+		}
+		if v, ok := q.poll(); ok {
+			return v, nil
+		}
+	}
+}
+
+// leave takes a waiter out of the line and passes the lead on.
+func (q *DelayQueue[T]) leave(place *list.Element) {
+	led := q.waiters.Front() == place
+	q.waiters.Remove(place)
+	if led && q.heap.Len() > 0 {
+		q.signalLeader()
+	}
+}
+
+func (q *DelayQueue[T]) signalLeader() {
+	if front := q.waiters.Front(); front != nil {
+		front.Value.(*waiter).signal()
+	}
+}
+
+// Poll removes the earliest element and returns it if its time has come, and
+// otherwise returns false at once.
+func (q *DelayQueue[T]) Poll() (T, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.poll()
+}
+
+func (q *DelayQueue[T]) poll() (v T, ok bool) {
+	_, at, ok := q.heap.Peek()
+	if !ok || time.Since(q.start) < at {
+		return v, false
+	}
+	v, _, ok = q.heap.Pop()
+	return v, ok
+}
+
+// Peek returns the earliest element and its time, whether that has come or not;
+// ok is false on an empty queue. O(1).
+func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	v, due, ok := q.heap.Peek()
+	if !ok {
+		return v, at, false
+	}
+	return v, q.start.Add(due), true
+}
+
+// DropHead removes v if it is the head, the element that Peek would return, and
+// reports whether it did. It wakes nobody: a consumer that sleeps toward v finds
+// out when it wakes. O(log n).
+//
+// There is no removal from the middle, which a heap could do only in O(n):
+// leave the element where it is, and drop it when it has become the head.
+func (q *DelayQueue[T]) DropHead(v T) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	head, _, ok := q.heap.Peek()
+	if !ok || head != v {
+		return false
+	}
+	q.heap.Pop()
+	return true
+}
+
+// Len returns the number of elements, due or not. O(1).
+func (q *DelayQueue[T]) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.heap.Len()
+}

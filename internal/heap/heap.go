@@ -1,0 +1,98 @@
+// Package heap is a typed min-heap over the binary heap of
+// [github.com/emirpasic/gods].
+//
+// The order is by the time that a value was pushed with and, for equal times,
+// by the order of the pushes, so that whoever pops sees first in, first out.
+// Each item keeps its own copy of its time: nothing written to a value later
+// can break the order.
+//
+// Push and Pop cost O(log n), Peek and Len O(1). Items are pointers that Pop
+// recycles, because gods stores interfaces, into which only a pointer goes
+// without an allocation.
+package heap
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/emirpasic/gods/trees/binaryheap"
+)
+
+// maxSpare bounds the items kept for reuse, and with them what an emptied heap
+// holds on to.
+const maxSpare = 1024
+
+// Heap is a min-heap of values by time. It is not safe for concurrent use. Make
+// one with [New].
+type Heap[T any] struct {
+	items *binaryheap.Heap // of *item[T]
+	spare []*item[T]       // popped items, their values cleared
+	seq   uint64           // of the last Push
+}
+
+type item[T any] struct {
+	value T
+	at    time.Duration
+	seq   uint64
+}
+
+// New returns an empty heap.
+func New[T any]() *Heap[T] {
+	return &Heap[T]{items: binaryheap.NewWith(compare[T])}
+}
+
+func compare[T any](a, b any) int {
+	x, y := a.(*item[T]), b.(*item[T])
+	if c := cmp.Compare(x.at, y.at); c != 0 {
+		return c
+	}
+	return cmp.Compare(x.seq, y.seq)
+}
+
+// Push adds v under the time at.
+func (h *Heap[T]) Push(v T, at time.Duration) {
+	h.seq++
+	it := h.item()
+	*it = item[T]{value: v, at: at, seq: h.seq}
+	h.items.Push(it)
+}
+
+func (h *Heap[T]) item() *item[T] {
+	last := len(h.spare) - 1
+	if last < 0 {
+		return new(item[T])
+	}
+	it := h.spare[last]
+	h.spare[last] = nil
+	h.spare = h.spare[:last]
+	return it
+}
+
+// Peek returns the least value and its time; ok is false on an empty heap.
+func (h *Heap[T]) Peek() (v T, at time.Duration, ok bool) {
+	top, ok := h.items.Peek()
+	if !ok {
+		return v, 0, false
+	}
+	it := top.(*item[T])
+	return it.value, it.at, true
+}
+
+// Pop removes the least value and returns it with its time; ok is false on an
+// empty heap.
+func (h *Heap[T]) Pop() (v T, at time.Duration, ok bool) {
+	top, ok := h.items.Pop()
+	if !ok {
+		return v, 0, false
+	}
+	it := top.(*item[T])
+	v, at = it.value, it.at
+	if len(h.spare) < maxSpare {
+		*it = item[T]{}
+		h.spare = append(h.spare, it)
+	}
+	return v, at, true
+}
+
+// Len returns the number of values.
+func (h *Heap[T]) Len() int { return h.items.Size() }

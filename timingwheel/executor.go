@@ -1,0 +1,59 @@
+package timingwheel
+
+import (
+	"context"
+	"runtime/pprof"
+)
+
+// Executor runs tasks whose time has come.
+//
+// The driver calls Execute with one or more tasks, in the order in which they are
+// to begin; one call at a time, unless several wheels share the executor. It
+// holds no lock, so that a task may call any method of the wheel. Execute must
+// not keep the slice: the driver uses it again. While Execute blocks, nothing else
+// on the wheel fires (adding, cancelling and Stop go on).
+type Executor interface {
+	Execute(tasks []func())
+}
+
+// ExecutorFunc makes an Executor of a function that is called on the driver with
+// one task after the other, such as the submit method of a goroutine pool. It
+// may run the task itself, under the conditions of [Inline].
+type ExecutorFunc func(task func())
+
+// Execute calls f(task) for each task.
+func (f ExecutorFunc) Execute(tasks []func()) { each(tasks, f) }
+
+// Inline returns an Executor that runs tasks on the driver, one after the other.
+// It is the cheapest, and keeps tasks of one shard in order. A task that takes
+// long delays every other one by as much, and a task that waits for another
+// waits for ever: it is for short functions that do not block. pprof labels that
+// a task sets are cleared after it.
+func Inline() Executor {
+	return ExecutorFunc(func(task func()) {
+		task()
+		clearLabels()
+	})
+}
+
+// each calls run for every task. When a task ends the goroutine (runtime.Goexit),
+// the rest run in its deferred calls; when one panics, they do not run.
+func each(tasks []func(), run func(task func())) {
+	next := 0
+	defer func() {
+		if next == len(tasks) {
+			return
+		}
+		if r := recover(); r != nil {
+			panic(r)
+		}
+		each(tasks[next:], run)
+	}()
+	for next < len(tasks) {
+		task := tasks[next]
+		next++
+		run(task)
+	}
+}
+
+func clearLabels() { pprof.SetGoroutineLabels(context.Background()) }

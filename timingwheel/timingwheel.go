@@ -1,0 +1,162 @@
+package timingwheel
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/delayqueue"
+)
+
+// ErrStopped is returned for what comes after [TimingWheel.Stop].
+var ErrStopped = errors.New("timingwheel: stopped")
+
+// TimingWheel schedules functions. Make one with [New] and end it with
+// [TimingWheel.Stop]. All its methods are safe for concurrent use, and may be
+// called from inside a task.
+type TimingWheel struct {
+	clock  clock
+	shards []shard
+	ctx    context.Context // ends when the wheel stops
+	cancel context.CancelFunc
+	driver driver
+	turn   chan struct{} // holds one token while AdvanceClock drives; nil without manual drive
+
+	// tokens has the shard of each processor: a sync.Pool is the one thing in the
+	// standard library that is kept by processor.
+	tokens sync.Pool // of *shard
+}
+
+// Pending is a task that was pending when the wheel was stopped: its deadline,
+// rounded up to a tick, and its function.
+type Pending struct {
+	Deadline time.Time
+	Func     func()
+}
+
+// New returns a wheel that is running, with the given options over the defaults:
+// ticks of 1ms, 512 slots a wheel, a shard or so a processor, and an executor under
+// which a task that blocks delays no other. It panics on an option out of range.
+//
+// A wheel is cheap to make, a few microseconds and kilobytes: levels are made when
+// first used. It has one goroutine, which sleeps while nothing is due and ends
+// with Stop; a wheel that is not stopped keeps it for ever.
+func New(opts ...Option) *TimingWheel {
+	c := newConfig(opts)
+	queue := delayqueue.New[*slot]()
+	w := &TimingWheel{
+		clock:  clock{start: time.Now(), tick: c.tick},
+		shards: make([]shard, c.shards),
+		driver: driver{queue: queue, executor: c.executor},
+	}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	for i := range w.shards {
+		next := &w.shards[(i+1)%len(w.shards)]
+		w.shards[i].init(&w.clock, queue, log2(c.slots), next)
+	}
+	if c.manual {
+		w.turn = make(chan struct{}, 1)
+	} else {
+		go w.driver.drive(w.ctx)
+	}
+	return w
+}
+
+// lock returns, locked, the shard of the processor that it runs on. The choice
+// must follow the processor: with one at random, a shard's cache lines travel
+// between cores at every call, which is three times the price. A processor that
+// finds its shard locked moves on to the next for good, so that two that share a
+// shard by chance part, and nobody waits for a slice of a cascade while another
+// shard is free.
+func (w *TimingWheel) lock() *shard {
+	s, ok := w.tokens.Get().(*shard)
+	if !ok {
+		s = &w.shards[0] // whoever finds it taken moves on
+	}
+	if !s.mu.TryLock() {
+		s = s.next
+		s.mu.Lock()
+	}
+	w.tokens.Put(s)
+	return s
+}
+
+// Schedule arranges for f to run once, d from now, and returns a [Timeout] that
+// can cancel it. It allocates nothing.
+//
+// f runs never before d has passed, and a tick late at the most, plus the time
+// that the system takes to wake the driver. A d that is not positive makes f due
+// now; it runs on the executor all the same, never on the caller's goroutine. The
+// largest d means in 292 years. A nil f panics. On a stopped wheel Schedule
+// returns [ErrStopped], and f will not run.
+//
+// O(1), whatever is pending.
+func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
+	if f == nil {
+		panic("timingwheel: Schedule: nil function")
+	}
+	after := delay{w.clock.now(), d}
+	s := w.lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return Timeout{}, ErrStopped
+	}
+	return Timeout{s, s.add(after, f)}, nil
+}
+
+// ScheduleAt is [TimingWheel.Schedule] for a point in time, which is converted to
+// a delay once, with time.Until: should the wall clock be set later, the delay
+// stays what it was. A time in the past means now.
+func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
+	if f == nil {
+		panic("timingwheel: ScheduleAt: nil function")
+	}
+	return w.Schedule(time.Until(at), f)
+}
+
+// AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule]
+// does, and returns a [Timer] that can stop it and set it anew. It makes one
+// allocation, the Timer. On a stopped wheel the Timer's function never runs, its
+// Stop and Reset return false.
+func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
+	if f == nil {
+		panic("timingwheel: AfterFunc: nil function")
+	}
+	t := &Timer{f: f}
+	after := delay{w.clock.now(), d}
+	t.shard = w.lock()
+	defer t.shard.mu.Unlock()
+	if !t.shard.stopped {
+		t.handle = t.shard.add(after, f)
+	}
+	return t
+}
+
+// Len returns the number of pending tasks: those accepted that were neither
+// handed to the executor nor cancelled. O(shards).
+func (w *TimingWheel) Len() int {
+	n := 0
+	for i := range w.shards {
+		n += w.shards[i].len()
+	}
+	return n
+}
+
+// Stop ends the wheel at once and returns the tasks that will not run, in no
+// order: all that were pending, each exactly once. What has been handed to the
+// executor runs on; Stop does not wait for it. What is scheduled after Stop is
+// refused; what races with it is either refused or handed back (or has run).
+//
+// Stop may be called any number of times, from anywhere, a task included; calls
+// after the first return nil, and of calls at the same time each returns a part.
+// It costs a pass over what is pending, and holds each shard's lock for its part
+// of that.
+func (w *TimingWheel) Stop() []Pending {
+	w.cancel()
+	var pending []Pending
+	for i := range w.shards {
+		pending = w.shards[i].stop(pending)
+	}
+	return pending
+}

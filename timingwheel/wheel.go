@@ -1,0 +1,93 @@
+package timingwheel
+
+import "github.com/tickwheel/tickwheel/bucket"
+
+// wheel is one level of a hierarchy: a ring of slots, each as wide as the
+// wheel's tick, and behind it the overflow wheel, whose tick is this wheel's
+// whole interval. It knows whole ticks only (of the finest wheel, whatever the
+// level): no lock and no clock. Everything in it is guarded by its shard's lock.
+//
+// Intervals are aligned, not rolling: the wheel holds the ticks that share its
+// current interval and no others. So at any time there is one slot in the whole
+// hierarchy where a given tick can be, which keeps entries of one tick in the
+// order in which they were added. A slot of currentTime itself stays empty: on
+// the finest wheel its entries are due, and on the others a finer wheel holds
+// them.
+type wheel struct {
+	shard       *shard
+	shift       uint  // log2 of tick
+	bits        uint  // log2 of the number of slots
+	tick        int64 // width of a slot
+	currentTime int64 // of the last bucket that was flushed, rounded down to tick
+	slots       []slot
+	cascade     cascade
+	overflow    *wheel // nil until first needed
+}
+
+// slot is a bucket in its place in a wheel (or the due bucket of a shard), which
+// is what waits in the delay queue: exactly once while the bucket is open, and
+// not at all while it is closed.
+type slot struct {
+	bucket.Bucket
+	cascade *cascade // where the entries go when the bucket expires
+}
+
+// cascade holds the entries of a bucket that has expired while the driver
+// flushes them in slices. There is one for each level, because a finer bucket
+// may be flushed between two slices of a coarser one.
+type cascade struct {
+	shard *shard
+	ring  bucket.Bucket // open while under way; guarded by shard.mu
+	due   bool          // the entries are due whatever their deadline's tick
+}
+
+func newWheel(s *shard, shift uint, currentTime int64) *wheel {
+	w := &wheel{
+		shard:   s,
+		shift:   shift,
+		bits:    s.bits,
+		tick:    1 << shift,
+		slots:   make([]slot, 1<<s.bits),
+		cascade: cascade{shard: s},
+	}
+	w.currentTime = currentTime &^ (w.tick - 1)
+	for i := range w.slots {
+		w.slots[i].cascade = &w.cascade
+	}
+	return w
+}
+
+// add puts an entry that is in no bucket into the bucket of its deadline, here
+// or further up, and reports false if it is due. O(levels).
+func (w *wheel) add(i bucket.Index, deadline int64) bool {
+	if deadline < w.currentTime+w.tick {
+		return false
+	}
+	if (deadline^w.currentTime)>>(w.shift+w.bits) != 0 {
+		if w.overflow == nil {
+			w.overflow = newWheel(w.shard, w.shift+w.bits, w.currentTime)
+		}
+		return w.overflow.add(i, deadline)
+	}
+	arena := &w.shard.arena
+	s := &w.slots[deadline>>w.shift&(1<<w.bits-1)]
+	if !s.IsOpen() {
+		s.Open(arena, deadline&^(w.tick-1))
+		w.shard.offer(s)
+	}
+	s.Append(arena, i)
+	return true
+}
+
+// advance sets currentTime to t, rounded down to a tick, here and further up. It
+// does nothing when t is in the past. Its depth is bounded by the number of
+// levels.
+func (w *wheel) advance(t int64) {
+	if t < w.currentTime+w.tick {
+		return
+	}
+	w.currentTime = t &^ (w.tick - 1)
+	if w.overflow != nil {
+		w.overflow.advance(t)
+	}
+}

@@ -1,0 +1,253 @@
+package bucket
+
+import (
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func task() {}
+
+func verify(t *testing.T, a *Arena, buckets ...*Bucket) {
+	t.Helper()
+	require.NoError(t, a.Verify(slices.Values(buckets)))
+}
+
+func contents(a *Arena, b *Bucket) []Index { return slices.Collect(b.All(a)) }
+
+// TestModel steps slices beside the rings: appends, unlinks, moves, opens and
+// closes at random.
+func TestModel(t *testing.T) {
+	for seed := range uint64(5) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		var a Arena
+		buckets := make([]*Bucket, 4)
+		model := make([][]Index, len(buckets))
+		for k := range buckets {
+			buckets[k] = new(Bucket)
+		}
+		generations := map[Index]uint64{}
+		for range 1000 {
+			k := r.IntN(len(buckets))
+			b := buckets[k]
+			switch op := r.IntN(10); {
+			case !b.IsOpen():
+				b.Open(&a, int64(k))
+			case op < 5:
+				i, generation := a.Alloc(int64(k), task)
+				require.NotContains(t, generations, i)
+				generations[i] = generation
+				b.Append(&a, i)
+				model[k] = append(model[k], i)
+			case op < 8 && len(model[k]) > 0:
+				n := r.IntN(len(model[k]))
+				i := model[k][n]
+				require.True(t, a.Alive(i, generations[i]))
+				a.Unlink(i)
+				require.NotNil(t, a.Free(i))
+				require.False(t, a.Alive(i, generations[i]))
+				delete(generations, i)
+				model[k] = slices.Delete(model[k], n, n+1)
+			case op == 8:
+				to := (k + 1) % len(buckets)
+				if was := buckets[to].IsOpen(); !was {
+					model[to] = nil
+				}
+				b.MoveTo(&a, buckets[to])
+				require.False(t, b.IsOpen())
+				model[to] = append(model[to], model[k]...)
+				model[k] = nil
+			case len(model[k]) == 0:
+				require.Zero(t, b.First(&a))
+				b.Close(&a)
+			}
+			verify(t, &a, buckets...)
+			require.Equal(t, len(generations), a.Len())
+			for k, b := range buckets {
+				require.True(t, slices.Equal(model[k], contents(&a, b)), "bucket %d", k)
+				if len(model[k]) > 0 {
+					require.Equal(t, model[k][0], b.First(&a))
+				}
+			}
+		}
+	}
+}
+
+func TestMoveToKeepsTheExpirationOfAnOpenBucket(t *testing.T) {
+	var a Arena
+	var from, to Bucket
+	from.Open(&a, 7)
+	i, _ := a.Alloc(8, task)
+	from.Append(&a, i)
+	from.MoveTo(&a, &to)
+	require.EqualValues(t, 7, to.Expiration())
+	require.False(t, from.IsOpen())
+
+	from.Open(&a, 9)
+	from.MoveTo(&a, &to)
+	require.EqualValues(t, 7, to.Expiration())
+	require.Equal(t, []Index{i}, contents(&a, &to))
+	verify(t, &a, &from, &to)
+}
+
+func TestAllStopsWhenToldAndSurvivesUnlinking(t *testing.T) {
+	var a Arena
+	var b Bucket
+	require.Empty(t, contents(&a, &b), "a closed bucket")
+	b.Open(&a, 0)
+	for range 10 {
+		i, _ := a.Alloc(0, task)
+		b.Append(&a, i)
+	}
+	seen := 0
+	for i := range b.All(&a) {
+		if seen++; seen == 4 {
+			break
+		}
+		a.Unlink(i)
+		a.Free(i)
+	}
+	require.Equal(t, 7, a.Len())
+	require.Len(t, slices.Collect(a.All()), 7)
+	for range a.All() {
+		break
+	}
+	verify(t, &a, &b)
+}
+
+// A handle of a freed entry must name nothing, also when its place is used again
+// and when its chunk has been given back.
+func TestGenerationsAreNeverUsedAgain(t *testing.T) {
+	var a Arena
+	require.False(t, a.Alive(0, 0), "the zero handle")
+	require.False(t, a.Alive(5, 1), "an index not yet made")
+	seen := map[uint64]bool{}
+	for range 3 {
+		var all []Index
+		var generations []uint64
+		for range 4 * chunkLen {
+			i, generation := a.Alloc(1, task)
+			require.False(t, seen[generation])
+			seen[generation] = true
+			all, generations = append(all, i), append(generations, generation)
+		}
+		for k, i := range all {
+			require.True(t, a.Alive(i, generations[k]))
+			require.EqualValues(t, 1, a.Deadline(i))
+			a.SetDeadline(i, 2)
+			require.EqualValues(t, 2, a.Deadline(i))
+			require.NotNil(t, a.Task(i))
+			a.Free(i)
+		}
+		for k, i := range all {
+			require.False(t, a.Alive(i, generations[k]))
+			require.False(t, a.Alive(i, 0))
+		}
+	}
+}
+
+// The arena holds two chunks at the most when it is empty, and does not thrash
+// at the border between two chunks.
+func TestChunksAreGivenBack(t *testing.T) {
+	chunks := func(a *Arena) (n int) {
+		for _, c := range a.chunks {
+			if c != nil {
+				n++
+			}
+		}
+		return n
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	var a Arena
+	var ring Bucket
+	ring.Open(&a, 0)
+	var all []Index
+	for range 100 * chunkLen {
+		i, _ := a.Alloc(0, task)
+		ring.Append(&a, i)
+		all = append(all, i)
+	}
+	require.LessOrEqual(t, chunks(&a), 101)
+	verify(t, &a, &ring)
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, i := range all {
+		a.Unlink(i)
+		a.Free(i)
+	}
+	verify(t, &a, &ring)
+	require.LessOrEqual(t, chunks(&a), 2)
+
+	// Fill one chunk to the brim; then one more and one less need no new chunk.
+	for a.used%chunkLen != chunkLen-1 {
+		a.Alloc(0, task)
+	}
+	i, _ := a.Alloc(0, task)
+	before := slices.Clone(a.chunks)
+	for range 10 {
+		a.Free(i)
+		i, _ = a.Alloc(0, task)
+	}
+	require.Equal(t, before, a.chunks)
+}
+
+func TestFreedTaskIsCollected(t *testing.T) {
+	var a Arena
+	collected := make(chan struct{})
+	func() {
+		big := new([1 << 16]byte)
+		runtime.AddCleanup(big, func(struct{}) { close(collected) }, struct{}{})
+		i, _ := a.Alloc(0, func() { big[0]++ })
+		a.Free(i)
+	}()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-collected:
+			runtime.KeepAlive(&a)
+			return
+		default:
+		}
+	}
+	t.Fatal("the arena holds on to a freed task")
+}
+
+// Verify must be able to fail: each break of an invariant is found.
+func TestVerifyFindsWhatIsBroken(t *testing.T) {
+	setup := func() (a *Arena, b *Bucket, i Index) {
+		a, b = new(Arena), new(Bucket)
+		b.Open(a, 0)
+		for range 3 {
+			i, _ = a.Alloc(0, task)
+			b.Append(a, i)
+		}
+		return a, b, i
+	}
+	for name, breakIt := range map[string]func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket]{
+		"an entry in no bucket":       func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.Unlink(i); return nil },
+		"an entry that is not linked": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).prev = i; return nil },
+		"a dead entry in a bucket":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).generation = 0; return nil },
+		"a root with a generation":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(b.root).generation = 9; return nil },
+		"a bucket counted twice":      func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{b, b}) },
+		"a bucket not told":           func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{}) },
+		"a wrong count of roots":      func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.roots++; return nil },
+		"a wrong count of used":       func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.used++; return nil },
+		"a wrong count in a chunk":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.info[0].used++; return nil },
+		"a free entry with a task":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(a.info[0].free).task = task; return nil },
+		"an open chunk not listed":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.open = nil; return nil },
+		"a vacant chunk not there":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.vacant = []uint32{1}; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, i := setup()
+			verify(t, a, b)
+			buckets := breakIt(a, b, i)
+			if buckets == nil {
+				buckets = slices.Values([]*Bucket{b})
+			}
+			require.Error(t, a.Verify(buckets))
+		})
+	}
+}

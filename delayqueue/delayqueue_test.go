@@ -1,0 +1,247 @@
+package delayqueue_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/delayqueue"
+)
+
+func TestTakeWaitsForTheEarliest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.New[string]()
+		start := time.Now()
+		q.Offer("c", start.Add(time.Hour))
+		q.Offer("a", start.Add(time.Second))
+		q.Offer("b1", start.Add(time.Minute))
+		q.Offer("b2", start.Add(time.Minute))
+		require.Equal(t, 4, q.Len())
+		for _, want := range []struct {
+			v  string
+			at time.Duration
+		}{{"a", time.Second}, {"b1", time.Minute}, {"b2", time.Minute}, {"c", time.Hour}} {
+			v, err := q.Take(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, want.v, v)
+			require.Equal(t, want.at, time.Since(start))
+		}
+		require.Zero(t, q.Len())
+	})
+}
+
+func TestPollPeekDropHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.New[string]()
+		_, ok := q.Poll()
+		require.False(t, ok)
+		_, _, ok = q.Peek()
+		require.False(t, ok)
+		require.False(t, q.DropHead(""))
+
+		at := time.Now().Add(time.Second)
+		q.Offer("a", at)
+		q.Offer("b", at.Add(time.Second))
+		_, ok = q.Poll()
+		require.False(t, ok, "not due yet")
+		v, peeked, ok := q.Peek()
+		require.True(t, ok)
+		require.Equal(t, "a", v)
+		require.True(t, at.Equal(peeked))
+
+		require.False(t, q.DropHead("b"), "not the head")
+		require.True(t, q.DropHead("a"))
+		time.Sleep(time.Second)
+		_, ok = q.Poll()
+		require.False(t, ok)
+		time.Sleep(time.Second)
+		v, ok = q.Poll()
+		require.True(t, ok)
+		require.Equal(t, "b", v)
+	})
+}
+
+// A wait that turns out negative must be no wait, rather than one for ever.
+func TestTimesInThePastAndFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.New[int]()
+		now := time.Now()
+		q.Offer(3, now)
+		q.Offer(1, time.Time{})
+		q.Offer(2, now.Add(-time.Hour))
+		q.Offer(4, now.Add(math.MaxInt64))
+		q.Offer(5, now.Add(math.MaxInt64).Add(math.MaxInt64))
+		for want := 1; want <= 3; want++ {
+			v, err := q.Take(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, want, v)
+		}
+		require.Equal(t, now, time.Now())
+		_, ok := q.Poll()
+		require.False(t, ok)
+		ctx, cancel := context.WithTimeout(t.Context(), 1000*time.Hour)
+		defer cancel()
+		_, err := q.Take(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 2, q.Len())
+	})
+}
+
+func TestEarlierOfferWakesTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.New[string]()
+		start := time.Now()
+		taken := make(chan string, 3)
+		for range 3 {
+			go func() {
+				v, err := q.Take(t.Context())
+				if err == nil {
+					taken <- v
+				}
+			}()
+		}
+		synctest.Wait() // all three wait on an empty queue
+		q.Offer("late", start.Add(time.Hour))
+		synctest.Wait()
+		q.Offer("earlier", start.Add(time.Minute))
+		synctest.Wait()
+		q.Offer("earliest", start.Add(time.Second))
+		require.Equal(t, "earliest", <-taken)
+		require.Equal(t, time.Second, time.Since(start))
+		require.Equal(t, "earlier", <-taken)
+		require.Equal(t, time.Minute, time.Since(start))
+		require.Equal(t, "late", <-taken)
+		require.Equal(t, time.Hour, time.Since(start))
+	})
+}
+
+// Consumers that leave, the leader included, hand on what they waited for.
+func TestNothingIsLostWhenAConsumerLeaves(t *testing.T) {
+	for leaver := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			q := delayqueue.New[int]()
+			taken := make(chan int, 3)
+			cancels := make([]context.CancelFunc, 3)
+			for i := range cancels {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				cancels[i] = cancel
+				go func() {
+					v, err := q.Take(ctx)
+					if err != nil {
+						v = -1
+					}
+					taken <- v
+				}()
+				synctest.Wait() // they queue up in this order: 0 leads
+			}
+			start := time.Now()
+			q.Offer(1, start.Add(time.Second))
+			q.Offer(2, start.Add(2*time.Second))
+			synctest.Wait()
+			cancels[leaver]()
+			require.Equal(t, -1, <-taken)
+			require.Equal(t, start, time.Now(), "a cancelled context leaves at once")
+			require.Equal(t, 1, <-taken)
+			require.Equal(t, time.Second, time.Since(start))
+			require.Equal(t, 2, <-taken)
+			require.Equal(t, 2*time.Second, time.Since(start))
+		})
+	}
+}
+
+func TestEndedContextTakesNothing(t *testing.T) {
+	q := delayqueue.New[int]()
+	q.Offer(1, time.Now())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := q.Take(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, q.Len())
+}
+
+// Many producers and consumers, some of whom keep giving up: every element is
+// taken once and none early.
+func TestStress(t *testing.T) {
+	const producers, each, consumers = 4, 2000, 8
+	type elem struct {
+		id int
+		at time.Time
+	}
+	before := runtime.NumGoroutine()
+	q := delayqueue.New[elem]()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	taken := make([]atomic.Int32, producers*each)
+	var left, early atomic.Int64
+	left.Store(producers * each)
+
+	var wg sync.WaitGroup
+	for p := range producers {
+		wg.Go(func() {
+			for k := range each {
+				at := time.Now().Add(time.Duration(rand.Int64N(int64(20 * time.Millisecond))))
+				q.Offer(elem{p*each + k, at}, at)
+				if rand.IntN(16) == 0 {
+					if head, _, ok := q.Peek(); ok && q.DropHead(head) {
+						q.Offer(head, head.at) // dropped and put back: still once
+					}
+				}
+			}
+		})
+	}
+	for range consumers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				impatient, cancel := context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(2*time.Millisecond))))
+				e, err := q.Take(impatient)
+				cancel()
+				if err != nil {
+					continue
+				}
+				if time.Now().Before(e.at) {
+					early.Add(1)
+				}
+				taken[e.id].Add(1)
+				if left.Add(-1) == 0 {
+					stop()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for id := range taken {
+		require.EqualValues(t, 1, taken[id].Load(), "element %d", id)
+	}
+	require.Zero(t, early.Load())
+	require.Zero(t, q.Len())
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "goroutines are left")
+	}
+}
+
+func ExampleDelayQueue() {
+	q := delayqueue.New[string]()
+	now := time.Now()
+	q.Offer("second", now.Add(20*time.Millisecond))
+	q.Offer("first", now.Add(10*time.Millisecond))
+	for range 2 {
+		v, err := q.Take(context.Background())
+		if err != nil {
+			return
+		}
+		fmt.Println(v)
+	}
+	// Output:
+	// first
+	// second
+}

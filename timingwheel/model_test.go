@@ -1,0 +1,341 @@
+package timingwheel
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/emirpasic/gods/trees/redblacktree"
+	"github.com/stretchr/testify/require"
+)
+
+// model is the dumb reference beside a wheel of one shard: all pending tasks in a
+// red-black tree, ordered by time and, at one time, by their scheduling. It is
+// told of every call, and checks every result and every firing as it happens.
+//
+// mu guards it all: the driver's goroutine runs the tasks.
+type model struct {
+	mu      sync.Mutex
+	t       *testing.T
+	w       *TimingWheel
+	tick    time.Duration
+	start   time.Time
+	pending *redblacktree.Tree // of key to *modelTask
+	tasks   []*modelTask       // all ever
+	seq     int
+	ordered bool // tasks run inline, so their order is promised
+	driven  bool // by the driver goroutine, so that a task fires on its tick
+	nested  bool // tasks schedule, cancel and reset as well
+	r       *rand.Rand
+	source  *byteSource
+
+	stopped    bool
+	handedBack *modelTask
+}
+
+// key orders pending tasks. A task that was due at once has a time between ticks,
+// or else no promised order among the tasks of that very tick.
+type key struct {
+	at  time.Duration
+	due bool
+	seq int
+}
+
+func compareKeys(a, b any) int {
+	x, y := a.(key), b.(key)
+	return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.seq, y.seq))
+}
+
+type modelTask struct {
+	key     key
+	pending bool
+	timeout Timeout
+	timer   *Timer
+	f       func()
+}
+
+func (m *model) now() time.Duration { return time.Since(m.start) }
+
+// keyFor computes the deadline by other steps than the wheel does.
+func (m *model) keyFor(d time.Duration) key {
+	m.seq++
+	now := m.now()
+	if d <= 0 {
+		return key{now, true, m.seq}
+	}
+	at := time.Duration(math.MaxInt64)
+	if d < at-now {
+		at = now + d
+	}
+	if rest := at % m.tick; rest > 0 {
+		if at > math.MaxInt64-(m.tick-rest) {
+			at = math.MaxInt64
+		} else {
+			at += m.tick - rest
+		}
+	}
+	return key{at, false, m.seq}
+}
+
+func (m *model) schedule(d time.Duration, asTimer bool) {
+	task := &modelTask{}
+	task.f = func() { m.fired(task) }
+	m.accept(task, d)
+	m.tasks = append(m.tasks, task)
+	if asTimer {
+		task.timer = m.w.AfterFunc(d, task.f)
+		return
+	}
+	var err error
+	task.timeout, err = m.w.Schedule(d, task.f)
+	require.NoError(m.t, err)
+}
+
+func (m *model) accept(task *modelTask, d time.Duration) {
+	task.key, task.pending = m.keyFor(d), true
+	m.pending.Put(task.key, task)
+}
+
+func (m *model) forget(task *modelTask) {
+	task.pending = false
+	m.pending.Remove(task.key)
+}
+
+func (m *model) cancel(task *modelTask) {
+	was := task.pending
+	if was {
+		m.forget(task)
+	}
+	if task.timer != nil {
+		require.Equal(m.t, was, task.timer.Stop())
+	} else {
+		require.Equal(m.t, was, task.timeout.Cancel())
+	}
+}
+
+func (m *model) reset(task *modelTask, d time.Duration) {
+	if task.timer == nil {
+		return
+	}
+	was := task.pending
+	if was {
+		m.forget(task)
+	}
+	m.accept(task, d)
+	require.Equal(m.t, was, task.timer.Reset(d))
+}
+
+// fired checks that the task was pending, that its time has come, and that it was
+// its turn.
+func (m *model) fired(task *modelTask) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	require.True(m.t, task.pending, "a task fired twice, or after it was cancelled")
+	if m.stopped {
+		m.forget(task)
+		m.handedBack = task
+		return
+	}
+	now := m.now()
+	require.LessOrEqual(m.t, task.key.at, now, "early")
+	if m.driven {
+		require.Equal(m.t, task.key.at, now, "late, though nothing held the driver up")
+	}
+	if m.ordered {
+		first := m.pending.Left().Key.(key)
+		if first.at != task.key.at || first.due == task.key.due {
+			require.Equal(m.t, first, task.key, "out of order")
+		}
+	}
+	m.forget(task)
+	if m.nested && len(m.source.data) > 0 && m.r.IntN(3) == 0 {
+		m.insideTask(task, now)
+	}
+}
+
+// insideTask calls the wheel from a task. It leaves alone what is due already,
+// which may have been handed to the executor together with this task.
+func (m *model) insideTask(task *modelTask, now time.Duration) {
+	switch m.r.IntN(4) {
+	case 0:
+		m.schedule(m.delay(), false)
+	case 1:
+		m.reset(task, m.tick+m.delay()/2)
+	default:
+		if other := m.tasks[m.r.IntN(len(m.tasks))]; !other.pending || other.key.at > now {
+			m.cancel(other)
+		}
+	}
+}
+
+// delay is now and then zero, negative or the largest, and otherwise of any
+// magnitude up to years.
+func (m *model) delay() time.Duration {
+	switch m.r.IntN(20) {
+	case 0:
+		return 0
+	case 1:
+		return -time.Duration(m.r.Int64())
+	case 2:
+		return math.MaxInt64
+	case 3:
+		return time.Duration(m.r.IntN(5)) * m.tick
+	}
+	return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
+}
+
+// check compares what is left with what the model says must be left.
+func (m *model) check() {
+	m.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.w.verify(m.t)
+	require.Equal(m.t, m.pending.Size(), m.w.Len())
+	if left := m.pending.Left(); left != nil && m.driven {
+		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
+	}
+}
+
+// settle lets fire what is due.
+func (m *model) settle() {
+	if m.driven {
+		synctest.Wait()
+		return
+	}
+	m.w.AdvanceClock(0)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if left := m.pending.Left(); left != nil {
+		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
+	}
+}
+
+// stop checks that what Stop hands back is what did not fire and was not
+// cancelled, with its deadline.
+func (m *model) stop() {
+	m.stopped = true
+	for _, p := range m.w.Stop() {
+		m.handedBack = nil
+		p.Func() // functions cannot be compared; this one says which task it is of
+		require.NotNil(m.t, m.handedBack)
+		at := m.handedBack.key.at
+		if rest := at % m.tick; m.handedBack.key.due && rest > 0 {
+			at += min(m.tick-rest, math.MaxInt64-at)
+		}
+		require.Equal(m.t, at, p.Deadline.Sub(m.start))
+	}
+	require.Zero(m.t, m.pending.Size(), "neither fired nor cancelled nor handed back")
+	require.Zero(m.t, m.w.Len())
+	require.Nil(m.t, m.w.Stop())
+}
+
+// runModel makes a wheel and a sequence of calls from data, until it is used up,
+// and steps the model beside the wheel.
+func runModel(t *testing.T, data []byte, manual bool) {
+	source := &byteSource{data: data}
+	r := rand.New(source)
+	ticks := []time.Duration{time.Microsecond, 10 * time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Second, time.Hour, math.MaxInt64}
+	sizes := []int{2, 2, 3, 4, 8, 64, 512}
+	tick, size := ticks[r.IntN(len(ticks))], sizes[r.IntN(len(sizes))]
+	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline())}
+	if manual {
+		opts = append(opts, WithManualDrive())
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{
+			t: t, tick: tick, start: time.Now(), w: New(opts...),
+			pending: redblacktree.NewWith(compareKeys),
+			ordered: true, driven: !manual, nested: r.IntN(2) == 0, r: r, source: source,
+		}
+		for len(source.data) > 0 {
+			m.sleep(m.act())
+			m.settle()
+			m.check()
+		}
+		m.stop()
+	})
+}
+
+// act makes one call, or says how long to sleep.
+func (m *model) act() (sleep time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch op := m.r.IntN(10); {
+	case op < 4 && m.pending.Size() < sliceLen: // a longer cascade has no order
+		m.schedule(m.delay(), m.r.IntN(2) == 0)
+	case op < 6 && len(m.tasks) > 0:
+		m.cancel(m.tasks[m.r.IntN(len(m.tasks))])
+	case op < 8 && len(m.tasks) > 0:
+		m.reset(m.tasks[m.r.IntN(len(m.tasks))], m.delay())
+	case op == 8:
+		return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
+	case op == 9 && m.pending.Size() > 0:
+		// Up to the instant of a deadline, or just short of it.
+		return m.pending.Left().Key.(key).at - m.now() - time.Duration(m.r.IntN(2))
+	}
+	return 0
+}
+
+// sleep stays within the 290 years that a synctest clock has.
+func (m *model) sleep(d time.Duration) {
+	if m.now() < 1<<61 && d < 1<<56 {
+		time.Sleep(d)
+	}
+}
+
+// byteSource is a source of random numbers that a fuzzer can steer: four bytes of
+// data a number. When the data is used up others follow, since some methods of
+// rand.Rand reject numbers and would never end with always the same.
+type byteSource struct {
+	data []byte
+	rest rand.PCG
+}
+
+func (s *byteSource) Uint64() uint64 {
+	if len(s.data) == 0 {
+		return s.rest.Uint64()
+	}
+	var four [4]byte
+	s.data = s.data[copy(four[:], s.data):]
+	n := uint64(binary.LittleEndian.Uint32(four[:]))
+	return n<<32 | n
+}
+
+func randomBytes(seed uint64, n int) []byte {
+	data := make([]byte, n)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	return data
+}
+
+func TestModelManualDrive(t *testing.T) {
+	for seed := range uint64(60) {
+		runModel(t, randomBytes(seed, 3000), true)
+	}
+}
+
+func TestModelDriver(t *testing.T) {
+	for seed := range uint64(60) {
+		runModel(t, randomBytes(seed, 3000), false)
+	}
+}
+
+func FuzzModel(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(randomBytes(seed, 500), true)
+		f.Add(randomBytes(seed, 500), false)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, manual bool) {
+		if len(data) > 4000 {
+			t.Skip("longer sequences find nothing that shorter ones do not")
+		}
+		runModel(t, data, manual)
+	})
+}

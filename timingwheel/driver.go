@@ -58,8 +58,9 @@ func (d *driver) take(ctx context.Context) (*slot, error) {
 
 // flush advances the clocks to the expiration of a bucket, passes its entries
 // back through add, so that they cascade down or fire, and returns how many were
-// handed to the executor. Buckets that expire meanwhile go first, one between
-// any two slices: they are finer, so that a long cascade does not make them late.
+// handed to the executor. Between two slices of a cascade one bucket that has
+// expired meanwhile is flushed, so that a long cascade does not make the finer
+// ones late. One, and then the cascade goes on: however much comes due, it ends.
 func (d *driver) flush(b *slot) (handed int) {
 	d.begin(b)
 	return d.finish()
@@ -69,12 +70,12 @@ func (d *driver) flush(b *slot) (handed int) {
 // to the executor.
 func (d *driver) finish() (handed int) {
 	for len(d.cascades) > 0 {
-		handed += d.step()
-		if len(d.cascades) == 0 {
-			break
-		}
-		if b, ok := d.queue.Poll(); ok {
-			d.begin(b)
+		n, more := d.step()
+		handed += n
+		if more {
+			if b, ok := d.queue.Poll(); ok {
+				d.begin(b)
+			}
 		}
 	}
 	return handed
@@ -87,8 +88,8 @@ func (d *driver) begin(b *slot) {
 }
 
 // step flushes one slice of the innermost cascade, hands over what is due, and
-// returns how many that was.
-func (d *driver) step() (handed int) {
+// returns how many that was, and whether the cascade has more.
+func (d *driver) step() (handed int, more bool) {
 	last := len(d.cascades) - 1
 	c := d.cascades[last]
 	tasks, more := c.shard.flush(c, d.tasks[:0])
@@ -104,7 +105,7 @@ func (d *driver) step() (handed int) {
 		// 1 ms. And tasks that were handed over should start before the next slice.
 		runtime.Gosched()
 	}
-	return len(tasks)
+	return len(tasks), more
 }
 
 func (d *driver) hand(tasks []func()) {

@@ -1,0 +1,302 @@
+package timingwheel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stress is a wheel under random calls from many goroutines, in real time, and
+// the accounts of what became of every task.
+type stress struct {
+	t      *testing.T
+	w      *TimingWheel
+	inline bool
+	end    atomic.Bool
+
+	scheduled, fired, cancelled, handedBack atomic.Int64
+
+	mu    sync.Mutex
+	tasks []*stressTask // some that others may cancel and reset
+}
+
+// stressTask is a task that is armed, and then ends exactly once: arms counts up
+// with each scheduling and down with each firing, cancel and handing back.
+type stressTask struct {
+	arms    atomic.Int64
+	due     time.Duration // the earliest time at which it may fire, since the wheel's start; 0 if it may be reset
+	mu      sync.Mutex   // held around Reset
+	timer   *Timer
+	timeout Timeout
+	f       func()
+}
+
+func (s *stress) newTask() *stressTask {
+	task := &stressTask{}
+	task.f = func() { s.run(task) }
+	return task
+}
+
+func (s *stress) delay() time.Duration {
+	if rand.IntN(8) == 0 {
+		return -1
+	}
+	return time.Duration(rand.Int64N(1 << (8 + rand.IntN(18)))) // up to 33 ms
+}
+
+func (s *stress) schedule() {
+	task, d := s.newTask(), s.delay()
+	task.arms.Add(1)
+	if rand.IntN(2) == 0 {
+		task.mu.Lock() // until the fields are there for the task itself
+		task.timer = s.w.AfterFunc(d, task.f)
+		accepted := task.timer.handle != handle{} // only ever replaced, by Reset
+		task.mu.Unlock()
+		s.account(task, accepted)
+	} else {
+		task.due = s.w.clock.now() + d
+		timeout, err := s.w.Schedule(d, task.f)
+		task.mu.Lock()
+		task.timeout = timeout
+		task.mu.Unlock()
+		s.account(task, err == nil)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tasks) < 1000 {
+		s.tasks = append(s.tasks, task)
+	} else {
+		s.tasks[rand.IntN(len(s.tasks))] = task
+	}
+}
+
+func (s *stress) account(task *stressTask, accepted bool) {
+	if accepted {
+		s.scheduled.Add(1)
+	} else {
+		task.arms.Add(-1)
+	}
+}
+
+func (s *stress) some() *stressTask {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tasks) == 0 {
+		return nil
+	}
+	return s.tasks[rand.IntN(len(s.tasks))]
+}
+
+func (s *stress) cancel(task *stressTask) {
+	task.mu.Lock()
+	defer task.mu.Unlock()
+	if task.timer != nil && task.timer.Stop() || task.timer == nil && task.timeout.Cancel() {
+		s.ended(task, &s.cancelled)
+	}
+}
+
+// reset knows by the handle whether a timer that was not pending was armed anew,
+// or refused by a stopped wheel.
+func (s *stress) reset(task *stressTask) {
+	task.mu.Lock()
+	defer task.mu.Unlock()
+	if task.timer == nil {
+		return
+	}
+	task.arms.Add(1)
+	before := task.timer.handle
+	pending := task.timer.Reset(s.delay())
+	if pending {
+		task.arms.Add(-1)
+	} else {
+		s.account(task, task.timer.handle != before)
+	}
+}
+
+func (s *stress) ended(task *stressTask, how *atomic.Int64) {
+	if task.arms.Add(-1) < 0 {
+		s.t.Error("a task ended twice")
+	}
+	how.Add(1)
+}
+
+func (s *stress) run(task *stressTask) {
+	s.ended(task, &s.fired)
+	if s.w.clock.now() < task.due {
+		s.t.Error("early")
+	}
+	switch rand.IntN(12) {
+	case 0:
+		s.schedule()
+	case 1:
+		if other := s.some(); other != nil {
+			s.cancel(other)
+		}
+	case 2:
+		s.reset(task)
+	case 3:
+		if !s.inline {
+			time.Sleep(time.Duration(rand.IntN(2_000_000)))
+		}
+	case 4:
+		runtime.Goexit()
+	case 5:
+		s.w.Len()
+	}
+}
+
+func (s *stress) stop() {
+	s.end.Store(true)
+	for _, p := range s.w.Stop() {
+		s.handedBack.Add(1)
+		if p.Func == nil || p.Deadline.IsZero() {
+			s.t.Error("handed back without function or deadline")
+		}
+	}
+}
+
+// TestStress runs many goroutines against wheels of all shapes, and stops each at
+// a random moment, from outside or from inside a task, some in the middle of a
+// cascade of several slices. Then every task must be accounted for, to the last
+// one, and no goroutine be left.
+func TestStress(t *testing.T) {
+	rounds := 24
+	if testing.Short() {
+		rounds = 6
+	}
+	for round := range rounds {
+		tick := []time.Duration{time.Microsecond, 50 * time.Microsecond, time.Millisecond}[round%3]
+		size := []int{2, 4, 512}[round/3%3]
+		shards := []int{1, 4}[round%2]
+		inline := round%4 >= 2
+		t.Run(fmt.Sprintf("tick=%v,size=%d,shards=%d,inline=%t", tick, size, shards, inline), func(t *testing.T) {
+			s := &stress{t: t, inline: inline}
+			goroutines := runtime.NumGoroutine()
+			opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(shards)}
+			if inline {
+				opts = append(opts, WithExecutor(Inline()))
+			}
+			s.w = New(opts...)
+			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
+
+			accounted := func() int64 { return s.fired.Load() + s.cancelled.Load() + s.handedBack.Load() }
+			waitUntil(t, func() bool { return accounted() >= s.scheduled.Load() })
+			require.Equal(t, s.scheduled.Load(), accounted())
+			require.Zero(t, s.w.Len())
+			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
+			t.Logf("scheduled %d = fired %d + cancelled %d + handed back %d",
+				s.scheduled.Load(), s.fired.Load(), s.cancelled.Load(), s.handedBack.Load())
+		})
+	}
+}
+
+// storm calls the wheel from many goroutines for a while and stops it.
+func (s *stress) storm(d time.Duration, stopInside bool) {
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for !s.end.Load() {
+				switch n := rand.IntN(10); {
+				case n < 5:
+					s.schedule()
+				case n < 7:
+					if task := s.some(); task != nil {
+						s.cancel(task)
+					}
+				default:
+					if task := s.some(); task != nil {
+						s.reset(task)
+					}
+				}
+				if s.w.Len() > 50_000 {
+					time.Sleep(time.Millisecond) // do not outrun the driver for ever
+				}
+			}
+		})
+	}
+	// A burst that makes a cascade of many slices, about when the stop comes.
+	burst := s.newTask()
+	burst.arms.Add(20_000)
+	for range 20_000 {
+		_, err := s.w.Schedule(d-d/8+time.Duration(rand.Int64N(int64(d/4+1))), burst.f)
+		s.account(burst, err == nil)
+	}
+	if stopInside {
+		stopped := make(chan struct{})
+		if _, err := s.w.Schedule(d, func() { defer close(stopped); s.fired.Add(1); s.stop() }); err == nil {
+			s.scheduled.Add(1)
+			<-stopped
+		}
+	} else {
+		time.Sleep(d)
+		s.stop()
+	}
+	wg.Wait()
+}
+
+// waitUntil waits for what will come about by itself, on a loaded machine too.
+func waitUntil(t testing.TB, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("waited in vain\n%s", buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// Of many that cancel one task, exactly one is told that it did; and none is when
+// the task has run.
+func TestExactlyOneCancelIsTrue(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	for range 2000 {
+		var ran, cancelled atomic.Int64
+		timer := w.AfterFunc(time.Duration(rand.Int64N(int64(2*time.Millisecond))), func() { ran.Add(1) })
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if timer.Stop() {
+					cancelled.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if cancelled.Load() == 0 {
+			waitUntil(t, func() bool { return ran.Load() == 1 })
+		}
+		require.EqualValues(t, 1, ran.Load()+cancelled.Load())
+	}
+}
+
+// What several Stops at the same time hand back is, together, each task once.
+func TestConcurrentStops(t *testing.T) {
+	for range 50 {
+		w := New(WithShards(8))
+		const tasks = 1000
+		seen := make([]atomic.Int64, tasks)
+		// From several goroutines, so that the tasks are in several shards.
+		var wg sync.WaitGroup
+		for i := range tasks {
+			wg.Go(func() { w.Schedule(time.Hour, func() { seen[i].Add(1) }) })
+		}
+		wg.Wait()
+		for range 4 {
+			wg.Go(func() {
+				for _, p := range w.Stop() {
+					p.Func()
+				}
+			})
+		}
+		wg.Wait()
+		for i := range seen {
+			require.EqualValues(t, 1, seen[i].Load())
+		}
+	}
+}

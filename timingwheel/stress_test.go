@@ -31,7 +31,7 @@ type stress struct {
 type stressTask struct {
 	arms    atomic.Int64
 	due     time.Duration // the earliest time at which it may fire, since the wheel's start; 0 if it may be reset
-	mu      sync.Mutex   // held around Reset
+	mu      sync.Mutex    // held around Reset
 	timer   *Timer
 	timeout Timeout
 	f       func()

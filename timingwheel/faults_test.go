@@ -1,0 +1,407 @@
+package timingwheel
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// The tests in this file are named for proven faults of widely used timing
+// wheels. Each fails on a wheel built that way.
+
+// manual returns a wheel of one shard whose tasks run inside AdvanceClock.
+func manual(opts ...Option) *TimingWheel {
+	return New(append([]Option{WithManualDrive(), WithShards(1), WithExecutor(Inline())}, opts...)...)
+}
+
+// An adder reads the clock, is descheduled, and links its entry when the bucket
+// has been flushed, or is in use for a later round.
+func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
+	for _, size := range []int{2, 512} {
+		for _, late := range []time.Duration{0, 1, 3, 511, 512, 513, 100_000} {
+			synctest.Test(t, func(t *testing.T) {
+				w := manual(WithWheelSize(size))
+				s := &w.shards[0]
+				stale := w.clock.now()
+				// Meanwhile the clock goes on to a later round, and the slot of the
+				// deadline is taken by one.
+				w.AfterFunc(10*time.Millisecond+late*time.Millisecond, func() {})
+				time.Sleep(10*time.Millisecond + late*time.Millisecond)
+				require.Equal(t, 1, w.AdvanceClock(0))
+				w.AfterFunc(time.Duration(size)*time.Millisecond, func() {})
+				w.AfterFunc(time.Duration(size*size)*time.Millisecond, func() {})
+
+				fired := false
+				s.mu.Lock()
+				h := s.add(delay{stale, 10 * time.Millisecond}, func() { fired = true })
+				s.mu.Unlock()
+				require.True(t, s.arena.Alive(h.index, h.generation))
+				w.verify(t)
+				require.Equal(t, 1, w.AdvanceClock(0), "it is due, and nothing else is")
+				require.True(t, fired)
+				require.Len(t, w.Stop(), 2)
+			})
+		}
+	}
+}
+
+// A cancel that arrives while the task is between two buckets.
+func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		const tasks = 3 * sliceLen
+		ran := 0
+		timeouts := make([]Timeout, tasks)
+		for i := range timeouts {
+			timeouts[i], _ = w.Schedule(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { ran++ })
+		}
+		_, at, ok := w.driver.queue.Peek()
+		require.True(t, ok)
+		time.Sleep(time.Until(at))
+		b, ok := w.driver.queue.Poll()
+		require.True(t, ok)
+		w.driver.begin(b)
+		_, more := w.driver.step()
+		require.True(t, more, "one slice is down, the rest between two buckets")
+		for i, timeout := range timeouts {
+			if i%2 == 0 {
+				require.True(t, timeout.Cancel())
+				require.False(t, timeout.Cancel())
+			}
+		}
+		w.verify(t)
+		require.Equal(t, tasks/2, w.Len())
+		time.Sleep(time.Minute)
+		for w.Len() > 0 {
+			w.AdvanceClock(0)
+			w.verify(t)
+		}
+		require.Equal(t, tasks/2, ran)
+	})
+}
+
+// The same for a reset, and for Stop: what is between two buckets is pending.
+func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		const tasks = 3 * sliceLen
+		timers := make([]*Timer, tasks)
+		for i := range timers {
+			timers[i] = w.AfterFunc(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { t.Error("ran") })
+		}
+		time.Sleep(1024 * time.Millisecond)
+		b, ok := w.driver.queue.Poll()
+		require.True(t, ok)
+		w.driver.begin(b)
+		w.driver.step()
+		for i, timer := range timers {
+			if i%3 == 0 {
+				require.True(t, timer.Reset(time.Hour))
+			}
+		}
+		w.verify(t)
+		require.Equal(t, tasks, w.Len())
+		require.Len(t, w.Stop(), tasks)
+		require.Zero(t, w.driver.finish(), "the driver finds nothing left of a cascade that Stop has cleared")
+	})
+}
+
+// Rounding down fires up to a tick early.
+func TestFaultRoundingDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithTick(time.Second))
+		defer w.Stop()
+		for offset := time.Duration(0); offset < 3*time.Second; offset += 277 * time.Millisecond {
+			for _, d := range []time.Duration{1, 723 * time.Millisecond, time.Second, time.Hour + 1} {
+				start := time.Now()
+				done := make(chan time.Duration)
+				w.AfterFunc(d, func() { done <- time.Since(start) })
+				late := <-done - d
+				require.GreaterOrEqual(t, late, time.Duration(0), "early")
+				require.Less(t, late, time.Second, "more than a tick late")
+			}
+			time.Sleep(offset)
+		}
+	})
+}
+
+// An add that races with Stop blocks for ever on the wake-up of the driver.
+func TestFaultAddRacesWithStop(t *testing.T) {
+	for range 200 {
+		w := New()
+		var accepted, done atomic.Int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 50 {
+					// Each is the earliest so far, so that each would wake the driver.
+					if _, err := w.Schedule(time.Hour-time.Duration(accepted.Load())*time.Minute/4, func() {}); err == nil {
+						accepted.Add(1)
+					} else {
+						require.ErrorIs(t, err, ErrStopped)
+					}
+				}
+			})
+		}
+		wg.Go(func() { done.Add(int64(len(w.Stop()))) })
+		wg.Wait()
+		require.Equal(t, accepted.Load(), done.Load(), "an add was accepted and then forgotten")
+	}
+}
+
+// A wait computed from two readings of the clock turns out negative, and the
+// driver sleeps for ever instead of not at all.
+func TestFaultNegativeWait(t *testing.T) {
+	w := New(WithTick(time.Microsecond))
+	defer w.Stop()
+	for range 3000 {
+		done := make(chan struct{})
+		w.AfterFunc(time.Microsecond, func() { close(done) })
+		<-done
+	}
+}
+
+// Stop on a timer that has fired cancels a stranger who has its place now, or
+// damages its list.
+func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		first := w.AfterFunc(time.Millisecond, func() {})
+		stale, _ := w.Schedule(time.Millisecond, func() {})
+		time.Sleep(time.Millisecond)
+		require.Equal(t, 2, w.AdvanceClock(0))
+		firstPlace, stalePlace := first.handle.index, stale.handle.index
+
+		ran := 0
+		places := map[bucket.Index]bool{}
+		for range 5 {
+			stranger, _ := w.Schedule(time.Millisecond, func() { ran++ })
+			places[stranger.handle.index] = true
+		}
+		require.True(t, places[firstPlace] || places[stalePlace], "the test needs a place to be used again")
+		for range 2 {
+			require.False(t, first.Stop())
+			require.False(t, stale.Cancel())
+		}
+		w.verify(t)
+		time.Sleep(time.Millisecond)
+		require.Equal(t, 5, w.AdvanceClock(0))
+		require.Equal(t, 5, ran)
+		require.Empty(t, w.Stop())
+	})
+}
+
+// Reset from inside the callback, to the same slot, or to an earlier time:
+// deadlocks, or is late by a revolution.
+func TestFaultReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual(WithWheelSize(8))
+		var fired []time.Duration
+		start := time.Now()
+		timer := w.AfterFunc(time.Hour, func() { fired = append(fired, time.Since(start)) })
+		for _, d := range []time.Duration{
+			time.Hour,            // the same slot
+			8 * time.Millisecond, // the same slot of the finest wheel, a round later
+			8 * time.Millisecond,
+			time.Millisecond, // earlier
+			0,
+			3 * time.Millisecond,
+			2 * time.Millisecond,
+		} {
+			require.True(t, timer.Reset(d))
+			w.verify(t)
+		}
+		require.Equal(t, 1, w.Len())
+		require.Equal(t, 0, w.AdvanceClock(0))
+		require.Equal(t, 1, w.AdvanceClock(time.Hour))
+		require.Equal(t, []time.Duration{2 * time.Millisecond}, fired)
+		require.Empty(t, w.Stop())
+	})
+}
+
+// Counting ticks instead of reading the clock: a 10 s timer is 0.6 s late when the
+// driver is late at each tick. Here a task holds the driver up.
+func TestFaultCountingTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(Inline()))
+		defer w.Stop()
+		start := time.Now()
+		for i := range 1000 {
+			w.AfterFunc(time.Duration(i)*10*time.Millisecond, func() { time.Sleep(9 * time.Millisecond) })
+		}
+		done := make(chan time.Duration)
+		w.AfterFunc(9999500*time.Microsecond, func() { go func() { done <- time.Since(start) }() })
+		require.Equal(t, 10*time.Second, <-done)
+	})
+}
+
+// A huge delay overflows and fires at once, or wedges the timer; a negative one
+// never fires; a wheel of few slots recurses without end.
+func TestFaultExtremeDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual(WithTick(time.Microsecond), WithWheelSize(2))
+		for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, 1 << 62, 1 << 40} {
+			w.AfterFunc(d, func() { t.Error("fired at once") })
+		}
+		ran := 0
+		w.AfterFunc(-1, func() { ran++ })
+		w.AfterFunc(math.MinInt64, func() { ran++ })
+		w.verify(t)
+		w.AdvanceClock(0)
+		require.Equal(t, 2, ran)
+		levels := 0
+		for l := w.shards[0].finest; l != nil; l = l.overflow {
+			levels++
+		}
+		require.LessOrEqual(t, levels, 63)
+		require.Len(t, w.Stop(), 4)
+	})
+}
+
+// The count of pending tasks drifts: a double decrement on a cancel during
+// expiry, an increment after stop.
+func TestFaultPendingCountDrifts(t *testing.T) {
+	w := New(WithTick(time.Microsecond))
+	for range 300 {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for i := range 20 {
+					timer := w.AfterFunc(time.Duration(i)*5*time.Microsecond, func() {})
+					if i%2 == 0 {
+						timer.Reset(time.Duration(i) * 3 * time.Microsecond)
+					}
+					timer.Stop()
+					timer.Stop()
+				}
+			})
+		}
+		wg.Wait()
+		require.Zero(t, w.Len())
+	}
+	w.AfterFunc(time.Hour, func() {})
+	require.Len(t, w.Stop(), 1)
+	w.AfterFunc(time.Hour, func() {})
+	w.Schedule(time.Hour, func() {})
+	require.Zero(t, w.Len())
+}
+
+// An add waits while a million entries cascade. Here by construction: the lock is
+// held for no more than a slice at a time.
+func TestFaultAddWaitsForTheCascade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		const tasks = 10*sliceLen + 1
+		for range tasks {
+			w.Schedule(time.Second, func() {})
+		}
+		time.Sleep(time.Second)
+		b, ok := w.driver.queue.Poll()
+		require.True(t, ok)
+		w.driver.begin(b)
+		s, c := &w.shards[0], b.cascade
+		for range 10 {
+			before := countRing(s, c)
+			require.True(t, s.mu.TryLock(), "between slices the lock is free")
+			s.mu.Unlock()
+			_, more := w.driver.step()
+			require.True(t, more)
+			require.Equal(t, sliceLen, before-countRing(s, c))
+		}
+	})
+}
+
+func countRing(s *shard, c *cascade) (n int) {
+	for range c.ring.All(&s.arena) {
+		n++
+	}
+	return n
+}
+
+// While anything else is due, a long cascade must go on all the same.
+func TestFaultCascadeStarves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		const slices = 10
+		ran, others := 0, 0
+		for range slices * sliceLen {
+			w.AfterFunc(time.Second, func() { ran++ })
+		}
+		var again func()
+		again = func() { // always due
+			if others++; others < 1000 {
+				w.AfterFunc(0, again)
+			}
+		}
+		w.AfterFunc(time.Second, again)
+		time.Sleep(time.Second)
+		for ran < slices*sliceLen && others < 900 {
+			w.driver.finish()
+			if b, ok := w.driver.queue.Poll(); ok {
+				w.driver.begin(b)
+			}
+		}
+		require.Less(t, others, 3*slices)
+	})
+}
+
+// Finer buckets that come due during a long cascade do not wait for its end.
+func TestFinerBucketsPassALongCascade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		const tasks = 10 * sliceLen
+		for range tasks {
+			w.AfterFunc(1500*time.Millisecond, func() {})
+		}
+		time.Sleep(1024 * time.Millisecond) // the coarse bucket of 1.5 s expires
+		b, ok := w.driver.queue.Poll()
+		require.True(t, ok)
+		w.driver.begin(b)
+		w.driver.step()
+		passed := false
+		w.AfterFunc(time.Millisecond, func() {
+			passed = true
+			require.Positive(t, countRing(&w.shards[0], b.cascade), "the cascade is still under way")
+		})
+		time.Sleep(time.Millisecond)
+		w.driver.finish()
+		require.True(t, passed)
+	})
+}
+
+// With nothing due, nobody wakes up: not for a timer far ahead, and not for
+// buckets whose entries have all been cancelled, but for the one that the driver
+// sleeps toward already.
+func TestIdleIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1))
+		defer w.Stop()
+		start := time.Now()
+		w.AfterFunc(time.Hour, func() {})
+		var timers []*Timer
+		for i := range 500 {
+			timers = append(timers, w.AfterFunc(time.Duration(i+10)*time.Millisecond, func() {}))
+		}
+		synctest.Wait()
+		for _, timer := range timers {
+			timer.Stop()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, w.driver.queue.Len(), "emptied buckets are dropped before the driver sleeps")
+		_, at, _ := w.driver.queue.Peek()
+		require.Greater(t, at.Sub(start), time.Minute)
+		w.verify(t)
+	})
+}

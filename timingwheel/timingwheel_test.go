@@ -409,10 +409,9 @@ func TestSlowFunctionsDelayNobody(t *testing.T) {
 	}
 	baseline := lastStart(time.Now(), func(f func()) { go f() })
 
+	due := time.Now().Add(200 * time.Millisecond) // the first tick, on which all are due
 	w := timingwheel.New(timingwheel.WithTick(200 * time.Millisecond))
 	defer w.Stop()
-	time.Sleep(10 * time.Millisecond) // all are due on the tick at 200 ms
-	due := time.Now().Add(200 * time.Millisecond)
 	last := lastStart(due, func(f func()) { w.AfterFunc(50*time.Millisecond, f) })
 	t.Logf("the last of %d started %v after the tick; with a goroutine each, after %v", tasks, last, baseline)
 	require.Less(t, last, max(100*time.Millisecond, 2*baseline))

@@ -1,0 +1,86 @@
+// Package tickwheel_test keeps what holds for the module as a whole.
+package tickwheel_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/tickwheel/tickwheel/"
+
+// Imports point one way: examples, benchmarks -> timingwheel -> {bucket,
+// delayqueue}, delayqueue -> internal/heap -> gods. Packages that are not named
+// here stand before timingwheel, and may import that alone.
+var mayImport = map[string][]string{
+	"timingwheel":   {module + "bucket", module + "delayqueue"},
+	"delayqueue":    {module + "internal/heap"},
+	"bucket":        {},
+	"internal/heap": {"github.com/emirpasic/gods"},
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	seen := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if inNestedModule(dir) {
+			return nil
+		}
+		allowed, ok := mayImport[dir]
+		if !ok {
+			allowed = []string{module + "timingwheel"}
+		}
+		seen[dir] = true
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			ours := slices.ContainsFunc(allowed, func(prefix string) bool {
+				return imported == prefix || strings.HasPrefix(imported, prefix+"/")
+			})
+			if std := !strings.Contains(strings.Split(imported, "/")[0], "."); !std && !ours {
+				t.Errorf("%s imports %s", path, imported)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	for dir := range mayImport {
+		require.True(t, seen[dir], "%s is gone, and with it what this test checks", dir)
+	}
+}
+
+// inNestedModule reports whether dir or a folder above it has a go.mod of its own.
+func inNestedModule(dir string) bool {
+	for ; dir != "."; dir = filepath.ToSlash(filepath.Dir(dir)) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Nothing but gods and testify (and golang.org/x/sys) may reach a user.
+func TestCoreDependsOnLittle(t *testing.T) {
+	mod, err := os.ReadFile("go.mod")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(mod)) {
+		fields := strings.Fields(strings.TrimPrefix(line, "require"))
+		if len(fields) < 2 || !strings.HasPrefix(fields[1], "v") || strings.Contains(line, "// indirect") {
+			continue
+		}
+		require.Contains(t, []string{"github.com/emirpasic/gods", "github.com/stretchr/testify", "golang.org/x/sys"}, fields[0])
+	}
+}

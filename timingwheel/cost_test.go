@@ -1,0 +1,80 @@
+package timingwheel
+
+import (
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+func noop() {}
+
+func TestAllocations(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	// Another timer keeps the arena's chunk and the bucket in being.
+	w.AfterFunc(time.Hour, noop)
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		timeout, _ := w.Schedule(time.Hour, noop)
+		timeout.Cancel()
+	}), "Schedule and Cancel")
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { w.AfterFunc(time.Hour, noop).Stop() }), 1.0, "AfterFunc and Stop")
+	timer := w.AfterFunc(time.Hour, noop)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { timer.Reset(time.Hour) }), "Reset")
+	require.LessOrEqual(t, unsafe.Sizeof(Timer{}), uintptr(48))
+}
+
+func TestNewIsLight(t *testing.T) {
+	const wheels = 1000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range wheels {
+		New().Stop()
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/wheels, uint64(8<<10), "bytes for each New and Stop")
+}
+
+func TestLevelsAreMadeOnFirstUse(t *testing.T) {
+	w := New(WithShards(4))
+	defer w.Stop()
+	for i := range w.shards {
+		require.Nil(t, w.shards[i].finest)
+	}
+	w.AfterFunc(0, noop)
+	w.AfterFunc(100*time.Millisecond, noop)
+	levels := 0
+	for i := range w.shards {
+		for l := w.shards[i].finest; l != nil; l = l.overflow {
+			levels++
+		}
+	}
+	require.Equal(t, 1, levels, "one level, of one shard")
+}
+
+// The arena gives memory back when it has emptied.
+func TestMemoryIsGivenBack(t *testing.T) {
+	held := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const tasks = 500_000
+	w := New(WithShards(1))
+	defer w.Stop()
+	timeouts := make([]Timeout, tasks)
+	before := held()
+	for i := range timeouts {
+		timeouts[i], _ = w.Schedule(time.Hour, noop)
+	}
+	full := held() - before
+	require.Less(t, full/tasks, int64(40), "bytes for each pending task")
+	for _, timeout := range timeouts {
+		timeout.Cancel()
+	}
+	require.Less(t, held()-before, int64(1<<20))
+	runtime.KeepAlive(timeouts)
+}

@@ -1,0 +1,219 @@
+package timingwheel_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+func executors() map[string]timingwheel.Executor {
+	return map[string]timingwheel.Executor{
+		"goroutines":   timingwheel.Goroutines(),
+		"inline":       timingwheel.Inline(),
+		"func":         timingwheel.ExecutorFunc(func(task func()) { task() }),
+		"func that go": timingwheel.ExecutorFunc(func(task func()) { go task() }),
+	}
+}
+
+// A task that ends its goroutine takes no other along: not those of its batch,
+// and not the driver.
+func TestGoexitHarmsNothing(t *testing.T) {
+	for name, executor := range executors() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
+				var ran atomic.Int64
+				// More than a slice, so that a cascade is under way as well.
+				for i := range 1000 {
+					w.AfterFunc(time.Millisecond+time.Duration(i%2)*time.Second, func() {
+						ran.Add(1)
+						if i%3 == 0 {
+							runtime.Goexit()
+						}
+					})
+				}
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				require.EqualValues(t, 500, ran.Load())
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.EqualValues(t, 1000, ran.Load())
+				require.Empty(t, w.Stop())
+			})
+		})
+	}
+}
+
+// Under manual drive it is the caller's goroutine that a task ends; the next call
+// carries on where that one was.
+func TestGoexitUnderManualDrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1), timingwheel.WithManualDrive())
+		ran := 0
+		for i := range 1000 {
+			w.AfterFunc(0, func() {
+				if ran++; i == 10 {
+					runtime.Goexit()
+				}
+			})
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			w.AdvanceClock(0)
+			t.Error("AdvanceClock returned")
+		}()
+		<-ended
+		require.Less(t, ran, 1000)
+		w.AdvanceClock(0)
+		require.Equal(t, 1000, ran)
+		require.Empty(t, w.Stop())
+	})
+}
+
+// Labels that a task sets must not show in the next task, nor must those of the
+// goroutine that made the wheel. The goroutine profile tells.
+func TestLabelsDoNotLeak(t *testing.T) {
+	for name, executor := range executors() {
+		if name == "func" {
+			continue // a function that runs the task itself sees to this itself
+		}
+		t.Run(name, func(t *testing.T) {
+			var w *timingwheel.TimingWheel
+			pprof.Do(t.Context(), pprof.Labels("maker", name), func(context.Context) {
+				w = timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
+			})
+			defer w.Stop()
+			var wg sync.WaitGroup
+			profiles := make([]string, 20)
+			for i := range profiles {
+				wg.Add(1)
+				w.AfterFunc(time.Millisecond, func() {
+					defer wg.Done()
+					var b strings.Builder
+					pprof.Lookup("goroutine").WriteTo(&b, 1)
+					profiles[i] = b.String()
+					pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("task", name)))
+				})
+			}
+			wg.Wait()
+			for _, profile := range profiles {
+				require.Contains(t, profile, "timingwheel")
+				require.NotContains(t, profile, `"maker"`)
+				if name != "func that go" { // a goroutine each: one may be ending
+					require.NotContains(t, profile, `"task"`)
+				}
+			}
+		})
+	}
+}
+
+// A panic in a task crashes the program, as with time.AfterFunc, and the trace
+// shows the task.
+func TestPanicCrashes(t *testing.T) {
+	if name := os.Getenv("TICKWHEEL_PANIC"); name != "" {
+		w := timingwheel.New(timingwheel.WithExecutor(executors()[name]))
+		w.AfterFunc(0, panickingTask)
+		time.Sleep(time.Minute)
+		os.Exit(0)
+	}
+	for name := range executors() {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestPanicCrashes$")
+			cmd.Env = append(os.Environ(), "TICKWHEEL_PANIC="+name)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, 2, exit.ExitCode())
+			require.Contains(t, string(out), "panic: the task's own")
+			require.Contains(t, string(out), "panickingTask")
+		})
+	}
+}
+
+func panickingTask() { panic("the task's own") }
+
+// With one shard, tasks of one tick run inline in the order of their scheduling,
+// also when there are more than a slice of them; a reset counts as an add.
+func TestOrderWithinATick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1), timingwheel.WithWheelSize(4))
+		defer w.Stop()
+		const tasks = 2000
+		var order []int
+		timers := make([]*timingwheel.Timer, tasks)
+		begin := time.Now()
+		for i := range timers {
+			timers[i] = w.AfterFunc(time.Until(begin.Add(time.Second)), func() { order = append(order, i) })
+			if i%100 == 0 {
+				time.Sleep(time.Millisecond) // added at different levels
+			}
+		}
+		require.True(t, timers[0].Reset(time.Until(begin.Add(time.Second))))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, order, tasks)
+		for i, got := range order {
+			require.Equal(t, (i+1)%tasks, got)
+		}
+	})
+}
+
+// Goroutines runs what does not block on few goroutines, and forgets them all.
+func TestGoroutinesAreFew(t *testing.T) {
+	before := runtime.NumGoroutine()
+	e := timingwheel.Goroutines()
+	var wg sync.WaitGroup
+	var peak atomic.Int64
+	const tasks = 100_000
+	wg.Add(tasks)
+	batch := make([]func(), 100)
+	for i := range batch {
+		batch[i] = func() {
+			if n := int64(runtime.NumGoroutine()); n > peak.Load() {
+				peak.Store(n)
+			}
+			wg.Done()
+		}
+	}
+	for range tasks / len(batch) {
+		e.Execute(batch)
+	}
+	wg.Wait()
+	require.Less(t, peak.Load()-int64(before), int64(200))
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "goroutines are left")
+	}
+}
+
+// Tasks that wait for each other must all get to run, each blocked on the rest.
+func TestGoroutinesRunTasksThatWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := timingwheel.New()
+		defer w.Stop()
+		const tasks = 1000
+		var all sync.WaitGroup
+		all.Add(tasks)
+		for range tasks {
+			w.AfterFunc(time.Millisecond, func() {
+				all.Done()
+				all.Wait()
+			})
+		}
+		start := time.Now()
+		all.Wait()
+		require.Equal(t, time.Millisecond, time.Since(start))
+	})
+}

@@ -1,3 +1,70 @@
-// Package timingwheel schedules very many delayed functions: request timeouts,
-// idle connections, sessions, retries, leases, delayed messages.
+// Package timingwheel schedules very many delayed functions in one process:
+// request timeouts, idle connections and sessions, retries with back-off,
+// delayed messages, leases. Most such timers are cancelled or pushed back before
+// they fire. Package time keeps its timers in heaps; a hierarchical timing wheel
+// adds, cancels and resets them in constant time, however many are pending.
+//
+//	w := timingwheel.New()
+//	defer w.Stop()
+//	timer := w.AfterFunc(5*time.Second, func() { conn.Close() })
+//	...
+//	timer.Reset(5 * time.Second) // traffic: push it back
+//
+// Who knows package time knows most of this one. What differs: deadlines round up
+// to a tick, a millisecond unless chosen otherwise; Schedule is AfterFunc without
+// an allocation; and Stop of a wheel hands back what has not run.
+//
+// # Promises
+//
+// A task never runs early. It runs a tick late at the most, plus the time that the
+// system takes to wake the driver, plus, for the entries of a bucket that is
+// cascading at that moment, the time of that cascade. Every task that was accepted
+// is handed to the executor once, or was cancelled, or is handed back by Stop. A
+// cancel that returns true means that the function will not run, and that the
+// wheel holds nothing of it any more. With nothing due, no goroutine wakes up. A
+// step of the wall clock moves nothing. Any method may be called from inside a
+// task.
+//
+// # How it works
+//
+// A wheel is a ring of slots, and a slot is a bucket of entries that are due
+// within the same span, the wheel's tick. Entries beyond the wheel's interval go
+// to the overflow wheel, whose tick is that whole interval. Overflow wheels are
+// created lazily and share one min-heap DelayQueue of buckets. The driver goroutine
+// blocks until the earliest bucket expires, advances each wheel's currentTime
+// recursively, and flushes the bucket back through add, so that tasks cascade down
+// to the finest wheel and fire.
+//
+// Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
+// lock), driver.go (the loop), runqueue.go (where tasks run).
+//
+// The wheels are those of Varghese and Lauck, "Hashed and Hierarchical Timing
+// Wheels" (SOSP 1987); the queue of buckets instead of a tick that always runs is
+// that of Apache Kafka's purgatory timer.
+//
+// # Invariants
+//
+//   - An entry waits only in a bucket that expires at or before its own tick.
+//   - A bucket that is open is in the queue exactly once; one that is closed is not
+//     in it. (Between the taking of a bucket and its flush, the driver has it.)
+//   - A wheel's clock passes no bucket that has not been flushed. (The exception:
+//     an adder that is held up between its reading of the clock and the lock, for
+//     so long that its deadline comes, while the driver has the next bucket taken.
+//     Its own entry is then late by that much; no other is touched.)
+//   - Entries due on one tick of one shard fire in the order in which they were
+//     added, a reset counting as an add. (The exception: an entry that is added
+//     while an older one of its tick is in a cascade longer than a slice.)
+//
+// # Why it is fast
+//
+// Entries live in an arena of their own, 32 bytes each, which the garbage
+// collector sees as a few large objects (package bucket). There is one lock around
+// a hierarchy, and under it a handful of plain instructions; to keep it free there
+// are several shards, and each processor adds to its own. Tasks are pulled from a
+// queue by as many goroutines as block, not by one each.
+//
+// # Testing
+//
+// A wheel works unchanged in a bubble of testing/synctest, where its clock is the
+// bubble's. With [WithManualDrive] a test decides itself when things fire.
 package timingwheel

@@ -1,0 +1,48 @@
+# The module's own tools are pinned here rather than in go.mod, so that they reach
+# no user's dependency graph.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 30s
+ROUNDS      ?= 9
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## compile everything
+	go build ./...
+
+.PHONY: test
+test: ## run all tests, with the race detector
+	go test -race ./...
+
+.PHONY: fuzz
+fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
+	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
+
+.PHONY: bench
+bench: ## measure the wheel beside time.AfterFunc (ROUNDS=9)
+	go test ./timingwheel -run '^$$' -bench Versus -benchtime $(ROUNDS)x -timeout 30m
+
+.PHONY: lint
+lint: ## go vet and staticcheck
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+.PHONY: fmt
+fmt: ## check that the code is formatted
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt wants to change:"; echo "$$unformatted"; exit 1; }
+
+.PHONY: cover
+cover: ## measure the coverage of the library's packages, at least 95 % each
+	go test -cover ./timingwheel ./delayqueue ./bucket ./internal/heap | tee coverage.out
+	@awk '/coverage:/{for(i=1;i<=NF;i++)if($$i~/%/){sub("%","",$$i);if($$i+0<95)bad=1}}END{exit bad}' coverage.out
+
+.PHONY: examples
+examples: ## run the examples
+	go run ./examples/quickstart
+
+.PHONY: check
+check: fmt lint test examples ## all that must hold before a change lands

@@ -1,0 +1,191 @@
+package timingwheel_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+func Example() {
+	w := timingwheel.New()
+	defer w.Stop()
+
+	var wg sync.WaitGroup
+	wg.Add(1)
+	w.AfterFunc(10*time.Millisecond, func() {
+		fmt.Println("the kettle boils")
+		wg.Done()
+	})
+	timeout, err := w.Schedule(time.Hour, func() { fmt.Println("request timed out") })
+	if err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("answered in time:", timeout.Cancel())
+	wg.Wait()
+	// Output:
+	// answered in time: true
+	// the kettle boils
+}
+
+func ExampleNew() {
+	// Coarse ticks and small wheels, for sessions that last hours.
+	w := timingwheel.New(
+		timingwheel.WithTick(time.Second),
+		timingwheel.WithWheelSize(64),
+	)
+	w.AfterFunc(8*time.Hour, func() { fmt.Println("session expired") })
+	fmt.Println(w.Len(), "pending")
+	w.Stop()
+	// Output: 1 pending
+}
+
+func ExampleTimingWheel_Schedule() {
+	w := timingwheel.New()
+	defer w.Stop()
+	done := make(chan struct{})
+	_, err := w.Schedule(5*time.Millisecond, func() { close(done) })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-done
+	fmt.Println("ran")
+	// Output: ran
+}
+
+func ExampleTimingWheel_ScheduleAt() {
+	w := timingwheel.New()
+	defer w.Stop()
+	done := make(chan struct{})
+	if _, err := w.ScheduleAt(time.Now().Add(5*time.Millisecond), func() { close(done) }); err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-done
+	fmt.Println("ran")
+	// Output: ran
+}
+
+func ExampleTimeout_Cancel() {
+	w := timingwheel.New()
+	defer w.Stop()
+	timeout, _ := w.Schedule(time.Minute, func() { fmt.Println("too late") })
+	fmt.Println(timeout.Cancel(), timeout.Cancel())
+	// Output: true false
+}
+
+func ExampleTimingWheel_AfterFunc() {
+	w := timingwheel.New()
+	defer w.Stop()
+	closed := make(chan struct{})
+	idle := w.AfterFunc(20*time.Millisecond, func() {
+		fmt.Println("closing an idle connection")
+		close(closed)
+	})
+	for range 3 {
+		idle.Reset(20 * time.Millisecond) // traffic: push it back
+	}
+	<-closed
+	// Output: closing an idle connection
+}
+
+func ExampleTimer_Stop() {
+	w := timingwheel.New()
+	defer w.Stop()
+	timer := w.AfterFunc(time.Minute, func() { fmt.Println("lease expired") })
+	fmt.Println("released before it expired:", timer.Stop())
+	// Output: released before it expired: true
+}
+
+// A timer can be set anew from inside its own function: here, a retry with
+// exponential back-off.
+func ExampleTimer_Reset() {
+	w := timingwheel.New()
+	defer w.Stop()
+	done := make(chan struct{})
+	attempt, backOff := 0, time.Millisecond
+	var retry *timingwheel.Timer
+	ready := make(chan struct{})
+	retry = w.AfterFunc(0, func() {
+		<-ready
+		if attempt++; attempt < 4 {
+			fmt.Println("attempt", attempt, "failed, again in", backOff)
+			retry.Reset(backOff)
+			backOff *= 2
+			return
+		}
+		fmt.Println("attempt", attempt, "succeeded")
+		close(done)
+	})
+	close(ready)
+	<-done
+	// Output:
+	// attempt 1 failed, again in 1ms
+	// attempt 2 failed, again in 2ms
+	// attempt 3 failed, again in 4ms
+	// attempt 4 succeeded
+}
+
+func ExampleTimingWheel_Stop() {
+	w := timingwheel.New()
+	w.AfterFunc(time.Hour, func() { fmt.Println("a message that must not be lost") })
+	for _, p := range w.Stop() {
+		p.Func() // or keep p.Deadline and the message for the next start
+	}
+	_, err := w.Schedule(time.Second, func() {})
+	fmt.Println(errors.Is(err, timingwheel.ErrStopped))
+	// Output:
+	// a message that must not be lost
+	// true
+}
+
+func ExampleTimingWheel_AdvanceClock() {
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
+	defer w.Stop()
+	w.AfterFunc(time.Millisecond, func() { fmt.Println("tick") })
+	for w.Len() > 0 {
+		w.AdvanceClock(time.Second)
+	}
+	// Output: tick
+}
+
+func ExampleExecutorFunc() {
+	// At most two tasks at a time, on goroutines of the program's own.
+	tasks := make(chan func(), 100)
+	var workers sync.WaitGroup
+	for range 2 {
+		workers.Go(func() {
+			for task := range tasks {
+				task()
+			}
+		})
+	}
+	w := timingwheel.New(timingwheel.WithExecutor(
+		timingwheel.ExecutorFunc(func(task func()) { tasks <- task }),
+	))
+	done := make(chan struct{})
+	w.AfterFunc(time.Millisecond, func() { fmt.Println("on a worker"); close(done) })
+	<-done
+	w.Stop()
+	close(tasks)
+	workers.Wait()
+	// Output: on a worker
+}
+
+func ExampleInline() {
+	w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1))
+	defer w.Stop()
+	done := make(chan struct{})
+	for i := range 3 {
+		w.AfterFunc(time.Duration(10*i)*time.Millisecond, func() { fmt.Println("task", i) })
+	}
+	w.AfterFunc(20*time.Millisecond, func() { close(done) })
+	<-done
+	// Output:
+	// task 0
+	// task 1
+	// task 2
+}

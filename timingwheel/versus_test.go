@@ -1,0 +1,462 @@
+//go:build unix
+
+package timingwheel_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// The benchmarks in this file run the wheel and time.AfterFunc in turn, and report
+// the ratio of their costs, wheel / time.AfterFunc: the median over the rounds,
+// of which -benchtime=9x makes nine. Only ratios mean anything on a machine with
+// other things to do; the absolute figures beside them are medians too.
+//
+// Each subject is alone while it is measured: what the other needed is gone and
+// collected.
+
+// versus runs the two in turn, and reports their costs in the unit, and the ratio.
+// A measurement sets up and cleans up after itself and returns its cost.
+func versus(b *testing.B, unit string, wheel, baseline func() float64) {
+	var wheels, baselines, ratios []float64
+	for b.Loop() {
+		runtime.GC()
+		theirs := baseline()
+		runtime.GC()
+		ours := wheel()
+		wheels, baselines = append(wheels, ours), append(baselines, theirs)
+		ratios = append(ratios, ours/theirs)
+	}
+	b.ReportMetric(0, "ns/op") // the time of a round says nothing
+	b.ReportMetric(median(wheels), "wheel-"+unit)
+	b.ReportMetric(median(baselines), "time-"+unit)
+	b.ReportMetric(median(ratios), "ratio")
+}
+
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
+}
+
+func noop() {}
+
+// farOff is a delay that does not come due: from a minute to a day.
+func farOff(r *rand.Rand) time.Duration {
+	return time.Minute + time.Duration(r.Int64N(int64(24*time.Hour)))
+}
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
+
+// onAll runs f on each processor, so that what it adds is spread over them, in
+// the heaps of package time as in the shards of a wheel.
+func onAll(n int, f func(r *rand.Rand, n int)) {
+	var wg sync.WaitGroup
+	procs := runtime.GOMAXPROCS(0)
+	for p := range procs {
+		wg.Go(func() { f(newRand(), n*(p+1)/procs-n*p/procs) })
+	}
+	wg.Wait()
+}
+
+// filledWheel returns a wheel with so many pending, far off.
+func filledWheel(n int) *timingwheel.TimingWheel {
+	w := timingwheel.New()
+	onAll(n, func(r *rand.Rand, n int) {
+		for range n {
+			w.Schedule(farOff(r), noop)
+		}
+	})
+	return w
+}
+
+// fillTime starts so many timers of package time, and returns what stops them.
+func fillTime(n int) (stop func()) {
+	var mu sync.Mutex
+	var timers []*time.Timer
+	onAll(n, func(r *rand.Rand, n int) {
+		mine := make([]*time.Timer, n)
+		for i := range mine {
+			mine[i] = time.AfterFunc(farOff(r), noop)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		timers = append(timers, mine...)
+	})
+	return func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+	}
+}
+
+// perOp returns the time of one of n operations.
+func perOp(n int, f func(r *rand.Rand)) float64 {
+	r := newRand()
+	start := time.Now()
+	for range n {
+		f(r)
+	}
+	return float64(time.Since(start)) / float64(n)
+}
+
+const opsPerRound = 1_000_000
+
+func wheelAddCancel(pending int) float64 {
+	w := filledWheel(pending)
+	defer w.Stop()
+	runtime.GC()
+	return perOp(opsPerRound, func(r *rand.Rand) {
+		timeout, _ := w.Schedule(farOff(r), noop)
+		timeout.Cancel()
+	})
+}
+
+func timeAddCancel(pending int) float64 {
+	defer fillTime(pending)()
+	runtime.GC()
+	return perOp(opsPerRound, func(r *rand.Rand) { time.AfterFunc(farOff(r), noop).Stop() })
+}
+
+func BenchmarkVersusScheduleCancel(b *testing.B) {
+	for _, pending := range []int{0, 10_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
+			versus(b, "ns",
+				func() float64 { return wheelAddCancel(pending) },
+				func() float64 { return timeAddCancel(pending) })
+		})
+	}
+}
+
+func BenchmarkVersusAfterFuncStop(b *testing.B) {
+	for _, pending := range []int{0, 1_000_000} {
+		b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
+			versus(b, "ns", func() float64 {
+				w := filledWheel(pending)
+				defer w.Stop()
+				runtime.GC()
+				return perOp(opsPerRound, func(r *rand.Rand) { w.AfterFunc(farOff(r), noop).Stop() })
+			}, func() float64 { return timeAddCancel(pending) })
+		})
+	}
+}
+
+// The same operation on a wheel with 10 M pending over 10 k: here the baseline is
+// the smaller wheel, and the ratio says how flat the cost is.
+func BenchmarkVersusSmallWheel(b *testing.B) {
+	versus(b, "ns",
+		func() float64 { return wheelAddCancel(10_000_000) },
+		func() float64 { return wheelAddCancel(10_000) })
+}
+
+// All processors busy, with so many goroutines each. Wall time an operation.
+func BenchmarkVersusParallel(b *testing.B) {
+	const pending = 1_000_000
+	parallel := func(width int, op func(r *rand.Rand)) float64 {
+		goroutines := width * runtime.GOMAXPROCS(0)
+		each := 2 * opsPerRound / goroutines
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range goroutines {
+			wg.Go(func() {
+				r := newRand()
+				for range each {
+					op(r)
+				}
+			})
+		}
+		wg.Wait()
+		return float64(time.Since(start)) / float64(each*goroutines)
+	}
+	for _, width := range []int{1, 8, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", width), func(b *testing.B) {
+			versus(b, "ns", func() float64 {
+				w := filledWheel(pending)
+				defer w.Stop()
+				runtime.GC()
+				return parallel(width, func(r *rand.Rand) {
+					timeout, _ := w.Schedule(farOff(r), noop)
+					timeout.Cancel()
+				})
+			}, func() float64 {
+				defer fillTime(pending)()
+				runtime.GC()
+				return parallel(width, func(r *rand.Rand) { time.AfterFunc(farOff(r), noop).Stop() })
+			})
+		})
+	}
+}
+
+// 100,000 timers of a minute, pushed back in random order.
+func BenchmarkVersusReset(b *testing.B) {
+	const timers, ops = 100_000, opsPerRound
+	versus(b, "ns", func() float64 {
+		w := timingwheel.New()
+		defer w.Stop()
+		all := make([]*timingwheel.Timer, timers)
+		for i := range all {
+			all[i] = w.AfterFunc(time.Minute, noop)
+		}
+		return perOp(ops, func(r *rand.Rand) { all[r.IntN(timers)].Reset(time.Minute) })
+	}, func() float64 {
+		all := make([]*time.Timer, timers)
+		for i := range all {
+			all[i] = time.AfterFunc(time.Minute, noop)
+		}
+		defer func() {
+			for _, t := range all {
+				t.Stop()
+			}
+		}()
+		return perOp(ops, func(r *rand.Rand) { all[r.IntN(timers)].Reset(time.Minute) })
+	})
+}
+
+func heapAlloc() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// Bytes for each of 1 M pending.
+func BenchmarkVersusMemory(b *testing.B) {
+	const pending = 1_000_000
+	versus(b, "B", func() float64 {
+		before := heapAlloc()
+		w := filledWheel(pending)
+		defer w.Stop()
+		return (heapAlloc() - before) / pending
+	}, func() float64 {
+		before := heapAlloc()
+		stop := fillTime(pending)
+		defer stop()
+		return (heapAlloc()-before)/pending - 8 // the slice that keeps them
+	})
+}
+
+// One full collection with 5 M pending that share one function: the least of
+// five.
+func BenchmarkVersusGC(b *testing.B) {
+	const pending = 5_000_000
+	collect := func() float64 {
+		runtime.GC()
+		least := time.Duration(1 << 62)
+		for range 5 {
+			start := time.Now()
+			runtime.GC()
+			least = min(least, time.Since(start))
+		}
+		return float64(least) / 1e6
+	}
+	versus(b, "ms", func() float64 {
+		w := filledWheel(pending)
+		defer w.Stop()
+		return collect()
+	}, func() float64 {
+		defer fillTime(pending)()
+		return collect()
+	})
+}
+
+func rusage() (r syscall.Rusage) {
+	syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return r
+}
+
+func cpuTime() time.Duration {
+	r := rusage()
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// A burst is how late the tasks of a burst were.
+type burst struct {
+	cpu      float64 // ns a task, adding included
+	p99, max float64 // ms
+}
+
+// fireBurst schedules n tasks that come due within one second, one after the
+// other, and waits for all.
+func fireBurst(n int, after func(d time.Duration, f func())) (res burst) {
+	late := make([]time.Duration, n)
+	var done sync.WaitGroup
+	done.Add(n)
+	begin := time.Now()
+	before := cpuTime()
+	// The first comes due when all are added, and then one every microsecond.
+	first := time.Duration(n) * 500 * time.Nanosecond
+	for i := range n {
+		due := begin.Add(first + time.Duration(i)*time.Second/time.Duration(n))
+		after(time.Until(due), func() {
+			late[i] = time.Since(due)
+			done.Done()
+		})
+	}
+	done.Wait()
+	res.cpu = float64(cpuTime()-before) / float64(n)
+	last := late[n-1]
+	slices.Sort(late)
+	res.p99 = float64(late[n*99/100]) / 1e6
+	res.max = float64(last) / 1e6
+	if late[0] < 0 {
+		panic(fmt.Sprintf("early by %v", -late[0]))
+	}
+	return res
+}
+
+// 1 M tasks due within one second: CPU a task, adding included; and how late,
+// under the wheel, 99 % of them and the last one ran.
+func BenchmarkVersusFire(b *testing.B) {
+	const tasks = 1_000_000
+	var p99, last, timeP99, timeLast []float64
+	versus(b, "cpu-ns", func() float64 {
+		w := timingwheel.New()
+		defer w.Stop()
+		res := fireBurst(tasks, func(d time.Duration, f func()) { w.Schedule(d, f) })
+		p99, last = append(p99, res.p99), append(last, res.max)
+		return res.cpu
+	}, func() float64 {
+		res := fireBurst(tasks, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
+		timeP99, timeLast = append(timeP99, res.p99), append(timeLast, res.max)
+		return res.cpu
+	})
+	b.ReportMetric(median(p99), "wheel-p99-late-ms")
+	b.ReportMetric(median(last), "wheel-last-late-ms")
+	b.ReportMetric(median(timeP99), "time-p99-late-ms")
+	b.ReportMetric(median(timeLast), "time-last-late-ms")
+}
+
+// Lateness of 10 k timers a second, delays of 1 to 1000 ms, for two seconds.
+func BenchmarkVersusLateness(b *testing.B) {
+	const rate, seconds = 10_000, 2
+	measure := func(after func(d time.Duration, f func())) (least, p50, p99 float64) {
+		late := make([]time.Duration, rate*seconds)
+		var done sync.WaitGroup
+		done.Add(len(late))
+		r := newRand()
+		begin := time.Now()
+		for i := range late {
+			if ahead := time.Until(begin.Add(time.Duration(i) * time.Second / rate)); ahead > 0 {
+				time.Sleep(ahead)
+			}
+			d := time.Millisecond + time.Duration(r.Int64N(int64(999*time.Millisecond)))
+			due := time.Now().Add(d)
+			after(d, func() {
+				late[i] = time.Since(due)
+				done.Done()
+			})
+		}
+		done.Wait()
+		slices.Sort(late)
+		ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+		return ms(late[0]), ms(late[len(late)/2]), ms(late[len(late)*99/100])
+	}
+	var least, p50, timeP50 []float64
+	versus(b, "p99-ms", func() float64 {
+		w := timingwheel.New()
+		defer w.Stop()
+		l, m, p99 := measure(func(d time.Duration, f func()) { w.Schedule(d, f) })
+		least, p50 = append(least, l), append(p50, m)
+		return p99
+	}, func() float64 {
+		_, m, p99 := measure(func(d time.Duration, f func()) { time.AfterFunc(d, f) })
+		timeP50 = append(timeP50, m)
+		return p99
+	})
+	b.ReportMetric(slices.Min(least), "wheel-min-ms")
+	b.ReportMetric(median(p50), "wheel-p50-ms")
+	b.ReportMetric(median(timeP50), "time-p50-ms")
+}
+
+// BenchmarkStall adds from another goroutine while a bucket of 1 M entries
+// cascades, and reports the longest adds.
+func BenchmarkStall(b *testing.B) {
+	const pending = 1_000_000
+	var p999, longest, adds []float64
+	for b.Loop() {
+		w := timingwheel.New(timingwheel.WithTick(10 * time.Millisecond))
+		start := time.Now()
+		// All in the bucket that covers the ticks 512 to 1023, and none due when it
+		// expires at 5.12 s.
+		for i := range pending {
+			w.Schedule(10*time.Second+time.Duration(i%200)*time.Millisecond-time.Since(start), noop)
+		}
+		time.Sleep(time.Until(start.Add(5110 * time.Millisecond)))
+		var took []time.Duration
+		for end := start.Add(5250 * time.Millisecond); time.Now().Before(end); {
+			before := time.Now()
+			timeout, _ := w.Schedule(time.Hour, noop)
+			took = append(took, time.Since(before))
+			timeout.Cancel()
+		}
+		if w.Len() != pending {
+			b.Fatal("the cascade was not one")
+		}
+		w.Stop()
+		slices.Sort(took)
+		p999 = append(p999, float64(took[len(took)*999/1000])/1e6)
+		longest = append(longest, float64(took[len(took)-1])/1e6)
+		adds = append(adds, float64(len(took)))
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(p999), "p99.9-ms")
+	b.ReportMetric(median(longest), "longest-ms")
+	b.ReportMetric(median(adds), "adds")
+}
+
+// BenchmarkIdle counts context switches over 10 s, without a timer and with one an
+// hour ahead.
+func BenchmarkIdle(b *testing.B) {
+	switches := func() int64 {
+		runtime.GC()
+		time.Sleep(100 * time.Millisecond)
+		before := rusage()
+		time.Sleep(10 * time.Second)
+		after := rusage()
+		return after.Nvcsw - before.Nvcsw
+	}
+	for b.Loop() {
+		base := switches()
+		w := timingwheel.New()
+		w.AfterFunc(time.Hour, noop)
+		idle := switches()
+		w.Stop()
+		b.ReportMetric(float64(base), "base-switches")
+		b.ReportMetric(float64(idle), "wheel-switches")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkNew makes and stops wheels.
+func BenchmarkNew(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		timingwheel.New().Stop()
+	}
+}
+
+func BenchmarkSchedule(b *testing.B) {
+	w := timingwheel.New()
+	defer w.Stop()
+	b.ReportAllocs()
+	for b.Loop() {
+		timeout, _ := w.Schedule(time.Hour, noop)
+		timeout.Cancel()
+	}
+}
+
+func BenchmarkAfterFunc(b *testing.B) {
+	w := timingwheel.New()
+	defer w.Stop()
+	b.ReportAllocs()
+	for b.Loop() {
+		w.AfterFunc(time.Hour, noop).Stop()
+	}
+}

@@ -99,13 +99,20 @@ func TestLabelsDoNotLeak(t *testing.T) {
 			var wg sync.WaitGroup
 			profiles := make([]string, 20)
 			for i := range profiles {
+				// Many that set labels and return, so that the one that looks has
+				// the goroutine of one of them.
+				at := time.Now().Add(time.Duration(i) * time.Millisecond)
+				for range 50 {
+					w.ScheduleAt(at, func() {
+						pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("task", name)))
+					})
+				}
 				wg.Add(1)
-				w.AfterFunc(time.Millisecond, func() {
+				w.ScheduleAt(at, func() {
 					defer wg.Done()
 					var b strings.Builder
 					pprof.Lookup("goroutine").WriteTo(&b, 1)
 					profiles[i] = b.String()
-					pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("task", name)))
 				})
 			}
 			wg.Wait()

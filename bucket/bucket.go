@@ -80,22 +80,9 @@ func (a *Arena) Unlink(i Index) {
 	e.next, e.prev = 0, 0
 }
 
-// MoveTo closes an open bucket and puts its entries, in their order, at the end
-// of dst, which takes over the expiration if it was closed. O(1).
-func (b *Bucket) MoveTo(a *Arena, dst *Bucket) {
-	if !dst.IsOpen() {
-		*dst, *b = *b, Bucket{}
-		return
-	}
-	if first := b.First(a); first != 0 {
-		from, to := a.entry(b.root), a.entry(dst.root)
-		last := from.prev
-		a.entry(to.prev).next, a.entry(first).prev = first, to.prev
-		a.entry(last).next, to.prev = dst.root, last
-		from.next, from.prev = b.root, b.root
-	}
-	b.Close(a)
-}
+// MoveTo closes an open bucket and opens dst, which must be closed, with its
+// expiration and its entries in their order. O(1).
+func (b *Bucket) MoveTo(dst *Bucket) { *dst, *b = *b, Bucket{} }
 
 // All iterates over the entries in their order; none for a closed bucket. The
 // entry that was yielded may be unlinked and freed before the next.

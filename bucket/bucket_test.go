@@ -54,13 +54,12 @@ func TestModel(t *testing.T) {
 				model[k] = slices.Delete(model[k], n, n+1)
 			case op == 8:
 				to := (k + 1) % len(buckets)
-				if was := buckets[to].IsOpen(); !was {
-					model[to] = nil
+				if buckets[to].IsOpen() {
+					continue
 				}
-				b.MoveTo(&a, buckets[to])
+				b.MoveTo(buckets[to])
 				require.False(t, b.IsOpen())
-				model[to] = append(model[to], model[k]...)
-				model[k] = nil
+				model[to], model[k] = model[k], nil
 			case len(model[k]) == 0:
 				require.Zero(t, b.First(&a))
 				b.Close(&a)
@@ -77,19 +76,15 @@ func TestModel(t *testing.T) {
 	}
 }
 
-func TestMoveToKeepsTheExpirationOfAnOpenBucket(t *testing.T) {
+func TestMoveToTakesTheExpirationAlong(t *testing.T) {
 	var a Arena
 	var from, to Bucket
 	from.Open(&a, 7)
 	i, _ := a.Alloc(8, task)
 	from.Append(&a, i)
-	from.MoveTo(&a, &to)
+	from.MoveTo(&to)
 	require.EqualValues(t, 7, to.Expiration())
 	require.False(t, from.IsOpen())
-
-	from.Open(&a, 9)
-	from.MoveTo(&a, &to)
-	require.EqualValues(t, 7, to.Expiration())
 	require.Equal(t, []Index{i}, contents(&a, &to))
 	verify(t, &a, &from, &to)
 }

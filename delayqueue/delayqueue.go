@@ -62,8 +62,9 @@ func New[T comparable]() *DelayQueue[T] {
 }
 
 // Offer adds v, which can be taken at or after the time at; a time in the past
-// means now. It never blocks for long: O(log n), no allocation once the queue has
-// been as long before, plus the waking of one consumer when v is the new head.
+// means now. It never blocks for long: O(log n), without an allocation while the
+// length moves within 1024 of what it was, plus the waking of one consumer when v
+// is the new head.
 // The same element may be offered several times and is then taken as often.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	due := at.Sub(q.start)

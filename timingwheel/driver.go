@@ -2,8 +2,8 @@ package timingwheel
 
 import (
 	"context"
-	"runtime"
 	"runtime/pprof"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/delayqueue"
@@ -36,7 +36,8 @@ func (d *driver) drive(ctx context.Context) {
 	}()
 	d.finish()
 	for {
-		b, err := d.take(ctx)
+		d.dropEmpty()
+		b, err := d.queue.Take(ctx)
 		if err != nil {
 			returned = true
 			return
@@ -45,50 +46,63 @@ func (d *driver) drive(ctx context.Context) {
 	}
 }
 
-// take waits for the earliest bucket to expire. It does not sleep toward a bucket
-// whose entries have all been cancelled, as far as it can tell beforehand.
-func (d *driver) take(ctx context.Context) (*slot, error) {
+// dropEmpty drops buckets whose entries have all been cancelled from the head of
+// the queue, so that the driver does not sleep toward them. One that is emptied
+// only while it sleeps will wake it.
+func (d *driver) dropEmpty() {
 	for {
 		b, _, ok := d.queue.Peek()
 		if !ok || !b.cascade.shard.dropEmpty(b) {
-			return d.queue.Take(ctx)
+			return
 		}
 	}
 }
 
 // flush advances the clocks to the expiration of a bucket, passes its entries
 // back through add, so that they cascade down or fire, and returns how many were
-// handed to the executor. Between two slices of a cascade one bucket that has
-// expired meanwhile is flushed, so that a long cascade does not make the finer
-// ones late. One, and then the cascade goes on: however much comes due, it ends.
+// handed to the executor.
 func (d *driver) flush(b *slot) (handed int) {
-	d.begin(b)
-	return d.finish()
+	return d.begin(b) + d.finish()
 }
 
-// finish completes the cascades under way, and returns how many tasks it handed
-// to the executor.
+// finish completes the cascades under way. Between two slices of a cascade one
+// bucket that has expired meanwhile is flushed, so that a long cascade does not
+// make the finer ones late. One, and then the cascade goes on; and nothing is
+// added to a cascade that is under way. So each ends, however much comes due.
 func (d *driver) finish() (handed int) {
 	for len(d.cascades) > 0 {
 		n, more := d.step()
 		handed += n
-		if more {
-			if b, ok := d.queue.Poll(); ok {
-				d.begin(b)
-			}
+		if !more {
+			continue
+		}
+		if b, ok := d.poll(); ok {
+			handed += d.begin(b)
 		}
 	}
 	return handed
 }
 
-func (d *driver) begin(b *slot) {
-	if b.cascade.shard.expire(b) {
-		d.cascades = append(d.cascades, b.cascade)
+// poll returns the earliest bucket if it has expired and no other of its level is
+// cascading.
+func (d *driver) poll() (*slot, bool) {
+	b, at, ok := d.queue.Peek()
+	if !ok || at.After(time.Now()) || slices.Contains(d.cascades, b.cascade) {
+		return nil, false
 	}
+	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now
 }
 
-// step flushes one slice of the innermost cascade, hands over what is due, and
-// returns how many that was, and whether the cascade has more.
+// begin flushes the first slice of a bucket.
+func (d *driver) begin(b *slot) (handed int) {
+	tasks, more := b.cascade.shard.expire(b, d.tasks[:0])
+	if more {
+		d.cascades = append(d.cascades, b.cascade)
+	}
+	return d.hand(tasks)
+}
+
+// step flushes a slice of the innermost cascade, and reports whether it has more.
 func (d *driver) step() (handed int, more bool) {
 	last := len(d.cascades) - 1
 	c := d.cascades[last]
@@ -96,77 +110,45 @@ func (d *driver) step() (handed int, more bool) {
 	if !more {
 		d.cascades = d.cascades[:last]
 	}
-	if len(tasks) > 0 {
-		d.hand(tasks)
-	}
-	if more || len(tasks) > 0 {
-		// To release the lock is not enough for those who wait for it: the driver
-		// would take it straight back, until sync.Mutex declares starvation after
-		// 1 ms. And tasks that were handed over should start before the next slice.
-		runtime.Gosched()
-	}
-	return len(tasks), more
+	return d.hand(tasks), more
 }
 
-func (d *driver) hand(tasks []func()) {
+// hand hands tasks to the executor, and returns how many.
+func (d *driver) hand(tasks []func()) int {
 	d.tasks = tasks
-	defer clear(tasks) // keep no closure
-	d.executor.Execute(tasks)
+	if len(tasks) > 0 {
+		defer clear(tasks) // keep no closure
+		d.executor.Execute(tasks)
+	}
+	return len(tasks)
 }
 
-// AdvanceClock drives a wheel made with [WithManualDrive]: it waits up to timeout
-// for the next bucket to expire, does all that is due by then, and returns how
-// many tasks it handed to the executor. With a timeout that is not positive it
-// does not wait. It returns 0 when nothing came due in time, when the bucket's
-// tasks only moved to a finer wheel, and once the wheel is stopped. It moves no
-// clock but the wheel's own: time itself passes as always.
-//
-// One call drives at a time; another waits for its turn, up to its timeout. A
-// call from a task that runs inline can therefore do nothing but wait its
-// timeout out. On a wheel that drives itself AdvanceClock panics.
-func (w *TimingWheel) AdvanceClock(timeout time.Duration) int {
-	if w.turn == nil {
-		panic("timingwheel: AdvanceClock of a wheel without WithManualDrive")
-	}
-	ctx, cancel := context.WithTimeout(w.ctx, timeout)
-	defer cancel()
-	if !w.takeTurn(ctx) {
-		return 0
-	}
-	defer func() { <-w.turn }()
-
-	d := &w.driver
-	handed := d.finish()
-	b, ok := d.queue.Poll()
-	if !ok {
-		var err error
-		if b, err = d.take(ctx); err != nil {
-			return handed
+// flushAll flushes b and whatever else had expired by limit. Tasks without delay
+// that are added meanwhile are left for another time, also while the clock stands
+// still, as it does in a bubble of testing/synctest.
+func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
+	var due, reopened []*slot
+	defer func() { // deferred, in case a task ends the goroutine
+		for _, b := range reopened {
+			d.queue.Offer(b, limit)
 		}
-	}
-	for limit := time.Now(); ; {
-		handed += d.flush(b)
+	}()
+	for {
+		switch {
+		case !b.cascade.due:
+			handed += d.flush(b)
+		case slices.Contains(due, b):
+			reopened = append(reopened, b)
+		default:
+			due = append(due, b)
+			handed += d.flush(b)
+		}
 		_, at, ok := d.queue.Peek()
 		if !ok || at.After(limit) {
 			return handed
 		}
 		if b, ok = d.queue.Poll(); !ok {
-			return handed
+			return handed // Stop was faster
 		}
-	}
-}
-
-// takeTurn prefers the turn to the end of ctx.
-func (w *TimingWheel) takeTurn(ctx context.Context) bool {
-	select {
-	case w.turn <- struct{}{}:
-		return true
-	default:
-	}
-	select {
-	case w.turn <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

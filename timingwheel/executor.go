@@ -9,8 +9,8 @@ import (
 //
 // The driver calls Execute with one or more tasks, in the order in which they are
 // to begin; one call at a time, unless several wheels share the executor. It
-// holds no lock, so that a task may call any method of the wheel. Execute must
-// not keep the slice: the driver uses it again. While Execute blocks, nothing else
+// holds no lock, so that a task may call any method of the wheel. Execute may
+// change the slice, but must not keep it: the driver uses it again. While Execute blocks, nothing else
 // on the wheel fires (adding, cancelling and Stop go on).
 type Executor interface {
 	Execute(tasks []func())
@@ -27,12 +27,13 @@ func (f ExecutorFunc) Execute(tasks []func()) { each(tasks, f) }
 // Inline returns an Executor that runs tasks on the driver, one after the other.
 // It is the cheapest, and keeps tasks of one shard in order. A task that takes
 // long delays every other one by as much, and a task that waits for another
-// waits for ever: it is for short functions that do not block. pprof labels that
-// a task sets are cleared after it.
+// waits for ever: it is for short functions that do not block. The pprof labels of
+// the goroutine are cleared after each task (under manual drive, those that the
+// caller of AdvanceClock had set, too).
 func Inline() Executor {
 	return ExecutorFunc(func(task func()) {
+		defer clearLabels() // also when the task ends the goroutine
 		task()
-		clearLabels()
 	})
 }
 
@@ -51,6 +52,7 @@ func each(tasks []func(), run func(task func())) {
 	}()
 	for next < len(tasks) {
 		task := tasks[next]
+		tasks[next] = nil // keep no closure while the others run
 		next++
 		run(task)
 	}

@@ -207,11 +207,12 @@ func (m *model) settle() {
 		synctest.Wait()
 		return
 	}
-	m.w.AdvanceClock(0)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if left := m.pending.Left(); left != nil {
-		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
+	for m.w.AdvanceClock(0); m.pending.Size() > 0; m.w.AdvanceClock(0) {
+		left := m.pending.Left().Key.(key)
+		if left.at > m.now() {
+			return
+		}
+		require.True(m.t, left.due && left.at == m.now(), "overdue, and not added without delay by a task just now")
 	}
 }
 

@@ -57,8 +57,12 @@ func WithWheelSize(slots int) Option {
 // WithShards sets the number of shards, from 1 to 65536 and rounded up to a power
 // of two; New panics on a negative or a larger number. Each shard is a hierarchy of
 // wheels with a lock of its own. The default, 0, chooses a power of two near
-// GOMAXPROCS, at most 16. With one shard and [Inline] tasks run in a definite
-// order: that of their deadlines, and of their scheduling within a tick.
+// GOMAXPROCS, at most 16.
+//
+// With one shard and [Inline] tasks run in the order of their deadlines and, within
+// a tick, of their scheduling. The exception is a bucket of more than 256 entries
+// that is flushed late, or is coarse: what else comes due meanwhile goes between,
+// ahead of what is still in it.
 func WithShards(n int) Option {
 	return func(c *config) {
 		if n < 0 || n > maxShards {

@@ -50,7 +50,7 @@ type batch struct {
 // next.
 //
 // The executor has a queue of its own, without bound, and no goroutine while
-// nothing is due. One executor may serve several wheels.
+// nothing is due. One executor may serve several wheels (of one synctest bubble).
 func Goroutines() Executor {
 	q := new(runQueue)
 	empty := new(batch)
@@ -77,6 +77,7 @@ func (q *runQueue) ensureSuccessor() {
 // run is the life of a goroutine: it begins as the successor.
 func (q *runQueue) run() {
 	q.successor.Store(false)
+	clearLabels() // those of the goroutine that spawned it
 	for {
 		task, more := q.take()
 		if task == nil {

@@ -26,6 +26,11 @@ type shard struct {
 	bits  uint   // log2 of the slots of a wheel
 	next  *shard // the ring of all shards, see TimingWheel.lock
 
+	// gate is held by whoever waits for mu, and the driver always comes through
+	// it: so the driver, which takes mu again as soon as it has released it, lets
+	// those who wait go first. See lock.
+	gate sync.Mutex
+
 	mu     sync.Mutex
 	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
 	finest *wheel       // nil until the first entry that is not due at once
@@ -57,7 +62,28 @@ type handle struct {
 
 // delay says when a task is due: d after now.
 type delay struct {
-	now, d time.Duration
+	now time.Duration // since the start
+	d   time.Duration
+}
+
+// lock locks s.mu for a caller. Who finds it taken waits in the gate.
+//
+// Nothing less will do while a long cascade goes on. After a bare unlock between
+// two slices the driver takes the lock straight back, until sync.Mutex declares
+// starvation after 1 ms. And with runtime.Gosched after each slice, which was
+// tried, the driver goes to the end of the scheduler's queue: with 8 goroutines
+// computing on 2 processors, 1000 timers a second were 20 s late.
+func (s *shard) lock() {
+	if !s.mu.TryLock() {
+		s.lockInTurn()
+	}
+}
+
+// lockInTurn locks s.mu behind all who wait for it already.
+func (s *shard) lockInTurn() {
+	s.gate.Lock()
+	s.mu.Lock()
+	s.gate.Unlock()
 }
 
 // The methods that follow are called with s.mu held.
@@ -117,34 +143,40 @@ func (s *shard) offer(b *slot) {
 
 // The methods that follow take s.mu themselves.
 
-// expire moves the entries of a bucket that the driver has taken from the queue
-// to its cascade, and reports whether the cascade begins with that; otherwise it
-// is under way, and has got more to do. The clocks advance before the entries are added again, or these would
-// return to the bucket they came from; and they advance to the bucket's
-// expiration only, never to now, or an entry added later could overtake one that
-// waits in a coarser bucket.
-func (s *shard) expire(b *slot) (begun bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return false
-	}
-	if s.finest != nil {
-		s.finest.advance(b.Expiration())
-	}
-	begun = !b.cascade.ring.IsOpen()
-	b.MoveTo(&s.arena, &b.cascade.ring)
-	return begun
-}
-
-// flush adds up to sliceLen entries of a cascade to the wheels again, and appends
-// to tasks those that are due. It reports whether the cascade has entries left.
-func (s *shard) flush(c *cascade, tasks []func()) (_ []func(), more bool) {
-	s.mu.Lock()
+// expire begins the cascade of a bucket that the driver has taken from the queue,
+// and flushes its first slice. No cascade of the same level may be under way.
+//
+// The clocks advance before the entries are added again, or these would return to
+// the bucket they came from; and they advance to the bucket's expiration only,
+// never to now, or an entry added later could overtake one that waits in a
+// coarser bucket. All in one holding of the lock, or an entry could be added
+// between and overtake those of its tick that are in the bucket.
+func (s *shard) expire(b *slot, tasks []func()) (_ []func(), more bool) {
+	s.lockInTurn()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return tasks, false
 	}
+	if s.finest != nil {
+		s.finest.advance(b.Expiration())
+	}
+	b.MoveTo(&b.cascade.ring)
+	return s.flushSlice(b.cascade, tasks)
+}
+
+// flush goes on with a cascade: it adds up to sliceLen entries to the wheels again,
+// appends to tasks those that are due, and reports whether entries are left.
+func (s *shard) flush(c *cascade, tasks []func()) (_ []func(), more bool) {
+	s.lockInTurn()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return tasks, false
+	}
+	return s.flushSlice(c, tasks)
+}
+
+// flushSlice is called with s.mu held.
+func (s *shard) flushSlice(c *cascade, tasks []func()) (_ []func(), more bool) {
 	for range sliceLen {
 		i := c.ring.First(&s.arena)
 		if i == 0 {
@@ -166,7 +198,7 @@ func (s *shard) flush(c *cascade, tasks []func()) (_ []func(), more bool) {
 // of the queue and its entries have all been cancelled. It reports whether the
 // head may be another bucket now.
 func (s *shard) dropEmpty(b *slot) bool {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.stopped || !b.IsOpen() || b.First(&s.arena) != 0 {
 		return false
@@ -179,7 +211,7 @@ func (s *shard) dropEmpty(b *slot) bool {
 
 // stop refuses what comes later, appends what is pending, and lets go of it.
 func (s *shard) stop(pending []Pending) []Pending {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	pending = slices.Grow(pending, s.arena.Len())
 	for i := range s.arena.All() {
@@ -194,7 +226,7 @@ func (s *shard) stop(pending []Pending) []Pending {
 }
 
 func (s *shard) len() int {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return s.arena.Len()
 }

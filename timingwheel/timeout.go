@@ -18,7 +18,7 @@ func (t Timeout) Cancel() bool {
 	if t.shard == nil {
 		return false
 	}
-	t.shard.mu.Lock()
+	t.shard.lock()
 	defer t.shard.mu.Unlock()
 	return t.shard.cancel(t.handle)
 }

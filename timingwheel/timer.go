@@ -21,7 +21,7 @@ func (t *Timer) Stop() bool {
 	if t.shard == nil {
 		panic("timingwheel: Stop called on uninitialized Timer")
 	}
-	t.shard.mu.Lock()
+	t.shard.lock()
 	defer t.shard.mu.Unlock()
 	return t.shard.cancel(t.handle)
 }
@@ -39,7 +39,7 @@ func (t *Timer) Reset(d time.Duration) bool {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
 	after := delay{s.clock.now(), d}
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.reset(t.handle, after) {
 		return true

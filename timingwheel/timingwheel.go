@@ -76,7 +76,7 @@ func (w *TimingWheel) lock() *shard {
 	}
 	if !s.mu.TryLock() {
 		s = s.next
-		s.mu.Lock()
+		s.lock()
 	}
 	w.tokens.Put(s)
 	return s
@@ -96,7 +96,10 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: Schedule: nil function")
 	}
-	after := delay{w.clock.now(), d}
+	return w.schedule(delay{w.clock.now(), d}, f)
+}
+
+func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
 	s := w.lock()
 	defer s.mu.Unlock()
 	if s.stopped {
@@ -106,13 +109,15 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 }
 
 // ScheduleAt is [TimingWheel.Schedule] for a point in time, which is converted to
-// a delay once, with time.Until: should the wall clock be set later, the delay
+// a delay once, as time.Until does: should the wall clock be set later, the delay
 // stays what it was. A time in the past means now.
 func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: ScheduleAt: nil function")
 	}
-	return w.Schedule(time.Until(at), f)
+	// One reading of the clock: with two, a time on a tick would be a tick late.
+	now := time.Now()
+	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
 }
 
 // AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule]
@@ -157,6 +162,10 @@ func (w *TimingWheel) Stop() []Pending {
 	var pending []Pending
 	for i := range w.shards {
 		pending = w.shards[i].stop(pending)
+	}
+	// Let go of the buckets too, for the sake of those who keep a Timer.
+	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
+		w.driver.queue.DropHead(b)
 	}
 	return pending
 }

@@ -34,7 +34,7 @@ type slot struct {
 
 // cascade holds the entries of a bucket that has expired while the driver
 // flushes them in slices. There is one for each level, because a finer bucket
-// may be flushed between two slices of a coarser one.
+// may be flushed between two slices of a coarser one; of one level, one at a time.
 type cascade struct {
 	shard *shard
 	ring  bucket.Bucket // open while under way; guarded by shard.mu

@@ -1,0 +1,60 @@
+package timingwheel
+
+import (
+	"context"
+	"time"
+)
+
+// AdvanceClock drives a wheel made with [WithManualDrive]: it waits up to timeout
+// for the next bucket to expire, does all that is due by then, and returns how
+// many tasks it handed to the executor. With a timeout that is not positive it
+// does not wait. It returns 0 when nothing came due in time, when the tasks of the
+// bucket only moved to a finer wheel or were cancelled while it waited, and once
+// the wheel is stopped. It moves no clock but the wheel's own: time itself passes
+// as always.
+//
+// Tasks without delay that are added while it runs wait for the next call.
+//
+// One call drives at a time; another waits for its turn, up to its timeout. A
+// call from a task that runs inline can therefore do nothing but wait its
+// timeout out. Inline tasks run on the caller's goroutine: when one panics, and
+// the caller recovers, those that were handed to the executor together with it,
+// up to 255, are lost. On a wheel that drives itself AdvanceClock panics.
+func (w *TimingWheel) AdvanceClock(timeout time.Duration) int {
+	if w.turn == nil {
+		panic("timingwheel: AdvanceClock of a wheel without WithManualDrive")
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, timeout)
+	defer cancel()
+	if !w.takeTurn(ctx) {
+		return 0
+	}
+	defer func() { <-w.turn }()
+
+	d := &w.driver
+	handed := d.finish() // what a task has left unfinished that ended its goroutine
+	d.dropEmpty()
+	b, ok := d.queue.Poll()
+	if !ok {
+		var err error
+		if b, err = d.queue.Take(ctx); err != nil {
+			return handed
+		}
+	}
+	return handed + d.flushAll(b, time.Now())
+}
+
+// takeTurn prefers the turn to the end of ctx.
+func (w *TimingWheel) takeTurn(ctx context.Context) bool {
+	select {
+	case w.turn <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case w.turn <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -38,6 +38,13 @@
 // Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
 // lock), driver.go (the loop), runqueue.go (where tasks run).
 //
+// A coarse bucket may hold millions of entries. Its cascade is flushed in slices
+// of 256, between which callers get the lock, and a finer bucket that has come due
+// goes first. The driver does not yield the processor after a slice: those who
+// wait for the lock hold a gate that the driver has to pass, which lets them in
+// within a slice and does not put the driver at the end of the scheduler's queue
+// on a busy machine (see shard.lock).
+//
 // The wheels are those of Varghese and Lauck, "Hashed and Hierarchical Timing
 // Wheels" (SOSP 1987); the queue of buckets instead of a tick that always runs is
 // that of Apache Kafka's purgatory timer.
@@ -54,6 +61,8 @@
 //   - Entries due on one tick of one shard fire in the order in which they were
 //     added, a reset counting as an add. (The exception: an entry that is added
 //     while an older one of its tick is in a cascade longer than a slice.)
+//   - Nothing is added to a cascade that is under way, and it gets a slice for each
+//     bucket that goes first. So every cascade ends.
 //
 // # Why it is fast
 //

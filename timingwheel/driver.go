@@ -2,7 +2,6 @@ package timingwheel
 
 import (
 	"context"
-	"runtime/pprof"
 	"slices"
 	"time"
 
@@ -18,16 +17,13 @@ type driver struct {
 	queue    *delayqueue.DelayQueue[*slot]
 	executor Executor
 	cascades []*cascade // under way, the innermost last
-	tasks    []func()   // scratch for step
+	tasks    []func()   // scratch for one slice
 }
 
 // drive is the driver goroutine: it blocks until the earliest bucket expires and
 // flushes it, until ctx ends.
 func (d *driver) drive(ctx context.Context) {
-	// A fresh goroutine has the pprof labels of its creator, which has nothing to
-	// do with what runs here.
-	pprof.SetGoroutineLabels(context.Background())
-
+	clearLabels() // those of the goroutine that called New
 	returned := false
 	defer func() {
 		if !returned {

@@ -12,18 +12,26 @@
 //
 // Who knows package time knows most of this one. What differs: deadlines round up
 // to a tick, a millisecond unless chosen otherwise; Schedule is AfterFunc without
-// an allocation; and Stop of a wheel hands back what has not run.
+// an allocation; Stop of a wheel hands back what has not run, and a stopped wheel
+// accepts no more.
 //
 // # Promises
 //
 // A task never runs early. It runs a tick late at the most, plus the time that the
 // system takes to wake the driver, plus, for the entries of a bucket that is
-// cascading at that moment, the time of that cascade. Every task that was accepted
+// cascading at that moment, the time of that cascade (and, with an executor that
+// blocks the driver, that of the blocking). Every task that was accepted
 // is handed to the executor once, or was cancelled, or is handed back by Stop. A
 // cancel that returns true means that the function will not run, and that the
 // wheel holds nothing of it any more. With nothing due, no goroutine wakes up. A
 // step of the wall clock moves nothing. Any method may be called from inside a
 // task.
+//
+// # Testing
+//
+// A wheel works unchanged in a bubble of testing/synctest, where its clock is the
+// bubble's. With [WithManualDrive] and [Inline] a test decides itself when things
+// fire.
 //
 // # How it works
 //
@@ -67,13 +75,9 @@
 // # Why it is fast
 //
 // Entries live in an arena of their own, 32 bytes each, which the garbage
-// collector sees as a few large objects (package bucket). There is one lock around
+// collector sees as a few large objects, and which are given back when a burst is
+// over (package bucket). There is one lock around
 // a hierarchy, and under it a handful of plain instructions; to keep it free there
 // are several shards, and each processor adds to its own. Tasks are pulled from a
 // queue by as many goroutines as block, not by one each.
-//
-// # Testing
-//
-// A wheel works unchanged in a bubble of testing/synctest, where its clock is the
-// bubble's. With [WithManualDrive] a test decides itself when things fire.
 package timingwheel

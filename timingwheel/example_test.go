@@ -133,7 +133,7 @@ func ExampleTimingWheel_Stop() {
 	w := timingwheel.New()
 	w.AfterFunc(time.Hour, func() { fmt.Println("a message that must not be lost") })
 	for _, p := range w.Stop() {
-		p.Func() // or keep p.Deadline and the message for the next start
+		p.Func() // or not, if the program keeps its own record of what to do again
 	}
 	_, err := w.Schedule(time.Second, func() {})
 	fmt.Println(errors.Is(err, timingwheel.ErrStopped))
@@ -153,26 +153,22 @@ func ExampleTimingWheel_AdvanceClock() {
 }
 
 func ExampleExecutorFunc() {
-	// At most two tasks at a time, on goroutines of the program's own.
-	tasks := make(chan func(), 100)
-	var workers sync.WaitGroup
-	for range 2 {
-		workers.Go(func() {
-			for task := range tasks {
-				task()
-			}
-		})
-	}
-	w := timingwheel.New(timingwheel.WithExecutor(
-		timingwheel.ExecutorFunc(func(task func()) { tasks <- task }),
-	))
+	// At most two tasks at a time. While both are busy the driver waits, and with
+	// it everything else on the wheel: that is the price of the bound.
+	slots := make(chan struct{}, 2)
+	bounded := timingwheel.ExecutorFunc(func(task func()) {
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			task()
+		}()
+	})
+	w := timingwheel.New(timingwheel.WithExecutor(bounded))
+	defer w.Stop()
 	done := make(chan struct{})
-	w.AfterFunc(time.Millisecond, func() { fmt.Println("on a worker"); close(done) })
+	w.AfterFunc(time.Millisecond, func() { fmt.Println("one of two"); close(done) })
 	<-done
-	w.Stop()
-	close(tasks)
-	workers.Wait()
-	// Output: on a worker
+	// Output: one of two
 }
 
 func ExampleInline() {

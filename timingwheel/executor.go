@@ -10,15 +10,17 @@ import (
 // The driver calls Execute with one or more tasks, in the order in which they are
 // to begin; one call at a time, unless several wheels share the executor. It
 // holds no lock, so that a task may call any method of the wheel. Execute may
-// change the slice, but must not keep it: the driver uses it again. While Execute blocks, nothing else
-// on the wheel fires (adding, cancelling and Stop go on).
+// change the slice, but must not keep it: the driver uses it again. While Execute
+// blocks, nothing else on the wheel fires (adding, cancelling and Stop go on). The
+// driver may be in Execute, or about to call it, when Stop returns.
 type Executor interface {
 	Execute(tasks []func())
 }
 
 // ExecutorFunc makes an Executor of a function that is called on the driver with
 // one task after the other, such as the submit method of a goroutine pool. It
-// may run the task itself, under the conditions of [Inline].
+// may run the task itself, under the conditions of [Inline]. While it blocks, as the
+// submit method of a pool that is full may, nothing else on the wheel fires.
 type ExecutorFunc func(task func())
 
 // Execute calls f(task) for each task.

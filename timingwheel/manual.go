@@ -13,7 +13,15 @@ import (
 // the wheel is stopped. It moves no clock but the wheel's own: time itself passes
 // as always.
 //
-// Tasks without delay that are added while it runs wait for the next call.
+// Tasks without delay that are added while it runs wait for the next call. To run
+// all that is pending:
+//
+//	for w.Len() > 0 {
+//		w.AdvanceClock(time.Hour)
+//	}
+//
+// With an executor other than [Inline], the tasks may be running still, or not have
+// begun, when it returns.
 //
 // One call drives at a time; another waits for its turn, up to its timeout. A
 // call from a task that runs inline can therefore do nothing but wait its

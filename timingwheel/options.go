@@ -30,8 +30,8 @@ type config struct {
 }
 
 // WithTick sets the width of a tick, to which deadlines round up: the most by
-// which the wheel itself makes a task late. The default is 1ms, the least 1us; New
-// panics on less.
+// which the wheel itself makes a task late. Ticks count from the making of the
+// wheel. The default is 1ms, the least 1us; New panics on less.
 func WithTick(d time.Duration) Option {
 	return func(c *config) {
 		if d < minTick {
@@ -73,10 +73,10 @@ func WithShards(n int) Option {
 }
 
 // WithExecutor sets what runs the tasks: [Goroutines], the default, [Inline], or
-// one of your own. New panics on nil.
+// one of your own. New panics on nil, and on a nil [ExecutorFunc].
 func WithExecutor(e Executor) Option {
 	return func(c *config) {
-		if e == nil {
+		if f, ok := e.(ExecutorFunc); e == nil || ok && f == nil {
 			panic("timingwheel: WithExecutor(nil)")
 		}
 		c.executor = e
@@ -84,7 +84,8 @@ func WithExecutor(e Executor) Option {
 }
 
 // WithManualDrive makes a wheel without a driver goroutine: nothing fires but in
-// [TimingWheel.AdvanceClock].
+// [TimingWheel.AdvanceClock]. With [Inline] tasks have run when that returns; with
+// [Goroutines] they may be running still, or not have begun.
 func WithManualDrive() Option {
 	return func(c *config) { c.manual = true }
 }

@@ -50,7 +50,8 @@ type batch struct {
 // next.
 //
 // The executor has a queue of its own, without bound, and no goroutine while
-// nothing is due. One executor may serve several wheels (of one synctest bubble).
+// nothing is due. Nor are its goroutines bounded: 100,000 tasks that block are
+// 100,000 goroutines. A task may end its goroutine (runtime.Goexit). One executor may serve several wheels (of one synctest bubble).
 func Goroutines() Executor {
 	q := new(runQueue)
 	empty := new(batch)

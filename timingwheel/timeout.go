@@ -12,8 +12,9 @@ type Timeout struct {
 // Cancel takes the task off the wheel. It returns true if the call did so: then
 // the function will not run and the wheel holds nothing of it any more. It returns
 // false if the function was handed to the executor, handed back by
-// [TimingWheel.Stop], or cancelled before, and for the zero Timeout. Of several
-// calls at the same time one returns true. O(1).
+// [TimingWheel.Stop], or cancelled before, and for the zero Timeout; so false does
+// not mean that the function has run. Of several calls at the same time one returns
+// true. O(1).
 func (t Timeout) Cancel() bool {
 	if t.shard == nil {
 		return false

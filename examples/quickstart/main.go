@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	name, input := "sample", io.Reader(strings.NewReader(sample))
 	switch {
 	case len(args) > 1 || len(args) == 1 && strings.HasPrefix(args[0], "-") && args[0] != "-":
-		fmt.Fprintln(stderr, "usage: quickstart [FILE | -]")
+		fmt.Fprintln(stderr, "usage: quickstart [FILE | -]   with lines like: 1.5s buy milk")
 		return 2
 	case len(args) == 1 && args[0] == "-":
 		name, input = "standard input", stdin

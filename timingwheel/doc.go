@@ -47,11 +47,10 @@
 // lock), driver.go (the loop), runqueue.go (where tasks run).
 //
 // A coarse bucket may hold millions of entries. Its cascade is flushed in slices
-// of 256, between which callers get the lock, and a finer bucket that has come due
-// goes first. The driver does not yield the processor after a slice: those who
-// wait for the lock hold a gate that the driver has to pass, which lets them in
-// within a slice and does not put the driver at the end of the scheduler's queue
-// on a busy machine (see shard.lock).
+// of 256, between which a caller who waits for the lock gets it, and a finer bucket
+// that has come due goes first. The driver does not yield the processor after a
+// slice, which on a busy machine would put it at the end of the scheduler's queue
+// each time (see shard.lockAfterOne).
 //
 // The wheels are those of Varghese and Lauck, "Hashed and Hierarchical Timing
 // Wheels" (SOSP 1987); the queue of buckets instead of a tick that always runs is

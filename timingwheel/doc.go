@@ -44,13 +44,14 @@
 // to the finest wheel and fire.
 //
 // Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
-// lock), driver.go (the loop), runqueue.go (where tasks run).
+// lock), driver.go (the loop), turns.go (how the two share the lock), runqueue.go
+// (where tasks run).
 //
 // A coarse bucket may hold millions of entries. Its cascade is flushed in slices
 // of 256, between which a caller who waits for the lock gets it, and a finer bucket
 // that has come due goes first. The driver does not yield the processor after a
 // slice, which on a busy machine would put it at the end of the scheduler's queue
-// each time (see shard.lockAfterOne).
+// each time (turns.go says what it does instead).
 //
 // The wheels are those of Varghese and Lauck, "Hashed and Hierarchical Timing
 // Wheels" (SOSP 1987); the queue of buckets instead of a tick that always runs is
@@ -69,7 +70,9 @@
 //     added, a reset counting as an add. (The exception: an entry that is added
 //     while an older one of its tick is in a cascade longer than a slice.)
 //   - Nothing is added to a cascade that is under way, and it gets a slice for each
-//     bucket that goes first. So every cascade ends.
+//     bucket that goes first. So every cascade ends. (Should it take longer than a
+//     tick of its level, the next bucket of that level waits for its end, and what
+//     expires later behind it.)
 //
 // # Why it is fast
 //

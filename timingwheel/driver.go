@@ -65,6 +65,10 @@ func (d *driver) flush(b *slot) (handed int) {
 // bucket that has expired meanwhile is flushed, so that a long cascade does not
 // make the finer ones late. One, and then the cascade goes on; and nothing is
 // added to a cascade that is under way. So each ends, however much comes due.
+//
+// The limit: when a cascade takes longer than a tick of its level, the next bucket
+// of that level comes due, has to wait for its end, and all that expires later
+// waits behind it.
 func (d *driver) finish() (handed int) {
 	for len(d.cascades) > 0 {
 		n, more := d.step()
@@ -119,9 +123,10 @@ func (d *driver) hand(tasks []func()) int {
 	return len(tasks)
 }
 
-// flushAll flushes b and whatever else had expired by limit. Tasks without delay
-// that are added meanwhile are left for another time, also while the clock stands
-// still, as it does in a bubble of testing/synctest.
+// flushAll flushes b and whatever else had expired by limit. Each due bucket is
+// flushed once, and what is added to it meanwhile is left for another time, also
+// while the clock stands still, as it does in a bubble of testing/synctest. (What
+// finish lets past a long cascade it does not count.)
 func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 	var due, reopened []*slot
 	defer func() { // deferred, in case a task ends the goroutine

@@ -310,7 +310,7 @@ func TestFaultAddWaitsForTheCascade(t *testing.T) {
 		s, c := &w.shards[0], b.cascade
 		for range 10 {
 			before := countRing(s, c)
-			require.True(t, s.mu.TryLock(), "between slices the lock is free")
+			require.True(t, s.tryLock(), "between slices the lock is free")
 			s.mu.Unlock()
 			_, more := w.driver.step()
 			require.True(t, more)
@@ -384,6 +384,51 @@ func TestFaultDriverYieldsToABusyMachine(t *testing.T) {
 	baseline := lastRun(func(d time.Duration, f func()) { time.AfterFunc(d, f) })
 	w := New()
 	defer w.Stop()
+	ours := lastRun(func(d time.Duration, f func()) { w.AfterFunc(d, f) })
+	t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
+	require.Less(t, ours, 2*time.Second+3*baseline)
+}
+
+// Callers who do nothing but add and cancel must not keep the driver from the
+// lock, neither for a cascade nor for the buckets of every tick.
+func TestFaultCallersStarveTheDriver(t *testing.T) {
+	const callers, tasks, burst = 64, 1000, 300_000
+	var stop atomic.Bool
+	var busy sync.WaitGroup
+	call := func(f func()) {
+		for range callers {
+			busy.Go(func() {
+				for !stop.Load() {
+					f()
+				}
+			})
+		}
+	}
+	// lastRun returns how long it took until all tasks, due within half a second,
+	// had run.
+	lastRun := func(after func(d time.Duration, f func())) time.Duration {
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Add(tasks)
+		for i := range tasks {
+			after(time.Duration(i)*500*time.Millisecond/tasks, wg.Done)
+		}
+		wg.Wait()
+		stop.Store(true)
+		busy.Wait()
+		return time.Since(start)
+	}
+
+	call(func() { time.AfterFunc(time.Hour, func() {}).Stop() })
+	baseline := lastRun(func(d time.Duration, f func()) { time.AfterFunc(d, f) })
+
+	w := New(WithShards(1), WithWheelSize(128))
+	defer w.Stop()
+	for i := range burst { // cascades several times meanwhile
+		w.Schedule(time.Second+time.Duration(i)*time.Microsecond, func() {})
+	}
+	stop.Store(false)
+	call(func() { w.AfterFunc(time.Hour, func() {}).Stop() })
 	ours := lastRun(func(d time.Duration, f func()) { w.AfterFunc(d, f) })
 	t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
 	require.Less(t, ours, 2*time.Second+3*baseline)

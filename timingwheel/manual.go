@@ -13,8 +13,9 @@ import (
 // the wheel is stopped. It moves no clock but the wheel's own: time itself passes
 // as always.
 //
-// Tasks without delay that are added while it runs wait for the next call. To run
-// all that is pending:
+// Tasks without delay that are added while it runs wait for the next call, but for
+// those that go between the slices of a bucket of more than 256. To run all that is
+// pending:
 //
 //	for w.Len() > 0 {
 //		w.AdvanceClock(time.Hour)

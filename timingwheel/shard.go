@@ -3,25 +3,15 @@ package timingwheel
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
-const (
-	// sliceLen is how many entries of a cascade are flushed in one holding of the
-	// lock: 256 at 25 to 50 ns each make about 10 us, which is what a caller may
-	// have to wait.
-	sliceLen = 256
-
-	// When the driver itself had to wait, the slice is longer by an entry for every
-	// 100 ns, so that callers who crowd around the lock leave it a fair share: up
-	// to maxSliceLen, which takes a fraction of a millisecond.
-	waitPerEntry = 100 * time.Nanosecond
-	maxSliceLen  = 8192
-)
+// sliceLen is how many entries of a cascade are flushed in one holding of the
+// lock: 256 at 25 to 50 ns each make about 10 us.
+const sliceLen = 256
 
 // shard is one hierarchy of wheels with the arena of its entries and one lock
 // around both. Under that lock every operation is a few plain instructions, and
@@ -35,8 +25,7 @@ type shard struct {
 	bits  uint   // log2 of the slots of a wheel
 	next  *shard // the ring of all shards, see TimingWheel.lock
 
-	waiting atomic.Int32  // callers who found mu taken and wait for it
-	entered chan struct{} // gets a token, if it has none, when one of them has got it
+	turns turns // who gets mu next
 
 	mu     sync.Mutex
 	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
@@ -55,7 +44,7 @@ type shard struct {
 
 func (s *shard) init(c *clock, q *delayqueue.DelayQueue[*slot], bits uint, next *shard) {
 	s.clock, s.queue, s.bits, s.next = c, q, bits, next
-	s.entered = make(chan struct{}, 1)
+	s.turns.entered = make(chan struct{}, 1)
 	s.dueCascade = cascade{shard: s, due: true}
 	s.due.cascade = &s.dueCascade
 }
@@ -72,46 +61,6 @@ type handle struct {
 type delay struct {
 	now time.Duration // since the start
 	d   time.Duration
-}
-
-// lock locks s.mu for a caller.
-func (s *shard) lock() {
-	if s.mu.TryLock() {
-		return
-	}
-	s.waiting.Add(1)
-	s.mu.Lock()
-	s.waiting.Add(-1)
-	select {
-	case s.entered <- struct{}{}:
-	default:
-	}
-}
-
-// lockAfterOne locks s.mu for the driver: when callers wait, one of them goes
-// first. It returns how long it had to wait.
-//
-// After a bare unlock between two slices, the driver would take the lock straight
-// back, until sync.Mutex declares starvation after 1 ms. Two other ways were tried.
-// runtime.Gosched after each slice puts the driver at the end of the scheduler's
-// queue: with 8 goroutines computing on 2 processors, 1000 timers a second were
-// 20 s late. And with a second mutex that callers hold while they wait and the
-// driver has to pass, it stood in line behind all of them: with 8 goroutines that
-// did nothing but add and cancel, a cascade of 1 M took 1.4 s instead of 20 ms.
-func (s *shard) lockAfterOne() (waited time.Duration) {
-	if s.waiting.Load() == 0 && s.mu.TryLock() {
-		return 0
-	}
-	before := s.clock.now()
-	select {
-	case <-s.entered: // of one who came before this
-	default:
-	}
-	if s.waiting.Load() > 0 {
-		<-s.entered // whoever is counted has yet to send
-	}
-	s.mu.Lock()
-	return s.clock.now() - before
 }
 
 // The methods that follow are called with s.mu held.
@@ -180,7 +129,7 @@ func (s *shard) offer(b *slot) {
 // coarser bucket. All in one holding of the lock, or an entry could be added
 // between and overtake those of its tick that are in the bucket.
 func (s *shard) expire(b *slot, tasks []func()) (_ []func(), more bool) {
-	waited := s.lockAfterOne()
+	s.lockForDriver()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return tasks, false
@@ -189,23 +138,23 @@ func (s *shard) expire(b *slot, tasks []func()) (_ []func(), more bool) {
 		s.finest.advance(b.Expiration())
 	}
 	b.MoveTo(&b.cascade.ring)
-	return s.flushSlice(b.cascade, waited, tasks)
+	return s.flushSlice(b.cascade, tasks)
 }
 
 // flush goes on with a cascade: it adds a slice of the entries to the wheels again,
 // appends to tasks those that are due, and reports whether entries are left.
 func (s *shard) flush(c *cascade, tasks []func()) (_ []func(), more bool) {
-	waited := s.lockAfterOne()
+	s.lockForDriver()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return tasks, false
 	}
-	return s.flushSlice(c, waited, tasks)
+	return s.flushSlice(c, tasks)
 }
 
 // flushSlice is called with s.mu held.
-func (s *shard) flushSlice(c *cascade, waited time.Duration, tasks []func()) (_ []func(), more bool) {
-	for range min(sliceLen+waited/waitPerEntry, maxSliceLen) {
+func (s *shard) flushSlice(c *cascade, tasks []func()) (_ []func(), more bool) {
+	for range sliceLen {
 		i := c.ring.First(&s.arena)
 		if i == 0 {
 			break

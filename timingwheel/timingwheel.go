@@ -76,7 +76,7 @@ func (w *TimingWheel) lock() *shard {
 	if !ok {
 		s = &w.shards[0] // whoever finds it taken moves on
 	}
-	if !s.mu.TryLock() {
+	if !s.tryLock() {
 		s = s.next
 		s.lock()
 	}

@@ -24,7 +24,9 @@ fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
 
 .PHONY: bench
 bench: ## measure the wheel beside time.AfterFunc (ROUNDS=9)
-	go test ./timingwheel -run '^$$' -bench Versus -benchtime $(ROUNDS)x -timeout 30m
+	go test ./timingwheel -run '^$$' -bench 'Versus|Stall' -benchtime $(ROUNDS)x -timeout 30m
+	go test ./timingwheel -run '^$$' -bench 'Idle' -benchtime 1x
+	go test ./timingwheel -run '^$$' -bench '^Benchmark(New|Schedule|AfterFunc)$$'
 
 .PHONY: lint
 lint: ## go vet and staticcheck

@@ -18,7 +18,7 @@ const sliceLen = 256
 // which ring an entry is in is its whole state: there are no atomics on entries
 // and no retries.
 //
-// Lock order: shard, then queue.
+// Lock order: the gate (see turns), shard, queue.
 type shard struct {
 	clock *clock
 	queue *delayqueue.DelayQueue[*slot]

@@ -393,12 +393,18 @@ func BenchmarkVersusLateness(b *testing.B) {
 }
 
 // BenchmarkStall adds from another goroutine while a bucket of 1 M entries
-// cascades, and reports the longest adds.
+// cascades, and reports the longest adds. With one shard there is no other to
+// turn to.
 func BenchmarkStall(b *testing.B) {
+	b.Run("shards=chosen", func(b *testing.B) { stall(b, 0) })
+	b.Run("shards=1", func(b *testing.B) { stall(b, 1) })
+}
+
+func stall(b *testing.B, shards int) {
 	const pending = 1_000_000
 	var p999, longest, adds []float64
 	for b.Loop() {
-		w := timingwheel.New(timingwheel.WithTick(10 * time.Millisecond))
+		w := timingwheel.New(timingwheel.WithTick(10*time.Millisecond), timingwheel.WithShards(shards))
 		start := time.Now()
 		// All in the bucket that covers the ticks 512 to 1023, and none due when it
 		// expires at 5.12 s.

@@ -30,7 +30,7 @@ func TestModel(t *testing.T) {
 		for k := range buckets {
 			buckets[k] = new(Bucket)
 		}
-		generations := map[Index]uint64{}
+		generations, marks := map[Index]uint64{}, map[Index]bool{}
 		for range 1000 {
 			k := r.IntN(len(buckets))
 			b := buckets[k]
@@ -38,9 +38,10 @@ func TestModel(t *testing.T) {
 			case !b.IsOpen():
 				b.Open(&a, int64(k))
 			case op < 5:
-				i, generation := a.Alloc(int64(k), task)
+				mark := r.IntN(2) == 0
+				i, generation := a.Alloc(int64(k), task, mark)
 				require.NotContains(t, generations, i)
-				generations[i] = generation
+				generations[i], marks[i] = generation, mark
 				b.Append(&a, i)
 				model[k] = append(model[k], i)
 			case op < 8 && len(model[k]) > 0:
@@ -48,7 +49,11 @@ func TestModel(t *testing.T) {
 				i := model[k][n]
 				require.True(t, a.Alive(i, generations[i]))
 				a.Unlink(i)
-				require.NotNil(t, a.Free(i))
+				_, marked := a.Task(i)
+				require.Equal(t, marks[i], marked)
+				f, marked := a.Free(i)
+				require.NotNil(t, f)
+				require.Equal(t, marks[i], marked)
 				require.False(t, a.Alive(i, generations[i]))
 				delete(generations, i)
 				model[k] = slices.Delete(model[k], n, n+1)
@@ -80,7 +85,7 @@ func TestMoveToTakesTheExpirationAlong(t *testing.T) {
 	var a Arena
 	var from, to Bucket
 	from.Open(&a, 7)
-	i, _ := a.Alloc(8, task)
+	i, _ := a.Alloc(8, task, false)
 	from.Append(&a, i)
 	from.MoveTo(&to)
 	require.EqualValues(t, 7, to.Expiration())
@@ -95,7 +100,7 @@ func TestAllStopsWhenToldAndSurvivesUnlinking(t *testing.T) {
 	require.Empty(t, contents(&a, &b), "a closed bucket")
 	b.Open(&a, 0)
 	for range 10 {
-		i, _ := a.Alloc(0, task)
+		i, _ := a.Alloc(0, task, false)
 		b.Append(&a, i)
 	}
 	seen := 0
@@ -125,7 +130,7 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 		var all []Index
 		var generations []uint64
 		for range 4 * chunkLen {
-			i, generation := a.Alloc(1, task)
+			i, generation := a.Alloc(1, task, false)
 			require.False(t, seen[generation])
 			seen[generation] = true
 			all, generations = append(all, i), append(generations, generation)
@@ -135,7 +140,8 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 			require.EqualValues(t, 1, a.Deadline(i))
 			a.SetDeadline(i, 2)
 			require.EqualValues(t, 2, a.Deadline(i))
-			require.NotNil(t, a.Task(i))
+			task, _ := a.Task(i)
+			require.NotNil(t, task)
 			a.Free(i)
 		}
 		for k, i := range all {
@@ -162,7 +168,7 @@ func TestChunksAreGivenBack(t *testing.T) {
 	ring.Open(&a, 0)
 	var all []Index
 	for range 100 * chunkLen {
-		i, _ := a.Alloc(0, task)
+		i, _ := a.Alloc(0, task, false)
 		ring.Append(&a, i)
 		all = append(all, i)
 	}
@@ -178,13 +184,13 @@ func TestChunksAreGivenBack(t *testing.T) {
 
 	// Fill one chunk to the brim; then one more and one less need no new chunk.
 	for a.used%chunkLen != chunkLen-1 {
-		a.Alloc(0, task)
+		a.Alloc(0, task, false)
 	}
-	i, _ := a.Alloc(0, task)
+	i, _ := a.Alloc(0, task, false)
 	before := slices.Clone(a.chunks)
 	for range 10 {
 		a.Free(i)
-		i, _ = a.Alloc(0, task)
+		i, _ = a.Alloc(0, task, false)
 	}
 	require.Equal(t, before, a.chunks)
 }
@@ -195,7 +201,7 @@ func TestFreedTaskIsCollected(t *testing.T) {
 	func() {
 		big := new([1 << 16]byte)
 		runtime.AddCleanup(big, func(struct{}) { close(collected) }, struct{}{})
-		i, _ := a.Alloc(0, func() { big[0]++ })
+		i, _ := a.Alloc(0, func() { big[0]++ }, false)
 		a.Free(i)
 	}()
 	for range 100 {
@@ -216,7 +222,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		a, b = new(Arena), new(Bucket)
 		b.Open(a, 0)
 		for range 3 {
-			i, _ = a.Alloc(0, task)
+			i, _ = a.Alloc(0, task, false)
 			b.Append(a, i)
 		}
 		return a, b, i

@@ -19,15 +19,29 @@ func (c *clock) now() time.Duration { return time.Since(c.start) }
 // down, and saturates at the tick that ends the longest time.Duration. A d that
 // is not positive counts as zero.
 func (c *clock) deadline(now, d time.Duration) int64 {
-	at := now + max(0, d)
-	if at < now {
-		at = math.MaxInt64
-	}
+	at := later(now, max(0, d))
 	ticks := at / c.tick
 	if at > ticks*c.tick {
 		ticks++
 	}
 	return int64(ticks)
+}
+
+// later returns t+d, or the longest time.Duration if that is less. Neither may be
+// negative.
+func later(t, d time.Duration) time.Duration {
+	if t+d < t {
+		return math.MaxInt64
+	}
+	return t + d
+}
+
+// roundUp returns d, which must not be negative, rounded up to a tick, saturating.
+func (c *clock) roundUp(d time.Duration) time.Duration {
+	if rest := d % c.tick; rest > 0 {
+		return later(d, c.tick-rest)
+	}
+	return d
 }
 
 // time returns the time of a tick, saturating at start+math.MaxInt64.

@@ -17,7 +17,14 @@ type driver struct {
 	queue    *delayqueue.DelayQueue[*slot]
 	executor Executor
 	cascades []*cascade // under way, the innermost last
-	tasks    []func()   // scratch for one slice
+	expired  expired
+}
+
+// expired is what a slice has found to be due. The driver alone writes to it, in
+// expire and flush of a shard, and empties it before the next slice.
+type expired struct {
+	tasks    []func()       // for the executor
+	contexts []*deadlineCtx // for the driver itself to end
 }
 
 // drive is the driver goroutine: it blocks until the earliest bucket expires and
@@ -95,27 +102,33 @@ func (d *driver) poll() (*slot, bool) {
 
 // begin flushes the first slice of a bucket.
 func (d *driver) begin(b *slot) (handed int) {
-	tasks, more := b.cascade.shard.expire(b, d.tasks[:0])
-	if more {
+	if b.cascade.shard.expire(b) {
 		d.cascades = append(d.cascades, b.cascade)
 	}
-	return d.hand(tasks)
+	return d.hand()
 }
 
 // step flushes a slice of the innermost cascade, and reports whether it has more.
 func (d *driver) step() (handed int, more bool) {
 	last := len(d.cascades) - 1
 	c := d.cascades[last]
-	tasks, more := c.shard.flush(c, d.tasks[:0])
+	more = c.shard.flush(c)
 	if !more {
 		d.cascades = d.cascades[:last]
 	}
-	return d.hand(tasks), more
+	return d.hand(), more
 }
 
-// hand hands tasks to the executor, and returns how many.
-func (d *driver) hand(tasks []func()) int {
-	d.tasks = tasks
+// hand ends the contexts that have expired, hands the tasks to the executor, and
+// returns how many tasks. In this order, since a task may take long, or end the goroutine,
+// under an executor that runs tasks on the driver.
+func (d *driver) hand() int {
+	tasks, contexts := d.expired.tasks, d.expired.contexts
+	d.expired = expired{tasks[:0], contexts[:0]}
+	for i, c := range contexts {
+		contexts[i] = nil
+		c.expire()
+	}
 	if len(tasks) > 0 {
 		defer clear(tasks) // keep no closure
 		d.executor.Execute(tasks)

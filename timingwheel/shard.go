@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +26,8 @@ type shard struct {
 
 	turns turns // who gets mu next
 
+	expired *expired // the driver's: what a slice finds to be due goes here
+
 	mu     sync.Mutex
 	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
 	finest *wheel       // nil until the first entry that is not due at once
@@ -42,8 +43,8 @@ type shard struct {
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
 
-func (s *shard) init(c *clock, q *delayqueue.DelayQueue[*slot], bits uint, next *shard) {
-	s.clock, s.queue, s.bits, s.next = c, q, bits, next
+func (s *shard) init(c *clock, d *driver, bits uint, next *shard) {
+	s.clock, s.queue, s.expired, s.bits, s.next = c, d.queue, &d.expired, bits, next
 	s.turns.entered = make(chan struct{}, 1)
 	s.dueCascade = cascade{shard: s, due: true}
 	s.due.cascade = &s.dueCascade
@@ -65,9 +66,13 @@ type delay struct {
 
 // The methods that follow are called with s.mu held.
 
-// add accepts a task.
-func (s *shard) add(after delay, f func()) handle {
-	i, generation := s.arena.Alloc(s.clock.deadline(after.now, after.d), f)
+// add accepts a task. One of the wheel's own does not go to the executor: it is
+// called under s.mu, by the driver when it is due and by stop when that comes first
+// (s.stopped tells). So whatever it does is one with the state of its entry, and
+// whoever cancels it under s.mu knows that it is neither running nor about to. It
+// must be short, never block, and run no code of a user.
+func (s *shard) add(after delay, f func(), own bool) handle {
+	i, generation := s.arena.Alloc(s.clock.deadline(after.now, after.d), f, own)
 	s.place(i, after)
 	return handle{i, generation}
 }
@@ -128,47 +133,52 @@ func (s *shard) offer(b *slot) {
 // never to now, or an entry added later could overtake one that waits in a
 // coarser bucket. All in one holding of the lock, or an entry could be added
 // between and overtake those of its tick that are in the bucket.
-func (s *shard) expire(b *slot, tasks []func()) (_ []func(), more bool) {
+func (s *shard) expire(b *slot) (more bool) {
 	s.lockForDriver()
 	defer s.mu.Unlock()
 	if s.stopped {
-		return tasks, false
+		return false
 	}
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())
 	}
 	b.MoveTo(&b.cascade.ring)
-	return s.flushSlice(b.cascade, tasks)
+	return s.flushSlice(b.cascade)
 }
 
 // flush goes on with a cascade: it adds a slice of the entries to the wheels again,
-// appends to tasks those that are due, and reports whether entries are left.
-func (s *shard) flush(c *cascade, tasks []func()) (_ []func(), more bool) {
+// puts those that are due into expired, and reports whether entries are left.
+func (s *shard) flush(c *cascade) (more bool) {
 	s.lockForDriver()
 	defer s.mu.Unlock()
 	if s.stopped {
-		return tasks, false
+		return false
 	}
-	return s.flushSlice(c, tasks)
+	return s.flushSlice(c)
 }
 
 // flushSlice is called with s.mu held.
-func (s *shard) flushSlice(c *cascade, tasks []func()) (_ []func(), more bool) {
+func (s *shard) flushSlice(c *cascade) (more bool) {
 	for range sliceLen {
 		i := c.ring.First(&s.arena)
 		if i == 0 {
 			break
 		}
 		s.arena.Unlink(i)
-		if c.due || !s.finest.add(i, s.arena.Deadline(i)) {
-			tasks = append(tasks, s.arena.Free(i))
+		if !c.due && s.finest.add(i, s.arena.Deadline(i)) {
+			continue
+		}
+		if task, own := s.arena.Free(i); own {
+			task()
+		} else {
+			s.expired.tasks = append(s.expired.tasks, task)
 		}
 	}
 	if c.ring.First(&s.arena) != 0 {
-		return tasks, true
+		return true
 	}
 	c.ring.Close(&s.arena)
-	return tasks, false
+	return false
 }
 
 // dropEmpty removes the bucket from the queue and closes it, if it is the head
@@ -186,18 +196,23 @@ func (s *shard) dropEmpty(b *slot) bool {
 	return true
 }
 
-// stop refuses what comes later, appends what is pending, and lets go of it.
+// stop refuses what comes later, appends what is pending to be handed back, and
+// lets go of it. The wheel's own tasks see to themselves.
 func (s *shard) stop(pending []Pending) []Pending {
 	s.lock()
 	defer s.mu.Unlock()
-	pending = slices.Grow(pending, s.arena.Len())
+	s.stopped = true
 	for i := range s.arena.All() {
+		task, own := s.arena.Task(i)
+		if own {
+			task()
+			continue
+		}
 		pending = append(pending, Pending{
 			Deadline: s.clock.time(s.arena.Deadline(i)),
-			Func:     s.arena.Task(i),
+			Func:     task,
 		})
 	}
-	s.stopped = true
 	s.arena, s.finest = bucket.Arena{}, nil
 	return pending
 }

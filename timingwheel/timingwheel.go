@@ -55,7 +55,7 @@ func New(opts ...Option) *TimingWheel {
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]
-		w.shards[i].init(&w.clock, queue, log2(c.slots), next)
+		w.shards[i].init(&w.clock, &w.driver, log2(c.slots), next)
 	}
 	if c.manual {
 		w.turn = make(chan struct{}, 1)
@@ -109,7 +109,7 @@ func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
 	if s.stopped {
 		return Timeout{}, ErrStopped
 	}
-	return Timeout{s, s.add(after, f)}, nil
+	return Timeout{s, s.add(after, f, false)}, nil
 }
 
 // ScheduleAt is [TimingWheel.Schedule] for a point in time, which is converted to
@@ -123,24 +123,6 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	// One reading of the clock: with two, a time on a tick would be a tick late.
 	now := time.Now()
 	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
-}
-
-// AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule]
-// does, and returns a [Timer] that can stop it and set it anew. It makes one
-// allocation, the Timer. On a stopped wheel the Timer's function never runs, its
-// Stop and Reset return false; use Schedule to be told.
-func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
-	if f == nil {
-		panic("timingwheel: AfterFunc: nil function")
-	}
-	t := &Timer{f: f}
-	after := delay{w.clock.now(), d}
-	t.shard = w.lock()
-	defer t.shard.mu.Unlock()
-	if !t.shard.stopped {
-		t.handle = t.shard.add(after, f)
-	}
-	return t
 }
 
 // Len returns the number of pending tasks: those accepted that were neither

@@ -46,8 +46,6 @@ func median(x []float64) float64 {
 	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
 }
 
-func noop() {}
-
 // farOff is a delay that does not come due: from a minute to a day.
 func farOff(r *rand.Rand) time.Duration {
 	return time.Minute + time.Duration(r.Int64N(int64(24*time.Hour)))

@@ -84,10 +84,16 @@ func TestAfter(t *testing.T) {
 		require.True(t, empty(c))
 
 		// In the order of their deadlines, not of their making.
+		var mu sync.Mutex
 		var got []int
 		var wg sync.WaitGroup
 		for _, slot := range []int{5, 3, 6, 6, 6, 1, 1, 2, 7, 9, 4, 8, 0} {
-			wg.Go(func() { <-w.After(time.Duration(slot) * 10 * msec); got = append(got, slot) })
+			wg.Go(func() {
+				<-w.After(time.Duration(slot) * 10 * msec)
+				mu.Lock()
+				defer mu.Unlock()
+				got = append(got, slot)
+			})
 			synctest.Wait()
 		}
 		wg.Wait()
@@ -443,14 +449,14 @@ func TestTickerStress(t *testing.T) {
 func TestManyReceivers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		ticker := w.NewTicker(msec)
-		var ticks int
+		var ticks atomic.Int64
 		ctx := t.Context()
 		for range 10 {
 			go func() {
 				for {
 					select {
 					case <-ticker.C:
-						ticks++
+						ticks.Add(1)
 					case <-ctx.Done():
 						return
 					}
@@ -458,7 +464,8 @@ func TestManyReceivers(t *testing.T) {
 			}()
 		}
 		time.Sleep(100*msec + msec/2)
-		require.Equal(t, 100, ticks)
+		synctest.Wait()
+		require.EqualValues(t, 100, ticks.Load())
 		ticker.Stop()
 	})
 }

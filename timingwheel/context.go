@@ -66,7 +66,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ca
 	c := &deadlineCtx{wheel: w, parent: parent, deadline: at, deadlineCause: cause}
 	cancel := c.cancel
 	switch d := at.Sub(now); {
-	case parent.Err() != nil:
+	case c.parentIsDone():
 		cancel()
 	case d <= 0:
 		c.expire()
@@ -164,8 +164,8 @@ func (c *deadlineCtx) expire() { c.end(context.DeadlineExceeded, c.deadlineCause
 // cancel is the CancelFunc, and what the end of the parent calls. Whichever calls:
 // if the parent has ended, that came first.
 func (c *deadlineCtx) cancel() {
-	if err := c.parent.Err(); err != nil {
-		c.end(err, context.Cause(c.parent))
+	if c.parentIsDone() {
+		c.end(c.parent.Err(), context.Cause(c.parent))
 	} else {
 		c.end(context.Canceled, nil)
 	}
@@ -221,8 +221,17 @@ func (c *deadlineCtx) makeProxy() {
 // follow ends the context if its parent has ended and the notice of that is still
 // on its way.
 func (c *deadlineCtx) follow() {
-	if c.err.Load() == nil && c.parent.Err() != nil {
+	if c.err.Load() == nil && c.parentIsDone() {
 		c.cancel()
+	}
+}
+
+func (c *deadlineCtx) parentIsDone() bool {
+	select {
+	case <-c.parent.Done():
+		return true
+	default:
+		return false
 	}
 }
 

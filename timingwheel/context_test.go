@@ -1,0 +1,583 @@
+package timingwheel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// What contexts show step by step is compared with package context in
+// likeness_test.go. Here is what is special, what takes parents that are not of
+// package context, and what takes real goroutines and real time.
+
+type ctxKey string
+
+var errCause = errors.New("the cause")
+
+func ended(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestContextEndsAtItsDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		start := time.Now()
+		for name, ctx := range map[string]func() (context.Context, context.CancelFunc){
+			"WithTimeout":  func() (context.Context, context.CancelFunc) { return w.WithTimeout(t.Context(), 50*msec) },
+			"WithDeadline": func() (context.Context, context.CancelFunc) { return w.WithDeadline(t.Context(), start.Add(50*msec)) },
+			"WithTimeoutCause": func() (context.Context, context.CancelFunc) {
+				return w.WithTimeoutCause(t.Context(), 50*msec, errCause)
+			},
+			"WithDeadlineCause": func() (context.Context, context.CancelFunc) {
+				return w.WithDeadlineCause(t.Context(), start.Add(50*msec), errCause)
+			},
+		} {
+			t.Log(name)
+			start = time.Now()
+			ctx, cancel := ctx()
+			defer cancel()
+			at, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.Equal(t, start.Add(50*msec), at)
+			require.Equal(t, fmt.Sprintf("%v.WithDeadline(%v [50ms])", t.Context(), at), fmt.Sprint(ctx))
+			require.NoError(t, ctx.Err())
+			require.NoError(t, context.Cause(ctx))
+			require.False(t, ended(ctx))
+			require.Equal(t, 1, w.Len())
+
+			<-ctx.Done()
+			require.Equal(t, start.Add(50*msec), time.Now())
+			require.Equal(t, context.DeadlineExceeded, ctx.Err())
+			var timeout net.Error
+			require.ErrorAs(t, ctx.Err(), &timeout)
+			require.True(t, timeout.Timeout())
+			if strings.HasSuffix(name, "Cause") {
+				require.Equal(t, errCause, context.Cause(ctx))
+			} else {
+				require.Equal(t, context.DeadlineExceeded, context.Cause(ctx))
+			}
+			cancel()
+			require.Equal(t, context.DeadlineExceeded, ctx.Err(), "a cancel that comes too late changes nothing")
+			require.Zero(t, w.Len())
+		}
+	})
+}
+
+func TestContextOfAPastDeadline(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithManualDrive()) // which nobody drives
+	for range 2 {
+		ctx, cancel := w.WithDeadlineCause(context.Background(), time.Now(), errCause)
+		require.True(t, ended(ctx))
+		require.Equal(t, context.DeadlineExceeded, ctx.Err())
+		require.Equal(t, errCause, context.Cause(ctx))
+		cancel()
+		require.Equal(t, context.DeadlineExceeded, ctx.Err())
+		ctx, cancel = w.WithTimeout(context.Background(), -1)
+		require.Equal(t, context.DeadlineExceeded, ctx.Err(), "without asking for Done first")
+		cancel()
+		w.Stop() // and once more
+	}
+}
+
+func TestContextIsCancelled(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		for _, look := range []bool{true, false} {
+			ctx, cancel := w.WithTimeoutCause(t.Context(), time.Hour, errCause)
+			var done <-chan struct{}
+			if look {
+				done = ctx.Done()
+			}
+			cancel()
+			cancel()
+			require.Equal(t, context.Canceled, ctx.Err())
+			require.Equal(t, context.Canceled, context.Cause(ctx), "the cause is the deadline's")
+			require.True(t, ended(ctx))
+			if look {
+				<-done
+			}
+			require.Zero(t, w.Len())
+		}
+	})
+}
+
+// The end of the parent shows in the context itself at once, and in what else
+// depends on it when goroutines have run.
+func TestContextFollowsItsParent(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		for _, look := range []bool{true, false} {
+			parent, cancelParent := context.WithCancelCause(t.Context())
+			ctx, cancel := w.WithTimeout(context.WithValue(parent, ctxKey("a"), 1), time.Hour)
+			var done <-chan struct{}
+			var child context.Context
+			if look {
+				done = ctx.Done()
+				var cancelChild context.CancelFunc
+				child, cancelChild = context.WithCancel(context.WithValue(ctx, ctxKey("b"), 2))
+				defer cancelChild()
+			}
+			cancelParent(errCause)
+			if look {
+				require.Equal(t, context.Canceled, ctx.Err())
+			}
+			require.True(t, ended(ctx))
+			require.Equal(t, context.Canceled, ctx.Err())
+			require.Equal(t, errCause, context.Cause(ctx))
+			require.Zero(t, w.Len())
+			if look {
+				synctest.Wait()
+				<-done
+				<-child.Done()
+				require.Equal(t, context.Canceled, child.Err())
+				require.Equal(t, errCause, context.Cause(child))
+				require.Equal(t, 2, child.Value(ctxKey("b")))
+				require.Equal(t, 1, child.Value(ctxKey("a")))
+			}
+			cancel()
+
+			// With nobody who asks, the timer leaves the wheel all the same.
+			parent, cancelParent = context.WithCancelCause(t.Context())
+			_, cancel = w.WithTimeout(parent, time.Hour)
+			require.Equal(t, 1, w.Len())
+			cancelParent(nil)
+			synctest.Wait()
+			require.Zero(t, w.Len())
+			cancel()
+		}
+	})
+}
+
+func TestContextOfAParentThatHasEnded(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	parent, cancelParent := context.WithCancelCause(context.Background())
+	cancelParent(errCause)
+	for _, d := range []time.Duration{time.Hour, -1} {
+		ctx, cancel := w.WithTimeout(parent, d)
+		require.True(t, ended(ctx))
+		require.Equal(t, context.Canceled, ctx.Err(), "what came first")
+		require.Equal(t, errCause, context.Cause(ctx))
+		require.Zero(t, w.Len())
+		cancel()
+	}
+	// At the same time.
+	for range 200 {
+		parent, cancelParent := context.WithCancelCause(context.Background())
+		go cancelParent(errCause)
+		ctx, cancel := w.WithTimeout(parent, time.Hour)
+		<-ctx.Done()
+		require.Equal(t, context.Canceled, ctx.Err())
+		require.Equal(t, errCause, context.Cause(ctx))
+		cancel()
+		require.Zero(t, w.Len())
+	}
+}
+
+func TestContextWithAnEarlierParent(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		start := time.Now()
+		outer, cancelOuter := w.WithTimeoutCause(t.Context(), 10*msec, errCause)
+		defer cancelOuter()
+		inner, cancelInner := w.WithTimeout(outer, time.Hour)
+		defer cancelInner()
+		require.Equal(t, 1, w.Len(), "the later deadline has no use")
+		at, ok := inner.Deadline()
+		require.True(t, ok)
+		require.Equal(t, start.Add(10*msec), at)
+		<-inner.Done()
+		require.Equal(t, context.DeadlineExceeded, inner.Err())
+		require.Equal(t, errCause, context.Cause(inner))
+	})
+}
+
+// What package context derives from a wheel's context costs no goroutine, and
+// sees what it would see below one of its own.
+func TestDerivedContexts(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		ctx, cancel := w.WithTimeoutCause(t.Context(), 10*msec, errCause)
+		defer cancel()
+		synctest.Wait()
+		goroutines := runtime.NumGoroutine()
+		type wrapped struct{ context.Context }
+		child, cancelChild := context.WithCancel(ctx)
+		below, cancelBelow := context.WithCancel(context.WithValue(wrapped{context.WithValue(ctx, ctxKey("a"), 1)}, ctxKey("b"), 2))
+		timed, cancelTimed := context.WithTimeout(ctx, time.Hour)
+		without := context.WithoutCancel(ctx)
+		called := make(chan error, 3)
+		for range 2 {
+			context.AfterFunc(context.WithValue(ctx, ctxKey("c"), 3), func() { called <- context.Cause(ctx) })
+		}
+		stop := context.AfterFunc(ctx, func() { called <- nil })
+		require.True(t, stop())
+		require.False(t, stop())
+		blocked := context.AfterFunc(ctx, func() { <-called }) // it must not hold the others up
+		require.Equal(t, goroutines, runtime.NumGoroutine())
+
+		<-ctx.Done()
+		for _, derived := range []context.Context{child, below, timed} {
+			require.True(t, ended(derived))
+			require.Equal(t, context.DeadlineExceeded, derived.Err())
+			require.Equal(t, errCause, context.Cause(derived))
+		}
+		require.NoError(t, without.Err())
+		_, ok := without.Deadline()
+		require.False(t, ok)
+		synctest.Wait()
+		require.Equal(t, errCause, <-called)
+		require.False(t, blocked())
+		cancelChild()
+		cancelBelow()
+		cancelTimed()
+
+		// And one that is derived afterwards.
+		late, cancelLate := context.WithCancel(ctx)
+		defer cancelLate()
+		require.Equal(t, errCause, context.Cause(late))
+	})
+}
+
+// A wheel's context that is cancelled by hand takes its children along before
+// CancelFunc returns, and itself off its parent.
+func TestCancelTakesChildrenAlong(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	parent := newForeign()
+	ctx, cancel := w.WithTimeout(parent, time.Hour)
+	child, cancelChild := context.WithCancel(ctx)
+	defer cancelChild()
+	grandchild, cancelGrandchild := w.WithTimeout(child, time.Minute)
+	defer cancelGrandchild()
+	require.Equal(t, 1, parent.registered())
+	cancel()
+	require.Equal(t, context.Canceled, child.Err())
+	require.Equal(t, context.Canceled, grandchild.Err())
+	require.Zero(t, parent.registered())
+	waitFor(t, func() bool { return w.Len() == 0 })
+}
+
+// foreign is a context that is not one of package context's, with an AfterFunc.
+type foreign struct {
+	context.Context
+	mu    sync.Mutex
+	done  chan struct{}
+	err   error
+	funcs map[*int]func()
+}
+
+func newForeign() *foreign {
+	return &foreign{Context: context.Background(), done: make(chan struct{}), funcs: map[*int]func(){}}
+}
+
+func (f *foreign) Done() <-chan struct{} { return f.done }
+
+func (f *foreign) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+func (f *foreign) registered() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.funcs)
+}
+
+func (f *foreign) AfterFunc(g func()) (stop func() bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := new(int)
+	f.funcs[k] = g
+	return func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		_, ok := f.funcs[k]
+		delete(f.funcs, k)
+		return ok
+	}
+}
+
+func (f *foreign) cancel(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	close(f.done)
+	for _, g := range f.funcs {
+		go g()
+	}
+	f.funcs = nil
+}
+
+func TestForeignParents(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		parent := newForeign()
+		goroutines := runtime.NumGoroutine()
+		ctx, cancel := w.WithTimeout(parent, time.Hour)
+		defer cancel()
+		stop := context.AfterFunc(ctx, func() {})
+		defer stop()
+		done := ctx.Done()
+		require.Equal(t, goroutines, runtime.NumGoroutine())
+		parent.cancel(errCause)
+		<-done
+		require.Equal(t, errCause, ctx.Err())
+		require.Equal(t, errCause, context.Cause(ctx))
+		synctest.Wait()
+		require.Zero(t, w.Len())
+
+		// Without its AfterFunc, and with a Done of its own: it is done when that says so.
+		inner, cancelInner := context.WithCancelCause(t.Context())
+		own := ownDone{inner, make(chan struct{})}
+		ctx, cancel = w.WithTimeout(own, time.Hour)
+		defer cancel()
+		cancelInner(errCause)
+		synctest.Wait()
+		require.False(t, ended(ctx))
+		require.NoError(t, ctx.Err())
+		close(own.done)
+		<-ctx.Done()
+		require.Equal(t, context.Canceled, ctx.Err())
+		require.Equal(t, errCause, context.Cause(ctx))
+		synctest.Wait()
+	})
+}
+
+type ownDone struct {
+	context.Context
+	done chan struct{}
+}
+
+func (o ownDone) Done() <-chan struct{} { return o.done }
+
+// A deadline outlives its wheel.
+func TestContextsOutliveTheWheel(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		start := time.Now()
+		looked, cancel1 := w.WithTimeoutCause(t.Context(), 10*msec, errCause)
+		defer cancel1()
+		looked.Done()
+		ctx, cancel2 := w.WithTimeout(t.Context(), 20*msec)
+		defer cancel2()
+		cancelled, cancel3 := w.WithTimeout(t.Context(), 20*msec)
+		parent, cancelParent := context.WithCancel(t.Context())
+		followed, cancel4 := w.WithTimeout(parent, 20*msec)
+		defer cancel4()
+		require.Nil(t, w.Stop())
+		late, cancel5 := w.WithTimeoutCause(t.Context(), 15*msec, errCause)
+		defer cancel5()
+		cancel3()
+		cancelParent()
+
+		<-looked.Done()
+		require.Equal(t, 10*msec, time.Since(start))
+		require.Equal(t, errCause, context.Cause(looked))
+		<-late.Done()
+		require.Equal(t, 15*msec, time.Since(start))
+		require.Equal(t, errCause, context.Cause(late))
+		<-ctx.Done()
+		require.Equal(t, 20*msec, time.Since(start))
+		require.Equal(t, context.DeadlineExceeded, ctx.Err())
+		require.Equal(t, context.Canceled, cancelled.Err())
+		require.Equal(t, context.Canceled, followed.Err())
+	})
+}
+
+func TestContextFromNilParentPanics(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	var none context.Context
+	for _, f := range []func(){
+		func() { w.WithTimeout(none, 1) },
+		func() { w.WithTimeoutCause(none, 1, errCause) },
+		func() { w.WithDeadline(none, time.Now()) },
+		func() { w.WithDeadlineCause(none, time.Now(), errCause) },
+	} {
+		require.PanicsWithValue(t, "timingwheel: cannot create context from nil parent", f)
+	}
+}
+
+func TestContextValues(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	ctx := context.WithValue(context.Background(), ctxKey("a"), 1)
+	for _, look := range []bool{false, true} {
+		ctx, cancel := w.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		if look {
+			ctx.Done()
+		}
+		require.Equal(t, 1, ctx.Value(ctxKey("a")))
+		require.Nil(t, ctx.Value(ctxKey("b")))
+		require.Nil(t, ctx.Value("a"))
+		child := context.WithValue(ctx, ctxKey("a"), 2)
+		require.Equal(t, 2, child.Value(ctxKey("a")))
+		require.Equal(t, 1, ctx.Value(ctxKey("a")))
+	}
+}
+
+// When Err says that a context has ended, its channel is closed, also for those
+// who got it before; and Cause agrees.
+func TestErrAndDoneAgree(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithTick(10 * time.Microsecond))
+	defer w.Stop()
+	for i := range 1500 {
+		parent, cancelParent := context.WithCancelCause(context.Background())
+		ctx, cancel := w.WithTimeoutCause(parent, time.Duration(rand.Int64N(int64(100*time.Microsecond))), errCause)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if i%4 == 0 {
+				cancel()
+				if ctx.Err() == nil {
+					t.Error("CancelFunc returned, and the context goes on")
+				}
+			}
+		})
+		wg.Go(func() {
+			if i%4 == 1 {
+				cancelParent(errCause)
+				if ctx.Err() == nil {
+					t.Error("the parent has ended, and the context goes on")
+				}
+			}
+		})
+		for late := range 2 {
+			wg.Go(func() {
+				var done <-chan struct{}
+				if late == 0 {
+					done = ctx.Done()
+				}
+				for ctx.Err() == nil {
+					runtime.Gosched()
+				}
+				select {
+				case <-done:
+				default:
+					if late == 0 {
+						t.Error("Err says that it ended, and Done is not closed")
+					}
+				}
+				if !ended(ctx) {
+					t.Error("Err says that it ended, and Done is not closed")
+				}
+				if err, cause := ctx.Err(), context.Cause(ctx); i%4 == 0 && err == context.Canceled && cause != err ||
+					err == context.DeadlineExceeded && cause != errCause {
+					t.Errorf("%v because of %v", err, cause)
+				}
+			})
+		}
+		wg.Wait()
+		cancel()
+		cancelParent(nil)
+	}
+	waitFor(t, func() bool { return w.Len() == 0 })
+}
+
+// A tree in which everybody cancels everybody, while deadlines come and the wheel
+// stops: all end, nobody is stuck, and nothing is left.
+func TestSimultaneousCancels(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	for round := range 20 {
+		w := timingwheel.New(timingwheel.WithTick(time.Microsecond), timingwheel.WithWheelSize(4))
+		root, cancelRoot := context.WithCancel(context.Background())
+		all, cancels := []context.Context{root}, []context.CancelFunc{cancelRoot}
+		for i := range 200 {
+			parent := all[i/4]
+			var ctx context.Context
+			var cancel context.CancelFunc
+			switch rand.IntN(4) {
+			case 0:
+				ctx, cancel = context.WithCancel(parent)
+			case 1:
+				ctx, cancel = w.WithTimeout(context.WithValue(parent, ctxKey("a"), i), time.Duration(rand.Int64N(int64(2*msec))))
+			default:
+				ctx, cancel = w.WithTimeout(parent, time.Hour)
+			}
+			all, cancels = append(all, ctx), append(cancels, cancel)
+		}
+		var wg sync.WaitGroup
+		rand.Shuffle(len(cancels), func(i, j int) { cancels[i], cancels[j] = cancels[j], cancels[i] })
+		for _, cancel := range cancels {
+			wg.Go(cancel)
+		}
+		if round%2 == 0 {
+			wg.Go(func() { w.Stop() })
+		}
+		for _, ctx := range all {
+			wg.Go(func() {
+				select {
+				case <-ctx.Done():
+				case <-time.After(30 * time.Second):
+					t.Error("stuck")
+				}
+			})
+		}
+		wg.Wait()
+		waitFor(t, func() bool { return w.Len() == 0 })
+		w.Stop()
+	}
+	waitFor(t, func() bool { return runtime.NumGoroutine() <= goroutines })
+}
+
+// Of a parent that ends and a child that is cancelled because it does.
+func TestInterlockedCancels(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	parent, cancelParent := w.WithTimeout(context.Background(), time.Hour)
+	child, cancelChild := w.WithTimeout(parent, time.Minute)
+	go func() { <-parent.Done(); cancelChild() }()
+	cancelParent()
+	<-child.Done()
+	require.Error(t, child.Err())
+}
+
+func TestContextAllocations(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	cancellable, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for _, c := range []struct {
+		name   string
+		parent context.Context
+		look   bool
+		allocs float64
+	}{
+		{"background", context.Background(), false, 3}, // the context, its CancelFunc, the wheel's task
+		{"cancellable", cancellable, false, 5},         // and what context.AfterFunc makes
+		{"background, Done", context.Background(), true, 8},
+		{"cancellable, Done", cancellable, true, 10},
+	} {
+		allocs := testing.AllocsPerRun(1000, func() {
+			ctx, cancel := w.WithTimeout(c.parent, time.Hour)
+			if c.look {
+				ctx.Done()
+			}
+			cancel()
+		})
+		require.LessOrEqual(t, allocs, c.allocs, c.name)
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { w.NewTimer(time.Hour).Stop() }), 4.0)
+}
+
+// waitFor waits for what will come about by itself, on a loaded machine too.
+func waitFor(t testing.TB, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain")
+		}
+	}
+}

@@ -347,7 +347,7 @@ func TestNoStaleValue(t *testing.T) {
 func noStaleValue(t *testing.T, w *timingwheel.TimingWheel) {
 	delay := func() time.Duration { return time.Duration(rand.Int64N(int64(200 * time.Microsecond))) }
 	timer := w.NewTimer(delay())
-	for range 500 {
+	for range 200 {
 		time.Sleep(delay())
 		d := delay()
 		before := time.Now()
@@ -375,7 +375,7 @@ func noStaleValue(t *testing.T, w *timingwheel.TimingWheel) {
 func TestStopOrReceiveNotBoth(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithTick(10 * time.Microsecond))
 	defer w.Stop()
-	for i := range 2000 {
+	for i := range 1000 {
 		timer := w.NewTimer(time.Duration(rand.Int64N(int64(100 * time.Microsecond))))
 		stopped, done := make(chan bool), make(chan struct{})
 		received := false

@@ -15,6 +15,15 @@
 // an allocation; Stop of a wheel hands back what has not run, and a stopped wheel
 // accepts no more.
 //
+// Timers with a channel, tickers, Sleep and contexts with a deadline are there too,
+// under the names that packages time and context give them: write w. for time. or
+// context., and mind that the wheel holds what nobody stops. They do not depend on
+// the executor, and when the wheel is stopped, package time takes over what somebody
+// may be waiting for.
+//
+//	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
+//	defer cancel()
+//
 // # Promises
 //
 // A task never runs early. It runs a tick late at the most, plus the time that the
@@ -45,7 +54,14 @@
 //
 // Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
 // lock), driver.go (the loop), turns.go (how the two share the lock), runqueue.go
-// (where tasks run).
+// (where tasks run), channel.go and context.go (what never gets there).
+//
+// Most tasks are a user's functions, and go to the executor. Channel timers, tickers
+// and contexts are the wheel's own tasks, marked as such in the arena. Theirs are
+// called under the shard's lock when they are due, or when the wheel is stopped
+// first; so a channel timer either is pending or has sent its value, and Stop can
+// take that back. A context is then ended by the driver, without a lock, since that
+// takes the locks of other contexts.
 //
 // A coarse bucket may hold millions of entries. Its cascade is flushed in slices
 // of 256, between which a caller who waits for the lock gets it, and a finer bucket

@@ -1,6 +1,7 @@
 package timingwheel_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -127,6 +128,57 @@ func ExampleTimer_Reset() {
 	// attempt 2 failed, again in 2ms
 	// attempt 3 failed, again in 4ms
 	// attempt 4 succeeded
+}
+
+func ExampleTimingWheel_NewTimer() {
+	w := timingwheel.New()
+	defer w.Stop()
+	answers := make(chan string, 1)
+	answers <- "42"
+	timer := w.NewTimer(time.Second)
+	select {
+	case answer := <-answers:
+		fmt.Println("answer:", answer)
+		timer.Stop() // or the wheel holds it for the rest of the second
+	case <-timer.C:
+		fmt.Println("no answer")
+	}
+	fmt.Println(w.Len(), "pending")
+	// Output:
+	// answer: 42
+	// 0 pending
+}
+
+func ExampleTimingWheel_NewTicker() {
+	w := timingwheel.New()
+	defer w.Stop()
+	ticker := w.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	last := time.Now()
+	for range 3 {
+		now := <-ticker.C
+		fmt.Println("tick", now.After(last))
+		last = now
+	}
+	// Output:
+	// tick true
+	// tick true
+	// tick true
+}
+
+func ExampleTimingWheel_WithTimeoutCause() {
+	w := timingwheel.New()
+	defer w.Stop()
+	ctx, cancel := w.WithTimeoutCause(context.Background(), 5*time.Millisecond, errors.New("the database is slow"))
+	defer cancel()
+	query, cancelQuery := context.WithCancel(ctx) // package context knows it as its own
+	defer cancelQuery()
+	<-query.Done()
+	fmt.Println(query.Err())
+	fmt.Println(context.Cause(query))
+	// Output:
+	// context deadline exceeded
+	// the database is slow
 }
 
 func ExampleTimingWheel_Stop() {

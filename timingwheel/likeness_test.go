@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,8 +150,8 @@ type contexts struct {
 
 type contextPair struct {
 	theirs, ours context.Context
-	cancel       func() // both; nil if it cannot be
-	fired        [2]*bool
+	cancel       func()          // both; nil if it cannot be
+	fired        [2]*atomic.Bool // by an AfterFunc on it; nil if there is none
 }
 
 func TestContextsAreLikeContexts(t *testing.T) {
@@ -175,7 +176,6 @@ func (c *contexts) step() {
 		}
 	case 1:
 		if len(c.nodes) > 30 { // start anew
-			c.nodes[0].fired = [2]*bool{}
 			for _, p := range c.nodes[1:] {
 				if p.cancel != nil {
 					p.cancel()
@@ -227,9 +227,9 @@ func (c *contexts) derive(p contextPair) (child contextPair) {
 		return child
 	default:
 		child.theirs, child.ours = p.theirs, p.ours
-		child.fired = [2]*bool{new(bool), new(bool)}
-		stop := context.AfterFunc(p.theirs, func() { *child.fired[0] = true })
-		stop2 := context.AfterFunc(p.ours, func() { *child.fired[1] = true })
+		child.fired = [2]*atomic.Bool{new(atomic.Bool), new(atomic.Bool)}
+		stop := context.AfterFunc(p.theirs, func() { child.fired[0].Store(true) })
+		stop2 := context.AfterFunc(p.ours, func() { child.fired[1].Store(true) })
 		child.cancel = func() { require.Equal(c.t, stop(), stop2()) }
 		return child
 	}
@@ -257,7 +257,7 @@ func (c *contexts) compare() {
 			}
 		}
 		if p.fired[0] != nil {
-			require.Equal(c.t, *p.fired[0], *p.fired[1])
+			require.Equal(c.t, p.fired[0].Load(), p.fired[1].Load())
 		}
 	}
 }

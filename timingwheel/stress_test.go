@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -119,6 +120,28 @@ func (s *stress) reset(task *stressTask) {
 	}
 }
 
+// wait waits for one of the wheel's own tasks, or does not, and leaves none behind.
+// None may keep it waiting, whenever the wheel is stopped.
+func (s *stress) wait() {
+	ctx, cancel := s.w.WithTimeout(context.Background(), s.delay())
+	defer cancel()
+	timer := s.w.NewTimer(s.delay())
+	defer timer.Stop()
+	ticker := s.w.NewTicker(1 + max(0, s.delay()))
+	defer ticker.Stop()
+	switch rand.IntN(20) {
+	case 0:
+		<-ctx.Done()
+	case 1:
+		<-timer.C
+	case 2:
+		select {
+		case <-ticker.C:
+		case <-ctx.Done(): // the wheel was stopped, and the ticker with it
+		}
+	}
+}
+
 func (s *stress) ended(task *stressTask, how *atomic.Int64) {
 	if task.arms.Add(-1) < 0 {
 		s.t.Error("a task ended twice")
@@ -209,10 +232,12 @@ func (s *stress) storm(d time.Duration, stopInside bool) {
 					if task := s.some(); task != nil {
 						s.cancel(task)
 					}
-				default:
+				case n < 9:
 					if task := s.some(); task != nil {
 						s.reset(task)
 					}
+				default:
+					s.wait()
 				}
 				if s.w.Len() > 50_000 {
 					time.Sleep(time.Millisecond) // do not outrun the driver for ever

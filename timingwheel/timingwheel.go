@@ -125,9 +125,9 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
 }
 
-// Len returns the number of pending tasks: those accepted that were neither
-// handed to the executor nor cancelled nor handed back. It is exact when nothing
-// else is under way. O(shards).
+// Len returns how much is pending: tasks that were neither handed to the executor
+// nor cancelled nor handed back, and with them channel timers, tickers and the
+// deadlines of contexts. It is exact when nothing else is under way. O(shards).
 func (w *TimingWheel) Len() int {
 	n := 0
 	for i := range w.shards {
@@ -136,8 +136,9 @@ func (w *TimingWheel) Len() int {
 	return n
 }
 
-// Stop ends the wheel at once and returns the tasks that will not run, in no
-// order: all that were pending, each exactly once. What has been handed to the
+// Stop ends the wheel at once and returns the functions that will not run, in no
+// order: all that were pending, each exactly once. Pending channel timers and
+// contexts move to package time, and tickers end. What has been handed to the
 // executor runs on; Stop does not wait for it (a sync.WaitGroup of your own does),
 // nor for the driver to hand over what it has just taken. What is scheduled after
 // Stop is refused; what races with it is either refused or handed back (or has run).

@@ -102,11 +102,12 @@ func (t *Ticker) tick() {
 	if t.shard.stopped {
 		return
 	}
+	now := time.Now()
 	select {
-	case t.c <- time.Now():
+	case t.c <- now:
 	default:
 	}
-	late := t.shard.clock.now() - t.next
+	late := now.Sub(t.shard.clock.start) - t.next
 	last := t.next + late - late%t.period
 	t.next = later(last, t.period)
 	t.arm(last, t.period)

@@ -3,6 +3,7 @@
 package timingwheel_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -144,6 +145,121 @@ func BenchmarkVersusAfterFuncStop(b *testing.B) {
 			}, func() float64 { return timeAddCancel(pending) })
 		})
 	}
+}
+
+// A context's timeout that is cancelled in time, below a parent that cannot be
+// cancelled and one that can, and with nobody or somebody who asks for Done.
+func BenchmarkVersusWithTimeout(b *testing.B) {
+	type withTimeout func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+	cancellable, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	measure := func(f withTimeout, parent context.Context, look bool) float64 {
+		return perOp(opsPerRound/2, func(r *rand.Rand) {
+			ctx, cancel := f(parent, farOff(r))
+			if look {
+				ctx.Done()
+			}
+			cancel()
+		})
+	}
+	for _, pending := range []int{0, 1_000_000} {
+		for name, parent := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {
+			for _, look := range []bool{false, true} {
+				b.Run(fmt.Sprintf("pending=%d/parent=%s/done=%t", pending, name, look), func(b *testing.B) {
+					versus(b, "ns", func() float64 {
+						w := filledWheel(pending)
+						defer w.Stop()
+						runtime.GC()
+						return measure(w.WithTimeout, parent, look)
+					}, func() float64 {
+						defer fillTime(pending)()
+						runtime.GC()
+						return measure(context.WithTimeout, parent, look)
+					})
+				})
+			}
+		}
+	}
+}
+
+// A timer with a channel that is stopped in time, with nobody receiving, and with a
+// goroutine that waits for it or for another channel, which comes first.
+func BenchmarkVersusNewTimer(b *testing.B) {
+	first := func(timer <-chan time.Time, other chan struct{}) {
+		go func() { other <- struct{}{} }()
+		select {
+		case <-timer:
+		case <-other:
+		}
+	}
+	for _, pending := range []int{0, 1_000_000} {
+		for _, receive := range []bool{false, true} {
+			b.Run(fmt.Sprintf("pending=%d/receive=%t", pending, receive), func(b *testing.B) {
+				other := make(chan struct{})
+				versus(b, "ns", func() float64 {
+					w := filledWheel(pending)
+					defer w.Stop()
+					runtime.GC()
+					return perOp(opsPerRound/2, func(r *rand.Rand) {
+						timer := w.NewTimer(farOff(r))
+						if receive {
+							first(timer.C, other)
+						}
+						timer.Stop()
+					})
+				}, func() float64 {
+					defer fillTime(pending)()
+					runtime.GC()
+					return perOp(opsPerRound/2, func(r *rand.Rand) {
+						timer := time.NewTimer(farOff(r))
+						if receive {
+							first(timer.C, other)
+						}
+						timer.Stop()
+					})
+				})
+			})
+		}
+	}
+}
+
+// CPU time of the process over 10 s with 100,000 tickers of 1 s, each with a
+// goroutine that receives, begun all over a second: for each tick.
+func BenchmarkVersusTicker(b *testing.B) {
+	const tickers, seconds = 100_000, 10
+	measure := func(newTicker func() (<-chan time.Time, func())) float64 {
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		for i := range tickers {
+			c, stop := newTicker()
+			wg.Go(func() {
+				defer stop()
+				for {
+					select {
+					case <-c:
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+			if i%100 == 0 {
+				time.Sleep(time.Second * 100 / tickers)
+			}
+		}
+		before := cpuTime()
+		time.Sleep(seconds * time.Second)
+		cpu := cpuTime() - before
+		cancel()
+		wg.Wait()
+		return float64(cpu) / tickers / seconds
+	}
+	versus(b, "cpu-ns", func() float64 {
+		w := timingwheel.New()
+		defer w.Stop()
+		return measure(func() (<-chan time.Time, func()) { t := w.NewTicker(time.Second); return t.C, t.Stop })
+	}, func() float64 {
+		return measure(func() (<-chan time.Time, func()) { t := time.NewTicker(time.Second); return t.C, t.Stop })
+	})
 }
 
 // The same operation on a wheel with 10 M pending over 10 k: here the baseline is

@@ -16,6 +16,9 @@ import (
 type driver struct {
 	queue    *delayqueue.DelayQueue[*slot]
 	executor Executor
+
+	panicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
+
 	cascades []*cascade // under way, the innermost last
 	expired  expired
 }
@@ -128,6 +131,11 @@ func (d *driver) hand() int {
 	for i, c := range contexts {
 		contexts[i] = nil
 		c.expire()
+	}
+	if d.panicHandler != nil {
+		for i, task := range tasks {
+			tasks[i] = guarded(task, d.panicHandler)
+		}
 	}
 	if len(tasks) > 0 {
 		defer clear(tasks) // keep no closure

@@ -27,6 +27,8 @@ type config struct {
 	shards   int
 	executor Executor
 	manual   bool
+
+	panicHandler func(recovered any, stack []byte)
 }
 
 // WithTick sets the width of a tick, to which deadlines round up: the most by

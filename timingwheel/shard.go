@@ -39,6 +39,7 @@ type shard struct {
 	dueCascade cascade
 
 	stopped bool
+	pending []Pending // collected by stop
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
@@ -196,25 +197,27 @@ func (s *shard) dropEmpty(b *slot) bool {
 	return true
 }
 
-// stop refuses what comes later, appends what is pending to be handed back, and
-// lets go of it. The wheel's own tasks see to themselves.
-func (s *shard) stop(pending []Pending) []Pending {
+// stop refuses what comes later, returns what is to be handed back, and lets go of
+// it. The wheel's own tasks see to themselves.
+func (s *shard) stop() (pending []Pending) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.stopped = true
 	for i := range s.arena.All() {
-		task, own := s.arena.Task(i)
-		if own {
+		if task, own := s.arena.Task(i); own {
 			task()
-			continue
+		} else {
+			s.handBack(s.arena.Deadline(i), task)
 		}
-		pending = append(pending, Pending{
-			Deadline: s.clock.time(s.arena.Deadline(i)),
-			Func:     task,
-		})
 	}
 	s.arena, s.finest = bucket.Arena{}, nil
+	pending, s.pending = s.pending, nil
 	return pending
+}
+
+// handBack is called with s.mu held, while the shard is being stopped.
+func (s *shard) handBack(deadline int64, f func()) {
+	s.pending = append(s.pending, Pending{s.clock.time(deadline), f})
 }
 
 func (s *shard) len() int {

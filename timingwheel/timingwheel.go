@@ -19,7 +19,8 @@ type TimingWheel struct {
 	clock  clock
 	shards []shard
 	ctx    context.Context // ends when the wheel stops
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
+	wall   func() time.Time // time.Now, but in tests
 	driver driver
 	turn   chan struct{} // holds one token while AdvanceClock drives; nil without manual drive
 
@@ -50,9 +51,10 @@ func New(opts ...Option) *TimingWheel {
 	w := &TimingWheel{
 		clock:  clock{start: time.Now(), tick: c.tick},
 		shards: make([]shard, c.shards),
-		driver: driver{queue: queue, executor: c.executor},
+		driver: driver{queue: queue, executor: c.executor, panicHandler: c.panicHandler},
+		wall:   time.Now,
 	}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]
 		w.shards[i].init(&w.clock, &w.driver, log2(c.slots), next)
@@ -148,10 +150,10 @@ func (w *TimingWheel) Len() int {
 // It costs a pass over what is pending, and holds each shard's lock for its part
 // of that.
 func (w *TimingWheel) Stop() []Pending {
-	w.cancel()
+	w.cancel(ErrStopped)
 	var pending []Pending
 	for i := range w.shards {
-		pending = w.shards[i].stop(pending)
+		pending = append(pending, w.shards[i].stop()...)
 	}
 	// Let go of the buckets too, for the sake of those who keep a Timer.
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {

@@ -1,0 +1,177 @@
+package timingwheel
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSubmit(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		boom := errors.New("boom")
+		value, err := Submit(w, 10*msec, func(ctx context.Context) (string, error) {
+			require.NoError(t, ctx.Err())
+			time.Sleep(5 * msec)
+			return "done", nil
+		})
+		require.NoError(t, err)
+		failure, err := Submit(w, 10*msec, func(context.Context) (int, error) { return 7, boom })
+		require.NoError(t, err)
+		require.Equal(t, 2, w.Len())
+		for range 3 {
+			go func() {
+				got, err := value.Wait(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, "done", got)
+				log.note()
+			}()
+		}
+		got, err := failure.Wait(t.Context())
+		require.Equal(t, boom, err)
+		require.Equal(t, 7, got)
+		<-value.Done()
+		require.Equal(t, []time.Duration{15 * msec, 15 * msec, 15 * msec}, log.take())
+		require.False(t, value.Cancel())
+		again, err := value.Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "done", again)
+
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		again, err = value.Wait(ended)
+		require.NoError(t, err, "a result that is there comes first")
+		require.Equal(t, "done", again)
+	})
+}
+
+func TestFutureOfAPanicAndAGoexit(t *testing.T) {
+	boom := errors.New("boom")
+	w := New(WithPanicHandler(func(any, []byte) { t.Error("a Future's panic is its own") }))
+	defer w.Stop()
+	panics, err := Submit(w, 0, func(context.Context) (int, error) { panic(boom) })
+	require.NoError(t, err)
+	_, err = panics.Wait(t.Context())
+	require.ErrorIs(t, err, boom)
+	require.ErrorContains(t, err, "future_test.go")
+	exits, err := Submit(w, 0, func(context.Context) (int, error) { runtime.Goexit(); return 1, nil })
+	require.NoError(t, err)
+	_, err = exits.Wait(t.Context())
+	require.Equal(t, errGoexit, err)
+}
+
+func TestFutureCancel(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		pending, err := Submit(w, time.Hour, func(context.Context) (int, error) { panic("must not run") })
+		require.NoError(t, err)
+		require.True(t, pending.Cancel())
+		require.False(t, pending.Cancel())
+		require.Zero(t, w.Len())
+		_, err = pending.Wait(t.Context())
+		require.Equal(t, ErrCancelled, err)
+
+		var cause error
+		running, err := Submit(w, 0, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			log.note()
+			return 3, nil
+		})
+		require.NoError(t, err)
+		time.Sleep(5 * msec)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*msec, errors.New("tired of waiting"))
+		defer cancel()
+		_, err = running.Wait(ctx)
+		require.EqualError(t, err, "tired of waiting")
+		require.True(t, running.Cancel())
+		got, err := running.Wait(t.Context())
+		require.Equal(t, ErrCancelled, err)
+		require.Zero(t, got)
+		require.Equal(t, []time.Duration{10 * msec}, log.take())
+		require.Equal(t, ErrCancelled, cause)
+		require.False(t, running.Cancel())
+		got, _ = running.Wait(t.Context())
+		require.Zero(t, got, "what it returned later is forgotten")
+	})
+}
+
+func TestFutureCancelWinsAgainstTheQueue(t *testing.T) {
+	var queue []func()
+	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	defer w.Stop()
+	future, err := Submit(w, 0, func(context.Context) (int, error) { panic("must not run") })
+	require.NoError(t, err)
+	require.Equal(t, 1, w.AdvanceClock(0))
+	require.True(t, future.Cancel())
+	queue[0]()
+	_, err = future.Wait(t.Context())
+	require.Equal(t, ErrCancelled, err)
+}
+
+func TestFuturesEndWithTheWheel(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		pending, err := Submit(w, time.Hour, func(context.Context) (int, error) { panic("must not run") })
+		require.NoError(t, err)
+		running, err := Submit(w, 0, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			return 5, context.Cause(ctx)
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Nil(t, w.Stop())
+		_, err = pending.Wait(t.Context())
+		require.Equal(t, ErrStopped, err)
+		got, err := running.Wait(t.Context())
+		require.Equal(t, ErrStopped, err, "as the function chose to return")
+		require.Equal(t, 5, got)
+		_, err = Submit(w, 0, func(context.Context) (int, error) { return 0, nil })
+		require.Equal(t, ErrStopped, err)
+	})
+}
+
+// Whoever comes first, each future has one result, and it is the same for all.
+func TestFutureRaces(t *testing.T) {
+	w := New(WithTick(time.Microsecond))
+	defer w.Stop()
+	for i := range 2000 {
+		var ran atomic.Bool
+		future, err := Submit(w, time.Duration(i%20)*time.Microsecond, func(ctx context.Context) (int, error) {
+			ran.Store(true)
+			return 1, nil
+		})
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		var cancelled atomic.Int64
+		for range 2 {
+			wg.Go(func() {
+				runtime.Gosched()
+				if future.Cancel() {
+					cancelled.Add(1)
+				}
+			})
+			wg.Go(func() {
+				_, err := future.Wait(context.Background())
+				again, err2 := future.Wait(context.Background())
+				if err != err2 || (err == nil) != (again == 1) {
+					t.Errorf("%v, then %v", err, err2)
+				}
+			})
+		}
+		wg.Wait()
+		_, err = future.Wait(t.Context())
+		if cancelled.Load() == 1 {
+			require.Equal(t, ErrCancelled, err)
+		} else {
+			require.NoError(t, err)
+			require.True(t, ran.Load())
+			require.Zero(t, cancelled.Load())
+		}
+	}
+	require.Zero(t, w.Len())
+}

@@ -1,0 +1,566 @@
+package timingwheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	msec   = time.Millisecond
+	second = time.Second
+)
+
+// jobBubble runs f in a bubble with a wheel and a log of times since the start.
+func jobBubble(t *testing.T, f func(t *testing.T, w *TimingWheel, log *timeLog), opts ...Option) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(opts...)
+		defer w.Stop()
+		f(t, w, &timeLog{start: time.Now()})
+	})
+}
+
+// timeLog notes when it is told to.
+type timeLog struct {
+	start time.Time
+	mu    sync.Mutex
+	times []time.Duration
+}
+
+func (l *timeLog) note() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.times = append(l.times, time.Since(l.start))
+}
+
+func (l *timeLog) take() []time.Duration {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	times := l.times
+	l.times = nil
+	return times
+}
+
+func mustJob(t *testing.T) func(j *Job, err error) *Job {
+	return func(j *Job, err error) *Job {
+		t.Helper()
+		require.NoError(t, err)
+		return j
+	}
+}
+
+func TestFixedRate(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		job := mustJob(t)(w.ScheduleAtFixedRate(5*msec, 1500*time.Microsecond, log.note))
+		next, ok := job.Next()
+		require.True(t, ok)
+		require.Equal(t, log.start.Add(5*msec), next)
+		time.Sleep(10 * msec)
+		require.Equal(t, []time.Duration{5 * msec, 7 * msec, 8 * msec, 10 * msec}, log.take(), "planned exactly, run on ticks")
+		require.EqualValues(t, 4, job.Runs())
+		next, ok = job.Next()
+		require.True(t, ok)
+		require.Equal(t, log.start.Add(11*msec), next)
+		require.NoError(t, job.Err())
+		require.True(t, job.Stop())
+		require.False(t, job.Stop())
+		<-job.Done()
+		require.Equal(t, ErrCancelled, job.Err())
+		_, ok = job.Next()
+		require.False(t, ok)
+		require.Zero(t, w.Len())
+		time.Sleep(second)
+		require.Empty(t, log.take())
+	})
+}
+
+// A million periods, each a little off the tick, and not a tick of drift.
+func TestFixedRateDoesNotDrift(t *testing.T) {
+	const periods = 1_000_000
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		period := 10*msec + 333*time.Nanosecond
+		runs := 0
+		mustJob(t)(w.ScheduleAtFixedRate(0, period, func() { runs++ }))
+		time.Sleep(periods*period + msec)
+		synctest.Wait()
+		require.Equal(t, periods+1, runs)
+	}, WithExecutor(Inline()))
+}
+
+func TestFixedDelay(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		job := mustJob(t)(w.ScheduleWithFixedDelay(-second, 10*msec, func() { log.note(); time.Sleep(5 * msec) }))
+		time.Sleep(48 * msec)
+		require.Equal(t, []time.Duration{0, 15 * msec, 30 * msec, 45 * msec}, log.take())
+		_, ok := job.Next()
+		require.False(t, ok, "planned when the run is over")
+		require.NoError(t, job.StopWait(t.Context()))
+		require.Equal(t, 50*msec, time.Since(log.start), "it waited for the run")
+	})
+}
+
+// everySecond is a calendar of one run a second, on the second.
+type everySecond struct{}
+
+func (everySecond) Next(prev time.Time) time.Time {
+	return prev.Truncate(second).Add(second)
+}
+
+// Each policy with a function that is slower than its period once, and with a
+// process that is paused: under manual drive nothing runs until it is driven.
+func TestMissedRuns(t *testing.T) {
+	type kind struct {
+		name   string
+		policy []JobOption
+		slow   []int // in seconds, with a first run of 2.5 s
+		paused []int // in seconds, with a pause from 1.5 to 4.5 s
+	}
+	at := func(tenths ...int) []int { return tenths }
+	for _, k := range []kind{
+		{"default", nil, at(10, 35, 35, 40, 50), at(10, 45, 45, 45, 50)},
+		{"burst", []JobOption{OnMissed(MissedBurst)}, at(10, 35, 35, 40, 50), at(10, 45, 45, 45, 50)},
+		{"skip", []JobOption{OnMissed(MissedSkip)}, at(10, 40, 50, 60), at(10, 45, 50, 60)},
+		{"delay", []JobOption{OnMissed(MissedDelay)}, at(10, 45, 55, 65), at(10, 45, 55, 65)},
+		{"calendar", nil, at(10, 40, 50, 60), at(10, 45, 50, 60)},
+		{"calendar burst", []JobOption{OnMissed(MissedBurst)}, at(10, 35, 35, 40, 50), at(10, 45, 45, 45, 50)},
+		{"calendar delay", []JobOption{OnMissed(MissedDelay)}, at(10, 40, 50, 60), at(10, 45, 50, 60)},
+	} {
+		start := func(w *TimingWheel, f func()) (*Job, error) {
+			if len(k.name) >= 8 && k.name[:8] == "calendar" {
+				return w.ScheduleFunc(everySecond{}, f, k.policy...)
+			}
+			return w.ScheduleAtFixedRate(second, second, f, k.policy...)
+		}
+		tenths := func(times []time.Duration) (n []int) {
+			for _, d := range times {
+				n = append(n, int(d/(100*msec)))
+			}
+			return n
+		}
+		t.Run(k.name+"/slow", func(t *testing.T) {
+			jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+				job := mustJob(t)(start(w, func() {
+					log.note()
+					if len(log.times) == 1 {
+						time.Sleep(2500 * msec)
+					}
+				}))
+				time.Sleep(time.Duration(k.slow[len(k.slow)-1])*100*msec + msec)
+				require.Equal(t, k.slow, tenths(log.take()))
+				job.Stop()
+			})
+		})
+		t.Run(k.name+"/paused", func(t *testing.T) {
+			jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+				job := mustJob(t)(start(w, log.note))
+				for now := range 200 {
+					if now <= 15 || now >= 45 {
+						for w.AdvanceClock(0) > 0 {
+						}
+					}
+					if now == k.paused[len(k.paused)-1] {
+						break
+					}
+					time.Sleep(100 * msec)
+				}
+				require.Equal(t, k.paused, tenths(log.take()))
+				job.Stop()
+			}, WithManualDrive(), WithExecutor(Inline()))
+		})
+	}
+}
+
+func TestRunsDoNotOverlapAndSeeEachOther(t *testing.T) {
+	w := New(WithTick(10 * time.Microsecond))
+	defer w.Stop()
+	runs := 0 // not atomic, on purpose: the race detector checks what is promised
+	var running atomic.Bool
+	job := mustJob(t)(w.ScheduleAtFixedRate(0, 10*time.Microsecond, func() {
+		if running.Swap(true) {
+			t.Error("two runs at the same time")
+		}
+		if runs++; runs%50 == 0 {
+			time.Sleep(msec)
+		}
+		running.Store(false)
+		if runs%70 == 0 {
+			runtime.Goexit()
+		}
+	}))
+	waitUntil(t, func() bool { return job.Runs() > 500 })
+	require.NoError(t, job.StopWait(t.Context()))
+	require.EqualValues(t, runs, job.Runs())
+}
+
+// Whatever is under way: when Stop has returned, no run begins.
+func TestJobStopIsDefinitive(t *testing.T) {
+	w := New(WithTick(time.Microsecond), WithWheelSize(2))
+	defer w.Stop()
+	for range 2000 {
+		var stopped atomic.Bool
+		job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Microsecond, func() {
+			if stopped.Load() {
+				t.Error("a run began after Stop")
+			}
+		}))
+		for range rand.IntN(200) {
+			runtime.Gosched()
+		}
+		var ended atomic.Int64
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if job.Stop() {
+					ended.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		<-job.Done() // what had begun is over
+		stopped.Store(true)
+		require.EqualValues(t, 1, ended.Load())
+	}
+	require.Zero(t, w.Len())
+}
+
+func TestJobStopsItself(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		known := make(chan *Job, 1)
+		job := mustJob(t)(w.ScheduleAtFixedRate(msec, msec, func() {
+			job := <-known
+			log.note()
+			require.True(t, job.Stop())
+			select {
+			case <-job.Done():
+				t.Error("done, while it runs")
+			default:
+			}
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 3*msec, errors.New("as the doc says"))
+			defer cancel()
+			require.EqualError(t, job.StopWait(ctx), "as the doc says")
+		}))
+		known <- job
+		<-job.Done()
+		require.Equal(t, 4*msec, time.Since(log.start))
+		time.Sleep(second)
+		require.Len(t, log.take(), 1)
+		require.Equal(t, ErrCancelled, job.Err())
+		require.NoError(t, job.StopWait(t.Context()))
+	})
+}
+
+// A run that waits in the executor's queue does not begin after Stop.
+func TestJobStopWinsAgainstTheQueue(t *testing.T) {
+	var queue []func()
+	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	defer w.Stop()
+	job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { t.Error("a run began after Stop") }))
+	require.Equal(t, 1, w.AdvanceClock(0))
+	require.True(t, job.Stop())
+	<-job.Done()
+	queue[0]()
+	require.Zero(t, job.Runs())
+}
+
+func TestJobReset(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		var slow atomic.Bool
+		job := mustJob(t)(w.ScheduleAtFixedRate(10*msec, 10*msec, func() {
+			log.note()
+			if slow.Load() {
+				time.Sleep(4 * msec)
+			}
+		}))
+		time.Sleep(25 * msec)
+		require.True(t, job.Reset(2*msec))
+		time.Sleep(4 * msec)
+		require.Equal(t, []time.Duration{10 * msec, 20 * msec, 27 * msec, 29 * msec}, log.take())
+		require.True(t, job.Reset(100*msec))
+		slow.Store(true)
+		time.Sleep(100*msec + 2*msec)
+		require.Equal(t, []time.Duration{129 * msec}, log.take())
+		require.True(t, job.Reset(10*msec), "while it runs, at 131 ms")
+		time.Sleep(20 * msec)
+		require.Equal(t, []time.Duration{141 * msec, 151 * msec}, log.take())
+		require.NoError(t, job.StopWait(t.Context()))
+		require.False(t, job.Reset(msec))
+		require.Zero(t, w.Len())
+
+		job = mustJob(t)(w.ScheduleFunc(everySecond{}, log.note))
+		require.False(t, job.Reset(msec))
+		require.PanicsWithValue(t, "timingwheel: non-positive period for Job.Reset", func() { job.Reset(0) })
+	})
+}
+
+func TestJobsEndWithTheWheel(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		release := make(chan struct{})
+		pending := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, log.note))
+		daily := mustJob(t)(w.ScheduleFunc(everySecond{}, log.note))
+		running := mustJob(t)(w.ScheduleAtFixedRate(0, msec, func() { <-release }))
+		synctest.Wait()
+		require.Nil(t, w.Stop(), "jobs are not handed back")
+		for _, job := range []*Job{pending, daily} {
+			<-job.Done()
+			require.Equal(t, ErrStopped, job.Err())
+			require.False(t, job.Stop())
+		}
+		require.NoError(t, running.Err(), "it goes on until its run is over")
+		close(release)
+		<-running.Done()
+		require.Equal(t, ErrStopped, running.Err())
+		require.EqualValues(t, 1, running.Runs())
+
+		_, err := w.ScheduleAtFixedRate(0, 1, log.note)
+		require.Equal(t, ErrStopped, err)
+		_, err = w.ScheduleWithFixedDelay(0, 1, log.note)
+		require.Equal(t, ErrStopped, err)
+		_, err = w.ScheduleFunc(everySecond{}, log.note)
+		require.Equal(t, ErrStopped, err)
+		require.Empty(t, log.take())
+	})
+}
+
+func TestJobThatPanics(t *testing.T) {
+	var recovered any
+	var trace []byte
+	handler := WithPanicHandler(func(r any, stack []byte) { recovered, trace = r, stack })
+	cause := errors.New("boom")
+	for name, start := range map[string]func(w *TimingWheel) (*Job, error){
+		"run": func(w *TimingWheel) (*Job, error) {
+			return w.ScheduleAtFixedRate(msec, msec, func() { panic(cause) })
+		},
+		"scheduler": func(w *TimingWheel) (*Job, error) {
+			calls := 0
+			return w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+				if calls++; calls > 1 {
+					panic(cause)
+				}
+				return prev.Add(msec)
+			}), func() {})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recovered = nil
+			jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+				mustJob(t)(w.ScheduleAtFixedRate(msec, msec, log.note))
+				job := mustJob(t)(start(w))
+				<-job.Done()
+				synctest.Wait()
+				require.Equal(t, cause, recovered)
+				require.Contains(t, string(trace), "job_test.go")
+				require.ErrorIs(t, job.Err(), cause)
+				require.ErrorContains(t, job.Err(), "timingwheel: panic: boom")
+				require.ErrorContains(t, job.Err(), "job_test.go")
+				require.EqualValues(t, 1, job.Runs())
+				time.Sleep(10 * msec)
+				require.Len(t, log.take(), 11, "others go on")
+			}, handler)
+		})
+	}
+	t.Run("without a handler", func(t *testing.T) {
+		w := New(WithManualDrive(), WithExecutor(Inline()))
+		defer w.Stop()
+		job := mustJob(t)(w.ScheduleAtFixedRate(0, msec, func() { panic(cause) }))
+		require.PanicsWithValue(t, cause, func() { w.AdvanceClock(0) })
+		<-job.Done()
+		require.ErrorIs(t, job.Err(), cause)
+		require.Zero(t, w.Len())
+	})
+}
+
+type schedulerFunc func(prev time.Time) time.Time
+
+func (f schedulerFunc) Next(prev time.Time) time.Time { return f(prev) }
+
+func TestScheduleFunc(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		var asked []time.Duration
+		job := mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+			asked = append(asked, prev.Sub(log.start))
+			if len(asked) == 4 {
+				return time.Time{}
+			}
+			return prev.Add(90 * time.Minute)
+		}), log.note))
+		<-job.Done()
+		require.NoError(t, job.Err())
+		require.Equal(t, []time.Duration{0, 90 * time.Minute, 180 * time.Minute, 270 * time.Minute}, asked)
+		require.Equal(t, asked[1:], log.take())
+		require.False(t, job.Stop())
+
+		job = mustJob(t)(w.ScheduleFunc(schedulerFunc(func(time.Time) time.Time { return time.Time{} }), log.note))
+		<-job.Done()
+		require.NoError(t, job.Err())
+		require.Zero(t, job.Runs())
+	})
+}
+
+func TestSchedulerThatDoesNotAdvance(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		_, err := w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time { return prev }), log.note)
+		require.ErrorContains(t, err, "does not advance")
+		at := log.start.Add(second)
+		for _, policy := range []MissedPolicy{MissedBurst, MissedSkip, MissedDelay} {
+			job := mustJob(t)(w.ScheduleFunc(schedulerFunc(func(time.Time) time.Time { return at }), log.note, OnMissed(policy)))
+			<-job.Done()
+			require.ErrorContains(t, job.Err(), "does not advance")
+			require.Len(t, log.take(), 1)
+			at = at.Add(second)
+		}
+		require.Zero(t, w.Len())
+	})
+}
+
+// Weeks of a per-minute and a daily job, and not a run too few or too many.
+func TestCalendarOverWeeks(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		daily := schedulerFunc(func(prev time.Time) time.Time {
+			return time.Date(prev.Year(), prev.Month(), prev.Day()+1, 3, 30, 0, 0, time.UTC)
+		})
+		job := mustJob(t)(w.ScheduleFunc(daily, log.note))
+		often := mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+			return prev.Truncate(time.Minute).Add(time.Minute)
+		}), func() {}))
+		time.Sleep(28 * 24 * time.Hour)
+		synctest.Wait()
+		require.EqualValues(t, 28*24*60, often.Runs())
+		for i, at := range log.take() {
+			require.Equal(t, time.Duration(i)*24*time.Hour+27*time.Hour+30*time.Minute, at) // a bubble begins at midnight
+		}
+		require.EqualValues(t, 27, job.Runs())
+	})
+}
+
+// The wall clock is set forward, as it is after a suspend, and back: a planned time
+// is found within a minute, and never before it has come.
+func TestCalendarFollowsTheWallClock(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		var step atomic.Int64
+		w.wall = func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+		hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Truncate(time.Hour).Add(time.Hour) })
+		job := mustJob(t)(w.ScheduleFunc(hourly, log.note))
+		time.Sleep(10*time.Minute + second)
+		step.Store(int64(49*time.Minute + 50*second)) // it says 59:51 now
+		time.Sleep(time.Minute)
+		require.Equal(t, []time.Duration{11 * time.Minute}, log.take())
+		next, _ := job.Next()
+		require.Equal(t, log.start.Add(2*time.Hour), next)
+
+		step.Store(int64(-30 * time.Minute)) // and now 10 minutes before midnight
+		time.Sleep(2 * time.Hour)
+		require.Empty(t, log.take())
+		time.Sleep(30 * time.Minute)
+		require.Equal(t, []time.Duration{150 * time.Minute}, log.take(), "at two o'clock by the wall")
+
+		// A week is skipped; the next hour is not.
+		step.Add(int64(7 * 24 * time.Hour))
+		time.Sleep(time.Hour)
+		require.Equal(t, []time.Duration{162 * time.Minute, 210 * time.Minute}, log.take())
+		require.EqualValues(t, 4, job.Runs())
+	})
+}
+
+func TestBadJobsPanic(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	f := func() {}
+	for message, call := range map[string]func(){
+		"timingwheel: ScheduleAtFixedRate: nil function":                           func() { w.ScheduleAtFixedRate(0, 1, nil) },
+		"timingwheel: ScheduleWithFixedDelay: nil function":                        func() { w.ScheduleWithFixedDelay(0, 1, nil) },
+		"timingwheel: ScheduleFunc: nil function":                                  func() { w.ScheduleFunc(everySecond{}, nil) },
+		"timingwheel: ScheduleFunc: nil Scheduler":                                 func() { w.ScheduleFunc(nil, f) },
+		"timingwheel: ScheduleAtFixedRate: non-positive period":                    func() { w.ScheduleAtFixedRate(0, 0, f) },
+		"timingwheel: ScheduleWithFixedDelay: non-positive delay":                  func() { w.ScheduleWithFixedDelay(0, -1, f) },
+		"timingwheel: ScheduleWithFixedDelay: OnMissed, but nothing can be missed": func() { w.ScheduleWithFixedDelay(0, 1, f, OnMissed(MissedBurst)) },
+		"timingwheel: OnMissed(3): no such policy":                                 func() { OnMissed(3) },
+		"timingwheel: OnMissed(-1): no such policy":                                func() { OnMissed(-1) },
+		"timingwheel: Submit: nil function":                                        func() { Submit[int](w, 0, nil) },
+		"timingwheel: Keyed.Schedule: nil function":                                func() { NewKeyed[int](w).Schedule(1, 0, nil) },
+		"timingwheel: WithPanicHandler(nil)":                                       func() { New(WithPanicHandler(nil)) },
+	} {
+		require.PanicsWithValue(t, message, call)
+	}
+	require.Zero(t, w.Len())
+}
+
+func TestJobsOfExtremePeriods(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		for _, policy := range []MissedPolicy{MissedBurst, MissedSkip, MissedDelay} {
+			job := mustJob(t)(w.ScheduleAtFixedRate(math.MinInt64, math.MaxInt64, log.note, OnMissed(policy)))
+			time.Sleep(time.Hour)
+			require.Len(t, log.take(), 1)
+			require.True(t, job.Stop())
+			job = mustJob(t)(w.ScheduleAtFixedRate(math.MaxInt64, 1, log.note, OnMissed(policy)))
+			time.Sleep(time.Hour)
+			require.Empty(t, log.take())
+			require.True(t, job.Reset(math.MaxInt64))
+			require.True(t, job.Stop())
+		}
+		job := mustJob(t)(w.ScheduleWithFixedDelay(0, math.MaxInt64, log.note))
+		time.Sleep(time.Hour)
+		require.Len(t, log.take(), 1)
+		require.True(t, job.Stop())
+	})
+}
+
+func TestPanicHandler(t *testing.T) {
+	for name, executor := range map[string]Executor{
+		"goroutines": Goroutines(),
+		"inline":     Inline(),
+		"func":       ExecutorFunc(func(task func()) { go task() }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var panics, runs atomic.Int64
+			w := New(WithExecutor(executor), WithPanicHandler(func(r any, stack []byte) {
+				if r != "boom" || len(stack) == 0 {
+					t.Errorf("recovered %v", r)
+				}
+				panics.Add(1)
+			}))
+			defer w.Stop()
+			for i := range 1000 {
+				w.Schedule(time.Duration(i)*10*time.Microsecond, func() {
+					runs.Add(1)
+					switch i % 3 {
+					case 0:
+						panic("boom")
+					case 1:
+						runtime.Goexit()
+					}
+				})
+			}
+			waitUntil(t, func() bool { return runs.Load() == 1000 && panics.Load() == 334 })
+		})
+	}
+}
+
+func Example_jobs() {
+	w := New()
+	defer w.Stop()
+	runs := make(chan int, 10)
+	n := 0
+	job, err := w.ScheduleAtFixedRate(0, 2*time.Millisecond, func() { n++; runs <- n })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(<-runs, <-runs, <-runs)
+	job.Stop()
+	<-job.Done()
+	fmt.Println(job.Err())
+	// Output:
+	// 1 2 3
+	// timingwheel: cancelled
+}

@@ -1,0 +1,236 @@
+package timingwheel
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// Keyed holds at most one pending function for each key: a session's expiry under
+// the session's name, say. Make one with [NewKeyed].
+//
+// Up to the instant in which a function starts, Schedule, Cancel and Reset of its
+// key win, also while it waits in the executor's queue: it is then replaced, dropped
+// or put off. In that instant the key disappears; the function may schedule it again.
+//
+// A long and a short delay are no different here. One wheel has both, and to replace one
+// by the other is one step under one lock, so that a key is never without its entry
+// in between, as it is where tasks are handed from a wheel with a coarse tick to one
+// with a fine.
+//
+// The keys are spread over stripes with a lock each, so that goroutines with
+// different keys seldom wait for each other. All methods are safe for concurrent
+// use, and O(1).
+type Keyed[K comparable] struct {
+	wheel   *TimingWheel
+	seed    maphash.Seed
+	stripes [keyedStripes]stripe[K]
+}
+
+const keyedStripes = 64
+
+type stripe[K comparable] struct {
+	mu    sync.Mutex // lock order: stripe, shard
+	tasks map[K]*keyedTask[K]
+	_     [48]byte // one stripe to a cache line
+}
+
+// keyedTask is what a key is scheduled for. It is its key's as long as the stripe
+// says so, and that decides whether its function runs.
+type keyedTask[K comparable] struct {
+	keyed *Keyed[K]
+	key   K
+	f     func()
+	shard *shard
+
+	// Guarded by shard.mu.
+	handle     handle
+	deadline   int64
+	handedBack bool // by the wheel's Stop
+}
+
+// NewKeyed returns a Keyed on the wheel. There may be any number. It takes 4 KB, and
+// has nothing to be closed.
+func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
+	return &Keyed[K]{wheel: w, seed: maphash.MakeSeed()}
+}
+
+// lock returns the key's stripe, locked. On a stopped wheel it first drops what Stop
+// has handed back.
+func (k *Keyed[K]) lock(key K) *stripe[K] {
+	s := &k.stripes[maphash.Comparable(k.seed, key)%keyedStripes]
+	s.mu.Lock()
+	if k.wheel.ctx.Err() != nil {
+		s.dropHandedBack()
+	}
+	return s
+}
+
+func (s *stripe[K]) dropHandedBack() {
+	for key, t := range s.tasks {
+		if t.isHandedBack() {
+			delete(s.tasks, key)
+		}
+	}
+}
+
+// Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and
+// replaces what the key was scheduled for. It tells whether there was something:
+// then that function will not run. Panics on a nil function. On a stopped wheel it
+// returns [ErrStopped] and changes nothing.
+func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, err error) {
+	if f == nil {
+		panic("timingwheel: Keyed.Schedule: nil function")
+	}
+	s := k.lock(key)
+	defer s.mu.Unlock()
+	return k.replace(s, key, d, f)
+}
+
+// replace is called with s.mu held.
+func (k *Keyed[K]) replace(s *stripe[K], key K, d time.Duration, f func()) (replaced bool, err error) {
+	t := &keyedTask[K]{keyed: k, key: key, f: f}
+	if !t.start(delay{k.wheel.clock.now(), d}) {
+		return false, ErrStopped
+	}
+	if old, ok := s.tasks[key]; ok {
+		replaced = old.cancel()
+	}
+	if s.tasks == nil {
+		s.tasks = make(map[K]*keyedTask[K])
+	}
+	s.tasks[key] = t
+	return replaced, nil
+}
+
+// Cancel drops what the key is scheduled for, and returns true if the function will
+// therefore not run: false if the key has none, because it has started, say, and
+// false if the wheel's Stop has handed it back.
+func (k *Keyed[K]) Cancel(key K) bool {
+	s := k.lock(key)
+	defer s.mu.Unlock()
+	t, ok := s.tasks[key]
+	if !ok {
+		return false
+	}
+	delete(s.tasks, key)
+	return t.cancel()
+}
+
+// Reset puts the key's function off until d from now and returns true, or returns
+// false if the key has none, or the wheel is stopped.
+func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
+	s := k.lock(key)
+	defer s.mu.Unlock()
+	t, ok := s.tasks[key]
+	if !ok {
+		return false
+	}
+	if t.reset(delay{k.wheel.clock.now(), d}) {
+		return true
+	}
+	// It waits in the executor's queue: leave it there, and put another in its place.
+	_, err := k.replace(s, key, d, t.f)
+	return err == nil
+}
+
+// Deadline returns when the key's function is due, rounded up to a tick, and false
+// if the key has none.
+func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
+	s := k.lock(key)
+	defer s.mu.Unlock()
+	t, ok := s.tasks[key]
+	if !ok {
+		return time.Time{}, false
+	}
+	t.shard.lock()
+	defer t.shard.mu.Unlock()
+	return t.shard.clock.time(t.deadline), true
+}
+
+// Len returns the number of keys that are scheduled. It is exact when nothing else is
+// under way.
+func (k *Keyed[K]) Len() int {
+	n := 0
+	for i := range k.stripes {
+		s := &k.stripes[i]
+		s.mu.Lock()
+		if k.wheel.ctx.Err() != nil {
+			s.dropHandedBack()
+		}
+		n += len(s.tasks)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// start puts the task on the wheel, and reports false if that is stopped.
+func (t *keyedTask[K]) start(after delay) bool {
+	s := t.keyed.wheel.lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return false
+	}
+	t.shard = s
+	t.handle = s.add(after, t.expire, true)
+	t.deadline = s.arena.Deadline(t.handle.index)
+	return true
+}
+
+// expire is the wheel's own task, called with shard.mu held.
+func (t *keyedTask[K]) expire() {
+	s := t.shard
+	if s.stopped {
+		t.handedBack = true
+		s.handBack(t.deadline, t.f)
+	} else {
+		s.expired.tasks = append(s.expired.tasks, t.run)
+	}
+}
+
+// run is the task that the executor runs, if it still is its key's.
+func (t *keyedTask[K]) run() {
+	if t.begin() {
+		t.f()
+	}
+}
+
+func (t *keyedTask[K]) begin() bool {
+	s := t.keyed.lock(t.key)
+	defer s.mu.Unlock()
+	if s.tasks[t.key] != t {
+		return false
+	}
+	delete(s.tasks, t.key)
+	return true
+}
+
+// The methods that follow are called with the stripe's lock held.
+
+// cancel takes the task, which is its key's no more, off the wheel, and reports
+// whether its function will therefore not run. If the wheel no longer has it, it is
+// in the executor's queue and will find that it is not its key's; or it was handed
+// back.
+func (t *keyedTask[K]) cancel() bool {
+	t.shard.lock()
+	defer t.shard.mu.Unlock()
+	t.shard.cancel(t.handle)
+	return !t.handedBack
+}
+
+// reset reports false if the wheel no longer has the task.
+func (t *keyedTask[K]) reset(after delay) bool {
+	t.shard.lock()
+	defer t.shard.mu.Unlock()
+	if !t.shard.reset(t.handle, after) {
+		return false
+	}
+	t.deadline = t.shard.arena.Deadline(t.handle.index)
+	return true
+}
+
+func (t *keyedTask[K]) isHandedBack() bool {
+	t.shard.lock()
+	defer t.shard.mu.Unlock()
+	return t.handedBack
+}

@@ -1,0 +1,232 @@
+package timingwheel
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestKeyed(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		k := NewKeyed[string](w)
+		schedule := func(key string, d time.Duration) bool {
+			replaced, err := k.Schedule(key, d, log.note)
+			require.NoError(t, err)
+			return replaced
+		}
+		require.False(t, schedule("a", 10*msec))
+		require.False(t, schedule("b", 20*msec))
+		require.True(t, schedule("a", 30*time.Microsecond), "a long delay by a short one")
+		at, ok := k.Deadline("a")
+		require.True(t, ok)
+		require.Equal(t, log.start.Add(msec), at, "rounded up to a tick")
+		require.Equal(t, 2, k.Len())
+		require.Equal(t, 2, w.Len())
+		time.Sleep(15 * msec)
+		require.Equal(t, []time.Duration{msec}, log.take())
+		_, ok = k.Deadline("a")
+		require.False(t, ok, "it has fired")
+		require.False(t, k.Cancel("a"))
+		require.False(t, k.Reset("a", msec))
+
+		require.True(t, k.Reset("b", 20*msec))
+		at, _ = k.Deadline("b")
+		require.Equal(t, log.start.Add(35*msec), at)
+		require.True(t, schedule("b", time.Hour), "a short delay by a long one")
+		require.True(t, k.Reset("b", 10*msec))
+		time.Sleep(15 * msec)
+		require.Equal(t, []time.Duration{25 * msec}, log.take())
+
+		require.False(t, schedule("c", msec))
+		require.True(t, k.Cancel("c"))
+		require.False(t, k.Cancel("c"))
+		require.Zero(t, k.Len())
+		require.Zero(t, w.Len())
+		time.Sleep(second)
+		require.Empty(t, log.take())
+	})
+}
+
+func TestKeyedFunctionMaySchedulesItsOwnKey(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		k := NewKeyed[int](w)
+		var f func()
+		f = func() {
+			log.note()
+			require.Zero(t, k.Len(), "the key disappears when the function starts")
+			require.False(t, k.Cancel(1))
+			if len(log.times) < 3 {
+				replaced, err := k.Schedule(1, msec, f)
+				require.NoError(t, err)
+				require.False(t, replaced)
+			}
+		}
+		k.Schedule(1, msec, f)
+		time.Sleep(10 * msec)
+		require.Equal(t, []time.Duration{msec, 2 * msec, 3 * msec}, log.take())
+	})
+}
+
+// Schedule, Cancel and Reset win against a task that the executor has in its queue.
+func TestKeyedWinsAgainstTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var queue []func()
+		w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+		defer w.Stop()
+		k := NewKeyed[string](w)
+		ran := map[string]int{}
+		for _, key := range []string{"left", "cancelled", "replaced", "reset"} {
+			k.Schedule(key, 0, func() { ran[key]++ })
+		}
+		require.Equal(t, 4, w.AdvanceClock(0))
+		require.Equal(t, 4, k.Len(), "none has started")
+		require.True(t, k.Cancel("cancelled"))
+		replaced, err := k.Schedule("replaced", msec, func() { ran["replacement"]++ })
+		require.NoError(t, err)
+		require.True(t, replaced)
+		require.True(t, k.Reset("reset", msec))
+		require.Equal(t, 3, k.Len())
+		for _, task := range queue {
+			task()
+		}
+		require.Equal(t, map[string]int{"left": 1}, ran)
+		queue = nil
+		time.Sleep(msec)
+		require.Equal(t, 2, w.AdvanceClock(0))
+		for _, task := range queue {
+			task()
+		}
+		require.Equal(t, map[string]int{"left": 1, "replacement": 1, "reset": 1}, ran)
+		require.Zero(t, k.Len())
+	})
+}
+
+func TestKeyedOnAStoppedWheel(t *testing.T) {
+	var queue []func()
+	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	k := NewKeyed[int](w)
+	ran := map[int]bool{}
+	for key := range 100 {
+		k.Schedule(key, time.Hour, func() { ran[key] = true })
+	}
+	k.Schedule(100, 0, func() { ran[100] = true })
+	k.Schedule(101, 0, func() { ran[101] = true })
+	require.Equal(t, 2, w.AdvanceClock(0))
+	pending := w.Stop()
+	require.Len(t, pending, 100)
+	require.Equal(t, 2, k.Len(), "those that wait in the executor's queue")
+	require.False(t, k.Cancel(1), "it was handed back, and may be run by who got it")
+	require.False(t, k.Reset(1, 1))
+	_, ok := k.Deadline(1)
+	require.False(t, ok)
+	_, err := k.Schedule(1, 1, func() {})
+	require.Equal(t, ErrStopped, err)
+	_, err = k.Schedule(100, 1, func() {})
+	require.Equal(t, ErrStopped, err)
+	require.False(t, k.Reset(100, 1))
+	require.True(t, k.Cancel(101))
+	for _, task := range queue {
+		task()
+	}
+	require.Equal(t, map[int]bool{100: true}, ran)
+	for _, p := range pending {
+		require.False(t, p.Deadline.IsZero())
+		p.Func()
+	}
+	require.Len(t, ran, 101, "the functions themselves are handed back")
+	require.Zero(t, k.Len())
+}
+
+// Nothing of a key is kept when its function has started, or will not.
+func TestKeyedRetainsNothing(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	k := NewKeyed[string](w)
+	before := heapInUse()
+	const keys, size = 5000, 16 << 10
+	for i := range keys {
+		big := make([]byte, size)
+		key := string(big[:200]) + string(rune(i))
+		d := time.Hour
+		if i%3 == 0 {
+			d = 0
+		}
+		k.Schedule(key, d, func() { big[0]++ })
+		switch i % 3 {
+		case 1:
+			k.Cancel(key)
+		case 2:
+			k.Schedule(key, time.Hour, func() {})
+			k.Reset(key, 0)
+		}
+	}
+	waitUntil(t, func() bool { return k.Len() == 0 && w.Len() == 0 })
+	require.Less(t, heapInUse(), before+keys*size/20)
+	runtime.KeepAlive(k)
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Under any race: every Schedule's function either runs once, or was replaced or
+// cancelled by exactly one call that was told so, or is handed back.
+func TestKeyedAccounts(t *testing.T) {
+	for round := range 6 {
+		w := New(WithTick(time.Microsecond), WithWheelSize(2<<round))
+		k := NewKeyed[int](w)
+		var scheduled, ran, dropped, handedBack atomic.Int64
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 5000 {
+					key, d := rand.IntN(4), time.Duration(rand.Int64N(int64(100*time.Microsecond)))
+					switch rand.IntN(4) {
+					case 0:
+						if k.Cancel(key) {
+							dropped.Add(1)
+						}
+					case 1:
+						k.Reset(key, d)
+					default:
+						var once atomic.Bool
+						replaced, err := k.Schedule(key, d, func() {
+							if once.Swap(true) {
+								t.Error("ran twice")
+							}
+							ran.Add(1)
+						})
+						if err == nil {
+							scheduled.Add(1)
+						}
+						if replaced {
+							dropped.Add(1)
+						}
+					}
+				}
+			})
+		}
+		if round%2 == 0 {
+			time.Sleep(10 * msec)
+			handedBack.Add(int64(len(w.Stop())))
+		}
+		wg.Wait()
+		waitUntil(t, func() bool {
+			return scheduled.Load() <= ran.Load()+dropped.Load()+handedBack.Load()
+		})
+		require.Equal(t, scheduled.Load(), ran.Load()+dropped.Load()+handedBack.Load())
+		require.Zero(t, k.Len())
+		require.Zero(t, w.Len())
+		w.Stop()
+	}
+}

@@ -34,6 +34,9 @@ type model struct {
 	r       *rand.Rand
 	source  *byteSource
 
+	keyed *Keyed[int]
+	keys  map[int]*modelTask // what each key was scheduled for last
+
 	stopped    bool
 	handedBack *modelTask
 }
@@ -51,12 +54,23 @@ func compareKeys(a, b any) int {
 	return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.seq, y.seq))
 }
 
+// modelTask is a task in one of the forms that the wheel has for them: the one
+// whose field is set, or else that of Schedule.
 type modelTask struct {
 	key     key
 	pending bool
+	f       func()
 	timeout Timeout
 	timer   *Timer
-	f       func()
+	keyed   int // name among the keys, or 0
+	job     *modelJob
+}
+
+// modelJob is a fixed rate that ends itself after some runs.
+type modelJob struct {
+	*Job
+	planned, period time.Duration
+	left            int
 }
 
 func (m *model) now() time.Duration { return time.Since(m.start) }
@@ -82,18 +96,48 @@ func (m *model) keyFor(d time.Duration) key {
 	return key{at, false, m.seq}
 }
 
-func (m *model) schedule(d time.Duration, asTimer bool) {
+func (m *model) schedule(d time.Duration) {
 	task := &modelTask{}
 	task.f = func() { m.fired(task) }
-	m.accept(task, d)
 	m.tasks = append(m.tasks, task)
-	if asTimer {
-		task.timer = m.w.AfterFunc(d, task.f)
-		return
-	}
 	var err error
-	task.timeout, err = m.w.Schedule(d, task.f)
+	switch m.r.IntN(8) {
+	case 0:
+		err = m.scheduleKey(task, 1+m.r.IntN(3), d)
+	case 1:
+		err = m.scheduleJob(task, d)
+	case 2, 3, 4:
+		m.accept(task, d)
+		task.timer = m.w.AfterFunc(d, task.f)
+	default:
+		m.accept(task, d)
+		task.timeout, err = m.w.Schedule(d, task.f)
+	}
 	require.NoError(m.t, err)
+}
+
+func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
+	task.keyed = name
+	old := m.keys[name]
+	was := old != nil && old.pending
+	if was {
+		m.forget(old)
+	}
+	m.accept(task, d)
+	m.keys[name] = task
+	replaced, err := m.keyed.Schedule(name, d, task.f)
+	require.Equal(m.t, was, replaced)
+	return err
+}
+
+// scheduleJob has long periods, since they run however long the model sleeps.
+func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
+	job := &modelJob{period: time.Hour + 1 + m.delay().Abs()/4, left: 1 + m.r.IntN(4)}
+	task.job = job
+	job.planned = later(m.now(), max(0, d))
+	m.accept(task, d)
+	job.Job, err = m.w.ScheduleAtFixedRate(d, job.period, task.f)
+	return err
 }
 
 func (m *model) accept(task *modelTask, d time.Duration) {
@@ -111,23 +155,43 @@ func (m *model) cancel(task *modelTask) {
 	if was {
 		m.forget(task)
 	}
-	if task.timer != nil {
+	switch {
+	case task.timer != nil:
 		require.Equal(m.t, was, task.timer.Stop())
-	} else {
+	case task.job != nil:
+		require.Equal(m.t, was, task.job.Stop())
+	case task.keyed == 0:
 		require.Equal(m.t, was, task.timeout.Cancel())
+	case m.keys[task.keyed] == task:
+		require.Equal(m.t, was, m.keyed.Cancel(task.keyed))
 	}
 }
 
 func (m *model) reset(task *modelTask, d time.Duration) {
-	if task.timer == nil {
-		return
-	}
 	was := task.pending
-	if was {
+	switch {
+	case task.timer != nil:
+		m.again(task, d)
+		require.Equal(m.t, was, task.timer.Reset(d))
+	case task.keyed != 0 && m.keys[task.keyed] == task:
+		if was {
+			m.again(task, d)
+		}
+		require.Equal(m.t, was, m.keyed.Reset(task.keyed, d))
+	case task.job != nil && was:
+		task.job.period = time.Hour + d.Abs()/4
+		task.job.planned = later(m.now(), task.job.period)
+		m.again(task, task.job.period)
+		require.True(m.t, task.job.Reset(task.job.period))
+	}
+}
+
+// again puts a task off that may be pending.
+func (m *model) again(task *modelTask, d time.Duration) {
+	if task.pending {
 		m.forget(task)
 	}
 	m.accept(task, d)
-	require.Equal(m.t, was, task.timer.Reset(d))
 }
 
 // fired checks that the task was pending, that its time has come, and that it was
@@ -153,9 +217,24 @@ func (m *model) fired(task *modelTask) {
 		}
 	}
 	m.forget(task)
+	if task.job != nil {
+		m.ran(task)
+		return
+	}
 	if m.nested && len(m.source.data) > 0 && m.r.IntN(3) == 0 {
 		m.insideTask(task, now)
 	}
+}
+
+// ran plans the next run of a job as the wheel does when this one is over.
+func (m *model) ran(task *modelTask) {
+	job := task.job
+	if job.left--; job.left == 0 {
+		require.True(m.t, job.Stop())
+		return
+	}
+	job.planned = later(job.planned, job.period)
+	m.accept(task, job.planned-m.now())
 }
 
 // insideTask calls the wheel from a task. It leaves alone what is due already,
@@ -163,7 +242,7 @@ func (m *model) fired(task *modelTask) {
 func (m *model) insideTask(task *modelTask, now time.Duration) {
 	switch m.r.IntN(4) {
 	case 0:
-		m.schedule(m.delay(), false)
+		m.schedule(m.delay())
 	case 1:
 		m.reset(task, m.tick+m.delay()/2)
 	default:
@@ -196,6 +275,16 @@ func (m *model) check() {
 	defer m.mu.Unlock()
 	m.w.verify(m.t)
 	require.Equal(m.t, m.pending.Size(), m.w.Len())
+	keys := 0
+	for name, task := range m.keys {
+		at, ok := m.keyed.Deadline(name)
+		require.Equal(m.t, task.pending, ok)
+		if ok {
+			keys++
+			require.Equal(m.t, m.onTick(task.key), at.Sub(m.start))
+		}
+	}
+	require.Equal(m.t, keys, m.keyed.Len())
 	if left := m.pending.Left(); left != nil && m.driven {
 		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
 	}
@@ -224,15 +313,27 @@ func (m *model) stop() {
 		m.handedBack = nil
 		p.Func() // functions cannot be compared; this one says which task it is of
 		require.NotNil(m.t, m.handedBack)
-		at := m.handedBack.key.at
-		if rest := at % m.tick; m.handedBack.key.due && rest > 0 {
-			at += min(m.tick-rest, math.MaxInt64-at)
-		}
-		require.Equal(m.t, at, p.Deadline.Sub(m.start))
+		require.Equal(m.t, m.onTick(m.handedBack.key), p.Deadline.Sub(m.start))
 	}
+	for _, task := range m.tasks {
+		if task.job != nil && task.pending { // ends, and is not handed back
+			m.forget(task)
+			<-task.job.Done()
+			require.Equal(m.t, ErrStopped, task.job.Err())
+		}
+	}
+	require.Zero(m.t, m.keyed.Len())
 	require.Zero(m.t, m.pending.Size(), "neither fired nor cancelled nor handed back")
 	require.Zero(m.t, m.w.Len())
 	require.Nil(m.t, m.w.Stop())
+}
+
+// onTick returns the time of a key, rounded up to a tick.
+func (m *model) onTick(k key) time.Duration {
+	if rest := k.at % m.tick; k.due && rest > 0 {
+		return k.at + min(m.tick-rest, math.MaxInt64-k.at)
+	}
+	return k.at
 }
 
 // runModel makes a wheel and a sequence of calls from data, until it is used up,
@@ -252,7 +353,9 @@ func runModel(t *testing.T, data []byte, manual bool) {
 			t: t, tick: tick, start: time.Now(), w: New(opts...),
 			pending: redblacktree.NewWith(compareKeys),
 			ordered: true, driven: !manual, nested: r.IntN(2) == 0, r: r, source: source,
+			keys: map[int]*modelTask{},
 		}
+		m.keyed = NewKeyed[int](m.w)
 		for len(source.data) > 0 {
 			m.sleep(m.act())
 			m.settle()
@@ -268,7 +371,7 @@ func (m *model) act() (sleep time.Duration) {
 	defer m.mu.Unlock()
 	switch op := m.r.IntN(10); {
 	case op < 4 && m.pending.Size() < sliceLen: // a longer cascade has no order
-		m.schedule(m.delay(), m.r.IntN(2) == 0)
+		m.schedule(m.delay())
 	case op < 6 && len(m.tasks) > 0:
 		m.cancel(m.tasks[m.r.IntN(len(m.tasks))])
 	case op < 8 && len(m.tasks) > 0:

@@ -16,8 +16,10 @@ import (
 func TestSubmit(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		boom := errors.New("boom")
+		contexts := make(chan context.Context, 1)
 		value, err := Submit(w, 10*msec, func(ctx context.Context) (string, error) {
 			require.NoError(t, ctx.Err())
+			contexts <- ctx
 			time.Sleep(5 * msec)
 			return "done", nil
 		})
@@ -38,6 +40,7 @@ func TestSubmit(t *testing.T) {
 		require.Equal(t, 7, got)
 		<-value.Done()
 		require.Equal(t, []time.Duration{15 * msec, 15 * msec, 15 * msec}, log.take())
+		require.Error(t, (<-contexts).Err(), "it ends with the function")
 		require.False(t, value.Cancel())
 		again, err := value.Wait(t.Context())
 		require.NoError(t, err)

@@ -181,6 +181,21 @@ func TestMissedRuns(t *testing.T) {
 	}
 }
 
+// A run that takes a period to the dot misses nothing.
+func TestRunsBackToBack(t *testing.T) {
+	for _, policy := range []MissedPolicy{MissedBurst, MissedSkip, MissedDelay} {
+		jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+			run := func() { log.note(); time.Sleep(second) }
+			rate := mustJob(t)(w.ScheduleAtFixedRate(second, second, run, OnMissed(policy)))
+			calendar := mustJob(t)(w.ScheduleFunc(everySecond{}, run, OnMissed(policy)))
+			time.Sleep(3500 * msec)
+			require.Equal(t, []time.Duration{second, second, 2 * second, 2 * second, 3 * second, 3 * second}, log.take())
+			require.NoError(t, rate.StopWait(t.Context()))
+			require.NoError(t, calendar.StopWait(t.Context()))
+		})
+	}
+}
+
 func TestRunsDoNotOverlapAndSeeEachOther(t *testing.T) {
 	w := New(WithTick(10 * time.Microsecond))
 	defer w.Stop()
@@ -388,6 +403,7 @@ func TestScheduleFunc(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		var asked []time.Duration
 		job := mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+			require.NotContains(t, prev.String(), "m=", "times of the wall clock have no monotonic reading")
 			asked = append(asked, prev.Sub(log.start))
 			if len(asked) == 4 {
 				return time.Time{}

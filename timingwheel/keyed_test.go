@@ -120,11 +120,11 @@ func TestKeyedOnAStoppedWheel(t *testing.T) {
 	require.Equal(t, 2, w.AdvanceClock(0))
 	pending := w.Stop()
 	require.Len(t, pending, 100)
-	require.Equal(t, 2, k.Len(), "those that wait in the executor's queue")
 	require.False(t, k.Cancel(1), "it was handed back, and may be run by who got it")
 	require.False(t, k.Reset(2, 1))
 	_, ok := k.Deadline(3)
 	require.False(t, ok)
+	require.Equal(t, 2, k.Len(), "those that wait in the executor's queue")
 	_, err := k.Schedule(1, 1, func() {})
 	require.Equal(t, ErrStopped, err)
 	_, err = k.Schedule(100, 1, func() {})
@@ -140,6 +140,18 @@ func TestKeyedOnAStoppedWheel(t *testing.T) {
 		p.Func()
 	}
 	require.Len(t, ran, 101, "the functions themselves are handed back")
+	require.Zero(t, k.Len())
+}
+
+// A Cancel that has looked whether the wheel is stopped before it was, and comes to
+// the shard after.
+func TestKeyedCancelDuringStop(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(1))
+	defer w.Stop()
+	k := NewKeyed[int](w)
+	k.Schedule(1, time.Hour, func() {})
+	require.Len(t, w.shards[0].stop(), 1)
+	require.False(t, k.Cancel(1))
 	require.Zero(t, k.Len())
 }
 

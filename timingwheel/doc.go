@@ -24,6 +24,10 @@
 //	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
 //	defer cancel()
 //
+// What recurs is a [Job]: at a fixed rate, with a fixed delay, or at the times of a
+// [Scheduler], such as a cron expression. [Submit] returns a [Future] for a result.
+// [Keyed] keeps one pending function for each key.
+//
 // # Promises
 //
 // A task never runs early. It runs a tick late at the most, plus the time that the
@@ -54,14 +58,17 @@
 //
 // Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
 // lock), driver.go (the loop), turns.go (how the two share the lock), runqueue.go
-// (where tasks run), channel.go and context.go (what never gets there).
+// (where tasks run), channel.go and context.go (what never gets there), job.go (what
+// comes back).
 //
-// Most tasks are a user's functions, and go to the executor. Channel timers, tickers
-// and contexts are the wheel's own tasks, marked as such in the arena. Theirs are
-// called under the shard's lock when they are due, or when the wheel is stopped
-// first; so a channel timer either is pending or has sent its value, and Stop can
+// Most tasks are a user's functions, and go to the executor. The rest are the wheel's
+// own tasks, marked as such in the arena, and called under the shard's lock when
+// they are due, or when the wheel is stopped first. So their state is guarded by
+// that lock: a channel timer either is pending or has sent its value, and Stop can
 // take that back. A context is then ended by the driver, without a lock, since that
-// takes the locks of other contexts.
+// takes the locks of other contexts; a job, a future and a key hand a task to the
+// executor, which looks once more at their state when it starts, so that until then
+// Stop and Cancel win.
 //
 // A coarse bucket may hold millions of entries. Its cascade is flushed in slices
 // of 256, between which a caller who waits for the lock gets it, and a finer bucket

@@ -181,6 +181,83 @@ func ExampleTimingWheel_WithTimeoutCause() {
 	// the database is slow
 }
 
+func ExampleTimingWheel_ScheduleAtFixedRate() {
+	w := timingwheel.New()
+	defer w.Stop()
+	runs := make(chan int)
+	n := 0 // needs no lock: a run sees what the one before it did
+	job, err := w.ScheduleAtFixedRate(0, 2*time.Millisecond, func() { n++; runs <- n })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(<-runs, <-runs, <-runs)
+	job.Stop()
+	fmt.Println(job.Err())
+	// Output:
+	// 1 2 3
+	// timingwheel: cancelled
+}
+
+// nextFullHour is a schedule; those of cron libraries are as good.
+type nextFullHour struct{}
+
+func (nextFullHour) Next(prev time.Time) time.Time {
+	return prev.Truncate(time.Hour).Add(time.Hour)
+}
+
+func ExampleTimingWheel_ScheduleFunc() {
+	w := timingwheel.New()
+	defer w.Stop()
+	job, err := w.ScheduleFunc(nextFullHour{}, func() { fmt.Println("ding dong") })
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	next, _ := job.Next()
+	fmt.Println("rings at minute", next.Minute())
+	// Output: rings at minute 0
+}
+
+func ExampleSubmit() {
+	w := timingwheel.New()
+	defer w.Stop()
+	future, err := timingwheel.Submit(w, 5*time.Millisecond, func(ctx context.Context) (string, error) {
+		return "the answer", ctx.Err()
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(future.Wait(context.Background()))
+	// Output: the answer <nil>
+}
+
+func ExampleKeyed() {
+	w := timingwheel.New()
+	defer w.Stop()
+	sessions := timingwheel.NewKeyed[string](w)
+	expire := func() { fmt.Println("expired") }
+	sessions.Schedule("alice", time.Hour, expire)
+	replaced, _ := sessions.Schedule("alice", 2*time.Hour, expire)
+	fmt.Println("replaced:", replaced)
+	fmt.Println("put off:", sessions.Reset("alice", 3*time.Hour))
+	fmt.Println("logged out in time:", sessions.Cancel("alice"))
+	// Output:
+	// replaced: true
+	// put off: true
+	// logged out in time: true
+}
+
+func ExampleWithPanicHandler() {
+	caught := make(chan any)
+	w := timingwheel.New(timingwheel.WithPanicHandler(func(recovered any, stack []byte) { caught <- recovered }))
+	defer w.Stop()
+	w.AfterFunc(time.Millisecond, func() { panic("oops") })
+	fmt.Println(<-caught)
+	// Output: oops
+}
+
 func ExampleTimingWheel_Stop() {
 	w := timingwheel.New()
 	w.AfterFunc(time.Hour, func() { fmt.Println("a message that must not be lost") })

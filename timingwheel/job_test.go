@@ -3,7 +3,6 @@ package timingwheel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -573,23 +572,4 @@ func TestPanicHandler(t *testing.T) {
 			waitUntil(t, func() bool { return runs.Load() == 1000 && panics.Load() == 334 })
 		})
 	}
-}
-
-func Example_jobs() {
-	w := New()
-	defer w.Stop()
-	runs := make(chan int, 10)
-	n := 0
-	job, err := w.ScheduleAtFixedRate(0, 2*time.Millisecond, func() { n++; runs <- n })
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(<-runs, <-runs, <-runs)
-	job.Stop()
-	<-job.Done()
-	fmt.Println(job.Err())
-	// Output:
-	// 1 2 3
-	// timingwheel: cancelled
 }

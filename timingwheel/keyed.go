@@ -40,7 +40,7 @@ type stripe[K comparable] struct {
 type keyedTask[K comparable] struct {
 	keyed *Keyed[K]
 	key   K
-	f     func()
+	f     func() // written with both locks held
 	shard *shard
 
 	// Guarded by shard.mu.
@@ -84,13 +84,17 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	}
 	s := k.lock(key)
 	defer s.mu.Unlock()
-	return k.replace(s, key, d, f)
+	after := delay{k.wheel.clock.now(), d}
+	if old, ok := s.tasks[key]; ok && old.change(after, f) {
+		return true, nil
+	}
+	return k.put(s, key, after, f)
 }
 
-// replace is called with s.mu held.
-func (k *Keyed[K]) replace(s *stripe[K], key K, d time.Duration, f func()) (replaced bool, err error) {
+// put makes f the key's task, with s.mu held.
+func (k *Keyed[K]) put(s *stripe[K], key K, after delay, f func()) (replaced bool, err error) {
 	t := &keyedTask[K]{keyed: k, key: key, f: f}
-	if !t.start(delay{k.wheel.clock.now(), d}) {
+	if !t.start(after) {
 		return false, ErrStopped
 	}
 	if old, ok := s.tasks[key]; ok {
@@ -126,11 +130,12 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	if !ok {
 		return false
 	}
-	if t.reset(delay{k.wheel.clock.now(), d}) {
+	after := delay{k.wheel.clock.now(), d}
+	if t.change(after, t.f) {
 		return true
 	}
 	// It waits in the executor's queue: leave it there, and put another in its place.
-	_, err := k.replace(s, key, d, t.f)
+	_, err := k.put(s, key, after, t.f)
 	return err == nil
 }
 
@@ -190,19 +195,19 @@ func (t *keyedTask[K]) expire() {
 
 // run is the task that the executor runs, if it still is its key's.
 func (t *keyedTask[K]) run() {
-	if t.begin() {
-		t.f()
+	if f := t.begin(); f != nil {
+		f()
 	}
 }
 
-func (t *keyedTask[K]) begin() bool {
+func (t *keyedTask[K]) begin() (f func()) {
 	s := t.keyed.lock(t.key)
 	defer s.mu.Unlock()
 	if s.tasks[t.key] != t {
-		return false
+		return nil
 	}
 	delete(s.tasks, t.key)
-	return true
+	return t.f
 }
 
 // The methods that follow are called with the stripe's lock held.
@@ -218,13 +223,15 @@ func (t *keyedTask[K]) cancel() bool {
 	return !t.handedBack
 }
 
-// reset reports false if the wheel no longer has the task.
-func (t *keyedTask[K]) reset(after delay) bool {
+// change gives a task that is still on the wheel a new time and function, and
+// reports false if it no longer is.
+func (t *keyedTask[K]) change(after delay, f func()) bool {
 	t.shard.lock()
 	defer t.shard.mu.Unlock()
 	if !t.shard.reset(t.handle, after) {
 		return false
 	}
+	t.f = f
 	t.deadline = t.shard.arena.Deadline(t.handle.index)
 	return true
 }

@@ -188,6 +188,24 @@ func TestTicker(t *testing.T) {
 	})
 }
 
+// A driver that is late by many periods sends one tick, not all that were missed.
+func TestTickerCatchesUpAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := timingwheel.New(timingwheel.WithManualDrive())
+		ticker, hourly := w.NewTicker(10*msec), w.NewTicker(time.Hour)
+		time.Sleep(105 * msec)
+		w.AdvanceClock(0)
+		<-ticker.C
+		w.AdvanceClock(0)
+		require.True(t, empty(ticker.C))
+		time.Sleep(5 * msec)
+		w.AdvanceClock(0)
+		require.False(t, empty(ticker.C), "the grid is the old one")
+		w.Stop()
+		require.True(t, empty(hourly.C), "the wheel's end is no tick")
+	})
+}
+
 func TestTickerPeriodRoundsUp(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		time.Sleep(msec / 4)

@@ -37,11 +37,11 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // Cause from it, and cost no goroutine. When the wheel is stopped, pending
 // deadlines move to package time, and later ones are kept there too: none is lost.
 //
-// One thing differs, when the parent is one that can be cancelled. Its end reaches
-// the context itself at once, as one sees by calling Done or Err then; but a
-// channel that Done returned earlier is closed, and contexts derived from this one
-// are cancelled, by a goroutine, a moment later. (Package context lets nobody
-// else's code run while it cancels.)
+// One thing differs, when the parent is one that can be cancelled. That the parent's
+// Done channel is closed shows in the context itself at once, to who calls Done or
+// Err then; but a channel that Done returned earlier is closed, and contexts derived
+// from this one are cancelled, by a goroutine, a moment later. (Package context lets
+// nobody else's code run while it cancels.)
 //
 // O(1). Three allocations, and two more if the parent can be cancelled; and five
 // when Done is first called, or package context first derives from it. A nil parent
@@ -63,7 +63,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ca
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) {
 		return context.WithCancel(parent)
 	}
-	c := &deadlineCtx{wheel: w, parent: parent, deadline: at, deadlineCause: cause}
+	c := &deadlineCtx{wheel: w, parent: parent, parentDone: parent.Done(), deadline: at, deadlineCause: cause}
 	cancel := c.cancel
 	switch d := at.Sub(now); {
 	case c.parentIsDone():
@@ -72,7 +72,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ca
 		c.expire()
 	default:
 		var stop func() bool
-		if parent.Done() != nil {
+		if c.parentDone != nil {
 			stop = context.AfterFunc(parent, cancel)
 		}
 		c.start(delay{now.Sub(w.clock.start), d}, stop)
@@ -100,8 +100,10 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ca
 type deadlineCtx struct {
 	wheel         *TimingWheel
 	parent        context.Context
+	parentDone    <-chan struct{} // what its Done returned, once
 	deadline      time.Time
 	deadlineCause error
+	overdue       atomic.Bool // the wheel says that the deadline has come
 
 	// Lock order: mu, shard.mu. Mu is held while the context ends, so that who comes
 	// second to end it waits until it has.
@@ -135,14 +137,15 @@ func (c *deadlineCtx) start(after delay, stopParent func() bool) {
 }
 
 // due is the wheel's own task, called with shard.mu held: it leaves the rest to
-// the driver, since ending a context takes other locks, and may take long; or it
-// moves to package time if the wheel was stopped before.
+// another goroutine, since ending a context may take long, and calls the parent; or
+// it moves to package time if the wheel was stopped before.
 func (c *deadlineCtx) due() {
 	if c.shard.stopped {
 		c.moveToTime()
-	} else {
-		c.shard.expired.contexts = append(c.shard.expired.contexts, c)
+		return
 	}
+	c.overdue.Store(true)
+	c.shard.expired.contexts = append(c.shard.expired.contexts, c.expire)
 }
 
 // moveToTime is called with shard.mu held.
@@ -159,16 +162,16 @@ func (c *deadlineCtx) leaveWheel() {
 	}
 }
 
-func (c *deadlineCtx) expire() { c.end(context.DeadlineExceeded, c.deadlineCause) }
+// expire ends the context at its deadline, and cancel is the CancelFunc and what the
+// end of the parent calls. Whichever comes: if the parent has ended, that was first.
+func (c *deadlineCtx) expire() { c.endUnlessParent(context.DeadlineExceeded, c.deadlineCause) }
+func (c *deadlineCtx) cancel() { c.endUnlessParent(context.Canceled, nil) }
 
-// cancel is the CancelFunc, and what the end of the parent calls. Whichever calls:
-// if the parent has ended, that came first.
-func (c *deadlineCtx) cancel() {
+func (c *deadlineCtx) endUnlessParent(err, cause error) {
 	if c.parentIsDone() {
-		c.end(c.parent.Err(), context.Cause(c.parent))
-	} else {
-		c.end(context.Canceled, nil)
+		err, cause = c.parent.Err(), context.Cause(c.parent)
 	}
+	c.end(err, cause)
 }
 
 // end ends the context, if it has not ended before. When it returns, it has.
@@ -218,17 +221,21 @@ func (c *deadlineCtx) makeProxy() {
 	c.hasProxy.Store(true)
 }
 
-// follow ends the context if its parent has ended and the notice of that is still
-// on its way.
+// follow ends the context if it has to be ended, and who will do it is still on the
+// way. It calls nothing of the parent before that is so.
 func (c *deadlineCtx) follow() {
-	if c.err.Load() == nil && c.parentIsDone() {
+	switch {
+	case c.err.Load() != nil:
+	case c.overdue.Load():
+		c.expire()
+	case c.parentIsDone():
 		c.cancel()
 	}
 }
 
 func (c *deadlineCtx) parentIsDone() bool {
 	select {
-	case <-c.parent.Done():
+	case <-c.parentDone:
 		return true
 	default:
 		return false

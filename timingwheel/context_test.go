@@ -9,9 +9,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -88,9 +90,11 @@ func TestContextOfAPastDeadline(t *testing.T) {
 		require.Equal(t, errCause, context.Cause(ctx))
 		cancel()
 		require.Equal(t, context.DeadlineExceeded, ctx.Err())
-		ctx, cancel = w.WithTimeout(context.Background(), -1)
-		require.Equal(t, context.DeadlineExceeded, ctx.Err(), "without asking for Done first")
-		cancel()
+		for _, d := range []time.Duration{0, -1} {
+			ctx, cancel = w.WithTimeout(context.Background(), d)
+			require.Equal(t, context.DeadlineExceeded, ctx.Err(), "without asking for Done first")
+			cancel()
+		}
 		w.Stop() // and once more
 	}
 }
@@ -211,8 +215,7 @@ func TestDerivedContexts(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		ctx, cancel := w.WithTimeoutCause(t.Context(), 10*msec, errCause)
 		defer cancel()
-		synctest.Wait()
-		goroutines := runtime.NumGoroutine()
+		goroutines := settledGoroutines()
 		type wrapped struct{ context.Context }
 		child, cancelChild := context.WithCancel(ctx)
 		below, cancelBelow := context.WithCancel(context.WithValue(wrapped{context.WithValue(ctx, ctxKey("a"), 1)}, ctxKey("b"), 2))
@@ -226,9 +229,10 @@ func TestDerivedContexts(t *testing.T) {
 		require.True(t, stop())
 		require.False(t, stop())
 		blocked := context.AfterFunc(ctx, func() { <-called }) // it must not hold the others up
-		require.Equal(t, goroutines, runtime.NumGoroutine())
+		require.Equal(t, goroutines, settledGoroutines())
 
 		<-ctx.Done()
+		synctest.Wait()
 		for _, derived := range []context.Context{child, below, timed} {
 			require.True(t, ended(derived))
 			require.Equal(t, context.DeadlineExceeded, derived.Err())
@@ -325,13 +329,13 @@ func (f *foreign) cancel(err error) {
 func TestForeignParents(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		parent := newForeign()
-		goroutines := runtime.NumGoroutine()
+		goroutines := settledGoroutines()
 		ctx, cancel := w.WithTimeout(parent, time.Hour)
 		defer cancel()
 		stop := context.AfterFunc(ctx, func() {})
 		defer stop()
 		done := ctx.Done()
-		require.Equal(t, goroutines, runtime.NumGoroutine())
+		require.Equal(t, goroutines, settledGoroutines())
 		parent.cancel(errCause)
 		<-done
 		require.Equal(t, errCause, ctx.Err())
@@ -394,6 +398,199 @@ func TestContextsOutliveTheWheel(t *testing.T) {
 		require.Equal(t, context.Canceled, cancelled.Err())
 		require.Equal(t, context.Canceled, followed.Err())
 	})
+}
+
+// settledGoroutines counts goroutines when those of the bubble are asleep, and those
+// that ended before it have had time to disappear.
+func settledGoroutines() int {
+	synctest.Wait()
+	n := runtime.NumGoroutine()
+	for same := 0; same < 100; same++ {
+		runtime.Gosched()
+		if now := runtime.NumGoroutine(); now != n {
+			n, same = now, 0
+		}
+	}
+	return n
+}
+
+// What ended first counts, also while the driver is late.
+func TestContextOfAParentThatEndsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := timingwheel.New(timingwheel.WithManualDrive())
+		defer w.Stop()
+		parent, cancelParent := context.WithCancelCause(t.Context())
+		ctx, cancel := w.WithTimeout(parent, msec)
+		defer cancel()
+		time.Sleep(msec)
+		cancelParent(errCause)
+		w.AdvanceClock(0)
+		require.Equal(t, context.Canceled, ctx.Err())
+		require.Equal(t, errCause, context.Cause(ctx))
+
+		ctx, cancel = w.WithTimeout(t.Context(), msec)
+		defer cancel()
+		time.Sleep(msec)
+		w.AdvanceClock(0)
+		require.Equal(t, context.DeadlineExceeded, ctx.Err(), "at once, though another goroutine ends it")
+	})
+}
+
+// slowParent has methods that wait for something on the wheel.
+type slowParent struct {
+	context.Context
+	done chan struct{}
+	lock chan struct{} // a mutex on which a bubble's time goes on
+}
+
+func (p *slowParent) Done() <-chan struct{} {
+	p.lock <- struct{}{}
+	defer func() { <-p.lock }()
+	return p.done
+}
+
+func (p *slowParent) AfterFunc(func()) (stop func() bool) {
+	return func() bool {
+		p.Done()
+		runtime.Goexit()
+		return true
+	}
+}
+
+// The methods of a parent are a user's code, and hold nobody up either.
+func TestParentsHoldNobodyUp(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		parent := &slowParent{Context: t.Context(), done: make(chan struct{}), lock: make(chan struct{}, 1)}
+		var contexts []context.Context
+		for range 3 {
+			ctx, cancel := w.WithTimeout(parent, 5*msec)
+			contexts = append(contexts, ctx)
+			_ = cancel // it would end this goroutine
+		}
+		var ran atomic.Bool
+		w.AfterFunc(5*msec, func() { ran.Store(true) })
+		parent.lock <- struct{}{}
+		w.Sleep(30 * msec)
+		synctest.Wait()
+		require.True(t, ran.Load())
+		for _, ctx := range contexts {
+			require.Equal(t, context.DeadlineExceeded, ctx.Err())
+		}
+		<-parent.lock
+	})
+}
+
+// A parent that asks its child, or that ends while the child is being made.
+type curiousParent struct {
+	context.Context
+	done  chan struct{}
+	child context.Context
+}
+
+func (p *curiousParent) Done() <-chan struct{} {
+	if p.child != nil {
+		_ = p.child.Err()
+	}
+	return p.done
+}
+
+func (p *curiousParent) Err() error { return errCause }
+
+func (p *curiousParent) AfterFunc(f func()) (stop func() bool) {
+	if p.child == nil {
+		close(p.done)
+		go f()
+	}
+	return func() bool { return false }
+}
+
+func TestCuriousParents(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	parent := &curiousParent{Context: context.Background(), done: make(chan struct{})}
+	ctx, cancel := w.WithTimeout(parent, time.Hour)
+	waitFor(t, func() bool { return ctx.Err() != nil })
+	require.Equal(t, errCause, ctx.Err())
+	cancel()
+	waitFor(t, func() bool { return w.Len() == 0 })
+
+	parent = &curiousParent{Context: context.Background(), done: make(chan struct{}), child: ctx}
+	ctx, cancel = w.WithTimeout(parent, time.Hour)
+	parent.child = ctx
+	require.NoError(t, ctx.Err())
+	require.False(t, ended(ctx))
+	cancel()
+	require.Equal(t, context.Canceled, ctx.Err())
+}
+
+// However deep: each looks at its parent only.
+func TestDeepContexts(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	root, cancelRoot := context.WithCancelCause(context.Background())
+	ctx := root
+	for range 2000 {
+		var cancel context.CancelFunc
+		ctx, cancel = w.WithTimeout(ctx, time.Hour)
+		defer cancel()
+	}
+	cancelRoot(errCause)
+	<-ctx.Done()
+	require.Equal(t, errCause, context.Cause(ctx))
+	waitFor(t, func() bool { return w.Len() == 0 })
+}
+
+// All see one channel, whoever makes it.
+func TestDoneIsOneChannel(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	for range 500 {
+		ctx, cancel := w.WithTimeout(context.Background(), time.Hour)
+		var channels [4]<-chan struct{}
+		var wg sync.WaitGroup
+		for i := range channels {
+			wg.Go(func() { channels[i] = ctx.Done() })
+		}
+		wg.Wait()
+		cancel()
+		for _, c := range channels {
+			require.Equal(t, channels[0], c)
+			<-c
+		}
+	}
+}
+
+// Neither the wheel nor package time keeps a context that has ended, or a timer that
+// was stopped, also when the wheel was stopped before.
+func TestNothingIsKept(t *testing.T) {
+	for _, stopWheel := range []bool{false, true} {
+		w := timingwheel.New(timingwheel.WithShards(1))
+		defer w.Stop()
+		var kept []weak.Pointer[[1 << 10]byte]
+		with := func(d time.Duration) (context.Context, context.CancelFunc) {
+			big := new([1 << 10]byte)
+			kept = append(kept, weak.Make(big))
+			return w.WithTimeout(context.WithValue(context.Background(), ctxKey("big"), big), d)
+		}
+		ctx, cancel := with(time.Hour)
+		expired, _ := with(msec) //nolint:govet
+		timer, ticker := w.NewTimer(time.Hour), w.NewTicker(time.Hour)
+		timers := []weak.Pointer[timingwheel.Timer]{weak.Make(timer)}
+		tickers := []weak.Pointer[timingwheel.Ticker]{weak.Make(ticker)}
+		if stopWheel {
+			w.Stop()
+		}
+		<-expired.Done()
+		cancel()
+		<-ctx.Done()
+		timer.Stop()
+		ticker.Stop()
+		ctx, expired, timer, ticker, cancel = nil, nil, nil, nil, nil
+		waitFor(t, func() bool {
+			runtime.GC()
+			return kept[0].Value() == nil && kept[1].Value() == nil && timers[0].Value() == nil && tickers[0].Value() == nil
+		})
+	}
 }
 
 func TestContextFromNilParentPanics(t *testing.T) {

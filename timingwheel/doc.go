@@ -65,10 +65,10 @@
 // own tasks, marked as such in the arena, and called under the shard's lock when
 // they are due, or when the wheel is stopped first. So their state is guarded by
 // that lock: a channel timer either is pending or has sent its value, and Stop can
-// take that back. A context is then ended by the driver, without a lock, since that
-// takes the locks of other contexts; a job, a future and a key hand a task to the
-// executor, which looks once more at their state when it starts, so that until then
-// Stop and Cancel win.
+// take that back. A context is then ended on a run queue that is the wheel's own,
+// since that may take long, and calls its parent; a job, a future and a key hand a
+// task to the executor, which looks once more at their state when it starts, so that
+// until then Stop and Cancel win.
 //
 // A coarse bucket may hold millions of entries. Its cascade is flushed in slices
 // of 256, between which a caller who waits for the lock gets it, and a finer bucket

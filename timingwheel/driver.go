@@ -16,6 +16,7 @@ import (
 type driver struct {
 	queue    *delayqueue.DelayQueue[*slot]
 	executor Executor
+	contexts Executor // ends contexts; nil until first needed
 
 	panicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
 
@@ -26,8 +27,8 @@ type driver struct {
 // expired is what a slice has found to be due. The driver alone writes to it, in
 // expire and flush of a shard, and empties it before the next slice.
 type expired struct {
-	tasks    []func()       // for the executor
-	contexts []*deadlineCtx // for the driver itself to end
+	tasks    []func() // for the executor
+	contexts []func() // for the wheel's own, which nothing of a user's can block
 }
 
 // drive is the driver goroutine: it blocks until the earliest bucket expires and
@@ -122,15 +123,17 @@ func (d *driver) step() (handed int, more bool) {
 	return d.hand(), more
 }
 
-// hand ends the contexts that have expired, hands the tasks to the executor, and
-// returns how many tasks. In this order, since a task may take long, or end the goroutine,
-// under an executor that runs tasks on the driver.
+// hand hands on what has expired, and returns how many tasks went to the executor.
+// What ends contexts goes first, since the executor may block, or end the goroutine.
 func (d *driver) hand() int {
 	tasks, contexts := d.expired.tasks, d.expired.contexts
 	d.expired = expired{tasks[:0], contexts[:0]}
-	for i, c := range contexts {
-		contexts[i] = nil
-		c.expire()
+	if len(contexts) > 0 {
+		if d.contexts == nil {
+			d.contexts = Goroutines()
+		}
+		d.contexts.Execute(contexts)
+		clear(contexts) // keep no closure
 	}
 	if d.panicHandler != nil {
 		for i, task := range tasks {

@@ -278,3 +278,13 @@ func isDone(ctx context.Context) bool {
 		return false
 	}
 }
+
+// A context that its parent ends before it comes to the wheel does not come there.
+func TestContextThatEndsBeforeItStarts(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	c := &deadlineCtx{wheel: w, parent: context.Background(), deadline: time.Now().Add(time.Hour)}
+	c.end(context.Canceled, nil)
+	c.start(delay{w.clock.now(), time.Hour}, nil)
+	require.Zero(t, w.Len())
+}

@@ -16,7 +16,7 @@ import (
 //
 // Tasks without delay that are added while it runs wait for the next call, but for
 // those that go between the slices of a bucket of more than 256. To run all that is
-// pending:
+// pending (where no ticker or job goes on for ever):
 //
 //	for w.Len() > 0 {
 //		w.AdvanceClock(time.Hour)

@@ -5,7 +5,7 @@ import "time"
 // Ticker sends the time on its channel at intervals, as time.Ticker does. Make one
 // with [TimingWheel.NewTicker]. The wheel holds a Ticker until it is stopped, also
 // when nobody else does: where package time would collect a forgotten ticker, this
-// one ticks on. Stop it.
+// one ticks on. Stop it. A Ticker must not be copied.
 type Ticker struct {
 	// C is the channel on which the ticks are sent. It has room for one, and a tick
 	// that comes while another waits there is dropped; so len(C) is 0 or 1 (with

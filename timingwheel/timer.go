@@ -8,7 +8,8 @@ import "time"
 // holds keeps its function, for Reset; the wheel itself holds nothing of a Timer
 // that is not pending. One that is pending is the wheel's to hold, also when nobody
 // else does: where package time would collect a forgotten channel timer, this one
-// stays until it fires. Stop those that are not needed any more.
+// stays until it fires. Stop those that are not needed any more. A Timer must not be
+// copied.
 type Timer struct {
 	// C is the channel on which the time of the firing is sent; nil for AfterFunc.
 	// It has room for one value, so len(C) is 1 while that waits to be received
@@ -108,7 +109,7 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 // When the wheel is stopped, what is pending moves to package time, and fires all
 // the same; so does what is started or set anew afterwards.
 //
-// O(1), and three allocations, the channel among them.
+// O(1), and four allocations, two of them for the channel.
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	c := newChannel()
 	w.start(&c.timer, d)

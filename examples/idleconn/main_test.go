@@ -128,7 +128,7 @@ func TestTimerThatFiredStaysOff(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, s *server, _ func(context.Context) (net.Conn, error)) {
 		conn, peer := net.Pipe()
 		defer peer.Close()
-		c := newSession(s, conn)
+		c := newPeer(s, conn)
 		require.True(t, c.pushBack())
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -145,7 +145,7 @@ func TestServerClosesItsEnd(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, s *server, _ func(context.Context) (net.Conn, error)) {
 		conn, peer := net.Pipe()
 		peer.Close()
-		newSession(s, conn).echo()
+		newPeer(s, conn).echo()
 		_, err := conn.Read(nil)
 		require.Equal(t, io.ErrClosedPipe, err)
 	})

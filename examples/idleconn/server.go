@@ -95,15 +95,15 @@ func (s *server) welcome(conn net.Conn) {
 	s.open[conn] = true
 	s.accepted++
 	s.running.Go(func() {
-		newSession(s, conn).echo()
+		newPeer(s, conn).echo()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.open, conn)
 	})
 }
 
-// session is a connection and the timer that closes it.
-type session struct {
+// peer is a connection and the timer that closes it.
+type peer struct {
 	server  *server
 	conn    net.Conn
 	timer   *timingwheel.Timer
@@ -114,14 +114,14 @@ type session struct {
 	fired bool
 }
 
-func newSession(s *server, conn net.Conn) *session {
-	c := &session{server: s, conn: conn, expired: make(chan struct{}), last: time.Now()}
+func newPeer(s *server, conn net.Conn) *peer {
+	c := &peer{server: s, conn: conn, expired: make(chan struct{}), last: time.Now()}
 	c.timer = s.wheel.AfterFunc(s.limit, c.expire)
 	return c
 }
 
 // echo sends back what it reads until the connection ends, on whichever side.
-func (c *session) echo() {
+func (c *peer) echo() {
 	defer c.end()
 	buf := make([]byte, 512)
 	for {
@@ -139,7 +139,7 @@ func (c *session) echo() {
 
 // pushBack gives the connection another limit from now. It reports whether it came
 // before the timer did.
-func (c *session) pushBack() bool {
+func (c *peer) pushBack() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now() // before Reset reads the clock, so that the timer fires at now+limit or later
@@ -158,7 +158,7 @@ func (c *session) pushBack() bool {
 }
 
 // expire is the timer's function.
-func (c *session) expire() {
+func (c *peer) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fired {
@@ -174,7 +174,7 @@ func (c *session) expire() {
 // fired, waits until its function has done its work. A timer that pushBack found
 // fired is stopped already, so false means in any case that expire was called. (It
 // would also mean a stopped wheel, but the wheel outlives the server.)
-func (c *session) end() {
+func (c *peer) end() {
 	c.conn.Close()
 	if !c.timer.Stop() {
 		<-c.expired

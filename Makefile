@@ -45,6 +45,8 @@ cover: ## measure the coverage of the library's packages, at least 95 % each
 .PHONY: examples
 examples: ## run the examples
 	go run ./examples/quickstart
+	go run ./examples/idleconn -n 2000 -idle 1s -for 2s
+	go run ./examples/httptimeout
 
 .PHONY: check
 check: fmt lint test examples ## all that must hold before a change lands

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// errTimeout is the cause with which the context of a request ends that took too
+// long.
+var errTimeout = errors.New("the request took too long")
+
+// Timeout returns a handler that gives each request a deadline, d after its arrival,
+// and has next serve it. The deadline is in the request's context and waits on w; a
+// deadline that the context has already, and that is earlier, stays.
+//
+// It aborts nothing. A handler learns from r.Context() that time is up, and has to
+// return; what it passes the context to (a query, a request of its own) helps it.
+// One that does not look goes on for as long as it likes, and the client waits. Nor
+// does the deadline end a read of the body or a write to a slow client: that is for
+// the time limits of http.Server.
+//
+// If the handler returns after the deadline and has not begun a response, the
+// response is 503 Service Unavailable. What it has begun stands, late or not; so
+// a handler that answers a late request itself, in its own words, is free to. If the
+// client has gone away, there is nobody to answer.
+//
+// http.TimeoutHandler answers at the deadline, whatever the handler does. For that
+// it runs the handler on a goroutine of its own, and holds the response back until
+// it is complete: it can not stream.
+func Timeout(w *timingwheel.TimingWheel, d time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		ctx, cancel := w.WithTimeoutCause(r.Context(), d, errTimeout)
+		defer cancel() // takes the deadline off the wheel
+		resp := &response{ResponseWriter: rw}
+		next.ServeHTTP(resp, r.WithContext(ctx))
+		if !resp.begun && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			http.Error(rw, "timed out", http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// response knows whether the handler has begun to answer. What it does not do
+// itself, http.ResponseController finds through Unwrap.
+type response struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *response) WriteHeader(code int) {
+	if code >= 200 || code == http.StatusSwitchingProtocols { // the others announce a response
+		r.begun = true
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *response) Write(p []byte) (int, error) {
+	r.begun = true
+	return r.ResponseWriter.Write(p)
+}
+
+// Flush sends the header, and so begins the response.
+func (r *response) Flush() { _ = r.FlushError() } // as with net/http's own, a failure shows in the next Write
+
+// FlushError is the Flush that http.ResponseController looks for.
+func (r *response) FlushError() error {
+	err := http.NewResponseController(r.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) {
+		r.begun = true
+	}
+	return err
+}
+
+// Hijack takes the connection over, and with it any response.
+func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		r.begun = true
+	}
+	return conn, buf, err
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// spare are the descriptors left for other things than connections: standard
+// streams, the listener, what the runtime polls with, what a shell left open.
+const spare = 64
+
+// affordable returns how many of n connections can be opened, at so many descriptors
+// each, within a limit on open files. It says so if these are fewer, and returns an
+// error if there are none.
+func affordable(n, each int, limit uint64, out io.Writer) (int, error) {
+	most := (max(limit, spare) - spare) / uint64(each)
+	switch {
+	case most == 0:
+		return 0, fmt.Errorf("limit on open files is %d: too low for a connection", limit)
+	case most < uint64(n):
+		fmt.Fprintf(out, "limit on open files is %d: opening %d connections, not %d\n", limit, most, n)
+		return int(most), nil
+	}
+	return n, nil
+}

@@ -51,8 +51,10 @@ func (t *Timer) Stop() bool {
 
 // Reset sets the Timer to fire d from now, as [TimingWheel.Schedule] does, whether
 // or not it is pending. It returns true if the Timer was pending: then that event
-// is replaced. Otherwise a run of the function that has begun may overlap the
-// next; Reset does not wait for it. It may be called from inside the function.
+// is replaced. Otherwise the Timer is armed all the same, and a run of the function
+// that has begun may overlap the next; Reset does not wait for it. (Who pushes an
+// idle connection's timer back and gets false knows that the connection is being
+// closed, and calls Stop.) It may be called from inside the function.
 //
 // With a channel, Reset also takes back a value that nobody has received yet, and
 // then returns true too: what is received from C after Reset was sent after it.

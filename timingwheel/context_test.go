@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -566,31 +567,43 @@ func TestNothingIsKept(t *testing.T) {
 	for _, stopWheel := range []bool{false, true} {
 		w := timingwheel.New(timingwheel.WithShards(1))
 		defer w.Stop()
-		var kept []weak.Pointer[[1 << 10]byte]
-		with := func(d time.Duration) (context.Context, context.CancelFunc) {
-			big := new([1 << 10]byte)
-			kept = append(kept, weak.Make(big))
-			return w.WithTimeout(context.WithValue(context.Background(), ctxKey("big"), big), d)
-		}
-		ctx, cancel := with(time.Hour)
-		expired, _ := with(msec) //nolint:govet
-		timer, ticker := w.NewTimer(time.Hour), w.NewTicker(time.Hour)
-		timers := []weak.Pointer[timingwheel.Timer]{weak.Make(timer)}
-		tickers := []weak.Pointer[timingwheel.Ticker]{weak.Make(ticker)}
-		if stopWheel {
-			w.Stop()
-		}
-		<-expired.Done()
-		cancel()
-		<-ctx.Done()
-		timer.Stop()
-		ticker.Stop()
-		ctx, expired, timer, ticker, cancel = nil, nil, nil, nil, nil
+		kept := useAll(w, stopWheel)
 		waitFor(t, func() bool {
 			runtime.GC()
-			return kept[0].Value() == nil && kept[1].Value() == nil && timers[0].Value() == nil && tickers[0].Value() == nil
+			return !slices.ContainsFunc(kept, func(isKept func() bool) bool { return isKept() })
 		})
 	}
+}
+
+// useAll uses each of the wheel's own, and returns functions that tell whether it is
+// kept. It is a function of its own so that nothing is left on the stack.
+//
+//go:noinline
+func useAll(w *timingwheel.TimingWheel, stopWheel bool) (kept []func() bool) {
+	with := func(d time.Duration) (context.Context, context.CancelFunc) {
+		big := new([1 << 10]byte)
+		kept = append(kept, isKept(big))
+		return w.WithTimeout(context.WithValue(context.Background(), ctxKey("big"), big), d)
+	}
+	cancelled, cancel := with(time.Hour)
+	expired, cancelExpired := with(msec)
+	defer cancelExpired()
+	timer, ticker := w.NewTimer(time.Hour), w.NewTicker(time.Hour)
+	kept = append(kept, isKept(timer), isKept(ticker))
+	if stopWheel {
+		w.Stop()
+	}
+	<-expired.Done()
+	cancel()
+	<-cancelled.Done()
+	timer.Stop()
+	ticker.Stop()
+	return kept
+}
+
+func isKept[T any](v *T) func() bool {
+	w := weak.Make(v)
+	return func() bool { return w.Value() != nil }
 }
 
 func TestContextFromNilParentPanics(t *testing.T) {

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// policy says how calls are made.
+type policy struct {
+	inFlight int           // attempts at a time
+	attempts int           // for each call
+	timeout  time.Duration // of each attempt
+	backoff  backoff
+}
+
+// retrier makes calls, and makes those that fail again. A call is in one place at
+// a time:
+//
+//	queue ──► a worker makes an attempt ──► ended
+//	  ▲                                │
+//	  └── on the wheel, until due ◄────┘ failed
+//
+// There are as many workers as there is work, inFlight at most. A worker that finds
+// the queue empty ends; so a call that waits for its next attempt costs an entry on
+// the wheel, and no goroutine.
+type retrier struct {
+	ctx    context.Context // its end cancels all calls
+	wheel  *timingwheel.TimingWheel
+	policy policy
+	notice func() bool // ends the notice of ctx's end
+	open   sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows; lock order: mu, those of the wheel
+	queue   []*call
+	waiting map[*call]bool // on the wheel
+	workers int
+	result  result
+}
+
+type call struct {
+	attempt  func(ctx context.Context) error
+	attempts int
+	timeout  timingwheel.Timeout // of the wait on the wheel
+	planned  time.Time           // of the next attempt; zero for the first
+	queued   time.Time
+}
+
+func newRetrier(ctx context.Context, wheel *timingwheel.TimingWheel, p policy) *retrier {
+	r := &retrier{ctx: ctx, wheel: wheel, policy: p, waiting: map[*call]bool{}}
+	r.result.calls = make([]int, p.attempts+1)
+	r.notice = context.AfterFunc(ctx, r.cancel)
+	return r
+}
+
+// call makes a call, the first attempt of which is due now. The context of an attempt
+// ends with its timeout.
+func (r *retrier) call(attempt func(ctx context.Context) error) {
+	r.open.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enqueue(&call{attempt: attempt})
+}
+
+// wait waits until all calls have ended.
+func (r *retrier) wait() *result {
+	r.open.Wait()
+	r.notice()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &r.result
+}
+
+// due runs on the wheel, whose executor it must not hold up.
+func (r *retrier) due(c *call) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.waiting[c] {
+		return // cancelled, a moment after the wheel had let it go
+	}
+	delete(r.waiting, c)
+	r.result.late = append(r.result.late, now.Sub(c.planned))
+	r.enqueue(c)
+}
+
+// cancel ends all calls that are not in an attempt; those will, when the attempt is
+// over, since its context has ended too.
+func (r *retrier) cancel() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.waiting {
+		if c.timeout.Cancel() {
+			r.result.cancelledOnWheel++
+		}
+		r.end(c, &r.result.cancelled)
+	}
+	clear(r.waiting)
+	r.dropQueue()
+}
+
+// work is the life of a worker.
+func (r *retrier) work() {
+	for c := r.next(); c != nil; c = r.next() {
+		ctx, cancel := r.wheel.WithTimeout(r.ctx, r.policy.timeout)
+		err := c.attempt(ctx)
+		timedOut := err != nil && ctx.Err() == context.DeadlineExceeded
+		cancel()
+		r.settle(c, err, timedOut)
+	}
+}
+
+// next takes a call off the queue, and tells a worker to end by returning nil.
+func (r *retrier) next() *call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		r.dropQueue() // cancel is on its way; until then nothing is attempted in vain
+	}
+	if len(r.queue) == 0 {
+		r.workers--
+		return nil
+	}
+	c := r.queue[0]
+	r.queue = r.queue[1:]
+	c.attempts++
+	if !c.planned.IsZero() {
+		r.result.queued = append(r.result.queued, time.Since(c.queued))
+	}
+	return c
+}
+
+// settle says what becomes of a call after an attempt.
+func (r *retrier) settle(c *call, err error, timedOut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if timedOut {
+		r.result.timedOut++
+	}
+	switch {
+	case err == nil:
+		r.end(c, &r.result.succeeded)
+	case r.ctx.Err() != nil:
+		r.end(c, &r.result.cancelled)
+	case c.attempts == r.policy.attempts:
+		r.end(c, &r.result.gaveUp)
+	default:
+		r.retry(c)
+	}
+}
+
+// The methods that follow are called with mu held. Should ctx end while they run,
+// cancel waits for mu, and then finds what they have put on the wheel or into the queue.
+
+// retry puts the call on the wheel until its next attempt.
+func (r *retrier) retry(c *call) {
+	wait := r.policy.backoff.after(c.attempts)
+	c.planned = time.Now().Add(wait)
+	timeout, err := r.wheel.Schedule(wait, func() { r.due(c) })
+	if errors.Is(err, timingwheel.ErrStopped) {
+		r.end(c, &r.result.cancelled)
+		return
+	}
+	c.timeout = timeout
+	r.waiting[c] = true
+}
+
+// enqueue has the next attempt made as soon as a worker is free.
+func (r *retrier) enqueue(c *call) {
+	if r.ctx.Err() != nil {
+		r.end(c, &r.result.cancelled)
+		return
+	}
+	c.queued = time.Now()
+	r.queue = append(r.queue, c)
+	if r.workers < r.policy.inFlight {
+		r.workers++
+		r.result.mostInFlight = max(r.result.mostInFlight, r.workers)
+		go r.work()
+	}
+}
+
+func (r *retrier) dropQueue() {
+	for _, c := range r.queue {
+		r.end(c, &r.result.cancelled)
+	}
+	r.queue = nil
+}
+
+// end ends the call, which counts among those of the given number.
+func (r *retrier) end(c *call, number *int) {
+	*number++
+	r.result.calls[c.attempts]++
+	r.open.Done()
+}

@@ -4,19 +4,26 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 30s
 ROUNDS      ?= 9
 
+# What needs more than the core module may depend on is a module of its own.
+NESTED      := $(dir $(shell find . -mindepth 2 -name go.mod))
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## compile everything
 	go build ./...
 
 .PHONY: test
-test: ## run all tests, with the race detector
+test: ## run all tests of the core module, with the race detector
 	go test -race ./...
+
+.PHONY: test-nested
+test-nested: ## run all tests of the nested modules, with the race detector
+	@set -e; for module in $(NESTED); do (set -x; cd $$module; go test -race ./...); done
 
 .PHONY: fuzz
 fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
@@ -29,9 +36,8 @@ bench: ## measure the wheel beside time.AfterFunc (ROUNDS=9)
 	go test ./timingwheel -run '^$$' -bench '^Benchmark(New|Schedule|AfterFunc)$$'
 
 .PHONY: lint
-lint: ## go vet and staticcheck
-	go vet ./...
-	go run $(STATICCHECK) ./...
+lint: ## go vet and staticcheck, in each module
+	@set -e; for module in . $(NESTED); do (set -x; cd $$module; go vet ./...; go run $(STATICCHECK) ./...); done
 
 .PHONY: fmt
 fmt: ## check that the code is formatted
@@ -47,6 +53,8 @@ examples: ## run the examples
 	go run ./examples/quickstart
 	go run ./examples/idleconn -n 2000 -idle 1s -for 2s
 	go run ./examples/httptimeout
+	go run ./examples/retry -calls 1000 -limit 1m
+	cd examples/cron && go run . -for 2s
 
 .PHONY: check
-check: fmt lint test examples ## all that must hold before a change lands
+check: fmt lint test test-nested examples ## all that must hold before a change lands

@@ -1,0 +1,87 @@
+package subject
+
+import (
+	"io"
+	"log"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	gxtime "github.com/dubbogo/gost/time"
+)
+
+var gost = Subject{
+	Name: "gost",
+	Setup: "github.com/dubbogo/gost v1.11.16, gxtime.TimerWheel; its tick is 10 ms and cannot be chosen. All goes through a " +
+		"queue of 128 and one goroutine. A full queue refuses an add, which is then tried again, and drops a cancel or a " +
+		"reset without a word; so the adapter waits until a cancel has been done, and for the queue to empty after every 64 resets",
+	Most: 10_000,
+	Why:  "it inserts into a sorted list, and cancels and resets by walking it: O(n)",
+	New: func(Options) Timers {
+		log.SetOutput(io.Discard) // it logs when it stops
+		g := &gostTimers{w: gxtime.NewTimerWheel()}
+		return timers(functions[*gxtime.Timer]{add: g.add, cancel: g.cancel, reset: g.reset, stop: g.w.Stop})
+	},
+}
+
+// gostTimers counts what it has sent, so that it can tell from the wheel's
+// TimerNumber, which is adds less cancels less fired, when the queue is empty.
+// Without that most cancels of a busy program would be lost.
+type gostTimers struct {
+	w     *gxtime.TimerWheel
+	added atomic.Int64
+	fired atomic.Int64
+
+	mu        sync.Mutex // one cancel or reset at a time
+	cancelled int64
+	resets    int
+}
+
+func (g *gostTimers) run(_ gxtime.TimerID, _ time.Time, f any) error {
+	g.fired.Add(1)
+	go f.(func())() // what its AfterFunc does
+	return nil
+}
+
+func (g *gostTimers) add(d time.Duration, f func()) *gxtime.Timer {
+	for {
+		t, err := g.w.AddTimer(g.run, gxtime.TimerOnce, d, f)
+		if err == nil {
+			g.added.Add(1)
+			return t
+		}
+		runtime.Gosched()
+	}
+}
+
+func (g *gostTimers) cancel(t *gxtime.Timer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.settle()
+	t.Stop()
+	g.cancelled++
+	g.settle()
+}
+
+func (g *gostTimers) reset(t *gxtime.Timer, d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.Reset(d)
+	if g.resets++; g.resets%64 == 0 {
+		// Resets leave no trace in TimerNumber; an add behind them in the queue does.
+		marker := g.add(time.Hour, func() {})
+		g.settle()
+		marker.Stop()
+		g.cancelled++
+		g.settle()
+	}
+}
+
+// settle waits until what was sent has been done. The caller holds mu. An add of
+// another goroutine may make it wait longer, but not too short.
+func (g *gostTimers) settle() {
+	for int64(g.w.TimerNumber()) != g.added.Load()-g.cancelled-g.fired.Load() {
+		runtime.Gosched()
+	}
+}

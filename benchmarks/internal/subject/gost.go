@@ -25,15 +25,15 @@ var gost = Subject{
 	},
 }
 
-// gostTimers counts what it has sent, so that it can tell from the wheel's
-// TimerNumber, which is adds less cancels less fired, when the queue is empty.
-// Without that most cancels of a busy program would be lost.
+// gostTimers sends one thing at a time and counts what it has sent, so that it can
+// tell from the wheel's TimerNumber, which is adds less cancels less fired, when
+// the queue is empty. Without that most cancels of a busy program would be lost.
 type gostTimers struct {
 	w     *gxtime.TimerWheel
-	added atomic.Int64
 	fired atomic.Int64
 
-	mu        sync.Mutex // one cancel or reset at a time
+	mu        sync.Mutex
+	added     int64
 	cancelled int64
 	resets    int
 }
@@ -45,23 +45,16 @@ func (g *gostTimers) run(_ gxtime.TimerID, _ time.Time, f any) error {
 }
 
 func (g *gostTimers) add(d time.Duration, f func()) *gxtime.Timer {
-	for {
-		t, err := g.w.AddTimer(g.run, gxtime.TimerOnce, d, f)
-		if err == nil {
-			g.added.Add(1)
-			return t
-		}
-		runtime.Gosched()
-	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.send(d, f)
 }
 
 func (g *gostTimers) cancel(t *gxtime.Timer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.settle()
-	t.Stop()
-	g.cancelled++
-	g.settle()
+	g.drop(t)
 }
 
 func (g *gostTimers) reset(t *gxtime.Timer, d time.Duration) {
@@ -70,18 +63,34 @@ func (g *gostTimers) reset(t *gxtime.Timer, d time.Duration) {
 	t.Reset(d)
 	if g.resets++; g.resets%64 == 0 {
 		// Resets leave no trace in TimerNumber; an add behind them in the queue does.
-		marker := g.add(time.Hour, func() {})
+		marker := g.send(time.Hour, func() {})
 		g.settle()
-		marker.Stop()
-		g.cancelled++
-		g.settle()
+		g.drop(marker)
 	}
 }
 
-// settle waits until what was sent has been done. The caller holds mu. An add of
-// another goroutine may make it wait longer, but not too short.
+// send adds a timer. The caller holds mu.
+func (g *gostTimers) send(d time.Duration, f func()) *gxtime.Timer {
+	for {
+		t, err := g.w.AddTimer(g.run, gxtime.TimerOnce, d, f)
+		if err == nil {
+			g.added++
+			return t
+		}
+		runtime.Gosched()
+	}
+}
+
+// drop cancels a timer; the queue is empty. The caller holds mu.
+func (g *gostTimers) drop(t *gxtime.Timer) {
+	t.Stop()
+	g.cancelled++
+	g.settle()
+}
+
+// settle waits until what was sent has been done. The caller holds mu.
 func (g *gostTimers) settle() {
-	for int64(g.w.TimerNumber()) != g.added.Load()-g.cancelled-g.fired.Load() {
+	for int64(g.w.TimerNumber()) != g.added-g.cancelled-g.fired.Load() {
 		runtime.Gosched()
 	}
 }

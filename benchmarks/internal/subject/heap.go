@@ -1,6 +1,7 @@
 package subject
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +13,9 @@ var heapTimer = Subject{
 	Setup: "the textbook: a binary heap (github.com/emirpasic/gods v1.18.1) under one lock, with one goroutine that sleeps until " +
 		"the head is due and starts a goroutine for each task, in the manner of the JDK's ScheduledThreadPoolExecutor. " +
 		"A cancelled task stays in the heap, as with the JDK's default (setRemoveOnCancelPolicy(false)), since this heap " +
-		"cannot remove from its middle; its function is released at once, and when more than half of the heap is " +
-		"cancelled, the heap is purged",
+		"cannot remove from its middle; its function is released at once, and once more than half of the tasks are " +
+		"dead the heap is built anew from the others, which costs a constant for each cancel. It keeps its tasks in a " +
+		"slice too, to do that in linear time (the heap's own Values takes quadratic time)",
 	New: func(Options) Timers {
 		h := newHeapTimers()
 		return timers(functions[*heapTask]{add: h.add, cancel: h.cancel, reset: h.reset, stop: h.stop})
@@ -26,6 +28,14 @@ type heapTask struct {
 	due  time.Duration // since the start of its heapTimers
 	f    func()        // nil once it has run or was cancelled
 	next *heapTask     // what it was reset to
+}
+
+// latest returns t, or the task that has taken its place.
+func (t *heapTask) latest() *heapTask {
+	if t.next != nil {
+		return t.next
+	}
+	return t
 }
 
 func byDue(a, b any) int {
@@ -43,9 +53,10 @@ type heapTimers struct {
 	wake  chan struct{} // the head has changed, or all is over
 
 	mu        sync.Mutex
-	heap      *binaryheap.Heap
-	cancelled int // tasks in the heap that will not run
-	stopped   bool
+	heap    *binaryheap.Heap
+	tasks   []*heapTask // all of the heap, and dead ones
+	dead    int         // tasks that have run or were cancelled
+	stopped bool
 }
 
 func newHeapTimers() *heapTimers {
@@ -65,6 +76,7 @@ func (h *heapTimers) add(d time.Duration, f func()) *heapTask {
 // push adds t, and wakes the worker if t is the head. The caller holds mu.
 func (h *heapTimers) push(t *heapTask) {
 	h.heap.Push(t)
+	h.tasks = append(h.tasks, t)
 	if head, _ := h.heap.Peek(); head == t {
 		h.signal()
 	}
@@ -80,20 +92,17 @@ func (h *heapTimers) signal() {
 func (h *heapTimers) cancel(t *heapTask) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.take(t)
+	h.take(t.latest())
 	h.purge()
 }
 
-// take marks t, or what it was reset to, as cancelled and returns its function.
-// The caller holds mu.
+// take returns the function of t, nil if t is dead already, and marks it so. The
+// caller holds mu.
 func (h *heapTimers) take(t *heapTask) func() {
-	if t.next != nil {
-		t = t.next
-	}
 	f := t.f
 	if f != nil {
 		t.f = nil
-		h.cancelled++
+		h.dead++
 	}
 	return f
 }
@@ -102,7 +111,7 @@ func (h *heapTimers) reset(t *heapTask, d time.Duration) {
 	due := time.Since(h.start) + d
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f := h.take(t)
+	f := h.take(t.latest())
 	if f == nil {
 		return // it has run: no workload resets such a task
 	}
@@ -111,21 +120,20 @@ func (h *heapTimers) reset(t *heapTask, d time.Duration) {
 	h.purge()
 }
 
-// purge rebuilds the heap, in linear time, once more than half of it is
-// cancelled; so its cost is constant for each cancel. The caller holds mu.
+// purge rebuilds the heap, in linear time, once more than half of the tasks are
+// dead. The caller holds mu.
 func (h *heapTimers) purge() {
-	if h.cancelled <= 64 || h.cancelled <= h.heap.Size()/2 {
+	if h.dead <= 64 || h.dead <= len(h.tasks)/2 {
 		return
 	}
-	live := make([]any, 0, h.heap.Size()-h.cancelled)
-	for _, v := range h.heap.Values() {
-		if v.(*heapTask).f != nil {
-			live = append(live, v)
-		}
+	h.tasks = slices.DeleteFunc(h.tasks, func(t *heapTask) bool { return t.f == nil })
+	live := make([]any, len(h.tasks))
+	for i, t := range h.tasks {
+		live[i] = t
 	}
 	h.heap = binaryheap.NewWith(byDue)
 	h.heap.Push(live...)
-	h.cancelled = 0
+	h.dead = 0
 }
 
 // work runs what is due, and sleeps until the head is.
@@ -164,11 +172,8 @@ func (h *heapTimers) runDue() (wait time.Duration, ok bool) {
 			return wait, true
 		}
 		h.heap.Pop()
-		f := t.f
-		t.f = nil
-		if f == nil {
-			h.cancelled--
-		}
+		f := h.take(t)
+		h.purge()
 		h.mu.Unlock()
 		if f != nil {
 			go f()

@@ -28,7 +28,7 @@ func addCancel(size Size) Workload {
 			"minute to a day. The pending grow from one size to the next within a process. A measurement lasts %v, in which "+
 			"a collection hardly falls once much is pending: what collections cost is in the table of memory.", spell),
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 150*time.Second, 15*time.Second, time.Second),
+		Share:  pick(size, 115*time.Second, 10*time.Second, time.Second),
 		Cases: []Case{{
 			Name:    "growing",
 			Configs: configs,

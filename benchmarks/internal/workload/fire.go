@@ -17,9 +17,9 @@ const Fire = "Fire"
 
 // Configurations of the workload Fire: when the tasks are due, and what they do.
 const (
-	FireSpread         = "due=1s/tasks=empty"
+	FireSpread         = "due=spread/tasks=empty"
 	FireTick           = "due=tick/tasks=empty"
-	fireSpreadBlocking = "due=1s/tasks=1ms"
+	fireSpreadBlocking = "due=spread/tasks=1ms"
 	fireTickBlocking   = "due=tick/tasks=1ms"
 )
 
@@ -29,7 +29,7 @@ func fire(size Size) Workload {
 	w := Workload{
 		Name:  Fire,
 		Title: "Fire: " + Count(most) + " tasks",
-		Shows: "All are started first, by one goroutine, and are due within one second, or all at the same moment, some time after the " +
+		Shows: "All are started first, by one goroutine, and are due within " + fireSpread(size).String() + ", or all at the same moment, some time after the " +
 			"last one has been started. The goroutine reads the clock for each 64th only. An empty task adds one to a counter. CPU is of the whole process " +
 			"(getrusage) for each task: with the adding, and of the firing alone. Lateness, goroutines and memory are from a " +
 			"run of their own, in which each task reads the clock (and each 64th the number of goroutines); it is that of all " +
@@ -37,7 +37,7 @@ func fire(size Size) Workload {
 			"is the peak of the process, some 60 bytes a task for the figures among it. Tasks of 1 ms are in time.Sleep, which " +
 			"is a timer of package time for every subject; package time has them beside those that are measured.",
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 190*time.Second, 26*time.Second, time.Second),
+		Share:  pick(size, 150*time.Second, 26*time.Second, time.Second),
 	}
 	for _, config := range []string{FireSpread, FireTick, fireSpreadBlocking, fireTickBlocking} {
 		blocking := config == fireSpreadBlocking || config == fireTickBlocking
@@ -46,8 +46,12 @@ func fire(size Size) Workload {
 		}
 		w.Cases = append(w.Cases, fireCase(size, config, most, true))
 	}
-	w.Tables = fireTables(most)
+	w.Tables = fireTables(most, fireSpread(size))
 	return w
+}
+
+func fireSpread(size Size) time.Duration {
+	return pick(size, time.Second, 250*time.Millisecond, 20*time.Millisecond)
 }
 
 // cpuOf is the configuration of a run in which no task reads the clock.
@@ -68,7 +72,7 @@ func fireCase(size Size, config string, most int, timed bool) Case {
 			return firing(s)
 		},
 		Run: func(s subject.Subject, emit Emit) {
-			b := newBurst(s, s.Bears(most), config)
+			b := newBurst(s, s.Bears(most), config, fireSpread(size))
 			if timed {
 				b.lateness(config, blocking, emit)
 			} else {
@@ -90,10 +94,10 @@ type burst struct {
 	done   atomic.Int64
 }
 
-func newBurst(s subject.Subject, n int, config string) *burst {
+func newBurst(s subject.Subject, n int, config string, spread time.Duration) *burst {
 	b := &burst{timers: s.New(subject.Options{}), n: n}
 	if config == FireSpread || config == fireSpreadBlocking {
-		b.spread = time.Second
+		b.spread = spread
 	}
 	return b
 }
@@ -108,7 +112,7 @@ func (b *burst) first() time.Time {
 	}
 	each := time.Since(start) / time.Duration(trial)
 	measure.Settle()
-	return time.Now().Add(300*time.Millisecond + 3*each*time.Duration(b.n))
+	return time.Now().Add(150*time.Millisecond + 3*each*time.Duration(b.n))
 }
 
 // due returns when the i-th is due.
@@ -194,7 +198,7 @@ func raise(a *atomic.Int64, v int64) {
 	}
 }
 
-func fireTables(most int) []Table {
+func fireTables(most int, spread time.Duration) []Table {
 	latenessOf := func(config string) []Column {
 		return []Column{
 			{Head: "p50 ms", Config: config, Unit: "p50-ms"},
@@ -213,9 +217,9 @@ func fireTables(most int) []Table {
 		}, latenessOf(config)...)
 	}
 	return []Table{
-		{Caption: Count(most) + " due within one second, empty tasks", Columns: withCPU(FireSpread)},
+		{Caption: Count(most) + " due within " + spread.String() + ", empty tasks", Columns: withCPU(FireSpread)},
 		{Caption: Count(most) + " due at the same moment, empty tasks", Columns: withCPU(FireTick)},
-		{Caption: Count(most) + " due within one second, tasks of 1 ms", Columns: latenessOf(fireSpreadBlocking)},
+		{Caption: Count(most) + " due within " + spread.String() + ", tasks of 1 ms", Columns: latenessOf(fireSpreadBlocking)},
 		{Caption: Count(most) + " due at the same moment, tasks of 1 ms", Columns: latenessOf(fireTickBlocking)},
 	}
 }

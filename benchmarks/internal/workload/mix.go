@@ -17,18 +17,19 @@ import (
 // back, few fire.
 func mix(size Size) Workload {
 	rate := pick(size, 50_000, 50_000, 1000)
-	spell := pick(size, 10*time.Second, time.Second, 20*time.Millisecond)
+	spell := pick(size, 10*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
+	longest := spell / 5
 	const config = "load=steady"
 	return Workload{
 		Name:  "Mix",
 		Title: "A realistic mix",
 		Shows: fmt.Sprintf("For %v one goroutine starts %s timers a second, with log-normal delays (median 300 ms, sigma 1, at most "+
-			"5 s). 70 %% are cancelled before they are due, 20 %% are reset to as long again from then and cancelled later, 10 %% fire. All is "+
+			"%v). 70 %% are cancelled before they are due, 20 %% are reset to as long again from then and cancelled later, 10 %% fire. All is "+
 			"planned beforehand, the same for every subject, and carried out in a batch for each millisecond. CPU is the "+
-			"process's for each timer started; the row of the subject none is the generator's share of it. Who has no Reset "+
-			"cancels and adds. Memory is the peak of the process, the plan included.", spell, Count(rate)),
+			"process's for each timer started, all that fire included; the row of the subject none is the generator's share of it. Who has no Reset "+
+			"cancels and adds. Memory is the peak of the process, the plan included.", spell-longest, Count(rate), longest),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 115*time.Second, 18*time.Second, time.Second),
+		Share:  pick(size, 90*time.Second, 14*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
 			Timeout: spell + 25*time.Second,
@@ -38,7 +39,7 @@ func mix(size Size) Workload {
 				if s.Most > 0 {
 					rate = min(rate, s.Most/10) // which keeps as many pending as it bears
 				}
-				runMix(s, config, plan(rate, spell), emit)
+				runMix(s, config, plan(rate, spell-longest, longest), emit)
 			},
 		}},
 		Tables: []Table{{Caption: fmt.Sprintf("%s timers a second", Count(rate)), Columns: []Column{
@@ -69,15 +70,15 @@ type step struct {
 	action
 }
 
-// plan returns the steps, in order.
-func plan(rate int, spell time.Duration) []step {
+// plan returns the steps, in order: timers are started for a spell.
+func plan(rate int, spell, longest time.Duration) []step {
 	r := seeded(rate)
 	n := int(float64(rate) * spell.Seconds())
 	var steps []step
 	for i := range n {
 		at := spell * time.Duration(i) / time.Duration(n)
 		delay := time.Duration(300 * float64(time.Millisecond) * math.Exp(r.NormFloat64()))
-		delay = min(max(delay, time.Millisecond), 5*time.Second)
+		delay = min(max(delay, time.Millisecond), longest)
 		part := func() time.Duration { return time.Duration(0.9 * r.Float64() * float64(delay)) }
 		s := step{at: at, delay: delay, timer: int32(i), action: start}
 		switch fate := r.IntN(10); {

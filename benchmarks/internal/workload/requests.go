@@ -15,8 +15,8 @@ import (
 // requests is the price of a timeout in a server that does something else too.
 func requests(size Size) Workload {
 	const goroutines, config = 64, "work=5us"
-	turns := pick(size, 9, 5, 1)
-	spell := pick(size, 60*time.Millisecond, 40*time.Millisecond, time.Millisecond)
+	turns := pick(size, 9, 4, 1)
+	spell := pick(size, 60*time.Millisecond, 30*time.Millisecond, time.Millisecond)
 	return Workload{
 		Name:  "Requests",
 		Title: "Requests with a timeout",
@@ -26,7 +26,7 @@ func requests(size Size) Workload {
 			"twice. A context is made of context.Background(), without its own goroutine; its price includes an allocation or "+
 			"more which AfterFunc has no use for.", goroutines, turns),
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 60*time.Second, 14*time.Second, time.Second),
+		Share:  pick(size, 60*time.Second, 9*time.Second, time.Second),
 		Cases: []Case{{
 			Name: "price", Configs: []string{config},
 			Timeout: 15 * time.Second,

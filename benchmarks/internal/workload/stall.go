@@ -34,8 +34,8 @@ func stall(size Size) Workload {
 			"lie once a round. Package time and the heap have no cascade: theirs are adds at the same times, beside as many "+
 			"pending. Two processors are shared by the adder and the driver, and on a machine that has other things to do the "+
 			"longest add may be the system's doing.", stallSlots, stallTick, Count(most)),
-		Rounds: pick(size, 5, 2, 1),
-		Share:  pick(size, 75*time.Second, 16*time.Second, time.Second),
+		Rounds: pick(size, 5, 1, 1),
+		Share:  pick(size, 65*time.Second, 17*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
 			Timeout: 15 * time.Second,

@@ -1,14 +1,15 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -80,14 +81,15 @@ func Charts(set *result.Set, size workload.Size, dir string) ([]Chart, error) {
 // stands beside the plot, where it covers nothing.
 type drawing struct {
 	Chart
-	plot   *plot.Plot
-	legend plot.Legend
+	plot      *plot.Plot
+	legend    plot.Legend
+	hasLegend bool
 }
 
 const (
 	chartWidth  = 8 * vg.Inch
 	chartHeight = 4.5 * vg.Inch
-	legendWidth = 1.7 * vg.Inch
+	legendWidth = 2 * vg.Inch
 )
 
 func (d drawing) save(file string) error {
@@ -99,36 +101,37 @@ func (d drawing) save(file string) error {
 	area.FillPolygon(color.White, []vg.Point{{}, {Y: chartHeight}, {X: chartWidth, Y: chartHeight}, {X: chartWidth}})
 	area = draw.Crop(area, vg.Points(6), vg.Points(-10), vg.Points(6), vg.Points(-6))
 	left := area
-	if !d.legendEmpty() {
+	if d.hasLegend {
 		left = draw.Crop(area, 0, -legendWidth, 0, 0)
 		d.legend.Top, d.legend.Left = true, true
-		d.legend.Draw(draw.Crop(area, chartWidth-legendWidth-vg.Points(8), 0, 0, vg.Points(-30)))
+		d.legend.Draw(draw.Crop(area, chartWidth-legendWidth-vg.Points(8), 0, 0, vg.Points(-40)))
 	}
 	d.plot.Draw(left)
-	f, err := os.Create(file)
-	if err != nil {
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err
 	}
-	if _, err := canvas.WriteTo(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return os.WriteFile(file, fontFamily.ReplaceAll(svg.Bytes(), []byte(fonts)), 0o644)
 }
 
-func (d drawing) legendEmpty() bool { return d.legend.Rectangle(draw.Canvas{}).Size().Y == 0 }
+// The text is laid out with Liberation Sans, which few readers have. Arial has the
+// same widths.
+var fontFamily = regexp.MustCompile(`font-family:[^;"]*`)
+
+const fonts = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 
 func drawings(set *result.Set, size workload.Size) []drawing {
 	shared := workload.PendingShared(map[workload.Size]int{workload.Full: 1_000_000, workload.Quick: 200_000, workload.Tiny: 1000}[size])
+	fires := workload.Count(int(mostTimers(set, workload.Fire, workload.FireSpread)))
 	return []drawing{
 		costChart(set),
 		latenessChart(set),
-		barChart(set, Chart{"bytes.svg", "Bytes for each pending timer that shares one function", workload.Memory},
-			shared, "B/timer", "bytes for each pending timer", false),
-		barChart(set, Chart{"last.svg", "How late the last of all tasks ran that were due within one second", workload.Fire},
-			workload.FireSpread, "last-ms", "ms after its deadline (each line ten times the one before)", true),
-		barChart(set, Chart{"goroutines.svg", "Goroutines at the most, while tasks that do nothing fire", workload.Fire},
-			workload.FireTick, "goroutines", "goroutines, all tasks due at the same moment (each line ten times the one before)", true),
+		barChart(set, Chart{"bytes.svg", "Memory of each pending timer (all share one function)", workload.Memory},
+			shared, "B/timer", "bytes", 0),
+		barChart(set, Chart{"last.svg", "How late the last of all tasks has run (" + fires + " due within one second)", workload.Fire},
+			workload.FireSpread, "last-ms", "ms after its deadline, logarithmic", 0.1),
+		barChart(set, Chart{"goroutines.svg", "Goroutines at the most (" + fires + " empty tasks due at the same moment)", workload.Fire},
+			workload.FireTick, "goroutines", "goroutines, logarithmic", 1),
 	}
 }
 
@@ -140,13 +143,14 @@ func median(set *result.Set, k result.Key, unit string) (float64, bool) {
 
 // line adds the points to the plot and the legend, in the look of the subject.
 func (d *drawing) line(name string, points plotter.XYs, marks bool) {
-	l, err := plotter.NewLine(points)
-	if err != nil {
-		return // no points, no line
+	if len(points) == 0 {
+		return
 	}
+	l, _ := plotter.NewLine(points)
 	l.Color, l.Dashes, l.Width = looks[name].color, looks[name].dashes, vg.Points(2)
 	d.plot.Add(l)
 	d.legend.Add(name, l)
+	d.hasLegend = true
 	if marks {
 		s, _ := plotter.NewScatter(points)
 		s.Color, s.Shape, s.Radius = looks[name].color, draw.CircleGlyph{}, vg.Points(3)
@@ -170,7 +174,7 @@ func newDrawing(c Chart, x, y string) drawing {
 // pending has no place on a logarithmic axis; it stands at the left end.
 func costChart(set *result.Set) drawing {
 	const leftEnd = 1000.0
-	d := newDrawing(Chart{"cost.svg", "Cost of an add and a cancel beside so many pending timers", workload.AddCancel},
+	d := newDrawing(Chart{"cost.svg", "Cost of an add and a cancel, by the number of pending timers", workload.AddCancel},
 		"pending timers", "ns for an add and a cancel")
 	bySubject := map[string]plotter.XYs{}
 	sizes, low, high := map[float64]string{}, math.Inf(1), 0.0
@@ -208,7 +212,7 @@ func logTicks(low, high float64, multiples ...float64) []plot.Tick {
 	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
 		for _, m := range multiples {
 			if v := power * m; v >= low && v <= high {
-				ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', -1, 64)})
+				ticks = append(ticks, plot.Tick{Value: v, Label: number(v)})
 			}
 		}
 	}
@@ -218,8 +222,8 @@ func logTicks(low, high float64, multiples ...float64) []plot.Tick {
 // latenessChart is the share of timers that had run so long after their deadlines.
 func latenessChart(set *result.Set) drawing {
 	const rate, from, to = 10_000, -4.0, 8.0
-	d := newDrawing(Chart{"lateness.svg", "Share of timers that have run so long after their deadlines", workload.Lateness},
-		"ms after the deadline; left of zero is early (10 k timers a second, ticks of 1 ms; gost's are 10 ms)", "% of timers")
+	d := newDrawing(Chart{"lateness.svg", "Lateness: share of timers that have run by then\n(10 k timers a second, ticks of 1 ms; gost's are 10 ms)", workload.Lateness},
+		"ms after the deadline; below 0 is early", "% of timers")
 	some := false
 	for _, s := range subject.All() {
 		tick := time.Millisecond
@@ -257,8 +261,9 @@ func distribution(set *result.Set, k result.Key) plotter.XYs {
 	return points
 }
 
-// barChart has one horizontal bar for each subject, with its value beside it.
-func barChart(set *result.Set, c Chart, config, unit, axis string, log bool) drawing {
+// barChart has one horizontal bar for each subject, with its value beside it. The
+// axis is logarithmic from logFrom on, if that is not zero.
+func barChart(set *result.Set, c Chart, config, unit, axis string, logFrom float64) drawing {
 	d := newDrawing(c, axis, "")
 	var rows []bar
 	var names []string
@@ -279,10 +284,12 @@ func barChart(set *result.Set, c Chart, config, unit, axis string, log bool) dra
 	}
 	most := slices.MaxFunc(rows, func(a, b bar) int { return int(math.Copysign(1, a.value-b.value)) }).value
 	d.plot.NominalY(names...)
+	d.plot.Y.Tick.Label.Font.Size = vg.Points(10)
+	d.plot.Y.Padding = vg.Points(8)
 	d.plot.Y.Min, d.plot.Y.Max = -0.6, float64(len(rows))-0.4
 	d.plot.X.Min, d.plot.X.Max = 0, most*1.15
-	if log {
-		d.plot.X.Min, d.plot.X.Max = 0.1, max(most*4, 10)
+	if logFrom > 0 {
+		d.plot.X.Min, d.plot.X.Max = logFrom, max(most*4, 10)
 		d.plot.X.Scale = plot.LogScale{}
 		d.plot.X.Tick.Marker = plot.ConstantTicks(logTicks(d.plot.X.Min, d.plot.X.Max, 1))
 	}

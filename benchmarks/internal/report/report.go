@@ -84,11 +84,13 @@ func (p Page) section(w workload.Workload) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## %s\n\n%s\n", w.Title, w.Shows)
 	for _, t := range w.Tables {
-		b.WriteString("\n" + grid{p.Set, w.Name}.table(t))
+		if table := (grid{p.Set, w.Name}).table(t); table != "" {
+			b.WriteString("\n" + table)
+		}
 	}
 	for _, c := range p.Charts {
 		if c.Workload == w.Name {
-			fmt.Fprintf(&b, "\n![%s](%s/%s)\n", c.Title, p.ChartsDir, c.File)
+			fmt.Fprintf(&b, "\n![%s](%s/%s)\n", strings.ReplaceAll(c.Title, "\n", " "), p.ChartsDir, c.File)
 		}
 	}
 	if notes := p.misses(w.Name, false); notes != "" {

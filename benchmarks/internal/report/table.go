@@ -26,7 +26,7 @@ func (g grid) key(config, subject string) result.Key {
 }
 
 // table writes a table in Markdown, with a row for each subject that has a figure
-// in it, or a reason for having none.
+// in it, or a reason for having none; and nothing if there is no such row.
 func (g grid) table(t workload.Table) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**\n\n| |", t.Caption)
@@ -34,11 +34,15 @@ func (g grid) table(t workload.Table) string {
 		fmt.Fprintf(&b, " %s |", c.Head)
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(t.Columns)) + "\n")
+	empty := true
 	for _, s := range subject.All() {
-		cells, some := g.row(t, s.Name)
-		if some {
+		if cells, some := g.row(t, s.Name); some {
 			fmt.Fprintf(&b, "| %s | %s |\n", g.label(t, s.Name), strings.Join(cells, " | "))
+			empty = false
 		}
+	}
+	if empty {
+		return ""
 	}
 	return b.String()
 }
@@ -138,7 +142,7 @@ func spread(rounds map[int]float64) string {
 	}
 	values := slices.Sorted(maps.Values(rounds))
 	s := benchmath.Summary{Center: result.Median(values), Lo: values[0], Hi: values[len(values)-1]}
-	if s.Center == 0 {
+	if math.Abs(s.Center) < 0.01 {
 		return ""
 	}
 	return " ±" + s.PctRangeString()

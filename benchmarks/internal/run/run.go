@@ -45,7 +45,8 @@ func (p Plan) Run() error {
 			continue
 		}
 		fmt.Fprintf(p.Progress, "%-12s", w.Name)
-		r := &runner{Plan: p, workload: w, begin: begin, given: map[string]string{}}
+		r := &runner{Plan: p, workload: w, begin: begin, cost: map[string]time.Duration{},
+			given: map[string]bool{}, lacks: map[string]bool{}}
 		r.run()
 		fmt.Fprintf(p.Progress, " %d rounds, %d lines, %d failed, %4.0f s (%.0f s in all)\n",
 			r.rounds, r.lines, r.failed, r.took.Seconds(), time.Since(begin).Seconds())
@@ -64,9 +65,11 @@ type runner struct {
 
 	rounds, failed int
 	took           time.Duration
+	cost           map[string]time.Duration // of a case in the last round
 
-	mu    sync.Mutex // guards what follows: cases that only wait run together
-	given map[string]string // case and subject -> why it is not run again
+	mu    sync.Mutex      // guards what follows: cases that only wait run together
+	given map[string]bool // case and subject that are not run again
+	lacks map[string]bool // case and subject with parts that are missing, as noted
 	lines int
 	err   error
 }
@@ -78,9 +81,7 @@ func (r *runner) run() {
 		rounds = r.Rounds
 	}
 	for round := 1; round <= rounds; round++ {
-		// A round is expected to take what those before it took on average.
-		used := time.Since(begin)
-		if round > 1 && used+used/time.Duration(round-1) > r.workload.Share {
+		if round > 1 && time.Since(begin)+r.expected(round) > r.workload.Share {
 			break
 		}
 		r.write(fmt.Sprintf("# round %d", round))
@@ -91,11 +92,22 @@ func (r *runner) run() {
 	r.took = time.Since(begin)
 }
 
+// expected is how long a round will take, by what its cases took in the one before.
+func (r *runner) expected(round int) (d time.Duration) {
+	for _, c := range r.workload.Cases {
+		if c.Rounds == 0 || round <= c.Rounds {
+			d += r.cost[c.Name]
+		}
+	}
+	return d
+}
+
 func (r *runner) round(round int) {
 	for _, c := range r.workload.Cases {
-		if c.Once && round > 1 {
+		if c.Rounds > 0 && round > c.Rounds {
 			continue
 		}
+		begin := time.Now()
 		var together sync.WaitGroup
 		for i, s := range subject.All() {
 			if !r.Subjects.MatchString(s.Name) {
@@ -111,6 +123,7 @@ func (r *runner) round(round int) {
 			})
 		}
 		together.Wait()
+		r.cost[c.Name] = time.Since(begin)
 	}
 }
 
@@ -118,7 +131,7 @@ func (r *runner) round(round int) {
 func (r *runner) one(c workload.Case, s subject.Subject) {
 	id := c.Name + " " + s.Name
 	r.mu.Lock()
-	_, given := r.given[id]
+	given := r.given[id]
 	r.mu.Unlock()
 	if given {
 		return
@@ -144,6 +157,17 @@ func (r *runner) one(c workload.Case, s subject.Subject) {
 		if s.Most > 0 {
 			why = fmt.Sprintf("it is given %s at most: %s", workload.Count(s.Most), s.Why)
 		}
+		r.giveUpRest(id, c, s, why, have)
+	}
+}
+
+// giveUpRest notes, once, what a subject lacks of a case whose rest it does.
+func (r *runner) giveUpRest(id string, c workload.Case, s subject.Subject, why string, have map[string]bool) {
+	r.mu.Lock()
+	again := r.lacks[id]
+	r.lacks[id] = true
+	r.mu.Unlock()
+	if !again {
 		r.note(c, s, false, why, have)
 	}
 }
@@ -151,7 +175,7 @@ func (r *runner) one(c workload.Case, s subject.Subject) {
 // giveUp notes what there will be no results of, and why; it is not tried again.
 func (r *runner) giveUp(id string, c workload.Case, s subject.Subject, failed bool, why string, have map[string]bool) {
 	r.mu.Lock()
-	r.given[id] = why
+	r.given[id] = true
 	if failed {
 		r.failed++
 	}

@@ -52,7 +52,7 @@ type heapTimers struct {
 	start time.Time
 	wake  chan struct{} // the head has changed, or all is over
 
-	mu        sync.Mutex
+	mu      sync.Mutex
 	heap    *binaryheap.Heap
 	tasks   []*heapTask // all of the heap, and dead ones
 	dead    int         // tasks that have run or were cancelled

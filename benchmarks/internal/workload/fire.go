@@ -60,7 +60,7 @@ func cpuOf(config string) string { return config + "/clock=unread" }
 func fireCase(size Size, config string, most int, timed bool) Case {
 	blocking := config == fireSpreadBlocking || config == fireTickBlocking
 	c := Case{
-		Name: config, Configs: []string{config}, Once: blocking,
+		Name: config, Configs: []string{config},
 		Timeout: pick(size, 20*time.Second, 8*time.Second, 8*time.Second),
 		Without: func(s subject.Subject) string {
 			if blocking && s.OneByOne && s.Name != "go-zero" {
@@ -79,6 +79,9 @@ func fireCase(size Size, config string, most int, timed bool) Case {
 				b.cpu(cpuOf(config), emit)
 			}
 		},
+	}
+	if blocking {
+		c.Rounds = 1
 	}
 	if !timed {
 		c.Name, c.Configs = cpuOf(config), []string{cpuOf(config)}

@@ -102,9 +102,12 @@ func latenessTable(rate int, tick time.Duration) Table {
 
 func latenessCase(size Size, rate int, tick, spell, longest time.Duration) Case {
 	config := LatenessOf(rate, tick)
+	rounds := 0
+	if tick != 0 && tick != time.Millisecond {
+		rounds = 1
+	}
 	return Case{
-		Name: config, Configs: []string{config},
-		Once:    tick != 0 && tick != time.Millisecond,
+		Name: config, Configs: []string{config}, Rounds: rounds,
 		Timeout: pick(size, 15*time.Second, 8*time.Second, 8*time.Second),
 		Without: func(s subject.Subject) string {
 			switch {
@@ -158,7 +161,7 @@ func steady(t subject.Timers, rate int, spell, longest time.Duration) []time.Dur
 // aloneCase is one timer in a process that does nothing else.
 func aloneCase(wait time.Duration) Case {
 	return Case{
-		Name: alone, Configs: []string{alone}, Once: true, Together: true,
+		Name: alone, Configs: []string{alone}, Rounds: 1, Together: true,
 		Timeout: wait + 5*time.Second,
 		Without: firing,
 		Run: func(s subject.Subject, emit Emit) {

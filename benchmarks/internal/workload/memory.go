@@ -40,7 +40,7 @@ func memory(size Size) Workload {
 		table := Table{Caption: Count(n) + " pending"}
 		for _, config := range []string{PendingShared(n), pendingKept(n), pendingClosures(n)} {
 			w.Cases = append(w.Cases, Case{
-				Name: config, Configs: []string{config}, Once: i > 0, // the first size is enough to see the spread
+				Name: config, Configs: []string{config}, Rounds: pick(size, []int{0, 1}, []int{0}, []int{0})[i],
 				Timeout: pick(size, 40*time.Second, 15*time.Second, 15*time.Second),
 				Without: memoryWithout,
 				Run: func(s subject.Subject, emit Emit) {
@@ -64,7 +64,7 @@ func memory(size Size) Workload {
 		w.Tables = append(w.Tables, table)
 	}
 	w.Cases = append(w.Cases, Case{
-		Name: retained, Configs: []string{retained}, Once: true,
+		Name: retained, Configs: []string{retained}, Rounds: 1,
 		Timeout: 15 * time.Second,
 		Without: memoryWithout,
 		Run: func(s subject.Subject, emit Emit) {

@@ -18,7 +18,7 @@ import (
 func mix(size Size) Workload {
 	rate := pick(size, 50_000, 50_000, 1000)
 	spell := pick(size, 10*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
-	longest := spell / 5
+	longest := pick(size, 2*time.Second, 500*time.Millisecond, 30*time.Millisecond)
 	const config = "load=steady"
 	return Workload{
 		Name:  "Mix",
@@ -39,7 +39,7 @@ func mix(size Size) Workload {
 				if s.Most > 0 {
 					rate = min(rate, s.Most/10) // which keeps as many pending as it bears
 				}
-				runMix(s, config, plan(rate, spell-longest, longest), emit)
+				runMix(s, config, rate, plan(rate, spell-longest, longest), emit)
 			},
 		}},
 		Tables: []Table{{Caption: fmt.Sprintf("%s timers a second", Count(rate)), Columns: []Column{
@@ -146,7 +146,7 @@ func (l *load) do(s step) {
 	}
 }
 
-func runMix(s subject.Subject, config string, steps []step, emit Emit) {
+func runMix(s subject.Subject, config string, rate int, steps []step, emit Emit) {
 	const unfired = time.Duration(math.MinInt64)
 	n := len(steps) // more than there are timers
 	l := &load{timers: s.New(subject.Options{}), late: slices.Repeat([]time.Duration{unfired}, n)}
@@ -170,6 +170,6 @@ func runMix(s subject.Subject, config string, steps []step, emit Emit) {
 		slices.Sort(late)
 		values = append(values, quantiles(late)...)
 	}
-	emit(config, l.started, l.started, values...)
+	emit(config, l.started, rate, values...)
 	runtime.KeepAlive(l.timers)
 }

@@ -25,14 +25,17 @@ func parallel(size Size) Workload {
 			"scaling. A GOMAXPROCS above the machine's processors shows what happens when the holder of a lock is taken off its "+
 			"processor by the system; 8 and 16 are run once, for information.", Count(most), spell),
 		Rounds: pick(size, 3, 2, 1),
-		Share:  pick(size, 90*time.Second, 12*time.Second, time.Second),
+		Share:  pick(size, 105*time.Second, 12*time.Second, time.Second),
 	}
 	for _, p := range procs {
 		table := Table{Caption: fmt.Sprintf("GOMAXPROCS=%d, ns an operation (ratio)", p)}
 		c := Case{
-			Name: fmt.Sprintf("procs=%d", p), Procs: p, Once: p > 4,
+			Name: fmt.Sprintf("procs=%d", p), Procs: p,
 			Timeout: pick(size, 30*time.Second, 10*time.Second, 10*time.Second),
 			Without: timersOnly,
+		}
+		if p > 4 {
+			c.Rounds = 1
 		}
 		config := func(width int) string { return fmt.Sprintf("procs=%d/goroutines=%d", p, width) }
 		for _, width := range widths {

@@ -15,8 +15,8 @@ import (
 // requests is the price of a timeout in a server that does something else too.
 func requests(size Size) Workload {
 	const goroutines, config = 64, "work=5us"
-	turns := pick(size, 9, 4, 1)
-	spell := pick(size, 60*time.Millisecond, 30*time.Millisecond, time.Millisecond)
+	turns := pick(size, 25, 12, 1)
+	spell := pick(size, 20*time.Millisecond, 10*time.Millisecond, time.Millisecond)
 	return Workload{
 		Name:  "Requests",
 		Title: "Requests with a timeout",

@@ -12,18 +12,13 @@ import (
 	"github.com/tickwheel/tickwheel/benchmarks/internal/subject"
 )
 
-// The wheels of the workload Stall have 512 slots of 4 ms, so that a coarse bucket
-// spans 2.048 s.
-const (
-	stallTick  = 4 * time.Millisecond
-	stallSlots = 512
-	stallSpan  = stallSlots * stallTick
-)
+const stallSlots = 512
 
 // stall is how long an add may take while a wheel moves a million timers from a
 // coarse bucket to finer ones.
 func stall(size Size) Workload {
 	most := pick(size, 1_000_000, 100_000, 100)
+	tick := pick(size, 4*time.Millisecond, 4*time.Millisecond, time.Millisecond)
 	const config = "beside=cascade"
 	return Workload{
 		Name:  "Stall",
@@ -33,7 +28,7 @@ func stall(size Size) Workload {
 			"goroutine adds and cancels, and each add is timed. go-zero has no coarse wheels: it walks the slot in which they "+
 			"lie once a round. Package time and the heap have no cascade: theirs are adds at the same times, beside as many "+
 			"pending. Two processors are shared by the adder and the driver, and on a machine that has other things to do the "+
-			"longest add may be the system's doing.", stallSlots, stallTick, Count(most)),
+			"longest add may be the system's doing.", stallSlots, tick, Count(most)),
 		Rounds: pick(size, 5, 1, 1),
 		Share:  pick(size, 65*time.Second, 17*time.Second, time.Second),
 		Cases: []Case{{
@@ -50,7 +45,7 @@ func stall(size Size) Workload {
 				if s.Most > 0 {
 					n = min(n, s.Most/5) // to be started before the cascade begins
 				}
-				took := besideCascade(s, n)
+				took := besideCascade(s, n, tick)
 				emit(config, len(took), n,
 					result.Value{Value: measure.Ms(measure.Percentile(took, 50)) * 1000, Unit: "p50-us"},
 					result.Value{Value: measure.Ms(measure.Percentile(took, 99.9)) * 1000, Unit: "p99.9-us"},
@@ -68,18 +63,21 @@ func stall(size Size) Workload {
 }
 
 // besideCascade returns how long the adds took, sorted.
-func besideCascade(s subject.Subject, n int) []time.Duration {
-	t := s.New(subject.Options{Tick: stallTick, Slots: stallSlots})
-	boundary := time.Now().Add(stallSpan)
-	cascade, due := boundary, boundary.Add(1900*time.Millisecond)
+func besideCascade(s subject.Subject, n int, tick time.Duration) []time.Duration {
+	t := s.New(subject.Options{Tick: tick, Slots: stallSlots})
+	// A coarse bucket spans a whole round of the finer wheel, and is moved when its
+	// span begins. They are due near its end.
+	span := stallSlots * tick
+	cascade := time.Now().Add(span)
+	due := cascade.Add(span * 15 / 16)
 	switch s.Name {
-	case "RussellLuo": // its buckets begin at multiples of their span since 1970
-		span := stallSpan.Milliseconds()
-		next := (time.Now().Add(1200*time.Millisecond).UnixMilli()/span + 1) * span
-		cascade = time.Now().Add(time.Duration(next-time.Now().UnixMilli()) * time.Millisecond)
-		due = cascade.Add(1900 * time.Millisecond)
+	case "RussellLuo": // its spans are those since 1970
+		now := time.Now()
+		since := now.Add(span * 3 / 5).UnixNano()
+		cascade = now.Add(span*3/5 + span - time.Duration(since)%span)
+		due = cascade.Add(span * 15 / 16)
 	case "go-zero": // it passes the slot a round before they are due
-		cascade = due.Add(-stallSpan)
+		cascade = due.Add(-span)
 	}
 	startAll(t, n, due)
 	measure.Settle()

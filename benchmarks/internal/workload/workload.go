@@ -44,7 +44,7 @@ type Case struct {
 	Name    string   // among those of its workload
 	Configs []string // of the lines that it gives
 	Procs   int      // GOMAXPROCS; zero means as many as the machine has
-	Once    bool     // in the first round only
+	Rounds  int      // in so many rounds at most; zero means in all
 	// Together is set if the case does nothing but wait, so that the subjects can
 	// run at the same time without disturbing each other.
 	Together bool

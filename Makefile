@@ -8,7 +8,7 @@ ROUNDS      ?= 9
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## compile everything
@@ -23,15 +23,28 @@ fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 
 .PHONY: bench
-bench: ## measure the wheel beside time.AfterFunc (ROUNDS=9)
+bench: ## measure the wheel, package time, its peers and a heap: 15 minutes
+	cd benchmarks && go run . -size full
+
+.PHONY: bench-quick
+bench-quick: ## the same in little: 2 minutes, into a temporary directory
+	cd benchmarks && go run . -size quick -out "$$(mktemp -d)"
+
+.PHONY: bench-core
+bench-core: ## measure the wheel beside time.AfterFunc only (ROUNDS=9)
 	go test ./timingwheel -run '^$$' -bench 'Versus|Stall' -benchtime $(ROUNDS)x -timeout 30m
 	go test ./timingwheel -run '^$$' -bench 'Idle' -benchtime 1x
 	go test ./timingwheel -run '^$$' -bench '^Benchmark(New|Schedule|AfterFunc)$$'
+
+.PHONY: test-benchmarks
+test-benchmarks: ## vet and test the benchmarks' own code, a module of its own
+	cd benchmarks && go vet ./... && go test ./...
 
 .PHONY: lint
 lint: ## go vet and staticcheck
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd benchmarks && go run $(STATICCHECK) ./...
 
 .PHONY: fmt
 fmt: ## check that the code is formatted
@@ -47,4 +60,4 @@ examples: ## run the examples
 	go run ./examples/quickstart
 
 .PHONY: check
-check: fmt lint test examples ## all that must hold before a change lands
+check: fmt lint test test-benchmarks examples ## all that must hold before a change lands

@@ -129,6 +129,6 @@ func write(out string, size workload.Size, stdout io.Writer) error {
 	if err := os.WriteFile(filepath.Join(out, resultsFile), []byte(page.String()), 0o644); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "wrote %s, %s and %d charts\n", resultsFile, rawFile, len(charts))
+	_, err = fmt.Fprintf(stdout, "wrote %s, %s and %d charts, in %s\n", resultsFile, rawFile, len(charts), out)
 	return err
 }

@@ -58,6 +58,15 @@ func CPU() Usage {
 	}
 }
 
+// Sleep sleeps in the system. A time.Sleep is a timer of the runtime, whose end
+// wakes the runtime's monitor some tens of times: more than what a measurement of
+// idleness looks for.
+func Sleep(d time.Duration) {
+	left := syscall.NsecToTimespec(int64(d))
+	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
+	}
+}
+
 // HeapBytes returns the bytes of live objects, after a collection.
 func HeapBytes() float64 {
 	Settle()

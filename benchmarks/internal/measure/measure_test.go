@@ -45,7 +45,10 @@ func TestUsageOfWork(t *testing.T) {
 	}
 	before = CPU()
 	for range 20 {
-		time.Sleep(2 * time.Millisecond)
+		Sleep(2 * time.Millisecond)
+	}
+	if slept := time.Since(before.Time); slept < 40*time.Millisecond {
+		t.Errorf("sleeping 20 times for 2ms took %v", slept)
 	}
 	if switches := CPU().Voluntary - before.Voluntary; switches < 10 {
 		t.Errorf("sleeping 20 times took %d context switches", switches)

@@ -233,21 +233,25 @@ func (r *runner) child(c workload.Case, s subject.Subject) ([]result.Line, error
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return set.Lines, fmt.Errorf("it had not ended after %v", c.Timeout)
 	case failure != nil:
-		return set.Lines, fmt.Errorf("it crashed: %s", reason(stderr.String(), failure))
+		return set.Lines, errors.New(reason(stderr.String(), failure))
 	}
 	return set.Lines, nil
 }
 
-// reason is the line of a crash that says most.
+// reason says what went wrong: a failure that the workload has seen, or the line of
+// a crash that says most.
 func reason(stderr string, failure error) string {
 	for line := range strings.Lines(stderr) {
 		for _, prefix := range []string{"panic: ", "fatal error: "} {
 			if rest, ok := strings.CutPrefix(line, prefix); ok {
-				return strings.TrimSpace(rest)
+				if seen, ok := strings.CutPrefix(rest, workload.FailurePrefix); ok {
+					return strings.TrimSpace(seen)
+				}
+				return "it crashed: " + strings.TrimSpace(rest)
 			}
 		}
 	}
-	return failure.Error()
+	return "it crashed: " + failure.Error()
 }
 
 // Child is the other side of child: it runs one case on one subject and writes the

@@ -40,6 +40,8 @@ func child(name string) {
 		time.Sleep(time.Hour)
 	case "go-zero":
 		line("a=1")
+	case "heap":
+		panic(workload.Failure("it lost some"))
 	default:
 		line("a=1")
 		line("a=2")
@@ -55,7 +57,7 @@ func runTest(t *testing.T, w workload.Workload, budget time.Duration) *result.Se
 	t.Helper()
 	var raw bytes.Buffer
 	r := &runner{
-		Plan: Plan{Subjects: regexp.MustCompile("time|Luo|go"), Budget: budget, Raw: &raw, Progress: io.Discard}, workload: w,
+		Plan: Plan{Subjects: regexp.MustCompile("time|Luo|go|heap"), Budget: budget, Raw: &raw, Progress: io.Discard}, workload: w,
 		begin: time.Now(), cost: map[string]time.Duration{}, given: map[string]bool{}, lacks: map[string]bool{},
 	}
 	r.run()
@@ -100,6 +102,8 @@ func TestCrashesAndHangsAreContained(t *testing.T) {
 		"a=2 RussellLuo true it crashed: no more",
 		"a=2 go-zero false it is given 1 M at most: ",
 		"a=2 gost true it had not ended after 1s",
+		"a=1 heap true it lost some",
+		"a=2 heap true it lost some",
 	}
 	if len(misses) != len(want) {
 		t.Fatalf("misses %q", misses)

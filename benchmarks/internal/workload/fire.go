@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"fmt"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -37,7 +36,7 @@ func fire(size Size) Workload {
 			"is the peak of the process, some 60 bytes a task for the figures among it. Tasks of 1 ms are in time.Sleep, which " +
 			"is a timer of package time for every subject; package time has them beside those that are measured.",
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 150*time.Second, 26*time.Second, time.Second),
+		Share:  pick(size, 140*time.Second, 26*time.Second, time.Second),
 	}
 	for _, config := range []string{FireSpread, FireTick, fireSpreadBlocking, fireTickBlocking} {
 		blocking := config == fireSpreadBlocking || config == fireTickBlocking
@@ -134,7 +133,7 @@ func (b *burst) start(first time.Time, task func(i int, due time.Time) func()) {
 		b.timers.Add(due.Sub(now), task(i, due))
 	}
 	if time.Now().After(first) {
-		panic("the first was due before the last had been started")
+		fail("the first was due before the last had been started")
 	}
 }
 
@@ -157,7 +156,7 @@ func (b *burst) cpu(config string, emit Emit) {
 	lost := b.await(b.due(first, b.n-1))
 	after := measure.CPU()
 	if lost > 0 {
-		panic(fmt.Sprintf("%d of %d had not run 10 s after the last was due", lost, b.n))
+		fail("%d of %d had not run 10 s after the last was due", lost, b.n)
 	}
 	emit(config, b.n, b.n,
 		result.Value{Value: ns(after.CPU-before.CPU, b.n), Unit: "cpu-ns/task"},
@@ -186,7 +185,7 @@ func (b *burst) lateness(config string, blocking bool, emit Emit) {
 		}
 	})
 	if lost := b.await(last); lost > 0 {
-		panic(fmt.Sprintf("%d of %d had not run 10 s after the last was due", lost, b.n))
+		fail("%d of %d had not run 10 s after the last was due", lost, b.n)
 	}
 	slices.Sort(late)
 	emit(config, b.n, b.n, append(quantiles(late),

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/measure"
@@ -19,8 +20,8 @@ func idle(size Size) Workload {
 		Title: "Idle",
 		Shows: fmt.Sprintf("For %v nothing is due: with one timer an hour ahead, and after %s timers of 10 to 500 ms were started "+
 			"and all cancelled, which is where a wheel may wake for buckets that are empty. A switch is a voluntary one: a "+
-			"thread that went to sleep, having been woken. The row of the subject none is the process without a timer; what is "+
-			"above it is the subject's. All subjects idle at the same time, in processes of their own.", spell, Count(most)),
+			"thread that went to sleep, having been woken. The row of the subject none is the process without a timer, which "+
+			"sleeps in the system, without a timer of the runtime; what is above it is the subject's. All subjects idle at the same time, in processes of their own.", spell, Count(most)),
 		Rounds: pick(size, 3, 2, 1),
 		Share:  pick(size, 40*time.Second, 6*time.Second, time.Second),
 		Tables: []Table{{Caption: fmt.Sprintf("%v of idleness", spell), Columns: []Column{
@@ -43,10 +44,10 @@ func idle(size Size) Workload {
 					n = s.BearsOften(most)
 					startAndCancel(t, n)
 				}
-				measure.Settle()
-				time.Sleep(50 * time.Millisecond) // the collector's threads go to sleep
+				debug.FreeOSMemory() // or the runtime does so later, piece by piece, waking up for each
+				measure.Sleep(20 * time.Millisecond)
 				before := measure.CPU()
-				time.Sleep(spell)
+				measure.Sleep(spell)
 				after := measure.CPU()
 				emit(config, 1, n,
 					result.Value{Value: float64(after.Voluntary - before.Voluntary), Unit: "switches"},

@@ -69,7 +69,7 @@ func lateness(size Size) Workload {
 			"the same rows in each table of a rate; ticks other than 1 ms are run once. wheel.AfterFunc fires as wheel.Schedule does, and is left out. The last table is one timer of %v in a process that does nothing else; "+
 			"all subjects wait at the same time, started 50 ms after each other.", spell, longest.Milliseconds(), wait),
 		Rounds: pick(size, 2, 1, 1),
-		Share:  pick(size, 150*time.Second, 25*time.Second, time.Second),
+		Share:  pick(size, 140*time.Second, 25*time.Second, time.Second),
 	}
 	for _, rate := range rates {
 		w.Cases = append(w.Cases, latenessCase(size, rate, 0, spell, longest))
@@ -149,7 +149,7 @@ func steady(t subject.Timers, rate int, spell, longest time.Duration) []time.Dur
 	}
 	for end := time.Now().Add(longest + 5*time.Second); done.Load() < int64(len(late)); {
 		if time.Now().After(end) {
-			panic(fmt.Sprintf("%d of %d had not run 5 s after the last was due", len(late)-int(done.Load()), len(late)))
+			fail("%d of %d had not run 5 s after the last was due", len(late)-int(done.Load()), len(late))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -157,7 +157,7 @@ func runMix(s subject.Subject, config string, rate int, steps []step, emit Emit)
 	if s.Name != subject.None {
 		for end := l.latest.Add(5 * time.Second); l.fired.Load() < int64(l.firing); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
-				panic(fmt.Sprintf("%d of %d had not run 5 s after the last was due", l.firing-int(l.fired.Load()), l.firing))
+				fail("%d of %d had not run 5 s after the last was due", l.firing-int(l.fired.Load()), l.firing)
 			}
 		}
 	}

@@ -21,12 +21,11 @@ func requests(size Size) Workload {
 		Name:  "Requests",
 		Title: "Requests with a timeout",
 		Shows: fmt.Sprintf("%d goroutines each start a timeout of 5 s, compute for 5 us and cancel it. The same loop without a "+
-			"timeout takes turns with it in the same process, %d times each; the price is the median difference, in "+
-			"nanoseconds of a processor for each request (wall time by GOMAXPROCS), and the noise of the machine is in it "+
-			"twice. A context is made of context.Background(), without its own goroutine; its price includes an allocation or "+
+			"timeout takes turns with it in the same process, %d times each; the price is the median difference for "+
+			"each request: of the processor time, and of the wall time by GOMAXPROCS, in which the noise of the machine is twice. A context is made of context.Background(), without its own goroutine; its price includes an allocation or "+
 			"more which AfterFunc has no use for.", goroutines, turns),
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 60*time.Second, 9*time.Second, time.Second),
+		Share:  pick(size, 50*time.Second, 9*time.Second, time.Second),
 		Cases: []Case{{
 			Name: "price", Configs: []string{config},
 			Timeout: 15 * time.Second,
@@ -41,8 +40,8 @@ func requests(size Size) Workload {
 			},
 		}},
 		Tables: []Table{{Caption: "the price of a timeout", Columns: []Column{
-			{Head: "price, ns (ratio)", Config: config, Unit: "price-ns", Ratio: true},
-			{Head: "CPU price, ns (ratio)", Config: config, Unit: "cpu-price-ns", Ratio: true},
+			{Head: "CPU ns (ratio)", Config: config, Unit: "cpu-price-ns", Ratio: true},
+			{Head: "wall ns (ratio)", Config: config, Unit: "price-ns", Ratio: true},
 			{Head: "requests/s without", Config: config, Unit: "without/s"},
 			{Head: "requests/s with", Config: config, Unit: "with/s"},
 		}}},

@@ -30,7 +30,7 @@ func stall(size Size) Workload {
 			"pending. Two processors are shared by the adder and the driver, and on a machine that has other things to do the "+
 			"longest add may be the system's doing.", stallSlots, tick, Count(most)),
 		Rounds: pick(size, 5, 1, 1),
-		Share:  pick(size, 65*time.Second, 17*time.Second, time.Second),
+		Share:  pick(size, 60*time.Second, 17*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
 			Timeout: 15 * time.Second,
@@ -82,7 +82,7 @@ func besideCascade(s subject.Subject, n int, tick time.Duration) []time.Duration
 	startAll(t, n, due)
 	measure.Settle()
 	if time.Now().After(cascade.Add(-10 * time.Millisecond)) {
-		panic("the cascade began before all had been started")
+		fail("the cascade began before all had been started")
 	}
 	time.Sleep(time.Until(cascade.Add(-10 * time.Millisecond)))
 	t.Keep(1)

@@ -104,6 +104,17 @@ func inline(s subject.Subject) bool {
 	return s.Name == "wheel.Schedule+Inline" || s.Name == "wheel.AfterFunc+Inline"
 }
 
+// A Failure ends a case on a subject: something that it should have done did not
+// happen.
+type Failure string
+
+func (f Failure) Error() string { return FailurePrefix + string(f) }
+
+// FailurePrefix begins the text of each Failure, which tells it from a crash.
+const FailurePrefix = "workload failed: "
+
+func fail(format string, args ...any) { panic(Failure(fmt.Sprintf(format, args...))) }
+
 // NotHere is the reason of subjects that have nothing to show in a workload, and
 // no row in its tables.
 const NotHere = "not of this workload"

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"image/color"
 	"maps"
@@ -121,17 +122,19 @@ var fontFamily = regexp.MustCompile(`font-family:[^;"]*`)
 const fonts = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 
 func drawings(set *result.Set, size workload.Size) []drawing {
-	shared := workload.PendingShared(map[workload.Size]int{workload.Full: 1_000_000, workload.Quick: 200_000, workload.Tiny: 1000}[size])
+	sizes := map[workload.Size]int{workload.Full: 1_000_000, workload.Quick: 200_000, workload.Tiny: 1000}
 	fires := workload.Count(int(mostTimers(set, workload.Fire, workload.FireSpread)))
 	return []drawing{
 		costChart(set),
 		latenessChart(set),
 		barChart(set, Chart{"bytes.svg", "Memory of each pending timer (all share one function)", workload.Memory},
-			shared, "B/timer", "bytes", 0),
-		barChart(set, Chart{"last.svg", "How late the last of all tasks has run (" + fires + " due within one second)", workload.Fire},
+			workload.PendingShared(sizes[size]), "B/timer", "bytes", 0),
+		barChart(set, Chart{"last.svg", "How late the last of " + fires + " tasks has run, due within a second", workload.Fire},
 			workload.FireSpread, "last-ms", "ms after its deadline, logarithmic", 0.1),
-		barChart(set, Chart{"goroutines.svg", "Goroutines at the most (" + fires + " empty tasks due at the same moment)", workload.Fire},
-			workload.FireTick, "goroutines", "goroutines, logarithmic", 1),
+		barChart(set, Chart{"last-tick.svg", "How late the last of " + fires + " tasks has run, all due at the same moment",
+			workload.Fire}, workload.FireTick, "last-ms", "ms after their deadline, logarithmic", 1),
+		barChart(set, Chart{"goroutines.svg", "Goroutines at the most (" + fires + " empty tasks due at the same moment)",
+			workload.Fire}, workload.FireTick, "goroutines", "goroutines, logarithmic", 1),
 	}
 }
 
@@ -222,8 +225,11 @@ func logTicks(low, high float64, multiples ...float64) []plot.Tick {
 // latenessChart is the share of timers that had run so long after their deadlines.
 func latenessChart(set *result.Set) drawing {
 	const rate, from, to = 10_000, -4.0, 8.0
-	d := newDrawing(Chart{"lateness.svg", "Lateness: share of timers that have run by then\n(10 k timers a second, ticks of 1 ms; gost's are 10 ms)", workload.Lateness},
-		"ms after the deadline; below 0 is early", "% of timers")
+	d := newDrawing(Chart{
+		"lateness.svg",
+		"Lateness: share of timers that have run by then\n(10 k timers a second, ticks of 1 ms; gost's are 10 ms)",
+		workload.Lateness,
+	}, "ms after the deadline; below 0 is early", "% of timers")
 	some := false
 	for _, s := range subject.All() {
 		tick := time.Millisecond
@@ -274,7 +280,7 @@ func barChart(set *result.Set, c Chart, config, unit, axis string, logFrom float
 			continue
 		}
 		name := s.Name
-		if n, ok := median(set, k, workload.TimersUnit); ok && s.Bears(1<<62) == int(n) && n < mostTimers(set, c.Workload, config) {
+		if n, ok := median(set, k, workload.TimersUnit); ok && n < mostTimers(set, c.Workload, config) {
 			name += ", of " + workload.Count(int(n))
 		}
 		rows, names = append(rows, bar{value: v, look: looks[s.Name]}), append(names, name)
@@ -282,7 +288,7 @@ func barChart(set *result.Set, c Chart, config, unit, axis string, logFrom float
 	if len(rows) == 0 {
 		return drawing{}
 	}
-	most := slices.MaxFunc(rows, func(a, b bar) int { return int(math.Copysign(1, a.value-b.value)) }).value
+	most := slices.MaxFunc(rows, func(a, b bar) int { return cmp.Compare(a.value, b.value) }).value
 	d.plot.NominalY(names...)
 	d.plot.Y.Tick.Label.Font.Size = vg.Points(10)
 	d.plot.Y.Padding = vg.Points(8)

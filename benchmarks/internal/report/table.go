@@ -104,7 +104,7 @@ func (g grid) cell(c workload.Column, name string) string {
 		return text
 	}
 	baseline := subject.Baseline
-	if s, _ := subject.Named(name); s.IsContext() {
+	if s, _ := subject.Named(name); s.Context {
 		baseline = subject.ContextBaseline
 	}
 	if r := ratios(rounds, g.set.Rounds(g.key(c.Config, baseline), c.Unit)); len(r) > 0 && name != baseline {

@@ -81,7 +81,7 @@ func TestCrashesAndHangsAreContained(t *testing.T) {
 	set := runTest(t, testWorkload(workload.Case{
 		Timeout: time.Second, // what the one that hangs costs
 		Without: func(s subject.Subject) string {
-			if s.Name == subject.None || s.IsContext() {
+			if s.Name == subject.None || s.Context {
 				return workload.NotHere
 			}
 			return ""

@@ -9,16 +9,12 @@ import (
 // request workload.
 const ContextBaseline = "context.WithTimeout"
 
-// Contexts are subjects of the request workload only: they cancel a context
-// rather than run a function.
 var contextWithTimeout = Subject{
-	Name:  ContextBaseline,
-	Setup: "package context as it is, the parent context.Background(); in the request workload only",
-	New:   func(Options) Timers { return contexts(context.WithTimeout, func() {}) },
+	Name:    ContextBaseline,
+	Setup:   "package context as it is, the parent context.Background(); in the request workload only",
+	Context: true,
+	New:     func(Options) Timers { return contexts(context.WithTimeout, func() {}) },
 }
-
-// IsContext reports whether the subject makes contexts rather than timers.
-func (s Subject) IsContext() bool { return s.Name == ContextBaseline }
 
 // contexts makes Timers of a WithTimeout. What they are to run is dropped: nobody
 // waits for these contexts.

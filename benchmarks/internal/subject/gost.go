@@ -15,9 +15,11 @@ const gostTick = 10 * time.Millisecond
 
 var gost = Subject{
 	Name: "gost",
-	Setup: "github.com/dubbogo/gost v1.11.16, gxtime.TimerWheel; its tick is 10 ms and cannot be chosen. All goes through a " +
-		"queue of 128 and one goroutine. A full queue refuses an add, which is then tried again, and drops a cancel or a " +
-		"reset without a word; so the adapter waits until a cancel has been done, and for the queue to empty after every 64 resets. A reset counts from the start of the timer rather than from now",
+	Setup: "github.com/dubbogo/gost v1.11.16, gxtime.TimerWheel; its tick is 10 ms and cannot be chosen. " +
+		"All goes through a queue of 128 and one goroutine. A full queue refuses an add, which is then " +
+		"tried again, and drops a cancel or a reset without a word; so the adapter waits until a cancel " +
+		"has been done, and for the queue to empty after every 64 resets. A reset counts from the start " +
+		"of the timer rather than from now",
 	Most: 10_000,
 	Why:  "it inserts into a sorted list, and cancels and resets by walking it: O(n)",
 	New: func(Options) Timers {

@@ -14,11 +14,12 @@ const goZeroSlots = 1 << 16
 
 var goZero = Subject{
 	Name: "go-zero",
-	Setup: "github.com/zeromicro/go-zero v1.10.3, collection.TimingWheel: an interval of 1 ms and 65,536 slots (it is made " +
-		"for a second and 300). A task has a key, here a number that counts up; cancel is RemoveTimer, reset is MoveTimer. " +
-		"All goes through one goroutine, and a removed task stays in its slot until the slot's turn. Tasks of a slot run " +
-		"one after the other. Rounds deadlines down, and counts ticks instead of reading the clock: each tick that it misses, on a busy " +
-		"machine or during a collection, makes all that is pending later",
+	Setup: "github.com/zeromicro/go-zero v1.10.3, collection.TimingWheel: an interval of 1 ms and 65,536 " +
+		"slots (it is made for a second and 300). A task has a key, here a number that counts up; cancel " +
+		"is RemoveTimer, reset is MoveTimer. All goes through one goroutine, and a removed task stays in " +
+		"its slot until the slot's turn. Tasks of a slot run one after the other. Rounds deadlines down, " +
+		"and counts ticks instead of reading the clock: each tick that it misses, on a busy machine or " +
+		"during a collection, makes all that is pending later",
 	FinestTick: 100 * time.Microsecond, // of those that the workloads use
 	Most:       1_000_000,
 	Why:        "an add takes microseconds, and memory is several times that of the others",

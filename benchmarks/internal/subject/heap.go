@@ -10,12 +10,13 @@ import (
 
 var heapTimer = Subject{
 	Name: "heap",
-	Setup: "the textbook: a binary heap (github.com/emirpasic/gods v1.18.1) under one lock, with one goroutine that sleeps until " +
-		"the head is due and starts a goroutine for each task, in the manner of the JDK's ScheduledThreadPoolExecutor. " +
-		"A cancelled task stays in the heap, as with the JDK's default (setRemoveOnCancelPolicy(false)), since this heap " +
-		"cannot remove from its middle; its function is released at once, and once more than half of the tasks are " +
-		"dead the heap is built anew from the others, which costs a constant for each cancel. It keeps its tasks in a " +
-		"slice too, to do that in linear time (the heap's own Values takes quadratic time)",
+	Setup: "the textbook: a binary heap (github.com/emirpasic/gods v1.18.1) under one lock, with one " +
+		"goroutine that sleeps until the head is due and starts a goroutine for each task, in the manner " +
+		"of the JDK's ScheduledThreadPoolExecutor. A cancelled task stays in the heap, as with the JDK's " +
+		"default (setRemoveOnCancelPolicy(false)), since this heap cannot remove from its middle; its " +
+		"function is released at once, and once more than half of the tasks are dead the heap is built " +
+		"anew from the others, which costs a constant for each cancel. It keeps its tasks in a slice " +
+		"too, to do that in linear time (the heap's own Values takes quadratic time)",
 	New: func(Options) Timers {
 		h := newHeapTimers()
 		return timers(functions[*heapTask]{add: h.add, cancel: h.cancel, reset: h.reset, stop: h.stop})

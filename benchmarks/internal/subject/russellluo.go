@@ -10,8 +10,8 @@ const luoSlots = 512 // as many as the wheel's, so that both cascade alike
 
 var russellLuo = Subject{
 	Name: "RussellLuo",
-	Setup: "github.com/RussellLuo/timingwheel v0.0.0-20220218152713-54845bda3108: ticks of 1 ms, the finest it takes, " +
-		"and 512 slots. Has no Reset. Rounds deadlines down",
+	Setup: "github.com/RussellLuo/timingwheel v0.0.0-20220218152713-54845bda3108: ticks of 1 ms, the " +
+		"finest it takes, and 512 slots. Has no Reset. Rounds deadlines down",
 	FinestTick: time.Millisecond,
 	New: func(o Options) Timers {
 		w := luo.NewTimingWheel(o.tick(), int64(o.slots(luoSlots)))

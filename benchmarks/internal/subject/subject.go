@@ -73,7 +73,10 @@ type Subject struct {
 	// OneByOne is set if tasks that are due together run one after the other, so
 	// that one that blocks holds up the rest.
 	OneByOne bool
-	New      func(Options) Timers
+	// Context is set if it makes contexts, which are cancelled rather than run a
+	// function: for the request workload only.
+	Context bool
+	New     func(Options) Timers
 }
 
 // Bears returns n, or the most that the subject can bear.

@@ -14,7 +14,7 @@ var mayBeEarly = map[string]bool{"RussellLuo": true, "go-zero": true, "gost": tr
 // eachTimer runs test, beside the others, on each subject that runs functions.
 func eachTimer(t *testing.T, test func(t *testing.T, s Subject, timers Timers)) {
 	for _, s := range All() {
-		if s.Name == None || s.IsContext() {
+		if s.Name == None || s.Context {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {

@@ -21,10 +21,11 @@ func addCancel(size Size) Workload {
 	return Workload{
 		Name:  AddCancel,
 		Title: "Add and cancel, beside so many pending",
-		Shows: fmt.Sprintf("One goroutine starts a timer and cancels it, beside others that are pending, with delays uniform from a "+
-			"minute to a day. The pending grow from one size to the next within a process; %s have one of their own, in "+
-			"two rounds at most. A measurement lasts %v, in which a collection hardly falls once much is pending: what "+
-			"collections cost is in the table of memory.", Count(sizes[last]), spell),
+		Shows: fmt.Sprintf("One goroutine starts a timer and cancels it, beside others that are pending, "+
+			"with delays uniform from a minute to a day. The pending grow from one size to the next "+
+			"within a process; %s have one of their own, in two rounds at most. A measurement lasts %v, "+
+			"in which a collection hardly falls once much is pending: what collections cost is in the "+
+			"table of memory.", Count(sizes[last]), spell),
 		Rounds: pick(size, 5, 3, 1),
 		Share:  pick(size, 115*time.Second, 10*time.Second, time.Second),
 		Cases: []Case{

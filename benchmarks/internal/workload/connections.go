@@ -15,9 +15,10 @@ func connections(size Size) Workload {
 	return Workload{
 		Name:  "Connections",
 		Title: "Idle connections",
-		Shows: "There are " + Count(most) + " timers of 60 s, and one at random is pushed back to 60 s from now: by Reset, or by a " +
-			"cancel and an add. Package time does not move a timer that is set to a later time until its old time comes or " +
-			"it reaches the top of the heap, which is the cheapest that a Reset can be.",
+		Shows: "There are " + Count(most) + " timers of 60 s, and one at random is pushed back to 60 s " +
+			"from now: by Reset, or by a cancel and an add. Package time does not move a timer that is " +
+			"set to a later time until its old time comes or it reaches the top of the heap, which is " +
+			"the cheapest that a Reset can be.",
 		Rounds: pick(size, 5, 3, 1),
 		Share:  pick(size, 25*time.Second, 7*time.Second, time.Second),
 		Cases: []Case{{

@@ -28,13 +28,16 @@ func fire(size Size) Workload {
 	w := Workload{
 		Name:  Fire,
 		Title: "Fire: " + Count(most) + " tasks",
-		Shows: "All are started first, by one goroutine, and are due within " + fireSpread(size).String() + ", or all at the same moment, some time after the " +
-			"last one has been started. The goroutine reads the clock for each 64th only. An empty task adds one to a counter. CPU is of the whole process " +
-			"(getrusage) for each task: with the adding, and of the firing alone. Lateness, goroutines and memory are from a " +
-			"run of their own, in which each task reads the clock (and each 64th the number of goroutines); it is that of all " +
-			"tasks, against the deadline that was asked for. \"Last\" is when the last task ran, after the last deadline. Memory " +
-			"is the peak of the process, some 60 bytes a task for the figures among it. Tasks of 1 ms are in time.Sleep, which " +
-			"is a timer of package time for every subject; package time has them beside those that are measured.",
+		Shows: "All are started first, by one goroutine, and are due within " + fireSpread(size).String() + ", " +
+			"or all at the same moment, some time after the last one has been started. The goroutine " +
+			"reads the clock for each 64th only. An empty task adds one to a counter. CPU is of the " +
+			"whole process (getrusage) for each task: with the adding, and of the firing alone. " +
+			"Lateness, goroutines and memory are from a run of their own, in which each task reads the " +
+			"clock (and each 64th the number of goroutines); it is that of all tasks, against the " +
+			"deadline that was asked for. \"Last\" is when the last task ran, after the last deadline. " +
+			"Memory is the peak of the process, some 60 bytes a task for the figures among it. Tasks of " +
+			"1 ms are in time.Sleep, which is a timer of package time for every subject; package time " +
+			"has them beside those that are measured.",
 		Rounds: pick(size, 3, 1, 1),
 		Share:  pick(size, 140*time.Second, 26*time.Second, time.Second),
 	}
@@ -62,11 +65,9 @@ func fireCase(size Size, config string, most int, timed bool) Case {
 		Name: config, Configs: []string{config},
 		Timeout: pick(size, 20*time.Second, 8*time.Second, 8*time.Second),
 		Without: func(s subject.Subject) string {
-			if blocking && s.OneByOne && s.Name != "go-zero" {
-				return "its tasks run one after the other: these would take " + (time.Duration(most) * time.Millisecond).String()
-			}
-			if config == fireTickBlocking && s.OneByOne {
-				return "tasks of one slot run one after the other: these would take " + (time.Duration(most) * time.Millisecond).String()
+			if blocking && s.OneByOne && (inline(s) || config == fireTickBlocking) {
+				return "tasks that are due together run one after the other: these would take " +
+					(time.Duration(most) * time.Millisecond).String()
 			}
 			return firing(s)
 		},

@@ -18,10 +18,12 @@ func idle(size Size) Workload {
 	w := Workload{
 		Name:  "Idle",
 		Title: "Idle",
-		Shows: fmt.Sprintf("For %v nothing is due: with one timer an hour ahead, and after %s timers of 10 to 500 ms were started "+
-			"and all cancelled, which is where a wheel may wake for buckets that are empty. A switch is a voluntary one: a "+
-			"thread that went to sleep, having been woken. The row of the subject none is the process without a timer, which "+
-			"sleeps in the system, without a timer of the runtime; what is above it is the subject's. All subjects idle at the same time, in processes of their own.", spell, Count(most)),
+		Shows: fmt.Sprintf("For %v nothing is due: with one timer an hour ahead, and after %s timers of "+
+			"10 to 500 ms were started and all cancelled, which is where a wheel may wake for buckets "+
+			"that are empty. A switch is a voluntary one: a thread that went to sleep, having been "+
+			"woken. The row of the subject none is the process without a timer, which sleeps in the "+
+			"system, without a timer of the runtime; what is above it is the subject's. All subjects "+
+			"idle at the same time, in processes of their own.", spell, Count(most)),
 		Rounds: pick(size, 3, 2, 1),
 		Share:  pick(size, 40*time.Second, 6*time.Second, time.Second),
 		Tables: []Table{{Caption: fmt.Sprintf("%v of idleness", spell), Columns: []Column{

@@ -61,13 +61,16 @@ func lateness(size Size) Workload {
 	w := Workload{
 		Name:  Lateness,
 		Title: "Lateness",
-		Shows: fmt.Sprintf("For %v timers are started at a steady rate, in a batch for each millisecond, with delays uniform from "+
-			"1 to %d ms. Lateness is when the task runs less the deadline that was asked for: the time just before its start plus "+
-			"the delay. Below zero is early. Subjects that round deadlines up to a tick are late by half a tick on average; such "+
-			"that round down are early as often as late, which is no virtue. The generator sleeps between batches, and what it "+
-			"takes from the two processors at 100 k a second is in the lateness of all. Subjects that have no tick to choose have "+
-			"the same rows in each table of a rate; ticks other than 1 ms are run once. wheel.AfterFunc fires as wheel.Schedule does, and is left out. The last table is one timer of %v in a process that does nothing else; "+
-			"all subjects wait at the same time, started 50 ms after each other.", spell, longest.Milliseconds(), wait),
+		Shows: fmt.Sprintf("For %v timers are started at a steady rate, in a batch for each millisecond, "+
+			"with delays uniform from 1 to %d ms. Lateness is when the task runs less the deadline that "+
+			"was asked for: the time just before its start plus the delay. Below zero is early. Subjects "+
+			"that round deadlines up to a tick are late by half a tick on average; such that round down "+
+			"are early as often as late, which is no virtue. The generator sleeps between batches, and "+
+			"what it takes from the two processors at 100 k a second is in the lateness of all. Subjects "+
+			"that have no tick to choose have the same rows in each table of a rate; ticks other than 1 "+
+			"ms are run once. wheel.AfterFunc fires as wheel.Schedule does, and is left out. The last "+
+			"table is one timer of %v in a process that does nothing else; all subjects wait at the same "+
+			"time, started 50 ms after each other.", spell, longest.Milliseconds(), wait),
 		Rounds: pick(size, 2, 1, 1),
 		Share:  pick(size, 140*time.Second, 25*time.Second, time.Second),
 	}
@@ -111,7 +114,7 @@ func latenessCase(size Size, rate int, tick, spell, longest time.Duration) Case 
 		Timeout: pick(size, 15*time.Second, 8*time.Second, 8*time.Second),
 		Without: func(s subject.Subject) string {
 			switch {
-			case (s.FinestTick == 0) != (tick == 0) || s.IsContext() || s.Name == subject.None:
+			case (s.FinestTick == 0) != (tick == 0) || s.Context || s.Name == subject.None:
 				return NotHere
 			case s.Name == "wheel.AfterFunc" || s.Name == "wheel.AfterFunc+Inline":
 				return NotHere // fires as wheel.Schedule does

@@ -28,11 +28,14 @@ func memory(size Size) Workload {
 	w := Workload{
 		Name:  Memory,
 		Title: "Add only: memory and collections",
-		Shows: "One goroutine starts timers that share one function, or have a closure each that captures an integer (24 bytes " +
-			"more for every subject). Bytes are those of live objects after a collection: without the handles, and with one function and the handles " +
-			"kept in a slice, which is counted; a handle of wheel.AfterFunc is an object of its own, which the wheel does not need to fire. GC is the shortest of three full collections, on an otherwise idle process: the time of the " +
-			"collection, most of it beside the program, not a pause. Retained is the share of 20,000 closures of cancelled " +
-			"timers that are still reachable after two collections, when no handle is left.",
+		Shows: "One goroutine starts timers that share one function, or have a closure each that " +
+			"captures an integer (24 bytes more for every subject). Bytes are those of live objects " +
+			"after a collection: without the handles, and with one function and the handles kept in a " +
+			"slice, which is counted; a handle of wheel.AfterFunc is an object of its own, which the " +
+			"wheel does not need to fire. GC is the shortest of three full collections, on an otherwise " +
+			"idle process: the time of the collection, most of it beside the program, not a pause. " +
+			"Retained is the share of 20,000 closures of cancelled timers that are still reachable after " +
+			"two collections, when no handle is left.",
 		Rounds: pick(size, 3, 2, 1),
 		Share:  pick(size, 90*time.Second, 11*time.Second, time.Second),
 	}

@@ -23,11 +23,13 @@ func mix(size Size) Workload {
 	return Workload{
 		Name:  "Mix",
 		Title: "A realistic mix",
-		Shows: fmt.Sprintf("For %v one goroutine starts %s timers a second, with log-normal delays (median 300 ms, sigma 1, at most "+
-			"%v). 70 %% are cancelled before they are due, 20 %% are reset to as long again from then and cancelled later, 10 %% fire. All is "+
-			"planned beforehand, the same for every subject, and carried out in a batch for each millisecond. CPU is the "+
-			"process's for each timer started, all that fire included; the row of the subject none is the generator's share of it. Who has no Reset "+
-			"cancels and adds. Memory is the peak of the process, the plan included.", spell-longest, Count(rate), longest),
+		Shows: fmt.Sprintf("For %v one goroutine starts %s timers a second, with log-normal delays "+
+			"(median 300 ms, sigma 1, at most %v). 70 %% are cancelled before they are due, 20 %% are "+
+			"reset to as long again from then and cancelled later, 10 %% fire. All is planned "+
+			"beforehand, the same for every subject, and carried out in a batch for each millisecond. "+
+			"CPU is the process's for each timer started, all that fire included; the row of the subject "+
+			"none is the generator's share of it. Who has no Reset cancels and adds. Memory is the peak "+
+			"of the process, the plan included.", spell-longest, Count(rate), longest),
 		Rounds: pick(size, 3, 1, 1),
 		Share:  pick(size, 90*time.Second, 14*time.Second, time.Second),
 		Cases: []Case{{

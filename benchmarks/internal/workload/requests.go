@@ -20,10 +20,12 @@ func requests(size Size) Workload {
 	return Workload{
 		Name:  "Requests",
 		Title: "Requests with a timeout",
-		Shows: fmt.Sprintf("%d goroutines each start a timeout of 5 s, compute for 5 us and cancel it. The same loop without a "+
-			"timeout takes turns with it in the same process, %d times each; the price is the median difference for "+
-			"each request: of the processor time, and of the wall time by GOMAXPROCS, in which the noise of the machine is twice. A context is made of context.Background(), without its own goroutine; its price includes an allocation or "+
-			"more which AfterFunc has no use for.", goroutines, turns),
+		Shows: fmt.Sprintf("%d goroutines each start a timeout of 5 s, compute for 5 us and cancel it. "+
+			"The same loop without a timeout takes turns with it in the same process, %d times each; the "+
+			"price is the median difference for each request: of the processor time, and of the wall "+
+			"time by GOMAXPROCS, in which the noise of the machine is twice. A context is made of "+
+			"context.Background(), without its own goroutine; its price includes an allocation or more "+
+			"which AfterFunc has no use for.", goroutines, turns),
 		Rounds: pick(size, 5, 3, 1),
 		Share:  pick(size, 50*time.Second, 9*time.Second, time.Second),
 		Cases: []Case{{

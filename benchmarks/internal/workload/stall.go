@@ -23,12 +23,13 @@ func stall(size Size) Workload {
 	return Workload{
 		Name:  "Stall",
 		Title: "The longest add during a cascade",
-		Shows: fmt.Sprintf("On wheels of %d slots of %v, %s timers are due at the same moment, and so lie in one coarse bucket, "+
-			"which is moved to the finer wheel some seconds before they are due. From 10 ms before that for 160 ms, one "+
-			"goroutine adds and cancels, and each add is timed. go-zero has no coarse wheels: it walks the slot in which they "+
-			"lie once a round. Package time and the heap have no cascade: theirs are adds at the same times, beside as many "+
-			"pending. Two processors are shared by the adder and the driver, and on a machine that has other things to do the "+
-			"longest add may be the system's doing.", stallSlots, tick, Count(most)),
+		Shows: fmt.Sprintf("On wheels of %d slots of %v, %s timers are due at the same moment, and so "+
+			"lie in one coarse bucket, which is moved to the finer wheel some seconds before they are "+
+			"due. From 10 ms before that for 160 ms, one goroutine adds and cancels, and each add is "+
+			"timed. go-zero has no coarse wheels: it walks the slot in which they lie once a round. "+
+			"Package time and the heap have no cascade: theirs are adds at the same times, beside as "+
+			"many pending. Two processors are shared by the adder and the driver, and on a machine that "+
+			"has other things to do the longest add may be the system's doing.", stallSlots, tick, Count(most)),
 		Rounds: pick(size, 5, 1, 1),
 		Share:  pick(size, 60*time.Second, 17*time.Second, time.Second),
 		Cases: []Case{{

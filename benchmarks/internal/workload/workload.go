@@ -121,7 +121,7 @@ const NotHere = "not of this workload"
 
 // timersOnly leaves out contexts, and with nothing that fires the inline rows.
 func timersOnly(s subject.Subject) string {
-	if s.IsContext() || inline(s) {
+	if s.Context || inline(s) {
 		return NotHere
 	}
 	return ""
@@ -129,7 +129,7 @@ func timersOnly(s subject.Subject) string {
 
 // firing is for workloads in which every timer fires.
 func firing(s subject.Subject) string {
-	if s.IsContext() || s.Name == subject.None {
+	if s.Context || s.Name == subject.None {
 		return NotHere
 	}
 	return ""

@@ -201,7 +201,9 @@ func (r *runner) note(c workload.Case, s subject.Subject, failed bool, why strin
 func (r *runner) write(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lines++
+	if strings.HasPrefix(line, "Benchmark") {
+		r.lines++
+	}
 	if _, err := fmt.Fprintln(r.Raw, line); err != nil && r.err == nil {
 		r.err = err
 	}

@@ -40,13 +40,14 @@ type Plan struct {
 // Run runs the plan. It returns an error only when it cannot write.
 func (p Plan) Run() error {
 	begin := time.Now()
+	var until time.Duration
 	for _, w := range workload.All(p.Size) {
 		if !p.Workloads.MatchString(w.Name) {
 			continue
 		}
 		fmt.Fprintf(p.Progress, "%-12s", w.Name)
-		r := &runner{Plan: p, workload: w, begin: begin, cost: map[string]time.Duration{},
-			given: map[string]bool{}, lacks: map[string]bool{}}
+		until += w.Share
+		r := newRunner(p, w, begin, until)
 		r.run()
 		fmt.Fprintf(p.Progress, " %d rounds, %d lines, %d failed, %4.0f s (%.0f s in all)\n",
 			r.rounds, r.lines, r.failed, r.took.Seconds(), time.Since(begin).Seconds())
@@ -61,7 +62,8 @@ func (p Plan) Run() error {
 type runner struct {
 	Plan
 	workload workload.Workload
-	begin    time.Time // of the whole run
+	begin    time.Time     // of the whole run
+	until    time.Duration // of the whole run: when another round must have ended
 
 	rounds, failed int
 	took           time.Duration
@@ -74,6 +76,13 @@ type runner struct {
 	err   error
 }
 
+func newRunner(p Plan, w workload.Workload, begin time.Time, until time.Duration) *runner {
+	return &runner{
+		Plan: p, workload: w, begin: begin, until: until,
+		cost: map[string]time.Duration{}, given: map[string]bool{}, lacks: map[string]bool{},
+	}
+}
+
 func (r *runner) run() {
 	begin := time.Now()
 	rounds := r.workload.Rounds
@@ -81,7 +90,7 @@ func (r *runner) run() {
 		rounds = r.Rounds
 	}
 	for round := 1; round <= rounds; round++ {
-		if round > 1 && time.Since(begin)+r.expected(round) > r.workload.Share {
+		if round > 1 && time.Since(r.begin)+r.expected(round) > r.until {
 			break
 		}
 		r.write(fmt.Sprintf("# round %d", round))

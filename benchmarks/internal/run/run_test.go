@@ -56,10 +56,8 @@ func testWorkload(c workload.Case) workload.Workload {
 func runTest(t *testing.T, w workload.Workload, budget time.Duration) *result.Set {
 	t.Helper()
 	var raw bytes.Buffer
-	r := &runner{
-		Plan: Plan{Subjects: regexp.MustCompile("time|Luo|go|heap"), Budget: budget, Raw: &raw, Progress: io.Discard}, workload: w,
-		begin: time.Now(), cost: map[string]time.Duration{}, given: map[string]bool{}, lacks: map[string]bool{},
-	}
+	plan := Plan{Subjects: regexp.MustCompile("time|Luo|go|heap"), Budget: budget, Raw: &raw, Progress: io.Discard}
+	r := newRunner(plan, w, time.Now(), w.Share)
 	r.run()
 	set, err := result.Read(&raw)
 	if err != nil || r.err != nil {
@@ -136,6 +134,21 @@ func TestCasesOfFewRounds(t *testing.T) {
 		if one, two := subjectsOf(set, "a=2", 1), subjectsOf(set, "a=2", 2); len(one) != 1 || len(two) != 0 {
 			t.Errorf("together %v: round 1 has %v and round 2 %v", together, one, two)
 		}
+	}
+}
+
+func TestNoRoundBeginsThatWouldTakeTooLong(t *testing.T) {
+	without := func(s subject.Subject) string {
+		if s.Name != subject.Baseline {
+			return workload.NotHere
+		}
+		return ""
+	}
+	w := testWorkload(workload.Case{Timeout: 5 * time.Second, Without: without})
+	w.Share = time.Nanosecond
+	set := runTest(t, w, time.Minute)
+	if one, two := subjectsOf(set, "a=2", 1), subjectsOf(set, "a=2", 2); len(one) != 1 || len(two) != 0 {
+		t.Errorf("round 1 has %v and round 2 %v", one, two)
 	}
 }
 

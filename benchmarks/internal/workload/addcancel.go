@@ -27,7 +27,7 @@ func addCancel(size Size) Workload {
 			"in which a collection hardly falls once much is pending: what collections cost is in the "+
 			"table of memory.", Count(sizes[last]), spell),
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 115*time.Second, 10*time.Second, time.Second),
+		Share:  pick(size, 115*time.Second, 9*time.Second, time.Second),
 		Cases: []Case{
 			addCancelCase("growing", sizes[:last], 0, spell),
 			addCancelCase("most", sizes[last:], 2, spell),

@@ -20,7 +20,7 @@ func connections(size Size) Workload {
 			"set to a later time until its old time comes or it reaches the top of the heap, which is " +
 			"the cheapest that a Reset can be.",
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 25*time.Second, 7*time.Second, time.Second),
+		Share:  pick(size, 25*time.Second, 5*time.Second, time.Second),
 		Cases: []Case{{
 			Name: "push back", Configs: []string{reset, replace},
 			Timeout: 15 * time.Second,

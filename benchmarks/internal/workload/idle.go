@@ -25,7 +25,7 @@ func idle(size Size) Workload {
 			"system, without a timer of the runtime; what is above it is the subject's. All subjects "+
 			"idle at the same time, in processes of their own.", spell, Count(most)),
 		Rounds: pick(size, 3, 2, 1),
-		Share:  pick(size, 40*time.Second, 6*time.Second, time.Second),
+		Share:  pick(size, 40*time.Second, 5*time.Second, time.Second),
 		Tables: []Table{{Caption: fmt.Sprintf("%v of idleness", spell), Columns: []Column{
 			{Head: "switches, one timer", Config: one, Unit: "switches"},
 			{Head: "CPU ms", Config: one, Unit: "cpu-ms"},

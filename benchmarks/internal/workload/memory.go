@@ -37,7 +37,7 @@ func memory(size Size) Workload {
 			"Retained is the share of 20,000 closures of cancelled timers that are still reachable after " +
 			"two collections, when no handle is left.",
 		Rounds: pick(size, 3, 2, 1),
-		Share:  pick(size, 90*time.Second, 11*time.Second, time.Second),
+		Share:  pick(size, 90*time.Second, 6*time.Second, time.Second),
 	}
 	for i, n := range sizes {
 		table := Table{Caption: Count(n) + " pending"}

@@ -27,7 +27,7 @@ func requests(size Size) Workload {
 			"context.Background(), without its own goroutine; its price includes an allocation or more "+
 			"which AfterFunc has no use for.", goroutines, turns),
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 50*time.Second, 9*time.Second, time.Second),
+		Share:  pick(size, 50*time.Second, 8*time.Second, time.Second),
 		Cases: []Case{{
 			Name: "price", Configs: []string{config},
 			Timeout: 15 * time.Second,

@@ -18,20 +18,20 @@ const stallSlots = 512
 // coarse bucket to finer ones.
 func stall(size Size) Workload {
 	most := pick(size, 1_000_000, 100_000, 100)
-	tick := pick(size, 4*time.Millisecond, 4*time.Millisecond, time.Millisecond)
+	tick := pick(size, 4*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 	const config = "beside=cascade"
 	return Workload{
 		Name:  "Stall",
 		Title: "The longest add during a cascade",
 		Shows: fmt.Sprintf("On wheels of %d slots of %v, %s timers are due at the same moment, and so "+
-			"lie in one coarse bucket, which is moved to the finer wheel some seconds before they are "+
+			"lie in one coarse bucket, which is moved to the finer wheel a second or two before they are "+
 			"due. From 10 ms before that for 160 ms, one goroutine adds and cancels, and each add is "+
 			"timed. go-zero has no coarse wheels: it walks the slot in which they lie once a round. "+
 			"Package time and the heap have no cascade: theirs are adds at the same times, beside as "+
 			"many pending. Two processors are shared by the adder and the driver, and on a machine that "+
 			"has other things to do the longest add may be the system's doing.", stallSlots, tick, Count(most)),
 		Rounds: pick(size, 5, 1, 1),
-		Share:  pick(size, 60*time.Second, 17*time.Second, time.Second),
+		Share:  pick(size, 60*time.Second, 10*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
 			Timeout: 15 * time.Second,

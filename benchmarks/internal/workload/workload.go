@@ -31,8 +31,9 @@ type Workload struct {
 	Name  string // in benchmark names
 	Title string
 	Shows string // what the figures mean, and what is fair about them; in Markdown
-	// Rounds is how often each case runs on each subject. No further round begins
-	// once Share has been used.
+	// Rounds is how often each case runs on each subject, if time allows. A second
+	// or later round begins only if it will end within the Shares of this workload
+	// and those before it: what one does not use is there for the next.
 	Rounds int
 	Share  time.Duration
 	Cases  []Case

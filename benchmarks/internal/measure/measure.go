@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type Usage struct {
 	Involuntary int64         // context switches: a thread was preempted
 	Bytes       uint64        // allocated since the start
 	Allocs      uint64
+	Collections uint64 // of garbage, forced ones apart
 }
 
 // Now reads them. It stops the world for some microseconds, outside of what is
@@ -40,7 +42,7 @@ func Now() Usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u := CPU()
-	u.Bytes, u.Allocs = m.TotalAlloc, m.Mallocs
+	u.Bytes, u.Allocs, u.Collections = m.TotalAlloc, m.Mallocs, Collections()
 	return u
 }
 
@@ -65,6 +67,13 @@ func Sleep(d time.Duration) {
 	left := syscall.NsecToTimespec(int64(d))
 	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
 	}
+}
+
+// Collections returns how often the collector has come by itself, and costs little.
+func Collections() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // HeapBytes returns the bytes of live objects, after a collection.

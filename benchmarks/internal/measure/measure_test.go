@@ -43,6 +43,9 @@ func TestUsageOfWork(t *testing.T) {
 	if bytes := after.Bytes - before.Bytes; n == 0 || bytes < n*1000 {
 		t.Errorf("%d allocations of %d bytes in all, want at least 1000 each", n, bytes)
 	}
+	if after.Collections <= before.Collections || Collections() < after.Collections {
+		t.Errorf("%d collections before and %d after, and then %d", before.Collections, after.Collections, Collections())
+	}
 	before = CPU()
 	for range 20 {
 		Sleep(2 * time.Millisecond)

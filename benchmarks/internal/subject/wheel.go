@@ -13,8 +13,8 @@ const (
 
 var wheelSchedule = Subject{
 	Name: "wheel.Schedule",
-	Setup: "tickwheel's Schedule and Timeout.Cancel, with the defaults: 1 ms, 512 slots, the " +
-		"executor Goroutines. Has no Reset",
+	Setup: "tickwheel's Schedule and Timeout.Cancel, with the defaults: 1 ms, 512 slots, the executor " +
+		"Goroutines. Has no Reset",
 	FinestTick: wheelTick,
 	New:        func(o Options) Timers { return schedule(o, timingwheel.Goroutines()) },
 }

@@ -208,7 +208,7 @@ func fireTables(most int, spread time.Duration) []Table {
 			{Head: "p99 ms", Config: config, Unit: "p99-ms"},
 			{Head: "max ms", Config: config, Unit: "max-ms"},
 			{Head: "early %", Config: config, Unit: "early-%"},
-			{Head: "last ms (ratio)", Config: config, Unit: "last-ms", Ratio: true},
+			{Head: "last ms", Config: config, Unit: "last-ms", Ratio: config == FireTick || config == fireTickBlocking},
 			{Head: "goroutines", Config: config, Unit: "goroutines"},
 			{Head: "memory MB", Config: config, Unit: "peak-MB"},
 		}

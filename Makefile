@@ -11,7 +11,7 @@ NESTED      := $(dir $(shell find . -mindepth 2 -name go.mod))
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## compile everything
@@ -22,18 +22,30 @@ test: ## run all tests of the core module, with the race detector
 	go test -race ./...
 
 .PHONY: test-nested
-test-nested: ## run all tests of the nested modules, with the race detector
-	@set -e; for module in $(NESTED); do (set -x; cd $$module; go test -race ./...); done
+test-nested: ## run all tests of the nested modules but the benchmarks, with the race detector
+	@set -e; for module in $(filter-out ./benchmarks/,$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
 
 .PHONY: fuzz
 fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 
 .PHONY: bench
-bench: ## measure the wheel beside time.AfterFunc (ROUNDS=9)
+bench: ## measure the wheel, package time, its peers and a heap: 15 minutes
+	cd benchmarks && go run . -size full
+
+.PHONY: bench-quick
+bench-quick: ## the same in little: 2 minutes, into a temporary directory
+	cd benchmarks && go run . -size quick -out "$$(mktemp -d)"
+
+.PHONY: bench-core
+bench-core: ## measure the wheel beside time.AfterFunc only (ROUNDS=9)
 	go test ./timingwheel -run '^$$' -bench 'Versus|Stall' -benchtime $(ROUNDS)x -timeout 30m
 	go test ./timingwheel -run '^$$' -bench 'Idle' -benchtime 1x
 	go test ./timingwheel -run '^$$' -bench '^Benchmark(New|Schedule|AfterFunc)$$'
+
+.PHONY: test-benchmarks
+test-benchmarks: ## test the benchmarks, without the race detector: rivals have races
+	cd benchmarks && go test ./...
 
 .PHONY: lint
 lint: ## go vet and staticcheck, in each module
@@ -57,4 +69,4 @@ examples: ## run the examples
 	cd examples/cron && go run . -for 2s
 
 .PHONY: check
-check: fmt lint test test-nested examples ## all that must hold before a change lands
+check: fmt lint test test-nested test-benchmarks examples ## all that must hold before a change lands

@@ -1,0 +1,164 @@
+// Package report turns results into a page of tables and into charts.
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tickwheel/tickwheel/benchmarks/internal/result"
+	"github.com/tickwheel/tickwheel/benchmarks/internal/subject"
+	"github.com/tickwheel/tickwheel/benchmarks/internal/workload"
+)
+
+// Page is RESULTS.md.
+type Page struct {
+	Set       *result.Set
+	Workloads []workload.Workload
+	Raw       string // where the raw results are
+	ChartsDir string
+	Charts    []Chart
+}
+
+const preamble = `# Results
+
+Written by the benchmarks themselves; see [how to run them](README.md).
+
+`
+
+const howToRead = `
+## How to read the tables
+
+Each case ran in a process of its own for each subject and each round, the subjects
+in turn within a round. A figure is the median of the rounds; after ± stands how far
+the farthest round is from it, where there was more than one round. In parentheses is
+the ratio to %s (for contexts, to %s): the median of the ratios within each round,
+which is what to trust, since what else the machine does moves the rounds rather than
+the subjects of one round. The delays are the same for all subjects, from the same
+seeds. Garbage is collected before each measurement. "of 10 k" after a name says that
+the subject was given so many timers, fewer than the others, because it bears no more.
+
+All subjects are called through one interface, which costs each of them some
+nanoseconds; the row "%s" starts no timers, and is what the load generator costs.
+
+The load generator shares the processors with what it measures. While one goroutine
+adds, a wheel's driver, a heap's worker, the goroutines that run tasks and the garbage
+collector have what is left of the cores listed above: where all together need more
+than that, the wall time of the tables of firing and lateness grows with the
+generator's part of it, for all subjects. Processor time counts all of them too. So
+the ratios understate differences, and the absolute figures hold for this machine only.
+
+The raw results are in [%s](%s), in Go's benchmark format:
+
+    go tool benchstat -col /subject %s
+
+`
+
+func (p Page) String() string {
+	var b strings.Builder
+	b.WriteString(preamble + p.machine())
+	fmt.Fprintf(&b, howToRead, subject.Baseline, subject.ContextBaseline, subject.None, p.Raw, p.Raw, p.Raw)
+	b.WriteString("## Subjects\n\n")
+	for _, s := range subject.All() {
+		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name, s.Setup)
+	}
+	for _, w := range p.Workloads {
+		if slices.ContainsFunc(p.Set.Lines, func(l result.Line) bool { return l.Workload == w.Name }) {
+			b.WriteString(p.section(w))
+		}
+	}
+	b.WriteString(p.early() + p.failures())
+	return b.String()
+}
+
+func (p Page) machine() string {
+	var b strings.Builder
+	b.WriteString("| | |\n| --- | --- |\n")
+	for _, s := range p.Set.About {
+		fmt.Fprintf(&b, "| %s | %s |\n", s.Key, s.Value)
+	}
+	return b.String()
+}
+
+func (p Page) section(w workload.Workload) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## %s\n\n%s\n", w.Title, w.Shows)
+	for _, t := range w.Tables {
+		if table := (grid{p.Set, w.Name}).table(t); table != "" {
+			b.WriteString("\n" + table)
+		}
+	}
+	for _, c := range p.Charts {
+		if c.Workload == w.Name {
+			fmt.Fprintf(&b, "\n![%s](%s/%s)\n", strings.ReplaceAll(c.Title, "\n", " "), p.ChartsDir, c.File)
+		}
+	}
+	if notes := p.misses(w.Name, false); notes != "" {
+		b.WriteString("\nLeft out:\n\n" + notes)
+	}
+	if notes := p.misses(w.Name, true); notes != "" {
+		b.WriteString("\nGone wrong:\n\n" + notes)
+	}
+	return b.String()
+}
+
+// misses lists what is not in the tables of a workload, those with one reason
+// together.
+func (p Page) misses(workload string, failed bool) string {
+	var order []string
+	configs := map[string][]string{}
+	for _, m := range p.Set.Misses {
+		if m.Workload != workload || m.Failed != failed {
+			continue
+		}
+		what := m.Subject + ": " + m.Reason
+		if _, ok := configs[what]; !ok {
+			order = append(order, what)
+		}
+		configs[what] = append(configs[what], "`"+m.Config+"`")
+	}
+	var b strings.Builder
+	for _, what := range order {
+		fmt.Fprintf(&b, "- %s (%s).\n", what, strings.Join(configs[what], ", "))
+	}
+	return b.String()
+}
+
+// early says who ran tasks before their deadlines.
+func (p Page) early() string {
+	type extent struct{ share, by float64 }
+	worst := map[string]extent{}
+	for _, l := range p.Set.Lines {
+		share, ok := l.Get("early-%")
+		if by, _ := l.Get("min-ms"); ok && share > 0 {
+			w := worst[l.Subject]
+			worst[l.Subject] = extent{max(w.share, share), min(w.by, by)}
+		}
+	}
+	var b strings.Builder
+	b.WriteString("\n## Early\n\nA timer that fires before its deadline breaks what its caller counts on. In any workload above:\n\n")
+	for _, s := range subject.All() {
+		if w, ok := worst[s.Name]; ok {
+			fmt.Fprintf(&b, "- %s fired up to %s %% of its timers early, by up to %s ms.\n", s.Name, number(w.share), number(-w.by))
+		}
+	}
+	if len(worst) == 0 {
+		b.WriteString("- none.\n")
+	}
+	return b.String()
+}
+
+// failures counts what crashed, hung or lost timers, so that nobody has to look
+// for it.
+func (p Page) failures() string {
+	n := 0
+	for _, m := range p.Set.Misses {
+		if m.Failed {
+			n++
+		}
+	}
+	if n == 0 {
+		return "\n## Crashed or hung\n\nNothing did.\n"
+	}
+	return fmt.Sprintf("\n## Crashed or hung\n\n%d measurements are missing for it; each is listed with its workload, under \"Gone wrong\".\n", n)
+}

@@ -1,0 +1,193 @@
+package subject
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// mayBeEarly are the subjects that round deadlines down.
+var mayBeEarly = map[string]bool{"RussellLuo": true, "go-zero": true, "gost": true}
+
+// eachTimer runs test, beside the others, on each subject that runs functions.
+func eachTimer(t *testing.T, test func(t *testing.T, s Subject, timers Timers)) {
+	for _, s := range All() {
+		if s.Name == None || s.Context {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			timers := s.New(Options{})
+			t.Cleanup(timers.Stop)
+			test(t, s, timers)
+		})
+	}
+}
+
+// eventually waits until the counter has its value, and some more for it to pass
+// that.
+func eventually(t *testing.T, counter *atomic.Int64, want int64) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); counter.Load() < want && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if got := counter.Load(); got != want {
+		t.Errorf("%d have run, want %d", got, want)
+	}
+}
+
+func TestEachFiresOnce(t *testing.T) {
+	eachTimer(t, func(t *testing.T, s Subject, timers Timers) {
+		var fired, early atomic.Int64
+		for i := range 300 {
+			d := time.Duration(i%100+1) * time.Millisecond
+			due := time.Now().Add(d)
+			timers.Add(d, func() {
+				if time.Now().Before(due) {
+					early.Add(1)
+				}
+				fired.Add(1)
+			})
+		}
+		eventually(t, &fired, 300)
+		if n := early.Load(); n > 0 && !mayBeEarly[s.Name] {
+			t.Errorf("%d ran early", n)
+		}
+	})
+}
+
+func TestCancelledDoNotFire(t *testing.T) {
+	eachTimer(t, func(t *testing.T, _ Subject, timers Timers) {
+		const n = 300
+		var kept, cancelled atomic.Int64
+		timers.Keep(n)
+		for i := range n {
+			counter := &cancelled
+			if i%3 == 0 {
+				counter = &kept
+			}
+			timers.Set(i, 200*time.Millisecond, func() { counter.Add(1) })
+		}
+		for i := range n {
+			if i%3 != 0 {
+				timers.Cancel(i)
+			}
+		}
+		timers.AddCancel(time.Millisecond, func() { cancelled.Add(1) })
+		worked := false
+		timers.Around(200*time.Millisecond, func() { cancelled.Add(1) }, func() { worked = true })
+		eventually(t, &kept, n/3)
+		if got := cancelled.Load(); got > 0 {
+			t.Errorf("%d ran though they were cancelled", got)
+		}
+		if !worked {
+			t.Error("Around did not work")
+		}
+	})
+}
+
+func TestResetMoves(t *testing.T) {
+	eachTimer(t, func(t *testing.T, _ Subject, timers Timers) {
+		if !timers.CanReset() {
+			t.Skip("has no Reset")
+		}
+		const n, later = 100, 300 * time.Millisecond
+		var fired, early atomic.Int64
+		timers.Keep(n)
+		due := time.Now().Add(later - 25*time.Millisecond) // as early as the coarsest may be
+		for i := range n {
+			timers.Set(i, 100*time.Millisecond, func() {
+				if time.Now().Before(due) {
+					early.Add(1)
+				}
+				fired.Add(1)
+			})
+		}
+		for range 2 {
+			for i := range n {
+				timers.Reset(i, later)
+			}
+		}
+		eventually(t, &fired, n)
+		if got := early.Load(); got > 0 {
+			t.Errorf("%d ran before the time to which they were reset", got)
+		}
+	})
+}
+
+// Most of gost's cancels would be lost if its adapter did not wait for them.
+func TestGostLosesNoCancel(t *testing.T) {
+	timers := gost.New(Options{})
+	defer timers.Stop()
+	var fired atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 100 {
+				timers.AddCancel(50*time.Millisecond, func() { fired.Add(1) })
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(100 * time.Millisecond)
+	if n := fired.Load(); n > 0 {
+		t.Errorf("%d of 800 ran though they were cancelled", n)
+	}
+}
+
+// The heap stays in order and loses nothing through purges.
+func TestHeapPurge(t *testing.T) {
+	h := newHeapTimers()
+	defer h.stop()
+	r := rand.New(rand.NewPCG(1, 2))
+	var live []*heapTask
+	for range 10_000 {
+		task := h.add(time.Hour+time.Duration(r.Int64N(int64(time.Hour))), func() {})
+		if live = append(live, task); r.IntN(10) < 9 {
+			i := r.IntN(len(live))
+			h.cancel(live[i])
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if size := h.heap.Size(); size > 2*len(live)+66 || size != len(h.tasks) {
+		t.Errorf("%d in the heap and %d in the slice, of which %d are alive", size, len(h.tasks), len(live))
+	}
+	alive, last := 0, time.Duration(0)
+	for v, ok := h.heap.Pop(); ok; v, ok = h.heap.Pop() {
+		task := v.(*heapTask)
+		if task.due < last {
+			t.Fatalf("due at %v after %v", task.due, last)
+		}
+		last = task.due
+		if task.f != nil {
+			alive++
+		}
+	}
+	if alive != len(live) {
+		t.Errorf("%d are alive in the heap, want %d", alive, len(live))
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range All() {
+		if seen[s.Name] {
+			t.Errorf("two subjects are called %s", s.Name)
+		}
+		seen[s.Name] = true
+		if s.Most > 0 && s.Why == "" {
+			t.Errorf("%s bears %d at most, and does not say why", s.Name, s.Most)
+		}
+	}
+	for _, name := range []string{Baseline, None, ContextBaseline} {
+		if !seen[name] {
+			t.Errorf("there is no subject %s", name)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package subject
+
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+const (
+	wheelSlots = 512
+	wheelTick  = time.Microsecond // the least that WithTick takes
+)
+
+var wheelSchedule = Subject{
+	Name: "wheel.Schedule",
+	Setup: "tickwheel's Schedule and Timeout.Cancel, with the defaults: 1 ms, 512 slots, the executor " +
+		"Goroutines. Has no Reset",
+	FinestTick: wheelTick,
+	New:        func(o Options) Timers { return schedule(o, timingwheel.Goroutines()) },
+}
+
+var wheelScheduleInline = Subject{
+	Name:       "wheel.Schedule+Inline",
+	Setup:      "the same with the executor Inline; where nothing fires it is the row above, and left out",
+	FinestTick: wheelTick,
+	OneByOne:   true,
+	New:        func(o Options) Timers { return schedule(o, timingwheel.Inline()) },
+}
+
+var wheelAfterFunc = Subject{
+	Name:       "wheel.AfterFunc",
+	Setup:      "tickwheel's AfterFunc, Timer.Stop and Timer.Reset, with the defaults",
+	FinestTick: wheelTick,
+	New:        func(o Options) Timers { return afterFunc(o, timingwheel.Goroutines()) },
+}
+
+var wheelAfterFuncInline = Subject{
+	Name:       "wheel.AfterFunc+Inline",
+	Setup:      "the same with the executor Inline",
+	FinestTick: wheelTick,
+	OneByOne:   true,
+	New:        func(o Options) Timers { return afterFunc(o, timingwheel.Inline()) },
+}
+
+func newWheel(o Options, e timingwheel.Executor) *timingwheel.TimingWheel {
+	return timingwheel.New(timingwheel.WithTick(o.tick()),
+		timingwheel.WithWheelSize(o.slots(wheelSlots)), timingwheel.WithExecutor(e))
+}
+
+func schedule(o Options, e timingwheel.Executor) Timers {
+	w := newWheel(o, e)
+	return timers(functions[timingwheel.Timeout]{
+		add: func(d time.Duration, f func()) timingwheel.Timeout {
+			t, err := w.Schedule(d, f)
+			if err != nil {
+				panic(err)
+			}
+			return t
+		},
+		cancel: func(t timingwheel.Timeout) { t.Cancel() },
+		stop:   func() { w.Stop() },
+	})
+}
+
+func afterFunc(o Options, e timingwheel.Executor) Timers {
+	w := newWheel(o, e)
+	return timers(functions[*timingwheel.Timer]{
+		add:    w.AfterFunc,
+		cancel: func(t *timingwheel.Timer) { t.Stop() },
+		reset:  func(t *timingwheel.Timer, d time.Duration) { t.Reset(d) },
+		stop:   func() { w.Stop() },
+	})
+}

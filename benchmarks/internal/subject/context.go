@@ -3,6 +3,8 @@ package subject
 import (
 	"context"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // ContextBaseline is the context to which those of a wheel are compared, in the
@@ -14,6 +16,16 @@ var contextWithTimeout = Subject{
 	Setup:   "package context as it is, the parent context.Background(); in the request workload only",
 	Context: true,
 	New:     func(Options) Timers { return contexts(context.WithTimeout, func() {}) },
+}
+
+var wheelWithTimeout = Subject{
+	Name:    "wheel.WithTimeout",
+	Setup:   "tickwheel's contexts, with the defaults, the parent context.Background(); in the request workload only",
+	Context: true,
+	New: func(o Options) Timers {
+		w := newWheel(o, timingwheel.Goroutines())
+		return contexts(w.WithTimeout, func() { w.Stop() })
+	},
 }
 
 // contexts makes Timers of a WithTimeout. What they are to run is dropped: nobody

@@ -109,7 +109,7 @@ func All() []Subject {
 		none, stdtime,
 		wheelSchedule, wheelScheduleInline, wheelAfterFunc, wheelAfterFuncInline,
 		russellLuo, goZero, gost, heapTimer,
-		contextWithTimeout,
+		contextWithTimeout, wheelWithTimeout,
 	}
 }
 

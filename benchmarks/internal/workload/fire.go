@@ -115,7 +115,7 @@ func (b *burst) first() time.Time {
 	}
 	each := time.Since(start) / time.Duration(trial)
 	measure.Settle()
-	return time.Now().Add(150*time.Millisecond + 3*each*time.Duration(b.n))
+	return time.Now().Add(400*time.Millisecond + 3*each*time.Duration(b.n))
 }
 
 // due returns when the i-th is due.
@@ -134,7 +134,7 @@ func (b *burst) start(first time.Time, task func(i int, due time.Time) func()) {
 		b.timers.Add(due.Sub(now), task(i, due))
 	}
 	if time.Now().After(first) {
-		fail("the first was due before the last had been started")
+		fail("the load generator was too slow, on a busy machine: the first was due before the last had been started")
 	}
 }
 

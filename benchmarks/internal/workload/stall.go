@@ -83,7 +83,7 @@ func besideCascade(s subject.Subject, n int, tick time.Duration) []time.Duration
 	startAll(t, n, due)
 	measure.Settle()
 	if time.Now().After(cascade.Add(-10 * time.Millisecond)) {
-		fail("the cascade began before all had been started")
+		fail("the load generator was too slow, on a busy machine: the cascade began before all had been started")
 	}
 	time.Sleep(time.Until(cascade.Add(-10 * time.Millisecond)))
 	t.Keep(1)

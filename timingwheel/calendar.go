@@ -9,7 +9,8 @@ import (
 // Scheduler says when a job of [TimingWheel.ScheduleFunc] runs: Next returns the
 // first time after prev at which it is to run, or the zero time if there is none. The
 // schedules of cron libraries fit as they are, that of github.com/robfig/cron/v3
-// among them. Next is called by one goroutine at a time.
+// among them. For one job Next is called by one goroutine at a time. But for the first
+// time it is called on the executor, at the end of a run and as a part of it.
 type Scheduler interface {
 	Next(prev time.Time) time.Time
 }
@@ -20,7 +21,7 @@ const lookInterval = time.Minute
 
 // calendar plans the runs of a job by a Scheduler, on the wall clock.
 type calendar struct {
-	scheduler Scheduler
+	scheduler Scheduler // nil once the job is over
 	planned   time.Time // of the run that is next, or under way; guarded by shard.mu
 	wall      func() time.Time
 }
@@ -34,8 +35,8 @@ type calendar struct {
 // still to come, Next is called once for each.
 //
 // The times are those of the wall clock, other than everywhere else in this package.
-// The wheel sleeps for at most a minute toward one before it looks at the wall clock
-// again. So a daily job runs when the wall clock says so, and at most a minute later
+// The wheel sleeps for at most a minute (or a tick, if that is longer) toward one
+// before it looks at the wall clock again. So a daily job runs when the wall clock says so, and at most a minute later
 // after the clock was set forward or the machine was suspended; when it was set back,
 // the job waits again.
 //
@@ -46,6 +47,9 @@ type calendar struct {
 func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*Job, error) {
 	if s == nil {
 		panic("timingwheel: ScheduleFunc: nil Scheduler")
+	}
+	if w.ctx.Err() != nil {
+		return nil, ErrStopped
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	j.calendar = &calendar{scheduler: s, wall: w.wall}
@@ -83,15 +87,13 @@ func (c *calendar) ask(prev time.Time) (time.Time, error) {
 
 var errNotLater = errors.New("the Scheduler does not advance")
 
-// next returns the planned time of the run after the one that has just ended, zero
-// if there is none, and the panic of the Scheduler as an error. Only the goroutine of
-// that run changes planned.
-func (c *calendar) next(missed MissedPolicy) (next time.Time, err error) {
-	defer func() {
-		if p := recovered(recover()); p != nil {
-			err = p
-		}
-	}()
+// next returns the planned time of the run after the one that has just ended, and
+// zero if there is none, or the job has ended meanwhile. Only the goroutine of that
+// run changes planned.
+func (c *calendar) next(missed MissedPolicy, hasEnded func() bool) (next time.Time, err error) {
+	if hasEnded() {
+		return time.Time{}, nil
+	}
 	next, err = c.ask(c.planned)
 	now := c.now()
 	late := func() bool { return err == nil && !next.IsZero() && next.Before(now) }
@@ -99,6 +101,9 @@ func (c *calendar) next(missed MissedPolicy) (next time.Time, err error) {
 		return c.ask(now)
 	}
 	for missed == MissedSkip && late() {
+		if hasEnded() {
+			return time.Time{}, nil
+		}
 		next, err = c.ask(next)
 	}
 	return next, err

@@ -56,7 +56,6 @@ func OnMissed(p MissedPolicy) JobOption {
 type Job struct {
 	wheel *TimingWheel
 	shard *shard
-	f     func()
 	run   func() // runOnce, the executor's task
 	due   func() // expire, the wheel's own task
 	done  chan struct{}
@@ -67,6 +66,7 @@ type Job struct {
 	calendar  *calendar // nil with a rate
 
 	// Guarded by shard.mu, as is what rate and calendar change.
+	f       func() // nil once the job is over
 	handle  handle
 	running bool // a run has begun, and has not yet planned the next
 	ended   bool
@@ -129,66 +129,66 @@ func (j *Job) expire() {
 func (j *Job) end(err error) {
 	j.ended, j.err = true, err
 	if !j.running {
-		close(j.done)
+		j.over()
 	}
+}
+
+// over lets go of what a job that has ended does not need any more.
+func (j *Job) over() {
+	j.f = nil
+	if j.calendar != nil {
+		j.calendar.scheduler = nil
+	}
+	close(j.done)
 }
 
 // The methods that follow take shard.mu themselves.
 
-// runOnce is the task that the executor runs.
+// runOnce is the task that the executor runs. A panic goes on to the handler, if
+// there is one, when it has ended the job.
 func (j *Job) runOnce() {
-	if !j.begin() {
+	f := j.begin()
+	if f == nil {
 		return
 	}
 	defer func() { // deferred, in case the run ends its goroutine
-		failure := recovered(recover())
-		if failure != nil {
+		if failure := recovered(recover()); failure != nil {
 			j.fail(failure)
-		} else {
-			failure = j.finish()
-		}
-		if failure == nil {
-			return
-		}
-		handler := j.wheel.driver.panicHandler
-		if handler == nil {
 			panic(failure.value)
 		}
-		handler(failure.value, failure.stack)
+		j.finish()
 	}()
-	j.f()
+	f()
 }
 
-// begin reports whether the run may begin: up to this instant Stop wins.
-func (j *Job) begin() bool {
+// begin returns the function if the run may begin: up to this instant Stop wins.
+func (j *Job) begin() (f func()) {
 	j.shard.lock()
 	defer j.shard.mu.Unlock()
 	if j.ended {
-		return false
+		return nil
 	}
 	j.running = true
 	j.runs++
-	return true
+	return j.f
 }
 
-// finish plans the next run, now that one has ended. It returns the panic of a
-// Scheduler.
-func (j *Job) finish() *panicError {
+// finish plans the next run, now that one has ended.
+func (j *Job) finish() {
 	var next time.Time
 	if j.calendar != nil {
 		var err error
-		if next, err = j.calendar.next(j.missed); err != nil || next.IsZero() {
+		if next, err = j.ask(); err != nil || next.IsZero() {
 			j.fail(err)
-			failure, _ := err.(*panicError)
-			return failure
+			return
 		}
 	}
 	j.shard.lock()
 	defer j.shard.mu.Unlock()
 	j.running = false
 	if j.ended {
-		close(j.done)
-		return nil
+		j.over()
+		return
 	}
 	now := j.shard.clock.now()
 	if j.calendar != nil {
@@ -197,7 +197,31 @@ func (j *Job) finish() *panicError {
 	} else {
 		j.arm(now, j.rate.next(now, j.missed))
 	}
-	return nil
+}
+
+// ask asks the calendar for the next run. What a Scheduler does instead of
+// returning, it does as a part of the run: the job ends.
+func (j *Job) ask() (next time.Time, err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if failure := recovered(recover()); failure != nil {
+			j.fail(failure)
+			panic(failure.value)
+		}
+		j.fail(errGoexit)
+	}()
+	next, err = j.calendar.next(j.missed, j.hasEnded)
+	returned = true
+	return next, err
+}
+
+func (j *Job) hasEnded() bool {
+	j.shard.lock()
+	defer j.shard.mu.Unlock()
+	return j.ended
 }
 
 // fail ends the job after a run that is its last.
@@ -206,7 +230,7 @@ func (j *Job) fail(err error) {
 	defer j.shard.mu.Unlock()
 	j.running = false
 	if j.ended {
-		close(j.done)
+		j.over()
 	} else {
 		j.end(err)
 	}

@@ -394,6 +394,78 @@ func TestJobThatPanics(t *testing.T) {
 	})
 }
 
+// A Scheduler that ends its goroutine ends the job; and one whose job was stopped is
+// not asked any more, however many runs were missed.
+func TestSchedulerThatMisbehaves(t *testing.T) {
+	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+		asked := 0
+		job := mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+			if asked++; asked > 1 {
+				runtime.Goexit()
+			}
+			return prev.Add(msec)
+		}), log.note))
+		<-job.Done()
+		require.Equal(t, errGoexit, job.Err())
+
+		var endless *Job
+		known := make(chan struct{})
+		endless = mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+			if prev.After(log.start.Add(10 * msec)) {
+				endless.Stop()
+			}
+			return prev.Add(1)
+		}), func() { <-known; time.Sleep(second) }))
+		close(known)
+		<-endless.Done()
+		require.Equal(t, ErrCancelled, endless.Err())
+
+		stopped := make(chan *Job, 1)
+		asked = 0
+		job = mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+			asked++
+			return prev.Add(msec)
+		}), func() { (<-stopped).Stop() }))
+		stopped <- job
+		<-job.Done()
+		require.Equal(t, 1, asked, "not again after Stop")
+
+		w.Stop()
+		_, err := w.ScheduleFunc(schedulerFunc(func(time.Time) time.Time { panic("must not be asked") }), log.note)
+		require.Equal(t, ErrStopped, err)
+	})
+}
+
+// A handler that panics is no better off with a job's panic than with another.
+func TestHandlerThatPanics(t *testing.T) {
+	calls := 0
+	w := New(WithManualDrive(), WithExecutor(Inline()), WithPanicHandler(func(any, []byte) {
+		calls++
+		panic("the handler's own")
+	}))
+	defer w.Stop()
+	mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { panic("the run's") }))
+	require.PanicsWithValue(t, "the handler's own", func() { w.AdvanceClock(0) })
+	require.Equal(t, 1, calls)
+}
+
+// A Job that its user still holds, and that has ended, does not keep its function.
+func TestJobRetainsNothing(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	const jobs, size = 500, 64 << 10
+	before := heapInUse()
+	var ended []*Job
+	for range jobs {
+		big := make([]byte, size)
+		job := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, func() { big[0]++ }))
+		job.Stop()
+		ended = append(ended, job)
+	}
+	require.Less(t, heapInUse(), before+jobs*size/10)
+	runtime.KeepAlive(ended)
+}
+
 type schedulerFunc func(prev time.Time) time.Time
 
 func (f schedulerFunc) Next(prev time.Time) time.Time { return f(prev) }

@@ -32,7 +32,27 @@ const keyedStripes = 64
 type stripe[K comparable] struct {
 	mu    sync.Mutex // lock order: stripe, shard
 	tasks map[K]*keyedTask[K]
-	_     [48]byte // one stripe to a cache line
+	most  int      // keys that tasks has had
+	_     [40]byte // one stripe to a cache line
+}
+
+// keepMap is how large a map may have been that an empty stripe keeps. Maps do not
+// shrink.
+const keepMap = 64
+
+func (s *stripe[K]) put(key K, t *keyedTask[K]) {
+	if s.tasks == nil {
+		s.tasks = make(map[K]*keyedTask[K])
+	}
+	s.tasks[key] = t
+	s.most = max(s.most, len(s.tasks))
+}
+
+func (s *stripe[K]) remove(key K) {
+	delete(s.tasks, key)
+	if len(s.tasks) == 0 && s.most > keepMap {
+		s.tasks, s.most = nil, 0
+	}
 }
 
 // keyedTask is what a key is scheduled for. It is its key's as long as the stripe
@@ -40,7 +60,7 @@ type stripe[K comparable] struct {
 type keyedTask[K comparable] struct {
 	keyed *Keyed[K]
 	key   K
-	f     func() // written with both locks held
+	f     func() // guarded by shard.mu while the wheel has the task, and then by the stripe's
 	shard *shard
 
 	// Guarded by shard.mu.
@@ -69,18 +89,22 @@ func (k *Keyed[K]) lock(key K) *stripe[K] {
 func (s *stripe[K]) dropHandedBack() {
 	for key, t := range s.tasks {
 		if t.isHandedBack() {
-			delete(s.tasks, key)
+			s.remove(key)
 		}
 	}
 }
 
 // Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and
 // replaces what the key was scheduled for. It tells whether there was something:
-// then that function will not run. Panics on a nil function. On a stopped wheel it
-// returns [ErrStopped] and changes nothing.
+// then that function will not run. It panics on a nil function, and on a key that
+// does not equal itself, such as a NaN. On a stopped wheel it returns [ErrStopped]
+// and changes nothing.
 func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, err error) {
 	if f == nil {
 		panic("timingwheel: Keyed.Schedule: nil function")
+	}
+	if same := key; key != same {
+		panic("timingwheel: Keyed.Schedule: a key that does not equal itself")
 	}
 	s := k.lock(key)
 	defer s.mu.Unlock()
@@ -100,10 +124,7 @@ func (k *Keyed[K]) put(s *stripe[K], key K, after delay, f func()) (replaced boo
 	if old, ok := s.tasks[key]; ok {
 		replaced = old.cancel()
 	}
-	if s.tasks == nil {
-		s.tasks = make(map[K]*keyedTask[K])
-	}
-	s.tasks[key] = t
+	s.put(key, t)
 	return replaced, nil
 }
 
@@ -117,7 +138,7 @@ func (k *Keyed[K]) Cancel(key K) bool {
 	if !ok {
 		return false
 	}
-	delete(s.tasks, key)
+	s.remove(key)
 	return t.cancel()
 }
 
@@ -131,8 +152,12 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 		return false
 	}
 	after := delay{k.wheel.clock.now(), d}
-	if t.change(after, t.f) {
+	if t.change(after, nil) {
 		return true
+	}
+	if !t.cancel() { // the wheel was stopped just now
+		s.remove(key)
+		return false
 	}
 	// It waits in the executor's queue: leave it there, and put another in its place.
 	_, err := k.put(s, key, after, t.f)
@@ -188,6 +213,7 @@ func (t *keyedTask[K]) expire() {
 	if s.stopped {
 		t.handedBack = true
 		s.handBack(t.deadline, t.f)
+		t.f = nil
 	} else {
 		s.expired.tasks = append(s.expired.tasks, t.run)
 	}
@@ -206,7 +232,7 @@ func (t *keyedTask[K]) begin() (f func()) {
 	if s.tasks[t.key] != t {
 		return nil
 	}
-	delete(s.tasks, t.key)
+	s.remove(t.key)
 	return t.f
 }
 
@@ -223,15 +249,17 @@ func (t *keyedTask[K]) cancel() bool {
 	return !t.handedBack
 }
 
-// change gives a task that is still on the wheel a new time and function, and
-// reports false if it no longer is.
+// change gives a task that is still on the wheel a new time, and another function
+// unless that is nil, and reports false if it no longer is there.
 func (t *keyedTask[K]) change(after delay, f func()) bool {
 	t.shard.lock()
 	defer t.shard.mu.Unlock()
 	if !t.shard.reset(t.handle, after) {
 		return false
 	}
-	t.f = f
+	if f != nil {
+		t.f = f
+	}
 	t.deadline = t.shard.arena.Deadline(t.handle.index)
 	return true
 }

@@ -1,8 +1,11 @@
 package timingwheel
 
 import (
+	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -155,6 +158,40 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	require.Zero(t, k.Len())
 }
 
+// A Reset or Schedule that comes while Stop has ended one shard, and not yet the
+// other. What was handed back must not be put on the wheel again.
+func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(2))
+	defer w.Stop()
+	k := NewKeyed[int](w)
+	f := func() {}
+	k.Schedule(1, time.Hour, f)
+	k.Schedule(2, time.Hour, f)
+	stopped := k.lock(1).tasks[1].shard
+	k.stripes[maphash.Comparable(k.seed, 1)%keyedStripes].mu.Unlock()
+	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
+	require.Len(t, stopped.stop(), 2)
+	require.False(t, k.Reset(1, time.Minute))
+	replaced, err := k.Schedule(2, time.Minute, f)
+	require.NoError(t, err)
+	require.False(t, replaced, "it was handed back")
+	require.Equal(t, 1, k.Len())
+	require.Len(t, w.Stop(), 1)
+}
+
+func TestKeyThatDoesNotEqualItself(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	k := NewKeyed[float64](w)
+	require.PanicsWithValue(t, "timingwheel: Keyed.Schedule: a key that does not equal itself",
+		func() { k.Schedule(math.NaN(), 0, func() {}) })
+	require.False(t, k.Cancel(math.NaN()))
+	any := NewKeyed[any](w)
+	require.Panics(t, func() { any.Schedule([]int{}, 0, func() {}) })
+	_, err := any.Schedule("others go on", time.Hour, func() {})
+	require.NoError(t, err)
+}
+
 // Nothing of a key is kept when its function has started, or will not.
 func TestKeyedRetainsNothing(t *testing.T) {
 	w := New()
@@ -180,6 +217,21 @@ func TestKeyedRetainsNothing(t *testing.T) {
 	}
 	waitUntil(t, func() bool { return k.Len() == 0 && w.Len() == 0 })
 	require.Less(t, heapInUse(), before+keys*size/20)
+
+	for i := range 100_000 { // nor the map in which they all were
+		k.Schedule(strconv.Itoa(i), time.Hour, func() {})
+	}
+	for i := range 100_000 {
+		k.Cancel(strconv.Itoa(i))
+	}
+	require.Less(t, heapInUse(), before+1<<20)
+
+	for i := range 100 { // nor, by a wheel that is stopped, what was handed back
+		big := make([]byte, size)
+		k.Schedule(strconv.Itoa(i), time.Hour, func() { big[0]++ })
+	}
+	w.Stop()
+	require.Less(t, heapInUse(), before+50*size)
 	runtime.KeepAlive(k)
 }
 

@@ -137,7 +137,7 @@ func (r *retrier) next() *call {
 func (r *retrier) settle(c *call, err error, timedOut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if timedOut {
+	if timedOut && r.ctx.Err() == nil { // or else that was the deadline of all calls
 		r.result.timedOut++
 	}
 	switch {

@@ -38,7 +38,7 @@ bench-quick: ## the same in little: 2 minutes, into a temporary directory
 	cd benchmarks && go run . -size quick -out "$$(mktemp -d)"
 
 .PHONY: bench-core
-bench-core: ## measure the wheel beside time.AfterFunc only (ROUNDS=9)
+bench-core: ## measure the wheel beside packages time and context only (ROUNDS=9)
 	go test ./timingwheel -run '^$$' -bench 'Versus|Stall' -benchtime $(ROUNDS)x -timeout 30m
 	go test ./timingwheel -run '^$$' -bench 'Idle' -benchtime 1x
 	go test ./timingwheel -run '^$$' -bench '^Benchmark(New|Schedule|AfterFunc)$$'

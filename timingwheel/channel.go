@@ -13,9 +13,7 @@ type channel struct {
 	timer Timer // its f is due
 	c     chan time.Time
 
-	// other is the timer of package time that has taken over since the wheel was
-	// stopped; nil if not pending. Guarded by shard.mu.
-	other *time.Timer
+	relay *relay // has taken over since the wheel was stopped; nil if not pending. Guarded by shard.mu
 }
 
 func newChannel() *channel {
@@ -47,11 +45,7 @@ func (c *channel) send() {
 // takeBack makes sure that nothing sent so far is received from now on, and that
 // package time will send nothing, and reports whether there was something.
 func (c *channel) takeBack() bool {
-	active := c.other != nil
-	if active {
-		c.other.Stop()
-		c.other = nil
-	}
+	active := c.relay.stop()
 	select {
 	case <-c.c:
 		return true
@@ -62,15 +56,5 @@ func (c *channel) takeBack() bool {
 
 // moveToTime sends the time d from now, on a wheel that is stopped.
 func (c *channel) moveToTime(d time.Duration) {
-	s := c.timer.shard
-	var other *time.Timer
-	other = time.AfterFunc(d, func() {
-		s.lock()
-		defer s.mu.Unlock()
-		if c.other == other { // and was not stopped in the last moment
-			c.other = nil
-			c.send()
-		}
-	})
-	c.other = other
+	c.relay = c.timer.shard.relay(d, c.send)
 }

@@ -116,7 +116,7 @@ type deadlineCtx struct {
 	endProxy   func()          // ends the proxy with err and cause; guarded by mu
 	shard      *shard          // nil until start; guarded by mu
 	handle     handle          // guarded by shard.mu
-	other      *time.Timer     // of package time, since the wheel was stopped; guarded by shard.mu
+	relay      *relay          // has taken over since the wheel was stopped; guarded by shard.mu
 }
 
 // start puts the deadline on the wheel, unless the parent has ended meanwhile.
@@ -150,16 +150,14 @@ func (c *deadlineCtx) due() {
 
 // moveToTime is called with shard.mu held.
 func (c *deadlineCtx) moveToTime() {
-	c.other = time.AfterFunc(time.Until(c.deadline), c.expire)
+	c.relay = c.shard.relay(time.Until(c.deadline), func() { go c.expire() })
 }
 
 func (c *deadlineCtx) leaveWheel() {
 	c.shard.lock()
 	defer c.shard.mu.Unlock()
 	c.shard.cancel(c.handle)
-	if c.other != nil {
-		c.other.Stop()
-	}
+	c.relay.stop()
 }
 
 // expire ends the context at its deadline, and cancel is the CancelFunc and what the

@@ -209,10 +209,12 @@ func TestStress(t *testing.T) {
 			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
 
 			accounted := func() int64 { return s.fired.Load() + s.cancelled.Load() + s.handedBack.Load() }
+			// A task may be between its Schedule and the counting of that until the last
+			// goroutine is gone.
 			waitUntil(t, func() bool { return accounted() >= s.scheduled.Load() })
+			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 			require.Equal(t, s.scheduled.Load(), accounted())
 			require.Zero(t, s.w.Len())
-			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 			t.Logf("scheduled %d = fired %d + cancelled %d + handed back %d",
 				s.scheduled.Load(), s.fired.Load(), s.cancelled.Load(), s.handedBack.Load())
 		})

@@ -564,13 +564,11 @@ func TestDoneIsOneChannel(t *testing.T) {
 // Neither the wheel nor package time keeps a context that has ended, or a timer that
 // was stopped, also when the wheel was stopped before.
 func TestNothingIsKept(t *testing.T) {
-	for range 100 { // package time keeps what was stopped behind others
-		defer time.AfterFunc(30*time.Minute, func() {}).Stop()
-	}
+	others(t, 30*time.Minute) // package time keeps what is stopped among others
 	for _, stopWheel := range []bool{false, true} {
 		w := timingwheel.New(timingwheel.WithShards(1))
 		defer w.Stop()
-		kept := useAll(w, stopWheel)
+		kept := useAll(t, w, stopWheel)
 		waitFor(t, func() bool {
 			runtime.GC()
 			return !slices.ContainsFunc(kept, func(isKept func() bool) bool { return isKept() })
@@ -582,7 +580,7 @@ func TestNothingIsKept(t *testing.T) {
 // kept. It is a function of its own so that nothing is left on the stack.
 //
 //go:noinline
-func useAll(w *timingwheel.TimingWheel, stopWheel bool) (kept []func() bool) {
+func useAll(t *testing.T, w *timingwheel.TimingWheel, stopWheel bool) (kept []func() bool) {
 	with := func(d time.Duration) (context.Context, context.CancelFunc) {
 		big := new([1 << 10]byte)
 		kept = append(kept, isKept(big))
@@ -596,12 +594,21 @@ func useAll(w *timingwheel.TimingWheel, stopWheel bool) (kept []func() bool) {
 	if stopWheel {
 		w.Stop()
 	}
+	others(t, 2*time.Hour)
 	<-expired.Done()
 	cancel()
 	<-cancelled.Done()
 	timer.Stop()
 	ticker.Stop()
 	return kept
+}
+
+// others starts timers of package time until the test's end.
+func others(t *testing.T, d time.Duration) {
+	for range 100 {
+		timer := time.AfterFunc(d, func() {})
+		t.Cleanup(func() { timer.Stop() })
+	}
 }
 
 func isKept[T any](v *T) func() bool {

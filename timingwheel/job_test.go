@@ -221,14 +221,14 @@ func TestRunsDoNotOverlapAndSeeEachOther(t *testing.T) {
 func TestJobStopIsDefinitive(t *testing.T) {
 	w := New(WithTick(time.Microsecond), WithWheelSize(2))
 	defer w.Stop()
-	for range 2000 {
+	for range 400 {
 		var stopped atomic.Bool
 		job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Microsecond, func() {
 			if stopped.Load() {
 				t.Error("a run began after Stop")
 			}
 		}))
-		for range rand.IntN(200) {
+		for range rand.IntN(100) {
 			runtime.Gosched()
 		}
 		var ended atomic.Int64

@@ -37,8 +37,10 @@
 // is handed to the executor once, or was cancelled, or is handed back by Stop. A
 // cancel that returns true means that the function will not run, and that the
 // wheel holds nothing of it any more. With nothing due, no goroutine wakes up. A
-// step of the wall clock moves nothing. Any method may be called from inside a
-// task.
+// step of the wall clock moves nothing. (The jobs of ScheduleFunc are the exception
+// to both: they follow the calendar, and look at the wall clock once a minute.) Any
+// method may be called from inside a task; those that wait, Sleep, Job.StopWait and
+// Future.Wait, not from one that runs inline.
 //
 // # Testing
 //

@@ -455,26 +455,19 @@ func BenchmarkVersusReset(b *testing.B) {
 	})
 }
 
-func heapAlloc() float64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
-}
-
 // Bytes for each of 1 M pending.
 func BenchmarkVersusMemory(b *testing.B) {
 	const pending = 1_000_000
 	versus(b, "B", func() float64 {
-		before := heapAlloc()
+		before := float64(liveHeap())
 		w := filledWheel(pending)
 		defer w.Stop()
-		return (heapAlloc() - before) / pending
+		return (float64(liveHeap()) - before) / pending
 	}, func() float64 {
-		before := heapAlloc()
+		before := float64(liveHeap())
 		stop := fillTime(pending)
 		defer stop()
-		return (heapAlloc()-before)/pending - 8 // the slice that keeps them
+		return (float64(liveHeap())-before)/pending - 8 // the slice that keeps them
 	})
 }
 

@@ -1,0 +1,73 @@
+package timingwheel
+
+import (
+	"math/bits"
+	"time"
+)
+
+// HistogramBuckets is the number of buckets of a [Histogram].
+const HistogramBuckets = 28
+
+// Histogram counts durations, in buckets whose bounds are powers of two.
+type Histogram struct {
+	// Counts[0] counts what is less than 1us, Counts[i] what is from 2^(i-1) us to
+	// less than 2^i us, and the last one, from 67 s, has no upper bound.
+	Counts [HistogramBuckets]int64
+	Sum    time.Duration
+	Max    time.Duration
+}
+
+// bucketOf returns the number of the bucket for d. Negative counts as zero.
+func bucketOf(d time.Duration) int {
+	us := uint64(max(0, d) / time.Microsecond)
+	return min(bits.Len64(us), HistogramBuckets-1)
+}
+
+func (h *Histogram) add(d time.Duration) {
+	d = max(0, d)
+	h.Counts[bucketOf(d)]++
+	h.Sum = later(h.Sum, d)
+	h.Max = max(h.Max, d)
+}
+
+func (h *Histogram) merge(o *Histogram) {
+	for i, n := range o.Counts {
+		h.Counts[i] += n
+	}
+	h.Sum = later(h.Sum, o.Sum)
+	h.Max = max(h.Max, o.Max)
+}
+
+// UpperBound returns what is counted in Counts[i] is less than, and for the last one
+// Max plus 1ns.
+func (h *Histogram) UpperBound(i int) time.Duration {
+	if i >= HistogramBuckets-1 {
+		return later(h.Max, 1)
+	}
+	return time.Microsecond << i
+}
+
+// Total returns how many were counted.
+func (h *Histogram) Total() int64 {
+	n := int64(0)
+	for _, c := range h.Counts {
+		n += c
+	}
+	return n
+}
+
+// Quantile returns a duration that the fraction q of what was counted does not
+// exceed, rounded up to the bound of its bucket and no more than Max; so it is at
+// most twice too large, or 1us. Zero if nothing was counted. A q below 0 counts as 0,
+// one above 1 as 1.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	total := h.Total()
+	rank := max(1, int64(min(max(q, 0), 1)*float64(total)+0.5))
+	seen := int64(0)
+	for i, c := range h.Counts {
+		if seen += c; seen >= rank {
+			return min(h.UpperBound(i), h.Max)
+		}
+	}
+	return 0
+}

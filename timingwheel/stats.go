@@ -1,0 +1,64 @@
+package timingwheel
+
+import "time"
+
+// Stats is what [TimingWheel.Stats] returns. It encodes to JSON as it is; durations
+// are nanoseconds then.
+type Stats struct {
+	Counts
+
+	CallerRuns int64 // tasks that the driver ran itself because a [Pool] was full ([FullCallerRuns])
+	Discarded  int64 // tasks that a full Pool has discarded; a part of Fired
+	Panicked   int64 // tasks that panicked and were recovered ([WithPanicHandler], and [Submit])
+	Running    int64 // tasks that were handed to the executor and have not ended: those that run, and its queue
+	Wakeups    int64 // of the driver, from its sleep
+
+	Now     time.Duration // since the wheel was made
+	Tick    time.Duration
+	Shards  int
+	Stopped bool // Stop was called, or Shutdown
+	Precise bool // the driver sleeps on a timerfd, see [WithPreciseWakeups]
+
+	Arena    ArenaStats
+	Lateness Histogram
+	Levels   []LevelStats // of all shards together, the finest first
+}
+
+// Counts are the accounts of a wheel since it was made. They cover all that waits on
+// the wheel: functions, and with them channel timers, tickers, the deadlines of
+// contexts, and the steps of jobs. At any time
+//
+//	Scheduled = Fired + Cancelled + HandedBack + Pending
+type Counts struct {
+	Pending    int64
+	Scheduled  int64 // accepted; the re-arming of a timer that was not pending counts, and so does each run of a job
+	Fired      int64 // came due: handed to the executor, or sent, or a context's end
+	Cancelled  int64
+	HandedBack int64 // by Stop, or moved to package time, or ended with the wheel
+
+	Reset    int64 // put off or forward while pending
+	Cascaded int64 // moved to a finer level, each time
+	Rejected int64 // refused with ErrTooManyPending
+}
+
+// ArenaStats is the memory of the pending, in entries of 32 bytes.
+type ArenaStats struct {
+	Capacity int64
+	Free     int64 // of Capacity
+}
+
+// LevelStats describes a level: the wheels of that tick in all shards.
+type LevelStats struct {
+	Tick     time.Duration // width of a slot
+	Interval time.Duration // of the whole wheel: Tick times its slots, no more than 292 years
+	Slots    int
+
+	// CurrentTime is that of the wheel that is furthest, since the making of the
+	// TimingWheel. It moves when a bucket expires, so on an idle wheel it stands.
+	CurrentTime time.Duration
+
+	Buckets int   // that are in use, of all shards
+	Entries int64 // in them, and in a bucket of the level that is cascading
+
+	Cascaded int64 // entries that have left the level for a finer one, since the start
+}

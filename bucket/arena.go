@@ -17,7 +17,7 @@ type Index uint32
 // entry is 32 bytes, two to a cache line, so that a chunk is four pages to the
 // byte. A free entry has generation 0 and nil task, and next is the next free
 // entry of its chunk. The root of a ring has generation 0 too: no handle can
-// name it. The lowest bit of a generation is the entry's mark.
+// name it. The lowest 8 bits of a generation are the entry's tag.
 //
 // The task's pointer lies among the plain words rather than in an array of its
 // own. Separate arrays were measured: a collection with 5 M entries took the
@@ -41,14 +41,18 @@ type Arena struct {
 	info       []chunkInfo        // of the chunk of the same number
 	open       []uint32           // numbers of the chunks with a free entry, the next to use last
 	vacant     []uint32           // numbers of the chunks given back
-	generation uint64             // of the last Alloc, without its mark
+	generation uint64             // of the last Alloc, without its tag
 	used       int                // entries and roots
 	roots      int
 }
 
-// mark is the bit of a generation that says whether the entry is marked. The other
-// 63 count: at a hundred million entries a second, for three thousand years.
-const mark = 1
+// Tag is a byte that an entry has for the arena's user; it means nothing here.
+type Tag uint8
+
+// tagBits is the part of a generation that is the tag, and takes no part in telling
+// entries apart. The other 56 bits count: at a hundred million entries a second, for
+// 22 years.
+const tagBits = 8
 
 type chunkInfo struct {
 	used int
@@ -61,37 +65,33 @@ func (a *Arena) entry(i Index) *entry {
 }
 
 // Alloc returns a new entry and its generation, which no other entry of this
-// arena ever has. The entry is in no bucket. Whether it is marked means nothing
-// here: it is a bit for the arena's user. O(1) but for the making of a chunk;
+// arena ever has. The entry is in no bucket. O(1) but for the making of a chunk;
 // panics when 2^32 entries are in use.
-func (a *Arena) Alloc(deadline int64, task func(), marked bool) (Index, uint64) {
+func (a *Arena) Alloc(deadline int64, task func(), tag Tag) (Index, uint64) {
 	i := a.take()
-	a.generation += 2 * mark
+	a.generation += 1 << tagBits
 	e := a.entry(i)
-	e.deadline, e.generation, e.task = deadline, a.generation, task
-	if marked {
-		e.generation |= mark
-	}
+	e.deadline, e.generation, e.task = deadline, a.generation|uint64(tag), task
 	return i, e.generation
 }
 
-// Free ends an entry, which must be in no bucket, and returns its task, and
-// whether it was marked. Nothing of the task is kept. O(1).
-func (a *Arena) Free(i Index) (task func(), marked bool) {
+// Free ends an entry, which must be in no bucket, and returns its task and its tag.
+// Nothing of the task is kept. O(1).
+func (a *Arena) Free(i Index) (task func(), tag Tag) {
 	e := a.entry(i)
-	task, marked = e.task, e.generation&mark != 0
+	task, tag = e.task, Tag(e.generation)
 	e.task, e.generation = nil, 0
 	a.put(i)
-	return task, marked
+	return task, tag
 }
 
 // Alive reports whether the entry that Alloc returned with this generation has
-// not been freed since. Any index and generation may be asked for, those of
-// another time included; generation 0 is never alive. O(1).
+// not been freed since, whatever its tag is now. Any index and generation may be
+// asked for, those of another time included; generation 0 is never alive. O(1).
 func (a *Arena) Alive(i Index, generation uint64) bool {
 	c := int(i >> chunkBits)
 	return generation != 0 && c < len(a.chunks) && a.chunks[c] != nil &&
-		a.entry(i).generation == generation
+		(a.entry(i).generation^generation)>>tagBits == 0
 }
 
 // Deadline returns the deadline of a living entry.
@@ -101,27 +101,57 @@ func (a *Arena) Deadline(i Index) int64 { return a.entry(i).deadline }
 // notice: unlink the entry first.
 func (a *Arena) SetDeadline(i Index, deadline int64) { a.entry(i).deadline = deadline }
 
-// Task returns the task of a living entry, and whether it is marked.
-func (a *Arena) Task(i Index) (task func(), marked bool) {
+// Task returns the task of a living entry.
+func (a *Arena) Task(i Index) func() { return a.entry(i).task }
+
+// Tag returns the tag of a living entry.
+func (a *Arena) Tag(i Index) Tag { return Tag(a.entry(i).generation) }
+
+// SetTag changes the tag of a living entry. Its generation stays the one to ask for.
+func (a *Arena) SetTag(i Index, tag Tag) {
 	e := a.entry(i)
-	return e.task, e.generation&mark != 0
+	e.generation = e.generation&^(1<<tagBits-1) | uint64(tag)
 }
 
 // Len returns the number of living entries. O(1).
 func (a *Arena) Len() int { return a.used - a.roots }
 
+// Cap returns how many entries there is room for without another chunk, those in use
+// included. O(1).
+func (a *Arena) Cap() int { return (len(a.chunks) - len(a.vacant)) * chunkLen }
+
+// Vacancy returns how many of Cap are free. Index 0 counts as free, which it is not. O(1).
+func (a *Arena) Vacancy() int { return a.Cap() - a.used }
+
 // All iterates over the living entries, whichever buckets they are in, in no
-// order. The arena must not change meanwhile. O(capacity).
+// order. The entry that was yielded may be unlinked and freed before the next; else the
+// arena must not change meanwhile. O(capacity).
 func (a *Arena) All() iter.Seq[Index] {
 	return func(yield func(Index) bool) {
-		for c, chunk := range a.chunks {
-			if chunk == nil {
-				continue
-			}
-			for j := range chunk {
-				if chunk[j].generation != 0 && !yield(Index(c)<<chunkBits+Index(j)) {
+		for c := range a.chunks {
+			for i := range a.Chunk(c) {
+				if !yield(i) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// Chunks returns how many chunks there are, with those that were given back.
+func (a *Arena) Chunks() int { return len(a.chunks) }
+
+// Chunk iterates as All does over the living entries of one chunk, so that a pass over
+// all of them can be interrupted: an entry stays in its chunk as long as it lives.
+func (a *Arena) Chunk(c int) iter.Seq[Index] {
+	return func(yield func(Index) bool) {
+		chunk := a.chunks[c]
+		if chunk == nil {
+			return
+		}
+		for j := range chunk {
+			if chunk[j].generation != 0 && !yield(Index(c)<<chunkBits+Index(j)) {
+				return
 			}
 		}
 	}
@@ -156,14 +186,9 @@ func (a *Arena) put(i Index) {
 	info.free = i
 	info.used--
 	a.used--
-	if info.used == 0 && a.freeEntries() >= 2*chunkLen {
+	if info.used == 0 && a.Vacancy() >= 2*chunkLen {
 		a.giveBack(c)
 	}
-}
-
-// freeEntries counts index 0 as free, which it is not; nothing turns on one.
-func (a *Arena) freeEntries() int {
-	return (len(a.chunks)-len(a.vacant))*chunkLen - a.used
 }
 
 func (a *Arena) openChunk(c uint32) {

@@ -30,7 +30,7 @@ func TestModel(t *testing.T) {
 		for k := range buckets {
 			buckets[k] = new(Bucket)
 		}
-		generations, marks := map[Index]uint64{}, map[Index]bool{}
+		generations, tags := map[Index]uint64{}, map[Index]Tag{}
 		for range 1000 {
 			k := r.IntN(len(buckets))
 			b := buckets[k]
@@ -38,10 +38,10 @@ func TestModel(t *testing.T) {
 			case !b.IsOpen():
 				b.Open(&a, int64(k))
 			case op < 5:
-				mark := r.IntN(2) == 0
-				i, generation := a.Alloc(int64(k), task, mark)
+				tag := Tag(r.IntN(256))
+				i, generation := a.Alloc(int64(k), task, tag)
 				require.NotContains(t, generations, i)
-				generations[i], marks[i] = generation, mark
+				generations[i], tags[i] = generation, tag
 				b.Append(&a, i)
 				model[k] = append(model[k], i)
 			case op < 8 && len(model[k]) > 0:
@@ -49,11 +49,14 @@ func TestModel(t *testing.T) {
 				i := model[k][n]
 				require.True(t, a.Alive(i, generations[i]))
 				a.Unlink(i)
-				_, marked := a.Task(i)
-				require.Equal(t, marks[i], marked)
-				f, marked := a.Free(i)
+				require.NotNil(t, a.Task(i))
+				require.Equal(t, tags[i], a.Tag(i))
+				tag := Tag(r.IntN(256))
+				a.SetTag(i, tag)
+				require.True(t, a.Alive(i, generations[i]))
+				f, freed := a.Free(i)
 				require.NotNil(t, f)
-				require.Equal(t, marks[i], marked)
+				require.Equal(t, tag, freed)
 				require.False(t, a.Alive(i, generations[i]))
 				delete(generations, i)
 				model[k] = slices.Delete(model[k], n, n+1)
@@ -85,7 +88,7 @@ func TestMoveToTakesTheExpirationAlong(t *testing.T) {
 	var a Arena
 	var from, to Bucket
 	from.Open(&a, 7)
-	i, _ := a.Alloc(8, task, false)
+	i, _ := a.Alloc(8, task, 0)
 	from.Append(&a, i)
 	from.MoveTo(&to)
 	require.EqualValues(t, 7, to.Expiration())
@@ -100,7 +103,7 @@ func TestAllStopsWhenToldAndSurvivesUnlinking(t *testing.T) {
 	require.Empty(t, contents(&a, &b), "a closed bucket")
 	b.Open(&a, 0)
 	for range 10 {
-		i, _ := a.Alloc(0, task, false)
+		i, _ := a.Alloc(0, task, 0)
 		b.Append(&a, i)
 	}
 	seen := 0
@@ -130,7 +133,7 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 		var all []Index
 		var generations []uint64
 		for range 4 * chunkLen {
-			i, generation := a.Alloc(1, task, false)
+			i, generation := a.Alloc(1, task, 0)
 			require.False(t, seen[generation])
 			seen[generation] = true
 			all, generations = append(all, i), append(generations, generation)
@@ -140,7 +143,7 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 			require.EqualValues(t, 1, a.Deadline(i))
 			a.SetDeadline(i, 2)
 			require.EqualValues(t, 2, a.Deadline(i))
-			task, _ := a.Task(i)
+			task := a.Task(i)
 			require.NotNil(t, task)
 			a.Free(i)
 		}
@@ -168,7 +171,7 @@ func TestChunksAreGivenBack(t *testing.T) {
 	ring.Open(&a, 0)
 	var all []Index
 	for range 100 * chunkLen {
-		i, _ := a.Alloc(0, task, false)
+		i, _ := a.Alloc(0, task, 0)
 		ring.Append(&a, i)
 		all = append(all, i)
 	}
@@ -184,13 +187,13 @@ func TestChunksAreGivenBack(t *testing.T) {
 
 	// Fill one chunk to the brim; then one more and one less need no new chunk.
 	for a.used%chunkLen != chunkLen-1 {
-		a.Alloc(0, task, false)
+		a.Alloc(0, task, 0)
 	}
-	i, _ := a.Alloc(0, task, false)
+	i, _ := a.Alloc(0, task, 0)
 	before := slices.Clone(a.chunks)
 	for range 10 {
 		a.Free(i)
-		i, _ = a.Alloc(0, task, false)
+		i, _ = a.Alloc(0, task, 0)
 	}
 	require.Equal(t, before, a.chunks)
 }
@@ -201,7 +204,7 @@ func TestFreedTaskIsCollected(t *testing.T) {
 	func() {
 		big := new([1 << 16]byte)
 		runtime.AddCleanup(big, func(struct{}) { close(collected) }, struct{}{})
-		i, _ := a.Alloc(0, func() { big[0]++ }, false)
+		i, _ := a.Alloc(0, func() { big[0]++ }, 0)
 		a.Free(i)
 	}()
 	for range 100 {
@@ -222,7 +225,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		a, b = new(Arena), new(Bucket)
 		b.Open(a, 0)
 		for range 3 {
-			i, _ = a.Alloc(0, task, false)
+			i, _ = a.Alloc(0, task, 0)
 			b.Append(a, i)
 		}
 		return a, b, i

@@ -27,7 +27,7 @@ func newChannel() *channel {
 // due is the wheel's own task: it sends the time, or moves to package time if the
 // wheel was stopped before.
 func (c *channel) due() {
-	if s := c.timer.shard; s.stopped {
+	if s := c.timer.shard; s.closed {
 		c.moveToTime(time.Until(s.clock.time(s.arena.Deadline(c.timer.handle.index))))
 		return
 	}

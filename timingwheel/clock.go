@@ -44,10 +44,13 @@ func (c *clock) roundUp(d time.Duration) time.Duration {
 	return d
 }
 
-// time returns the time of a tick, saturating at start+math.MaxInt64.
-func (c *clock) time(tick int64) time.Time {
-	if tick > int64(math.MaxInt64/c.tick) {
-		return c.start.Add(math.MaxInt64)
+// duration returns the length of so many ticks, saturating.
+func (c *clock) duration(ticks int64) time.Duration {
+	if ticks > int64(math.MaxInt64/c.tick) {
+		return math.MaxInt64
 	}
-	return c.start.Add(time.Duration(tick) * c.tick)
+	return time.Duration(ticks) * c.tick
 }
+
+// time returns the time of a tick, saturating at start+math.MaxInt64.
+func (c *clock) time(tick int64) time.Time { return c.start.Add(c.duration(tick)) }

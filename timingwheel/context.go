@@ -129,10 +129,10 @@ func (c *deadlineCtx) start(after delay, stopParent func() bool) {
 	c.stopParent = stopParent
 	c.shard = c.wheel.lock()
 	defer c.shard.mu.Unlock()
-	if c.shard.stopped {
+	if c.shard.closed {
 		c.moveToTime()
 	} else {
-		c.handle = c.shard.add(after, c.due, true)
+		c.handle = c.shard.add(after, c.due, own)
 	}
 }
 
@@ -140,12 +140,13 @@ func (c *deadlineCtx) start(after delay, stopParent func() bool) {
 // another goroutine, since ending a context may take long, and calls the parent; or
 // it moves to package time if the wheel was stopped before.
 func (c *deadlineCtx) due() {
-	if c.shard.stopped {
+	if c.shard.closed {
 		c.moveToTime()
 		return
 	}
 	c.overdue.Store(true)
-	c.shard.expired.contexts = append(c.shard.expired.contexts, c.expire)
+	d := c.shard.driver
+	d.expired.contexts = append(d.expired.contexts, function(c.expire))
 }
 
 // moveToTime is called with shard.mu held.

@@ -330,6 +330,7 @@ func (f *foreign) cancel(err error) {
 func TestForeignParents(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		parent := newForeign()
+		other, _ := w.Schedule(2*time.Hour, func() {}) // so that the driver is there
 		goroutines := settledGoroutines()
 		ctx, cancel := w.WithTimeout(parent, time.Hour)
 		defer cancel()
@@ -337,6 +338,7 @@ func TestForeignParents(t *testing.T) {
 		defer stop()
 		done := ctx.Done()
 		require.Equal(t, goroutines, settledGoroutines())
+		require.True(t, other.Cancel())
 		parent.cancel(errCause)
 		<-done
 		require.Equal(t, errCause, ctx.Err())

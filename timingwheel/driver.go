@@ -3,6 +3,7 @@ package timingwheel
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/delayqueue"
@@ -13,44 +14,64 @@ import (
 // and since all that has to outlast a step is in these fields rather than on
 // that goroutine's stack, another goroutine can carry on where a task ended the
 // last one (runtime.Goexit, under an executor that runs tasks on the driver).
+//
+// The driver goroutine is there while the queue is not empty. So a wheel that was
+// forgotten without Stop is garbage once nothing is pending.
 type driver struct {
+	ctx      context.Context // ends when the wheel stops
 	queue    *delayqueue.DelayQueue[*slot]
 	executor Executor
-	contexts Executor // ends contexts; nil until first needed
+	runner   *runner
+	contexts *runQueue // ends contexts; nil until first needed
 
-	panicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
-
-	cascades []*cascade // under way, the innermost last
+	running  atomic.Bool // the driver goroutine is there; always true under manual drive
+	cascades []*cascade  // under way, the innermost last
 	expired  expired
 }
 
 // expired is what a slice has found to be due. The driver alone writes to it, in
 // expire and flush of a shard, and empties it before the next slice.
 type expired struct {
-	tasks    []func() // for the executor
-	contexts []func() // for the wheel's own, which nothing of a user's can block
+	tasks    []task // for the executor
+	contexts []task // for the wheel's own, which nothing of a user's can block
+}
+
+// ensure starts the driver goroutine if there is none. It is called after each offer.
+func (d *driver) ensure() {
+	if !d.running.Load() && d.running.CompareAndSwap(false, true) {
+		go d.drive()
+	}
+}
+
+// rest lets the driver goroutine end if the queue is empty, and reports whether it has
+// to. Who offers a bucket looks at running after that, so one of the two sees the other.
+func (d *driver) rest() bool {
+	if d.queue.Len() > 0 {
+		return false
+	}
+	d.running.Store(false)
+	return d.queue.Len() == 0 || !d.running.CompareAndSwap(false, true)
 }
 
 // drive is the driver goroutine: it blocks until the earliest bucket expires and
-// flushes it, until ctx ends.
-func (d *driver) drive(ctx context.Context) {
-	clearLabels() // those of the goroutine that called New
+// flushes it, until nothing waits any more or the wheel is stopped.
+func (d *driver) drive() {
+	clearLabels() // those of the goroutine that called for it
 	returned := false
 	defer func() {
 		if !returned {
-			go d.drive(ctx) // a task ended this goroutine, or panicked: then the program is ending
+			go d.drive() // a task ended this goroutine, or panicked: then the program is ending
 		}
 	}()
 	d.finish()
-	for {
-		d.dropEmpty()
-		b, err := d.queue.Take(ctx)
+	for d.dropEmpty(); !d.rest(); d.dropEmpty() {
+		b, err := d.queue.Take(d.ctx)
 		if err != nil {
-			returned = true
-			return
+			break
 		}
 		d.flush(b)
 	}
+	returned = true
 }
 
 // dropEmpty drops buckets whose entries have all been cancelled from the head of
@@ -130,21 +151,25 @@ func (d *driver) hand() int {
 	d.expired = expired{tasks[:0], contexts[:0]}
 	if len(contexts) > 0 {
 		if d.contexts == nil {
-			d.contexts = Goroutines()
+			d.contexts = newRunQueue(nil)
 		}
-		d.contexts.Execute(contexts)
+		d.contexts.direct.handed(len(contexts))
+		d.contexts.execute(contexts, &d.contexts.direct)
 		clear(contexts) // keep no closure
-	}
-	if d.panicHandler != nil {
-		for i, task := range tasks {
-			tasks[i] = guarded(task, d.panicHandler)
-		}
 	}
 	if len(tasks) > 0 {
 		defer clear(tasks) // keep no closure
-		d.executor.Execute(tasks)
+		d.execute(tasks)
 	}
 	return len(tasks)
+}
+
+func (d *driver) execute(tasks []task) {
+	if e, ok := d.executor.(ownExecutor); ok {
+		e.execute(tasks, d.runner)
+	} else {
+		d.executor.Execute(d.runner.wrap(tasks))
+	}
 }
 
 // flushAll flushes b and whatever else had expired by limit. Each due bucket is

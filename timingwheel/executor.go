@@ -14,7 +14,8 @@ import (
 // blocks, nothing else on the wheel fires (adding, cancelling and Stop go on). It must
 // see to it that each task is run in the end: one that it drops is lost, and if it is
 // that of a [Job], a [Future] or a key of [Keyed], these wait for it until they are
-// stopped or cancelled. The
+// stopped or cancelled, and Shutdown waits for it, too. (A [Pool] with [DiscardTo] tells
+// them.) Each task costs an allocation, which it does not with the executors of this package. The
 // driver may be in Execute, or about to call it, when Stop returns.
 type Executor interface {
 	Execute(tasks []func())
@@ -29,22 +30,46 @@ type ExecutorFunc func(task func())
 // Execute calls f(task) for each task.
 func (f ExecutorFunc) Execute(tasks []func()) { each(tasks, f) }
 
+// ownExecutor is what the executors of this package are besides. They run each task
+// through the wheel's runner, which costs no allocation.
+type ownExecutor interface {
+	Executor
+	execute(tasks []task, r *runner) // may change the slice, but must not keep it
+}
+
+// functions returns functions as tasks.
+func functions(fs []func()) []task {
+	tasks := make([]task, len(fs))
+	for i, f := range fs {
+		tasks[i] = function(f)
+	}
+	return tasks
+}
+
 // Inline returns an Executor that runs tasks on the driver, one after the other.
 // It is the cheapest, and keeps tasks of one shard in order. A task that takes
 // long delays every other one by as much, and a task that waits for another
 // waits for ever: it is for short functions that do not block. The pprof labels of
 // the goroutine are cleared after each task (under manual drive, those that the
 // caller of AdvanceClock had set, too).
-func Inline() Executor {
-	return ExecutorFunc(func(task func()) {
+func Inline() Executor { return inline{} }
+
+type inline struct{}
+
+func (inline) Execute(tasks []func())          { runAll(functions(tasks), new(runner)) }
+func (inline) execute(tasks []task, r *runner) { runAll(tasks, r) }
+
+// runAll runs tasks on the goroutine that calls it.
+func runAll(tasks []task, r *runner) {
+	each(tasks, func(t task) {
 		defer clearLabels() // also when the task ends the goroutine
-		task()
+		r.run(t)
 	})
 }
 
 // each calls run for every task. When a task ends the goroutine (runtime.Goexit),
 // the rest run in its deferred calls; when one panics, they do not run.
-func each(tasks []func(), run func(task func())) {
+func each[T any](tasks []T, run func(task T)) {
 	next := 0
 	defer func() {
 		if next == len(tasks) {
@@ -56,8 +81,9 @@ func each(tasks []func(), run func(task func())) {
 		each(tasks[next:], run)
 	}()
 	for next < len(tasks) {
+		var none T
 		task := tasks[next]
-		tasks[next] = nil // keep no closure while the others run
+		tasks[next] = none // keep no closure while the others run
 		next++
 		run(task)
 	}

@@ -41,7 +41,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 
 				fired := false
 				s.mu.Lock()
-				h := s.add(delay{stale, 10 * time.Millisecond}, func() { fired = true }, false)
+				h := s.add(delay{stale, 10 * time.Millisecond}, func() { fired = true }, oneShot)
 				s.mu.Unlock()
 				require.True(t, s.arena.Alive(h.index, h.generation))
 				w.verify(t)

@@ -12,7 +12,6 @@ type Future[T any] struct {
 	f     func(ctx context.Context) (T, error)
 	wheel *TimingWheel
 	shard *shard
-	run   func() // the executor's task
 	done  chan struct{}
 
 	// Guarded by shard.mu until done is closed.
@@ -29,20 +28,20 @@ type Future[T any] struct {
 // its stack, and reaches no handler; a f that ends its goroutine (runtime.Goexit)
 // leaves an error too.
 //
-// Submit panics on a nil function, and returns [ErrStopped] on a stopped wheel. O(1).
+// Submit panics on a nil function. It returns [ErrStopped] on a stopped wheel, and
+// [ErrTooManyPending] where [WithMaxPending] permits no more. O(1).
 func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) (T, error)) (*Future[T], error) {
 	if f == nil {
 		panic("timingwheel: Submit: nil function")
 	}
 	r := &Future[T]{f: f, wheel: w, done: make(chan struct{})}
-	r.run = r.runOnce
 	after := delay{w.clock.now(), d}
 	r.shard = w.lock()
 	defer r.shard.mu.Unlock()
-	if r.shard.stopped {
-		return nil, ErrStopped
+	var err error
+	if r.handle, err = r.shard.accept(after, r.expire, own|oneShot); err != nil {
+		return nil, err
 	}
-	r.handle = r.shard.add(after, r.expire, true)
 	return r, nil
 }
 
@@ -51,7 +50,7 @@ func (r *Future[T]) expire() {
 	if r.shard.stopped {
 		r.end(r.value, ErrStopped)
 	} else {
-		r.shard.expired.tasks = append(r.shard.expired.tasks, r.run)
+		r.shard.driver.expired.tasks = append(r.shard.driver.expired.tasks, r)
 	}
 }
 
@@ -66,10 +65,13 @@ func (r *Future[T]) end(value T, err error) bool {
 	return true
 }
 
+// ErrDiscarded is the error of a [Future] whose function a full [Pool] has discarded.
+var ErrDiscarded = errors.New("timingwheel: discarded")
+
 var errGoexit = errors.New("timingwheel: the function ended its goroutine")
 
-// runOnce is the task that the executor runs.
-func (r *Future[T]) runOnce() {
+// run is the task that the executor runs.
+func (r *Future[T]) run() {
 	ctx, cancel := context.WithCancelCause(r.wheel.ctx)
 	defer cancel(nil)
 	f := r.begin(cancel)
@@ -89,6 +91,16 @@ func (r *Future[T]) runOnce() {
 	value, err = f(ctx)
 }
 
+// discard ends the Future, and has nothing to run.
+func (r *Future[T]) discard() func() {
+	r.shard.lock()
+	defer r.shard.mu.Unlock()
+	if !r.end(r.value, ErrDiscarded) {
+		return nil
+	}
+	return func() {}
+}
+
 // begin returns the function to run, or nil if the Future was cancelled while it
 // waited in the executor's queue.
 func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Context) (T, error) {
@@ -99,9 +111,9 @@ func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Conte
 }
 
 // Wait waits for the result and returns it: the value and the error of the function,
-// an error with the value and the stack of its panic, [ErrCancelled] after Cancel, or
+// an error with the value and the stack of its panic, [ErrCancelled] after Cancel,
 // [ErrStopped] if the wheel was stopped before the function was handed to the
-// executor. When ctx ends first it returns context.Cause(ctx). Any number of goroutines
+// executor, or [ErrDiscarded]. When ctx ends first it returns context.Cause(ctx). Any number of goroutines
 // may wait, as often as they like. A task that runs inline must not.
 func (r *Future[T]) Wait(ctx context.Context) (T, error) {
 	select {

@@ -15,6 +15,9 @@ type Histogram struct {
 	Counts [HistogramBuckets]int64
 	Sum    time.Duration
 	Max    time.Duration
+
+	// P50 to P999 are Quantile of 0.5 to 0.999, as Stats found them.
+	P50, P90, P99, P999 time.Duration
 }
 
 // bucketOf returns the number of the bucket for d. Negative counts as zero.
@@ -38,8 +41,12 @@ func (h *Histogram) merge(o *Histogram) {
 	h.Max = max(h.Max, o.Max)
 }
 
-// UpperBound returns what is counted in Counts[i] is less than, and for the last one
-// Max plus 1ns.
+func (h *Histogram) summarize() {
+	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
+}
+
+// UpperBound returns what all that is counted in Counts[i] is less than; for the last
+// one, which has no bound, that is 1ns more than Max.
 func (h *Histogram) UpperBound(i int) time.Duration {
 	if i >= HistogramBuckets-1 {
 		return later(h.Max, 1)

@@ -56,7 +56,6 @@ func OnMissed(p MissedPolicy) JobOption {
 type Job struct {
 	wheel *TimingWheel
 	shard *shard
-	run   func() // runOnce, the executor's task
 	due   func() // expire, the wheel's own task
 	done  chan struct{}
 
@@ -79,7 +78,7 @@ func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 		panic("timingwheel: " + name + ": nil function")
 	}
 	j := &Job{wheel: w, f: f, done: make(chan struct{})}
-	j.run, j.due = j.runOnce, j.expire
+	j.due = j.expire
 	for _, opt := range opts {
 		opt(j)
 	}
@@ -90,7 +89,7 @@ func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 func (j *Job) start(now, wait time.Duration) (*Job, error) {
 	j.shard = j.wheel.lock()
 	defer j.shard.mu.Unlock()
-	if j.shard.stopped {
+	if j.shard.closed {
 		return nil, ErrStopped
 	}
 	j.arm(now, wait)
@@ -101,18 +100,18 @@ func (j *Job) start(now, wait time.Duration) (*Job, error) {
 
 // arm puts the next run on the wheel, or the next look at the calendar.
 func (j *Job) arm(now, wait time.Duration) {
-	if j.shard.stopped {
+	if j.shard.closed {
 		j.end(ErrStopped)
 		return
 	}
-	j.handle = j.shard.add(delay{now, wait}, j.due, true)
+	j.handle = j.shard.add(delay{now, wait}, j.due, own)
 }
 
 // expire is the wheel's own task: it hands the run to the executor, or ends the
 // job if the wheel was stopped before.
 func (j *Job) expire() {
 	s := j.shard
-	if s.stopped {
+	if s.closed {
 		j.end(ErrStopped)
 		return
 	}
@@ -122,7 +121,7 @@ func (j *Job) expire() {
 			return
 		}
 	}
-	s.expired.tasks = append(s.expired.tasks, j.run)
+	s.driver.expired.tasks = append(s.driver.expired.tasks, j)
 }
 
 // end ends the job, which must not have ended before.
@@ -144,10 +143,10 @@ func (j *Job) over() {
 
 // The methods that follow take shard.mu themselves.
 
-// runOnce is the task that the executor runs. A panic goes on to the handler, if
+// run is the task that the executor runs. A panic goes on to the handler, if
 // there is one, when it has ended the job.
-func (j *Job) runOnce() {
-	f := j.begin()
+func (j *Job) run() {
+	f := j.begin(1)
 	if f == nil {
 		return
 	}
@@ -161,15 +160,24 @@ func (j *Job) runOnce() {
 	f()
 }
 
-// begin returns the function if the run may begin: up to this instant Stop wins.
-func (j *Job) begin() (f func()) {
+// discard leaves the run out, and plans the next.
+func (j *Job) discard() (f func()) {
+	if f = j.begin(0); f != nil {
+		j.finish()
+	}
+	return f
+}
+
+// begin returns the function if the run may begin, and counts it as so many: up to this
+// instant Stop wins.
+func (j *Job) begin(runs int64) (f func()) {
 	j.shard.lock()
 	defer j.shard.mu.Unlock()
 	if j.ended {
 		return nil
 	}
 	j.running = true
-	j.runs++
+	j.runs += runs
 	return j.f
 }
 

@@ -97,8 +97,9 @@ func (s *stripe[K]) dropHandedBack() {
 // Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and
 // replaces what the key was scheduled for. It tells whether there was something:
 // then that function will not run. It panics on a nil function, and on a key that
-// does not equal itself, such as a NaN. On a stopped wheel it returns [ErrStopped]
-// and changes nothing.
+// does not equal itself, such as a NaN. On a stopped wheel it returns [ErrStopped], and
+// where [WithMaxPending] permits no more [ErrTooManyPending] unless the key is pending;
+// then it changes nothing.
 func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, err error) {
 	if f == nil {
 		panic("timingwheel: Keyed.Schedule: nil function")
@@ -112,14 +113,15 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	if old, ok := s.tasks[key]; ok && old.change(after, f) {
 		return true, nil
 	}
-	return k.put(s, key, after, f)
+	return k.put(s, key, after, f, (*shard).accept)
 }
 
-// put makes f the key's task, with s.mu held.
-func (k *Keyed[K]) put(s *stripe[K], key K, after delay, f func()) (replaced bool, err error) {
+// put makes f the key's task, with s.mu held. Add is accept of a shard, or what stands
+// in for it.
+func (k *Keyed[K]) put(s *stripe[K], key K, after delay, f func(), add adder) (replaced bool, err error) {
 	t := &keyedTask[K]{keyed: k, key: key, f: f}
-	if !t.start(after) {
-		return false, ErrStopped
+	if err := t.start(after, add); err != nil {
+		return false, err
 	}
 	if old, ok := s.tasks[key]; ok {
 		replaced = old.cancel()
@@ -160,7 +162,7 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 		return false
 	}
 	// It waits in the executor's queue: leave it there, and put another in its place.
-	_, err := k.put(s, key, after, t.f)
+	_, err := k.put(s, key, after, t.f, (*shard).acceptAgain)
 	return err == nil
 }
 
@@ -194,17 +196,16 @@ func (k *Keyed[K]) Len() int {
 	return n
 }
 
-// start puts the task on the wheel, and reports false if that is stopped.
-func (t *keyedTask[K]) start(after delay) bool {
+// start puts the task on the wheel.
+func (t *keyedTask[K]) start(after delay, add adder) error {
 	s := t.keyed.wheel.lock()
 	defer s.mu.Unlock()
-	if s.stopped {
-		return false
+	h, err := add(s, after, t.expire, own|oneShot)
+	if err != nil {
+		return err
 	}
-	t.shard = s
-	t.handle = s.add(after, t.expire, true)
-	t.deadline = s.arena.Deadline(t.handle.index)
-	return true
+	t.shard, t.handle, t.deadline = s, h, s.arena.Deadline(h.index)
+	return nil
 }
 
 // expire is the wheel's own task, called with shard.mu held.
@@ -215,7 +216,7 @@ func (t *keyedTask[K]) expire() {
 		s.handBack(t.deadline, t.f)
 		t.f = nil
 	} else {
-		s.expired.tasks = append(s.expired.tasks, t.run)
+		s.driver.expired.tasks = append(s.driver.expired.tasks, t)
 	}
 }
 
@@ -225,6 +226,9 @@ func (t *keyedTask[K]) run() {
 		f()
 	}
 }
+
+// discard takes the task from its key.
+func (t *keyedTask[K]) discard() func() { return t.begin() }
 
 func (t *keyedTask[K]) begin() (f func()) {
 	s := t.keyed.lock(t.key)

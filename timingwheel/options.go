@@ -28,6 +28,7 @@ type config struct {
 	executor Executor
 	manual   bool
 
+	maxPending   int
 	panicHandler func(recovered any, stack []byte)
 }
 

@@ -19,18 +19,6 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 	}
 }
 
-// guarded returns the task with the handler around it.
-func guarded(task func(), handler func(recovered any, stack []byte)) func() {
-	return func() {
-		defer func() {
-			if p := recovered(recover()); p != nil { // nil also when the task ends the goroutine
-				handler(p.value, p.stack)
-			}
-		}()
-		task()
-	}
-}
-
 // panicError is the error that a panic became.
 type panicError struct {
 	value any

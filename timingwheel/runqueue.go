@@ -24,18 +24,30 @@ import (
 // it, where now there are a handful.
 //
 // Also rejected: `go f()` for each task, for its price; and a fixed set of workers,
-// which as many slow tasks as there are workers bring to a halt.
+// which as many slow tasks as there are workers bring to a halt. Who wants that has a
+// Pool: the same queue, where as many goroutines as there may be need no successor.
 type runQueue struct {
 	first     atomic.Pointer[batch] // the oldest that may have tasks left
 	last      atomic.Pointer[batch] // the newest
 	successor atomic.Bool           // spawned, not yet begun
+	bound     *bound                // of a Pool; nil: none
+	direct    runner                // for callers of Execute
 }
 
-// batch holds the tasks of one Execute. Who raises taken to n has task n-1.
+// batch holds tasks of one wheel that came together. Who raises taken to n has task n-1.
 type batch struct {
-	tasks []func()
-	taken atomic.Int64
-	next  atomic.Pointer[batch]
+	tasks  []task
+	runner *runner
+	taken  atomic.Int64
+	next   atomic.Pointer[batch]
+}
+
+func newRunQueue(b *bound) *runQueue {
+	q := &runQueue{bound: b}
+	empty := new(batch)
+	q.first.Store(empty)
+	q.last.Store(empty)
+	return q
 }
 
 // Goroutines returns an Executor that runs each task on a goroutine that is the
@@ -52,26 +64,38 @@ type batch struct {
 // The executor has a queue of its own, without bound, and no goroutine while
 // nothing is due. Nor are its goroutines bounded: 100,000 tasks that block are
 // 100,000 goroutines. A task may end its goroutine (runtime.Goexit). One executor may serve several wheels (of one synctest bubble).
-func Goroutines() Executor {
-	q := new(runQueue)
-	empty := new(batch)
-	q.first.Store(empty)
-	q.last.Store(empty)
-	return q
-}
+func Goroutines() Executor { return newRunQueue(nil) }
 
 // Execute queues the tasks.
 func (q *runQueue) Execute(tasks []func()) {
-	b := &batch{tasks: slices.Clone(tasks)}
+	q.direct.handed(len(tasks))
+	q.push(functions(tasks), &q.direct)
+}
+
+func (q *runQueue) execute(tasks []task, r *runner) { q.push(slices.Clone(tasks), r) }
+
+// push queues the tasks, and keeps the slice.
+func (q *runQueue) push(tasks []task, r *runner) {
+	b := &batch{tasks: tasks, runner: r}
 	// Swap makes room for several wheels at once: each links behind the one whose
 	// place it took.
 	q.last.Swap(b).next.Store(b)
 	q.ensureSuccessor()
 }
 
+// ensureSuccessor spawns the successor, unless there is one. With as many goroutines as
+// a bound permits there is none; then one that ends looks again. Since that one may have
+// found the flag raised, who lowers it again must look whether it has ended meanwhile.
 func (q *runQueue) ensureSuccessor() {
-	if !q.successor.Load() && q.successor.CompareAndSwap(false, true) {
-		go q.run()
+	for !q.successor.Load() && q.successor.CompareAndSwap(false, true) {
+		if q.bound == nil || q.bound.enter() {
+			go q.run()
+			return
+		}
+		q.successor.Store(false)
+		if q.bound.isFull() || !q.hasTasks() {
+			return
+		}
 	}
 }
 
@@ -79,34 +103,63 @@ func (q *runQueue) ensureSuccessor() {
 func (q *runQueue) run() {
 	q.successor.Store(false)
 	clearLabels() // those of the goroutine that spawned it
+	if q.bound != nil {
+		defer q.leave()
+	}
 	for {
-		task, more := q.take()
-		if task == nil {
+		t, r, more := q.take()
+		if t == nil {
 			return
 		}
 		if more {
 			q.ensureSuccessor()
 		}
-		task()
+		q.runOne(t, r)
 		clearLabels()
 	}
+}
+
+func (q *runQueue) runOne(t task, r *runner) {
+	if q.bound != nil {
+		defer q.bound.release()
+	}
+	r.run(t)
+}
+
+// leave is the end of a goroutine under a bound. A task that came when it still was one of
+// as many as there may be has no other.
+func (q *runQueue) leave() {
+	q.bound.leave()
+	if q.hasTasks() {
+		q.ensureSuccessor()
+	}
+}
+
+// hasTasks reports whether a task waits.
+func (q *runQueue) hasTasks() bool {
+	for b := q.first.Load(); b != nil; b = b.next.Load() {
+		if int(b.taken.Load()) < len(b.tasks) {
+			return true
+		}
+	}
+	return false
 }
 
 // take removes the oldest task, and tells whether more wait; it returns nil when
 // there is none. Should one come just then, Execute finds that the successor has
 // begun, and spawns another.
-func (q *runQueue) take() (task func(), more bool) {
+func (q *runQueue) take() (t task, r *runner, more bool) {
 	for {
 		b := q.first.Load()
 		n := int(b.taken.Add(1))
 		if n <= len(b.tasks) {
-			task = b.tasks[n-1]
+			t = b.tasks[n-1]
 			b.tasks[n-1] = nil // keep no closure
-			return task, n < len(b.tasks) || b.next.Load() != nil
+			return t, b.runner, n < len(b.tasks) || b.next.Load() != nil
 		}
 		next := b.next.Load()
 		if next == nil {
-			return nil, false
+			return nil, nil, false
 		}
 		q.first.CompareAndSwap(b, next)
 	}

@@ -26,11 +26,18 @@ type shard struct {
 
 	turns turns // who gets mu next
 
-	expired *expired // the driver's: what a slice finds to be due goes here
+	driver *driver // what a slice finds to be due goes into its expired
+	limit  *limit  // of all shards; nil: none
 
 	mu     sync.Mutex
 	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
 	finest *wheel       // nil until the first entry that is not due at once
+
+	counts   Counts // but for Pending
+	oneShots int64  // pending entries whose tag has that bit
+	lateness Histogram
+	entries  [levels]int32 // pending, by the level of their tag
+	cascaded [levels]int64 // that have left the level for a finer one
 
 	// due holds the entries whose delay was not positive until the driver takes
 	// them. Its place in the queue is the time at which the first was added, so
@@ -38,14 +45,15 @@ type shard struct {
 	due        slot
 	dueCascade cascade
 
-	stopped bool
+	closed  bool      // accepts no more
+	stopped bool      // and nothing is pending any more
 	pending []Pending // collected by stop
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
 
-func (s *shard) init(c *clock, d *driver, bits uint, next *shard) {
-	s.clock, s.queue, s.expired, s.bits, s.next = c, d.queue, &d.expired, bits, next
+func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
+	s.clock, s.queue, s.driver, s.limit, s.bits, s.next = c, d.queue, d, l, bits, next
 	s.turns.entered = make(chan struct{}, 1)
 	s.dueCascade = cascade{shard: s, due: true}
 	s.due.cascade = &s.dueCascade
@@ -65,18 +73,87 @@ type delay struct {
 	d   time.Duration
 }
 
+// adder is accept or acceptAgain.
+type adder = func(s *shard, after delay, f func(), kind bucket.Tag) (handle, error)
+
+// An entry's tag says what it is, in its lowest bits, and on which level it waits, in
+// the others.
+const (
+	// own is a task of the wheel's own. It does not go to the executor: it is called
+	// under s.mu, by the driver when it is due, and by close or stop when that comes
+	// first (s.closed or s.stopped tell). So whatever it does is one with the state of
+	// its entry, and whoever cancels it under s.mu knows that it is neither running nor
+	// about to. It must be short, never block, and run no code of a user.
+	own bucket.Tag = 1 << iota
+
+	// oneShot is an entry that becomes a user's function once: Shutdown waits for it,
+	// and it counts toward the limit. An own task that is none has to see to itself
+	// when the shard is closed.
+	oneShot
+
+	kind       = own | oneShot
+	levelShift = 2 // the level's lowest bit
+
+	levels   = 1 << (8 - levelShift)
+	levelDue = levels - 1 // not on any wheel. Ticks of 1us in 292 years are 54 levels of two slots
+)
+
 // The methods that follow are called with s.mu held.
 
-// add accepts a task. One of the wheel's own does not go to the executor: it is
-// called under s.mu, by the driver when it is due and by stop when that comes first
-// (s.stopped tells). So whatever it does is one with the state of its entry, and
-// whoever cancels it under s.mu knows that it is neither running nor about to. It
-// must be short, never block, and run no code of a user.
-func (s *shard) add(after delay, f func(), own bool) handle {
-	i, generation := s.arena.Alloc(s.clock.deadline(after.now, after.d), f, own)
+// accept adds a one-shot that is new, unless the shard is closed or the limit reached.
+func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
+	if s.closed {
+		return handle{}, ErrStopped
+	}
+	if !s.limit.take() {
+		s.counts.Rejected++
+		return handle{}, ErrTooManyPending
+	}
+	return s.add(after, f, kind), nil
+}
+
+// acceptAgain adds a one-shot that was accepted before, and is not pending any more,
+// unless the shard is closed.
+func (s *shard) acceptAgain(after delay, f func(), kind bucket.Tag) (handle, error) {
+	if s.closed {
+		return handle{}, ErrStopped
+	}
+	s.limit.force()
+	return s.add(after, f, kind), nil
+}
+
+// add adds a task. The shard must not be closed, and a one-shot must have its place
+// under the limit.
+func (s *shard) add(after delay, f func(), kind bucket.Tag) handle {
+	i, generation := s.arena.Alloc(s.clock.deadline(after.now, after.d), f, kind)
+	s.counts.Scheduled++
+	if kind&oneShot != 0 {
+		s.oneShots++
+	}
 	s.place(i, after)
 	return handle{i, generation}
 }
+
+// remove takes an entry that is in no bucket out of all that counts it as pending.
+func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
+	f, tag := s.arena.Free(i)
+	s.entries[tag>>levelShift]--
+	if tag&oneShot != 0 {
+		s.limit.release()
+		if s.oneShots--; s.oneShots == 0 && s.closed {
+			s.driver.runner.quiet.tell()
+		}
+	}
+	return f, tag
+}
+
+// enter and leave count an entry on the level whose bucket it is put into, or taken out of.
+func (s *shard) enter(i bucket.Index, level uint) {
+	s.arena.SetTag(i, s.arena.Tag(i)&kind|bucket.Tag(level<<levelShift))
+	s.entries[level]++
+}
+
+func (s *shard) leave(i bucket.Index) { s.entries[s.arena.Tag(i)>>levelShift]-- }
 
 // cancel forgets the task of h and reports whether it was pending.
 func (s *shard) cancel(h handle) bool {
@@ -84,7 +161,8 @@ func (s *shard) cancel(h handle) bool {
 		return false
 	}
 	s.arena.Unlink(h.index)
-	s.arena.Free(h.index)
+	s.remove(h.index)
+	s.counts.Cancelled++
 	return true
 }
 
@@ -95,8 +173,10 @@ func (s *shard) reset(h handle, after delay) bool {
 		return false
 	}
 	s.arena.Unlink(h.index)
+	s.leave(h.index)
 	s.arena.SetDeadline(h.index, s.clock.deadline(after.now, after.d))
 	s.place(h.index, after)
+	s.counts.Reset++
 	return true
 }
 
@@ -114,14 +194,17 @@ func (s *shard) place(i bucket.Index, after delay) {
 	}
 	if !s.due.IsOpen() {
 		s.due.Open(&s.arena, 0)
-		s.queue.Offer(&s.due, s.clock.start.Add(after.now))
+		s.offer(&s.due, s.clock.start.Add(after.now))
 	}
 	s.due.Append(&s.arena, i)
+	s.enter(i, levelDue)
 }
 
 // offer puts a bucket that was just opened into the queue.
-func (s *shard) offer(b *slot) {
-	s.queue.Offer(b, s.clock.time(b.Expiration()))
+func (s *shard) offer(b *slot, at time.Time) {
+	b.cascade.open++
+	s.queue.Offer(b, at)
+	s.driver.ensure()
 }
 
 // The methods that follow take s.mu themselves.
@@ -144,6 +227,7 @@ func (s *shard) expire(b *slot) (more bool) {
 		s.finest.advance(b.Expiration())
 	}
 	b.MoveTo(&b.cascade.ring)
+	b.cascade.open--
 	return s.flushSlice(b.cascade)
 }
 
@@ -160,26 +244,38 @@ func (s *shard) flush(c *cascade) (more bool) {
 
 // flushSlice is called with s.mu held.
 func (s *shard) flushSlice(c *cascade) (more bool) {
+	now, tasks := s.clock.now(), len(s.driver.expired.tasks)
 	for range sliceLen {
 		i := c.ring.First(&s.arena)
 		if i == 0 {
 			break
 		}
 		s.arena.Unlink(i)
-		if !c.due && s.finest.add(i, s.arena.Deadline(i)) {
-			continue
-		}
-		if task, own := s.arena.Free(i); own {
-			task()
+		deadline, level := s.arena.Deadline(i), s.arena.Tag(i)>>levelShift
+		if !c.due && s.finest.add(i, deadline) {
+			s.entries[level]--
+			s.cascaded[level]++
 		} else {
-			s.expired.tasks = append(s.expired.tasks, task)
+			s.fire(i, now-time.Duration(deadline)*s.clock.tick)
 		}
 	}
+	s.driver.runner.handed(len(s.driver.expired.tasks) - tasks)
 	if c.ring.First(&s.arena) != 0 {
 		return true
 	}
 	c.ring.Close(&s.arena)
 	return false
+}
+
+// fire is called with s.mu held.
+func (s *shard) fire(i bucket.Index, late time.Duration) {
+	s.counts.Fired++
+	s.lateness.add(late)
+	if f, kind := s.remove(i); kind&own != 0 {
+		f()
+	} else {
+		s.driver.expired.tasks = append(s.driver.expired.tasks, function(f))
+	}
 }
 
 // dropEmpty removes the bucket from the queue and closes it, if it is the head
@@ -193,24 +289,52 @@ func (s *shard) dropEmpty(b *slot) bool {
 	}
 	if s.queue.DropHead(b) {
 		b.Close(&s.arena)
+		b.cascade.open--
 	}
 	return true
 }
 
-// stop refuses what comes later, returns what is to be handed back, and lets go of
-// it. The wheel's own tasks see to themselves.
+// close refuses what comes later. The wheel's own tasks that nobody has to wait for see
+// to themselves, and are gone.
+func (s *shard) close() {
+	s.lock()
+	defer s.mu.Unlock()
+	s.closeLocked()
+}
+
+func (s *shard) closeLocked() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	for i := range s.arena.All() {
+		if s.arena.Tag(i)&kind == own {
+			s.arena.Task(i)()
+			s.arena.Unlink(i)
+			s.remove(i)
+			s.counts.HandedBack++
+		}
+	}
+}
+
+// stop closes the shard, returns what is to be handed back, and lets go of it.
 func (s *shard) stop() (pending []Pending) {
 	s.lock()
 	defer s.mu.Unlock()
+	s.closeLocked()
 	s.stopped = true
 	for i := range s.arena.All() {
-		if task, own := s.arena.Task(i); own {
-			task()
+		if f := s.arena.Task(i); s.arena.Tag(i)&own != 0 {
+			f()
 		} else {
-			s.handBack(s.arena.Deadline(i), task)
+			s.handBack(s.arena.Deadline(i), f)
 		}
+		s.limit.release()
 	}
+	s.counts.HandedBack += int64(s.arena.Len())
 	s.arena, s.finest = bucket.Arena{}, nil
+	s.oneShots, s.entries = 0, [levels]int32{}
+	s.driver.runner.quiet.tell()
 	pending, s.pending = s.pending, nil
 	return pending
 }
@@ -224,4 +348,20 @@ func (s *shard) len() int {
 	s.lock()
 	defer s.mu.Unlock()
 	return s.arena.Len()
+}
+
+// hasTasks reports whether functions are pending that are to run once.
+func (s *shard) hasTasks() bool {
+	s.lock()
+	defer s.mu.Unlock()
+	return s.oneShots > 0
+}
+
+// wheelOf returns the wheel of a level, and nil for levelDue. It is called with s.mu held.
+func (s *shard) wheelOf(level bucket.Tag) *wheel {
+	w := s.finest
+	for w != nil && w.level != uint(level) {
+		w = w.overflow
+	}
+	return w
 }

@@ -21,7 +21,7 @@ type Stats struct {
 
 	Arena    ArenaStats
 	Lateness Histogram
-	Levels   []LevelStats // of all shards together, the finest first
+	Levels   []LevelStats // of all shards together, the finest first; none before the first task and after Stop
 }
 
 // Counts are the accounts of a wheel since it was made. They cover all that waits on
@@ -61,4 +61,67 @@ type LevelStats struct {
 	Entries int64 // in them, and in a bucket of the level that is cascading
 
 	Cascaded int64 // entries that have left the level for a finer one, since the start
+}
+
+// Stats returns what the wheel has done and what it holds. It may be called at any time,
+// on a stopped wheel too, and costs a lock of each shard, some microseconds. The figures of
+// one shard belong together; those of another are a moment younger.
+func (w *TimingWheel) Stats() Stats {
+	r := &w.runner
+	st := Stats{
+		CallerRuns: r.callerRuns.Load(),
+		Discarded:  r.discarded.Load(),
+		Panicked:   r.panicked.Load(),
+		Running:    r.running.Load(),
+		Now:        w.clock.now(),
+		Tick:       w.clock.tick,
+		Shards:     len(w.shards),
+	}
+	for i := range w.shards {
+		w.shards[i].addTo(&st)
+	}
+	st.Lateness.summarize()
+	return st
+}
+
+// addTo adds the shard's figures.
+func (s *shard) addTo(st *Stats) {
+	s.lock()
+	defer s.mu.Unlock()
+	st.Counts.add(s.counts)
+	st.Pending += int64(s.arena.Len())
+	for _, n := range s.cascaded {
+		st.Cascaded += n
+	}
+	st.Stopped = st.Stopped || s.closed
+	st.Arena.Capacity += int64(s.arena.Cap())
+	st.Arena.Free += int64(s.arena.Vacancy())
+	st.Lateness.merge(&s.lateness)
+	for w := s.finest; w != nil; w = w.overflow {
+		if len(st.Levels) == int(w.level) {
+			st.Levels = append(st.Levels, LevelStats{})
+		}
+		w.addTo(&st.Levels[w.level])
+	}
+}
+
+func (w *wheel) addTo(l *LevelStats) {
+	s := w.shard
+	l.Tick = s.clock.duration(w.tick)
+	l.Interval = s.clock.duration(w.interval())
+	l.Slots = len(w.slots)
+	l.CurrentTime = max(l.CurrentTime, s.clock.duration(w.currentTime))
+	l.Buckets += w.cascade.open
+	l.Entries += int64(s.entries[w.level])
+	l.Cascaded += s.cascaded[w.level]
+}
+
+// add adds what a shard counts; the rest it knows by other means.
+func (c *Counts) add(o Counts) {
+	c.Scheduled += o.Scheduled
+	c.Fired += o.Fired
+	c.Cancelled += o.Cancelled
+	c.HandedBack += o.HandedBack
+	c.Reset += o.Reset
+	c.Rejected += o.Rejected
 }

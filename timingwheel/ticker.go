@@ -99,7 +99,7 @@ func (t *Ticker) start(now, d time.Duration) {
 // tick is the wheel's own task: it sends the time, and takes the Ticker on to the
 // next time on its grid that is still to come.
 func (t *Ticker) tick() {
-	if t.shard.stopped {
+	if t.shard.closed {
 		return
 	}
 	now := time.Now()
@@ -114,8 +114,8 @@ func (t *Ticker) tick() {
 }
 
 func (t *Ticker) arm(now, d time.Duration) {
-	if !t.shard.stopped {
-		t.handle = t.shard.add(delay{now, d}, t.due, true)
+	if !t.shard.closed {
+		t.handle = t.shard.add(delay{now, d}, t.due, own)
 	}
 }
 

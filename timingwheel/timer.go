@@ -18,7 +18,7 @@ type Timer struct {
 	C <-chan time.Time
 
 	shard   *shard
-	f       func()
+	f       func()   // nil if AfterFunc was refused
 	handle  handle   // guarded by shard.mu
 	channel *channel // nil for AfterFunc
 }
@@ -82,24 +82,35 @@ func (t *Timer) Reset(d time.Duration) bool {
 // start adds the Timer, which must not be pending, to its shard, or does what is
 // left to do on a stopped wheel. It is called with shard.mu held.
 func (t *Timer) start(after delay) {
-	switch {
-	case !t.shard.stopped:
-		t.handle = t.shard.add(after, t.f, t.channel != nil)
-	case t.channel != nil:
+	switch s := t.shard; {
+	case t.channel != nil && s.closed:
 		t.channel.moveToTime(after.d)
+	case t.channel != nil:
+		t.handle = s.add(after, t.f, own)
+	case t.f != nil:
+		if h, err := s.acceptAgain(after, t.f, oneShot); err == nil { // or else it is dead
+			t.handle = h
+		}
 	}
 }
 
 // AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule]
 // does, and returns a [Timer] that can stop it and set it anew. It makes one
-// allocation, the Timer. On a stopped wheel the Timer's function never runs, its
-// Stop and Reset return false; use Schedule to be told.
+// allocation, the Timer. On a stopped wheel, and where [WithMaxPending] permits no
+// more, the Timer's function never runs, and its Stop and Reset return false; use
+// Schedule to be told.
 func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
 	}
-	t := &Timer{f: f}
-	w.start(t, d)
+	t := &Timer{}
+	after := delay{w.clock.now(), d}
+	t.shard = w.lock()
+	defer t.shard.mu.Unlock()
+	h, err := t.shard.accept(after, f, oneShot)
+	if err == nil {
+		t.f, t.handle = f, h
+	}
 	return t
 }
 
@@ -113,18 +124,12 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 //
 // O(1), and four allocations, two of them for the channel.
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
-	c := newChannel()
-	w.start(&c.timer, d)
-	return &c.timer
-}
-
-// start starts a new Timer on the shard of this processor.
-func (w *TimingWheel) start(t *Timer, d time.Duration) {
+	t := &newChannel().timer
 	after := delay{w.clock.now(), d}
-	s := w.lock()
-	defer s.mu.Unlock()
-	t.shard = s
+	t.shard = w.lock()
+	defer t.shard.mu.Unlock()
 	t.start(after)
+	return t
 }
 
 // After returns a channel on which the time is sent, d from now: NewTimer(d).C.

@@ -22,6 +22,7 @@ type TimingWheel struct {
 	cancel context.CancelCauseFunc
 	wall   func() time.Time // time.Now, but in tests
 	driver driver
+	runner runner
 	turn   chan struct{} // holds one token while AdvanceClock drives; nil without manual drive
 
 	// tokens has the shard of each processor: a sync.Pool is the one thing in the
@@ -51,18 +52,19 @@ func New(opts ...Option) *TimingWheel {
 	w := &TimingWheel{
 		clock:  clock{start: time.Now(), tick: c.tick},
 		shards: make([]shard, c.shards),
-		driver: driver{queue: queue, executor: c.executor, panicHandler: c.panicHandler},
 		wall:   time.Now,
 	}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	w.runner.panicHandler = c.panicHandler
+	w.driver = driver{ctx: w.ctx, queue: queue, executor: c.executor, runner: &w.runner}
+	limit := newLimit(c.maxPending)
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]
-		w.shards[i].init(&w.clock, &w.driver, log2(c.slots), next)
+		w.shards[i].init(&w.clock, &w.driver, limit, log2(c.slots), next)
 	}
 	if c.manual {
 		w.turn = make(chan struct{}, 1)
-	} else {
-		go w.driver.drive(w.ctx)
+		w.driver.running.Store(true)
 	}
 	return w
 }
@@ -108,10 +110,11 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
 	s := w.lock()
 	defer s.mu.Unlock()
-	if s.stopped {
-		return Timeout{}, ErrStopped
+	h, err := s.accept(after, f, oneShot)
+	if err != nil {
+		return Timeout{}, err
 	}
-	return Timeout{s, s.add(after, f, false)}, nil
+	return Timeout{s, h}, nil
 }
 
 // ScheduleAt is [TimingWheel.Schedule] for a point in time, which is converted to

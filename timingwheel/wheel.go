@@ -1,6 +1,10 @@
 package timingwheel
 
-import "github.com/tickwheel/tickwheel/bucket"
+import (
+	"math"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
 
 // wheel is one level of a hierarchy: a ring of slots, each as wide as the
 // wheel's tick, and behind it the overflow wheel, whose tick is this wheel's
@@ -15,6 +19,7 @@ import "github.com/tickwheel/tickwheel/bucket"
 // them.
 type wheel struct {
 	shard       *shard
+	level       uint  // 0 for the finest
 	shift       uint  // log2 of tick
 	bits        uint  // log2 of the number of slots
 	tick        int64 // width of a slot
@@ -38,12 +43,15 @@ type slot struct {
 type cascade struct {
 	shard *shard
 	ring  bucket.Bucket // open while under way; guarded by shard.mu
+	open  int           // buckets of the level that are open; guarded by shard.mu
 	due   bool          // the entries are due whatever their deadline's tick
 }
 
-func newWheel(s *shard, shift uint, currentTime int64) *wheel {
+func newWheel(s *shard, level uint, currentTime int64) *wheel {
+	shift := level * s.bits
 	w := &wheel{
 		shard:   s,
+		level:   level,
 		shift:   shift,
 		bits:    s.bits,
 		tick:    1 << shift,
@@ -65,19 +73,31 @@ func (w *wheel) add(i bucket.Index, deadline int64) bool {
 	}
 	if (deadline^w.currentTime)>>(w.shift+w.bits) != 0 {
 		if w.overflow == nil {
-			w.overflow = newWheel(w.shard, w.shift+w.bits, w.currentTime)
+			w.overflow = newWheel(w.shard, w.level+1, w.currentTime)
 		}
 		return w.overflow.add(i, deadline)
 	}
 	arena := &w.shard.arena
-	s := &w.slots[deadline>>w.shift&(1<<w.bits-1)]
+	s := &w.slots[w.position(deadline)]
 	if !s.IsOpen() {
 		s.Open(arena, deadline&^(w.tick-1))
-		w.shard.offer(s)
+		w.shard.offer(s, w.shard.clock.time(s.Expiration()))
 	}
 	s.Append(arena, i)
+	w.shard.enter(i, w.level)
 	return true
 }
+
+// interval returns the number of ticks that the wheel covers, saturating.
+func (w *wheel) interval() int64 {
+	if w.shift+w.bits >= 63 {
+		return math.MaxInt64
+	}
+	return w.tick << w.bits
+}
+
+// position returns the number of the slot for a tick.
+func (w *wheel) position(tick int64) int { return int(tick >> w.shift & (1<<w.bits - 1)) }
 
 // advance sets currentTime to t, rounded down to a tick, here and further up. It
 // does nothing when t is in the past. Its depth is bounded by the number of
@@ -90,4 +110,12 @@ func (w *wheel) advance(t int64) {
 	if w.overflow != nil {
 		w.overflow.advance(t)
 	}
+}
+
+// isCascading reports whether an entry of this level is in the bucket that is being
+// flushed, and not in a slot: the clock has passed the slot, so that no other entry of
+// the level has such a deadline.
+func (w *wheel) isCascading(deadline int64) bool {
+	ring := &w.cascade.ring
+	return ring.IsOpen() && deadline&^(w.tick-1) == ring.Expiration()
 }

@@ -1,0 +1,82 @@
+package timingwheel
+
+import (
+	"sync/atomic"
+)
+
+// task is what the driver hands to an executor: a user's function, or a run of a Job,
+// a Future or a key, which look once more at their state when it begins.
+type task interface {
+	run()
+
+	// discard is called instead of run when a full Pool discards the task. It returns
+	// what DiscardTo's function is to be given, or nil if there is nothing to run any more.
+	discard() func()
+}
+
+// function is a task that is a user's function and nothing else. A func is a pointer,
+// so that to make a task of one allocates nothing.
+type function func()
+
+func (f function) run()            { f() }
+func (f function) discard() func() { return f }
+
+// runner is how the tasks of a wheel are run: all that must be around a task,
+// whichever executor runs it. Our own executors call run for each task, so that it
+// costs no allocation; for others the driver wraps it in a closure.
+type runner struct {
+	panicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
+
+	running    atomic.Int64 // handed over and not ended, see handed
+	panicked   atomic.Int64
+	discarded  atomic.Int64
+	callerRuns atomic.Int64
+
+	quiet quiet // is told when running becomes zero
+}
+
+// handed counts tasks as running that are about to be handed to the executor. It is
+// called with the lock of their shard held, while they still are pending, so that at
+// no time a task is neither: Shutdown looks at one and then at the other.
+func (r *runner) handed(n int) { r.running.Add(int64(n)) }
+
+// run runs a task. What comes after is deferred, since the task may end its goroutine.
+func (r *runner) run(t task) {
+	defer r.ended()
+	if r.panicHandler != nil {
+		defer r.recover()
+	}
+	t.run()
+}
+
+func (r *runner) ended() {
+	if r.running.Add(-1) == 0 {
+		r.quiet.tell()
+	}
+}
+
+func (r *runner) recover() {
+	if p := recovered(recover()); p != nil { // nil also when the task ends the goroutine
+		r.panicked.Add(1)
+		r.panicHandler(p.value, p.stack)
+	}
+}
+
+// discard gives a task to a function instead of running it.
+func (r *runner) discard(t task, to func(task func())) {
+	r.discarded.Add(1)
+	r.run(function(func() {
+		if f := t.discard(); f != nil {
+			to(f)
+		}
+	}))
+}
+
+// wrap returns tasks as functions, for executors that are not ours.
+func (r *runner) wrap(tasks []task) []func() {
+	wrapped := make([]func(), len(tasks))
+	for i, t := range tasks {
+		wrapped[i] = func() { r.run(t) }
+	}
+	return wrapped
+}

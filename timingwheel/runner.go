@@ -27,7 +27,10 @@ func (f function) discard() func() { return f }
 type runner struct {
 	panicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
 
-	running    atomic.Int64 // handed over and not ended, see handed
+	_       [64]byte     // running changes with each task, what is around it hardly ever
+	running atomic.Int64 // handed over and not ended, see handed
+	_       [64]byte
+
 	panicked   atomic.Int64
 	discarded  atomic.Int64
 	callerRuns atomic.Int64

@@ -103,15 +103,22 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
 	}
-	t := &Timer{}
+	t := &Timer{f: f}
+	w.startFunc(t, d)
+	return t
+}
+
+// startFunc is apart so that AfterFunc can be inlined: who does not keep the Timer, or
+// stops it where it was made, then needs no allocation.
+func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	after := delay{w.clock.now(), d}
 	t.shard = w.lock()
 	defer t.shard.mu.Unlock()
-	h, err := t.shard.accept(after, f, oneShot)
-	if err == nil {
-		t.f, t.handle = f, h
+	h, err := t.shard.accept(after, t.f, oneShot)
+	if err != nil {
+		t.f = nil
 	}
-	return t
+	t.handle = h
 }
 
 // NewTimer returns a [Timer] that sends the time on its channel C, d from now, as

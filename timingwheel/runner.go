@@ -65,16 +65,6 @@ func (r *runner) recover() {
 	}
 }
 
-// discard gives a task to a function instead of running it.
-func (r *runner) discard(t task, to func(task func())) {
-	r.discarded.Add(1)
-	r.run(function(func() {
-		if f := t.discard(); f != nil {
-			to(f)
-		}
-	}))
-}
-
 // wrap returns tasks as functions, for executors that are not ours.
 func (r *runner) wrap(tasks []task) []func() {
 	wrapped := make([]func(), len(tasks))

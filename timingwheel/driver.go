@@ -27,13 +27,15 @@ type driver struct {
 	running  atomic.Bool // the driver goroutine is there; always true under manual drive
 	cascades []*cascade  // under way, the innermost last
 	expired  expired
+	behind   bool // what expired last was too late, and that was logged
 }
 
 // expired is what a slice has found to be due. The driver alone writes to it, in
 // expire and flush of a shard, and empties it before the next slice.
 type expired struct {
-	tasks    []task // for the executor
-	contexts []task // for the wheel's own, which nothing of a user's can block
+	tasks    []task        // for the executor
+	contexts []task        // for the wheel's own, which nothing of a user's can block
+	late     time.Duration // the most by which one was that fired; -1 if none did
 }
 
 // ensure starts the driver goroutine if there is none. It is called after each offer.
@@ -56,7 +58,7 @@ func (d *driver) rest() bool {
 // drive is the driver goroutine: it blocks until the earliest bucket expires and
 // flushes it, until nothing waits any more or the wheel is stopped.
 func (d *driver) drive() {
-	clearLabels() // those of the goroutine that called for it
+	d.runner.tracer.label() // instead of those of the goroutine that called for it
 	returned := false
 	defer func() {
 		if !returned {
@@ -90,6 +92,9 @@ func (d *driver) dropEmpty() {
 // back through add, so that they cascade down or fire, and returns how many were
 // handed to the executor.
 func (d *driver) flush(b *slot) (handed int) {
+	if t := d.runner.tracer; t != nil {
+		defer t.startFlush().End()
+	}
 	return d.begin(b) + d.finish()
 }
 
@@ -148,7 +153,10 @@ func (d *driver) step() (handed int, more bool) {
 // What ends contexts goes first, since the executor may block, or end the goroutine.
 func (d *driver) hand() int {
 	tasks, contexts := d.expired.tasks, d.expired.contexts
-	d.expired = expired{tasks[:0], contexts[:0]}
+	if d.expired.late >= 0 && d.runner.log != nil {
+		d.noteLateness(d.expired.late)
+	}
+	d.expired = expired{tasks[:0], contexts[:0], -1}
 	if len(contexts) > 0 {
 		if d.contexts == nil {
 			d.contexts = newRunQueue(nil)

@@ -62,7 +62,7 @@ func (inline) execute(tasks []task, r *runner) { runAll(tasks, r) }
 // runAll runs tasks on the goroutine that calls it.
 func runAll(tasks []task, r *runner) {
 	each(tasks, func(t task) {
-		defer clearLabels() // also when the task ends the goroutine
+		defer r.tracer.label() // the driver's own; also when the task ends the goroutine
 		r.run(t)
 	})
 }

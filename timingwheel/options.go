@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"runtime"
 	"time"
@@ -30,6 +31,8 @@ type config struct {
 
 	maxPending   int
 	panicHandler func(recovered any, stack []byte)
+	tracer       *tracer
+	log          *slog.Logger
 }
 
 // WithTick sets the width of a tick, to which deadlines round up: the most by

@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"log/slog"
 	"sync/atomic"
 )
 
@@ -26,6 +27,8 @@ func (f function) discard() func() { return f }
 // costs no allocation; for others the driver wraps it in a closure.
 type runner struct {
 	panicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
+	tracer       *tracer
+	log          *slog.Logger // nil: none
 
 	_       [64]byte     // running changes with each task, what is around it hardly ever
 	running atomic.Int64 // handed over and not ended, see handed
@@ -46,6 +49,9 @@ func (r *runner) handed(n int) { r.running.Add(int64(n)) }
 // run runs a task. What comes after is deferred, since the task may end its goroutine.
 func (r *runner) run(t task) {
 	defer r.ended()
+	if r.tracer != nil {
+		defer r.tracer.startTask().End()
+	}
 	if r.panicHandler != nil {
 		defer r.recover()
 	}
@@ -61,6 +67,9 @@ func (r *runner) ended() {
 func (r *runner) recover() {
 	if p := recovered(recover()); p != nil { // nil also when the task ends the goroutine
 		r.panicked.Add(1)
+		if r.log != nil {
+			r.log.Error("timingwheel: task panicked", "panic", p.value, "stack", string(p.stack))
+		}
 		r.panicHandler(p.value, p.stack)
 	}
 }
@@ -69,7 +78,12 @@ func (r *runner) recover() {
 func (r *runner) wrap(tasks []task) []func() {
 	wrapped := make([]func(), len(tasks))
 	for i, t := range tasks {
-		wrapped[i] = func() { r.run(t) }
+		wrapped[i] = func() {
+			if r.tracer != nil {
+				defer clearLabels()
+			}
+			r.run(t)
+		}
 	}
 	return wrapped
 }

@@ -244,7 +244,8 @@ func (s *shard) flush(c *cascade) (more bool) {
 
 // flushSlice is called with s.mu held.
 func (s *shard) flushSlice(c *cascade) (more bool) {
-	now, tasks := s.clock.now(), len(s.driver.expired.tasks)
+	e := &s.driver.expired
+	now, tasks := s.clock.now(), len(e.tasks)
 	for range sliceLen {
 		i := c.ring.First(&s.arena)
 		if i == 0 {
@@ -256,10 +257,12 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 			s.entries[level]--
 			s.cascaded[level]++
 		} else {
-			s.fire(i, now-time.Duration(deadline)*s.clock.tick)
+			late := max(0, now-s.clock.duration(deadline))
+			e.late = max(e.late, late)
+			s.fire(i, late)
 		}
 	}
-	s.driver.runner.handed(len(s.driver.expired.tasks) - tasks)
+	s.driver.runner.handed(len(e.tasks) - tasks)
 	if c.ring.First(&s.arena) != 0 {
 		return true
 	}

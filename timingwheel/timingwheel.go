@@ -55,7 +55,7 @@ func New(opts ...Option) *TimingWheel {
 		wall:   time.Now,
 	}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
-	w.runner.panicHandler = c.panicHandler
+	w.runner.panicHandler, w.runner.tracer, w.runner.log = c.panicHandler, c.tracer, c.log
 	w.driver = driver{ctx: w.ctx, queue: queue, executor: c.executor, runner: &w.runner}
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {

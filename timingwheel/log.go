@@ -1,0 +1,38 @@
+package timingwheel
+
+import (
+	"log/slog"
+	"time"
+)
+
+// WithLogger has the wheel log the few things that its user may want to know, and that
+// nobody is told otherwise:
+//
+//   - Warn "driver is late": something fired more than a second after its time,
+//     because the process was suspended or got no processor, or because the executor held
+//     the driver up. Once, until the driver has caught up.
+//   - Error "task panicked", with the value and the stack, if there is a [WithPanicHandler]
+//     (without one the program crashes).
+//   - Warn "precise wake-ups are not available", see [WithPreciseWakeups].
+//
+// The logger is called on the driver's goroutine or on that of the task, without a lock
+// held. By default nothing is logged. New panics on nil.
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) {
+		if l == nil {
+			panic("timingwheel: WithLogger(nil)")
+		}
+		c.log = l
+	}
+}
+
+// tooLate is what a driver has to be late by to say so.
+const tooLate = time.Second
+
+// noteLateness is told how late the latest was of what has just expired.
+func (d *driver) noteLateness(late time.Duration) {
+	if late > tooLate && !d.behind {
+		d.runner.log.Warn("timingwheel: driver is late", "late", late)
+	}
+	d.behind = late > tooLate
+}

@@ -1,0 +1,62 @@
+package timingwheel_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// logged returns a logger, and what it has logged, a line each.
+func logged() (*slog.Logger, func() []string) {
+	var b bytes.Buffer
+	return slog.New(slog.NewTextHandler(&b, nil)), func() []string {
+		return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	}
+}
+
+// A task that holds the driver up makes others late, which is logged once until the
+// driver has caught up.
+func TestLateDriverIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lines := logged()
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()))
+		defer w.Stop()
+		for range 2 {
+			w.AfterFunc(time.Second, func() { time.Sleep(5 * time.Second) })
+			w.AfterFunc(2*time.Second, func() {})
+			w.AfterFunc(3*time.Second, func() {})
+			w.AfterFunc(10*time.Second, func() {})
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		require.Len(t, lines(), 2)
+		for _, line := range lines() {
+			require.Contains(t, line, `level=WARN msg="timingwheel: driver is late" late=4s`)
+		}
+	})
+}
+
+func TestPanicIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lines := logged()
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithPanicHandler(func(any, []byte) {}))
+		defer w.Stop()
+		w.AfterFunc(time.Second, panickingTask)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, lines(), 1)
+		require.Contains(t, lines()[0], `level=ERROR msg="timingwheel: task panicked" panic="the task's own"`)
+		require.Contains(t, lines()[0], "panickingTask")
+	})
+}
+
+func TestNilLoggerPanics(t *testing.T) {
+	require.PanicsWithValue(t, "timingwheel: WithLogger(nil)", func() { timingwheel.New(timingwheel.WithLogger(nil)) })
+}

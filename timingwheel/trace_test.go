@@ -1,0 +1,91 @@
+package timingwheel_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"runtime/pprof"
+	"runtime/trace"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// The profile of goroutines, taken inside a task, shows the wheel's name there and at the
+// driver; and after the task nowhere else.
+func TestTraceLabels(t *testing.T) {
+	for name, executor := range executors() {
+		t.Run(name, func(t *testing.T) {
+			w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
+			defer w.Stop()
+			w.Schedule(time.Hour, func() {}) // keeps the driver there
+			for range 3 {                    // the second time on a goroutine that may have run another
+				profile := make(chan string)
+				w.Schedule(0, func() {
+					var b strings.Builder
+					pprof.Lookup("goroutine").WriteTo(&b, 1)
+					profile <- b.String()
+				})
+				labelled := 0
+				for stanza := range strings.SplitSeq(<-profile, "\n\n") {
+					if !strings.Contains(stanza, `"timingwheel":"sessions"`) {
+						require.NotContains(t, stanza, "writeGoroutine")
+						require.NotContains(t, stanza, ").drive(")
+						continue
+					}
+					labelled++
+				}
+				require.Positive(t, labelled)
+			}
+		})
+	}
+}
+
+// Labels end with the task, also on a goroutine that is not ours.
+func TestTraceLabelsEndWithTheTask(t *testing.T) {
+	var after string
+	var wg sync.WaitGroup
+	wg.Add(1)
+	w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) {
+		go func() {
+			defer wg.Done()
+			task()
+			var b strings.Builder
+			pprof.Lookup("goroutine").WriteTo(&b, 1)
+			after = b.String()
+		}()
+	})))
+	defer w.Stop()
+	w.Schedule(0, func() {})
+	wg.Wait()
+	for stanza := range strings.SplitSeq(after, "\n\n") {
+		if strings.Contains(stanza, "writeGoroutine") {
+			require.NotContains(t, stanza, "sessions")
+		}
+	}
+}
+
+// A trace has the regions by name, in whatever format this version of Go writes it:
+// strings are there as they are.
+func TestTraceRegions(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, trace.Start(&b))
+	w := timingwheel.New(timingwheel.WithTrace("sessions"))
+	ran := make(chan bool)
+	w.Schedule(time.Millisecond, func() {
+		trace.Log(context.Background(), "inside", "the task")
+		ran <- true
+	})
+	<-ran
+	w.Stop()
+	trace.Stop()
+	out, err := io.ReadAll(&b)
+	require.NoError(t, err)
+	require.Contains(t, string(out), "sessions: task")
+	require.Contains(t, string(out), "sessions: flush")
+}

@@ -28,6 +28,18 @@
 // [Scheduler], such as a cron expression. [Submit] returns a [Future] for a result.
 // [Keyed] keeps one pending function for each key.
 //
+// # Under pressure
+//
+// By default each task that blocks has a goroutine of its own, and nothing is refused. Where
+// that is too much, [NewPool] limits how many tasks run at once and how many wait for it,
+// and says what becomes of the others; [WithMaxPending] limits how many are pending;
+// [WithPanicHandler] has the wheel survive a task that panics. [TimingWheel.Stop] ends a
+// wheel at once and hands back what has not run, [TimingWheel.Shutdown] waits for it.
+//
+// [TimingWheel.Stats] tells what the wheel has done and holds, and how late it was,
+// [TimingWheel.Snapshot] what is pending and where. [WithLogger] logs what nobody is told
+// otherwise, [WithTrace] names the wheel in profiles and traces.
+//
 // # Promises
 //
 // A task never runs early. It runs a tick late at the most, plus the time that the
@@ -39,8 +51,9 @@
 // wheel holds nothing of it any more. With nothing due, no goroutine wakes up. A
 // step of the wall clock moves nothing. (The jobs of ScheduleFunc are the exception
 // to both: they follow the calendar, and look at the wall clock once a minute.) Any
-// method may be called from inside a task; those that wait, Sleep, Job.StopWait and
-// Future.Wait, not from one that runs inline.
+// method may be called from inside a task; those that wait (Shutdown, Sleep, Job.StopWait,
+// Future.Wait, Pool.Close) wait from there, too, and must not be called from one that runs
+// inline.
 //
 // # Testing
 //
@@ -59,12 +72,12 @@
 // to the finest wheel and fire.
 //
 // Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
-// lock), driver.go (the loop), turns.go (how the two share the lock), runqueue.go
-// (where tasks run), channel.go and context.go (what never gets there), job.go (what
+// lock), driver.go (the loop), turns.go (how the two share the lock), runner.go and
+// runqueue.go (how and where tasks run), channel.go and context.go (what never gets there), job.go (what
 // comes back).
 //
 // Most tasks are a user's functions, and go to the executor. The rest are the wheel's
-// own tasks, marked as such in the arena, and called under the shard's lock when
+// own tasks, tagged as such in the arena, and called under the shard's lock when
 // they are due, or when the wheel is stopped first. So their state is guarded by
 // that lock: a channel timer either is pending or has sent its value, and Stop can
 // take that back. A context is then ended on a run queue that is the wheel's own,

@@ -9,7 +9,8 @@ import (
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
-// ErrStopped is returned by Schedule and ScheduleAt after [TimingWheel.Stop].
+// ErrStopped is returned for what comes after [TimingWheel.Stop] or
+// [TimingWheel.Shutdown], and is the error of jobs and futures that they ended.
 var ErrStopped = errors.New("timingwheel: stopped")
 
 // TimingWheel schedules functions. Make one with [New] and end it with
@@ -44,8 +45,11 @@ type Pending struct {
 // A wheel is cheap to make, a few microseconds and kilobytes. The first task on a
 // shard takes about 50 KB, and a further level, which is made when first needed,
 // about 12: share one wheel rather than make one for each connection. It has one
-// goroutine, which sleeps while nothing is due and ends with Stop; a wheel that is
-// not stopped keeps it for ever.
+// goroutine, the driver, which is there while something is pending (or was, before it was
+// cancelled, and its time has not come), and sleeps while nothing is due. So a wheel
+// that is forgotten without Stop still fires what is pending, and then is garbage like
+// anything else; unless a job or a ticker goes on for ever. A wheel that was never used has
+// no goroutine.
 func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
 	queue := delayqueue.New[*slot]()

@@ -10,6 +10,11 @@ import (
 type clock struct {
 	start time.Time
 	tick  time.Duration
+	last  int64 // tick that is no further ahead than the longest time.Duration
+}
+
+func newClock(tick time.Duration) clock {
+	return clock{start: time.Now(), tick: tick, last: int64(math.MaxInt64 / tick)}
 }
 
 // now returns the time since the start.
@@ -46,7 +51,7 @@ func (c *clock) roundUp(d time.Duration) time.Duration {
 
 // duration returns the length of so many ticks, saturating.
 func (c *clock) duration(ticks int64) time.Duration {
-	if ticks > int64(math.MaxInt64/c.tick) {
+	if ticks > c.last {
 		return math.MaxInt64
 	}
 	return time.Duration(ticks) * c.tick

@@ -54,7 +54,7 @@ func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
 	queue := delayqueue.New[*slot]()
 	w := &TimingWheel{
-		clock:  clock{start: time.Now(), tick: c.tick},
+		clock:  newClock(c.tick),
 		shards: make([]shard, c.shards),
 		wall:   time.Now,
 	}

@@ -314,3 +314,56 @@ func ExampleInline() {
 	// task 1
 	// task 2
 }
+
+// Two at a time, four wait, and the rest are given up: better not at all than late.
+func ExampleNewPool() {
+	discarded := 0
+	pool := timingwheel.NewPool(2, 4, timingwheel.DiscardTo(func(func()) { discarded++ }))
+	w := timingwheel.New(timingwheel.WithExecutor(pool))
+	busy := make(chan bool)
+	for range 10 {
+		w.Schedule(time.Millisecond, func() { <-busy })
+	}
+	for w.Len() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	close(busy)
+	w.Shutdown(context.Background())
+	pool.Close()
+	fmt.Println("discarded:", discarded)
+	// Output: discarded: 4
+}
+
+func ExampleWithMaxPending() {
+	w := timingwheel.New(timingwheel.WithMaxPending(1))
+	defer w.Stop()
+	first, err := w.Schedule(time.Hour, func() {})
+	fmt.Println(err)
+	_, err = w.Schedule(time.Hour, func() {})
+	fmt.Println(err, errors.Is(err, timingwheel.ErrTooManyPending))
+	first.Cancel()
+	_, err = w.Schedule(time.Hour, func() {})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// timingwheel: too many pending true
+	// <nil>
+}
+
+// What is pending a second after the signal to end is handed back instead.
+func ExampleTimingWheel_Shutdown() {
+	w := timingwheel.New()
+	w.Schedule(10*time.Millisecond, func() { fmt.Println("soon") })
+	w.Schedule(time.Hour, func() { fmt.Println("in an hour") })
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := w.Shutdown(ctx); err != nil {
+		fmt.Println(err)
+		fmt.Println("handed back:", len(w.Stop()))
+	}
+	// Output:
+	// soon
+	// timingwheel: Shutdown: context deadline exceeded
+	// handed back: 1
+}

@@ -127,8 +127,8 @@ func DiscardTo(f func(task func())) WhenFull {
 type discardTo func(task func())
 
 func (f discardTo) whenFull(_ *Pool, t task, r *runner) {
+	r.discarded.Add(1) // first: f may end the goroutine
 	runAll([]task{discarded{t, f}}, r)
-	r.discarded.Add(1)
 }
 
 // discarded is the task of discarding a task.

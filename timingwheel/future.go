@@ -83,6 +83,7 @@ func (r *Future[T]) run() {
 	defer func() {
 		if p := recovered(recover()); p != nil {
 			err = p
+			r.wheel.runner.panicked.Add(1)
 		}
 		r.shard.lock()
 		defer r.shard.mu.Unlock()

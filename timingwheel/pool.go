@@ -187,9 +187,10 @@ func (b *bound) release() {
 	b.tell()
 }
 
-// enter counts a goroutine, if there may be another.
+// enter counts a goroutine, if there may be another. When all is over there may be none:
+// close looks at tasks and then at active, and enter the other way round.
 func (b *bound) enter() bool {
-	if b.active.Add(1) <= b.workers {
+	if b.active.Add(1) <= b.workers && b.tasks.Load() != closed {
 		return true
 	}
 	b.leave()

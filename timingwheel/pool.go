@@ -65,7 +65,7 @@ func (p *Pool) execute(tasks []task, r *runner) {
 	n := p.bound.take(len(tasks))
 	if n > 0 {
 		p.queue.push(slices.Clone(tasks[:n]), r)
-		clear(tasks[:n]) // keep no closure while the others run
+		clear(tasks[:n])
 	}
 	each(tasks[n:], func(t task) {
 		if p.bound.take(1) == 1 {

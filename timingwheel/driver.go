@@ -163,10 +163,9 @@ func (d *driver) hand() int {
 		}
 		d.contexts.direct.handed(len(contexts))
 		d.contexts.execute(contexts, &d.contexts.direct)
-		clear(contexts) // keep no closure
 	}
 	if len(tasks) > 0 {
-		defer clear(tasks) // keep no closure
+		defer d.keep(tasks)
 		d.execute(tasks)
 	}
 	return len(tasks)
@@ -175,9 +174,17 @@ func (d *driver) hand() int {
 func (d *driver) execute(tasks []task) {
 	if e, ok := d.executor.(ownExecutor); ok {
 		e.execute(tasks, d.runner)
-	} else {
-		d.executor.Execute(d.runner.wrap(tasks))
+		return
 	}
+	wrapped := d.runner.wrap(tasks)
+	clear(tasks) // what becomes of them is the executor's business
+	d.executor.Execute(wrapped)
+}
+
+// keep keeps for the next hand the tasks that one before them in the slice has kept from
+// running: by a panic that the caller of AdvanceClock recovers. The others are nil.
+func (d *driver) keep(tasks []task) {
+	d.expired.tasks = slices.DeleteFunc(tasks, func(t task) bool { return t == nil })
 }
 
 // flushAll flushes b and whatever else had expired by limit. Each due bucket is

@@ -34,7 +34,7 @@ func (f ExecutorFunc) Execute(tasks []func()) { each(tasks, f) }
 // through the wheel's runner, which costs no allocation.
 type ownExecutor interface {
 	Executor
-	execute(tasks []task, r *runner) // may change the slice, but must not keep it
+	execute(tasks []task, r *runner) // sets to nil what it takes, and must not keep the slice
 }
 
 // functions returns functions as tasks.

@@ -18,13 +18,27 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
+// executors returns one of each kind, each of which runs every task. A closed Pool is
+// always full.
 func executors() map[string]timingwheel.Executor {
+	discard := timingwheel.DiscardTo(func(task func()) { task() })
 	return map[string]timingwheel.Executor{
-		"goroutines":   timingwheel.Goroutines(),
-		"inline":       timingwheel.Inline(),
-		"func":         timingwheel.ExecutorFunc(func(task func()) { task() }),
-		"func that go": timingwheel.ExecutorFunc(func(task func()) { go task() }),
+		"goroutines":               timingwheel.Goroutines(),
+		"inline":                   timingwheel.Inline(),
+		"func":                     timingwheel.ExecutorFunc(func(task func()) { task() }),
+		"func that go":             timingwheel.ExecutorFunc(func(task func()) { go task() }),
+		"pool, block":              timingwheel.NewPool(2, 1, timingwheel.FullBlock),
+		"pool, caller runs":        timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns),
+		"pool, discard":            timingwheel.NewPool(1, 0, discard),
+		"closed pool, block":       closed(timingwheel.NewPool(1, 0, timingwheel.FullBlock)),
+		"closed pool, caller runs": closed(timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns)),
+		"closed pool, discard":     closed(timingwheel.NewPool(1, 0, discard)),
 	}
+}
+
+func closed(p *timingwheel.Pool) *timingwheel.Pool {
+	p.Close()
+	return p
 }
 
 // A task that ends its goroutine takes no other along: not those of its batch,

@@ -615,34 +615,3 @@ func TestJobsOfExtremePeriods(t *testing.T) {
 		require.True(t, job.Stop())
 	})
 }
-
-func TestPanicHandler(t *testing.T) {
-	for name, executor := range map[string]Executor{
-		"goroutines": Goroutines(),
-		"inline":     Inline(),
-		"func":       ExecutorFunc(func(task func()) { go task() }),
-	} {
-		t.Run(name, func(t *testing.T) {
-			var panics, runs atomic.Int64
-			w := New(WithExecutor(executor), WithPanicHandler(func(r any, stack []byte) {
-				if r != "boom" || len(stack) == 0 {
-					t.Errorf("recovered %v", r)
-				}
-				panics.Add(1)
-			}))
-			defer w.Stop()
-			for i := range 1000 {
-				w.Schedule(time.Duration(i)*10*time.Microsecond, func() {
-					runs.Add(1)
-					switch i % 3 {
-					case 0:
-						panic("boom")
-					case 1:
-						runtime.Goexit()
-					}
-				})
-			}
-			waitUntil(t, func() bool { return runs.Load() == 1000 && panics.Load() == 334 })
-		})
-	}
-}

@@ -28,8 +28,9 @@ import (
 // One call drives at a time; another waits for its turn, up to its timeout. A
 // call from a task that runs inline can therefore do nothing but wait its
 // timeout out. Inline tasks run on the caller's goroutine: when one panics, and
-// the caller recovers, those that were handed to the executor together with it,
-// up to 255, are lost. On a wheel that drives itself AdvanceClock panics.
+// the caller recovers, those that came due together with it run in the next call
+// (with an executor of your own that runs tasks inline they, up to 255, are lost). On
+// a wheel that drives itself AdvanceClock panics.
 func (w *TimingWheel) AdvanceClock(timeout time.Duration) int {
 	if w.turn == nil {
 		panic("timingwheel: AdvanceClock of a wheel without WithManualDrive")
@@ -42,7 +43,7 @@ func (w *TimingWheel) AdvanceClock(timeout time.Duration) int {
 	defer func() { <-w.turn }()
 
 	d := &w.driver
-	handed := d.finish() // what a task has left unfinished that ended its goroutine
+	handed := d.hand() + d.finish() // what a task has left unfinished that panicked, or ended its goroutine
 	d.dropEmpty()
 	b, ok := d.queue.Poll()
 	if !ok {

@@ -65,7 +65,7 @@ func (p *Pool) execute(tasks []task, r *runner) {
 	n := p.bound.take(len(tasks))
 	if n > 0 {
 		p.queue.push(slices.Clone(tasks[:n]), r)
-		clear(tasks[:n]) // keep no closure while the others run
+		clear(tasks[:n])
 	}
 	each(tasks[n:], func(t task) {
 		if p.bound.take(1) == 1 {
@@ -127,8 +127,8 @@ func DiscardTo(f func(task func())) WhenFull {
 type discardTo func(task func())
 
 func (f discardTo) whenFull(_ *Pool, t task, r *runner) {
+	r.discarded.Add(1) // first: f may end the goroutine
 	runAll([]task{discarded{t, f}}, r)
-	r.discarded.Add(1)
 }
 
 // discarded is the task of discarding a task.
@@ -187,9 +187,10 @@ func (b *bound) release() {
 	b.tell()
 }
 
-// enter counts a goroutine, if there may be another.
+// enter counts a goroutine, if there may be another. When all is over there may be none:
+// close looks at tasks and then at active, and enter the other way round.
 func (b *bound) enter() bool {
-	if b.active.Add(1) <= b.workers {
+	if b.active.Add(1) <= b.workers && b.tasks.Load() != closed {
 		return true
 	}
 	b.leave()

@@ -72,7 +72,10 @@ func (q *runQueue) Execute(tasks []func()) {
 	q.push(functions(tasks), &q.direct)
 }
 
-func (q *runQueue) execute(tasks []task, r *runner) { q.push(slices.Clone(tasks), r) }
+func (q *runQueue) execute(tasks []task, r *runner) {
+	q.push(slices.Clone(tasks), r)
+	clear(tasks)
+}
 
 // push queues the tasks, and keeps the slice.
 func (q *runQueue) push(tasks []task, r *runner) {

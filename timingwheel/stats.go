@@ -67,7 +67,7 @@ type LevelStats struct {
 // on a stopped wheel too, and costs a lock of each shard, some microseconds. The figures of
 // one shard belong together; those of another are a moment younger.
 func (w *TimingWheel) Stats() Stats {
-	r := &w.runner
+	r := w.runner
 	st := Stats{
 		CallerRuns: r.callerRuns.Load(),
 		Discarded:  r.discarded.Load(),

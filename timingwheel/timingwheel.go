@@ -23,7 +23,7 @@ type TimingWheel struct {
 	cancel context.CancelCauseFunc
 	wall   func() time.Time // time.Now, but in tests
 	driver driver
-	runner runner
+	runner *runner // apart, since an executor's queue may refer to it for longer than anybody does to the wheel
 	turn   chan struct{} // holds one token while AdvanceClock drives; nil without manual drive
 
 	// tokens has the shard of each processor: a sync.Pool is the one thing in the
@@ -59,8 +59,8 @@ func New(opts ...Option) *TimingWheel {
 		wall:   time.Now,
 	}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
-	w.runner.panicHandler, w.runner.tracer, w.runner.log = c.panicHandler, c.tracer, c.log
-	w.driver = driver{ctx: w.ctx, queue: queue, executor: c.executor, runner: &w.runner}
+	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
+	w.driver = driver{ctx: w.ctx, queue: queue, executor: c.executor, runner: w.runner}
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]

@@ -1,0 +1,50 @@
+package timingwheel
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A panic that the caller of AdvanceClock recovers takes nothing along: what came due
+// together with the task runs in the next call, and Shutdown finds all ended.
+func TestAdvanceClockAfterAPanic(t *testing.T) {
+	for name, executor := range map[string]Executor{
+		"inline":      Inline(),
+		"caller runs": closedPool(FullCallerRuns),
+		"discard":     closedPool(DiscardTo(func(task func()) { task() })),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := manual(WithExecutor(executor))
+				const tasks = 2 * sliceLen
+				ran := 0
+				for i := range tasks {
+					w.Schedule(time.Millisecond, func() {
+						if ran++; i%100 == 50 {
+							panic("the task's own")
+						}
+					})
+				}
+				time.Sleep(time.Millisecond)
+				for i := range tasks / 100 {
+					require.PanicsWithValue(t, "the task's own", func() { w.AdvanceClock(0) })
+					require.Equal(t, 100*i+51, ran)
+				}
+				w.AdvanceClock(0)
+				require.Equal(t, tasks, ran)
+				require.Zero(t, w.Stats().Running)
+				require.NoError(t, w.Shutdown(t.Context()))
+			})
+		})
+	}
+}
+
+// closedPool returns a Pool that is full for ever.
+func closedPool(full WhenFull) *Pool {
+	p := NewPool(1, 0, full)
+	p.Close()
+	return p
+}

@@ -1,0 +1,546 @@
+package timingwheel
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+)
+
+// peak keeps the highest of what it sees.
+type peak struct{ atomic.Int64 }
+
+func (p *peak) see(n int64) {
+	for old := p.Load(); n > old && !p.CompareAndSwap(old, n); old = p.Load() {
+	}
+}
+
+// atProcessors runs a test on 1, 2 and 8 processors.
+func atProcessors(t *testing.T, test func(t *testing.T)) {
+	for _, n := range []int{1, 2, 8} {
+		t.Run(fmt.Sprintf("processors=%d", n), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
+			test(t)
+		})
+	}
+}
+
+// Several wheels fill one Pool with more than it takes. No more run at once than it has
+// workers, no more wait than its queue has room for, and each task is run or discarded
+// once. Close then finds nothing left.
+func TestPoolStress(t *testing.T) {
+	const wheels, tasks = 3, 3000
+	for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {3, 5}, {8, 100}, {4, math.MaxInt}} {
+		for name, full := range map[string]func(seen func(task func())) WhenFull{
+			"caller runs": func(func(func())) WhenFull { return FullCallerRuns },
+			"block":       func(func(func())) WhenFull { return FullBlock },
+			"discard":     func(seen func(func())) WhenFull { return DiscardTo(seen) },
+		} {
+			t.Run(fmt.Sprintf("workers=%d,queue=%d,%s", size.workers, size.queue, name), func(t *testing.T) {
+				var discarded, done, running atomic.Int64
+				var atOnce, accepted, active peak
+				ends := make([]atomic.Int64, wheels*tasks)
+				pool := NewPool(size.workers, size.queue, full(func(func()) { discarded.Add(1); done.Add(1) }))
+				work := func(n int) {
+					atOnce.see(running.Add(1))
+					accepted.see(pool.bound.tasks.Load())
+					active.see(pool.bound.active.Load())
+					if n%16 == 0 {
+						time.Sleep(20 * time.Microsecond)
+					}
+					ends[n].Add(1)
+					running.Add(-1)
+					done.Add(1)
+					if n%64 == 1 {
+						runtime.Goexit()
+					}
+				}
+				ws := make([]*TimingWheel, wheels)
+				for i := range ws {
+					ws[i] = New(WithExecutor(pool), WithShards(2), WithTick(50*time.Microsecond))
+					for n := range tasks {
+						ws[i].Schedule(time.Duration(n)*5*time.Microsecond, func() { work(i*tasks + n) })
+					}
+				}
+				waitUntil(t, func() bool { return done.Load() == wheels*tasks })
+				var callerRuns, discards int64
+				for _, w := range ws {
+					require.NoError(t, w.Shutdown(t.Context()))
+					st := w.Stats()
+					require.Zero(t, st.Running)
+					require.EqualValues(t, tasks, st.Fired)
+					callerRuns += st.CallerRuns
+					discards += st.Discarded
+				}
+				pool.Close()
+
+				ran := int64(0)
+				for i := range ends {
+					require.LessOrEqual(t, ends[i].Load(), int64(1), "a task ran twice")
+					ran += ends[i].Load()
+				}
+				require.EqualValues(t, wheels*tasks, ran+discarded.Load())
+				require.Equal(t, discarded.Load(), discards)
+				onDrivers := int64(0)
+				if name == "caller runs" {
+					onDrivers = wheels
+				} else {
+					require.Zero(t, callerRuns)
+				}
+				require.LessOrEqual(t, atOnce.Load(), int64(size.workers)+onDrivers)
+				require.LessOrEqual(t, active.Load(), int64(size.workers)+1, "one may be counted that is refused")
+				if size.queue < math.MaxInt {
+					require.LessOrEqual(t, accepted.Load(), int64(size.workers+size.queue))
+				}
+				t.Logf("%d ran, %d on drivers, %d discarded, %d at once", ran, callerRuns, discards, atOnce.Load())
+			})
+		}
+	}
+}
+
+// Callers push tiny tasks, one or some at a time, to a Pool that is full or empty most of
+// the time. A wake-up that is lost leaves a task where it is, and with FullBlock stops
+// everything.
+func TestPoolLosesNoWakeUp(t *testing.T) {
+	const callers = 4
+	rounds := 5000
+	if testing.Short() {
+		rounds = 2000
+	}
+	atProcessors(t, func(t *testing.T) {
+		for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {8, 0}} {
+			pool := NewPool(size.workers, size.queue, FullBlock)
+			var ran, pushed atomic.Int64
+			count := func() { ran.Add(1) }
+			for caller := range callers {
+				go func() {
+					tasks := make([]func(), 3)
+					for n := range rounds {
+						batch := tasks[:1+(n+caller)%2*2]
+						for i := range batch {
+							batch[i] = count
+						}
+						pool.Execute(batch)
+						pushed.Add(int64(len(batch)))
+						if n%8 == caller {
+							runtime.Gosched() // let it run empty now and then
+						}
+					}
+				}()
+			}
+			waitUntil(t, func() bool { return pushed.Load() == int64(callers*rounds*2) && ran.Load() == pushed.Load() })
+			pool.Close()
+			require.Zero(t, pool.bound.active.Load())
+		}
+	})
+}
+
+// The same without anybody who comes later: what was pushed last has to be run, too.
+func TestPoolRunsTheLastTask(t *testing.T) {
+	rounds := 20_000
+	if testing.Short() {
+		rounds = 2000
+	}
+	atProcessors(t, func(t *testing.T) {
+		pool := NewPool(1, 1, FullBlock)
+		for range rounds {
+			var both sync.WaitGroup
+			both.Add(2)
+			go pool.Execute([]func(){both.Done})
+			pool.Execute([]func(){both.Done})
+			done := make(chan struct{})
+			go func() { both.Wait(); close(done) }()
+			select {
+			case <-done:
+			case <-time.After(30 * time.Second):
+				require.Fail(t, "a task is left in the queue")
+			}
+		}
+		pool.Close()
+	})
+}
+
+// With one worker, a wheel of one shard and FullBlock, tasks run in the order of their
+// deadlines and, within a tick, of their scheduling.
+func TestPoolOfOneKeepsOrder(t *testing.T) {
+	for _, queue := range []int{0, 1, 100, math.MaxInt} {
+		pool := NewPool(1, queue, FullBlock)
+		w := New(WithExecutor(pool), WithShards(1), WithTick(time.Hour))
+		const tasks = 3 * sliceLen
+		var order []int
+		for i := range tasks {
+			w.Schedule(-1, func() { order = append(order, i) })
+		}
+		require.NoError(t, w.Shutdown(t.Context()))
+		pool.Close()
+		require.Len(t, order, tasks)
+		for i := range order {
+			require.Equal(t, i, order[i])
+		}
+	}
+}
+
+// As many as there are workers run at the same time, also when each waits for all others.
+func TestPoolUsesAllWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 100
+		for _, queue := range []int{0, 7} {
+			pool := NewPool(workers, queue, FullBlock)
+			w := New(WithExecutor(pool))
+			for range 10 {
+				var all sync.WaitGroup
+				all.Add(workers)
+				for i := range workers {
+					w.Schedule(time.Duration(i/50)*time.Millisecond, func() {
+						all.Done()
+						all.Wait()
+					})
+				}
+				all.Wait()
+			}
+			require.NoError(t, w.Shutdown(t.Context()))
+			pool.Close()
+		}
+	})
+}
+
+// busy fills the Pool with tasks that end when release is called.
+func busy(pool *Pool, tasks int) (release func()) {
+	c := make(chan struct{})
+	for range tasks {
+		pool.Execute([]func(){func() { <-c }})
+	}
+	return func() { close(c) }
+}
+
+// While the driver waits for room, nothing fires; but the wheel can be used, and stopped.
+// What the driver had taken runs when there is room, and then its goroutine is gone.
+func TestPoolBlocksTheDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(2, 3, FullBlock)
+		release := busy(pool, 5)
+		w := New(WithExecutor(pool))
+		var ran atomic.Int64
+		for range 10 {
+			w.Schedule(time.Millisecond, func() { ran.Add(1) })
+		}
+		time.Sleep(time.Second)
+		timer := w.AfterFunc(0, func() { t.Error("fired") })
+		channel := w.NewTimer(time.Millisecond)
+		time.Sleep(time.Second)
+		require.Zero(t, ran.Load())
+		require.Empty(t, channel.C, "late, as the documentation says")
+		require.Equal(t, 2, w.Len())
+		require.EqualValues(t, 10, w.Stats().Running)
+		require.True(t, timer.Stop())
+		require.Empty(t, w.Stop())
+		<-channel.C
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, w.Shutdown(ctx), context.DeadlineExceeded)
+		require.Zero(t, ran.Load())
+		release()
+		require.NoError(t, w.Shutdown(t.Context()))
+		require.EqualValues(t, 10, ran.Load())
+		pool.Close()
+	})
+}
+
+// Under FullCallerRuns a full Pool is back-pressure on the driver, and counted.
+func TestPoolCallerRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(2, 1, FullCallerRuns)
+		w := New(WithExecutor(pool), WithShards(1))
+		start := time.Now()
+		for range 8 {
+			w.Schedule(time.Millisecond, func() { time.Sleep(time.Second) })
+		}
+		require.NoError(t, w.Shutdown(t.Context()))
+		// Three at a time: two workers and the driver. Three tasks are accepted, one is run by
+		// the driver while the third waits; then the rest come.
+		require.Equal(t, 3*time.Second+time.Millisecond, time.Since(start))
+		st := w.Stats()
+		require.EqualValues(t, 8, st.Fired)
+		require.Positive(t, st.CallerRuns)
+		require.Zero(t, st.Discarded)
+		require.Zero(t, st.Running)
+		pool.Close()
+	})
+}
+
+// What is discarded is passed on once; a job goes on to its next run, a Future ends, and a
+// key is gone. What was cancelled in the last moment is not passed on.
+func TestPoolDiscards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var passed []func()
+		pool := NewPool(1, 0, DiscardTo(func(task func()) { passed = append(passed, task) }))
+		w := New(WithExecutor(pool), WithShards(1))
+		release := busy(pool, 1)
+		var ran []string
+		note := func(name string) func() { return func() { ran = append(ran, name) } }
+
+		w.AfterFunc(time.Second, note("timer"))
+		w.Schedule(time.Second, note("timeout"))
+		keyed := NewKeyed[string](w)
+		keyed.Schedule("k", time.Second, note("key"))
+		future, err := Submit(w, time.Second, func(context.Context) (int, error) { note("future")(); return 1, nil })
+		require.NoError(t, err)
+		rate := mustJob(t)(w.ScheduleAtFixedRate(time.Second, time.Second, note("rate")))
+		calendar := mustJob(t)(w.ScheduleFunc(everySecond{}, note("calendar")))
+		time.Sleep(time.Second)
+		synctest.Wait()
+
+		require.Len(t, passed, 6)
+		for _, f := range passed {
+			f()
+		}
+		require.ElementsMatch(t, []string{"timer", "timeout", "key", "rate", "calendar"}, ran, "the future's does nothing")
+		require.Zero(t, keyed.Len())
+		_, err = future.Wait(t.Context())
+		require.ErrorIs(t, err, ErrDiscarded)
+		require.False(t, future.Cancel())
+		for _, job := range []*Job{rate, calendar} {
+			require.Zero(t, job.Runs())
+			next, ok := job.Next()
+			require.True(t, ok)
+			require.Equal(t, time.Second, time.Until(next))
+		}
+		st := w.Stats()
+		require.EqualValues(t, 6, st.Discarded)
+		require.EqualValues(t, 6, st.Fired)
+		require.Zero(t, st.Running)
+
+		release()
+		require.True(t, calendar.Stop())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 1, rate.Runs())
+		require.NoError(t, w.Shutdown(t.Context()))
+		<-rate.Done()
+		pool.Close()
+	})
+}
+
+// Schedule of a key, and Stop of a job, win over discarding up to its instant.
+func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var after []func() // called by the first that is discarded
+		passed := 0
+		pool := closedPool(DiscardTo(func(func()) {
+			passed++
+			for _, f := range after {
+				f()
+			}
+			after = nil
+		}))
+		w := manual(WithExecutor(pool))
+		keyed := NewKeyed[int](w)
+		w.Schedule(time.Second, func() {})
+		keyed.Schedule(1, time.Second, func() { t.Error("ran") })
+		keyed.Schedule(2, time.Second, func() { t.Error("ran") })
+		job := mustJob(t)(w.ScheduleAtFixedRate(time.Second, time.Second, func() { t.Error("ran") }))
+		future, err := Submit(w, time.Second, func(context.Context) (int, error) { t.Error("ran"); return 0, nil })
+		require.NoError(t, err)
+		after = []func(){
+			func() { require.True(t, keyed.Cancel(1)) },
+			func() { require.True(t, keyed.Reset(2, time.Hour)) },
+			func() { require.True(t, job.Stop()) },
+			func() { require.True(t, future.Cancel()) },
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, 5, w.AdvanceClock(0))
+		require.Equal(t, 1, passed)
+		_, err = future.Wait(t.Context())
+		require.ErrorIs(t, err, ErrCancelled)
+		<-job.Done()
+		require.ErrorIs(t, job.Err(), ErrCancelled)
+		require.Equal(t, 1, keyed.Len())
+		require.Zero(t, w.Stats().Running)
+		require.Len(t, w.Stop(), 1)
+	})
+}
+
+// Close waits for what the Pool has accepted, and any number may call it.
+func TestPoolClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(2, 8, FullBlock)
+		var ran atomic.Int64
+		for range 10 {
+			pool.Execute([]func(){func() { time.Sleep(time.Second); ran.Add(1) }})
+		}
+		start := time.Now()
+		var closes sync.WaitGroup
+		for range 3 {
+			closes.Go(func() {
+				pool.Close()
+				require.EqualValues(t, 10, ran.Load())
+			})
+		}
+		closes.Wait()
+		require.Equal(t, 5*time.Second, time.Since(start))
+		pool.Close()
+		NewPool(1, 0, FullBlock).Close()
+	})
+}
+
+// A driver that waits for room when the Pool is closed runs the task itself, and what
+// comes later as well.
+func TestPoolCloseFreesABlockedDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullBlock)
+		release := busy(pool, 1)
+		w := New(WithExecutor(pool))
+		var ran atomic.Int64
+		for range 10 {
+			w.Schedule(time.Millisecond, func() { ran.Add(1) })
+		}
+		time.Sleep(time.Second)
+		require.Zero(t, ran.Load())
+		closed := make(chan struct{})
+		go func() { pool.Close(); close(closed) }()
+		synctest.Wait()
+		require.EqualValues(t, 10, ran.Load())
+		require.EqualValues(t, 10, w.Stats().CallerRuns)
+		select {
+		case <-closed:
+			require.Fail(t, "Close does not wait for the task that runs")
+		default:
+		}
+		release()
+		<-closed
+		w.AfterFunc(0, func() { ran.Add(1) })
+		require.NoError(t, w.Shutdown(t.Context()))
+		require.EqualValues(t, 11, ran.Load())
+	})
+}
+
+// Close at the same time as many Executes: each task runs or is discarded, none after
+// Close has returned but on its caller, and no goroutine of the Pool is left, or comes.
+func TestPoolCloseRacesWithExecute(t *testing.T) {
+	rounds := 1500
+	if testing.Short() {
+		rounds = 300
+	}
+	const callers, tasks = 3, 20
+	for round := range rounds {
+		var inPool, onCaller, closedBefore atomic.Int64
+		var isClosed atomic.Bool
+		pool := NewPool(1+round%3, round%4, DiscardTo(func(func()) { onCaller.Add(1) }))
+		if round%2 == 0 {
+			pool.full = FullBlock
+		}
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range tasks {
+					me := goroutineID()
+					pool.Execute([]func(){func() {
+						if goroutineID() == me {
+							onCaller.Add(1)
+							return
+						}
+						if inPool.Add(1); isClosed.Load() {
+							closedBefore.Add(1)
+						}
+					}})
+				}
+			})
+		}
+		all.Go(func() {
+			for range round % 50 {
+				runtime.Gosched()
+			}
+			pool.Close()
+			isClosed.Store(true)
+		})
+		all.Wait()
+		require.Zero(t, closedBefore.Load(), "a task of the Pool after Close")
+		require.EqualValues(t, callers*tasks, inPool.Load()+onCaller.Load())
+		require.Zero(t, pool.bound.active.Load())
+		require.EqualValues(t, closed, pool.bound.tasks.Load())
+	}
+}
+
+// goroutineID names the goroutine that calls it, as the traceback does.
+func goroutineID() string {
+	buf := make([]byte, 64)
+	id, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), "[")
+	return id
+}
+
+// A Pool that had tasks keeps nothing of them, nor of the wheel that they were of.
+func TestExecutorsKeepNothing(t *testing.T) {
+	for name, executor := range map[string]Executor{
+		"goroutines":  Goroutines(),
+		"inline":      Inline(),
+		"block":       NewPool(2, 1, FullBlock),
+		"caller runs": NewPool(1, 0, FullCallerRuns),
+		"discard":     NewPool(1, 0, DiscardTo(func(func()) {})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			wheel, closures := useAndForget(executor)
+			waitUntil(t, func() bool {
+				runtime.GC()
+				for _, c := range closures {
+					if c.Value() != nil {
+						return false
+					}
+				}
+				return wheel.Value() == nil
+			})
+			runtime.KeepAlive(executor)
+		})
+	}
+}
+
+// useAndForget lets a wheel of its own run tasks on the executor, and returns weak pointers
+// to it and to what the tasks hold.
+func useAndForget(executor Executor) (weak.Pointer[TimingWheel], []weak.Pointer[[1024]byte]) {
+	w := New(WithExecutor(executor), WithTick(50*time.Microsecond))
+	var closures []weak.Pointer[[1024]byte]
+	for i := range 500 {
+		held := new([1024]byte)
+		closures = append(closures, weak.Make(held))
+		w.Schedule(time.Duration(i)*10*time.Microsecond, func() { held[0]++ })
+	}
+	return weak.Make(w), closures
+}
+
+// A huge Pool is as good as none; what makes no sense is told.
+func TestPoolSizes(t *testing.T) {
+	pool := NewPool(math.MaxInt, math.MaxInt, FullBlock)
+	var all sync.WaitGroup
+	all.Add(1000)
+	for range 1000 {
+		pool.Execute([]func(){func() { all.Done(); all.Wait() }})
+	}
+	pool.Close()
+	for want, f := range map[string]func(){
+		"timingwheel: NewPool: 0 workers, must be at least 1":  func() { NewPool(0, 1, FullBlock) },
+		"timingwheel: NewPool: -1 workers, must be at least 1": func() { NewPool(-1, 1, FullBlock) },
+		"timingwheel: NewPool: negative queue -1":              func() { NewPool(1, -1, FullBlock) },
+		"timingwheel: NewPool: nil WhenFull":                   func() { NewPool(1, 1, nil) },
+		"timingwheel: DiscardTo(nil)":                          func() { DiscardTo(nil) },
+	} {
+		require.PanicsWithValue(t, want, f)
+	}
+}
+
+// Who has pushed a task, and is held up until another has run it and the Pool is closed,
+// starts no goroutine any more.
+func TestPoolStartsNothingAfterClose(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	pool := closedPool(FullBlock)
+	pool.queue.ensureSuccessor()
+	require.Zero(t, pool.bound.active.Load())
+	require.False(t, pool.queue.successor.Load())
+}

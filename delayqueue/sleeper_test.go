@@ -72,13 +72,15 @@ func TestSleeperIsWokenByTheEndOfItsContext(t *testing.T) {
 	withEachSleeper(t, func(t *testing.T, precise bool) {
 		q := newQueue[string](precise)
 		defer q.Close()
-		q.Offer("late", time.Now().Add(time.Hour))
+		at := time.Now().Add(50 * time.Millisecond)
+		q.Offer("due", at)
 		ctx, cancel := context.WithCancel(t.Context())
 		leader, second := take(ctx, q), take(t.Context(), q)
 		cancel()
 		require.ErrorIs(t, (<-leader).err, context.Canceled)
-		q.Offer("early", time.Now().Add(time.Millisecond))
-		require.Equal(t, "early", (<-second).v, "the next one leads, on the same sleeper")
+		got := <-second
+		require.Equal(t, "due", got.v, "the next one leads, on the same sleeper")
+		require.False(t, got.at.Before(at))
 	})
 }
 

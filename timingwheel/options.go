@@ -27,6 +27,7 @@ type config struct {
 	shards   int
 	executor Executor
 	manual   bool
+	precise  bool
 
 	panicHandler func(recovered any, stack []byte)
 }

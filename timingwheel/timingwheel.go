@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
 // ErrStopped is returned by Schedule and ScheduleAt after [TimingWheel.Stop].
@@ -47,7 +45,7 @@ type Pending struct {
 // not stopped keeps it for ever.
 func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
-	queue := delayqueue.New[*slot]()
+	queue := c.newQueue()
 	w := &TimingWheel{
 		clock:  clock{start: time.Now(), tick: c.tick},
 		shards: make([]shard, c.shards),
@@ -159,5 +157,6 @@ func (w *TimingWheel) Stop() []Pending {
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
 		w.driver.queue.DropHead(b)
 	}
+	w.driver.queue.Close()
 	return pending
 }

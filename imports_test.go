@@ -22,7 +22,7 @@ const module = "github.com/tickwheel/tickwheel/"
 // here stand before timingwheel, and may import that alone.
 var mayImport = map[string][]string{
 	"timingwheel":   {module + "bucket", module + "delayqueue"},
-	"delayqueue":    {module + "internal/heap"},
+	"delayqueue":    {module + "internal/heap", "golang.org/x/sys"},
 	"bucket":        {},
 	"internal/heap": {"github.com/emirpasic/gods"},
 }

@@ -7,7 +7,9 @@
 // the order in which they came; the first of them is the leader. Only the
 // leader sleeps on the clock, toward the earliest element; the others sleep
 // until they are told. So one expiry wakes one goroutine, however many wait
-// (the leader-follower pattern of Schmidt, as in the JDK).
+// (the leader-follower pattern of Schmidt, as in the JDK). What it sleeps on is a
+// timer of the runtime; on Linux a timerfd can see to it that this is on time
+// (sleeper.go).
 //
 // The invariant: while an element waits and a consumer waits, the first
 // consumer in line either sleeps toward the time of the earliest element or has
@@ -28,7 +30,7 @@ import (
 // DelayQueue is an unbounded queue of elements that each become available at a
 // time of their own, the earliest first and, for equal times, in the order in
 // which they were offered. It is safe for any number of producers and consumers.
-// Make one with [New].
+// Make one with [New] or [NewPrecise].
 //
 // Times are taken as distances from the making of the queue, on the monotonic
 // clock wherever the given time carries a reading of it (as all that derive
@@ -40,6 +42,8 @@ type DelayQueue[T comparable] struct {
 	mu      sync.Mutex
 	heap    *heap.Heap[T] // guarded by mu
 	waiters list.List     // of *waiter, the leader first; guarded by mu
+	sleeper sleeper       // the leader's; guarded by mu, but for the channel that it returns
+	wakeups int64         // guarded by mu
 }
 
 // A waiter is a consumer inside Take that found nothing due.
@@ -57,8 +61,27 @@ func (w *waiter) signal() {
 }
 
 // New returns an empty queue. It starts no goroutine.
-func New[T comparable]() *DelayQueue[T] {
-	return &DelayQueue[T]{start: time.Now(), heap: heap.New[T]()}
+func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}) }
+
+// NewPrecise returns an empty queue whose leader wakes up on time: some
+// microseconds late, where the timers of an idle process are late by up to a
+// millisecond and, of a long sleep, by up to 0.1 %. That takes a file descriptor,
+// which [DelayQueue.Close] gives back, or the garbage collector once the queue is
+// forgotten.
+//
+// It needs Linux. Elsewhere, and where the descriptor cannot be had, the queue is
+// like one of [New], as [DelayQueue.Precise] tells: it is had here rather than when
+// first needed, so that this is known at once.
+func NewPrecise[T comparable]() *DelayQueue[T] {
+	s, err := newPreciseSleeper()
+	if err != nil {
+		s = &coarseSleeper{}
+	}
+	return newQueue[T](s)
+}
+
+func newQueue[T comparable](s sleeper) *DelayQueue[T] {
+	return &DelayQueue[T]{start: time.Now(), heap: heap.New[T](), sleeper: s}
 }
 
 // Offer adds v, which can be taken at or after the time at; a time in the past
@@ -100,19 +123,10 @@ func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 	place := q.waiters.PushBack(me)
 	defer q.leave(place)
 
-	var timer *time.Timer // made when this waiter first leads
 	for {
 		var due <-chan time.Time
 		if _, at, ok := q.heap.Peek(); ok && q.waiters.Front() == place {
-			// Not negative: a time that has come meanwhile fires at once.
-			d := max(0, at-time.Since(q.start))
-			if timer == nil {
-				timer = time.NewTimer(d)
-				defer timer.Stop()
-			} else {
-				timer.Reset(d)
-			}
-			due = timer.C
+			due = q.sleeper.wakeAfter(at - time.Since(q.start))
 		}
 
 		q.mu.Unlock()
@@ -122,6 +136,7 @@ func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 		case <-ctx.Done():
 		}
 		q.mu.Lock()
+		q.wakeups++
 
 		if err := ctx.Err(); err != nil {
 			var zero T
@@ -199,4 +214,29 @@ func (q *DelayQueue[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.heap.Len()
+}
+
+// Wakeups returns how often a consumer that waited in Take has woken up, for
+// whatever reason: a time, an earlier offer, the lead, or the end of its context.
+func (q *DelayQueue[T]) Wakeups() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.wakeups
+}
+
+// Precise reports whether the queue wakes its leader on time: false unless it was
+// made by [NewPrecise], where that was refused, and after Close.
+func (q *DelayQueue[T]) Precise() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sleeper.precise()
+}
+
+// Close gives back the descriptor of a queue made by [NewPrecise], and does nothing
+// else: the queue works on, like one of [New], and who waits in Take waits on. It
+// may be called any number of times.
+func (q *DelayQueue[T]) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sleeper.close()
 }

@@ -172,13 +172,18 @@ func TestEndedContextTakesNothing(t *testing.T) {
 // Many producers and consumers, some of whom keep giving up: every element is
 // taken once and none early.
 func TestStress(t *testing.T) {
+	withEachSleeper(t, func(t *testing.T, precise bool) { stress(t, newQueue[stressed](precise)) })
+}
+
+type stressed struct {
+	id int
+	at time.Time
+}
+
+func stress(t *testing.T, q *delayqueue.DelayQueue[stressed]) {
+	defer q.Close()
 	const producers, each, consumers = 4, 2000, 8
-	type elem struct {
-		id int
-		at time.Time
-	}
 	before := runtime.NumGoroutine()
-	q := delayqueue.New[elem]()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	taken := make([]atomic.Int32, producers*each)
@@ -190,7 +195,7 @@ func TestStress(t *testing.T) {
 		wg.Go(func() {
 			for k := range each {
 				at := time.Now().Add(time.Duration(rand.Int64N(int64(20 * time.Millisecond))))
-				q.Offer(elem{p*each + k, at}, at)
+				q.Offer(stressed{p*each + k, at}, at)
 				if rand.IntN(16) == 0 {
 					if head, _, ok := q.Peek(); ok && q.DropHead(head) {
 						q.Offer(head, head.at) // dropped and put back: still once

@@ -28,6 +28,7 @@ type config struct {
 	shards   int
 	executor Executor
 	manual   bool
+	precise  bool
 
 	maxPending   int
 	panicHandler func(recovered any, stack []byte)

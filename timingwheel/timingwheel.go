@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
 // ErrStopped is returned for what comes after [TimingWheel.Stop] or
@@ -52,7 +50,7 @@ type Pending struct {
 // no goroutine.
 func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
-	queue := delayqueue.New[*slot]()
+	queue := c.newQueue()
 	w := &TimingWheel{
 		clock:  newClock(c.tick),
 		shards: make([]shard, c.shards),
@@ -166,5 +164,6 @@ func (w *TimingWheel) Stop() []Pending {
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
 		w.driver.queue.DropHead(b)
 	}
+	w.driver.queue.Close()
 	return pending
 }

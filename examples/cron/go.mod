@@ -1,6 +1,6 @@
 module github.com/tickwheel/tickwheel/examples/cron
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/robfig/cron/v3 v3.0.1
@@ -11,6 +11,7 @@ require (
 require (
 	github.com/emirpasic/gods v1.18.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 )
 
 replace github.com/tickwheel/tickwheel => ../..

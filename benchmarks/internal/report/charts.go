@@ -34,7 +34,7 @@ type Chart struct {
 
 // look is how a subject looks in every chart. The colours are those of Okabe and
 // Ito, which people with any of the common colour blindnesses can tell apart; the
-// inline rows have the colour of their sisters, dashed.
+// inline rows have the colour of their sisters, dashed, and the precise one dotted.
 type look struct {
 	color  color.Color
 	dashes []vg.Length
@@ -42,11 +42,15 @@ type look struct {
 
 var (
 	dashed = []vg.Length{vg.Points(4), vg.Points(3)}
+	dotted = []vg.Length{vg.Points(1), vg.Points(2)}
 	looks  = map[string]look{
 		subject.Baseline:        {color: color.Black},
 		"wheel.Schedule":        {color: rgb(0x0072B2)},
 		"wheel.Schedule+Inline": {color: rgb(0x0072B2), dashes: dashed},
-		"wheel.AfterFunc":       {color: rgb(0x56B4E9)},
+		"wheel.Schedule+Precise": {
+			color: rgb(0x0072B2), dashes: dotted,
+		},
+		"wheel.AfterFunc": {color: rgb(0x56B4E9)},
 		"wheel.AfterFunc+Inline": {
 			color: rgb(0x56B4E9), dashes: dashed,
 		},
@@ -227,7 +231,7 @@ func latenessChart(set *result.Set) drawing {
 	const rate, from, to = 10_000, -4.0, 8.0
 	d := newDrawing(Chart{
 		"lateness.svg",
-		"Lateness: share of timers that have run by then\n(10 k timers a second, ticks of 1 ms; gost's are 10 ms)",
+		"Lateness: share of timers that have run by then\n(10 k timers a second, ticks of 1 ms; gost's are 10 ms, those of Precise 100 us)",
 		workload.Lateness,
 	}, "ms after the deadline; below 0 is early", "% of timers")
 	some := false

@@ -107,7 +107,7 @@ const None = "none"
 func All() []Subject {
 	return []Subject{
 		none, stdtime,
-		wheelSchedule, wheelScheduleInline, wheelAfterFunc, wheelAfterFuncInline,
+		wheelSchedule, wheelScheduleInline, wheelSchedulePrecise, wheelAfterFunc, wheelAfterFuncInline,
 		russellLuo, goZero, gost, heapTimer,
 		contextWithTimeout, wheelWithTimeout,
 	}

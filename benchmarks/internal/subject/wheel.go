@@ -27,6 +27,19 @@ var wheelScheduleInline = Subject{
 	New:        func(o Options) Timers { return schedule(o, timingwheel.Inline()) },
 }
 
+// preciseTick is the tick that WithPreciseWakeups is for: at a millisecond, the tick
+// would be most of the lateness.
+const preciseTick = 100 * time.Microsecond
+
+var wheelSchedulePrecise = Subject{
+	Name: "wheel.Schedule+Precise",
+	Setup: "the same as wheel.Schedule with WithPreciseWakeups and ticks of 100 us, whatever those of the " +
+		"others are; in the workloads of lateness and idleness only, since it differs in nothing else",
+	New: func(Options) Timers {
+		return schedule(Options{Tick: preciseTick}, timingwheel.Goroutines(), timingwheel.WithPreciseWakeups())
+	},
+}
+
 var wheelAfterFunc = Subject{
 	Name:       "wheel.AfterFunc",
 	Setup:      "tickwheel's AfterFunc, Timer.Stop and Timer.Reset, with the defaults",
@@ -42,13 +55,13 @@ var wheelAfterFuncInline = Subject{
 	New:        func(o Options) Timers { return afterFunc(o, timingwheel.Inline()) },
 }
 
-func newWheel(o Options, e timingwheel.Executor) *timingwheel.TimingWheel {
-	return timingwheel.New(timingwheel.WithTick(o.tick()),
-		timingwheel.WithWheelSize(o.slots(wheelSlots)), timingwheel.WithExecutor(e))
+func newWheel(o Options, e timingwheel.Executor, more ...timingwheel.Option) *timingwheel.TimingWheel {
+	return timingwheel.New(append(more, timingwheel.WithTick(o.tick()),
+		timingwheel.WithWheelSize(o.slots(wheelSlots)), timingwheel.WithExecutor(e))...)
 }
 
-func schedule(o Options, e timingwheel.Executor) Timers {
-	w := newWheel(o, e)
+func schedule(o Options, e timingwheel.Executor, more ...timingwheel.Option) Timers {
+	w := newWheel(o, e, more...)
 	return timers(functions[timingwheel.Timeout]{
 		add: func(d time.Duration, f func()) timingwheel.Timeout {
 			t, err := w.Schedule(d, f)

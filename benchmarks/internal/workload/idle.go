@@ -37,7 +37,12 @@ func idle(size Size) Workload {
 		w.Cases = append(w.Cases, Case{
 			Name: config, Configs: []string{config}, Together: true,
 			Timeout: spell + 20*time.Second,
-			Without: timersOnly,
+			Without: func(s subject.Subject) string {
+				if precise(s) {
+					return "" // on its descriptor
+				}
+				return timersOnly(s)
+			},
 			Run: func(s subject.Subject, emit Emit) {
 				t, n := s.New(subject.Options{}), 1
 				if config == one {

@@ -67,12 +67,12 @@ func lateness(size Size) Workload {
 			"that round deadlines up to a tick are late by half a tick on average; such that round down "+
 			"are early as often as late, which is no virtue. The generator sleeps between batches, and "+
 			"what it takes from the two processors at 100 k a second is in the lateness of all. Subjects "+
-			"that have no tick to choose have the same rows in each table of a rate; ticks other than 1 "+
-			"ms are run once. wheel.AfterFunc fires as wheel.Schedule does, and is left out. The last "+
+			"that have no tick to choose have the same rows in each table of a rate (Precise has ticks of "+
+			"100 us in all of them); ticks other than 1 ms are run once. wheel.AfterFunc fires as wheel.Schedule does, and is left out. The last "+
 			"table is one timer of %v in a process that does nothing else; all subjects wait at the same "+
 			"time, started 50 ms after each other.", spell, longest.Milliseconds(), wait),
 		Rounds: pick(size, 2, 1, 1),
-		Share:  pick(size, 140*time.Second, 22*time.Second, time.Second),
+		Share:  pick(size, 155*time.Second, 22*time.Second, time.Second),
 	}
 	for _, rate := range rates {
 		w.Cases = append(w.Cases, latenessCase(size, rate, 0, spell, longest))
@@ -166,7 +166,12 @@ func aloneCase(wait time.Duration) Case {
 	return Case{
 		Name: alone, Configs: []string{alone}, Rounds: 1, Together: true,
 		Timeout: wait + 5*time.Second,
-		Without: firing,
+		Without: func(s subject.Subject) string {
+			if precise(s) {
+				return ""
+			}
+			return firing(s)
+		},
 		Run: func(s subject.Subject, emit Emit) {
 			t := s.New(subject.Options{})
 			measure.Settle()

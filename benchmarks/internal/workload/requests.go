@@ -32,7 +32,7 @@ func requests(size Size) Workload {
 			Name: "price", Configs: []string{config},
 			Timeout: 15 * time.Second,
 			Without: func(s subject.Subject) string {
-				if inline(s) {
+				if inline(s) || precise(s) {
 					return NotHere
 				}
 				return ""

@@ -105,6 +105,9 @@ func inline(s subject.Subject) bool {
 	return s.Name == "wheel.Schedule+Inline" || s.Name == "wheel.AfterFunc+Inline"
 }
 
+// precise is the row that differs from others only in when things fire.
+func precise(s subject.Subject) bool { return s.Name == "wheel.Schedule+Precise" }
+
 // A Failure ends a case on a subject: something that it should have done did not
 // happen.
 type Failure string
@@ -120,17 +123,18 @@ func fail(format string, args ...any) { panic(Failure(fmt.Sprintf(format, args..
 // no row in its tables.
 const NotHere = "not of this workload"
 
-// timersOnly leaves out contexts, and with nothing that fires the inline rows.
+// timersOnly leaves out contexts, and with nothing that fires the inline and precise
+// rows.
 func timersOnly(s subject.Subject) string {
-	if s.Context || inline(s) {
+	if s.Context || inline(s) || precise(s) {
 		return NotHere
 	}
 	return ""
 }
 
-// firing is for workloads in which every timer fires.
+// firing is for workloads in which every timer fires, and when is not the point.
 func firing(s subject.Subject) string {
-	if s.Context || s.Name == subject.None {
+	if s.Context || s.Name == subject.None || precise(s) {
 		return NotHere
 	}
 	return ""

@@ -1,0 +1,168 @@
+package delayqueue
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// timerfds counts those that the process has open.
+func timerfds(t *testing.T) (n int) {
+	links, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.Contains(target, "timerfd") {
+			n++
+		}
+	}
+	return n
+}
+
+func preciseQueue(t *testing.T) *DelayQueue[int] {
+	q := NewPrecise[int]()
+	require.True(t, q.Precise())
+	t.Cleanup(q.Close)
+	return q
+}
+
+// sleepsWell checks that the queue takes its time.
+func sleepsWell(t *testing.T, q *DelayQueue[int]) {
+	for _, d := range []time.Duration{-1, 0, 1, time.Microsecond, 2 * time.Millisecond} {
+		at := time.Now().Add(d)
+		q.Offer(1, at)
+		_, err := q.Take(t.Context())
+		require.NoError(t, err)
+		require.False(t, time.Now().Before(at))
+	}
+}
+
+func TestCloseGivesBackTheDescriptor(t *testing.T) {
+	before := timerfds(t)
+	q := preciseQueue(t)
+	require.Equal(t, before+1, timerfds(t))
+	sleepsWell(t, q)
+	require.True(t, q.Precise())
+	q.Close()
+	require.Equal(t, before, timerfds(t))
+	sleepsWell(t, q)
+	require.Equal(t, before, timerfds(t), "a closed one opens nothing")
+}
+
+func TestForgottenQueuesGiveBackTheirDescriptors(t *testing.T) {
+	before := timerfds(t)
+	for range 100 {
+		q := NewPrecise[int]()
+		q.Offer(1, time.Now().Add(time.Microsecond))
+		_, err := q.Take(t.Context())
+		require.NoError(t, err)
+		q.Offer(2, time.Now().Add(time.Hour))
+	}
+	for deadline := time.Now().Add(10 * time.Second); timerfds(t) > before; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "descriptors are left")
+		runtime.GC()
+	}
+}
+
+func TestChildrenDoNotInheritTheDescriptor(t *testing.T) {
+	preciseQueue(t)
+	require.Positive(t, timerfds(t))
+	out, err := exec.Command("ls", "-l", "/proc/self/fd").CombinedOutput()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "/proc/") // the folder that ls reads
+	require.NotContains(t, string(out), "timerfd")
+}
+
+// What somebody else does to our descriptor costs precision, and nothing else.
+func TestDescriptorClosedUnderIt(t *testing.T) {
+	q := preciseQueue(t)
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	// Not just closed: a number that is free could become another test's.
+	require.NoError(t, unix.Dup3(int(null.Fd()), q.sleeper.(*timerfdSleeper).fd, unix.O_CLOEXEC))
+	sleepsWell(t, q)
+	require.False(t, q.Precise(), "and it says so")
+}
+
+// Settings of the timerfd that could be refused, or mean never.
+func TestSetTimerfd(t *testing.T) {
+	s := preciseQueue(t).sleeper.(*timerfdSleeper)
+	for _, d := range []time.Duration{1, time.Second - 1, time.Second, 69 * 365 * 24 * time.Hour, 1<<63 - 1} {
+		require.NoError(t, setTimerfd(s.fd, d))
+		var left unix.ItimerSpec
+		require.NoError(t, unix.TimerfdGettime(s.fd, &left))
+		require.LessOrEqual(t, left.Value.Nano(), int64(d))
+		if d > time.Minute {
+			require.Greater(t, left.Value.Nano(), int64(67*365*24*time.Hour))
+		}
+	}
+	// A sleep of no time at all must not disarm it, and need not set it.
+	require.NoError(t, setTimerfd(s.fd, time.Hour))
+	<-s.wakeAfter(0)
+	<-s.wakeAfter(-time.Hour)
+	var left unix.ItimerSpec
+	require.NoError(t, unix.TimerfdGettime(s.fd, &left))
+	require.Positive(t, left.Value.Nano())
+}
+
+// In a process of its own, since a limit holds for a whole process.
+func TestFallsBackWhereThereIsNoDescriptor(t *testing.T) {
+	const child = "DELAYQUEUE_TEST_WITHOUT_DESCRIPTORS"
+	if os.Getenv(child) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), child+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), "PASS: "+t.Name())
+		return
+	}
+	with := preciseQueue(t) // has the poller opened too, which the runtime cannot do without
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 0
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // a profile of coverage is still to be written
+	_, err := newPreciseSleeper()
+	require.ErrorIs(t, err, syscall.EMFILE)
+	without := NewPrecise[int]()
+	require.False(t, without.Precise(), "and it says so")
+	sleepsWell(t, without)
+	sleepsWell(t, with)
+	require.True(t, with.Precise())
+}
+
+// A sleep toward something far off makes no thread wake up. Switches of the
+// process are counted, and what else happens in it counts with them: hence a
+// baseline, and several rounds.
+func TestPreciseIsIdle(t *testing.T) {
+	switches := func(q *DelayQueue[int]) int64 {
+		q.Offer(1, time.Now().Add(time.Hour))
+		go q.Take(t.Context())
+		time.Sleep(10 * time.Millisecond)
+		var before, after syscall.Rusage
+		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &before))
+		time.Sleep(300 * time.Millisecond)
+		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &after))
+		require.Zero(t, q.Wakeups())
+		return int64(after.Nvcsw - before.Nvcsw)
+	}
+	var result string
+	for range 5 {
+		theirs, ours := switches(New[int]()), switches(preciseQueue(t))
+		if ours <= theirs+2 {
+			return
+		}
+		result = fmt.Sprintf("%d switches, and the default %d", ours, theirs)
+	}
+	t.Error(result)
+}

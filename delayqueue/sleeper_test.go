@@ -1,0 +1,233 @@
+package delayqueue_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/delayqueue"
+)
+
+// withEachSleeper runs a test for both kinds of queue. Where there is no timerfd
+// the second is like the first, which must do as well.
+func withEachSleeper(t *testing.T, test func(t *testing.T, precise bool)) {
+	t.Run("default", func(t *testing.T) { test(t, false) })
+	t.Run("precise", func(t *testing.T) { test(t, true) })
+}
+
+func newQueue[T comparable](precise bool) *delayqueue.DelayQueue[T] {
+	if precise {
+		return delayqueue.NewPrecise[T]()
+	}
+	return delayqueue.New[T]()
+}
+
+type taken struct {
+	v   string
+	err error
+	at  time.Time
+}
+
+// take calls Take on a goroutine, and returns when that sleeps, or soon will.
+func take(ctx context.Context, q *delayqueue.DelayQueue[string]) <-chan taken {
+	result := make(chan taken, 1)
+	go func() {
+		v, err := q.Take(ctx)
+		result <- taken{v, err, time.Now()}
+	}()
+	time.Sleep(5 * time.Millisecond)
+	return result
+}
+
+// These tests sleep in real time: a bubble's would never reach a timerfd. One that
+// takes an hour would have hung.
+
+func TestSleeperIsWokenByAnEarlierOffer(t *testing.T) {
+	withEachSleeper(t, func(t *testing.T, precise bool) {
+		q := newQueue[string](precise)
+		defer q.Close()
+		q.Offer("late", time.Now().Add(time.Hour))
+		result := take(t.Context(), q)
+		at := time.Now().Add(10 * time.Millisecond)
+		q.Offer("early", at)
+		got := <-result
+		require.Equal(t, "early", got.v)
+		require.False(t, got.at.Before(at))
+		require.GreaterOrEqual(t, q.Wakeups(), int64(1))
+
+		result = take(t.Context(), q)
+		q.Offer("due", time.Now())
+		require.Equal(t, "due", (<-result).v)
+	})
+}
+
+func TestSleeperIsWokenByTheEndOfItsContext(t *testing.T) {
+	withEachSleeper(t, func(t *testing.T, precise bool) {
+		q := newQueue[string](precise)
+		defer q.Close()
+		at := time.Now().Add(50 * time.Millisecond)
+		q.Offer("due", at)
+		ctx, cancel := context.WithCancel(t.Context())
+		leader, second := take(ctx, q), take(t.Context(), q)
+		cancel()
+		require.ErrorIs(t, (<-leader).err, context.Canceled)
+		got := <-second
+		require.Equal(t, "due", got.v, "the next one leads, on the same sleeper")
+		require.False(t, got.at.Before(at))
+	})
+}
+
+func TestSleeperWorksOnWhenClosed(t *testing.T) {
+	withEachSleeper(t, func(t *testing.T, precise bool) {
+		q := newQueue[string](precise)
+		at := time.Now().Add(30 * time.Millisecond)
+		q.Offer("asleep meanwhile", at)
+		result := take(t.Context(), q)
+		q.Close()
+		q.Close()
+		require.False(t, q.Precise())
+		got := <-result
+		require.NoError(t, got.err)
+		require.False(t, got.at.Before(at))
+
+		at = time.Now().Add(time.Millisecond)
+		q.Offer("offered later", at)
+		got = <-take(t.Context(), q)
+		require.Equal(t, "offered later", got.v)
+		require.False(t, got.at.Before(at))
+	})
+}
+
+func TestSleeperTakesAnyTime(t *testing.T) {
+	withEachSleeper(t, func(t *testing.T, precise bool) {
+		q := newQueue[string](precise)
+		defer q.Close()
+		was := q.Precise()
+		q.Offer("never", time.Now().Add(math.MaxInt64))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := q.Take(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		for range 1000 {
+			q.Offer("at once, or all but", time.Now().Add(time.Duration(rand.Int64N(2000)-1000)))
+			v, err := q.Take(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "at once, or all but", v)
+		}
+		require.Equal(t, 1, q.Len())
+		require.Equal(t, was, q.Precise(), "no time was refused")
+	})
+}
+
+// How late a queue's only consumer is, a sleep at a time, sorted.
+func lateness(t *testing.T, q *delayqueue.DelayQueue[int], sleeps int, d time.Duration) []time.Duration {
+	late := make([]time.Duration, sleeps)
+	for i := range late {
+		at := time.Now().Add(d)
+		q.Offer(i, at)
+		v, err := q.Take(t.Context())
+		late[i] = time.Since(at)
+		require.NoError(t, err)
+		require.Equal(t, i, v)
+	}
+	slices.Sort(late)
+	return late
+}
+
+func TestSleeperIsNeverEarly(t *testing.T) {
+	withEachSleeper(t, func(t *testing.T, precise bool) {
+		q := newQueue[int](precise)
+		defer q.Close()
+		for _, d := range []time.Duration{time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond, 1300 * time.Microsecond} {
+			require.GreaterOrEqual(t, lateness(t, q, 100, d)[0], time.Duration(0))
+		}
+	})
+}
+
+// The point of it all. Sleeps of 1.3 ms are where the poller's milliseconds show:
+// the default is late by a third of one at least. In a process with nothing else to
+// do, that is: so it may take several rounds on a busy machine.
+func TestSleeperIsOnTime(t *testing.T) {
+	coarse, precise := delayqueue.New[int](), delayqueue.NewPrecise[int]()
+	defer precise.Close()
+	if !precise.Precise() {
+		t.Skip("no timerfd")
+	}
+	var theirs, ours time.Duration
+	for range 20 {
+		theirs = lateness(t, coarse, 50, 1300*time.Microsecond)[25]
+		ours = lateness(t, precise, 50, 1300*time.Microsecond)[25]
+		if ours < theirs/3 {
+			return
+		}
+	}
+	t.Errorf("late by %v at the median, and the default by %v", ours, theirs)
+}
+
+func TestSleeperLeavesNoGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 100 {
+		q := delayqueue.NewPrecise[int]()
+		q.Offer(1, time.Now().Add(10*time.Microsecond))
+		_, err := q.Take(t.Context())
+		require.NoError(t, err)
+		q.Close()
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
+
+func TestWakeups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.New[int]()
+		q.Offer(1, time.Now())
+		_, err := q.Take(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, q.Wakeups(), "it did not have to wait")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		go q.Take(ctx)
+		synctest.Wait()
+		q.Offer(2, time.Now().Add(time.Hour))
+		synctest.Wait()
+		require.EqualValues(t, 1, q.Wakeups(), "for an offer to an empty queue")
+		q.Offer(3, time.Now().Add(2*time.Hour))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.EqualValues(t, 1, q.Wakeups(), "not for a later one, nor in the meantime")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.EqualValues(t, 2, q.Wakeups(), "for the time")
+		go q.Take(ctx)
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		require.EqualValues(t, 3, q.Wakeups(), "for the end of the context")
+		require.Equal(t, 1, q.Len())
+	})
+}
+
+// In a bubble the timer is the bubble's, and the timerfd changes nothing.
+func TestPreciseInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.NewPrecise[int]()
+		defer q.Close()
+		start := time.Now()
+		for i, d := range []time.Duration{time.Hour, time.Microsecond, time.Second, 24 * time.Hour} {
+			at := time.Now().Add(d)
+			q.Offer(i, at)
+			v, err := q.Take(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, i, v)
+			require.Equal(t, at, time.Now())
+		}
+		require.Equal(t, 25*time.Hour+time.Second+time.Microsecond, time.Since(start))
+	})
+}

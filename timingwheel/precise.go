@@ -23,8 +23,12 @@ func WithPreciseWakeups() Option {
 }
 
 func (c *config) newQueue() *delayqueue.DelayQueue[*slot] {
-	if c.precise {
-		return delayqueue.NewPrecise[*slot]()
+	if !c.precise {
+		return delayqueue.New[*slot]()
 	}
-	return delayqueue.New[*slot]()
+	queue := delayqueue.NewPrecise[*slot]()
+	if c.log != nil && !queue.Precise() {
+		c.log.Warn("timingwheel: precise wake-ups are not available")
+	}
+	return queue
 }

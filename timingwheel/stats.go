@@ -17,7 +17,7 @@ type Stats struct {
 	Tick    time.Duration
 	Shards  int
 	Stopped bool // Stop was called, or Shutdown
-	Precise bool // the driver sleeps on a timerfd, see [WithPreciseWakeups]
+	Precise bool // the driver is woken on time: there is [WithPreciseWakeups], it works, and Stop was not called
 
 	Arena    ArenaStats
 	Lateness Histogram
@@ -73,6 +73,8 @@ func (w *TimingWheel) Stats() Stats {
 		Discarded:  r.discarded.Load(),
 		Panicked:   r.panicked.Load(),
 		Running:    r.running.Load(),
+		Wakeups:    w.driver.queue.Wakeups(),
+		Precise:    w.driver.queue.Precise(),
 		Now:        w.clock.now(),
 		Tick:       w.clock.tick,
 		Shards:     len(w.shards),

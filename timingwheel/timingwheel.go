@@ -95,7 +95,7 @@ func (w *TimingWheel) lock() *shard {
 // grow.
 //
 // f runs never before d has passed, and a tick late at the most, plus the time
-// that the system takes to wake the driver (on Linux up to a millisecond), that of
+// that the system takes to wake the driver (on Linux up to a millisecond without [WithPreciseWakeups]), that of
 // a cascade under way, and that for which the executor holds the driver up. A d that is not positive makes f due
 // now; it runs on the executor all the same, never on the caller's goroutine. The
 // largest d means in 292 years. A nil f panics. On a stopped wheel Schedule

@@ -599,14 +599,14 @@ function drawLateness(w, describe) {
     const h = part(n) * (bottom - above);
     node.append(svg("rect", { class: "bar", x: left + i * step + 1, width: Math.max(1, step - 2), y: bottom - h, height: h }));
   });
-  for (let ns = 1e3; ns <= 10e9; ns *= 10) label(node, x(ns), height - 3, duration(ns), "middle");
+  const every = width > 420 ? 10 : 1000;
+  for (let ns = 1e3; ns <= 10e9; ns *= every) label(node, x(ns), height - 3, duration(ns), "middle");
   if (!total) return;
   // The names stand so that they do not cover one another: left, right, and right.
   const marks = [["p50", w.lateness.p50, "end"], ["p99", w.lateness.p99, "start"], ["max", w.stats.Lateness.Max, "start"]];
+  for (const [, ns] of marks) node.append(svg("line", { class: "mark", x1: x(ns), x2: x(ns), y1: 0, y2: bottom }));
   for (const [i, [name, ns, anchor]] of marks.entries()) {
-    const at = x(ns);
-    node.append(svg("line", { class: "mark", x1: at, x2: at, y1: 0, y2: bottom }));
-    if (i < 2 || at - x(w.lateness.p99) > 30) label(node, at + (anchor === "end" ? -4 : 4), 9, name, anchor, "mark-name");
+    if (i < 2 || x(ns) - x(w.lateness.p99) > 30) label(node, x(ns) + (anchor === "end" ? -4 : 4), 9, name, anchor, "mark-name");
   }
 }
 

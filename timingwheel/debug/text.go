@@ -1,10 +1,12 @@
 package debug
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -81,11 +83,11 @@ func writeText(out io.Writer, s sample) {
 	table.Flush()
 
 	fmt.Fprintf(out, "\nlateness: %s\n", lateness(&stats.Lateness))
-	fmt.Fprint(out, "next:")
+	next := []string{}
 	for _, m := range moments(s.Snapshot.Next, s.taken) {
-		fmt.Fprintf(out, " %d in %v,", m.N, short(m.In))
+		next = append(next, fmt.Sprintf("%d in %v", m.N, short(m.In)))
 	}
-	fmt.Fprintf(out, " of %d\n", s.Snapshot.Pending)
+	fmt.Fprintf(out, "next: %s\n", cmp.Or(strings.Join(next, ", "), "none"))
 }
 
 func lateness(h *timingwheel.Histogram) string {

@@ -96,8 +96,8 @@ func delay(from, to time.Duration) time.Duration {
 	return time.Duration(float64(from) * math.Pow(float64(to)/float64(from), rand.Float64()))
 }
 
-// pushBack keeps as many sessions as timers are scheduled in a second, each with a
-// timer that is pushed back at every sign of life, and begins anew when it ends.
+// pushBack has n sessions, each with a timer that is pushed back at every sign of life,
+// or begins anew with it.
 func pushBack(ctx context.Context, w *timingwheel.TimingWheel, n int) {
 	sessions := make([]*timingwheel.Timer, n)
 	for i := range sessions {

@@ -6,9 +6,9 @@
 //	go run ./examples/live -duration 30s                # ends by itself
 //
 // The wheel "requests" has timeouts of 5 ms to 8 minutes, a part of which is
-// cancelled on the way; messages for the next day; contexts, a ticker and a job; and every ten seconds a burst
-// that is due all at once. The wheel "sessions" has a slower tick and timers that are
-// pushed back again and again.
+// cancelled on the way; messages for the next day; contexts, a ticker and a job; timers
+// that are pushed back again and again; and every ten seconds a burst that is due all
+// at once. The wheel "sessions" has a slower tick, and such timers only.
 //
 // It listens on loopback, so that nobody else sees the page; -addr changes that. The
 // exit status is 0 after -duration and after Ctrl-C, which is its normal end; 1 if it
@@ -123,6 +123,7 @@ func show(ctx context.Context, set settings, stdout io.Writer) error {
 
 	var loads sync.WaitGroup
 	loads.Go(func() { newLoad(requests, set.rate, set.cancel).run(ctx) })
+	loads.Go(func() { pushBack(ctx, requests, set.rate/4+1) })
 	loads.Go(func() { pushBack(ctx, sessions, set.rate) })
 	select {
 	case <-ctx.Done():

@@ -98,7 +98,7 @@ func (h *Handler) serveEvents(rw http.ResponseWriter, r *http.Request, name stri
 // event returns the event for those who watch the wheel of that name, or the first if
 // it is empty, as it goes over the wire.
 func (h *Handler) event(name string) []byte {
-	var e event
+	e := event{Wheels: []entry{}}
 	for i, w := range h.list() {
 		if w.name == name || name == "" && i == 0 {
 			s := w.sample()

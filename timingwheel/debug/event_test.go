@@ -43,6 +43,10 @@ func TestMoments(t *testing.T) {
 	require.Equal(t, []moment{{1e6, nextDeadlines}}, moments(alone, now))
 }
 
+func TestNoWheel(t *testing.T) {
+	require.Equal(t, "retry: 1000\ndata: {\"wheels\":[]}\n\n", string(NewHandler().event("")))
+}
+
 // An event is small, whatever the wheel.
 func TestEventSize(t *testing.T) {
 	for _, test := range []struct{ levels, slots int }{{3, 512}, {4, 1 << 16}, {8, 256}, {63, 2}} {

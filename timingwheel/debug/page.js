@@ -134,6 +134,8 @@ function receive(event, now) {
   if (!w) {
     setText($("note"), event.wheels.length ? `There is no wheel named “${wanted}” here, or not any more.` : "No wheel has been added yet.");
     dial.clear();
+    dial.node.setAttribute("aria-label", "nothing to draw");
+    for (const id of ["name", "facts"]) setText($(id), "");
     return;
   }
   const old = past.at(-1);
@@ -282,8 +284,6 @@ const dial = {
     this.shape = "";
     this.rings = [];
     this.node.replaceChildren();
-    setText($("facts"), "");
-    this.node.setAttribute("aria-label", "nothing to draw");
   },
 
   show(w, old, describe) {

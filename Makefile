@@ -61,7 +61,7 @@ fmt: ## check that the code is formatted
 
 .PHONY: cover
 cover: ## measure the coverage of the library's packages, at least 95 % each
-	go test -cover ./timingwheel ./delayqueue ./bucket ./internal/heap | tee coverage.out
+	go test -cover ./timingwheel ./timingwheel/debug ./delayqueue ./bucket ./internal/heap | tee coverage.out
 	@awk '/coverage:/{for(i=1;i<=NF;i++)if($$i~/%/){sub("%","",$$i);if($$i+0<95)bad=1}}END{exit bad}' coverage.out
 
 .PHONY: examples

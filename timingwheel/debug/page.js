@@ -385,6 +385,13 @@ const dial = {
 // point returns where an angle is, clockwise from twelve o'clock.
 const point = (r, a) => [+(r * Math.sin(a)).toFixed(2), +(-r * Math.cos(a)).toFixed(2)];
 
+// fullest returns how much the fullest segments hold, but for one in fifty, which may
+// hold a hundred times as much and would make the others flat.
+function fullest(segments) {
+  const filled = segments.filter((n) => n > 0).sort((a, b) => a - b);
+  return filled[Math.floor(filled.length * 0.98)] ?? 1;
+}
+
 // sector returns the outline of a part of a ring.
 function sector(inner, outer, a0, a1) {
   const far = a1 - a0 > Math.PI ? 1 : 0;
@@ -399,7 +406,7 @@ class Ring {
     this.middle = outer - band / 2;
     this.revolution = r.tick * r.slots; // r.interval may have been cut off
     this.values = r.segments.map(() => 0); // as drawn
-    this.most = Math.max(1, ...r.segments); // in a slot, of late
+    this.most = fullest(r.segments); // of late
     this.goal = r.segments; // of the last event
     this.from = this.to = this.drawn = 0;
     this.gap = Math.asin(Math.min(0.9, (band > 16 ? 28 : 3) / this.middle)); // half of it
@@ -433,8 +440,8 @@ class Ring {
   }
 
   // set draws a slot with n entries. Its shade goes with the logarithm of n and is the
-  // same on all rings; its height goes with the cube root, and is that of the ring's fullest
-  // slot at the most. So both a slot of three and one of thousands can be made out.
+  // same on all rings; its height goes with the root, and is relative to the ring's own.
+  // So both a slot of three and one of thousands can be made out.
   set(i, n, again) {
     if (this.values[i] === n && !again) return;
     this.values[i] = n;
@@ -442,7 +449,7 @@ class Ring {
     this.slots[i].setAttribute("class", "slot s" + shade);
     if (n === 0) return this.slots[i].removeAttribute("d");
     const m = this.slots.length;
-    const height = (this.outer - this.inner) * Math.min(1, Math.max(0.08, Math.cbrt(n / this.most)));
+    const height = (this.outer - this.inner) * Math.min(1, Math.max(0.08, Math.sqrt(n / this.most)));
     const a0 = this.at(i / m);
     const a1 = a0 + (2 * Math.PI - 2 * this.gap) / m;
     const pad = Math.min((a1 - a0) * 0.14, 0.8 / this.middle);
@@ -457,7 +464,7 @@ class Ring {
   next(r, start, atOnce) {
     this.setAll(this.goal); // whatever of the last movement is left
     this.goal = r.segments;
-    this.most = Math.max(1, this.most * 0.97, ...r.segments); // sinks slowly, or the ring would pump
+    this.most = Math.max(this.most * 0.75, fullest(r.segments)); // sinks slowly, or the ring would pump
     this.from = this.drawn = this.to;
     this.to = r.currentTime / this.revolution;
     this.start = start;

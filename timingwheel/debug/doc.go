@@ -34,7 +34,7 @@
 // which its tab was hidden or paused.
 //
 // While anybody does: one goroutine, which takes a sample of each wheel that is
-// watched every 400 ms, however many watch. A sample is a pass over all that is
+// watched every 250 ms, however many watch. A sample is a pass over all that is
 // pending, in slices, by [timingwheel.TimingWheel.Snapshot]; where that takes long,
 // samples become rarer, so that they take 2 % of one processor at the most. Those who
 // ask for the other forms share them, and can double that. A client that is slow

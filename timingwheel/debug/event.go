@@ -73,11 +73,9 @@ func (h *Handler) serveEvents(rw http.ResponseWriter, r *http.Request, name stri
 	if r.Method == http.MethodHead {
 		return
 	}
+	// The server's WriteTimeout is for answers that end. Where a middleware hides the
+	// connection it stays, and the page begins anew whenever it strikes.
 	stream := http.NewResponseController(rw)
-	// The server's timeouts are for requests that end; ReadTimeout, too, would end the
-	// request's context. Where a middleware hides the connection, they stay, and the
-	// page begins anew whenever they strike.
-	stream.SetReadDeadline(time.Time{})
 	w := h.watch(name)
 	defer h.leave(w)
 	send := func(event []byte) bool {

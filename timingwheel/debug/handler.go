@@ -25,7 +25,7 @@ type Handler struct {
 // NewHandler returns a handler that shows no wheels yet.
 func NewHandler() *Handler {
 	return &Handler{
-		interval: 400 * time.Millisecond,
+		interval: 250 * time.Millisecond,
 		patience: 10 * time.Second,
 		watchers: map[*watcher]bool{},
 	}

@@ -60,7 +60,7 @@ let wanted = new URLSearchParams(location.search).get("wheel") ?? ""; // empty: 
 let stream = null; // open while the page is looked at and not paused
 let paused = false;
 let lastEvent = 0; // when the last event came, or the stream was opened
-let gap = 400; // ms between two events
+let gap = 250; // ms between two events
 
 function state(name, text) {
   if ($("connection").dataset.state === name) return;

@@ -61,6 +61,7 @@ func stream(h *Handler, query string, wrote func()) (*client, context.CancelFunc
 func TestNobodyLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()
+		h.interval = 400 * time.Millisecond
 		f := newFake()
 		h.add("a", f)
 		time.Sleep(time.Hour)
@@ -95,6 +96,7 @@ func TestNobodyLooks(t *testing.T) {
 func TestManyWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()
+		h.interval = 400 * time.Millisecond
 		a, b := newFake(), newFake()
 		b.stats.Pending, b.stats.Stopped = 9, true
 		h.add("a", a)
@@ -108,6 +110,7 @@ func TestManyWatchers(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		require.InDelta(t, 11, a.snapshots.Load(), 1)
 		require.Zero(t, b.snapshots.Load())
+		require.InDelta(t, 100+10, b.asked.Load(), 1, "by each at the beginning, and then for all")
 		for _, c := range clients {
 			require.InDelta(t, 11, len(c.received()), 1)
 		}
@@ -124,6 +127,7 @@ func TestManyWatchers(t *testing.T) {
 func TestWheelComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()
+		h.interval = 400 * time.Millisecond
 		c, leave := stream(h, "&wheel=a", nil)
 		defer leave()
 		last := func() event {
@@ -147,6 +151,7 @@ func TestWheelComesAndGoes(t *testing.T) {
 func TestCostlySamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()
+		h.interval = 400 * time.Millisecond
 		f := newFake()
 		f.cost = 200 * time.Millisecond
 		h.add("a", f)
@@ -170,6 +175,7 @@ func TestCostlySamples(t *testing.T) {
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()
+		h.interval = 400 * time.Millisecond
 		f := newFake()
 		h.add("a", f)
 		slow, leaveSlow := stream(h, "", func() { time.Sleep(time.Minute) })

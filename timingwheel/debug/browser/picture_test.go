@@ -48,10 +48,13 @@ func TestPicture(t *testing.T) {
 	time.Sleep(5 * time.Second)
 	tb.open(url)
 	time.Sleep(70 * time.Second)
-	// The moment: the finest hand a third round, so that there is something before it.
+	// The moment: the finest hand a third round, and right before it what is due next.
+	// (Where it has come round since the last event, those slots are not known.)
 	tb.until(`(() => {
 		const degrees = Number(document.querySelector("#dial .hand").parentNode.getAttribute("transform").match(/[\d.]+/)[0]);
-		return degrees > 90 && degrees < 130;
+		const next = Math.floor(degrees / 360 * 256) + 3;
+		const slots = [...document.querySelectorAll("#dial .ring:first-child .slot")].slice(next, next + 12);
+		return degrees > 60 && degrees < 130 && slots.filter((s) => s.hasAttribute("d")).length > 8;
 	})()`)
 	png, err := chromedp.Run(tb.ctx, chromedp.CaptureScreenshot())
 	require.NoError(t, err)

@@ -25,6 +25,10 @@ test: ## run all tests of the core module, with the race detector
 test-nested: ## run all tests of the nested modules but the benchmarks, with the race detector
 	@set -e; for module in $(filter-out ./benchmarks/,$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
 
+.PHONY: picture
+picture: ## take README's picture of the page anew: a minute and a half
+	cd timingwheel/debug/browser && go test -run Picture -picture "$(CURDIR)/timingwheel/debug/page.png" .
+
 .PHONY: fuzz
 fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
@@ -57,7 +61,7 @@ fmt: ## check that the code is formatted
 
 .PHONY: cover
 cover: ## measure the coverage of the library's packages, at least 95 % each
-	go test -cover ./timingwheel ./delayqueue ./bucket ./internal/heap | tee coverage.out
+	go test -cover ./timingwheel ./timingwheel/debug ./delayqueue ./bucket ./internal/heap | tee coverage.out
 	@awk '/coverage:/{for(i=1;i<=NF;i++)if($$i~/%/){sub("%","",$$i);if($$i+0<95)bad=1}}END{exit bad}' coverage.out
 
 .PHONY: examples
@@ -66,6 +70,7 @@ examples: ## run the examples
 	go run ./examples/idleconn -n 2000 -idle 1s -for 2s
 	go run ./examples/httptimeout
 	go run ./examples/retry -calls 1000 -limit 1m
+	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
 	cd examples/cron && go run . -for 2s
 
 .PHONY: check

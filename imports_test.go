@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -59,6 +60,16 @@ func TestImportsPointOneWay(t *testing.T) {
 	require.NoError(t, err)
 	for dir := range mayImport {
 		require.True(t, seen[dir], "%s is gone, and with it what this test checks", dir)
+	}
+}
+
+// Who uses the library need not have a web server in the program.
+func TestCoreHasNoServer(t *testing.T) {
+	deps, err := exec.Command("go", "list", "-deps", "./timingwheel", "./delayqueue", "./bucket").CombinedOutput()
+	require.NoError(t, err, "%s", deps)
+	require.Contains(t, string(deps), "/timingwheel\n")
+	for line := range strings.Lines(string(deps)) {
+		require.False(t, strings.HasPrefix(line, "net"), line)
 	}
 }
 

@@ -1,0 +1,37 @@
+package debug
+
+import (
+	"embed"
+	"net/http"
+)
+
+// The page is written by hand, without a framework and without a build step: what is
+// in these files is what the browser runs.
+//
+//go:embed index.html page.css page.js icon.svg
+var files embed.FS
+
+var fileTypes = map[string]string{
+	"index.html": "text/html; charset=utf-8",
+	"page.css":   "text/css; charset=utf-8",
+	"page.js":    "text/javascript; charset=utf-8",
+	"icon.svg":   "image/svg+xml",
+}
+
+// serveFile serves one of the page's files. They are the same for everyone: what is
+// in the URL or of a wheel gets into the page by script, as text.
+func serveFile(rw http.ResponseWriter, r *http.Request, name string) {
+	contentType, ok := fileTypes[name]
+	if !ok {
+		http.Error(rw, "no such file", http.StatusNotFound)
+		return
+	}
+	content, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // a name in fileTypes that is not embedded
+	}
+	rw.Header().Set("Content-Type", contentType)
+	if r.Method == http.MethodGet {
+		rw.Write(content)
+	}
+}

@@ -1,0 +1,257 @@
+package debug
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// ask returns what the handler answers to a request, without a network.
+func ask(h http.Handler, method, target, accept string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec
+}
+
+func get(h http.Handler, target string) *httptest.ResponseRecorder {
+	return ask(h, http.MethodGet, target, "*/*")
+}
+
+func TestForms(t *testing.T) {
+	h := NewHandler()
+	h.add("a", newFake())
+	const firefox = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, test := range []struct {
+		query, accept string
+		status        int
+		contentType   string
+	}{
+		{"", firefox, 200, "text/html; charset=utf-8"},
+		{"", "*/*", 200, "text/plain; charset=utf-8"}, // curl
+		{"", "", 200, "text/plain; charset=utf-8"},
+		{"", "application/json", 200, "application/json"},
+		{"?format=json", firefox, 200, "application/json"},
+		{"?format=text", firefox, 200, "text/plain; charset=utf-8"},
+		{"?format=html", "*/*", 200, "text/html; charset=utf-8"},
+		{"?format=events", firefox, 200, "text/event-stream"},
+		{"", "text/event-stream", 200, "text/event-stream"},
+		{"?format=xml", firefox, 400, "text/plain; charset=utf-8"},
+		{"?file=page.css", "text/css", 200, "text/css; charset=utf-8"},
+		{"?file=page.js", "*/*", 200, "text/javascript; charset=utf-8"},
+		{"?file=icon.svg", "image/*", 200, "image/svg+xml"},
+		{"?file=../handler.go", "*/*", 404, "text/plain; charset=utf-8"},
+		{"?file=page.css/", "*/*", 404, "text/plain; charset=utf-8"},
+		{"?format=text&wheel=b", "*/*", 404, "text/plain; charset=utf-8"},
+		{"?format=json&wheel=b", "*/*", 404, "text/plain; charset=utf-8"},
+		{"?wheel=b", firefox, 200, "text/html; charset=utf-8"}, // the page itself says so
+	} {
+		// A HEAD, so that the stream ends; a GET is the same but for what a wheel tells.
+		for _, method := range []string{http.MethodHead, http.MethodGet} {
+			if strings.Contains(test.contentType, "event") && method == http.MethodGet ||
+				strings.Contains(test.query, "wheel=b") && method == http.MethodHead {
+				continue
+			}
+			rec := ask(h, method, "/"+test.query, test.accept)
+			require.Equal(t, test.status, rec.Code, "%+v", test)
+			require.Equal(t, test.contentType, rec.Header().Get("Content-Type"), "%+v", test)
+			require.Equal(t, "Accept", rec.Header().Get("Vary"))
+		}
+	}
+}
+
+func TestOnlyGet(t *testing.T) {
+	h := NewHandler()
+	f := newFake()
+	h.add("a", f)
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "get"} {
+		for _, query := range []string{"", "?format=json", "?format=events", "?file=page.js"} {
+			rec := ask(h, method, "/"+query, "")
+			require.Equal(t, http.StatusMethodNotAllowed, rec.Code, method)
+			require.Equal(t, "GET, HEAD", rec.Header().Get("Allow"))
+		}
+	}
+	for _, query := range []string{"", "?format=html", "?format=json", "?format=text", "?format=events", "?file=page.js"} {
+		rec := ask(h, http.MethodHead, "/"+query, "")
+		require.Equal(t, http.StatusOK, rec.Code)
+		require.Zero(t, rec.Body.Len())
+	}
+	require.Zero(t, f.asked.Load()+f.snapshots.Load(), "nobody has asked for figures")
+}
+
+func TestHeaders(t *testing.T) {
+	h := NewHandler()
+	for _, query := range []string{"", "?format=html", "?format=json", "?format=nonsense", "?file=page.js", "?file=nonsense"} {
+		header := get(h, "/"+query).Header()
+		require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self';")
+		require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
+		require.Equal(t, "nosniff", header.Get("X-Content-Type-Options"))
+		require.Equal(t, "no-store", header.Get("Cache-Control"))
+		require.Equal(t, "same-origin", header.Get("Cross-Origin-Resource-Policy"))
+		require.Empty(t, header.Get("Access-Control-Allow-Origin"))
+	}
+}
+
+// What the page refers to is found wherever the handler is mounted.
+func TestMounted(t *testing.T) {
+	h := NewHandler()
+	h.add("a", newFake())
+	mux := http.NewServeMux()
+	mux.Handle("/debug/timingwheel/", h)
+	mux.Handle("/bare", h)
+	mux.Handle("/admin/wheels/", http.StripPrefix("/admin/wheels/", h))
+	mux.Handle("/stripped", http.StripPrefix("/stripped", h))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	reference := regexp.MustCompile(`(?:href|src)="([^"]*)"`)
+	for _, path := range []string{"/debug/timingwheel/", "/debug/timingwheel", "/bare", "/admin/wheels/", "/admin/wheels", "/stripped"} {
+		r, err := http.NewRequest(http.MethodGet, server.URL+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "text/html")
+		resp, err := server.Client().Do(r)
+		require.NoError(t, err)
+		page, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.NoError(t, err)
+		require.Contains(t, string(page), "<h1>Timing wheels</h1>", path)
+		found := reference.FindAllStringSubmatch(string(page), -1)
+		require.Len(t, found, 7)
+		for _, match := range found {
+			ref, err := url.Parse(strings.ReplaceAll(match[1], "&amp;", "&"))
+			require.NoError(t, err)
+			asset, err := server.Client().Get(resp.Request.URL.ResolveReference(ref).String())
+			require.NoError(t, err)
+			asset.Body.Close()
+			require.Equal(t, http.StatusOK, asset.StatusCode, "%s %s", path, match[1])
+		}
+	}
+}
+
+// The page has what it needs in its files: no other host, and nothing that would need
+// an exception in the policy.
+func TestPageIsAlone(t *testing.T) {
+	for name := range fileTypes {
+		content, err := files.ReadFile(name)
+		require.NoError(t, err)
+		text := strings.ReplaceAll(string(content), "http://www.w3.org/2000/svg", "")
+		require.NotRegexp(t, `https?:|//[a-z]+\.|@import|url\(`, text, name)
+		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(| style="| on[a-z]+="`, text, name)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	h := NewHandler()
+	a, b := newFake(), newFake()
+	b.snapshot.Next = []time.Time{time.Now().Round(0)}
+	h.add("a", a)
+	h.add("b", b)
+	type form []struct {
+		Name     string
+		Stats    timingwheel.Stats
+		Snapshot timingwheel.Snapshot
+	}
+	var all, one form
+	require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &all))
+	require.Len(t, all, 2)
+	require.Equal(t, "a", all[0].Name)
+	require.Equal(t, a.stats, all[0].Stats)
+	require.Equal(t, a.snapshot, all[0].Snapshot)
+	require.NoError(t, json.Unmarshal(get(h, "/?format=json&wheel=b").Body.Bytes(), &one))
+	require.Len(t, one, 1)
+	require.Equal(t, "b", one[0].Name)
+	require.True(t, b.snapshot.Next[0].Equal(one[0].Snapshot.Next[0]))
+	require.Equal(t, "[]\n", get(NewHandler(), "/?format=json").Body.String())
+}
+
+func TestAddAndRemove(t *testing.T) {
+	h := NewHandler()
+	require.Equal(t, "no wheels\n", get(h, "/").Body.String())
+	f := newFake()
+	f.stats.Pending = 77
+	h.add("a", newFake())
+	h.add("b", newFake())
+	h.add("a", f)
+	names := func() (names []string) {
+		for _, w := range h.list() {
+			names = append(names, w.name)
+		}
+		return names
+	}
+	require.Equal(t, []string{"a", "b"}, names())
+	require.Contains(t, get(h, "/?wheel=a").Body.String(), "77 pending")
+	h.Remove("c")
+	h.Remove("a")
+	require.Equal(t, []string{"b"}, names())
+	require.PanicsWithValue(t, "debug: Add: nil wheel", func() { h.Add("a", nil) })
+	require.PanicsWithValue(t, "debug: Add: empty name", func() { h.add("", f) })
+}
+
+func TestRealWheel(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithManualDrive())
+	h := NewHandler()
+	h.interval = 0 // each request sees the wheel as it is
+	h.Add("real", w)
+	for _, d := range []time.Duration{time.Minute, time.Hour, time.Hour} {
+		_, err := w.Schedule(d, func() {})
+		require.NoError(t, err)
+	}
+	require.Regexp(t, `(?s)^"real": 3 pending, running, .*next: 1 in (59|1m0)[^,]*, 2 in `, get(h, "/").Body.String())
+	require.Len(t, w.Stop(), 3)
+	h.Remove("real")
+	h.Add("real", w)
+	require.Regexp(t, `(?s)^"real": 0 pending, stopped, .*lateness: nothing has fired\nnext: none\n`, get(h, "/").Body.String())
+}
+
+func TestRegistersNothing(t *testing.T) {
+	_, pattern := http.DefaultServeMux.Handler(httptest.NewRequest(http.MethodGet, "/debug/timingwheel/", nil))
+	require.Empty(t, pattern)
+}
+
+// Everything at once, for the race detector.
+func TestAtOnce(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	h := NewHandler()
+	h.interval = time.Millisecond
+	server := httptest.NewServer(h)
+	defer server.Close()
+	var all sync.WaitGroup
+	for _, query := range []string{"?format=json", "?format=text", "?format=events"} {
+		for range 4 {
+			all.Go(func() {
+				for range 20 {
+					resp, err := http.Get(server.URL + "/" + query)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					io.CopyN(io.Discard, resp.Body, 300)
+					resp.Body.Close()
+				}
+			})
+		}
+	}
+	all.Go(func() {
+		for range 200 {
+			h.Add("w", w)
+			w.Schedule(time.Millisecond, func() {})
+			h.Remove("w")
+			h.Add("v", w)
+		}
+	})
+	all.Wait()
+}

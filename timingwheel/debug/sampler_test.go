@@ -1,0 +1,245 @@
+package debug
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// client is what is behind a stream in a bubble: it takes what is written.
+type client struct {
+	header http.Header
+	wrote  func() // may block, as a client does that does not read
+
+	mu     sync.Mutex
+	events []event
+}
+
+func (c *client) Header() http.Header { return c.header }
+func (c *client) WriteHeader(int)     {}
+func (c *client) Flush()              {}
+func (c *client) Write(p []byte) (int, error) {
+	if c.wrote != nil {
+		c.wrote()
+	}
+	var e event
+	_, data, _ := strings.Cut(string(p), "data: ")
+	err := json.Unmarshal([]byte(data), &e)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, e)
+	return len(p), err
+}
+
+func (c *client) received() []event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.events
+}
+
+// stream opens a stream in a bubble, and returns its client and what closes it.
+func stream(h *Handler, query string, wrote func()) (*client, context.CancelFunc) {
+	ctx, leave := context.WithCancel(context.Background())
+	c := &client{header: http.Header{}, wrote: wrote}
+	go h.ServeHTTP(c, httptest.NewRequestWithContext(ctx, http.MethodGet, "/?format=events"+query, nil))
+	return c, leave
+}
+
+// Nothing is done while nobody looks, and nothing is left when the last one has gone:
+// or this bubble would not end.
+func TestNobodyLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHandler()
+		h.interval = 400 * time.Millisecond
+		f := newFake()
+		h.add("a", f)
+		time.Sleep(time.Hour)
+		require.Zero(t, f.asked.Load()+f.snapshots.Load())
+
+		first, leaveFirst := stream(h, "", nil)
+		second, leaveSecond := stream(h, "", nil)
+		time.Sleep(10 * time.Second)
+		leaveFirst()
+		synctest.Wait()
+		require.InDelta(t, 26, len(first.received()), 1)
+		require.InDelta(t, 26, f.snapshots.Load(), 1)
+		time.Sleep(10 * time.Second)
+		leaveSecond()
+		synctest.Wait()
+		require.InDelta(t, 51, len(second.received()), 1)
+
+		n := f.snapshots.Load()
+		require.Nil(t, h.rest)
+		time.Sleep(time.Hour)
+		require.Equal(t, n, f.snapshots.Load())
+
+		third, leaveThird := stream(h, "", nil) // and again
+		time.Sleep(time.Second)
+		leaveThird()
+		require.Len(t, third.received(), 3)
+	})
+}
+
+// However many look, each wheel that is watched is sampled once; one that is not is
+// asked for what is cheap.
+func TestManyWatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHandler()
+		h.interval = 400 * time.Millisecond
+		a, b := newFake(), newFake()
+		b.stats.Pending, b.stats.Stopped = 9, true
+		h.add("a", a)
+		h.add("b", b)
+		var clients []*client
+		for range 100 {
+			c, leave := stream(h, "&wheel=a", nil)
+			defer leave()
+			clients = append(clients, c)
+		}
+		time.Sleep(4 * time.Second)
+		require.InDelta(t, 11, a.snapshots.Load(), 1)
+		require.Zero(t, b.snapshots.Load())
+		require.InDelta(t, 100+10, b.asked.Load(), 1, "by each at the beginning, and then for all")
+		for _, c := range clients {
+			require.InDelta(t, 11, len(c.received()), 1)
+		}
+		last := clients[0].received()[9]
+		require.Equal(t, []entry{{"a", 1234, false}, {"b", 9, true}}, last.Wheels)
+		require.Equal(t, "a", last.Shown.Name)
+		require.Equal(t, int64(6000), last.Shown.Stats.Fired)
+		require.Len(t, last.Shown.Rings, 2)
+		require.Len(t, last.Shown.Rings[0].Segments, 256)
+		require.Equal(t, 1024*time.Microsecond, last.Shown.Lateness.P50)
+	})
+}
+
+func TestWheelComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHandler()
+		h.interval = 400 * time.Millisecond
+		c, leave := stream(h, "&wheel=a", nil)
+		defer leave()
+		last := func() event {
+			time.Sleep(2 * h.interval)
+			synctest.Wait()
+			return c.received()[len(c.received())-1]
+		}
+		require.Nil(t, last().Shown)
+		h.add("b", newFake())
+		require.Nil(t, last().Shown)
+		h.add("a", newFake())
+		require.Equal(t, "a", last().Shown.Name)
+		h.Remove("a")
+		require.Nil(t, last().Shown)
+		require.Len(t, last().Wheels, 1)
+	})
+}
+
+// Where a sample takes long, samples are rare: 2 % of the time, or 4 with those who
+// ask for other forms.
+func TestCostlySamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHandler()
+		h.interval = 400 * time.Millisecond
+		f := newFake()
+		f.cost = 200 * time.Millisecond
+		h.add("a", f)
+		_, leave := stream(h, "", nil)
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, f.snapshots.Load(), int64(62))
+		require.Greater(t, f.snapshots.Load(), int64(50))
+		leave()
+		synctest.Wait()
+
+		before := f.snapshots.Load()
+		for range 600 {
+			get(h, "/?format=json")
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, f.snapshots.Load()-before, int64(122))
+	})
+}
+
+// A client that does not read holds up nobody, and gets the latest event when it does.
+func TestSlowClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHandler()
+		h.interval = 400 * time.Millisecond
+		f := newFake()
+		h.add("a", f)
+		slow, leaveSlow := stream(h, "", func() { time.Sleep(time.Minute) })
+		quick, leaveQuick := stream(h, "", nil)
+		time.Sleep(5*time.Minute + time.Second)
+		require.InDelta(t, 753, len(quick.received()), 2)
+		require.Len(t, slow.received(), 5)
+		leaveSlow()
+		leaveQuick()
+		time.Sleep(time.Hour) // the slow one sees it late
+	})
+}
+
+// A client that is stuck is dropped. (The name makes an event large, so that buffers
+// are full soon.)
+func TestStuckClient(t *testing.T) {
+	h := NewHandler()
+	h.interval, h.patience = time.Millisecond, 200*time.Millisecond
+	h.add(strings.Repeat("a", 1<<20), newFake())
+	ended := make(chan bool, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(rw, r)
+		ended <- true
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /?format=events HTTP/1.1\r\nHost: a\r\n\r\n")
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		require.Fail(t, "it is still there")
+	}
+	require.Empty(t, h.everyone())
+}
+
+// The timeouts of a server are not for the stream, and the stream ends when the client
+// goes away.
+func TestServerTimeouts(t *testing.T) {
+	h := NewHandler()
+	h.interval = 50 * time.Millisecond
+	h.add("a", newFake())
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ReadTimeout = 200 * time.Millisecond
+	server.Config.WriteTimeout = 200 * time.Millisecond
+	server.Config.IdleTimeout = 200 * time.Millisecond
+	server.Start()
+	defer server.Close()
+	resp, err := http.Get(server.URL + "/?format=events")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
+	require.Len(t, h.everyone(), 1)
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	events := 0
+	for start := time.Now(); time.Since(start) < time.Second; {
+		require.True(t, lines.Scan(), "after %v: %v", time.Since(start), lines.Err())
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			events++
+		}
+	}
+	require.Greater(t, events, 2)
+	resp.Body.Close()
+	require.Eventually(t, func() bool { return len(h.everyone()) == 0 }, 10*time.Second, time.Millisecond)
+}

@@ -1,0 +1,107 @@
+package debug
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// samples returns a sample of the wheel of that name, or of all if it is empty.
+func (h *Handler) samples(name string) []sample {
+	found := []sample{}
+	for _, w := range h.list() {
+		if w.name == name || name == "" {
+			found = append(found, w.sample())
+		}
+	}
+	return found
+}
+
+// serve answers with what write makes of the samples.
+func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, []sample)) {
+	if r.Method == http.MethodHead {
+		rw.Header().Set("Content-Type", contentType) // without a pass over the wheels
+		return
+	}
+	samples := h.samples(name)
+	if name != "" && len(samples) == 0 {
+		http.Error(rw, "no wheel of that name", http.StatusNotFound)
+		return
+	}
+	rw.Header().Set("Content-Type", contentType)
+	write(rw, samples)
+}
+
+func (h *Handler) serveJSON(rw http.ResponseWriter, r *http.Request, name string) {
+	h.serve(rw, r, name, "application/json", func(out io.Writer, samples []sample) {
+		json.NewEncoder(out).Encode(samples)
+	})
+}
+
+func (h *Handler) serveText(rw http.ResponseWriter, r *http.Request, name string) {
+	h.serve(rw, r, name, "text/plain; charset=utf-8", func(out io.Writer, samples []sample) {
+		if len(samples) == 0 {
+			fmt.Fprintln(out, "no wheels")
+		}
+		for i, s := range samples {
+			if i > 0 {
+				fmt.Fprintln(out)
+			}
+			writeText(out, s)
+		}
+	})
+}
+
+// writeText writes a sample for a reader at a terminal. The name is quoted: it may
+// have what a terminal would obey.
+func writeText(out io.Writer, s sample) {
+	stats := &s.Stats
+	state := "running"
+	if stats.Stopped {
+		state = "stopped"
+	}
+	fmt.Fprintf(out, "%q: %d pending, %s, %v old, tick %v, shards %d\n",
+		s.Name, stats.Pending, state, short(stats.Now), stats.Tick, stats.Shards)
+
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\nscheduled\tfired\tcancelled\thanded back\treset\tcascaded\trejected\tdiscarded\tpanicked\trunning\twake-ups\t")
+	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+		stats.Scheduled, stats.Fired, stats.Cancelled, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
+		stats.Discarded, stats.Panicked, stats.Running, stats.Wakeups)
+	fmt.Fprintln(table, "\nslot\tring\tslots\thand at\tbuckets\tentries\tcascaded\t")
+	for _, l := range s.Snapshot.Levels {
+		fmt.Fprintf(table, "%v\t%v\t%d\t%v\t%d\t%d\t%d\t\n",
+			short(l.Tick), short(l.Interval), l.Slots, short(l.CurrentTime), l.Buckets, l.Entries, l.Cascaded)
+	}
+	table.Flush()
+
+	fmt.Fprintf(out, "\nlateness: %s\n", lateness(&stats.Lateness))
+	next := []string{}
+	for _, m := range moments(s.Snapshot.Next, s.taken) {
+		next = append(next, fmt.Sprintf("%d in %v", m.N, short(m.In)))
+	}
+	fmt.Fprintf(out, "next: %s\n", cmp.Or(strings.Join(next, ", "), "none"))
+}
+
+func lateness(h *timingwheel.Histogram) string {
+	if h.Total() == 0 {
+		return "nothing has fired"
+	}
+	return fmt.Sprintf("p50 %v, p99 %v, max %v", short(h.Quantile(0.5)), short(h.Quantile(0.99)), short(h.Max))
+}
+
+// short rounds d to four digits.
+func short(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d.Abs() >= 10000*unit {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

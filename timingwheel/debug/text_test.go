@@ -1,0 +1,60 @@
+package debug
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestText(t *testing.T) {
+	f := newFake()
+	s := sample{Name: "a", Stats: f.stats, Snapshot: f.snapshot, taken: time.Now()}
+	for _, in := range []time.Duration{-time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond, 90 * time.Second} {
+		s.Snapshot.Next = append(s.Snapshot.Next, s.taken.Add(in))
+	}
+	var out strings.Builder
+	writeText(&out, s)
+	require.Equal(t, `"a": 1234 pending, running, 1m23.46s old, tick 1ms, shards 2
+
+  scheduled  fired  cancelled  handed back  reset  cascaded  rejected  discarded  panicked  running  wake-ups
+      10000   6000       2766            0     55      4444         3          2         1        7       900
+
+   slot     ring  slots   hand at  buckets  entries  cascaded
+    1ms    512ms    512  1m23.46s      100      234         0
+  512ms  4m22.1s    512  1m23.46s      101     1000      4444
+
+lateness: p50 1.024ms, p99 1.7ms, max 1.7ms
+next: 1 in -1ms, 2 in 5ms, 1 in 1m30s
+`, out.String())
+}
+
+// Names are a program's own, but may come from elsewhere.
+const evil = "</script><img src=x onerror=alert(1)>\x1b[2J\n"
+
+func TestEvilName(t *testing.T) {
+	h := NewHandler()
+	h.add(evil, newFake())
+	for _, query := range []string{"?format=text", "?format=json", "?format=html", "?format=html&wheel=%3Cimg%3E"} {
+		body := get(h, "/"+query).Body.String()
+		require.NotContains(t, body, "\x1b", query)
+		if !strings.Contains(query, "text") { // which no browser takes for markup
+			require.NotContains(t, body, "<img", query)
+		}
+	}
+	event := string(h.event(""))
+	require.NotContains(t, event, "<")
+	require.Equal(t, 3, strings.Count(event, "\n"), "a name does not end an event")
+	for _, query := range []string{"?format=%3Cimg%3E", "?file=%3Cimg%3E", "?format=json&wheel=%3Cimg%3E"} {
+		require.NotContains(t, get(h, "/"+query).Body.String(), "img", "nothing is sent back")
+	}
+}
+
+func TestShort(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "1.235ms": 1_234_567, "-12.35ms": -12_345_678, "1m23.46s": 83_456_789_012, "26h20m0s": 94_800_123_456_789,
+	} {
+		require.Equal(t, want, short(d).String())
+	}
+}

@@ -38,8 +38,9 @@ type LevelOccupancy struct {
 // and by several goroutines.
 func (w *TimingWheel) Snapshot(next int) Snapshot {
 	first := earliest{n: max(0, next), bound: math.MaxInt64}
-	sn := Snapshot{Now: w.clock.now()}
-	for _, l := range w.Stats().Levels {
+	st := w.Stats()
+	sn := Snapshot{Now: st.Now}
+	for _, l := range st.Levels {
 		sn.Levels = append(sn.Levels, newLevelOccupancy(l))
 	}
 	var deadlines []int64 // of a chunk; sorting them has no place under the lock

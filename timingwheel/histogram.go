@@ -70,10 +70,10 @@ func (h *Histogram) Total() int64 {
 // below 0, or NaN, counts as 0, which is as much as the least; one above 1 as 1.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	total := h.Total()
-	rank := total
-	if !(q > 0) { // or NaN, which no integer stands for
-		rank = min(1, total)
-	} else if q < 1 {
+	rank := int64(0) // also for NaN, which no integer stands for
+	if q >= 1 {
+		rank = total
+	} else if q > 0 {
 		rank = int64(math.Ceil(q * float64(total)))
 	}
 	seen := int64(0)

@@ -118,6 +118,22 @@ func TestSnapshotByHand(t *testing.T) {
 	})
 }
 
+// Levels that are made after Stats has looked are there as well.
+func TestSnapshotOfALevelThatIsNew(t *testing.T) {
+	w := newManual(WithShards(1))
+	defer w.Stop()
+	w.AfterFunc(time.Hour, noop)
+	var sn Snapshot
+	_, more := w.shards[0].survey(0, &sn, nil)
+	require.True(t, more)
+	whole := w.Snapshot(0)
+	whole.Now = 0
+	require.Len(t, sn.Levels, 3)
+	require.Equal(t, whole, sn)
+	sn.Next = []time.Time{}
+	checkSnapshot(t, sn, 0)
+}
+
 func TestSnapshotOfSoManyNext(t *testing.T) {
 	r := newRandForTest(t)
 	w := newManual(WithShards(4))

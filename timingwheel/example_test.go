@@ -2,7 +2,9 @@ package timingwheel_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"expvar"
 	"fmt"
 	"sync"
 	"time"
@@ -366,4 +368,55 @@ func ExampleTimingWheel_Shutdown() {
 	// soon
 	// timingwheel: Shutdown: context deadline exceeded
 	// handed back: 1
+}
+
+func ExampleTimingWheel_Stats() {
+	w := timingwheel.New()
+	defer w.Stop()
+	w.AfterFunc(time.Minute, func() { fmt.Println("request timed out") }).Stop()
+	w.AfterFunc(time.Hour, func() { fmt.Println("session expired") })
+	st := w.Stats()
+	fmt.Println(st.Scheduled, "scheduled,", st.Cancelled, "cancelled,", st.Fired, "fired,", st.Pending, "pending")
+	fmt.Println("late by at most", st.Lateness.P99, "in 99 of 100 cases, and never by more than", st.Lateness.Max)
+	for i, l := range st.Levels {
+		fmt.Println("level", i, "of", l.Slots, "slots of", l.Tick, "holds", l.Entries)
+	}
+	// Output:
+	// 2 scheduled, 1 cancelled, 0 fired, 1 pending
+	// late by at most 0s in 99 of 100 cases, and never by more than 0s
+	// level 0 of 512 slots of 1ms holds 0
+	// level 1 of 512 slots of 512ms holds 0
+	// level 2 of 512 slots of 4m22.144s holds 1
+}
+
+// Stats encodes to JSON, so that package expvar can serve it at /debug/vars.
+func ExampleTimingWheel_Stats_expvar() {
+	w := timingwheel.New()
+	defer w.Stop()
+	expvar.Publish("sessions", expvar.Func(func() any { return w.Stats() }))
+
+	w.AfterFunc(time.Hour, func() { fmt.Println("session expired") })
+	var seen struct{ Scheduled, Pending int }
+	if err := json.Unmarshal([]byte(expvar.Get("sessions").String()), &seen); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(seen.Pending, "of", seen.Scheduled, "pending")
+	// Output: 1 of 1 pending
+}
+
+func ExampleTimingWheel_Snapshot() {
+	w := timingwheel.New(timingwheel.WithWheelSize(8), timingwheel.WithTick(time.Second), timingwheel.WithManualDrive())
+	defer w.Stop()
+	for _, s := range []time.Duration{2, 2, 5, 20, 50} {
+		w.AfterFunc(s*time.Second, func() { fmt.Println("expired") })
+	}
+	sn := w.Snapshot(1)
+	for _, l := range sn.Levels {
+		fmt.Println(l.Tick, l.Occupied)
+	}
+	fmt.Println("the next one in", time.Until(sn.Next[0]).Round(time.Second))
+	// Output:
+	// 1s [0 0 0 2 0 0 1 0]
+	// 8s [0 0 1 0 0 0 1 0]
+	// the next one in 3s
 }

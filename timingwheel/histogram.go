@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -63,16 +64,21 @@ func (h *Histogram) Total() int64 {
 	return n
 }
 
-// Quantile returns a duration that the fraction q of what was counted does not
-// exceed, rounded up to the bound of its bucket and no more than Max; so it is at
-// most twice too large, or 1us. Zero if nothing was counted. A q below 0 counts as 0,
-// one above 1 as 1.
+// Quantile returns a duration that the fraction q of what was counted, at least, does not
+// exceed, rounded up to the bound of its bucket and no more than Max; so it is at most
+// twice too large, or 1us, and beyond 67 s it is Max. Zero if nothing was counted. A q
+// below 0, or NaN, counts as 0, which is as much as the least; one above 1 as 1.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	total := h.Total()
-	rank := max(1, int64(min(max(q, 0), 1)*float64(total)+0.5))
+	rank := int64(0) // also for NaN, which no integer stands for
+	if q >= 1 {
+		rank = total
+	} else if q > 0 {
+		rank = int64(math.Ceil(q * float64(total)))
+	}
 	seen := int64(0)
 	for i, c := range h.Counts {
-		if seen += c; seen >= rank {
+		if seen += c; c > 0 && seen >= rank {
 			return min(h.UpperBound(i), h.Max)
 		}
 	}

@@ -37,6 +37,8 @@ type model struct {
 	keyed *Keyed[int]
 	keys  map[int]*modelTask // what each key was scheduled for last
 
+	counts Counts // but for Pending and Cascaded
+
 	stopped    bool
 	handedBack *modelTask
 }
@@ -123,7 +125,15 @@ func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
 	if was {
 		m.forget(old)
 	}
-	m.accept(task, d)
+	switch {
+	case was && m.isOnWheel(name):
+		m.putOff(task, d)
+	case was: // fired, and will not run
+		m.counts.Fired++
+		fallthrough
+	default:
+		m.accept(task, d)
+	}
 	m.keys[name] = task
 	replaced, err := m.keyed.Schedule(name, d, task.f)
 	require.Equal(m.t, was, replaced)
@@ -140,7 +150,26 @@ func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
 	return err
 }
 
+// isOnWheel reports whether a key's function has not been handed to the executor yet,
+// which nothing but the accounts depends on.
+func (m *model) isOnWheel(name int) bool {
+	s := m.keyed.lock(name)
+	defer s.mu.Unlock()
+	h := s.tasks[name].handle
+	return m.w.shards[0].arena.Alive(h.index, h.generation)
+}
+
 func (m *model) accept(task *modelTask, d time.Duration) {
+	m.counts.Scheduled++
+	m.put(task, d)
+}
+
+func (m *model) putOff(task *modelTask, d time.Duration) {
+	m.counts.Reset++
+	m.put(task, d)
+}
+
+func (m *model) put(task *modelTask, d time.Duration) {
 	task.key, task.pending = m.keyFor(d), true
 	m.pending.Put(task.key, task)
 }
@@ -153,6 +182,7 @@ func (m *model) forget(task *modelTask) {
 func (m *model) cancel(task *modelTask) {
 	was := task.pending
 	if was {
+		m.counts.Cancelled++
 		m.forget(task)
 	}
 	switch {
@@ -188,10 +218,12 @@ func (m *model) reset(task *modelTask, d time.Duration) {
 
 // again puts a task off that may be pending.
 func (m *model) again(task *modelTask, d time.Duration) {
-	if task.pending {
-		m.forget(task)
+	if !task.pending {
+		m.accept(task, d)
+		return
 	}
-	m.accept(task, d)
+	m.forget(task)
+	m.putOff(task, d)
 }
 
 // fired checks that the task was pending, that its time has come, and that it was
@@ -217,6 +249,7 @@ func (m *model) fired(task *modelTask) {
 		}
 	}
 	m.forget(task)
+	m.counts.Fired++
 	if task.job != nil {
 		m.ran(task)
 		return
@@ -275,6 +308,8 @@ func (m *model) check() {
 	defer m.mu.Unlock()
 	m.w.verify(m.t)
 	require.Equal(m.t, m.pending.Size(), m.w.Len())
+	m.checkCounts()
+	m.w.verifySnapshot(m.t, m.seq%20)
 	keys := 0
 	for name, task := range m.keys {
 		at, ok := m.keyed.Deadline(name)
@@ -288,6 +323,15 @@ func (m *model) check() {
 	if left := m.pending.Left(); left != nil && m.driven {
 		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
 	}
+}
+
+// checkCounts compares the accounts.
+func (m *model) checkCounts() {
+	m.t.Helper()
+	got := m.w.verifyStats(m.t).Counts
+	want := m.counts
+	want.Pending, want.Cascaded = int64(m.pending.Size()), got.Cascaded
+	require.Equal(m.t, want, got)
 }
 
 // settle lets fire what is due.
@@ -309,6 +353,7 @@ func (m *model) settle() {
 // cancelled, with its deadline.
 func (m *model) stop() {
 	m.stopped = true
+	m.counts.HandedBack = int64(m.pending.Size())
 	for _, p := range m.w.Stop() {
 		m.handedBack = nil
 		p.Func() // functions cannot be compared; this one says which task it is of
@@ -326,6 +371,7 @@ func (m *model) stop() {
 	require.Zero(m.t, m.pending.Size(), "neither fired nor cancelled nor handed back")
 	require.Zero(m.t, m.w.Len())
 	require.Nil(m.t, m.w.Stop())
+	m.checkCounts()
 }
 
 // onTick returns the time of a key, rounded up to a tick.

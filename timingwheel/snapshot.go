@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// Snapshot is what [TimingWheel.Snapshot] returns: what is pending, and where.
+// Snapshot is what [TimingWheel.Snapshot] returns: what is pending, and where. It encodes
+// to JSON as it is; durations are nanoseconds then.
 type Snapshot struct {
 	Now       time.Duration // since the wheel was made
 	Pending   int64
-	Due       int64            // due at once, and not yet taken by the driver
-	Cascading int64            // in buckets that are being flushed
+	Due       int64            // due at once, and not yet handed on by the driver
+	Cascading int64            // in buckets of the levels that are being flushed
 	Levels    []LevelOccupancy // of all shards together, the finest first
 	Next      []time.Time      // the next deadlines, the earliest first
 }
@@ -19,27 +20,36 @@ type Snapshot struct {
 // LevelOccupancy is a level, and how much each of its slots holds.
 type LevelOccupancy struct {
 	LevelStats
-	Hand     int     // the slot of CurrentTime
-	Occupied []int32 // entries by slot. Slots of the past hold what is a revolution ahead
+	Hand int // the slot of CurrentTime
+
+	// Occupied has the number of entries of each slot. Up to the Hand there are none, but
+	// for what has expired and waits to be flushed: a level holds what is due before its
+	// next revolution, and the levels above have the rest.
+	Occupied []int32
 }
 
 // Snapshot returns how many entries wait in which slot, and the next so many deadlines;
-// none if next is not positive. It is for debugging. It passes over all that is pending, a few
-// nanoseconds for each, but gives way after every 1024, so that it holds up nobody. What is
-// added, fires or moves to a finer level meanwhile may be counted or not, and nothing is
-// counted twice.
+// none if next is not positive. It is for debugging. It passes over all that is pending,
+// a few nanoseconds for each (more where next is large, since those are sorted), but gives
+// way after every 1024 to whoever waits for the lock, so that it holds up nobody. What is added, fires or moves to a finer level
+// meanwhile may be counted or not; each entry is counted once at most, so that Pending is
+// the sum of Due, Cascading and all of Occupied. (A timer that fires and is set anew is
+// another entry then.) On a stopped wheel all but Now is zero. It may be called at any time,
+// and by several goroutines.
 func (w *TimingWheel) Snapshot(next int) Snapshot {
-	first := earliest{n: min(max(0, next), math.MaxInt32), bound: math.MaxInt64}
-	sn := Snapshot{Now: w.clock.now()}
-	for _, l := range w.Stats().Levels {
-		sn.Levels = append(sn.Levels, LevelOccupancy{
-			LevelStats: l,
-			Hand:       int(l.CurrentTime / l.Tick % time.Duration(l.Slots)),
-			Occupied:   make([]int32, l.Slots),
-		})
+	first := earliest{n: max(0, next), bound: math.MaxInt64}
+	st := w.Stats()
+	sn := Snapshot{Now: st.Now}
+	for _, l := range st.Levels {
+		sn.Levels = append(sn.Levels, newLevelOccupancy(l))
 	}
+	var deadlines []int64 // of a chunk; sorting them has no place under the lock
 	for i := range w.shards {
-		for chunk := 0; w.shards[i].survey(chunk, &sn, &first); chunk++ {
+		for chunk, more := 0, true; more; chunk++ {
+			deadlines, more = w.shards[i].survey(chunk, &sn, deadlines[:0])
+			for _, tick := range deadlines {
+				first.add(tick)
+			}
 		}
 	}
 	for _, tick := range first.sorted() {
@@ -48,28 +58,49 @@ func (w *TimingWheel) Snapshot(next int) Snapshot {
 	return sn
 }
 
-// survey adds the entries of a chunk of the arena, and reports false if there is no such
-// chunk.
-func (s *shard) survey(chunk int, sn *Snapshot, first *earliest) bool {
-	s.lock()
+func newLevelOccupancy(l LevelStats) LevelOccupancy {
+	return LevelOccupancy{
+		LevelStats: l,
+		Hand:       int(l.CurrentTime / l.Tick % time.Duration(l.Slots)),
+		Occupied:   make([]int32, l.Slots),
+	}
+}
+
+// survey counts the entries of a chunk of the arena, appends their deadlines, and reports
+// false if there is no such chunk.
+func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, more bool) {
+	s.lockLast()
 	defer s.mu.Unlock()
 	if chunk >= s.arena.Chunks() {
-		return false
+		return deadlines, false
 	}
+	sn.grow(s.finest)
 	for i := range s.arena.Chunk(chunk) {
 		deadline, level := s.arena.Deadline(i), s.arena.Tag(i)>>levelShift
 		sn.Pending++
-		first.add(deadline)
+		deadlines = append(deadlines, deadline)
 		switch w := s.wheelOf(level); {
 		case w == nil:
 			sn.Due++
 		case w.isCascading(deadline):
 			sn.Cascading++
-		case int(level) < len(sn.Levels): // or the level is new
+		default:
 			sn.Levels[level].Occupied[w.position(deadline)]++
 		}
 	}
-	return true
+	return deadlines, true
+}
+
+// grow adds the levels that were made since Stats looked. It is called with the lock of the
+// shard of w held.
+func (sn *Snapshot) grow(w *wheel) {
+	for ; w != nil; w = w.overflow {
+		if int(w.level) == len(sn.Levels) {
+			var l LevelStats
+			w.addTo(&l)
+			sn.Levels = append(sn.Levels, newLevelOccupancy(l))
+		}
+	}
 }
 
 // earliest keeps the n lowest of the numbers that it is given.
@@ -85,7 +116,7 @@ func (e *earliest) add(tick int64) {
 		return
 	}
 	e.ticks = append(e.ticks, tick)
-	if len(e.ticks) >= 2*e.n {
+	if len(e.ticks)/2 >= e.n {
 		e.ticks = e.sorted()
 		e.bound = e.ticks[e.n-1]
 	}

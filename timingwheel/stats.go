@@ -19,9 +19,15 @@ type Stats struct {
 	Stopped bool // Stop was called, or Shutdown
 	Precise bool // the driver is woken on time: there is [WithPreciseWakeups], it works, and Stop was not called
 
-	Arena    ArenaStats
+	Arena ArenaStats
+
+	// Lateness is by how much each of Fired was late: from the tick to which its deadline
+	// rounds up until the driver came to it, looking at the clock once for 256. So the
+	// rounding is not in it, nor the time that an executor takes to begin. What was due at
+	// once is reckoned from a tick as well, and so is mostly 0.
 	Lateness Histogram
-	Levels   []LevelStats // of all shards together, the finest first; none before the first task and after Stop
+
+	Levels []LevelStats // of all shards together, the finest first; none before the first task and after Stop
 }
 
 // Counts are the accounts of a wheel since it was made. They cover all that waits on
@@ -75,7 +81,6 @@ func (w *TimingWheel) Stats() Stats {
 		Running:    r.running.Load(),
 		Wakeups:    w.driver.queue.Wakeups(),
 		Precise:    w.driver.queue.Precise(),
-		Now:        w.clock.now(),
 		Tick:       w.clock.tick,
 		Shards:     len(w.shards),
 	}
@@ -83,6 +88,7 @@ func (w *TimingWheel) Stats() Stats {
 		w.shards[i].addTo(&st)
 	}
 	st.Lateness.summarize()
+	st.Now = w.clock.now() // last, since the driver moves on: no CurrentTime is after it
 	return st
 }
 

@@ -1,0 +1,32 @@
+package prometheus_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+	wheelmetrics "github.com/tickwheel/tickwheel/timingwheel/prometheus"
+)
+
+func ExampleNewCollector() {
+	sessions := timingwheel.New()
+	defer sessions.Stop()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(wheelmetrics.NewCollector(sessions, "sessions"))
+	// http.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+
+	sessions.AfterFunc(time.Hour, func() { fmt.Println("expired") })
+	families, err := registry.Gather()
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "timingwheel_pending" {
+			m := family.GetMetric()[0]
+			fmt.Println(m.GetLabel()[0].GetValue(), m.GetGauge().GetValue())
+		}
+	}
+	// Output: sessions 1
+}

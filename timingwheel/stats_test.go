@@ -1,0 +1,394 @@
+package timingwheel
+
+import (
+	"encoding/json"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// verifyStats compares Stats with a walk of the real structure, and returns it. The
+// driver must be asleep, or the drive manual, and no call under way.
+func (w *TimingWheel) verifyStats(t testing.TB) Stats {
+	t.Helper()
+	got := w.Stats()
+	var pending, roots, due int64
+	var walked []LevelStats
+	for i := range w.shards {
+		s := &w.shards[i]
+		pending += int64(s.arena.Len())
+		roots += int64(s.openBuckets())
+		ofDue := s.count(&s.due.Bucket) + s.count(&s.dueCascade.ring)
+		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
+		require.Equal(t, s.countOneShots(), s.oneShots, "one-shots")
+		require.True(t, !s.stopped || s.entries == [levels]int32{}, "entries of a stopped shard")
+		due += ofDue
+		for l := s.finest; l != nil; l = l.overflow {
+			if int(l.level) == len(walked) {
+				walked = append(walked, LevelStats{})
+			}
+			l.walk(&walked[l.level])
+		}
+	}
+	require.Equal(t, walked, got.Levels)
+	inLevels := int64(0)
+	for _, l := range walked {
+		inLevels += l.Entries
+	}
+	require.Equal(t, pending, got.Pending)
+	require.Equal(t, pending, inLevels+due, "an entry is either due or on a level")
+	require.Equal(t, got.Arena.Capacity-got.Arena.Free, pending+roots)
+	checkStats(t, got)
+	return got
+}
+
+// walk adds what the wheel holds, by counting it.
+func (w *wheel) walk(l *LevelStats) {
+	s := w.shard
+	tick := uint64(s.clock.tick)
+	l.Tick = saturated(tick, 1<<(uint(w.level)*s.bits))
+	l.Interval = saturated(tick, math.MaxUint64)
+	if shift := (w.level + 1) * s.bits; shift < 64 {
+		l.Interval = saturated(tick, 1<<shift)
+	}
+	l.Slots = 1 << s.bits
+	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.currentTime)))
+	l.Entries += s.count(&w.cascade.ring)
+	for n := range w.slots {
+		if b := &w.slots[n].Bucket; b.IsOpen() {
+			l.Buckets++
+			l.Entries += s.count(b)
+		}
+	}
+	l.Cascaded += s.cascaded[w.level] // nothing is left to count
+}
+
+func saturated(a, b uint64) time.Duration {
+	if high, low := bits.Mul64(a, b); high == 0 && low <= math.MaxInt64 {
+		return time.Duration(low)
+	}
+	return math.MaxInt64
+}
+
+func (s *shard) count(b *bucket.Bucket) (n int64) {
+	for range b.All(&s.arena) {
+		n++
+	}
+	return n
+}
+
+func (s *shard) openBuckets() (n int) {
+	for b := range s.buckets() {
+		if b.IsOpen() {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *shard) countOneShots() (n int64) {
+	for i := range s.arena.All() {
+		if s.arena.Tag(i)&oneShot != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// checkStats checks what is true of Stats at any time, whatever is under way. (No
+// require here but when it fails, since it is called from other goroutines.)
+func checkStats(t testing.TB, st Stats) {
+	t.Helper()
+	entries, cascaded := int64(0), int64(0)
+	for i, l := range st.Levels {
+		entries += l.Entries
+		cascaded += l.Cascaded
+		if l.CurrentTime > st.Now || l.Buckets < 0 || l.Entries < 0 || l.Cascaded < 0 || l.Buckets > l.Slots*st.Shards {
+			t.Errorf("level %d: %+v", i, l)
+		}
+	}
+	if st.Scheduled != st.Fired+st.Cancelled+st.HandedBack+st.Pending ||
+		st.Lateness.Total() != st.Fired ||
+		entries > st.Pending || !st.Stopped && cascaded != st.Cascaded || // a shard that is stopped has no levels
+
+		st.Arena.Capacity-st.Arena.Free < st.Pending || st.Arena.Free < 0 ||
+		st.Running < 0 {
+		t.Errorf("these figures do not belong together: %+v", st)
+	}
+}
+
+// newManual returns a wheel that nothing moves but AdvanceClock, with tasks that have
+// run when it returns.
+func newManual(opts ...Option) *TimingWheel {
+	return New(append([]Option{WithManualDrive(), WithExecutor(Inline())}, opts...)...)
+}
+
+func TestStatsOfAnUnusedAndOfAStoppedWheel(t *testing.T) {
+	w := New(WithTick(2*time.Millisecond), WithShards(4))
+	st := w.verifyStats(t)
+	require.Positive(t, st.Now)
+	st.Now = 0
+	require.Equal(t, Stats{Tick: 2 * time.Millisecond, Shards: 4}, st)
+
+	for range 10 {
+		w.AfterFunc(time.Hour, noop)
+	}
+	w.NewTicker(time.Hour)
+	w.AfterFunc(time.Hour, noop).Stop()
+	require.Len(t, w.Stop(), 10)
+	st = w.verifyStats(t)
+	require.True(t, st.Stopped)
+	require.Equal(t, Counts{Scheduled: 12, Cancelled: 1, HandedBack: 11}, st.Counts)
+	require.Zero(t, st.Arena)
+	require.Empty(t, st.Levels)
+
+	w.AfterFunc(time.Hour, noop).Reset(time.Hour)
+	w.NewTimer(time.Hour).Stop()
+	w.Stop()
+	require.Equal(t, st.Counts, w.verifyStats(t).Counts, "a stopped wheel counts no more")
+}
+
+// A known sequence, and what each figure must be after it.
+func TestStatsByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManual(WithTick(time.Millisecond), WithWheelSize(8), WithShards(1), WithMaxPending(3))
+		defer w.Stop()
+		w.Schedule(100*time.Millisecond, noop) // level 2, whose slot expires at 64 ms, then 1, at 96, then 0
+		reset := w.AfterFunc(time.Hour, noop)
+		cancelled, _ := w.Schedule(5*time.Millisecond, noop)
+		_, err := w.Schedule(time.Second, noop)
+		require.ErrorIs(t, err, ErrTooManyPending)
+		require.Equal(t, Counts{Pending: 3, Scheduled: 3, Rejected: 1}, w.verifyStats(t).Counts)
+
+		require.True(t, reset.Reset(2*time.Hour))
+		require.True(t, cancelled.Cancel())
+		st := w.verifyStats(t)
+		require.Equal(t, Counts{Pending: 2, Scheduled: 3, Cancelled: 1, Reset: 1, Rejected: 1}, st.Counts)
+		require.Equal(t, LevelStats{Tick: time.Millisecond, Interval: 8 * time.Millisecond, Slots: 8, Buckets: 1}, st.Levels[0],
+			"the bucket of what was cancelled waits for the driver")
+		require.Equal(t, LevelStats{Tick: 64 * time.Millisecond, Interval: 512 * time.Millisecond, Slots: 8, Buckets: 1, Entries: 1}, st.Levels[2])
+
+		time.Sleep(64 * time.Millisecond)
+		require.Zero(t, w.AdvanceClock(0))
+		st = w.verifyStats(t)
+		require.Equal(t, []int64{0, 0, 1}, []int64{st.Levels[0].Cascaded, st.Levels[1].Cascaded, st.Levels[2].Cascaded})
+		require.Equal(t, 64*time.Millisecond, st.Levels[0].CurrentTime)
+		require.Equal(t, 64*time.Millisecond, st.Levels[2].CurrentTime)
+
+		time.Sleep(36*time.Millisecond + 700*time.Microsecond)
+		require.Equal(t, 1, w.AdvanceClock(0))
+		st = w.verifyStats(t)
+		require.Equal(t, []int64{0, 1, 1}, []int64{st.Levels[0].Cascaded, st.Levels[1].Cascaded, st.Levels[2].Cascaded})
+		require.Equal(t, Counts{Pending: 1, Scheduled: 3, Fired: 1, Cancelled: 1, Reset: 1, Cascaded: 2, Rejected: 1}, st.Counts)
+		require.Equal(t, 700*time.Microsecond, st.Lateness.Max, "since its tick")
+		require.Equal(t, 700*time.Microsecond, st.Lateness.P999)
+
+		require.False(t, cancelled.Cancel())
+		w.AfterFunc(0, noop)
+		w.AdvanceClock(0)
+		st = w.verifyStats(t)
+		require.EqualValues(t, 2, st.Fired)
+		require.EqualValues(t, 1, st.Lateness.Counts[0], "due at once, before the tick")
+		require.EqualValues(t, 100*time.Millisecond+700*time.Microsecond, st.Now)
+	})
+}
+
+func TestStatsOfFiftyFourLevels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManual(WithTick(time.Microsecond), WithWheelSize(2), WithShards(1))
+		defer w.Stop()
+		for bit := range 63 {
+			w.AfterFunc(1<<bit, noop)
+		}
+		w.AfterFunc(math.MaxInt64, noop)
+		w.AfterFunc(0, noop)
+		st := w.verifyStats(t)
+		require.Len(t, st.Levels, 54)
+		require.EqualValues(t, math.MaxInt64, st.Levels[53].Interval, "saturates")
+		w.verifySnapshot(t, 10)
+		time.Sleep(time.Hour)
+		for w.AdvanceClock(0) > 0 {
+			w.verifySnapshot(t, 10)
+		}
+		require.EqualValues(t, 43, w.verifyStats(t).Fired, "delays of 2^0 to 2^41 ns, and 0")
+	})
+}
+
+// addForTest schedules on a shard of the caller's choice.
+func (s *shard) addForTest(d time.Duration) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.accept(delay{s.clock.now(), d}, noop, oneShot)
+}
+
+// Shards make their levels when they need them, and their clocks stand where their last
+// bucket has expired.
+func TestStatsOfShardsThatDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManual(WithWheelSize(4), WithShards(8))
+		defer w.Stop()
+		for i := range 7 { // the last one has none
+			for range i + 1 {
+				w.shards[i].addForTest(time.Millisecond << (2 * i))
+			}
+		}
+		st := w.verifyStats(t)
+		require.Len(t, st.Levels, 7)
+		for i, l := range st.Levels {
+			require.EqualValues(t, i+1, l.Entries)
+			require.Equal(t, 1, l.Buckets)
+		}
+		w.verifySnapshot(t, 100)
+		for fired := 0; fired < 28; {
+			fired += w.AdvanceClock(time.Hour)
+			w.verifyStats(t)
+			w.verifySnapshot(t, 3)
+		}
+	})
+}
+
+// A long cascade is counted where it is, slice by slice.
+func TestStatsDuringACascade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManual(WithWheelSize(8), WithShards(1))
+		defer w.Stop()
+		for i := range 3 * sliceLen {
+			w.AfterFunc(64*time.Millisecond+time.Duration(i%60)*time.Millisecond, noop)
+		}
+		w.AfterFunc(66*time.Millisecond, noop)
+		w.AfterFunc(200*time.Millisecond, noop) // of the level, and not in the cascade
+		time.Sleep(64 * time.Millisecond)
+		d := &w.driver
+		b, ok := d.queue.Poll()
+		require.True(t, ok)
+		d.begin(b)
+		for range 2 {
+			st := w.verifyStats(t)
+			require.Positive(t, st.Levels[2].Entries)
+			sn := w.verifySnapshot(t, 10)
+			require.Equal(t, st.Levels[2].Entries-1, sn.Cascading)
+			_, more := d.step()
+			require.True(t, more)
+		}
+		d.finish()
+		require.Zero(t, w.verifySnapshot(t, 10).Cascading)
+		require.EqualValues(t, 3*sliceLen+2, w.verifyStats(t).Scheduled)
+	})
+}
+
+func TestStatsInsideATask(t *testing.T) {
+	for name, e := range map[string]Executor{"goroutines": Goroutines(), "inline": Inline()} {
+		t.Run(name, func(t *testing.T) {
+			w := New(WithExecutor(e))
+			defer w.Stop()
+			seen := make(chan Stats, 1)
+			w.AfterFunc(time.Millisecond, func() {
+				w.Snapshot(1)
+				seen <- w.Stats()
+			})
+			st := <-seen
+			require.EqualValues(t, 1, st.Fired)
+			require.EqualValues(t, 1, st.Running, "the task itself")
+			require.Eventually(t, func() bool { return w.Stats().Running == 0 }, 10*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// While real goroutines do everything at once, the figures of Stats belong together, and
+// what only grows never shrinks.
+func TestStatsAtAnyTime(t *testing.T) {
+	w := New(WithShards(4), WithWheelSize(4), WithTick(10*time.Microsecond), WithMaxPending(500))
+	var end atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { churn(w, &end) })
+	}
+	for range 2 {
+		wg.Go(func() {
+			var last Stats
+			for !end.Load() {
+				st := w.Stats()
+				checkStats(t, st)
+				if st.Scheduled < last.Scheduled || st.Fired < last.Fired || st.Cancelled < last.Cancelled ||
+					st.Reset < last.Reset || st.Cascaded < last.Cascaded || st.Lateness.Sum < last.Lateness.Sum || st.Now < last.Now {
+					t.Errorf("has shrunk: %+v, %+v", last.Counts, st.Counts)
+				}
+				last = st
+			}
+		})
+	}
+	wg.Go(func() {
+		for !end.Load() {
+			checkSnapshot(t, w.Snapshot(10), 10)
+		}
+	})
+	time.Sleep(300 * time.Millisecond)
+	st := w.Stats()
+	for name, n := range map[string]int64{"fired": st.Fired, "cancelled": st.Cancelled, "reset": st.Reset, "cascaded": st.Cascaded} {
+		require.Positive(t, n, name)
+	}
+	wg.Go(func() { w.Stop() })
+	time.Sleep(time.Millisecond)
+	end.Store(true)
+	wg.Wait()
+	st = w.Stats()
+	checkStats(t, st)
+	require.Zero(t, st.Pending)
+}
+
+// churn uses all that comes to wait on a wheel.
+func churn(w *TimingWheel, end *atomic.Bool) {
+	for !end.Load() {
+		d := time.Duration(rand.Int64N(1<<(8+rand.IntN(16)))) - 100 // up to 8 ms
+		timeout, _ := w.Schedule(d, noop)
+		timer, ticker := w.AfterFunc(d, noop), w.NewTicker(max(1, d))
+		channel := w.NewTimer(d)
+		w.Schedule(d, noop)
+		timer.Reset(2 * d)
+		channel.Reset(3 * d)
+		if rand.IntN(2) == 0 {
+			time.Sleep(d / 4)
+		}
+		timeout.Cancel()
+		timer.Stop()
+		ticker.Stop()
+		channel.Stop()
+	}
+}
+
+func TestStatsAndSnapshotAreJSON(t *testing.T) {
+	w := newManual(WithShards(2))
+	defer w.Stop()
+	for i := range 100 {
+		w.AfterFunc(time.Duration(i)*time.Minute, noop)
+	}
+	w.AdvanceClock(0)
+	st := w.Stats()
+	require.NotZero(t, st.Fired)
+	require.Equal(t, st, viaJSON(t, st))
+
+	sn := w.Snapshot(5)
+	got := viaJSON(t, sn)
+	require.Len(t, got.Next, 5)
+	for i := range sn.Next {
+		require.True(t, sn.Next[i].Equal(got.Next[i]))
+	}
+	got.Next = sn.Next // where a Location and a monotonic reading do not come through
+	require.Equal(t, sn, got)
+}
+
+func viaJSON[T any](t *testing.T, v T) (back T) {
+	encoded, err := json.Marshal(v)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(encoded, &back))
+	return back
+}

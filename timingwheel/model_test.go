@@ -275,6 +275,7 @@ func (m *model) check() {
 	defer m.mu.Unlock()
 	m.w.verify(m.t)
 	require.Equal(m.t, m.pending.Size(), m.w.Len())
+	require.Zero(m.t, m.w.Stats().Running)
 	keys := 0
 	for name, task := range m.keys {
 		at, ok := m.keyed.Deadline(name)
@@ -326,6 +327,8 @@ func (m *model) stop() {
 	require.Zero(m.t, m.pending.Size(), "neither fired nor cancelled nor handed back")
 	require.Zero(m.t, m.w.Len())
 	require.Nil(m.t, m.w.Stop())
+	requireAccounts(m.t, m.w.Stats())
+	require.Zero(m.t, m.w.shards[0].limit.pending.Load())
 }
 
 // onTick returns the time of a key, rounded up to a tick.
@@ -344,7 +347,7 @@ func runModel(t *testing.T, data []byte, manual bool) {
 	ticks := []time.Duration{time.Microsecond, 10 * time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Second, time.Hour, math.MaxInt64}
 	sizes := []int{2, 2, 3, 4, 8, 64, 512}
 	tick, size := ticks[r.IntN(len(ticks))], sizes[r.IntN(len(sizes))]
-	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline())}
+	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline()), WithMaxPending(math.MaxInt)}
 	if manual {
 		opts = append(opts, WithManualDrive())
 	}

@@ -310,6 +310,7 @@ func (m *model) check() {
 	require.Equal(m.t, m.pending.Size(), m.w.Len())
 	m.checkCounts()
 	m.w.verifySnapshot(m.t, m.seq%20)
+	require.Zero(m.t, m.w.Stats().Running)
 	keys := 0
 	for name, task := range m.keys {
 		at, ok := m.keyed.Deadline(name)
@@ -372,6 +373,8 @@ func (m *model) stop() {
 	require.Zero(m.t, m.w.Len())
 	require.Nil(m.t, m.w.Stop())
 	m.checkCounts()
+	requireAccounts(m.t, m.w.Stats())
+	require.Zero(m.t, m.w.shards[0].limit.pending.Load())
 }
 
 // onTick returns the time of a key, rounded up to a tick.
@@ -390,7 +393,7 @@ func runModel(t *testing.T, data []byte, manual bool) {
 	ticks := []time.Duration{time.Microsecond, 10 * time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Second, time.Hour, math.MaxInt64}
 	sizes := []int{2, 2, 3, 4, 8, 64, 512}
 	tick, size := ticks[r.IntN(len(ticks))], sizes[r.IntN(len(sizes))]
-	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline())}
+	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline()), WithMaxPending(math.MaxInt)}
 	if manual {
 		opts = append(opts, WithManualDrive())
 	}

@@ -3,6 +3,7 @@ package timingwheel
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -184,6 +185,19 @@ func (s *stress) stop() {
 	}
 }
 
+// stressExecutors run every task, some of them on the driver.
+var stressExecutors = []struct {
+	name     string
+	inline   bool
+	executor func() Executor
+}{
+	{"goroutines", false, Goroutines},
+	{"inline", true, Inline},
+	{"pool, block", false, func() Executor { return NewPool(8, 10, FullBlock) }},
+	{"pool, caller runs", true, func() Executor { return NewPool(2, 1, FullCallerRuns) }},
+	{"pool, discard", true, func() Executor { return NewPool(2, 10, DiscardTo(func(task func()) { task() })) }},
+}
+
 // TestStress runs many goroutines against wheels of all shapes, and stops each at
 // a random moment, from outside or from inside a task, some in the middle of a
 // cascade of several slices. Then every task must be accounted for, to the last
@@ -197,15 +211,11 @@ func TestStress(t *testing.T) {
 		tick := []time.Duration{time.Microsecond, 50 * time.Microsecond, time.Millisecond}[round%3]
 		size := []int{2, 4, 512}[round/3%3]
 		shards := []int{1, 4}[round%2]
-		inline := round%4 >= 2
-		t.Run(fmt.Sprintf("tick=%v,size=%d,shards=%d,inline=%t", tick, size, shards, inline), func(t *testing.T) {
-			s := &stress{t: t, inline: inline}
+		run := stressExecutors[round%len(stressExecutors)]
+		t.Run(fmt.Sprintf("tick=%v,size=%d,shards=%d,%s", tick, size, shards, run.name), func(t *testing.T) {
+			s := &stress{t: t, inline: run.inline}
 			goroutines := runtime.NumGoroutine()
-			opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(shards)}
-			if inline {
-				opts = append(opts, WithExecutor(Inline()))
-			}
-			s.w = New(opts...)
+			s.w = New(WithTick(tick), WithWheelSize(size), WithShards(shards), WithExecutor(run.executor()), WithMaxPending(math.MaxInt))
 			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
 
 			accounted := func() int64 { return s.fired.Load() + s.cancelled.Load() + s.handedBack.Load() }
@@ -215,6 +225,9 @@ func TestStress(t *testing.T) {
 			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 			require.Equal(t, s.scheduled.Load(), accounted())
 			require.Zero(t, s.w.Len())
+			requireAccounts(t, s.w.Stats())
+			require.Zero(t, s.w.Stats().Running)
+			require.Zero(t, s.w.shards[0].limit.pending.Load())
 			t.Logf("scheduled %d = fired %d + cancelled %d + handed back %d",
 				s.scheduled.Load(), s.fired.Load(), s.cancelled.Load(), s.handedBack.Load())
 		})
@@ -224,6 +237,12 @@ func TestStress(t *testing.T) {
 // storm calls the wheel from many goroutines for a while and stops it.
 func (s *stress) storm(d time.Duration, stopInside bool) {
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !s.end.Load() {
+			requireAccounts(s.t, s.w.Stats())
+			time.Sleep(50 * time.Microsecond)
+		}
+	})
 	for range 8 {
 		wg.Go(func() {
 			for !s.end.Load() {

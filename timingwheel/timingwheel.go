@@ -21,7 +21,7 @@ type TimingWheel struct {
 	cancel context.CancelCauseFunc
 	wall   func() time.Time // time.Now, but in tests
 	driver driver
-	runner *runner       // apart, since an executor's queue may refer to it for longer than anybody does to the wheel
+	runner *runner       // on its own: an executor's queue may refer to it for longer than anybody to the wheel
 	turn   chan struct{} // holds one token while AdvanceClock drives; nil without manual drive
 
 	// tokens has the shard of each processor: a sync.Pool is the one thing in the

@@ -14,10 +14,66 @@ import (
 func (w *TimingWheel) verify(t testing.TB) {
 	t.Helper()
 	queued := w.queued(t)
+	oneShots, due := int64(0), int64(0)
 	for i := range w.shards {
 		w.shards[i].verify(t, queued)
+		n, d := w.shards[i].verifyCounts(t)
+		oneShots, due = oneShots+n, due+d
 	}
 	require.Empty(t, queued, "buckets in the queue that are not open")
+	if l := w.shards[0].limit; l != nil {
+		require.Equal(t, oneShots, l.pending.Load())
+	}
+	st := w.Stats()
+	requireAccounts(t, st)
+	for _, l := range st.Levels {
+		due += l.Entries
+	}
+	require.Equal(t, st.Pending, due)
+}
+
+// requireAccounts is true at any moment, whatever is under way.
+func requireAccounts(t testing.TB, st Stats) {
+	t.Helper()
+	if st.Scheduled != st.Fired+st.Cancelled+st.HandedBack+st.Pending {
+		require.Fail(t, "accounts", "%+v", st.Counts)
+	}
+}
+
+// verifyCounts counts again what the shard has counted: the entries by level against what
+// is in the buckets, the open buckets, and the one-shots.
+func (s *shard) verifyCounts(t testing.TB) (oneShots, due int64) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var entries [levels]int32
+	count := func(level uint, c *cascade, slots ...slot) {
+		open := 0
+		buckets := []bucket.Bucket{c.ring}
+		for i := range slots {
+			buckets = append(buckets, slots[i].Bucket)
+			if slots[i].IsOpen() {
+				open++
+			}
+		}
+		require.Equal(t, open, c.open)
+		for _, b := range buckets {
+			for i := range b.All(&s.arena) {
+				require.EqualValues(t, level, s.arena.Tag(i)>>levelShift, "an entry whose tag names another level")
+				entries[level]++
+				if s.arena.Tag(i)&oneShot != 0 {
+					oneShots++
+				}
+			}
+		}
+	}
+	count(levelDue, &s.dueCascade, s.due)
+	for w := s.finest; w != nil; w = w.overflow {
+		count(w.level, &w.cascade, w.slots...)
+	}
+	require.Equal(t, entries, s.entries)
+	require.Equal(t, oneShots, s.oneShots)
+	return oneShots, int64(entries[levelDue])
 }
 
 // queued returns the buckets in the queue, each with its time, and checks that

@@ -1,0 +1,254 @@
+package timingwheel
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Shutdown waits for what is pending in each form, however far off, and for what runs.
+func TestShutdownWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, add := range map[string]func(w *TimingWheel, d time.Duration, f func()) error{
+			"AfterFunc": func(w *TimingWheel, d time.Duration, f func()) error { w.AfterFunc(d, f); return nil },
+			"Schedule":  func(w *TimingWheel, d time.Duration, f func()) error { _, err := w.Schedule(d, f); return err },
+			"ScheduleAt": func(w *TimingWheel, d time.Duration, f func()) error {
+				_, err := w.ScheduleAt(time.Now().Add(d), f)
+				return err
+			},
+			"Keyed": func(w *TimingWheel, d time.Duration, f func()) error {
+				_, err := NewKeyed[int](w).Schedule(1, d, f)
+				return err
+			},
+			"Submit": func(w *TimingWheel, d time.Duration, f func()) error {
+				_, err := Submit(w, d, func(ctx context.Context) (int, error) { f(); return 0, ctx.Err() })
+				return err
+			},
+		} {
+			for _, d := range []time.Duration{-1, time.Millisecond, 1000 * time.Hour} {
+				w := New()
+				start, ran := time.Now(), false
+				require.NoError(t, add(w, d, func() { time.Sleep(time.Minute); ran = true }))
+				require.NoError(t, w.Shutdown(t.Context()))
+				require.True(t, ran, name)
+				require.Equal(t, max(0, d)+time.Minute, time.Since(start), name)
+				require.True(t, w.Stats().Stopped)
+				require.Nil(t, w.Stop())
+				requireAccounts(t, w.Stats())
+			}
+		}
+	})
+}
+
+// From the call of Shutdown on the wheel takes nothing new. What is pending goes on, jobs
+// and tickers end, and what belongs to package time and context moves there.
+func TestShutdownClosesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithMaxPending(5), WithShards(4))
+		start, ran := time.Now(), 0
+		pending := w.AfterFunc(time.Minute, func() { ran++ })
+		fired := w.AfterFunc(0, func() {})
+		keyed := NewKeyed[int](w)
+		_, err := keyed.Schedule(1, time.Minute, func() { t.Error("ran though replaced") })
+		require.NoError(t, err)
+		timeout, err := w.Schedule(time.Minute, func() { t.Error("ran though cancelled") })
+		require.NoError(t, err)
+		var jobs []*Job
+		running := make(chan struct{})
+		jobs = append(jobs,
+			mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, noop)),
+			mustJob(t)(w.ScheduleWithFixedDelay(time.Hour, time.Hour, noop)),
+			mustJob(t)(w.ScheduleFunc(everySecond{}, noop)))
+		busy := mustJob(t)(w.ScheduleAtFixedRate(0, time.Second, func() { <-running }))
+		ticker := w.NewTicker(time.Second)
+		channel := w.NewTimer(30 * time.Second)
+		ctx, cancel := w.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		synctest.Wait()
+
+		done := make(chan error)
+		go func() { done <- w.Shutdown(t.Context()) }()
+		synctest.Wait()
+		for _, job := range jobs {
+			<-job.Done()
+			require.ErrorIs(t, job.Err(), ErrStopped)
+		}
+		requireFull(t, w, ErrStopped)
+		_, err = w.ScheduleAtFixedRate(0, 1, noop)
+		require.ErrorIs(t, err, ErrStopped)
+		require.False(t, fired.Reset(0))
+		require.True(t, pending.Reset(2*time.Minute))
+		replaced, err := keyed.Schedule(1, 3*time.Minute, func() { ran++ })
+		require.NoError(t, err)
+		require.True(t, replaced)
+		require.True(t, timeout.Cancel())
+		require.Equal(t, 2, w.Len())
+		requireAccounts(t, w.Stats())
+		close(running)
+		<-busy.Done()
+		require.ErrorIs(t, busy.Err(), ErrStopped)
+		require.EqualValues(t, 1, busy.Runs())
+		require.Zero(t, time.Since(start))
+
+		<-channel.C
+		require.Equal(t, 30*time.Second, time.Since(start))
+		<-ctx.Done()
+		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+		require.Equal(t, 40*time.Second, time.Since(start))
+		<-w.After(time.Second)
+		require.Empty(t, ticker.C)
+		require.NoError(t, <-done)
+		require.Equal(t, 3*time.Minute, time.Since(start))
+		require.Equal(t, 2, ran)
+		require.False(t, pending.Reset(0))
+	})
+}
+
+// When its context ends, Shutdown leaves what is pending as it is; Stop hands it back, and
+// then Shutdown waits for what runs only.
+func TestShutdownGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New()
+		var ran atomic.Int64
+		w.AfterFunc(time.Second, func() { ran.Add(1) })
+		w.AfterFunc(2*time.Second, func() { ran.Add(1); time.Sleep(time.Minute); ran.Add(1) })
+		w.AfterFunc(time.Hour, func() { t.Error("ran though handed back") })
+		future, err := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+		require.NoError(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		err = w.Shutdown(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "timingwheel: Shutdown")
+		require.Equal(t, 4, w.Len())
+
+		short, cancel := context.WithTimeoutCause(t.Context(), 1500*time.Millisecond, errors.New("the cause"))
+		defer cancel()
+		require.ErrorIs(t, w.Shutdown(short), context.DeadlineExceeded)
+		synctest.Wait()
+		require.EqualValues(t, 1, ran.Load(), "what is pending fires all the same")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 2, ran.Load())
+
+		waiting := make(chan error)
+		go func() { waiting <- w.Shutdown(t.Context()) }()
+		synctest.Wait()
+		stopped := time.Now()
+		require.Len(t, w.Stop(), 1, "the future has ended instead")
+		_, err = future.Wait(t.Context())
+		require.ErrorIs(t, err, ErrStopped)
+		require.NoError(t, w.Shutdown(t.Context()))
+		require.NoError(t, <-waiting)
+		require.EqualValues(t, 3, ran.Load())
+		require.Equal(t, 59500*time.Millisecond, time.Since(stopped))
+		require.NoError(t, w.Shutdown(ended), "nothing is left to wait for")
+	})
+}
+
+// Several wait at the same time, one from inside a task, which waits for itself until its
+// context ends.
+func TestShutdownBySeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New()
+		start := time.Now()
+		w.AfterFunc(0, func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorIs(t, w.Shutdown(ctx), context.DeadlineExceeded)
+		})
+		synctest.Wait() // it has refused what is new
+		require.ErrorIs(t, func() error { _, err := w.Schedule(0, noop); return err }(), ErrStopped)
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				require.NoError(t, w.Shutdown(t.Context()))
+				require.Equal(t, time.Second, time.Since(start))
+			})
+		}
+		all.Wait()
+		require.Empty(t, w.runner.quiet.watchers)
+
+		unused := New()
+		require.NoError(t, unused.Shutdown(t.Context()))
+		require.NoError(t, unused.Shutdown(t.Context()))
+		require.Zero(t, unused.Stats().Scheduled)
+	})
+}
+
+// Under manual drive Shutdown waits for somebody to advance the clock.
+func TestShutdownUnderManualDrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		ran := 0
+		for i := range 10 {
+			w.AfterFunc(time.Duration(i)*time.Second, func() { ran++ })
+		}
+		done := make(chan error)
+		go func() { done <- w.Shutdown(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, 10, w.Len())
+		for w.Len() > 0 {
+			w.AdvanceClock(time.Hour)
+		}
+		require.NoError(t, <-done)
+		require.Equal(t, 10, ran)
+		require.Zero(t, w.AdvanceClock(time.Hour))
+	})
+}
+
+// The last task may end, or be cancelled, at the moment in which Shutdown looks: it must
+// not wait for ever. What is added meanwhile has run when it returns, or was refused.
+func TestShutdownRaces(t *testing.T) {
+	rounds := 3000
+	if testing.Short() {
+		rounds = 500
+	}
+	goroutines := runtime.NumGoroutine()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	for round := range rounds {
+		w := New(WithTick(time.Microsecond), WithShards(1+round%4), WithExecutor(stressExecutors[round%len(stressExecutors)].executor()))
+		var accepted, ended atomic.Int64
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				for range 20 {
+					timeout, err := w.Schedule(time.Duration(rand.IntN(10_000)), func() { ended.Add(1) })
+					if err != nil {
+						require.ErrorIs(t, err, ErrStopped)
+						return
+					}
+					accepted.Add(1)
+					if rand.IntN(4) == 0 && timeout.Cancel() {
+						ended.Add(1)
+					}
+				}
+			})
+		}
+		for range 2 {
+			all.Go(func() {
+				for range rand.IntN(30) {
+					runtime.Gosched()
+				}
+				if err := w.Shutdown(ctx); err != nil {
+					t.Errorf("%v: %+v", err, w.Stats())
+				}
+				if st := w.Stats(); st.Running != 0 || st.Pending != 0 || st.HandedBack != 0 {
+					t.Errorf("Shutdown has left %+v", st)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, accepted.Load(), ended.Load())
+	}
+	waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
+}

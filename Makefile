@@ -3,6 +3,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 30s
 ROUNDS      ?= 9
+DURATION    ?= 10m
 
 # What needs more than the core module may depend on is a module of its own.
 NESTED      := $(dir $(shell find . -mindepth 2 -name go.mod))
@@ -32,6 +33,10 @@ picture: ## take README's picture of the page anew: a minute and a half
 .PHONY: fuzz
 fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
+
+.PHONY: soak
+soak: ## put wheels under everything at once (DURATION=10m)
+	go run ./internal/soak -for $(DURATION)
 
 .PHONY: bench
 bench: ## measure the wheel, package time, its peers and a heap: 15 minutes

@@ -123,20 +123,23 @@ func TestPage(t *testing.T) {
 // The drawing has as much as the wheel.
 func TestSlotsAreTheWheels(t *testing.T) {
 	tb := newTab(t)
-	w := timingwheel.New(timingwheel.WithTick(time.Second), timingwheel.WithWheelSize(64), timingwheel.WithShards(1))
+	w := timingwheel.New(timingwheel.WithTick(time.Minute), timingwheel.WithWheelSize(64), timingwheel.WithShards(1))
 	defer w.Stop()
-	for _, d := range []time.Duration{30 * time.Second, 30 * time.Second, 45 * time.Second, 30 * time.Minute} {
-		w.Schedule(d, func() {})
-	}
+	w.Schedule(30*time.Hour, func() {})
 	h := debug.NewHandler()
 	h.Add("still", w)
 	s := httptest.NewServer(h)
 	defer s.Close()
 	defer s.CloseClientConnections()
-	tb.open(s.URL)
+	tb.open(s.URL) // with an empty ring
+	for _, d := range []time.Duration{30 * time.Minute, 30 * time.Minute, 45 * time.Minute} {
+		w.Schedule(d, func() {})
+	}
+	tb.until(`document.querySelector(".total")?.textContent === "4"`)
+	time.Sleep(time.Second)
+	require.NotContains(t, eval[string](tb, `document.querySelector("#dial").innerHTML`), "NaN")
 	filled := `[...document.querySelectorAll("#dial .ring")].map((r) => [...r.querySelectorAll(".slot")].flatMap((s, i) => s.hasAttribute("d") ? [i] : []))`
 	require.Equal(t, [][]int{{30, 45}, {28}}, withoutRounding(eval[[][]int](tb, filled)))
-	require.Equal(t, "4", eval[string](tb, `document.querySelector(".total").textContent`))
 	w.Stop()
 	tb.until(`document.querySelector(".total-name")?.textContent === "stopped"`)
 	require.Contains(t, tb.text("facts"), "stopped")
@@ -285,10 +288,14 @@ func TestReducedMotion(t *testing.T) {
 	tb.media("prefers-reduced-motion:reduce")
 	tb.open(s.url())
 	fired := tb.term("accounts", "fired")
+	hands, start := map[string]bool{}, time.Now()
 	for range 60 {
 		require.Zero(t, eval[int](tb, `document.querySelectorAll(".spark").length`))
+		hands[eval[string](tb, `document.querySelector("#dial .hand").parentNode.getAttribute("transform")`)] = true
 		time.Sleep(20 * time.Millisecond)
 	}
+	require.Greater(t, len(hands), 1)
+	require.LessOrEqual(t, len(hands), int(time.Since(start)/(200*time.Millisecond))+2, "it moves with the events only")
 	require.Greater(t, tb.term("accounts", "fired"), fired)
 }
 
@@ -366,10 +373,31 @@ func TestServerRestarts(t *testing.T) {
 
 	serve(t, s.Listener.Addr().String())
 	tb.until(`document.querySelector("#connection").textContent === "live"`)
+	require.NotRegexp(t, `NaN|-\d`, tb.text("rates"), "the new wheel's, not less than none")
 	fired := tb.term("accounts", "fired")
 	time.Sleep(time.Second)
 	require.Greater(t, tb.term("accounts", "fired"), fired)
-	require.GreaterOrEqual(t, tb.term("rates", "scheduled /s"), 0.0, "the new wheel's, not less than none")
+}
+
+// A stream that says nothing is as good as none. (A proxy may hold one open whose
+// server is gone.)
+func TestSilence(t *testing.T) {
+	tb, s := newTab(t), serve(t, "")
+	var streams atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.RawQuery, "format=events") && streams.Add(1) == 1 {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			http.NewResponseController(rw).Flush()
+			<-r.Context().Done()
+			return
+		}
+		s.page.ServeHTTP(rw, r)
+	}))
+	defer front.Close()
+	defer front.CloseClientConnections()
+	tb.open(front.URL)
+	require.Equal(t, int64(2), streams.Load())
+	tb.inOrder(front.URL)
 }
 
 // A page in the background costs the server nothing.

@@ -139,7 +139,8 @@ function receive(event, now) {
     return;
   }
   const old = past.at(-1);
-  if (old && (w.name !== old.name || w.stats.Now < old.stats.Now)) past = []; // another wheel, or a new one of that name
+  const grown = old && w.name === old.name && w.stats.Now >= old.stats.Now && w.stats.Scheduled >= old.stats.Scheduled;
+  if (!grown) past = []; // another wheel, or a new one of that name
   past.push(w);
   if (past.length > 6) past.shift();
 

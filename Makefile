@@ -77,6 +77,7 @@ examples: ## run the examples
 	go run ./examples/retry -calls 1000 -limit 1m
 	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
 	cd examples/cron && go run . -for 2s
+	cd examples/pool && go run .
 
 .PHONY: check
 check: fmt lint test test-nested test-benchmarks examples ## all that must hold before a change lands

@@ -252,3 +252,50 @@ func TestShutdownRaces(t *testing.T) {
 	}
 	waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
+
+// When the last that is pending is cancelled, or handed back, while nothing runs, Shutdown
+// is told.
+func TestShutdownAfterTheLastIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(w *TimingWheel, timer *Timer, future *Future[int]){
+			"cancel": func(_ *TimingWheel, timer *Timer, future *Future[int]) { timer.Stop(); future.Cancel() },
+			"stop":   func(w *TimingWheel, _ *Timer, _ *Future[int]) { w.Stop() },
+		} {
+			w := New()
+			timer := w.AfterFunc(time.Hour, noop)
+			future, err := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+			require.NoError(t, err)
+			start, done := time.Now(), make(chan error)
+			go func() { done <- w.Shutdown(t.Context()) }()
+			time.Sleep(time.Second)
+			end(w, timer, future)
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+			case <-time.After(2 * time.Hour):
+				require.Fail(t, "Shutdown was not told", name)
+			}
+			require.Equal(t, time.Second, time.Since(start))
+		}
+	})
+}
+
+// A task that is handed over while Shutdown looks from shard to shard is seen as pending
+// or as running. Here it is in the last of many, and takes a while.
+func TestShutdownSeesATaskOnItsWay(t *testing.T) {
+	rounds := 500
+	if testing.Short() {
+		rounds = 50
+	}
+	for range rounds {
+		w := New(WithShards(256))
+		var ended atomic.Bool
+		s := &w.shards[len(w.shards)-1]
+		s.lock()
+		_, err := s.accept(delay{}, func() { time.Sleep(100 * time.Microsecond); ended.Store(true) }, oneShot)
+		s.mu.Unlock()
+		require.NoError(t, err)
+		require.NoError(t, w.Shutdown(t.Context()))
+		require.True(t, ended.Load())
+	}
+}

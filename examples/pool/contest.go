@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/ants/v2"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// contestant is a pool. Start makes it: an executor, and what closes it.
+type contestant struct {
+	name  string
+	start func(l *load, r *result) (executor timingwheel.Executor, close func(), err error)
+}
+
+var contestants = []contestant{
+	{"ants, blocking", startAnts},
+	{"FullBlock", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullBlock })},
+	{"FullCallerRuns", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullCallerRuns })},
+	{"DiscardTo", startPool(func(r *result) timingwheel.WhenFull {
+		return timingwheel.DiscardTo(func(func()) { r.dropped.Add(1) })
+	})},
+}
+
+// startAnts plugs in a pool of ants by its Submit, which blocks while the pool is full.
+// It has no queue, but lets a goroutine block in Submit: here that is the driver. Should
+// it refuse a task, then whoever plugs it in has to see to that.
+func startAnts(l *load, r *result) (timingwheel.Executor, func(), error) {
+	pool, err := ants.NewPool(l.workers)
+	if err != nil {
+		return nil, nil, err
+	}
+	return timingwheel.ExecutorFunc(func(task func()) {
+		if err := pool.Submit(task); err != nil {
+			task() // on the driver, as FullCallerRuns does
+			r.refused.Add(1)
+		}
+	}), pool.Release, nil
+}
+
+func startPool(full func(r *result) timingwheel.WhenFull) func(*load, *result) (timingwheel.Executor, func(), error) {
+	return func(l *load, r *result) (timingwheel.Executor, func(), error) {
+		pool := timingwheel.NewPool(l.workers, l.queue, full(r))
+		return pool, pool.Close, nil
+	}
+}
+
+// result is what became of the tasks.
+type result struct {
+	byWorkers, byDriver, discarded int
+
+	dropped, refused atomic.Int64
+
+	mu       sync.Mutex
+	lateness []time.Duration // of those that ran; guarded by mu
+}
+
+// late returns by how much the given part of those that ran was late at most.
+func (r *result) late(part float64) time.Duration {
+	if len(r.lateness) == 0 {
+		return 0
+	}
+	return r.lateness[int(part*float64(len(r.lateness)-1))].Round(10 * time.Microsecond)
+}
+
+// try gives the load to a pool and waits until all has ended, or ctx has.
+func (l *load) try(ctx context.Context, c contestant) (*result, error) {
+	r := new(result)
+	executor, closePool, err := c.start(l, r)
+	if err != nil {
+		return nil, err
+	}
+	defer closePool()
+	w := timingwheel.New(timingwheel.WithExecutor(executor))
+	defer w.Stop()
+	start := time.Now()
+	for i := range l.tasks {
+		at := start.Add(time.Duration(float64(l.over) * float64(i) / float64(l.tasks)))
+		if _, err := w.ScheduleAt(at, func() { r.work(l.work, time.Since(at)) }); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Shutdown(ctx); err != nil {
+		return nil, err
+	}
+	st := w.Stats()
+	r.byDriver = int(st.CallerRuns + r.refused.Load())
+	r.discarded = int(st.Discarded)
+	r.byWorkers = len(r.lateness) - r.byDriver
+	slices.Sort(r.lateness)
+	return r, nil
+}
+
+// work is a task that waits for something for a while.
+func (r *result) work(d, late time.Duration) {
+	r.note(late)
+	time.Sleep(d)
+}
+
+func (r *result) note(late time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lateness = append(r.lateness, late)
+}

@@ -1,0 +1,150 @@
+package timingwheel
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The driver goroutine ends when the queue is empty, and who adds at that moment must find
+// that it is still there, or start another. Each round waits for its task: one lost wake-up
+// stops the test.
+func TestDriverRestsAndLosesNoWakeUp(t *testing.T) {
+	const callers = 3
+	rounds := 8000
+	if testing.Short() {
+		rounds = 3000
+	}
+	atProcessors(t, func(t *testing.T) {
+		for _, shards := range []int{1, 4} {
+			w := New(WithTick(time.Microsecond), WithShards(shards))
+			var left atomic.Int64
+			left.Store(callers)
+			for range callers {
+				go func() {
+					fired := make(chan struct{}, 1)
+					f := func() { fired <- struct{}{} }
+					for n := range rounds {
+						w.Schedule(time.Duration(n%3)*time.Microsecond-time.Microsecond, f)
+						<-fired
+						for range rand.IntN(4) {
+							runtime.Gosched() // let the queue be empty for now shorter, now longer
+						}
+					}
+					left.Add(-1)
+				}()
+			}
+			waitUntil(t, func() bool { return left.Load() == 0 })
+			waitUntil(t, func() bool { return !w.driver.running.Load() })
+			require.Zero(t, w.Len())
+			require.Empty(t, w.Stop())
+		}
+	})
+}
+
+// At no time do two goroutines drive. Inline tasks tell, also where they end the driver's
+// goroutine.
+func TestDriverIsAlone(t *testing.T) {
+	w := New(WithTick(time.Microsecond), WithShards(4), WithExecutor(Inline()))
+	var driving, ran atomic.Int64
+	const callers, rounds = 4, 3000
+	for range callers {
+		go func() {
+			for n := range rounds {
+				w.Schedule(0, func() {
+					if driving.Add(1) != 1 {
+						t.Error("two drivers at once")
+					}
+					runtime.Gosched()
+					driving.Add(-1)
+					ran.Add(1)
+					if n%10 == 0 {
+						runtime.Goexit()
+					}
+				})
+				if n%5 == 0 {
+					time.Sleep(time.Microsecond)
+				}
+			}
+		}()
+	}
+	waitUntil(t, func() bool { return ran.Load() == callers*rounds })
+	require.Empty(t, w.Stop())
+}
+
+// A wheel that nobody has any more fires what is pending, and is then garbage, its driver
+// goroutine gone. One that was never used, or was stopped, is so at once.
+func TestForgottenWheel(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	for name, use := range map[string]func(start func(...Option) *TimingWheel, note func()){
+		"unused": func(start func(...Option) *TimingWheel, note func()) { start(); note() },
+		"stopped": func(start func(...Option) *TimingWheel, note func()) {
+			w := start()
+			w.AfterFunc(time.Hour, note)
+			w.Stop()
+			note()
+		},
+		"fires": func(start func(...Option) *TimingWheel, note func()) { start().AfterFunc(20*time.Millisecond, note) },
+		"fires and schedules": func(start func(...Option) *TimingWheel, note func()) {
+			w := start()
+			w.AfterFunc(time.Millisecond, func() { w.Schedule(time.Millisecond, note) })
+		},
+		"cancelled": func(start func(...Option) *TimingWheel, note func()) {
+			start().AfterFunc(20*time.Millisecond, note).Stop()
+			note()
+		},
+		"surface": func(start func(...Option) *TimingWheel, note func()) {
+			w := start()
+			w.NewTimer(5 * time.Millisecond)
+			w.WithTimeout(context.Background(), 5*time.Millisecond)
+			w.NewTicker(time.Millisecond).Stop()
+			Submit(w, 10*time.Millisecond, func(context.Context) (int, error) { note(); return 0, nil })
+			NewKeyed[int](w).Schedule(1, time.Millisecond, noop)
+			job, _ := w.ScheduleAtFixedRate(0, time.Hour, noop)
+			job.Stop()
+		},
+		"pool": func(start func(...Option) *TimingWheel, note func()) {
+			start(WithExecutor(NewPool(2, 2, FullBlock))).AfterFunc(time.Millisecond, note)
+		},
+		"limit and handler": func(start func(...Option) *TimingWheel, note func()) {
+			w := start(WithMaxPending(1), WithPanicHandler(func(any, []byte) { note() }))
+			w.AfterFunc(time.Millisecond, func() { panic("caught") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var noted atomic.Int64
+			var wheel weak.Pointer[TimingWheel]
+			start := func(opts ...Option) *TimingWheel {
+				w := New(opts...)
+				wheel = weak.Make(w)
+				return w
+			}
+			use(start, func() { noted.Add(1) })
+			waitUntil(t, func() bool {
+				runtime.GC()
+				return wheel.Value() == nil && noted.Load() == 1
+			})
+			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }) // and that of the subtest
+		})
+	}
+}
+
+// In a bubble a forgotten wheel leaves no goroutine to wait for, or the test would end in
+// a deadlock.
+func TestForgottenWheelInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fired := false
+		New().AfterFunc(time.Hour, func() { fired = true })
+		New().AfterFunc(time.Hour, noop).Stop()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.True(t, fired)
+	})
+}

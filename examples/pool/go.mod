@@ -1,6 +1,6 @@
 module github.com/tickwheel/tickwheel/examples/pool
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/panjf2000/ants/v2 v2.12.1
@@ -12,6 +12,7 @@ require (
 	github.com/emirpasic/gods v1.18.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sync v0.11.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 )
 
 replace github.com/tickwheel/tickwheel => ../..

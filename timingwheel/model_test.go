@@ -309,7 +309,9 @@ func (m *model) check() {
 	m.w.verify(m.t)
 	require.Equal(m.t, m.pending.Size(), m.w.Len())
 	m.checkCounts()
-	m.w.verifySnapshot(m.t, m.seq%20)
+	if m.seq%4 == 0 { // it takes longer than all else
+		m.w.verifySnapshot(m.t, m.seq%20)
+	}
 	require.Zero(m.t, m.w.Stats().Running)
 	keys := 0
 	for name, task := range m.keys {

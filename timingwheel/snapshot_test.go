@@ -151,23 +151,24 @@ func TestSnapshotOfSoManyNext(t *testing.T) {
 func TestSnapshotHoldsUpNobody(t *testing.T) {
 	w := New(WithShards(1))
 	defer w.Stop()
-	const pending = 1_000_000
+	const pending = 500_000
 	r := newRandForTest(t)
 	for range pending {
 		w.Schedule(time.Minute+time.Duration(r.Int64N(int64(time.Hour))), noop)
 	}
-	for _, next := range []int{10, pending / 2} {
-		snapshot, waits := waitsBesideSnapshots(w, next)
-		slices.Sort(waits)
-		median, p90 := waits[len(waits)/2], waits[len(waits)*9/10]
-		t.Logf("next %d: a snapshot takes %v, a call beside it %v, p90 %v", next, snapshot, median, p90)
-		require.Less(t, median, snapshot/10)
-		require.Less(t, p90, snapshot/5)
-	}
+	snapshot, waits := waitsBesideSnapshots(w, 10)
+	median := waits[len(waits)/2]
+	t.Logf("a snapshot takes %v, a call beside it %v", snapshot, median)
+	require.Less(t, median, snapshot/10, "the lock was taken straight back")
+
+	snapshot, waits = waitsBesideSnapshots(w, pending/2)
+	p99 := waits[len(waits)*99/100] // few calls see the sorting, since it is long
+	t.Logf("one that sorts many takes %v, a call beside it %v at p99", snapshot, p99)
+	require.Less(t, p99, snapshot/4, "deadlines were sorted under the lock")
 }
 
-// waitsBesideSnapshots returns how long a Snapshot takes, and the calls that are made
-// while there are Snapshots all the time.
+// waitsBesideSnapshots returns how long a Snapshot takes, and, sorted, how long the calls
+// that are made while there are Snapshots all the time.
 func waitsBesideSnapshots(w *TimingWheel, next int) (snapshot time.Duration, waits []time.Duration) {
 	var end atomic.Bool
 	took := make(chan time.Duration)
@@ -187,5 +188,6 @@ func waitsBesideSnapshots(w *TimingWheel, next int) (snapshot time.Duration, wai
 		time.Sleep(100 * time.Microsecond)
 	}
 	end.Store(true)
+	slices.Sort(waits)
 	return <-took, waits
 }

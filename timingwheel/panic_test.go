@@ -45,9 +45,9 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 				var p panics
 				var ran atomic.Int64
 				w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithPanicHandler(p.handle))
-				const tasks = 3000 // some hundred in a batch, and several batches
+				const tasks = 900 // in batches of some hundred
 				for i := range tasks {
-					w.Schedule(time.Duration(i/1000)*time.Millisecond, func() {
+					w.Schedule(time.Duration(i/300)*time.Millisecond, func() {
 						ran.Add(1)
 						switch i % 3 {
 						case 0:
@@ -150,11 +150,11 @@ func TestPanicHandlerThatEndsItsGoroutine(t *testing.T) {
 					w.Schedule(time.Millisecond, func() { again.Add(1) })
 					runtime.Goexit()
 				}))
-				for range 500 {
+				for range 100 {
 					w.Schedule(time.Millisecond, panickingTask)
 				}
 				require.NoError(t, shutdownAfter(t, w, time.Second))
-				require.EqualValues(t, 500, again.Load())
+				require.EqualValues(t, 100, again.Load())
 			})
 		})
 	}

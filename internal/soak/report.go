@@ -84,7 +84,8 @@ func (s *soak) report() bool {
 		fmt.Fprintf(s.out, "  at least, in the second and the last quarter: %s and %s, %d and %d goroutines\n",
 			mb(before.heap), mb(after.heap), before.goroutines, after.goroutines)
 	}
-	fmt.Fprintf(s.out, "  goroutines: %d at the begin, %d at the end\n", s.steady.begin.goroutines, s.steady.end.goroutines)
+	fmt.Fprintf(s.out, "  goroutines: %d at the begin, %d at the end; open files: %d and %d\n",
+		s.steady.begin.goroutines, s.steady.end.goroutines, s.steady.begin.files, s.steady.end.files)
 	n, first := s.violations.get()
 	fmt.Fprintf(s.out, "  violations: %d\n", n)
 	for _, v := range first {

@@ -48,7 +48,7 @@ bench-quick: ## the same in little: 2 minutes, into a temporary directory
 
 .PHONY: bench-core
 bench-core: ## measure the wheel beside packages time and context only (ROUNDS=9)
-	go test ./timingwheel -run '^$$' -bench 'Versus|Stall' -benchtime $(ROUNDS)x -timeout 30m
+	go test ./timingwheel -run '^$$' -bench 'Versus|Stall|Cascade' -benchtime $(ROUNDS)x -timeout 30m
 	go test ./timingwheel -run '^$$' -bench 'Idle' -benchtime 1x
 	go test ./timingwheel -run '^$$' -bench '^Benchmark(New|Schedule|AfterFunc)$$'
 

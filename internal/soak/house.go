@@ -17,11 +17,13 @@ type shape struct {
 	executor string // "" for the default
 	limit    int    // for WithMaxPending; 0: none
 	handler  bool   // there is a panic handler, so tasks may panic
+	precise  bool   // wakes up by a timerfd, where there is one
 	farthest time.Duration
 }
 
 func (s shape) String() string {
-	return fmt.Sprintf("tick=%v size=%d shards=%d executor=%s limit=%d farthest=%v", s.tick, s.size, s.shards, s.executor, s.limit, s.farthest)
+	return fmt.Sprintf("tick=%v size=%d shards=%d executor=%s limit=%d precise=%t farthest=%v",
+		s.tick, s.size, s.shards, s.executor, s.limit, s.precise, s.farthest)
 }
 
 // mayBlock reports whether tasks may sleep: where they run on the driver they must not.
@@ -50,6 +52,7 @@ func randomShape() shape {
 		shards:   pick(0, 0, 1, 4),
 		executor: pick(executors...),
 		handler:  rand.IntN(2) == 0,
+		precise:  rand.IntN(4) == 0,
 		farthest: pick(40*time.Millisecond, 2*time.Second, time.Hour),
 	}
 	if rand.IntN(4) == 0 {

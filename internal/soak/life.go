@@ -69,6 +69,9 @@ func (s *soak) newLife(sh shape, p *pool) *life {
 	if sh.handler {
 		opts = append(opts, timingwheel.WithPanicHandler(l.handle))
 	}
+	if sh.precise {
+		opts = append(opts, timingwheel.WithPreciseWakeups())
+	}
 	l.w = timingwheel.New(opts...)
 	l.keyed = timingwheel.NewKeyed[int](l.w)
 	s.wheels.Add(1)

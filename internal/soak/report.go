@@ -44,8 +44,7 @@ func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) 
 func mb(n uint64) string        { return fmt.Sprintf("%.1f MB", float64(n)/(1<<20)) }
 
 // progress prints a line.
-func (s *soak) progress(pending int64) {
-	m := s.steady.samples[len(s.steady.samples)-1]
+func (s *soak) progress(pending int64, m sample) {
 	n, first := s.violations.get()
 	fmt.Fprintf(s.out, "%4ds  wheels %d of %d  tasks %d  pending %d  late %v  heap %s  goroutines %d  violations %d\n",
 		int(s.now().Seconds()), len(s.all()), s.wheels.Load(), s.tasks.Load(), pending, &s.late, mb(m.heap), m.goroutines, n)
@@ -78,13 +77,15 @@ func (s *soak) report() bool {
 	rate("  reset", c.Reset)
 	rate("  rejected", c.Rejected)
 	fmt.Fprintf(s.out, "  lateness, on Goroutines: %v\n", &s.late)
+	fmt.Fprintf(s.out, "  lateness of time.AfterFunc beside it: %v\n", &s.control)
 	fmt.Fprintf(s.out, "  heap in use: %s at the begin, %s at the end\n", mb(s.steady.begin.heap), mb(s.steady.end.heap))
 	if n := len(s.steady.samples); n >= leastSamples {
 		before, after := floor(s.steady.samples[n/4:n/2]), floor(s.steady.samples[n*3/4:])
 		fmt.Fprintf(s.out, "  at least, in the second and the last quarter: %s and %s, %d and %d goroutines\n",
 			mb(before.heap), mb(after.heap), before.goroutines, after.goroutines)
 	}
-	fmt.Fprintf(s.out, "  goroutines: %d at the begin, %d at the end\n", s.steady.begin.goroutines, s.steady.end.goroutines)
+	fmt.Fprintf(s.out, "  goroutines: %d at the begin, %d at the end; open files: %d and %d\n",
+		s.steady.begin.goroutines, s.steady.end.goroutines, s.steady.begin.files, s.steady.end.files)
 	n, first := s.violations.get()
 	fmt.Fprintf(s.out, "  violations: %d\n", n)
 	for _, v := range first {

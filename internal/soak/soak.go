@@ -28,6 +28,7 @@ type soak struct {
 
 	violations violations
 	late       quantiles // of functions on Goroutines, which delay nobody
+	control    quantiles // the same of package time: what the machine makes late
 	steady     steady
 
 	tasks, ran, cancelled, handedBack, discarded, refused atomic.Int64
@@ -63,7 +64,8 @@ func (s *soak) run(d time.Duration) {
 	}
 	var watcher sync.WaitGroup
 	done := make(chan struct{})
-	watcher.Go(func() { s.watch(done) })
+	watcher.Go(func() { s.watch(end, done) })
+	watcher.Go(func() { s.compare(done) })
 	wg.Wait()
 	close(done)
 	watcher.Wait()
@@ -71,8 +73,23 @@ func (s *soak) run(d time.Duration) {
 	s.settle()
 }
 
-// watch looks at the accounts of every wheel, and at memory, once a second.
-func (s *soak) watch(done chan struct{}) {
+// compare has package time run functions as the wheels do, a thousand a second.
+func (s *soak) compare(done chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Millisecond):
+			d := time.Duration(rand.Int64N(1 << 25))
+			due := s.now() + d
+			time.AfterFunc(d, func() { s.control.add(s.now() - due) })
+		}
+	}
+}
+
+// watch looks at the accounts of every wheel, and at memory, once a second until all are
+// gone, which is some time after their end.
+func (s *soak) watch(end time.Time, done chan struct{}) {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	for {
@@ -84,8 +101,11 @@ func (s *soak) watch(done chan struct{}) {
 			for _, l := range s.all() {
 				pending += l.checkAccounts().Pending
 			}
-			s.steady.add(measure())
-			s.progress(pending)
+			m := measure()
+			if time.Now().Before(end) {
+				s.steady.add(m)
+			}
+			s.progress(pending, m)
 		}
 	}
 }

@@ -28,3 +28,61 @@ func TestSoak(t *testing.T) {
 		require.Positive(t, n, name)
 	}
 }
+
+// What the soak would not see it could not report.
+func TestSteadySeesGrowth(t *testing.T) {
+	run := func(heap func(i int) uint64, goroutines func(i int) int) int {
+		var s steady
+		s.begin, s.end = sample{heap: 1 << 20, goroutines: 1}, sample{heap: 1 << 20, goroutines: 1}
+		for i := range 100 {
+			s.add(sample{heap: heap(i), goroutines: goroutines(i)})
+		}
+		var v violations
+		s.check(&v)
+		n, _ := v.get()
+		return n
+	}
+	even := func(i int) uint64 { return uint64(20+i%10) << 20 }
+	few := func(i int) int { return 200 + i%50 }
+	require.Equal(t, 0, run(even, few))
+	require.Equal(t, 1, run(func(i int) uint64 { return uint64(i) << 20 }, few))
+	require.Equal(t, 1, run(even, func(i int) int { return 10 * i }))
+
+	s := steady{begin: sample{heap: 1 << 20}, end: sample{heap: 20 << 20, files: 9}}
+	var v violations
+	s.check(&v)
+	n, _ := v.get()
+	require.Equal(t, 2, n)
+}
+
+// A task that ends twice, or is lost, or is early, is a violation.
+func TestLedgerSeesWhatIsWrong(t *testing.T) {
+	s := newSoak(new(strings.Builder))
+	violated := func(do func(l *life, task *task)) int {
+		before, _ := s.violations.get()
+		l := &life{soak: s}
+		do(l, l.newTask("a task"))
+		l.lost()
+		after, _ := s.violations.get()
+		return after - before
+	}
+	armed := func(task *task, due time.Duration) {
+		task.mu.Lock()
+		defer task.mu.Unlock()
+		task.arm(due)
+	}
+	require.Equal(t, 0, violated(func(_ *life, task *task) { armed(task, 0); task.ran() }))
+	require.Equal(t, 1, violated(func(_ *life, task *task) { armed(task, 0); task.ran(); task.ran() }), "twice")
+	require.Equal(t, 1, violated(func(_ *life, task *task) { armed(task, 0) }), "lost")
+	require.Equal(t, 1, violated(func(_ *life, task *task) { armed(task, time.Hour); task.ran() }), "early")
+	require.Equal(t, 1, violated(func(l *life, task *task) {
+		armed(task, time.Hour)
+		l.mode.Store(handingBack)
+		task.ran()
+	}), "handed back with a deadline that is too early")
+	require.Equal(t, 0, violated(func(l *life, task *task) {
+		l.ending.Store(true)
+		armed(task, 0)
+		task.armed(true)
+	}), "perhaps refused")
+}

@@ -1,18 +1,23 @@
 package main
 
-import "runtime"
+import (
+	"os"
+	"runtime"
+)
 
 // sample is what the process holds at a moment.
 type sample struct {
 	heap       uint64 // bytes in use after a collection
 	goroutines int
+	files      int // open; 0 where it cannot be told
 }
 
 func measure() sample {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return sample{m.HeapAlloc, runtime.NumGoroutine()}
+	files, _ := os.ReadDir("/proc/self/fd")
+	return sample{m.HeapAlloc, runtime.NumGoroutine(), len(files)}
 }
 
 // steady tells whether what the process holds grows. What it holds at one moment says
@@ -26,6 +31,7 @@ const (
 	leastSamples = 40      // for quarters that have had wheels of all kinds
 	slackHeap    = 8 << 20 // what chance and the soak's own accounts may make
 	slackRun     = 100     // goroutines
+	slackFiles   = 4       // that the runtime opens when it first needs them
 )
 
 func (s *steady) add(m sample) { s.samples = append(s.samples, m) }
@@ -35,6 +41,9 @@ func (s *steady) add(m sample) { s.samples = append(s.samples, m) }
 func (s *steady) check(v *violations) {
 	if s.end.heap > s.begin.heap+slackHeap {
 		v.add("memory is left: %s in use, %s at the begin", mb(s.end.heap), mb(s.begin.heap))
+	}
+	if s.end.files > s.begin.files+slackFiles {
+		v.add("%d files are left open, %d at the begin", s.end.files, s.begin.files)
 	}
 	n := len(s.samples)
 	if n < leastSamples {

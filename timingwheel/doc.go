@@ -30,11 +30,12 @@
 //
 // # Under pressure
 //
-// By default each task that blocks has a goroutine of its own, and nothing is refused. Where
-// that is too much, [NewPool] limits how many tasks run at once and how many wait for it,
-// and says what becomes of the others; [WithMaxPending] limits how many are pending;
-// [WithPanicHandler] has the wheel survive a task that panics. [TimingWheel.Stop] ends a
-// wheel at once and hands back what has not run, [TimingWheel.Shutdown] waits for it.
+// By default each task that blocks has a goroutine of its own, and nothing is refused.
+// Where that is too much, [NewPool] limits how many tasks run at once and how many wait
+// for it, and says what becomes of the others; [WithMaxPending] limits how many are
+// pending; [WithPanicHandler] has the wheel survive a task that panics.
+// [TimingWheel.Stop] ends a wheel at once and hands back what has not run,
+// [TimingWheel.Shutdown] waits for it.
 //
 // [TimingWheel.Stats] tells what the wheel has done and holds, and how late it was,
 // [TimingWheel.Snapshot] what is pending and where. [WithLogger] logs what nobody is told
@@ -71,10 +72,10 @@
 // recursively, and flushes the bucket back through add, so that tasks cascade down
 // to the finest wheel and fire.
 //
-// Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
-// lock), driver.go (the loop), turns.go (how the two share the lock), runner.go and
-// runqueue.go (how and where tasks run), channel.go and context.go (what never gets there), job.go (what
-// comes back).
+// Read it in this order: wheel.go (one level), shard.go (a hierarchy and its lock),
+// driver.go (the loop), turns.go (how the two share the lock), runner.go and runqueue.go
+// (how and where tasks run), channel.go and context.go (what never gets there), job.go
+// (what comes back).
 //
 // Most tasks are a user's functions, and go to the executor. The rest are the wheel's
 // own tasks, tagged as such in the arena, and called under the shard's lock when

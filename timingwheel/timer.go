@@ -123,8 +123,8 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 
 // NewTimer returns a [Timer] that sends the time on its channel C, d from now, as
 // time.NewTimer does: not before d has passed, and as late as a function that is
-// scheduled for d may be. A d that is not positive means now, or rather as soon as the driver
-// comes to it: it is the driver that sends, whatever the executor is busy with.
+// scheduled for d may be. A d that is not positive means now, or rather as soon as the
+// driver comes to it: it is the driver that sends, whatever the executor is busy with.
 //
 // When the wheel is stopped, what is pending moves to package time, and fires all
 // the same; so does what is started or set anew afterwards.

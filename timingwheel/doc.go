@@ -47,14 +47,19 @@
 // system takes to wake the driver, plus, for the entries of a bucket that is
 // cascading at that moment, the time of that cascade (and, with an executor that
 // blocks the driver, that of the blocking). Every task that was accepted
-// is handed to the executor once, or was cancelled, or is handed back by Stop. A
-// cancel that returns true means that the function will not run, and that the
-// wheel holds nothing of it any more. With nothing due, no goroutine wakes up. A
-// step of the wall clock moves nothing. (The jobs of ScheduleFunc are the exception
-// to both: they follow the calendar, and look at the wall clock once a minute.) Any
-// method may be called from inside a task; those that wait (Shutdown, Sleep, Job.StopWait,
-// Future.Wait, Pool.Close) wait from there, too, and must not be called from one that runs
-// inline.
+// is handed to the executor once, or was cancelled, or is handed back by Stop (a Job
+// or Future instead ends with ErrStopped). A cancel that returns true means that the
+// function will not run, and that the wheel holds nothing of it any more. With nothing
+// due, no goroutine wakes up (but once for a bucket that was emptied by cancels while
+// the driver slept toward it). A step of the wall clock moves nothing. (The jobs of
+// ScheduleFunc are the exception to both: they follow the calendar, and look at the
+// wall clock once a minute.)
+//
+// Any method may be called from inside a task. Those that wait (Shutdown, Sleep,
+// Job.StopWait, Future.Wait, Pool.Close) wait from there, too, and must not be called
+// from a task that runs inline. A task that waits for itself waits in vain: with
+// Shutdown of its own wheel, Close of its own Pool, StopWait of its own Job or Wait of
+// its own Future.
 //
 // # Testing
 //

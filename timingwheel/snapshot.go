@@ -9,12 +9,12 @@ import (
 // Snapshot is what [TimingWheel.Snapshot] returns: what is pending, and where. It encodes
 // to JSON as it is; durations are nanoseconds then.
 type Snapshot struct {
-	Now       time.Duration // since the wheel was made
-	Pending   int64
+	Now       time.Duration    // since the wheel was made
+	Pending   int64            // the sum of Due, Cascading and all of Occupied
 	Due       int64            // due at once, and not yet handed on by the driver
 	Cascading int64            // in buckets of the levels that are being flushed
 	Levels    []LevelOccupancy // of all shards together, the finest first
-	Next      []time.Time      // the next deadlines, the earliest first
+	Next      []time.Time      // the next deadlines, rounded up to a tick, the earliest first
 }
 
 // LevelOccupancy is a level, and how much each of its slots holds.

@@ -146,7 +146,8 @@ func (w *TimingWheel) After(d time.Duration) <-chan time.Time { return w.NewTime
 
 // Sleep pauses the goroutine for at least d; not at all if d is not positive. A
 // task that runs inline ([Inline]) must not call it: it would wait for itself.
-// When the wheel is stopped, Sleep goes on to its end.
+// With [WithManualDrive] somebody else has to call AdvanceClock meanwhile. When the wheel
+// is stopped, Sleep goes on to its end.
 func (w *TimingWheel) Sleep(d time.Duration) {
 	if d > 0 {
 		<-w.After(d)

@@ -30,7 +30,7 @@ import (
 // DelayQueue is an unbounded queue of elements that each become available at a
 // time of their own, the earliest first and, for equal times, in the order in
 // which they were offered. It is safe for any number of producers and consumers.
-// Make one with [New] or [NewPrecise].
+// Make one with [New] or [NewPrecise]; the zero value is not usable.
 //
 // Times are taken as distances from the making of the queue, on the monotonic
 // clock wherever the given time carries a reading of it (as all that derive
@@ -87,8 +87,8 @@ func newQueue[T comparable](s sleeper) *DelayQueue[T] {
 // Offer adds v, which can be taken at or after the time at; a time in the past
 // means now. It never blocks for long: O(log n), without an allocation while the
 // length moves within 1024 of what it was, plus the waking of one consumer when v
-// is the new head.
-// The same element may be offered several times and is then taken as often.
+// is the new head. The same element may be offered several times and is then taken as
+// often.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	due := at.Sub(q.start)
 	q.mu.Lock()
@@ -101,8 +101,8 @@ func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 }
 
 // Take removes the earliest element and returns it, waiting until there is one
-// and its time has come. It returns ctx's error, and takes nothing, once ctx has
-// ended.
+// and its time has come. Once ctx has ended it takes nothing, and returns ctx.Err().
+// A call that finds an element due takes it at once, ahead of those that wait. O(log n).
 func (q *DelayQueue[T]) Take(ctx context.Context) (T, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,7 +164,7 @@ func (q *DelayQueue[T]) signalLeader() {
 }
 
 // Poll removes the earliest element and returns it if its time has come, and
-// otherwise returns false at once.
+// otherwise returns false at once. O(log n).
 func (q *DelayQueue[T]) Poll() (T, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

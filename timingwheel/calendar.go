@@ -34,11 +34,11 @@ type calendar struct {
 // by then are left out, unless [OnMissed] says otherwise; to find the first that is
 // still to come, Next is called once for each.
 //
-// The times are those of the wall clock, other than everywhere else in this package.
-// The wheel sleeps for at most a minute (or a tick, if that is longer) toward one
-// before it looks at the wall clock again. So a daily job runs when the wall clock says so, and at most a minute later
-// after the clock was set forward or the machine was suspended; when it was set back,
-// the job waits again.
+// The times are those of the wall clock, other than everywhere else in this package. The
+// wheel sleeps for at most a minute (or a tick, if that is longer) toward one before it
+// looks at the wall clock again. So a daily job runs when the wall clock says so, and at
+// most a minute later after the clock was set forward or the machine was suspended; when
+// it was set back, the job waits again.
 //
 // Runs are tasks on the executor like any other, as late as one of
 // [TimingWheel.Schedule] and never early by the wall clock. ScheduleFunc panics on a

@@ -30,11 +30,12 @@
 //
 // # Under pressure
 //
-// By default each task that blocks has a goroutine of its own, and nothing is refused. Where
-// that is too much, [NewPool] limits how many tasks run at once and how many wait for it,
-// and says what becomes of the others; [WithMaxPending] limits how many are pending;
-// [WithPanicHandler] has the wheel survive a task that panics. [TimingWheel.Stop] ends a
-// wheel at once and hands back what has not run, [TimingWheel.Shutdown] waits for it.
+// By default each task that blocks has a goroutine of its own, and nothing is refused.
+// Where that is too much, [NewPool] limits how many tasks run at once and how many wait
+// for it, and says what becomes of the others; [WithMaxPending] limits how many are
+// pending; [WithPanicHandler] has the wheel survive a task that panics.
+// [TimingWheel.Stop] ends a wheel at once and hands back what has not run,
+// [TimingWheel.Shutdown] waits for it.
 //
 // [TimingWheel.Stats] tells what the wheel has done and holds, and how late it was,
 // [TimingWheel.Snapshot] what is pending and where. [WithLogger] logs what nobody is told
@@ -46,14 +47,19 @@
 // system takes to wake the driver, plus, for the entries of a bucket that is
 // cascading at that moment, the time of that cascade (and, with an executor that
 // blocks the driver, that of the blocking). Every task that was accepted
-// is handed to the executor once, or was cancelled, or is handed back by Stop. A
-// cancel that returns true means that the function will not run, and that the
-// wheel holds nothing of it any more. With nothing due, no goroutine wakes up. A
-// step of the wall clock moves nothing. (The jobs of ScheduleFunc are the exception
-// to both: they follow the calendar, and look at the wall clock once a minute.) Any
-// method may be called from inside a task; those that wait (Shutdown, Sleep, Job.StopWait,
-// Future.Wait, Pool.Close) wait from there, too, and must not be called from one that runs
-// inline.
+// is handed to the executor once, or was cancelled, or is handed back by Stop (a Job
+// or Future instead ends with ErrStopped). A cancel that returns true means that the
+// function will not run, and that the wheel holds nothing of it any more. With nothing
+// due, no goroutine wakes up (but once for a bucket that was emptied by cancels while
+// the driver slept toward it). A step of the wall clock moves nothing. (The jobs of
+// ScheduleFunc are the exception to both: they follow the calendar, and look at the
+// wall clock once a minute.)
+//
+// Any method may be called from inside a task. Those that wait (Shutdown, Sleep,
+// Job.StopWait, Future.Wait, Pool.Close) wait from there, too, and must not be called
+// from a task that runs inline. A task that waits for itself waits in vain: with
+// Shutdown of its own wheel, Close of its own Pool, StopWait of its own Job or Wait of
+// its own Future.
 //
 // # Testing
 //
@@ -71,10 +77,10 @@
 // recursively, and flushes the bucket back through add, so that tasks cascade down
 // to the finest wheel and fire.
 //
-// Read it in this order: wheel.go (one level), shard.go (a hierarchy and its
-// lock), driver.go (the loop), turns.go (how the two share the lock), runner.go and
-// runqueue.go (how and where tasks run), channel.go and context.go (what never gets there), job.go (what
-// comes back).
+// Read it in this order: wheel.go (one level), shard.go (a hierarchy and its lock),
+// driver.go (the loop), turns.go (how the two share the lock), runner.go and runqueue.go
+// (how and where tasks run), channel.go and context.go (what never gets there), job.go
+// (what comes back).
 //
 // Most tasks are a user's functions, and go to the executor. The rest are the wheel's
 // own tasks, tagged as such in the arena, and called under the shard's lock when

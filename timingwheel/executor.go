@@ -7,16 +7,16 @@ import (
 
 // Executor runs tasks whose time has come.
 //
-// The driver calls Execute with one or more tasks, in the order in which they are
-// to begin; one call at a time, unless several wheels share the executor. It
-// holds no lock, so that a task may call any method of the wheel. Execute may
-// change the slice, but must not keep it: the driver uses it again. While Execute
-// blocks, nothing else on the wheel fires (adding, cancelling and Stop go on). It must
-// see to it that each task is run in the end: one that it drops is lost, and if it is
-// that of a [Job], a [Future] or a key of [Keyed], these wait for it until they are
-// stopped or cancelled, and Shutdown waits for it, too. (A [Pool] with [DiscardTo] tells
-// them.) Each task costs an allocation, which it does not with the executors of this package. The
-// driver may be in Execute, or about to call it, when Stop returns.
+// The driver calls Execute with one or more tasks, in the order in which they are to
+// begin; one call at a time, unless several wheels share the executor. It holds no lock,
+// so that a task may call any method of the wheel. Execute may change the slice, but must
+// not keep it: the driver uses it again. While Execute blocks, nothing else on the wheel
+// fires (adding, cancelling and Stop go on). It must see to it that each task is run in
+// the end: one that it drops is lost, and if it is that of a [Job], a [Future] or a key
+// of [Keyed], these wait for it until they are stopped or cancelled, and Shutdown waits
+// for it, too. (A [Pool] with [DiscardTo] tells them.) Each task costs an allocation,
+// which it does not with the executors of this package. The driver may be in Execute, or
+// about to call it, when Stop returns.
 type Executor interface {
 	Execute(tasks []func())
 }

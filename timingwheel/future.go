@@ -111,11 +111,11 @@ func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Conte
 	return r.f
 }
 
-// Wait waits for the result and returns it: the value and the error of the function,
-// an error with the value and the stack of its panic, [ErrCancelled] after Cancel,
-// [ErrStopped] if the wheel was stopped before the function was handed to the
-// executor, or [ErrDiscarded]. When ctx ends first it returns context.Cause(ctx). Any number of goroutines
-// may wait, as often as they like. A task that runs inline must not.
+// Wait waits for the result and returns it: the value and the error of the function, an
+// error with the value and the stack of its panic, [ErrCancelled] after Cancel,
+// [ErrStopped] if the wheel was stopped before the function was handed to the executor,
+// or [ErrDiscarded]. When ctx ends first it returns context.Cause(ctx). Any number of
+// goroutines may wait, as often as they like. A task that runs inline must not.
 func (r *Future[T]) Wait(ctx context.Context) (T, error) {
 	select {
 	case <-r.done:

@@ -14,7 +14,7 @@ type Histogram struct {
 	// Counts[0] counts what is less than 1us, Counts[i] what is from 2^(i-1) us to
 	// less than 2^i us, and the last one, from 67 s, has no upper bound.
 	Counts [HistogramBuckets]int64
-	Sum    time.Duration
+	Sum    time.Duration // of all that was counted, no more than 292 years
 	Max    time.Duration
 
 	// P50 to P999 are Quantile of 0.5 to 0.999, as Stats found them.
@@ -47,7 +47,8 @@ func (h *Histogram) summarize() {
 }
 
 // UpperBound returns what all that is counted in Counts[i] is less than; for the last
-// one, which has no bound, that is 1ns more than Max.
+// one, which has no bound, that is 1ns more than Max. It panics on a negative i; one that
+// is too large counts as the last.
 func (h *Histogram) UpperBound(i int) time.Duration {
 	if i >= HistogramBuckets-1 {
 		return later(h.Max, 1)

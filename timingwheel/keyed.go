@@ -97,7 +97,8 @@ func (s *stripe[K]) dropHandedBack() {
 // Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and
 // replaces what the key was scheduled for. It tells whether there was something:
 // then that function will not run. It panics on a nil function, and on a key that
-// does not equal itself, such as a NaN. On a stopped wheel it returns [ErrStopped], and
+// does not equal itself, such as a NaN, or that cannot be compared, such as a slice in an
+// interface. On a stopped wheel it returns [ErrStopped], and
 // where [WithMaxPending] permits no more [ErrTooManyPending] unless the key is pending;
 // then it changes nothing.
 func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, err error) {

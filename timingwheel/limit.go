@@ -22,8 +22,8 @@ var ErrTooManyPending = errors.New("timingwheel: too many pending")
 //
 // Not refused is what sets something anew: Reset of a Timer that has fired or was
 // stopped, and of a key whose function waits in the executor's queue. It takes a place
-// all the same, so there may be more pending than n by as many. Timers with a channel, tickers, Sleep,
-// contexts and jobs are neither refused nor counted.
+// all the same, so there may be more pending than n by as many. Timers with a channel,
+// tickers, Sleep, contexts and jobs are neither refused nor counted.
 //
 // The default, 0, is no limit; New panics on a negative number. A limit costs each
 // change of what is pending an atomic operation that all processors share.

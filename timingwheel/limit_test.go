@@ -76,7 +76,8 @@ func TestMaxPending(t *testing.T) {
 		require.True(t, replaced)
 		requireFull(t, w, ErrTooManyPending)
 
-		// What has fired or was cancelled makes room at once; a re-arm is not refused, but counts.
+		// What has fired or was cancelled makes room at once; a re-arm is not refused,
+		// but counts.
 		require.True(t, timeout.Cancel())
 		require.False(t, timeout.Cancel())
 		other, err := w.Schedule(time.Minute, note)

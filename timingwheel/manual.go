@@ -8,11 +8,10 @@ import (
 // AdvanceClock drives a wheel made with [WithManualDrive]: it waits up to timeout
 // for the next bucket to expire, does all that is due by then, and returns how
 // many tasks it handed to the executor (so channel timers, tickers and contexts do
-// not count). With a timeout that is not positive it
-// does not wait. It returns 0 when nothing came due in time, when the tasks of the
-// bucket only moved to a finer wheel or were cancelled while it waited, and once
-// the wheel is stopped. It moves no clock but the wheel's own: time itself passes
-// as always.
+// not count). With a timeout that is not positive it does not wait. It returns 0 when
+// nothing came due in time, when the tasks of the bucket only moved to a finer wheel or
+// were cancelled while it waited, and once the wheel is stopped. It moves no clock but
+// the wheel's own: time itself passes as always.
 //
 // Tasks without delay that are added while it runs wait for the next call, but for
 // those that go between the slices of a bucket of more than 256. To run all that is

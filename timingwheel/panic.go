@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// WithPanicHandler sets a function that is called with the value and the stack of
-// each panic in a task, in the goroutine of that task; the wheel, its other tasks
-// and the goroutines that run them go on. Without one, a panic crashes the program,
-// as with time.AfterFunc. New panics on nil. A panic in the handler itself crashes the program.
+// WithPanicHandler sets a function that is called with the value and the stack of each
+// panic in a task, in the goroutine of that task; the wheel, its other tasks and the
+// goroutines that run them go on. Without one, a panic crashes the program, as with
+// time.AfterFunc. New panics on nil. A panic in the handler itself crashes the program.
 func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 	return func(c *config) {
 		if h == nil {

@@ -115,8 +115,8 @@ func (f whenFull) whenFull(p *Pool, t task, r *runner) {
 //
 // What f gets is the function that was scheduled. Of a Job it is that as well, but it is
 // no run of the Job any more, which goes on to its next time. The key of a Keyed is gone.
-// A Future has ended with [ErrDiscarded], and what f gets does nothing. Stats counts what was
-// discarded.
+// A Future has ended with [ErrDiscarded], and what f gets does nothing. Stats counts what
+// was discarded.
 func DiscardTo(f func(task func())) WhenFull {
 	if f == nil {
 		panic("timingwheel: DiscardTo(nil)")

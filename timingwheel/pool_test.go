@@ -265,8 +265,8 @@ func TestPoolCallerRuns(t *testing.T) {
 			w.Schedule(time.Millisecond, func() { time.Sleep(time.Second) })
 		}
 		require.NoError(t, w.Shutdown(t.Context()))
-		// Three at a time: two workers and the driver. Three tasks are accepted, one is run by
-		// the driver while the third waits; then the rest come.
+		// Three at a time: two workers and the driver. Three tasks are accepted, one is
+		// run by the driver while the third waits; then the rest come.
 		require.Equal(t, 3*time.Second+time.Millisecond, time.Since(start))
 		st := w.Stats()
 		require.EqualValues(t, 8, st.Fired)

@@ -16,7 +16,8 @@ type rate struct {
 // first on, and each run is no earlier and as late as one of [TimingWheel.Schedule];
 // so a rate does not drift. When a run takes longer than the period, or the process
 // is paused, the next runs are late or are left out, as [OnMissed] says, but never
-// overlap. By default they catch up.
+// overlap. By default they catch up. Planned times are not rounded to ticks, so a period
+// shorter than a tick has several runs follow one another at each tick.
 //
 // Runs are tasks on the executor like any other. ScheduleAtFixedRate panics on a
 // period that is not positive and on a nil function, and returns [ErrStopped] on a

@@ -61,9 +61,10 @@ func newRunQueue(b *bound) *runQueue {
 // its thread; debug.SetPanicOnFault; and a stack once grown stays grown for the
 // next.
 //
-// The executor has a queue of its own, without bound, and no goroutine while
-// nothing is due. Nor are its goroutines bounded: 100,000 tasks that block are
-// 100,000 goroutines. A task may end its goroutine (runtime.Goexit). One executor may serve several wheels (of one synctest bubble).
+// The executor has a queue of its own, without bound, and no goroutine while nothing is
+// due. Nor are its goroutines bounded: 100,000 tasks that block are 100,000 goroutines. A
+// task may end its goroutine (runtime.Goexit). One executor may serve several wheels (of
+// one synctest bubble).
 func Goroutines() Executor { return newRunQueue(nil) }
 
 // Execute queues the tasks.

@@ -9,12 +9,12 @@ import (
 // Snapshot is what [TimingWheel.Snapshot] returns: what is pending, and where. It encodes
 // to JSON as it is; durations are nanoseconds then.
 type Snapshot struct {
-	Now       time.Duration // since the wheel was made
-	Pending   int64
+	Now       time.Duration    // since the wheel was made
+	Pending   int64            // the sum of Due, Cascading and all of Occupied
 	Due       int64            // due at once, and not yet handed on by the driver
 	Cascading int64            // in buckets of the levels that are being flushed
 	Levels    []LevelOccupancy // of all shards together, the finest first
-	Next      []time.Time      // the next deadlines, the earliest first
+	Next      []time.Time      // the next deadlines, rounded up to a tick, the earliest first
 }
 
 // LevelOccupancy is a level, and how much each of its slots holds.
@@ -30,12 +30,12 @@ type LevelOccupancy struct {
 
 // Snapshot returns how many entries wait in which slot, and the next so many deadlines;
 // none if next is not positive. It is for debugging. It passes over all that is pending,
-// a few nanoseconds for each (more where next is large, since those are sorted), but gives
-// way after every 1024 to whoever waits for the lock, so that it holds up nobody. What is added, fires or moves to a finer level
-// meanwhile may be counted or not; each entry is counted once at most, so that Pending is
-// the sum of Due, Cascading and all of Occupied. (A timer that fires and is set anew is
-// another entry then.) On a stopped wheel all but Now is zero. It may be called at any time,
-// and by several goroutines.
+// a few nanoseconds for each (more where next is large, since those are sorted), but
+// gives way after every 1024 to whoever waits for the lock, so that it holds up nobody.
+// What is added, fires or moves to a finer level meanwhile may be counted or not; each
+// entry is counted once at most, so that Pending is the sum of Due, Cascading and all of
+// Occupied. (A timer that fires and is set anew is another entry then.) On a stopped
+// wheel all but Now is zero. It may be called at any time, and by several goroutines.
 func (w *TimingWheel) Snapshot(next int) Snapshot {
 	first := earliest{n: max(0, next), bound: math.MaxInt64}
 	st := w.Stats()

@@ -7,17 +7,24 @@ import "time"
 type Stats struct {
 	Counts
 
-	CallerRuns int64 // tasks that the driver ran itself because a [Pool] was full ([FullCallerRuns])
+	CallerRuns int64 // tasks that the driver ran itself because a [Pool] was full
 	Discarded  int64 // tasks that a full Pool has discarded; a part of Fired
-	Panicked   int64 // tasks that panicked and were recovered ([WithPanicHandler], and [Submit])
-	Running    int64 // tasks that were handed to the executor and have not ended: those that run, and its queue
-	Wakeups    int64 // of the driver, from its sleep
+	Panicked   int64 // tasks that panicked and were recovered, those of [Submit] too
+
+	// Running counts the tasks that were handed to the executor and have not ended: those
+	// that run, and those that wait in its queue.
+	Running int64
+
+	Wakeups int64 // of the driver, from its sleep
 
 	Now     time.Duration // since the wheel was made
-	Tick    time.Duration
-	Shards  int
-	Stopped bool // Stop was called, or Shutdown
-	Precise bool // the driver is woken on time: there is [WithPreciseWakeups], it works, and Stop was not called
+	Tick    time.Duration // as [WithTick] has set it
+	Shards  int           // as [WithShards] has set it, rounded up
+	Stopped bool          // Stop was called, or Shutdown
+
+	// Precise is true if the driver is woken on time: there is [WithPreciseWakeups], it
+	// works, and Stop was not called.
+	Precise bool
 
 	Arena ArenaStats
 
@@ -27,7 +34,9 @@ type Stats struct {
 	// once is reckoned from a tick as well, and so is mostly 0.
 	Lateness Histogram
 
-	Levels []LevelStats // of all shards together, the finest first; none before the first task and after Stop
+	// Levels are those of all shards together, the finest first. There are none before the
+	// first task that is not due at once, and none after Stop.
+	Levels []LevelStats
 }
 
 // Counts are the accounts of a wheel since it was made. They cover all that waits on
@@ -36,10 +45,14 @@ type Stats struct {
 //
 //	Scheduled = Fired + Cancelled + HandedBack + Pending
 type Counts struct {
-	Pending    int64
-	Scheduled  int64 // accepted; the re-arming of a timer that was not pending counts, and so does each run of a job
+	Pending int64 // now; as [TimingWheel.Len]
+
+	// Scheduled counts what was accepted. The re-arming of a timer that was not pending
+	// counts, and so does each run of a job.
+	Scheduled int64
+
 	Fired      int64 // came due: handed to the executor, or sent, or a context's end
-	Cancelled  int64
+	Cancelled  int64 // taken off while pending
 	HandedBack int64 // by Stop, or moved to package time, or ended with the wheel
 
 	Reset    int64 // put off or forward while pending
@@ -49,7 +62,7 @@ type Counts struct {
 
 // ArenaStats is the memory of the pending, in entries of 32 bytes.
 type ArenaStats struct {
-	Capacity int64
+	Capacity int64 // entries that there is room for
 	Free     int64 // of Capacity
 }
 
@@ -57,7 +70,7 @@ type ArenaStats struct {
 type LevelStats struct {
 	Tick     time.Duration // width of a slot
 	Interval time.Duration // of the whole wheel: Tick times its slots, no more than 292 years
-	Slots    int
+	Slots    int           // of one wheel
 
 	// CurrentTime is that of the wheel that is furthest, since the making of the
 	// TimingWheel. It moves when a bucket expires, so on an idle wheel it stands.

@@ -123,8 +123,8 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 
 // NewTimer returns a [Timer] that sends the time on its channel C, d from now, as
 // time.NewTimer does: not before d has passed, and as late as a function that is
-// scheduled for d may be. A d that is not positive means now, or rather as soon as the driver
-// comes to it: it is the driver that sends, whatever the executor is busy with.
+// scheduled for d may be. A d that is not positive means now, or rather as soon as the
+// driver comes to it: it is the driver that sends, whatever the executor is busy with.
 //
 // When the wheel is stopped, what is pending moves to package time, and fires all
 // the same; so does what is started or set anew afterwards.
@@ -146,7 +146,8 @@ func (w *TimingWheel) After(d time.Duration) <-chan time.Time { return w.NewTime
 
 // Sleep pauses the goroutine for at least d; not at all if d is not positive. A
 // task that runs inline ([Inline]) must not call it: it would wait for itself.
-// When the wheel is stopped, Sleep goes on to its end.
+// With [WithManualDrive] somebody else has to call AdvanceClock meanwhile. When the wheel
+// is stopped, Sleep goes on to its end.
 func (w *TimingWheel) Sleep(d time.Duration) {
 	if d > 0 {
 		<-w.After(d)

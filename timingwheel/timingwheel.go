@@ -94,12 +94,13 @@ func (w *TimingWheel) lock() *shard {
 // can cancel it. It allocates nothing, but for the arena and the levels as they
 // grow.
 //
-// f runs never before d has passed, and a tick late at the most, plus the time
-// that the system takes to wake the driver (on Linux up to a millisecond without [WithPreciseWakeups]), that of
-// a cascade under way, and that for which the executor holds the driver up. A d that is not positive makes f due
-// now; it runs on the executor all the same, never on the caller's goroutine. The
-// largest d means in 292 years. A nil f panics. On a stopped wheel Schedule
-// returns [ErrStopped], and f will not run.
+// f runs never before d has passed, and a tick late at the most, plus the time that the
+// system takes to wake the driver (on Linux up to a millisecond without
+// [WithPreciseWakeups]), that of a cascade under way, and that for which the executor
+// holds the driver up. A d that is not positive makes f due now; it runs on the executor
+// all the same, never on the caller's goroutine. The largest d means in 292 years. A nil
+// f panics. Schedule returns [ErrStopped] on a stopped wheel, and [ErrTooManyPending]
+// where [WithMaxPending] permits no more; f will not run then.
 //
 // O(1), whatever is pending.
 func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
@@ -143,17 +144,19 @@ func (w *TimingWheel) Len() int {
 	return n
 }
 
-// Stop ends the wheel at once and returns the functions that will not run, in no
-// order: all that were pending, each exactly once. Pending channel timers and
-// contexts move to package time, and tickers end. What has been handed to the
-// executor runs on; Stop does not wait for it (a sync.WaitGroup of your own does),
-// nor for the driver to hand over what it has just taken. What is scheduled after
-// Stop is refused; what races with it is either refused or handed back (or has run).
+// Stop ends the wheel at once and returns the functions that will not run, in no order:
+// all of [TimingWheel.AfterFunc], [TimingWheel.Schedule] and [Keyed] that were pending,
+// each exactly once. Pending channel timers and contexts move to package time, and
+// tickers end. A pending [Job] or [Future] is not returned: it ends, with [ErrStopped].
+// What has been handed to the executor runs on; Stop does not wait for it (a
+// sync.WaitGroup of your own does), nor for the driver to hand over what it has just
+// taken. What is scheduled after Stop is refused; what races with it is either refused or
+// handed back (or has run).
 //
-// Stop may be called any number of times, from anywhere, a task included; calls
-// after the first return nil, as the first does when nothing is pending; of calls at the same time each returns a part.
-// It costs a pass over what is pending, and holds each shard's lock for its part
-// of that.
+// Stop may be called any number of times, from anywhere, a task included; calls after the
+// first return nil, as the first does when nothing is pending; of calls at the same time
+// each returns a part. It costs a pass over what is pending, and holds each shard's lock
+// for its part of that.
 func (w *TimingWheel) Stop() []Pending {
 	w.cancel(ErrStopped)
 	var pending []Pending

@@ -46,8 +46,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "usage: cron [-for DURATION] [-next N] [EXPRESSION]...")
 		flags.PrintDefaults()
 	}
-	period := flags.Duration("for", 5*time.Second, "how `long` to run")
-	next := flags.Int("next", 3, "how `many` times of each expression to print")
+	period := flags.Duration("for", 5*time.Second, "how long to run")
+	next := flags.Int("next", 3, "how many times of each expression to print")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {

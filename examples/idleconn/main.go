@@ -87,8 +87,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&set.connect, "connect", "", "only be the client, of the server at this `address`")
 	flags.IntVar(&set.n, "n", 10_000, "`connections` to open")
 	flags.Float64Var(&set.busy, "busy", 0.25, "`share` of the connections to keep busy, 0 to 1")
-	flags.DurationVar(&set.idle, "idle", 2*time.Second, "`limit` after which the server closes an idle connection")
-	flags.DurationVar(&set.last, "for", 4*time.Second, "`time` to go on for once all connections are open; more than -idle")
+	flags.DurationVar(&set.idle, "idle", 2*time.Second, "limit after which the server closes an idle connection")
+	flags.DurationVar(&set.last, "for", 4*time.Second, "time to go on for once all connections are open; more than -idle")
 	if err := flags.Parse(args); err != nil {
 		return set, err
 	}

@@ -40,11 +40,11 @@ func parse(args []string, stderr io.Writer) (*load, error) {
 	l := new(load)
 	flags := flag.NewFlagSet("pool", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.IntVar(&l.tasks, "tasks", 1000, "how `many` timers to start")
-	flags.DurationVar(&l.over, "over", 50*time.Millisecond, "how `long` the burst is")
-	flags.DurationVar(&l.work, "work", time.Millisecond, "how `long` each task takes")
-	flags.IntVar(&l.workers, "workers", 8, "how `many` tasks a pool runs at once")
-	flags.IntVar(&l.queue, "queue", 50, "how `many` more a pool takes before it is full")
+	flags.IntVar(&l.tasks, "tasks", 1000, "how many timers to start")
+	flags.DurationVar(&l.over, "over", 50*time.Millisecond, "how long the burst is")
+	flags.DurationVar(&l.work, "work", time.Millisecond, "how long each task takes")
+	flags.IntVar(&l.workers, "workers", 8, "how many tasks a pool runs at once")
+	flags.IntVar(&l.queue, "queue", 50, "how many more a pool takes before it is full")
 	err := flags.Parse(args)
 	switch {
 	case err != nil:

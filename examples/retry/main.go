@@ -43,13 +43,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{policy: policy{backoff: backoff{random: rand.Float64}}}
 	flags := flag.NewFlagSet("retry", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.IntVar(&o.calls, "calls", 5000, "how `many` calls to make")
-	flags.IntVar(&o.inFlight, "inflight", 200, "how `many` attempts at a time, of two file descriptors each")
-	flags.IntVar(&o.attempts, "attempts", 6, "how `many` attempts a call has")
-	flags.DurationVar(&o.timeout, "timeout", 300*time.Millisecond, "how `long` an attempt may take")
-	flags.DurationVar(&o.backoff.base, "base", 50*time.Millisecond, "how `long` at most to wait after the first failure")
-	flags.DurationVar(&o.backoff.cap, "cap", 400*time.Millisecond, "how `long` at most to wait after any failure")
-	flags.DurationVar(&o.limit, "limit", 5*time.Second, "how `long` all of it may take")
+	flags.IntVar(&o.calls, "calls", 5000, "how many calls to make")
+	flags.IntVar(&o.inFlight, "inflight", 200, "how many attempts at a time, of two file descriptors each")
+	flags.IntVar(&o.attempts, "attempts", 6, "how many attempts a call has")
+	flags.DurationVar(&o.timeout, "timeout", 300*time.Millisecond, "how long an attempt may take")
+	flags.DurationVar(&o.backoff.base, "base", 50*time.Millisecond, "how long at most to wait after the first failure")
+	flags.DurationVar(&o.backoff.cap, "cap", 400*time.Millisecond, "how long at most to wait after any failure")
+	flags.DurationVar(&o.limit, "limit", 5*time.Second, "how long all of it may take")
 	err := flags.Parse(args)
 	switch {
 	case err != nil:

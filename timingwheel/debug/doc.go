@@ -12,13 +12,16 @@
 //
 // # Forms
 //
-// The form is chosen by the query, and otherwise by the Accept header:
+// The form is chosen by the query:
 //
 //	?format=html     the page; what a browser gets
 //	?format=text     plain text; what curl gets
 //	?format=json     an array of objects with a name, stats and a snapshot
 //	?format=events   the stream of server-sent events behind the page
 //	?wheel=name      that wheel only; of the page and the events, the one to begin with
+//
+// Without a query the Accept header chooses: text/html, text/event-stream or
+// application/json, the first of these that is in it, and otherwise plain text.
 //
 // In the JSON form, stats and snapshot are a [timingwheel.Stats] and a
 // [timingwheel.Snapshot], as encoding/json writes them. The events are the page's own
@@ -37,6 +40,7 @@
 // watched every 250 ms, however many watch. A sample is a pass over all that is
 // pending, in slices, by [timingwheel.TimingWheel.Snapshot]; where that takes long,
 // samples become rarer, so that they take 2 % of one processor at the most. Those who
-// ask for the other forms share them, and can double that. A client that is slow
+// ask for the other forms share them, and can double that; what they get is up to 125 ms
+// old, and older where samples have become rarer. A client that is slow
 // misses events, and one that is stuck for ten seconds is dropped.
 package debug

@@ -10,8 +10,8 @@
 // of its own, since who does not need it should not have client_golang among what they
 // depend on. It registers nothing by itself.
 //
-// Every metric has the label wheel, with the name that was given to [NewCollector]; those of
-// a level have the label level besides, "0" for the finest. They are the fields of
+// Every metric has the label wheel, with the name that was given to [NewCollector]; those
+// of a level have the label level besides, "0" for the finest. They are the fields of
 // timingwheel.Stats, whose documentation says what exactly they count:
 //
 //	timingwheel_pending                     gauge
@@ -49,9 +49,9 @@
 //	histogram_quantile(0.99, rate(timingwheel_lateness_seconds_bucket[5m]))
 //
 // Its buckets have the bounds of timingwheel.Histogram, 1us times powers of two, and end
-// below the bound rather than at it: what is late by exactly 2us counts as more. There is no
-// native histogram, whose bounds are powers of two of a second and would need the buckets
-// to be split.
+// below the bound rather than at it: what is late by exactly 2us counts as more. There is
+// no native histogram, whose bounds are powers of two of a second and would need the
+// buckets to be split.
 package prometheus
 
 import (

@@ -17,8 +17,8 @@ import (
 var picture = flag.String("picture", "", "write the picture of the README to this `file`; it takes a minute and a half")
 
 // The picture is that of the example, 75 s after its start, of which the page has been
-// open for 70. (Every 10 s the example has a burst, beside which all else is small.) Without -picture the tree stays as it is, and the example is seen to
-// run.
+// open for 70. (Every 10 s the example has a burst, beside which all else is small.)
+// Without -picture the tree stays as it is, and the example is seen to run.
 func TestPicture(t *testing.T) {
 	tb := newTab(t)
 	program := filepath.Join(t.TempDir(), "live")

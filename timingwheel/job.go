@@ -80,6 +80,9 @@ func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 	j := &Job{wheel: w, f: f, done: make(chan struct{})}
 	j.due = j.expire
 	for _, opt := range opts {
+		if opt == nil {
+			panic("timingwheel: " + name + ": nil JobOption")
+		}
 		opt(j)
 	}
 	return j

@@ -70,8 +70,11 @@ type keyedTask[K comparable] struct {
 }
 
 // NewKeyed returns a Keyed on the wheel. There may be any number. It takes 4 KB, and
-// has nothing to be closed.
+// has nothing to be closed. It panics on a nil wheel.
 func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
+	if w == nil {
+		panic("timingwheel: NewKeyed(nil)")
+	}
 	return &Keyed[K]{wheel: w, seed: maphash.MakeSeed()}
 }
 

@@ -100,6 +100,9 @@ func WithManualDrive() Option {
 func newConfig(opts []Option) *config {
 	c := &config{tick: time.Millisecond, slots: 512}
 	for _, opt := range opts {
+		if opt == nil {
+			panic("timingwheel: New: nil Option")
+		}
 		opt(c)
 	}
 	if c.executor == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,29 +14,25 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// samples returns a sample of the wheel of that name, or of all if it is empty.
-func (h *Handler) samples(name string) []sample {
-	found := []sample{}
-	for _, w := range h.list() {
-		if w.name == name || name == "" {
-			found = append(found, w.sample())
+// serve answers with what write makes of samples of the wheel of that name, or of all if
+// it is empty.
+func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, []sample)) {
+	wheels := h.list()
+	if name != "" {
+		wheels = slices.DeleteFunc(wheels, func(w *wheel) bool { return w.name != name })
+		if len(wheels) == 0 {
+			http.Error(rw, "no wheel of that name", http.StatusNotFound)
+			return
 		}
 	}
-	return found
-}
-
-// serve answers with what write makes of the samples.
-func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, []sample)) {
-	if r.Method == http.MethodHead {
-		rw.Header().Set("Content-Type", contentType) // without a pass over the wheels
-		return
-	}
-	samples := h.samples(name)
-	if name != "" && len(samples) == 0 {
-		http.Error(rw, "no wheel of that name", http.StatusNotFound)
-		return
-	}
 	rw.Header().Set("Content-Type", contentType)
+	if r.Method == http.MethodHead {
+		return // without a pass over the wheels
+	}
+	samples := []sample{}
+	for _, w := range wheels {
+		samples = append(samples, w.sample())
+	}
 	write(rw, samples)
 }
 
@@ -66,15 +63,17 @@ func writeText(out io.Writer, s sample) {
 	state := "running"
 	if stats.Stopped {
 		state = "stopped"
+	} else if stats.Precise {
+		state = "running, precise"
 	}
 	fmt.Fprintf(out, "%q: %d pending, %s, %v old, tick %v, shards %d\n",
 		s.Name, stats.Pending, state, short(stats.Now), stats.Tick, stats.Shards)
 
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\nscheduled\tfired\tcancelled\thanded back\treset\tcascaded\trejected\tdiscarded\tpanicked\trunning\twake-ups\t")
-	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+	fmt.Fprintln(table, "\nscheduled\tfired\tcancelled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\trunning\twake-ups\t")
+	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
 		stats.Scheduled, stats.Fired, stats.Cancelled, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
-		stats.Discarded, stats.Panicked, stats.Running, stats.Wakeups)
+		stats.CallerRuns, stats.Discarded, stats.Panicked, stats.Running, stats.Wakeups)
 	fmt.Fprintln(table, "\nslot\tring\tslots\thand at\tbuckets\tentries\tcascaded\t")
 	for _, l := range s.Snapshot.Levels {
 		fmt.Fprintf(table, "%v\t%v\t%d\t%v\t%d\t%d\t%d\t\n",
@@ -85,7 +84,11 @@ func writeText(out io.Writer, s sample) {
 	fmt.Fprintf(out, "\nlateness: %s\n", lateness(&stats.Lateness))
 	next := []string{}
 	for _, m := range moments(s.Snapshot.Next, s.taken) {
-		next = append(next, fmt.Sprintf("%d in %v", m.N, short(m.In)))
+		if m.In < 0 {
+			next = append(next, fmt.Sprintf("%d overdue by %v", m.N, short(-m.In)))
+		} else {
+			next = append(next, fmt.Sprintf("%d in %v", m.N, short(m.In)))
+		}
 	}
 	fmt.Fprintf(out, "next: %s\n", cmp.Or(strings.Join(next, ", "), "none"))
 }

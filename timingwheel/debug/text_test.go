@@ -18,15 +18,15 @@ func TestText(t *testing.T) {
 	writeText(&out, s)
 	require.Equal(t, `"a": 1234 pending, running, 1m23.46s old, tick 1ms, shards 2
 
-  scheduled  fired  cancelled  handed back  reset  cascaded  rejected  discarded  panicked  running  wake-ups
-      10000   6000       2766            0     55      4444         3          2         1        7       900
+  scheduled  fired  cancelled  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  running  wake-ups
+      10000   6000       2766            0     55      4444         3            0          2         1        7       900
 
    slot     ring  slots   hand at  buckets  entries  cascaded
     1ms    512ms    512  1m23.46s      100      234         0
   512ms  4m22.1s    512  1m23.46s      101     1000      4444
 
 lateness: p50 1.024ms, p99 1.7ms, max 1.7ms
-next: 1 in -1ms, 2 in 5ms, 1 in 1m30s
+next: 1 overdue by 1ms, 2 in 5ms, 1 in 1m30s
 `, out.String())
 }
 

@@ -172,7 +172,7 @@ func (d *driver) hand() int {
 }
 
 func (d *driver) execute(tasks []task) {
-	if e, ok := d.executor.(ownExecutor); ok {
+	if e := asOwn(d.executor); e != nil {
 		e.execute(tasks, d.runner)
 		return
 	}

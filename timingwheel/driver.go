@@ -73,6 +73,9 @@ func (d *driver) drive() {
 			break
 		}
 		d.flush(b)
+		if t := d.runner.tracer; t != nil {
+			t.label() // again: an executor of the user's may have run tasks here, see wrap
+		}
 	}
 	returned = true
 }

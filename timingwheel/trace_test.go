@@ -3,6 +3,7 @@ package timingwheel_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"runtime/pprof"
 	"runtime/trace"
@@ -67,6 +68,29 @@ func TestTraceLabelsEndWithTheTask(t *testing.T) {
 		if strings.Contains(stanza, "writeGoroutine") {
 			require.NotContains(t, stanza, "sessions")
 		}
+	}
+}
+
+// The driver keeps its label also with an executor that runs tasks on it and clears theirs.
+func TestTraceLabelsTheDriver(t *testing.T) {
+	for name, executor := range executors() {
+		t.Run(name, func(t *testing.T) {
+			w := timingwheel.New(timingwheel.WithTrace(name), timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
+			defer w.Stop()
+			w.Schedule(time.Hour, func() {})
+			w.Schedule(0, func() {})
+			label := fmt.Sprintf(`"timingwheel":%q`, name)
+			require.Eventually(t, func() bool {
+				var b strings.Builder
+				pprof.Lookup("goroutine").WriteTo(&b, 1)
+				for stanza := range strings.SplitSeq(b.String(), "\n\n") {
+					if strings.Contains(stanza, label) && strings.Contains(stanza, ").drive+") {
+						return w.Stats().Fired == 1 && w.Stats().Running == 0
+					}
+				}
+				return false
+			}, 5*time.Second, time.Millisecond)
+		})
 	}
 }
 

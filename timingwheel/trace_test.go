@@ -94,6 +94,28 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 	}
 }
 
+// Under manual drive the caller of AdvanceClock is the driver for as long as that takes.
+func TestTraceLabelsUnderManualDrive(t *testing.T) {
+	labelled := func() bool {
+		var b strings.Builder
+		pprof.Lookup("goroutine").WriteTo(&b, 1)
+		for stanza := range strings.SplitSeq(b.String(), "\n\n") {
+			if strings.Contains(stanza, "writeGoroutine") {
+				return strings.Contains(stanza, `"timingwheel":"sessions"`)
+			}
+		}
+		t.Fatal("no such goroutine")
+		return false
+	}
+	w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
+	defer w.Stop()
+	inside := false
+	w.Schedule(0, func() { inside = labelled() })
+	require.Equal(t, 1, w.AdvanceClock(0))
+	require.True(t, inside)
+	require.False(t, labelled())
+}
+
 // A trace has the regions by name, in whatever format this version of Go writes it:
 // strings are there as they are.
 func TestTraceRegions(t *testing.T) {

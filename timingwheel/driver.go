@@ -65,6 +65,7 @@ func (d *driver) drive() {
 			go d.drive() // a task ended this goroutine, or panicked: then the program is ending
 		}
 	}()
+	d.hand() // what the last one has left, see keep
 	d.finish()
 	for d.dropEmpty(); !d.rest(); d.dropEmpty() {
 		b, err := d.queue.Take(d.ctx)
@@ -72,6 +73,9 @@ func (d *driver) drive() {
 			break
 		}
 		d.flush(b)
+		if t := d.runner.tracer; t != nil {
+			t.label() // again: an executor of the user's may have run tasks here, see wrap
+		}
 	}
 	returned = true
 }
@@ -150,12 +154,10 @@ func (d *driver) step() (handed int, more bool) {
 }
 
 // hand hands on what has expired, and returns how many tasks went to the executor.
-// What ends contexts goes first, since the executor may block, or end the goroutine.
+// What ends contexts goes first, since the logger and the executor may block, or end the
+// goroutine.
 func (d *driver) hand() int {
-	tasks, contexts := d.expired.tasks, d.expired.contexts
-	if d.expired.late >= 0 && d.runner.log != nil {
-		d.noteLateness(d.expired.late)
-	}
+	tasks, contexts, late := d.expired.tasks, d.expired.contexts, d.expired.late
 	d.expired = expired{tasks[:0], contexts[:0], -1}
 	if len(contexts) > 0 {
 		if d.contexts == nil {
@@ -166,13 +168,18 @@ func (d *driver) hand() int {
 	}
 	if len(tasks) > 0 {
 		defer d.keep(tasks)
+	}
+	if late >= 0 && d.runner.log != nil {
+		d.noteLateness(late)
+	}
+	if len(tasks) > 0 {
 		d.execute(tasks)
 	}
 	return len(tasks)
 }
 
 func (d *driver) execute(tasks []task) {
-	if e, ok := d.executor.(ownExecutor); ok {
+	if e := asOwn(d.executor); e != nil {
 		e.execute(tasks, d.runner)
 		return
 	}
@@ -182,7 +189,8 @@ func (d *driver) execute(tasks []task) {
 }
 
 // keep keeps for the next hand the tasks that one before them in the slice has kept from
-// running: by a panic that the caller of AdvanceClock recovers. The others are nil.
+// running, by a panic that the caller of AdvanceClock recovers; or the logger, by that or
+// by ending the goroutine. The others are nil.
 func (d *driver) keep(tasks []task) {
 	d.expired.tasks = slices.DeleteFunc(tasks, func(t task) bool { return t == nil })
 }

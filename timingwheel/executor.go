@@ -37,6 +37,21 @@ type ownExecutor interface {
 	execute(tasks []task, r *runner) // sets to nil what it takes, and must not keep the slice
 }
 
+// asOwn returns e if it is one of this package itself. Not by asking whether it has the
+// method: a user's type that embeds a Pool has that as well, and its own Execute, which
+// may count or wrap the tasks, would never be called.
+func asOwn(e Executor) ownExecutor {
+	switch e := e.(type) {
+	case inline:
+		return e
+	case *runQueue:
+		return e
+	case *Pool:
+		return e
+	}
+	return nil
+}
+
 // functions returns functions as tasks.
 func functions(fs []func()) []task {
 	tasks := make([]task, len(fs))

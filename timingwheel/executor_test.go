@@ -241,3 +241,30 @@ func TestGoroutinesRunTasksThatWaitForEachOther(t *testing.T) {
 		require.Equal(t, time.Millisecond, time.Since(start))
 	})
 }
+
+// countingPool is a Pool with an Execute of its own.
+type countingPool struct {
+	*timingwheel.Pool
+	seen int
+}
+
+func (p *countingPool) Execute(tasks []func()) {
+	p.seen += len(tasks)
+	p.Pool.Execute(tasks)
+}
+
+// Who embeds a Pool has its unexported methods, too, which must not lead around the others.
+func TestExecutorThatEmbedsAPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := &countingPool{Pool: timingwheel.NewPool(2, 1, timingwheel.FullBlock)}
+		w := timingwheel.New(timingwheel.WithExecutor(pool))
+		var ran atomic.Int64
+		for range 10 {
+			w.Schedule(time.Millisecond, func() { ran.Add(1) })
+		}
+		require.NoError(t, w.Shutdown(t.Context()))
+		pool.Close()
+		require.EqualValues(t, 10, ran.Load())
+		require.Equal(t, 10, pool.seen)
+	})
+}

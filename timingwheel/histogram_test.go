@@ -36,7 +36,7 @@ func TestHistogramBuckets(t *testing.T) {
 	require.Zero(t, bucketOf(0))
 	require.Zero(t, bucketOf(math.MinInt64))
 	h.Max = math.MaxInt64
-	require.EqualValues(t, math.MaxInt64, h.UpperBound(HistogramBuckets-1))
+	require.EqualValues(t, int64(math.MaxInt64), h.UpperBound(HistogramBuckets-1))
 }
 
 // Every quantile is that of the sorted durations, rounded up as promised.
@@ -85,10 +85,10 @@ func TestHistogramEdges(t *testing.T) {
 	require.Equal(t, time.Microsecond, h.Quantile(math.NaN()))
 	require.Equal(t, time.Microsecond, h.Quantile(0.25))
 	require.Equal(t, 4096*time.Microsecond, h.Quantile(0.26), "more than a quarter is two")
-	require.EqualValues(t, math.MaxInt64, h.Quantile(0.75), "the last bucket has no bound but Max")
-	require.EqualValues(t, math.MaxInt64, h.Quantile(1))
-	require.EqualValues(t, math.MaxInt64, h.Quantile(2), "as 1")
-	require.EqualValues(t, math.MaxInt64, h.Sum, "saturates")
+	require.EqualValues(t, int64(math.MaxInt64), h.Quantile(0.75), "the last bucket has no bound but Max")
+	require.EqualValues(t, int64(math.MaxInt64), h.Quantile(1))
+	require.EqualValues(t, int64(math.MaxInt64), h.Quantile(2), "as 1")
+	require.EqualValues(t, int64(math.MaxInt64), h.Sum, "saturates")
 	require.Equal(t, histogramOf([]time.Duration{0}), histogramOf([]time.Duration{-1}))
 }
 

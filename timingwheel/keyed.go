@@ -161,7 +161,7 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	if t.change(after, nil) {
 		return true
 	}
-	if !t.cancel() { // the wheel was stopped just now
+	if t.isHandedBack() { // the wheel was stopped just now
 		s.remove(key)
 		return false
 	}
@@ -249,11 +249,12 @@ func (t *keyedTask[K]) begin() (f func()) {
 // cancel takes the task, which is its key's no more, off the wheel, and reports
 // whether its function will therefore not run. If the wheel no longer has it, it is
 // in the executor's queue and will find that it is not its key's; or it was handed
-// back.
+// back. The queue may be long, so the function is let go of here.
 func (t *keyedTask[K]) cancel() bool {
 	t.shard.lock()
 	defer t.shard.mu.Unlock()
 	t.shard.cancel(t.handle)
+	t.f = nil
 	return !t.handedBack
 }
 

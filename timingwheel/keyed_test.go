@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 )
@@ -233,6 +234,33 @@ func TestKeyedRetainsNothing(t *testing.T) {
 	w.Stop()
 	require.Less(t, heapInUse(), before+50*size)
 	runtime.KeepAlive(k)
+}
+
+// Nor does the executor's queue keep what was cancelled or replaced while it waited there.
+func TestKeyedRetainsNothingInTheQueue(t *testing.T) {
+	pool := NewPool(1, 10, FullBlock)
+	w := New(WithExecutor(pool))
+	release := busy(pool, 1)
+	k := NewKeyed[int](w)
+	var functions []weak.Pointer[[1 << 16]byte]
+	for key := range 2 {
+		big := new([1 << 16]byte)
+		functions = append(functions, weak.Make(big))
+		_, err := k.Schedule(key, 0, func() { big[0]++ })
+		require.NoError(t, err)
+	}
+	waitUntil(t, func() bool { return w.Stats().Running == 2 })
+	require.True(t, k.Cancel(0))
+	replaced, err := k.Schedule(1, time.Hour, func() {})
+	require.NoError(t, err)
+	require.True(t, replaced)
+	runtime.GC()
+	for _, f := range functions {
+		require.True(t, f.Value() == nil)
+	}
+	require.Len(t, w.Stop(), 1)
+	release()
+	pool.Close()
 }
 
 func heapInUse() uint64 {

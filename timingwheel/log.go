@@ -31,8 +31,9 @@ const tooLate = time.Second
 
 // noteLateness is told how late the latest was of what has just expired.
 func (d *driver) noteLateness(late time.Duration) {
-	if late > tooLate && !d.behind {
+	wasBehind := d.behind
+	d.behind = late > tooLate // first: the logger may end the goroutine
+	if d.behind && !wasBehind {
 		d.runner.log.Warn("timingwheel: driver is late", "late", late)
 	}
-	d.behind = late > tooLate
 }

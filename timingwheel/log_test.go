@@ -2,7 +2,9 @@ package timingwheel_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,4 +61,54 @@ func TestPanicIsLogged(t *testing.T) {
 
 func TestNilLoggerPanics(t *testing.T) {
 	require.PanicsWithValue(t, "timingwheel: WithLogger(nil)", func() { timingwheel.New(timingwheel.WithLogger(nil)) })
+}
+
+// badHandler does what it likes with what is logged.
+type badHandler struct {
+	slog.Handler
+	handle func()
+}
+
+func (badHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h badHandler) Handle(context.Context, slog.Record) error {
+	h.handle()
+	return nil
+}
+
+// What the logger does on the driver's goroutine harms no task: not when it ends that
+// goroutine, and not when it panics where the caller of AdvanceClock recovers.
+func TestLoggerThatMisbehavesOnTheDriver(t *testing.T) {
+	late := func(w *timingwheel.TimingWheel) (ran *[]int) {
+		ran = new([]int)
+		w.AfterFunc(time.Second, func() { time.Sleep(5 * time.Second) })
+		for i := range 300 {
+			w.AfterFunc(2*time.Second, func() { *ran = append(*ran, i) })
+		}
+		return ran
+	}
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		l := slog.New(badHandler{handle: func() { calls++; runtime.Goexit() }})
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1))
+		ran := late(w)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, *ran, 300)
+		require.Equal(t, 1, calls)
+		require.Zero(t, w.Stats().Running)
+		w.Stop()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := slog.New(badHandler{handle: func() { panic("the logger's own") }})
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1),
+			timingwheel.WithManualDrive(), timingwheel.WithWheelSize(4096))
+		ran := late(w)
+		require.Equal(t, 1, w.AdvanceClock(time.Hour))
+		require.PanicsWithValue(t, "the logger's own", func() { w.AdvanceClock(time.Hour) })
+		require.Empty(t, *ran)
+		require.Equal(t, 300, w.AdvanceClock(0))
+		require.Len(t, *ran, 300)
+		w.Stop()
+	})
 }

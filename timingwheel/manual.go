@@ -40,6 +40,10 @@ func (w *TimingWheel) AdvanceClock(timeout time.Duration) int {
 		return 0
 	}
 	defer func() { <-w.turn }()
+	if t := w.runner.tracer; t != nil {
+		t.label()
+		defer clearLabels() // what the caller does next is not the wheel's
+	}
 
 	d := &w.driver
 	handed := d.hand() + d.finish() // what a task has left unfinished that panicked, or ended its goroutine

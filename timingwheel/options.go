@@ -79,15 +79,29 @@ func WithShards(n int) Option {
 	}
 }
 
-// WithExecutor sets what runs the tasks: [Goroutines], the default, [Inline], or
-// one of your own. New panics on nil, and on a nil [ExecutorFunc].
+// WithExecutor sets what runs the tasks: [Goroutines], the default, [Inline], a [Pool], or
+// one of your own, which may embed a [Pool]: it is then its Execute that is called, as with
+// any other. New panics on nil, and on a nil [ExecutorFunc] or *Pool.
 func WithExecutor(e Executor) Option {
 	return func(c *config) {
-		if f, ok := e.(ExecutorFunc); e == nil || ok && f == nil {
+		if isNil(e) {
 			panic("timingwheel: WithExecutor(nil)")
 		}
 		c.executor = e
 	}
+}
+
+// isNil reports whether e would panic only on the driver, with the first task.
+func isNil(e Executor) bool {
+	switch e := e.(type) {
+	case nil:
+		return true
+	case ExecutorFunc:
+		return e == nil
+	case *Pool:
+		return e == nil
+	}
+	return false
 }
 
 // WithManualDrive makes a wheel without a driver goroutine: nothing fires but in

@@ -466,7 +466,7 @@ func TestPoolCloseRacesWithExecute(t *testing.T) {
 		require.Zero(t, closedBefore.Load(), "a task of the Pool after Close")
 		require.EqualValues(t, callers*tasks, inPool.Load()+onCaller.Load())
 		require.Zero(t, pool.bound.active.Load())
-		require.EqualValues(t, closed, pool.bound.tasks.Load())
+		require.EqualValues(t, int64(closed), pool.bound.tasks.Load())
 	}
 }
 

@@ -213,7 +213,7 @@ func TestStatsOfFiftyFourLevels(t *testing.T) {
 		w.AfterFunc(0, noop)
 		st := w.verifyStats(t)
 		require.Len(t, st.Levels, 54)
-		require.EqualValues(t, math.MaxInt64, st.Levels[53].Interval, "saturates")
+		require.EqualValues(t, int64(math.MaxInt64), st.Levels[53].Interval, "saturates")
 		w.verifySnapshot(t, 10)
 		time.Sleep(time.Hour)
 		for w.AdvanceClock(0) > 0 {

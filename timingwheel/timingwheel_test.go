@@ -176,6 +176,9 @@ func TestBadArgumentsPanic(t *testing.T) {
 	require.PanicsWithValue(t, "timingwheel: WithExecutor(nil)", func() {
 		timingwheel.New(timingwheel.WithExecutor(timingwheel.ExecutorFunc(nil)))
 	})
+	require.PanicsWithValue(t, "timingwheel: WithExecutor(nil)", func() {
+		timingwheel.New(timingwheel.WithExecutor((*timingwheel.Pool)(nil)))
+	})
 }
 
 func TestOptionsAtTheirBounds(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 // a trace (runtime/trace) each flush of a bucket is a region "name: flush", and each task
 // "name: task". Channel timers and contexts, which are no tasks, are part of the flush.
 //
-// The labels are set before a task and cleared after it. Without a trace under way this
+// The labels are set before a task and cleared after it. Under manual drive it is
+// AdvanceClock that has them, and its caller has none when it returns. Without a trace under way this
 // costs some nanoseconds a task, and no allocation with the executors of this package.
 func WithTrace(name string) Option {
 	return func(c *config) {

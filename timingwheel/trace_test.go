@@ -3,6 +3,7 @@ package timingwheel_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"runtime/pprof"
 	"runtime/trace"
@@ -68,6 +69,51 @@ func TestTraceLabelsEndWithTheTask(t *testing.T) {
 			require.NotContains(t, stanza, "sessions")
 		}
 	}
+}
+
+// The driver keeps its label also with an executor that runs tasks on it and clears theirs.
+func TestTraceLabelsTheDriver(t *testing.T) {
+	for name, executor := range executors() {
+		t.Run(name, func(t *testing.T) {
+			w := timingwheel.New(timingwheel.WithTrace(name), timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
+			defer w.Stop()
+			w.Schedule(time.Hour, func() {})
+			w.Schedule(0, func() {})
+			label := fmt.Sprintf(`"timingwheel":%q`, name)
+			require.Eventually(t, func() bool {
+				var b strings.Builder
+				pprof.Lookup("goroutine").WriteTo(&b, 1)
+				for stanza := range strings.SplitSeq(b.String(), "\n\n") {
+					if strings.Contains(stanza, label) && strings.Contains(stanza, ").drive+") {
+						return w.Stats().Fired == 1 && w.Stats().Running == 0
+					}
+				}
+				return false
+			}, 5*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// Under manual drive the caller of AdvanceClock is the driver for as long as that takes.
+func TestTraceLabelsUnderManualDrive(t *testing.T) {
+	labelled := func() bool {
+		var b strings.Builder
+		pprof.Lookup("goroutine").WriteTo(&b, 1)
+		for stanza := range strings.SplitSeq(b.String(), "\n\n") {
+			if strings.Contains(stanza, "writeGoroutine") {
+				return strings.Contains(stanza, `"timingwheel":"sessions"`)
+			}
+		}
+		t.Fatal("no such goroutine")
+		return false
+	}
+	w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
+	defer w.Stop()
+	inside := false
+	w.Schedule(0, func() { inside = labelled() })
+	require.Equal(t, 1, w.AdvanceClock(0))
+	require.True(t, inside)
+	require.False(t, labelled())
 }
 
 // A trace has the regions by name, in whatever format this version of Go writes it:

@@ -265,9 +265,10 @@ func TestPoolCallerRuns(t *testing.T) {
 			w.Schedule(time.Millisecond, func() { time.Sleep(time.Second) })
 		}
 		require.NoError(t, w.Shutdown(t.Context()))
-		// Three at a time: two workers and the driver. Three tasks are accepted, one is
-		// run by the driver while the third waits; then the rest come.
-		require.Equal(t, 3*time.Second+time.Millisecond, time.Since(start))
+		// Three at a time: two workers and the driver. Three tasks are accepted, one is run by
+		// the driver while the third waits; then the rest come. A second more where the driver
+		// looks before the workers, which have ended at the same instant, have said so.
+		require.Contains(t, []time.Duration{3*time.Second + time.Millisecond, 4*time.Second + time.Millisecond}, time.Since(start))
 		st := w.Stats()
 		require.EqualValues(t, 8, st.Fired)
 		require.Positive(t, st.CallerRuns)

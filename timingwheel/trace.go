@@ -13,8 +13,9 @@ import (
 // "name: task". Channel timers and contexts, which are no tasks, are part of the flush.
 //
 // The labels are set before a task and cleared after it. Under manual drive it is
-// AdvanceClock that has them, and its caller has none when it returns. Without a trace under way this
-// costs some nanoseconds a task, and no allocation with the executors of this package.
+// AdvanceClock that has them, and its caller has none when it returns. Without a trace
+// under way this costs some nanoseconds a task, and no allocation with the executors of
+// this package.
 func WithTrace(name string) Option {
 	return func(c *config) {
 		c.tracer = &tracer{

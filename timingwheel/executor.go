@@ -78,7 +78,7 @@ func (inline) execute(tasks []task, r *runner) { runAll(tasks, r) }
 func runAll(tasks []task, r *runner) {
 	each(tasks, func(t task) {
 		defer r.tracer.label() // the driver's own; also when the task ends the goroutine
-		r.run(t)
+		r.run(t, 0)
 	})
 }
 

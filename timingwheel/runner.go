@@ -30,9 +30,9 @@ type runner struct {
 	tracer       *tracer
 	log          *slog.Logger // nil: none
 
-	_       [64]byte     // running changes with each task, what is around it hardly ever
-	running atomic.Int64 // handed over and not ended, see handed
-	_       [64]byte
+	ends  [lanes]lane
+	_     [56]byte
+	given atomic.Int64 // tasks handed over, see handed
 
 	panicked   atomic.Int64
 	discarded  atomic.Int64
@@ -41,14 +41,36 @@ type runner struct {
 	quiet quiet // is told when running becomes zero
 }
 
+// lane counts tasks that have ended, on one of the goroutines that run them. With one
+// counter for all, its cache line travels between the processors with each task: 64 to 94
+// ns of processor time for each of 1 M that are due at the same moment and do nothing,
+// instead of 57 to 70.
+type lane struct {
+	_     [56]byte
+	ended atomic.Int64
+}
+
+const lanes = 8 // a power of two
+
 // handed counts tasks as running that are about to be handed to the executor. It is
 // called with the lock of their shard held, while they still are pending, so that at
 // no time a task is neither: Shutdown looks at one and then at the other.
-func (r *runner) handed(n int) { r.running.Add(int64(n)) }
+func (r *runner) handed(n int) { r.given.Add(int64(n)) }
 
-// run runs a task. What comes after is deferred, since the task may end its goroutine.
-func (r *runner) run(t task) {
-	defer r.ended()
+// running returns how many tasks were handed over and have not ended. Those that have
+// are counted first, so that it never is less than what it was at some time meanwhile.
+func (r *runner) running() int64 {
+	ended := int64(0)
+	for i := range r.ends {
+		ended += r.ends[i].ended.Load()
+	}
+	return r.given.Load() - ended
+}
+
+// run runs a task, on the lane of the goroutine. What comes after is deferred, since the
+// task may end its goroutine.
+func (r *runner) run(t task, lane uint32) {
+	defer r.ended(lane)
 	if r.tracer != nil {
 		defer r.tracer.startTask().End()
 	}
@@ -58,8 +80,11 @@ func (r *runner) run(t task) {
 	t.run()
 }
 
-func (r *runner) ended() {
-	if r.running.Add(-1) == 0 {
+// ended tells those who wait when it was the last: whoever comes last finds that all
+// others have counted.
+func (r *runner) ended(lane uint32) {
+	r.ends[lane%lanes].ended.Add(1)
+	if r.quiet.watched.Load() && r.running() == 0 {
 		r.quiet.tell()
 	}
 }
@@ -82,7 +107,7 @@ func (r *runner) wrap(tasks []task) []func() {
 			if r.tracer != nil {
 				defer clearLabels()
 			}
-			r.run(t)
+			r.run(t, 0)
 		}
 	}
 	return wrapped

@@ -30,6 +30,7 @@ type runQueue struct {
 	first     atomic.Pointer[batch] // the oldest that may have tasks left
 	last      atomic.Pointer[batch] // the newest
 	successor atomic.Bool           // spawned, not yet begun
+	lane      atomic.Uint32         // of the goroutine that began last, see runner.run
 	bound     *bound                // of a Pool; nil: none
 	direct    runner                // for callers of Execute
 }
@@ -107,6 +108,7 @@ func (q *runQueue) ensureSuccessor() {
 func (q *runQueue) run() {
 	q.successor.Store(false)
 	clearLabels() // those of the goroutine that spawned it
+	lane := q.lane.Add(1)
 	if q.bound != nil {
 		defer q.leave()
 	}
@@ -118,16 +120,16 @@ func (q *runQueue) run() {
 		if more {
 			q.ensureSuccessor()
 		}
-		q.runOne(t, r)
+		q.runOne(t, r, lane)
 		clearLabels()
 	}
 }
 
-func (q *runQueue) runOne(t task, r *runner) {
+func (q *runQueue) runOne(t task, r *runner, lane uint32) {
 	if q.bound != nil {
 		defer q.bound.release()
 	}
-	r.run(t)
+	r.run(t, lane)
 }
 
 // leave is the end of a goroutine under a bound. A task that came when it still was one of

@@ -53,7 +53,7 @@ func (w *TimingWheel) isQuiet() bool {
 			return false
 		}
 	}
-	return w.runner.running.Load() == 0
+	return w.runner.running() == 0
 }
 
 // quiet tells those who wait for the end of all tasks when to look again. A word that

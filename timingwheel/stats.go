@@ -91,7 +91,7 @@ func (w *TimingWheel) Stats() Stats {
 		CallerRuns: r.callerRuns.Load(),
 		Discarded:  r.discarded.Load(),
 		Panicked:   r.panicked.Load(),
-		Running:    r.running.Load(),
+		Running:    r.running(),
 		Wakeups:    w.driver.queue.Wakeups(),
 		Precise:    w.driver.queue.Precise(),
 		Tick:       w.clock.tick,

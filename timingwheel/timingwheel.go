@@ -40,7 +40,7 @@ type Pending struct {
 // ticks of 1ms, 512 slots a wheel, a shard or so a processor, and an executor under
 // which a task that blocks delays no other. It panics on an option out of range.
 //
-// A wheel is cheap to make, a few microseconds and kilobytes. The first task on a
+// A wheel is cheap to make, some microseconds and two kilobytes a shard. The first task on a
 // shard takes about 50 KB, and a further level, which is made when first needed,
 // about 12: share one wheel rather than make one for each connection. It has one
 // goroutine, the driver, which is there while something is pending (or was, before it was

@@ -53,8 +53,9 @@ type lane struct {
 const lanes = 8 // a power of two
 
 // handed counts tasks as running that are about to be handed to the executor. It is
-// called with the lock of their shard held, while they still are pending, so that at
-// no time a task is neither: Shutdown looks at one and then at the other.
+// called in the same holding of their shard's lock in which they cease to be pending, so
+// that at no time a task is neither: Shutdown looks at one, with that lock, and then at
+// the other.
 func (r *runner) handed(n int) { r.given.Add(int64(n)) }
 
 // running returns how many tasks were handed over and have not ended. Those that have

@@ -7,7 +7,7 @@ const pending = new Map(); // of each wheel, by name: minutes of {t, n}
 function remember(w, now) {
   if (!pending.has(w.name)) pending.set(w.name, []);
   const seen = pending.get(w.name);
-  if (seen.length && now - seen.at(-1).t > 3 * interval + 2000) seen.push({ t: seen.at(-1).t, n: NaN }); // nobody has watched
+  if (seen.length && now - seen.at(-1).t > 3 * beat + 2000) seen.push({ t: seen.at(-1).t, n: NaN }); // nobody has watched
   seen.push({ t: now, n: w.pending });
   while (seen[0].t < now - minutes * 60e3) seen.shift();
 }

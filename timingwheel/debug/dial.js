@@ -4,8 +4,8 @@
 // time approaches, and leave over the rim when they fire. Each ring begins right of the gap
 // at twelve o'clock, where its name is.
 //
-// Events are some tenths of a second apart, and in that time the finest hand may go round.
-// So a ring shows what has happened between the last two events: its hand moves from where
+// Samples are some tenths of a second apart, and in that time the finest hand may go round.
+// So a ring shows what has happened between the last two samples: its hand moves from where
 // it was to where it is and empties the slots that it passes. They are filled again when it
 // comes round.
 
@@ -14,7 +14,7 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 const rim = 300; // outer radius of the finest ring
 const hub = 104; // inner radius of the coarsest
 const shades = 8;
-let interval = 250; // ms between the last two events
+let interval = 250; // ms between the last two samples of the wheel that is shown
 
 const dial = {
   node: $("dial"),

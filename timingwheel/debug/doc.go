@@ -60,8 +60,8 @@
 // While somebody watches, one goroutine takes a sample of each wheel that is watched every
 // 250 ms, however many watch. To watch a wheel that does not exist costs no sample. A
 // sample is a pass over all that is pending, in slices, by
-// [timingwheel.TimingWheel.Snapshot]. If that takes long, samples are rarer, so that they
-// take at most 2 % of one processor. Requests for the other forms share the samples, and
-// can double that. What they get is up to 125 ms old, and older where samples are rarer. A
-// slow client misses events. A client that is stuck for ten seconds is dropped.
+// [timingwheel.TimingWheel.Snapshot]. If that takes long, samples are rarer, so that those
+// of a wheel take at most 2 % of one processor. Requests for the other forms share the
+// samples. What they get is up to 125 ms old, and older where samples are rarer. A slow
+// client misses events. A client that is stuck for ten seconds is dropped.
 package debug

@@ -33,6 +33,7 @@ type entry struct {
 // or is in its Stats.
 type shown struct {
 	Name      string            `json:"name"`
+	Taken     int64             `json:"taken"` // tells one sample from the next, where events are more often
 	Stats     timingwheel.Stats `json:"stats"`
 	Recent    recent            `json:"recent"`
 	Due       int64             `json:"due"`
@@ -97,6 +98,7 @@ func (h *Handler) event(name string) []byte {
 func show(s sample) *shown {
 	e := &shown{
 		Name:      s.Name,
+		Taken:     s.taken.UnixNano(),
 		Stats:     s.Stats,
 		Recent:    s.Recent,
 		Due:       s.Snapshot.Due,

@@ -10,6 +10,7 @@ let wanted = new URLSearchParams(location.search).get("wheel") ?? ""; // empty: 
 let stream = null; // open while the page is looked at and not paused
 let paused = false;
 let lastEvent = 0; // when the last event came, or the stream was opened
+let beat = 250; // ms between the last two events
 
 function state(name, text) {
   if ($("connection").dataset.state === name) return;
@@ -24,7 +25,7 @@ function open() {
   stream = new EventSource("?format=events&wheel=" + encodeURIComponent(wanted));
   stream.onmessage = (message) => {
     const now = performance.now();
-    interval = Math.min(Math.max(now - lastEvent, 200), 10000);
+    beat = Math.max(now - lastEvent, 200);
     lastEvent = now;
     state("live", "live");
     receive(JSON.parse(message.data), now);
@@ -41,7 +42,7 @@ function close() {
 // one that is silent.
 setInterval(() => {
   if (!stream) return;
-  const silent = performance.now() - lastEvent > Math.max(10000, 4 * interval);
+  const silent = performance.now() - lastEvent > Math.max(10000, 4 * beat);
   if (silent) state("lost", "nothing heard, trying again");
   if (silent || stream.readyState === EventSource.CLOSED) open();
 }, 2000);
@@ -59,8 +60,7 @@ $("pause").addEventListener("click", () => {
 
 function select(name) {
   wanted = name;
-  dial.clear();
-  past = [];
+  forget();
   open();
 }
 
@@ -68,7 +68,8 @@ addEventListener("popstate", () => select(new URLSearchParams(location.search).g
 
 // ---- What an event changes ----
 
-let past = []; // the last events of the wheel that is shown
+let past = []; // the last samples of the wheel that is shown
+let sampled = 0; // when the last of them came
 let described = -Infinity; // when the descriptions for screen readers were last written
 
 function receive(event, now) {
@@ -82,8 +83,14 @@ function receive(event, now) {
   setText($("note"), note);
   $("wheel").hidden = !event.shown;
   if (event.shown) showWheel(event.shown, now);
-  else dial.clear();
+  else forget();
   tip.write();
+}
+
+// forget forgets the wheel that was shown.
+function forget() {
+  dial.clear();
+  past = [];
 }
 
 // notice returns what the page says before everything else, or nothing.
@@ -95,6 +102,9 @@ function notice(event) {
 
 function showWheel(w, now) {
   const old = past.at(-1);
+  if (old && w.name === old.name && w.taken === old.taken) return; // the same sample again
+  if (old) interval = Math.min(Math.max(now - sampled, 200), 10000);
+  sampled = now;
   const grown = old && w.name === old.name && w.stats.Now >= old.stats.Now && w.stats.Scheduled >= old.stats.Scheduled;
   if (!grown) past = []; // another wheel, or a new one of that name
   past.push(w);
@@ -148,7 +158,7 @@ function showFacts(w) {
   setText($("facts"), facts.join(" · "));
 }
 
-// perSecond returns how fast one of the counts has grown in the last events, as text.
+// perSecond returns how fast one of the counts has grown over the last samples, as text.
 function perSecond(key) {
   const [first, last] = [past[0].stats, past.at(-1).stats];
   if (last.Now === first.Now) return "–";

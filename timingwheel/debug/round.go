@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"time"
 )
 
 // round is one look at all wheels. Every event of a turn of the sampler is made from the
@@ -15,10 +16,12 @@ type round struct {
 	first  string            // the name of the first wheel; empty if there is none
 	list   json.RawMessage   // the entries of all wheels, encoded once for all events
 	events map[string][]byte // that are made, by the name of the wheel they show; empty for none
+	cost   time.Duration     // of all this so far, without samples, which each wheel limits
 }
 
 // newRound asks all wheels for what is cheap.
 func newRound(wheels []*wheel) *round {
+	start := time.Now()
 	r := &round{wheels: make(map[string]*wheel, len(wheels)), events: map[string][]byte{}}
 	entries := make([]entry, 0, len(wheels))
 	for _, w := range wheels {
@@ -30,6 +33,7 @@ func newRound(wheels []*wheel) *round {
 		r.first = wheels[0].name
 	}
 	r.list = encode(entries)
+	r.cost = time.Since(start)
 	return r
 }
 
@@ -46,11 +50,17 @@ func (r *round) event(name string) []byte {
 	if event, ok := r.events[name]; ok {
 		return event
 	}
+	var s sample
+	if w != nil {
+		s = w.sample()
+	}
+	start := time.Now()
 	e := event{Wheels: r.list}
 	if w != nil {
-		e.Shown = show(w.sample())
+		e.Shown = show(s)
 	}
 	r.events[name] = slices.Concat([]byte("retry: 1000\ndata: "), encode(e), []byte("\n\n"))
+	r.cost += time.Since(start)
 	return r.events[name]
 }
 

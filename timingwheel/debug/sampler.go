@@ -39,27 +39,27 @@ func (h *Handler) leave(w *watcher) {
 }
 
 // run is the sampler. A watcher gets its first event from serveEvents, so run begins with
-// a pause. If a turn takes long, the pause after it is longer.
+// a pause. Turns that cost much have longer pauses.
 func (h *Handler) run(ctx context.Context) {
-	pause := h.interval
+	var turns costs
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(max(h.interval, turns.pause())):
 		}
-		start := time.Now()
-		h.publish()
-		pause = max(h.interval, share*time.Since(start))
+		turns.add(h.publish())
 	}
 }
 
-// publish is one turn of the sampler: it leaves an event with each watcher.
-func (h *Handler) publish() {
+// publish is one turn of the sampler: it leaves an event with each watcher. It returns what
+// that cost, without the samples.
+func (h *Handler) publish() time.Duration {
 	r := newRound(h.list())
 	for _, w := range h.everyone() {
 		w.put(r.event(w.name))
 	}
+	return r.cost
 }
 
 func (h *Handler) everyone() []*watcher {

@@ -20,9 +20,6 @@ type source interface {
 // lines, but many deadlines may be of the same tick, which is one line.
 const nextDeadlines = 64
 
-// share limits the time that samples of a wheel take, to one part in share of a processor.
-const share = 50
-
 // wheel is a source with its name and the last sample of it.
 type wheel struct {
 	name     string
@@ -32,6 +29,7 @@ type wheel struct {
 	// mu is held while a sample is taken, so that all who wait for one share it.
 	mu      sync.Mutex
 	last    sample  // guarded by mu
+	costs   costs   // guarded by mu
 	history history // guarded by mu
 }
 
@@ -43,24 +41,23 @@ type sample struct {
 	Recent   recent               `json:"recent"`
 	Snapshot timingwheel.Snapshot `json:"snapshot"`
 
-	taken time.Time     // when it was complete
-	cost  time.Duration // how long it took
+	taken time.Time // when it was complete
 }
 
 // sample returns what is in the wheel now, or was there a moment ago. However many ask, a
-// sample is taken at most twice in an interval, and samples take at most a 25th of the
-// time.
+// sample is taken at most twice in an interval, and samples take at most one part in share
+// of a processor.
 func (w *wheel) sample() sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if age := time.Since(w.last.taken); age < max(w.interval, share*w.last.cost)/2 {
+	if time.Since(w.last.taken) < max(w.interval/2, w.costs.pause()) {
 		return w.last
 	}
 	start := time.Now()
 	s := sample{Name: w.name, Stats: w.source.Stats(), Snapshot: w.source.Snapshot(nextDeadlines)}
 	s.taken = time.Now()
-	s.cost = s.taken.Sub(start)
 	s.Recent = w.history.add(start, s.Stats.Lateness)
+	w.costs.add(s.taken.Sub(start))
 	w.last = s
 	return s
 }

@@ -229,7 +229,7 @@ func TestAccessibleNames(t *testing.T) {
 		found[role] = append(found[role], name)
 	}
 	require.Equal(t, []string{"Wheels"}, found["navigation"])
-	require.Equal(t, []string{"requests", "Rates", "Pending", "Lateness", "Next deadlines", "Levels", "Now", "Since the start"}, found["heading"][1:])
+	require.Equal(t, []string{"requests", "Rates", "Now", "Pending", "Lateness", "Next deadlines", "Levels", "Since the start"}, found["heading"][1:])
 	require.Len(t, found["main"], 1)
 	require.Len(t, found["banner"], 1)
 	require.Len(t, found["contentinfo"], 1)

@@ -1,6 +1,6 @@
 // Package timingwheel schedules very many delayed functions in one process:
 // request timeouts, idle connections and sessions, retries with back-off,
-// delayed messages, leases. Most such timers are cancelled or pushed back before
+// delayed messages, leases. Most such timers are canceled or pushed back before
 // they fire. Package time keeps its timers in heaps; a hierarchical timing wheel
 // adds, cancels and resets them in constant time, however many are pending.
 //
@@ -47,7 +47,7 @@
 // system takes to wake the driver, plus, for the entries of a bucket that is
 // cascading at that moment, the time of that cascade (and, with an executor that
 // blocks the driver, that of the blocking). Every task that was accepted
-// is handed to the executor once, or was cancelled, or is handed back by Stop (a Job
+// is handed to the executor once, or was canceled, or is handed back by Stop (a Job
 // or Future instead ends with ErrStopped). A cancel that returns true means that the
 // function will not run, and that the wheel holds nothing of it any more. With nothing
 // due, no goroutine wakes up (but once for a bucket that was emptied by cancels while

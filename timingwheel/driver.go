@@ -10,7 +10,7 @@ import (
 )
 
 // driver moves the clocks of all shards. Only one goroutine drives at a time: the
-// driver goroutine, or the caller of AdvanceClock. So nothing here needs a lock,
+// driver goroutine, or the caller of Drive. So nothing here needs a lock,
 // and since all that has to outlast a step is in these fields rather than on
 // that goroutine's stack, another goroutine can carry on where a task ended the
 // last one (runtime.Goexit, under an executor that runs tasks on the driver).
@@ -20,39 +20,44 @@ import (
 type driver struct {
 	ctx      context.Context // ends when the wheel stops
 	queue    *delayqueue.DelayQueue[*slot]
-	executor Executor
+	executor ownExecutor
 	runner   *runner
 	contexts *runQueue // ends contexts; nil until first needed
 
-	running  atomic.Bool // the driver goroutine is there; always true under manual drive
+	alive    atomic.Bool // the driver goroutine is there; always true under manual drive
 	cascades []*cascade  // under way, the innermost last
 	expired  expired
 	behind   bool // what expired last was too late, and that was logged
 }
 
-// expired is what a slice has found to be due. The driver alone writes to it, in
-// expire and flush of a shard, and empties it before the next slice.
+// expired is what a slice has found to be due. It is filled while a shard flushes a slice, by
+// expire and end, and emptied by hand before the next slice.
 type expired struct {
 	tasks    []task        // for the executor
 	contexts []task        // for the wheel's own, which nothing of a user's can block
 	late     time.Duration // the most by which one was that fired; -1 if none did
 }
 
+// expire notes a task for the executor, and end one for the driver's own run queue. The
+// driver's goroutine calls them, with the lock of a shard held.
+func (d *driver) expire(t task) { d.expired.tasks = append(d.expired.tasks, t) }
+func (d *driver) end(t task)    { d.expired.contexts = append(d.expired.contexts, t) }
+
 // ensure starts the driver goroutine if there is none. It is called after each offer.
 func (d *driver) ensure() {
-	if !d.running.Load() && d.running.CompareAndSwap(false, true) {
+	if !d.alive.Load() && d.alive.CompareAndSwap(false, true) {
 		go d.drive()
 	}
 }
 
 // rest lets the driver goroutine end if the queue is empty, and reports whether it has
-// to. Who offers a bucket looks at running after that, so one of the two sees the other.
+// to. Who offers a bucket looks at alive after that, so one of the two sees the other.
 func (d *driver) rest() bool {
 	if d.queue.Len() > 0 {
 		return false
 	}
-	d.running.Store(false)
-	return d.queue.Len() == 0 || !d.running.CompareAndSwap(false, true)
+	d.alive.Store(false)
+	return d.queue.Len() == 0 || !d.alive.CompareAndSwap(false, true)
 }
 
 // drive is the driver goroutine: it blocks until the earliest bucket expires and
@@ -80,7 +85,7 @@ func (d *driver) drive() {
 	returned = true
 }
 
-// dropEmpty drops buckets whose entries have all been cancelled from the head of
+// dropEmpty drops buckets whose entries have all been canceled from the head of
 // the queue, so that the driver does not sleep toward them. One that is emptied
 // only while it sleeps will wake it.
 func (d *driver) dropEmpty() {
@@ -163,8 +168,8 @@ func (d *driver) hand() int {
 		if d.contexts == nil {
 			d.contexts = newRunQueue(nil)
 		}
-		d.contexts.direct.handed(len(contexts))
-		d.contexts.execute(contexts, &d.contexts.direct)
+		d.contexts.stranger.running.admit(len(contexts))
+		d.contexts.execute(contexts, &d.contexts.stranger)
 	}
 	if len(tasks) > 0 {
 		defer d.keep(tasks)
@@ -173,23 +178,13 @@ func (d *driver) hand() int {
 		d.noteLateness(late)
 	}
 	if len(tasks) > 0 {
-		d.execute(tasks)
+		d.executor.execute(tasks, d.runner)
 	}
 	return len(tasks)
 }
 
-func (d *driver) execute(tasks []task) {
-	if e := asOwn(d.executor); e != nil {
-		e.execute(tasks, d.runner)
-		return
-	}
-	wrapped := d.runner.wrap(tasks)
-	clear(tasks) // what becomes of them is the executor's business
-	d.executor.Execute(wrapped)
-}
-
 // keep keeps for the next hand the tasks that one before them in the slice has kept from
-// running, by a panic that the caller of AdvanceClock recovers; or the logger, by that or
+// running, by a panic that the caller of Drive recovers; or the logger, by that or
 // by ending the goroutine. The others are nil.
 func (d *driver) keep(tasks []task) {
 	d.expired.tasks = slices.DeleteFunc(tasks, func(t task) bool { return t == nil })
@@ -223,5 +218,17 @@ func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 		if b, ok = d.queue.Poll(); !ok {
 			return handed // Stop was faster
 		}
+	}
+}
+
+// tooLate is what a driver has to be late by to say so.
+const tooLate = time.Second
+
+// noteLateness is told how late the latest was of what has just expired.
+func (d *driver) noteLateness(late time.Duration) {
+	wasBehind := d.behind
+	d.behind = late > tooLate // first: the logger may end the goroutine
+	if d.behind && !wasBehind {
+		d.runner.log.Warn("timingwheel: driver is late", "late", late)
 	}
 }

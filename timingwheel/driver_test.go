@@ -42,7 +42,7 @@ func TestDriverRestsAndLosesNoWakeUp(t *testing.T) {
 				}()
 			}
 			waitUntil(t, func() bool { return left.Load() == 0 })
-			waitUntil(t, func() bool { return !w.driver.running.Load() })
+			waitUntil(t, func() bool { return !w.driver.alive.Load() })
 			require.Zero(t, w.Len())
 			require.Empty(t, w.Stop())
 		}
@@ -96,7 +96,7 @@ func TestForgottenWheel(t *testing.T) {
 			w := start()
 			w.AfterFunc(time.Millisecond, func() { w.Schedule(time.Millisecond, note) })
 		},
-		"cancelled": func(start func(...Option) *TimingWheel, note func()) {
+		"canceled": func(start func(...Option) *TimingWheel, note func()) {
 			start().AfterFunc(20*time.Millisecond, note).Stop()
 			note()
 		},

@@ -21,7 +21,7 @@ import (
 // executors returns one of each kind, each of which runs every task. A closed Pool is
 // always full.
 func executors() map[string]timingwheel.Executor {
-	discard := timingwheel.DiscardTo(func(task func()) { task() })
+	discard := timingwheel.FullDiscard(func(task func()) { task() })
 	return map[string]timingwheel.Executor{
 		"goroutines":               timingwheel.Goroutines(),
 		"inline":                   timingwheel.Inline(),
@@ -86,12 +86,12 @@ func TestGoexitUnderManualDrive(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			w.AdvanceClock(0)
-			t.Error("AdvanceClock returned")
+			w.Drive(0)
+			t.Error("Drive returned")
 		}()
 		<-ended
 		require.Less(t, ran, 1000)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, 1000, ran)
 		require.Empty(t, w.Stop())
 	})

@@ -17,7 +17,7 @@ import (
 // The tests in this file are named for proven faults of widely used timing
 // wheels. Each fails on a wheel built that way.
 
-// manual returns a wheel of one shard whose tasks run inside AdvanceClock.
+// manual returns a wheel of one shard whose tasks run inside Drive.
 func manual(opts ...Option) *TimingWheel {
 	return New(append([]Option{WithManualDrive(), WithShards(1), WithExecutor(Inline())}, opts...)...)
 }
@@ -35,7 +35,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				// deadline is taken by one.
 				w.AfterFunc(10*time.Millisecond+late*time.Millisecond, func() {})
 				time.Sleep(10*time.Millisecond + late*time.Millisecond)
-				require.Equal(t, 1, w.AdvanceClock(0))
+				require.Equal(t, 1, w.Drive(0))
 				w.AfterFunc(time.Duration(size)*time.Millisecond, func() {})
 				w.AfterFunc(time.Duration(size*size)*time.Millisecond, func() {})
 
@@ -45,7 +45,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				s.mu.Unlock()
 				require.True(t, s.arena.Alive(h.index, h.generation))
 				w.verify(t)
-				require.Equal(t, 1, w.AdvanceClock(0), "it is due, and nothing else is")
+				require.Equal(t, 1, w.Drive(0), "it is due, and nothing else is")
 				require.True(t, fired)
 				require.Len(t, w.Stop(), 2)
 			})
@@ -81,7 +81,7 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 		require.Equal(t, tasks/2, w.Len())
 		time.Sleep(time.Minute)
 		for w.Len() > 0 {
-			w.AdvanceClock(0)
+			w.Drive(0)
 			w.verify(t)
 		}
 		require.Equal(t, tasks/2, ran)
@@ -176,14 +176,14 @@ func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 		first := w.AfterFunc(time.Millisecond, func() {})
 		stale, _ := w.Schedule(time.Millisecond, func() {})
 		time.Sleep(time.Millisecond)
-		require.Equal(t, 2, w.AdvanceClock(0))
-		firstPlace, stalePlace := first.handle.index, stale.handle.index
+		require.Equal(t, 2, w.Drive(0))
+		firstPlace, stalePlace := first.entry.handle.index, stale.entry.handle.index
 
 		ran := 0
 		places := map[bucket.Index]bool{}
 		for range 5 {
 			stranger, _ := w.Schedule(time.Millisecond, func() { ran++ })
-			places[stranger.handle.index] = true
+			places[stranger.entry.handle.index] = true
 		}
 		require.True(t, places[firstPlace] || places[stalePlace], "the test needs a place to be used again")
 		for range 2 {
@@ -192,7 +192,7 @@ func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 		}
 		w.verify(t)
 		time.Sleep(time.Millisecond)
-		require.Equal(t, 5, w.AdvanceClock(0))
+		require.Equal(t, 5, w.Drive(0))
 		require.Equal(t, 5, ran)
 		require.Empty(t, w.Stop())
 	})
@@ -219,8 +219,8 @@ func TestFaultReset(t *testing.T) {
 			w.verify(t)
 		}
 		require.Equal(t, 1, w.Len())
-		require.Equal(t, 0, w.AdvanceClock(0))
-		require.Equal(t, 1, w.AdvanceClock(time.Hour))
+		require.Equal(t, 0, w.Drive(0))
+		require.Equal(t, 1, w.Drive(time.Hour))
 		require.Equal(t, []time.Duration{2 * time.Millisecond}, fired)
 		require.Empty(t, w.Stop())
 	})
@@ -254,7 +254,7 @@ func TestFaultExtremeDelays(t *testing.T) {
 		w.AfterFunc(-1, func() { ran++ })
 		w.AfterFunc(math.MinInt64, func() { ran++ })
 		w.verify(t)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, 2, ran)
 		levels := 0
 		for l := w.shards[0].finest; l != nil; l = l.overflow {
@@ -347,7 +347,7 @@ func TestFaultCascadeStarves(t *testing.T) {
 			w.AfterFunc(time.Second-time.Millisecond, again)
 		}
 		time.Sleep(time.Second)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, slices*sliceLen, ran)
 		require.LessOrEqual(t, others, 2*slices*repeaters)
 		require.Equal(t, repeaters, w.Len(), "each waits for the next call")
@@ -450,7 +450,7 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 }
 
 // With nothing due, nobody wakes up: not for a timer far ahead, and not for
-// buckets whose entries have all been cancelled, but for the one that the driver
+// buckets whose entries have all been canceled, but for the one that the driver
 // sleeps toward already.
 func TestIdleIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

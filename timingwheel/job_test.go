@@ -75,7 +75,7 @@ func TestFixedRate(t *testing.T) {
 		require.True(t, job.Stop())
 		require.False(t, job.Stop())
 		<-job.Done()
-		require.Equal(t, ErrCancelled, job.Err())
+		require.Equal(t, ErrCanceled, job.Err())
 		_, ok = job.Next()
 		require.False(t, ok)
 		require.Zero(t, w.Len())
@@ -165,7 +165,7 @@ func TestMissedRuns(t *testing.T) {
 				job := mustJob(t)(start(w, log.note))
 				for now := range 200 {
 					if now <= 15 || now >= 45 {
-						for w.AdvanceClock(0) > 0 {
+						for w.Drive(0) > 0 {
 						}
 					}
 					if now == k.paused[len(k.paused)-1] {
@@ -270,7 +270,7 @@ func TestJobStopsItself(t *testing.T) {
 		require.Equal(t, 4*msec, time.Since(log.start))
 		time.Sleep(second)
 		require.Len(t, log.take(), 1)
-		require.Equal(t, ErrCancelled, job.Err())
+		require.Equal(t, ErrCanceled, job.Err())
 		require.NoError(t, job.StopWait(t.Context()))
 	})
 }
@@ -281,7 +281,7 @@ func TestJobStopWinsAgainstTheQueue(t *testing.T) {
 	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
 	defer w.Stop()
 	job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { t.Error("a run began after Stop") }))
-	require.Equal(t, 1, w.AdvanceClock(0))
+	require.Equal(t, 1, w.Drive(0))
 	require.True(t, job.Stop())
 	<-job.Done()
 	queue[0]()
@@ -388,7 +388,7 @@ func TestJobThatPanics(t *testing.T) {
 		w := New(WithManualDrive(), WithExecutor(Inline()))
 		defer w.Stop()
 		job := mustJob(t)(w.ScheduleAtFixedRate(0, msec, func() { panic(cause) }))
-		require.PanicsWithValue(t, cause, func() { w.AdvanceClock(0) })
+		require.PanicsWithValue(t, cause, func() { w.Drive(0) })
 		<-job.Done()
 		require.ErrorIs(t, job.Err(), cause)
 		require.Zero(t, w.Len())
@@ -419,7 +419,7 @@ func TestSchedulerThatMisbehaves(t *testing.T) {
 		}), func() { <-known; time.Sleep(second) }))
 		close(known)
 		<-endless.Done()
-		require.Equal(t, ErrCancelled, endless.Err())
+		require.Equal(t, ErrCanceled, endless.Err())
 
 		stopped := make(chan *Job, 1)
 		asked = 0
@@ -446,7 +446,7 @@ func TestHandlerThatPanics(t *testing.T) {
 	}))
 	defer w.Stop()
 	mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { panic("the run's") }))
-	require.PanicsWithValue(t, "the handler's own", func() { w.AdvanceClock(0) })
+	require.PanicsWithValue(t, "the handler's own", func() { w.Drive(0) })
 	require.Equal(t, 1, calls)
 }
 

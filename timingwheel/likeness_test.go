@@ -170,7 +170,7 @@ func (c *contexts) step() {
 	case 0:
 		if p.cancel != nil {
 			p.cancel()
-			// The cancelled one itself must show it at once; the rest has time to settle.
+			// The canceled one itself must show it at once; the rest has time to settle.
 			require.Equal(c.t, p.theirs.Err(), p.ours.Err())
 			c.sameDone(p)
 		}

@@ -76,7 +76,7 @@ func TestMaxPending(t *testing.T) {
 		require.True(t, replaced)
 		requireFull(t, w, ErrTooManyPending)
 
-		// What has fired or was cancelled makes room at once; a re-arm is not refused,
+		// What has fired or was canceled makes room at once; a re-arm is not refused,
 		// but counts.
 		require.True(t, timeout.Cancel())
 		require.False(t, timeout.Cancel())
@@ -118,7 +118,7 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 		ran := 0
 		_, err := keyed.Schedule(1, 0, func() { ran++ })
 		require.NoError(t, err)
-		require.Equal(t, 1, w.AdvanceClock(0))
+		require.Equal(t, 1, w.Drive(0))
 		other, err := w.Schedule(time.Hour, noop)
 		require.NoError(t, err)
 		_, err = keyed.Schedule(1, 0, func() { t.Error("ran") })
@@ -130,7 +130,7 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 		queue[0]()
 		require.Zero(t, ran, "put off")
 		time.Sleep(time.Second)
-		require.Equal(t, 1, w.AdvanceClock(0))
+		require.Equal(t, 1, w.Drive(0))
 		queue[1]()
 		require.Equal(t, 1, ran)
 		require.Zero(t, w.shards[0].limit.pending.Load())

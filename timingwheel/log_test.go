@@ -77,7 +77,7 @@ func (h badHandler) Handle(context.Context, slog.Record) error {
 }
 
 // What the logger does on the driver's goroutine harms no task: not when it ends that
-// goroutine, and not when it panics where the caller of AdvanceClock recovers.
+// goroutine, and not when it panics where the caller of Drive recovers.
 func TestLoggerThatMisbehavesOnTheDriver(t *testing.T) {
 	late := func(w *timingwheel.TimingWheel) (ran *[]int) {
 		ran = new([]int)
@@ -104,10 +104,10 @@ func TestLoggerThatMisbehavesOnTheDriver(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1),
 			timingwheel.WithManualDrive(), timingwheel.WithWheelSize(4096))
 		ran := late(w)
-		require.Equal(t, 1, w.AdvanceClock(time.Hour))
-		require.PanicsWithValue(t, "the logger's own", func() { w.AdvanceClock(time.Hour) })
+		require.Equal(t, 1, w.Drive(time.Hour))
+		require.PanicsWithValue(t, "the logger's own", func() { w.Drive(time.Hour) })
 		require.Empty(t, *ran)
-		require.Equal(t, 300, w.AdvanceClock(0))
+		require.Equal(t, 300, w.Drive(0))
 		require.Len(t, *ran, 300)
 		w.Stop()
 	})

@@ -155,7 +155,7 @@ func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
 func (m *model) isOnWheel(name int) bool {
 	s := m.keyed.lock(name)
 	defer s.mu.Unlock()
-	h := s.tasks[name].handle
+	h := s.tasks[name].entry.handle
 	return m.w.shards[0].arena.Alive(h.index, h.generation)
 }
 
@@ -182,7 +182,7 @@ func (m *model) forget(task *modelTask) {
 func (m *model) cancel(task *modelTask) {
 	was := task.pending
 	if was {
-		m.counts.Cancelled++
+		m.counts.Canceled++
 		m.forget(task)
 	}
 	switch {
@@ -231,7 +231,7 @@ func (m *model) again(task *modelTask, d time.Duration) {
 func (m *model) fired(task *modelTask) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	require.True(m.t, task.pending, "a task fired twice, or after it was cancelled")
+	require.True(m.t, task.pending, "a task fired twice, or after it was canceled")
 	if m.stopped {
 		m.forget(task)
 		m.handedBack = task
@@ -343,7 +343,7 @@ func (m *model) settle() {
 		synctest.Wait()
 		return
 	}
-	for m.w.AdvanceClock(0); m.pending.Size() > 0; m.w.AdvanceClock(0) {
+	for m.w.Drive(0); m.pending.Size() > 0; m.w.Drive(0) {
 		left := m.pending.Left().Key.(key)
 		if left.at > m.now() {
 			return
@@ -353,7 +353,7 @@ func (m *model) settle() {
 }
 
 // stop checks that what Stop hands back is what did not fire and was not
-// cancelled, with its deadline.
+// canceled, with its deadline.
 func (m *model) stop() {
 	m.stopped = true
 	m.counts.HandedBack = int64(m.pending.Size())
@@ -371,7 +371,7 @@ func (m *model) stop() {
 		}
 	}
 	require.Zero(m.t, m.keyed.Len())
-	require.Zero(m.t, m.pending.Size(), "neither fired nor cancelled nor handed back")
+	require.Zero(m.t, m.pending.Size(), "neither fired nor canceled nor handed back")
 	require.Zero(m.t, m.w.Len())
 	require.Nil(m.t, m.w.Stop())
 	m.checkCounts()

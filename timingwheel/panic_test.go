@@ -69,7 +69,9 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 				if !job.Stop() { // or else it was discarded, and is no run
 					<-job.Done()
 					require.ErrorContains(t, job.Err(), "the task's own")
-					require.ErrorContains(t, job.Err(), "panickingTask")
+					var failure *timingwheel.PanicError
+					require.ErrorAs(t, job.Err(), &failure)
+					require.Contains(t, string(failure.Stack), "panickingTask")
 				} else {
 					require.Contains(t, name, "discard")
 				}
@@ -93,13 +95,13 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 	}
 }
 
-// What a DiscardTo's function does wrong is a task's doing, of which no other suffers, and
+// What a FullDiscard's function does wrong is a task's doing, of which no other suffers, and
 // all are counted.
 func TestDiscardToThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p panics
 		n := 0
-		executor := closed(timingwheel.NewPool(1, 0, timingwheel.DiscardTo(func(func()) {
+		executor := closed(timingwheel.NewPool(1, 0, timingwheel.FullDiscard(func(func()) {
 			switch n++; n % 3 {
 			case 0:
 				panickingTask()

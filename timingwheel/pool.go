@@ -3,8 +3,6 @@ package timingwheel
 import (
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 )
 
 // Pool is an Executor that runs so many tasks at once and no more. Make one with
@@ -55,8 +53,8 @@ func (p *Pool) Close() { p.bound.close() }
 
 // Execute runs the tasks as the Pool does those of a wheel.
 func (p *Pool) Execute(tasks []func()) {
-	r := &p.queue.direct
-	r.handed(len(tasks))
+	r := &p.queue.stranger
+	r.running.admit(len(tasks))
 	p.execute(functions(tasks), r)
 }
 
@@ -77,7 +75,7 @@ func (p *Pool) execute(tasks []task, r *runner) {
 }
 
 // WhenFull says what happens to a task that is due when a [Pool] is full: one of
-// [FullCallerRuns], [FullBlock] and [DiscardTo].
+// [FullCallerRuns], [FullBlock] and [FullDiscard].
 type WhenFull interface {
 	whenFull(p *Pool, t task, r *runner)
 }
@@ -108,18 +106,18 @@ func (f whenFull) whenFull(p *Pool, t task, r *runner) {
 	runAll([]task{t}, r)
 }
 
-// DiscardTo has the driver call f with the task instead of running it, so that nothing
+// FullDiscard has the driver call f with the task instead of running it, so that nothing
 // that comes due is late. f may run the function that it gets, or keep it for later, or
 // drop it, and usually counts or logs. It runs on the driver, under the conditions of
-// [Inline]; a panic in it is one of the task. DiscardTo panics on nil.
+// [Inline]; a panic in it is one of the task. FullDiscard panics on nil.
 //
 // What f gets is the function that was scheduled. Of a Job it is that as well, but it is
 // no run of the Job any more, which goes on to its next time. The key of a Keyed is gone.
 // A Future has ended with [ErrDiscarded], and what f gets does nothing. Stats counts what
 // was discarded.
-func DiscardTo(f func(task func())) WhenFull {
+func FullDiscard(f func(task func())) WhenFull {
 	if f == nil {
-		panic("timingwheel: DiscardTo(nil)")
+		panic("timingwheel: FullDiscard(nil)")
 	}
 	return discardTo(f)
 }
@@ -140,101 +138,5 @@ type discarded struct {
 func (d discarded) run() {
 	if f := d.task.discard(); f != nil {
 		d.to(f)
-	}
-}
-
-// bound bounds a run queue: the tasks in it, those that run included, and the goroutines
-// that run them.
-type bound struct {
-	workers  int64
-	capacity int64
-	tasks    atomic.Int64 // accepted and not ended; and the bit closed
-	active   atomic.Int64 // goroutines
-
-	// Who waits for a change of tasks or active raises waiting, looks, and then waits.
-	// Who changes one of them looks at waiting afterwards. So nobody waits for what has
-	// happened already.
-	waiting atomic.Int64
-	mu      sync.Mutex
-	changed sync.Cond
-}
-
-const closed = 1 << 62
-
-func (b *bound) init(workers, queue int) {
-	b.workers = int64(workers)
-	b.capacity = min(int64(workers), closed/2-1) + min(int64(queue), closed/2)
-	b.changed.L = &b.mu
-}
-
-// take makes room for up to n tasks, and returns for how many.
-func (b *bound) take(n int) int {
-	for {
-		tasks := b.tasks.Load()
-		room := min(int64(n), b.capacity-tasks) // negative when closed
-		if room <= 0 {
-			return 0
-		}
-		if b.tasks.CompareAndSwap(tasks, tasks+room) {
-			return int(room)
-		}
-	}
-}
-
-// release gives back the room of a task that has ended.
-func (b *bound) release() {
-	b.tasks.Add(-1)
-	b.tell()
-}
-
-// enter counts a goroutine, if there may be another. When all is over there may be none:
-// close looks at tasks and then at active, and enter the other way round.
-func (b *bound) enter() bool {
-	if b.active.Add(1) <= b.workers && b.tasks.Load() != closed {
-		return true
-	}
-	b.leave()
-	return false
-}
-
-func (b *bound) leave() {
-	b.active.Add(-1)
-	b.tell()
-}
-
-func (b *bound) isFull() bool { return b.active.Load() >= b.workers }
-
-// wait takes room for one task, as soon as there is some, and reports false if the bound
-// is closed.
-func (b *bound) wait() bool {
-	taken := false
-	b.until(func() bool {
-		taken = b.take(1) == 1
-		return taken || b.tasks.Load()&closed != 0
-	})
-	return taken
-}
-
-func (b *bound) close() {
-	b.tasks.Or(closed)
-	b.tell()
-	b.until(func() bool { return b.tasks.Load() == closed && b.active.Load() == 0 })
-}
-
-func (b *bound) until(ready func() bool) {
-	b.waiting.Add(1)
-	defer b.waiting.Add(-1)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for !ready() {
-		b.changed.Wait()
-	}
-}
-
-func (b *bound) tell() {
-	if b.waiting.Load() > 0 {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.changed.Broadcast()
 	}
 }

@@ -43,7 +43,7 @@ func TestPoolStress(t *testing.T) {
 		for name, full := range map[string]func(seen func(task func())) WhenFull{
 			"caller runs": func(func(func())) WhenFull { return FullCallerRuns },
 			"block":       func(func(func())) WhenFull { return FullBlock },
-			"discard":     func(seen func(func())) WhenFull { return DiscardTo(seen) },
+			"discard":     func(seen func(func())) WhenFull { return FullDiscard(seen) },
 		} {
 			t.Run(fmt.Sprintf("workers=%d,queue=%d,%s", size.workers, size.queue, name), func(t *testing.T) {
 				var discarded, done, running atomic.Int64
@@ -279,11 +279,11 @@ func TestPoolCallerRuns(t *testing.T) {
 }
 
 // What is discarded is passed on once; a job goes on to its next run, a Future ends, and a
-// key is gone. What was cancelled in the last moment is not passed on.
+// key is gone. What was canceled in the last moment is not passed on.
 func TestPoolDiscards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var passed []func()
-		pool := NewPool(1, 0, DiscardTo(func(task func()) { passed = append(passed, task) }))
+		pool := NewPool(1, 0, FullDiscard(func(task func()) { passed = append(passed, task) }))
 		w := New(WithExecutor(pool), WithShards(1))
 		release := busy(pool, 1)
 		var ran []string
@@ -336,7 +336,7 @@ func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var after []func() // called by the first that is discarded
 		passed := 0
-		pool := closedPool(DiscardTo(func(func()) {
+		pool := closedPool(FullDiscard(func(func()) {
 			passed++
 			for _, f := range after {
 				f()
@@ -358,12 +358,12 @@ func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
 			func() { require.True(t, future.Cancel()) },
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, 5, w.AdvanceClock(0))
+		require.Equal(t, 5, w.Drive(0))
 		require.Equal(t, 1, passed)
 		_, err = future.Wait(t.Context())
-		require.ErrorIs(t, err, ErrCancelled)
+		require.ErrorIs(t, err, ErrCanceled)
 		<-job.Done()
-		require.ErrorIs(t, job.Err(), ErrCancelled)
+		require.ErrorIs(t, job.Err(), ErrCanceled)
 		require.Equal(t, 1, keyed.Len())
 		require.Zero(t, w.Stats().Running)
 		require.Len(t, w.Stop(), 1)
@@ -435,7 +435,7 @@ func TestPoolCloseRacesWithExecute(t *testing.T) {
 	for round := range rounds {
 		var inPool, onCaller, closedBefore atomic.Int64
 		var isClosed atomic.Bool
-		pool := NewPool(1+round%3, round%4, DiscardTo(func(func()) { onCaller.Add(1) }))
+		pool := NewPool(1+round%3, round%4, FullDiscard(func(func()) { onCaller.Add(1) }))
 		if round%2 == 0 {
 			pool.full = FullBlock
 		}
@@ -467,7 +467,7 @@ func TestPoolCloseRacesWithExecute(t *testing.T) {
 		require.Zero(t, closedBefore.Load(), "a task of the Pool after Close")
 		require.EqualValues(t, callers*tasks, inPool.Load()+onCaller.Load())
 		require.Zero(t, pool.bound.active.Load())
-		require.EqualValues(t, int64(closed), pool.bound.tasks.Load())
+		require.EqualValues(t, int64(boundClosed), pool.bound.tasks.Load())
 	}
 }
 
@@ -485,7 +485,7 @@ func TestExecutorsKeepNothing(t *testing.T) {
 		"inline":      Inline(),
 		"block":       NewPool(2, 1, FullBlock),
 		"caller runs": NewPool(1, 0, FullCallerRuns),
-		"discard":     NewPool(1, 0, DiscardTo(func(func()) {})),
+		"discard":     NewPool(1, 0, FullDiscard(func(func()) {})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			wheel, closures := useAndForget(executor)
@@ -530,7 +530,7 @@ func TestPoolSizes(t *testing.T) {
 		"timingwheel: NewPool: -1 workers, must be at least 1": func() { NewPool(-1, 1, FullBlock) },
 		"timingwheel: NewPool: negative queue -1":              func() { NewPool(1, -1, FullBlock) },
 		"timingwheel: NewPool: nil WhenFull":                   func() { NewPool(1, 1, nil) },
-		"timingwheel: DiscardTo(nil)":                          func() { DiscardTo(nil) },
+		"timingwheel: FullDiscard(nil)":                        func() { FullDiscard(nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}

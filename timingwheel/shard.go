@@ -8,6 +8,13 @@ import (
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
+// Pending is a function that was pending when the wheel was stopped: its deadline, rounded
+// up to a tick and at most 292 years ahead, and the function.
+type Pending struct {
+	Deadline time.Time
+	Func     func()
+}
+
 // sliceLen is how many entries of a cascade are flushed in one holding of the
 // lock: 256 at 25 to 50 ns each make about 10 us.
 const sliceLen = 256
@@ -59,9 +66,8 @@ func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
 	s.due.cascade = &s.dueCascade
 }
 
-// handle names an entry of a shard for as long as it is pending. Once the entry
-// has fired or was cancelled the handle names nothing, for ever; nor does the zero
-// handle ever name anything.
+// handle names an entry of a shard while it is pending. Once the entry has fired or was
+// canceled, the handle names nothing, for ever. The zero handle never names anything.
 type handle struct {
 	index      bucket.Index
 	generation uint64
@@ -72,9 +78,6 @@ type delay struct {
 	now time.Duration // since the start
 	d   time.Duration
 }
-
-// adder is accept or acceptAgain.
-type adder = func(s *shard, after delay, f func(), kind bucket.Tag) (handle, error)
 
 // An entry's tag says what it is, in its lowest bits, and on which level it waits, in
 // the others.
@@ -171,6 +174,9 @@ func (s *shard) enter(i bucket.Index, level uint) {
 
 func (s *shard) leave(i bucket.Index) { s.entries[s.arena.Tag(i)>>levelShift]-- }
 
+// isPending reports whether h names an entry.
+func (s *shard) isPending(h handle) bool { return s.arena.Alive(h.index, h.generation) }
+
 // cancel forgets the task of h and reports whether it was pending.
 func (s *shard) cancel(h handle) bool {
 	if !s.arena.Alive(h.index, h.generation) {
@@ -178,7 +184,7 @@ func (s *shard) cancel(h handle) bool {
 	}
 	s.arena.Unlink(h.index)
 	s.remove(h.index)
-	s.counts.Cancelled++
+	s.counts.Canceled++
 	return true
 }
 
@@ -210,14 +216,16 @@ func (s *shard) place(i bucket.Index, after delay) {
 	}
 	if !s.due.IsOpen() {
 		s.due.Open(&s.arena, 0)
-		s.offer(&s.due, s.clock.start.Add(after.now))
+		s.offerAt(&s.due, s.clock.start.Add(after.now))
 	}
 	s.due.Append(&s.arena, i)
 	s.enter(i, levelDue)
 }
 
-// offer puts a bucket that was just opened into the queue.
-func (s *shard) offer(b *slot, at time.Time) {
+// offer puts a bucket that was just opened into the queue, for its expiration.
+func (s *shard) offer(b *slot) { s.offerAt(b, s.clock.time(b.Expiration())) }
+
+func (s *shard) offerAt(b *slot, at time.Time) {
 	b.cascade.open++
 	s.queue.Offer(b, at)
 	s.driver.ensure()
@@ -235,7 +243,7 @@ func (s *shard) offer(b *slot, at time.Time) {
 // between and overtake those of its tick that are in the bucket.
 func (s *shard) expire(b *slot) (more bool) {
 	s.lockForDriver()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.stopped {
 		return false
 	}
@@ -251,7 +259,7 @@ func (s *shard) expire(b *slot) (more bool) {
 // puts those that are due into expired, and reports whether entries are left.
 func (s *shard) flush(c *cascade) (more bool) {
 	s.lockForDriver()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.stopped {
 		return false
 	}
@@ -278,7 +286,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 			s.fire(i, late)
 		}
 	}
-	s.driver.runner.handed(len(e.tasks) - tasks)
+	s.driver.runner.running.admit(len(e.tasks) - tasks)
 	if c.ring.First(&s.arena) != 0 {
 		return true
 	}
@@ -293,16 +301,16 @@ func (s *shard) fire(i bucket.Index, late time.Duration) {
 	if f, kind := s.remove(i); kind&own != 0 {
 		f()
 	} else {
-		s.driver.expired.tasks = append(s.driver.expired.tasks, function(f))
+		s.driver.expire(function(f))
 	}
 }
 
 // dropEmpty removes the bucket from the queue and closes it, if it is the head
-// of the queue and its entries have all been cancelled. It reports whether the
+// of the queue and its entries have all been canceled. It reports whether the
 // head may be another bucket now.
 func (s *shard) dropEmpty(b *slot) bool {
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.stopped || !b.IsOpen() || b.First(&s.arena) != 0 {
 		return false
 	}
@@ -317,7 +325,7 @@ func (s *shard) dropEmpty(b *slot) bool {
 // to themselves, and are gone.
 func (s *shard) close() {
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.closeLocked()
 }
 
@@ -339,7 +347,7 @@ func (s *shard) closeLocked() {
 // stop closes the shard, returns what is to be handed back, and lets go of it.
 func (s *shard) stop() (pending []Pending) {
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.closeLocked()
 	s.stopped = true
 	for i := range s.arena.All() {
@@ -365,14 +373,14 @@ func (s *shard) handBack(deadline int64, f func()) {
 
 func (s *shard) len() int {
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	return s.arena.Len()
 }
 
 // hasTasks reports whether functions are pending that are to run once.
 func (s *shard) hasTasks() bool {
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	return s.oneShots > 0
 }
 

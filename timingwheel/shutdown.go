@@ -3,9 +3,6 @@ package timingwheel
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
-	"sync/atomic"
 )
 
 // Shutdown ends the wheel in peace: it accepts no more, waits until all functions that
@@ -13,7 +10,7 @@ import (
 // those that were handed over have ended, and then stops the wheel and returns nil.
 //
 // From the moment of the call the wheel refuses what is new, as a stopped one does,
-// timers that are not pending included; what is pending can still be cancelled and
+// timers that are not pending included; what is pending can still be canceled and
 // reset. Jobs end: their pending runs are dropped, a run that has begun is waited for.
 // What belongs to time's and context's surface moves to package time at once, and
 // tickers end, as with [TimingWheel.Stop].
@@ -26,7 +23,7 @@ import (
 // It may be called any number of times, by several goroutines at the same time. A task
 // that calls it waits for itself, until ctx ends, and so does one that runs inline. An
 // executor of your own that never runs a task keeps Shutdown waiting likewise. With
-// [WithManualDrive] somebody has to go on calling AdvanceClock. It costs a pass over
+// [WithManualDrive] somebody has to go on calling Drive. It costs a pass over
 // what is pending, as Stop does.
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	told := w.runner.quiet.watch()
@@ -53,45 +50,5 @@ func (w *TimingWheel) isQuiet() bool {
 			return false
 		}
 	}
-	return w.runner.running() == 0
-}
-
-// quiet tells those who wait for the end of all tasks when to look again. A word that
-// comes while nobody watches costs one load.
-type quiet struct {
-	watched  atomic.Bool
-	mu       sync.Mutex
-	watchers []chan struct{} // guarded by mu
-}
-
-// watch returns a channel that has something to receive whenever tell was called since
-// the last time, and forget ends it.
-func (q *quiet) watch() chan struct{} {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	told := make(chan struct{}, 1)
-	q.watchers = append(q.watchers, told)
-	q.watched.Store(true)
-	return told
-}
-
-func (q *quiet) forget(told chan struct{}) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.watchers = slices.DeleteFunc(q.watchers, func(c chan struct{}) bool { return c == told })
-	q.watched.Store(len(q.watchers) > 0)
-}
-
-func (q *quiet) tell() {
-	if !q.watched.Load() {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, told := range q.watchers {
-		select {
-		case told <- struct{}{}:
-		default:
-		}
-	}
+	return w.runner.running.count() == 0
 }

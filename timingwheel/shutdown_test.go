@@ -59,7 +59,7 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 		keyed := NewKeyed[int](w)
 		_, err := keyed.Schedule(1, time.Minute, func() { t.Error("ran though replaced") })
 		require.NoError(t, err)
-		timeout, err := w.Schedule(time.Minute, func() { t.Error("ran though cancelled") })
+		timeout, err := w.Schedule(time.Minute, func() { t.Error("ran though canceled") })
 		require.NoError(t, err)
 		var jobs []*Job
 		running := make(chan struct{})
@@ -197,15 +197,15 @@ func TestShutdownUnderManualDrive(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 10, w.Len())
 		for w.Len() > 0 {
-			w.AdvanceClock(time.Hour)
+			w.Drive(time.Hour)
 		}
 		require.NoError(t, <-done)
 		require.Equal(t, 10, ran)
-		require.Zero(t, w.AdvanceClock(time.Hour))
+		require.Zero(t, w.Drive(time.Hour))
 	})
 }
 
-// The last task may end, or be cancelled, at the moment in which Shutdown looks: it must
+// The last task may end, or be canceled, at the moment in which Shutdown looks: it must
 // not wait for ever. What is added meanwhile has run when it returns, or was refused.
 func TestShutdownRaces(t *testing.T) {
 	rounds := 3000
@@ -253,9 +253,9 @@ func TestShutdownRaces(t *testing.T) {
 	waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// When the last that is pending is cancelled, or handed back, while nothing runs, Shutdown
+// When the last that is pending is canceled, or handed back, while nothing runs, Shutdown
 // is told.
-func TestShutdownAfterTheLastIsCancelled(t *testing.T) {
+func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(w *TimingWheel, timer *Timer, future *Future[int]){
 			"cancel": func(_ *TimingWheel, timer *Timer, future *Future[int]) { timer.Stop(); future.Cancel() },

@@ -70,7 +70,7 @@ func newLevelOccupancy(l LevelStats) LevelOccupancy {
 // false if there is no such chunk.
 func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, more bool) {
 	s.lockLast()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if chunk >= s.arena.Chunks() {
 		return deadlines, false
 	}

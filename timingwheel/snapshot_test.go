@@ -108,7 +108,7 @@ func TestSnapshotByHand(t *testing.T) {
 		require.Equal(t, []int32{0, 1, 0, 0, 0, 0, 0, 0}, sn.Levels[2].Occupied)
 
 		time.Sleep(3 * time.Millisecond)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		sn = w.verifySnapshot(t, 2)
 		require.Zero(t, sn.Due)
 		require.Equal(t, 3, sn.Levels[0].Hand)

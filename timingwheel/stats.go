@@ -39,27 +39,6 @@ type Stats struct {
 	Levels []LevelStats
 }
 
-// Counts are the accounts of a wheel since it was made. They cover all that waits on
-// the wheel: functions, and with them channel timers, tickers, the deadlines of
-// contexts, and the steps of jobs. At any time
-//
-//	Scheduled = Fired + Cancelled + HandedBack + Pending
-type Counts struct {
-	Pending int64 // now; as [TimingWheel.Len]
-
-	// Scheduled counts what was accepted. The re-arming of a timer that was not pending
-	// counts, and so does each run of a job.
-	Scheduled int64
-
-	Fired      int64 // came due: handed to the executor, or sent, or a context's end
-	Cancelled  int64 // taken off while pending
-	HandedBack int64 // by Stop, or moved to package time, or ended with the wheel
-
-	Reset    int64 // put off or forward while pending
-	Cascaded int64 // moved to a finer level, each time
-	Rejected int64 // refused with ErrTooManyPending
-}
-
 // ArenaStats is the memory of the pending, in entries of 32 bytes.
 type ArenaStats struct {
 	Capacity int64 // entries that there is room for
@@ -91,7 +70,7 @@ func (w *TimingWheel) Stats() Stats {
 		CallerRuns: r.callerRuns.Load(),
 		Discarded:  r.discarded.Load(),
 		Panicked:   r.panicked.Load(),
-		Running:    r.running(),
+		Running:    r.running.count(),
 		Wakeups:    w.driver.queue.Wakeups(),
 		Precise:    w.driver.queue.Precise(),
 		Tick:       w.clock.tick,
@@ -108,7 +87,7 @@ func (w *TimingWheel) Stats() Stats {
 // addTo adds the shard's figures.
 func (s *shard) addTo(st *Stats) {
 	s.lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	st.Counts.add(s.counts)
 	st.Pending += int64(s.arena.Len())
 	for _, n := range s.cascaded {
@@ -135,14 +114,4 @@ func (w *wheel) addTo(l *LevelStats) {
 	l.Buckets += w.cascade.open
 	l.Entries += int64(s.entries[w.level])
 	l.Cascaded += s.cascaded[w.level]
-}
-
-// add adds what a shard counts; the rest it knows by other means.
-func (c *Counts) add(o Counts) {
-	c.Scheduled += o.Scheduled
-	c.Fired += o.Fired
-	c.Cancelled += o.Cancelled
-	c.HandedBack += o.HandedBack
-	c.Reset += o.Reset
-	c.Rejected += o.Rejected
 }

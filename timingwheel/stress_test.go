@@ -22,7 +22,7 @@ type stress struct {
 	inline bool
 	end    atomic.Bool
 
-	scheduled, fired, cancelled, handedBack atomic.Int64
+	scheduled, fired, canceled, handedBack atomic.Int64
 
 	mu    sync.Mutex
 	tasks []*stressTask // some that others may cancel and reset
@@ -58,7 +58,7 @@ func (s *stress) schedule() {
 	if rand.IntN(2) == 0 {
 		task.mu.Lock() // until the fields are there for the task itself
 		task.timer = s.w.AfterFunc(d, task.f)
-		accepted := task.timer.handle != handle{} // only ever replaced, by Reset
+		accepted := task.timer.entry.handle != handle{} // only ever replaced, by Reset
 		task.mu.Unlock()
 		s.account(task, accepted)
 	} else {
@@ -99,7 +99,7 @@ func (s *stress) cancel(task *stressTask) {
 	task.mu.Lock()
 	defer task.mu.Unlock()
 	if task.timer != nil && task.timer.Stop() || task.timer == nil && task.timeout.Cancel() {
-		s.ended(task, &s.cancelled)
+		s.ended(task, &s.canceled)
 	}
 }
 
@@ -112,12 +112,12 @@ func (s *stress) reset(task *stressTask) {
 		return
 	}
 	task.arms.Add(1)
-	before := task.timer.handle
+	before := task.timer.entry.handle
 	pending := task.timer.Reset(s.delay())
 	if pending {
 		task.arms.Add(-1)
 	} else {
-		s.account(task, task.timer.handle != before)
+		s.account(task, task.timer.entry.handle != before)
 	}
 }
 
@@ -195,7 +195,7 @@ var stressExecutors = []struct {
 	{"inline", true, Inline},
 	{"pool, block", false, func() Executor { return NewPool(8, 10, FullBlock) }},
 	{"pool, caller runs", true, func() Executor { return NewPool(2, 1, FullCallerRuns) }},
-	{"pool, discard", true, func() Executor { return NewPool(2, 10, DiscardTo(func(task func()) { task() })) }},
+	{"pool, discard", true, func() Executor { return NewPool(2, 10, FullDiscard(func(task func()) { task() })) }},
 }
 
 // TestStress runs many goroutines against wheels of all shapes, and stops each at
@@ -218,7 +218,7 @@ func TestStress(t *testing.T) {
 			s.w = New(WithTick(tick), WithWheelSize(size), WithShards(shards), WithExecutor(run.executor()), WithMaxPending(math.MaxInt))
 			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
 
-			accounted := func() int64 { return s.fired.Load() + s.cancelled.Load() + s.handedBack.Load() }
+			accounted := func() int64 { return s.fired.Load() + s.canceled.Load() + s.handedBack.Load() }
 			// A task may be between its Schedule and the counting of that until the last
 			// goroutine is gone.
 			waitUntil(t, func() bool { return accounted() >= s.scheduled.Load() })
@@ -228,8 +228,8 @@ func TestStress(t *testing.T) {
 			requireAccounts(t, s.w.Stats())
 			require.Zero(t, s.w.Stats().Running)
 			require.Zero(t, s.w.shards[0].limit.pending.Load())
-			t.Logf("scheduled %d = fired %d + cancelled %d + handed back %d",
-				s.scheduled.Load(), s.fired.Load(), s.cancelled.Load(), s.handedBack.Load())
+			t.Logf("scheduled %d = fired %d + canceled %d + handed back %d",
+				s.scheduled.Load(), s.fired.Load(), s.canceled.Load(), s.handedBack.Load())
 		})
 	}
 }
@@ -303,21 +303,21 @@ func TestExactlyOneCancelIsTrue(t *testing.T) {
 	w := New()
 	defer w.Stop()
 	for range 2000 {
-		var ran, cancelled atomic.Int64
+		var ran, canceled atomic.Int64
 		timer := w.AfterFunc(time.Duration(rand.Int64N(int64(2*time.Millisecond))), func() { ran.Add(1) })
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
 				if timer.Stop() {
-					cancelled.Add(1)
+					canceled.Add(1)
 				}
 			})
 		}
 		wg.Wait()
-		if cancelled.Load() == 0 {
+		if canceled.Load() == 0 {
 			waitUntil(t, func() bool { return ran.Load() == 1 })
 		}
-		require.EqualValues(t, 1, ran.Load()+cancelled.Load())
+		require.EqualValues(t, 1, ran.Load()+canceled.Load())
 	}
 }
 

@@ -12,12 +12,11 @@ type Ticker struct {
 	// time.Ticker it is always 0).
 	C <-chan time.Time
 
-	shard *shard // nil: made by its user around a channel
+	entry entry // has no shard if the user made the Ticker around a channel
 	c     chan time.Time
-	due   func() // tick
+	task  func() // due
 
-	// Guarded by shard.mu.
-	handle handle
+	// Guarded by the shard's lock.
 	period time.Duration // a whole number of the wheel's ticks
 	next   time.Duration // when the pending tick is due, since the wheel's start
 }
@@ -38,10 +37,10 @@ func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	}
 	c := make(chan time.Time, 1)
 	t := &Ticker{C: c, c: c}
-	t.due = t.tick
+	t.task = t.due
 	now := w.clock.now()
-	t.shard = w.lock()
-	defer t.shard.mu.Unlock()
+	t.entry.join(w)
+	defer t.entry.unlock()
 	t.start(now, d)
 	return t
 }
@@ -60,11 +59,11 @@ func (w *TimingWheel) Tick(d time.Duration) <-chan time.Time {
 // was sent before. It does not close C. Stop of a Ticker that NewTicker did not make
 // does nothing. O(1).
 func (t *Ticker) Stop() {
-	if t.shard == nil {
+	if !t.entry.joined() {
 		return
 	}
-	t.shard.lock()
-	defer t.shard.mu.Unlock()
+	t.entry.lock()
+	defer t.entry.unlock()
 	t.end()
 }
 
@@ -77,29 +76,30 @@ func (t *Ticker) Reset(d time.Duration) {
 	if d <= 0 {
 		panic("timingwheel: non-positive interval for Ticker.Reset")
 	}
-	if t.shard == nil {
+	if !t.entry.joined() {
 		panic("timingwheel: Reset called on uninitialized Ticker")
 	}
-	now := t.shard.clock.now()
-	t.shard.lock()
-	defer t.shard.mu.Unlock()
+	now := t.entry.clock().now()
+	t.entry.lock()
+	defer t.entry.unlock()
 	t.end()
 	t.start(now, d)
 }
 
-// The methods that follow are called with shard.mu held.
+// The caller of the methods that follow holds the shard's lock.
 
 // start starts a Ticker that is ended.
 func (t *Ticker) start(now, d time.Duration) {
-	t.period = t.shard.clock.roundUp(d)
-	t.next = t.shard.clock.roundUp(later(now, t.period))
+	clock := t.entry.clock()
+	t.period = clock.roundUp(d)
+	t.next = clock.roundUp(later(now, t.period))
 	t.arm(now, t.next-now)
 }
 
-// tick is the wheel's own task: it sends the time, and takes the Ticker on to the
-// next time on its grid that is still to come.
-func (t *Ticker) tick() {
-	if t.shard.closed {
+// due is the wheel's own task: it sends the time, and arms the Ticker for the next time on
+// its grid that is still to come. It does nothing if the wheel was stopped first.
+func (t *Ticker) due() {
+	if t.entry.closed() {
 		return
 	}
 	now := time.Now()
@@ -107,22 +107,21 @@ func (t *Ticker) tick() {
 	case t.c <- now:
 	default:
 	}
-	late := now.Sub(t.shard.clock.start) - t.next
+	late := now.Sub(t.entry.clock().start) - t.next
 	last := t.next + late - late%t.period
 	t.next = later(last, t.period)
 	t.arm(last, t.period)
 }
 
 func (t *Ticker) arm(now, d time.Duration) {
-	if !t.shard.closed {
-		t.handle = t.shard.add(delay{now, d}, t.due, own)
+	if !t.entry.closed() {
+		t.entry.add(delay{now, d}, t.task)
 	}
 }
 
-// end takes the Ticker off the wheel, and the tick out of the channel that nobody
-// has received.
+// end takes the Ticker off the wheel, and takes back a tick that nobody has received.
 func (t *Ticker) end() {
-	t.shard.cancel(t.handle)
+	t.entry.cancel()
 	select {
 	case <-t.c:
 	default:

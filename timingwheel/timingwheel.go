@@ -2,38 +2,26 @@ package timingwheel
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 )
-
-// ErrStopped is returned for what comes after [TimingWheel.Stop] or
-// [TimingWheel.Shutdown], and is the error of jobs and futures that they ended.
-var ErrStopped = errors.New("timingwheel: stopped")
 
 // TimingWheel schedules functions. Make one with [New] and end it with
 // [TimingWheel.Stop]; the zero value is not usable. All its methods are safe for
 // concurrent use, and may be called from inside a task.
 type TimingWheel struct {
-	clock  clock
-	shards []shard
-	ctx    context.Context // ends when the wheel stops
-	cancel context.CancelCauseFunc
-	wall   func() time.Time // time.Now, but in tests
-	driver driver
-	runner *runner       // on its own: an executor's queue may refer to it for longer than anybody to the wheel
-	turn   chan struct{} // holds one token while AdvanceClock drives; nil without manual drive
+	clock   clock
+	shards  []shard
+	ctx     context.Context // ends when the wheel stops
+	cancel  context.CancelCauseFunc
+	wall    func() time.Time // time.Now, but in tests
+	driver  driver
+	runner  *runner       // on its own: an executor's queue may refer to it for longer than anybody to the wheel
+	driving chan struct{} // holds one token while Drive drives; nil without manual drive
 
 	// tokens has the shard of each processor: a sync.Pool is the one thing in the
 	// standard library that is kept by processor.
 	tokens sync.Pool // of *shard
-}
-
-// Pending is a task that was pending when the wheel was stopped: its deadline,
-// rounded up to a tick and no further ahead than 292 years, and its function.
-type Pending struct {
-	Deadline time.Time
-	Func     func()
 }
 
 // New returns a wheel that is running, with the given options over the defaults:
@@ -44,7 +32,7 @@ type Pending struct {
 // shard takes about 50 KB, and a further level, which is made when first needed,
 // about 12: share one wheel rather than make one for each connection. It has one
 // goroutine, the driver, which is there while something is pending (or was, before it was
-// cancelled, and its time has not come), and sleeps while nothing is due. So a wheel
+// canceled, and its time has not come), and sleeps while nothing is due. So a wheel
 // that is forgotten without Stop still fires what is pending, and then is garbage like
 // anything else; unless a job or a ticker goes on for ever. A wheel that was never used has
 // no goroutine.
@@ -65,8 +53,8 @@ func New(opts ...Option) *TimingWheel {
 		w.shards[i].init(&w.clock, &w.driver, limit, log2(c.slots), next)
 	}
 	if c.manual {
-		w.turn = make(chan struct{}, 1)
-		w.driver.running.Store(true)
+		w.driving = make(chan struct{}, 1)
+		w.driver.alive.Store(true)
 	}
 	return w
 }
@@ -90,51 +78,8 @@ func (w *TimingWheel) lock() *shard {
 	return s
 }
 
-// Schedule arranges for f to run once, d from now, and returns a [Timeout] that
-// can cancel it. It allocates nothing, but for the arena and the levels as they
-// grow.
-//
-// f runs never before d has passed, and a tick late at the most, plus the time that the
-// system takes to wake the driver (on Linux up to a millisecond without
-// [WithPreciseWakeups]), that of a cascade under way, and that for which the executor
-// holds the driver up. A d that is not positive makes f due now; it runs on the executor
-// all the same, never on the caller's goroutine. The largest d means in 292 years. A nil
-// f panics. Schedule returns [ErrStopped] on a stopped wheel, and [ErrTooManyPending]
-// where [WithMaxPending] permits no more; f will not run then.
-//
-// O(1), whatever is pending.
-func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
-	if f == nil {
-		panic("timingwheel: Schedule: nil function")
-	}
-	return w.schedule(delay{w.clock.now(), d}, f)
-}
-
-func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
-	s := w.lock()
-	defer s.mu.Unlock()
-	h, err := s.accept(after, f, oneShot)
-	if err != nil {
-		return Timeout{}, err
-	}
-	return Timeout{s, h}, nil
-}
-
-// ScheduleAt is [TimingWheel.Schedule] for a point in time, which is converted to
-// a delay once, as time.Until does: should the wall clock be set later, the delay
-// stays what it was. A time in the past means now, and one more than 292 years
-// ahead means in 292 years.
-func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
-	if f == nil {
-		panic("timingwheel: ScheduleAt: nil function")
-	}
-	// One reading of the clock: with two, a time on a tick would be a tick late.
-	now := time.Now()
-	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
-}
-
 // Len returns how much is pending: tasks that were neither handed to the executor
-// nor cancelled nor handed back, and with them channel timers, tickers and the
+// nor canceled nor handed back, and with them channel timers, tickers and the
 // deadlines of contexts. It is exact when nothing else is under way. O(shards).
 func (w *TimingWheel) Len() int {
 	n := 0

@@ -94,7 +94,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 	}
 }
 
-// Under manual drive the caller of AdvanceClock is the driver for as long as that takes.
+// Under manual drive the caller of Drive is the driver for as long as that takes.
 func TestTraceLabelsUnderManualDrive(t *testing.T) {
 	labelled := func() bool {
 		var b strings.Builder
@@ -111,7 +111,7 @@ func TestTraceLabelsUnderManualDrive(t *testing.T) {
 	defer w.Stop()
 	inside := false
 	w.Schedule(0, func() { inside = labelled() })
-	require.Equal(t, 1, w.AdvanceClock(0))
+	require.Equal(t, 1, w.Drive(0))
 	require.True(t, inside)
 	require.False(t, labelled())
 }

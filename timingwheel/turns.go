@@ -49,6 +49,8 @@ func (s *shard) lock() {
 	}
 }
 
+func (s *shard) unlock() { s.mu.Unlock() }
+
 // tryLock locks s.mu if it is free and the driver does not want it.
 func (s *shard) tryLock() bool { return !s.turns.wanted.Load() && s.mu.TryLock() }
 

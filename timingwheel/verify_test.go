@@ -35,7 +35,7 @@ func (w *TimingWheel) verify(t testing.TB) {
 // requireAccounts is true at any moment, whatever is under way.
 func requireAccounts(t testing.TB, st Stats) {
 	t.Helper()
-	if st.Scheduled != st.Fired+st.Cancelled+st.HandedBack+st.Pending {
+	if st.Scheduled != st.Fired+st.Canceled+st.HandedBack+st.Pending {
 		require.Fail(t, "accounts", "%+v", st.Counts)
 	}
 }

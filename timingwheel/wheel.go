@@ -81,7 +81,7 @@ func (w *wheel) add(i bucket.Index, deadline int64) bool {
 	s := &w.slots[w.position(deadline)]
 	if !s.IsOpen() {
 		s.Open(arena, deadline&^(w.tick-1))
-		w.shard.offer(s, w.shard.clock.time(s.Expiration()))
+		w.shard.offer(s)
 	}
 	s.Append(arena, i)
 	w.shard.enter(i, w.level)

@@ -214,7 +214,7 @@ func TestOverrun(t *testing.T) {
 }
 
 // Nobody is answered who has gone away.
-func TestCancelledIsNotAnswered(t *testing.T) {
+func TestCanceledIsNotAnswered(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
 	ctx, cancel := context.WithCancel(t.Context())

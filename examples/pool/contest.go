@@ -22,8 +22,8 @@ var contestants = []contestant{
 	{"ants, blocking", startAnts},
 	{"FullBlock", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullBlock })},
 	{"FullCallerRuns", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullCallerRuns })},
-	{"DiscardTo", startPool(func(r *result) timingwheel.WhenFull {
-		return timingwheel.DiscardTo(func(func()) { r.dropped.Add(1) })
+	{"FullDiscard", startPool(func(r *result) timingwheel.WhenFull {
+		return timingwheel.FullDiscard(func(func()) { r.dropped.Add(1) })
 	})},
 }
 

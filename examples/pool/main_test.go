@@ -27,7 +27,7 @@ func TestProgram(t *testing.T) {
 		`ants, blocking +300 +0 +0 `,
 		`FullBlock +300 +0 +0 `,
 		`FullCallerRuns +\d+ +[1-9]\d* +0 `,
-		`DiscardTo +\d+ +0 +[1-9]\d* `,
+		`FullDiscard +\d+ +0 +[1-9]\d* `,
 	} {
 		require.Regexp(t, regexp.MustCompile(line), stdout)
 	}

@@ -8,7 +8,7 @@
 // The wheel has the back-off of each call and the deadline of each attempt: what
 // waits for its next attempt is an entry on the wheel, without a goroutine. The exit status
 // is 0 if all went as promised, and 1 if not, or if the time given by -limit was not
-// enough; then what was pending is cancelled. Ctrl-C cancels it too, with 130 (go run
+// enough; then what was pending is canceled. Ctrl-C cancels it too, with 130 (go run
 // itself turns that into 1).
 package main
 
@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case ctx.Err() != nil:
 		return 130
-	case result.cancelled > 0:
+	case result.canceled > 0:
 		fmt.Fprintf(stderr, "retry: not done after %v\n", o.limit)
 		return 1
 	case len(broken) > 0:

@@ -80,7 +80,7 @@ func (r *retrier) due(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.waiting[c] {
-		return // cancelled, a moment after the wheel had let it go
+		return // canceled, a moment after the wheel had let it go
 	}
 	delete(r.waiting, c)
 	r.result.late = append(r.result.late, now.Sub(c.planned))
@@ -94,9 +94,9 @@ func (r *retrier) cancel() {
 	defer r.mu.Unlock()
 	for c := range r.waiting {
 		if c.timeout.Cancel() {
-			r.result.cancelledOnWheel++
+			r.result.canceledOnWheel++
 		}
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 	}
 	clear(r.waiting)
 	r.dropQueue()
@@ -144,7 +144,7 @@ func (r *retrier) settle(c *call, err error, timedOut bool) {
 	case err == nil:
 		r.end(c, &r.result.succeeded)
 	case r.ctx.Err() != nil:
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 	case c.attempts == r.policy.attempts:
 		r.end(c, &r.result.gaveUp)
 	default:
@@ -161,7 +161,7 @@ func (r *retrier) retry(c *call) {
 	c.planned = time.Now().Add(wait)
 	timeout, err := r.wheel.Schedule(wait, func() { r.due(c) })
 	if errors.Is(err, timingwheel.ErrStopped) {
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 		return
 	}
 	c.timeout = timeout
@@ -171,7 +171,7 @@ func (r *retrier) retry(c *call) {
 // enqueue has the next attempt made as soon as a worker is free.
 func (r *retrier) enqueue(c *call) {
 	if r.ctx.Err() != nil {
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 		return
 	}
 	c.queued = time.Now()
@@ -185,7 +185,7 @@ func (r *retrier) enqueue(c *call) {
 
 func (r *retrier) dropQueue() {
 	for _, c := range r.queue {
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 	}
 	r.queue = nil
 }

@@ -177,15 +177,15 @@ func TestCancel(t *testing.T) {
 			r.mu.Lock()
 			waiting, made := len(r.waiting), attempts
 			r.mu.Unlock()
-			cancelled := time.Now()
+			canceled := time.Now()
 			cancel()
 			result := r.wait()
-			require.Equal(t, cancelled, time.Now(), "at once")
-			require.Equal(t, 300, result.cancelled)
-			require.LessOrEqual(t, result.cancelledOnWheel, waiting+10)
-			require.GreaterOrEqual(t, result.cancelledOnWheel, waiting-10)
+			require.Equal(t, canceled, time.Now(), "at once")
+			require.Equal(t, 300, result.canceled)
+			require.LessOrEqual(t, result.canceledOnWheel, waiting+10)
+			require.GreaterOrEqual(t, result.canceledOnWheel, waiting-10)
 			if at > 2 {
-				require.Positive(t, result.cancelledOnWheel)
+				require.Positive(t, result.canceledOnWheel)
 			}
 			require.Zero(t, w.Len())
 			time.Sleep(time.Hour)
@@ -196,7 +196,7 @@ func TestCancel(t *testing.T) {
 			require.LessOrEqual(t, attempts, made+10, "none is made any more")
 
 			r.call(func(context.Context) error { t.Error("called after the end"); return nil })
-			require.Equal(t, 301, r.wait().cancelled)
+			require.Equal(t, 301, r.wait().canceled)
 		})
 	}
 }
@@ -218,13 +218,13 @@ func TestCancelOfADueCall(t *testing.T) {
 		task()
 		synctest.Wait()
 		require.Len(t, made, 1)
-		require.Equal(t, 1, result.cancelled)
-		require.Zero(t, result.cancelledOnWheel)
+		require.Equal(t, 1, result.canceled)
+		require.Zero(t, result.canceledOnWheel)
 		require.Empty(t, result.late)
 	})
 }
 
-// A call whose attempt succeeds has succeeded, though it was cancelled meanwhile.
+// A call whose attempt succeeds has succeeded, though it was canceled meanwhile.
 func TestSuccessBeatsCancel(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -242,7 +242,7 @@ func TestStoppedWheel(t *testing.T) {
 		r := newRetrier(t.Context(), w, somePolicy())
 		var made []time.Time
 		r.call(failing(1, &made))
-		require.Equal(t, 1, r.wait().cancelled)
+		require.Equal(t, 1, r.wait().canceled)
 	})
 }
 

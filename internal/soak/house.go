@@ -88,7 +88,7 @@ func newPool(kind string) *pool {
 	case poolCallerRuns:
 		full = timingwheel.FullCallerRuns
 	case poolDiscard:
-		full = timingwheel.DiscardTo(p.keep)
+		full = timingwheel.FullDiscard(p.keep)
 	}
 	p.Pool = timingwheel.NewPool(1+rand.IntN(8), rand.IntN(64), full)
 	return p

@@ -166,7 +166,7 @@ func (j *job) ended() {
 		if j.period != 0 {
 			j.life.violate("%s: ended without reason", j.kind)
 		}
-	case errors.Is(err, timingwheel.ErrCancelled), errors.Is(err, errOnPurpose):
+	case errors.Is(err, timingwheel.ErrCanceled), errors.Is(err, errOnPurpose):
 	case errors.Is(err, timingwheel.ErrStopped) && j.life.ending.Load():
 	default:
 		j.life.violate("%s: ended by %v", j.kind, err)

@@ -72,7 +72,7 @@ func (s *soak) report() bool {
 	rate("panics", s.panics.Load())
 	rate("entries scheduled", c.Scheduled)
 	rate("  fired", c.Fired)
-	rate("  cancelled", c.Cancelled)
+	rate("  cancelled", c.Canceled)
 	rate("  handed back", c.HandedBack)
 	rate("  reset", c.Reset)
 	rate("  rejected", c.Rejected)

@@ -204,7 +204,7 @@ function showRates() {
   list($("rates"), [
     ["scheduled /s", per("Scheduled")],
     ["fired /s", per("Fired")],
-    ["cancelled /s", per("Cancelled")],
+    ["canceled /s", per("Canceled")],
     ["reset /s", per("Reset")],
     ["cascaded /s", per("Cascaded")],
     ["wake-ups /s", per("Wakeups")],
@@ -216,7 +216,7 @@ function showAccounts(w) {
   list($("accounts"), [
     ["scheduled", count(s.Scheduled)],
     ["fired", count(s.Fired)],
-    ["cancelled", count(s.Cancelled)],
+    ["canceled", count(s.Canceled)],
     ["handed back", count(s.HandedBack)],
     ["pending", count(s.Pending)],
     ["of it due now", count(w.due)],

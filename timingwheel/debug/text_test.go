@@ -18,7 +18,7 @@ func TestText(t *testing.T) {
 	writeText(&out, s)
 	require.Equal(t, `"a": 1234 pending, running, 1m23.46s old, tick 1ms, shards 2
 
-  scheduled  fired  cancelled  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  running  wake-ups
+  scheduled  fired  canceled  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  running  wake-ups
       10000   6000       2766            0     55      4444         3            0          2         1        7       900
 
    slot     ring  slots   hand at  buckets  entries  cascaded

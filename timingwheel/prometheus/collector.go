@@ -16,9 +16,9 @@
 //
 //	timingwheel_pending                     gauge
 //	timingwheel_scheduled_total             counter; at any time the sum of
-//	                                        fired, cancelled, handed back and pending
+//	                                        fired, canceled, handed back and pending
 //	timingwheel_fired_total                 counter
-//	timingwheel_cancelled_total             counter
+//	timingwheel_canceled_total             counter
 //	timingwheel_handed_back_total           counter
 //	timingwheel_resets_total                counter
 //	timingwheel_cascades_total              counter, of entries that moved to a finer level

@@ -12,11 +12,11 @@ import (
 type result struct {
 	succeeded, gaveUp, canceled int
 	canceledOnWheel             int // of the canceled, those that waited there
-	timedOut                     int // attempts
-	mostInFlight                 int
-	calls                        []int           // by the number of their attempts
-	late                         []time.Duration // by how much the wheel was, for each retry
-	queued                       []time.Duration // how long each retry then waited for a worker
+	timedOut                    int // attempts
+	mostInFlight                int
+	calls                       []int           // by the number of their attempts
+	late                        []time.Duration // by how much the wheel was, for each retry
+	queued                      []time.Duration // how long each retry then waited for a worker
 }
 
 func (r *result) attempts() (sum int) {

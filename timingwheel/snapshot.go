@@ -10,8 +10,9 @@ import (
 // to JSON as it is; durations are nanoseconds then.
 type Snapshot struct {
 	Now       time.Duration    // since the wheel was made
-	Pending   int64            // the sum of Due, Cascading and all of Occupied
+	Pending   int64            // the sum of Due, Waiting, Cascading and all of Occupied
 	Due       int64            // due at once, and not yet handed on by the driver
+	Waiting   int64            // as in [Stats]
 	Cascading int64            // in buckets of the levels that are being flushed
 	Levels    []LevelOccupancy // of all shards together, the finest first
 	Next      []time.Time      // the next deadlines, rounded up to a tick, the earliest first
@@ -33,7 +34,7 @@ type LevelOccupancy struct {
 // a few nanoseconds for each (more where next is large, since those are sorted), but
 // gives way after every 1024 to whoever waits for the lock, so that it holds up nobody.
 // What is added, fires or moves to a finer level meanwhile may be counted or not; each
-// entry is counted once at most, so that Pending is the sum of Due, Cascading and all of
+// entry is counted once at most, so that Pending is the sum of Due, Waiting, Cascading and all of
 // Occupied. (A timer that fires and is set anew is another entry then.) On a stopped
 // wheel all but Now is zero. It may be called at any time, and by several goroutines.
 func (w *TimingWheel) Snapshot(next int) Snapshot {
@@ -80,6 +81,8 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 		sn.Pending++
 		deadlines = append(deadlines, deadline)
 		switch w := s.wheelOf(level); {
+		case level == levelWaiting:
+			sn.Waiting++
 		case w == nil:
 			sn.Due++
 		case w.isCascading(deadline):

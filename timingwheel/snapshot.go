@@ -23,7 +23,8 @@ type LevelOccupancy struct {
 	LevelStats
 	Hand int // the slot of CurrentTime
 
-	// Occupied has the number of entries of each slot. Up to the Hand there are none, but
+	// Occupied has the number of entries of each slot. An entry that was pushed back is
+	// counted in the slot of its new deadline, also while it waits in an earlier one. Up to the Hand there are none, but
 	// for what has expired and waits to be flushed: a level holds what is due before its
 	// next revolution, and the levels above have the rest.
 	Occupied []int32
@@ -77,21 +78,33 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 	}
 	sn.grow(s.finest)
 	for i := range s.arena.Chunk(chunk) {
-		deadline, level := s.arena.Deadline(i), s.arena.Tag(i)>>levelShift
+		deadline := s.arena.Deadline(i)
 		sn.Pending++
 		deadlines = append(deadlines, deadline)
-		switch w := s.wheelOf(level); {
-		case level == levelWaiting:
+		switch level := s.arena.Tag(i) >> levelShift; level {
+		case levelWaiting:
 			sn.Waiting++
-		case w == nil:
+		case levelDue:
 			sn.Due++
-		case w.isCascading(deadline):
-			sn.Cascading++
 		default:
-			sn.Levels[level].Occupied[w.position(deadline)]++
+			if s.wheelOf(level).isCascading(deadline) {
+				sn.Cascading++
+			} else {
+				w := s.finest.wheelFor(deadline)
+				sn.Levels[w.level].Occupied[w.position(deadline)]++
+			}
 		}
 	}
 	return deadlines, true
+}
+
+// wheelFor returns the wheel that has the slot of a deadline, here or further up. An entry
+// that was pushed back is counted there, where it will be.
+func (w *wheel) wheelFor(deadline int64) *wheel {
+	for !w.covers(deadline) {
+		w = w.overflow
+	}
+	return w
 }
 
 // grow adds the levels that were made since Stats looked. It is called with the lock of the

@@ -65,6 +65,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				require.Equal(t, 10*time.Second, time.Since(start))
 				ticker.Stop()
 
+				synctest.Wait()
 				require.Empty(t, order)
 				require.Equal(t, 601, w.Len())
 				st := w.verifyStats(t)
@@ -93,6 +94,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				require.Zero(t, st.HeldUp)
 				require.Zero(t, st.Waiting)
 				time.Sleep(2 * time.Minute)
+				synctest.Wait()
 				require.Equal(t, 1000, order[600])
 			})
 		})

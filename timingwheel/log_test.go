@@ -60,6 +60,7 @@ func TestHeldUpDriverIsLogged(t *testing.T) {
 		w.AfterFunc(2*time.Second, longFunction)
 		w.AfterFunc(3*time.Second, func() { time.Sleep(30 * time.Second) }) // waits for the one before
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Len(t, lines(), 5)
 		for i, want := range []string{"for=1s", "for=10s", "for=1m0s", "for=1s", "for=10s"} {
 			require.Contains(t, lines()[i], `level=WARN msg="timingwheel: the executor holds the driver up" `+want)

@@ -117,7 +117,8 @@ func (s *stress) reset(task *stressTask) {
 	if pending {
 		task.arms.Add(-1)
 	} else {
-		s.account(task, task.timer.entry.handle != before)
+		now := task.timer.entry.handle
+		s.account(task, now != before && now != handle{})
 	}
 }
 

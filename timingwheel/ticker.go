@@ -26,7 +26,7 @@ type Ticker struct {
 // spaced: by default, 1.5ms becomes 2ms. Ticks do not drift: each is due one period after
 // the one before was due, however late that was sent. If the receiver is slow or the
 // process is paused, ticks are missed, and the next ones are on the same grid. The driver
-// itself sends, so the executor cannot delay a tick.
+// itself sends the ticks; they do not go through the executor.
 //
 // NewTicker panics if d is not positive. When the wheel is stopped its tickers end, and
 // their channels are not closed. A Ticker that is made on a stopped wheel never ticks.

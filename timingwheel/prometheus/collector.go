@@ -21,7 +21,7 @@
 //	timingwheel_canceled_total              counter
 //	timingwheel_handed_back_total           counter
 //	timingwheel_resets_total                counter
-//	timingwheel_cascades_total              counter, of entries that moved to a finer level
+//	timingwheel_cascades_total              counter, moves of entries to a finer level
 //	timingwheel_rejections_total            counter
 //	timingwheel_caller_runs_total           counter
 //	timingwheel_discarded_total             counter

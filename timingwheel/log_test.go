@@ -63,7 +63,7 @@ func TestNilLoggerPanics(t *testing.T) {
 	require.PanicsWithValue(t, "timingwheel: WithLogger(nil)", func() { timingwheel.New(timingwheel.WithLogger(nil)) })
 }
 
-// badHandler does what it likes with what is logged.
+// badHandler calls a function with each message.
 type badHandler struct {
 	slog.Handler
 	handle func()
@@ -76,8 +76,8 @@ func (h badHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// What the logger does on the driver's goroutine harms no task: not when it ends that
-// goroutine, and not when it panics where the caller of Drive recovers.
+// The logger may do anything on the driver's goroutine without harm to a task: end that
+// goroutine, or panic where the caller of Drive recovers.
 func TestLoggerThatMisbehavesOnTheDriver(t *testing.T) {
 	late := func(w *timingwheel.TimingWheel) (ran *[]int) {
 		ran = new([]int)

@@ -18,8 +18,8 @@ type Stats struct {
 	Wakeups int64 // how often the driver woke up from its sleep
 
 	Now     time.Duration // since the wheel was made
-	Tick    time.Duration // see [WithTick]
-	Shards  int           // see [WithShards]
+	Tick    time.Duration // width of a tick, see [WithTick]
+	Shards  int           // number of shards, a power of two, see [WithShards]
 	Stopped bool          // Stop or Shutdown was called
 
 	// Precise is true if the driver wakes up on time: [WithPreciseWakeups] was given, it

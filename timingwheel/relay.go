@@ -12,8 +12,8 @@ type relay struct {
 	task  func() // nil once done or stopped; guarded by the shard's lock
 }
 
-// startRelay has package time call the task d from now, with the lock of s held. The
-// caller holds that lock.
+// startRelay has package time call the task d from now, with the lock of s held. The caller
+// holds that lock.
 func startRelay(s *shard, d time.Duration, task func()) *relay {
 	r := &relay{task: task}
 	r.timer = time.AfterFunc(d, func() {

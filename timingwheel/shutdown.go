@@ -9,11 +9,11 @@ import (
 // functions have been handed to the executor, however far off they are, and until all
 // functions that were handed over have ended. Then it stops the wheel and returns nil.
 //
-// From the moment of the call the wheel refuses what is new, as a stopped wheel does;
-// arming a timer that is not pending counts as new. What is pending can still be canceled
-// and reset. Jobs end: their pending runs are dropped, and a run that has begun is waited
-// for. Channel timers and contexts move to package time at once, and tickers end, as with
-// [TimingWheel.Stop].
+// From the moment of the call the wheel refuses what is new, as a stopped one does,
+// timers that are not pending included; what is pending can still be canceled and
+// reset. Jobs end: their pending runs are dropped, a run that has begun is waited for.
+// What belongs to time's and context's surface moves to package time at once, and
+// tickers end, as with [TimingWheel.Stop].
 //
 // If ctx ends first, Shutdown returns an error that wraps ctx.Err(). What is pending then
 // stays pending, and fires when it is due, until Stop hands it back. Shutdown may be

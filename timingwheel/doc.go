@@ -54,9 +54,9 @@
 // finer wheel together, are flushed one after the other, at 25 to 50 ns each. Buckets of
 // other levels that come due meanwhile go between. A bucket that comes due while another
 // bucket of the same level is still being flushed waits for the end of that flush, and
-// what expires later waits behind it. An executor that blocks the driver ([Inline], a
-// full Pool with [FullCallerRuns], or one of your own) adds the time for which it does
-// so.
+// what expires later waits behind it. Functions, but not channels, tickers and contexts,
+// also wait for an executor that holds the driver up ([Inline], a full Pool with
+// [FullCallerRuns], or one of your own).
 //
 // Never lost, never twice: every task that was accepted is handed to the executor once,
 // or was canceled, or is handed back by Stop. (A pending Job or Future is not handed
@@ -75,9 +75,10 @@
 // and look at the wall clock once a minute.
 //
 // Any method may be called from inside a task. Some methods wait, in a task too:
-// Shutdown, Sleep, Job.StopWait, Future.Wait and Pool.Close. A task that runs inline must
-// not call these. And a task that waits for itself waits in vain: with Shutdown of its
-// own wheel, Close of its own Pool, StopWait of its own Job or Wait of its own Future.
+// Shutdown, Sleep, Job.StopWait, Future.Wait, Pool.Close and Pool.Shutdown. A task that
+// runs inline must not wait for another function of its wheel (see [Inline]). And a task
+// that waits for itself waits in vain: with Shutdown of its own wheel, Close of its own
+// Pool, StopWait of its own Job or Wait of its own Future.
 //
 // # Testing
 //

@@ -49,7 +49,7 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 	}
 
 	d := &w.driver
-	handed := d.hand() + d.finish() // what is left of a call in which a task panicked or ended the goroutine
+	handed := d.finish() // what is left of a call in which a task panicked or ended the goroutine
 	d.dropEmpty()
 	b, ok := d.queue.Poll()
 	if !ok {

@@ -29,6 +29,8 @@ type config struct {
 	slots    int
 	shards   int
 	executor ownExecutor
+	gate     gate // of the executor; nil: none
+	mayBlock bool // the executor may run a user's function on the driver
 	manual   bool
 	precise  bool
 
@@ -93,7 +95,7 @@ func WithExecutor(e Executor) Option {
 		if isNil(e) {
 			panic("timingwheel: WithExecutor(nil)")
 		}
-		c.executor = resolve(e)
+		c.resolve(e)
 	}
 }
 
@@ -111,20 +113,24 @@ func isNil(e Executor) bool {
 	return false
 }
 
-// resolve returns the executor as one that runs tasks: e itself if it is one of this
-// package, and e behind an adapter otherwise. The type decides, not a method. A user's
-// type that embeds a Pool has the method too; with a method to decide, its own Execute,
-// which may count or wrap the tasks, would never be called.
-func resolve(e Executor) ownExecutor {
+// resolve finds out how the wheel uses an executor. The type decides, not a method. A
+// user's type that embeds a Pool has the methods too; with a method to decide, its own
+// Execute, which may count or wrap the tasks, would never be called.
+func (c *config) resolve(e Executor) {
+	c.gate, c.mayBlock = nil, true
 	switch e := e.(type) {
 	case inline:
-		return e
+		c.executor = e
 	case *runQueue:
-		return e
+		c.executor, c.mayBlock = e, false
 	case *Pool:
-		return e
+		c.executor = e
+		if e.full.policy == waits {
+			c.gate, c.mayBlock = e, false
+		}
+	default:
+		c.executor = foreign{e}
 	}
-	return foreign{e}
 }
 
 // WithMaxPending limits how many functions may be pending. The limit covers AfterFunc,
@@ -169,15 +175,18 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 // not learn otherwise. Each message begins with "timingwheel: ".
 //
 //   - Warn "driver is late", with the attribute late, a duration: something fired more
-//     than a second after its time. The process was suspended or got no processor, or the
-//     executor held the driver up. It is logged once, and again only after the driver has
-//     caught up.
+//     than a second after its time. The process was suspended or got no processor. It is
+//     logged once, and again only after the driver has caught up.
+//   - Warn "the executor holds the driver up", with the attributes for, a duration, and
+//     by, the function or the executor as far as known: no function has fired since. It
+//     is logged after 1, 10 and 60 seconds of one call. Not under [WithManualDrive].
 //   - Error "task panicked", with the attributes panic and stack: only with a
 //     [WithPanicHandler], since without one the program crashes.
-//   - Warn "precise wake-ups are not available": see [WithPreciseWakeups]. New logs it.
+//   - Warn "precise wake-ups are not available": see [WithPreciseWakeups].
 //
-// The logger is called without a lock held: by New, on the driver's goroutine or on the
-// goroutine of the task. By default nothing is logged. New panics on nil.
+// The wheel calls the logger without a lock, on a goroutine where it delays nothing else:
+// that of the task that panicked, that of New's caller, or one of the wheel's own. By
+// default nothing is logged. New panics on nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {
@@ -266,7 +275,7 @@ func newConfig(opts []Option) *config {
 		opt(c)
 	}
 	if c.executor == nil {
-		c.executor = resolve(Goroutines())
+		c.resolve(Goroutines())
 	}
 	if c.shards == 0 {
 		c.shards = min(runtime.GOMAXPROCS(0), maxChosenShards)

@@ -10,8 +10,9 @@ import (
 // to JSON; durations are nanoseconds there.
 type Snapshot struct {
 	Now       time.Duration    // since the wheel was made
-	Pending   int64            // the sum of Due, Cascading and all of Occupied
+	Pending   int64            // the sum of Due, Waiting, Cascading and all of Occupied
 	Due       int64            // due at once, and not yet handed on by the driver
+	Waiting   int64            // as in [Stats]
 	Cascading int64            // in buckets of the levels, being flushed
 	Levels    []LevelOccupancy // of all shards together, the finest first
 	Next      []time.Time      // the next deadlines, rounded up to a tick, the earliest first
@@ -37,8 +38,8 @@ type LevelOccupancy struct {
 // takes more, since the deadlines are sorted.) After every 1024 entries it gives way to
 // those who wait for the lock, so it holds nobody up. What is added, fires or moves to a
 // finer level meanwhile may be counted or not. Each entry is counted at most once, so
-// Pending is the sum of Due, Cascading and all of Occupied. (A timer that fires and is
-// armed again is another entry then.)
+// Pending is the sum of Due, Waiting, Cascading and all of Occupied. (A timer that fires
+// and is armed again is another entry then.)
 func (w *TimingWheel) Snapshot(next int) Snapshot {
 	first := earliest{n: max(0, next), bound: math.MaxInt64}
 	st := w.Stats()
@@ -83,6 +84,8 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 		sn.Pending++
 		deadlines = append(deadlines, deadline)
 		switch w := s.wheelOf(level); {
+		case level == levelWaiting:
+			sn.Waiting++
 		case w == nil:
 			sn.Due++
 		case w.isCascading(deadline):

@@ -34,6 +34,7 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 			return n
 		}
 		want.Due += walk(&s.due.Bucket) + walk(&s.dueCascade.ring)
+		want.Waiting += walk(&s.waiting.Bucket)
 		for l := s.finest; l != nil; l = l.overflow {
 			want.Cascading += walk(&l.cascade.ring)
 			for n := range l.slots {
@@ -63,7 +64,7 @@ func positive(n int32) bool { return n > 0 }
 // checkSnapshot checks what is true of a Snapshot at any time, whatever is under way.
 func checkSnapshot(t testing.TB, sn Snapshot, next int) {
 	t.Helper()
-	sum := sn.Due + sn.Cascading
+	sum := sn.Due + sn.Waiting + sn.Cascading
 	for i, l := range sn.Levels {
 		for _, n := range l.Occupied {
 			sum += int64(n)

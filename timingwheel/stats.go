@@ -15,6 +15,18 @@ type Stats struct {
 	// that run, and those that wait in the executor's queue.
 	Running int64
 
+	// Waiting counts what is due, but waits for room in a [Pool] of [FullWait], or for an
+	// executor that holds the driver up. It is a part of Pending.
+	Waiting int64
+
+	// HeldUp is for how long the executor has been in its present call. HeldUpBy is the
+	// function that it runs on the driver, or else the executor, as far as known. No
+	// function fires during a call. A call of less than a millisecond is normal. Zero
+	// means that there is no call; so it always is under [Goroutines] and under a Pool of
+	// FullWait.
+	HeldUp   time.Duration
+	HeldUpBy string
+
 	Wakeups int64 // how often the driver woke up from its sleep
 
 	Now     time.Duration // since the wheel was made
@@ -73,10 +85,15 @@ func (w *TimingWheel) Stats() Stats {
 		Discarded:  r.discarded.Load(),
 		Panicked:   r.panicked.Load(),
 		Running:    r.running.count(),
+		Waiting:    w.driver.waiting.Load(),
+		HeldUp:     w.driver.caller.heldUp(),
 		Wakeups:    w.driver.queue.Wakeups(),
 		Precise:    w.driver.queue.Precise(),
 		Tick:       w.clock.tick,
 		Shards:     len(w.shards),
+	}
+	if st.HeldUp > 0 {
+		st.HeldUpBy = w.driver.caller.culprit()
 	}
 	for i := range w.shards {
 		w.shards[i].addTo(&st)

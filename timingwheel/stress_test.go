@@ -193,7 +193,7 @@ var stressExecutors = []struct {
 }{
 	{"goroutines", false, Goroutines},
 	{"inline", true, Inline},
-	{"pool, block", false, func() Executor { return NewPool(8, 10, FullBlock) }},
+	{"pool, block", false, func() Executor { return NewPool(8, 10, FullWait) }},
 	{"pool, caller runs", true, func() Executor { return NewPool(2, 1, FullCallerRuns) }},
 	{"pool, discard", true, func() Executor { return NewPool(2, 10, FullDiscard(func(task func()) { task() })) }},
 }

@@ -85,7 +85,7 @@ func (t *Timer) arm(after delay) {
 	case t.channel != nil && t.entry.closed():
 		t.channel.moveToTime(after.d)
 	case t.channel != nil:
-		t.entry.add(after, t.f)
+		t.entry.add(after, t.f, own)
 	case t.f != nil:
 		_ = t.entry.acceptAgain(after, t.f, oneShot) // an error leaves the Timer dead
 	}

@@ -15,8 +15,8 @@ func newLimit(n int) *limit {
 	return &limit{max: int64(n)}
 }
 
-// take takes a place if there is one. Not by an increment that is undone when it was too
-// much: that could refuse another, though a place has become free.
+// take takes a place if there is one. It does not increment first and undo that if it was
+// too much: meanwhile it could refuse another caller for whom a place has become free.
 func (l *limit) take() bool {
 	if l == nil {
 		return true

@@ -150,7 +150,7 @@ func TestNothingIsLostWhenAConsumerLeaves(t *testing.T) {
 			synctest.Wait()
 			cancels[leaver]()
 			require.Equal(t, -1, <-taken)
-			require.Equal(t, start, time.Now(), "a cancelled context leaves at once")
+			require.Equal(t, start, time.Now(), "a canceled context leaves at once")
 			require.Equal(t, 1, <-taken)
 			require.Equal(t, time.Second, time.Since(start))
 			require.Equal(t, 2, <-taken)

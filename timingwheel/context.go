@@ -37,13 +37,13 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // Cause from it, and cost no goroutine. When the wheel is stopped, pending
 // deadlines move to package time, and later ones are kept there too: none is lost.
 //
-// One thing differs, when the parent is one that can be cancelled. That the parent's
+// One thing differs, when the parent is one that can be canceled. That the parent's
 // Done channel is closed shows in the context itself at once, to who calls Done or
 // Err then; but a channel that Done returned earlier is closed, and contexts derived
-// from this one are cancelled, by a goroutine, a moment later. (Package context lets
+// from this one are canceled, by a goroutine, a moment later. (Package context lets
 // nobody else's code run while it cancels.)
 //
-// O(1). Three allocations, and two more if the parent can be cancelled; and five
+// O(1). Three allocations, and two more if the parent can be canceled; and five
 // when Done is first called, or package context first derives from it. A nil parent
 // panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
@@ -84,7 +84,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ca
 //
 // It must be two things at once: a context that ends with DeadlineExceeded when we
 // say so, and one that package context takes for its own, so that what it derives
-// from this one is cancelled without a goroutine, with a WithValue in between or
+// from this one is canceled without a goroutine, with a WithValue in between or
 // not. Nothing that package context makes can be ended with an error of our
 // choosing, but by a parent that ends with it. Hence a real context.WithCancel, the
 // proxy, below a parent of our own, the origin, which is this very struct seen
@@ -105,7 +105,7 @@ type deadlineCtx struct {
 	deadlineCause error
 	overdue       atomic.Bool // the wheel says that the deadline has come
 
-	// Lock order: mu, shard.mu. Mu is held while the context ends, so that who comes
+	// Lock order: mu, the shard's lock. Mu is held while the context ends, so that who comes
 	// second to end it waits until it has.
 	mu         sync.Mutex
 	err        atomic.Value    // of error; set once, with mu held
@@ -114,9 +114,8 @@ type deadlineCtx struct {
 	hasProxy   atomic.Bool     // set once, with mu held
 	proxy      context.Context // valid once hasProxy is true
 	endProxy   func()          // ends the proxy with err and cause; guarded by mu
-	shard      *shard          // nil until start; guarded by mu
-	handle     handle          // guarded by shard.mu
-	relay      *relay          // has taken over since the wheel was stopped; guarded by shard.mu
+	entry      entry           // joins a shard in start; guarded by mu
+	relay      *relay          // has taken over since the wheel was stopped; guarded by the shard's lock
 }
 
 // start puts the deadline on the wheel, unless the parent has ended meanwhile.
@@ -127,37 +126,36 @@ func (c *deadlineCtx) start(after delay, stopParent func() bool) {
 		return
 	}
 	c.stopParent = stopParent
-	c.shard = c.wheel.lock()
-	defer c.shard.mu.Unlock()
-	if c.shard.closed {
+	c.entry.join(c.wheel)
+	defer c.entry.unlock()
+	if c.entry.closed() {
 		c.moveToTime()
 	} else {
-		c.handle = c.shard.add(after, c.due, own)
+		c.entry.add(after, c.due, own)
 	}
 }
 
-// due is the wheel's own task, called with shard.mu held: it leaves the rest to
+// due is the wheel's own task, called with the shard's lock held: it leaves the rest to
 // another goroutine, since ending a context may take long, and calls the parent; or
 // it moves to package time if the wheel was stopped before.
 func (c *deadlineCtx) due() {
-	if c.shard.closed {
+	if c.entry.closed() {
 		c.moveToTime()
 		return
 	}
 	c.overdue.Store(true)
-	d := c.shard.driver
-	d.expired.contexts = append(d.expired.contexts, function(c.expire))
+	c.entry.end(function(c.expire))
 }
 
-// moveToTime is called with shard.mu held.
+// moveToTime is called with the shard's lock held.
 func (c *deadlineCtx) moveToTime() {
-	c.relay = c.shard.relay(time.Until(c.deadline), func() { go c.expire() })
+	c.relay = c.entry.relay(time.Until(c.deadline), func() { go c.expire() })
 }
 
 func (c *deadlineCtx) leaveWheel() {
-	c.shard.lock()
-	defer c.shard.mu.Unlock()
-	c.shard.cancel(c.handle)
+	c.entry.lock()
+	defer c.entry.unlock()
+	c.entry.cancel()
 	c.relay.stop()
 }
 
@@ -188,7 +186,7 @@ func (c *deadlineCtx) endOnce(err, cause error) (stopParent func() bool) {
 	}
 	c.err.Store(err)
 	c.cause = cause
-	if c.shard != nil {
+	if c.entry.joined() {
 		c.leaveWheel()
 	}
 	if c.endProxy != nil {
@@ -197,8 +195,8 @@ func (c *deadlineCtx) endOnce(err, cause error) (stopParent func() bool) {
 	return c.stopParent
 }
 
-// own returns the proxy.
-func (c *deadlineCtx) own() context.Context {
+// derived returns the proxy, and makes it if there is none yet.
+func (c *deadlineCtx) derived() context.Context {
 	if !c.hasProxy.Load() {
 		c.makeProxy()
 	}
@@ -245,7 +243,7 @@ func (c *deadlineCtx) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c *deadlineCtx) Done() <-chan struct{} {
 	c.follow()
-	return c.own().Done()
+	return c.derived().Done()
 }
 
 func (c *deadlineCtx) Err() error {
@@ -261,7 +259,7 @@ func (c *deadlineCtx) Err() error {
 // context, which has no other value.
 func (c *deadlineCtx) Value(key any) any {
 	if c.wheel.ctx.Value(key) != nil {
-		return c.own().Value(key)
+		return c.derived().Value(key)
 	}
 	return c.parent.Value(key)
 }

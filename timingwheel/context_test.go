@@ -100,7 +100,7 @@ func TestContextOfAPastDeadline(t *testing.T) {
 	}
 }
 
-func TestContextIsCancelled(t *testing.T) {
+func TestContextIsCanceled(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		for _, look := range []bool{true, false} {
 			ctx, cancel := w.WithTimeoutCause(t.Context(), time.Hour, errCause)
@@ -256,7 +256,7 @@ func TestDerivedContexts(t *testing.T) {
 	})
 }
 
-// A wheel's context that is cancelled by hand takes its children along before
+// A wheel's context that is canceled by hand takes its children along before
 // CancelFunc returns, and itself off its parent.
 func TestCancelTakesChildrenAlong(t *testing.T) {
 	w := timingwheel.New()
@@ -379,7 +379,7 @@ func TestContextsOutliveTheWheel(t *testing.T) {
 		looked.Done()
 		ctx, cancel2 := w.WithTimeout(t.Context(), 20*msec)
 		defer cancel2()
-		cancelled, cancel3 := w.WithTimeout(t.Context(), 20*msec)
+		canceled, cancel3 := w.WithTimeout(t.Context(), 20*msec)
 		parent, cancelParent := context.WithCancel(t.Context())
 		followed, cancel4 := w.WithTimeout(parent, 20*msec)
 		defer cancel4()
@@ -398,7 +398,7 @@ func TestContextsOutliveTheWheel(t *testing.T) {
 		<-ctx.Done()
 		require.Equal(t, 20*msec, time.Since(start))
 		require.Equal(t, context.DeadlineExceeded, ctx.Err())
-		require.Equal(t, context.Canceled, cancelled.Err())
+		require.Equal(t, context.Canceled, canceled.Err())
 		require.Equal(t, context.Canceled, followed.Err())
 	})
 }
@@ -427,14 +427,14 @@ func TestContextOfAParentThatEndsFirst(t *testing.T) {
 		defer cancel()
 		time.Sleep(msec)
 		cancelParent(errCause)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, context.Canceled, ctx.Err())
 		require.Equal(t, errCause, context.Cause(ctx))
 
 		ctx, cancel = w.WithTimeout(t.Context(), msec)
 		defer cancel()
 		time.Sleep(msec)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, context.DeadlineExceeded, ctx.Err(), "at once, though another goroutine ends it")
 	})
 }
@@ -588,7 +588,7 @@ func useAll(t *testing.T, w *timingwheel.TimingWheel, stopWheel bool) (kept []fu
 		kept = append(kept, isKept(big))
 		return w.WithTimeout(context.WithValue(context.Background(), ctxKey("big"), big), d)
 	}
-	cancelled, cancel := with(time.Hour)
+	canceled, cancel := with(time.Hour)
 	expired, cancelExpired := with(msec)
 	defer cancelExpired()
 	timer, ticker := w.NewTimer(time.Hour), w.NewTicker(time.Hour)
@@ -599,7 +599,7 @@ func useAll(t *testing.T, w *timingwheel.TimingWheel, stopWheel bool) (kept []fu
 	others(t, 2*time.Hour)
 	<-expired.Done()
 	cancel()
-	<-cancelled.Done()
+	<-canceled.Done()
 	timer.Stop()
 	ticker.Stop()
 	return kept
@@ -754,7 +754,7 @@ func TestSimultaneousCancels(t *testing.T) {
 	waitFor(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// Of a parent that ends and a child that is cancelled because it does.
+// Of a parent that ends and a child that is canceled because it does.
 func TestInterlockedCancels(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -769,7 +769,7 @@ func TestInterlockedCancels(t *testing.T) {
 func TestContextAllocations(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
-	cancellable, cancel := context.WithCancel(context.Background())
+	cancelable, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for _, c := range []struct {
 		name   string
@@ -778,9 +778,9 @@ func TestContextAllocations(t *testing.T) {
 		allocs float64
 	}{
 		{"background", context.Background(), false, 3}, // the context, its CancelFunc, the wheel's task
-		{"cancellable", cancellable, false, 5},         // and what context.AfterFunc makes
+		{"cancelable", cancelable, false, 5},           // and what context.AfterFunc makes
 		{"background, Done", context.Background(), true, 8},
-		{"cancellable, Done", cancellable, true, 10},
+		{"cancelable, Done", cancelable, true, 10},
 	} {
 		allocs := testing.AllocsPerRun(1000, func() {
 			ctx, cancel := w.WithTimeout(c.parent, time.Hour)

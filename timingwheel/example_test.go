@@ -198,7 +198,7 @@ func ExampleTimingWheel_ScheduleAtFixedRate() {
 	fmt.Println(job.Err())
 	// Output:
 	// 1 2 3
-	// timingwheel: cancelled
+	// timingwheel: canceled
 }
 
 // nextFullHour is a schedule; those of cron libraries are as good.
@@ -273,12 +273,12 @@ func ExampleTimingWheel_Stop() {
 	// true
 }
 
-func ExampleTimingWheel_AdvanceClock() {
+func ExampleTimingWheel_Drive() {
 	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 	defer w.Stop()
 	w.AfterFunc(time.Millisecond, func() { fmt.Println("tick") })
 	for w.Len() > 0 {
-		w.AdvanceClock(time.Second)
+		w.Drive(time.Second)
 	}
 	// Output: tick
 }
@@ -320,13 +320,13 @@ func ExampleInline() {
 // Two at a time, four wait, and the rest are given up: better not at all than late.
 func ExampleNewPool() {
 	discarded := 0
-	pool := timingwheel.NewPool(2, 4, timingwheel.DiscardTo(func(func()) { discarded++ }))
+	pool := timingwheel.NewPool(2, 4, timingwheel.FullDiscard(func(func()) { discarded++ }))
 	w := timingwheel.New(timingwheel.WithExecutor(pool))
 	busy := make(chan bool)
 	for range 10 {
 		w.Schedule(time.Millisecond, func() { <-busy })
 	}
-	for w.Len() > 0 {
+	for w.Stats().Discarded < 4 {
 		time.Sleep(time.Millisecond)
 	}
 	close(busy)
@@ -376,13 +376,13 @@ func ExampleTimingWheel_Stats() {
 	w.AfterFunc(time.Minute, func() { fmt.Println("request timed out") }).Stop()
 	w.AfterFunc(time.Hour, func() { fmt.Println("session expired") })
 	st := w.Stats()
-	fmt.Println(st.Scheduled, "scheduled,", st.Cancelled, "cancelled,", st.Fired, "fired,", st.Pending, "pending")
+	fmt.Println(st.Scheduled, "scheduled,", st.Canceled, "canceled,", st.Fired, "fired,", st.Pending, "pending")
 	fmt.Println("late by at most", st.Lateness.P99, "in 99 of 100 cases, and never by more than", st.Lateness.Max)
 	for i, l := range st.Levels {
 		fmt.Println("level", i, "of", l.Slots, "slots of", l.Tick, "holds", l.Entries)
 	}
 	// Output:
-	// 2 scheduled, 1 cancelled, 0 fired, 1 pending
+	// 2 scheduled, 1 canceled, 0 fired, 1 pending
 	// late by at most 0s in 99 of 100 cases, and never by more than 0s
 	// level 0 of 512 slots of 1ms holds 0
 	// level 1 of 512 slots of 512ms holds 0

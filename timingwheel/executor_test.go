@@ -21,16 +21,15 @@ import (
 // executors returns one of each kind, each of which runs every task. A closed Pool is
 // always full.
 func executors() map[string]timingwheel.Executor {
-	discard := timingwheel.DiscardTo(func(task func()) { task() })
+	discard := timingwheel.FullDiscard(func(task func()) { task() })
 	return map[string]timingwheel.Executor{
 		"goroutines":               timingwheel.Goroutines(),
 		"inline":                   timingwheel.Inline(),
 		"func":                     timingwheel.ExecutorFunc(func(task func()) { task() }),
 		"func that go":             timingwheel.ExecutorFunc(func(task func()) { go task() }),
-		"pool, block":              timingwheel.NewPool(2, 1, timingwheel.FullBlock),
+		"pool, block":              timingwheel.NewPool(2, 1, timingwheel.FullWait),
 		"pool, caller runs":        timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns),
 		"pool, discard":            timingwheel.NewPool(1, 0, discard),
-		"closed pool, block":       closed(timingwheel.NewPool(1, 0, timingwheel.FullBlock)),
 		"closed pool, caller runs": closed(timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns)),
 		"closed pool, discard":     closed(timingwheel.NewPool(1, 0, discard)),
 	}
@@ -70,8 +69,8 @@ func TestGoexitHarmsNothing(t *testing.T) {
 	}
 }
 
-// Under manual drive it is the caller's goroutine that a task ends; the next call
-// carries on where that one was.
+// Under manual drive a task that ends its goroutine ends that of the caller. The next
+// call of Drive carries on where that one was.
 func TestGoexitUnderManualDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1), timingwheel.WithManualDrive())
@@ -86,23 +85,23 @@ func TestGoexitUnderManualDrive(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			w.AdvanceClock(0)
-			t.Error("AdvanceClock returned")
+			w.Drive(0)
+			t.Error("Drive returned")
 		}()
 		<-ended
 		require.Less(t, ran, 1000)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, 1000, ran)
 		require.Empty(t, w.Stop())
 	})
 }
 
-// Labels that a task sets must not show in the next task, nor must those of the
+// Labels that a task sets must not show in the next task. Nor must the labels of the
 // goroutine that made the wheel. The goroutine profile tells.
 func TestLabelsDoNotLeak(t *testing.T) {
 	for name, executor := range executors() {
 		if name == "func" {
-			continue // a function that runs the task itself sees to this itself
+			continue // a function that runs the task itself must clear the labels itself
 		}
 		t.Run(name, func(t *testing.T) {
 			var w *timingwheel.TimingWheel
@@ -113,7 +112,7 @@ func TestLabelsDoNotLeak(t *testing.T) {
 			var wg sync.WaitGroup
 			profiles := make([]string, 20)
 			for i := range profiles {
-				// Many that set labels and return, so that the one that looks has
+				// Many tasks that set labels and return, so that the task that looks gets
 				// the goroutine of one of them.
 				at := time.Now().Add(time.Duration(i) * time.Millisecond)
 				for range 50 {
@@ -133,7 +132,8 @@ func TestLabelsDoNotLeak(t *testing.T) {
 			for _, profile := range profiles {
 				require.Contains(t, profile, "timingwheel")
 				require.NotContains(t, profile, `"maker"`)
-				// Its own goroutine only: another may just be clearing its labels.
+				// Look at its own goroutine only: another one may just be clearing its
+				// labels.
 				for stanza := range strings.SplitSeq(profile, "\n\n") {
 					if strings.Contains(stanza, "writeGoroutine") {
 						require.NotContains(t, stanza, `"task"`)
@@ -195,7 +195,7 @@ func TestOrderWithinATick(t *testing.T) {
 	})
 }
 
-// Goroutines runs what does not block on few goroutines, and forgets them all.
+// Goroutines runs tasks that do not block on few goroutines, and keeps none of them.
 func TestGoroutinesAreFew(t *testing.T) {
 	before := runtime.NumGoroutine()
 	e := timingwheel.Goroutines()
@@ -253,10 +253,11 @@ func (p *countingPool) Execute(tasks []func()) {
 	p.Pool.Execute(tasks)
 }
 
-// Who embeds a Pool has its unexported methods, too, which must not lead around the others.
+// A type that embeds a Pool has the Pool's unexported methods, too. The wheel must call
+// its Execute all the same.
 func TestExecutorThatEmbedsAPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := &countingPool{Pool: timingwheel.NewPool(2, 1, timingwheel.FullBlock)}
+		pool := &countingPool{Pool: timingwheel.NewPool(2, 1, timingwheel.FullWait)}
 		w := timingwheel.New(timingwheel.WithExecutor(pool))
 		var ran atomic.Int64
 		for range 10 {

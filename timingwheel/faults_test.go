@@ -17,7 +17,7 @@ import (
 // The tests in this file are named for proven faults of widely used timing
 // wheels. Each fails on a wheel built that way.
 
-// manual returns a wheel of one shard whose tasks run inside AdvanceClock.
+// manual returns a wheel of one shard whose tasks run inside Drive.
 func manual(opts ...Option) *TimingWheel {
 	return New(append([]Option{WithManualDrive(), WithShards(1), WithExecutor(Inline())}, opts...)...)
 }
@@ -35,7 +35,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				// deadline is taken by one.
 				w.AfterFunc(10*time.Millisecond+late*time.Millisecond, func() {})
 				time.Sleep(10*time.Millisecond + late*time.Millisecond)
-				require.Equal(t, 1, w.AdvanceClock(0))
+				require.Equal(t, 1, w.Drive(0))
 				w.AfterFunc(time.Duration(size)*time.Millisecond, func() {})
 				w.AfterFunc(time.Duration(size*size)*time.Millisecond, func() {})
 
@@ -45,7 +45,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				s.mu.Unlock()
 				require.True(t, s.arena.Alive(h.index, h.generation))
 				w.verify(t)
-				require.Equal(t, 1, w.AdvanceClock(0), "it is due, and nothing else is")
+				require.Equal(t, 1, w.Drive(0), "it is due, and nothing else is")
 				require.True(t, fired)
 				require.Len(t, w.Stop(), 2)
 			})
@@ -70,6 +70,7 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		require.NotEmpty(t, w.driver.cascades, "one slice is down, the rest between two buckets")
 		for i, timeout := range timeouts {
 			if i%2 == 0 {
@@ -81,7 +82,7 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 		require.Equal(t, tasks/2, w.Len())
 		time.Sleep(time.Minute)
 		for w.Len() > 0 {
-			w.AdvanceClock(0)
+			w.Drive(0)
 			w.verify(t)
 		}
 		require.Equal(t, tasks/2, ran)
@@ -101,6 +102,7 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		for i, timer := range timers {
 			if i%3 == 0 {
 				require.True(t, timer.Reset(time.Hour))
@@ -168,22 +170,22 @@ func TestFaultNegativeWait(t *testing.T) {
 	}
 }
 
-// Stop on a timer that has fired cancels a stranger who has its place now, or
-// damages its list.
+// Stop on a timer that has fired cancels another task that has its place now, or damages
+// its list.
 func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
 		first := w.AfterFunc(time.Millisecond, func() {})
 		stale, _ := w.Schedule(time.Millisecond, func() {})
 		time.Sleep(time.Millisecond)
-		require.Equal(t, 2, w.AdvanceClock(0))
-		firstPlace, stalePlace := first.handle.index, stale.handle.index
+		require.Equal(t, 2, w.Drive(0))
+		firstPlace, stalePlace := first.entry.handle.index, stale.entry.handle.index
 
 		ran := 0
 		places := map[bucket.Index]bool{}
 		for range 5 {
 			stranger, _ := w.Schedule(time.Millisecond, func() { ran++ })
-			places[stranger.handle.index] = true
+			places[stranger.entry.handle.index] = true
 		}
 		require.True(t, places[firstPlace] || places[stalePlace], "the test needs a place to be used again")
 		for range 2 {
@@ -192,7 +194,7 @@ func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 		}
 		w.verify(t)
 		time.Sleep(time.Millisecond)
-		require.Equal(t, 5, w.AdvanceClock(0))
+		require.Equal(t, 5, w.Drive(0))
 		require.Equal(t, 5, ran)
 		require.Empty(t, w.Stop())
 	})
@@ -219,15 +221,15 @@ func TestFaultReset(t *testing.T) {
 			w.verify(t)
 		}
 		require.Equal(t, 1, w.Len())
-		require.Equal(t, 0, w.AdvanceClock(0))
-		require.Equal(t, 1, w.AdvanceClock(time.Hour))
+		require.Equal(t, 0, w.Drive(0))
+		require.Equal(t, 1, w.Drive(time.Hour))
 		require.Equal(t, []time.Duration{2 * time.Millisecond}, fired)
 		require.Empty(t, w.Stop())
 	})
 }
 
-// Counting ticks instead of reading the clock: a 10 s timer is 0.6 s late when the
-// driver is late at each tick. Here a task holds the driver up.
+// The wheel counts ticks instead of reading the clock: a 10 s timer is 0.6 s late when
+// the driver is late at each tick. Here a task holds the driver up.
 func TestFaultCountingTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()))
@@ -254,7 +256,7 @@ func TestFaultExtremeDelays(t *testing.T) {
 		w.AfterFunc(-1, func() { ran++ })
 		w.AfterFunc(math.MinInt64, func() { ran++ })
 		w.verify(t)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, 2, ran)
 		levels := 0
 		for l := w.shards[0].finest; l != nil; l = l.overflow {
@@ -307,12 +309,13 @@ func TestFaultAddWaitsForTheCascade(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		s, c := &w.shards[0], b.cascade
 		for range 10 {
 			before := countRing(s, c)
 			require.True(t, s.tryLock(), "between slices the lock is free")
 			s.mu.Unlock()
-			_, more := w.driver.step()
+			more := w.driver.step()
 			require.True(t, more)
 			require.Equal(t, sliceLen, before-countRing(s, c))
 		}
@@ -326,8 +329,8 @@ func countRing(s *shard, c *cascade) (n int) {
 	return n
 }
 
-// While anything else is due, a long cascade must go on all the same: here more
-// tasks that schedule themselves again at once than go into a slice.
+// A long cascade must go on even while something else is always due. Here more tasks
+// schedule themselves again at once than go into a slice.
 func TestFaultCascadeStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
@@ -347,7 +350,7 @@ func TestFaultCascadeStarves(t *testing.T) {
 			w.AfterFunc(time.Second-time.Millisecond, again)
 		}
 		time.Sleep(time.Second)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Equal(t, slices*sliceLen, ran)
 		require.LessOrEqual(t, others, 2*slices*repeaters)
 		require.Equal(t, repeaters, w.Len(), "each waits for the next call")
@@ -355,8 +358,8 @@ func TestFaultCascadeStarves(t *testing.T) {
 	})
 }
 
-// On a busy machine, the driver must not go to the end of the scheduler's queue
-// whenever it has handed something over: it falls behind for good.
+// On a busy machine, the driver must not go to the end of the scheduler's queue each time
+// it has handed something over: it would fall behind for good.
 func TestFaultDriverYieldsToABusyMachine(t *testing.T) {
 	var stop atomic.Bool
 	var busy sync.WaitGroup
@@ -390,8 +393,8 @@ func timeToRun(tasks int, after func(d time.Duration, f func())) time.Duration {
 	return time.Since(start)
 }
 
-// Callers who do nothing but add and cancel must not keep the driver from the
-// lock, neither for a cascade nor for the buckets of every tick.
+// Callers that only add and cancel must not keep the driver from the lock, neither for a
+// cascade nor for the buckets of every tick.
 func TestFaultCallersStarveTheDriver(t *testing.T) {
 	const callers, tasks, burst = 64, 1000, 300_000
 	// measure is timeToRun while callers call f.
@@ -415,7 +418,7 @@ func TestFaultCallersStarveTheDriver(t *testing.T) {
 
 	w := New(WithShards(1), WithWheelSize(128))
 	defer w.Stop()
-	for i := range burst { // cascades meanwhile, from the second level and on one tick after the other
+	for i := range burst { // cascades meanwhile from the second level, one tick after the other
 		w.Schedule(300*time.Millisecond+time.Duration(i)*time.Microsecond, func() {})
 	}
 	ours := measure(
@@ -438,6 +441,7 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		passed := false
 		w.AfterFunc(time.Millisecond, func() {
 			passed = true
@@ -449,9 +453,9 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 	})
 }
 
-// With nothing due, nobody wakes up: not for a timer far ahead, and not for
-// buckets whose entries have all been cancelled, but for the one that the driver
-// sleeps toward already.
+// While nothing is due, nobody wakes up: not for a timer far ahead, and not for buckets
+// whose entries have all been canceled. The exception is a bucket toward which the driver
+// sleeps already.
 func TestIdleIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithShards(1))

@@ -2,7 +2,6 @@ package timingwheel
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -11,22 +10,21 @@ import (
 type Future[T any] struct {
 	f     func(ctx context.Context) (T, error)
 	wheel *TimingWheel
-	shard *shard
+	entry entry
 	done  chan struct{}
 
-	// Guarded by shard.mu until done is closed.
-	handle handle
+	// Guarded by the shard's lock until done is closed.
 	cancel context.CancelCauseFunc // of the running function's context
 	ended  bool
 	value  T
 	err    error
 }
 
-// Submit arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and
-// returns a [Future] for its result. The context that f gets ends with Future.Cancel,
-// with the wheel's Stop and when f returns. A panic in f becomes the Future's error, with
-// its stack, and reaches no handler; a f that ends its goroutine (runtime.Goexit)
-// leaves an error too.
+// Submit arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and returns
+// a [Future] for its result. The context that f gets ends with Future.Cancel, with the
+// wheel's Stop and when f returns. A panic in f becomes the Future's error, a [*PanicError],
+// and reaches no handler. If f ends its goroutine (runtime.Goexit), the Future gets an error
+// too.
 //
 // Submit panics on a nil function. It returns [ErrStopped] on a stopped wheel, and
 // [ErrTooManyPending] where [WithMaxPending] permits no more. O(1).
@@ -36,25 +34,25 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 	}
 	r := &Future[T]{f: f, wheel: w, done: make(chan struct{})}
 	after := delay{w.clock.now(), d}
-	r.shard = w.lock()
-	defer r.shard.mu.Unlock()
-	var err error
-	if r.handle, err = r.shard.accept(after, r.expire, own|oneShot); err != nil {
+	r.entry.join(w)
+	defer r.entry.unlock()
+	if err := r.entry.accept(after, r.due, own|oneShot); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// expire is the wheel's own task, called with shard.mu held.
-func (r *Future[T]) expire() {
-	if r.shard.stopped {
+// due is the wheel's own task: it hands the function to the executor, or ends the Future if
+// the wheel was stopped first. The caller holds the shard's lock.
+func (r *Future[T]) due() {
+	if r.entry.stopped() {
 		r.end(r.value, ErrStopped)
 	} else {
-		r.shard.driver.expired.tasks = append(r.shard.driver.expired.tasks, r)
+		r.entry.execute(r)
 	}
 }
 
-// end is called with shard.mu held. The first end counts.
+// end ends the Future, if it has not ended before. The caller holds the shard's lock.
 func (r *Future[T]) end(value T, err error) bool {
 	if r.ended {
 		return false
@@ -64,11 +62,6 @@ func (r *Future[T]) end(value T, err error) bool {
 	close(r.done)
 	return true
 }
-
-// ErrDiscarded is the error of a [Future] whose function a full [Pool] has discarded.
-var ErrDiscarded = errors.New("timingwheel: discarded")
-
-var errGoexit = errors.New("timingwheel: the function ended its goroutine")
 
 // run is the task that the executor runs.
 func (r *Future[T]) run() {
@@ -81,12 +74,12 @@ func (r *Future[T]) run() {
 	var value T
 	err := errGoexit
 	defer func() {
-		if p := recovered(recover()); p != nil {
+		if p := newPanicError(recover()); p != nil {
 			err = p
 			r.wheel.runner.panicked.Add(1)
 		}
-		r.shard.lock()
-		defer r.shard.mu.Unlock()
+		r.entry.lock()
+		defer r.entry.unlock()
 		r.end(value, err)
 	}()
 	value, err = f(ctx)
@@ -94,28 +87,29 @@ func (r *Future[T]) run() {
 
 // discard ends the Future, and has nothing to run.
 func (r *Future[T]) discard() func() {
-	r.shard.lock()
-	defer r.shard.mu.Unlock()
+	r.entry.lock()
+	defer r.entry.unlock()
 	if !r.end(r.value, ErrDiscarded) {
 		return nil
 	}
 	return func() {}
 }
 
-// begin returns the function to run, or nil if the Future was cancelled while it
+// begin returns the function to run, or nil if the Future was canceled while it
 // waited in the executor's queue.
 func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Context) (T, error) {
-	r.shard.lock()
-	defer r.shard.mu.Unlock()
+	r.entry.lock()
+	defer r.entry.unlock()
 	r.cancel = cancel
 	return r.f
 }
 
-// Wait waits for the result and returns it: the value and the error of the function, an
-// error with the value and the stack of its panic, [ErrCancelled] after Cancel,
-// [ErrStopped] if the wheel was stopped before the function was handed to the executor,
-// or [ErrDiscarded]. When ctx ends first it returns context.Cause(ctx). Any number of
-// goroutines may wait, as often as they like. A task that runs inline must not.
+// Wait waits for the result and returns it: the value and the error of the function. The
+// error is a [*PanicError] if the function panicked, [ErrCanceled] after Cancel, [ErrStopped]
+// if the wheel was stopped before the function was handed to the executor, and
+// [ErrDiscarded] if a full [Pool] discarded it. When ctx ends first, Wait returns
+// context.Cause(ctx). Any number of goroutines may wait, any number of times. A task that
+// runs inline must not call Wait.
 func (r *Future[T]) Wait(ctx context.Context) (T, error) {
 	select {
 	case <-r.done:
@@ -134,25 +128,24 @@ func (r *Future[T]) Wait(ctx context.Context) (T, error) {
 // Done returns a channel that is closed when the result is there.
 func (r *Future[T]) Done() <-chan struct{} { return r.done }
 
-// Cancel makes [ErrCancelled] the result and returns true, or false if there is a
-// result already. A function that has not begun will not run; the context of one
-// that has ends, with ErrCancelled as its cause, and what it returns is forgotten.
-// O(1).
+// Cancel makes [ErrCanceled] the result and returns true, or returns false if there is a
+// result already. A function that has not begun will not run. The context of a function
+// that has begun ends with ErrCanceled as its cause, and its result is dropped. O(1).
 func (r *Future[T]) Cancel() bool {
-	cancel, cancelled := r.cancelOnce()
+	cancel, canceled := r.cancelOnce()
 	if cancel != nil {
-		cancel(ErrCancelled) // without a lock: it calls what others have registered
+		cancel(ErrCanceled) // without a lock: it calls what others have registered
 	}
-	return cancelled
+	return canceled
 }
 
-func (r *Future[T]) cancelOnce() (cancel context.CancelCauseFunc, cancelled bool) {
-	r.shard.lock()
-	defer r.shard.mu.Unlock()
+func (r *Future[T]) cancelOnce() (cancel context.CancelCauseFunc, canceled bool) {
+	r.entry.lock()
+	defer r.entry.unlock()
 	var none T
-	if !r.end(none, ErrCancelled) {
+	if !r.end(none, ErrCanceled) {
 		return nil, false
 	}
-	r.shard.cancel(r.handle)
+	r.entry.cancel()
 	return r.cancel, true
 }

@@ -62,7 +62,11 @@ func TestFutureOfAPanicAndAGoexit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = panics.Wait(t.Context())
 	require.ErrorIs(t, err, boom)
-	require.ErrorContains(t, err, "future_test.go")
+	var failure *PanicError
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, boom, failure.Value)
+	require.Contains(t, string(failure.Stack), "future_test.go")
+	require.EqualError(t, err, "timingwheel: panic: boom")
 	exits, err := Submit(w, 0, func(context.Context) (int, error) { runtime.Goexit(); return 1, nil })
 	require.NoError(t, err)
 	_, err = exits.Wait(t.Context())
@@ -77,7 +81,7 @@ func TestFutureCancel(t *testing.T) {
 		require.False(t, pending.Cancel())
 		require.Zero(t, w.Len())
 		_, err = pending.Wait(t.Context())
-		require.Equal(t, ErrCancelled, err)
+		require.Equal(t, ErrCanceled, err)
 
 		var cause error
 		running, err := Submit(w, 0, func(ctx context.Context) (int, error) {
@@ -94,10 +98,10 @@ func TestFutureCancel(t *testing.T) {
 		require.EqualError(t, err, "tired of waiting")
 		require.True(t, running.Cancel())
 		got, err := running.Wait(t.Context())
-		require.Equal(t, ErrCancelled, err)
+		require.Equal(t, ErrCanceled, err)
 		require.Zero(t, got)
 		require.Equal(t, []time.Duration{10 * msec}, log.take())
-		require.Equal(t, ErrCancelled, cause)
+		require.Equal(t, ErrCanceled, cause)
 		require.False(t, running.Cancel())
 		got, _ = running.Wait(t.Context())
 		require.Zero(t, got, "what it returned later is forgotten")
@@ -109,15 +113,15 @@ func TestFutureCancelWinsAgainstTheQueue(t *testing.T) {
 	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
 	defer w.Stop()
 	future, err := Submit(w, 0, func(context.Context) (int, error) {
-		t.Error("it runs, though it was cancelled")
+		t.Error("it runs, though it was canceled")
 		return 0, nil
 	})
 	require.NoError(t, err)
-	require.Equal(t, 1, w.AdvanceClock(0))
+	require.Equal(t, 1, w.Drive(0))
 	require.True(t, future.Cancel())
 	queue[0]()
 	_, err = future.Wait(t.Context())
-	require.Equal(t, ErrCancelled, err)
+	require.Equal(t, ErrCanceled, err)
 }
 
 func TestFuturesEndWithTheWheel(t *testing.T) {
@@ -141,7 +145,7 @@ func TestFuturesEndWithTheWheel(t *testing.T) {
 	})
 }
 
-// Whoever comes first, each future has one result, and it is the same for all.
+// Each future has one result, whoever comes first, and all who wait get the same.
 func TestFutureRaces(t *testing.T) {
 	w := New(WithTick(time.Microsecond))
 	defer w.Stop()
@@ -153,12 +157,12 @@ func TestFutureRaces(t *testing.T) {
 		})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
-		var cancelled atomic.Int64
+		var canceled atomic.Int64
 		for range 2 {
 			wg.Go(func() {
 				runtime.Gosched()
 				if future.Cancel() {
-					cancelled.Add(1)
+					canceled.Add(1)
 				}
 			})
 			wg.Go(func() {
@@ -171,12 +175,12 @@ func TestFutureRaces(t *testing.T) {
 		}
 		wg.Wait()
 		_, err = future.Wait(t.Context())
-		if cancelled.Load() == 1 {
-			require.Equal(t, ErrCancelled, err)
+		if canceled.Load() == 1 {
+			require.Equal(t, ErrCanceled, err)
 		} else {
 			require.NoError(t, err)
 			require.True(t, ran.Load())
-			require.Zero(t, cancelled.Load())
+			require.Zero(t, canceled.Load())
 		}
 	}
 	require.Zero(t, w.Len())

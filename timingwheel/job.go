@@ -2,75 +2,121 @@ package timingwheel
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 )
 
-// ErrCancelled is the error of a [Job] or [Future] that its Stop or Cancel ended.
-var ErrCancelled = errors.New("timingwheel: cancelled")
-
-// MissedPolicy says what becomes of the runs of a job whose planned times have
-// passed when the run before has ended, because that took long or the process was
-// paused. The policies are named after those of the Interval of Rust's tokio.
-type MissedPolicy int
-
-const (
-	// MissedBurst catches up: the missed runs follow one another at once, one for each
-	// planned time. The default of a fixed rate.
-	MissedBurst MissedPolicy = iota
-
-	// MissedSkip forgets the missed runs. The next is that of the first planned time
-	// still to come, on the same grid. The default of ScheduleFunc.
-	MissedSkip
-
-	// MissedDelay forgets the missed runs and starts the grid anew: the next is a
-	// period from now, or what the Scheduler has after now.
-	MissedDelay
-)
-
-// JobOption sets up a job.
-type JobOption func(*Job)
-
-// OnMissed sets what becomes of missed runs. It panics on a policy that is none; and
-// ScheduleWithFixedDelay panics on it, since there nothing can be missed.
-func OnMissed(p MissedPolicy) JobOption {
-	if p < MissedBurst || p > MissedDelay {
-		panic(fmt.Sprintf("timingwheel: OnMissed(%d): no such policy", int(p)))
-	}
-	return func(j *Job) { j.missed, j.missedSet = p, true }
-}
-
-// Job runs a function again and again, until it is stopped, its Scheduler has no
-// further time, a run panics, or the wheel is stopped.
+// Job runs a function again and again, until it is stopped, its Scheduler has no further
+// time, a run panics, or the wheel is stopped.
 //
-// The rules are those of the JDK's ScheduledThreadPoolExecutor. Runs of one job
-// never overlap: the next is put on the wheel when the one before has ended, and
-// sees all that it has done. So a job is never in the executor twice, and one that is
-// slow keeps nobody waiting but itself. A run that panics ends the job: with a
-// [WithPanicHandler] Err says why, and the handler is called; without one the program
-// crashes. A run that ends its goroutine (runtime.Goexit) counts as ended like any
-// other.
+// The rules are those of the JDK's ScheduledThreadPoolExecutor. Runs of one job never
+// overlap: the next is put on the wheel when the one before has ended, and sees all that it
+// has done. So a job is never in the executor twice, and a slow job delays no other. A run
+// that panics ends the job: with a [WithPanicHandler], Err tells why, and the handler is
+// called; without one the program crashes. A run that ends its goroutine (runtime.Goexit)
+// counts as ended like any other.
 //
 // All methods are safe for concurrent use, also from inside a run, and O(1).
 type Job struct {
 	wheel *TimingWheel
-	shard *shard
-	due   func() // expire, the wheel's own task
+	entry entry
+	task  func() // due
 	done  chan struct{}
 
-	missed    MissedPolicy
-	missedSet bool
-	rate      *rate     // nil with a calendar
-	calendar  *calendar // nil with a rate
+	jobConfig
+	rate     *rate     // nil with a calendar
+	calendar *calendar // nil with a rate
 
-	// Guarded by shard.mu, as is what rate and calendar change.
+	// Guarded by the shard's lock, as is what rate and calendar change.
 	f       func() // nil once the job is over
-	handle  handle
-	running bool // a run has begun, and has not yet planned the next
+	running bool   // a run has begun, and has not yet planned the next
 	ended   bool
 	err     error
 	runs    int64
+}
+
+// ScheduleAtFixedRate runs f first after the initial delay, and then every period. A
+// negative initial delay counts as zero. The times are planned from the first one on, so
+// the rate does not drift. Each run begins no earlier than planned, and as late as a
+// function of [TimingWheel.Schedule].
+//
+// When a run takes longer than the period, or the process is paused, the next runs are late
+// or are left out, as [OnMissed] says, but never overlap. By default they catch up. Planned
+// times are not rounded to ticks: with a period shorter than a tick, several runs follow
+// one another at each tick.
+//
+// Runs are tasks on the executor like any other. ScheduleAtFixedRate panics on a period
+// that is not positive and on a nil function. It returns [ErrStopped] on a stopped wheel.
+// O(1), for each run too.
+func (w *TimingWheel) ScheduleAtFixedRate(initial, period time.Duration, f func(), opts ...JobOption) (*Job, error) {
+	return w.scheduleRate("ScheduleAtFixedRate", initial, &rate{period: period}, f, opts)
+}
+
+// ScheduleWithFixedDelay runs f first after the initial delay, and then again and again,
+// each time the given delay after the run before has ended. A negative initial delay counts
+// as zero. No run can be missed, so [OnMissed] panics.
+//
+// Runs are tasks on the executor like any other. ScheduleWithFixedDelay panics on a delay
+// that is not positive and on a nil function. It returns [ErrStopped] on a stopped wheel.
+// O(1), for each run too.
+func (w *TimingWheel) ScheduleWithFixedDelay(initial, delay time.Duration, f func(), opts ...JobOption) (*Job, error) {
+	return w.scheduleRate("ScheduleWithFixedDelay", initial, &rate{period: delay, fromEnd: true}, f, opts)
+}
+
+func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, f func(), opts []JobOption) (*Job, error) {
+	j := w.newJob(name, f, opts)
+	switch {
+	case r.period <= 0 && r.fromEnd:
+		panic("timingwheel: " + name + ": non-positive delay")
+	case r.period <= 0:
+		panic("timingwheel: " + name + ": non-positive period")
+	case r.fromEnd && j.missedSet:
+		panic("timingwheel: " + name + ": OnMissed, but nothing can be missed")
+	}
+	j.rate = r
+	now := w.clock.now()
+	r.planned = later(now, max(0, initial))
+	return j.start(now, r.planned-now)
+}
+
+// ScheduleFunc runs f at the times of a [Scheduler]. The Scheduler is asked for the first
+// time with the present time, and for each later one with the planned time before, when
+// that run has ended. When it answers with the zero time, the job ends with a nil Err. An
+// answer that is not later than the time it was asked with ends the job with an error; if
+// it is the first answer, ScheduleFunc returns that error. Planned times that have already
+// passed are left out, unless [OnMissed] says otherwise; to find the first that is still to
+// come, Next is called once for each.
+//
+// The times are those of the wall clock, unlike everywhere else in this package. The wheel
+// sleeps for at most a minute (or a tick, if that is longer) before it looks at the wall
+// clock again. So a daily job runs when the wall clock says so, and at most a minute later
+// after the clock was set forward or the machine was suspended. When the clock was set
+// back, the job waits again.
+//
+// Runs are tasks on the executor like any other. They are as late as a function of
+// [TimingWheel.Schedule], and never early by the wall clock. ScheduleFunc panics on a nil
+// Scheduler and on a nil function. It returns [ErrStopped] on a stopped wheel. O(1), plus
+// the cost of Next.
+func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*Job, error) {
+	if s == nil {
+		panic("timingwheel: ScheduleFunc: nil Scheduler")
+	}
+	if w.ctx.Err() != nil {
+		return nil, ErrStopped
+	}
+	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
+	j.calendar = &calendar{scheduler: s, wall: w.wall}
+	first, err := j.calendar.ask(j.calendar.now())
+	if err != nil {
+		return nil, err
+	}
+	if first.IsZero() {
+		j.entry.join(w)
+		defer j.entry.unlock()
+		j.end(nil)
+		return j, nil
+	}
+	j.calendar.planned = first
+	return j.start(w.clock.now(), j.calendar.wait())
 }
 
 func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
@@ -78,53 +124,52 @@ func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 		panic("timingwheel: " + name + ": nil function")
 	}
 	j := &Job{wheel: w, f: f, done: make(chan struct{})}
-	j.due = j.expire
+	j.task = j.due
 	for _, opt := range opts {
 		if opt == nil {
 			panic("timingwheel: " + name + ": nil JobOption")
 		}
-		opt(j)
+		opt(&j.jobConfig)
 	}
 	return j
 }
 
 // start puts the first run on the wheel.
 func (j *Job) start(now, wait time.Duration) (*Job, error) {
-	j.shard = j.wheel.lock()
-	defer j.shard.mu.Unlock()
-	if j.shard.closed {
+	j.entry.join(j.wheel)
+	defer j.entry.unlock()
+	if j.entry.closed() {
 		return nil, ErrStopped
 	}
 	j.arm(now, wait)
 	return j, nil
 }
 
-// The methods that follow are called with shard.mu held.
+// The caller of the methods that follow holds the shard's lock.
 
 // arm puts the next run on the wheel, or the next look at the calendar.
 func (j *Job) arm(now, wait time.Duration) {
-	if j.shard.closed {
+	if j.entry.closed() {
 		j.end(ErrStopped)
 		return
 	}
-	j.handle = j.shard.add(delay{now, wait}, j.due, own)
+	j.entry.add(delay{now, wait}, j.task, recurring)
 }
 
-// expire is the wheel's own task: it hands the run to the executor, or ends the
-// job if the wheel was stopped before.
-func (j *Job) expire() {
-	s := j.shard
-	if s.closed {
+// due is the wheel's own task: it hands the run to the executor, or ends the job if the
+// wheel was stopped first.
+func (j *Job) due() {
+	if j.entry.closed() {
 		j.end(ErrStopped)
 		return
 	}
 	if j.calendar != nil {
 		if wait := j.calendar.wait(); wait > 0 {
-			j.arm(s.clock.now(), wait)
+			j.arm(j.entry.clock().now(), wait)
 			return
 		}
 	}
-	s.driver.expired.tasks = append(s.driver.expired.tasks, j)
+	j.entry.execute(j)
 }
 
 // end ends the job, which must not have ended before.
@@ -144,7 +189,7 @@ func (j *Job) over() {
 	close(j.done)
 }
 
-// The methods that follow take shard.mu themselves.
+// The methods that follow take the shard's lock themselves.
 
 // run is the task that the executor runs. A panic goes on to the handler, if
 // there is one, when it has ended the job.
@@ -154,9 +199,9 @@ func (j *Job) run() {
 		return
 	}
 	defer func() { // deferred, in case the run ends its goroutine
-		if failure := recovered(recover()); failure != nil {
+		if failure := newPanicError(recover()); failure != nil {
 			j.fail(failure)
-			panic(failure.value)
+			panic(failure.Value)
 		}
 		j.finish()
 	}()
@@ -171,11 +216,11 @@ func (j *Job) discard() (f func()) {
 	return f
 }
 
-// begin returns the function if the run may begin, and counts it as so many: up to this
-// instant Stop wins.
+// begin returns the function if the run may begin, and adds runs to the count. Until then
+// Stop wins.
 func (j *Job) begin(runs int64) (f func()) {
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	if j.ended {
 		return nil
 	}
@@ -194,14 +239,14 @@ func (j *Job) finish() {
 			return
 		}
 	}
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	j.running = false
 	if j.ended {
 		j.over()
 		return
 	}
-	now := j.shard.clock.now()
+	now := j.entry.clock().now()
 	if j.calendar != nil {
 		j.calendar.planned = next
 		j.arm(now, j.calendar.wait())
@@ -210,17 +255,17 @@ func (j *Job) finish() {
 	}
 }
 
-// ask asks the calendar for the next run. What a Scheduler does instead of
-// returning, it does as a part of the run: the job ends.
+// ask asks the calendar for the next run. A Scheduler that panics or exits its goroutine
+// ends the job, as a run would.
 func (j *Job) ask() (next time.Time, err error) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		if failure := recovered(recover()); failure != nil {
+		if failure := newPanicError(recover()); failure != nil {
 			j.fail(failure)
-			panic(failure.value)
+			panic(failure.Value)
 		}
 		j.fail(errGoexit)
 	}()
@@ -230,15 +275,15 @@ func (j *Job) ask() (next time.Time, err error) {
 }
 
 func (j *Job) hasEnded() bool {
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	return j.ended
 }
 
 // fail ends the job after a run that is its last.
 func (j *Job) fail(err error) {
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	j.running = false
 	if j.ended {
 		j.over()
@@ -247,24 +292,23 @@ func (j *Job) fail(err error) {
 	}
 }
 
-// Stop ends the job and returns true, or false if it has ended before. After it
-// returns no further run begins, not even one that the executor has in its queue
-// already. It does not wait for a run that has begun, which may be the caller's own;
-// StopWait does.
+// Stop ends the job and returns true, or returns false if the job has ended before. After
+// Stop no run begins, not even one that waits in the executor's queue. Stop does not wait
+// for a run that has begun, which may be the caller's own; StopWait does.
 func (j *Job) Stop() bool {
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	if j.ended {
 		return false
 	}
-	j.shard.cancel(j.handle)
-	j.end(ErrCancelled)
+	j.entry.cancel()
+	j.end(ErrCanceled)
 	return true
 }
 
-// StopWait is Stop, and waits until a run that has begun is over. It returns nil
-// then, and context.Cause(ctx) if ctx ends first. Called from the job's own run it
-// waits until ctx ends; so does a task that runs inline with it.
+// StopWait is Stop, and then waits until a run that has begun is over. It returns nil then,
+// and context.Cause(ctx) if ctx ends first. A run of the job itself that calls StopWait
+// waits until ctx ends, and so does a task that runs inline with it.
 func (j *Job) StopWait(ctx context.Context) error {
 	j.Stop()
 	select {
@@ -280,39 +324,60 @@ func (j *Job) StopWait(ctx context.Context) error {
 	}
 }
 
+// Reset changes the period of a fixed rate, or the delay of a fixed delay. The next run is
+// due a period from now, and the others follow from there. A run that has begun, or that
+// waits in the executor's queue, goes on undisturbed. Reset returns false, and changes
+// nothing, if the job has ended or follows a [Scheduler]. It panics on a period that is not
+// positive.
+func (j *Job) Reset(period time.Duration) bool {
+	if period <= 0 {
+		panic("timingwheel: non-positive period for Job.Reset")
+	}
+	now := j.wheel.clock.now()
+	j.entry.lock()
+	defer j.entry.unlock()
+	if j.ended || j.rate == nil {
+		return false
+	}
+	j.rate.period, j.rate.planned = period, now
+	if j.entry.reset(delay{now, period}) {
+		j.rate.planned = later(now, period)
+	}
+	return true
+}
+
 // Runs returns how many runs have begun.
 func (j *Job) Runs() int64 {
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	return j.runs
 }
 
-// Next returns the planned time of the run that is next, or that waits in the
-// executor's queue; and false if there is none, because the job has ended or a run
-// is under way, which plans the next when it is over.
+// Next returns the planned time of the next run, which may wait in the executor's queue
+// already. It returns false if there is none: the job has ended, or a run is under way,
+// which plans the next when it is over.
 func (j *Job) Next() (time.Time, bool) {
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	switch {
 	case j.ended || j.running:
 		return time.Time{}, false
 	case j.calendar != nil:
 		return j.calendar.planned, true
 	default:
-		return j.shard.clock.start.Add(j.rate.planned), true
+		return j.entry.clock().start.Add(j.rate.planned), true
 	}
 }
 
-// Done returns a channel that is closed when the job has ended and its last run is
-// over.
+// Done returns a channel that is closed once the job has ended and its last run is over.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// Err returns why the job has ended: [ErrCancelled] after Stop, [ErrStopped] with
-// the wheel, an error with the value and the stack of a panic, one that tells that
-// the Scheduler went back in time, or nil if it had no further time. While the job
-// goes on Err returns nil, too; Done tells.
+// Err returns why the job has ended: [ErrCanceled] after Stop, [ErrStopped] with the wheel, a
+// [*PanicError] after a panic, another error if the Scheduler went back in time, and nil if
+// the Scheduler had no further time. Err also returns nil while the job goes on; Done tells
+// the two apart.
 func (j *Job) Err() error {
-	j.shard.lock()
-	defer j.shard.mu.Unlock()
+	j.entry.lock()
+	defer j.entry.unlock()
 	return j.err
 }

@@ -75,7 +75,7 @@ func TestFixedRate(t *testing.T) {
 		require.True(t, job.Stop())
 		require.False(t, job.Stop())
 		<-job.Done()
-		require.Equal(t, ErrCancelled, job.Err())
+		require.Equal(t, ErrCanceled, job.Err())
 		_, ok = job.Next()
 		require.False(t, ok)
 		require.Zero(t, w.Len())
@@ -84,7 +84,7 @@ func TestFixedRate(t *testing.T) {
 	})
 }
 
-// A million periods, each a little off the tick, and not a tick of drift.
+// A million periods, each a little off the tick, do not drift by a tick.
 func TestFixedRateDoesNotDrift(t *testing.T) {
 	const periods = 1_000_000
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
@@ -116,8 +116,8 @@ func (everySecond) Next(prev time.Time) time.Time {
 	return prev.Truncate(second).Add(second)
 }
 
-// Each policy with a function that is slower than its period once, and with a
-// process that is paused: under manual drive nothing runs until it is driven.
+// Each policy, with a function that once takes longer than its period, and with a process
+// that is paused: under manual drive nothing runs until it is driven.
 func TestMissedRuns(t *testing.T) {
 	type kind struct {
 		name   string
@@ -165,7 +165,7 @@ func TestMissedRuns(t *testing.T) {
 				job := mustJob(t)(start(w, log.note))
 				for now := range 200 {
 					if now <= 15 || now >= 45 {
-						for w.AdvanceClock(0) > 0 {
+						for w.Drive(0) > 0 {
 						}
 					}
 					if now == k.paused[len(k.paused)-1] {
@@ -180,7 +180,7 @@ func TestMissedRuns(t *testing.T) {
 	}
 }
 
-// A run that takes a period to the dot misses nothing.
+// A run that takes exactly a period misses nothing.
 func TestRunsBackToBack(t *testing.T) {
 	for _, policy := range []MissedPolicy{MissedBurst, MissedSkip, MissedDelay} {
 		jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
@@ -217,7 +217,7 @@ func TestRunsDoNotOverlapAndSeeEachOther(t *testing.T) {
 	require.EqualValues(t, runs, job.Runs())
 }
 
-// Whatever is under way: when Stop has returned, no run begins.
+// When Stop has returned, no run begins, whatever was under way.
 func TestJobStopIsDefinitive(t *testing.T) {
 	w := New(WithTick(time.Microsecond), WithWheelSize(2))
 	defer w.Stop()
@@ -270,7 +270,7 @@ func TestJobStopsItself(t *testing.T) {
 		require.Equal(t, 4*msec, time.Since(log.start))
 		time.Sleep(second)
 		require.Len(t, log.take(), 1)
-		require.Equal(t, ErrCancelled, job.Err())
+		require.Equal(t, ErrCanceled, job.Err())
 		require.NoError(t, job.StopWait(t.Context()))
 	})
 }
@@ -281,7 +281,7 @@ func TestJobStopWinsAgainstTheQueue(t *testing.T) {
 	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
 	defer w.Stop()
 	job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { t.Error("a run began after Stop") }))
-	require.Equal(t, 1, w.AdvanceClock(0))
+	require.Equal(t, 1, w.Drive(0))
 	require.True(t, job.Stop())
 	<-job.Done()
 	queue[0]()
@@ -376,8 +376,10 @@ func TestJobThatPanics(t *testing.T) {
 				require.Equal(t, cause, recovered)
 				require.Contains(t, string(trace), "job_test.go")
 				require.ErrorIs(t, job.Err(), cause)
-				require.ErrorContains(t, job.Err(), "timingwheel: panic: boom")
-				require.ErrorContains(t, job.Err(), "job_test.go")
+				require.EqualError(t, job.Err(), "timingwheel: panic: boom")
+				var failure *PanicError
+				require.ErrorAs(t, job.Err(), &failure)
+				require.Contains(t, string(failure.Stack), "job_test.go")
 				require.EqualValues(t, 1, job.Runs())
 				time.Sleep(10 * msec)
 				require.Len(t, log.take(), 11, "others go on")
@@ -388,14 +390,14 @@ func TestJobThatPanics(t *testing.T) {
 		w := New(WithManualDrive(), WithExecutor(Inline()))
 		defer w.Stop()
 		job := mustJob(t)(w.ScheduleAtFixedRate(0, msec, func() { panic(cause) }))
-		require.PanicsWithValue(t, cause, func() { w.AdvanceClock(0) })
+		require.PanicsWithValue(t, cause, func() { w.Drive(0) })
 		<-job.Done()
 		require.ErrorIs(t, job.Err(), cause)
 		require.Zero(t, w.Len())
 	})
 }
 
-// A Scheduler that ends its goroutine ends the job; and one whose job was stopped is
+// A Scheduler that ends its goroutine ends the job. A Scheduler whose job was stopped is
 // not asked any more, however many runs were missed.
 func TestSchedulerThatMisbehaves(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
@@ -419,7 +421,7 @@ func TestSchedulerThatMisbehaves(t *testing.T) {
 		}), func() { <-known; time.Sleep(second) }))
 		close(known)
 		<-endless.Done()
-		require.Equal(t, ErrCancelled, endless.Err())
+		require.Equal(t, ErrCanceled, endless.Err())
 
 		stopped := make(chan *Job, 1)
 		asked = 0
@@ -437,7 +439,8 @@ func TestSchedulerThatMisbehaves(t *testing.T) {
 	})
 }
 
-// A handler that panics is no better off with a job's panic than with another.
+// A panic of the handler itself goes on, whether a job's panic called it or another
+// task's.
 func TestHandlerThatPanics(t *testing.T) {
 	calls := 0
 	w := New(WithManualDrive(), WithExecutor(Inline()), WithPanicHandler(func(any, []byte) {
@@ -446,11 +449,11 @@ func TestHandlerThatPanics(t *testing.T) {
 	}))
 	defer w.Stop()
 	mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { panic("the run's") }))
-	require.PanicsWithValue(t, "the handler's own", func() { w.AdvanceClock(0) })
+	require.PanicsWithValue(t, "the handler's own", func() { w.Drive(0) })
 	require.Equal(t, 1, calls)
 }
 
-// A Job that its user still holds, and that has ended, does not keep its function.
+// A Job that has ended does not keep its function, even while its user holds the Job.
 func TestJobRetainsNothing(t *testing.T) {
 	w := New()
 	defer w.Stop()
@@ -494,8 +497,8 @@ func TestScheduleFunc(t *testing.T) {
 	})
 }
 
-// Times of the wall clock have no monotonic reading, or else they would be compared
-// by that. (In a bubble no time has one.)
+// Times of the wall clock must have no monotonic reading, or they would be compared by
+// it. (In a bubble no time has one.)
 func TestCalendarHasNoMonotonicTimes(t *testing.T) {
 	w := New()
 	defer w.Stop()
@@ -524,7 +527,7 @@ func TestSchedulerThatDoesNotAdvance(t *testing.T) {
 	})
 }
 
-// Weeks of a per-minute and a daily job, and not a run too few or too many.
+// Weeks of a per-minute job and a daily job: no run too many and none too few.
 func TestCalendarOverWeeks(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		daily := schedulerFunc(func(prev time.Time) time.Time {
@@ -544,8 +547,8 @@ func TestCalendarOverWeeks(t *testing.T) {
 	})
 }
 
-// The wall clock is set forward, as it is after a suspend, and back: a planned time
-// is found within a minute, and never before it has come.
+// The wall clock is set forward, as after a suspend, and back. A planned time is found
+// within a minute, and never before it has come.
 func TestCalendarFollowsTheWallClock(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		var step atomic.Int64

@@ -4,6 +4,8 @@ import (
 	"hash/maphash"
 	"sync"
 	"time"
+
+	"github.com/tickwheel/tickwheel/bucket"
 )
 
 // Keyed holds at most one pending function for each key: a session's expiry under
@@ -60,11 +62,10 @@ func (s *stripe[K]) remove(key K) {
 type keyedTask[K comparable] struct {
 	keyed *Keyed[K]
 	key   K
-	f     func() // guarded by shard.mu while the wheel has the task, and then by the stripe's
-	shard *shard
+	f     func() // guarded by the shard's lock while the wheel has the task, then by the stripe's
+	entry entry
 
-	// Guarded by shard.mu.
-	handle     handle
+	// Guarded by the shard's lock.
 	deadline   int64
 	handedBack bool // by the wheel's Stop
 }
@@ -117,11 +118,13 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	if old, ok := s.tasks[key]; ok && old.change(after, f) {
 		return true, nil
 	}
-	return k.put(s, key, after, f, (*shard).accept)
+	return k.put(s, key, after, f, (*entry).accept)
 }
 
-// put makes f the key's task, with s.mu held. Add is accept of a shard, or what stands
-// in for it.
+// adder is accept or acceptAgain.
+type adder = func(e *entry, after delay, f func(), kind bucket.Tag) error
+
+// put makes f the key's task. The caller holds s.mu.
 func (k *Keyed[K]) put(s *stripe[K], key K, after delay, f func(), add adder) (replaced bool, err error) {
 	t := &keyedTask[K]{keyed: k, key: key, f: f}
 	if err := t.start(after, add); err != nil {
@@ -166,7 +169,7 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 		return false
 	}
 	// It waits in the executor's queue: leave it there, and put another in its place.
-	_, err := k.put(s, key, after, t.f, (*shard).acceptAgain)
+	_, err := k.put(s, key, after, t.f, (*entry).acceptAgain)
 	return err == nil
 }
 
@@ -179,9 +182,9 @@ func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	t.shard.lock()
-	defer t.shard.mu.Unlock()
-	return t.shard.clock.time(t.deadline), true
+	t.entry.lock()
+	defer t.entry.unlock()
+	return t.entry.clock().time(t.deadline), true
 }
 
 // Len returns the number of keys that are scheduled. It is exact when nothing else is
@@ -202,25 +205,24 @@ func (k *Keyed[K]) Len() int {
 
 // start puts the task on the wheel.
 func (t *keyedTask[K]) start(after delay, add adder) error {
-	s := t.keyed.wheel.lock()
-	defer s.mu.Unlock()
-	h, err := add(s, after, t.expire, own|oneShot)
-	if err != nil {
+	t.entry.join(t.keyed.wheel)
+	defer t.entry.unlock()
+	if err := add(&t.entry, after, t.due, own|oneShot); err != nil {
 		return err
 	}
-	t.shard, t.handle, t.deadline = s, h, s.arena.Deadline(h.index)
+	t.deadline = t.entry.deadline()
 	return nil
 }
 
-// expire is the wheel's own task, called with shard.mu held.
-func (t *keyedTask[K]) expire() {
-	s := t.shard
-	if s.stopped {
+// due is the wheel's own task: it hands the task to the executor, or the function back if
+// the wheel was stopped first. The caller holds the shard's lock.
+func (t *keyedTask[K]) due() {
+	if t.entry.stopped() {
 		t.handedBack = true
-		s.handBack(t.deadline, t.f)
+		t.entry.handBack(t.deadline, t.f)
 		t.f = nil
 	} else {
-		s.driver.expired.tasks = append(s.driver.expired.tasks, t)
+		t.entry.execute(t)
 	}
 }
 
@@ -251,9 +253,9 @@ func (t *keyedTask[K]) begin() (f func()) {
 // in the executor's queue and will find that it is not its key's; or it was handed
 // back. The queue may be long, so the function is let go of here.
 func (t *keyedTask[K]) cancel() bool {
-	t.shard.lock()
-	defer t.shard.mu.Unlock()
-	t.shard.cancel(t.handle)
+	t.entry.lock()
+	defer t.entry.unlock()
+	t.entry.cancel()
 	t.f = nil
 	return !t.handedBack
 }
@@ -261,20 +263,20 @@ func (t *keyedTask[K]) cancel() bool {
 // change gives a task that is still on the wheel a new time, and another function
 // unless that is nil, and reports false if it no longer is there.
 func (t *keyedTask[K]) change(after delay, f func()) bool {
-	t.shard.lock()
-	defer t.shard.mu.Unlock()
-	if !t.shard.reset(t.handle, after) {
+	t.entry.lock()
+	defer t.entry.unlock()
+	if !t.entry.reset(after) {
 		return false
 	}
 	if f != nil {
 		t.f = f
 	}
-	t.deadline = t.shard.arena.Deadline(t.handle.index)
+	t.deadline = t.entry.deadline()
 	return true
 }
 
 func (t *keyedTask[K]) isHandedBack() bool {
-	t.shard.lock()
-	defer t.shard.mu.Unlock()
+	t.entry.lock()
+	defer t.entry.unlock()
 	return t.handedBack
 }

@@ -85,12 +85,12 @@ func TestKeyedWinsAgainstTheQueue(t *testing.T) {
 		defer w.Stop()
 		k := NewKeyed[string](w)
 		ran := map[string]int{}
-		for _, key := range []string{"left", "cancelled", "replaced", "reset"} {
+		for _, key := range []string{"left", "canceled", "replaced", "reset"} {
 			k.Schedule(key, 0, func() { ran[key]++ })
 		}
-		require.Equal(t, 4, w.AdvanceClock(0))
+		require.Equal(t, 4, w.Drive(0))
 		require.Equal(t, 4, k.Len(), "none has started")
-		require.True(t, k.Cancel("cancelled"))
+		require.True(t, k.Cancel("canceled"))
 		replaced, err := k.Schedule("replaced", msec, func() { ran["replacement"]++ })
 		require.NoError(t, err)
 		require.True(t, replaced)
@@ -102,7 +102,7 @@ func TestKeyedWinsAgainstTheQueue(t *testing.T) {
 		require.Equal(t, map[string]int{"left": 1}, ran)
 		queue = nil
 		time.Sleep(msec)
-		require.Equal(t, 2, w.AdvanceClock(0))
+		require.Equal(t, 2, w.Drive(0))
 		for _, task := range queue {
 			task()
 		}
@@ -121,7 +121,7 @@ func TestKeyedOnAStoppedWheel(t *testing.T) {
 	}
 	k.Schedule(100, 0, func() { ran[100] = true })
 	k.Schedule(101, 0, func() { ran[101] = true })
-	require.Equal(t, 2, w.AdvanceClock(0))
+	require.Equal(t, 2, w.Drive(0))
 	pending := w.Stop()
 	require.Len(t, pending, 100)
 	require.False(t, k.Cancel(1), "it was handed back, and may be run by who got it")
@@ -168,7 +168,7 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	f := func() {}
 	k.Schedule(1, time.Hour, f)
 	k.Schedule(2, time.Hour, f)
-	stopped := k.lock(1).tasks[1].shard
+	stopped := k.lock(1).tasks[1].entry.shard
 	k.stripes[maphash.Comparable(k.seed, 1)%keyedStripes].mu.Unlock()
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
 	require.Len(t, stopped.stop(), 2)
@@ -236,9 +236,9 @@ func TestKeyedRetainsNothing(t *testing.T) {
 	runtime.KeepAlive(k)
 }
 
-// Nor does the executor's queue keep what was cancelled or replaced while it waited there.
+// Nor does the executor's queue keep what was canceled or replaced while it waited there.
 func TestKeyedRetainsNothingInTheQueue(t *testing.T) {
-	pool := NewPool(1, 10, FullBlock)
+	pool := NewPool(1, 10, FullWait)
 	w := New(WithExecutor(pool))
 	release := busy(pool, 1)
 	k := NewKeyed[int](w)
@@ -272,7 +272,7 @@ func heapInUse() uint64 {
 }
 
 // Under any race: every Schedule's function either runs once, or was replaced or
-// cancelled by exactly one call that was told so, or is handed back.
+// canceled by exactly one call that was told so, or is handed back.
 func TestKeyedAccounts(t *testing.T) {
 	for round := range 20 {
 		w := New(WithTick(time.Microsecond), WithWheelSize(2<<(round%8)))

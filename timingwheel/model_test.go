@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// model is the dumb reference beside a wheel of one shard: all pending tasks in a
-// red-black tree, ordered by time and, at one time, by their scheduling. It is
-// told of every call, and checks every result and every firing as it happens.
+// model is the dumb reference beside a wheel of one shard. It has all pending tasks in a
+// red-black tree, ordered by time and, at one time, by their scheduling. It is told of
+// every call, and checks every result and every firing as it happens.
 //
-// mu guards it all: the driver's goroutine runs the tasks.
+// mu guards all of it, since the driver's goroutine runs the tasks.
 type model struct {
 	mu      sync.Mutex
 	t       *testing.T
@@ -26,7 +26,7 @@ type model struct {
 	tick    time.Duration
 	start   time.Time
 	pending *redblacktree.Tree // of key to *modelTask
-	tasks   []*modelTask       // all ever
+	tasks   []*modelTask       // all that were ever scheduled
 	seq     int
 	ordered bool // tasks run inline, so their order is promised
 	driven  bool // by the driver goroutine, so that a task fires on its tick
@@ -43,12 +43,14 @@ type model struct {
 	handedBack *modelTask
 }
 
-// key orders pending tasks. A task that was due at once has a time between ticks,
-// or else no promised order among the tasks of that very tick.
+// key orders pending tasks. A task that was due at once has a time between ticks; without
+// that, its order among the tasks of that tick would not be promised.
 type key struct {
 	at  time.Duration
 	due bool
 	seq int
+
+	reset bool // while it was pending
 }
 
 func compareKeys(a, b any) int {
@@ -56,8 +58,8 @@ func compareKeys(a, b any) int {
 	return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.seq, y.seq))
 }
 
-// modelTask is a task in one of the forms that the wheel has for them: the one
-// whose field is set, or else that of Schedule.
+// modelTask is a task in one of the forms that the wheel has. The field that is set says
+// which; if none is, it is that of Schedule.
 type modelTask struct {
 	key     key
 	pending bool
@@ -82,7 +84,7 @@ func (m *model) keyFor(d time.Duration) key {
 	m.seq++
 	now := m.now()
 	if d <= 0 {
-		return key{now, true, m.seq}
+		return key{at: now, due: true, seq: m.seq}
 	}
 	at := time.Duration(math.MaxInt64)
 	if d < at-now {
@@ -95,7 +97,7 @@ func (m *model) keyFor(d time.Duration) key {
 			at += m.tick - rest
 		}
 	}
-	return key{at, false, m.seq}
+	return key{at: at, seq: m.seq}
 }
 
 func (m *model) schedule(d time.Duration) {
@@ -128,7 +130,7 @@ func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
 	switch {
 	case was && m.isOnWheel(name):
 		m.putOff(task, d)
-	case was: // fired, and will not run
+	case was: // it has fired, and will not run
 		m.counts.Fired++
 		fallthrough
 	default:
@@ -150,12 +152,12 @@ func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
 	return err
 }
 
-// isOnWheel reports whether a key's function has not been handed to the executor yet,
-// which nothing but the accounts depends on.
+// isOnWheel reports whether a key's function has not been handed to the executor yet.
+// Only the accounts depend on it.
 func (m *model) isOnWheel(name int) bool {
 	s := m.keyed.lock(name)
 	defer s.mu.Unlock()
-	h := s.tasks[name].handle
+	h := s.tasks[name].entry.handle
 	return m.w.shards[0].arena.Alive(h.index, h.generation)
 }
 
@@ -167,6 +169,9 @@ func (m *model) accept(task *modelTask, d time.Duration) {
 func (m *model) putOff(task *modelTask, d time.Duration) {
 	m.counts.Reset++
 	m.put(task, d)
+	m.pending.Remove(task.key)
+	task.key.reset = true
+	m.pending.Put(task.key, task)
 }
 
 func (m *model) put(task *modelTask, d time.Duration) {
@@ -182,7 +187,7 @@ func (m *model) forget(task *modelTask) {
 func (m *model) cancel(task *modelTask) {
 	was := task.pending
 	if was {
-		m.counts.Cancelled++
+		m.counts.Canceled++
 		m.forget(task)
 	}
 	switch {
@@ -216,7 +221,7 @@ func (m *model) reset(task *modelTask, d time.Duration) {
 	}
 }
 
-// again puts a task off that may be pending.
+// again resets a task, which may be pending.
 func (m *model) again(task *modelTask, d time.Duration) {
 	if !task.pending {
 		m.accept(task, d)
@@ -231,7 +236,7 @@ func (m *model) again(task *modelTask, d time.Duration) {
 func (m *model) fired(task *modelTask) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	require.True(m.t, task.pending, "a task fired twice, or after it was cancelled")
+	require.True(m.t, task.pending, "a task fired twice, or after it was canceled")
 	if m.stopped {
 		m.forget(task)
 		m.handedBack = task
@@ -243,10 +248,7 @@ func (m *model) fired(task *modelTask) {
 		require.Equal(m.t, task.key.at, now, "late, though nothing held the driver up")
 	}
 	if m.ordered {
-		first := m.pending.Left().Key.(key)
-		if first.at != task.key.at || first.due == task.key.due {
-			require.Equal(m.t, first, task.key, "out of order")
-		}
+		require.Equal(m.t, m.firstLike(task.key), task.key, "out of order")
 	}
 	m.forget(task)
 	m.counts.Fired++
@@ -257,6 +259,20 @@ func (m *model) fired(task *modelTask) {
 	if m.nested && len(m.source.data) > 0 && m.r.IntN(3) == 0 {
 		m.insideTask(task, now)
 	}
+}
+
+// firstLike returns the key that has to fire before k, or k. Among those of its tick that is
+// the first of the same kind; one that was reset fires anywhere among them.
+func (m *model) firstLike(k key) key {
+	for it := m.pending.Iterator(); it.Next(); {
+		switch first := it.Key().(key); {
+		case first.at > k.at:
+			return k
+		case first.at < k.at, !k.reset && !first.reset && first.due == k.due:
+			return first
+		}
+	}
+	return k
 }
 
 // ran plans the next run of a job as the wheel does when this one is over.
@@ -270,8 +286,8 @@ func (m *model) ran(task *modelTask) {
 	m.accept(task, job.planned-m.now())
 }
 
-// insideTask calls the wheel from a task. It leaves alone what is due already,
-// which may have been handed to the executor together with this task.
+// insideTask calls the wheel from a task. It does not touch what is due already: that may
+// have been handed to the executor together with this task.
 func (m *model) insideTask(task *modelTask, now time.Duration) {
 	switch m.r.IntN(4) {
 	case 0:
@@ -285,8 +301,8 @@ func (m *model) insideTask(task *modelTask, now time.Duration) {
 	}
 }
 
-// delay is now and then zero, negative or the largest, and otherwise of any
-// magnitude up to years.
+// delay is now and then zero, negative or the largest. Otherwise it has any magnitude up
+// to years.
 func (m *model) delay() time.Duration {
 	switch m.r.IntN(20) {
 	case 0:
@@ -309,7 +325,7 @@ func (m *model) check() {
 	m.w.verify(m.t)
 	require.Equal(m.t, m.pending.Size(), m.w.Len())
 	m.checkCounts()
-	if m.seq%4 == 0 { // it takes longer than all else
+	if m.seq%4 == 0 { // not always: it takes longer than all the rest
 		m.w.verifySnapshot(m.t, m.seq%20)
 	}
 	require.Zero(m.t, m.w.Stats().Running)
@@ -337,13 +353,13 @@ func (m *model) checkCounts() {
 	require.Equal(m.t, want, got)
 }
 
-// settle lets fire what is due.
+// settle lets everything fire that is due.
 func (m *model) settle() {
 	if m.driven {
 		synctest.Wait()
 		return
 	}
-	for m.w.AdvanceClock(0); m.pending.Size() > 0; m.w.AdvanceClock(0) {
+	for m.w.Drive(0); m.pending.Size() > 0; m.w.Drive(0) {
 		left := m.pending.Left().Key.(key)
 		if left.at > m.now() {
 			return
@@ -353,7 +369,7 @@ func (m *model) settle() {
 }
 
 // stop checks that what Stop hands back is what did not fire and was not
-// cancelled, with its deadline.
+// canceled, with its deadline.
 func (m *model) stop() {
 	m.stopped = true
 	m.counts.HandedBack = int64(m.pending.Size())
@@ -371,7 +387,7 @@ func (m *model) stop() {
 		}
 	}
 	require.Zero(m.t, m.keyed.Len())
-	require.Zero(m.t, m.pending.Size(), "neither fired nor cancelled nor handed back")
+	require.Zero(m.t, m.pending.Size(), "neither fired nor canceled nor handed back")
 	require.Zero(m.t, m.w.Len())
 	require.Nil(m.t, m.w.Stop())
 	m.checkCounts()
@@ -443,9 +459,9 @@ func (m *model) sleep(d time.Duration) {
 	}
 }
 
-// byteSource is a source of random numbers that a fuzzer can steer: four bytes of
-// data a number. When the data is used up others follow, since some methods of
-// rand.Rand reject numbers and would never end with always the same.
+// byteSource is a source of random numbers that a fuzzer can steer: four bytes of data
+// for each number. When the data is used up, other numbers follow: some methods of
+// rand.Rand reject numbers, and would never end if all were the same.
 type byteSource struct {
 	data []byte
 	rest rand.PCG

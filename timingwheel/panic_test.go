@@ -66,10 +66,12 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 				synctest.Wait()
 
 				require.EqualValues(t, tasks, ran.Load())
-				if !job.Stop() { // or else it was discarded, and is no run
+				if !job.Stop() { // it ended by its panic; otherwise its run was discarded
 					<-job.Done()
 					require.ErrorContains(t, job.Err(), "the task's own")
-					require.ErrorContains(t, job.Err(), "panickingTask")
+					var failure *timingwheel.PanicError
+					require.ErrorAs(t, job.Err(), &failure)
+					require.Contains(t, string(failure.Stack), "panickingTask")
 				} else {
 					require.Contains(t, name, "discard")
 				}
@@ -93,13 +95,13 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 	}
 }
 
-// What a DiscardTo's function does wrong is a task's doing, of which no other suffers, and
-// all are counted.
+// What goes wrong in the function of FullDiscard goes wrong in a task. It harms no other
+// task, and all tasks are counted.
 func TestDiscardToThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p panics
 		n := 0
-		executor := closed(timingwheel.NewPool(1, 0, timingwheel.DiscardTo(func(func()) {
+		executor := closed(timingwheel.NewPool(1, 0, timingwheel.FullDiscard(func(func()) {
 			switch n++; n % 3 {
 			case 0:
 				panickingTask()
@@ -125,7 +127,7 @@ func TestDiscardToThatPanics(t *testing.T) {
 	})
 }
 
-// The panic of a Future is its own, and counted all the same.
+// The panic of a Future becomes its own error, and is counted all the same.
 func TestPanicOfAFutureIsCounted(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

@@ -22,7 +22,7 @@ func inBothModes(t *testing.T, test func(t *testing.T, opts ...timingwheel.Optio
 }
 
 // Fine ticks, in real time, from several goroutines: everything fires once or is
-// cancelled, and nothing is early.
+// canceled, and nothing is early.
 func TestFineTicks(t *testing.T) {
 	inBothModes(t, func(t *testing.T, opts ...timingwheel.Option) {
 		for _, tick := range []time.Duration{10 * time.Microsecond, 100 * time.Microsecond, time.Millisecond} {
@@ -31,7 +31,7 @@ func TestFineTicks(t *testing.T) {
 				w := timingwheel.New(append(opts, timingwheel.WithTick(tick))...)
 				defer w.Stop()
 				var pending sync.WaitGroup
-				var fired, early, cancelled atomic.Int64
+				var fired, early, canceled atomic.Int64
 				var adding sync.WaitGroup
 				for range adders {
 					adding.Go(func() {
@@ -47,7 +47,7 @@ func TestFineTicks(t *testing.T) {
 								pending.Done()
 							})
 							if err == nil && i%4 == 0 && timeout.Cancel() {
-								cancelled.Add(1)
+								canceled.Add(1)
 								pending.Done()
 							}
 							if i%10 == 0 {
@@ -59,15 +59,15 @@ func TestFineTicks(t *testing.T) {
 				adding.Wait()
 				pending.Wait()
 				require.Zero(t, early.Load())
-				require.EqualValues(t, adders*each, fired.Load()+cancelled.Load())
+				require.EqualValues(t, adders*each, fired.Load()+canceled.Load())
 				require.Zero(t, w.Len())
 			})
 		}
 	})
 }
 
-// A driver that sleeps toward something far off wakes up for what comes before it,
-// and for Stop.
+// A driver that sleeps toward something far off wakes up for what comes before it, and
+// for Stop.
 func TestAddAndStopWakeTheDriver(t *testing.T) {
 	inBothModes(t, func(t *testing.T, opts ...timingwheel.Option) {
 		before := runtime.NumGoroutine()
@@ -93,11 +93,11 @@ func TestPreciseWakeupsUnderManualDrive(t *testing.T) {
 		ran := false
 		w.AfterFunc(200*time.Microsecond, func() { ran = true })
 		for !ran {
-			w.AdvanceClock(time.Hour)
+			w.Drive(time.Hour)
 		}
 		require.False(t, time.Now().Before(due))
 	}
-	require.Zero(t, w.AdvanceClock(time.Millisecond))
+	require.Zero(t, w.Drive(time.Millisecond))
 }
 
 // In a bubble, time is as exact as ever, and a goroutine that is left fails the test.

@@ -2,23 +2,24 @@ package timingwheel
 
 import "time"
 
-// relay is a timer of package time that does one of the wheel's own tasks, since the
-// wheel is stopped.
+// relay is a timer of package time that does a task of the wheel's own, because the wheel
+// is stopped.
 //
-// Package time may keep the function of a stopped timer for as long as others are
-// pending. So that function holds no more than the relay, which stop empties.
+// Package time may keep the function of a stopped timer for as long as other timers are
+// pending. So that function holds no more than the relay, and stop empties the relay.
 type relay struct {
 	timer *time.Timer
-	task  func() // nil once done or stopped; guarded by shard.mu
+	task  func() // nil once done or stopped; guarded by the shard's lock
 }
 
-// relay starts a relay, whose task is called with s.mu held. It is itself called so.
-func (s *shard) relay(d time.Duration, task func()) *relay {
+// startRelay has package time call the task d from now, with the lock of s held. The caller
+// holds that lock.
+func startRelay(s *shard, d time.Duration, task func()) *relay {
 	r := &relay{task: task}
 	r.timer = time.AfterFunc(d, func() {
 		s.lock()
-		defer s.mu.Unlock()
-		if task := r.task; task != nil { // not stopped in the last moment
+		defer s.unlock()
+		if task := r.task; task != nil { // nil: stopped at the last moment
 			r.task = nil
 			task()
 		}
@@ -26,8 +27,8 @@ func (s *shard) relay(d time.Duration, task func()) *relay {
 	return r
 }
 
-// stop is called with shard.mu held, and reports whether the task was pending. A nil
-// relay has none.
+// stop ends the relay and reports whether its task was pending. A nil relay has none. The
+// caller holds the shard's lock.
 func (r *relay) stop() bool {
 	if r == nil || r.task == nil {
 		return false

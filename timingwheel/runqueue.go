@@ -18,10 +18,9 @@ import (
 // goroutine each, at a fraction of the price, and one that ends its goroutine
 // takes nothing along.
 //
-// Nothing here ever waits, or else who waits would be as good as a task that
-// blocks, and call for one goroutine more: with a mutex around the queue, which
-// was tried, 100,000 tasks that only counted left 971 goroutines contending for
-// it, where now there are a handful.
+// Nothing here ever waits: a waiting goroutine would look like a blocked task and cause
+// another to be spawned. With a mutex around the queue, which was tried, 100,000 tasks that
+// only counted left 971 goroutines contending for it; now there are a handful.
 //
 // Also rejected: `go f()` for each task, for its price; and a fixed set of workers,
 // which as many slow tasks as there are workers bring to a halt. Who wants that has a
@@ -32,7 +31,7 @@ type runQueue struct {
 	successor atomic.Bool           // spawned, not yet begun
 	lane      atomic.Uint32         // of the goroutine that began last, see runner.run
 	bound     *bound                // of a Pool; nil: none
-	direct    runner                // for callers of Execute
+	stranger  runner                // of tasks that come through Execute and belong to no wheel
 }
 
 // batch holds tasks of one wheel that came together. Who raises taken to n has task n-1.
@@ -70,8 +69,8 @@ func Goroutines() Executor { return newRunQueue(nil) }
 
 // Execute queues the tasks.
 func (q *runQueue) Execute(tasks []func()) {
-	q.direct.handed(len(tasks))
-	q.push(functions(tasks), &q.direct)
+	q.stranger.running.admit(len(tasks))
+	q.push(functions(tasks), &q.stranger)
 }
 
 func (q *runQueue) execute(tasks []task, r *runner) {

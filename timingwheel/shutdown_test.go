@@ -48,8 +48,8 @@ func TestShutdownWaits(t *testing.T) {
 	})
 }
 
-// From the call of Shutdown on the wheel takes nothing new. What is pending goes on, jobs
-// and tickers end, and what belongs to package time and context moves there.
+// From the call of Shutdown on, the wheel takes nothing new. What is pending goes on.
+// Jobs and tickers end. Channel timers and contexts move to package time.
 func TestShutdownClosesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithMaxPending(5), WithShards(4))
@@ -59,7 +59,7 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 		keyed := NewKeyed[int](w)
 		_, err := keyed.Schedule(1, time.Minute, func() { t.Error("ran though replaced") })
 		require.NoError(t, err)
-		timeout, err := w.Schedule(time.Minute, func() { t.Error("ran though cancelled") })
+		timeout, err := w.Schedule(time.Minute, func() { t.Error("ran though canceled") })
 		require.NoError(t, err)
 		var jobs []*Job
 		running := make(chan struct{})
@@ -112,8 +112,8 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 	})
 }
 
-// When its context ends, Shutdown leaves what is pending as it is; Stop hands it back, and
-// then Shutdown waits for what runs only.
+// When its context ends, Shutdown leaves what is pending as it is. Stop hands it back.
+// After that, Shutdown waits only for what runs.
 func TestShutdownGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New()
@@ -154,8 +154,8 @@ func TestShutdownGivesUp(t *testing.T) {
 	})
 }
 
-// Several wait at the same time, one from inside a task, which waits for itself until its
-// context ends.
+// Several goroutines wait at the same time. One of them is a task, which waits for itself
+// until its context ends.
 func TestShutdownBySeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New()
@@ -175,7 +175,7 @@ func TestShutdownBySeveral(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Empty(t, w.runner.quiet.watchers)
+		require.Empty(t, w.runner.ended.watchers)
 
 		unused := New()
 		require.NoError(t, unused.Shutdown(t.Context()))
@@ -184,7 +184,7 @@ func TestShutdownBySeveral(t *testing.T) {
 	})
 }
 
-// Under manual drive Shutdown waits for somebody to advance the clock.
+// Under manual drive Shutdown waits until somebody calls Drive.
 func TestShutdownUnderManualDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
@@ -197,16 +197,17 @@ func TestShutdownUnderManualDrive(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 10, w.Len())
 		for w.Len() > 0 {
-			w.AdvanceClock(time.Hour)
+			w.Drive(time.Hour)
 		}
 		require.NoError(t, <-done)
 		require.Equal(t, 10, ran)
-		require.Zero(t, w.AdvanceClock(time.Hour))
+		require.Zero(t, w.Drive(time.Hour))
 	})
 }
 
-// The last task may end, or be cancelled, at the moment in which Shutdown looks: it must
-// not wait for ever. What is added meanwhile has run when it returns, or was refused.
+// The last task may end, or be canceled, at the moment in which Shutdown looks. Then
+// Shutdown must not wait for ever. What is added meanwhile has run when it returns, or
+// was refused.
 func TestShutdownRaces(t *testing.T) {
 	rounds := 3000
 	if testing.Short() {
@@ -253,9 +254,9 @@ func TestShutdownRaces(t *testing.T) {
 	waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// When the last that is pending is cancelled, or handed back, while nothing runs, Shutdown
-// is told.
-func TestShutdownAfterTheLastIsCancelled(t *testing.T) {
+// When the last pending task is canceled or handed back while nothing runs, Shutdown is
+// told.
+func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(w *TimingWheel, timer *Timer, future *Future[int]){
 			"cancel": func(_ *TimingWheel, timer *Timer, future *Future[int]) { timer.Stop(); future.Cancel() },
@@ -281,7 +282,7 @@ func TestShutdownAfterTheLastIsCancelled(t *testing.T) {
 }
 
 // A task that is handed over while Shutdown looks from shard to shard is seen as pending
-// or as running. Here it is in the last of many, and takes a while.
+// or as running. Here it is in the last of many shards, and takes a while.
 func TestShutdownSeesATaskOnItsWay(t *testing.T) {
 	rounds := 500
 	if testing.Short() {

@@ -31,7 +31,9 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
 		require.Equal(t, s.countOneShots(), s.oneShots, "one-shots")
 		require.True(t, !s.stopped || s.entries == [levels]int32{}, "entries of a stopped shard")
-		due += ofDue
+		ofWaiting := s.count(&s.waiting.Bucket)
+		require.EqualValues(t, ofWaiting, s.entries[levelWaiting], "waiting entries")
+		due += ofDue + ofWaiting
 		for l := s.finest; l != nil; l = l.overflow {
 			if int(l.level) == len(walked) {
 				walked = append(walked, LevelStats{})
@@ -45,7 +47,7 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 		inLevels += l.Entries
 	}
 	require.Equal(t, pending, got.Pending)
-	require.Equal(t, pending, inLevels+due, "an entry is either due or on a level")
+	require.Equal(t, pending, inLevels+due, "an entry is either due, or waits, or is on a level")
 	require.Equal(t, got.Arena.Capacity-got.Arena.Free, pending+roots)
 	checkStats(t, got)
 	return got
@@ -104,8 +106,8 @@ func (s *shard) countOneShots() (n int64) {
 	return n
 }
 
-// checkStats checks what is true of Stats at any time, whatever is under way. (No
-// require here but when it fails, since it is called from other goroutines.)
+// checkStats checks what is true of Stats at any time, whatever is under way. (It calls
+// require only when it fails, since it is called from other goroutines.)
 func checkStats(t testing.TB, st Stats) {
 	t.Helper()
 	entries, cascaded := int64(0), int64(0)
@@ -116,7 +118,7 @@ func checkStats(t testing.TB, st Stats) {
 			t.Errorf("level %d: %+v", i, l)
 		}
 	}
-	if st.Scheduled != st.Fired+st.Cancelled+st.HandedBack+st.Pending ||
+	if st.Scheduled != st.Fired+st.Canceled+st.HandedBack+st.Pending ||
 		st.Lateness.Total() != st.Fired ||
 		entries > st.Pending || !st.Stopped && cascaded != st.Cascaded || // a shard that is stopped has no levels
 
@@ -126,8 +128,8 @@ func checkStats(t testing.TB, st Stats) {
 	}
 }
 
-// newManual returns a wheel that nothing moves but AdvanceClock, with tasks that have
-// run when it returns.
+// newManual returns a wheel that moves only in Drive, with tasks that have run when Drive
+// returns.
 func newManual(opts ...Option) *TimingWheel {
 	return New(append([]Option{WithManualDrive(), WithExecutor(Inline())}, opts...)...)
 }
@@ -147,7 +149,7 @@ func TestStatsOfAnUnusedAndOfAStoppedWheel(t *testing.T) {
 	require.Len(t, w.Stop(), 10)
 	st = w.verifyStats(t)
 	require.True(t, st.Stopped)
-	require.Equal(t, Counts{Scheduled: 12, Cancelled: 1, HandedBack: 11}, st.Counts)
+	require.Equal(t, Counts{Scheduled: 12, Canceled: 1, HandedBack: 11}, st.Counts)
 	require.Zero(t, st.Arena)
 	require.Empty(t, st.Levels)
 
@@ -157,44 +159,44 @@ func TestStatsOfAnUnusedAndOfAStoppedWheel(t *testing.T) {
 	require.Equal(t, st.Counts, w.verifyStats(t).Counts, "a stopped wheel counts no more")
 }
 
-// A known sequence, and what each figure must be after it.
+// A known sequence of calls, and what each figure must be after it.
 func TestStatsByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newManual(WithTick(time.Millisecond), WithWheelSize(8), WithShards(1), WithMaxPending(3))
 		defer w.Stop()
 		w.Schedule(100*time.Millisecond, noop) // level 2, whose slot expires at 64 ms, then 1, at 96, then 0
 		reset := w.AfterFunc(time.Hour, noop)
-		cancelled, _ := w.Schedule(5*time.Millisecond, noop)
+		canceled, _ := w.Schedule(5*time.Millisecond, noop)
 		_, err := w.Schedule(time.Second, noop)
 		require.ErrorIs(t, err, ErrTooManyPending)
 		require.Equal(t, Counts{Pending: 3, Scheduled: 3, Rejected: 1}, w.verifyStats(t).Counts)
 
 		require.True(t, reset.Reset(2*time.Hour))
-		require.True(t, cancelled.Cancel())
+		require.True(t, canceled.Cancel())
 		st := w.verifyStats(t)
-		require.Equal(t, Counts{Pending: 2, Scheduled: 3, Cancelled: 1, Reset: 1, Rejected: 1}, st.Counts)
+		require.Equal(t, Counts{Pending: 2, Scheduled: 3, Canceled: 1, Reset: 1, Rejected: 1}, st.Counts)
 		require.Equal(t, LevelStats{Tick: time.Millisecond, Interval: 8 * time.Millisecond, Slots: 8, Buckets: 1}, st.Levels[0],
-			"the bucket of what was cancelled waits for the driver")
+			"the bucket of what was canceled waits for the driver")
 		require.Equal(t, LevelStats{Tick: 64 * time.Millisecond, Interval: 512 * time.Millisecond, Slots: 8, Buckets: 1, Entries: 1}, st.Levels[2])
 
 		time.Sleep(64 * time.Millisecond)
-		require.Zero(t, w.AdvanceClock(0))
+		require.Zero(t, w.Drive(0))
 		st = w.verifyStats(t)
 		require.Equal(t, []int64{0, 0, 1}, []int64{st.Levels[0].Cascaded, st.Levels[1].Cascaded, st.Levels[2].Cascaded})
 		require.Equal(t, 64*time.Millisecond, st.Levels[0].CurrentTime)
 		require.Equal(t, 64*time.Millisecond, st.Levels[2].CurrentTime)
 
 		time.Sleep(36*time.Millisecond + 700*time.Microsecond)
-		require.Equal(t, 1, w.AdvanceClock(0))
+		require.Equal(t, 1, w.Drive(0))
 		st = w.verifyStats(t)
 		require.Equal(t, []int64{0, 1, 1}, []int64{st.Levels[0].Cascaded, st.Levels[1].Cascaded, st.Levels[2].Cascaded})
-		require.Equal(t, Counts{Pending: 1, Scheduled: 3, Fired: 1, Cancelled: 1, Reset: 1, Cascaded: 2, Rejected: 1}, st.Counts)
+		require.Equal(t, Counts{Pending: 1, Scheduled: 3, Fired: 1, Canceled: 1, Reset: 1, Cascaded: 2, Rejected: 1}, st.Counts)
 		require.Equal(t, 700*time.Microsecond, st.Lateness.Max, "since its tick")
 		require.Equal(t, 700*time.Microsecond, st.Lateness.P999)
 
-		require.False(t, cancelled.Cancel())
+		require.False(t, canceled.Cancel())
 		w.AfterFunc(0, noop)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		st = w.verifyStats(t)
 		require.EqualValues(t, 2, st.Fired)
 		require.EqualValues(t, 1, st.Lateness.Counts[0], "due at once, before the tick")
@@ -216,7 +218,7 @@ func TestStatsOfFiftyFourLevels(t *testing.T) {
 		require.EqualValues(t, int64(math.MaxInt64), st.Levels[53].Interval, "saturates")
 		w.verifySnapshot(t, 10)
 		time.Sleep(time.Hour)
-		for w.AdvanceClock(0) > 0 {
+		for w.Drive(0) > 0 {
 			w.verifySnapshot(t, 10)
 		}
 		require.EqualValues(t, 43, w.verifyStats(t).Fired, "delays of 2^0 to 2^41 ns, and 0")
@@ -230,7 +232,7 @@ func (s *shard) addForTest(d time.Duration) {
 	s.accept(delay{s.clock.now(), d}, noop, oneShot)
 }
 
-// Shards make their levels when they need them, and their clocks stand where their last
+// Shards make their levels when they need them. Their clocks stand where their last
 // bucket has expired.
 func TestStatsOfShardsThatDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -249,14 +251,14 @@ func TestStatsOfShardsThatDiffer(t *testing.T) {
 		}
 		w.verifySnapshot(t, 100)
 		for fired := 0; fired < 28; {
-			fired += w.AdvanceClock(time.Hour)
+			fired += w.Drive(time.Hour)
 			w.verifyStats(t)
 			w.verifySnapshot(t, 3)
 		}
 	})
 }
 
-// A long cascade is counted where it is, slice by slice.
+// The entries of a long cascade are counted where they are, slice by slice.
 func TestStatsDuringACascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newManual(WithWheelSize(8), WithShards(1))
@@ -271,12 +273,13 @@ func TestStatsDuringACascade(t *testing.T) {
 		b, ok := d.queue.Poll()
 		require.True(t, ok)
 		d.begin(b)
+		d.hand()
 		for range 2 {
 			st := w.verifyStats(t)
 			require.Positive(t, st.Levels[2].Entries)
 			sn := w.verifySnapshot(t, 10)
 			require.Equal(t, st.Levels[2].Entries-1, sn.Cascading)
-			_, more := d.step()
+			more := d.step()
 			require.True(t, more)
 		}
 		d.finish()
@@ -304,7 +307,7 @@ func TestStatsInsideATask(t *testing.T) {
 }
 
 // While real goroutines do everything at once, the figures of Stats belong together, and
-// what only grows never shrinks.
+// what can only grow never shrinks.
 func TestStatsAtAnyTime(t *testing.T) {
 	w := New(WithShards(4), WithWheelSize(4), WithTick(10*time.Microsecond), WithMaxPending(500))
 	var end atomic.Bool
@@ -318,7 +321,7 @@ func TestStatsAtAnyTime(t *testing.T) {
 			for !end.Load() {
 				st := w.Stats()
 				checkStats(t, st)
-				if st.Scheduled < last.Scheduled || st.Fired < last.Fired || st.Cancelled < last.Cancelled ||
+				if st.Scheduled < last.Scheduled || st.Fired < last.Fired || st.Canceled < last.Canceled ||
 					st.Reset < last.Reset || st.Cascaded < last.Cascaded || st.Lateness.Sum < last.Lateness.Sum || st.Now < last.Now {
 					t.Errorf("has shrunk: %+v, %+v", last.Counts, st.Counts)
 				}
@@ -333,7 +336,7 @@ func TestStatsAtAnyTime(t *testing.T) {
 	})
 	time.Sleep(300 * time.Millisecond)
 	st := w.Stats()
-	for name, n := range map[string]int64{"fired": st.Fired, "cancelled": st.Cancelled, "reset": st.Reset, "cascaded": st.Cascaded} {
+	for name, n := range map[string]int64{"fired": st.Fired, "canceled": st.Canceled, "reset": st.Reset, "cascaded": st.Cascaded} {
 		require.Positive(t, n, name)
 	}
 	wg.Go(func() { w.Stop() })
@@ -371,7 +374,7 @@ func TestStatsAndSnapshotAreJSON(t *testing.T) {
 	for i := range 100 {
 		w.AfterFunc(time.Duration(i)*time.Minute, noop)
 	}
-	w.AdvanceClock(0)
+	w.Drive(0)
 	st := w.Stats()
 	require.NotZero(t, st.Fired)
 	require.Equal(t, st, viaJSON(t, st))
@@ -382,7 +385,7 @@ func TestStatsAndSnapshotAreJSON(t *testing.T) {
 	for i := range sn.Next {
 		require.True(t, sn.Next[i].Equal(got.Next[i]))
 	}
-	got.Next = sn.Next // where a Location and a monotonic reading do not come through
+	got.Next = sn.Next // JSON keeps neither a Location nor a monotonic reading
 	require.Equal(t, sn, got)
 }
 

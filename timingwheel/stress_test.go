@@ -22,14 +22,14 @@ type stress struct {
 	inline bool
 	end    atomic.Bool
 
-	scheduled, fired, cancelled, handedBack atomic.Int64
+	scheduled, fired, canceled, handedBack atomic.Int64
 
 	mu    sync.Mutex
 	tasks []*stressTask // some that others may cancel and reset
 }
 
-// stressTask is a task that is armed, and then ends exactly once: arms counts up
-// with each scheduling and down with each firing, cancel and handing back.
+// stressTask is a task that is armed, and then ends exactly once. arms goes up with each
+// scheduling, and down with each firing, cancel and handing back.
 type stressTask struct {
 	arms    atomic.Int64
 	due     time.Duration // the earliest time at which it may fire, since the wheel's start; 0 if it may be reset
@@ -58,7 +58,7 @@ func (s *stress) schedule() {
 	if rand.IntN(2) == 0 {
 		task.mu.Lock() // until the fields are there for the task itself
 		task.timer = s.w.AfterFunc(d, task.f)
-		accepted := task.timer.handle != handle{} // only ever replaced, by Reset
+		accepted := task.timer.entry.handle != handle{} // only ever replaced, by Reset
 		task.mu.Unlock()
 		s.account(task, accepted)
 	} else {
@@ -99,12 +99,12 @@ func (s *stress) cancel(task *stressTask) {
 	task.mu.Lock()
 	defer task.mu.Unlock()
 	if task.timer != nil && task.timer.Stop() || task.timer == nil && task.timeout.Cancel() {
-		s.ended(task, &s.cancelled)
+		s.ended(task, &s.canceled)
 	}
 }
 
-// reset knows by the handle whether a timer that was not pending was armed anew,
-// or refused by a stopped wheel.
+// reset learns from the handle whether a timer that was not pending was armed anew, or
+// was refused by a stopped wheel.
 func (s *stress) reset(task *stressTask) {
 	task.mu.Lock()
 	defer task.mu.Unlock()
@@ -112,17 +112,18 @@ func (s *stress) reset(task *stressTask) {
 		return
 	}
 	task.arms.Add(1)
-	before := task.timer.handle
+	before := task.timer.entry.handle
 	pending := task.timer.Reset(s.delay())
 	if pending {
 		task.arms.Add(-1)
 	} else {
-		s.account(task, task.timer.handle != before)
+		now := task.timer.entry.handle
+		s.account(task, now != before && now != handle{})
 	}
 }
 
-// wait waits for one of the wheel's own tasks, or does not, and leaves none behind.
-// None may keep it waiting, whenever the wheel is stopped.
+// wait waits for one of the wheel's own tasks, or does not, and leaves none behind. None
+// may keep it waiting, whenever the wheel is stopped.
 func (s *stress) wait() {
 	ctx, cancel := s.w.WithTimeout(context.Background(), s.delay())
 	defer cancel()
@@ -193,15 +194,15 @@ var stressExecutors = []struct {
 }{
 	{"goroutines", false, Goroutines},
 	{"inline", true, Inline},
-	{"pool, block", false, func() Executor { return NewPool(8, 10, FullBlock) }},
+	{"pool, block", false, func() Executor { return NewPool(8, 10, FullWait) }},
 	{"pool, caller runs", true, func() Executor { return NewPool(2, 1, FullCallerRuns) }},
-	{"pool, discard", true, func() Executor { return NewPool(2, 10, DiscardTo(func(task func()) { task() })) }},
+	{"pool, discard", true, func() Executor { return NewPool(2, 10, FullDiscard(func(task func()) { task() })) }},
 }
 
-// TestStress runs many goroutines against wheels of all shapes, and stops each at
-// a random moment, from outside or from inside a task, some in the middle of a
-// cascade of several slices. Then every task must be accounted for, to the last
-// one, and no goroutine be left.
+// TestStress runs many goroutines against wheels of all shapes, and stops each wheel at a
+// random moment: from outside or from inside a task, and sometimes in the middle of a
+// cascade of several slices. Then every single task must be accounted for, and no
+// goroutine may be left.
 func TestStress(t *testing.T) {
 	rounds := 24
 	if testing.Short() {
@@ -218,9 +219,9 @@ func TestStress(t *testing.T) {
 			s.w = New(WithTick(tick), WithWheelSize(size), WithShards(shards), WithExecutor(run.executor()), WithMaxPending(math.MaxInt))
 			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
 
-			accounted := func() int64 { return s.fired.Load() + s.cancelled.Load() + s.handedBack.Load() }
-			// A task may be between its Schedule and the counting of that until the last
-			// goroutine is gone.
+			accounted := func() int64 { return s.fired.Load() + s.canceled.Load() + s.handedBack.Load() }
+			// Until the last goroutine is gone, a task may be between its Schedule and
+			// the counting of it.
 			waitUntil(t, func() bool { return accounted() >= s.scheduled.Load() })
 			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 			require.Equal(t, s.scheduled.Load(), accounted())
@@ -228,8 +229,8 @@ func TestStress(t *testing.T) {
 			requireAccounts(t, s.w.Stats())
 			require.Zero(t, s.w.Stats().Running)
 			require.Zero(t, s.w.shards[0].limit.pending.Load())
-			t.Logf("scheduled %d = fired %d + cancelled %d + handed back %d",
-				s.scheduled.Load(), s.fired.Load(), s.cancelled.Load(), s.handedBack.Load())
+			t.Logf("scheduled %d = fired %d + canceled %d + handed back %d",
+				s.scheduled.Load(), s.fired.Load(), s.canceled.Load(), s.handedBack.Load())
 		})
 	}
 }
@@ -286,7 +287,7 @@ func (s *stress) storm(d time.Duration, stopInside bool) {
 	wg.Wait()
 }
 
-// waitUntil waits for what will come about by itself, on a loaded machine too.
+// waitUntil waits until the condition holds, on a loaded machine too.
 func waitUntil(t testing.TB, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
@@ -297,31 +298,31 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
-// Of many that cancel one task, exactly one is told that it did; and none is when
-// the task has run.
+// Of many goroutines that cancel one task, exactly one gets true. None gets true if the
+// task has run.
 func TestExactlyOneCancelIsTrue(t *testing.T) {
 	w := New()
 	defer w.Stop()
 	for range 2000 {
-		var ran, cancelled atomic.Int64
+		var ran, canceled atomic.Int64
 		timer := w.AfterFunc(time.Duration(rand.Int64N(int64(2*time.Millisecond))), func() { ran.Add(1) })
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
 				if timer.Stop() {
-					cancelled.Add(1)
+					canceled.Add(1)
 				}
 			})
 		}
 		wg.Wait()
-		if cancelled.Load() == 0 {
+		if canceled.Load() == 0 {
 			waitUntil(t, func() bool { return ran.Load() == 1 })
 		}
-		require.EqualValues(t, 1, ran.Load()+cancelled.Load())
+		require.EqualValues(t, 1, ran.Load()+canceled.Load())
 	}
 }
 
-// What several Stops at the same time hand back is, together, each task once.
+// Several Stops at the same time hand back each task once, all together.
 func TestConcurrentStops(t *testing.T) {
 	for range 50 {
 		w := New(WithShards(8))

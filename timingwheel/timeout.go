@@ -1,25 +1,67 @@
 package timingwheel
 
-// Timeout names a task of [TimingWheel.Schedule] or [TimingWheel.ScheduleAt]. It
-// is a small value to be copied and kept at will: when the task has fired or was
-// cancelled, it names nothing any more, and it keeps no function alive. The zero
-// Timeout names nothing.
+import "time"
+
+// Timeout names a function that [TimingWheel.Schedule] or [TimingWheel.ScheduleAt] has
+// scheduled. It is a small value: copy and keep it at will. Once the function was handed to
+// the executor or canceled, the Timeout names nothing, and it keeps no function alive. The
+// zero Timeout names nothing.
 type Timeout struct {
-	shard  *shard
-	handle handle
+	entry entry
 }
 
-// Cancel takes the task off the wheel. It returns true if the call did so: then
-// the function will not run and the wheel holds nothing of it any more. It returns
-// false if the function was handed to the executor, handed back by
-// [TimingWheel.Stop], or cancelled before, and for the zero Timeout; so false does
-// not mean that the function has run. Of several calls at the same time one returns
-// true. O(1).
+// Schedule arranges for f to run once, d from now, and returns a [Timeout] that can cancel
+// it. It allocates nothing, except when the arena or the levels grow.
+//
+// f never runs before d has passed. It runs at most one tick later, plus the time that the
+// system takes to wake the driver (on Linux up to a millisecond without
+// [WithPreciseWakeups]), plus the time of a cascade under way, plus the time for which the
+// executor holds the driver up. If d is not positive, f is due now; it still runs on the
+// executor, never on the caller's goroutine. The largest d is 292 years.
+//
+// A nil f panics. Schedule returns [ErrStopped] on a stopped wheel, and
+// [ErrTooManyPending] where [WithMaxPending] permits no more; f will not run then.
+//
+// O(1), whatever is pending.
+func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
+	if f == nil {
+		panic("timingwheel: Schedule: nil function")
+	}
+	return w.schedule(delay{w.clock.now(), d}, f)
+}
+
+// ScheduleAt is [TimingWheel.Schedule] for a point in time. It converts the time to a delay
+// once, as time.Until does: a later step of the wall clock does not change the delay. A
+// time in the past means now, and one more than 292 years ahead means in 292 years.
+func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
+	if f == nil {
+		panic("timingwheel: ScheduleAt: nil function")
+	}
+	// One reading of the clock: with two, a time on a tick would be a tick late.
+	now := time.Now()
+	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
+}
+
+func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
+	var e entry
+	e.join(w)
+	defer e.unlock()
+	if err := e.accept(after, f, oneShot); err != nil {
+		return Timeout{}, err
+	}
+	return Timeout{e}, nil
+}
+
+// Cancel takes the function off the wheel. It returns true if the call did so: then the
+// function will not run, and the wheel holds nothing of it. It returns false if the
+// function was handed to the executor, was handed back by [TimingWheel.Stop] or was
+// canceled before, and for the zero Timeout; so false does not mean that the function has
+// run. Of several calls at the same time one returns true. O(1).
 func (t Timeout) Cancel() bool {
-	if t.shard == nil {
+	if !t.entry.joined() {
 		return false
 	}
-	t.shard.lock()
-	defer t.shard.mu.Unlock()
-	return t.shard.cancel(t.handle)
+	t.entry.lock()
+	defer t.entry.unlock()
+	return t.entry.cancel()
 }

@@ -2,103 +2,101 @@ package timingwheel
 
 import "time"
 
-// Timer is one event: a function to run ([TimingWheel.AfterFunc]) or a time to
-// send on C ([TimingWheel.NewTimer]). As with time.Timer, it can be stopped, and
-// set anew also after it has fired or was stopped. A Timer that its user still
-// holds keeps its function, for Reset; the wheel itself holds nothing of a Timer
-// that is not pending. One that is pending is the wheel's to hold, also when nobody
-// else does: where package time would collect a forgotten channel timer, this one
-// stays until it fires. Stop those that are not needed any more. A Timer must not be
+// Timer is one event: a function to run ([TimingWheel.AfterFunc]) or a time to send on C
+// ([TimingWheel.NewTimer]). As with time.Timer, it can be stopped and reset, also after it
+// has fired or was stopped. All methods are safe for concurrent use. A Timer must not be
 // copied.
+//
+// A Timer that you hold keeps its function, for Reset. The wheel holds a Timer only while
+// it is pending, but then also if nobody else does. Package time collects a channel timer
+// that nobody refers to; this one stays on the wheel until it fires. Stop the timers that
+// you no longer need.
 type Timer struct {
 	// C is the channel on which the time of the firing is sent; nil for AfterFunc.
-	// It has room for one value, so len(C) is 1 while that waits to be received
-	// (with time.Timer it is always 0). Once Stop or Reset has returned, what was
-	// sent before is not received any more.
+	// It has room for one value, so len(C) is 1 while a value waits to be received
+	// (with time.Timer it is always 0). Once Stop or Reset has returned, no value that
+	// was sent before is received.
 	C <-chan time.Time
 
-	shard   *shard
-	f       func()   // nil if AfterFunc was refused
-	handle  handle   // guarded by shard.mu
+	entry   entry
+	f       func()   // what the entry calls; nil if AfterFunc was refused
 	channel *channel // nil for AfterFunc
 }
 
-// Stop prevents the Timer from firing. It returns true if the call stops it, and
-// then the function will not run; and false if the Timer has expired (its function
-// has been handed to the executor, and may be running), or was stopped before, or
-// the wheel was. Of several calls at the same time one returns true. Stop does not
-// wait for the function.
+// Stop prevents the Timer from firing. It returns true if the call stops it: then the
+// function will not run. It returns false if the Timer has expired (its function was
+// handed to the executor, and may be running), if it was stopped before, or if the wheel
+// was stopped. Of several calls at the same time one returns true. Stop does not wait for
+// the function.
 //
-// With a channel, Stop also takes back a value that nobody has received yet, and
-// then returns true too. After it no value is received from C until the next
-// Reset. On a stopped wheel a channel Timer goes on (see [TimingWheel.NewTimer]), and
-// can be stopped.
+// With a channel, Stop also takes back a value that nobody has received yet, and returns
+// true then. No value is received from C until the next Reset. On a stopped wheel a
+// channel Timer goes on (see [TimingWheel.NewTimer]), and can be stopped.
 //
 // O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
 func (t *Timer) Stop() bool {
-	s := t.shard
-	if s == nil {
+	if !t.entry.joined() {
 		panic("timingwheel: Stop called on uninitialized Timer")
 	}
-	s.lock()
-	defer s.mu.Unlock()
-	active := s.cancel(t.handle)
+	t.entry.lock()
+	defer t.entry.unlock()
+	active := t.entry.cancel()
 	if t.channel != nil && t.channel.takeBack() {
 		active = true
 	}
 	return active
 }
 
-// Reset sets the Timer to fire d from now, as [TimingWheel.Schedule] does, whether
-// or not it is pending. It returns true if the Timer was pending: then that event
-// is replaced. Otherwise the Timer is armed all the same, and a run of the function
-// that has begun may overlap the next; Reset does not wait for it. (Who pushes an
-// idle connection's timer back and gets false knows that the connection is being
-// closed, and calls Stop.) It may be called from inside the function.
+// Reset sets the Timer to fire d from now, as [TimingWheel.Schedule] does, whether or not
+// it is pending. It returns true if the Timer was pending: then the new time replaces the
+// old one. It returns false if the Timer was not pending: it is armed all the same, and if
+// its function is running, that run may overlap the next. Reset does not wait for it. It
+// may be called from inside the function.
 //
-// With a channel, Reset also takes back a value that nobody has received yet, and
-// then returns true too: what is received from C after Reset was sent after it.
+// To push back the timer of an idle connection, call Reset; if it returns false the
+// connection is being closed, so call Stop.
 //
-// On a stopped wheel Reset of an AfterFunc returns false and the Timer stays dead,
-// and that of a channel Timer works as ever (see [TimingWheel.NewTimer]).
+// With a channel, Reset also takes back a value that nobody has received yet, and returns
+// true then: what is received from C after Reset was sent after it.
+//
+// On a stopped wheel, Reset of an AfterFunc returns false and the Timer stays dead; Reset
+// of a channel Timer works as ever (see [TimingWheel.NewTimer]).
 //
 // O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
 func (t *Timer) Reset(d time.Duration) bool {
-	s := t.shard
-	if s == nil {
+	if !t.entry.joined() {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
-	after := delay{s.clock.now(), d}
-	s.lock()
-	defer s.mu.Unlock()
+	after := t.entry.after(d)
+	t.entry.lock()
+	defer t.entry.unlock()
 	active := t.channel != nil && t.channel.takeBack()
-	if s.reset(t.handle, after) {
+	if t.entry.reset(after) {
 		return true
 	}
-	t.start(after)
+	t.arm(after)
 	return active
 }
 
-// start adds the Timer, which must not be pending, to its shard, or does what is
-// left to do on a stopped wheel. It is called with shard.mu held.
-func (t *Timer) start(after delay) {
-	switch s := t.shard; {
-	case t.channel != nil && s.closed:
+// arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a channel
+// Timer to package time, and the Timer of a function dead. The caller holds the lock.
+func (t *Timer) arm(after delay) {
+	switch {
+	case t.channel != nil && t.entry.closed():
 		t.channel.moveToTime(after.d)
 	case t.channel != nil:
-		t.handle = s.add(after, t.f, own)
+		t.entry.add(after, t.f, own)
 	case t.f != nil:
-		if h, err := s.acceptAgain(after, t.f, oneShot); err == nil { // or else it is dead
-			t.handle = h
-		}
+		_ = t.entry.acceptAgain(after, t.f, oneShot) // an error leaves the Timer dead
 	}
 }
 
-// AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule]
-// does, and returns a [Timer] that can stop it and set it anew. It makes one
-// allocation, the Timer. On a stopped wheel, and where [WithMaxPending] permits no
-// more, the Timer's function never runs, and its Stop and Reset return false; use
-// Schedule to be told.
+// AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and
+// returns a [Timer] that can stop and reset it. It makes one allocation, the Timer. A nil f
+// panics.
+//
+// On a stopped wheel, and where [WithMaxPending] permits no more, the function never runs,
+// and Stop and Reset of the Timer return false. Use Schedule to get an error.
 func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
@@ -108,48 +106,105 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	return t
 }
 
-// startFunc is apart so that AfterFunc can be inlined: who does not keep the Timer, or
-// stops it where it was made, then needs no allocation.
+// startFunc is apart from AfterFunc so that the compiler inlines AfterFunc. A caller who
+// does not keep the Timer, or stops it where it was made, then needs no allocation.
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	after := delay{w.clock.now(), d}
-	t.shard = w.lock()
-	defer t.shard.mu.Unlock()
-	h, err := t.shard.accept(after, t.f, oneShot)
-	if err != nil {
+	t.entry.join(w)
+	defer t.entry.unlock()
+	if t.entry.accept(after, t.f, oneShot) != nil {
 		t.f = nil
 	}
-	t.handle = h
 }
 
 // NewTimer returns a [Timer] that sends the time on its channel C, d from now, as
-// time.NewTimer does: not before d has passed, and as late as a function that is
-// scheduled for d may be. A d that is not positive means now, or rather as soon as the
-// driver comes to it: it is the driver that sends, whatever the executor is busy with.
+// time.NewTimer does. It sends no earlier, and no later than a function that is scheduled
+// for d begins. If d is not positive, the driver sends as soon as it can. The driver itself
+// sends, so the executor cannot delay it.
 //
-// When the wheel is stopped, what is pending moves to package time, and fires all
-// the same; so does what is started or set anew afterwards.
+// When the wheel is stopped, a pending Timer moves to package time, and fires on time. So
+// does one that is made or reset afterwards.
 //
 // O(1), and four allocations, two of them for the channel.
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
 	after := delay{w.clock.now(), d}
-	t.shard = w.lock()
-	defer t.shard.mu.Unlock()
-	t.start(after)
+	t.entry.join(w)
+	defer t.entry.unlock()
+	t.arm(after)
 	return t
 }
 
-// After returns a channel on which the time is sent, d from now: NewTimer(d).C.
-// Nothing can stop it, and until it fires the wheel holds it, though nobody else
-// may. Where it is not always waited for, use NewTimer, and Stop.
+// After returns a channel on which the time is sent, d from now: NewTimer(d).C. It cannot
+// be stopped: the wheel holds it until it fires. Where the value is not always waited for,
+// use NewTimer and Stop.
 func (w *TimingWheel) After(d time.Duration) <-chan time.Time { return w.NewTimer(d).C }
 
-// Sleep pauses the goroutine for at least d; not at all if d is not positive. A
-// task that runs inline ([Inline]) must not call it: it would wait for itself.
-// With [WithManualDrive] somebody else has to call AdvanceClock meanwhile. When the wheel
-// is stopped, Sleep goes on to its end.
+// Sleep pauses the goroutine for at least d. It returns at once if d is not positive. When
+// the wheel is stopped, Sleep goes on to its end.
+//
+// A task that runs inline ([Inline]) must not call it: the wheel would wait for the task
+// and the task for the wheel. With [WithManualDrive] another goroutine has to call Drive.
 func (w *TimingWheel) Sleep(d time.Duration) {
 	if d > 0 {
 		<-w.After(d)
 	}
+}
+
+// channel is the sending side of a Timer with a channel.
+//
+// The value is sent with the shard's lock held, and taken back with it held. So when Stop
+// or Reset has the lock, the event is either pending or in the channel, from where it can
+// be taken: there is no stale value. With a send outside the lock there would be one, of a
+// sender that is held up between the wheel and the channel.
+type channel struct {
+	timer Timer // its f is due
+	c     chan time.Time
+
+	// relay has taken over since the wheel was stopped; nil if nothing is pending there.
+	// Guarded by the shard's lock.
+	relay *relay
+}
+
+func newChannel() *channel {
+	c := &channel{c: make(chan time.Time, 1)}
+	c.timer = Timer{C: c.c, f: c.due, channel: c}
+	return c
+}
+
+// The caller of the methods that follow holds the shard's lock.
+
+// due is the wheel's own task: it sends the time, or moves to package time if the wheel
+// was stopped first.
+func (c *channel) due() {
+	if e := &c.timer.entry; e.closed() {
+		c.moveToTime(time.Until(e.clock().time(e.deadline())))
+		return
+	}
+	c.send()
+}
+
+// send never blocks: whoever arms the timer empties the channel first.
+func (c *channel) send() {
+	select {
+	case c.c <- time.Now():
+	default:
+	}
+}
+
+// takeBack takes the value out of the channel, and the timer from package time. It reports
+// whether there was something to take.
+func (c *channel) takeBack() bool {
+	active := c.relay.stop()
+	select {
+	case <-c.c:
+		return true
+	default:
+		return active
+	}
+}
+
+// moveToTime has package time send the time d from now. The wheel must be stopped.
+func (c *channel) moveToTime(d time.Duration) {
+	c.relay = c.timer.entry.relay(d, c.send)
 }

@@ -61,8 +61,8 @@ func TestScheduleAt(t *testing.T) {
 	})
 }
 
-// A delay that is not positive is due now, but never on the caller's goroutine;
-// until the driver takes it, it can be cancelled.
+// A delay that is not positive is due now, but the task never runs on the caller's
+// goroutine. Until the driver takes it, it can be canceled.
 func TestDelayThatIsNotPositive(t *testing.T) {
 	for _, d := range []time.Duration{0, -1, math.MinInt64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -70,12 +70,12 @@ func TestDelayThatIsNotPositive(t *testing.T) {
 			ran := false
 			_, err := w.Schedule(d, func() { ran = true })
 			require.NoError(t, err)
-			cancelled, err := w.Schedule(d, never)
+			canceled, err := w.Schedule(d, never)
 			require.NoError(t, err)
 			require.False(t, ran)
 			require.Equal(t, 2, w.Len())
-			require.True(t, cancelled.Cancel())
-			require.Equal(t, 1, w.AdvanceClock(0))
+			require.True(t, canceled.Cancel())
+			require.Equal(t, 1, w.Drive(0))
 			require.True(t, ran)
 			require.Zero(t, w.Len())
 
@@ -153,22 +153,22 @@ func TestBadArgumentsPanic(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
 	for want, f := range map[string]func(){
-		"timingwheel: Schedule: nil function":                          func() { w.Schedule(1, nil) },
-		"timingwheel: ScheduleAt: nil function":                        func() { w.ScheduleAt(time.Now(), nil) },
-		"timingwheel: AfterFunc: nil function":                         func() { w.AfterFunc(1, nil) },
-		"timingwheel: WithExecutor(nil)":                               func() { timingwheel.New(timingwheel.WithExecutor(nil)) },
-		"timingwheel: New: nil Option":                                 func() { timingwheel.New(nil) },
-		"timingwheel: ScheduleAtFixedRate: nil JobOption":              func() { w.ScheduleAtFixedRate(1, 1, func() {}, nil) },
-		"timingwheel: NewKeyed(nil)":                                   func() { timingwheel.NewKeyed[int](nil) },
-		"timingwheel: WithTick(0s): less than 1µs":                     func() { timingwheel.New(timingwheel.WithTick(0)) },
-		"timingwheel: WithTick(999ns): less than 1µs":                  func() { timingwheel.New(timingwheel.WithTick(999)) },
-		"timingwheel: WithTick(-1s): less than 1µs":                    func() { timingwheel.New(timingwheel.WithTick(-time.Second)) },
-		"timingwheel: WithWheelSize(1): not from 2 to 65536":           func() { timingwheel.New(timingwheel.WithWheelSize(1)) },
-		"timingwheel: WithWheelSize(-8): not from 2 to 65536":          func() { timingwheel.New(timingwheel.WithWheelSize(-8)) },
-		"timingwheel: WithWheelSize(65537): not from 2 to 65536":       func() { timingwheel.New(timingwheel.WithWheelSize(65537)) },
-		"timingwheel: WithShards(-1): not from 0 to 65536":             func() { timingwheel.New(timingwheel.WithShards(-1)) },
-		"timingwheel: WithShards(65537): not from 0 to 65536":          func() { timingwheel.New(timingwheel.WithShards(65537)) },
-		"timingwheel: AdvanceClock of a wheel without WithManualDrive": func() { w.AdvanceClock(0) },
+		"timingwheel: Schedule: nil function":                    func() { w.Schedule(1, nil) },
+		"timingwheel: ScheduleAt: nil function":                  func() { w.ScheduleAt(time.Now(), nil) },
+		"timingwheel: AfterFunc: nil function":                   func() { w.AfterFunc(1, nil) },
+		"timingwheel: WithExecutor(nil)":                         func() { timingwheel.New(timingwheel.WithExecutor(nil)) },
+		"timingwheel: New: nil Option":                           func() { timingwheel.New(nil) },
+		"timingwheel: ScheduleAtFixedRate: nil JobOption":        func() { w.ScheduleAtFixedRate(1, 1, func() {}, nil) },
+		"timingwheel: NewKeyed(nil)":                             func() { timingwheel.NewKeyed[int](nil) },
+		"timingwheel: WithTick(0s): less than 1µs":               func() { timingwheel.New(timingwheel.WithTick(0)) },
+		"timingwheel: WithTick(999ns): less than 1µs":            func() { timingwheel.New(timingwheel.WithTick(999)) },
+		"timingwheel: WithTick(-1s): less than 1µs":              func() { timingwheel.New(timingwheel.WithTick(-time.Second)) },
+		"timingwheel: WithWheelSize(1): not from 2 to 65536":     func() { timingwheel.New(timingwheel.WithWheelSize(1)) },
+		"timingwheel: WithWheelSize(-8): not from 2 to 65536":    func() { timingwheel.New(timingwheel.WithWheelSize(-8)) },
+		"timingwheel: WithWheelSize(65537): not from 2 to 65536": func() { timingwheel.New(timingwheel.WithWheelSize(65537)) },
+		"timingwheel: WithShards(-1): not from 0 to 65536":       func() { timingwheel.New(timingwheel.WithShards(-1)) },
+		"timingwheel: WithShards(65537): not from 0 to 65536":    func() { timingwheel.New(timingwheel.WithShards(65537)) },
+		"timingwheel: Drive of a wheel without WithManualDrive":  func() { w.Drive(0) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
@@ -301,29 +301,29 @@ func TestAdvanceClock(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 		require.Zero(t, ran, "nothing fires by itself")
-		require.Equal(t, 2, w.AdvanceClock(0))
+		require.Equal(t, 2, w.Drive(0))
 		require.Equal(t, 2, ran)
-		require.Zero(t, w.AdvanceClock(-1))
-		require.Zero(t, w.AdvanceClock(time.Millisecond), "it waits no longer than it may")
+		require.Zero(t, w.Drive(-1))
+		require.Zero(t, w.Drive(time.Millisecond), "it waits no longer than it may")
 		require.Equal(t, 6*time.Millisecond, time.Since(start))
-		require.Equal(t, 1, w.AdvanceClock(time.Hour))
+		require.Equal(t, 1, w.Drive(time.Hour))
 		require.Equal(t, 10*time.Millisecond, time.Since(start), "nor longer than it must")
 
 		// One drives, another waits for its turn; Stop ends both.
 		results := make(chan int)
 		for range 2 {
-			go func() { results <- w.AdvanceClock(time.Hour) }()
+			go func() { results <- w.Drive(time.Hour) }()
 		}
 		synctest.Wait()
 		w.Stop()
 		require.Zero(t, <-results)
 		require.Zero(t, <-results)
 		require.Equal(t, 10*time.Millisecond, time.Since(start))
-		require.Zero(t, w.AdvanceClock(time.Hour))
+		require.Zero(t, w.Drive(time.Hour))
 	})
 }
 
-// A call from an inline task waits its timeout out; the zero-delay task that it
+// A call from an inline task waits until its timeout ends. The zero-delay task that it
 // adds is taken in its turn.
 func TestAdvanceClockFromATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -332,17 +332,16 @@ func TestAdvanceClockFromATask(t *testing.T) {
 		nested := -1
 		w.AfterFunc(0, func() {
 			w.AfterFunc(0, func() {})
-			nested = w.AdvanceClock(time.Second)
+			nested = w.Drive(time.Second)
 		})
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Zero(t, nested)
-		w.AdvanceClock(0)
+		w.Drive(0)
 		require.Zero(t, w.Len())
 	})
 }
 
-// Some operating systems have only a few timers, and package time only needs to
-// be as monotonic as its readings are: deadlines must come from those alone.
+// Deadlines must come from readings of package time alone, which are monotonic.
 func TestDeadlinesAreMonotonic(t *testing.T) {
 	w := timingwheel.New()
 	at := time.Now().Add(time.Hour)
@@ -354,7 +353,7 @@ func TestDeadlinesAreMonotonic(t *testing.T) {
 	require.WithinDuration(t, at, pending[0].Deadline, time.Second)
 }
 
-// Cancelled and fired tasks must not keep their closures, nor what these hold.
+// Canceled and fired tasks must keep neither their closures nor what these hold.
 func TestClosuresAreReleased(t *testing.T) {
 	const timers, size = 20_000, 16 << 10
 	held := func() int64 {
@@ -396,7 +395,7 @@ func TestClosuresAreReleased(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// A slow function delays nobody: tasks that all sleep start together.
+// A slow function delays nobody: tasks that all sleep begin together.
 func TestSlowFunctionsDelayNobody(t *testing.T) {
 	const tasks, sleep = 10_000, 50 * time.Millisecond
 	// lastStart returns how long after begin the last of the tasks started.

@@ -148,11 +148,11 @@ func BenchmarkVersusAfterFuncStop(b *testing.B) {
 	}
 }
 
-// A context's timeout that is cancelled in time, below a parent that cannot be
-// cancelled and one that can, and with nobody or somebody who asks for Done.
+// A context's timeout that is canceled in time, below a parent that cannot be
+// canceled and one that can, and with nobody or somebody who asks for Done.
 func BenchmarkVersusWithTimeout(b *testing.B) {
 	type withTimeout func(context.Context, time.Duration) (context.Context, context.CancelFunc)
-	cancellable, cancel := context.WithCancel(context.Background())
+	cancelable, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	measure := func(f withTimeout, parent context.Context, look bool) float64 {
 		return perOp(opsPerRound/2, func(r *rand.Rand) {
@@ -164,7 +164,7 @@ func BenchmarkVersusWithTimeout(b *testing.B) {
 		})
 	}
 	for _, pending := range []int{0, 1_000_000} {
-		for name, parent := range map[string]context.Context{"background": context.Background(), "cancellable": cancellable} {
+		for name, parent := range map[string]context.Context{"background": context.Background(), "cancelable": cancelable} {
 			for _, look := range []bool{false, true} {
 				b.Run(fmt.Sprintf("pending=%d/parent=%s/done=%t", pending, name, look), func(b *testing.B) {
 					versus(b, "ns", func() float64 {
@@ -341,7 +341,7 @@ func (k *keyedTime) cancel(key int) {
 	}
 }
 
-// 100,000 keys, each scheduled again and again, and now and then cancelled.
+// 100,000 keys, each scheduled again and again, and now and then canceled.
 func BenchmarkVersusKeyed(b *testing.B) {
 	const keys = 100_000
 	measure := func(goroutines int, schedule func(key int), cancel func(key int)) float64 {

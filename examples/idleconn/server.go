@@ -13,7 +13,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// sampled is the share of Resets whose time is kept: one in so many.
+// sampled is the share of Resets whose time is kept: one in this many.
 const sampled = 16
 
 // server echoes what connections send, and closes those that are idle.
@@ -34,8 +34,8 @@ type server struct {
 	took     []time.Duration // some of the Resets
 }
 
-// start starts a server, which takes the listener over. The wheel must run until
-// the server has stopped.
+// start starts a server, which takes the listener over. The wheel must run until the
+// server has stopped.
 func start(listener net.Listener, wheel *timingwheel.TimingWheel, limit time.Duration, stderr io.Writer) *server {
 	s := &server{
 		listener: listener,
@@ -49,8 +49,8 @@ func start(listener net.Listener, wheel *timingwheel.TimingWheel, limit time.Dur
 	return s
 }
 
-// stop closes the listener and all connections, and waits until nothing of the
-// server runs any more.
+// stop closes the listener and all connections, and waits until nothing of the server
+// runs any more.
 func (s *server) stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -129,23 +129,23 @@ func (c *peer) echo() {
 		if err != nil || !c.pushBack() {
 			return
 		}
-		// Should the peer not read, this blocks: then nothing is read here either,
-		// and the timer ends it.
+		// If the peer does not read, this blocks. Then nothing is read here either, and
+		// the timer ends it.
 		if _, err := c.conn.Write(buf[:n]); err != nil {
 			return
 		}
 	}
 }
 
-// pushBack gives the connection another limit from now. It reports whether it came
-// before the timer did.
+// pushBack gives the connection another limit from now. It reports whether it came before
+// the timer did.
 func (c *peer) pushBack() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now() // before Reset reads the clock, so that the timer fires at now+limit or later
 	if !c.timer.Reset(c.server.limit) {
-		// The timer has fired: expire runs or is about to, and closes the connection.
-		// But Reset has also started the timer again, for a connection that is gone.
+		// The timer has fired: expire runs or is about to, and closes the connection. But
+		// Reset has also started the timer again, for a connection that is gone.
 		c.timer.Stop()
 		return false
 	}
@@ -170,10 +170,10 @@ func (c *peer) expire() {
 	close(c.expired)
 }
 
-// end closes the connection and takes its timer off the wheel; or, if that has
-// fired, waits until its function has done its work. A timer that pushBack found
-// fired is stopped already, so false means in any case that expire was called. (It
-// would also mean a stopped wheel, but the wheel outlives the server.)
+// end closes the connection and takes its timer off the wheel. If the timer has fired,
+// end waits until its function has done its work. pushBack stops a timer that it finds
+// fired, so false from Stop always means that expire was called. (On a stopped wheel it
+// would mean that too, but the wheel outlives the server.)
 func (c *peer) end() {
 	c.conn.Close()
 	if !c.timer.Stop() {

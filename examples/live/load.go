@@ -25,7 +25,7 @@ type load struct {
 
 	steps  int64
 	owed   float64                         // timers to be scheduled, with the fraction that is left over
-	doomed map[int64][]timingwheel.Timeout // to be cancelled, by step
+	doomed map[int64][]timingwheel.Timeout // to be canceled, by step
 }
 
 func newLoad(w *timingwheel.TimingWheel, rate int, cancel float64) *load {
@@ -81,7 +81,7 @@ func (l *load) step(ctx context.Context) {
 	}
 }
 
-// schedule adds a timeout; some are cancelled at a random moment before they are due.
+// schedule adds a timeout; some are canceled at a random moment before they are due.
 func (l *load) schedule(d time.Duration) {
 	t, err := l.wheel.Schedule(d, func() {})
 	if err != nil || rand.Float64() >= l.cancel {

@@ -2,11 +2,11 @@
 // timingwheel/debug, so that you can watch them at work.
 //
 //	go run ./examples/live                              # prints the address to open; until Ctrl-C
-//	go run ./examples/live -rate 50000 -cancel 0.9      # more of it, most of which is cancelled
+//	go run ./examples/live -rate 50000 -cancel 0.9      # more of it, most of which is canceled
 //	go run ./examples/live -duration 30s                # ends by itself
 //
 // The wheel "requests" has timeouts of 5 ms to 8 minutes, a part of which is
-// cancelled on the way; messages for the next day; contexts, a ticker and a job; timers
+// canceled on the way; messages for the next day; contexts, a ticker and a job; timers
 // that are pushed back again and again; and every ten seconds a burst that is due all
 // at once. The wheel "sessions" has a slower tick, and such timers only.
 //
@@ -80,7 +80,7 @@ func parse(args []string, stderr io.Writer) (set settings, err error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&set.addr, "addr", defaultAddr, "`address` to listen on; another port if that of the default is taken")
 	flags.IntVar(&set.rate, "rate", 2000, "timers scheduled a second")
-	flags.Float64Var(&set.cancel, "cancel", 0.5, "part of them that is cancelled, from 0 to 1")
+	flags.Float64Var(&set.cancel, "cancel", 0.5, "part of them that is canceled, from 0 to 1")
 	flags.DurationVar(&set.duration, "duration", 0, "ends after this time; 0 means at Ctrl-C")
 	if err := flags.Parse(args); err != nil {
 		return set, err

@@ -125,7 +125,7 @@ func TestLoad(t *testing.T) {
 		require.True(t, errors.Is(ctx.Err(), context.DeadlineExceeded))
 		// 60 s of 1000, and 500 in each of six bursts, and at the start 2000 for later.
 		require.InDelta(t, 65_000, st.Scheduled, 20_000) // with ticker, job, contexts
-		require.Greater(t, st.Cancelled, int64(10_000))
+		require.Greater(t, st.Canceled, int64(10_000))
 		require.Greater(t, st.Fired, int64(10_000))
 		require.Greater(t, st.Pending, int64(2000))
 		require.Len(t, st.Levels, 3)

@@ -25,15 +25,15 @@ func TestProgram(t *testing.T) {
 	require.Contains(t, stdout, "300 timers due within 10ms, each a task of 1ms; 2 workers, room for 1 to wait.\n")
 	for _, line := range []string{
 		`ants, blocking +300 +0 +0 `,
-		`FullBlock +300 +0 +0 `,
+		`FullWait +300 +0 +0 `,
 		`FullCallerRuns +\d+ +[1-9]\d* +0 `,
-		`DiscardTo +\d+ +0 +[1-9]\d* `,
+		`FullDiscard +\d+ +0 +[1-9]\d* `,
 	} {
 		require.Regexp(t, regexp.MustCompile(line), stdout)
 	}
 }
 
-// A pool with room for all never is full.
+// A pool with room for all tasks is never full.
 func TestNeverFull(t *testing.T) {
 	status, stdout, stderr := program(t.Context(), "-tasks", "200", "-over", "0s", "-work", "0s", "-workers", "1", "-queue", "200")
 	require.Zero(t, status, stderr)

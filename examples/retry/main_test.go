@@ -16,14 +16,14 @@ func program(ctx context.Context, args ...string) (status int, stdout, stderr st
 	return status, out.String(), errs.String()
 }
 
-// The real program with its real server, which hangs, fails and answers. How many
-// attempts it takes depends on how busy the machine is; TestThousands counts them.
+// The real program with its real server, which hangs, fails and answers. The number of
+// attempts depends on how busy the machine is; TestThousands counts them.
 func TestProgram(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	status, stdout, stderr := program(t.Context(), "-calls", "400", "-inflight", "20", "-timeout", "1s", "-base", "5ms", "-cap", "20ms", "-limit", "1m")
 	require.Empty(t, stderr)
 	require.Zero(t, status)
-	require.Contains(t, stdout, "396 succeeded, 4 gave up after 6 attempts, 0 cancelled (0 of them on the wheel)\n")
+	require.Contains(t, stdout, "396 succeeded, 4 gave up after 6 attempts, 0 canceled (0 of them on the wheel)\n")
 	require.Regexp(t, `\n[0-9]+ retries, each later than planned by min [0-9]`, stdout)
 	require.Contains(t, stdout, "and left 0 on the wheel\n")
 	for range 500 { // connections take a moment to go

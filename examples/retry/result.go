@@ -10,13 +10,13 @@ import (
 
 // result is what became of the calls.
 type result struct {
-	succeeded, gaveUp, cancelled int
-	cancelledOnWheel             int // of the cancelled, those that waited there
-	timedOut                     int // attempts
-	mostInFlight                 int
-	calls                        []int           // by the number of their attempts
-	late                         []time.Duration // by how much the wheel was, for each retry
-	queued                       []time.Duration // how long each retry then waited for a worker
+	succeeded, gaveUp, canceled int
+	canceledOnWheel             int // of the canceled, those that waited there
+	timedOut                    int // attempts
+	mostInFlight                int
+	calls                       []int           // by the number of their attempts
+	late                        []time.Duration // by how much the wheel was, for each retry
+	queued                      []time.Duration // how long each retry then waited for a worker
 }
 
 func (r *result) attempts() (sum int) {
@@ -27,12 +27,12 @@ func (r *result) attempts() (sum int) {
 }
 
 func (r *result) print(out io.Writer, took time.Duration, pending int) {
-	fmt.Fprintf(out, "%d succeeded, %d gave up after %d attempts, %d cancelled (%d of them on the wheel)\n",
-		r.succeeded, r.gaveUp, len(r.calls)-1, r.cancelled, r.cancelledOnWheel)
+	fmt.Fprintf(out, "%d succeeded, %d gave up after %d attempts, %d canceled (%d of them on the wheel)\n",
+		r.succeeded, r.gaveUp, len(r.calls)-1, r.canceled, r.canceledOnWheel)
 	fmt.Fprintf(out, "%d attempts, %d of them over their deadline; at most %d in flight\n\n", r.attempts(), r.timedOut, r.mostInFlight)
 	fmt.Fprintln(out, "attempts  calls")
 	for n, calls := range r.calls {
-		if n > 0 || calls > 0 { // cancelled before the first
+		if n > 0 || calls > 0 { // canceled before the first
 			bar := strings.Repeat("#", 40*calls/max(1, slices.Max(r.calls)))
 			fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("%8d %6d  %s", n, calls, bar), " "))
 		}
@@ -42,7 +42,7 @@ func (r *result) print(out io.Writer, took time.Duration, pending int) {
 	fmt.Fprintf(out, "it took %v, and left %d on the wheel\n", took.Round(time.Millisecond), pending)
 }
 
-// spread sorts what it describes.
+// spread describes the values, and sorts them for that.
 func spread(all []time.Duration) string {
 	n := len(all)
 	if n == 0 {
@@ -53,20 +53,20 @@ func spread(all []time.Duration) string {
 	return fmt.Sprintf("min %v, median %v, p99 %v, max %v", round(all[0]), round(all[n/2]), round(all[n*99/100]), round(all[n-1]))
 }
 
-// broken returns which promises were not kept. What is slow breaks none: an
-// attempt may be over its deadline because the machine is busy.
+// broken returns the promises that were not kept. Slowness breaks none: an attempt may
+// exceed its deadline because the machine is busy.
 func (r *result) broken(o *options, pending int) (broken []string) {
 	promise := func(kept bool, what string, args ...any) {
 		if !kept {
 			broken = append(broken, fmt.Sprintf(what, args...))
 		}
 	}
-	ended := r.succeeded + r.gaveUp + r.cancelled
+	ended := r.succeeded + r.gaveUp + r.canceled
 	promise(ended == o.calls, "%d calls, and %d have ended", o.calls, ended)
 	promise(pending == 0, "%d left on the wheel", pending)
 	promise(r.mostInFlight <= o.inFlight, "%d in flight, and not %d", r.mostInFlight, o.inFlight)
 	promise(len(r.late) == 0 || slices.Min(r.late) >= 0, "a retry was early")
-	promise(r.cancelled > 0 || len(r.late) == r.attempts()-o.calls, "%d retries, but %d attempts", len(r.late), r.attempts())
+	promise(r.canceled > 0 || len(r.late) == r.attempts()-o.calls, "%d retries, but %d attempts", len(r.late), r.attempts())
 
 	hopeless := 0
 	for id := range o.calls {
@@ -74,6 +74,6 @@ func (r *result) broken(o *options, pending int) (broken []string) {
 			hopeless++
 		}
 	}
-	promise(r.gaveUp >= hopeless-r.cancelled, "%d calls are hopeless, and %d gave up", hopeless, r.gaveUp)
+	promise(r.gaveUp >= hopeless-r.canceled, "%d calls are hopeless, and %d gave up", hopeless, r.gaveUp)
 	return broken
 }

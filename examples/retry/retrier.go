@@ -17,16 +17,15 @@ type policy struct {
 	backoff  backoff
 }
 
-// retrier makes calls, and makes those that fail again. A call is in one place at
-// a time:
+// retrier makes calls, and repeats those that fail. A call is in one place at a time:
 //
 //	queue ──► a worker makes an attempt ──► ended
 //	  ▲                                │
 //	  └── on the wheel, until due ◄────┘ failed
 //
-// There are as many workers as there is work, inFlight at most. A worker that finds
-// the queue empty ends; so a call that waits for its next attempt costs an entry on
-// the wheel, and no goroutine.
+// There are as many workers as there is work for, at most inFlight. A worker that finds
+// the queue empty ends. So a call that waits for its next attempt costs an entry on the
+// wheel, and no goroutine.
 type retrier struct {
 	ctx    context.Context // its end cancels all calls
 	wheel  *timingwheel.TimingWheel
@@ -56,8 +55,8 @@ func newRetrier(ctx context.Context, wheel *timingwheel.TimingWheel, p policy) *
 	return r
 }
 
-// call makes a call, the first attempt of which is due now. The context of an attempt
-// ends with its timeout.
+// call makes a call. Its first attempt is due now. The context of an attempt ends with
+// its timeout.
 func (r *retrier) call(attempt func(ctx context.Context) error) {
 	r.open.Add(1)
 	r.mu.Lock()
@@ -74,29 +73,29 @@ func (r *retrier) wait() *result {
 	return &r.result
 }
 
-// due runs on the wheel, whose executor it must not hold up.
+// due is what the wheel calls. It must not hold up the executor.
 func (r *retrier) due(c *call) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.waiting[c] {
-		return // cancelled, a moment after the wheel had let it go
+		return // canceled, a moment after the wheel had let it go
 	}
 	delete(r.waiting, c)
 	r.result.late = append(r.result.late, now.Sub(c.planned))
 	r.enqueue(c)
 }
 
-// cancel ends all calls that are not in an attempt; those will, when the attempt is
+// cancel ends all calls that are not in an attempt. The others end when their attempt is
 // over, since its context has ended too.
 func (r *retrier) cancel() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.waiting {
 		if c.timeout.Cancel() {
-			r.result.cancelledOnWheel++
+			r.result.canceledOnWheel++
 		}
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 	}
 	clear(r.waiting)
 	r.dropQueue()
@@ -113,7 +112,7 @@ func (r *retrier) work() {
 	}
 }
 
-// next takes a call off the queue, and tells a worker to end by returning nil.
+// next takes a call off the queue. It returns nil to tell a worker to end.
 func (r *retrier) next() *call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +143,7 @@ func (r *retrier) settle(c *call, err error, timedOut bool) {
 	case err == nil:
 		r.end(c, &r.result.succeeded)
 	case r.ctx.Err() != nil:
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 	case c.attempts == r.policy.attempts:
 		r.end(c, &r.result.gaveUp)
 	default:
@@ -152,8 +151,8 @@ func (r *retrier) settle(c *call, err error, timedOut bool) {
 	}
 }
 
-// The methods that follow are called with mu held. Should ctx end while they run,
-// cancel waits for mu, and then finds what they have put on the wheel or into the queue.
+// The caller of the methods that follow holds mu. If ctx ends while they run, cancel
+// waits for mu, and then finds what they have put on the wheel or into the queue.
 
 // retry puts the call on the wheel until its next attempt.
 func (r *retrier) retry(c *call) {
@@ -161,7 +160,7 @@ func (r *retrier) retry(c *call) {
 	c.planned = time.Now().Add(wait)
 	timeout, err := r.wheel.Schedule(wait, func() { r.due(c) })
 	if errors.Is(err, timingwheel.ErrStopped) {
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 		return
 	}
 	c.timeout = timeout
@@ -171,7 +170,7 @@ func (r *retrier) retry(c *call) {
 // enqueue has the next attempt made as soon as a worker is free.
 func (r *retrier) enqueue(c *call) {
 	if r.ctx.Err() != nil {
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 		return
 	}
 	c.queued = time.Now()
@@ -185,12 +184,12 @@ func (r *retrier) enqueue(c *call) {
 
 func (r *retrier) dropQueue() {
 	for _, c := range r.queue {
-		r.end(c, &r.result.cancelled)
+		r.end(c, &r.result.canceled)
 	}
 	r.queue = nil
 }
 
-// end ends the call, which counts among those of the given number.
+// end ends the call, and counts it in the given number.
 func (r *retrier) end(c *call, number *int) {
 	*number++
 	r.result.calls[c.attempts]++

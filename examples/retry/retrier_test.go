@@ -63,8 +63,8 @@ func TestBackoffIsDeterministic(t *testing.T) {
 	}
 }
 
-// bubble runs f in a bubble with a wheel, which must be empty when f returns. The
-// bubble sees to it that no goroutine is left.
+// bubble runs f in a bubble with a wheel, which must be empty when f returns. A goroutine
+// that is left would fail the bubble.
 func bubble(t *testing.T, f func(t *testing.T, w *timingwheel.TimingWheel)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithTick(tick), timingwheel.WithExecutor(timingwheel.Inline()))
@@ -79,7 +79,7 @@ func somePolicy() policy {
 	return policy{inFlight: 100, attempts: 6, timeout: time.Second, backoff: seeded(50*msec, 400*msec)}
 }
 
-// failing returns an attempt that fails so many times, and notes when it is made.
+// failing returns an attempt that fails this many times, and notes when it is made.
 func failing(failures int, made *[]time.Time) func(ctx context.Context) error {
 	return func(context.Context) error {
 		*made = append(*made, time.Now())
@@ -177,15 +177,15 @@ func TestCancel(t *testing.T) {
 			r.mu.Lock()
 			waiting, made := len(r.waiting), attempts
 			r.mu.Unlock()
-			cancelled := time.Now()
+			canceled := time.Now()
 			cancel()
 			result := r.wait()
-			require.Equal(t, cancelled, time.Now(), "at once")
-			require.Equal(t, 300, result.cancelled)
-			require.LessOrEqual(t, result.cancelledOnWheel, waiting+10)
-			require.GreaterOrEqual(t, result.cancelledOnWheel, waiting-10)
+			require.Equal(t, canceled, time.Now(), "at once")
+			require.Equal(t, 300, result.canceled)
+			require.LessOrEqual(t, result.canceledOnWheel, waiting+10)
+			require.GreaterOrEqual(t, result.canceledOnWheel, waiting-10)
 			if at > 2 {
-				require.Positive(t, result.cancelledOnWheel)
+				require.Positive(t, result.canceledOnWheel)
 			}
 			require.Zero(t, w.Len())
 			time.Sleep(time.Hour)
@@ -196,13 +196,12 @@ func TestCancel(t *testing.T) {
 			require.LessOrEqual(t, attempts, made+10, "none is made any more")
 
 			r.call(func(context.Context) error { t.Error("called after the end"); return nil })
-			require.Equal(t, 301, r.wait().cancelled)
+			require.Equal(t, 301, r.wait().canceled)
 		})
 	}
 }
 
-// The end of the context finds a call that the wheel has let go, and that waits in
-// the executor's queue.
+// The context ends while a call has left the wheel and waits in the executor's queue.
 func TestCancelOfADueCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		due := make(chan func(), 1)
@@ -218,13 +217,13 @@ func TestCancelOfADueCall(t *testing.T) {
 		task()
 		synctest.Wait()
 		require.Len(t, made, 1)
-		require.Equal(t, 1, result.cancelled)
-		require.Zero(t, result.cancelledOnWheel)
+		require.Equal(t, 1, result.canceled)
+		require.Zero(t, result.canceledOnWheel)
 		require.Empty(t, result.late)
 	})
 }
 
-// A call whose attempt succeeds has succeeded, though it was cancelled meanwhile.
+// A call whose attempt succeeds has succeeded, though it was canceled meanwhile.
 func TestSuccessBeatsCancel(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -242,12 +241,12 @@ func TestStoppedWheel(t *testing.T) {
 		r := newRetrier(t.Context(), w, somePolicy())
 		var made []time.Time
 		r.call(failing(1, &made))
-		require.Equal(t, 1, r.wait().cancelled)
+		require.Equal(t, 1, r.wait().canceled)
 	})
 }
 
-// Thousands at once, under every executor: none is lost, none is early, and no more
-// are in flight than may be.
+// Thousands at once, under every executor. None is lost, none is early, and never are
+// more in flight than permitted.
 func TestThousands(t *testing.T) {
 	const calls = 5000
 	for _, executor := range []timingwheel.Executor{timingwheel.Inline(), timingwheel.Goroutines()} {

@@ -169,7 +169,7 @@ function showRates() {
   list($("rates"), [
     ["scheduled /s", perSecond("Scheduled")],
     ["fired /s", perSecond("Fired")],
-    ["canceled /s", perSecond("Cancelled")],
+    ["canceled /s", perSecond("Canceled")],
     ["reset /s", perSecond("Reset")],
     ["cascaded /s", perSecond("Cascaded")],
     ["wake-ups /s", perSecond("Wakeups")],
@@ -193,7 +193,7 @@ function showAccounts(w) {
   list($("accounts"), [
     ["scheduled", count(s.Scheduled)],
     ["fired", count(s.Fired)],
-    ["canceled", count(s.Cancelled)],
+    ["canceled", count(s.Canceled)],
     ["handed back", count(s.HandedBack)],
     ["reset", count(s.Reset)],
     ["cascaded", count(s.Cascaded)],

@@ -73,7 +73,7 @@ func writeText(out io.Writer, s sample) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\nscheduled\tfired\tcanceled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\tin executor\twake-ups\t")
 	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
-		stats.Scheduled, stats.Fired, stats.Cancelled, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
+		stats.Scheduled, stats.Fired, stats.Canceled, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
 		stats.CallerRuns, stats.Discarded, stats.Panicked, stats.Running, stats.Wakeups)
 	fmt.Fprintln(table, "\nslot\tring\tslots\thand at\tbuckets\tentries\tcascaded\t")
 	for _, l := range s.Snapshot.Levels {

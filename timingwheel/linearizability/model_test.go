@@ -30,18 +30,18 @@ type input struct {
 	at   time.Duration // the deadline, of schedule and reset; the time, of start
 }
 
-// held is the state of a key: the id of the function that it holds, or 0, and the
-// time before which that must not start.
+// held is the state of a key: the id of the function that it holds, or 0, and the time
+// before which that function must not start.
 type held struct {
 	id       int
 	deadline time.Duration
 }
 
-// model says what a Keyed does, were there but one goroutine. Keys do not touch each
-// other, so one key is all that it knows.
+// model says what a Keyed does if there is only one goroutine. Keys do not affect each
+// other, so the model knows one key only.
 //
-// Nothing in it says that a function starts in the end. One that was lost shows in
-// the lookup with which each history ends.
+// It does not say that a function starts in the end. If one is lost, the lookup shows it
+// with which each history ends.
 var model = porcupine.Model{
 	Partition: partition,
 	Init:      func() any { return held{} },
@@ -127,11 +127,11 @@ func TestModel(t *testing.T) {
 		{"starts and stays", []porcupine.Operation{scheduled, op(3, 4, start, 1, true), op(5, 6, lookup, 0, true)}, false},
 		{"starts before it was scheduled", []porcupine.Operation{op(-2, -1, start, 1, true), scheduled}, false},
 
-		{"is cancelled", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, true), op(5, 6, cancel, 0, false)}, true},
-		{"is cancelled twice", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, true), op(5, 6, cancel, 0, true)}, false},
-		{"is cancelled twice at a time", []porcupine.Operation{scheduled, op(3, 5, cancel, 0, true), op(4, 6, cancel, 0, true)}, false},
-		{"is cancelled and starts", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, true), op(1, 6, start, 1, true)}, false},
-		{"is cancelled in vain and starts", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, false), op(1, 6, start, 1, true)}, true},
+		{"is canceled", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, true), op(5, 6, cancel, 0, false)}, true},
+		{"is canceled twice", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, true), op(5, 6, cancel, 0, true)}, false},
+		{"is canceled twice at a time", []porcupine.Operation{scheduled, op(3, 5, cancel, 0, true), op(4, 6, cancel, 0, true)}, false},
+		{"is canceled and starts", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, true), op(1, 6, start, 1, true)}, false},
+		{"is canceled in vain and starts", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, false), op(1, 6, start, 1, true)}, true},
 		{"starts after a cancel in vain", []porcupine.Operation{scheduled, op(3, 4, cancel, 0, false), op(5, 6, start, 1, true)}, false},
 
 		{"is reset and starts", []porcupine.Operation{scheduled, op(3, 4, reset, 0, true), op(1, 6, start, 1, true)}, true},

@@ -89,7 +89,7 @@ func newUsedWheel() *timingwheel.TimingWheel {
 		w.Schedule(time.Second, noop)
 	}
 	for w.Stats().Fired < 2 {
-		w.AdvanceClock(time.Second)
+		w.Drive(time.Second)
 	}
 	return w
 }
@@ -104,7 +104,7 @@ func TestScrapeIsStats(t *testing.T) {
 
 	st := before
 	for name, n := range map[string]int64{"pending": st.Pending, "scheduled_total": st.Scheduled, "fired_total": st.Fired,
-		"cancelled_total": st.Cancelled, "resets_total": st.Reset, "cascades_total": st.Cascaded, "rejections_total": st.Rejected,
+		"canceled_total": st.Canceled, "resets_total": st.Reset, "cascades_total": st.Cascaded, "rejections_total": st.Rejected,
 		"panics_total": st.Panicked, "arena_entries": st.Arena.Capacity, "arena_free_entries": st.Arena.Free} {
 		require.Positive(t, n, name)
 		require.EqualValues(t, n, value(t, families, name, "wheel", "used"), name)
@@ -162,7 +162,7 @@ func TestLateness(t *testing.T) {
 			w.AfterFunc(time.Second, noop)
 			time.Sleep(time.Second + late - time.Since(time.Now().Truncate(time.Millisecond)))
 			for w.Len() > 0 {
-				w.AdvanceClock(0)
+				w.Drive(0)
 			}
 		}
 		st := w.Stats()
@@ -246,7 +246,7 @@ func TestScrapesDuringUse(t *testing.T) {
 	for i := range 40 {
 		families := scrape(t, registry)
 		of := func(name string) float64 { return value(t, families, name, "wheel", "busy") }
-		require.Equal(t, of("scheduled_total"), of("fired_total")+of("cancelled_total")+of("handed_back_total")+of("pending"))
+		require.Equal(t, of("scheduled_total"), of("fired_total")+of("canceled_total")+of("handed_back_total")+of("pending"))
 		if i == 30 {
 			w.Stop()
 		}

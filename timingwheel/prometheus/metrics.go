@@ -18,9 +18,9 @@ func figures(describe describe) []metric[timingwheel.Stats] {
 	type stats = timingwheel.Stats
 	return []metric[stats]{
 		{describe("pending", "What waits on the wheel: functions, channel timers, tickers, contexts and jobs."), gauge, func(s *stats) float64 { return float64(s.Pending) }},
-		{describe("scheduled_total", "What the wheel has accepted: the sum of fired, cancelled, handed back and pending."), counter, func(s *stats) float64 { return float64(s.Scheduled) }},
+		{describe("scheduled_total", "What the wheel has accepted: the sum of fired, canceled, handed back and pending."), counter, func(s *stats) float64 { return float64(s.Scheduled) }},
 		{describe("fired_total", "What came due."), counter, func(s *stats) float64 { return float64(s.Fired) }},
-		{describe("cancelled_total", "What was cancelled before it came due."), counter, func(s *stats) float64 { return float64(s.Cancelled) }},
+		{describe("canceled_total", "What was canceled before it came due."), counter, func(s *stats) float64 { return float64(s.Canceled) }},
 		{describe("handed_back_total", "What was pending when the wheel was stopped."), counter, func(s *stats) float64 { return float64(s.HandedBack) }},
 		{describe("resets_total", "What was given another time while it was pending."), counter, func(s *stats) float64 { return float64(s.Reset) }},
 		{describe("cascades_total", "Moves of entries to a finer level."), counter, func(s *stats) float64 { return float64(s.Cascaded) }},

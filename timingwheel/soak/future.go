@@ -96,7 +96,7 @@ func (f *future) check(value time.Duration, err error) {
 	l, begun := f.life, f.begun.Load()
 	switch {
 	case err == nil && value == f.due && begun == 1 && !f.canceled:
-	case errors.Is(err, timingwheel.ErrCancelled) && f.canceled:
+	case errors.Is(err, timingwheel.ErrCanceled) && f.canceled:
 	case errors.Is(err, errOnPurpose) && begun == 1 && !f.canceled:
 	case errors.Is(err, timingwheel.ErrDiscarded) && begun == 0 && l.shape.executor == poolDiscard:
 	case errors.Is(err, timingwheel.ErrStopped) && begun == 0 && l.ending.begun.Load():

@@ -11,7 +11,7 @@ func (s *soak) house(end time.Time) {
 	a, b := randomShape(), randomShape()
 	b.executor = a.executor
 	switch a.executor {
-	case poolCallerRuns, poolBlock, poolDiscard:
+	case poolCallerRuns, poolWait, poolDiscard:
 		s.live(end, []shape{a, b}, newPool(a.executor))
 	default:
 		s.live(end, []shape{a}, nil)

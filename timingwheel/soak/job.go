@@ -211,7 +211,7 @@ func (j *job) ended() {
 		if j.period != 0 {
 			l.violate("%s: ended without reason", j.kind)
 		}
-	case errors.Is(err, timingwheel.ErrCancelled), errors.Is(err, errOnPurpose):
+	case errors.Is(err, timingwheel.ErrCanceled), errors.Is(err, errOnPurpose):
 	case errors.Is(err, timingwheel.ErrStopped) && l.ending.begun.Load():
 	default:
 		l.violate("%s: ended by %v", j.kind, err)

@@ -117,7 +117,7 @@ func (s *soak) forget(l *life, c timingwheel.Counts) {
 	delete(s.lives, l)
 	s.counts.Scheduled += c.Scheduled
 	s.counts.Fired += c.Fired
-	s.counts.Cancelled += c.Cancelled
+	s.counts.Canceled += c.Canceled
 	s.counts.HandedBack += c.HandedBack
 	s.counts.Reset += c.Reset
 	s.counts.Rejected += c.Rejected
@@ -125,7 +125,7 @@ func (s *soak) forget(l *life, c timingwheel.Counts) {
 
 func (l *life) checkAccounts() timingwheel.Counts {
 	c := l.w.Stats().Counts
-	if c.Scheduled != c.Fired+c.Cancelled+c.HandedBack+c.Pending || c.Pending < 0 {
+	if c.Scheduled != c.Fired+c.Canceled+c.HandedBack+c.Pending || c.Pending < 0 {
 		l.violate("the accounts are not even: %+v", c)
 	}
 	return c

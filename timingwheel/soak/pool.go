@@ -18,12 +18,12 @@ type pool struct {
 
 func newPool(kind string) *pool {
 	p := &pool{}
-	full := timingwheel.WhenFull(timingwheel.FullBlock)
+	full := timingwheel.WhenFull(timingwheel.FullWait)
 	switch kind {
 	case poolCallerRuns:
 		full = timingwheel.FullCallerRuns
 	case poolDiscard:
-		full = timingwheel.DiscardTo(p.keep)
+		full = timingwheel.FullDiscard(p.keep)
 	}
 	p.Pool = timingwheel.NewPool(1+rand.IntN(8), rand.IntN(64), full)
 	return p

@@ -68,7 +68,7 @@ func (s *soak) reportTotals() {
 		{"panics", t.panics.Load()},
 		{"entries scheduled", c.Scheduled},
 		{"  fired", c.Fired},
-		{"  canceled", c.Cancelled},
+		{"  canceled", c.Canceled},
 		{"  handed back", c.HandedBack},
 		{"  reset", c.Reset},
 		{"  rejected", c.Rejected},

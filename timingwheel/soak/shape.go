@@ -22,12 +22,12 @@ type shape struct {
 
 const (
 	poolCallerRuns = "pool, caller runs"
-	poolBlock      = "pool, block"
+	poolWait       = "pool, wait"
 	poolDiscard    = "pool, discard"
 )
 
 // executors are all kinds. The empty one is the default of the package.
-var executors = []string{"", "inline", "func", "go", poolCallerRuns, poolBlock, poolDiscard}
+var executors = []string{"", "inline", "func", "go", poolCallerRuns, poolWait, poolDiscard}
 
 func pick[T any](from ...T) T { return from[rand.IntN(len(from))] }
 
@@ -55,7 +55,7 @@ func (s shape) String() string {
 // mayBlock reports whether tasks may sleep. A task that runs on the driver must not.
 func (s shape) mayBlock() bool {
 	switch s.executor {
-	case "", "go", poolBlock, poolDiscard:
+	case "", "go", poolWait, poolDiscard:
 		return true
 	}
 	return false

@@ -1,0 +1,95 @@
+package timingwheel
+
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// entry is the door to the shard: a shard, and the handle of an entry there. Everything
+// that a user holds (Timer, Ticker, Job and so on) has one, and reaches the shard through
+// it and through nothing else. A test keeps it so (rooms_test.go).
+//
+// The zero entry belongs to no shard. join gives it one, for good; the handle changes
+// each time it is added again. The handle is guarded by the shard's lock.
+type entry struct {
+	shard *shard // nil until join
+	handle
+}
+
+// join gives the entry a shard of w, that of the processor that it runs on, and locks it.
+func (e *entry) join(w *TimingWheel) { e.shard = w.lock() }
+
+// joined reports whether the entry has a shard.
+func (e *entry) joined() bool { return e.shard != nil }
+
+// lock and unlock lock the shard.
+func (e *entry) lock()   { e.shard.lock() }
+func (e *entry) unlock() { e.shard.mu.Unlock() } // mu: with unlock the compiler would not inline it
+
+// clock returns the wheel's clock. It needs no lock.
+func (e *entry) clock() *clock { return e.shard.clock }
+
+// after returns the delay d from now. It needs no lock: a caller reads the clock before it
+// takes the lock.
+func (e *entry) after(d time.Duration) delay { return delay{e.shard.clock.now(), d} }
+
+// The caller of the methods that follow holds the shard's lock. A task of the wheel's own
+// holds it too while it runs.
+
+// accept adds a one-shot that is new. It returns ErrStopped if the shard is closed, and
+// ErrTooManyPending if the limit is reached.
+func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
+	e.handle, err = e.shard.accept(after, f, kind)
+	return err
+}
+
+// acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
+// does not refuse it. It returns ErrStopped if the shard is closed.
+func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) (err error) {
+	e.handle, err = e.shard.acceptAgain(after, f, kind)
+	return err
+}
+
+// add adds a task of the wheel's own, own or recurring, that the limit does not count. The
+// shard must not be closed.
+func (e *entry) add(after delay, due func(), kind bucket.Tag) {
+	e.handle = e.shard.add(after, due, kind)
+}
+
+// pending reports whether the entry is on the wheel.
+func (e *entry) pending() bool { return e.shard.isPending(e.handle) }
+
+// cancel takes the entry off the wheel, and reports whether it was pending.
+func (e *entry) cancel() bool { return e.shard.cancel(e.handle) }
+
+// reset moves a pending entry to a new time, and reports false if it is not pending.
+func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) }
+
+// deadline returns the tick on which the entry is due. The entry must be pending, or be
+// the one whose task is being called.
+func (e *entry) deadline() int64 { return e.shard.arena.Deadline(e.index) }
+
+// execute hands a task to the executor. Only a task of the wheel's own that is due may
+// call it: the driver hands on what it finds after that.
+func (e *entry) execute(t task) { e.shard.expired(t) }
+
+// end has a task run on a run queue of the wheel's own, where nothing of a user's can
+// block it. Only a task of the wheel's own that is due may call it.
+func (e *entry) end(t task) { e.shard.end(t) }
+
+// handBack has the wheel's Stop return f. Only a task of the wheel's own may call it, when
+// stopped says that the shard is being stopped.
+func (e *entry) handBack(deadline int64, f func()) { e.shard.handBack(deadline, f) }
+
+// relay has package time call the task d from now, with the shard's lock held.
+func (e *entry) relay(d time.Duration, task func()) *relay {
+	return startRelay(e.shard, d, task)
+}
+
+// closed reports whether the shard accepts no more: the wheel was stopped, or is in
+// Shutdown.
+func (e *entry) closed() bool { return e.shard.closed }
+
+// stopped reports whether the shard was stopped. One that is stopped is also closed.
+func (e *entry) stopped() bool { return e.shard.stopped }

@@ -185,8 +185,8 @@ func TestWheelComesAndGoes(t *testing.T) {
 	})
 }
 
-// If a sample takes long, samples are rare: at most 2 % of the time, whoever asks for them.
-// Events come as often as before.
+// If a sample takes long, samples are rare: at most 2 % of the time, whoever asks for
+// them. Events come as often as before.
 func TestCostlySamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()
@@ -231,7 +231,8 @@ func TestCosts(t *testing.T) {
 	require.Equal(t, time.Duration(1000*share), c.pause(), "no chance")
 }
 
-// A client that does not read delays nobody. When it reads again, it gets the latest event.
+// A client that does not read delays nobody. When it reads again, it gets the latest
+// event.
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHandler()

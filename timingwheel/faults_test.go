@@ -478,7 +478,10 @@ func TestIdleIsIdle(t *testing.T) {
 // A function at the end of time, and nothing else to do: in a bubble that is a deadlock,
 // which synctest has to find, rather than a driver that spins for ever.
 func TestFaultEndlessSpinAtTheEndOfABubble(t *testing.T) {
-	require.PanicsWithError(t, "deadlock: main bubble goroutine has exited but blocked goroutines remain", func() {
-		synctest.Test(t, func(t *testing.T) { New().AfterFunc(math.MaxInt64, noop) })
+	require.PanicsWithError(t, "deadlock: all goroutines in bubble are blocked", func() {
+		synctest.Test(t, func(t *testing.T) {
+			New().AfterFunc(math.MaxInt64, noop)
+			<-make(chan int)
+		})
 	})
 }

@@ -45,9 +45,13 @@ func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
 }
 
 // acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
-// does not refuse it. It returns ErrStopped if the shard is closed.
-func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) (err error) {
-	e.handle, err = e.shard.acceptAgain(after, f, kind)
+// does not refuse it. If the shard is closed, it returns ErrStopped and changes nothing;
+// then the entry may be pending: its reset was refused.
+func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) error {
+	h, err := e.shard.acceptAgain(after, f, kind)
+	if err == nil {
+		e.handle = h
+	}
 	return err
 }
 
@@ -61,7 +65,8 @@ func (e *entry) pending() bool { return e.shard.isPending(e.handle) }
 // cancel takes the entry off the wheel, and reports whether it was pending.
 func (e *entry) cancel() bool { return e.shard.cancel(e.handle) }
 
-// reset moves a pending entry to a new time, and reports false if it is not pending.
+// reset moves a pending entry to a new time. It reports false if the entry is not pending,
+// or if the shard is closed and the new time is later than the old one.
 func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) }
 
 // deadline returns the tick on which the entry is due. The entry must be pending, or be

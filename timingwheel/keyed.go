@@ -151,8 +151,9 @@ func (k *Keyed[K]) Cancel(key K) bool {
 	return t.cancel()
 }
 
-// Reset puts the key's function off until d from now and returns true, or returns
-// false if the key has none, or the wheel is stopped.
+// Reset puts the key's function off until d from now and returns true. It returns false
+// if the key has none, or if the wheel is stopped. During [TimingWheel.Shutdown] it also
+// returns false, and changes nothing, if the new time is later than the old one.
 func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	s := k.lock(key)
 	defer s.mu.Unlock()
@@ -261,11 +262,12 @@ func (t *keyedTask[K]) cancel() bool {
 }
 
 // change gives a task that is still on the wheel a new time, and another function
-// unless that is nil, and reports false if it no longer is there.
+// unless that is nil. It reports false if the task is not there any more, or if the wheel
+// is in Shutdown and refuses: a new function is new, whatever its key was scheduled for.
 func (t *keyedTask[K]) change(after delay, f func()) bool {
 	t.entry.lock()
 	defer t.entry.unlock()
-	if !t.entry.reset(after) {
+	if f != nil && t.entry.closed() || !t.entry.reset(after) {
 		return false
 	}
 	if f != nil {

@@ -189,14 +189,19 @@ func (s *shard) cancel(h handle) bool {
 }
 
 // reset moves the task of h to a new time, behind those that are there already,
-// and reports false if it is not pending any more.
+// and reports false if it is not pending any more. A closed shard refuses a later time:
+// see Shutdown.
 func (s *shard) reset(h handle, after delay) bool {
 	if !s.arena.Alive(h.index, h.generation) {
 		return false
 	}
+	deadline := s.clock.deadline(after.now, after.d)
+	if s.closed && deadline > s.arena.Deadline(h.index) {
+		return false
+	}
 	s.arena.Unlink(h.index)
 	s.leave(h.index)
-	s.arena.SetDeadline(h.index, s.clock.deadline(after.now, after.d))
+	s.arena.SetDeadline(h.index, deadline)
 	s.place(h.index, after)
 	s.counts.Reset++
 	return true

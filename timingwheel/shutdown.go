@@ -9,9 +9,12 @@ import (
 // are pending have been handed to the executor, however far off they are, and until
 // those that were handed over have ended, and then stops the wheel and returns nil.
 //
-// From the moment of the call the wheel refuses what is new, as a stopped one does,
-// timers that are not pending included; what is pending can still be canceled and
-// reset. Jobs end: their pending runs are dropped, a run that has begun is waited for.
+// From the moment of the call the wheel refuses what is new, as a stopped one does: also
+// a new function for a key of [Keyed], and a timer that is not pending. What is pending
+// can still be canceled, and reset to an earlier time. A reset to a later time is refused:
+// it returns false, and the function runs when it was due before. So traffic that keeps
+// its timers alive cannot prolong Shutdown: it returns, at the latest, when the last
+// deadline that was pending at the call has passed and all tasks have ended. Jobs end: their pending runs are dropped, a run that has begun is waited for.
 // What belongs to time's and context's surface moves to package time at once, and
 // tickers end, as with [TimingWheel.Stop].
 //
@@ -28,6 +31,11 @@ import (
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	told := w.runner.quiet.watch()
 	defer w.runner.quiet.forget(told)
+	// A closed shard refuses a reset to a later time. The alternatives are worse. If the
+	// reset were done, one connection that is never idle would keep Shutdown waiting for
+	// ever. If it were ignored and returned true, the function would run before the time
+	// that its caller was promised. A caller that gets false knows that the function comes
+	// sooner, and can stop it: what callers do anyway with a connection that closes.
 	for i := range w.shards {
 		w.shards[i].close()
 	}

@@ -1,6 +1,8 @@
 package timingwheel
 
 import (
+	"container/list"
+	"context"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -84,6 +86,27 @@ func (e *entry) end(t task) { e.shard.driver.end(t) }
 // handBack has the wheel's Stop return f. Only a task of the wheel's own may call it, when
 // stopped says that the shard is being stopped.
 func (e *entry) handBack(deadline int64, f func()) { e.shard.handBack(deadline, f) }
+
+// remember has the wheel's Stop call cancel, with ErrStopped, unless forget comes first. On a
+// stopped shard it calls cancel itself: nobody else can know of the context yet, so that
+// nothing of a user's is called.
+func (e *entry) remember(cancel context.CancelCauseFunc) *list.Element {
+	if e.shard.stopped {
+		cancel(ErrStopped)
+		return nil
+	}
+	if e.shard.contexts == nil {
+		e.shard.contexts = list.New()
+	}
+	return e.shard.contexts.PushBack(cancel)
+}
+
+// forget takes back what remember has done. After Stop it does nothing.
+func (e *entry) forget(place *list.Element) {
+	if place != nil && e.shard.contexts != nil {
+		e.shard.contexts.Remove(place)
+	}
+}
 
 // relay has package time call the task d from now, with the shard's lock held.
 func (e *entry) relay(d time.Duration, task func()) *relay {

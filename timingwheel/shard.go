@@ -1,6 +1,8 @@
 package timingwheel
 
 import (
+	"container/list"
+	"context"
 	"sync"
 	"time"
 
@@ -55,6 +57,8 @@ type shard struct {
 	closed  bool      // accepts no more
 	stopped bool      // and nothing is pending any more
 	pending []Pending // collected by stop
+
+	contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
@@ -374,6 +378,21 @@ func (s *shard) stop() (pending []Pending) {
 // handBack is called with s.mu held, while the shard is being stopped.
 func (s *shard) handBack(deadline int64, f func()) {
 	s.pending = append(s.pending, Pending{s.clock.time(deadline), f})
+}
+
+// endContexts ends the contexts of the Futures that run, on a shard that was stopped. It
+// does so without a lock, since contexts call what others have registered.
+func (s *shard) endContexts() {
+	s.lock()
+	contexts := s.contexts
+	s.contexts = nil
+	s.unlock()
+	if contexts == nil {
+		return
+	}
+	for place := contexts.Front(); place != nil; place = place.Next() {
+		place.Value.(context.CancelCauseFunc)(ErrStopped)
+	}
 }
 
 func (s *shard) len() int {

@@ -107,6 +107,7 @@ func (w *TimingWheel) Stop() []Pending {
 	var pending []Pending
 	for i := range w.shards {
 		pending = append(pending, w.shards[i].stop()...)
+		w.shards[i].endContexts()
 	}
 	// Let go of the buckets too, for the sake of those who keep a Timer.
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {

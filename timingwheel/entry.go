@@ -73,7 +73,10 @@ func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) 
 
 // deadline returns the tick on which the entry is due. The entry must be pending, or be
 // the one whose task is being called.
-func (e *entry) deadline() int64 { return e.shard.arena.Deadline(e.index) }
+func (e *entry) deadline() int64 {
+	i, _ := e.shard.arena.Find(e.index, e.generation)
+	return e.shard.arena.Deadline(i)
+}
 
 // execute hands a task to the executor. Only a task of the wheel's own that is due may
 // call it: the driver hands on what it finds after that.

@@ -43,7 +43,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				s.mu.Lock()
 				h := s.add(delay{stale, 10 * time.Millisecond}, func() { fired = true }, oneShot)
 				s.mu.Unlock()
-				require.True(t, s.arena.Alive(h.index, h.generation))
+				require.True(t, s.isPending(h))
 				w.verify(t)
 				require.Equal(t, 1, w.Drive(0), "it is due, and nothing else is")
 				require.True(t, fired)

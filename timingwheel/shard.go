@@ -179,34 +179,48 @@ func (s *shard) enter(i bucket.Index, level uint) {
 func (s *shard) leave(i bucket.Index) { s.entries[s.arena.Tag(i)>>levelShift]-- }
 
 // isPending reports whether h names an entry.
-func (s *shard) isPending(h handle) bool { return s.arena.Alive(h.index, h.generation) }
+func (s *shard) isPending(h handle) bool {
+	_, ok := s.arena.Find(h.index, h.generation)
+	return ok
+}
 
 // cancel forgets the task of h and reports whether it was pending.
 func (s *shard) cancel(h handle) bool {
-	if !s.arena.Alive(h.index, h.generation) {
+	i, ok := s.arena.Find(h.index, h.generation)
+	if !ok {
 		return false
 	}
-	s.arena.Unlink(h.index)
-	s.remove(h.index)
+	s.arena.Unlink(i)
+	s.remove(i)
 	s.counts.Canceled++
+	s.tidy(1)
 	return true
+}
+
+// tidy has the arena move entries together, after so much work. Not once the shard is
+// closed: own tasks may cancel others in the middle of the passes of closeLocked and stop.
+func (s *shard) tidy(work int) {
+	if s.arena.IsSparse() && !s.closed {
+		s.arena.Tidy(work)
+	}
 }
 
 // reset moves the task of h to a new time, behind those that are there already,
 // and reports false if it is not pending any more. A closed shard refuses a later time:
 // see Shutdown.
 func (s *shard) reset(h handle, after delay) bool {
-	if !s.arena.Alive(h.index, h.generation) {
+	i, ok := s.arena.Find(h.index, h.generation)
+	if !ok {
 		return false
 	}
 	deadline := s.clock.deadline(after.now, after.d)
-	if s.closed && deadline > s.arena.Deadline(h.index) {
+	if s.closed && deadline > s.arena.Deadline(i) {
 		return false
 	}
-	s.arena.Unlink(h.index)
-	s.leave(h.index)
-	s.arena.SetDeadline(h.index, deadline)
-	s.place(h.index, after)
+	s.arena.Unlink(i)
+	s.leave(i)
+	s.arena.SetDeadline(i, deadline)
+	s.place(i, after)
 	s.counts.Reset++
 	return true
 }
@@ -259,7 +273,7 @@ func (s *shard) expire(b *slot) (more bool) {
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())
 	}
-	b.MoveTo(&b.cascade.ring)
+	b.MoveTo(&s.arena, &b.cascade.ring)
 	b.cascade.open--
 	return s.flushSlice(b.cascade)
 }
@@ -296,6 +310,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 		}
 	}
 	s.driver.runner.running.admit(len(e.tasks) - tasks)
+	s.tidy(sliceLen)
 	if c.ring.First(&s.arena) != 0 {
 		return true
 	}

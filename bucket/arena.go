@@ -99,7 +99,10 @@ func (a *Arena) enroll(b *Bucket) Index {
 // arena ever has. The entry is in no bucket. O(1) but for the making of a chunk;
 // panics when 2^31 entries are in use.
 func (a *Arena) Alloc(deadline int64, task func(), tag Tag) (Index, uint64) {
-	i := a.take()
+	if len(a.open) == 0 {
+		a.grow()
+	}
+	i := a.takeFrom(a.open[len(a.open)-1])
 	a.generation += 1 << tagBits
 	e := a.entry(i)
 	e.deadline, e.generation, e.task = deadline, a.generation|uint64(tag), task
@@ -123,18 +126,25 @@ func (a *Arena) Free(i Index) (task func(), tag Tag) {
 // false if it has been freed since. The entry may have moved; its tag does not matter. Any
 // index and generation may be asked for, those of another time included; generation 0 is
 // never found. What Find returns is good until the next Tidy. O(1).
+//
+// It is Alive and Moved. Where every nanosecond counts, call these: Find is too large to be
+// inlined, and with it an add and cancel takes 3 to 6 % more.
 func (a *Arena) Find(i Index, generation uint64) (Index, bool) {
-	if a.isAt(i, generation) {
+	if a.Alive(i, generation) {
 		return i, true
 	}
-	return a.tidy.find(generation)
+	return a.Moved(generation)
 }
 
-func (a *Arena) isAt(i Index, generation uint64) bool {
+// Alive reports whether the entry of this generation is where Alloc has put it.
+func (a *Arena) Alive(i Index, generation uint64) bool {
 	c := int(i >> chunkBits)
 	return generation != 0 && c < len(a.chunks) && a.chunks[c] != nil &&
 		(a.entry(i).generation^generation)>>tagBits == 0
 }
+
+// Moved returns where the entry of this generation is, if it has moved and was not freed.
+func (a *Arena) Moved(generation uint64) (Index, bool) { return a.tidy.find(generation) }
 
 // Deadline returns the deadline of a living entry.
 func (a *Arena) Deadline(i Index) int64 { return a.entry(i).deadline }
@@ -198,14 +208,6 @@ func (a *Arena) Chunk(c int) iter.Seq[Index] {
 			}
 		}
 	}
-}
-
-// take removes an entry from the free list of the last open chunk.
-func (a *Arena) take() Index {
-	if len(a.open) == 0 {
-		a.grow()
-	}
-	return a.takeFrom(a.open[len(a.open)-1])
 }
 
 // takeFrom removes an entry from the free list of an open chunk.

@@ -186,9 +186,12 @@ func (s *shard) isPending(h handle) bool {
 
 // cancel forgets the task of h and reports whether it was pending.
 func (s *shard) cancel(h handle) bool {
-	i, ok := s.arena.Find(h.index, h.generation)
-	if !ok {
-		return false
+	i := h.index
+	if !s.arena.Alive(i, h.generation) {
+		var ok bool
+		if i, ok = s.arena.Moved(h.generation); !ok {
+			return false
+		}
 	}
 	s.arena.Unlink(i)
 	s.remove(i)

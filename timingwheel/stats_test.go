@@ -382,3 +382,16 @@ func viaJSON[T any](t *testing.T, v T) (back T) {
 	require.NoError(t, json.Unmarshal(encoded, &back))
 	return back
 }
+
+// The interval of the coarsest levels is longer than a time.Duration can say.
+func TestIntervalSaturates(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(1), WithTick(time.Microsecond), WithWheelSize(65536))
+	defer w.Stop()
+	w.AfterFunc(math.MaxInt64, noop)
+	levels := w.Stats().Levels
+	require.Len(t, levels, 4)
+	require.Equal(t, time.Duration(math.MaxInt64), levels[3].Interval)
+	for _, l := range levels {
+		require.Positive(t, l.Interval)
+	}
+}

@@ -13,7 +13,7 @@ import (
 func histogramOf(ds []time.Duration) *Histogram {
 	h := new(Histogram)
 	for _, d := range ds {
-		h.add(d)
+		h.add(d, 1)
 	}
 	return h
 }

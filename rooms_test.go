@@ -28,7 +28,9 @@ var engine = []string{"shard", "driver", "caller", "wheel", "slot", "cascade", "
 // buckets to the driver, and the driver flushes them through the shard and its wheels. What is
 // due must pass the gate, back into the shard if it has to wait; the caller is the gate of an
 // executor that may hold the driver up, and has another goroutine drive then.
-var circles = [][]string{{"caller.go", "driver.go", "gate.go", "shard.go", "turns.go", "wheel.go"}}
+var circles = [][]string{{
+	"caller.go", "driver.go", "flush.go", "gate.go", "shard.go", "turns.go", "waiting.go", "wheel.go",
+}}
 
 // house is package timingwheel with its types resolved.
 type house struct {

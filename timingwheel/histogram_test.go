@@ -13,7 +13,7 @@ import (
 func histogramOf(ds []time.Duration) *Histogram {
 	h := new(Histogram)
 	for _, d := range ds {
-		h.add(d)
+		h.add(d, 1)
 	}
 	return h
 }
@@ -53,7 +53,7 @@ func TestHistogramQuantiles(t *testing.T) {
 		require.Equal(t, ds[len(ds)-1], h.Max)
 		for range 10 {
 			q := r.Float64()
-			rank := 1 // the smallest rank that covers the fraction q
+			rank := 1 // the least of which so many are a fraction q
 			for float64(rank) < q*float64(len(ds)) {
 				rank++
 			}
@@ -92,7 +92,7 @@ func TestHistogramEdges(t *testing.T) {
 	require.Equal(t, histogramOf([]time.Duration{0}), histogramOf([]time.Duration{-1}))
 }
 
-// Merged histograms are equal to one that has counted everything.
+// To merge is to have counted it all in one.
 func TestHistogramMerge(t *testing.T) {
 	r := newRandForTest(t)
 	for range 200 {

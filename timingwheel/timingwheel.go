@@ -111,6 +111,7 @@ func (w *TimingWheel) Stop() []Pending {
 	var pending []Pending
 	for i := range w.shards {
 		pending = append(pending, w.shards[i].stop()...)
+		w.shards[i].endContexts()
 	}
 	// Release the buckets too, for those who keep a Timer.
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {

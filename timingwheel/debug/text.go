@@ -94,16 +94,27 @@ func writeText(out io.Writer, s sample) {
 	fmt.Fprintf(out, "next: %s\n", cmp.Or(strings.Join(next(s), ", "), "none"))
 }
 
-// next says when the next deadlines are.
-func next(s sample) (when []string) {
-	for _, m := range moments(s.Snapshot.Next, s.taken) {
-		if m.In <= 0 {
-			when = append(when, fmt.Sprintf("%d overdue by up to %v", m.N, short(-m.In)))
-		} else {
-			when = append(when, fmt.Sprintf("%d in %v", m.N, short(m.In)))
+// next says when the next deadlines are. Moments that read the same are one.
+func next(s sample) (lines []string) {
+	last, n := "", 0
+	end := func() {
+		if n > 0 {
+			lines = append(lines, fmt.Sprintf("%d %s", n, last))
 		}
 	}
-	return when
+	for _, m := range moments(s.Snapshot.Next, s.taken) {
+		when := fmt.Sprintf("in %v", short(m.In))
+		if m.In <= 0 {
+			when = fmt.Sprintf("overdue by up to %v", short(-m.In))
+		}
+		if when != last {
+			end()
+			last, n = when, 0
+		}
+		n += m.N
+	}
+	end()
+	return lines
 }
 
 func lateness(h *timingwheel.Histogram) string {

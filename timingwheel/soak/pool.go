@@ -18,7 +18,7 @@ type pool struct {
 
 func newPool(kind string) *pool {
 	p := &pool{}
-	full := timingwheel.WhenFull(timingwheel.FullWait)
+	full := timingwheel.FullWait
 	switch kind {
 	case poolCallerRuns:
 		full = timingwheel.FullCallerRuns

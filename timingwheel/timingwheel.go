@@ -22,6 +22,8 @@ type TimingWheel struct {
 	// tokens has the shard of each processor: a sync.Pool is the one thing in the
 	// standard library that is kept by processor.
 	tokens sync.Pool // of *shard
+
+	families families // of the contexts' parents
 }
 
 // New returns a wheel that is running, with the given options over the defaults:
@@ -47,6 +49,7 @@ func New(opts ...Option) *TimingWheel {
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
 	w.driver = driver{ctx: w.ctx, queue: queue, executor: c.executor, runner: w.runner}
+	w.families.init()
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]

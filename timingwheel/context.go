@@ -226,11 +226,8 @@ func (c *deadlineCtx) makeProxy() {
 // is one of package context. A select on the parent's channel takes three times as long.
 func (c *deadlineCtx) parentHasEnded() bool { return c.canceler != nil && c.canceler.Err() != nil }
 
-// goesOn reports whether the context has not ended, and does not have to.
-func (c *deadlineCtx) goesOn() bool { return c.outcome.Load() == nil && !c.parentHasEnded() }
-
-// follow ends the context if it has to end, and whoever will end it is still on the way. Call
-// it if goesOn is false. When it returns, the context has its outcome.
+// follow ends the context if whoever will end it is still on the way. Call it if the deadline
+// has come or the parent has ended. When it returns, the context has its outcome.
 func (c *deadlineCtx) follow() {
 	switch c.outcome.Load() {
 	case nil:
@@ -243,7 +240,7 @@ func (c *deadlineCtx) follow() {
 func (c *deadlineCtx) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c *deadlineCtx) Done() <-chan struct{} {
-	if !c.goesOn() {
+	if c.outcome.Load() != nil || c.parentHasEnded() {
 		c.follow()
 	}
 	if c.proxy.Load() == nil {
@@ -253,7 +250,7 @@ func (c *deadlineCtx) Done() <-chan struct{} {
 }
 
 func (c *deadlineCtx) Err() error {
-	if c.goesOn() {
+	if c.outcome.Load() == nil && !c.parentHasEnded() {
 		return nil
 	}
 	c.follow()

@@ -30,13 +30,10 @@ func (o *outsider) Done() <-chan struct{} { return o.done }
 func (o *outsider) Err() error {
 	select {
 	case <-o.done:
+		return o.Context.Err()
 	default:
 		return nil
 	}
-	if err := o.Context.Err(); err != nil {
-		return err
-	}
-	return context.Canceled // it ought to have an error
 }
 
 // packageKey is the key by which package context looks for one of its own, with Value. It is

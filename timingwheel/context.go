@@ -62,12 +62,13 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) {
 		return context.WithCancel(parent)
 	}
-	c := &deadlineCtx{parent: parent, deadline: at, timedOut: timedOut}
-	cancel := c.cancel
+	var canceler context.Context
 	done := parent.Done()
 	if done != nil {
-		c.canceler = cancelerOf(parent, done)
+		canceler = cancelerOf(parent, done)
 	}
+	c := &deadlineCtx{parent: parent, canceler: canceler, deadline: at, timedOut: timedOut}
+	cancel := c.cancel
 	switch d := at.Sub(now); {
 	case c.parentHasEnded():
 		c.end(outcomeOf(parent)) // not the canceler's: package context asks the parent too
@@ -76,7 +77,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 	default:
 		if done != nil {
 			c.member.end = cancel
-			w.families.join(&c.member, parent, c.canceler, done)
+			w.families.join(&c.member, parent, canceler, done)
 		}
 		c.start(w, delay{now.Sub(w.clock.start), d})
 	}

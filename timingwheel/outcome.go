@@ -29,7 +29,7 @@ func outcomeOf(parent context.Context) *outcome {
 	// The errors are compared to those of package context only: two of a user's may be of a
 	// type that cannot be compared.
 	switch err, cause := parent.Err(), context.Cause(parent); {
-	case err == nil: // it closed Done too early
+	case err == nil: // not for any parent of package context
 		return canceled
 	case err == context.Canceled && cause == context.Canceled:
 		return canceled

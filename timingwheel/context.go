@@ -224,7 +224,7 @@ func (c *deadlineCtx) makeProxy() {
 }
 
 // parentHasEnded asks the canceler for its Err. That is one call and two loads if the canceler
-// is one of package context. A select on the parent's channel takes three times as long.
+// is one of package context. A select on the parent's channel takes twice as long.
 func (c *deadlineCtx) parentHasEnded() bool { return c.canceler != nil && c.canceler.Err() != nil }
 
 // follow ends the context if whoever will end it is still on the way. Call it if the deadline

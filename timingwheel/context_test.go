@@ -661,9 +661,11 @@ func TestParentsAndChildrenPart(t *testing.T) {
 		_, cancel2 := with(forgotten)
 		cancel1()
 		cancel2()
-		ctx, cancel := w.WithTimeout(context.Background(), time.Hour)
-		contexts = append(contexts, ctx)
-		cancel()
+		older, cancelOlder := w.WithTimeout(parent, time.Hour)
+		contexts = append(contexts, older)
+		_, cancelNewer := with(parent)
+		cancelOlder()
+		cancelNewer()
 	}
 	waitFor(t, func() bool {
 		runtime.GC()

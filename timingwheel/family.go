@@ -198,7 +198,7 @@ func (f *family) remove(m *member) {
 }
 
 // familyTable is a hash table of families, chained through them. With a map, which is general,
-// a family came and went in 63 to 117 ns; here in 10.
+// a family came and went in 63 to 117 ns; here in less than 10.
 type familyTable struct {
 	chains []*family // a power of two, or none
 	count  int

@@ -177,6 +177,18 @@ func TestFamilyIsOfOneCanceler(t *testing.T) {
 	}
 }
 
+// A notice that has come, and has not begun, would end whatever is in the family then.
+func TestFamilyIsNotUsedAgainOnceItsNoticeHasCome(t *testing.T) {
+	for _, inTime := range []bool{true, false} {
+		r := new(registry)
+		m := &member{end: func() {}}
+		f, _ := r.join(m, 1, make(chan struct{}), true)
+		f.stop = func() bool { return inTime }
+		m.leave()
+		require.Equal(t, inTime, r.spare == f)
+	}
+}
+
 func TestSizeOfAContext(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(deadlineCtx{}), uintptr(176), "a size class of the allocator")
 }

@@ -2,15 +2,15 @@ package timingwheel
 
 import "context"
 
-// The canceler of a context is what ends it: the innermost context above it, or itself, that
-// can be canceled. All contexts with the same canceler have the same Done channel.
+// The canceler of a context is what ends it: the innermost context above it, or itself,
+// that can be canceled. All contexts with the same canceler have the same Done channel.
 
 // cancelerOf returns the canceler of a parent that can be canceled, whose Done channel is
-// done. It is one of package context, if package context would take it for the canceler; else
-// it is an outsider.
+// done. It is one of package context, if package context would take it for the canceler;
+// else it is an outsider.
 //
-// The canceler is not the parent: who holds a canceler holds no value that somebody below it
-// has put into a context.
+// The canceler is not the parent: who holds a canceler holds no value that somebody below
+// it has put into a context.
 func cancelerOf(parent context.Context, done <-chan struct{}) context.Context {
 	if c, ok := parent.Value(packageKey).(context.Context); ok && c.Done() == done {
 		return c
@@ -18,8 +18,8 @@ func cancelerOf(parent context.Context, done <-chan struct{}) context.Context {
 	return &outsider{parent, done}
 }
 
-// outsider is the canceler of a context that is not one of package context, and has a Done
-// channel of its own. It asks that context nothing before the channel is closed.
+// outsider is the canceler of a context that is not one of package context, and has a
+// Done channel of its own. It asks that context nothing before the channel is closed.
 type outsider struct {
 	context.Context
 	done <-chan struct{} // what the context's Done returned, once
@@ -36,8 +36,8 @@ func (o *outsider) Err() error {
 	}
 }
 
-// packageKey is the key by which package context looks for one of its own, with Value. It is
-// private there, but package context asks every context for it, ours too.
+// packageKey is the key by which package context looks for one of its own, with Value. It
+// is private there, but package context asks every context for it, ours too.
 var packageKey = func() any {
 	asked := &keyCatcher{Context: context.Background()}
 	context.Cause(asked)

@@ -25,26 +25,29 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 	return w.withDeadline(parent, now, now.Add(d), exceededBecause(cause))
 }
 
-// WithDeadline returns a context that is done at the deadline, or when the parent is done,
-// or when the CancelFunc is called, whichever comes first. It is context.WithDeadline with
-// the timer on the wheel. Call the CancelFunc as soon as you no longer need the context:
-// that takes the timer off the wheel. The end of the parent takes it off too.
+// WithDeadline returns a context that is done at the deadline, or when the parent is
+// done, or when the CancelFunc is called, whichever comes first. It is
+// context.WithDeadline with the timer on the wheel. Call the CancelFunc as soon as you no
+// longer need the context: that takes the timer off the wheel. The end of the parent
+// takes it off too.
 //
 // The context is never done before its deadline. It may be as late as a function that is
 // scheduled for the deadline. If the deadline has passed, the context is done when
-// WithDeadline returns. Deadline, Err, Cause, Value and String are those of package context.
-// A context that package context derives from this one takes its Err and Cause from it, and
-// costs no goroutine. When the wheel is stopped, pending deadlines move to package time, and
-// so do later ones: none is lost.
+// WithDeadline returns. Deadline, Err, Cause, Value and String are those of package
+// context. A context that package context derives from this one takes its Err and Cause
+// from it, and costs no goroutine. When the wheel is stopped, pending deadlines move to
+// package time, and so do later ones: none is lost.
 //
-// One thing differs from package context, and only below a parent that can be canceled. Once
-// the parent's Done is closed, Done, Err and context.Cause of this context show it at once.
-// A channel that Done returned earlier closes a moment later, and so do the contexts that
-// were derived from this one. A goroutine closes them, one for all children of a parent.
+// One thing differs from package context, and only below a parent that can be canceled.
+// Once the parent's Done is closed, Done, Err and context.Cause of this context show it
+// at once. A channel that Done returned earlier closes a moment later, and so do the
+// contexts that were derived from this one. A goroutine closes them, one for all children
+// of a parent.
 //
-// O(1). Three allocations. A cause makes it one more, and a parent that can be canceled two
-// more, for the first of its children; the others share them. When Done is first called, or
-// package context first derives from the context, that makes five more. A nil parent panics.
+// O(1). Three allocations. A cause makes it one more, and a parent that can be canceled
+// two more, for the first of its children; the others share them. When Done is first
+// called, or package context first derives from the context, that makes five more. A nil
+// parent panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	return w.withDeadline(parent, time.Now(), at, exceeded)
 }
@@ -86,22 +89,24 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 
 // deadlineCtx is a context whose deadline is kept by a wheel.
 //
-// It has to be two things at once. It ends with DeadlineExceeded when we say so. And package
-// context takes it for one of its own, so that what it derives from this one is canceled
-// without a goroutine, also with a WithValue in between. Nothing that package context makes
-// can be ended with an error of our choice, except by a parent that ends with that error.
-// Hence the proxy, which is a real context.WithCancel, and above it a parent of our own, the
-// origin, which is this same struct with other methods. The proxy's Done channel is ours, and
-// the proxy is what package context finds when it looks for one of its own.
+// It has to be two things at once. It ends with DeadlineExceeded when we say so. And
+// package context takes it for one of its own, so that what it derives from this one is
+// canceled without a goroutine, also with a WithValue in between. Nothing that package
+// context makes can be ended with an error of our choice, except by a parent that ends
+// with that error. Hence the proxy, which is a real context.WithCancel, and above it a
+// parent of our own, the origin, which is this same struct with other methods. The
+// proxy's Done channel is ours, and the proxy is what package context finds when it looks
+// for one of its own.
 //
-// The proxy is made when it is first asked for, as the channel is in package context. That
-// saves half the price of a timeout that nobody looks at.
+// The proxy is made when it is first asked for, as the channel is in package context.
+// That saves half the price of a timeout that nobody looks at.
 //
-// Why the proxy cannot follow the parent at once: package context calls nobody's code while it
-// cancels. What has ended when the parent's CancelFunc returns is what package context made
-// itself and put below the parent when it made it. It puts each context below one other, and
-// once. A proxy that it put below the parent could not be below the origin: only a timer of
-// package time would end it with DeadlineExceeded, and that timer is what the wheel replaces.
+// Why the proxy cannot follow the parent at once: package context calls nobody's code
+// while it cancels. What has ended when the parent's CancelFunc returns is what package
+// context made itself and put below the parent when it made it. It puts each context
+// below one other, and once. A proxy that it put below the parent could not be below the
+// origin: only a timer of package time would end it with DeadlineExceeded, and that timer
+// is what the wheel replaces.
 //
 // Rejected as well: no proxy. Each derived context would cost a goroutine, or need an
 // AfterFunc method, which a WithValue hides.
@@ -111,12 +116,13 @@ type deadlineCtx struct {
 	deadline time.Time
 	timedOut *outcome // the outcome when the deadline comes
 
-	// outcome is nil while the context goes on, overdue when the wheel says that the deadline
-	// has come, and else how the context has ended. The last is set once, with mu held.
+	// outcome is nil while the context goes on, overdue when the wheel says that the
+	// deadline has come, and else how the context has ended. The last is set once, with
+	// mu held.
 	outcome atomic.Pointer[outcome]
 
-	// Mu is held while the context ends: who comes second to end it waits until it has ended.
-	// Lock order: mu, the lock of the shard.
+	// Mu is held while the context ends: who comes second to end it waits until it has
+	// ended. Lock order: mu, the lock of the shard.
 	mu       sync.Mutex
 	proxy    atomic.Value    // nil, or the proxy; set once, with mu held
 	done     <-chan struct{} // the proxy's; valid once proxy is not nil
@@ -143,8 +149,8 @@ func (c *deadlineCtx) start(w *TimingWheel, after delay) {
 }
 
 // due is the wheel's own task. Ending a context may take long, and calls methods of the
-// parent, so due leaves it to another goroutine. If the wheel was stopped first, it moves to
-// package time. The caller holds the shard's lock.
+// parent, so due leaves it to another goroutine. If the wheel was stopped first, it moves
+// to package time. The caller holds the shard's lock.
 func (c *deadlineCtx) due() {
 	if c.entry.closed() {
 		c.moveToTime()
@@ -166,8 +172,8 @@ func (c *deadlineCtx) leaveWheel() {
 	c.relay.stop()
 }
 
-// expire ends the context at its deadline. Cancel is the CancelFunc. If the parent has ended,
-// that was first.
+// expire ends the context at its deadline. Cancel is the CancelFunc. If the parent has
+// ended, that was first.
 func (c *deadlineCtx) expire() { c.endUnlessParent(c.timedOut) }
 func (c *deadlineCtx) cancel() { c.endUnlessParent(canceled) }
 
@@ -178,7 +184,8 @@ func (c *deadlineCtx) endUnlessParent(o *outcome) {
 	c.end(o)
 }
 
-// end ends the context, if it has not ended before. When it returns, the context has ended.
+// end ends the context, if it has not ended before. When it returns, the context has
+// ended.
 func (c *deadlineCtx) end(o *outcome) {
 	if c.endOnce(o) {
 		c.member.leave() // without mu, since it may call methods of the parent
@@ -223,12 +230,14 @@ func (c *deadlineCtx) makeProxy() {
 	c.proxy.Store(proxy)
 }
 
-// parentHasEnded asks the canceler for its Err. That is one call and two loads if the canceler
-// is one of package context. A select on the parent's channel takes twice as long.
+// parentHasEnded asks the canceler for its Err. That is one call and two loads if the
+// canceler is one of package context. A select on the parent's channel takes twice as
+// long.
 func (c *deadlineCtx) parentHasEnded() bool { return c.canceler != nil && c.canceler.Err() != nil }
 
-// follow ends the context if whoever will end it is still on the way. Call it if the deadline
-// has come or the parent has ended. When it returns, the context has its outcome.
+// follow ends the context if whoever will end it is still on the way. Call it if the
+// deadline has come or the parent has ended. When it returns, the context has its
+// outcome.
 func (c *deadlineCtx) follow() {
 	switch c.outcome.Load() {
 	case nil:
@@ -279,12 +288,13 @@ func (c *deadlineCtx) String() string {
 	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, time.Until(c.deadline))
 }
 
-// origin is a deadlineCtx as the parent of its proxy. Package context calls AfterFunc, to be
-// told when it ends. When it is told, it asks for Err, and with Value for the cause. All of
-// that happens with mu held.
+// origin is a deadlineCtx as the parent of its proxy. Package context calls AfterFunc, to
+// be told when it ends. When it is told, it asks for Err, and with Value for the cause.
+// All of that happens with mu held.
 type origin deadlineCtx
 
-// never is never closed. Package context looks whether it is closed, and then calls AfterFunc.
+// never is never closed. Package context looks whether it is closed, and then calls
+// AfterFunc.
 var never = make(chan struct{})
 
 func (o *origin) Deadline() (time.Time, bool) { return o.deadline, true }

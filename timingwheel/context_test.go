@@ -346,7 +346,8 @@ func TestForeignParents(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, w.Len())
 
-		// Without its AfterFunc, and with a Done of its own: it is done when that says so.
+		// Without its AfterFunc, and with a Done of its own: it is done when that says
+		// so.
 		inner, cancelInner := context.WithCancelCause(t.Context())
 		own := ownDone{inner, make(chan struct{})}
 		ctx, cancel = w.WithTimeout(own, time.Hour)
@@ -634,8 +635,8 @@ func TestParentOfMany(t *testing.T) {
 	}
 }
 
-// A parent that lives on holds nothing of a child that has ended, also while another child goes
-// on; and the wheel holds no parent whose children have ended.
+// A parent that lives on holds nothing of a child that has ended, also while another
+// child goes on; and the wheel holds no parent whose children have ended.
 func TestParentsAndChildrenPart(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

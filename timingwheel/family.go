@@ -10,13 +10,13 @@ import (
 // context.AfterFunc starts a goroutine for each notice. So with a notice each, 100,000
 // children were 100,000 goroutines when their parent ended.
 //
-// Children are of one family if their parents have one canceler. A family is in the table of
-// its registry while it has members and the parent goes on. When the last member leaves, the
-// notice is called off: a parent that lives on holds nothing of the wheel then, and the wheel
-// nothing of the parent.
+// Children are of one family if their parents have one canceler. A family is in the table
+// of its registry while it has members and the parent goes on. When the last member
+// leaves, the notice is called off: a parent that lives on holds nothing of the wheel
+// then, and the wheel nothing of the parent.
 //
-// The child of an outsider has a family of its own, which is in no table: two outsiders with
-// one channel may have different errors.
+// The child of an outsider has a family of its own, which is in no table: two outsiders
+// with one channel may have different errors.
 type family struct {
 	home   *registry
 	notice func()          // end of this family: made once, for all that use the struct in turn
@@ -24,9 +24,9 @@ type family struct {
 	hash   uint64          // of done
 	shared bool            // in the table while it is open
 
-	// Stop calls the notice off. The member that makes the family sets it, without the lock,
-	// and stays in the family until then, unless the parent ends. So the last to leave an open
-	// family finds it.
+	// Stop calls the notice off. The member that makes the family sets it, without the
+	// lock, and stays in the family until then, unless the parent ends. So the last to
+	// leave an open family finds it.
 	stop func() bool
 
 	members *member // the newest; guarded by the registry's lock, as is all that follows
@@ -41,8 +41,8 @@ type member struct {
 	prev, next *member // guarded by the registry's lock
 }
 
-// families finds the families of a wheel. There are several registries, so that children of
-// different parents seldom wait for one another.
+// families finds the families of a wheel. There are several registries, so that children
+// of different parents seldom wait for one another.
 type families struct {
 	seed       maphash.Seed
 	registries [8]registry
@@ -52,8 +52,8 @@ type registry struct {
 	mu    sync.Mutex
 	table familyTable // guarded by mu
 
-	// spare is a family that all members have left, or nil; guarded by mu. It saves the usual
-	// case, one child of a parent, two allocations.
+	// spare is a family that all members have left, or nil; guarded by mu. It saves the
+	// usual case, one child of a parent, two allocations.
 	spare *family
 
 	_ [64 - 8 - 32 - 8]byte // a cache line each
@@ -73,8 +73,8 @@ func (s *families) join(m *member, parent, canceler context.Context, done <-chan
 	if outside {
 		canceler = parent // which may have a method AfterFunc
 	}
-	// Not under the lock: AfterFunc may wait for a parent that is ending, or call its methods.
-	// Of the canceler: its notice holds nothing of the first child's parent.
+	// Not under the lock: AfterFunc may wait for a parent that is ending, or call its
+	// methods. Of the canceler: its notice holds nothing of the first child's parent.
 	f.stop = context.AfterFunc(canceler, f.notice)
 }
 
@@ -124,7 +124,8 @@ func (m *member) leave() {
 	}
 }
 
-// leave removes m, and returns stop if m was the last, and the notice has to be called off.
+// leave removes m, and returns stop if m was the last, and the notice has to be called
+// off.
 func (f *family) leave(m *member) (stop func() bool) {
 	f.home.mu.Lock()
 	defer f.home.mu.Unlock()
@@ -197,8 +198,8 @@ func (f *family) remove(m *member) {
 	m.prev = nil
 }
 
-// familyTable is a hash table of families, chained through them. With a map, which is general,
-// a family came and went in 63 to 117 ns; here in less than 10.
+// familyTable is a hash table of families, chained through them. With a map, which is
+// general, a family came and went in 63 to 117 ns; here in less than 10.
 type familyTable struct {
 	chains []*family // a power of two, or none
 	count  int
@@ -245,8 +246,8 @@ func (t *familyTable) remove(f *family) {
 	}
 }
 
-// resize keeps the chains short, and gives memory back. A resize to half of what fits is as
-// far from the next to either side as it has families: O(1) each.
+// resize keeps the chains short, and gives memory back. A resize to half of what fits is
+// as far from the next to either side as it has families: O(1) each.
 func (t *familyTable) resize(n int) {
 	old := t.chains
 	t.chains = make([]*family, n)

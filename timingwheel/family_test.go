@@ -89,8 +89,8 @@ func TestFamilyTableIsLikeAMap(t *testing.T) {
 	}
 }
 
-// Children come and go below parents that end, or live on, while deadlines come: each ends,
-// and no family is left.
+// Children come and go below parents that end, or live on, while deadlines come: each
+// ends, and no family is left.
 func TestFamiliesAtOnce(t *testing.T) {
 	w := New(WithTick(10 * time.Microsecond))
 	defer w.Stop()
@@ -143,8 +143,8 @@ func TestFamiliesAtOnce(t *testing.T) {
 	}
 }
 
-// The children of one parent are one family, whatever values lie between, and those of others
-// and of outsiders are not of it.
+// The children of one parent are one family, whatever values lie between, and those of
+// others and of outsiders are not of it.
 func TestFamilyIsOfOneCanceler(t *testing.T) {
 	w := New()
 	defer w.Stop()

@@ -26,8 +26,8 @@ func exceededBecause(cause error) *outcome {
 
 // outcomeOf returns the outcome of what ends because its parent has ended.
 func outcomeOf(parent context.Context) *outcome {
-	// The errors are compared to those of package context only: two of a user's may be of a
-	// type that cannot be compared.
+	// The errors are compared to those of package context only: two of a user's may be of
+	// a type that cannot be compared.
 	switch err, cause := parent.Err(), context.Cause(parent); {
 	case err == nil: // not for any parent of package context
 		return canceled

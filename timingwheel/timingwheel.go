@@ -22,6 +22,8 @@ type TimingWheel struct {
 	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
 	// standard library that is kept by processor.
 	tokens sync.Pool // of *shard
+
+	families families // of the contexts' parents
 }
 
 // New returns a wheel that is running. The options change the defaults: ticks of 1ms, 512
@@ -49,6 +51,7 @@ func New(opts ...Option) *TimingWheel {
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
 	w.driver = driver{ctx: w.ctx, queue: queue, shards: w.shards, runner: w.runner, manual: c.manual}
 	w.driver.connect(c.executor, c.gate, c.mayBlock)
+	w.families.init()
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]

@@ -52,7 +52,7 @@ func WithTick(d time.Duration) Option {
 
 // WithWheelSize sets the number of slots of each wheel, from 2 to 65536 and
 // rounded up to a power of two; New panics on any other. The default is 512. With
-// more slots an entry cascades less often, and a level takes more memory: 24
+// more slots an entry cascades less often, and a level takes more memory: 40
 // bytes a slot.
 func WithWheelSize(slots int) Option {
 	return func(c *config) {

@@ -32,7 +32,8 @@ type LevelOccupancy struct {
 // none if next is not positive. It is for debugging. It passes over all that is pending,
 // a few nanoseconds for each (more where next is large, since those are sorted), but
 // gives way after every 1024 to whoever waits for the lock, so that it holds up nobody.
-// What is added, fires or moves to a finer level meanwhile may be counted or not; each
+// What is added, fires or moves to a finer level meanwhile may be counted or not, and so
+// may be what the wheel moves in memory because it has become much emptier. Each
 // entry is counted once at most, so that Pending is the sum of Due, Cascading and all of
 // Occupied. (A timer that fires and is set anew is another entry then.) On a stopped
 // wheel all but Now is zero. It may be called at any time, and by several goroutines.

@@ -30,7 +30,7 @@ type TimingWheel struct {
 //
 // A wheel is cheap to make, some microseconds and two kilobytes a shard. The first task on a
 // shard takes about 50 KB, and a further level, which is made when first needed,
-// about 12: share one wheel rather than make one for each connection. It has one
+// about 20: share one wheel rather than make one for each connection. It has one
 // goroutine, the driver, which is there while something is pending (or was, before it was
 // canceled, and its time has not come), and sleeps while nothing is due. So a wheel
 // that is forgotten without Stop still fires what is pending, and then is garbage like

@@ -48,7 +48,7 @@ type Arena struct {
 	made       int                // chunks that are there
 	generation uint64             // of the last Alloc, without its tag
 	used       int                // entries
-	buckets    []*Bucket          // by their number; the first is none
+	buckets    []*Bucket          // by their numbers
 	tidy       tidy
 }
 

@@ -58,7 +58,7 @@ func WithTick(d time.Duration) Option {
 
 // WithWheelSize sets the number of slots of each wheel: 2 to 65536, rounded up to a power
 // of two. New panics on any other number. The default is 512. With more slots, an entry
-// cascades less often, and a level takes more memory: 24 bytes a slot.
+// cascades less often, and a level takes more memory: 40 bytes a slot.
 func WithWheelSize(slots int) Option {
 	return func(c *config) {
 		if slots < minWheelSize || slots > maxWheelSize {

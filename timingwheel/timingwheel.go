@@ -31,7 +31,7 @@ type TimingWheel struct {
 // blocks delays no other. New panics on an option that is out of range.
 //
 // A wheel is cheap to make: some microseconds, and two kilobytes a shard. The first task
-// on a shard takes about 50 KB. Each further level takes about 12 KB, and is made when it
+// on a shard takes about 50 KB. Each further level takes about 20 KB, and is made when it
 // is first needed. So share one wheel; do not make one for each connection.
 //
 // A wheel has one goroutine, the driver, and only while something is pending. (If that

@@ -79,7 +79,7 @@ func TestCrashesAndHangsAreContained(t *testing.T) {
 	set := runTest(t, testWorkload(workload.Case{
 		Timeout: time.Second, // what the one that hangs costs
 		Without: func(s subject.Subject) string {
-			if s.Name == subject.None || s.Context {
+			if s.Name == subject.None || s.Kind != subject.Functions {
 				return workload.NotHere
 			}
 			return ""
@@ -154,7 +154,7 @@ func TestNoRoundBeginsThatWouldTakeTooLong(t *testing.T) {
 
 func TestChildRunsOneCase(t *testing.T) {
 	var out bytes.Buffer
-	if err := Child(workload.Tiny, "Connections", "push back", subject.Baseline, &out); err != nil {
+	if err := Child(workload.Tiny, "Connections", "push back 10", subject.Baseline, &out); err != nil {
 		t.Fatal(err)
 	}
 	set, err := result.Read(&out)
@@ -164,7 +164,7 @@ func TestChildRunsOneCase(t *testing.T) {
 	if err := Child(workload.Tiny, "Connections", "none", subject.Baseline, &out); err == nil {
 		t.Error("no error for a case that does not exist")
 	}
-	if err := Child(workload.Tiny, "Connections", "push back", "nobody", &out); err == nil {
+	if err := Child(workload.Tiny, "Connections", "push back 10", "nobody", &out); err == nil {
 		t.Error("no error for a subject that does not exist")
 	}
 }

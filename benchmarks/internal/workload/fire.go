@@ -49,6 +49,16 @@ func fire(size Size) Workload {
 		w.Cases = append(w.Cases, fireCase(size, config, most, true))
 	}
 	w.Tables = fireTables(most, fireSpread(size))
+	w.Headlines = []Headline{
+		{
+			Work: Count(most) + " due within " + fireSpread(size).String() + ": CPU of each, add included", Subject: "wheel.Schedule",
+			Config: cpuOf(FireSpread), Unit: "cpu-ns/task",
+		},
+		{
+			Work: Count(most) + " due at the same moment: the last one is late by", Subject: "wheel.Schedule",
+			Config: FireTick, Unit: "last-ms",
+		},
+	}
 	return w
 }
 

@@ -57,6 +57,12 @@ func parallel(size Size) Workload {
 			}
 		}
 		w.Cases, w.Tables = append(w.Cases, c), append(w.Tables, table)
+		if p == 2 {
+			w.Headlines = []Headline{{
+				Work: "Schedule and Cancel on two processors, 8 goroutines each", Subject: "wheel.Schedule",
+				Config: config(8), Unit: "ns/op",
+			}}
+		}
 	}
 	return w
 }

@@ -38,7 +38,7 @@ func checkCase(t *testing.T, c Case, s subject.Subject) {
 		run(t, c, s, &mu, seen)
 	})
 	for _, config := range c.Configs {
-		lacks := config == "op=reset" && !s.New(subject.Options{}).CanReset()
+		lacks := isReset(config) && !s.New(subject.Options{}).CanReset()
 		if !seen[config] && !lacks {
 			t.Errorf("no line for %s", config)
 		}

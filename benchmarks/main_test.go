@@ -41,7 +41,7 @@ func TestCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| command | go run . " + strings.Join(args, " "), "| wheel.Schedule | ", "| RussellLuo | ",
+		"| command | go run . " + strings.ReplaceAll(strings.Join(args, " "), "|", `\|`), "| wheel.Schedule | ", "| RussellLuo | ",
 		"it has no such operation", "results/cost.svg",
 	} {
 		if !strings.Contains(string(page), want) {

@@ -3,7 +3,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/result"
@@ -66,31 +65,43 @@ func (p Page) String() string {
 		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name, s.Setup)
 	}
 	for _, w := range p.Workloads {
-		if slices.ContainsFunc(p.Set.Lines, func(l result.Line) bool { return l.Workload == w.Name }) {
-			b.WriteString(p.section(w))
-		}
+		b.WriteString(p.section(w))
 	}
 	b.WriteString(p.early() + p.failures())
 	return b.String()
 }
 
+// machine says where and when the results are from. Workloads that were measured anew
+// together have a row together.
 func (p Page) machine() string {
 	var b strings.Builder
 	b.WriteString("## The machine\n\n| | |\n| --- | --- |\n")
-	for _, s := range p.Set.About {
-		fmt.Fprintf(&b, "| %s | %s |\n", s.Key, s.Value)
+	for i := 0; i < len(p.Set.About); {
+		s := p.Set.About[i]
+		keys := []string{s.Key}
+		for i++; i < len(p.Set.About) && p.Set.About[i].Value == s.Value; i++ {
+			keys = append(keys, p.Set.About[i].Key)
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(keys, ", "), strings.ReplaceAll(s.Value, "|", `\|`))
 	}
 	return b.String()
 }
 
+// section is that of a workload, or nothing if there are no results for it: neither
+// figures for its tables nor failures.
 func (p Page) section(w workload.Workload) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n## %s\n\n%s\n", w.Title, w.Shows)
+	var tables strings.Builder
 	for _, t := range w.Tables {
 		if table := (grid{p.Set, w.Name}).table(t); table != "" {
-			b.WriteString("\n" + table)
+			tables.WriteString("\n" + table)
 		}
 	}
+	wrong := p.misses(w.Name, true)
+	if tables.Len() == 0 && wrong == "" {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## %s\n\n%s\n%s", w.Title, w.Shows, tables.String())
 	for _, c := range p.Charts {
 		if c.Workload == w.Name {
 			fmt.Fprintf(&b, "\n![%s](%s/%s)\n", c.Title, p.ChartsDir, c.File)
@@ -99,8 +110,8 @@ func (p Page) section(w workload.Workload) string {
 	if notes := p.misses(w.Name, false); notes != "" {
 		b.WriteString("\nLeft out:\n\n" + notes)
 	}
-	if notes := p.misses(w.Name, true); notes != "" {
-		b.WriteString("\nGone wrong:\n\n" + notes)
+	if wrong != "" {
+		b.WriteString("\nGone wrong:\n\n" + wrong)
 	}
 	return b.String()
 }

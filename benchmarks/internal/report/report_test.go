@@ -23,7 +23,10 @@ import (
 
 const canned = `go: go1.26
 command: go run . -size full
+Stall: Monday, go run . -run 'Stall|Mix' -merge
+Mix: Monday, go run . -run 'Stall|Mix' -merge
 # round 1
+BenchmarkStall/beside=old/subject=wheel.Schedule-2	1	5 old-us
 BenchmarkAddCancel/pending=0/subject=none-2	1000	5 ns/op	0 timers
 BenchmarkAddCancel/pending=10000/subject=time.AfterFunc-2	1000	100 ns/op	10000 timers
 BenchmarkAddCancel/pending=10000/subject=wheel.Schedule-2	1000	50 ns/op	10000 timers
@@ -71,6 +74,7 @@ func TestPage(t *testing.T) {
 	}.String()
 	for _, want := range []string{
 		"| command | go run . -size full |",
+		`| Stall, Mix | Monday, go run . -run 'Stall\|Mix' -merge |`,
 		"| time.AfterFunc |  | 110 ±82% |", // the median of 100, 200 and 110
 		"| wheel.Schedule |",
 		"| 60 ±17% (0.50) | 55 | 60 ±17% (0.50) |", // ratios 0.5, 0.3 and 0.6; a single round has no spread
@@ -90,8 +94,10 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if strings.Contains(page, "## Requests with a timeout") {
-		t.Error("a workload that was not run has a section")
+	for _, title := range []string{"## Requests with a timeout", "## Callers and timers beside a cascade"} {
+		if strings.Contains(page, title) {
+			t.Errorf("there is a section %q, without a figure for its tables", title)
+		}
 	}
 	if t.Failed() {
 		t.Log(page)

@@ -2,8 +2,6 @@ package workload
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/measure"
@@ -71,23 +69,8 @@ func pushFromOthers(t subject.Timers, n, goroutines int, spell time.Duration) in
 	if t.CanReset() {
 		push = func(i int) { t.Reset(i, time.Minute) }
 	}
-	var wg sync.WaitGroup
-	var ops atomic.Int64
-	start := time.Now()
-	for g := range goroutines {
-		from, to := n*g/goroutines, n*(g+1)/goroutines
-		wg.Go(func() {
-			r := seeded(g)
-			mine := 0
-			for mine == 0 || time.Since(start) < spell {
-				for range 64 {
-					push(from + r.IntN(to-from))
-				}
-				mine += 64
-			}
-			ops.Add(int64(mine))
-		})
-	}
-	wg.Wait()
-	return int(ops.Load())
+	return onEach(goroutines, spell, func(g int) func() {
+		from, to, r := n*g/goroutines, n*(g+1)/goroutines, seeded(g)
+		return func() { push(from + r.IntN(to-from)) }
+	})
 }

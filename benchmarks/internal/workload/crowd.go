@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,10 +60,10 @@ func crowd(size Size) Workload {
 
 // lateInCrowd returns how late timers ran, sorted, and how many a crowd has added
 // meanwhile.
-func lateInCrowd(t subject.Timers, rate, goroutines int, spell time.Duration) (late []time.Duration, adds int64) {
+func lateInCrowd(t subject.Timers, rate, goroutines int, spell time.Duration) (late []time.Duration, adds int) {
 	const head = 100 * time.Millisecond
 	late = make([]time.Duration, int64(rate)*int64(spell)/int64(time.Second))
-	var done, added atomic.Int64
+	var done atomic.Int64
 	r := seeded(rate)
 	measure.Settle()
 	begin := time.Now().Add(head)
@@ -78,20 +77,7 @@ func lateInCrowd(t subject.Timers, rate, goroutines int, spell time.Duration) (l
 	if time.Now().After(begin) {
 		fail("the load generator was too slow, on a busy machine: the first was due before the last had been started")
 	}
-	var crowd sync.WaitGroup
-	for g := range goroutines {
-		crowd.Go(func() {
-			r, mine := seeded(g), 0
-			for time.Since(begin) < spell {
-				for range 16 {
-					t.AddCancel(farOff(r), noop)
-				}
-				mine += 16
-			}
-			added.Add(int64(mine))
-		})
-	}
-	crowd.Wait()
+	adds = onEach(goroutines, time.Until(begin.Add(spell)), addCancels(t))
 	for end := time.Now().Add(5 * time.Second); done.Load() < int64(len(late)); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			fail("%d of %d had not run 5 s after the last was due", len(late)-int(done.Load()), len(late))
@@ -99,5 +85,5 @@ func lateInCrowd(t subject.Timers, rate, goroutines int, spell time.Duration) (l
 	}
 	runtime.KeepAlive(t)
 	slices.Sort(late)
-	return late, added.Load()
+	return late, adds
 }

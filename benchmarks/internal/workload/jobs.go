@@ -50,13 +50,7 @@ func jobs(size Size) Workload {
 func runJobs(t subject.Jobs, n int, period, spell time.Duration) (ran int, cpu time.Duration) {
 	var runs atomic.Int64
 	job := func() { runs.Add(1) }
-	begin := time.Now()
-	for i := range n {
-		if i%100 == 0 {
-			time.Sleep(time.Until(begin.Add(period * time.Duration(i) / time.Duration(n))))
-		}
-		t.Every(period, job)
-	}
+	startOver(n, period, func() { t.Every(period, job) })
 	time.Sleep(period)
 	measure.Settle()
 	before, first := measure.CPU(), runs.Load()

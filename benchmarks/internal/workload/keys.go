@@ -2,8 +2,6 @@ package workload
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/measure"
@@ -32,11 +30,17 @@ func keys(size Size) Workload {
 			}
 		},
 	}
+	head := func(goroutines int) string {
+		if goroutines == 1 {
+			return "1 goroutine"
+		}
+		return fmt.Sprintf("%d goroutines", goroutines)
+	}
 	table := Table{Caption: "ns an operation (ratio)"}
 	for _, goroutines := range widths {
 		c.Configs = append(c.Configs, config(goroutines))
 		table.Columns = append(table.Columns,
-			Column{Head: Count(goroutines) + " goroutines", Config: config(goroutines), Unit: "ns/op", Ratio: true},
+			Column{Head: head(goroutines), Config: config(goroutines), Unit: "ns/op", Ratio: true},
 			Column{Head: "CPU ns", Config: config(goroutines), Unit: "cpu-ns/op", Ratio: true})
 	}
 	return Workload{
@@ -54,26 +58,14 @@ func keys(size Size) Workload {
 }
 
 func scheduleKeys(t subject.Keys, n, goroutines int, spell time.Duration) int {
-	var wg sync.WaitGroup
-	var ops atomic.Int64
-	start := time.Now()
-	for g := range goroutines {
-		wg.Go(func() {
-			r := seeded(g)
-			mine := 0
-			for mine == 0 || time.Since(start) < spell {
-				for range 64 {
-					if key := r.IntN(n); r.IntN(4) == 0 {
-						t.CancelKey(key)
-					} else {
-						t.ScheduleKey(key, time.Minute, noop)
-					}
-				}
-				mine += 64
+	return onEach(goroutines, spell, func(g int) func() {
+		r := seeded(g)
+		return func() {
+			if key := r.IntN(n); r.IntN(4) == 0 {
+				t.CancelKey(key)
+			} else {
+				t.ScheduleKey(key, time.Minute, noop)
 			}
-			ops.Add(int64(mine))
-		})
-	}
-	wg.Wait()
-	return int(ops.Load())
+		}
+	})
 }

@@ -17,7 +17,7 @@ import (
 // back, few fire.
 func mix(size Size) Workload {
 	rate := pick(size, 50_000, 50_000, 1000)
-	spell := pick(size, 7*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
+	spell := pick(size, 5*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
 	longest := pick(size, 2*time.Second, 500*time.Millisecond, 30*time.Millisecond)
 	const config = "load=steady"
 	return Workload{
@@ -32,7 +32,7 @@ func mix(size Size) Workload {
 			"figures. Who has no Reset cancels and adds. Memory is the peak of the process, the plan "+
 			"included.", spell-longest, Count(rate), longest),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 140*time.Second, 18*time.Second, time.Second),
+		Share:  pick(size, 170*time.Second, 18*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
 			Timeout: spell + 25*time.Second,

@@ -51,11 +51,7 @@ func receiveTicks(t subject.Tickers, n int, period, spell time.Duration) (ticks 
 	var received atomic.Int64
 	var receivers sync.WaitGroup
 	end := make(chan struct{})
-	begin := time.Now()
-	for i := range n {
-		if i%100 == 0 {
-			time.Sleep(time.Until(begin.Add(period * time.Duration(i) / time.Duration(n))))
-		}
+	startOver(n, period, func() {
 		c, stop := t.NewTicker(period)
 		receivers.Go(func() {
 			defer stop()
@@ -68,7 +64,7 @@ func receiveTicks(t subject.Tickers, n int, period, spell time.Duration) (ticks 
 				}
 			}
 		})
-	}
+	})
 	time.Sleep(period) // until each has ticked once
 	measure.Settle()
 	before, first := measure.CPU(), received.Load()

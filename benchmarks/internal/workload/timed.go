@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/measure"
@@ -12,7 +14,7 @@ import (
 //
 // Who makes garbage pays for it in the end, and with much pending that is later than in
 // a spell. So a spell in which there is garbage goes on until that has been collected,
-// for fifty spells at most.
+// for twenty spells at most.
 func timed(spell time.Duration, op func()) (ops int, each []result.Value) {
 	measure.Settle()
 	before := measure.Now()
@@ -23,7 +25,7 @@ func timed(spell time.Duration, op func()) (ops int, each []result.Value) {
 		ops += 128
 	}
 	if so := measure.Now(); so.Bytes-before.Bytes > uint64(ops) {
-		for measure.Collections() == before.Collections && time.Since(before.Time) < 50*spell {
+		for measure.Collections() == before.Collections && time.Since(before.Time) < 20*spell {
 			for range 1024 {
 				op()
 			}
@@ -31,6 +33,39 @@ func timed(spell time.Duration, op func()) (ops int, each []result.Value) {
 		}
 	}
 	return ops, perOp(before, measure.Now(), ops)
+}
+
+// onEach runs so many goroutines for a spell, each of which calls again and again the
+// function that op returns for its number. It returns how many calls there were.
+func onEach(goroutines int, spell time.Duration, op func(g int) func()) int {
+	var wg sync.WaitGroup
+	var ops atomic.Int64
+	start := time.Now()
+	for g := range goroutines {
+		wg.Go(func() {
+			f, mine := op(g), 0
+			for mine == 0 || time.Since(start) < spell {
+				for range 64 {
+					f()
+				}
+				mine += 64
+			}
+			ops.Add(int64(mine))
+		})
+	}
+	wg.Wait()
+	return int(ops.Load())
+}
+
+// startOver calls start n times, all over a period.
+func startOver(n int, period time.Duration, start func()) {
+	begin := time.Now()
+	for i := range n {
+		if i%100 == 0 {
+			time.Sleep(time.Until(begin.Add(period * time.Duration(i) / time.Duration(n))))
+		}
+		start()
+	}
 }
 
 // perOp returns what one of n operations has used.

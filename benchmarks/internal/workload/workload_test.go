@@ -150,6 +150,40 @@ func TestPlanOfTheMix(t *testing.T) {
 	}
 }
 
+// Each connection falls silent for one and a half timeouts, and is opened anew at the end
+// of that.
+func TestPlanOfTheSessions(t *testing.T) {
+	l := sessionLoad{sessions: 1000, timeout: time.Second, cycle: 10 * time.Second}
+	step := l.cycle / time.Duration(l.sessions)
+	spells := make([]int, l.sessions)
+	for at := time.Duration(0); at < l.cycle; at += step {
+		for i := range spells {
+			if l.silent(i, at) {
+				spells[i]++
+			}
+		}
+	}
+	for i, n := range spells {
+		if silence := time.Duration(n) * step; silence < l.silence()-step || silence > l.silence()+step {
+			t.Errorf("connection %d is silent for %v of %v, want %v", i, silence, l.cycle, l.silence())
+		}
+	}
+	opened := map[int]bool{}
+	for k := range l.sessions {
+		i, at := l.reopened(k), time.Duration(k)*step
+		opened[i] = true
+		if k > 2 && (!l.silent(i, at-2*step) || l.silent(i, at+2*step)) {
+			t.Errorf("connection %d is opened at %v, which is not the end of its silence", i, at)
+		}
+		if n := l.reopenings(at); n != k {
+			t.Errorf("%d have been opened at %v, want %d", n, at, k)
+		}
+	}
+	if len(opened) != l.sessions {
+		t.Errorf("%d of %d are opened within a cycle", len(opened), l.sessions)
+	}
+}
+
 func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 300: "300", 1200: "1.2 k", 10_000: "10 k", 1_000_000: "1 M", 2_500_000: "2.5 M", 12_345: "12345"} {
 		if got := Count(n); got != want {

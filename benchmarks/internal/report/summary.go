@@ -13,12 +13,12 @@ import (
 
 const summaryHead = `## Summary
 
-The wheel beside package time or context, in the median of the rounds. The ratio is the
-median of those within each round, and after it stands from where to where these go: one
-that goes from below 1 to above says nothing. Each row is from the section that its
-workload has below, where the other subjects are too.
+The wheel beside package time or context: the medians of the rounds. The ratio is the
+median of the ratios within each round, and the last column has the lowest and the highest
+of these, where there was more than one round. A ratio with 1 between its lowest and its
+highest says nothing. The workloads below have the other subjects.
 
-| work | with | it takes | package time or context | ratio | from, to |
+| work | with | it takes | package time or context | ratio | lowest, highest |
 | --- | --- | ---: | ---: | ---: | ---: |
 `
 

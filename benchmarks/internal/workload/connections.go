@@ -39,6 +39,11 @@ func connections(size Size) Workload {
 		}
 		replaces.Columns = append(replaces.Columns, Column{Head: "B", Config: pushReplace(n), Unit: "B/op"})
 	}
+	if len(most) > 0 {
+		over := Count(most[0]) + " over " + Count(few)
+		resets.Columns = append(resets.Columns, Column{Head: over, Config: pushReset(most[0]), Unit: "ns/op", Over: pushReset(few)})
+		replaces.Columns = append(replaces.Columns, Column{Head: over, Config: pushReplace(most[0]), Unit: "ns/op", Over: pushReplace(few)})
+	}
 	w.Tables = []Table{resets, replaces}
 	for _, n := range append([]int{few}, many...) {
 		w.Headlines = append(w.Headlines, Headline{

@@ -61,7 +61,7 @@ func crowd(size Size) Workload {
 // lateInCrowd returns how late timers ran, sorted, and how many a crowd has added
 // meanwhile.
 func lateInCrowd(t subject.Timers, rate, goroutines int, spell time.Duration) (late []time.Duration, adds int) {
-	const head = 100 * time.Millisecond
+	const head = 300 * time.Millisecond
 	late = make([]time.Duration, int64(rate)*int64(spell)/int64(time.Second))
 	var done atomic.Int64
 	r := seeded(rate)

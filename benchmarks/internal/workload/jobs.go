@@ -12,7 +12,7 @@ import (
 
 // jobs are functions that run again and again.
 func jobs(size Size) Workload {
-	n := pick(size, 1_000_000, 200_000, 100)
+	n := pick(size, 500_000, 200_000, 100)
 	period := pick(size, time.Second, time.Second, 20*time.Millisecond)
 	spell := pick(size, 3*time.Second, time.Second, 40*time.Millisecond)
 	const config = "period=1s"
@@ -26,7 +26,7 @@ func jobs(size Size) Workload {
 		Share:  pick(size, 40*time.Second, 10*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
-			Timeout: period + spell + 20*time.Second, Without: only(subject.JobMaker),
+			Timeout: period + spell + time.Minute, Without: only(subject.JobMaker),
 			Run: func(s subject.Subject, emit Emit) {
 				runs, cpu := runJobs(s.New(subject.Options{}).(subject.Jobs), n, period, spell)
 				emit(config, runs, n, result.Value{Value: ns(cpu, runs), Unit: "cpu-ns/run"},

@@ -57,7 +57,7 @@ func sparse(size Size) Workload {
 }
 
 func fireAlone(s subject.Subject, rate int, spell time.Duration, config string, emit Emit) {
-	const head = 100 * time.Millisecond
+	const head = 500 * time.Millisecond // all subjects may be starting now
 	t := s.New(subject.Options{})
 	n := int(int64(rate) * int64(spell) / int64(time.Second))
 	r := seeded(rate)

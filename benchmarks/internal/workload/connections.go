@@ -65,7 +65,7 @@ func pushBackCase(size Size, n int, spell time.Duration) Case {
 	reset, replace := pushReset(n), pushReplace(n)
 	c := Case{
 		Name: "push back " + Count(n), Configs: []string{reset, replace},
-		Timeout: pick(size, 30*time.Second, 15*time.Second, 15*time.Second),
+		Timeout: pick(size, 60*time.Second, 15*time.Second, 15*time.Second),
 		Without: func(s subject.Subject) string {
 			if few := s.BearsOften(n); few < n {
 				return fmt.Sprintf("it is given %s at most: %s", Count(few), s.Why)

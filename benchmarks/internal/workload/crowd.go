@@ -75,7 +75,7 @@ func lateInCrowd(t subject.Timers, rate, goroutines int, spell time.Duration) (l
 		})
 	}
 	if time.Now().After(begin) {
-		fail("the load generator was too slow, on a busy machine: the first was due before the last had been started")
+		tooSlow("the first was due before the last had been started")
 	}
 	adds = onEach(goroutines, time.Until(begin.Add(spell)), addCancels(t))
 	for end := time.Now().Add(5 * time.Second); done.Load() < int64(len(late)); time.Sleep(5 * time.Millisecond) {

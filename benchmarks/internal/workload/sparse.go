@@ -68,7 +68,7 @@ func fireAlone(s subject.Subject, rate int, spell time.Duration, config string, 
 	}
 	measure.Settle()
 	if time.Now().After(begin) {
-		fail("the load generator was too slow, on a busy machine: the first was due before the last had been started")
+		tooSlow("the first was due before the last had been started")
 	}
 	measure.Sleep(time.Until(begin))
 	before := measure.CPU()

@@ -138,6 +138,12 @@ const FailurePrefix = "workload failed: "
 
 func fail(format string, args ...any) { panic(Failure(fmt.Sprintf(format, args...))) }
 
+// TooSlow begins the reason of a Failure that is not the subject's: the machine was busy
+// with something else. Another attempt may do better.
+const TooSlow = "the load generator was too slow, on a busy machine: "
+
+func tooSlow(format string, args ...any) { fail(TooSlow+format, args...) }
+
 // NotHere is the reason of subjects that have nothing to show in a workload, and
 // no row in its tables.
 const NotHere = "not of this workload"

@@ -52,7 +52,7 @@ func patiently(t *testing.T, f func()) {
 		defer func() {
 			if r := recover(); r != nil {
 				var ok bool
-				if failure, ok = r.(Failure); !ok || !strings.Contains(string(failure), "too slow") {
+				if failure, ok = r.(Failure); !ok || !strings.HasPrefix(string(failure), TooSlow) {
 					panic(r)
 				}
 			}

@@ -38,7 +38,7 @@ soak: ## put wheels under everything at once (DURATION=10m)
 	go run ./internal/soak -for $(DURATION)
 
 .PHONY: bench
-bench: ## measure the wheel, package time, its peers and a heap: 25 minutes
+bench: ## measure the wheel, package time, its peers and a heap: half an hour
 	cd benchmarks && go run . -size full
 
 .PHONY: bench-quick
@@ -46,7 +46,7 @@ bench-quick: ## the same in little: 4 minutes, into a temporary directory
 	cd benchmarks && go run . -size quick -out "$$(mktemp -d)"
 
 .PHONY: bench-core
-bench-core: ## the same in little, without the peers: 2 minutes
+bench-core: ## the same in little, without the peers: 3 minutes
 	cd benchmarks && go run . -size quick -subjects '^(none|time|wheel|context|mutex)' -out "$$(mktemp -d)"
 
 .PHONY: test-benchmarks

@@ -33,9 +33,9 @@ type Chart struct {
 	Workload string // whose section shows it
 }
 
-// look is how a subject looks in every chart on a light page. The colours are those of Okabe and
-// Ito, which people with any of the common colour blindnesses can tell apart; the
-// inline rows have the colour of their sisters, dashed, and the precise one dotted.
+// look is how a subject looks in every chart on a light page. The colours are those of
+// Okabe and Ito, which people with any of the common colour blindnesses can tell apart;
+// the inline rows have the colour of their sisters, dashed, and the precise one dotted.
 type look struct {
 	color  color.Color
 	dashes []vg.Length

@@ -97,7 +97,8 @@ func mostTimers(set *result.Set, workloadName, config string) (most float64) {
 }
 
 // cell is the median of the rounds, how far the farthest round is from it, and the
-// ratio, unless the subject has been given fewer timers than its baseline; or what happened instead; or nothing.
+// ratio, unless the subject has been given fewer timers than its baseline; or what
+// happened instead; or nothing.
 func (g grid) cell(c workload.Column, s subject.Subject) string {
 	config := c.Config
 	rounds := g.rounds(c, config, s.Name)

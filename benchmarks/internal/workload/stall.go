@@ -21,8 +21,8 @@ func stall(size Size) Workload {
 		tick: time.Millisecond,
 		// The slots give the span of a coarse bucket, and the spans the time to start all.
 		slots:  pick(size, 512, 512, 64),
-		spans:  pick(size, 8, 4, 4),
-		window: pick(size, 150*time.Millisecond, 50*time.Millisecond, 5*time.Millisecond),
+		spans:  pick(size, 8, 4, 12),
+		window: pick(size, 150*time.Millisecond, 50*time.Millisecond, 20*time.Millisecond),
 		adds:   pick(size, 4<<20, 2<<20, 1<<18),
 	}
 	span := l.span()

@@ -68,6 +68,14 @@ func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) 
 // the one whose task is being called.
 func (e *entry) deadline() int64 { return e.shard.arena.Deadline(e.index) }
 
+// due returns the time at which the entry is due, and false if it is not pending.
+func (e *entry) due() (time.Time, bool) {
+	if !e.pending() {
+		return time.Time{}, false
+	}
+	return e.clock().time(e.deadline()), true
+}
+
 // execute hands a task to the executor. Only a task of the wheel's own that is due may
 // call it: the driver hands on what it finds after that.
 func (e *entry) execute(t task) { e.shard.driver.expire(t) }
@@ -80,10 +88,8 @@ func (e *entry) end(t task) { e.shard.driver.end(t) }
 // stopped says that the shard is being stopped.
 func (e *entry) handBack(deadline int64, f func()) { e.shard.handBack(deadline, f) }
 
-// relay has package time call the task d from now, with the shard's lock held.
-func (e *entry) relay(d time.Duration, task func()) *relay {
-	return startRelay(e.shard, d, task)
-}
+// relay has package time call the task at the given time, with the shard's lock held.
+func (e *entry) relay(at time.Time, task func()) *relay { return startRelay(e.shard, at, task) }
 
 // closed reports whether the shard accepts no more: the wheel was stopped, or is in
 // Shutdown.

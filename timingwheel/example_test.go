@@ -80,6 +80,38 @@ func ExampleTimeout_Cancel() {
 	// Output: true false
 }
 
+func ExampleTimeout_Reset() {
+	w := timingwheel.New()
+	defer w.Stop()
+	closed := make(chan struct{})
+	idle, _ := w.Schedule(20*time.Millisecond, func() {
+		fmt.Println("closing an idle connection")
+		close(closed)
+	})
+	for range 3 {
+		idle.Reset(20 * time.Millisecond) // traffic: push it back
+	}
+	<-closed
+	fmt.Println("pushed back:", idle.Reset(time.Second))
+	// Output:
+	// closing an idle connection
+	// pushed back: false
+}
+
+func ExampleTimer_Deadline() {
+	w := timingwheel.New(timingwheel.WithTick(time.Second))
+	defer w.Stop()
+	lease := w.AfterFunc(time.Minute, func() { fmt.Println("lease expired") })
+	at, ok := lease.Deadline()
+	fmt.Println(time.Until(at) > 59*time.Second, ok)
+	lease.Stop()
+	_, ok = lease.Deadline()
+	fmt.Println(ok)
+	// Output:
+	// true true
+	// false
+}
+
 func ExampleTimingWheel_AfterFunc() {
 	w := timingwheel.New()
 	defer w.Stop()

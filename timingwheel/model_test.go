@@ -213,6 +213,36 @@ func (m *model) reset(task *modelTask, d time.Duration) {
 		task.job.planned = later(m.now(), task.job.period)
 		m.again(task, task.job.period)
 		require.True(m.t, task.job.Reset(task.job.period))
+	case task.isTimeout():
+		if was {
+			m.again(task, d)
+		}
+		require.Equal(m.t, was, task.timeout.Reset(d))
+	}
+}
+
+// isTimeout reports whether Schedule has made the task.
+func (task *modelTask) isTimeout() bool {
+	return task.timer == nil && task.keyed == 0 && task.job == nil
+}
+
+// checkDeadline compares the deadline that a handle tells.
+func (m *model) checkDeadline(task *modelTask) {
+	var at time.Time
+	var ok bool
+	switch {
+	case task.timer != nil:
+		at, ok = task.timer.Deadline()
+	case task.isTimeout():
+		at, ok = task.timeout.Deadline()
+	default:
+		return
+	}
+	require.Equal(m.t, task.pending, ok)
+	if ok {
+		require.Equal(m.t, m.onTick(task.key), at.Sub(m.start))
+	} else {
+		require.Zero(m.t, at)
 	}
 }
 
@@ -323,6 +353,9 @@ func (m *model) check() {
 		}
 	}
 	require.Equal(m.t, keys, m.keyed.Len())
+	for _, task := range m.tasks[max(0, len(m.tasks)-20):] {
+		m.checkDeadline(task)
+	}
 	if left := m.pending.Left(); left != nil && m.driven {
 		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
 	}

@@ -54,7 +54,7 @@ func (t *Timer) Stop() bool {
 // may be called from inside the function.
 //
 // To push back the timer of an idle connection, call Reset; if it returns false the
-// connection is being closed, so call Stop.
+// connection is being closed, so call Stop. [Timeout.Reset] does both in one step.
 //
 // With a channel, Reset also takes back a value that nobody has received yet, and returns
 // true then: what is received from C after Reset was sent after it.
@@ -78,12 +78,31 @@ func (t *Timer) Reset(d time.Duration) bool {
 	return active
 }
 
+// Deadline returns the time for which the Timer is set, rounded up to a tick, and false if
+// the Timer is not pending: it has expired, was stopped, or never could run. A value that
+// waits in C does not count as pending. The time is no more than 292 years after the wheel
+// was made. On a stopped wheel a channel Timer has a deadline as long as package time keeps
+// it (see [TimingWheel.NewTimer]).
+//
+// O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
+func (t *Timer) Deadline() (time.Time, bool) {
+	if !t.entry.joined() {
+		panic("timingwheel: Deadline called on uninitialized Timer")
+	}
+	t.entry.lock()
+	defer t.entry.unlock()
+	if t.channel != nil && t.entry.closed() {
+		return t.channel.relay.due()
+	}
+	return t.entry.due()
+}
+
 // arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a channel
 // Timer to package time, and the Timer of a function dead. The caller holds the lock.
 func (t *Timer) arm(after delay) {
 	switch {
 	case t.channel != nil && t.entry.closed():
-		t.channel.moveToTime(after.d)
+		t.channel.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
 	case t.channel != nil:
 		t.entry.add(after, t.f)
 	case t.f != nil:
@@ -178,7 +197,7 @@ func newChannel() *channel {
 // was stopped first.
 func (c *channel) due() {
 	if e := &c.timer.entry; e.closed() {
-		c.moveToTime(time.Until(e.clock().time(e.deadline())))
+		c.moveToTime(e.clock().time(e.deadline()))
 		return
 	}
 	c.send()
@@ -204,7 +223,7 @@ func (c *channel) takeBack() bool {
 	}
 }
 
-// moveToTime has package time send the time d from now. The wheel must be stopped.
-func (c *channel) moveToTime(d time.Duration) {
-	c.relay = c.timer.entry.relay(d, c.send)
+// moveToTime has package time send the time when it is at. The wheel must be stopped.
+func (c *channel) moveToTime(at time.Time) {
+	c.relay = c.timer.entry.relay(at, c.send)
 }

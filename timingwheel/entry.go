@@ -44,6 +44,13 @@ func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
 	return err
 }
 
+// reserve takes the places of n one-shots that are new, for addReserved. It returns
+// ErrStopped if the shard is closed, and ErrTooManyPending if there are not as many.
+func (e *entry) reserve(n int) error { return e.shard.refuse(int64(n)) }
+
+// addReserved adds a user's function whose place was reserved. The shard must not be closed.
+func (e *entry) addReserved(after delay, f func()) { e.handle = e.shard.add(after, f, oneShot) }
+
 // acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
 // does not refuse it. It returns ErrStopped if the shard is closed.
 func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) (err error) {

@@ -59,6 +59,24 @@ func ExampleTimingWheel_Schedule() {
 	// Output: ran
 }
 
+func ExampleTimingWheel_ScheduleBatch() {
+	w := timingwheel.New()
+	defer w.Stop()
+	var batch []timingwheel.Delayed
+	for _, lease := range []string{"a", "b", "c"} {
+		batch = append(batch, timingwheel.Delayed{
+			After: time.Minute,
+			Func:  func() { fmt.Println("lease", lease, "expired") },
+		})
+	}
+	timeouts, err := w.ScheduleBatch(nil, batch)
+	fmt.Println(len(timeouts), "scheduled:", err)
+	fmt.Println("b released in time:", timeouts[1].Cancel())
+	// Output:
+	// 3 scheduled: <nil>
+	// b released in time: true
+}
+
 func ExampleTimingWheel_ScheduleAt() {
 	w := timingwheel.New()
 	defer w.Stop()

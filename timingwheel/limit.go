@@ -15,18 +15,18 @@ func newLimit(n int) *limit {
 	return &limit{max: int64(n)}
 }
 
-// take takes a place if there is one. Not by an increment that is undone when it was too
-// much: that could refuse another, though a place has become free.
-func (l *limit) take() bool {
+// take takes n places if there are as many, and none otherwise. Not by an addition that is
+// undone when it was too much: that could refuse another, though a place has become free.
+func (l *limit) take(n int64) bool {
 	if l == nil {
 		return true
 	}
 	for {
-		n := l.pending.Load()
-		if n >= l.max {
+		pending := l.pending.Load()
+		if n > l.max-pending { // a sum could overflow
 			return false
 		}
-		if l.pending.CompareAndSwap(n, n+1) {
+		if l.pending.CompareAndSwap(pending, pending+n) {
 			return true
 		}
 	}

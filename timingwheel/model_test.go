@@ -103,7 +103,10 @@ func (m *model) schedule(d time.Duration) {
 	task.f = func() { m.fired(task) }
 	m.tasks = append(m.tasks, task)
 	var err error
-	switch m.r.IntN(8) {
+	switch m.r.IntN(9) {
+	case 8:
+		m.tasks = m.tasks[:len(m.tasks)-1]
+		err = m.scheduleBatch(task, d)
 	case 0:
 		err = m.scheduleKey(task, 1+m.r.IntN(3), d)
 	case 1:
@@ -137,6 +140,24 @@ func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
 	m.keys[name] = task
 	replaced, err := m.keyed.Schedule(name, d, task.f)
 	require.Equal(m.t, was, replaced)
+	return err
+}
+
+// scheduleBatch schedules the task and up to four others together.
+func (m *model) scheduleBatch(task *modelTask, d time.Duration) error {
+	tasks, batch := []*modelTask{task}, []Delayed{{d, task.f}}
+	m.accept(task, d)
+	for range m.r.IntN(5) {
+		task, d := &modelTask{}, m.delay()
+		task.f = func() { m.fired(task) }
+		m.accept(task, d)
+		tasks, batch = append(tasks, task), append(batch, Delayed{d, task.f})
+	}
+	timeouts, err := m.w.ScheduleBatch(nil, batch)
+	for i, timeout := range timeouts {
+		tasks[i].timeout = timeout
+	}
+	m.tasks = append(m.tasks, tasks...)
 	return err
 }
 

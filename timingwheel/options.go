@@ -122,11 +122,12 @@ func resolve(e Executor) ownExecutor {
 	return foreign{e}
 }
 
-// WithMaxPending limits how many functions of AfterFunc, Schedule, ScheduleAt, Submit
-// and Keyed may be pending. While so many are, Schedule, ScheduleAt, Submit and
-// Keyed.Schedule (but for a key that is pending, whose function is replaced) return
-// [ErrTooManyPending], and AfterFunc returns a Timer that never runs: its Stop and
-// Reset return false. Each refusal is counted in [Stats].
+// WithMaxPending limits how many functions of AfterFunc, Schedule, ScheduleAt,
+// ScheduleBatch, Submit and Keyed may be pending. While so many are, Schedule, ScheduleAt,
+// Submit and Keyed.Schedule (but for a key that is pending, whose function is replaced)
+// return [ErrTooManyPending], and AfterFunc returns a Timer that never runs: its Stop and
+// Reset return false. So does ScheduleBatch, of which all or none are accepted. Each
+// refusal is counted in [Stats].
 //
 // A place is free again as soon as the function is handed to the executor, canceled or
 // handed back. The count is exact at any time.

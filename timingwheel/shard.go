@@ -108,7 +108,7 @@ const (
 // and its Cancel took 305 cycles instead of 300, where they took 297 before they counted.
 func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
 	if s.closed || s.limit != nil {
-		if err := s.refuse(); err != nil {
+		if err := s.refuse(1); err != nil {
 			return handle{}, err
 		}
 	}
@@ -119,13 +119,13 @@ func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
 	return handle{i, generation}, nil
 }
 
-// refuse takes a place under the limit, or returns why there is none.
-func (s *shard) refuse() error {
+// refuse takes n places under the limit, or none, and returns why not.
+func (s *shard) refuse(n int64) error {
 	if s.closed {
 		return ErrStopped
 	}
-	if !s.limit.take() {
-		s.counts.Rejected++
+	if !s.limit.take(n) {
+		s.counts.Rejected += n
 		return ErrTooManyPending
 	}
 	return nil

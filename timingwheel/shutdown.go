@@ -28,9 +28,7 @@ import (
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	told := w.runner.quiet.watch()
 	defer w.runner.quiet.forget(told)
-	for i := range w.shards {
-		w.shards[i].close()
-	}
+	w.closeShards()
 	for !w.isQuiet() {
 		select {
 		case <-told:
@@ -40,6 +38,14 @@ func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	}
 	w.Stop()
 	return nil
+}
+
+func (w *TimingWheel) closeShards() {
+	w.batches.Lock()
+	defer w.batches.Unlock()
+	for i := range w.shards {
+		w.shards[i].close()
+	}
 }
 
 // isQuiet reports whether no task is pending or running, on a wheel that accepts no

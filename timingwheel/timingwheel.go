@@ -19,6 +19,11 @@ type TimingWheel struct {
 	runner  *runner       // on its own: an executor's queue may refer to it for longer than anybody to the wheel
 	driving chan struct{} // holds one token while Drive drives; nil without manual drive
 
+	// batches is held for reading by a batch that is added in several slices, and for writing
+	// while the shards are closed. So a batch is accepted as a whole. Lock order: batches,
+	// shard.
+	batches sync.RWMutex
+
 	// tokens has the shard of each processor: a sync.Pool is the one thing in the
 	// standard library that is kept by processor.
 	tokens sync.Pool // of *shard
@@ -104,14 +109,20 @@ func (w *TimingWheel) Len() int {
 // for its part of that.
 func (w *TimingWheel) Stop() []Pending {
 	w.cancel(ErrStopped)
-	var pending []Pending
-	for i := range w.shards {
-		pending = append(pending, w.shards[i].stop()...)
-	}
+	pending := w.stopShards()
 	// Let go of the buckets too, for the sake of those who keep a Timer.
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
 		w.driver.queue.DropHead(b)
 	}
 	w.driver.queue.Close()
+	return pending
+}
+
+func (w *TimingWheel) stopShards() (pending []Pending) {
+	w.batches.Lock()
+	defer w.batches.Unlock()
+	for i := range w.shards {
+		pending = append(pending, w.shards[i].stop()...)
+	}
 	return pending
 }

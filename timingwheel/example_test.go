@@ -182,6 +182,18 @@ func ExampleTimer_Reset() {
 	// attempt 4 succeeded
 }
 
+func ExampleTimingWheel_SleepContext() {
+	w := timingwheel.New()
+	defer w.Stop()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	fmt.Println(w.SleepContext(ctx, time.Millisecond))
+	cancel(errors.New("the server is going down"))
+	fmt.Println(w.SleepContext(ctx, time.Hour))
+	// Output:
+	// <nil>
+	// the server is going down
+}
+
 func ExampleTimingWheel_NewTimer() {
 	w := timingwheel.New()
 	defer w.Stop()

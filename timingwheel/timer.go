@@ -1,6 +1,9 @@
 package timingwheel
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Timer is one event: a function to run ([TimingWheel.AfterFunc]) or a time to send on C
 // ([TimingWheel.NewTimer]). As with time.Timer, it can be stopped and reset, also after it
@@ -167,6 +170,31 @@ func (w *TimingWheel) After(d time.Duration) <-chan time.Time { return w.NewTime
 func (w *TimingWheel) Sleep(d time.Duration) {
 	if d > 0 {
 		<-w.After(d)
+	}
+}
+
+// SleepContext pauses the goroutine for at least d, or until ctx ends. It returns nil when d
+// has passed, and context.Cause(ctx) when ctx ends first; then nothing is left on the wheel.
+// If ctx has ended before the call, it returns the cause at once, whatever d is. Otherwise a
+// d that is not positive returns nil at once. When both come at the same time, either wins.
+// When the wheel is stopped, SleepContext goes on to its end, as Sleep does.
+//
+// A task that runs inline ([Inline]) must not call it. O(1), and the allocations of
+// [TimingWheel.NewTimer].
+func (w *TimingWheel) SleepContext(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d <= 0 {
+		return nil
+	}
+	timer := w.NewTimer(d)
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		timer.Stop()
+		return context.Cause(ctx)
 	}
 }
 

@@ -313,6 +313,25 @@ func ExampleKeyed() {
 	// logged out in time: true
 }
 
+// At the end of the program, what has not run is written down with its key.
+func ExampleKeyed_Drain() {
+	w := timingwheel.New()
+	defer w.Stop()
+	reminders := timingwheel.NewKeyed[string](w)
+	reminders.Schedule("rent", time.Hour, func() { fmt.Println("pay the rent") })
+	for key, at := range reminders.All() {
+		fmt.Println(key, "is due within the hour:", time.Until(at) <= time.Hour+time.Millisecond)
+	}
+	for _, p := range reminders.Drain() {
+		fmt.Println("to be stored:", p.Key)
+	}
+	fmt.Println(reminders.Len(), "left")
+	// Output:
+	// rent is due within the hour: true
+	// to be stored: rent
+	// 0 left
+}
+
 func ExampleWithPanicHandler() {
 	caught := make(chan any)
 	w := timingwheel.New(timingwheel.WithPanicHandler(func(recovered any, stack []byte) { caught <- recovered }))

@@ -247,6 +247,29 @@ func (task *modelTask) isTimeout() bool {
 	return task.timer == nil && task.keyed == 0 && task.job == nil
 }
 
+// drain takes all keys out, and checks what comes.
+func (m *model) drain() {
+	onWheel := map[int]bool{}
+	for name, task := range m.keys {
+		onWheel[name] = task.pending && m.isOnWheel(name)
+	}
+	for _, p := range m.keyed.Drain() {
+		task := m.keys[p.Key]
+		require.True(m.t, task.pending)
+		require.NotNil(m.t, p.Func)
+		require.Equal(m.t, m.onTick(task.key), p.Deadline.Sub(m.start))
+		if onWheel[p.Key] {
+			m.counts.Canceled++
+		} else {
+			m.counts.Fired++
+		}
+		m.forget(task)
+	}
+	for _, task := range m.keys {
+		require.False(m.t, task.pending, "a key was left")
+	}
+}
+
 // checkDeadline compares the deadline that a handle tells.
 func (m *model) checkDeadline(task *modelTask) {
 	var at time.Time
@@ -374,6 +397,11 @@ func (m *model) check() {
 		}
 	}
 	require.Equal(m.t, keys, m.keyed.Len())
+	for name, at := range m.keyed.All() {
+		require.Equal(m.t, m.onTick(m.keys[name].key), at.Sub(m.start))
+		keys--
+	}
+	require.Zero(m.t, keys, "keys that All did not yield")
 	for _, task := range m.tasks[max(0, len(m.tasks)-20):] {
 		m.checkDeadline(task)
 	}
@@ -481,6 +509,8 @@ func (m *model) act() (sleep time.Duration) {
 		m.cancel(m.tasks[m.r.IntN(len(m.tasks))])
 	case op < 8 && len(m.tasks) > 0:
 		m.reset(m.tasks[m.r.IntN(len(m.tasks))], m.delay())
+	case op == 8 && m.r.IntN(8) == 0:
+		m.drain()
 	case op == 8:
 		return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
 	case op == 9 && m.pending.Size() > 0:

@@ -341,6 +341,28 @@ func ExampleWithPanicHandler() {
 	// Output: oops
 }
 
+func ExampleSurvivePanics() {
+	w := timingwheel.New(timingwheel.WithPanicHandler(func(recovered any, stack []byte) {
+		fmt.Println("recovered:", recovered)
+	}))
+	defer w.Stop()
+	done := make(chan struct{})
+	n := 0
+	w.ScheduleAtFixedRate(0, 20*time.Millisecond, func() {
+		switch n++; n {
+		case 1:
+			panic("no connection")
+		case 2:
+			fmt.Println("polled")
+			close(done)
+		}
+	}, timingwheel.SurvivePanics())
+	<-done
+	// Output:
+	// recovered: no connection
+	// polled
+}
+
 func ExampleTimingWheel_Stop() {
 	w := timingwheel.New()
 	w.AfterFunc(time.Hour, func() { fmt.Println("a message that must not be lost") })

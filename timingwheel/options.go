@@ -305,6 +305,17 @@ type JobOption func(*jobConfig)
 type jobConfig struct {
 	missed    MissedPolicy
 	missedSet bool
+	survives  bool
+}
+
+// SurvivePanics lets a job go on after a run that panics. The panic goes the way of any
+// task's: with [WithPanicHandler] the handler is called and Stats counts it; without a
+// handler the program crashes, with this option too. The next run comes as if the run had
+// returned; it may begin while the handler is still busy with the panic. A [Scheduler] that
+// panics ends the job all the same, since then there is no next time; if the run before it
+// has panicked too, the handler gets the panic of the run, and Job.Err that of the Scheduler.
+func SurvivePanics() JobOption {
+	return func(c *jobConfig) { c.survives = true }
 }
 
 // OnMissed sets what becomes of missed runs. It panics on an unknown policy, and

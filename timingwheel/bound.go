@@ -1,7 +1,7 @@
 package timingwheel
 
 import (
-	"sync"
+	"context"
 	"sync/atomic"
 )
 
@@ -9,16 +9,11 @@ import (
 // that run them.
 type bound struct {
 	workers  int64
-	capacity int64
+	capacity int64        // of workers and queue together
 	tasks    atomic.Int64 // accepted and not ended; and the bit boundClosed
 	active   atomic.Int64 // goroutines
-
-	// Who waits for a change of tasks or active raises waiting, looks, and then waits.
-	// Who changes one of them looks at waiting afterwards. So nobody waits for what has
-	// happened already.
-	waiting atomic.Int64
-	mu      sync.Mutex
-	changed sync.Cond
+	changed  notice       // is told when tasks or active change
+	freed    func()       // called when a task has ended; nil: nothing
 }
 
 const boundClosed = 1 << 62
@@ -26,10 +21,10 @@ const boundClosed = 1 << 62
 func (b *bound) init(workers, queue int) {
 	b.workers = int64(workers)
 	b.capacity = min(int64(workers), boundClosed/2-1) + min(int64(queue), boundClosed/2)
-	b.changed.L = &b.mu
 }
 
-// take makes room for up to n tasks, and returns for how many.
+// take makes room for up to n tasks, and returns for how many. There is none once the bound
+// is closed.
 func (b *bound) take(n int) int {
 	for {
 		tasks := b.tasks.Load()
@@ -45,11 +40,18 @@ func (b *bound) take(n int) int {
 
 // release gives back the room of a task that has ended.
 func (b *bound) release() {
-	b.tasks.Add(-1)
-	b.tell()
+	b.giveBack()
+	if b.freed != nil {
+		b.freed()
+	}
 }
 
-// enter counts a goroutine, if there may be another. When all is over there may be none:
+func (b *bound) giveBack() {
+	b.tasks.Add(-1)
+	b.changed.tell()
+}
+
+// enter counts a goroutine, if there may be another. Once all is over there may be none:
 // close looks at tasks and then at active, and enter the other way round.
 func (b *bound) enter() bool {
 	if b.active.Add(1) <= b.workers && b.tasks.Load() != boundClosed {
@@ -61,42 +63,35 @@ func (b *bound) enter() bool {
 
 func (b *bound) leave() {
 	b.active.Add(-1)
-	b.tell()
+	b.changed.tell()
 }
 
 func (b *bound) isFull() bool { return b.active.Load() >= b.workers }
 
-// wait takes room for one task, as soon as there is some, and reports false if the bound
-// is closed.
+func (b *bound) isClosed() bool { return b.tasks.Load()&boundClosed != 0 }
+
+// count returns how many tasks were accepted and have not ended.
+func (b *bound) count() int64 { return b.tasks.Load() &^ boundClosed }
+
+// wait takes room for one task, as soon as there is some, and reports false if the bound is
+// closed.
 func (b *bound) wait() bool {
 	taken := false
-	b.until(func() bool {
+	b.changed.until(nil, func() bool {
 		taken = b.take(1) == 1
-		return taken || b.tasks.Load()&boundClosed != 0
+		return taken || b.isClosed()
 	})
 	return taken
 }
 
-func (b *bound) close() {
+// close closes the bound and waits until its tasks have ended and its goroutines are gone.
+// It returns ctx.Err() if ctx ends first.
+func (b *bound) close(ctx context.Context) error {
 	b.tasks.Or(boundClosed)
-	b.tell()
-	b.until(func() bool { return b.tasks.Load() == boundClosed && b.active.Load() == 0 })
-}
-
-func (b *bound) until(ready func() bool) {
-	b.waiting.Add(1)
-	defer b.waiting.Add(-1)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for !ready() {
-		b.changed.Wait()
+	b.changed.tell()
+	over := func() bool { return b.tasks.Load() == boundClosed && b.active.Load() == 0 }
+	if !b.changed.until(ctx.Done(), over) {
+		return ctx.Err()
 	}
-}
-
-func (b *bound) tell() {
-	if b.waiting.Load() > 0 {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.changed.Broadcast()
-	}
+	return nil
 }

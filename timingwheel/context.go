@@ -131,7 +131,7 @@ func (c *deadlineCtx) start(after delay, stopParent func() bool) {
 	if c.entry.closed() {
 		c.moveToTime()
 	} else {
-		c.entry.add(after, c.due)
+		c.entry.add(after, c.due, own)
 	}
 }
 

@@ -9,49 +9,67 @@ import (
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
-// driver moves the clocks of all shards. Only one goroutine drives at a time: the
-// driver goroutine, or the caller of Drive. So nothing here needs a lock,
-// and since all that has to outlast a step is in these fields rather than on
-// that goroutine's stack, another goroutine can carry on where a task ended the
-// last one (runtime.Goexit, under an executor that runs tasks on the driver).
+// driver moves the clocks of all shards. It blocks until the earliest bucket expires,
+// advances each wheel's currentTime, and flushes the bucket back through add, so that its
+// entries cascade down to a finer wheel, or fire.
 //
-// The driver goroutine is there while the queue is not empty. So a wheel that was
-// forgotten without Stop is garbage once nothing is pending.
+// One goroutine drives at a time: the driver goroutine, or the caller of Drive. So the
+// fields below need no lock. All that has to outlast a step is in these fields rather than
+// on that goroutine's stack. So another goroutine can carry on where the last one was
+// ended by a task (runtime.Goexit under an executor that runs tasks on the driver), or is
+// held up by one (see caller).
+//
+// The driver goroutine is there while the queue is not empty. So a wheel that was forgotten
+// without Stop is garbage once nothing is pending.
 type driver struct {
-	ctx      context.Context // ends when the wheel stops
-	queue    *delayqueue.DelayQueue[*slot]
-	executor ownExecutor
-	runner   *runner
-	contexts *runQueue // ends contexts; nil until first needed
+	ctx    context.Context // ends when the wheel stops
+	queue  *delayqueue.DelayQueue[*slot]
+	shards []shard
+	runner *runner
+	caller caller
+	gate   gate // of all shards; nil: none
+	manual bool // Drive drives, and no goroutine of ours
 
-	alive    atomic.Bool // the driver goroutine is there; always true under manual drive
-	cascades []*cascade  // under way, the innermost last
+	alive   atomic.Bool  // the driver goroutine is there; always true under manual drive
+	waiting atomic.Int64 // entries on levelWaiting, of all shards
+
+	// Those who drive alone use what follows.
+	cascades []*cascade // under way, the innermost last
+	sliced   bool       // the last slice was one of a cascade that has more
 	expired  expired
-	behind   bool // what expired last was too late, and that was logged
+	own      *runQueue // runs what end has noted; nil until first needed
+	behind   bool      // what expired last was too late, and that was logged
 }
 
-// expired is what a slice has found to be due. It is filled while a shard flushes a slice, by
-// expire and end, and emptied by hand before the next slice.
+// expired is what the flush of a slice has found to be due. hand empties it before the next
+// slice. A worker of a Pool has one of its own, see Pool.serve.
 type expired struct {
 	tasks    []task        // for the executor
-	contexts []task        // for the wheel's own, which nothing of a user's can block
-	late     time.Duration // the most by which one was that fired; -1 if none did
+	contexts []task        // for a run queue of the wheel's own, which no user's function can block
+	passed   int           // tasks that were handed to a Pool already, see gate.pass
+	held     bool          // something waits at the gate
+	late     time.Duration // the most by which one was late that fired; -1 if none did
 }
 
-// expire notes a task for the executor, and end one for the driver's own run queue. The
-// driver's goroutine calls them, with the lock of a shard held.
-func (d *driver) expire(t task) { d.expired.tasks = append(d.expired.tasks, t) }
-func (d *driver) end(t task)    { d.expired.contexts = append(d.expired.contexts, t) }
+// connect gives the driver its executor, and the executor's gate if it has one. If the
+// executor may run a user's function on the driver, the caller watches it.
+func (d *driver) connect(e ownExecutor, g gate, mayBlock bool) {
+	d.caller = caller{driver: d, executor: e, mayBlock: mayBlock, watched: mayBlock && !d.manual}
+	d.gate = g
+	if d.caller.watched {
+		d.gate = &d.caller
+	}
+}
 
 // ensure starts the driver goroutine if there is none. It is called after each offer.
 func (d *driver) ensure() {
 	if !d.alive.Load() && d.alive.CompareAndSwap(false, true) {
-		go d.drive()
+		go d.drive(d.loop)
 	}
 }
 
-// rest lets the driver goroutine end if the queue is empty, and reports whether it has
-// to. Who offers a bucket looks at alive after that, so one of the two sees the other.
+// rest lets the driver goroutine end if the queue is empty, and reports whether it has to.
+// Whoever offers a bucket looks at alive afterwards, so one of the two sees the other.
 func (d *driver) rest() bool {
 	if d.queue.Len() > 0 {
 		return false
@@ -60,34 +78,49 @@ func (d *driver) rest() bool {
 	return d.queue.Len() == 0 || !d.alive.CompareAndSwap(false, true)
 }
 
-// drive is the driver goroutine: it blocks until the earliest bucket expires and
-// flushes it, until nothing waits any more or the wheel is stopped.
-func (d *driver) drive() {
-	d.runner.tracer.label() // instead of those of the goroutine that called for it
+// drive runs a part of the driver goroutine's life, loop or resume. If a task ends the
+// goroutine, another one resumes.
+func (d *driver) drive(part func()) {
+	d.runner.tracer.label() // instead of the labels of the goroutine that called for it
 	returned := false
 	defer func() {
 		if !returned {
-			go d.drive() // a task ended this goroutine, or panicked: then the program is ending
+			go d.drive(d.resume) // or a task has panicked: then the program is ending
 		}
 	}()
-	d.hand() // what the last one has left, see keep
-	d.finish()
-	for d.dropEmpty(); !d.rest(); d.dropEmpty() {
-		b, err := d.queue.Take(d.ctx)
-		if err != nil {
-			break
-		}
-		d.flush(b)
-		if t := d.runner.tracer; t != nil {
-			t.label() // again: an executor of the user's may have run tasks here, see wrap
-		}
-	}
+	part()
 	returned = true
 }
 
-// dropEmpty drops buckets whose entries have all been canceled from the head of
-// the queue, so that the driver does not sleep toward them. One that is emptied
-// only while it sleeps will wake it.
+// loop drives until nothing waits any more, the wheel is stopped, or another goroutine
+// drives on.
+func (d *driver) loop() {
+	for d.hand() {
+		if d.goOn() {
+			continue
+		}
+		d.dropEmpty()
+		if d.rest() {
+			return
+		}
+		b, err := d.queue.Take(d.ctx)
+		if err != nil {
+			return
+		}
+		d.begin(b)
+	}
+}
+
+// resume carries on for a goroutine that a task has ended.
+func (d *driver) resume() {
+	if d.caller.returned() {
+		d.loop()
+	}
+}
+
+// dropEmpty drops buckets whose entries were all canceled from the head of the queue, so
+// that the driver does not sleep toward them. A bucket that is emptied while the driver
+// sleeps wakes it.
 func (d *driver) dropEmpty() {
 	for {
 		b, _, ok := d.queue.Peek()
@@ -97,36 +130,40 @@ func (d *driver) dropEmpty() {
 	}
 }
 
-// flush advances the clocks to the expiration of a bucket, passes its entries
-// back through add, so that they cascade down or fire, and returns how many were
-// handed to the executor.
-func (d *driver) flush(b *slot) (handed int) {
+// begin flushes the first slice of a bucket that was taken from the queue.
+func (d *driver) begin(b *slot) {
 	if t := d.runner.tracer; t != nil {
 		defer t.startFlush().End()
 	}
-	return d.begin(b) + d.finish()
+	d.sliced = b.cascade.shard.expire(b)
+	if d.sliced {
+		d.cascades = append(d.cascades, b.cascade)
+	}
 }
 
-// finish completes the cascades under way. Between two slices of a cascade one
-// bucket that has expired meanwhile is flushed, so that a long cascade does not
-// make the finer ones late. One, and then the cascade goes on; and nothing is
-// added to a cascade that is under way. So each ends, however much comes due.
+// goOn flushes one slice more, and reports false if no cascade is under way.
 //
-// The limit: when a cascade takes longer than a tick of its level, the next bucket
-// of that level comes due, has to wait for its end, and all that expires later
-// waits behind it.
-func (d *driver) finish() (handed int) {
-	for len(d.cascades) > 0 {
-		n, more := d.step()
-		handed += n
-		if !more {
-			continue
-		}
+// Between two slices of a cascade it flushes one bucket that has expired meanwhile, so that
+// a long cascade does not make the finer buckets late. It is one bucket, and then the
+// cascade goes on; and nothing is added to a cascade that is under way. So each cascade
+// ends, however much comes due.
+//
+// The limit: when a cascade takes longer than a tick of its level, the next bucket of that
+// level comes due. It waits for the end of the cascade, and what expires later waits behind
+// it.
+func (d *driver) goOn() bool {
+	if len(d.cascades) == 0 {
+		return false
+	}
+	if d.sliced {
+		d.sliced = false
 		if b, ok := d.poll(); ok {
-			handed += d.begin(b)
+			d.begin(b)
+			return true
 		}
 	}
-	return handed
+	d.step()
+	return true
 }
 
 // poll returns the earliest bucket if it has expired and no other of its level is
@@ -139,61 +176,106 @@ func (d *driver) poll() (*slot, bool) {
 	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now
 }
 
-// begin flushes the first slice of a bucket.
-func (d *driver) begin(b *slot) (handed int) {
-	if b.cascade.shard.expire(b) {
-		d.cascades = append(d.cascades, b.cascade)
-	}
-	return d.hand()
-}
-
 // step flushes a slice of the innermost cascade, and reports whether it has more.
-func (d *driver) step() (handed int, more bool) {
+func (d *driver) step() (more bool) {
+	if t := d.runner.tracer; t != nil {
+		defer t.startFlush().End()
+	}
 	last := len(d.cascades) - 1
 	c := d.cascades[last]
-	more = c.shard.flush(c)
-	if !more {
+	d.sliced = c.shard.flush(c)
+	if !d.sliced {
 		d.cascades = d.cascades[:last]
 	}
-	return d.hand(), more
+	return d.sliced
 }
 
-// hand hands on what has expired, and returns how many tasks went to the executor.
-// What ends contexts goes first, since the logger and the executor may block, or end the
-// goroutine.
-func (d *driver) hand() int {
+// hand hands on what has expired. It reports false if the executor took so long that
+// another goroutine drives on: then the caller must not touch the driver any more. What
+// runs on the wheel's own run queue goes first, since the executor may end the goroutine.
+func (d *driver) hand() (driving bool) {
 	tasks, contexts, late := d.expired.tasks, d.expired.contexts, d.expired.late
-	d.expired = expired{tasks[:0], contexts[:0], -1}
-	if len(contexts) > 0 {
-		if d.contexts == nil {
-			d.contexts = newRunQueue(nil)
-		}
-		d.contexts.stranger.running.admit(len(contexts))
-		d.contexts.execute(contexts, &d.contexts.stranger)
+	if d.expired.held {
+		d.gate.look(d)
 	}
-	if len(tasks) > 0 {
+	d.expired = expired{tasks: tasks[:0], contexts: contexts[:0], late: -1}
+	if late >= 0 && d.runner.log != nil {
+		contexts = d.noteLateness(late, contexts)
+	}
+	if len(contexts) > 0 {
+		d.runOwn(contexts)
+	}
+	if len(tasks) == 0 {
+		return true
+	}
+	if d.manual {
 		defer d.keep(tasks)
 	}
-	if late >= 0 && d.runner.log != nil {
-		d.noteLateness(late)
-	}
-	if len(tasks) > 0 {
-		d.executor.execute(tasks, d.runner)
-	}
-	return len(tasks)
+	return d.caller.call(tasks)
 }
 
-// keep keeps for the next hand the tasks that one before them in the slice has kept from
-// running, by a panic that the caller of Drive recovers; or the logger, by that or
-// by ending the goroutine. The others are nil.
+// runOwn runs tasks on the wheel's own run queue.
+func (d *driver) runOwn(tasks []task) {
+	if d.own == nil {
+		d.own = newRunQueue(nil)
+	}
+	d.own.stranger.running.admit(len(tasks))
+	d.own.execute(tasks, &d.own.stranger)
+}
+
+// keep keeps tasks for the next hand that a panic has kept from running, where the caller
+// of Drive recovers it. The tasks that have run are nil.
 func (d *driver) keep(tasks []task) {
 	d.expired.tasks = slices.DeleteFunc(tasks, func(t task) bool { return t == nil })
 }
 
-// flushAll flushes b and whatever else had expired by limit. Each due bucket is
-// flushed once, and what is added to it meanwhile is left for another time, also
-// while the clock stands still, as it does in a bubble of testing/synctest. (What
-// finish lets past a long cascade it does not count.)
+// takeWaiting takes all that waits at the gate.
+func (d *driver) takeWaiting() []task {
+	var out expired
+	for i := range d.shards {
+		d.shards[i].takeWaiting(&out, func() bool { return true })
+	}
+	return out.tasks
+}
+
+// longestWaiting returns the shard whose first entry at the gate was due first. O(shards).
+func (d *driver) longestWaiting() *shard {
+	longest := &d.shards[0]
+	for i := range d.shards {
+		if s := &d.shards[i]; s.waitsSince.Load() < longest.waitsSince.Load() {
+			longest = s
+		}
+	}
+	return longest
+}
+
+// offerWaiting has Drive take what waits at the gate.
+func (d *driver) offerWaiting() {
+	for i := range d.shards {
+		d.shards[i].offerWaiting()
+	}
+}
+
+// finish completes the cascades under way, and returns how many tasks it handed on. It is
+// for Drive.
+func (d *driver) finish() (handed int) {
+	handed = d.handAll()
+	for d.goOn() {
+		handed += d.handAll()
+	}
+	return handed
+}
+
+func (d *driver) handAll() (handed int) {
+	handed = len(d.expired.tasks) + d.expired.passed
+	d.hand()
+	return handed
+}
+
+// flushAll flushes b and whatever else had expired by limit. It flushes each due bucket
+// once: what is added to it meanwhile is left for another time. So it ends also while the
+// clock stands still, as it does in a bubble of testing/synctest. (What goOn lets past a
+// long cascade it does not count.)
 func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 	var due, reopened []*slot
 	defer func() { // deferred, in case a task ends the goroutine
@@ -202,14 +284,14 @@ func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 		}
 	}()
 	for {
-		switch {
-		case !b.cascade.due:
-			handed += d.flush(b)
-		case slices.Contains(due, b):
+		if b.cascade.due && slices.Contains(due, b) {
 			reopened = append(reopened, b)
-		default:
-			due = append(due, b)
-			handed += d.flush(b)
+		} else {
+			if b.cascade.due {
+				due = append(due, b)
+			}
+			d.begin(b)
+			handed += d.finish()
 		}
 		_, at, ok := d.queue.Peek()
 		if !ok || at.After(limit) {
@@ -224,11 +306,14 @@ func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 // tooLate is what a driver has to be late by to say so.
 const tooLate = time.Second
 
-// noteLateness is told how late the latest was of what has just expired.
-func (d *driver) noteLateness(late time.Duration) {
+// noteLateness is told how late the latest was of what has just expired. It appends the
+// logging of that to tasks: a logger is a user's function, which may block.
+func (d *driver) noteLateness(late time.Duration, tasks []task) []task {
 	wasBehind := d.behind
-	d.behind = late > tooLate // first: the logger may end the goroutine
+	d.behind = late > tooLate
 	if d.behind && !wasBehind {
-		d.runner.log.Warn("timingwheel: driver is late", "late", late)
+		log := d.runner.log
+		tasks = append(tasks, function(func() { log.Warn("timingwheel: driver is late", "late", late) }))
 	}
+	return tasks
 }

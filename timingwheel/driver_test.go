@@ -111,7 +111,7 @@ func TestForgottenWheel(t *testing.T) {
 			job.Stop()
 		},
 		"pool": func(start func(...Option) *TimingWheel, note func()) {
-			start(WithExecutor(NewPool(2, 2, FullBlock))).AfterFunc(time.Millisecond, note)
+			start(WithExecutor(NewPool(2, 2, FullWait))).AfterFunc(time.Millisecond, note)
 		},
 		"limit and handler": func(start func(...Option) *TimingWheel, note func()) {
 			w := start(WithMaxPending(1), WithPanicHandler(func(any, []byte) { note() }))

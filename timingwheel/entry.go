@@ -58,9 +58,11 @@ func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) (err error) 
 	return err
 }
 
-// add adds a task of the wheel's own that the limit does not count. The shard must not be
-// closed.
-func (e *entry) add(after delay, due func()) { e.handle = e.shard.add(after, due, own) }
+// add adds a task of the wheel's own, own or recurring, that the limit does not count. The
+// shard must not be closed.
+func (e *entry) add(after delay, due func(), kind bucket.Tag) {
+	e.handle = e.shard.add(after, due, kind)
+}
 
 // pending reports whether the entry is on the wheel.
 func (e *entry) pending() bool { return e.shard.isPending(e.handle) }
@@ -85,11 +87,11 @@ func (e *entry) due() (time.Time, bool) {
 
 // execute hands a task to the executor. Only a task of the wheel's own that is due may
 // call it: the driver hands on what it finds after that.
-func (e *entry) execute(t task) { e.shard.driver.expire(t) }
+func (e *entry) execute(t task) { e.shard.expired(t) }
 
 // end has a task run on a run queue of the wheel's own, where nothing of a user's can
 // block it. Only a task of the wheel's own that is due may call it.
-func (e *entry) end(t task) { e.shard.driver.end(t) }
+func (e *entry) end(t task) { e.shard.end(t) }
 
 // handBack has the wheel's Stop return f. Only a task of the wheel's own may call it, when
 // stopped says that the shard is being stopped.

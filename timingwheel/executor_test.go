@@ -27,10 +27,9 @@ func executors() map[string]timingwheel.Executor {
 		"inline":                   timingwheel.Inline(),
 		"func":                     timingwheel.ExecutorFunc(func(task func()) { task() }),
 		"func that go":             timingwheel.ExecutorFunc(func(task func()) { go task() }),
-		"pool, block":              timingwheel.NewPool(2, 1, timingwheel.FullBlock),
+		"pool, block":              timingwheel.NewPool(2, 1, timingwheel.FullWait),
 		"pool, caller runs":        timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns),
 		"pool, discard":            timingwheel.NewPool(1, 0, discard),
-		"closed pool, block":       closed(timingwheel.NewPool(1, 0, timingwheel.FullBlock)),
 		"closed pool, caller runs": closed(timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns)),
 		"closed pool, discard":     closed(timingwheel.NewPool(1, 0, discard)),
 	}
@@ -256,7 +255,7 @@ func (p *countingPool) Execute(tasks []func()) {
 // Who embeds a Pool has its unexported methods, too, which must not lead around the others.
 func TestExecutorThatEmbedsAPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := &countingPool{Pool: timingwheel.NewPool(2, 1, timingwheel.FullBlock)}
+		pool := &countingPool{Pool: timingwheel.NewPool(2, 1, timingwheel.FullWait)}
 		w := timingwheel.New(timingwheel.WithExecutor(pool))
 		var ran atomic.Int64
 		for range 10 {

@@ -70,6 +70,7 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		require.NotEmpty(t, w.driver.cascades, "one slice is down, the rest between two buckets")
 		for i, timeout := range timeouts {
 			if i%2 == 0 {
@@ -101,6 +102,7 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		for i, timer := range timers {
 			if i%3 == 0 {
 				require.True(t, timer.Reset(time.Hour))
@@ -307,12 +309,13 @@ func TestFaultAddWaitsForTheCascade(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		s, c := &w.shards[0], b.cascade
 		for range 10 {
 			before := countRing(s, c)
 			require.True(t, s.tryLock(), "between slices the lock is free")
 			s.mu.Unlock()
-			_, more := w.driver.step()
+			more := w.driver.step()
 			require.True(t, more)
 			require.Equal(t, sliceLen, before-countRing(s, c))
 		}
@@ -438,6 +441,7 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
 		w.driver.begin(b)
+		w.driver.hand()
 		passed := false
 		w.AfterFunc(time.Millisecond, func() {
 			passed = true

@@ -62,7 +62,11 @@ func TestFutureOfAPanicAndAGoexit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = panics.Wait(t.Context())
 	require.ErrorIs(t, err, boom)
-	require.ErrorContains(t, err, "future_test.go")
+	var failure *PanicError
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, boom, failure.Value)
+	require.Contains(t, string(failure.Stack), "future_test.go")
+	require.EqualError(t, err, "timingwheel: panic: boom")
 	exits, err := Submit(w, 0, func(context.Context) (int, error) { runtime.Goexit(); return 1, nil })
 	require.NoError(t, err)
 	_, err = exits.Wait(t.Context())

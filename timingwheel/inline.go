@@ -1,11 +1,19 @@
 package timingwheel
 
-// Inline returns an Executor that runs tasks on the driver, one after the other.
-// It is the cheapest, and keeps tasks of one shard in order. A task that takes
-// long delays every other one by as much, and a task that waits for another
-// waits for ever: it is for short functions that do not block. The pprof labels of
-// the goroutine are cleared after each task (under manual drive, those that the
-// caller of Drive had set, too).
+import "reflect"
+
+// Inline returns an Executor that runs tasks on the driver, one after the other. It is the
+// cheapest, and keeps the tasks of one shard in order. It is for short functions that do not
+// block: a function that takes long delays every other function of the wheel by as much.
+//
+// Channels, tickers, Sleep and contexts do not wait for a function: they fire while it runs.
+// So a task may use Sleep, or wait for a context of its own wheel. A task that waits for
+// another function of the wheel waits for ever: for a Future, for Shutdown or for StopWait.
+// (Under [WithManualDrive] nothing fires while a task runs, and a task that waits for anything
+// of its own wheel waits for ever.)
+//
+// The pprof labels of the goroutine are cleared after each task. Under manual drive that
+// includes the labels that the caller of Drive had set.
 func Inline() Executor { return inline{} }
 
 type inline struct{}
@@ -13,10 +21,19 @@ type inline struct{}
 func (inline) Execute(tasks []func())          { runAll(functions(tasks), new(runner)) }
 func (inline) execute(tasks []task, r *runner) { runAll(tasks, r) }
 
-// runAll runs tasks on the goroutine that calls it.
+// runAll runs tasks on the goroutine that calls it, the driver's.
 func runAll(tasks []task, r *runner) {
 	each(tasks, func(t task) {
-		defer r.tracer.label() // the driver's own; also when the task ends the goroutine
+		defer r.leaveDriver() // deferred, since the task may end the goroutine
+		if f, ok := t.(function); ok {
+			r.inline.Store(reflect.ValueOf(f).Pointer())
+		}
 		r.run(t, 0)
 	})
+}
+
+// leaveDriver gives the goroutine the driver's own labels again.
+func (r *runner) leaveDriver() {
+	r.inline.Store(0)
+	r.tracer.label()
 }

@@ -154,7 +154,7 @@ func (j *Job) arm(now, wait time.Duration) {
 		j.end(ErrStopped)
 		return
 	}
-	j.entry.add(delay{now, wait}, j.task)
+	j.entry.add(delay{now, wait}, j.task, recurring)
 }
 
 // due is the wheel's own task: it hands the run to the executor, or ends the job if the

@@ -376,8 +376,10 @@ func TestJobThatPanics(t *testing.T) {
 				require.Equal(t, cause, recovered)
 				require.Contains(t, string(trace), "job_test.go")
 				require.ErrorIs(t, job.Err(), cause)
-				require.ErrorContains(t, job.Err(), "timingwheel: panic: boom")
-				require.ErrorContains(t, job.Err(), "job_test.go")
+				require.EqualError(t, job.Err(), "timingwheel: panic: boom")
+				var failure *PanicError
+				require.ErrorAs(t, job.Err(), &failure)
+				require.Contains(t, string(failure.Stack), "job_test.go")
 				require.EqualValues(t, 1, job.Runs())
 				time.Sleep(10 * msec)
 				require.Len(t, log.take(), 11, "others go on")

@@ -238,7 +238,7 @@ func TestKeyedRetainsNothing(t *testing.T) {
 
 // Nor does the executor's queue keep what was canceled or replaced while it waited there.
 func TestKeyedRetainsNothingInTheQueue(t *testing.T) {
-	pool := NewPool(1, 10, FullBlock)
+	pool := NewPool(1, 10, FullWait)
 	w := New(WithExecutor(pool))
 	release := busy(pool, 1)
 	k := NewKeyed[int](w)

@@ -23,19 +23,24 @@ func logged() (*slog.Logger, func() []string) {
 	}
 }
 
-// A task that holds the driver up makes others late, which is logged once until the
-// driver has caught up.
+// A process that was suspended finds that things are late, which is logged once until the
+// driver has caught up. Here a clock that is set forward under the wheel stands for that.
 func TestLateDriverIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, lines := logged()
-		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()))
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithManualDrive())
 		defer w.Stop()
 		for range 2 {
-			w.AfterFunc(time.Second, func() { time.Sleep(5 * time.Second) })
+			w.AfterFunc(time.Second, func() {})
 			w.AfterFunc(2*time.Second, func() {})
-			w.AfterFunc(3*time.Second, func() {})
 			w.AfterFunc(10*time.Second, func() {})
-			time.Sleep(time.Minute)
+			time.Sleep(5 * time.Second)
+			for range 3 {
+				w.Drive(0)
+			}
+			for w.Len() > 0 {
+				w.Drive(time.Minute)
+			}
 			synctest.Wait()
 		}
 		require.Len(t, lines(), 2)
@@ -44,6 +49,29 @@ func TestLateDriverIsLogged(t *testing.T) {
 		}
 	})
 }
+
+// An executor that holds the driver up is logged after 1, 10 and 60 s, with the function.
+func TestHeldUpDriverIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lines := logged()
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()))
+		defer w.Stop()
+		w.AfterFunc(time.Second, func() { time.Sleep(900 * time.Millisecond) })
+		w.AfterFunc(2*time.Second, longFunction)
+		w.AfterFunc(3*time.Second, func() { time.Sleep(30 * time.Second) }) // waits for the one before
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Len(t, lines(), 5)
+		for i, want := range []string{"for=1s", "for=10s", "for=1m0s", "for=1s", "for=10s"} {
+			require.Contains(t, lines()[i], `level=WARN msg="timingwheel: the executor holds the driver up" `+want)
+			if i < 3 {
+				require.Contains(t, lines()[i], "longFunction")
+			}
+		}
+	})
+}
+
+func longFunction() { time.Sleep(2 * time.Minute) }
 
 func TestPanicIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -76,39 +104,27 @@ func (h badHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// What the logger does on the driver's goroutine harms no task: not when it ends that
-// goroutine, and not when it panics where the caller of Drive recovers.
-func TestLoggerThatMisbehavesOnTheDriver(t *testing.T) {
-	late := func(w *timingwheel.TimingWheel) (ran *[]int) {
-		ran = new([]int)
-		w.AfterFunc(time.Second, func() { time.Sleep(5 * time.Second) })
-		for i := range 300 {
-			w.AfterFunc(2*time.Second, func() { *ran = append(*ran, i) })
-		}
-		return ran
+// A logger that blocks or ends its goroutine harms no task: it does not run on the driver.
+func TestLoggerThatMisbehaves(t *testing.T) {
+	for name, misbehave := range map[string]func(){"ends": runtime.Goexit, "blocks": func() { time.Sleep(time.Hour) }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				l := slog.New(badHandler{handle: func() { calls++; misbehave() }})
+				w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1))
+				ran := 0
+				w.AfterFunc(time.Second, func() { time.Sleep(5 * time.Second) })
+				for range 300 {
+					w.AfterFunc(2*time.Second, func() { ran++ })
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, 300, ran)
+				require.Equal(t, 1, calls)
+				require.Zero(t, w.Stats().Running)
+				w.Stop()
+				time.Sleep(time.Hour)
+			})
+		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		l := slog.New(badHandler{handle: func() { calls++; runtime.Goexit() }})
-		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1))
-		ran := late(w)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Len(t, *ran, 300)
-		require.Equal(t, 1, calls)
-		require.Zero(t, w.Stats().Running)
-		w.Stop()
-	})
-	synctest.Test(t, func(t *testing.T) {
-		l := slog.New(badHandler{handle: func() { panic("the logger's own") }})
-		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1),
-			timingwheel.WithManualDrive(), timingwheel.WithWheelSize(4096))
-		ran := late(w)
-		require.Equal(t, 1, w.Drive(time.Hour))
-		require.PanicsWithValue(t, "the logger's own", func() { w.Drive(time.Hour) })
-		require.Empty(t, *ran)
-		require.Equal(t, 300, w.Drive(0))
-		require.Len(t, *ran, 300)
-		w.Stop()
-	})
 }

@@ -46,7 +46,7 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 	}
 
 	d := &w.driver
-	handed := d.hand() + d.finish() // what a task has left unfinished that panicked, or ended its goroutine
+	handed := d.finish() // what a task has left unfinished that panicked, or ended its goroutine
 	d.dropEmpty()
 	b, ok := d.queue.Poll()
 	if !ok {

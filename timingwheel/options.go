@@ -29,6 +29,8 @@ type config struct {
 	slots    int
 	shards   int
 	executor ownExecutor
+	gate     gate // of the executor; nil: none
+	mayBlock bool // the executor may run a user's function on the driver
 	manual   bool
 	precise  bool
 
@@ -89,7 +91,7 @@ func WithExecutor(e Executor) Option {
 		if isNil(e) {
 			panic("timingwheel: WithExecutor(nil)")
 		}
-		c.executor = resolve(e)
+		c.resolve(e)
 	}
 }
 
@@ -106,20 +108,24 @@ func isNil(e Executor) bool {
 	return false
 }
 
-// resolve returns the executor as one that runs tasks: e itself if it is one of this
-// package, and e behind an adapter otherwise. The type decides, not a method: a user's type
-// that embeds a Pool has the method too, and its own Execute, which may count or wrap the
-// tasks, would never be called.
-func resolve(e Executor) ownExecutor {
+// resolve finds out how the wheel uses an executor. The type decides, not a method: a user's
+// type that embeds a Pool has the methods too, and its own Execute, which may count or wrap
+// the tasks, would never be called.
+func (c *config) resolve(e Executor) {
+	c.gate, c.mayBlock = nil, true
 	switch e := e.(type) {
 	case inline:
-		return e
+		c.executor = e
 	case *runQueue:
-		return e
+		c.executor, c.mayBlock = e, false
 	case *Pool:
-		return e
+		c.executor = e
+		if e.full.policy == waits {
+			c.gate, c.mayBlock = e, false
+		}
+	default:
+		c.executor = foreign{e}
 	}
-	return foreign{e}
 }
 
 // WithMaxPending limits how many functions of AfterFunc, Schedule, ScheduleAt,
@@ -164,15 +170,19 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 // WithLogger has the wheel log the few things that its user may want to know, and that
 // nobody is told otherwise. Each message begins with "timingwheel: ".
 //
-//   - Warn "driver is late", with the attribute late, a duration: something fired more than a second after its time,
-//     because the process was suspended or got no processor, or because the executor held
-//     the driver up. Once, until the driver has caught up.
-//   - Error "task panicked", with the attributes panic and stack, if there is a [WithPanicHandler]
-//     (without one the program crashes).
+//   - Warn "driver is late", with the attribute late, a duration: something fired more than a
+//     second after its time, because the process was suspended or got no processor. It is
+//     logged once, until the driver has caught up.
+//   - Warn "the executor holds the driver up", with the attributes for, a duration, and by, the
+//     function or the executor as far as known: no function has fired since. It is logged
+//     after 1, 10 and 60 seconds of one call. Not under [WithManualDrive].
+//   - Error "task panicked", with the attributes panic and stack, if there is a
+//     [WithPanicHandler] (without one the program crashes).
 //   - Warn "precise wake-ups are not available", see [WithPreciseWakeups].
 //
-// The logger is called on the driver's goroutine or on that of the task, or by New for the
-// last of these, without a lock held. By default nothing is logged. New panics on nil.
+// The wheel calls the logger without a lock, on a goroutine where it delays nothing else: that
+// of the task that panicked, that of New's caller, or one of the wheel's own. By default
+// nothing is logged. New panics on nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {
@@ -257,7 +267,7 @@ func newConfig(opts []Option) *config {
 		opt(c)
 	}
 	if c.executor == nil {
-		c.executor = resolve(Goroutines())
+		c.resolve(Goroutines())
 	}
 	if c.shards == 0 {
 		c.shards = min(runtime.GOMAXPROCS(0), maxChosenShards)

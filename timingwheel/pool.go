@@ -1,31 +1,34 @@
 package timingwheel
 
 import (
+	"context"
 	"fmt"
 	"slices"
+
+	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// Pool is an Executor that runs so many tasks at once and no more. Make one with
-// [NewPool], give it to one wheel or several (of one synctest bubble) by
-// [WithExecutor], and end it with [Pool.Close] when these are stopped.
+// Pool is an [Executor] that runs at most so many tasks at once. Make one with [NewPool], give
+// it to one wheel or to several (of one synctest bubble) by [WithExecutor], and end it with
+// [Pool.Shutdown] or [Pool.Close] once these wheels are stopped. All methods are safe for
+// concurrent use.
 //
-// It is a run queue like that of [Goroutines], with a bound: a goroutine that takes
-// tasks one after the other, and while tasks are left another that will, up to as many
-// as there are workers. It has no goroutine while it has no task. What Goroutines says
-// of state that is kept by goroutine is true here, too.
+// A Pool is a run queue like that of [Goroutines], with a bound. It has no goroutine while it
+// has no task. What Goroutines says of goroutine-local state is true here too.
 type Pool struct {
 	queue *runQueue
 	bound bound
+	line  line // of wheels that wait, under FullWait
 	full  WhenFull
 }
 
-// NewPool returns a Pool of so many workers, each of which runs a task at a time, with
-// room for so many others to wait: with a queue of 0, a task that finds no worker free
-// finds the Pool full. What happens then full says. NewPool panics on less than one worker,
-// on a negative queue, and on a nil full.
+// NewPool returns a Pool of so many workers, each of which runs one task at a time. Its queue
+// has room for so many other tasks. With a queue of 0, the Pool is full once every worker has
+// a task. What happens to a task that finds the Pool full is for full to say. NewPool panics
+// if workers is less than one, if queue is negative, and on the zero WhenFull.
 //
-// Tasks begin nearly in the order of their deadlines; with one worker, a wheel of one
-// shard and [FullBlock], in the order of [Inline]. Tasks that wait for one another need a
+// Tasks begin nearly in the order of their deadlines. With one worker, a wheel of one shard
+// and [FullWait], they run in the order of [Inline]. Tasks that wait for one another need a
 // worker each. A task may end its goroutine (runtime.Goexit).
 func NewPool(workers, queue int, full WhenFull) *Pool {
 	switch {
@@ -33,100 +36,155 @@ func NewPool(workers, queue int, full WhenFull) *Pool {
 		panic(fmt.Sprintf("timingwheel: NewPool: %d workers, must be at least 1", workers))
 	case queue < 0:
 		panic(fmt.Sprintf("timingwheel: NewPool: negative queue %d", queue))
-	case full == nil:
-		panic("timingwheel: NewPool: nil WhenFull")
+	case full.policy == unset:
+		panic("timingwheel: NewPool: zero WhenFull")
 	}
 	p := &Pool{full: full}
 	p.bound.init(workers, queue)
+	if full.policy == waits {
+		p.bound.freed = p.serve
+	}
 	p.queue = newRunQueue(&p.bound)
 	return p
 }
 
-// Close lets the Pool accept no more, and waits until the tasks that it has accepted have
-// ended and its goroutines are gone. A task that calls it waits for itself, for ever.
-// Close may be called any number of times, by several goroutines.
+// Shutdown lets the Pool accept no more. It waits until the tasks that the Pool has accepted
+// have ended and its goroutines are gone, and returns nil. If ctx ends first, it returns an
+// error that wraps ctx.Err(): the tasks go on, and Shutdown may be called again. A task of the
+// Pool that calls it waits for itself.
 //
-// A closed Pool is full: what its wheels fire later the driver runs, or it is discarded,
-// as the Pool's WhenFull says; FullBlock then is [FullCallerRuns]. To lose nothing and end
-// in peace, call Shutdown of the wheels first, and then Close.
-func (p *Pool) Close() { p.bound.close() }
+// A closed Pool is full for ever. What comes due on its wheels later is run by the driver, is
+// discarded or stays pending until the wheel's Stop hands it back, as the Pool's [WhenFull]
+// says. So shut down the wheels first, and then the Pool.
+//
+// Shutdown and Close may be called any number of times, at the same time too.
+func (p *Pool) Shutdown(ctx context.Context) error {
+	if err := p.bound.close(ctx); err != nil {
+		return fmt.Errorf("timingwheel: Pool.Shutdown: %w", err)
+	}
+	return nil
+}
 
-// Execute runs the tasks as the Pool does those of a wheel.
+// Close is [Pool.Shutdown] without an end to its patience.
+func (p *Pool) Close() { p.bound.close(context.Background()) }
+
+// PoolStats is what [Pool.Stats] returns. It encodes to JSON as it is.
+type PoolStats struct {
+	Workers int   // as NewPool was told
+	Queue   int   // room for tasks that wait in the Pool, as NewPool was told
+	Running int64 // tasks that a worker runs
+	Queued  int64 // tasks that wait in the Pool
+	Waiting int64 // tasks that wait on their wheels for room in the Pool, see [FullWait]
+	Closed  bool  // Close or Shutdown was called
+}
+
+// Stats returns what the Pool does at this moment. The figures are read one after the other,
+// so that they may not belong together while tasks come and go. It costs a pass over the
+// wheels that wait.
+func (p *Pool) Stats() PoolStats {
+	tasks := p.bound.count()
+	running := min(tasks, p.bound.workers, p.bound.active.Load())
+	return PoolStats{
+		Workers: int(p.bound.workers),
+		Queue:   int(p.bound.capacity - p.bound.workers),
+		Running: running,
+		Queued:  tasks - running,
+		Waiting: p.line.waiting(),
+		Closed:  p.bound.isClosed(),
+	}
+}
+
+// Execute runs the tasks. When the Pool is full, its [WhenFull] decides; under [FullWait] and
+// while the Pool is not closed, Execute waits for room. So an Executor of your own that calls
+// Execute of a Pool holds up its driver while the Pool is full.
 func (p *Pool) Execute(tasks []func()) {
 	r := &p.queue.stranger
 	r.running.admit(len(tasks))
-	p.execute(functions(tasks), r)
+	n := p.accept(functions(tasks), r)
+	each(tasks[n:], func(f func()) { p.overflow(function(f), r, p.full.policy == waits) })
 }
 
-// execute passes on what there is room for in one go, and the rest one by one.
+// execute passes on what there is room for in one go, and the rest one by one. Under FullWait
+// nothing comes here: the tasks pass the gate.
 func (p *Pool) execute(tasks []task, r *runner) {
+	n := p.accept(tasks, r)
+	each(tasks[n:], func(t task) { p.overflow(t, r, false) })
+}
+
+// accept takes the first tasks, as many as there is room for, and returns how many.
+func (p *Pool) accept(tasks []task, r *runner) int {
 	n := p.bound.take(len(tasks))
 	if n > 0 {
 		p.queue.push(slices.Clone(tasks[:n]), r)
 		clear(tasks[:n])
 	}
-	each(tasks[n:], func(t task) {
-		if p.bound.take(1) == 1 {
-			p.queue.push([]task{t}, r)
-		} else {
-			p.full.whenFull(p, t, r)
-		}
-	})
+	return n
 }
 
-// WhenFull says what happens to a task that is due when a [Pool] is full: one of
-// [FullCallerRuns], [FullBlock] and [FullDiscard].
-type WhenFull interface {
-	whenFull(p *Pool, t task, r *runner)
-}
-
-type whenFull int
-
-const (
-	// FullCallerRuns has the driver run the task itself. Nothing is lost, and the driver
-	// fires no faster than tasks are run. But while it runs one it fires nothing, on no
-	// shard: all that comes due meanwhile is late by as long as that takes, channel timers
-	// and contexts included, and a task that blocks for ever stops the wheel. Stats counts
-	// these in CallerRuns. The conditions of [Inline] hold for every task of the Pool.
-	FullCallerRuns whenFull = iota
-
-	// FullBlock has the driver wait until there is room. Nothing is lost, and no task runs
-	// on the driver; but while it waits it fires nothing, as with FullCallerRuns. A wheel
-	// that is stopped meanwhile is stopped all the same; its driver goroutine ends when the
-	// tasks that it had taken have found room.
-	FullBlock
-)
-
-func (f whenFull) whenFull(p *Pool, t task, r *runner) {
-	if f == FullBlock && p.bound.wait() {
+// overflow does what is to be done with a task that found no room; unless there is some by now.
+func (p *Pool) overflow(t task, r *runner, wait bool) {
+	if p.bound.take(1) == 1 || wait && p.bound.wait() {
 		p.queue.push([]task{t}, r)
+		return
+	}
+	if p.full.policy == discards {
+		r.discarded.Add(1) // first: the user's function may end the goroutine
+		runAll([]task{discarded{t, p.full.discard}}, r)
 		return
 	}
 	r.callerRuns.Add(1)
 	runAll([]task{t}, r)
 }
 
-// FullDiscard has the driver call f with the task instead of running it, so that nothing
-// that comes due is late. f may run the function that it gets, or keep it for later, or
-// drop it, and usually counts or logs. It runs on the driver, under the conditions of
-// [Inline]; a panic in it is one of the task. FullDiscard panics on nil.
+// WhenFull says what happens to a task that comes due when a [Pool] is full: [FullWait],
+// [FullCallerRuns], or what [FullDiscard] returns.
+type WhenFull struct {
+	policy  policy
+	discard func(task func())
+}
+
+type policy int
+
+const (
+	unset policy = iota
+	callerRuns
+	waits
+	discards
+)
+
+var (
+	// FullWait makes the task wait on its wheel until there is room. It stays pending
+	// meanwhile: Len counts it, it can be canceled and reset, Stop hands it back, and Shutdown
+	// waits for it. Tasks of a wheel go in the order in which they came due; wheels that share
+	// the Pool take turns, a task each. The driver never waits, so nothing else is late.
+	//
+	// Under manual drive a task that waits goes in the next Drive after there is room. On a
+	// closed Pool there is never room: what comes due stays pending until Stop.
+	FullWait = WhenFull{policy: waits}
+
+	// FullCallerRuns has the driver run the task itself. Nothing is lost, and the wheel fires
+	// functions no faster than they run. But while the driver runs one, no other function of
+	// the wheel is handed on, on no shard: all that comes due meanwhile waits, pending, and a
+	// function that blocks for ever stops the others for ever. Channels, tickers and contexts
+	// do not wait. The conditions of [Inline] hold for every task of the Pool. Stats counts
+	// the tasks that the driver has run in CallerRuns.
+	FullCallerRuns = WhenFull{policy: callerRuns}
+)
+
+// FullDiscard has the driver call f with the task instead of running it. f may run the
+// function that it gets, keep it for later, or drop it; usually it counts or logs. f runs on
+// the driver, under the conditions of [Inline]. A panic in it is one of the task. FullDiscard
+// panics on nil.
 //
-// What f gets is the function that was scheduled. Of a Job it is that as well, but it is
-// no run of the Job any more, which goes on to its next time. The key of a Keyed is gone.
-// A Future has ended with [ErrDiscarded], and what f gets does nothing. Stats counts what
-// was discarded.
+// f gets the function that was scheduled. The function of a [Job] is no run of the Job any
+// more, and the Job goes on to its next time. The key of a [Keyed] is gone. A [Future] has
+// ended with [ErrDiscarded], and the function that f gets does nothing. Stats counts what was
+// discarded.
 func FullDiscard(f func(task func())) WhenFull {
 	if f == nil {
 		panic("timingwheel: FullDiscard(nil)")
 	}
-	return discardTo(f)
-}
-
-type discardTo func(task func())
-
-func (f discardTo) whenFull(_ *Pool, t task, r *runner) {
-	r.discarded.Add(1) // first: f may end the goroutine
-	runAll([]task{discarded{t, f}}, r)
+	return WhenFull{policy: discards, discard: f}
 }
 
 // discarded is the task of discarding a task.
@@ -140,3 +198,76 @@ func (d discarded) run() {
 		d.to(f)
 	}
 }
+
+// Under FullWait a Pool is the gate of its wheels. The room of a task is taken before the
+// task leaves its wheel, so that the bound holds exactly. Whoever makes room, the worker that
+// has run a task, lets the next one in that waits.
+
+// hold implements gate. What comes when others wait goes behind them.
+func (p *Pool) hold(s *shard, i bucket.Index) bool {
+	if p.line.isEmpty() && p.claim() {
+		return false
+	}
+	s.wait(i)
+	p.line.join(s.driver)
+	return true
+}
+
+// claim implements gate.
+func (p *Pool) claim() bool { return p.bound.take(1) == 1 }
+
+// pass implements gate. It hands over under the lock of the shard, or a worker could let in
+// an entry that came due later first. It never blocks.
+func (p *Pool) pass(e *expired, r *runner) {
+	if len(e.tasks) > 0 {
+		p.queue.push(slices.Clone(e.tasks), r)
+		e.passed += len(e.tasks)
+		clear(e.tasks)
+		e.tasks = e.tasks[:0]
+	}
+}
+
+// look implements gate.
+func (p *Pool) look(d *driver) {
+	if d.waiting.Load() > 0 {
+		p.line.join(d) // it left the line when Drive was called for
+	}
+	p.serve()
+}
+
+// serve lets in those that wait, as long as there is room.
+//
+// No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker gives
+// back its room, and then calls serve. So one of the two sees the other.
+func (p *Pool) serve() {
+	for !p.line.isEmpty() && p.claim() {
+		if !p.letIn() {
+			p.bound.giveBack()
+		}
+	}
+}
+
+// letIn lets in one task, for which there is room, and reports false if none came.
+func (p *Pool) letIn() bool {
+	d := p.line.next()
+	if d == nil {
+		return false
+	}
+	if d.manual {
+		p.line.remove(d) // first: it joins again if there is no room then
+		d.offerWaiting()
+		return false
+	}
+	var out expired
+	once := true
+	d.longestWaiting().takeWaiting(&out, func() bool {
+		first := once
+		once = false
+		return first
+	})
+	p.line.leave(d)
+	return out.passed > 0
+}
+
+// leave implements gate.
+func (p *Pool) leave(d *driver) { p.line.leave(d) }

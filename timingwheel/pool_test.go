@@ -42,7 +42,7 @@ func TestPoolStress(t *testing.T) {
 	for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {3, 5}, {8, 100}, {4, math.MaxInt}} {
 		for name, full := range map[string]func(seen func(task func())) WhenFull{
 			"caller runs": func(func(func())) WhenFull { return FullCallerRuns },
-			"block":       func(func(func())) WhenFull { return FullBlock },
+			"block":       func(func(func())) WhenFull { return FullWait },
 			"discard":     func(seen func(func())) WhenFull { return FullDiscard(seen) },
 		} {
 			t.Run(fmt.Sprintf("workers=%d,queue=%d,%s", size.workers, size.queue, name), func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestPoolStress(t *testing.T) {
 }
 
 // Callers push tiny tasks, one or some at a time, to a Pool that is full or empty most of
-// the time. A wake-up that is lost leaves a task where it is, and with FullBlock stops
+// the time. A wake-up that is lost leaves a task where it is, and with FullWait stops
 // everything.
 func TestPoolLosesNoWakeUp(t *testing.T) {
 	const callers = 4
@@ -118,7 +118,7 @@ func TestPoolLosesNoWakeUp(t *testing.T) {
 	}
 	atProcessors(t, func(t *testing.T) {
 		for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {8, 0}} {
-			pool := NewPool(size.workers, size.queue, FullBlock)
+			pool := NewPool(size.workers, size.queue, FullWait)
 			var ran, pushed atomic.Int64
 			count := func() { ran.Add(1) }
 			for caller := range callers {
@@ -151,7 +151,7 @@ func TestPoolRunsTheLastTask(t *testing.T) {
 		rounds = 2000
 	}
 	atProcessors(t, func(t *testing.T) {
-		pool := NewPool(1, 1, FullBlock)
+		pool := NewPool(1, 1, FullWait)
 		for range rounds {
 			var both sync.WaitGroup
 			both.Add(2)
@@ -169,11 +169,11 @@ func TestPoolRunsTheLastTask(t *testing.T) {
 	})
 }
 
-// With one worker, a wheel of one shard and FullBlock, tasks run in the order of their
+// With one worker, a wheel of one shard and FullWait, tasks run in the order of their
 // deadlines and, within a tick, of their scheduling.
 func TestPoolOfOneKeepsOrder(t *testing.T) {
 	for _, queue := range []int{0, 1, 100, math.MaxInt} {
-		pool := NewPool(1, queue, FullBlock)
+		pool := NewPool(1, queue, FullWait)
 		w := New(WithExecutor(pool), WithShards(1), WithTick(time.Hour))
 		const tasks = 3 * sliceLen
 		var order []int
@@ -194,7 +194,7 @@ func TestPoolUsesAllWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 100
 		for _, queue := range []int{0, 7} {
-			pool := NewPool(workers, queue, FullBlock)
+			pool := NewPool(workers, queue, FullWait)
 			w := New(WithExecutor(pool))
 			for range 10 {
 				var all sync.WaitGroup
@@ -222,35 +222,205 @@ func busy(pool *Pool, tasks int) (release func()) {
 	return func() { close(c) }
 }
 
-// While the driver waits for room, nothing fires; but the wheel can be used, and stopped.
-// What the driver had taken runs when there is room, and then its goroutine is gone.
-func TestPoolBlocksTheDriver(t *testing.T) {
+// What finds the Pool full stays pending: it can be canceled and reset, and Stop hands it
+// back. Nothing else is late meanwhile.
+func TestPoolWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := NewPool(2, 3, FullBlock)
+		pool := NewPool(2, 3, FullWait)
 		release := busy(pool, 5)
-		w := New(WithExecutor(pool), WithShards(1)) // or the tasks may be in two buckets
-		var ran atomic.Int64
-		for range 10 {
-			w.Schedule(time.Millisecond, func() { ran.Add(1) })
+		w := New(WithExecutor(pool), WithShards(1))
+		var order []int
+		timeouts := make([]Timeout, 10)
+		for i := range timeouts {
+			timeouts[i], _ = w.Schedule(time.Millisecond, func() { order = append(order, i) })
 		}
 		time.Sleep(time.Second)
-		timer := w.AfterFunc(0, func() { t.Error("fired") })
 		channel := w.NewTimer(time.Millisecond)
-		time.Sleep(time.Second)
-		require.Zero(t, ran.Load())
-		require.Empty(t, channel.C, "late, as the documentation says")
-		require.Equal(t, 2, w.Len())
-		require.EqualValues(t, 10, w.Stats().Running)
-		require.True(t, timer.Stop())
-		require.Empty(t, w.Stop())
 		<-channel.C
+		keyed := NewKeyed[string](w)
+		_, err := keyed.Schedule("k", 0, func() { order = append(order, 100) })
+		require.NoError(t, err)
+		future, err := Submit(w, 0, func(context.Context) (int, error) { return 1, nil })
+		require.NoError(t, err)
+		job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { order = append(order, 200) }))
+		gone := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { t.Error("ran") }))
+		timer := w.AfterFunc(0, func() { order = append(order, 300) })
+		time.Sleep(time.Second)
+
+		require.Equal(t, 15, w.Len())
+		st := w.verifyStats(t)
+		require.EqualValues(t, 15, st.Waiting)
+		require.Zero(t, st.HeldUp)
+		require.Zero(t, st.Running)
+		require.EqualValues(t, 15, w.Snapshot(0).Waiting)
+		require.Equal(t, PoolStats{Workers: 2, Queue: 3, Running: 2, Queued: 3, Waiting: 15}, pool.Stats())
+		w.verify(t)
+
+		require.True(t, timeouts[3].Cancel())
+		require.True(t, timer.Reset(time.Minute))
+		require.True(t, gone.Stop())
+		replaced, err := keyed.Schedule("k", 0, func() { order = append(order, 101) })
+		require.NoError(t, err)
+		require.True(t, replaced)
+		time.Sleep(time.Second)
+		w.verify(t)
+		require.EqualValues(t, 12, w.Stats().Waiting)
+
+		release()
+		synctest.Wait()
+		require.Len(t, order, 11)
+		require.ElementsMatch(t, []int{0, 1, 2, 4, 5, 6, 7, 8, 9, 101, 200}, order)
+		_, err = future.Wait(t.Context())
+		require.NoError(t, err)
+		require.True(t, job.Stop())
+		require.Equal(t, PoolStats{Workers: 2, Queue: 3}, pool.Stats())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 300, order[11])
+		require.NoError(t, w.Shutdown(t.Context()))
+		pool.Close()
+		require.True(t, pool.Stats().Closed)
+	})
+}
+
+// Stop hands back what waits for room, and Shutdown waits for it.
+func TestPoolWaitsAndTheWheelEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		release := busy(pool, 1)
+		stopped, shut := New(WithExecutor(pool)), New(WithExecutor(pool))
+		ran := 0
+		for range 3 {
+			stopped.Schedule(time.Millisecond, func() { t.Error("ran") })
+			shut.Schedule(time.Millisecond, func() { ran++ })
+		}
+		job := mustJob(t)(shut.ScheduleAtFixedRate(0, time.Hour, func() { t.Error("ran") }))
+		time.Sleep(time.Second)
+		require.Len(t, stopped.Stop(), 3)
+		require.EqualValues(t, 4, pool.Stats().Waiting)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, w.Shutdown(ctx), context.DeadlineExceeded)
-		require.Zero(t, ran.Load())
+		require.ErrorIs(t, shut.Shutdown(ctx), context.DeadlineExceeded)
+		<-job.Done()
+		require.EqualValues(t, 3, pool.Stats().Waiting)
+		time.AfterFunc(time.Second, release)
+		require.NoError(t, shut.Shutdown(t.Context()))
+		require.Equal(t, 3, ran)
+		require.NoError(t, pool.Shutdown(t.Context()))
+		require.True(t, pool.line.isEmpty())
+	})
+}
+
+// Wheels that share a Pool take turns, a task each, however many wait on one of them.
+func TestPoolWaitsFairly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		release := busy(pool, 1)
+		var order []int
+		var wheels []*TimingWheel
+		for i := range 3 {
+			w := New(WithExecutor(pool), WithShards(4))
+			wheels = append(wheels, w)
+			for range []int{1000, 3, 3}[i] {
+				w.Schedule(time.Duration(1+i)*time.Millisecond, func() { order = append(order, i) })
+			}
+		}
+		time.Sleep(time.Second)
 		release()
+		for _, w := range wheels {
+			require.NoError(t, w.Shutdown(t.Context()))
+		}
+		require.Len(t, order, 1006)
+		require.Equal(t, []int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0}, order[:10])
+		pool.Close()
+	})
+}
+
+// Thousands of wheels share a small Pool, whose bound holds all the time. Tasks cancel and
+// reset what waits, and every task runs once or was canceled.
+func TestPoolOfManyWheels(t *testing.T) {
+	wheels, tasks := 2000, 10
+	if testing.Short() {
+		wheels = 300
+	}
+	pool := NewPool(2, 1, FullWait)
+	var ran, canceled, running atomic.Int64
+	var atOnce peak
+	all := make([]*TimingWheel, wheels)
+	for i := range all {
+		all[i] = New(WithExecutor(pool), WithShards(1+i%2), WithWheelSize(2))
+		last, _ := all[i].Schedule(2*time.Millisecond, func() { ran.Add(1) })
+		for n := range tasks - 1 {
+			all[i].Schedule(time.Duration(n%3)*time.Millisecond, func() {
+				atOnce.see(running.Add(1))
+				defer running.Add(-1)
+				ran.Add(1)
+				if n%3 == 0 && last.Cancel() {
+					canceled.Add(1)
+				}
+				if n == 4 {
+					runtime.Goexit()
+				}
+			})
+		}
+	}
+	for _, w := range all {
+		require.NoError(t, w.Shutdown(t.Context()))
+		requireAccounts(t, w.Stats())
+	}
+	require.EqualValues(t, wheels*tasks, ran.Load()+canceled.Load())
+	require.LessOrEqual(t, atOnce.Load(), int64(2))
+	require.True(t, pool.line.isEmpty())
+	require.NoError(t, pool.Shutdown(t.Context()))
+}
+
+// README's pool, with tasks that wait for the wheel that they are on: the driver never waits
+// for them, so they do not wait for ever.
+func TestPoolTasksWaitForTheirWheel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(2, 1, FullWait)
+		w := New(WithExecutor(pool))
+		var ran atomic.Int64
+		for range 300 {
+			w.Schedule(time.Millisecond, func() { w.Sleep(time.Millisecond); ran.Add(1) })
+			w.Schedule(time.Millisecond, func() {
+				ctx, cancel := w.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				<-ctx.Done()
+				ran.Add(1)
+			})
+		}
+		require.NoError(t, w.Shutdown(t.Context()))
+		require.EqualValues(t, 600, ran.Load())
+		pool.Close()
+	})
+}
+
+// Under manual drive, what waits goes in the Drive after there is room.
+func TestPoolWaitsUnderManualDrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 1, FullWait)
+		w := manual(WithExecutor(pool))
+		other := New(WithExecutor(pool))
+		var ran atomic.Int64
+		for range 10 {
+			w.Schedule(time.Millisecond, func() { time.Sleep(time.Second); ran.Add(1) })
+			other.Schedule(time.Millisecond, func() {})
+		}
+		time.Sleep(time.Minute)
+		require.Zero(t, ran.Load(), "nobody drives, and that is in nobody's way")
+		require.Zero(t, other.Len())
+		require.Equal(t, 2, w.Drive(time.Hour))
+		w.verify(t)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 2, ran.Load())
+		for w.Len() > 0 {
+			w.Drive(time.Hour)
+			w.verify(t)
+		}
 		require.NoError(t, w.Shutdown(t.Context()))
 		require.EqualValues(t, 10, ran.Load())
+		require.NoError(t, other.Shutdown(t.Context()))
 		pool.Close()
 	})
 }
@@ -373,7 +543,7 @@ func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
 // Close waits for what the Pool has accepted, and any number may call it.
 func TestPoolClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := NewPool(2, 8, FullBlock)
+		pool := NewPool(2, 8, FullWait)
 		var ran atomic.Int64
 		for range 10 {
 			pool.Execute([]func(){func() { time.Sleep(time.Second); ran.Add(1) }})
@@ -389,38 +559,32 @@ func TestPoolClose(t *testing.T) {
 		closes.Wait()
 		require.Equal(t, 5*time.Second, time.Since(start))
 		pool.Close()
-		NewPool(1, 0, FullBlock).Close()
+		NewPool(1, 0, FullWait).Close()
 	})
 }
 
-// A driver that waits for room when the Pool is closed runs the task itself, and what
-// comes later as well.
-func TestPoolCloseFreesABlockedDriver(t *testing.T) {
+// A closed Pool lets nothing in any more. What comes due stays pending, and Stop hands it back.
+func TestPoolCloseWhileTasksWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := NewPool(1, 0, FullBlock)
+		pool := NewPool(1, 0, FullWait)
 		release := busy(pool, 1)
 		w := New(WithExecutor(pool))
-		var ran atomic.Int64
 		for range 10 {
-			w.Schedule(time.Millisecond, func() { ran.Add(1) })
+			w.Schedule(time.Millisecond, func() { t.Error("ran") })
 		}
 		time.Sleep(time.Second)
-		require.Zero(t, ran.Load())
-		closed := make(chan struct{})
-		go func() { pool.Close(); close(closed) }()
-		synctest.Wait()
-		require.EqualValues(t, 10, ran.Load())
-		require.EqualValues(t, 10, w.Stats().CallerRuns)
-		select {
-		case <-closed:
-			require.Fail(t, "Close does not wait for the task that runs")
-		default:
-		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := pool.Shutdown(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "timingwheel: Pool.Shutdown: ")
 		release()
-		<-closed
-		w.AfterFunc(0, func() { ran.Add(1) })
-		require.NoError(t, w.Shutdown(t.Context()))
-		require.EqualValues(t, 11, ran.Load())
+		require.NoError(t, pool.Shutdown(t.Context()))
+		w.AfterFunc(0, func() { t.Error("ran") })
+		time.Sleep(time.Second)
+		w.verify(t)
+		require.Len(t, w.Stop(), 11)
+		require.True(t, pool.line.isEmpty())
 	})
 }
 
@@ -437,7 +601,7 @@ func TestPoolCloseRacesWithExecute(t *testing.T) {
 		var isClosed atomic.Bool
 		pool := NewPool(1+round%3, round%4, FullDiscard(func(func()) { onCaller.Add(1) }))
 		if round%2 == 0 {
-			pool.full = FullBlock
+			pool = NewPool(1+round%3, round%4, FullWait)
 		}
 		var all sync.WaitGroup
 		for range callers {
@@ -483,7 +647,7 @@ func TestExecutorsKeepNothing(t *testing.T) {
 	for name, executor := range map[string]Executor{
 		"goroutines":  Goroutines(),
 		"inline":      Inline(),
-		"block":       NewPool(2, 1, FullBlock),
+		"block":       NewPool(2, 1, FullWait),
 		"caller runs": NewPool(1, 0, FullCallerRuns),
 		"discard":     NewPool(1, 0, FullDiscard(func(func()) {})),
 	} {
@@ -518,7 +682,7 @@ func useAndForget(executor Executor) (weak.Pointer[TimingWheel], []weak.Pointer[
 
 // A huge Pool is as good as none; what makes no sense is told.
 func TestPoolSizes(t *testing.T) {
-	pool := NewPool(math.MaxInt, math.MaxInt, FullBlock)
+	pool := NewPool(math.MaxInt, math.MaxInt, FullWait)
 	var all sync.WaitGroup
 	all.Add(1000)
 	for range 1000 {
@@ -526,10 +690,10 @@ func TestPoolSizes(t *testing.T) {
 	}
 	pool.Close()
 	for want, f := range map[string]func(){
-		"timingwheel: NewPool: 0 workers, must be at least 1":  func() { NewPool(0, 1, FullBlock) },
-		"timingwheel: NewPool: -1 workers, must be at least 1": func() { NewPool(-1, 1, FullBlock) },
-		"timingwheel: NewPool: negative queue -1":              func() { NewPool(1, -1, FullBlock) },
-		"timingwheel: NewPool: nil WhenFull":                   func() { NewPool(1, 1, nil) },
+		"timingwheel: NewPool: 0 workers, must be at least 1":  func() { NewPool(0, 1, FullWait) },
+		"timingwheel: NewPool: -1 workers, must be at least 1": func() { NewPool(-1, 1, FullWait) },
+		"timingwheel: NewPool: negative queue -1":              func() { NewPool(1, -1, FullWait) },
+		"timingwheel: NewPool: zero WhenFull":                  func() { NewPool(1, 1, WhenFull{}) },
 		"timingwheel: FullDiscard(nil)":                        func() { FullDiscard(nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
@@ -540,7 +704,7 @@ func TestPoolSizes(t *testing.T) {
 // starts no goroutine any more.
 func TestPoolStartsNothingAfterClose(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	pool := closedPool(FullBlock)
+	pool := closedPool(FullWait)
 	pool.queue.ensureSuccessor()
 	require.Zero(t, pool.bound.active.Load())
 	require.False(t, pool.queue.successor.Load())

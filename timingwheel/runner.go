@@ -45,13 +45,15 @@ type runner struct {
 	discarded  atomic.Int64
 	callerRuns atomic.Int64
 
-	quiet quiet // is told when nothing is running any more
+	inline atomic.Uintptr // code of the function that runs on the driver; 0: none, or unknown
+
+	ended notice // is told when nothing is running any more
 }
 
 // run runs a task, on the lane of the goroutine. What comes after is deferred, since the
 // task may end its goroutine.
 func (r *runner) run(t task, lane uint32) {
-	defer r.ended(lane)
+	defer r.end(lane)
 	if r.tracer != nil {
 		defer r.tracer.startTask().End()
 	}
@@ -61,12 +63,12 @@ func (r *runner) run(t task, lane uint32) {
 	t.run()
 }
 
-// ended tells those who wait when it was the last: whoever comes last finds that all
+// end tells those who wait when it was the last: whoever comes last finds that all
 // others have counted.
-func (r *runner) ended(lane uint32) {
+func (r *runner) end(lane uint32) {
 	r.running.end(lane)
-	if r.quiet.watched.Load() && r.running.count() == 0 {
-		r.quiet.tell()
+	if r.ended.watched.Load() && r.running.count() == 0 {
+		r.ended.tell()
 	}
 }
 

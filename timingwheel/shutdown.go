@@ -26,15 +26,9 @@ import (
 // [WithManualDrive] somebody has to go on calling Drive. It costs a pass over
 // what is pending, as Stop does.
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
-	told := w.runner.quiet.watch()
-	defer w.runner.quiet.forget(told)
 	w.closeShards()
-	for !w.isQuiet() {
-		select {
-		case <-told:
-		case <-ctx.Done():
-			return fmt.Errorf("timingwheel: Shutdown: %w", ctx.Err())
-		}
+	if !w.runner.ended.until(ctx.Done(), w.isQuiet) {
+		return fmt.Errorf("timingwheel: Shutdown: %w", ctx.Err())
 	}
 	w.Stop()
 	return nil

@@ -175,7 +175,7 @@ func TestShutdownBySeveral(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Empty(t, w.runner.quiet.watchers)
+		require.Empty(t, w.runner.ended.watchers)
 
 		unused := New()
 		require.NoError(t, unused.Shutdown(t.Context()))

@@ -10,8 +10,9 @@ import (
 // to JSON as it is; durations are nanoseconds then.
 type Snapshot struct {
 	Now       time.Duration    // since the wheel was made
-	Pending   int64            // the sum of Due, Cascading and all of Occupied
+	Pending   int64            // the sum of Due, Waiting, Cascading and all of Occupied
 	Due       int64            // due at once, and not yet handed on by the driver
+	Waiting   int64            // as in [Stats]
 	Cascading int64            // in buckets of the levels that are being flushed
 	Levels    []LevelOccupancy // of all shards together, the finest first
 	Next      []time.Time      // the next deadlines, rounded up to a tick, the earliest first
@@ -22,7 +23,8 @@ type LevelOccupancy struct {
 	LevelStats
 	Hand int // the slot of CurrentTime
 
-	// Occupied has the number of entries of each slot. Up to the Hand there are none, but
+	// Occupied has the number of entries of each slot. An entry that was pushed back is
+	// counted in the slot of its new deadline, also while it waits in an earlier one. Up to the Hand there are none, but
 	// for what has expired and waits to be flushed: a level holds what is due before its
 	// next revolution, and the levels above have the rest.
 	Occupied []int32
@@ -33,7 +35,7 @@ type LevelOccupancy struct {
 // a few nanoseconds for each (more where next is large, since those are sorted), but
 // gives way after every 1024 to whoever waits for the lock, so that it holds up nobody.
 // What is added, fires or moves to a finer level meanwhile may be counted or not; each
-// entry is counted once at most, so that Pending is the sum of Due, Cascading and all of
+// entry is counted once at most, so that Pending is the sum of Due, Waiting, Cascading and all of
 // Occupied. (A timer that fires and is set anew is another entry then.) On a stopped
 // wheel all but Now is zero. It may be called at any time, and by several goroutines.
 func (w *TimingWheel) Snapshot(next int) Snapshot {
@@ -76,19 +78,33 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 	}
 	sn.grow(s.finest)
 	for i := range s.arena.Chunk(chunk) {
-		deadline, level := s.arena.Deadline(i), s.arena.Tag(i)>>levelShift
+		deadline := s.arena.Deadline(i)
 		sn.Pending++
 		deadlines = append(deadlines, deadline)
-		switch w := s.wheelOf(level); {
-		case w == nil:
+		switch level := s.arena.Tag(i) >> levelShift; level {
+		case levelWaiting:
+			sn.Waiting++
+		case levelDue:
 			sn.Due++
-		case w.isCascading(deadline):
-			sn.Cascading++
 		default:
-			sn.Levels[level].Occupied[w.position(deadline)]++
+			if s.wheelOf(level).isCascading(deadline) {
+				sn.Cascading++
+			} else {
+				w := s.finest.wheelFor(deadline)
+				sn.Levels[w.level].Occupied[w.position(deadline)]++
+			}
 		}
 	}
 	return deadlines, true
+}
+
+// wheelFor returns the wheel that has the slot of a deadline, here or further up. An entry
+// that was pushed back is counted there, where it will be.
+func (w *wheel) wheelFor(deadline int64) *wheel {
+	for !w.covers(deadline) {
+		w = w.overflow
+	}
+	return w
 }
 
 // grow adds the levels that were made since Stats looked. It is called with the lock of the

@@ -15,6 +15,17 @@ type Stats struct {
 	// that run, and those that wait in its queue.
 	Running int64
 
+	// Waiting counts those of Pending that are due, and wait for room in a [Pool] of
+	// [FullWait], or for an executor that holds the driver up.
+	Waiting int64
+
+	// HeldUp is for how long the executor has been in its present call, and HeldUpBy the
+	// function that it runs on the driver, or else the executor, as far as known. A call of
+	// less than a millisecond is normal; zero means that there is none, as always under
+	// [Goroutines] and under a Pool of FullWait. No function fires meanwhile.
+	HeldUp   time.Duration
+	HeldUpBy string
+
 	Wakeups int64 // of the driver, from its sleep
 
 	Now     time.Duration // since the wheel was made
@@ -71,10 +82,15 @@ func (w *TimingWheel) Stats() Stats {
 		Discarded:  r.discarded.Load(),
 		Panicked:   r.panicked.Load(),
 		Running:    r.running.count(),
+		Waiting:    w.driver.waiting.Load(),
+		HeldUp:     w.driver.caller.heldUp(),
 		Wakeups:    w.driver.queue.Wakeups(),
 		Precise:    w.driver.queue.Precise(),
 		Tick:       w.clock.tick,
 		Shards:     len(w.shards),
+	}
+	if st.HeldUp > 0 {
+		st.HeldUpBy = w.driver.caller.culprit()
 	}
 	for i := range w.shards {
 		w.shards[i].addTo(&st)

@@ -117,7 +117,8 @@ func (s *stress) reset(task *stressTask) {
 	if pending {
 		task.arms.Add(-1)
 	} else {
-		s.account(task, task.timer.entry.handle != before)
+		now := task.timer.entry.handle
+		s.account(task, now != before && now != handle{})
 	}
 }
 
@@ -193,7 +194,7 @@ var stressExecutors = []struct {
 }{
 	{"goroutines", false, Goroutines},
 	{"inline", true, Inline},
-	{"pool, block", false, func() Executor { return NewPool(8, 10, FullBlock) }},
+	{"pool, block", false, func() Executor { return NewPool(8, 10, FullWait) }},
 	{"pool, caller runs", true, func() Executor { return NewPool(2, 1, FullCallerRuns) }},
 	{"pool, discard", true, func() Executor { return NewPool(2, 10, FullDiscard(func(task func()) { task() })) }},
 }

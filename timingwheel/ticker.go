@@ -115,7 +115,7 @@ func (t *Ticker) due() {
 
 func (t *Ticker) arm(now, d time.Duration) {
 	if !t.entry.closed() {
-		t.entry.add(delay{now, d}, t.task)
+		t.entry.add(delay{now, d}, t.task, own)
 	}
 }
 

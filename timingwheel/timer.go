@@ -107,7 +107,7 @@ func (t *Timer) arm(after delay) {
 	case t.channel != nil && t.entry.closed():
 		t.channel.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
 	case t.channel != nil:
-		t.entry.add(after, t.f)
+		t.entry.add(after, t.f, own)
 	case t.f != nil:
 		_ = t.entry.acceptAgain(after, t.f, oneShot) // an error leaves the Timer dead
 	}

@@ -51,7 +51,8 @@ func New(opts ...Option) *TimingWheel {
 	}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
-	w.driver = driver{ctx: w.ctx, queue: queue, executor: c.executor, runner: w.runner}
+	w.driver = driver{ctx: w.ctx, queue: queue, shards: w.shards, runner: w.runner, manual: c.manual}
+	w.driver.connect(c.executor, c.gate, c.mayBlock)
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]
@@ -115,6 +116,9 @@ func (w *TimingWheel) Stop() []Pending {
 		w.driver.queue.DropHead(b)
 	}
 	w.driver.queue.Close()
+	if w.driver.gate != nil {
+		w.driver.gate.leave(&w.driver)
+	}
 	return pending
 }
 

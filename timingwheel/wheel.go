@@ -71,9 +71,10 @@ func (w *wheel) add(i bucket.Index, deadline int64) bool {
 	if deadline < w.currentTime+w.tick {
 		return false
 	}
-	if (deadline^w.currentTime)>>(w.shift+w.bits) != 0 {
+	if !w.covers(deadline) {
 		if w.overflow == nil {
 			w.overflow = newWheel(w.shard, w.level+1, w.currentTime)
+			w.shard.coarsest = w.overflow
 		}
 		return w.overflow.add(i, deadline)
 	}
@@ -87,6 +88,9 @@ func (w *wheel) add(i bucket.Index, deadline int64) bool {
 	w.shard.enter(i, w.level)
 	return true
 }
+
+// covers reports whether a tick is in the wheel's current interval.
+func (w *wheel) covers(tick int64) bool { return (tick^w.currentTime)>>(w.shift+w.bits) == 0 }
 
 // interval returns the number of ticks that the wheel covers, saturating.
 func (w *wheel) interval() int64 {
@@ -112,8 +116,8 @@ func (w *wheel) advance(t int64) {
 	}
 }
 
-// isCascading reports whether an entry of this level is in the bucket that is being
-// flushed, and not in a slot: the clock has passed the slot, so that no other entry of
+// isCascading reports whether an entry of this level that was not pushed back is in the
+// bucket that is being flushed. The clock has passed that bucket's slot, so no other entry of
 // the level has such a deadline.
 func (w *wheel) isCascading(deadline int64) bool {
 	ring := &w.cascade.ring

@@ -20,7 +20,7 @@ type contestant struct {
 
 var contestants = []contestant{
 	{"ants, blocking", startAnts},
-	{"FullBlock", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullBlock })},
+	{"FullWait", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullWait })},
 	{"FullCallerRuns", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullCallerRuns })},
 	{"FullDiscard", startPool(func(r *result) timingwheel.WhenFull {
 		return timingwheel.FullDiscard(func(func()) { r.dropped.Add(1) })

@@ -25,7 +25,7 @@ func TestProgram(t *testing.T) {
 	require.Contains(t, stdout, "300 timers due within 10ms, each a task of 1ms; 2 workers, room for 1 to wait.\n")
 	for _, line := range []string{
 		`ants, blocking +300 +0 +0 `,
-		`FullBlock +300 +0 +0 `,
+		`FullWait +300 +0 +0 `,
 		`FullCallerRuns +\d+ +[1-9]\d* +0 `,
 		`FullDiscard +\d+ +0 +[1-9]\d* `,
 	} {

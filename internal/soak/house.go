@@ -83,7 +83,7 @@ type pool struct {
 
 func newPool(kind string) *pool {
 	p := &pool{}
-	full := timingwheel.WhenFull(timingwheel.FullBlock)
+	full := timingwheel.WhenFull(timingwheel.FullWait)
 	switch kind {
 	case poolCallerRuns:
 		full = timingwheel.FullCallerRuns

@@ -1,0 +1,192 @@
+package timingwheel
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// caller calls the executor, on the driver's goroutine, one call at a time.
+//
+// A call may run a user's function that takes long, under Inline, a full Pool or an executor
+// of the user's own. Channels, tickers and contexts must not wait for it. So a call that has
+// not returned after patience parts from the driver: the goroutine keeps the call, and
+// another goroutine drives on. Until the call returns, what comes due for the executor waits
+// on its shard, in order, and is pending as before. Then the goroutine that called runs
+// what has waited meanwhile, and ends.
+//
+// The invariant: nothing waits unless state is apart. The driver alone makes an entry wait,
+// and state alone leaves apart, both with mu held.
+//
+// Rejected: a goroutine for the calls, besides the driver. It would cost Inline a hand-over
+// for each batch. Arming and stopping the timer costs 110 ns a call, of up to 256 tasks.
+type caller struct {
+	driver   *driver
+	executor ownExecutor
+	mayBlock bool // the executor may run a user's function
+	watched  bool // it may, and the driver is a goroutine of ours
+
+	state atomic.Int32  // together, calling, apart
+	since atomic.Int64  // the wheel's time at which the present call began, in ns; 0: none
+	calls atomic.Uint64 // names the present call
+	mu    sync.Mutex    // lock order: shard, mu
+	watch *time.Timer   // ends patience; the driver's goroutine alone uses it
+	alarm *time.Timer   // logs; guarded by mu
+}
+
+const (
+	together = iota // nobody is in the executor, and the driver's goroutine will be the next
+	calling         // the driver's goroutine is in the executor
+	apart           // a goroutine is in the executor that no longer drives
+)
+
+// patience is how long a call may hold up the driver.
+const patience = time.Millisecond
+
+// warnings is after how long a call is logged that has not returned.
+var warnings = [...]time.Duration{time.Second, 10 * time.Second, time.Minute}
+
+// call hands tasks to the executor. It reports false if another goroutine drives on.
+func (c *caller) call(tasks []task) (driving bool) {
+	if !c.mayBlock {
+		c.executor.execute(tasks, c.driver.runner)
+		return true
+	}
+	if !c.watched {
+		c.execute(tasks)
+		return true
+	}
+	if c.watch == nil {
+		c.watch = time.AfterFunc(patience, c.part)
+	} else {
+		c.watch.Reset(patience)
+	}
+	c.state.Store(calling)
+	c.execute(tasks)
+	if driving = c.returned(); driving {
+		c.driver.runner.tracer.label() // again: tasks that ran here had labels of their own
+	}
+	return driving
+}
+
+func (c *caller) execute(tasks []task) {
+	call := c.calls.Add(1)
+	c.since.Store(max(1, int64(c.driver.shards[0].clock.now())))
+	if c.state.Load() == apart {
+		c.warnAfter(0, call)
+	}
+	c.executor.execute(tasks, c.driver.runner)
+	c.since.Store(0)
+}
+
+// returned is called when a call has returned, or a task has ended its goroutine. It reports
+// whether the goroutine may drive. If not, it has seen to all that waited for the executor.
+func (c *caller) returned() (driving bool) {
+	c.since.Store(0) // if a task has ended the goroutine, execute has not
+	if c.state.CompareAndSwap(calling, together) {
+		c.watch.Stop()
+		return true
+	}
+	if c.state.Load() == together {
+		return true // a task ended the goroutine under an executor that is not watched
+	}
+	for !c.rejoin() {
+		if tasks := c.driver.takeWaiting(); len(tasks) > 0 {
+			c.execute(tasks)
+		}
+	}
+	return false
+}
+
+// part makes another goroutine the driver, its own.
+func (c *caller) part() {
+	if c.state.CompareAndSwap(calling, apart) {
+		c.warnAfter(0, c.calls.Load())
+		c.driver.drive(c.driver.loop)
+	}
+}
+
+// rejoin leaves apart if nothing waits any more, and reports whether it did.
+func (c *caller) rejoin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.alarm != nil {
+		c.alarm.Stop()
+		c.alarm = nil
+	}
+	if c.driver.waiting.Load() > 0 {
+		return false
+	}
+	c.state.Store(together)
+	return true
+}
+
+// hold implements gate: while a call goes on apart, what comes due waits for its end.
+func (c *caller) hold(s *shard, i bucket.Index) bool {
+	if c.state.Load() != apart {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Load() != apart {
+		return false
+	}
+	s.wait(i)
+	return true
+}
+
+func (c *caller) claim() bool            { return true }
+func (c *caller) pass(*expired, *runner) {}
+func (c *caller) look(*driver)           {}
+func (c *caller) leave(*driver)          {}
+
+// warnAfter arms the alarm for the nth warning about a call.
+func (c *caller) warnAfter(n int, call uint64) {
+	if c.driver.runner.log == nil || n == len(warnings) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Load() == apart && c.calls.Load() == call {
+		c.alarm = time.AfterFunc(warnings[n]-c.heldUp(), func() { c.warn(n, call) })
+	}
+}
+
+// warn runs on the alarm's goroutine, where the logger can hold up nobody.
+func (c *caller) warn(n int, call uint64) {
+	held := c.heldUp()
+	if held == 0 || c.calls.Load() != call {
+		return
+	}
+	c.driver.runner.log.Warn("timingwheel: the executor holds the driver up", "for", held, "by", c.culprit())
+	c.warnAfter(n+1, call)
+}
+
+// heldUp returns for how long the present call has gone on; zero if there is none.
+func (c *caller) heldUp() time.Duration {
+	since := time.Duration(c.since.Load())
+	if since == 0 {
+		return 0
+	}
+	return max(0, c.driver.shards[0].clock.now()-since)
+}
+
+// culprit names what the present call is busy with, as far as that is known: the function
+// that runs on the driver, or the executor.
+func (c *caller) culprit() string {
+	if f := runtime.FuncForPC(uintptr(c.driver.runner.inline.Load())); f != nil {
+		return f.Name()
+	}
+	switch e := c.executor.(type) {
+	case foreign:
+		return fmt.Sprintf("%T", e.Executor)
+	case inline:
+		return "Inline"
+	default:
+		return "Pool"
+	}
+}

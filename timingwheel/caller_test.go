@@ -1,0 +1,198 @@
+package timingwheel
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// blocking are the executors that may run a user's function on the driver.
+func blocking() map[string]Executor {
+	return map[string]Executor{
+		"inline":      Inline(),
+		"caller runs": closedPool(FullCallerRuns),
+		"discard":     closedPool(FullDiscard(func(task func()) { task() })),
+		"func":        ExecutorFunc(func(task func()) { task() }),
+	}
+}
+
+// While a function holds the driver up, channels, tickers, Sleep and contexts fire on time,
+// and other functions wait: pending, cancelable, in order, one at a time.
+func TestNothingElseWaitsForAFunction(t *testing.T) {
+	for name, executor := range blocking() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := New(WithExecutor(executor), WithShards(1))
+				defer w.Stop()
+				start := time.Now()
+				var order []int
+				running := 0
+				note := func(i int, d time.Duration) func() {
+					return func() {
+						running++
+						require.Equal(t, 1, running)
+						time.Sleep(d)
+						running--
+						order = append(order, i)
+					}
+				}
+				w.Schedule(time.Second, note(0, time.Minute))
+				var canceled Timeout
+				for i := range 600 {
+					timeout, _ := w.Schedule(time.Duration(2+i%2)*time.Second, note(1+i, 0))
+					if i == 7 {
+						canceled = timeout
+					}
+				}
+				late := w.AfterFunc(4*time.Second, note(1000, 0))
+
+				ticker := w.NewTicker(10 * time.Second)
+				<-w.After(5 * time.Second)
+				require.Equal(t, 5*time.Second, time.Since(start))
+				w.Sleep(time.Second)
+				require.Equal(t, 6*time.Second, time.Since(start))
+				ctx, cancel := w.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				<-ctx.Done()
+				require.Equal(t, 7*time.Second, time.Since(start))
+				<-ticker.C
+				require.Equal(t, 10*time.Second, time.Since(start))
+				ticker.Stop()
+
+				synctest.Wait()
+				require.Empty(t, order)
+				require.Equal(t, 601, w.Len())
+				st := w.verifyStats(t)
+				require.EqualValues(t, 601, st.Waiting)
+				require.Equal(t, 9*time.Second, st.HeldUp)
+				require.NotEmpty(t, st.HeldUpBy)
+				require.True(t, canceled.Cancel())
+				require.True(t, late.Reset(3*time.Minute))
+				require.False(t, late.Stop() && late.Stop())
+				late.Reset(3 * time.Minute)
+
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				require.Len(t, order, 600)
+				require.Equal(t, 0, order[0])
+				var want []int
+				for _, parity := range []int{0, 1} {
+					for i := range 600 {
+						if i%2 == parity && i != 7 {
+							want = append(want, 1+i)
+						}
+					}
+				}
+				require.Equal(t, want, order[1:])
+				st = w.verifyStats(t)
+				require.Zero(t, st.HeldUp)
+				require.Zero(t, st.Waiting)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				require.Equal(t, 1000, order[600])
+			})
+		})
+	}
+}
+
+// A task that runs inline may sleep on its own wheel, and wait for a context of it.
+func TestInlineTaskWaitsForItsWheel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(Inline()))
+		var slept, timedOut time.Duration
+		w.Schedule(time.Second, func() {
+			start := time.Now()
+			w.Sleep(time.Minute)
+			slept = time.Since(start)
+			ctx, cancel := w.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			<-ctx.Done()
+			timedOut = time.Since(start)
+		})
+		require.NoError(t, w.Shutdown(t.Context()))
+		require.Equal(t, time.Minute, slept)
+		require.Equal(t, 2*time.Minute, timedOut)
+	})
+}
+
+// Stop while a function holds the driver up: what waits is handed back, and when the function
+// returns no goroutine is left.
+func TestStopWhileHeldUp(t *testing.T) {
+	for name, executor := range blocking() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := New(WithExecutor(executor))
+				release := make(chan bool)
+				w.Schedule(0, func() { <-release; runtime.Goexit() })
+				time.Sleep(time.Second)
+				for range 10 {
+					w.Schedule(0, func() { t.Error("ran") })
+				}
+				time.Sleep(time.Second)
+				require.Len(t, w.Stop(), 10)
+				require.EqualValues(t, 1, w.Stats().Running)
+				close(release)
+				require.NoError(t, w.Shutdown(t.Context()))
+				synctest.Wait()
+				require.EqualValues(t, together, w.driver.caller.state.Load())
+			}) // the bubble ends only when all its goroutines have
+		})
+	}
+}
+
+// Real goroutines: functions that take longer than patience or not, that end their goroutine,
+// cancel others and schedule more. At no time do two run at once, none is lost, and channels go on.
+func TestCallerStress(t *testing.T) {
+	rounds := 1500
+	if testing.Short() {
+		rounds = 300
+	}
+	for name, executor := range blocking() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := New(WithExecutor(executor), WithShards(4), WithTick(20*time.Microsecond))
+			var running, done, canceled atomic.Int64
+			var adders sync.WaitGroup
+			for adder := range 2 {
+				adders.Go(func() {
+					for n := range rounds {
+						var timeout atomic.Pointer[Timeout]
+						own, _ := w.Schedule(time.Duration(n%40)*20*time.Microsecond, func() {
+							if running.Add(1) != 1 {
+								t.Error("two at once")
+							}
+							defer running.Add(-1)
+							defer done.Add(1)
+							if n%50 == adder {
+								time.Sleep(3 * time.Millisecond)
+							}
+							if other := timeout.Load(); other != nil && other.Cancel() {
+								canceled.Add(1)
+							}
+							if n%7 == 0 {
+								runtime.Goexit()
+							}
+						})
+						timeout.Store(&own)
+						other, _ := w.Schedule(time.Millisecond, func() { done.Add(1) })
+						timeout.Store(&other)
+						if n%100 == 0 {
+							<-w.After(time.Millisecond)
+						}
+					}
+				})
+			}
+			adders.Wait()
+			require.NoError(t, w.Shutdown(t.Context()))
+			require.EqualValues(t, 4*rounds, done.Load()+canceled.Load())
+			requireAccounts(t, w.Stats())
+			waitUntil(t, func() bool { return w.driver.caller.state.Load() == together })
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package timingwheel
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+)
+
+// line is where wheels stand whose tasks wait for room in a Pool. Each has one place, however
+// many of its tasks wait. The wheel at the front gets the next room, for one task, and goes to
+// the end: so a wheel with a burst does not keep the room from the others.
+//
+// The invariant: a wheel of which an entry waits is in the line, or is about to join it. A
+// wheel whose entries were all canceled may be in it too, until its turn comes.
+type line struct {
+	mu     sync.Mutex                // lock order: shard, mu
+	wheels list.List                 // of *driver, the next first; guarded by mu
+	places map[*driver]*list.Element // guarded by mu
+	length atomic.Int32
+}
+
+// isEmpty needs no lock.
+func (l *line) isEmpty() bool { return l.length.Load() == 0 }
+
+// join puts a wheel at the end of the line, unless it is in it.
+func (l *line) join(d *driver) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.places[d] != nil {
+		return
+	}
+	if l.places == nil {
+		l.places = map[*driver]*list.Element{}
+	}
+	l.places[d] = l.wheels.PushBack(d)
+	l.length.Add(1)
+}
+
+// next returns the wheel at the front, and moves it to the end. It returns nil if there is
+// none.
+func (l *line) next() *driver {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	front := l.wheels.Front()
+	if front == nil {
+		return nil
+	}
+	l.wheels.MoveToBack(front)
+	return front.Value.(*driver)
+}
+
+// leave takes a wheel out of the line, unless an entry of it waits. An entry counts as waiting
+// before its wheel joins, so that none is left behind.
+func (l *line) leave(d *driver) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d.waiting.Load() == 0 {
+		l.drop(d)
+	}
+}
+
+// remove takes a wheel out of the line.
+func (l *line) remove(d *driver) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(d)
+}
+
+// drop is called with mu held.
+func (l *line) drop(d *driver) {
+	if place := l.places[d]; place != nil {
+		l.wheels.Remove(place)
+		delete(l.places, d)
+		l.length.Add(-1)
+	}
+}
+
+// waiting returns how many tasks wait on the wheels of the line.
+func (l *line) waiting() (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for d := range l.places {
+		n += d.waiting.Load()
+	}
+	return n
+}

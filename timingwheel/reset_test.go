@@ -1,0 +1,166 @@
+package timingwheel
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// whereIs returns the bucket in which the entry of a Timer waits, and its level.
+func (s *shard) whereIs(h handle) (at *slot, level uint) {
+	for w := s.finest; w != nil; w = w.overflow {
+		for n := range w.slots {
+			for i := range w.slots[n].All(&s.arena) {
+				if i == h.index {
+					return &w.slots[n], w.level
+				}
+			}
+		}
+	}
+	return nil, 0
+}
+
+// A reset to a later time leaves the entry in its bucket; one to an earlier time, to now, or
+// beyond the last level moves it. In each case it fires on time.
+func TestResetIsLazy(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, reset time.Duration
+		moves        bool
+	}{
+		"later, same slot":      {3*time.Second + time.Millisecond, 3*time.Second + 2*time.Millisecond, false},
+		"later, same level":     {3 * time.Second, 100 * time.Second, false},
+		"later, next level":     {100 * time.Millisecond, 3 * time.Second, false},
+		"the same":              {3 * time.Second, 3 * time.Second, false},
+		"earlier":               {3 * time.Second, 2 * time.Second, true},
+		"now":                   {3 * time.Second, 0, true},
+		"beyond the last level": {3 * time.Second, 1000 * time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := New(WithShards(1))
+				defer w.Stop()
+				s := &w.shards[0]
+				w.Schedule(4*time.Minute, func() {}) // makes three levels
+				w.Schedule(10*time.Minute, func() {})
+				start := time.Now()
+				var fired time.Duration
+				timer := w.AfterFunc(c.first, func() { fired = time.Since(start) })
+				before, _ := s.whereIs(timer.entry.handle)
+				require.True(t, timer.Reset(c.reset))
+				after, _ := s.whereIs(timer.entry.handle)
+				require.Equal(t, c.moves, before != after)
+				synctest.Wait()
+				w.verify(t)
+				w.verifySnapshot(t, 3)
+				time.Sleep(c.reset)
+				synctest.Wait()
+				require.Equal(t, c.reset, fired)
+			})
+		})
+	}
+}
+
+// An entry that was pushed back and is pulled forward again moves, though it would not have
+// to: where it waits is nowhere written down.
+func TestResetBackAndForth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1))
+		defer w.Stop()
+		start := time.Now()
+		var fired time.Duration
+		timer := w.AfterFunc(time.Second, func() { fired = time.Since(start) })
+		require.True(t, timer.Reset(time.Minute))
+		require.True(t, timer.Reset(30*time.Second))
+		synctest.Wait()
+		w.verify(t)
+		time.Sleep(time.Hour)
+		require.Equal(t, 30*time.Second, fired)
+	})
+}
+
+// Entries that are pushed back while their bucket is in a cascade go where their new time says.
+func TestResetInsideACascade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		const tasks = 3 * sliceLen
+		start := time.Now()
+		fired := make([]time.Duration, tasks)
+		timers := make([]*Timer, tasks)
+		for i := range timers {
+			timers[i] = w.AfterFunc(1100*time.Millisecond, func() { fired[i] = time.Since(start) })
+		}
+		time.Sleep(1024 * time.Millisecond)
+		b, ok := w.driver.queue.Poll()
+		require.True(t, ok)
+		w.driver.begin(b)
+		w.driver.hand()
+		require.NotEmpty(t, w.driver.cascades)
+		for i, timer := range timers {
+			if i%2 == 0 {
+				require.True(t, timer.Reset(time.Minute))
+			}
+		}
+		w.verify(t)
+		w.verifySnapshot(t, 3)
+		for w.Len() > 0 {
+			w.Drive(time.Hour)
+			w.verify(t)
+		}
+		for i := range fired {
+			if i%2 == 0 {
+				require.Equal(t, time.Minute+1024*time.Millisecond, fired[i])
+			} else {
+				require.Equal(t, 1100*time.Millisecond, fired[i])
+			}
+		}
+	})
+}
+
+// A timer that is pushed back again and again moves once for each bucket that it waits in.
+// Levels count no move that is not to a finer one.
+func TestResetMovesSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1))
+		defer w.Stop()
+		fired := false
+		timer := w.AfterFunc(10*time.Second, func() { fired = true })
+		before := w.Stats()
+		for range 10_000 {
+			time.Sleep(10 * time.Millisecond)
+			require.True(t, timer.Reset(10*time.Second))
+		}
+		st := w.Stats()
+		require.False(t, fired)
+		require.EqualValues(t, 10_000, st.Reset-before.Reset)
+		require.LessOrEqual(t, st.Wakeups-before.Wakeups, int64(25), "100 s, in buckets that expire 9.5 to 10 s ahead")
+		require.LessOrEqual(t, st.Cascaded, int64(25))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.True(t, fired)
+	})
+}
+
+func BenchmarkReset(b *testing.B) {
+	for name, n := range map[string]int{"hot": 10, "100k": 100_000, "1M": 1_000_000} {
+		b.Run(name, func(b *testing.B) {
+			w := New()
+			defer w.Stop()
+			timers := make([]*Timer, n)
+			for i := range timers {
+				timers[i] = w.AfterFunc(time.Hour, func() {})
+			}
+			order := rand.New(rand.NewPCG(1, 1)).Perm(n)
+			next := 0
+			for b.Loop() {
+				timers[order[next]].Reset(time.Hour)
+				if next++; next == n {
+					next = 0
+				}
+			}
+		})
+	}
+}

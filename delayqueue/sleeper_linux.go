@@ -8,32 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A timerfdSleeper sleeps on a timer of the runtime, and sees to it that the runtime
-// wakes up in time to look at it. An idle Go process sleeps in its network poller,
-// for whole milliseconds and with what slack the kernel allows a poll: that is what
-// makes its timers late, not the timers. The poller ends its sleep when something
-// happens on a descriptor that it watches. So a timerfd is set to the same moment as
-// the timer. Nobody reads it: the poller asks for edges, and each expiry is one.
+// A timerfdSleeper sleeps on a timer of the runtime, and makes sure that the runtime
+// wakes up in time to look at it.
 //
-// All that the timerfd does is to end the poller's sleep. It is always set after the
-// timer, so that the timer has come when it expires; and whatever it does or fails
-// to do, the timer alone says when the leader wakes up. Hence nothing here can be
-// early, lose a wake-up or hang: without the timerfd the leader is as late as with a
-// coarseSleeper. In a bubble of testing/synctest the timer is the bubble's, and the
-// timerfd, which counts real time, changes nothing.
+// An idle Go process sleeps in its network poller. That sleep takes whole milliseconds,
+// and the kernel adds the slack that it allows a poll. This makes the runtime's timers
+// late, not the timers themselves. The poller ends its sleep when something happens on a
+// descriptor that it watches. So a timerfd is set to the same moment as the timer. Nobody
+// reads it: the poller waits for edges, and each expiry is one.
 //
-// The tempting way is to read the timerfd instead of a channel. The leader would be
-// awake some 2 us sooner, and for less processor time, but an earlier offer and the
-// end of a context would have to break into that read, and each of them could then
-// be missed; and in a bubble of synctest the leader would sleep in real time.
+// The timerfd does nothing but end the poller's sleep. It is always set after the timer,
+// so the timer's time has come when the timerfd expires. Whatever the timerfd does or
+// fails to do, the timer alone says when the leader wakes up. So nothing here can be
+// early, lose a wake-up or hang. Without the timerfd the leader is as late as with a
+// coarseSleeper. In a bubble of testing/synctest the timer is the bubble's. The timerfd
+// counts real time, and changes nothing there.
+//
+// The tempting way is to read the timerfd instead of a channel. The leader would wake up
+// some 2 us sooner, and take less processor time. But an earlier offer and the end of a
+// context would have to break into that read, and each of them could be missed. And in a
+// bubble of synctest the leader would sleep in real time.
 type timerfdSleeper struct {
 	coarseSleeper
 	fd   int      // of file; -1 once closed
 	file *os.File // closes the descriptor, also when the queue is forgotten
 }
 
-// newPreciseSleeper returns an error where the system refuses a timerfd, or the
-// poller to watch it: too many open files, a sandbox, an old kernel.
+// newPreciseSleeper returns an error if the system refuses a timerfd, or if the poller
+// refuses to watch it: too many open files, a sandbox, an old kernel.
 func newPreciseSleeper() (sleeper, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -41,7 +43,7 @@ func newPreciseSleeper() (sleeper, error) {
 	}
 	file := os.NewFile(uintptr(fd), "timerfd") // hands it to the poller, since it does not block
 	if err := file.SetDeadline(time.Time{}); err != nil {
-		file.Close() // the poller has not taken it: such a file has no deadlines
+		file.Close() // the poller refused it: a file without the poller has no deadlines
 		return nil, err
 	}
 	return &timerfdSleeper{fd: fd, file: file}, nil
@@ -57,9 +59,9 @@ func (s *timerfdSleeper) wakeAfter(d time.Duration) <-chan time.Time {
 	return due
 }
 
-// setTimerfd makes the descriptor expire d from now, or, lest a 32-bit time overflow,
-// in 68 years at the latest. A system call of 0.3 us that never blocks; there is
-// nothing to retry in it.
+// setTimerfd makes the descriptor expire d from now. The maximum is 68 years, so that a
+// 32-bit time does not overflow. It is a system call of 0.3 us that never blocks, so
+// there is nothing to retry.
 func setTimerfd(fd int, d time.Duration) error {
 	d = min(d, math.MaxInt32*time.Second)
 	return unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}, nil)
@@ -67,8 +69,8 @@ func setTimerfd(fd int, d time.Duration) error {
 
 func (s *timerfdSleeper) precise() bool { return s.fd >= 0 }
 
-// close is the only one who closes, and wakeAfter the only one who uses the number,
-// both under the queue's lock. So it never names a descriptor of somebody else.
+// Only close closes the descriptor, and only wakeAfter uses its number. The caller of
+// both holds the queue's lock. So the number never names a descriptor of somebody else.
 func (s *timerfdSleeper) close() {
 	if s.fd >= 0 {
 		s.fd = -1

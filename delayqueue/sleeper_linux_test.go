@@ -81,7 +81,7 @@ func TestChildrenDoNotInheritTheDescriptor(t *testing.T) {
 	require.NotContains(t, string(out), "timerfd")
 }
 
-// What somebody else does to our descriptor costs precision, and nothing else.
+// Whatever somebody else does to our descriptor costs precision, and nothing else.
 func TestDescriptorClosedUnderIt(t *testing.T) {
 	q := preciseQueue(t)
 	null, err := os.Open(os.DevNull)
@@ -93,7 +93,7 @@ func TestDescriptorClosedUnderIt(t *testing.T) {
 	require.False(t, q.Precise(), "and it says so")
 }
 
-// Settings of the timerfd that could be refused, or mean never.
+// Settings of the timerfd that could be refused, or could mean "never".
 func TestSetTimerfd(t *testing.T) {
 	s := preciseQueue(t).sleeper.(*timerfdSleeper)
 	for _, d := range []time.Duration{1, time.Second - 1, time.Second, 69 * 365 * 24 * time.Hour, 1<<63 - 1} {
@@ -105,7 +105,7 @@ func TestSetTimerfd(t *testing.T) {
 			require.Greater(t, left.Value.Nano(), int64(67*365*24*time.Hour))
 		}
 	}
-	// A sleep of no time at all must not disarm it, and need not set it.
+	// A sleep of no time must not disarm the timerfd, and need not set it.
 	require.NoError(t, setTimerfd(s.fd, time.Hour))
 	<-s.wakeAfter(0)
 	<-s.wakeAfter(-time.Hour)
@@ -141,9 +141,9 @@ func TestFallsBackWhereThereIsNoDescriptor(t *testing.T) {
 	require.True(t, with.Precise())
 }
 
-// A sleep toward something far off makes no thread wake up. Switches of the
-// process are counted, and what else happens in it counts with them: hence a
-// baseline, and several rounds.
+// A sleep toward something far off wakes no thread. The test counts the switches of the
+// process. These include what else happens in the process, hence a baseline, and several
+// rounds.
 func TestPreciseIsIdle(t *testing.T) {
 	switches := func(q *DelayQueue[int]) int64 {
 		q.Offer(1, time.Now().Add(time.Hour))

@@ -46,8 +46,8 @@ func take(ctx context.Context, q *delayqueue.DelayQueue[string]) <-chan taken {
 	return result
 }
 
-// These tests sleep in real time: a bubble's would never reach a timerfd. One that
-// takes an hour would have hung.
+// These tests sleep in real time: the time of a bubble would never reach a timerfd. A
+// test that takes an hour has hung.
 
 func TestSleeperIsWokenByAnEarlierOffer(t *testing.T) {
 	withEachSleeper(t, func(t *testing.T, precise bool) {
@@ -127,7 +127,7 @@ func TestSleeperTakesAnyTime(t *testing.T) {
 	})
 }
 
-// How late a queue's only consumer is, a sleep at a time, sorted.
+// lateness returns how late a queue's only consumer is, for each of some sleeps, sorted.
 func lateness(t *testing.T, q *delayqueue.DelayQueue[int], sleeps int, d time.Duration) []time.Duration {
 	late := make([]time.Duration, sleeps)
 	for i := range late {
@@ -152,9 +152,9 @@ func TestSleeperIsNeverEarly(t *testing.T) {
 	})
 }
 
-// The point of it all. Sleeps of 1.3 ms are where the poller's milliseconds show:
-// the default is late by a third of one at least. In a process with nothing else to
-// do, that is: so it may take several rounds on a busy machine.
+// Sleeps of 1.3 ms show the poller's whole milliseconds: the default is late by a third
+// of one at least. This holds in a process with nothing else to do, so on a busy machine
+// it may take several rounds.
 func TestSleeperIsOnTime(t *testing.T) {
 	coarse, precise := delayqueue.New[int](), delayqueue.NewPrecise[int]()
 	defer precise.Close()

@@ -5,18 +5,20 @@ import (
 	"time"
 )
 
-// Scheduler says when a job of [TimingWheel.ScheduleFunc] runs. Next returns the first time
-// after prev at which the job is to run, or the zero time if there is none. The schedules of
-// cron libraries fit as they are, for example those of github.com/robfig/cron/v3.
+// Scheduler says when a job of [TimingWheel.ScheduleFunc] runs. Next returns the first
+// time after prev at which the job is to run, or the zero time if there is none. The
+// schedules of cron libraries fit as they are, for example those of
+// github.com/robfig/cron/v3.
 //
-// For one job, one goroutine at a time calls Next. The first call comes from ScheduleFunc;
-// the others come from the executor, at the end of a run and as a part of it.
+// For one job, one goroutine at a time calls Next. The first call comes from
+// ScheduleFunc; the others come from the executor, at the end of a run and as a part of
+// it.
 type Scheduler interface {
 	Next(prev time.Time) time.Time
 }
 
-// lookInterval is how often a job looks at the wall clock while it waits: as often as
-// cron does.
+// lookInterval is how often a job looks at the wall clock while it waits: once a minute,
+// as cron does.
 const lookInterval = time.Minute
 
 // calendar plans the runs of a job by a Scheduler, on the wall clock.
@@ -26,8 +28,8 @@ type calendar struct {
 	wall      func() time.Time
 }
 
-// now returns the time of the wall clock. It drops the monotonic reading, since times that
-// have one are compared by it.
+// now returns the time of the wall clock. It drops the monotonic reading, since times
+// that have one are compared by it.
 func (c *calendar) now() time.Time { return c.wall().Round(0) }
 
 // wait returns how long to sleep until the planned time or until the next look at the
@@ -46,8 +48,8 @@ func (c *calendar) ask(prev time.Time) (time.Time, error) {
 }
 
 // next returns the planned time of the run after the one that has just ended. It returns
-// the zero time if there is none, or if the job has ended meanwhile. Only the goroutine of
-// that run changes planned.
+// the zero time if there is none, or if the job has ended meanwhile. Only the goroutine
+// of that run changes planned.
 func (c *calendar) next(missed MissedPolicy, hasEnded func() bool) (next time.Time, err error) {
 	if hasEnded() {
 		return time.Time{}, nil

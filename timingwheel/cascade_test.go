@@ -13,14 +13,14 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// BenchmarkCascade has 5 M timers in one coarse bucket, and reports, while that cascades,
-// how long Schedule takes on another goroutine, and how late the timers are that this
-// adds to finer buckets, which come due meanwhile. Beside them are the same figures of a
-// moment before, with as many pending and nothing cascading. With one shard there is no
-// other to turn to.
+// BenchmarkCascade has 5 M timers in one coarse bucket. While that bucket cascades,
+// another goroutine calls Schedule and adds timers to finer buckets, which come due
+// meanwhile. The benchmark reports how long Schedule takes, and how late these timers
+// are. Beside these are the same figures of a moment before, with as many pending and
+// nothing cascading. There is one shard, so that a caller has no other to turn to.
 //
-// Tasks run on the driver, so that what is late is the wheel, and not a goroutine that
-// waits for a processor.
+// Tasks run on the driver. So what is late is the wheel, and not a goroutine that waits
+// for a processor.
 func BenchmarkCascade(b *testing.B) {
 	b.Run("shards=chosen", func(b *testing.B) { benchmarkCascade(b, 0) })
 	b.Run("shards=1", func(b *testing.B) { benchmarkCascade(b, 1) })
@@ -47,7 +47,7 @@ func benchmarkCascade(b *testing.B, shards int) {
 
 		before := w.Stats().Cascaded
 		time.Sleep(at(6144))
-		for w.Stats().Cascaded == before { // what is added until then goes to the end of the same bucket
+		for w.Stats().Cascaded == before { // until then, adds go to the end of the same bucket
 			runtime.Gosched()
 		}
 		cascade := addWhile(w, func() bool { return w.Stats().Cascaded < before+pending && at(6570) > 0 })
@@ -72,8 +72,8 @@ func benchmarkCascade(b *testing.B, shards int) {
 // added is how long adds took, and how late what was added, both sorted.
 type added struct{ adds, late []time.Duration }
 
-// addWhile adds and cancels without a pause as long as goOn says, and a few times a
-// millisecond adds a timer of 1 to 10 ms.
+// addWhile adds and cancels without a pause as long as goOn returns true. A few times a
+// millisecond it adds a timer of 1 to 10 ms.
 func addWhile(w *timingwheel.TimingWheel, goOn func() bool) (a added) {
 	var mu sync.Mutex
 	var firing sync.WaitGroup
@@ -106,7 +106,7 @@ func addWhile(w *timingwheel.TimingWheel, goOn func() bool) (a added) {
 	return a
 }
 
-// quantile returns a quantile of what is sorted.
+// quantile returns a quantile of a sorted slice.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// What can be compared with package time step by step is so in likeness_test.go.
-// Here is what is special, and what takes real goroutines and real time.
+// likeness_test.go compares channel timers with package time, step by step. Here is what
+// differs, and what takes real goroutines and real time.
 
 const msec = time.Millisecond
 
@@ -53,7 +53,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// Real time, on which other goroutines have a claim too.
+// Real time, while other goroutines need the processors too.
 func TestSleepIsNeverShort(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithTick(50 * time.Microsecond))
 	defer w.Stop()
@@ -275,7 +275,7 @@ func TestTickersThatCannotBe(t *testing.T) {
 	other.Stop()
 }
 
-// Channels and contexts are the driver's, and do not wait for the executor.
+// The driver itself serves channels and contexts: they do not wait for the executor.
 func TestChannelsDoNotWaitForTheExecutor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block, handed := make(chan struct{}), 0
@@ -340,9 +340,9 @@ func TestChannelTimersOutliveTheWheel(t *testing.T) {
 	})
 }
 
-// Whatever the race with the firing, with the receiver and with the wheel's Stop:
-// when Stop or Reset has returned, no older value is received, and Stop's result
-// says whether one was or will have been.
+// However Stop or Reset races with the firing, with the receiver and with the wheel's
+// Stop: when it has returned, no older value is received, and its result says whether one
+// was or will have been received.
 func TestNoStaleValue(t *testing.T) {
 	for _, tick := range []time.Duration{time.Microsecond, 100 * time.Microsecond} {
 		for _, stopWheel := range []bool{false, true} {
@@ -419,8 +419,7 @@ func TestStopOrReceiveNotBoth(t *testing.T) {
 	}
 }
 
-// Tickers that are stopped, reset and received from at the same time, and the
-// collector.
+// Tickers are stopped, reset and received from at the same time, and the collector runs.
 func TestTickerStress(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithTick(10*time.Microsecond), timingwheel.WithWheelSize(4))
 	defer w.Stop()
@@ -488,8 +487,8 @@ func TestManyReceivers(t *testing.T) {
 	})
 }
 
-// A timer on a wheel whose processors are all busy with goroutines that only pass
-// each other the turn fires all the same.
+// All processors are busy with goroutines that only pass each other the turn. A timer on
+// the wheel fires all the same.
 func TestBusyGoroutinesDoNotStarveTheDriver(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	w := timingwheel.New()
@@ -519,8 +518,8 @@ func TestBusyGoroutinesDoNotStarveTheDriver(t *testing.T) {
 	}
 }
 
-// The wheel keeps nothing of a timer that fired or was stopped; and does keep one
-// that is pending, as its doc says.
+// The wheel keeps nothing of a timer that fired or was stopped. It does keep one that is
+// pending, as its doc says.
 func TestChannelTimersAreReleased(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithShards(1))
 	defer w.Stop()

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// clock counts time in whole ticks since the wheel was made. It reads the
-// monotonic clock only: time.Since, which is half the price of time.Now.
+// clock counts time in whole ticks since the wheel was made. It reads only the monotonic
+// clock, with time.Since, at half the price of time.Now.
 type clock struct {
 	start time.Time
 	tick  time.Duration
-	last  int64 // tick that is no further ahead than the longest time.Duration
+	last  int64 // the last tick within the longest time.Duration
 }
 
 func newClock(tick time.Duration) clock {
@@ -20,9 +20,9 @@ func newClock(tick time.Duration) clock {
 // now returns the time since the start.
 func (c *clock) now() time.Duration { return time.Since(c.start) }
 
-// deadline returns the first tick that is not before now+d. It never rounds
-// down, and saturates at the tick that ends the longest time.Duration. A d that
-// is not positive counts as zero.
+// deadline returns the first tick that is not before now+d. It never rounds down. It
+// saturates at the tick that ends the longest time.Duration. A d that is not positive
+// counts as zero.
 func (c *clock) deadline(now, d time.Duration) int64 {
 	at := later(now, max(0, d))
 	ticks := at / c.tick
@@ -32,7 +32,7 @@ func (c *clock) deadline(now, d time.Duration) int64 {
 	return int64(ticks)
 }
 
-// later returns t+d, or the longest time.Duration if that is less. Neither may be
+// later returns t+d, or the longest time.Duration if t+d overflows. Neither may be
 // negative.
 func later(t, d time.Duration) time.Duration {
 	if t+d < t {
@@ -41,7 +41,7 @@ func later(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// roundUp returns d, which must not be negative, rounded up to a tick, saturating.
+// roundUp returns d rounded up to a tick, saturating. d must not be negative.
 func (c *clock) roundUp(d time.Duration) time.Duration {
 	if rest := d % c.tick; rest > 0 {
 		return later(d, c.tick-rest)
@@ -49,7 +49,7 @@ func (c *clock) roundUp(d time.Duration) time.Duration {
 	return d
 }
 
-// duration returns the length of so many ticks, saturating.
+// duration returns the length of this many ticks, saturating.
 func (c *clock) duration(ticks int64) time.Duration {
 	if ticks > c.last {
 		return math.MaxInt64

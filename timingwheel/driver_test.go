@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The driver goroutine ends when the queue is empty, and who adds at that moment must find
-// that it is still there, or start another. Each round waits for its task: one lost wake-up
-// stops the test.
+// The driver goroutine ends when the queue is empty. A caller that adds at that moment
+// must find that it is still there, or start another. Each round waits for its task: one
+// lost wake-up stops the test.
 func TestDriverRestsAndLosesNoWakeUp(t *testing.T) {
 	const callers = 3
 	rounds := 8000
@@ -35,7 +35,7 @@ func TestDriverRestsAndLosesNoWakeUp(t *testing.T) {
 						w.Schedule(time.Duration(n%3)*time.Microsecond-time.Microsecond, f)
 						<-fired
 						for range rand.IntN(4) {
-							runtime.Gosched() // let the queue be empty for now shorter, now longer
+							runtime.Gosched() // the queue is empty for a time that varies
 						}
 					}
 					left.Add(-1)
@@ -49,8 +49,8 @@ func TestDriverRestsAndLosesNoWakeUp(t *testing.T) {
 	})
 }
 
-// At no time do two goroutines drive. Inline tasks tell, also where they end the driver's
-// goroutine.
+// At no time do two goroutines drive. Inline tasks show it, also where they end the
+// driver's goroutine.
 func TestDriverIsAlone(t *testing.T) {
 	w := New(WithTick(time.Microsecond), WithShards(4), WithExecutor(Inline()))
 	var driving, ran atomic.Int64
@@ -79,8 +79,8 @@ func TestDriverIsAlone(t *testing.T) {
 	require.Empty(t, w.Stop())
 }
 
-// A wheel that nobody has any more fires what is pending, and is then garbage, its driver
-// goroutine gone. One that was never used, or was stopped, is so at once.
+// A wheel that nobody refers to fires what is pending. Then it is garbage, and its driver
+// goroutine is gone. One that was never used, or was stopped, is garbage at once.
 func TestForgottenWheel(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	for name, use := range map[string]func(start func(...Option) *TimingWheel, note func()){

@@ -69,8 +69,8 @@ func TestGoexitHarmsNothing(t *testing.T) {
 	}
 }
 
-// Under manual drive it is the caller's goroutine that a task ends; the next call
-// carries on where that one was.
+// Under manual drive a task that ends its goroutine ends that of the caller. The next
+// call of Drive carries on where that one was.
 func TestGoexitUnderManualDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1), timingwheel.WithManualDrive())
@@ -96,12 +96,12 @@ func TestGoexitUnderManualDrive(t *testing.T) {
 	})
 }
 
-// Labels that a task sets must not show in the next task, nor must those of the
+// Labels that a task sets must not show in the next task. Nor must the labels of the
 // goroutine that made the wheel. The goroutine profile tells.
 func TestLabelsDoNotLeak(t *testing.T) {
 	for name, executor := range executors() {
 		if name == "func" {
-			continue // a function that runs the task itself sees to this itself
+			continue // a function that runs the task itself must clear the labels itself
 		}
 		t.Run(name, func(t *testing.T) {
 			var w *timingwheel.TimingWheel
@@ -112,7 +112,7 @@ func TestLabelsDoNotLeak(t *testing.T) {
 			var wg sync.WaitGroup
 			profiles := make([]string, 20)
 			for i := range profiles {
-				// Many that set labels and return, so that the one that looks has
+				// Many tasks that set labels and return, so that the task that looks gets
 				// the goroutine of one of them.
 				at := time.Now().Add(time.Duration(i) * time.Millisecond)
 				for range 50 {
@@ -132,7 +132,8 @@ func TestLabelsDoNotLeak(t *testing.T) {
 			for _, profile := range profiles {
 				require.Contains(t, profile, "timingwheel")
 				require.NotContains(t, profile, `"maker"`)
-				// Its own goroutine only: another may just be clearing its labels.
+				// Look at its own goroutine only: another one may just be clearing its
+				// labels.
 				for stanza := range strings.SplitSeq(profile, "\n\n") {
 					if strings.Contains(stanza, "writeGoroutine") {
 						require.NotContains(t, stanza, `"task"`)
@@ -194,7 +195,7 @@ func TestOrderWithinATick(t *testing.T) {
 	})
 }
 
-// Goroutines runs what does not block on few goroutines, and forgets them all.
+// Goroutines runs tasks that do not block on few goroutines, and keeps none of them.
 func TestGoroutinesAreFew(t *testing.T) {
 	before := runtime.NumGoroutine()
 	e := timingwheel.Goroutines()
@@ -252,7 +253,8 @@ func (p *countingPool) Execute(tasks []func()) {
 	p.Pool.Execute(tasks)
 }
 
-// Who embeds a Pool has its unexported methods, too, which must not lead around the others.
+// A type that embeds a Pool has the Pool's unexported methods, too. The wheel must call
+// its Execute all the same.
 func TestExecutorThatEmbedsAPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := &countingPool{Pool: timingwheel.NewPool(2, 1, timingwheel.FullWait)}

@@ -170,8 +170,8 @@ func TestFaultNegativeWait(t *testing.T) {
 	}
 }
 
-// Stop on a timer that has fired cancels a stranger who has its place now, or
-// damages its list.
+// Stop on a timer that has fired cancels another task that has its place now, or damages
+// its list.
 func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
@@ -228,8 +228,8 @@ func TestFaultReset(t *testing.T) {
 	})
 }
 
-// Counting ticks instead of reading the clock: a 10 s timer is 0.6 s late when the
-// driver is late at each tick. Here a task holds the driver up.
+// The wheel counts ticks instead of reading the clock: a 10 s timer is 0.6 s late when
+// the driver is late at each tick. Here a task holds the driver up.
 func TestFaultCountingTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()))
@@ -329,8 +329,8 @@ func countRing(s *shard, c *cascade) (n int) {
 	return n
 }
 
-// While anything else is due, a long cascade must go on all the same: here more
-// tasks that schedule themselves again at once than go into a slice.
+// A long cascade must go on even while something else is always due. Here more tasks
+// schedule themselves again at once than go into a slice.
 func TestFaultCascadeStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
@@ -358,8 +358,8 @@ func TestFaultCascadeStarves(t *testing.T) {
 	})
 }
 
-// On a busy machine, the driver must not go to the end of the scheduler's queue
-// whenever it has handed something over: it falls behind for good.
+// On a busy machine, the driver must not go to the end of the scheduler's queue each time
+// it has handed something over: it would fall behind for good.
 func TestFaultDriverYieldsToABusyMachine(t *testing.T) {
 	var stop atomic.Bool
 	var busy sync.WaitGroup
@@ -393,8 +393,8 @@ func timeToRun(tasks int, after func(d time.Duration, f func())) time.Duration {
 	return time.Since(start)
 }
 
-// Callers who do nothing but add and cancel must not keep the driver from the
-// lock, neither for a cascade nor for the buckets of every tick.
+// Callers that only add and cancel must not keep the driver from the lock, neither for a
+// cascade nor for the buckets of every tick.
 func TestFaultCallersStarveTheDriver(t *testing.T) {
 	const callers, tasks, burst = 64, 1000, 300_000
 	// measure is timeToRun while callers call f.
@@ -418,7 +418,7 @@ func TestFaultCallersStarveTheDriver(t *testing.T) {
 
 	w := New(WithShards(1), WithWheelSize(128))
 	defer w.Stop()
-	for i := range burst { // cascades meanwhile, from the second level and on one tick after the other
+	for i := range burst { // cascades meanwhile from the second level, one tick after the other
 		w.Schedule(300*time.Millisecond+time.Duration(i)*time.Microsecond, func() {})
 	}
 	ours := measure(
@@ -453,9 +453,9 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 	})
 }
 
-// With nothing due, nobody wakes up: not for a timer far ahead, and not for
-// buckets whose entries have all been canceled, but for the one that the driver
-// sleeps toward already.
+// While nothing is due, nobody wakes up: not for a timer far ahead, and not for buckets
+// whose entries have all been canceled. The exception is a bucket toward which the driver
+// sleeps already.
 func TestIdleIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithShards(1))

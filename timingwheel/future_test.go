@@ -145,7 +145,7 @@ func TestFuturesEndWithTheWheel(t *testing.T) {
 	})
 }
 
-// Whoever comes first, each future has one result, and it is the same for all.
+// Each future has one result, whoever comes first, and all who wait get the same.
 func TestFutureRaces(t *testing.T) {
 	w := New(WithTick(time.Microsecond))
 	defer w.Stop()

@@ -11,17 +11,17 @@ const HistogramBuckets = 28
 
 // Histogram counts durations, in buckets whose bounds are powers of two.
 type Histogram struct {
-	// Counts[0] counts what is less than 1us, Counts[i] what is from 2^(i-1) us to
-	// less than 2^i us, and the last one, from 67 s, has no upper bound.
+	// Counts[0] counts what is less than 1us. Counts[i] counts what is at least 2^(i-1)
+	// us and less than 2^i us. The last one, from 67 s, has no upper bound.
 	Counts [HistogramBuckets]int64
-	Sum    time.Duration // of all that was counted, no more than 292 years
+	Sum    time.Duration // of all that was counted, saturating at 292 years
 	Max    time.Duration
 
-	// P50 to P999 are Quantile of 0.5 to 0.999, as Stats found them.
+	// P50 to P999 are the quantiles 0.5 to 0.999. Stats fills them in.
 	P50, P90, P99, P999 time.Duration
 }
 
-// bucketOf returns the number of the bucket for d. Negative counts as zero.
+// bucketOf returns the number of the bucket for d. A negative d counts as zero.
 func bucketOf(d time.Duration) int {
 	us := uint64(max(0, d) / time.Microsecond)
 	return min(bits.Len64(us), HistogramBuckets-1)
@@ -46,9 +46,9 @@ func (h *Histogram) summarize() {
 	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
 }
 
-// UpperBound returns what all that is counted in Counts[i] is less than; for the last
-// one, which has no bound, that is 1ns more than Max. It panics on a negative i; one that
-// is too large counts as the last.
+// UpperBound returns the exclusive upper bound of Counts[i]. The last one has no bound:
+// for it, UpperBound returns Max plus 1ns. It panics on a negative i. An i that is too
+// large counts as the last.
 func (h *Histogram) UpperBound(i int) time.Duration {
 	if i >= HistogramBuckets-1 {
 		return later(h.Max, 1)
@@ -65,13 +65,15 @@ func (h *Histogram) Total() int64 {
 	return n
 }
 
-// Quantile returns a duration that the fraction q of what was counted, at least, does not
-// exceed, rounded up to the bound of its bucket and no more than Max; so it is at most
-// twice too large, or 1us, and beyond 67 s it is Max. Zero if nothing was counted. A q
-// below 0, or NaN, counts as 0, which is as much as the least; one above 1 as 1.
+// Quantile returns a duration that at least the fraction q of what was counted does not
+// exceed. It returns the upper bound of a bucket, or Max if that is less. So the result
+// is at most twice too large (or 1us, in the first bucket); beyond 67 s it is Max.
+//
+// It returns 0 if nothing was counted. A q below 0 counts as 0, for which the result is
+// that of the shortest duration; so does NaN. A q above 1 counts as 1.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	total := h.Total()
-	rank := int64(0) // also for NaN, which no integer stands for
+	rank := int64(0) // also for NaN, which converts to no integer
 	if q >= 1 {
 		rank = total
 	} else if q > 0 {

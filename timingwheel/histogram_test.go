@@ -53,7 +53,7 @@ func TestHistogramQuantiles(t *testing.T) {
 		require.Equal(t, ds[len(ds)-1], h.Max)
 		for range 10 {
 			q := r.Float64()
-			rank := 1 // the least of which so many are a fraction q
+			rank := 1 // the smallest rank that covers the fraction q
 			for float64(rank) < q*float64(len(ds)) {
 				rank++
 			}
@@ -92,7 +92,7 @@ func TestHistogramEdges(t *testing.T) {
 	require.Equal(t, histogramOf([]time.Duration{0}), histogramOf([]time.Duration{-1}))
 }
 
-// To merge is to have counted it all in one.
+// Merged histograms are equal to one that has counted everything.
 func TestHistogramMerge(t *testing.T) {
 	r := newRandForTest(t)
 	for range 200 {
@@ -114,7 +114,7 @@ func TestHistogramMerge(t *testing.T) {
 	}
 }
 
-// newRandForTest has a seed of its own each time, which is told if the test fails.
+// newRandForTest has a new seed each time. The seed is logged if the test fails.
 func newRandForTest(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	t.Cleanup(func() {

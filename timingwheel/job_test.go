@@ -84,7 +84,7 @@ func TestFixedRate(t *testing.T) {
 	})
 }
 
-// A million periods, each a little off the tick, and not a tick of drift.
+// A million periods, each a little off the tick, do not drift by a tick.
 func TestFixedRateDoesNotDrift(t *testing.T) {
 	const periods = 1_000_000
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
@@ -116,8 +116,8 @@ func (everySecond) Next(prev time.Time) time.Time {
 	return prev.Truncate(second).Add(second)
 }
 
-// Each policy with a function that is slower than its period once, and with a
-// process that is paused: under manual drive nothing runs until it is driven.
+// Each policy, with a function that once takes longer than its period, and with a process
+// that is paused: under manual drive nothing runs until it is driven.
 func TestMissedRuns(t *testing.T) {
 	type kind struct {
 		name   string
@@ -180,7 +180,7 @@ func TestMissedRuns(t *testing.T) {
 	}
 }
 
-// A run that takes a period to the dot misses nothing.
+// A run that takes exactly a period misses nothing.
 func TestRunsBackToBack(t *testing.T) {
 	for _, policy := range []MissedPolicy{MissedBurst, MissedSkip, MissedDelay} {
 		jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
@@ -217,7 +217,7 @@ func TestRunsDoNotOverlapAndSeeEachOther(t *testing.T) {
 	require.EqualValues(t, runs, job.Runs())
 }
 
-// Whatever is under way: when Stop has returned, no run begins.
+// When Stop has returned, no run begins, whatever was under way.
 func TestJobStopIsDefinitive(t *testing.T) {
 	w := New(WithTick(time.Microsecond), WithWheelSize(2))
 	defer w.Stop()
@@ -495,7 +495,7 @@ func TestJobThatCannotSurvive(t *testing.T) {
 	})
 }
 
-// A Scheduler that ends its goroutine ends the job; and one whose job was stopped is
+// A Scheduler that ends its goroutine ends the job. A Scheduler whose job was stopped is
 // not asked any more, however many runs were missed.
 func TestSchedulerThatMisbehaves(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
@@ -537,7 +537,8 @@ func TestSchedulerThatMisbehaves(t *testing.T) {
 	})
 }
 
-// A handler that panics is no better off with a job's panic than with another.
+// A panic of the handler itself goes on, whether a job's panic called it or another
+// task's.
 func TestHandlerThatPanics(t *testing.T) {
 	calls := 0
 	w := New(WithManualDrive(), WithExecutor(Inline()), WithPanicHandler(func(any, []byte) {
@@ -550,7 +551,7 @@ func TestHandlerThatPanics(t *testing.T) {
 	require.Equal(t, 1, calls)
 }
 
-// A Job that its user still holds, and that has ended, does not keep its function.
+// A Job that has ended does not keep its function, even while its user holds the Job.
 func TestJobRetainsNothing(t *testing.T) {
 	w := New()
 	defer w.Stop()
@@ -594,8 +595,8 @@ func TestScheduleFunc(t *testing.T) {
 	})
 }
 
-// Times of the wall clock have no monotonic reading, or else they would be compared
-// by that. (In a bubble no time has one.)
+// Times of the wall clock must have no monotonic reading, or they would be compared by
+// it. (In a bubble no time has one.)
 func TestCalendarHasNoMonotonicTimes(t *testing.T) {
 	w := New()
 	defer w.Stop()
@@ -624,7 +625,7 @@ func TestSchedulerThatDoesNotAdvance(t *testing.T) {
 	})
 }
 
-// Weeks of a per-minute and a daily job, and not a run too few or too many.
+// Weeks of a per-minute job and a daily job: no run too many and none too few.
 func TestCalendarOverWeeks(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		daily := schedulerFunc(func(prev time.Time) time.Time {
@@ -644,8 +645,8 @@ func TestCalendarOverWeeks(t *testing.T) {
 	})
 }
 
-// The wall clock is set forward, as it is after a suspend, and back: a planned time
-// is found within a minute, and never before it has come.
+// The wall clock is set forward, as after a suspend, and back. A planned time is found
+// within a minute, and never before it has come.
 func TestCalendarFollowsTheWallClock(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		var step atomic.Int64

@@ -13,10 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests in this file do everything twice, on the wheel and with the standard
-// library, in one bubble whose clock both have, at whole ticks only; and compare
-// whatever can be seen, after every step. What the standard library does is the
-// specification.
+// The tests in this file do everything twice, on the wheel and with the standard library.
+// Both run in one bubble with one clock, at whole ticks only. After every step the tests
+// compare all that can be seen. The specification is what the standard library does.
 
 // likeness is a bubble's worth of random steps.
 type likeness struct {
@@ -141,8 +140,8 @@ func TestTickersAreLikeTimes(t *testing.T) {
 	})
 }
 
-// contexts is a pair of trees of contexts that grow and wither alike. In ours the
-// deadlines are the wheel's.
+// contexts is a pair of trees of contexts to which the same steps are applied. In ours
+// the deadlines are the wheel's.
 type contexts struct {
 	*likeness
 	nodes []contextPair
@@ -279,7 +278,7 @@ func isDone(ctx context.Context) bool {
 	}
 }
 
-// A context that its parent ends before it comes to the wheel does not come there.
+// A context whose parent ends before the context gets to the wheel is never put there.
 func TestContextThatEndsBeforeItStarts(t *testing.T) {
 	w := New()
 	defer w.Stop()

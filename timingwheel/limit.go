@@ -15,8 +15,9 @@ func newLimit(n int) *limit {
 	return &limit{max: int64(n)}
 }
 
-// take takes n places if there are as many, and none otherwise. Not by an addition that is
-// undone when it was too much: that could refuse another, though a place has become free.
+// take takes n places if there are as many, and none otherwise. It does not add first and
+// undo that if it was too much: meanwhile it could refuse another caller for whom a place
+// has become free.
 func (l *limit) take(n int64) bool {
 	if l == nil {
 		return true

@@ -41,8 +41,8 @@ func requireDead(t *testing.T, timer *Timer) {
 	require.False(t, timer.Stop())
 }
 
-// At the limit every way of adding is refused and counted, and the surface, jobs, resets
-// and re-arms are not.
+// At the limit every way of adding is refused and counted. Channel timers, tickers,
+// contexts, jobs, resets and re-arms are not.
 func TestMaxPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithMaxPending(3), WithShards(4))
@@ -76,8 +76,8 @@ func TestMaxPending(t *testing.T) {
 		require.True(t, replaced)
 		requireFull(t, w, ErrTooManyPending)
 
-		// What has fired or was canceled makes room at once; a re-arm is not refused,
-		// but counts.
+		// What has fired or was canceled makes room at once. A re-arm is not refused, but
+		// counts.
 		require.True(t, timeout.Cancel())
 		require.False(t, timeout.Cancel())
 		other, err := w.Schedule(time.Minute, note)
@@ -108,8 +108,8 @@ func TestMaxPending(t *testing.T) {
 	})
 }
 
-// A key whose function waits in the executor's queue needs a place of its own, and is left
-// alone when there is none.
+// A key whose function waits in the executor's queue needs a new place. If there is none,
+// it is left alone.
 func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var queue []func()
@@ -138,8 +138,8 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 	})
 }
 
-// However adds, cancels, resets and firings meet, the limit holds for what is new, and
-// leaves no place taken, nor frees one twice.
+// However adds, cancels, resets and firings meet, the limit holds for what is new. No
+// place stays taken, and none is freed twice.
 func TestMaxPendingIsExact(t *testing.T) {
 	rounds := 12
 	if testing.Short() {
@@ -219,7 +219,7 @@ func TestMaxPendingThatMakesNoSense(t *testing.T) {
 	}
 }
 
-// Of two who meet at the last place, on two shards, one gets it.
+// Two callers on two shards meet at the last place: exactly one gets it.
 func TestLimit(t *testing.T) {
 	const rounds = 50_000
 	limits, arrived, taken := make([]limit, rounds), make([]atomic.Int64, rounds), make([]atomic.Int64, rounds)

@@ -5,31 +5,34 @@ import (
 	"time"
 )
 
-// Drive drives a wheel made with [WithManualDrive]: it waits up to timeout
-// for the next bucket to expire, does all that is due by then, and returns how
-// many tasks it handed to the executor (so channel timers, tickers and contexts do
-// not count). With a timeout that is not positive it does not wait. It returns 0 when
-// nothing came due in time, when the tasks of the bucket only moved to a finer wheel or
-// were canceled while it waited, and once the wheel is stopped. It moves no clock but
-// the wheel's own: time itself passes as always.
+// Drive drives a wheel that was made with [WithManualDrive]. It waits up to timeout for
+// the next bucket to expire, and does all that is due by then. It returns how many tasks
+// it handed to the executor; channel timers, tickers and contexts do not count. If
+// timeout is not positive, it does not wait. It moves no clock but the wheel's own: time
+// itself passes as always.
 //
-// Tasks without delay that are added while it runs wait for the next call, but for
-// those that go between the slices of a bucket of more than 256. To run all that is
-// pending (where no ticker or job goes on for ever):
+// Drive returns 0 if nothing came due in time, if the tasks of the bucket only moved to a
+// finer wheel, if they were canceled while it waited, and on a stopped wheel.
+//
+// A task without delay that is added while Drive runs waits for the next call. The
+// exception: one that is added while a bucket of more than 256 is flushed may go between
+// its slices. To run all that is pending, where no ticker or job goes on for ever:
 //
 //	for w.Len() > 0 {
 //		w.Drive(time.Hour)
 //	}
 //
-// With an executor other than [Inline], the tasks may be running still, or not have
-// begun, when it returns.
+// With an executor other than [Inline], the tasks may be still running, or may not have
+// begun, when Drive returns.
 //
-// One call drives at a time; another waits for its turn, up to its timeout. A
-// call from a task that runs inline can therefore do nothing but wait its
-// timeout out. Inline tasks run on the caller's goroutine: when one panics, and
-// the caller recovers, those that came due together with it run in the next call
-// (with an executor of your own that runs tasks inline they, up to 255, are lost). On
-// a wheel that drives itself Drive panics.
+// One call drives at a time. Another call waits for its turn, up to its timeout. So a
+// call from a task that runs inline only waits until its timeout ends.
+//
+// Inline tasks run on the caller's goroutine. If one panics and the caller recovers, the
+// tasks that came due together with it run in the next call. (If an executor of your own
+// runs tasks inline, these tasks are lost, up to 255.)
+//
+// Drive panics on a wheel that drives itself.
 func (w *TimingWheel) Drive(timeout time.Duration) int {
 	if w.driving == nil {
 		panic("timingwheel: Drive of a wheel without WithManualDrive")
@@ -42,11 +45,11 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 	defer func() { <-w.driving }()
 	if t := w.runner.tracer; t != nil {
 		t.label()
-		defer clearLabels() // what the caller does next is not the wheel's
+		defer clearLabels() // what the caller does next is not the wheel's work
 	}
 
 	d := &w.driver
-	handed := d.finish() // what a task has left unfinished that panicked, or ended its goroutine
+	handed := d.finish() // what is left of a call in which a task panicked or ended the goroutine
 	d.dropEmpty()
 	b, ok := d.queue.Poll()
 	if !ok {
@@ -58,7 +61,8 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 	return handed + d.flushAll(b, time.Now())
 }
 
-// takeTurn prefers the turn to the end of ctx.
+// takeTurn waits for the turn to drive, and reports whether it has it. If the turn is
+// free and ctx has ended, it takes the turn.
 func (w *TimingWheel) takeTurn(ctx context.Context) bool {
 	select {
 	case w.driving <- struct{}{}:

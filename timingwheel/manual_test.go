@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A panic that the caller of Drive recovers takes nothing along: what came due
-// together with the task runs in the next call, and Shutdown finds all ended.
+// If the caller of Drive recovers a panic, no other task is lost: what came due together
+// with that task runs in the next call, and Shutdown finds that all have ended.
 func TestAdvanceClockAfterAPanic(t *testing.T) {
 	for name, executor := range map[string]Executor{
 		"inline":      Inline(),

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// model is the dumb reference beside a wheel of one shard: all pending tasks in a
-// red-black tree, ordered by time and, at one time, by their scheduling. It is
-// told of every call, and checks every result and every firing as it happens.
+// model is the dumb reference beside a wheel of one shard. It has all pending tasks in a
+// red-black tree, ordered by time and, at one time, by their scheduling. It is told of
+// every call, and checks every result and every firing as it happens.
 //
-// mu guards it all: the driver's goroutine runs the tasks.
+// mu guards all of it, since the driver's goroutine runs the tasks.
 type model struct {
 	mu      sync.Mutex
 	t       *testing.T
@@ -26,7 +26,7 @@ type model struct {
 	tick    time.Duration
 	start   time.Time
 	pending *redblacktree.Tree // of key to *modelTask
-	tasks   []*modelTask       // all ever
+	tasks   []*modelTask       // all that were ever scheduled
 	seq     int
 	ordered bool // tasks run inline, so their order is promised
 	driven  bool // by the driver goroutine, so that a task fires on its tick
@@ -43,8 +43,8 @@ type model struct {
 	handedBack *modelTask
 }
 
-// key orders pending tasks. A task that was due at once has a time between ticks,
-// or else no promised order among the tasks of that very tick.
+// key orders pending tasks. A task that was due at once has a time between ticks; without
+// that, its order among the tasks of that tick would not be promised.
 type key struct {
 	at  time.Duration
 	due bool
@@ -58,8 +58,8 @@ func compareKeys(a, b any) int {
 	return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.seq, y.seq))
 }
 
-// modelTask is a task in one of the forms that the wheel has for them: the one
-// whose field is set, or else that of Schedule.
+// modelTask is a task in one of the forms that the wheel has. The field that is set says
+// which; if none is, it is that of Schedule.
 type modelTask struct {
 	key     key
 	pending bool
@@ -133,7 +133,7 @@ func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
 	switch {
 	case was && m.isOnWheel(name):
 		m.putOff(task, d)
-	case was: // fired, and will not run
+	case was: // it has fired, and will not run
 		m.counts.Fired++
 		fallthrough
 	default:
@@ -173,8 +173,8 @@ func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
 	return err
 }
 
-// isOnWheel reports whether a key's function has not been handed to the executor yet,
-// which nothing but the accounts depends on.
+// isOnWheel reports whether a key's function has not been handed to the executor yet.
+// Only the accounts depend on it.
 func (m *model) isOnWheel(name int) bool {
 	s := m.keyed.lock(name)
 	defer s.mu.Unlock()
@@ -295,7 +295,7 @@ func (m *model) checkDeadline(task *modelTask) {
 	}
 }
 
-// again puts a task off that may be pending.
+// again resets a task, which may be pending.
 func (m *model) again(task *modelTask, d time.Duration) {
 	if !task.pending {
 		m.accept(task, d)
@@ -360,8 +360,8 @@ func (m *model) ran(task *modelTask) {
 	m.accept(task, job.planned-m.now())
 }
 
-// insideTask calls the wheel from a task. It leaves alone what is due already,
-// which may have been handed to the executor together with this task.
+// insideTask calls the wheel from a task. It does not touch what is due already: that may
+// have been handed to the executor together with this task.
 func (m *model) insideTask(task *modelTask, now time.Duration) {
 	switch m.r.IntN(4) {
 	case 0:
@@ -375,8 +375,8 @@ func (m *model) insideTask(task *modelTask, now time.Duration) {
 	}
 }
 
-// delay is now and then zero, negative or the largest, and otherwise of any
-// magnitude up to years.
+// delay is now and then zero, negative or the largest. Otherwise it has any magnitude up
+// to years.
 func (m *model) delay() time.Duration {
 	switch m.r.IntN(20) {
 	case 0:
@@ -399,7 +399,7 @@ func (m *model) check() {
 	m.w.verify(m.t)
 	require.Equal(m.t, m.pending.Size(), m.w.Len())
 	m.checkCounts()
-	if m.seq%4 == 0 { // it takes longer than all else
+	if m.seq%4 == 0 { // not always: it takes longer than all the rest
 		m.w.verifySnapshot(m.t, m.seq%20)
 	}
 	require.Zero(m.t, m.w.Stats().Running)
@@ -435,7 +435,7 @@ func (m *model) checkCounts() {
 	require.Equal(m.t, want, got)
 }
 
-// settle lets fire what is due.
+// settle lets everything fire that is due.
 func (m *model) settle() {
 	if m.driven {
 		synctest.Wait()
@@ -543,9 +543,9 @@ func (m *model) sleep(d time.Duration) {
 	}
 }
 
-// byteSource is a source of random numbers that a fuzzer can steer: four bytes of
-// data a number. When the data is used up others follow, since some methods of
-// rand.Rand reject numbers and would never end with always the same.
+// byteSource is a source of random numbers that a fuzzer can steer: four bytes of data
+// for each number. When the data is used up, other numbers follow: some methods of
+// rand.Rand reject numbers, and would never end if all were the same.
 type byteSource struct {
 	data []byte
 	rest rand.PCG

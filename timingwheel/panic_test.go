@@ -66,7 +66,7 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 				synctest.Wait()
 
 				require.EqualValues(t, tasks, ran.Load())
-				if !job.Stop() { // or else it was discarded, and is no run
+				if !job.Stop() { // it ended by its panic; otherwise its run was discarded
 					<-job.Done()
 					require.ErrorContains(t, job.Err(), "the task's own")
 					var failure *timingwheel.PanicError
@@ -95,8 +95,8 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 	}
 }
 
-// What a FullDiscard's function does wrong is a task's doing, of which no other suffers, and
-// all are counted.
+// What goes wrong in the function of FullDiscard goes wrong in a task. It harms no other
+// task, and all tasks are counted.
 func TestDiscardToThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p panics
@@ -127,7 +127,7 @@ func TestDiscardToThatPanics(t *testing.T) {
 	})
 }
 
-// The panic of a Future is its own, and counted all the same.
+// The panic of a Future becomes its own error, and is counted all the same.
 func TestPanicOfAFutureIsCounted(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

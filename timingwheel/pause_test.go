@@ -29,9 +29,9 @@ func pauseFor() time.Duration {
 	return 5 * time.Second
 }
 
-// A process that is stopped by a signal, with timers of all kinds pending, of which most
-// come due meanwhile. When it goes on nothing is lost, nothing has been early, and what
-// recurs does what it says it does about what it has missed.
+// A process is stopped by a signal, with timers of all kinds pending, most of which come
+// due meanwhile. When it goes on, nothing is lost and nothing was early. What recurs
+// treats the times that it has missed as it promises.
 func TestPausedProcess(t *testing.T) {
 	if pause, err := time.ParseDuration(os.Getenv("TICKWHEEL_PAUSE")); err == nil {
 		u := newUnderPressure(t, pause)
@@ -56,7 +56,7 @@ func TestPausedProcess(t *testing.T) {
 	require.NoError(t, cmd.Wait(), "%s", rest)
 }
 
-// A process with one processor, which other goroutines never let go: the driver and the
+// Other goroutines never give up the only processor of a process. The driver and the
 // tasks run when the scheduler takes it from them.
 func TestStarvedProcess(t *testing.T) {
 	if os.Getenv("TICKWHEEL_STARVE") != "" {
@@ -106,8 +106,8 @@ func (o output) rest() string {
 	return b.String()
 }
 
-// underPressure has timers of all kinds on a wheel, all of them due within a span that
-// is longer than the pause by a second, and what recurs.
+// underPressure has timers of all kinds on a wheel, and what recurs. All timers are due
+// within a span that is one second longer than the pause.
 type underPressure struct {
 	t     *testing.T
 	w     *timingwheel.TimingWheel
@@ -132,8 +132,8 @@ func newUnderPressure(t *testing.T, pause time.Duration) *underPressure {
 	return &underPressure{t: t, w: timingwheel.New(), span: pause + time.Second, begin: time.Now()}
 }
 
-// fired is what each must call once, and not before it is due. WaitGroup.Done panics for
-// one that is called twice.
+// fired is what each timer must call once, and not before it is due. If one is called
+// twice, WaitGroup.Done panics.
 func (u *underPressure) fired(kind string, due time.Time) {
 	late := time.Since(due)
 	if late < 0 {
@@ -219,8 +219,8 @@ func (u *underPressure) wait() {
 	}
 }
 
-// checkMissed checks what has become of the times that passed in a pause: a burst makes
-// up for all of them, and nobody else does for any.
+// checkMissed checks what has become of the times that passed in a pause. A burst makes
+// up for all of them, and the other policies for none.
 func (u *underPressure) checkMissed(pause time.Duration) {
 	until := func() int64 { return int64(time.Since(u.begin) / period) }
 	burst := u.jobs[0]

@@ -45,10 +45,10 @@ func TestPreciseWheelsLeakNothing(t *testing.T) {
 	require.LessOrEqual(t, openDescriptors(t), descriptors)
 }
 
-// BenchmarkPrecise is where the table in the documentation of WithPreciseWakeups
-// comes from: lateness, and the share of one processor that the process takes while
-// timers fire at a rate, for two seconds. All are added before, so that nothing else
-// wakes the process up. A wake-up is one of the driver.
+// BenchmarkPrecise measures the table in the documentation of WithPreciseWakeups:
+// lateness, and the share of one processor that the process takes while timers fire at a
+// rate, for two seconds. All timers are added before, so that nothing else wakes the
+// process up. A wake-up is one of the driver.
 func BenchmarkPrecise(b *testing.B) {
 	subjects := []struct {
 		name string

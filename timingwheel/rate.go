@@ -2,9 +2,9 @@ package timingwheel
 
 import "time"
 
-// rate plans the runs of a job with a fixed rate or a fixed delay. Its times count from the
-// wheel's start and are not rounded, so that no error adds up: a rate of 1.5 ticks runs
-// after 2, 3, 5 and 6 ticks. All of it is guarded by the lock of the job's shard.
+// rate plans the runs of a job with a fixed rate or a fixed delay. Its times count from
+// the wheel's start and are not rounded, so that no error adds up: a rate of 1.5 ticks
+// runs after 2, 3, 5 and 6 ticks. All of it is guarded by the lock of the job's shard.
 type rate struct {
 	period  time.Duration
 	fromEnd bool          // a fixed delay: the period counts from the end of a run

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Shutdown ends the wheel in peace: it accepts no more, waits until all functions that
-// are pending have been handed to the executor, however far off they are, and until
-// those that were handed over have ended, and then stops the wheel and returns nil.
+// Shutdown ends the wheel in peace. It accepts no more. It waits until all pending
+// functions have been handed to the executor, however far off they are, and until all
+// functions that were handed over have ended. Then it stops the wheel and returns nil.
 //
 // From the moment of the call the wheel refuses what is new, as a stopped one does,
 // timers that are not pending included; what is pending can still be canceled and
@@ -15,16 +15,19 @@ import (
 // What belongs to time's and context's surface moves to package time at once, and
 // tickers end, as with [TimingWheel.Stop].
 //
-// When ctx ends first, Shutdown returns an error that wraps ctx.Err(). What is pending
-// then stays pending, and fires when it is due, until Stop hands it back; Shutdown may
-// be called again. When the wheel is stopped, before or meanwhile, Shutdown waits only
-// for the tasks that run or wait in the executor's queue.
+// If ctx ends first, Shutdown returns an error that wraps ctx.Err(). What is pending then
+// stays pending, and fires when it is due, until Stop hands it back. Shutdown may be
+// called again.
 //
-// It may be called any number of times, by several goroutines at the same time. A task
-// that calls it waits for itself, until ctx ends, and so does one that runs inline. An
-// executor of your own that never runs a task keeps Shutdown waiting likewise. With
-// [WithManualDrive] somebody has to go on calling Drive. It costs a pass over
-// what is pending, as Stop does.
+// On a wheel that is stopped, before or meanwhile, Shutdown waits only for the tasks that
+// run or wait in the executor's queue. So a service whose far-off timers should not hold
+// up its end calls Stop and then Shutdown.
+//
+// Shutdown may be called any number of times, by several goroutines at the same time. A
+// task that calls it waits for itself until ctx ends, also if it runs inline. An executor
+// of your own that never runs a task keeps Shutdown waiting in the same way. With
+// [WithManualDrive], somebody has to go on calling Drive. Shutdown costs a pass over what
+// is pending, as Stop does.
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	w.closeShards()
 	if !w.runner.ended.until(ctx.Done(), w.isQuiet) {
@@ -42,8 +45,9 @@ func (w *TimingWheel) closeShards() {
 	}
 }
 
-// isQuiet reports whether no task is pending or running, on a wheel that accepts no
-// more. First pending, then running, since that is the way that a task goes.
+// isQuiet reports whether no task is pending or running, on a wheel that accepts no more.
+// It looks at the pending tasks first and at the running ones next, because a task goes
+// that way.
 func (w *TimingWheel) isQuiet() bool {
 	for i := range w.shards {
 		if w.shards[i].hasTasks() {

@@ -48,8 +48,8 @@ func TestShutdownWaits(t *testing.T) {
 	})
 }
 
-// From the call of Shutdown on the wheel takes nothing new. What is pending goes on, jobs
-// and tickers end, and what belongs to package time and context moves there.
+// From the call of Shutdown on, the wheel takes nothing new. What is pending goes on.
+// Jobs and tickers end. Channel timers and contexts move to package time.
 func TestShutdownClosesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithMaxPending(5), WithShards(4))
@@ -112,8 +112,8 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 	})
 }
 
-// When its context ends, Shutdown leaves what is pending as it is; Stop hands it back, and
-// then Shutdown waits for what runs only.
+// When its context ends, Shutdown leaves what is pending as it is. Stop hands it back.
+// After that, Shutdown waits only for what runs.
 func TestShutdownGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New()
@@ -154,8 +154,8 @@ func TestShutdownGivesUp(t *testing.T) {
 	})
 }
 
-// Several wait at the same time, one from inside a task, which waits for itself until its
-// context ends.
+// Several goroutines wait at the same time. One of them is a task, which waits for itself
+// until its context ends.
 func TestShutdownBySeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New()
@@ -184,7 +184,7 @@ func TestShutdownBySeveral(t *testing.T) {
 	})
 }
 
-// Under manual drive Shutdown waits for somebody to advance the clock.
+// Under manual drive Shutdown waits until somebody calls Drive.
 func TestShutdownUnderManualDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
@@ -205,8 +205,9 @@ func TestShutdownUnderManualDrive(t *testing.T) {
 	})
 }
 
-// The last task may end, or be canceled, at the moment in which Shutdown looks: it must
-// not wait for ever. What is added meanwhile has run when it returns, or was refused.
+// The last task may end, or be canceled, at the moment in which Shutdown looks. Then
+// Shutdown must not wait for ever. What is added meanwhile has run when it returns, or
+// was refused.
 func TestShutdownRaces(t *testing.T) {
 	rounds := 3000
 	if testing.Short() {
@@ -253,8 +254,8 @@ func TestShutdownRaces(t *testing.T) {
 	waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// When the last that is pending is canceled, or handed back, while nothing runs, Shutdown
-// is told.
+// When the last pending task is canceled or handed back while nothing runs, Shutdown is
+// told.
 func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(w *TimingWheel, timer *Timer, future *Future[int]){
@@ -281,7 +282,7 @@ func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 }
 
 // A task that is handed over while Shutdown looks from shard to shard is seen as pending
-// or as running. Here it is in the last of many, and takes a while.
+// or as running. Here it is in the last of many shards, and takes a while.
 func TestShutdownSeesATaskOnItsWay(t *testing.T) {
 	rounds := 500
 	if testing.Short() {

@@ -7,37 +7,41 @@ import (
 )
 
 // Snapshot is what [TimingWheel.Snapshot] returns: what is pending, and where. It encodes
-// to JSON as it is; durations are nanoseconds then.
+// to JSON; durations are nanoseconds there.
 type Snapshot struct {
 	Now       time.Duration    // since the wheel was made
 	Pending   int64            // the sum of Due, Waiting, Cascading and all of Occupied
 	Due       int64            // due at once, and not yet handed on by the driver
 	Waiting   int64            // as in [Stats]
-	Cascading int64            // in buckets of the levels that are being flushed
+	Cascading int64            // in buckets of the levels, being flushed
 	Levels    []LevelOccupancy // of all shards together, the finest first
 	Next      []time.Time      // the next deadlines, rounded up to a tick, the earliest first
 }
 
-// LevelOccupancy is a level, and how much each of its slots holds.
+// LevelOccupancy describes a level and how much each of its slots holds.
 type LevelOccupancy struct {
 	LevelStats
-	Hand int // the slot of CurrentTime
+	Hand int // number of the slot of CurrentTime
 
-	// Occupied has the number of entries of each slot. An entry that was pushed back is
-	// counted in the slot of its new deadline, also while it waits in an earlier one. Up to the Hand there are none, but
-	// for what has expired and waits to be flushed: a level holds what is due before its
-	// next revolution, and the levels above have the rest.
+	// Occupied has the number of entries of each slot. A level holds what is due before
+	// its next revolution, and the coarser levels have the rest. So the slots up to the
+	// Hand are empty, except for entries that have expired and wait to be flushed. An
+	// entry that was pushed back is counted in the slot of its new deadline, also while it
+	// waits in an earlier one.
 	Occupied []int32
 }
 
-// Snapshot returns how many entries wait in which slot, and the next so many deadlines;
-// none if next is not positive. It is for debugging. It passes over all that is pending,
-// a few nanoseconds for each (more where next is large, since those are sorted), but
-// gives way after every 1024 to whoever waits for the lock, so that it holds up nobody.
-// What is added, fires or moves to a finer level meanwhile may be counted or not; each
-// entry is counted once at most, so that Pending is the sum of Due, Waiting, Cascading and all of
-// Occupied. (A timer that fires and is set anew is another entry then.) On a stopped
-// wheel all but Now is zero. It may be called at any time, and by several goroutines.
+// Snapshot returns how many entries wait in each slot, and the next deadlines, as many as
+// next says. It returns no deadlines if next is not positive. It is for debugging. It may
+// be called at any time, and by several goroutines. On a stopped wheel all but Now is
+// zero.
+//
+// It passes over all that is pending, at a few nanoseconds each. (With a large next it
+// takes more, since the deadlines are sorted.) After every 1024 entries it gives way to
+// those who wait for the lock, so it holds nobody up. What is added, fires or moves to a
+// finer level meanwhile may be counted or not. Each entry is counted at most once, so
+// Pending is the sum of Due, Waiting, Cascading and all of Occupied. (A timer that fires
+// and is armed again is another entry then.)
 func (w *TimingWheel) Snapshot(next int) Snapshot {
 	first := earliest{n: max(0, next), bound: math.MaxInt64}
 	st := w.Stats()
@@ -45,7 +49,7 @@ func (w *TimingWheel) Snapshot(next int) Snapshot {
 	for _, l := range st.Levels {
 		sn.Levels = append(sn.Levels, newLevelOccupancy(l))
 	}
-	var deadlines []int64 // of a chunk; sorting them has no place under the lock
+	var deadlines []int64 // of a chunk; they are sorted without the lock
 	for i := range w.shards {
 		for chunk, more := 0, true; more; chunk++ {
 			deadlines, more = w.shards[i].survey(chunk, &sn, deadlines[:0])
@@ -68,8 +72,8 @@ func newLevelOccupancy(l LevelStats) LevelOccupancy {
 	}
 }
 
-// survey counts the entries of a chunk of the arena, appends their deadlines, and reports
-// false if there is no such chunk.
+// survey counts the entries of a chunk of the arena and appends their deadlines. It
+// reports false if there is no such chunk.
 func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, more bool) {
 	s.lockLast()
 	defer s.unlock()
@@ -107,8 +111,8 @@ func (w *wheel) wheelFor(deadline int64) *wheel {
 	return w
 }
 
-// grow adds the levels that were made since Stats looked. It is called with the lock of the
-// shard of w held.
+// grow adds the levels that were made after Stats has looked. The caller holds the lock
+// of the shard of w.
 func (sn *Snapshot) grow(w *wheel) {
 	for ; w != nil; w = w.overflow {
 		if int(w.level) == len(sn.Levels) {
@@ -119,14 +123,14 @@ func (sn *Snapshot) grow(w *wheel) {
 	}
 }
 
-// earliest keeps the n lowest of the numbers that it is given.
+// earliest keeps the n lowest of the numbers that are added to it.
 type earliest struct {
 	n     int
 	ticks []int64
-	bound int64 // what is not below does not count any more
+	bound int64 // a number that is not below it does not count any more
 }
 
-// add lets ticks grow to twice of what is wanted before it throws the half away.
+// add lets ticks grow to twice of what is wanted. Then it drops the larger half.
 func (e *earliest) add(tick int64) {
 	if tick >= e.bound || e.n == 0 {
 		return

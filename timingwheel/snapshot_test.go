@@ -166,8 +166,8 @@ func TestSnapshotOfSoManyNext(t *testing.T) {
 	}
 }
 
-// A Snapshot of very many lets others have the lock between chunks, at once, and sorts
-// what was asked for without it.
+// A Snapshot of very many entries gives the lock to others between chunks, at once. It
+// sorts the deadlines without the lock.
 func TestSnapshotHoldsUpNobody(t *testing.T) {
 	w := New(WithShards(1))
 	defer w.Stop()

@@ -2,79 +2,82 @@ package timingwheel
 
 import "time"
 
-// Stats is what [TimingWheel.Stats] returns. It encodes to JSON as it is; durations
-// are nanoseconds then.
+// Stats is what [TimingWheel.Stats] returns. It encodes to JSON; durations are
+// nanoseconds there.
 type Stats struct {
 	Counts
 
 	CallerRuns int64 // tasks that the driver ran itself because a [Pool] was full
-	Discarded  int64 // tasks that a full Pool has discarded; a part of Fired
-	Panicked   int64 // tasks that panicked and were recovered, those of [Submit] too
+	Discarded  int64 // tasks that a full Pool discarded; they count as Fired too
+	Panicked   int64 // tasks whose panic was recovered, those of [Submit] included
 
 	// Running counts the tasks that were handed to the executor and have not ended: those
-	// that run, and those that wait in its queue.
+	// that run, and those that wait in the executor's queue.
 	Running int64
 
-	// Waiting counts those of Pending that are due, and wait for room in a [Pool] of
-	// [FullWait], or for an executor that holds the driver up.
+	// Waiting counts what is due, but waits for room in a [Pool] of [FullWait], or for an
+	// executor that holds the driver up. It is a part of Pending.
 	Waiting int64
 
-	// HeldUp is for how long the executor has been in its present call, and HeldUpBy the
-	// function that it runs on the driver, or else the executor, as far as known. A call of
-	// less than a millisecond is normal; zero means that there is none, as always under
-	// [Goroutines] and under a Pool of FullWait. No function fires meanwhile.
+	// HeldUp is for how long the executor has been in its present call. HeldUpBy is the
+	// function that it runs on the driver, or else the executor, as far as known. No
+	// function fires during a call. A call of less than a millisecond is normal. Zero
+	// means that there is no call; so it always is under [Goroutines] and under a Pool of
+	// FullWait.
 	HeldUp   time.Duration
 	HeldUpBy string
 
-	Wakeups int64 // of the driver, from its sleep
+	Wakeups int64 // how often the driver woke up from its sleep
 
 	Now     time.Duration // since the wheel was made
-	Tick    time.Duration // as [WithTick] has set it
-	Shards  int           // as [WithShards] has set it, rounded up
-	Stopped bool          // Stop was called, or Shutdown
+	Tick    time.Duration // width of a tick, see [WithTick]
+	Shards  int           // number of shards, a power of two, see [WithShards]
+	Stopped bool          // Stop or Shutdown was called
 
-	// Precise is true if the driver is woken on time: there is [WithPreciseWakeups], it
+	// Precise is true if the driver wakes up on time: [WithPreciseWakeups] was given, it
 	// works, and Stop was not called.
 	Precise bool
 
 	Arena ArenaStats
 
-	// Lateness is by how much each of Fired was late: from the tick to which its deadline
-	// rounds up until the driver came to it, looking at the clock once for 256. So the
-	// rounding is not in it, nor the time that an executor takes to begin. What was due at
-	// once is reckoned from a tick as well, and so is mostly 0.
+	// Lateness is how late each of Fired was: from the tick to which its deadline rounds
+	// up until the driver came to it. The driver looks at the clock once for up to 256
+	// entries. So Lateness contains neither the rounding nor the time that an executor
+	// takes to begin. What was due at once is measured from a tick as well, so its
+	// lateness is mostly 0.
 	Lateness Histogram
 
-	// Levels are those of all shards together, the finest first. There are none before the
-	// first task that is not due at once, and none after Stop.
+	// Levels are the levels of all shards together, the finest first. There are none
+	// before the first task that is not due at once, and none after Stop.
 	Levels []LevelStats
 }
 
-// ArenaStats is the memory of the pending, in entries of 32 bytes.
+// ArenaStats is the memory for what is pending, in entries of 32 bytes.
 type ArenaStats struct {
-	Capacity int64 // entries that there is room for
+	Capacity int64 // entries for which there is room
 	Free     int64 // of Capacity
 }
 
-// LevelStats describes a level: the wheels of that tick in all shards.
+// LevelStats describes a level: the wheels of one tick in all shards.
 type LevelStats struct {
 	Tick     time.Duration // width of a slot
-	Interval time.Duration // of the whole wheel: Tick times its slots, no more than 292 years
-	Slots    int           // of one wheel
+	Interval time.Duration // width of the whole wheel: Tick times Slots, at most 292 years
+	Slots    int           // number of slots of one wheel
 
-	// CurrentTime is that of the wheel that is furthest, since the making of the
-	// TimingWheel. It moves when a bucket expires, so on an idle wheel it stands.
+	// CurrentTime is the clock of the wheel that is furthest ahead, since the TimingWheel
+	// was made. It moves only when a bucket expires, so on an idle wheel it stands still.
 	CurrentTime time.Duration
 
-	Buckets int   // that are in use, of all shards
-	Entries int64 // in them, and in a bucket of the level that is cascading
+	Buckets int   // buckets in use, of all shards
+	Entries int64 // entries in these, and in buckets of the level that are cascading
 
-	Cascaded int64 // entries that have left the level for a finer one, since the start
+	Cascaded int64 // entries that have left the level for a finer one so far
 }
 
 // Stats returns what the wheel has done and what it holds. It may be called at any time,
-// on a stopped wheel too, and costs a lock of each shard, some microseconds. The figures of
-// one shard belong together; those of another are a moment younger.
+// also on a stopped wheel. It takes the lock of each shard, and some microseconds. The
+// figures of one shard were true at one moment; those of the next shard are a moment
+// younger.
 func (w *TimingWheel) Stats() Stats {
 	r := w.runner
 	st := Stats{
@@ -96,7 +99,7 @@ func (w *TimingWheel) Stats() Stats {
 		w.shards[i].addTo(&st)
 	}
 	st.Lateness.summarize()
-	st.Now = w.clock.now() // last, since the driver moves on: no CurrentTime is after it
+	st.Now = w.clock.now() // last, so that no CurrentTime is after it
 	return st
 }
 

@@ -106,8 +106,8 @@ func (s *shard) countOneShots() (n int64) {
 	return n
 }
 
-// checkStats checks what is true of Stats at any time, whatever is under way. (No
-// require here but when it fails, since it is called from other goroutines.)
+// checkStats checks what is true of Stats at any time, whatever is under way. (It calls
+// require only when it fails, since it is called from other goroutines.)
 func checkStats(t testing.TB, st Stats) {
 	t.Helper()
 	entries, cascaded := int64(0), int64(0)
@@ -128,8 +128,8 @@ func checkStats(t testing.TB, st Stats) {
 	}
 }
 
-// newManual returns a wheel that nothing moves but Drive, with tasks that have
-// run when it returns.
+// newManual returns a wheel that moves only in Drive, with tasks that have run when Drive
+// returns.
 func newManual(opts ...Option) *TimingWheel {
 	return New(append([]Option{WithManualDrive(), WithExecutor(Inline())}, opts...)...)
 }
@@ -159,7 +159,7 @@ func TestStatsOfAnUnusedAndOfAStoppedWheel(t *testing.T) {
 	require.Equal(t, st.Counts, w.verifyStats(t).Counts, "a stopped wheel counts no more")
 }
 
-// A known sequence, and what each figure must be after it.
+// A known sequence of calls, and what each figure must be after it.
 func TestStatsByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newManual(WithTick(time.Millisecond), WithWheelSize(8), WithShards(1), WithMaxPending(3))
@@ -232,7 +232,7 @@ func (s *shard) addForTest(d time.Duration) {
 	s.accept(delay{s.clock.now(), d}, noop, oneShot)
 }
 
-// Shards make their levels when they need them, and their clocks stand where their last
+// Shards make their levels when they need them. Their clocks stand where their last
 // bucket has expired.
 func TestStatsOfShardsThatDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestStatsOfShardsThatDiffer(t *testing.T) {
 	})
 }
 
-// A long cascade is counted where it is, slice by slice.
+// The entries of a long cascade are counted where they are, slice by slice.
 func TestStatsDuringACascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newManual(WithWheelSize(8), WithShards(1))
@@ -307,7 +307,7 @@ func TestStatsInsideATask(t *testing.T) {
 }
 
 // While real goroutines do everything at once, the figures of Stats belong together, and
-// what only grows never shrinks.
+// what can only grow never shrinks.
 func TestStatsAtAnyTime(t *testing.T) {
 	w := New(WithShards(4), WithWheelSize(4), WithTick(10*time.Microsecond), WithMaxPending(500))
 	var end atomic.Bool
@@ -385,7 +385,7 @@ func TestStatsAndSnapshotAreJSON(t *testing.T) {
 	for i := range sn.Next {
 		require.True(t, sn.Next[i].Equal(got.Next[i]))
 	}
-	got.Next = sn.Next // where a Location and a monotonic reading do not come through
+	got.Next = sn.Next // JSON keeps neither a Location nor a monotonic reading
 	require.Equal(t, sn, got)
 }
 

@@ -28,8 +28,8 @@ type stress struct {
 	tasks []*stressTask // some that others may cancel and reset
 }
 
-// stressTask is a task that is armed, and then ends exactly once: arms counts up
-// with each scheduling and down with each firing, cancel and handing back.
+// stressTask is a task that is armed, and then ends exactly once. arms goes up with each
+// scheduling, and down with each firing, cancel and handing back.
 type stressTask struct {
 	arms    atomic.Int64
 	due     time.Duration // the earliest time at which it may fire, since the wheel's start; 0 if it may be reset
@@ -103,8 +103,8 @@ func (s *stress) cancel(task *stressTask) {
 	}
 }
 
-// reset knows by the handle whether a timer that was not pending was armed anew,
-// or refused by a stopped wheel.
+// reset learns from the handle whether a timer that was not pending was armed anew, or
+// was refused by a stopped wheel.
 func (s *stress) reset(task *stressTask) {
 	task.mu.Lock()
 	defer task.mu.Unlock()
@@ -122,8 +122,8 @@ func (s *stress) reset(task *stressTask) {
 	}
 }
 
-// wait waits for one of the wheel's own tasks, or does not, and leaves none behind.
-// None may keep it waiting, whenever the wheel is stopped.
+// wait waits for one of the wheel's own tasks, or does not, and leaves none behind. None
+// may keep it waiting, whenever the wheel is stopped.
 func (s *stress) wait() {
 	ctx, cancel := s.w.WithTimeout(context.Background(), s.delay())
 	defer cancel()
@@ -199,10 +199,10 @@ var stressExecutors = []struct {
 	{"pool, discard", true, func() Executor { return NewPool(2, 10, FullDiscard(func(task func()) { task() })) }},
 }
 
-// TestStress runs many goroutines against wheels of all shapes, and stops each at
-// a random moment, from outside or from inside a task, some in the middle of a
-// cascade of several slices. Then every task must be accounted for, to the last
-// one, and no goroutine be left.
+// TestStress runs many goroutines against wheels of all shapes, and stops each wheel at a
+// random moment: from outside or from inside a task, and sometimes in the middle of a
+// cascade of several slices. Then every single task must be accounted for, and no
+// goroutine may be left.
 func TestStress(t *testing.T) {
 	rounds := 24
 	if testing.Short() {
@@ -220,8 +220,8 @@ func TestStress(t *testing.T) {
 			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
 
 			accounted := func() int64 { return s.fired.Load() + s.canceled.Load() + s.handedBack.Load() }
-			// A task may be between its Schedule and the counting of that until the last
-			// goroutine is gone.
+			// Until the last goroutine is gone, a task may be between its Schedule and
+			// the counting of it.
 			waitUntil(t, func() bool { return accounted() >= s.scheduled.Load() })
 			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
 			require.Equal(t, s.scheduled.Load(), accounted())
@@ -287,7 +287,7 @@ func (s *stress) storm(d time.Duration, stopInside bool) {
 	wg.Wait()
 }
 
-// waitUntil waits for what will come about by itself, on a loaded machine too.
+// waitUntil waits until the condition holds, on a loaded machine too.
 func waitUntil(t testing.TB, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
@@ -298,8 +298,8 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
-// Of many that cancel one task, exactly one is told that it did; and none is when
-// the task has run.
+// Of many goroutines that cancel one task, exactly one gets true. None gets true if the
+// task has run.
 func TestExactlyOneCancelIsTrue(t *testing.T) {
 	w := New()
 	defer w.Stop()
@@ -322,7 +322,7 @@ func TestExactlyOneCancelIsTrue(t *testing.T) {
 	}
 }
 
-// What several Stops at the same time hand back is, together, each task once.
+// Several Stops at the same time hand back each task once, all together.
 func TestConcurrentStops(t *testing.T) {
 	for range 50 {
 		w := New(WithShards(8))

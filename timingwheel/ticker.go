@@ -2,13 +2,13 @@ package timingwheel
 
 import "time"
 
-// Ticker sends the time on its channel at intervals, as time.Ticker does. Make one
-// with [TimingWheel.NewTicker]. The wheel holds a Ticker until it is stopped, also
-// when nobody else does: where package time would collect a forgotten ticker, this
-// one ticks on. Stop it. A Ticker must not be copied.
+// Ticker sends the time on its channel at intervals, as time.Ticker does. Make one with
+// [TimingWheel.NewTicker], and stop it: the wheel holds a Ticker until it is stopped,
+// also if nobody else does. (Package time collects a ticker that nobody refers to.) A
+// Ticker must not be copied.
 type Ticker struct {
-	// C is the channel on which the ticks are sent. It has room for one, and a tick
-	// that comes while another waits there is dropped; so len(C) is 0 or 1 (with
+	// C is the channel on which the ticks are sent. It has room for one tick. A tick that
+	// comes while another one waits there is dropped. So len(C) is 0 or 1 (with
 	// time.Ticker it is always 0).
 	C <-chan time.Time
 
@@ -18,19 +18,19 @@ type Ticker struct {
 
 	// Guarded by the shard's lock.
 	period time.Duration // a whole number of the wheel's ticks
-	next   time.Duration // when the pending tick is due, since the wheel's start
+	next   time.Duration // when the next tick is due, since the wheel's start
 }
 
-// NewTicker returns a [Ticker] that sends the time every d. The period rounds up to
-// a tick of the wheel, a millisecond unless chosen otherwise, so that its ticks are
-// evenly spaced: with the default, a period of 1.5ms is one of 2ms. Ticks do not
-// drift: each is due one period after the one before was due, however late that was
-// sent. A receiver that is slow, or a process that is paused, misses ticks, and
-// stays on the grid. The driver itself sends, whatever the executor is busy with.
+// NewTicker returns a [Ticker] that sends the time every d. The period rounds up to a
+// tick of the wheel (a millisecond by default), so that the Ticker's ticks are evenly
+// spaced: by default, 1.5ms becomes 2ms. Ticks do not drift: each is due one period after
+// the one before was due, however late that was sent. If the receiver is slow or the
+// process is paused, ticks are missed, and the next ones are on the same grid. The driver
+// itself sends the ticks; they do not go through the executor.
 //
-// NewTicker panics if d is not positive. When the wheel is stopped its tickers end,
-// without closing C; one that is made on a stopped wheel never ticks. O(1) to make,
-// for each tick and to stop.
+// NewTicker panics if d is not positive. When the wheel is stopped its tickers end, and
+// their channels are not closed. A Ticker that is made on a stopped wheel never ticks.
+// O(1) to make, for each tick and to stop.
 func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	if d <= 0 {
 		panic("timingwheel: non-positive interval for NewTicker")
@@ -45,8 +45,8 @@ func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	return t
 }
 
-// Tick returns the channel of a ticker that ticks every d, and nil if d is not
-// positive. Nothing can stop that ticker but the wheel's Stop: use NewTicker for one
+// Tick returns the channel of a ticker that ticks every d. It returns nil if d is not
+// positive. Only the wheel's Stop or Shutdown ends that ticker: use NewTicker for one
 // that is to end earlier.
 func (w *TimingWheel) Tick(d time.Duration) <-chan time.Time {
 	if d <= 0 {
@@ -55,8 +55,8 @@ func (w *TimingWheel) Tick(d time.Duration) <-chan time.Time {
 	return w.NewTicker(d).C
 }
 
-// Stop ends the ticks: after it returns none is received from C, not even one that
-// was sent before. It does not close C. Stop of a Ticker that NewTicker did not make
+// Stop ends the ticks. After it returns, no tick is received from C, not even one that
+// was sent before. It does not close C. On a Ticker that NewTicker did not make, Stop
 // does nothing. O(1).
 func (t *Ticker) Stop() {
 	if !t.entry.joined() {
@@ -67,11 +67,10 @@ func (t *Ticker) Stop() {
 	t.end()
 }
 
-// Reset changes the period to d, rounded up to a tick of the wheel, and starts the
-// Ticker again if it was stopped: the next tick comes after the new period, and no
-// tick of the old one is received after Reset returns. On a stopped wheel the
-// Ticker stays ended. O(1). It panics if d is not positive, and on a Ticker that
-// NewTicker did not make.
+// Reset changes the period to d, rounded up to a tick of the wheel, and starts the Ticker
+// again if it was stopped. The next tick comes after the new period. After Reset returns,
+// no tick of the old period is received. On a stopped wheel the Ticker stays ended. O(1).
+// Reset panics if d is not positive, and on a Ticker that NewTicker did not make.
 func (t *Ticker) Reset(d time.Duration) {
 	if d <= 0 {
 		panic("timingwheel: non-positive interval for Ticker.Reset")
@@ -88,7 +87,7 @@ func (t *Ticker) Reset(d time.Duration) {
 
 // The caller of the methods that follow holds the shard's lock.
 
-// start starts a Ticker that is ended.
+// start starts a Ticker that has ended.
 func (t *Ticker) start(now, d time.Duration) {
 	clock := t.entry.clock()
 	t.period = clock.roundUp(d)
@@ -96,8 +95,8 @@ func (t *Ticker) start(now, d time.Duration) {
 	t.arm(now, t.next-now)
 }
 
-// due is the wheel's own task: it sends the time, and arms the Ticker for the next time on
-// its grid that is still to come. It does nothing if the wheel was stopped first.
+// due is the wheel's own task. It sends the time, and arms the Ticker for the next time
+// on its grid that is still to come. If the wheel was stopped first, it does nothing.
 func (t *Ticker) due() {
 	if t.entry.closed() {
 		return

@@ -6,41 +6,42 @@ import (
 	"time"
 )
 
-// TimingWheel schedules functions. Make one with [New] and end it with
-// [TimingWheel.Stop]; the zero value is not usable. All its methods are safe for
+// TimingWheel schedules functions. Make one with [New] and end it with [TimingWheel.Stop]
+// or [TimingWheel.Shutdown]. The zero value is not usable. All methods are safe for
 // concurrent use, and may be called from inside a task.
 type TimingWheel struct {
 	clock   clock
 	shards  []shard
 	ctx     context.Context // ends when the wheel stops
 	cancel  context.CancelCauseFunc
-	wall    func() time.Time // time.Now, but in tests
+	wall    func() time.Time // time.Now, except in tests
 	driver  driver
-	runner  *runner       // on its own: an executor's queue may refer to it for longer than anybody to the wheel
-	driving chan struct{} // holds one token while Drive drives; nil without manual drive
+	runner  *runner       // apart, since an executor's queue may refer to it when nobody refers to the wheel
+	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
 
 	// batches is held for reading by a batch that is added in several slices, and for writing
 	// while the shards are closed. So a batch is accepted as a whole. Lock order: batches,
 	// shard.
 	batches sync.RWMutex
 
-	// tokens has the shard of each processor: a sync.Pool is the one thing in the
+	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
 	// standard library that is kept by processor.
 	tokens sync.Pool // of *shard
 }
 
-// New returns a wheel that is running, with the given options over the defaults:
-// ticks of 1ms, 512 slots a wheel, a shard or so a processor, and an executor under
-// which a task that blocks delays no other. It panics on an option out of range.
+// New returns a wheel that is running. The options change the defaults: ticks of 1ms, 512
+// slots a wheel, about one shard a processor, and an executor under which a task that
+// blocks delays no other. New panics on an option that is out of range.
 //
-// A wheel is cheap to make, some microseconds and two kilobytes a shard. The first task on a
-// shard takes about 50 KB, and a further level, which is made when first needed,
-// about 12: share one wheel rather than make one for each connection. It has one
-// goroutine, the driver, which is there while something is pending (or was, before it was
-// canceled, and its time has not come), and sleeps while nothing is due. So a wheel
-// that is forgotten without Stop still fires what is pending, and then is garbage like
-// anything else; unless a job or a ticker goes on for ever. A wheel that was never used has
-// no goroutine.
+// A wheel is cheap to make: some microseconds, and two kilobytes a shard. The first task
+// on a shard takes about 50 KB. Each further level takes about 12 KB, and is made when it
+// is first needed. So share one wheel; do not make one for each connection.
+//
+// A wheel has one goroutine, the driver, and only while something is pending. (If that
+// was canceled, the driver may stay until its time has come.) The driver sleeps while
+// nothing is due. A wheel that was never used has no goroutine. So a wheel that is
+// forgotten without Stop fires what is pending, and is then garbage like anything else,
+// unless a job or a ticker goes on for ever.
 func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
 	queue := c.newQueue()
@@ -65,16 +66,15 @@ func New(opts ...Option) *TimingWheel {
 	return w
 }
 
-// lock returns, locked, the shard of the processor that it runs on. The choice
-// must follow the processor: with one at random, a shard's cache lines travel
-// between cores at every call, which is three times the price. A processor that
-// finds its shard locked moves on to the next for good, so that two that share a
-// shard by chance part, and nobody waits for a slice of a cascade while another
-// shard is free.
+// lock returns the shard of the processor that it runs on, locked. The choice must follow
+// the processor. If it were random, a shard's cache lines would travel between cores at
+// every call, at three times the price. A processor that finds its shard locked moves on
+// to the next shard for good. So two processors that share a shard by chance part, and
+// nobody waits for a slice of a cascade while another shard is free.
 func (w *TimingWheel) lock() *shard {
 	s, ok := w.tokens.Get().(*shard)
 	if !ok {
-		s = &w.shards[0] // whoever finds it taken moves on
+		s = &w.shards[0] // a processor that finds it taken moves on
 	}
 	if !s.tryLock() {
 		s = s.next
@@ -84,9 +84,9 @@ func (w *TimingWheel) lock() *shard {
 	return s
 }
 
-// Len returns how much is pending: tasks that were neither handed to the executor
-// nor canceled nor handed back, and with them channel timers, tickers and the
-// deadlines of contexts. It is exact when nothing else is under way. O(shards).
+// Len returns how much is pending: tasks that were not handed to the executor, canceled
+// or handed back. Channel timers, tickers and the deadlines of contexts count too. The
+// number is exact while nothing else is under way. O(shards).
 func (w *TimingWheel) Len() int {
 	n := 0
 	for i := range w.shards {
@@ -95,23 +95,26 @@ func (w *TimingWheel) Len() int {
 	return n
 }
 
-// Stop ends the wheel at once and returns the functions that will not run, in no order:
-// all of [TimingWheel.AfterFunc], [TimingWheel.Schedule] and [Keyed] that were pending,
-// each exactly once. Pending channel timers and contexts move to package time, and
-// tickers end. A pending [Job] or [Future] is not returned: it ends, with [ErrStopped].
-// What has been handed to the executor runs on; Stop does not wait for it (a
-// sync.WaitGroup of your own does), nor for the driver to hand over what it has just
-// taken. What is scheduled after Stop is refused; what races with it is either refused or
-// handed back (or has run).
+// Stop ends the wheel at once and returns the functions that will not run, in no order.
+// These are all that were pending of [TimingWheel.AfterFunc], [TimingWheel.Schedule] and
+// [Keyed], each exactly once.
 //
-// Stop may be called any number of times, from anywhere, a task included; calls after the
-// first return nil, as the first does when nothing is pending; of calls at the same time
-// each returns a part. It costs a pass over what is pending, and holds each shard's lock
-// for its part of that.
+// What else is pending is not returned. Channel timers and contexts move to package time.
+// Tickers end. A [Job] or [Future] ends with [ErrStopped].
+//
+// What has been handed to the executor goes on. Stop does not wait for it: use
+// [TimingWheel.Shutdown], also after Stop, or a sync.WaitGroup of your own. Nor does Stop
+// wait for the driver to hand over what it has just taken. What is scheduled after Stop
+// is refused. What is scheduled at the same time is refused or handed back, or has run.
+//
+// Stop may be called any number of times, from anywhere, also from a task. The first call
+// returns nil if nothing is pending, and later calls return nil. Of several calls at the
+// same time each returns a part. Stop costs a pass over what is pending, and holds each
+// shard's lock for that shard's part.
 func (w *TimingWheel) Stop() []Pending {
 	w.cancel(ErrStopped)
 	pending := w.stopShards()
-	// Let go of the buckets too, for the sake of those who keep a Timer.
+	// Release the buckets too, for those who keep a Timer.
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
 		w.driver.queue.DropHead(b)
 	}

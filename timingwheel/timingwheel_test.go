@@ -61,8 +61,8 @@ func TestScheduleAt(t *testing.T) {
 	})
 }
 
-// A delay that is not positive is due now, but never on the caller's goroutine;
-// until the driver takes it, it can be canceled.
+// A delay that is not positive is due now, but the task never runs on the caller's
+// goroutine. Until the driver takes it, it can be canceled.
 func TestDelayThatIsNotPositive(t *testing.T) {
 	for _, d := range []time.Duration{0, -1, math.MinInt64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestAdvanceClock(t *testing.T) {
 	})
 }
 
-// A call from an inline task waits its timeout out; the zero-delay task that it
+// A call from an inline task waits until its timeout ends. The zero-delay task that it
 // adds is taken in its turn.
 func TestAdvanceClockFromATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -341,8 +341,7 @@ func TestAdvanceClockFromATask(t *testing.T) {
 	})
 }
 
-// Some operating systems have only a few timers, and package time only needs to
-// be as monotonic as its readings are: deadlines must come from those alone.
+// Deadlines must come from readings of package time alone, which are monotonic.
 func TestDeadlinesAreMonotonic(t *testing.T) {
 	w := timingwheel.New()
 	at := time.Now().Add(time.Hour)
@@ -354,7 +353,7 @@ func TestDeadlinesAreMonotonic(t *testing.T) {
 	require.WithinDuration(t, at, pending[0].Deadline, time.Second)
 }
 
-// Canceled and fired tasks must not keep their closures, nor what these hold.
+// Canceled and fired tasks must keep neither their closures nor what these hold.
 func TestClosuresAreReleased(t *testing.T) {
 	const timers, size = 20_000, 16 << 10
 	held := func() int64 {
@@ -396,7 +395,7 @@ func TestClosuresAreReleased(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// A slow function delays nobody: tasks that all sleep start together.
+// A slow function delays nobody: tasks that all sleep begin together.
 func TestSlowFunctionsDelayNobody(t *testing.T) {
 	const tasks, sleep = 10_000, 50 * time.Millisecond
 	// lastStart returns how long after begin the last of the tasks started.

@@ -20,7 +20,7 @@ func newTracer(name string) *tracer {
 	}
 }
 
-// label gives the goroutine the wheel's labels, or none.
+// label gives the goroutine the wheel's labels, or none if t is nil.
 func (t *tracer) label() {
 	if t == nil {
 		clearLabels()
@@ -29,7 +29,7 @@ func (t *tracer) label() {
 	pprof.SetGoroutineLabels(t.labels)
 }
 
-// startTask and startFlush begin a region of this goroutine, which the caller ends.
+// startTask and startFlush begin a region of this goroutine. The caller ends it.
 func (t *tracer) startTask() *trace.Region {
 	pprof.SetGoroutineLabels(t.labels)
 	return trace.StartRegion(t.labels, t.task)

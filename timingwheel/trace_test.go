@@ -17,8 +17,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// The profile of goroutines, taken inside a task, shows the wheel's name there and at the
-// driver; and after the task nowhere else.
+// A goroutine profile that is taken inside a task shows the wheel's name at the task and
+// at the driver. After the task it shows the name nowhere else.
 func TestTraceLabels(t *testing.T) {
 	for name, executor := range executors() {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestTraceLabelsEndWithTheTask(t *testing.T) {
 	}
 }
 
-// The driver keeps its label also with an executor that runs tasks on it and clears theirs.
+// The driver keeps its label, also if an executor runs tasks on it and clears theirs.
 func TestTraceLabelsTheDriver(t *testing.T) {
 	for name, executor := range executors() {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 	}
 }
 
-// Under manual drive the caller of Drive is the driver for as long as that takes.
+// Under manual drive the caller of Drive is the driver until Drive returns.
 func TestTraceLabelsUnderManualDrive(t *testing.T) {
 	labelled := func() bool {
 		var b strings.Builder
@@ -116,8 +116,8 @@ func TestTraceLabelsUnderManualDrive(t *testing.T) {
 	require.False(t, labelled())
 }
 
-// A trace has the regions by name, in whatever format this version of Go writes it:
-// strings are there as they are.
+// A trace has the regions by name. In every format of a trace, strings are there as they
+// are.
 func TestTraceRegions(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, trace.Start(&b))

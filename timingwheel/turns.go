@@ -7,36 +7,39 @@ import (
 	"time"
 )
 
-// turns arranges who gets a shard's lock next, between callers, of whom there may
-// be any number, and the driver, which takes it again as soon as it has released
-// it while a long cascade goes on. Neither must starve the other:
+// turns arranges who gets a shard's lock next. There may be any number of callers. The
+// driver takes the lock again as soon as it has released it, as long as a cascade goes
+// on. Neither side must starve the other:
 //
-//   - Callers who find the lock taken line up in the gate, so that one of them at a
-//     time waits for the lock itself, and the driver has one rival at the most.
+//   - Callers that find the lock taken line up at the gate. One of them at a time waits
+//     for the lock itself, so the driver has at most one rival.
 //   - While the driver wants the lock, no caller takes it in passing.
-//   - The driver lets the caller at the gate in before it goes on, but only after
+//   - The driver lets the caller at the gate in before it goes on. It does so only after
 //     it has had the lock, on and off, for as long as it waited the last time.
 //
-// Simpler ways were tried. After a bare unlock between two slices, the driver takes
-// the lock straight back, until sync.Mutex declares starvation after 1 ms. With
-// runtime.Gosched in between, the driver goes to the end of the scheduler's queue:
-// with 8 goroutines computing on 2 processors, 1000 timers a second were 20 s
-// late. And when the driver passed the gate itself, it stood in line behind all
-// callers: with 8 that did nothing but add and cancel, a cascade of 1 M took
-// seconds instead of 20 ms.
+// Simpler ways were tried:
+//
+//   - A bare unlock between two slices: the driver takes the lock straight back, until
+//     sync.Mutex declares starvation after 1 ms.
+//   - runtime.Gosched between two slices: the driver goes to the end of the scheduler's
+//     queue. With 8 goroutines computing on 2 processors, 1000 timers a second were 20 s
+//     late.
+//   - A driver that passes the gate itself: it stands in line behind all callers. With 8
+//     callers that did nothing but add and cancel, a cascade of 1 M took seconds instead
+//     of 20 ms.
 type turns struct {
-	gate    sync.Mutex    // held by the one caller who waits for the lock
-	waiting atomic.Bool   // there is one
-	entered chan struct{} // gets a token, unless it has one, when that one has got it
-	wanted  atomic.Bool   // by the driver
+	gate    sync.Mutex    // held by the one caller that waits for the lock
+	waiting atomic.Bool   // there is such a caller
+	entered chan struct{} // room for one token, which that caller sends when it has the lock
+	wanted  atomic.Bool   // the driver wants the lock
 
-	// What follows is the driver's alone.
-	gaveWay  time.Duration // when it last let a caller in, since the start
+	// Only the driver uses what follows.
+	gaveWay  time.Duration // when it last let a caller in, since the wheel's start
 	lastWait time.Duration // how long that took
 }
 
-// The driver gives way no more often than minTurn, since each time costs it some
-// microseconds, and no less often than maxTurn, which a caller may have to wait.
+// The driver gives way no more often than every minTurn, since each time costs it some
+// microseconds. It gives way at least every maxTurn, which a caller may have to wait.
 const (
 	minTurn = 50 * time.Microsecond
 	maxTurn = time.Millisecond
@@ -67,14 +70,14 @@ func (s *shard) waitForLock() {
 	}
 }
 
-// lockLast locks s.mu for a caller who does so again and again, and lets all others go
-// first. With lock it would take it straight back, and they would wait until sync.Mutex
-// declares starvation, 1 ms.
+// lockLast locks s.mu for a caller that does so again and again, and lets all others go
+// first. With lock, such a caller would take the lock straight back, and the others would
+// wait until sync.Mutex declares starvation, 1 ms.
 func (s *shard) lockLast() {
 	for s.turns.wanted.Load() {
 		runtime.Gosched()
 	}
-	s.waitForLock() // behind the one who stands at the gate
+	s.waitForLock() // behind the caller that is at the gate
 }
 
 // lockForDriver locks s.mu for the driver.
@@ -91,8 +94,8 @@ func (s *shard) lockForDriver() {
 	t.wanted.Store(false)
 }
 
-// giveWay waits until the caller at the gate has got the lock, unless the last
-// time was just now.
+// giveWay waits until the caller at the gate has the lock, unless the driver gave way a
+// moment ago.
 func (s *shard) giveWay() {
 	t := &s.turns
 	before := s.clock.now()
@@ -100,11 +103,11 @@ func (s *shard) giveWay() {
 		return
 	}
 	select {
-	case <-t.entered: // of one who came earlier
+	case <-t.entered: // from an earlier caller
 	default:
 	}
 	if t.waiting.Load() {
-		<-t.entered // who waits has yet to send
+		<-t.entered // the caller that waits has yet to send
 	}
 	t.gaveWay = s.clock.now()
 	t.lastWait = t.gaveWay - before

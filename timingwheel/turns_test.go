@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Between two slices the caller who waits gets the lock, before the driver has it
-// again; and the next time only when the driver has had its share.
+// Between two slices the caller that waits gets the lock before the driver has it again.
+// The next caller gets it only when the driver has had its share.
 func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 	w := manual()
 	defer w.Stop()
@@ -40,7 +40,7 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
-	s.turns.gaveWay = w.clock.now() + time.Hour // as if just now, for as long as this takes
+	s.turns.gaveWay = w.clock.now() + time.Hour // as if a moment ago, until the test ends
 	s.turns.waiting.Store(true)
 	s.lockForDriver() // would hang
 	s.turns.waiting.Store(false)

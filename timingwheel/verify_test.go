@@ -9,8 +9,8 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// verify checks the invariants of the whole wheel. The driver must be asleep, or
-// the drive manual, and no call under way.
+// verify checks the invariants of the whole wheel. The driver must be asleep, or the
+// drive manual, and no call may be under way.
 func (w *TimingWheel) verify(t testing.TB) {
 	t.Helper()
 	queued := w.queued(t)
@@ -37,7 +37,7 @@ func (w *TimingWheel) verify(t testing.TB) {
 	require.Equal(t, waiting, w.driver.waiting.Load())
 }
 
-// requireAccounts is true at any moment, whatever is under way.
+// requireAccounts checks what is true at any moment, whatever is under way.
 func requireAccounts(t testing.TB, st Stats) {
 	t.Helper()
 	if st.Scheduled != st.Fired+st.Canceled+st.HandedBack+st.Pending {
@@ -45,8 +45,8 @@ func requireAccounts(t testing.TB, st Stats) {
 	}
 }
 
-// verifyCounts counts again what the shard has counted: the entries by level against what
-// is in the buckets, the open buckets, and the one-shots.
+// verifyCounts compares what the shard has counted with the structure: the entries of
+// each level, the open buckets, and the one-shots.
 func (s *shard) verifyCounts(t testing.TB) (oneShots, due int64) {
 	t.Helper()
 	s.mu.Lock()

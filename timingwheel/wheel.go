@@ -6,45 +6,58 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// wheel is one level of a hierarchy: a ring of slots, each as wide as the
-// wheel's tick, and behind it the overflow wheel, whose tick is this wheel's
-// whole interval. It knows whole ticks only (of the finest wheel, whatever the
-// level): no lock and no clock. Everything in it is guarded by its shard's lock.
+// wheel is one level of a hierarchy: a ring of slots, each as wide as the wheel's tick.
+// Behind it is the overflow wheel, whose tick is this wheel's whole interval. A wheel has
+// no lock and no clock. It counts time in ticks of the finest wheel, whatever its level.
+// The lock of its shard guards everything in it.
 //
-// Intervals are aligned, not rolling: the wheel holds the ticks that share its
-// current interval and no others. So at any time there is one slot in the whole
-// hierarchy where a given tick can be, which keeps entries of one tick in the
-// order in which they were added. A slot of currentTime itself stays empty: on
-// the finest wheel its entries are due, and on the others a finer wheel holds
-// them.
+// Intervals are aligned, not rolling: the wheel holds the ticks that share its current
+// interval, and no others. So at any time there is one slot in the whole hierarchy where
+// a given tick can be. This keeps the entries of one tick in the order in which they were
+// added. The slot of currentTime itself stays empty: on the finest wheel its entries are
+// due, and on the others a finer wheel holds them.
+//
+// An example: wheels of 4 slots, all clocks at 0, and an entry for tick 27. The slots of
+// level 0 are 1 tick wide, those of level 1 are 4, and those of level 2 are 16.
+//
+//	add at tick 0    Level 0 covers 0 to 3, and level 1 covers 0 to 15: not enough.
+//	                 Level 2 covers 0 to 63: the entry goes to its slot 1, ticks 16
+//	                 to 31. This bucket expires at 16.
+//	flush at 16      The clocks of all three levels advance to 16. Level 0 covers 16
+//	                 to 19 now. Level 1 covers 16 to 31: the entry goes to its slot
+//	                 2, ticks 24 to 27. This bucket expires at 24.
+//	flush at 24      The clocks of levels 0 and 1 advance to 24. Level 0 covers 24 to
+//	                 27: the entry goes to its slot 3, tick 27.
+//	flush at 27      The clock of level 0 advances to 27. add returns false: the
+//	                 entry is due.
 type wheel struct {
 	shard       *shard
 	level       uint  // 0 for the finest
 	shift       uint  // log2 of tick
 	bits        uint  // log2 of the number of slots
 	tick        int64 // width of a slot
-	currentTime int64 // of the last bucket that was flushed, rounded down to tick
+	currentTime int64 // expiration of the last flushed bucket, rounded down to tick
 	slots       []slot
 	cascade     cascade
 	overflow    *wheel // nil until first needed
 }
 
-// slot is a bucket in its place in a wheel (or the due bucket of a shard), which
-// is what waits in the delay queue: exactly once while the bucket is open, and
-// not at all while it is closed.
+// slot is a bucket in its place: in a wheel, or as the due bucket of a shard. Slots are
+// what waits in the delay queue. A slot is there exactly once while its bucket is open,
+// and not at all while the bucket is closed.
 type slot struct {
 	bucket.Bucket
 	cascade *cascade // where the entries go when the bucket expires
 }
 
-// cascade holds the entries of a bucket that has expired while the driver
-// flushes them in slices. There is one for each level, because a finer bucket
-// may be flushed between two slices of a coarser one; of one level, one at a time.
+// cascade holds the entries of a bucket that has expired while the driver flushes them in
+// slices. Each level has one, because a finer bucket may be flushed between two slices of
+// a coarser one. Of one level, only one bucket cascades at a time.
 type cascade struct {
 	shard *shard
 	ring  bucket.Bucket // open while under way; guarded by shard.mu
 	open  int           // buckets of the level that are open; guarded by shard.mu
-	due   bool          // the entries are due whatever their deadline's tick
+	due   bool          // the entries are due, whatever their deadline
 }
 
 func newWheel(s *shard, level uint, currentTime int64) *wheel {
@@ -65,8 +78,8 @@ func newWheel(s *shard, level uint, currentTime int64) *wheel {
 	return w
 }
 
-// add puts an entry that is in no bucket into the bucket of its deadline, here
-// or further up, and reports false if it is due. O(levels).
+// add puts an entry that is in no bucket into the bucket of its deadline, on this level
+// or on a coarser one. It returns false if the entry is due. O(levels).
 func (w *wheel) add(i bucket.Index, deadline int64) bool {
 	if deadline < w.currentTime+w.tick {
 		return false
@@ -100,11 +113,11 @@ func (w *wheel) interval() int64 {
 	return w.tick << w.bits
 }
 
-// position returns the number of the slot for a tick.
+// position returns the number of the slot that holds a tick.
 func (w *wheel) position(tick int64) int { return int(tick >> w.shift & (1<<w.bits - 1)) }
 
-// advance sets currentTime to t, rounded down to a tick, here and further up. It
-// does nothing when t is in the past. Its depth is bounded by the number of
+// advance sets currentTime to t, rounded down to a tick, on this level and on the coarser
+// ones. It does nothing if t is in the past. Its depth is bounded by the number of
 // levels.
 func (w *wheel) advance(t int64) {
 	if t < w.currentTime+w.tick {

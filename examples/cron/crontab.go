@@ -14,7 +14,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// parser takes what cron.ParseStandard does, and a field of seconds in front.
+// parser takes what cron.ParseStandard takes, and a field of seconds in front.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // crontab is a list of expressions, each of which becomes a job on the wheel.
@@ -79,8 +79,8 @@ func (c *crontab) preview(now time.Time, n int) {
 	fmt.Fprintln(c.out)
 }
 
-// start hands the schedules to the wheel. A cron.Schedule has the one method that
-// a timingwheel.Scheduler needs.
+// start hands the schedules to the wheel. A cron.Schedule has the one method that a
+// timingwheel.Scheduler needs.
 func (c *crontab) start() error {
 	for _, e := range c.entries {
 		job, err := c.wheel.ScheduleFunc(e.schedule, func() { c.onRun(e, time.Now()) })
@@ -103,8 +103,8 @@ func (c *crontab) stop() {
 	c.wheel.Stop()
 }
 
-// report prints one run. Cron's times are whole seconds and no run is early, so what
-// is beyond the second is how late it was.
+// report prints one run. Cron's times are whole seconds and no run is early. So the part
+// beyond the second is how late it was.
 func (c *crontab) report(e *entry, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,15 +1,15 @@
-// Cron runs cron expressions on a timing wheel. The schedules that
-// github.com/robfig/cron/v3 makes of them are handed to the wheel as they are.
+// Cron runs cron expressions on a timing wheel. github.com/robfig/cron/v3 turns them into
+// schedules, and the wheel takes these as they are.
 //
 //	go run .                                # a sample that is built in
 //	go run . -for 1m '*/20 * * * * *' '30 3 * * 1-5'
 //	go run . 'CRON_TZ=Asia/Tokyo 0 9 * * *'
 //
-// It prints the next times of each expression, then each run that comes due within
-// the time given by -for, and a summary. An expression has five fields, or six with
-// seconds in front, or is a descriptor such as @daily or @every 90s; CRON_TZ= in front
-// sets its time zone. On one that is bad the exit status is 2, and nothing runs.
-// Ctrl-C ends it early, with 130 (go run itself turns that into 1).
+// It prints the next times of each expression, then each run that comes due within the
+// time given by -for, and a summary. An expression has five fields, or six with seconds
+// in front, or is a descriptor such as @daily or @every 90s. CRON_TZ= in front sets its
+// time zone. If an expression is bad, the exit status is 2 and nothing runs. Ctrl-C ends
+// it early, with status 130 (go run itself turns that into 1).
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program, and returns its exit status.
+// run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("cron", flag.ContinueOnError)
 	flags.SetOutput(stderr)

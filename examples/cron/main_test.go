@@ -15,8 +15,8 @@ import (
 // A bubble's clock starts at midnight UTC of this day.
 var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// simulate runs the expressions on a simulated clock from a time on and returns the
-// instants at which each one ran. It checks them against the schedule itself.
+// simulate runs the expressions on a simulated clock from the given time on. It returns
+// the instants at which each one ran, and checks them against the schedule itself.
 func simulate(t *testing.T, from time.Time, period time.Duration, expressions ...string) (ran [][]time.Time) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

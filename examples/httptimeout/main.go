@@ -1,12 +1,12 @@
-// Httptimeout gives each HTTP request a deadline from a timing wheel: [Timeout] wraps
-// a handler, and the handler finds the deadline in its request's context.
+// Httptimeout gives each HTTP request a deadline from a timing wheel: [Timeout] wraps a
+// handler, and the handler finds the deadline in its request's context.
 //
 //	go run ./examples/httptimeout
 //
-// It runs a server on loopback with a handler that is fast, one that is slow and
-// gives up at the deadline, and one that is slow and does not look. It sends
-// each some requests at once, prints what came back, and ends after about a second;
-// the exit status is 0 if all was as expected and nothing is left on the wheel.
+// It runs a server on loopback with three handlers: one is fast, one is slow and gives up
+// at the deadline, and one is slow and does not look. It sends each some requests at
+// once, prints what came back, and ends after about a second. The exit status is 0 if all
+// was as expected and nothing is left on the wheel.
 package main
 
 import (
@@ -36,7 +36,7 @@ const (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run is the program, and returns its exit status.
+// run is the program. It returns the exit status.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		fmt.Fprintln(stderr, "usage: httptimeout   without arguments")
@@ -89,7 +89,7 @@ func handlers() http.Handler {
 	return mux
 }
 
-// work takes d, and reports whether it came to its end before ctx did.
+// work takes d. It reports false if ctx ended before that.
 func work(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -101,7 +101,7 @@ func work(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// wanted is what the handlers have promised.
+// wanted is what the handlers promise.
 var wanted = []promise{
 	{"/fast", http.StatusOK, fast},
 	{"/slow", http.StatusServiceUnavailable, limit},
@@ -114,8 +114,8 @@ type promise struct {
 	atLeast time.Duration // never early
 }
 
-// askAll asks all handlers at the same time, prints what came back, and returns an
-// error if that was not what is promised.
+// askAll asks all handlers at the same time and prints what came back. It returns an
+// error if that is not what they promise.
 func askAll(url string, out io.Writer) error {
 	client := &http.Client{Transport: &http.Transport{}} // of its own, to leave no connection behind
 	defer client.CloseIdleConnections()

@@ -21,7 +21,7 @@ import (
 // seen is what a handler finds when its context ends.
 type seen struct{ err, cause error }
 
-// wait waits for that.
+// wait waits until a handler has seen its context end.
 func wait(ctx context.Context) seen {
 	<-ctx.Done()
 	return seen{ctx.Err(), context.Cause(ctx)}
@@ -112,7 +112,7 @@ func TestStream(t *testing.T) {
 		t.Log(name)
 		read := make(chan bool)
 		s := serve(t, 50*time.Millisecond, func(rw http.ResponseWriter, r *http.Request) {
-			// SetWriteDeadline is only to be had by Unwrap.
+			// SetWriteDeadline is reached only through Unwrap.
 			err := http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(time.Hour))
 			io.WriteString(rw, "first\n")
 			err = errors.Join(err, flush(rw))
@@ -137,7 +137,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// Early hints are no response. (A recorder takes them for one.)
+// Early hints are not a response. (A recorder takes them for one.)
 func TestEarlyHints(t *testing.T) {
 	s := serve(t, 50*time.Millisecond, func(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(http.StatusEarlyHints)
@@ -148,8 +148,8 @@ func TestEarlyHints(t *testing.T) {
 	require.Zero(t, <-s.left)
 }
 
-// Who has taken the connection over is on his own, and net/http has nothing to
-// complain of.
+// After a handler has taken the connection over, the wrapper does nothing, and net/http
+// has nothing to complain about.
 func TestHijack(t *testing.T) {
 	s := serve(t, 50*time.Millisecond, func(rw http.ResponseWriter, r *http.Request) {
 		conn, _, err := rw.(http.Hijacker).Hijack()
@@ -173,8 +173,8 @@ func TestPanic(t *testing.T) {
 	require.Zero(t, <-s.left)
 }
 
-// What the response to a request is that has overrun its deadline, on a simulated
-// clock and without a network.
+// The response to a request that has overrun its deadline, on a simulated clock and
+// without a network.
 func TestOverrun(t *testing.T) {
 	for name, test := range map[string]struct {
 		first func(http.ResponseWriter) // before the deadline
@@ -213,7 +213,7 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// Nobody is answered who has gone away.
+// A client that has gone away gets no answer.
 func TestCanceledIsNotAnswered(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -258,7 +258,7 @@ func TestParentHasADeadline(t *testing.T) {
 	}
 }
 
-// A writer that can not flush or be taken over is none the worse for being asked.
+// A writer that cannot flush or be taken over reports so, without harm.
 func TestPlainWriter(t *testing.T) {
 	rec := httptest.NewRecorder()
 	resp := &response{ResponseWriter: struct{ http.ResponseWriter }{rec}}

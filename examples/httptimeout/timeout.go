@@ -11,28 +11,28 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// errTimeout is the cause with which the context of a request ends that took too
+// errTimeout is the cause of the end of a request's context when the request took too
 // long.
 var errTimeout = errors.New("the request took too long")
 
-// Timeout returns a handler that gives each request a deadline, d after its arrival,
-// and has next serve it. The deadline is in the request's context and waits on w; a
-// deadline that the context has already, and that is earlier, stays.
+// Timeout returns a handler that gives each request a deadline, d after its arrival, and
+// has next serve it. The deadline is in the request's context and waits on w. If the
+// context already has an earlier deadline, that one stays.
 //
-// It aborts nothing. A handler learns from r.Context() that time is up, and has to
-// return; what it passes the context to (a query, a request of its own) helps it.
-// One that does not look goes on for as long as it likes, and the client waits. Nor
-// does the deadline end a read of the body or a write to a slow client: that is for
-// the time limits of http.Server.
+// Timeout aborts nothing. A handler learns from r.Context() that time is up, and has to
+// return. What it passes the context to (a query, a request of its own) helps it. A
+// handler that does not look goes on for as long as it likes, and the client waits. Nor
+// does the deadline end a read of the body or a write to a slow client: for these
+// http.Server has time limits.
 //
-// If the handler returns after the deadline and has not begun a response, the
-// response is 503 Service Unavailable. What it has begun stands, late or not; so
-// a handler that answers a late request itself, in its own words, is free to. If the
-// client has gone away, there is nobody to answer.
+// If the handler returns after the deadline and has not begun a response, the response is
+// 503 Service Unavailable. A response that it has begun stands, late or not. So a handler
+// may answer a late request itself, in its own words. If the client has gone away, nobody
+// is answered.
 //
-// http.TimeoutHandler answers at the deadline, whatever the handler does. For that
-// it runs the handler on a goroutine of its own, and holds the response back until
-// it is complete: it can not stream.
+// http.TimeoutHandler answers at the deadline, whatever the handler does. For that it
+// runs the handler on a goroutine of its own, and holds the response back until it is
+// complete: it cannot stream.
 func Timeout(w *timingwheel.TimingWheel, d time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		ctx, cancel := w.WithTimeoutCause(r.Context(), d, errTimeout)
@@ -45,8 +45,8 @@ func Timeout(w *timingwheel.TimingWheel, d time.Duration, next http.Handler) htt
 	})
 }
 
-// response knows whether the handler has begun to answer. What it does not do
-// itself, http.ResponseController finds through Unwrap.
+// response knows whether the handler has begun to answer. For the methods that it lacks,
+// http.ResponseController finds the original through Unwrap.
 type response struct {
 	http.ResponseWriter
 	begun bool

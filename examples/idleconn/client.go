@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// atOnce is how many connections are being opened at a time: well below the queue
-// of a listener, since what overflows that is tried again after a second only.
+// atOnce is how many connections are being opened at a time. It is well below the length
+// of a listener's queue: what finds that full tries again only after a second.
 const atOnce = 128
 
-// client opens connections to the server, keeps some busy, lets the others idle,
-// and watches which are closed.
+// client opens connections to the server, keeps some busy, lets the others idle, and
+// watches which are closed.
 type client struct {
 	dial  func(context.Context) (net.Conn, error)
 	limit time.Duration // the server's
@@ -35,8 +35,8 @@ type connection struct {
 	silent time.Duration // from sent until it was closed
 }
 
-// run opens n connections, busy and idle ones mixed, and lets go of them once all
-// have been open for the time last, or none is open any more.
+// run opens n connections, busy and idle ones mixed. It closes them once all have been
+// open for the time last, or none is open any more.
 func (c *client) run(ctx context.Context, n int, busy float64, last time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -71,8 +71,8 @@ func (c *client) opened() (n int) {
 	return n
 }
 
-// live is the life of a connection. It calls opened when the first message has come
-// back, or it has failed.
+// live is the life of a connection. It calls opened when the first message has come back,
+// or it has failed.
 func (c *connection) live(ctx context.Context, dial func(context.Context) (net.Conn, error), opened func()) {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *connection) live(ctx context.Context, dial func(context.Context) (net.C
 	}
 }
 
-// chat keeps the connection busy until that fails.
+// chat keeps the connection busy until the connection fails.
 func (c *connection) chat(ctx context.Context, conn net.Conn) error {
 	for {
 		pause(ctx, c.limit/5)

@@ -5,13 +5,13 @@ import (
 	"io"
 )
 
-// spare are the descriptors left for other things than connections: standard
+// spare is the number of descriptors left for other things than connections: standard
 // streams, the listener, what the runtime polls with, what a shell left open.
 const spare = 64
 
-// affordable returns how many of n connections can be opened, at so many descriptors
-// each, within a limit on open files. It says so if these are fewer, and returns an
-// error if there are none.
+// affordable returns how many of n connections can be opened within a limit on open
+// files, if each takes this many descriptors. It says so if these are fewer than n, and
+// returns an error if there are none.
 func affordable(n, each int, limit uint64, out io.Writer) (int, error) {
 	most := (max(limit, spare) - spare) / uint64(each)
 	switch {

@@ -4,5 +4,5 @@ package main
 
 import "math"
 
-// openFileLimit returns that there is none.
+// openFileLimit reports that there is no limit.
 func openFileLimit() uint64 { return math.MaxUint64 }

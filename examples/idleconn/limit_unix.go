@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// openFileLimit returns the soft limit on open files, which Go raises to the hard
-// one when a program starts.
+// openFileLimit returns the soft limit on open files. Go raises it to the hard limit when
+// a program starts.
 func openFileLimit() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

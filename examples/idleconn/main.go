@@ -1,23 +1,23 @@
-// Idleconn is a TCP echo server that closes connections which have been idle for
-// longer than a limit: each has one timeout on a timing wheel, pushed back on every
-// read. A client opens many connections, keeps some busy and lets the others idle,
-// and says how late each was closed. Together they say what the timers cost.
+// Idleconn is a TCP echo server that closes connections which have been idle for longer
+// than a limit. Each connection has one timeout on a timing wheel, pushed back on every
+// read. A client opens many connections, keeps some busy and lets the others idle, and
+// says how late each was closed. Together they say what the timers cost.
 //
 //	go run ./examples/idleconn                    # both, in one process; some six seconds
 //	go run ./examples/idleconn -addr :7000        # the server, until Ctrl-C
 //	go run ./examples/idleconn -connect :7000     # the client, for a server that runs
 //
-// The flags -n, -busy and -for are the client's; -idle must be the same for both.
-// Each end of a connection takes a descriptor: where the limit on open files is too
-// low for -n connections, fewer are opened, and the program says so.
+// The flags -n, -busy and -for are the client's; -idle must be the same for both. Each
+// end of a connection takes a descriptor. If the limit on open files is too low for -n
+// connections, fewer are opened, and the program says so.
 //
-// The exit status is 0 if no connection was closed before its time, every idle one
-// was closed, and every busy one was left alone; 1 if not; 2 for bad flags; and 130
-// after Ctrl-C (the server, whose normal end that is, exits with 0).
+// The exit status is 0 if no connection was closed before its time, every idle one was
+// closed, and every busy one was left alone; 1 if not; 2 for bad flags; and 130 after
+// Ctrl-C (the server exits with 0 then, since Ctrl-C is its normal end).
 //
-// To do no more than give up on a silent peer, a net.Conn needs no timer at all: it
-// has SetReadDeadline. A timer is for those who do more when it fires, as this
-// server, which measures; and for what is not a net.Conn.
+// A net.Conn has SetReadDeadline: to give up on a silent peer needs no timer. A timer is
+// for those who do more when it fires, as this server, which measures, and for what is
+// not a net.Conn.
 package main
 
 import (
@@ -48,7 +48,7 @@ type settings struct {
 	idle, last    time.Duration
 }
 
-// run is the program, and returns its exit status.
+// run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	set, err := parse(args, stderr)
 	switch {
@@ -114,7 +114,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	return set, err
 }
 
-// serve is -addr.
+// serve is the program with -addr.
 func serve(ctx context.Context, set settings, stdout, stderr io.Writer) ([]string, error) {
 	perTimer := bytesPerTimer()
 	wheel := timingwheel.New()
@@ -130,7 +130,7 @@ func serve(ctx context.Context, set settings, stdout, stderr io.Writer) ([]strin
 	return s.report(stdout, perTimer), nil
 }
 
-// connect is -connect.
+// connect is the program with -connect.
 func connect(ctx context.Context, set settings, stdout io.Writer) ([]string, error) {
 	n, err := affordable(set.n, 1, openFileLimit(), stdout)
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// pipes is a listener without a network, whose connections therefore keep to the
-// clock of a bubble.
+// pipes is a listener without a network. So its connections follow the clock of a bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -92,8 +91,8 @@ func TestIdleConnectionIsClosedOnTime(t *testing.T) {
 	})
 }
 
-// A message that arrives in the very moment in which the timer fires finds the
-// connection open, and then has it for another limit, or closed.
+// A message arrives in the very moment in which the timer fires. It finds the connection
+// either open, and keeps it for another limit, or closed.
 func TestMessageAtTheLastMoment(t *testing.T) {
 	const limit = time.Second
 	bubble(t, limit, func(t *testing.T, s *server, dial func(context.Context) (net.Conn, error)) {
@@ -152,8 +151,7 @@ func TestServerClosesItsEnd(t *testing.T) {
 	})
 }
 
-// The client's account of a server that keeps to what was agreed, and of two that
-// do not.
+// The client's account of a server that keeps its promise, and of two that do not.
 func TestClientTells(t *testing.T) {
 	for _, test := range []struct {
 		agreed           time.Duration
@@ -181,7 +179,7 @@ func TestClientTells(t *testing.T) {
 	}
 }
 
-// A busy connection that is closed all the same, since it was held up.
+// A busy connection that is closed all the same, because it was held up.
 func TestClientTellsOfTheDisturbed(t *testing.T) {
 	var out bytes.Buffer
 	c := &client{limit: time.Second, out: &out, conns: []*connection{{busy: true, closed: true, silent: time.Second}}}
@@ -223,7 +221,7 @@ func noMoreGoroutines(t *testing.T, most int) {
 	}
 }
 
-// Server and client as two programs, but for the process.
+// Server and client as two programs, but in one process.
 func TestServeAndConnect(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

@@ -31,8 +31,8 @@ func (c *client) count(last time.Duration) {
 	}
 }
 
-// report prints how late the idle connections were closed, as the client sees it,
-// and returns what was not as promised.
+// report prints how late the idle connections were closed, as the client sees it. It
+// returns what was not as promised.
 func (c *client) report() (problems []string) {
 	var late []time.Duration
 	var failed, early, disturbed, left int
@@ -68,9 +68,8 @@ func (c *client) report() (problems []string) {
 	return problems
 }
 
-// report prints how late the idle connections were closed, as the server sees it,
-// and what the timers cost; and returns what was not as promised. It is called
-// after stop.
+// report prints how late the idle connections were closed, as the server sees it, and
+// what the timers cost. It returns what was not as promised. It is called after stop.
 func (s *server) report(out io.Writer, perTimer int64) (problems []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,11 +91,11 @@ A pending timer takes %d bytes, its closure not counted (heap with %d of them, c
 	return problems
 }
 
-// weighed is the number of timers that are weighed.
+// weighed is the number of timers that bytesPerTimer weighs.
 const weighed = 10_000
 
-// bytesPerTimer weighs timers on a wheel of their own, before there is anything else
-// that the heap could grow by. The wheel itself is part of it.
+// bytesPerTimer weighs timers on a wheel of their own, before anything else can make the
+// heap grow. The wheel itself is included.
 func bytesPerTimer() int64 {
 	before := heap()
 	w := timingwheel.New()
@@ -120,7 +119,7 @@ func heading(out io.Writer) {
 	fmt.Fprintf(out, "\n%-30s %9s %9s %9s %9s\n", "", "min", "p50", "p99", "max")
 }
 
-// row prints one line of the table, and sorts the times for it.
+// row prints one line of the table. It sorts the times for that.
 func row(out io.Writer, name string, times []time.Duration) {
 	if len(times) == 0 {
 		fmt.Fprintf(out, "%-30s %9s\n", name, "none")

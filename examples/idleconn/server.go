@@ -13,7 +13,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// sampled is the share of Resets whose time is kept: one in so many.
+// sampled is the share of Resets whose time is kept: one in this many.
 const sampled = 16
 
 // server echoes what connections send, and closes those that are idle.
@@ -34,8 +34,8 @@ type server struct {
 	took     []time.Duration // some of the Resets
 }
 
-// start starts a server, which takes the listener over. The wheel must run until
-// the server has stopped.
+// start starts a server, which takes the listener over. The wheel must run until the
+// server has stopped.
 func start(listener net.Listener, wheel *timingwheel.TimingWheel, limit time.Duration, stderr io.Writer) *server {
 	s := &server{
 		listener: listener,
@@ -49,8 +49,8 @@ func start(listener net.Listener, wheel *timingwheel.TimingWheel, limit time.Dur
 	return s
 }
 
-// stop closes the listener and all connections, and waits until nothing of the
-// server runs any more.
+// stop closes the listener and all connections, and waits until nothing of the server
+// runs any more.
 func (s *server) stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -135,16 +135,16 @@ func (c *peer) echo() {
 		if err != nil || !c.pushBack() {
 			return
 		}
-		// Should the peer not read, this blocks: then nothing is read here either,
-		// and the timer ends it.
+		// If the peer does not read, this blocks. Then nothing is read here either, and
+		// the timer ends it.
 		if _, err := c.conn.Write(buf[:n]); err != nil {
 			return
 		}
 	}
 }
 
-// pushBack gives the connection another limit from now. It reports whether it came
-// before the timeout did; if not, expire runs or is about to, and closes the connection.
+// pushBack gives the connection another limit from now. It reports whether it came before
+// the timeout did. If not, expire runs or is about to, and closes the connection.
 func (c *peer) pushBack() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,8 +169,8 @@ func (c *peer) expire() {
 	close(c.expired)
 }
 
-// end closes the connection and takes its timeout off the wheel; or, if that has
-// fired, waits until its function has done its work. (Cancel would also return false on a
+// end closes the connection and takes its timeout off the wheel. If the timeout has fired,
+// end waits until its function has done its work. (Cancel would also return false on a
 // stopped wheel, but the wheel outlives the server.)
 func (c *peer) end() {
 	c.conn.Close()

@@ -28,8 +28,8 @@ var contestants = []contestant{
 }
 
 // startAnts plugs in a pool of ants by its Submit, which blocks while the pool is full.
-// It has no queue, but lets a goroutine block in Submit: here that is the driver. Should
-// it refuse a task, then whoever plugs it in has to see to that.
+// The pool has no queue: the goroutine that calls Submit waits, and here that is the
+// driver. If Submit refuses a task, the caller has to handle that.
 func startAnts(l *load, r *result) (timingwheel.Executor, func(), error) {
 	pool, err := ants.NewPool(l.workers)
 	if err != nil {
@@ -60,7 +60,7 @@ type result struct {
 	lateness []time.Duration // of those that ran; guarded by mu
 }
 
-// late returns by how much the given part of those that ran was late at most.
+// late returns how late the given fraction of the tasks that ran was at most.
 func (r *result) late(part float64) time.Duration {
 	if len(r.lateness) == 0 {
 		return 0

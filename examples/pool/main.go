@@ -1,13 +1,13 @@
-// Pool sends a burst of timers through goroutine pools of a few workers, one pool after the
-// other, and shows what each does when it is full: how many tasks it ran, how many the
-// driver had to run, how many were discarded, and how late they began.
+// Pool sends a burst of timers through goroutine pools of a few workers, one pool after
+// the other. It shows what each pool does when it is full: how many tasks it ran, how
+// many the driver had to run, how many were discarded, and how late they began.
 //
 //	go run .
 //	go run . -tasks 5000 -workers 16 -queue 100 -work 500us -over 200ms
 //
 // The pools are github.com/panjf2000/ants/v2, plugged in with ExecutorFunc, and the
-// library's own with each WhenFull. The exit status is 1 if a task was lost, and 2 for
-// a bad flag. Ctrl-C ends it early, with 130 (go run itself turns that into 1).
+// library's own with each WhenFull. The exit status is 1 if a task was lost, and 2 for a
+// bad flag. Ctrl-C ends it early, with status 130 (go run itself turns that into 1).
 package main
 
 import (
@@ -67,7 +67,7 @@ func parse(args []string, stderr io.Writer) (*load, error) {
 
 const maxTasks = 10_000_000
 
-// run is the program, and returns its exit status.
+// run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	l, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

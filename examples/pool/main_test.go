@@ -33,7 +33,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// A pool with room for all never is full.
+// A pool with room for all tasks is never full.
 func TestNeverFull(t *testing.T) {
 	status, stdout, stderr := program(t.Context(), "-tasks", "200", "-over", "0s", "-work", "0s", "-workers", "1", "-queue", "200")
 	require.Zero(t, status, stderr)

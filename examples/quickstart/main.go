@@ -2,17 +2,17 @@
 //
 //	delay message
 //
-// schedules each on a timing wheel, prints each when it fires together with how
-// late it was, and ends with a summary.
+// It schedules each on a timing wheel, prints each when it fires together with how late
+// it was, and ends with a summary.
 //
 //	go run ./examples/quickstart            # a sample that is built in
 //	go run ./examples/quickstart FILE       # lines from a file
 //	go run ./examples/quickstart -          # lines from standard input
 //
-// The delay is a duration as in "300ms", "1.5s" or "2h45m", counted from the
-// moment at which the line is read. A # at the start of a line or of a word
-// starts a comment. A bad line is reported, the good ones run, and the exit
-// status is 1. Ctrl-C prints what has not yet run and exits with 130.
+// The delay is a duration as in "300ms", "1.5s" or "2h45m". It counts from the moment at
+// which the line is read. A # at the start of a line or of a word starts a comment. A bad
+// line is reported, the good ones run, and the exit status is 1. Ctrl-C prints what has
+// not run yet and exits with 130.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the program, and returns its exit status.
+// run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	name, input := "sample", io.Reader(strings.NewReader(sample))
 	switch {

@@ -66,7 +66,7 @@ func TestUnusualInput(t *testing.T) {
 		require.Equal(t, "0 fired\n", stdout)
 		require.Empty(t, stderr)
 
-		// A line beyond all bounds ends the reading, and what came before it runs.
+		// A line that is too long ends the reading, and what came before it runs.
 		status, stdout, stderr = quickstart(t.Context(), "1s fine\n2s "+strings.Repeat("x", 2<<20), "-")
 		require.Equal(t, 1, status)
 		require.Equal(t, []string{"fine"}, messages(stdout))

@@ -42,8 +42,8 @@ func newReminders(out io.Writer) *reminders {
 	}
 }
 
-// read schedules the lines of input, reports bad ones, and returns whether there
-// were none.
+// read schedules the lines of input and reports bad ones. It returns true if there were
+// none.
 func (l *reminders) read(name string, input io.Reader, stderr io.Writer) (ok bool) {
 	ok = true
 	lines := bufio.NewScanner(input)

@@ -8,9 +8,9 @@ type backoff struct {
 	random    func() float64 // from 0 up to 1; called with a lock held
 }
 
-// after returns the wait after so many failures: base, doubled with each failure
-// after the first, but at most cap, and of that a random part of the upper half. Without
-// it, calls that have failed together would come back together, and fail again.
+// after returns the wait after this many failures. It is base, doubled with each failure
+// after the first, but at most cap; of that, the upper half is random. Without the random
+// part, calls that have failed together would come back together, and fail again.
 func (b backoff) after(failures int) time.Duration {
 	most := b.cap
 	if doublings := failures - 1; b.base <= b.cap>>doublings { // so that nothing overflows

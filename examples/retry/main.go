@@ -1,15 +1,16 @@
-// Retry makes thousands of calls at once to a local HTTP server that fails at
-// first, makes those that failed again, with exponential back-off and jitter, until
-// each has succeeded or has had all its attempts, and ends with a summary.
+// Retry makes thousands of calls at once to a local HTTP server that fails at first. It
+// repeats the calls that failed, with exponential back-off and jitter, until each has
+// succeeded or has used all its attempts. It ends with a summary.
 //
 //	go run ./examples/retry
 //	go run ./examples/retry -calls 20000 -inflight 500 -limit 20s
 //
-// The wheel has the back-off of each call and the deadline of each attempt: what
-// waits for its next attempt is an entry on the wheel, without a goroutine. The exit status
-// is 0 if all went as promised, and 1 if not, or if the time given by -limit was not
-// enough; then what was pending is canceled. Ctrl-C cancels it too, with 130 (go run
-// itself turns that into 1).
+// The wheel has the back-off of each call and the deadline of each attempt. A call that
+// waits for its next attempt is an entry on the wheel, without a goroutine.
+//
+// The exit status is 0 if all went as promised, and 1 if not. It is also 1 if the time
+// given by -limit was not enough; then what was pending is canceled. Ctrl-C cancels it
+// too, with status 130 (go run itself turns that into 1).
 package main
 
 import (
@@ -68,7 +69,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, err
 }
 
-// run is the program, and returns its exit status.
+// run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

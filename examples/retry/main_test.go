@@ -16,8 +16,8 @@ func program(ctx context.Context, args ...string) (status int, stdout, stderr st
 	return status, out.String(), errs.String()
 }
 
-// The real program with its real server, which hangs, fails and answers. How many
-// attempts it takes depends on how busy the machine is; TestThousands counts them.
+// The real program with its real server, which hangs, fails and answers. The number of
+// attempts depends on how busy the machine is; TestThousands counts them.
 func TestProgram(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	status, stdout, stderr := program(t.Context(), "-calls", "400", "-inflight", "20", "-timeout", "1s", "-base", "5ms", "-cap", "20ms", "-limit", "1m")

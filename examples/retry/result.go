@@ -42,7 +42,7 @@ func (r *result) print(out io.Writer, took time.Duration, pending int) {
 	fmt.Fprintf(out, "it took %v, and left %d on the wheel\n", took.Round(time.Millisecond), pending)
 }
 
-// spread sorts what it describes.
+// spread describes the values, and sorts them for that.
 func spread(all []time.Duration) string {
 	n := len(all)
 	if n == 0 {
@@ -53,8 +53,8 @@ func spread(all []time.Duration) string {
 	return fmt.Sprintf("min %v, median %v, p99 %v, max %v", round(all[0]), round(all[n/2]), round(all[n*99/100]), round(all[n-1]))
 }
 
-// broken returns which promises were not kept. What is slow breaks none: an
-// attempt may be over its deadline because the machine is busy.
+// broken returns the promises that were not kept. Slowness breaks none: an attempt may
+// exceed its deadline because the machine is busy.
 func (r *result) broken(o *options, pending int) (broken []string) {
 	promise := func(kept bool, what string, args ...any) {
 		if !kept {

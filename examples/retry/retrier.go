@@ -17,16 +17,15 @@ type policy struct {
 	backoff  backoff
 }
 
-// retrier makes calls, and makes those that fail again. A call is in one place at
-// a time:
+// retrier makes calls, and repeats those that fail. A call is in one place at a time:
 //
 //	queue ──► a worker makes an attempt ──► ended
 //	  ▲                                │
 //	  └── on the wheel, until due ◄────┘ failed
 //
-// There are as many workers as there is work, inFlight at most. A worker that finds
-// the queue empty ends; so a call that waits for its next attempt costs an entry on
-// the wheel, and no goroutine.
+// There are as many workers as there is work for, at most inFlight. A worker that finds
+// the queue empty ends. So a call that waits for its next attempt costs an entry on the
+// wheel, and no goroutine.
 type retrier struct {
 	ctx    context.Context // its end cancels all calls
 	wheel  *timingwheel.TimingWheel
@@ -56,8 +55,8 @@ func newRetrier(ctx context.Context, wheel *timingwheel.TimingWheel, p policy) *
 	return r
 }
 
-// call makes a call, the first attempt of which is due now. The context of an attempt
-// ends with its timeout.
+// call makes a call. Its first attempt is due now. The context of an attempt ends with
+// its timeout.
 func (r *retrier) call(attempt func(ctx context.Context) error) {
 	r.open.Add(1)
 	r.mu.Lock()
@@ -74,7 +73,7 @@ func (r *retrier) wait() *result {
 	return &r.result
 }
 
-// due runs on the wheel, whose executor it must not hold up.
+// due is what the wheel calls. It must not hold up the executor.
 func (r *retrier) due(c *call) {
 	now := time.Now()
 	r.mu.Lock()
@@ -87,7 +86,7 @@ func (r *retrier) due(c *call) {
 	r.enqueue(c)
 }
 
-// cancel ends all calls that are not in an attempt; those will, when the attempt is
+// cancel ends all calls that are not in an attempt. The others end when their attempt is
 // over, since its context has ended too.
 func (r *retrier) cancel() {
 	r.mu.Lock()
@@ -113,7 +112,7 @@ func (r *retrier) work() {
 	}
 }
 
-// next takes a call off the queue, and tells a worker to end by returning nil.
+// next takes a call off the queue. It returns nil to tell a worker to end.
 func (r *retrier) next() *call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +151,8 @@ func (r *retrier) settle(c *call, err error, timedOut bool) {
 	}
 }
 
-// The methods that follow are called with mu held. Should ctx end while they run,
-// cancel waits for mu, and then finds what they have put on the wheel or into the queue.
+// The caller of the methods that follow holds mu. If ctx ends while they run, cancel
+// waits for mu, and then finds what they have put on the wheel or into the queue.
 
 // retry puts the call on the wheel until its next attempt.
 func (r *retrier) retry(c *call) {
@@ -190,7 +189,7 @@ func (r *retrier) dropQueue() {
 	r.queue = nil
 }
 
-// end ends the call, which counts among those of the given number.
+// end ends the call, and counts it in the given number.
 func (r *retrier) end(c *call, number *int) {
 	*number++
 	r.result.calls[c.attempts]++

@@ -63,8 +63,8 @@ func TestBackoffIsDeterministic(t *testing.T) {
 	}
 }
 
-// bubble runs f in a bubble with a wheel, which must be empty when f returns. The
-// bubble sees to it that no goroutine is left.
+// bubble runs f in a bubble with a wheel, which must be empty when f returns. A goroutine
+// that is left would fail the bubble.
 func bubble(t *testing.T, f func(t *testing.T, w *timingwheel.TimingWheel)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithTick(tick), timingwheel.WithExecutor(timingwheel.Inline()))
@@ -79,7 +79,7 @@ func somePolicy() policy {
 	return policy{inFlight: 100, attempts: 6, timeout: time.Second, backoff: seeded(50*msec, 400*msec)}
 }
 
-// failing returns an attempt that fails so many times, and notes when it is made.
+// failing returns an attempt that fails this many times, and notes when it is made.
 func failing(failures int, made *[]time.Time) func(ctx context.Context) error {
 	return func(context.Context) error {
 		*made = append(*made, time.Now())
@@ -201,8 +201,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// The end of the context finds a call that the wheel has let go, and that waits in
-// the executor's queue.
+// The context ends while a call has left the wheel and waits in the executor's queue.
 func TestCancelOfADueCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		due := make(chan func(), 1)
@@ -246,8 +245,8 @@ func TestStoppedWheel(t *testing.T) {
 	})
 }
 
-// Thousands at once, under every executor: none is lost, none is early, and no more
-// are in flight than may be.
+// Thousands at once, under every executor. None is lost, none is early, and never are
+// more in flight than permitted.
 func TestThousands(t *testing.T) {
 	const calls = 5000
 	for _, executor := range []timingwheel.Executor{timingwheel.Inline(), timingwheel.Goroutines()} {

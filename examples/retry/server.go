@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// server is one that fails at first.
+// server fails at first.
 type server struct {
 	url  string
 	http http.Server
@@ -18,8 +18,8 @@ type server struct {
 	seen map[int]int // attempts of each call
 }
 
-// failures returns how many attempts of a call fail: none to three, and one call
-// in a hundred always.
+// failures returns how many attempts of a call fail: none to three, and for one call in a
+// hundred all.
 func failures(id int) int {
 	if id%100 == 99 {
 		return math.MaxInt
@@ -27,8 +27,8 @@ func failures(id int) int {
 	return id % 4
 }
 
-// hangs reports whether an attempt gets no answer, rather than a bad one: the
-// first of one call in a hundred.
+// hangs reports whether an attempt gets no answer instead of a bad one. This is the first
+// attempt of one call in a hundred.
 func hangs(id, attempt int) bool { return id%100 == 50 && attempt == 1 }
 
 func startServer() (*server, error) {

@@ -1,14 +1,12 @@
-// Package heap is a typed min-heap over the binary heap of
-// [github.com/emirpasic/gods].
+// Package heap is a typed min-heap over the binary heap of [github.com/emirpasic/gods].
 //
-// The order is by the time that a value was pushed with and, for equal times,
-// by the order of the pushes, so that whoever pops sees first in, first out.
-// Each item keeps its own copy of its time: nothing written to a value later
-// can break the order.
+// The order is by the time with which a value was pushed. Values of equal times are in
+// the order of their pushes: first in, first out. Each item keeps its own copy of its
+// time, so nothing that is written to a value later can break the order.
 //
-// Push and Pop cost O(log n), Peek and Len O(1). Items are pointers that Pop
-// recycles, because gods stores interfaces, into which only a pointer goes
-// without an allocation.
+// Push and Pop cost O(log n), Peek and Len O(1). Items are pointers, and Pop recycles
+// them: gods stores interfaces, and only a pointer goes into an interface without an
+// allocation.
 package heap
 
 import (
@@ -18,12 +16,11 @@ import (
 	"github.com/emirpasic/gods/trees/binaryheap"
 )
 
-// maxSpare bounds the items kept for reuse, and with them what an emptied heap
-// holds on to.
+// maxSpare bounds the items kept for reuse, and so what an emptied heap holds on to.
 const maxSpare = 1024
 
-// Heap is a min-heap of values by time. It is not safe for concurrent use. Make
-// one with [New].
+// Heap is a min-heap of values by time. It is not safe for concurrent use. Make one with
+// [New].
 type Heap[T any] struct {
 	items *binaryheap.Heap // of *item[T]
 	spare []*item[T]       // popped items, their values cleared
@@ -68,7 +65,7 @@ func (h *Heap[T]) item() *item[T] {
 	return it
 }
 
-// Peek returns the least value and its time; ok is false on an empty heap.
+// Peek returns the least value and its time. ok is false on an empty heap.
 func (h *Heap[T]) Peek() (v T, at time.Duration, ok bool) {
 	top, ok := h.items.Peek()
 	if !ok {
@@ -78,8 +75,7 @@ func (h *Heap[T]) Peek() (v T, at time.Duration, ok bool) {
 	return it.value, it.at, true
 }
 
-// Pop removes the least value and returns it with its time; ok is false on an
-// empty heap.
+// Pop removes the least value and returns it with its time. ok is false on an empty heap.
 func (h *Heap[T]) Pop() (v T, at time.Duration, ok bool) {
 	top, ok := h.items.Pop()
 	if !ok {

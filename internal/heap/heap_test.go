@@ -29,8 +29,8 @@ func (h *Heap[T]) verify(t *testing.T) {
 	}
 }
 
-// TestModel steps a sorted slice beside the heap. Times repeat, so that the order
-// of pushes decides often.
+// TestModel steps a sorted slice beside the heap. Times repeat, so the order of pushes
+// decides often.
 func TestModel(t *testing.T) {
 	type elem struct {
 		id int

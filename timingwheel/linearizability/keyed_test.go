@@ -92,9 +92,8 @@ func (e *executor) Execute(tasks []func()) {
 	e.inner.Execute(tasks)
 }
 
-// now returns a time later than all before. It is a counter, since two readings of
-// a real clock may be equal, and there is no need to know that those of different
-// processors agree.
+// now returns a time later than all before. It is a counter: two readings of a real clock
+// may be equal, and those of different processors may not agree.
 func (e *executor) now() int64 { return e.clock.Add(1) }
 
 // round is one history.
@@ -131,8 +130,8 @@ func (r *round) run(t *testing.T) {
 	}
 }
 
-// operate does one operation at random. A function that it schedules may do one in
-// its turn, if more is true.
+// operate does one operation at random. If more is true, a function that it schedules may
+// do another one.
 func (r *round) operate(client int, random *rand.Rand, more bool) {
 	in := input{key: random.IntN(r.keys)}
 	after := time.Duration(random.Int64N(int64(longest))) - longest/4 // a quarter is due at once
@@ -164,11 +163,10 @@ func (r *round) lookup(key int) func() bool {
 	}
 }
 
-// function returns what is scheduled under an id. The instant in which it starts is
-// that in which the executor's task finds that the key still holds it: not after the
-// function's first line, and not before the task has begun. Where tasks run at the same
-// time nobody can tell which of them is whose; but it was not before the function
-// was scheduled.
+// function returns what is scheduled under an id. The instant in which it starts is when
+// the executor's task finds that the key still holds it: after the task has begun, and
+// before the function's first line. Where tasks run at the same time, nobody can tell
+// which task is whose; but that instant is not before the function was scheduled.
 func (r *round) function(in input, more bool) func() {
 	call := r.executor.now()
 	return func() {
@@ -200,15 +198,15 @@ func (r *round) append(op porcupine.Operation) {
 // settle waits until nothing is under way any more.
 func (r *round) settle(t *testing.T) {
 	r.waitUntilIdle(t)
-	// A task that the driver had taken, and that belongs to no key any more, may still
-	// be on its way to the executor, and must not start. The driver hands over in order.
+	// A task that the driver had taken may belong to no key any more, and still be on its
+	// way to the executor. It must not start. The driver hands over in order.
 	over := make(chan struct{})
 	if _, err := r.wheel.Schedule(0, func() { close(over) }); err != nil {
 		t.Fatal(err)
 	}
 	<-over
-	// Once more, also because a function that was running a moment ago may have
-	// scheduled another just behind the back of the first look. That does not.
+	// Once more: a function that was running a moment ago may have scheduled another one
+	// just after the first look. That one schedules none.
 	r.waitUntilIdle(t)
 }
 
@@ -250,8 +248,8 @@ func list(history []porcupine.Operation) string {
 	return lines.String()
 }
 
-// pause lets a little time pass, now and then more, so that operations meet the
-// firing of what was scheduled before.
+// pause lets a little time pass, and sometimes more. So operations meet the firing of
+// what was scheduled before.
 func pause(random *rand.Rand) {
 	if random.IntN(10) == 0 {
 		time.Sleep(longest)

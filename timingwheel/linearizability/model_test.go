@@ -30,18 +30,18 @@ type input struct {
 	at   time.Duration // the deadline, of schedule and reset; the time, of start
 }
 
-// held is the state of a key: the id of the function that it holds, or 0, and the
-// time before which that must not start.
+// held is the state of a key: the id of the function that it holds, or 0, and the time
+// before which that function must not start.
 type held struct {
 	id       int
 	deadline time.Duration
 }
 
-// model says what a Keyed does, were there but one goroutine. Keys do not touch each
-// other, so one key is all that it knows.
+// model says what a Keyed does if there is only one goroutine. Keys do not affect each
+// other, so the model knows one key only.
 //
-// Nothing in it says that a function starts in the end. One that was lost shows in
-// the lookup with which each history ends.
+// It does not say that a function starts in the end. If one is lost, the lookup shows it
+// with which each history ends.
 var model = porcupine.Model{
 	Partition: partition,
 	Init:      func() any { return held{} },

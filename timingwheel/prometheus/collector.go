@@ -5,23 +5,23 @@
 //
 //	registry.MustRegister(wheelmetrics.NewCollector(w, "sessions"))
 //
-// The package has the name of its folder, and so that of the package of client_golang that
-// is imported next to it; this one is used in one line, so rename this one. It is a module
-// of its own, since who does not need it should not have client_golang among what they
-// depend on. It registers nothing by itself.
+// The package has the same name as the package of client_golang that is imported next to
+// it. A program uses this one in one line, so give this one another name, as above. It is
+// a module of its own, so that client_golang reaches only the programs that want it. It
+// registers nothing by itself.
 //
-// Every metric has the label wheel, with the name that was given to [NewCollector]; those
-// of a level have the label level besides, "0" for the finest. They are the fields of
-// timingwheel.Stats, whose documentation says what exactly they count:
+// Every metric has the label wheel, with the name that was given to [NewCollector]. The
+// metrics of a level also have the label level, "0" for the finest. All are fields of
+// timingwheel.Stats; its documentation says what exactly they count:
 //
 //	timingwheel_pending                     gauge
 //	timingwheel_scheduled_total             counter; at any time the sum of
 //	                                        fired, canceled, handed back and pending
 //	timingwheel_fired_total                 counter
-//	timingwheel_canceled_total             counter
+//	timingwheel_canceled_total              counter
 //	timingwheel_handed_back_total           counter
 //	timingwheel_resets_total                counter
-//	timingwheel_cascades_total              counter, of entries that moved to a finer level
+//	timingwheel_cascades_total              counter, moves of entries to a finer level
 //	timingwheel_rejections_total            counter
 //	timingwheel_caller_runs_total           counter
 //	timingwheel_discarded_total             counter
@@ -33,7 +33,7 @@
 //	timingwheel_shards                      gauge
 //	timingwheel_stopped                     gauge, 0 or 1
 //	timingwheel_precise                     gauge, 0 or 1
-//	timingwheel_arena_entries               gauge, room for so many; 32 bytes each
+//	timingwheel_arena_entries               gauge, the capacity; 32 bytes an entry
 //	timingwheel_arena_free_entries          gauge
 //	timingwheel_lateness_seconds            histogram
 //	timingwheel_level_tick_seconds          gauge
@@ -48,10 +48,10 @@
 //
 //	histogram_quantile(0.99, rate(timingwheel_lateness_seconds_bucket[5m]))
 //
-// Its buckets have the bounds of timingwheel.Histogram, 1us times powers of two, and end
-// below the bound rather than at it: what is late by exactly 2us counts as more. There is
-// no native histogram, whose bounds are powers of two of a second and would need the
-// buckets to be split.
+// Its buckets have the bounds of timingwheel.Histogram: 1us times powers of two. A bucket
+// ends below its bound, not at it: what is late by exactly 2us counts as more. There is
+// no native histogram. Its bounds are powers of two of a second, so the buckets would
+// have to be split.
 package prometheus
 
 import (
@@ -62,7 +62,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// collector has what describes its metrics, and keeps no figures: those are the wheel's.
+// collector holds the descriptions of its metrics. It keeps no figures: those are the
+// wheel's.
 type collector struct {
 	wheel    *timingwheel.TimingWheel
 	figures  []metric[timingwheel.Stats]
@@ -78,13 +79,14 @@ type metric[S any] struct {
 }
 
 // NewCollector returns a Collector of the wheel's figures, for a prometheus.Registerer.
-// Name is the value of their label wheel. To show several wheels, register a Collector for
-// each, under different names; of two of one name a registry takes only the first.
+// Name is the value of their label wheel. To show several wheels, register a Collector
+// for each, with different names. If two have the same name, a registry refuses the
+// second.
 //
 // Each scrape calls the wheel's Stats once, which costs some microseconds and disturbs
-// nobody. The wheel may be stopped before or after: its counters then stand, and its levels
-// are gone. Collect is safe for concurrent use. As long as the Collector is registered the
-// wheel is not garbage. NewCollector panics on a nil wheel.
+// nobody. The wheel may be stopped before or after: then its counters stand still, and it
+// has no levels. Collect is safe for concurrent use. The wheel is not garbage as long as
+// the Collector is registered. NewCollector panics on a nil wheel.
 func NewCollector(w *timingwheel.TimingWheel, name string) prometheus.Collector {
 	if w == nil {
 		panic("prometheus: NewCollector of a nil wheel")
@@ -129,8 +131,8 @@ func (m metric[S]) of(s *S, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), labels...)
 }
 
-// histogram turns the counts of buckets into those of all that is below a bound. The last
-// bucket has no bound: it is in the total alone.
+// histogram turns the counts of the buckets into cumulative ones. The last bucket has no
+// bound: only the total contains it.
 func histogram(desc *prometheus.Desc, h *timingwheel.Histogram) prometheus.Metric {
 	below := uint64(0)
 	buckets := make(map[float64]uint64, timingwheel.HistogramBuckets-1)

@@ -18,7 +18,7 @@ import (
 
 // surface are the files of what users hold. They reach the shard through entry.go only.
 var surface = []string{
-	"batch.go", "calendar.go", "context.go", "future.go", "job.go", "keyed.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
+	"batch.go", "calendar.go", "context.go", "future.go", "group.go", "job.go", "keyed.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
 }
 
 // engine are the types behind the door.

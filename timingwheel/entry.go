@@ -20,12 +20,21 @@ type entry struct {
 // join gives the entry a shard of w, that of the processor that it runs on, and locks it.
 func (e *entry) join(w *TimingWheel) { e.shard = w.lock() }
 
+// sibling returns an entry on the same shard, which has not been added.
+func (e *entry) sibling() entry { return entry{shard: e.shard} }
+
 // joined reports whether the entry has a shard.
 func (e *entry) joined() bool { return e.shard != nil }
 
 // lock and unlock lock the shard.
 func (e *entry) lock()   { e.shard.lock() }
 func (e *entry) unlock() { e.shard.mu.Unlock() } // mu: with unlock the compiler would not inline it
+
+// relock unlocks and locks the shard, and lets all go first that wait for it.
+func (e *entry) relock() {
+	e.shard.unlock()
+	e.shard.lockLast()
+}
 
 // clock returns the wheel's clock. It needs no lock.
 func (e *entry) clock() *clock { return e.shard.clock }
@@ -103,6 +112,9 @@ func (e *entry) relay(at time.Time, task func()) *relay { return startRelay(e.sh
 // closed reports whether the shard accepts no more: the wheel was stopped, or is in
 // Shutdown.
 func (e *entry) closed() bool { return e.shard.closed }
+
+// canceled reports whether a task is being called because its entry was canceled.
+func (e *entry) canceled() bool { return e.shard.canceling }
 
 // stopped reports whether the shard was stopped. One that is stopped is also closed.
 func (e *entry) stopped() bool { return e.shard.stopped }

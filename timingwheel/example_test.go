@@ -332,6 +332,25 @@ func ExampleKeyed_Drain() {
 	// 0 left
 }
 
+// A connection has several timers, which end with it.
+func ExampleGroup() {
+	w := timingwheel.New()
+	defer w.Stop()
+	timers := timingwheel.NewGroup(w)
+	idle := timers.AfterFunc(time.Minute, func() { fmt.Println("idle for a minute") })
+	timers.Schedule(time.Hour, func() { fmt.Println("open for an hour") })
+	timers.Schedule(10*time.Second, func() { fmt.Println("no login") })
+	idle.Reset(time.Minute) // traffic
+	fmt.Println(timers.Stop(), "will not run")
+	fmt.Println(w.Len(), "pending")
+	_, err := timers.Schedule(time.Second, func() {})
+	fmt.Println(err)
+	// Output:
+	// 3 will not run
+	// 0 pending
+	// timingwheel: stopped
+}
+
 func ExampleWithPanicHandler() {
 	caught := make(chan any)
 	w := timingwheel.New(timingwheel.WithPanicHandler(func(recovered any, stack []byte) { caught <- recovered }))

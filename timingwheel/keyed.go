@@ -294,11 +294,13 @@ func (t *keyedTask[K]) start(after delay, add adder) error {
 // due is the wheel's own task: it hands the task to the executor, or the function back if
 // the wheel was stopped first. The caller holds the shard's lock.
 func (t *keyedTask[K]) due() {
-	if t.entry.stopped() {
+	switch {
+	case t.entry.canceled(): // by take, which sees to the rest
+	case t.entry.stopped():
 		t.handedBack = true
 		t.entry.handBack(t.deadline, t.f)
 		t.f = nil
-	} else {
+	default:
 		t.entry.execute(t)
 	}
 }

@@ -36,6 +36,7 @@ type model struct {
 
 	keyed *Keyed[int]
 	keys  map[int]*modelTask // what each key was scheduled for last
+	group *Group             // replaced when it is stopped
 
 	counts Counts // but for Pending and Cascaded
 
@@ -66,7 +67,8 @@ type modelTask struct {
 	f       func()
 	timeout Timeout
 	timer   *Timer
-	keyed   int // name among the keys, or 0
+	keyed   int    // name among the keys, or 0
+	group   *Group // of the timeout or timer, or nil
 	job     *modelJob
 }
 
@@ -105,7 +107,9 @@ func (m *model) schedule(d time.Duration) {
 	task.f = func() { m.fired(task) }
 	m.tasks = append(m.tasks, task)
 	var err error
-	switch m.r.IntN(9) {
+	switch m.r.IntN(11) {
+	case 9, 10:
+		err = m.scheduleInGroup(task, d)
 	case 8:
 		m.tasks = m.tasks[:len(m.tasks)-1]
 		err = m.scheduleBatch(task, d)
@@ -226,6 +230,8 @@ func (m *model) cancel(task *modelTask) {
 func (m *model) reset(task *modelTask, d time.Duration) {
 	was := task.pending
 	switch {
+	case task.timer != nil && task.group != nil && task.group != m.group: // stopped
+		require.False(m.t, task.timer.Reset(d))
 	case task.timer != nil:
 		m.again(task, d)
 		require.Equal(m.t, was, task.timer.Reset(d))
@@ -251,6 +257,38 @@ func (m *model) reset(task *modelTask, d time.Duration) {
 func (task *modelTask) isTimeout() bool {
 	return task.timer == nil && task.keyed == 0 && task.job == nil
 }
+
+func (m *model) scheduleInGroup(task *modelTask, d time.Duration) (err error) {
+	task.group = m.group
+	m.accept(task, d)
+	if m.r.IntN(2) == 0 {
+		task.timer = m.group.AfterFunc(d, task.f)
+	} else {
+		task.timeout, err = m.group.Schedule(d, task.f)
+	}
+	return err
+}
+
+// stopGroup stops the group, and goes on with another.
+func (m *model) stopGroup() {
+	n := 0
+	for _, task := range m.tasks {
+		if task.group == m.group && task.pending {
+			n++
+			m.counts.Canceled++
+			m.forget(task)
+		}
+	}
+	require.Equal(m.t, n, m.group.Len())
+	require.Equal(m.t, n, m.group.Stop())
+	require.Zero(m.t, m.group.Len())
+	require.Zero(m.t, m.group.Stop())
+	_, err := m.group.Schedule(0, mustNotRun)
+	require.Equal(m.t, ErrStopped, err)
+	m.group = NewGroup(m.w)
+}
+
+func mustNotRun() { panic("a task ran that must not") }
 
 // drain takes all keys out, and checks what comes.
 func (m *model) drain() {
@@ -505,6 +543,7 @@ func runModel(t *testing.T, data []byte, manual bool) {
 			keys: map[int]*modelTask{},
 		}
 		m.keyed = NewKeyed[int](m.w)
+		m.group = NewGroup(m.w)
 		for len(source.data) > 0 {
 			m.sleep(m.act())
 			m.settle()
@@ -527,6 +566,8 @@ func (m *model) act() (sleep time.Duration) {
 		m.reset(m.tasks[m.r.IntN(len(m.tasks))], m.delay())
 	case op == 8 && m.r.IntN(8) == 0:
 		m.drain()
+	case op == 8 && m.r.IntN(8) == 0:
+		m.stopGroup()
 	case op == 8:
 		return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
 	case op == 9 && m.pending.Size() > 0:

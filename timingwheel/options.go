@@ -134,7 +134,7 @@ func (c *config) resolve(e Executor) {
 }
 
 // WithMaxPending limits how many functions may be pending. The limit covers AfterFunc,
-// Schedule, ScheduleAt, ScheduleBatch, Submit and Keyed. At the limit, Schedule,
+// Schedule, ScheduleAt, ScheduleBatch, Submit, Keyed and Group. At the limit, Schedule,
 // ScheduleAt, Submit and Keyed.Schedule return [ErrTooManyPending]. (Keyed.Schedule does
 // not for a key that is pending: it replaces that key's function.) ScheduleBatch does so
 // if there is no room for all of the batch. AfterFunc then returns a Timer that never

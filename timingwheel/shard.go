@@ -67,9 +67,10 @@ type shard struct {
 
 	out *expired // where what is due goes, set by whoever takes it out of its bucket
 
-	closed  bool      // accepts no more
-	stopped bool      // and nothing is pending any more
-	pending []Pending // collected by stop
+	closed    bool      // accepts no more
+	stopped   bool      // and nothing is pending any more
+	pending   []Pending // collected by stop
+	canceling bool      // cancel is calling the task of the entry that it has removed
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
@@ -112,7 +113,8 @@ const (
 
 	// oneShot is an entry that becomes a user's function once. Shutdown waits for it, and the
 	// limit counts it. With own it is a task of the wheel's own that hands the function to
-	// the executor: of a Future or a key.
+	// the executor: of a Future, a key or a Group. Such a task is also called when its entry
+	// is canceled (s.canceling tells), since a Timeout or Timer may do that without it.
 	oneShot
 
 	// recurring is a task of the wheel's own that hands a run to the executor: of a Job. Like
@@ -234,8 +236,12 @@ func (s *shard) cancel(h handle) bool {
 		return false
 	}
 	s.arena.Unlink(h.index)
-	s.remove(h.index)
 	s.counts.Canceled++
+	if f, tag := s.remove(h.index); tag&kind == own|oneShot {
+		s.canceling = true
+		f()
+		s.canceling = false
+	}
 	return true
 }
 

@@ -23,7 +23,22 @@ type Timer struct {
 
 	entry   entry
 	f       func()   // what the entry calls; nil if AfterFunc was refused
-	channel *channel // nil for AfterFunc
+	special *special // nil for AfterFunc
+}
+
+// special says what a Timer is that is not one of AfterFunc: it has a channel, or add adds
+// its function, that of a [Group]. A Timer has one pointer to it, and so 48 bytes.
+type special struct {
+	channel *channel
+	add     func(after delay, f func(), add adder) (entry, error)
+}
+
+// channel returns the Timer's channel, and nil if it has a function.
+func (t *Timer) channel() *channel {
+	if t.special == nil {
+		return nil
+	}
+	return t.special.channel
 }
 
 // Stop prevents the Timer from firing. It returns true if the call stops it: then the
@@ -44,7 +59,7 @@ func (t *Timer) Stop() bool {
 	t.entry.lock()
 	defer t.entry.unlock()
 	active := t.entry.cancel()
-	if t.channel != nil && t.channel.takeBack() {
+	if c := t.channel(); c != nil && c.takeBack() {
 		active = true
 	}
 	return active
@@ -73,7 +88,8 @@ func (t *Timer) Reset(d time.Duration) bool {
 	after := t.entry.after(d)
 	t.entry.lock()
 	defer t.entry.unlock()
-	active := t.channel != nil && t.channel.takeBack()
+	c := t.channel()
+	active := c != nil && c.takeBack()
 	if t.entry.reset(after) {
 		return true
 	}
@@ -94,8 +110,8 @@ func (t *Timer) Deadline() (time.Time, bool) {
 	}
 	t.entry.lock()
 	defer t.entry.unlock()
-	if t.channel != nil && t.entry.closed() {
-		return t.channel.relay.due()
+	if c := t.channel(); c != nil && t.entry.closed() {
+		return c.relay.due()
 	}
 	return t.entry.due()
 }
@@ -103,13 +119,16 @@ func (t *Timer) Deadline() (time.Time, bool) {
 // arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a channel
 // Timer to package time, and the Timer of a function dead. The caller holds the lock.
 func (t *Timer) arm(after delay) {
-	switch {
-	case t.channel != nil && t.entry.closed():
-		t.channel.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
-	case t.channel != nil:
+	switch c := t.channel(); {
+	case c != nil && t.entry.closed():
+		c.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
+	case c != nil:
 		t.entry.add(after, t.f, own)
-	case t.f != nil:
-		_ = t.entry.acceptAgain(after, t.f, oneShot) // an error leaves the Timer dead
+	case t.f == nil: // dead from the beginning
+	case t.special != nil:
+		t.entry, _ = t.special.add(after, t.f, (*entry).acceptAgain)
+	default:
+		_ = t.entry.acceptAgain(after, t.f, oneShot)
 	}
 }
 
@@ -205,8 +224,9 @@ func (w *TimingWheel) SleepContext(ctx context.Context, d time.Duration) error {
 // be taken: there is no stale value. With a send outside the lock there would be one, of a
 // sender that is held up between the wheel and the channel.
 type channel struct {
-	timer Timer // its f is due
-	c     chan time.Time
+	timer   Timer // its f is due
+	special special
+	c       chan time.Time
 
 	// relay has taken over since the wheel was stopped; nil if nothing is pending there.
 	// Guarded by the shard's lock.
@@ -215,7 +235,8 @@ type channel struct {
 
 func newChannel() *channel {
 	c := &channel{c: make(chan time.Time, 1)}
-	c.timer = Timer{C: c.c, f: c.due, channel: c}
+	c.special = special{channel: c}
+	c.timer = Timer{C: c.c, f: c.due, special: &c.special}
 	return c
 }
 

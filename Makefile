@@ -35,8 +35,8 @@ fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 
 .PHONY: soak
-soak: ## put wheels under everything at once (DURATION=10m)
-	go run ./internal/soak -for $(DURATION)
+soak: ## run wheels under every kind of load at the same time (DURATION=10m)
+	go run ./timingwheel/soak -for $(DURATION)
 
 .PHONY: bench
 bench: ## measure the wheel, package time, its peers and a heap: 15 minutes

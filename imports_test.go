@@ -19,13 +19,17 @@ import (
 const module = "github.com/tickwheel/tickwheel/"
 
 // Imports point one way: examples, benchmarks -> timingwheel -> {bucket,
-// delayqueue}, delayqueue -> internal/heap -> gods. Packages that are not named
-// here stand before timingwheel, and may import that alone.
+// delayqueue}, delayqueue -> internal/heap -> gods. Packages timingwheel and bucket use
+// internal/shrinking too. Every package that is not named here uses the library (the
+// examples, timingwheel/debug, timingwheel/soak). Such a package may import timingwheel and
+// packages below it.
 var mayImport = map[string][]string{
-	"timingwheel":   {module + "bucket", module + "delayqueue"},
+	"timingwheel":   {module + "bucket", module + "delayqueue", module + "internal/shrinking"},
 	"delayqueue":    {module + "internal/heap", "golang.org/x/sys"},
-	"bucket":        {},
+	"bucket":        {module + "internal/shrinking"},
 	"internal/heap": {"github.com/emirpasic/gods"},
+
+	"internal/shrinking": {},
 }
 
 func TestImportsPointOneWay(t *testing.T) {
@@ -58,6 +62,11 @@ func TestImportsPointOneWay(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
+	for dir := range seen {
+		if strings.HasPrefix(dir, "internal/") {
+			require.Contains(t, mayImport, dir, "internal/ holds only what the library stands on")
+		}
+	}
 	for dir := range mayImport {
 		require.True(t, seen[dir], "%s is gone, and with it what this test checks", dir)
 	}

@@ -8,9 +8,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/internal/shrinking"
 )
 
 func task() {}
+
+func alive(a *Arena, i Index, generation uint64) bool {
+	_, ok := a.Find(i, generation)
+	return ok
+}
 
 func verify(t *testing.T, a *Arena, buckets ...*Bucket) {
 	t.Helper()
@@ -24,7 +31,7 @@ func contents(a *Arena, b *Bucket) []Index { return slices.Collect(b.All(a)) }
 func TestModel(t *testing.T) {
 	for seed := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		var a Arena
+		a := new(Arena)
 		buckets := make([]*Bucket, 4)
 		model := make([][]Index, len(buckets))
 		for k := range buckets {
@@ -36,28 +43,28 @@ func TestModel(t *testing.T) {
 			b := buckets[k]
 			switch op := r.IntN(10); {
 			case !b.IsOpen():
-				b.Open(&a, int64(k))
+				b.Open(a, int64(k))
 			case op < 5:
 				tag := Tag(r.IntN(256))
 				i, generation := a.Alloc(int64(k), task, tag)
 				require.NotContains(t, generations, i)
 				generations[i], tags[i] = generation, tag
-				b.Append(&a, i)
+				b.Append(a, i)
 				model[k] = append(model[k], i)
 			case op < 8 && len(model[k]) > 0:
 				n := r.IntN(len(model[k]))
 				i := model[k][n]
-				require.True(t, a.Alive(i, generations[i]))
+				require.True(t, alive(a, i, generations[i]))
 				a.Unlink(i)
 				require.NotNil(t, a.Task(i))
 				require.Equal(t, tags[i], a.Tag(i))
 				tag := Tag(r.IntN(256))
 				a.SetTag(i, tag)
-				require.True(t, a.Alive(i, generations[i]))
+				require.True(t, alive(a, i, generations[i]))
 				f, freed := a.Free(i)
 				require.NotNil(t, f)
 				require.Equal(t, tag, freed)
-				require.False(t, a.Alive(i, generations[i]))
+				require.False(t, alive(a, i, generations[i]))
 				delete(generations, i)
 				model[k] = slices.Delete(model[k], n, n+1)
 			case op == 8:
@@ -65,19 +72,19 @@ func TestModel(t *testing.T) {
 				if buckets[to].IsOpen() {
 					continue
 				}
-				b.MoveTo(buckets[to])
+				b.MoveTo(a, buckets[to])
 				require.False(t, b.IsOpen())
 				model[to], model[k] = model[k], nil
 			case len(model[k]) == 0:
-				require.Zero(t, b.First(&a))
-				b.Close(&a)
+				require.Zero(t, b.First(a))
+				b.Close(a)
 			}
-			verify(t, &a, buckets...)
+			verify(t, a, buckets...)
 			require.Equal(t, len(generations), a.Len())
 			for k, b := range buckets {
-				require.True(t, slices.Equal(model[k], contents(&a, b)), "bucket %d", k)
+				require.True(t, slices.Equal(model[k], contents(a, b)), "bucket %d", k)
 				if len(model[k]) > 0 {
-					require.Equal(t, model[k][0], b.First(&a))
+					require.Equal(t, model[k][0], b.First(a))
 				}
 			}
 		}
@@ -85,29 +92,29 @@ func TestModel(t *testing.T) {
 }
 
 func TestMoveToTakesTheExpirationAlong(t *testing.T) {
-	var a Arena
+	a := new(Arena)
 	var from, to Bucket
-	from.Open(&a, 7)
+	from.Open(a, 7)
 	i, _ := a.Alloc(8, task, 0)
-	from.Append(&a, i)
-	from.MoveTo(&to)
+	from.Append(a, i)
+	from.MoveTo(a, &to)
 	require.EqualValues(t, 7, to.Expiration())
 	require.False(t, from.IsOpen())
-	require.Equal(t, []Index{i}, contents(&a, &to))
-	verify(t, &a, &from, &to)
+	require.Equal(t, []Index{i}, contents(a, &to))
+	verify(t, a, &from, &to)
 }
 
 func TestAllStopsWhenToldAndSurvivesUnlinking(t *testing.T) {
-	var a Arena
+	a := new(Arena)
 	var b Bucket
-	require.Empty(t, contents(&a, &b), "a closed bucket")
-	b.Open(&a, 0)
+	require.Empty(t, contents(a, &b), "a closed bucket")
+	b.Open(a, 0)
 	for range 10 {
 		i, _ := a.Alloc(0, task, 0)
-		b.Append(&a, i)
+		b.Append(a, i)
 	}
 	seen := 0
-	for i := range b.All(&a) {
+	for i := range b.All(a) {
 		if seen++; seen == 4 {
 			break
 		}
@@ -119,15 +126,15 @@ func TestAllStopsWhenToldAndSurvivesUnlinking(t *testing.T) {
 	for range a.All() {
 		break
 	}
-	verify(t, &a, &b)
+	verify(t, a, &b)
 }
 
 // A handle of a freed entry must name nothing, also when its place is used again
 // and when its chunk has been given back.
 func TestGenerationsAreNeverUsedAgain(t *testing.T) {
-	var a Arena
-	require.False(t, a.Alive(0, 0), "the zero handle")
-	require.False(t, a.Alive(5, 1), "an index not yet made")
+	a := new(Arena)
+	require.False(t, alive(a, 0, 0), "the zero handle")
+	require.False(t, alive(a, 5, 1), "an index not yet made")
 	seen := map[uint64]bool{}
 	for range 3 {
 		var all []Index
@@ -139,7 +146,7 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 			all, generations = append(all, i), append(generations, generation)
 		}
 		for k, i := range all {
-			require.True(t, a.Alive(i, generations[k]))
+			require.True(t, alive(a, i, generations[k]))
 			require.EqualValues(t, 1, a.Deadline(i))
 			a.SetDeadline(i, 2)
 			require.EqualValues(t, 2, a.Deadline(i))
@@ -148,8 +155,8 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 			a.Free(i)
 		}
 		for k, i := range all {
-			require.False(t, a.Alive(i, generations[k]))
-			require.False(t, a.Alive(i, 0))
+			require.False(t, alive(a, i, generations[k]))
+			require.False(t, alive(a, i, 0))
 		}
 	}
 }
@@ -166,24 +173,24 @@ func TestChunksAreGivenBack(t *testing.T) {
 		return n
 	}
 	r := rand.New(rand.NewPCG(1, 1))
-	var a Arena
+	a := new(Arena)
 	var ring Bucket
-	ring.Open(&a, 0)
+	ring.Open(a, 0)
 	var all []Index
 	for range 100 * chunkLen {
 		i, _ := a.Alloc(0, task, 0)
-		ring.Append(&a, i)
+		ring.Append(a, i)
 		all = append(all, i)
 	}
-	require.LessOrEqual(t, chunks(&a), 101)
-	verify(t, &a, &ring)
+	require.LessOrEqual(t, chunks(a), 101)
+	verify(t, a, &ring)
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, i := range all {
 		a.Unlink(i)
 		a.Free(i)
 	}
-	verify(t, &a, &ring)
-	require.LessOrEqual(t, chunks(&a), 2)
+	verify(t, a, &ring)
+	require.LessOrEqual(t, chunks(a), 2)
 
 	// Fill one chunk to the brim; then one more and one less need no new chunk.
 	for a.used%chunkLen != chunkLen-1 {
@@ -199,7 +206,7 @@ func TestChunksAreGivenBack(t *testing.T) {
 }
 
 func TestFreedTaskIsCollected(t *testing.T) {
-	var a Arena
+	a := new(Arena)
 	collected := make(chan struct{})
 	func() {
 		big := new([1 << 16]byte)
@@ -211,7 +218,7 @@ func TestFreedTaskIsCollected(t *testing.T) {
 		runtime.GC()
 		select {
 		case <-collected:
-			runtime.KeepAlive(&a)
+			runtime.KeepAlive(a)
 			return
 		default:
 		}
@@ -231,18 +238,23 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		return a, b, i
 	}
 	for name, breakIt := range map[string]func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket]{
-		"an entry in no bucket":       func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.Unlink(i); return nil },
-		"an entry that is not linked": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).prev = i; return nil },
-		"a dead entry in a bucket":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).generation = 0; return nil },
-		"a root with a generation":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(b.root).generation = 9; return nil },
-		"a bucket counted twice":      func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{b, b}) },
-		"a bucket not told":           func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{}) },
-		"a wrong count of roots":      func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.roots++; return nil },
-		"a wrong count of used":       func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.used++; return nil },
-		"a wrong count in a chunk":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.info[0].used++; return nil },
-		"a free entry with a task":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(a.info[0].free).task = task; return nil },
-		"an open chunk not listed":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.open = nil; return nil },
-		"a vacant chunk not there":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.vacant = []uint32{1}; return nil },
+		"an entry in no bucket":           func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.Unlink(i); return nil },
+		"an entry that is not linked":     func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).prev = i; return nil },
+		"a dead entry in a bucket":        func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).generation = 0; return nil },
+		"a bucket with another number":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { b.self++; return nil },
+		"a moved entry that is not found": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).generation |= hasMoved; return nil },
+		"a moved entry that does not live": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
+			a.tidy.moved = shrinking.New[uint64, Index](hashGeneration)
+			a.tidy.moved.Set(hashGeneration(9), 9, i)
+			return nil
+		},
+		"a bucket counted twice":   func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{b, b}) },
+		"a bucket not told":        func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{}) },
+		"a wrong count of used":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.used++; return nil },
+		"a wrong count in a chunk": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.info[0].used++; return nil },
+		"a free entry with a task": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(a.info[0].free).task = task; return nil },
+		"an open chunk not listed": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.open = nil; return nil },
+		"a chunk not there":        func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.made++; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b, i := setup()

@@ -13,12 +13,10 @@ func (a *Arena) Verify(buckets iter.Seq[*Bucket]) error {
 		return err
 	}
 	where := map[Index]*Bucket{}
-	roots := 0
 	for b := range buckets {
 		if !b.IsOpen() {
 			continue
 		}
-		roots++
 		if err := a.verifyRing(b, where); err != nil {
 			return err
 		}
@@ -30,25 +28,24 @@ func (a *Arena) Verify(buckets iter.Seq[*Bucket]) error {
 			return fmt.Errorf("entry %d lives in no bucket", i)
 		}
 	}
-	if living != a.Len() || living != len(where) || roots != a.roots {
-		return fmt.Errorf("%d living entries, %d in buckets, Len %d; %d open buckets, %d roots",
-			living, len(where), a.Len(), roots, a.roots)
+	if living != a.Len() || living != len(where) {
+		return fmt.Errorf("%d living entries, %d in buckets, Len %d", living, len(where), a.Len())
 	}
-	return nil
+	return a.verifyMoved()
 }
 
 // verifyRing checks that the ring is closed in both directions, and that its
 // entries live and are in no other ring, and notes them in where.
 func (a *Arena) verifyRing(b *Bucket, where map[Index]*Bucket) error {
-	if a.entry(b.root).generation != 0 {
-		return fmt.Errorf("root %d has a generation", b.root)
+	if number := int(b.self &^ isBucket); number >= len(a.buckets) || a.buckets[number].self != b.self {
+		return fmt.Errorf("bucket %d is not enrolled", number)
 	}
-	for i := b.root; ; {
-		next := a.entry(i).next
-		if back := a.entry(next).prev; back != i {
-			return fmt.Errorf("entry %d is followed by %d, which is preceded by %d", i, next, back)
+	for i := b.self; ; {
+		next := *a.next(i)
+		if back := *a.prev(next); back != i {
+			return fmt.Errorf("%x is followed by %x, which is preceded by %x", i, next, back)
 		}
-		if next == b.root {
+		if next == b.self {
 			return nil
 		}
 		if a.entry(next).generation == 0 {
@@ -62,14 +59,34 @@ func (a *Arena) verifyRing(b *Bucket, where map[Index]*Bucket) error {
 	}
 }
 
-// verifyChunks checks the free lists, and what is counted and listed of them.
-func (a *Arena) verifyChunks() error {
-	used, vacant := 0, 0
-	for c, chunk := range a.chunks {
-		if chunk == nil {
-			vacant++
+// verifyMoved checks that the entries that have moved, and no others, are found by their
+// generations.
+func (a *Arena) verifyMoved() error {
+	n := 0
+	for i := range a.All() {
+		e := a.entry(i)
+		if e.generation&hasMoved == 0 {
 			continue
 		}
+		n++
+		if found, ok := a.tidy.find(e.generation); !ok || found != i {
+			return fmt.Errorf("entry %d has moved, and is found at %d (%t)", i, found, ok)
+		}
+	}
+	if n != a.tidy.moved.Len() {
+		return fmt.Errorf("%d entries have moved, %d are listed", n, a.tidy.moved.Len())
+	}
+	return nil
+}
+
+// verifyChunks checks the free lists, and what is counted and listed of them.
+func (a *Arena) verifyChunks() error {
+	used, made := 0, 0
+	for c, chunk := range a.chunks {
+		if chunk == nil {
+			continue
+		}
+		made++
 		info := a.info[c]
 		free := 0
 		for i := info.free; i != 0; i = a.entry(i).next {
@@ -82,16 +99,18 @@ func (a *Arena) verifyChunks() error {
 		if c == 0 {
 			usable-- // index 0
 		}
-		if info.used != usable-free {
+		if int(info.used) != usable-free {
 			return fmt.Errorf("chunk %d: used %d, usable %d, free %d", c, info.used, usable, free)
 		}
-		if listed := info.pos < len(a.open) && a.open[info.pos] == uint32(c); listed != (free > 0) {
+		if listed := int(info.pos) < len(a.open) && a.open[info.pos] == uint32(c); listed != (free > 0 && !a.isSource(c)) {
 			return fmt.Errorf("chunk %d: %d free, listed as open: %t", c, free, listed)
 		}
-		used += info.used
+		used += int(info.used)
 	}
-	if used != a.used || vacant != len(a.vacant) {
-		return fmt.Errorf("used %d, counted %d; %d vacant chunks, %d listed", a.used, used, vacant, len(a.vacant))
+	if used != a.used || made != a.made {
+		return fmt.Errorf("used %d, counted %d; %d chunks, counted %d", a.used, used, a.made, made)
 	}
 	return nil
 }
+
+func (a *Arena) isSource(c int) bool { return a.tidy.emptying && a.tidy.source == uint32(c) }

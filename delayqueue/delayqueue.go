@@ -123,15 +123,19 @@ func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 	place := q.waiters.PushBack(me)
 	defer q.leave(place)
 
+	var end clockEnd
 	for {
 		var due <-chan time.Time
-		if _, at, ok := q.heap.Peek(); ok && q.waiters.Front() == place {
-			due = q.sleeper.wakeAfter(at - time.Since(q.start))
+		_, at, ok := q.heap.Peek()
+		now := time.Since(q.start)
+		if ok && q.waiters.Front() == place && !end.isBefore(at) {
+			due = q.sleeper.wakeAfter(at - now)
 		}
 
 		q.mu.Unlock()
 		select {
 		case <-due:
+			end.note(now, at, time.Since(q.start))
 		case <-me.look:
 		case <-ctx.Done():
 		}
@@ -147,6 +151,28 @@ func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 		}
 	}
 }
+
+// clockEnd is where the clock stands still, once that is known. In a bubble of
+// testing/synctest the clock ends in the year 2262. When all goroutines there are
+// blocked, a timer for a later time fires at that end, and it fires again as often
+// as it is set. A consumer that set it again and again would spin for ever. So the
+// bubble would never find out that it has deadlocked.
+type clockEnd struct {
+	known bool
+	at    time.Duration // since the start of the queue
+}
+
+// note is told that a timer has fired: when it was set, for which time, and when it
+// fired. A timer never fires early. So if the time was in the future, the clock has
+// moved in between, except at its end.
+func (e *clockEnd) note(set, due, fired time.Duration) {
+	if due > set && fired == set {
+		e.known, e.at = true, fired
+	}
+}
+
+// isBefore reports whether the clock never reaches t.
+func (e *clockEnd) isBefore(t time.Duration) bool { return e.known && e.at < t }
 
 // leave takes a waiter out of the line and passes the lead on.
 func (q *DelayQueue[T]) leave(place *list.Element) {

@@ -214,6 +214,42 @@ func TestWakeups(t *testing.T) {
 	})
 }
 
+// A time that a bubble's clock cannot reach. The bubble's timers for it fire at the end
+// of the clock, whenever they are set: a consumer that sets one again and again never
+// sleeps, so that the bubble never finds its deadlock.
+func TestTimeBeyondTheEndOfABubble(t *testing.T) {
+	withEachSleeper(t, func(t *testing.T, precise bool) {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue[int](precise)
+			defer q.Close()
+			q.Offer(1, time.Now().Add(math.MaxInt64))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			result := make(chan error, 1)
+			go func() {
+				_, err := q.Take(ctx)
+				result <- err
+			}()
+			<-time.After(math.MaxInt64) // to the end of the clock
+			for range 10_000 {
+				runtime.Gosched()
+			}
+			require.LessOrEqual(t, q.Wakeups(), int64(3), "the consumer spins")
+			synctest.Wait()
+			q.Offer(2, time.Now())
+			require.NoError(t, <-result, "an earlier offer reaches it")
+
+			go func() {
+				_, err := q.Take(ctx)
+				result <- err
+			}()
+			synctest.Wait()
+			cancel()
+			require.ErrorIs(t, <-result, context.Canceled)
+		})
+	})
+}
+
 // In a bubble the timer is the bubble's, and the timerfd changes nothing.
 func TestPreciseInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

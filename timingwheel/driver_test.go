@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
 // The driver goroutine ends when the queue is empty. A caller that adds at that moment
@@ -147,4 +150,84 @@ func TestForgottenWheelInABubble(t *testing.T) {
 		synctest.Wait()
 		require.True(t, fired)
 	})
+}
+
+// Between poll's look at the head and its removal somebody may offer an earlier bucket. A
+// bucket that poll returned must not be in the queue any more, or it would be flushed twice.
+func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
+	d := &driver{queue: delayqueue.New[*slot]()}
+	first, earlier := &slot{cascade: &cascade{}}, &slot{cascade: &cascade{}}
+	past := time.Now().Add(-time.Hour)
+	var round, offered atomic.Int64
+	var end atomic.Bool
+	defer end.Store(true)
+	go func() {
+		for n := int64(0); !end.Load(); {
+			if round.Load() <= n {
+				runtime.Gosched()
+				continue
+			}
+			d.queue.Offer(earlier, past.Add(-time.Minute))
+			n++
+			offered.Store(n)
+		}
+	}()
+	for n, start := int64(0), time.Now(); time.Since(start) < 500*time.Millisecond; n++ {
+		d.queue.Offer(first, past)
+		round.Store(n + 1)
+		got := 0
+		for offered.Load() <= n {
+			if _, ok := d.poll(); ok {
+				got++
+			}
+		}
+		if got+d.queue.Len() != 2 {
+			require.Fail(t, "poll", "it has returned %d of 2 buckets, and %d are left", got, d.queue.Len())
+		}
+		for d.queue.Len() > 0 {
+			d.queue.Poll()
+		}
+	}
+}
+
+// What a driver goroutine had in its hands when it ended, the next one hands on at once, and
+// not with what is due next.
+func TestNewDriverHandsOnWhatTheLastHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(exitingHandler{slog.DiscardHandler})
+		w := New(WithLogger(log), WithExecutor(Inline()), WithShards(1))
+		start := time.Now()
+		var ran []time.Duration
+		w.AfterFunc(time.Second, func() { time.Sleep(5 * time.Second) })
+		w.AfterFunc(2*time.Second, func() { ran = append(ran, time.Since(start)) }) // late, and logged
+		w.AfterFunc(time.Hour, noop)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{6 * time.Second}, ran)
+		w.Stop()
+	})
+}
+
+// exitingHandler ends the goroutine that logs.
+type exitingHandler struct{ slog.Handler }
+
+func (exitingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (exitingHandler) Handle(context.Context, slog.Record) error {
+	runtime.Goexit()
+	return nil
+}
+
+// Whoever keeps a Timer of a stopped wheel does not keep its buckets, and with them all
+// levels.
+func TestStopEmptiesTheQueue(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(2))
+	for d := time.Duration(0); d < 100*time.Hour; d = 2*d + time.Millisecond {
+		w.AfterFunc(d, noop)
+	}
+	timer := w.AfterFunc(time.Hour, noop)
+	require.Greater(t, w.driver.queue.Len(), 10)
+	w.Stop()
+	require.Zero(t, w.driver.queue.Len())
+	require.False(t, timer.Stop())
 }

@@ -1,6 +1,8 @@
 package timingwheel
 
 import (
+	"container/list"
+	"context"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -61,9 +63,13 @@ func (e *entry) reserve(n int) error { return e.shard.refuse(int64(n)) }
 func (e *entry) addReserved(after delay, f func()) { e.handle = e.shard.add(after, f, oneShot) }
 
 // acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
-// does not refuse it. It returns ErrStopped if the shard is closed.
-func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) (err error) {
-	e.handle, err = e.shard.acceptAgain(after, f, kind)
+// does not refuse it. If the shard is closed, it returns ErrStopped and changes nothing;
+// then the entry may be pending: its reset was refused.
+func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) error {
+	h, err := e.shard.acceptAgain(after, f, kind)
+	if err == nil {
+		e.handle = h
+	}
 	return err
 }
 
@@ -79,12 +85,16 @@ func (e *entry) pending() bool { return e.shard.isPending(e.handle) }
 // cancel takes the entry off the wheel, and reports whether it was pending.
 func (e *entry) cancel() bool { return e.shard.cancel(e.handle) }
 
-// reset moves a pending entry to a new time, and reports false if it is not pending.
+// reset moves a pending entry to a new time. It reports false if the entry is not pending,
+// or if the shard is closed and the new time is later than the old one.
 func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) }
 
 // deadline returns the tick on which the entry is due. The entry must be pending, or be
 // the one whose task is being called.
-func (e *entry) deadline() int64 { return e.shard.arena.Deadline(e.index) }
+func (e *entry) deadline() int64 {
+	i, _ := e.shard.arena.Find(e.index, e.generation)
+	return e.shard.arena.Deadline(i)
+}
 
 // due returns the time at which the entry is due, and false if it is not pending.
 func (e *entry) due() (time.Time, bool) {
@@ -105,6 +115,27 @@ func (e *entry) end(t task) { e.shard.end(t) }
 // handBack has the wheel's Stop return f. Only a task of the wheel's own may call it, when
 // stopped says that the shard is being stopped.
 func (e *entry) handBack(deadline int64, f func()) { e.shard.handBack(deadline, f) }
+
+// remember has the wheel's Stop call cancel, with ErrStopped, unless forget comes first. On a
+// stopped shard it calls cancel itself: nobody else can know of the context yet, so that
+// nothing of a user's is called.
+func (e *entry) remember(cancel context.CancelCauseFunc) *list.Element {
+	if e.shard.stopped {
+		cancel(ErrStopped)
+		return nil
+	}
+	if e.shard.contexts == nil {
+		e.shard.contexts = list.New()
+	}
+	return e.shard.contexts.PushBack(cancel)
+}
+
+// forget takes back what remember has done. After Stop it does nothing.
+func (e *entry) forget(place *list.Element) {
+	if place != nil && e.shard.contexts != nil {
+		e.shard.contexts.Remove(place)
+	}
+}
 
 // relay has package time call the task at the given time, with the shard's lock held.
 func (e *entry) relay(at time.Time, task func()) *relay { return startRelay(e.shard, at, task) }

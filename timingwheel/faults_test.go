@@ -43,7 +43,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				s.mu.Lock()
 				h := s.add(delay{stale, 10 * time.Millisecond}, func() { fired = true }, oneShot)
 				s.mu.Unlock()
-				require.True(t, s.arena.Alive(h.index, h.generation))
+				require.True(t, s.isPending(h))
 				w.verify(t)
 				require.Equal(t, 1, w.Drive(0), "it is due, and nothing else is")
 				require.True(t, fired)
@@ -476,5 +476,16 @@ func TestIdleIsIdle(t *testing.T) {
 		_, at, _ := w.driver.queue.Peek()
 		require.Greater(t, at.Sub(start), time.Minute)
 		w.verify(t)
+	})
+}
+
+// A function at the end of time, and nothing else to do: in a bubble that is a deadlock,
+// which synctest has to find, rather than a driver that spins for ever.
+func TestFaultEndlessSpinAtTheEndOfABubble(t *testing.T) {
+	require.PanicsWithError(t, "deadlock: all goroutines in bubble are blocked", func() {
+		synctest.Test(t, func(t *testing.T) {
+			New().AfterFunc(math.MaxInt64, noop)
+			<-make(chan int)
+		})
 	})
 }

@@ -185,3 +185,67 @@ func TestFutureRaces(t *testing.T) {
 	}
 	require.Zero(t, w.Len())
 }
+
+// Of functions that ran at the same time nothing is left when they have ended.
+func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
+	const futures = 20_000
+	w := New()
+	defer w.Stop()
+	together := func(start func(f func())) { // runs as many functions at the same time
+		var running, ended atomic.Int64
+		release := make(chan struct{})
+		for range futures {
+			start(func() {
+				running.Add(1)
+				<-release
+				ended.Add(1)
+			})
+		}
+		waitUntil(t, func() bool { return running.Load() == futures })
+		close(release)
+		waitUntil(t, func() bool { return ended.Load() == futures && w.Stats().Running == 0 })
+	}
+	together(func(f func()) { go f() }) // the runtime keeps 400 bytes of each goroutine
+	before := heapInUse()
+	together(func(f func()) {
+		_, err := Submit(w, 0, func(ctx context.Context) (int, error) { f(); return 0, ctx.Err() })
+		require.NoError(t, err)
+	})
+	require.Less(t, heapInUse(), before+300<<10)
+	for i := range w.shards {
+		s := &w.shards[i]
+		require.True(t, s.contexts == nil || s.contexts.Len() == 0)
+	}
+}
+
+// Stop ends the contexts of the functions that run, and of those that begin later.
+func TestStopEndsTheContextsOfFutures(t *testing.T) {
+	var queue []func()
+	w := New(WithManualDrive(), WithShards(2), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	var causes []error
+	note := func(ctx context.Context) (int, error) {
+		<-ctx.Done()
+		causes = append(causes, context.Cause(ctx))
+		return 0, ctx.Err()
+	}
+	inside, err := Submit(w, 0, func(ctx context.Context) (int, error) {
+		child, cancel := context.WithCancel(ctx)
+		defer cancel()
+		require.NoError(t, ctx.Err())
+		w.Stop()
+		<-child.Done()
+		return note(ctx)
+	})
+	require.NoError(t, err)
+	later, err := Submit(w, 0, note)
+	require.NoError(t, err)
+	require.Equal(t, 2, w.Drive(0))
+	for _, task := range queue {
+		task()
+	}
+	require.Equal(t, []error{ErrStopped, ErrStopped}, causes)
+	for _, f := range []*Future[int]{inside, later} {
+		_, err := f.Wait(t.Context())
+		require.Equal(t, context.Canceled, err)
+	}
+}

@@ -42,6 +42,31 @@ func (h *Histogram) merge(o *Histogram) {
 	h.Max = max(h.Max, o.Max)
 }
 
+// Sub returns what h has counted since earlier, which must be an older value of the same
+// histogram. Two values of [Stats] give the lateness of the time between them:
+//
+//	recent := now.Lateness.Sub(before.Lateness)
+//
+// The result's Max is exact if h.Max is larger than earlier.Max. Otherwise the largest
+// duration of that time is not known, and Max is the upper bound of its bucket, but at
+// most h.Max. Sum is too small if h.Sum has reached its limit. P50 to P999 are set.
+//
+// If earlier is not older than h, a difference that would be negative is zero. O(1).
+func (h Histogram) Sub(earlier Histogram) Histogram {
+	var d Histogram
+	for i, n := range h.Counts {
+		if d.Counts[i] = max(0, n-earlier.Counts[i]); d.Counts[i] > 0 {
+			d.Max = min(h.UpperBound(i), h.Max)
+		}
+	}
+	if h.Max > earlier.Max && d.Max > 0 {
+		d.Max = h.Max
+	}
+	d.Sum = max(0, h.Sum-earlier.Sum)
+	d.summarize()
+	return d
+}
+
 func (h *Histogram) summarize() {
 	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
 }

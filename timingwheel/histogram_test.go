@@ -53,7 +53,7 @@ func TestHistogramQuantiles(t *testing.T) {
 		require.Equal(t, ds[len(ds)-1], h.Max)
 		for range 10 {
 			q := r.Float64()
-			rank := 1 // the smallest rank that covers the fraction q
+			rank := 1 // the least of which so many are a fraction q
 			for float64(rank) < q*float64(len(ds)) {
 				rank++
 			}
@@ -92,7 +92,7 @@ func TestHistogramEdges(t *testing.T) {
 	require.Equal(t, histogramOf([]time.Duration{0}), histogramOf([]time.Duration{-1}))
 }
 
-// Merged histograms are equal to one that has counted everything.
+// To merge is to have counted it all in one.
 func TestHistogramMerge(t *testing.T) {
 	r := newRandForTest(t)
 	for range 200 {
@@ -114,7 +114,44 @@ func TestHistogramMerge(t *testing.T) {
 	}
 }
 
-// newRandForTest has a new seed each time. The seed is logged if the test fails.
+// The difference is what was counted in between, but for Max, which may be rounded up.
+func TestHistogramSub(t *testing.T) {
+	r := newRandForTest(t)
+	for range 2000 {
+		var before, between []time.Duration
+		for range r.IntN(20) {
+			before = append(before, randomDuration(r)>>10)
+		}
+		for range 1 + r.IntN(20) {
+			between = append(between, randomDuration(r)>>10)
+		}
+		earlier, want := histogramOf(before), histogramOf(between)
+		h := histogramOf(append(before, between...))
+		d := h.Sub(*earlier)
+		require.Equal(t, want.Counts, d.Counts)
+		require.Equal(t, want.Sum, d.Sum)
+		slices.Sort(between)
+		largest := between[len(between)-1]
+		if largest > earlier.Max {
+			require.Equal(t, largest, d.Max)
+		}
+		require.GreaterOrEqual(t, d.Max, largest)
+		require.LessOrEqual(t, d.Max, h.Max)
+		if largest < h.UpperBound(HistogramBuckets-2) {
+			require.LessOrEqual(t, d.Max, max(2*largest, time.Microsecond))
+		}
+		for q, got := range map[float64]time.Duration{0.5: d.P50, 0.9: d.P90, 0.99: d.P99, 0.999: d.P999} {
+			rank := int(math.Ceil(q * float64(len(between))))
+			checkQuantile(t, &d, q, between[rank-1])
+			require.Equal(t, d.Quantile(q), got)
+		}
+	}
+	h := histogramOf([]time.Duration{time.Millisecond, time.Hour})
+	require.Zero(t, h.Sub(*h))
+	require.Zero(t, Histogram{}.Sub(*h), "the wrong way round")
+}
+
+// newRandForTest has a seed of its own each time, which is told if the test fails.
 func newRandForTest(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	t.Cleanup(func() {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 )
@@ -715,4 +716,24 @@ func TestJobsOfExtremePeriods(t *testing.T) {
 		require.Len(t, log.take(), 1)
 		require.True(t, job.Stop())
 	})
+}
+
+// A job that is over lets go of its Scheduler, whoever keeps the Job.
+func TestJobLetsGoOfItsScheduler(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	type calendar struct{ days [1 << 16]time.Time }
+	scheduler := func() (Scheduler, weak.Pointer[calendar]) {
+		c := new(calendar)
+		return schedulerFunc(func(prev time.Time) time.Time { return prev.Add(time.Hour + time.Duration(len(c.days))) }), weak.Make(c)
+	}
+	s, kept := scheduler()
+	job := mustJob(t)(w.ScheduleFunc(s, noop))
+	s = nil
+	require.True(t, job.Stop())
+	waitUntil(t, func() bool {
+		runtime.GC()
+		return kept.Value() == nil
+	})
+	runtime.KeepAlive(job)
 }

@@ -4,9 +4,11 @@ import (
 	"hash/maphash"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
+	"github.com/tickwheel/tickwheel/internal/shrinking"
 )
 
 // Keyed holds at most one pending function for each key: a session's expiry under
@@ -40,27 +42,38 @@ const keyedStripes = 64
 
 type stripe[K comparable] struct {
 	mu    sync.Mutex // lock order: stripe, shard
-	tasks map[K]*keyedTask[K]
-	most  int      // keys that tasks has had
-	_     [40]byte // one stripe to a cache line
+	tasks shrinking.Map[K, *keyedTask[K]]
+
+	// handedBack counts the tasks that the wheel's Stop has handed back and that are
+	// still in the map. Stop adds to it without mu, which it must not take.
+	handedBack atomic.Int64
+	_          [8]byte // one stripe to a cache line
 }
 
-// keepMap is how large a map may have been that an empty stripe keeps. Maps do not
-// shrink.
-const keepMap = 64
-
-func (s *stripe[K]) put(key K, t *keyedTask[K]) {
-	if s.tasks == nil {
-		s.tasks = make(map[K]*keyedTask[K])
+// dropHandedBack is called before each look at a key. It makes the key's task disappear if
+// that was handed back. Once all tasks of the stripe were, it forgets them together; until
+// then those of other keys stay in the map, so that the cost is O(1). A pass over the
+// stripe here would make the work on n keys that wait in the executor's queue quadratic.
+func (s *stripe[K]) dropHandedBack(hash uint64, key K) {
+	n := s.handedBack.Load()
+	if n == 0 {
+		return
 	}
-	s.tasks[key] = t
-	s.most = max(s.most, len(s.tasks))
+	if n == int64(s.tasks.Len()) { // so Stop can hand back no other
+		s.tasks.Clear()
+		s.handedBack.Store(0)
+	} else if t, ok := s.tasks.Get(hash, key); ok {
+		if _, handedBack := t.where(); handedBack {
+			s.remove(hash, key, true)
+		}
+	}
 }
 
-func (s *stripe[K]) remove(key K) {
-	delete(s.tasks, key)
-	if len(s.tasks) == 0 && s.most > keepMap {
-		s.tasks, s.most = nil, 0
+// remove takes a task out of the map. It must be its key's.
+func (s *stripe[K]) remove(hash uint64, key K, handedBack bool) {
+	s.tasks.Delete(hash, key)
+	if handedBack {
+		s.handedBack.Add(-1)
 	}
 }
 
@@ -83,31 +96,32 @@ func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
 	if w == nil {
 		panic("timingwheel: NewKeyed(nil)")
 	}
-	return &Keyed[K]{wheel: w, seed: maphash.MakeSeed()}
+	k := &Keyed[K]{wheel: w, seed: maphash.MakeSeed()}
+	for i := range k.stripes {
+		k.stripes[i].tasks = shrinking.New[K, *keyedTask[K]](k.inStripe)
+	}
+	return k
 }
 
-// lock returns the key's stripe, locked.
-func (k *Keyed[K]) lock(key K) *stripe[K] {
-	return k.lockStripe(int(maphash.Comparable(k.seed, key) % keyedStripes))
+// hash returns the number of the key's stripe and its hash in there.
+func (k *Keyed[K]) hash(key K) (stripe, inStripe uint64) {
+	h := maphash.Comparable(k.seed, key)
+	return h % keyedStripes, h / keyedStripes
 }
 
-// lockStripe returns a stripe, locked. On a stopped wheel it first drops what Stop has
-// handed back.
-func (k *Keyed[K]) lockStripe(i int) *stripe[K] {
-	s := &k.stripes[i]
+func (k *Keyed[K]) inStripe(key K) uint64 {
+	_, hash := k.hash(key)
+	return hash
+}
+
+// lock returns the key's stripe, locked, and the key's hash in there. What Stop has handed
+// back is not there any more.
+func (k *Keyed[K]) lock(key K) (s *stripe[K], hash uint64) {
+	i, hash := k.hash(key)
+	s = &k.stripes[i]
 	s.mu.Lock()
-	if k.wheel.ctx.Err() != nil {
-		s.dropHandedBack()
-	}
-	return s
-}
-
-func (s *stripe[K]) dropHandedBack() {
-	for key, t := range s.tasks {
-		if t.isHandedBack() {
-			s.remove(key)
-		}
-	}
+	s.dropHandedBack(hash, key)
+	return s, hash
 }
 
 // Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and
@@ -124,28 +138,31 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	if same := key; key != same {
 		panic("timingwheel: Keyed.Schedule: a key that does not equal itself")
 	}
-	s := k.lock(key)
+	s, hash := k.lock(key)
 	defer s.mu.Unlock()
 	after := delay{k.wheel.clock.now(), d}
-	if old, ok := s.tasks[key]; ok && old.change(after, f) {
+	old, ok := s.tasks.Get(hash, key)
+	if ok && old.change(after, f) {
 		return true, nil
 	}
-	return k.put(s, key, after, f, (*entry).accept)
+	t := &keyedTask[K]{keyed: k, key: key, f: f}
+	return s.put(hash, t, old, after, (*entry).accept)
 }
 
 // adder is accept or acceptAgain.
 type adder = func(e *entry, after delay, f func(), kind bucket.Tag) error
 
-// put makes f the key's task. The caller holds s.mu.
-func (k *Keyed[K]) put(s *stripe[K], key K, after delay, f func(), add adder) (replaced bool, err error) {
-	t := &keyedTask[K]{keyed: k, key: key, f: f}
+// put puts a task on the wheel and makes it its key's, instead of old, if that is not nil.
+func (s *stripe[K]) put(hash uint64, t, old *keyedTask[K], after delay, add adder) (replaced bool, err error) {
 	if err := t.start(after, add); err != nil {
 		return false, err
 	}
-	if old, ok := s.tasks[key]; ok {
-		replaced = old.cancel()
+	if old != nil {
+		if replaced = old.cancel(); !replaced {
+			s.handedBack.Add(-1)
+		}
 	}
-	s.put(key, t)
+	s.tasks.Set(hash, t.key, t)
 	return replaced, nil
 }
 
@@ -153,22 +170,24 @@ func (k *Keyed[K]) put(s *stripe[K], key K, after delay, f func(), add adder) (r
 // therefore not run: false if the key has none, because it has started, say, and
 // false if the wheel's Stop has handed it back.
 func (k *Keyed[K]) Cancel(key K) bool {
-	s := k.lock(key)
+	s, hash := k.lock(key)
 	defer s.mu.Unlock()
-	t, ok := s.tasks[key]
+	t, ok := s.tasks.Get(hash, key)
 	if !ok {
 		return false
 	}
-	s.remove(key)
-	return t.cancel()
+	canceled := t.cancel()
+	s.remove(hash, key, !canceled)
+	return canceled
 }
 
-// Reset puts the key's function off until d from now and returns true, or returns
-// false if the key has none, or the wheel is stopped.
+// Reset puts the key's function off until d from now and returns true. It returns false
+// if the key has none, or if the wheel is stopped. During [TimingWheel.Shutdown] it also
+// returns false, and changes nothing, if the new time is later than the old one.
 func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
-	s := k.lock(key)
+	s, hash := k.lock(key)
 	defer s.mu.Unlock()
-	t, ok := s.tasks[key]
+	t, ok := s.tasks.Get(hash, key)
 	if !ok {
 		return false
 	}
@@ -176,25 +195,29 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	if t.change(after, nil) {
 		return true
 	}
-	if t.isHandedBack() { // the wheel was stopped just now
-		s.remove(key)
+	switch pending, handedBack := t.where(); {
+	case pending: // in Shutdown, which refuses a later time
+		return false
+	case handedBack: // the wheel was stopped just now
+		s.remove(hash, key, true)
 		return false
 	}
 	// It waits in the executor's queue: leave it there, and put another in its place.
-	_, err := k.put(s, key, after, t.f, (*entry).acceptAgain)
+	again := &keyedTask[K]{keyed: k, key: key, f: t.f}
+	_, err := s.put(hash, again, t, after, (*entry).acceptAgain)
 	return err == nil
 }
 
 // Deadline returns when the key's function is due, rounded up to a tick, and false
 // if the key has none.
 func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
-	s := k.lock(key)
+	s, hash := k.lock(key)
 	defer s.mu.Unlock()
-	t, ok := s.tasks[key]
+	t, ok := s.tasks.Get(hash, key)
 	if !ok {
 		return time.Time{}, false
 	}
-	return t.dueAt(), true
+	return t.dueAt()
 }
 
 // Len returns the number of keys that are scheduled. It is exact when nothing else is
@@ -202,8 +225,9 @@ func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
 func (k *Keyed[K]) Len() int {
 	n := 0
 	for i := range k.stripes {
-		s := k.lockStripe(i)
-		n += len(s.tasks)
+		s := &k.stripes[i]
+		s.mu.Lock()
+		n += s.tasks.Len() - int(s.handedBack.Load())
 		s.mu.Unlock()
 	}
 	return n
@@ -234,10 +258,13 @@ func (k *Keyed[K]) All() iter.Seq2[K, time.Time] {
 
 // survey appends the keys of a stripe and their deadlines.
 func (k *Keyed[K]) survey(i int, found []KeyedPending[K]) []KeyedPending[K] {
-	s := k.lockStripe(i)
+	s := &k.stripes[i]
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, t := range s.tasks {
-		found = append(found, KeyedPending[K]{Key: key, Deadline: t.dueAt()})
+	for key, t := range s.tasks.All() {
+		if at, ok := t.dueAt(); ok {
+			found = append(found, KeyedPending[K]{Key: key, Deadline: at})
+		}
 	}
 	return found
 }
@@ -268,15 +295,18 @@ func (k *Keyed[K]) Drain() (drained []KeyedPending[K]) {
 
 // drain takes the keys out of a stripe and appends them.
 func (k *Keyed[K]) drain(i int, drained []KeyedPending[K]) []KeyedPending[K] {
-	s := k.lockStripe(i)
+	s := &k.stripes[i]
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, t := range s.tasks {
-		at := t.dueAt()
+	for key, t := range s.tasks.All() {
+		at, _ := t.dueAt()
 		if f := t.take(); f != nil {
 			drained = append(drained, KeyedPending[K]{key, at, f})
+		} else {
+			s.handedBack.Add(-1)
 		}
 	}
-	s.tasks, s.most = nil, 0
+	s.tasks.Clear()
 	return drained
 }
 
@@ -298,6 +328,8 @@ func (t *keyedTask[K]) due() {
 	case t.entry.canceled(): // by take, which sees to the rest
 	case t.entry.stopped():
 		t.handedBack = true
+		i, _ := t.keyed.hash(t.key)
+		t.keyed.stripes[i].handedBack.Add(1)
 		t.entry.handBack(t.deadline, t.f)
 		t.f = nil
 	default:
@@ -316,12 +348,12 @@ func (t *keyedTask[K]) run() {
 func (t *keyedTask[K]) discard() func() { return t.begin() }
 
 func (t *keyedTask[K]) begin() (f func()) {
-	s := t.keyed.lock(t.key)
+	s, hash := t.keyed.lock(t.key)
 	defer s.mu.Unlock()
-	if s.tasks[t.key] != t {
+	if its, _ := s.tasks.Get(hash, t.key); its != t {
 		return nil
 	}
-	s.remove(t.key)
+	s.remove(hash, t.key, false) // Stop cannot have handed it back: it is in the executor's queue
 	return t.f
 }
 
@@ -343,11 +375,12 @@ func (t *keyedTask[K]) take() (f func()) {
 }
 
 // change gives a task that is still on the wheel a new time, and another function
-// unless that is nil, and reports false if it no longer is there.
+// unless that is nil. It reports false if the task is not there any more, or if the wheel
+// is in Shutdown and refuses: a new function is new, whatever its key was scheduled for.
 func (t *keyedTask[K]) change(after delay, f func()) bool {
 	t.entry.lock()
 	defer t.entry.unlock()
-	if !t.entry.reset(after) {
+	if f != nil && t.entry.closed() || !t.entry.reset(after) {
 		return false
 	}
 	if f != nil {
@@ -357,15 +390,20 @@ func (t *keyedTask[K]) change(after delay, f func()) bool {
 	return true
 }
 
-// dueAt returns when the task is due, or was.
-func (t *keyedTask[K]) dueAt() time.Time {
+// dueAt returns when the task is due, or was, and false if it was handed back.
+func (t *keyedTask[K]) dueAt() (time.Time, bool) {
 	t.entry.lock()
 	defer t.entry.unlock()
-	return t.entry.clock().time(t.deadline)
+	if t.handedBack {
+		return time.Time{}, false
+	}
+	return t.entry.clock().time(t.deadline), true
 }
 
-func (t *keyedTask[K]) isHandedBack() bool {
+// where reports whether the task is on the wheel, and whether it was handed back. If it is
+// neither, it is in the executor's queue.
+func (t *keyedTask[K]) where() (pending, handedBack bool) {
 	t.entry.lock()
 	defer t.entry.unlock()
-	return t.handedBack
+	return t.entry.pending(), t.handedBack
 }

@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -168,8 +167,11 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	f := func() {}
 	k.Schedule(1, time.Hour, f)
 	k.Schedule(2, time.Hour, f)
-	stopped := k.lock(1).tasks[1].entry.shard
-	k.stripes[maphash.Comparable(k.seed, 1)%keyedStripes].mu.Unlock()
+	stripe, hash := k.lock(1)
+	task, ok := stripe.tasks.Get(hash, 1)
+	require.True(t, ok)
+	stopped := task.entry.shard
+	stripe.mu.Unlock()
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
 	require.Len(t, stopped.stop(), 2)
 	require.False(t, k.Reset(1, time.Minute))
@@ -331,4 +333,74 @@ func TestKeyedAccounts(t *testing.T) {
 		require.Zero(t, w.Len())
 		w.Stop()
 	}
+}
+
+// After Stop an operation costs as much as before, however many keys wait in the executor's
+// queue, and so does the start of each of them.
+func TestKeyedAfterStopIsNotQuadratic(t *testing.T) {
+	const keys = 60_000 // some thousand in each stripe
+	work := func(stop bool) time.Duration {
+		var queue []func()
+		w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+		defer w.Stop()
+		k := NewKeyed[int](w)
+		for key := range keys {
+			k.Schedule(key, 0, noop)
+		}
+		k.Schedule(-1, time.Hour, noop)
+		require.Equal(t, keys, w.Drive(0))
+		if stop {
+			require.Len(t, w.Stop(), 1)
+		}
+		start := time.Now()
+		for key := range keys {
+			if key%2 == 0 {
+				k.Deadline(key)
+				k.Cancel(key + 1)
+			}
+		}
+		for _, task := range queue {
+			task()
+		}
+		took := time.Since(start)
+		k.Cancel(-1)
+		require.Zero(t, k.Len())
+		return took
+	}
+	before := min(work(false), work(false), work(false))
+	require.Less(t, work(true), 20*before+20*time.Millisecond)
+}
+
+// Of two million keys a thousand are left. What is held follows them.
+func TestKeyedGivesMemoryBack(t *testing.T) {
+	keys, most := 1_000_000, 4
+	if testing.Short() {
+		keys = 200_000
+	}
+	w := New(WithShards(1))
+	defer w.Stop()
+	fill := func(from, to int) *Keyed[int] {
+		k := NewKeyed[int](w)
+		for key := from; key < to; key++ {
+			k.Schedule(key, time.Hour, noop)
+		}
+		return k
+	}
+	empty := heapInUse()
+	few := fill(0, 1000)
+	forFew := heapInUse() - empty
+	before := heapInUse()
+	k := fill(0, keys)
+	for key := 1000; key < keys; key++ {
+		k.Cancel(key)
+	}
+	for range 20_000 { // mixed traffic
+		key := -1 - rand.IntN(1000)
+		k.Schedule(key, time.Hour, noop)
+		k.Cancel(key)
+	}
+	require.Equal(t, 1000, k.Len())
+	require.Less(t, heapInUse(), before+uint64(most)*forFew)
+	runtime.KeepAlive(few)
+	runtime.KeepAlive(k)
 }

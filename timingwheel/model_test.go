@@ -180,10 +180,11 @@ func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
 // isOnWheel reports whether a key's function has not been handed to the executor yet.
 // Only the accounts depend on it.
 func (m *model) isOnWheel(name int) bool {
-	s := m.keyed.lock(name)
+	s, hash := m.keyed.lock(name)
 	defer s.mu.Unlock()
-	h := s.tasks[name].entry.handle
-	return m.w.shards[0].arena.Alive(h.index, h.generation)
+	task, _ := s.tasks.Get(hash, name)
+	pending, _ := task.where()
+	return pending
 }
 
 func (m *model) accept(task *modelTask, d time.Duration) {

@@ -1,6 +1,8 @@
 package timingwheel
 
 import (
+	"container/list"
+	"context"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -71,6 +73,8 @@ type shard struct {
 	stopped   bool      // and nothing is pending any more
 	pending   []Pending // collected by stop
 	canceling bool      // cancel is calling the task of the entry that it has removed
+
+	contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
@@ -228,24 +232,42 @@ func (s *shard) wait(i bucket.Index) {
 }
 
 // isPending reports whether h names an entry.
-func (s *shard) isPending(h handle) bool { return s.arena.Alive(h.index, h.generation) }
+func (s *shard) isPending(h handle) bool {
+	_, ok := s.arena.Find(h.index, h.generation)
+	return ok
+}
 
 // cancel forgets the task of h and reports whether it was pending.
 func (s *shard) cancel(h handle) bool {
-	if !s.arena.Alive(h.index, h.generation) {
-		return false
+	i := h.index
+	if !s.arena.Alive(i, h.generation) {
+		var ok bool
+		if i, ok = s.arena.Moved(h.generation); !ok {
+			return false
+		}
 	}
-	s.arena.Unlink(h.index)
+	s.arena.Unlink(i)
 	s.counts.Canceled++
-	if f, tag := s.remove(h.index); tag&kind == own|oneShot {
+	if f, tag := s.remove(i); tag&kind == own|oneShot {
 		s.canceling = true
 		f()
 		s.canceling = false
 	}
+	s.tidy(1)
 	return true
 }
 
-// reset moves the task of h to a new time, and reports false if it is not pending.
+// tidy has the arena move entries together, after so much work. It does nothing once the
+// shard is closed: tasks of the wheel's own may cancel others in the middle of the passes of
+// closeLocked and stop.
+func (s *shard) tidy(work int) {
+	if s.arena.IsSparse() && !s.closed {
+		s.arena.Tidy(work)
+	}
+}
+
+// reset moves the task of h to a new time. It reports false if the task is not pending, or
+// if the shard is closed and the new time is later than the old one: see Shutdown.
 //
 // A reset to a later time is lazy: it writes the deadline and leaves the entry where it is.
 // The entry still waits in a bucket that expires at or before its own tick, which is all
@@ -255,19 +277,23 @@ func (s *shard) cancel(h handle) bool {
 // The price: entries that were reset fire anywhere among those of their tick, and a bucket
 // whose entries were all pushed back wakes the driver once.
 func (s *shard) reset(h handle, after delay) bool {
-	if !s.isPending(h) {
+	i, ok := s.arena.Find(h.index, h.generation)
+	if !ok {
 		return false
 	}
-	deadline := s.clock.deadline(after.now, after.d)
+	deadline, old := s.clock.deadline(after.now, after.d), s.arena.Deadline(i)
+	if s.closed && deadline > old {
+		return false
+	}
 	s.counts.Reset++
-	if deadline >= s.arena.Deadline(h.index) && after.d > 0 && s.canStay(h.index, deadline) {
-		s.arena.SetDeadline(h.index, deadline)
+	if deadline >= old && after.d > 0 && s.canStay(i, deadline) {
+		s.arena.SetDeadline(i, deadline)
 		return true
 	}
-	s.arena.Unlink(h.index)
-	s.leave(h.index)
-	s.arena.SetDeadline(h.index, deadline)
-	s.place(h.index, after)
+	s.arena.Unlink(i)
+	s.leave(i)
+	s.arena.SetDeadline(i, deadline)
+	s.place(i, after)
 	return true
 }
 
@@ -334,7 +360,7 @@ func (s *shard) expire(b *slot) (more bool) {
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())
 	}
-	b.MoveTo(&b.cascade.ring)
+	b.MoveTo(&s.arena, &b.cascade.ring)
 	return s.flushSlice(b.cascade)
 }
 
@@ -370,6 +396,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 		s.pass(i, max(0, now-s.clock.duration(deadline)))
 	}
 	s.passed(before)
+	s.tidy(sliceLen)
 	if c.ring.First(&s.arena) != 0 {
 		return true
 	}
@@ -535,6 +562,21 @@ func (s *shard) stop() (pending []Pending) {
 // handBack is called with s.mu held, while the shard is being stopped.
 func (s *shard) handBack(deadline int64, f func()) {
 	s.pending = append(s.pending, Pending{s.clock.time(deadline), f})
+}
+
+// endContexts ends the contexts of the Futures that run, on a shard that was stopped. It
+// does so without a lock, since contexts call what others have registered.
+func (s *shard) endContexts() {
+	s.lock()
+	contexts := s.contexts
+	s.contexts = nil
+	s.unlock()
+	if contexts == nil {
+		return
+	}
+	for place := contexts.Front(); place != nil; place = place.Next() {
+		place.Value.(context.CancelCauseFunc)(ErrStopped)
+	}
 }
 
 func (s *shard) len() int {

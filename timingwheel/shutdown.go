@@ -9,11 +9,16 @@ import (
 // functions have been handed to the executor, however far off they are, and until all
 // functions that were handed over have ended. Then it stops the wheel and returns nil.
 //
-// From the moment of the call the wheel refuses what is new, as a stopped one does,
-// timers that are not pending included; what is pending can still be canceled and
-// reset. Jobs end: their pending runs are dropped, a run that has begun is waited for.
-// What belongs to time's and context's surface moves to package time at once, and
-// tickers end, as with [TimingWheel.Stop].
+// From the moment of the call the wheel refuses what is new, as a stopped one does: also
+// a new function for a key of [Keyed], and a timer that is not pending. What is pending
+// can still be canceled, and reset to an earlier time. A reset to a later time is refused:
+// it returns false, and the function runs when it was due before. So traffic that keeps
+// its timers alive cannot prolong Shutdown: it returns, at the latest, when the last
+// deadline that was pending at the call has passed and all tasks have ended.
+//
+// Jobs end: their pending runs are dropped, and a run that has begun is waited for. What
+// belongs to time's and context's surface moves to package time at once, and tickers end,
+// as with [TimingWheel.Stop].
 //
 // If ctx ends first, Shutdown returns an error that wraps ctx.Err(). What is pending then
 // stays pending, and fires when it is due, until Stop hands it back. Shutdown may be
@@ -29,6 +34,11 @@ import (
 // [WithManualDrive], somebody has to go on calling Drive. Shutdown costs a pass over what
 // is pending, as Stop does.
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
+	// A closed shard refuses a reset to a later time. The alternatives are worse. If the
+	// reset were done, one connection that is never idle would keep Shutdown waiting for
+	// ever. If it were ignored and returned true, the function would run before the time
+	// that its caller was promised. A caller that gets false knows that the function comes
+	// sooner, and can stop it: what callers do anyway with a connection that closes.
 	w.closeShards()
 	if !w.runner.ended.until(ctx.Done(), w.isQuiet) {
 		return fmt.Errorf("timingwheel: Shutdown: %w", ctx.Err())

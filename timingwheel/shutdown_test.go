@@ -57,7 +57,7 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 		pending := w.AfterFunc(time.Minute, func() { ran++ })
 		fired := w.AfterFunc(0, func() {})
 		keyed := NewKeyed[int](w)
-		_, err := keyed.Schedule(1, time.Minute, func() { t.Error("ran though replaced") })
+		_, err := keyed.Schedule(1, time.Minute, func() { ran++ })
 		require.NoError(t, err)
 		timeout, err := w.Schedule(time.Minute, func() { t.Error("ran though canceled") })
 		require.NoError(t, err)
@@ -85,10 +85,10 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 		_, err = w.ScheduleAtFixedRate(0, 1, noop)
 		require.ErrorIs(t, err, ErrStopped)
 		require.False(t, fired.Reset(0))
-		require.True(t, pending.Reset(2*time.Minute))
-		replaced, err := keyed.Schedule(1, 3*time.Minute, func() { ran++ })
-		require.NoError(t, err)
-		require.True(t, replaced)
+		require.True(t, pending.Reset(50*time.Second))
+		replaced, err := keyed.Schedule(1, time.Second, func() { t.Error("ran though refused") })
+		require.ErrorIs(t, err, ErrStopped)
+		require.False(t, replaced)
 		require.True(t, timeout.Cancel())
 		require.Equal(t, 2, w.Len())
 		requireAccounts(t, w.Stats())
@@ -106,9 +106,50 @@ func TestShutdownClosesAtOnce(t *testing.T) {
 		<-w.After(time.Second)
 		require.Empty(t, ticker.C)
 		require.NoError(t, <-done)
-		require.Equal(t, 3*time.Minute, time.Since(start))
+		require.Equal(t, time.Minute, time.Since(start))
 		require.Equal(t, 2, ran)
 		require.False(t, pending.Reset(0))
+	})
+}
+
+// Traffic that pushes its timers back again and again does not prolong Shutdown. What it
+// gets is false, and then it can stop the timer.
+func TestKeepAliveDoesNotProlongShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(4))
+		start := time.Now()
+		var ran []time.Duration
+		note := func() { ran = append(ran, time.Since(start)) }
+		timer, stopped := w.AfterFunc(time.Minute, note), w.AfterFunc(time.Minute, note)
+		k := NewKeyed[string](w)
+		for _, key := range []string{"reset", "schedule", "earlier"} {
+			_, err := k.Schedule(key, time.Minute, note)
+			require.NoError(t, err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- w.Shutdown(t.Context()) }()
+		for range 59 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.False(t, timer.Reset(time.Minute))
+			require.False(t, stopped.Reset(time.Minute))
+			require.False(t, k.Reset("reset", time.Minute))
+			replaced, err := k.Schedule("schedule", time.Minute, func() { t.Error("a function that is new") })
+			require.ErrorIs(t, err, ErrStopped)
+			require.False(t, replaced)
+			at, ok := k.Deadline("schedule")
+			require.True(t, ok)
+			require.Equal(t, start.Add(time.Minute), at, "what was refused changes nothing")
+			w.verify(t)
+		}
+		require.True(t, stopped.Stop(), "it stays pending, and its handle with it")
+		require.True(t, k.Reset("earlier", 0), "an earlier time is not refused")
+		require.True(t, timer.Reset(time.Second), "nor the same")
+		require.NoError(t, <-done)
+		require.Equal(t, time.Minute, time.Since(start))
+		require.Equal(t, []time.Duration{59 * time.Second, time.Minute, time.Minute, time.Minute}, ran)
+		require.EqualValues(t, 2, w.Stats().Reset)
+		require.False(t, timer.Reset(time.Second))
 	})
 }
 

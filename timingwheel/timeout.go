@@ -69,13 +69,15 @@ func (t Timeout) Cancel() bool {
 // Reset moves the function to d from now, if it is still pending, and reports whether it
 // was. If Reset returns false, it has changed nothing: the function was handed to the
 // executor, was handed back by [TimingWheel.Stop] or was canceled before, or the Timeout is
-// the zero Timeout. (Reset of a [Timer] arms it again then, and the second run may overlap
-// the first.) So to push back the end of an idle connection, call Reset when there is
-// traffic; false says that the connection is being closed.
+// the zero Timeout. During [TimingWheel.Shutdown], Reset also returns false for a later
+// time: the function runs when it was due before, unless Cancel prevents it.
+//
+// So to push back the end of an idle connection, call Reset when there is traffic; false
+// says that the connection is being closed. (Reset of a [Timer] that has fired arms it
+// again, and the second run may overlap the first.)
 //
 // The delay is that of [TimingWheel.Schedule]: a d that is not positive makes the function
-// due now. The Timeout stays valid. Reset may be called during [TimingWheel.Shutdown].
-// O(1), without an allocation.
+// due now. The Timeout stays valid. O(1), without an allocation.
 func (t Timeout) Reset(d time.Duration) bool {
 	if !t.entry.joined() {
 		return false

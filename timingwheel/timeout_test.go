@@ -47,21 +47,26 @@ func TestTimeoutReset(t *testing.T) {
 	})
 }
 
-// The functions of timeouts and timers that are waiting for the end of a Shutdown can be
-// pushed back, and those of a stopped wheel cannot.
+// The functions of timeouts and timers that are waiting for the end of a Shutdown can come
+// earlier, but not later; those of a stopped wheel cannot move.
 func TestDeadlinesAndResetAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New()
 		start := time.Now()
-		timeout, _ := w.Schedule(msec, noop)
-		timer := w.AfterFunc(msec, noop)
+		timeout, _ := w.Schedule(2*second, noop)
+		timer := w.AfterFunc(2*second, noop)
+		inGroup := NewGroup(w).AfterFunc(2*second, noop)
 		channel := w.NewTimer(2 * msec)
 		done := make(chan error)
 		go func() { done <- w.Shutdown(t.Context()) }()
 		synctest.Wait()
 		require.True(t, timeout.Reset(second))
 		require.True(t, timer.Reset(second))
-		for _, deadline := range []func() (time.Time, bool){timeout.Deadline, timer.Deadline} {
+		require.True(t, inGroup.Reset(second))
+		require.False(t, timeout.Reset(time.Hour), "a later time is refused")
+		require.False(t, timer.Reset(time.Hour))
+		require.False(t, inGroup.Reset(time.Hour))
+		for _, deadline := range []func() (time.Time, bool){timeout.Deadline, timer.Deadline, inGroup.Deadline} {
 			at, ok := deadline()
 			require.True(t, ok)
 			require.Equal(t, start.Add(second), at)

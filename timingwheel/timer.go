@@ -78,7 +78,9 @@ func (t *Timer) Stop() bool {
 // true then: what is received from C after Reset was sent after it.
 //
 // On a stopped wheel, Reset of an AfterFunc returns false and the Timer stays dead; Reset
-// of a channel Timer works as ever (see [TimingWheel.NewTimer]).
+// of a channel Timer works as ever (see [TimingWheel.NewTimer]). During
+// [TimingWheel.Shutdown], Reset of a pending AfterFunc to a later time returns false and
+// changes nothing: the function runs when it was due before, unless Stop prevents it.
 //
 // O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
 func (t *Timer) Reset(d time.Duration) bool {
@@ -126,7 +128,9 @@ func (t *Timer) arm(after delay) {
 		t.entry.add(after, t.f, own)
 	case t.f == nil: // dead from the beginning
 	case t.special != nil:
-		t.entry, _ = t.special.add(after, t.f, (*entry).acceptAgain)
+		if e, err := t.special.add(after, t.f, (*entry).acceptAgain); err == nil {
+			t.entry = e
+		}
 	default:
 		_ = t.entry.acceptAgain(after, t.f, oneShot)
 	}

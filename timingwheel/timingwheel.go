@@ -114,6 +114,9 @@ func (w *TimingWheel) Len() int {
 func (w *TimingWheel) Stop() []Pending {
 	w.cancel(ErrStopped)
 	pending := w.stopShards()
+	for i := range w.shards {
+		w.shards[i].endContexts()
+	}
 	// Release the buckets too, for those who keep a Timer.
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
 		w.driver.queue.DropHead(b)

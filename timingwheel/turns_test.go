@@ -1,6 +1,8 @@
 package timingwheel
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,4 +75,93 @@ func TestNobodyPassesTheDriver(t *testing.T) {
 	require.False(t, s.turns.wanted.Load())
 	require.True(t, s.tryLock())
 	s.mu.Unlock()
+}
+
+// One caller at a time waits for the lock itself; the others line up in the gate, so that
+// the driver has one rival at the most.
+func TestCallersLineUpInTheGate(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	s.lock()
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			s.lock()
+			s.unlock()
+		})
+	}
+	for !s.turns.waiting.Load() {
+		time.Sleep(time.Microsecond)
+	}
+	require.False(t, s.turns.gate.TryLock(), "the gate is open while a caller waits")
+	s.unlock()
+	wg.Wait()
+	require.True(t, s.turns.gate.TryLock())
+	s.turns.gate.Unlock()
+}
+
+// The token of a caller who got the lock earlier does not count for the one who waits now.
+func TestStaleTokenLetsNobodyBy(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	s.turns.gaveWay = -time.Hour
+	s.turns.entered <- struct{}{} // stale
+	s.mu.Lock()
+	var entered atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s.waitForLock()
+		entered.Store(true)
+		s.mu.Unlock()
+	})
+	for !s.turns.waiting.Load() {
+		time.Sleep(time.Microsecond)
+	}
+	gaveWay := make(chan struct{})
+	go func() {
+		s.giveWay()
+		close(gaveWay)
+	}()
+	select {
+	case <-gaveWay:
+		t.Error("the driver goes on while the caller waits")
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.mu.Unlock()
+	<-gaveWay
+	wg.Wait()
+	require.True(t, entered.Load())
+}
+
+// The driver gives way no more often than minTurn, also when the last time was short: each
+// time costs it some microseconds.
+func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	s.turns.waiting.Store(true)
+	end, fed := make(chan struct{}), make(chan struct{})
+	go func() { // the callers, who never keep the driver waiting
+		defer close(fed)
+		for {
+			select {
+			case s.turns.entered <- struct{}{}:
+			case <-end:
+				return
+			}
+		}
+	}()
+	kept := false
+	for round := 0; round < 10_000 && !kept; round++ { // the test itself may be slower than minTurn
+		s.turns.gaveWay, s.turns.lastWait = s.clock.now(), 0
+		before := s.turns.gaveWay
+		s.giveWay()
+		kept = s.turns.gaveWay == before
+	}
+	close(end)
+	<-fed
+	s.turns.waiting.Store(false)
+	require.True(t, kept)
 }

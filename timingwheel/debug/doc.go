@@ -1,46 +1,67 @@
-// Package debug serves a page that shows timing wheels at work: each level as a ring
-// with its slots shaded by how much they hold and a hand at its current time, and
-// beside it the rates, the pending count, the lateness, the next deadlines.
+// Package debug serves a page that shows timing wheels at work. It draws each level of a
+// wheel as a ring. The page also has the rates, the pending count, the lateness of the last
+// minute and since the start, and the next deadlines.
 //
 //	h := debug.NewHandler()
 //	h.Add("requests", w)
 //	mux.Handle("/debug/timingwheel/", h)
 //
-// Importing the package registers nothing; mount the handler where you want it. Do
-// not expose it to the world: as with net/http/pprof, who reads the page learns about
-// the program's load, and costs it some. There is no password in it.
+// Importing the package registers nothing. Mount the handler where you want it.
 //
 // # Forms
 //
-// The form is chosen by the query:
+// The query chooses the form:
 //
 //	?format=html     the page; what a browser gets
 //	?format=text     plain text; what curl gets
-//	?format=json     an array of objects with a name, stats and a snapshot
+//	?format=json     an array of objects with a name, stats, recent and a snapshot
 //	?format=events   the stream of server-sent events behind the page
-//	?wheel=name      that wheel only; of the page and the events, the one to begin with
+//	?wheel=name      that wheel only; for the page and the events, the one to show first
 //
 // Without a query the Accept header chooses: text/html, text/event-stream or
 // application/json, the first of these that is in it, and otherwise plain text.
 //
 // In the JSON form, stats and snapshot are a [timingwheel.Stats] and a
-// [timingwheel.Snapshot], as encoding/json writes them. The events are the page's own
-// business and may change with it. All URLs in the page are queries, so that it works
-// below any prefix, with a slash at its end and without.
+// [timingwheel.Snapshot] as encoding/json writes them. Recent has a span in nanoseconds and
+// the lateness within it, a [timingwheel.Histogram]; see below. The events may change with
+// the page. All URLs in the page are queries, so it works below any prefix, with and
+// without a slash at its end.
 //
-// Only GET and HEAD are served, and nothing that is asked for can change a wheel.
+// # Lateness of the last minute
+//
+// A wheel counts lateness since its start. The handler compares samples to find what was
+// late in the last minute, so it knows only the time in which samples were taken: while
+// somebody watches, or asks for another form at least once a minute. Until there are
+// samples of a minute, recent covers less. In the first one its span is zero.
+//
+// # Security
+//
+// Only GET and HEAD are served, and no request can change a wheel. But whoever reads the
+// page learns about the load of the program, and costs it some. There is no password. As
+// with net/http/pprof, do not expose the page to the world.
+//
+// Many programs bind such pages to a loopback address for this reason. A web site can get
+// around that with DNS rebinding: it gives its own name the address 127.0.0.1, and then the
+// browser of somebody who visits the site lets its scripts read the page. So a request
+// that comes in on a loopback address must name, in its Host header, an IP address,
+// localhost, or a name without a dot; another one gets status 403. The packages
+// net/http/pprof and expvar answer to any name. They could not do otherwise without
+// breaking programs that use them; this package can, and its page is meant for browsers.
+// If a proxy on the same machine passes other names on, let it set the Host header, or set
+// Request.Host in a handler before this one. On other addresses no name is checked, because
+// the handler does not know which ones are right.
 //
 // # Cost
 //
-// While nobody looks: nothing. No goroutine, no sample, no history; so the curve of
-// the pending count begins when the page is opened, and has a gap for the time in
-// which its tab was hidden or paused.
+// While nobody watches there is no goroutine and no sample, and nothing is kept but the
+// last samples. So the curve of the pending count begins when the page is opened. It has a
+// gap for the time in which its tab was hidden or paused.
 //
-// While anybody does: one goroutine, which takes a sample of each wheel that is
-// watched every 250 ms, however many watch. A sample is a pass over all that is
-// pending, in slices, by [timingwheel.TimingWheel.Snapshot]; where that takes long,
-// samples become rarer, so that they take 2 % of one processor at the most. Those who
-// ask for the other forms share them, and can double that; what they get is up to 125 ms
-// old, and older where samples have become rarer. A client that is slow
-// misses events, and one that is stuck for ten seconds is dropped.
+// While somebody watches, one goroutine takes a sample of each wheel that is watched every
+// 250 ms, however many watch. To watch a wheel that does not exist costs no sample. A
+// sample is a pass over all that is pending, in slices, by
+// [timingwheel.TimingWheel.Snapshot]. If that takes long, samples are rarer, so that those
+// of a wheel take at most 2 % of one processor. Requests for the other forms share the
+// samples. What they get is up to 125 ms old, and older where samples are rarer. A slow
+// client misses events. A client that is stuck for ten seconds is dropped.
 package debug

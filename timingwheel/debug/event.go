@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -10,43 +9,40 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// maxSegments is how many segments a ring is drawn with at the most. More would be
-// narrower than a line on the screen, and make an event longer.
+// maxSegments is the largest number of segments of a ring. More would be narrower than a
+// line on the screen, and make an event longer.
 const maxSegments = 256
 
-// maxMoments is how many of the next deadlines the page lists.
+// maxMoments is the largest number of moments that the page lists.
 const maxMoments = 8
 
-// event is what the page gets a few times a second. Times are nanoseconds.
+// event is what the page gets a few times a second. Times are in nanoseconds.
 type event struct {
-	Wheels []entry `json:"wheels"`          // all that there are
-	Shown  *shown  `json:"shown,omitempty"` // the one that is watched; none of that name: nothing
+	Wheels json.RawMessage `json:"wheels"`          // an entry for each wheel
+	Shown  *shown          `json:"shown,omitempty"` // the wheel that is watched, if it exists
 }
 
-// entry is a wheel in the list of all.
+// entry is a wheel in the list of all wheels.
 type entry struct {
 	Name    string `json:"name"`
 	Pending int64  `json:"pending"`
 	Stopped bool   `json:"stopped"`
 }
 
-// shown is the wheel that is watched.
+// shown is the wheel that is watched. What the page is to show of a wheel is a field here,
+// or is in its Stats.
 type shown struct {
 	Name      string            `json:"name"`
+	Taken     int64             `json:"taken"` // tells one sample from the next, where events are more often
 	Stats     timingwheel.Stats `json:"stats"`
-	Lateness  quantiles         `json:"lateness"`
+	Recent    recent            `json:"recent"`
 	Due       int64             `json:"due"`
 	Cascading int64             `json:"cascading"`
 	Rings     []ring            `json:"rings"` // the finest first
 	Next      []moment          `json:"next"`
 }
 
-type quantiles struct {
-	P50 time.Duration `json:"p50"`
-	P99 time.Duration `json:"p99"`
-}
-
-// ring is a level as it is drawn: neighbouring slots are merged into segments.
+// ring is a level as it is drawn: neighboring slots are merged into segments.
 type ring struct {
 	Tick        time.Duration `json:"tick"`
 	Interval    time.Duration `json:"interval"`
@@ -56,25 +52,26 @@ type ring struct {
 	Buckets     int           `json:"buckets"`
 	Entries     int64         `json:"entries"`
 	Cascaded    int64         `json:"cascaded"`
-	Segments    []int64       `json:"segments"` // how much each holds
+	Segments    []int64       `json:"segments"` // the number of entries in each
 }
 
-// moment is when something is due, and how much.
+// moment is a time at which something is due, and how many.
 type moment struct {
-	In time.Duration `json:"in"` // from the sample on; negative if it is overdue
+	In time.Duration `json:"in"` // after the sample; negative if it is overdue
 	N  int           `json:"n"`
 }
 
-// serveEvents sends the stream until the client goes away. An event comes at every
-// interval, whether anything has changed or not, so that it is a heartbeat too.
+// serveEvents sends the stream until the client goes away. There is an event in every
+// interval, whether or not anything has changed. So the events are a heartbeat too.
 func (h *Handler) serveEvents(rw http.ResponseWriter, r *http.Request, name string) {
 	rw.Header().Set("Content-Type", "text/event-stream")
-	rw.Header().Set("X-Accel-Buffering", "no") // nginx would collect events
+	rw.Header().Set("X-Accel-Buffering", "no") // or nginx holds events back
 	if r.Method == http.MethodHead {
 		return
 	}
-	// The server's WriteTimeout is for answers that end. Where a middleware hides the
-	// connection it stays, and the page begins anew whenever it strikes.
+	// The server's WriteTimeout is for answers that end, so each event gets a deadline of
+	// its own. If a middleware hides the connection, WriteTimeout stays: it ends the stream,
+	// and the page opens a new one.
 	stream := http.NewResponseController(rw)
 	w := h.watch(name)
 	defer h.leave(w)
@@ -93,32 +90,17 @@ func (h *Handler) serveEvents(rw http.ResponseWriter, r *http.Request, name stri
 	}
 }
 
-// event returns the event for those who watch the wheel of that name, or the first if
-// it is empty, as it goes over the wire.
+// event returns an event of a round of its own.
 func (h *Handler) event(name string) []byte {
-	e := event{Wheels: []entry{}}
-	for i, w := range h.list() {
-		if w.name == name || name == "" && i == 0 {
-			s := w.sample()
-			e.Shown = show(s)
-			e.Wheels = append(e.Wheels, entry{w.name, s.Stats.Pending, s.Stats.Stopped})
-			continue
-		}
-		stats := w.source.Stats()
-		e.Wheels = append(e.Wheels, entry{w.name, stats.Pending, stats.Stopped})
-	}
-	text, err := json.Marshal(e)
-	if err != nil {
-		panic(err) // nothing in an event can fail to encode
-	}
-	return slices.Concat([]byte("retry: 1000\ndata: "), bytes.TrimSpace(text), []byte("\n\n"))
+	return newRound(h.list()).event(name)
 }
 
 func show(s sample) *shown {
 	e := &shown{
 		Name:      s.Name,
+		Taken:     s.taken.UnixNano(),
 		Stats:     s.Stats,
-		Lateness:  quantiles{s.Stats.Lateness.Quantile(0.5), s.Stats.Lateness.Quantile(0.99)},
+		Recent:    s.Recent,
 		Due:       s.Snapshot.Due,
 		Cascading: s.Snapshot.Cascading,
 		Rings:     make([]ring, 0, len(s.Snapshot.Levels)),
@@ -133,8 +115,8 @@ func show(s sample) *shown {
 	return e
 }
 
-// segments merges neighbouring slots, as many as make no more than maxSegments. Slots
-// are a power of two, so each segment has the same number of them.
+// segments merges neighboring slots, so that there are at most maxSegments. The number of
+// slots is a power of two, so all segments have the same number of them.
 func segments(occupied []int32) []int64 {
 	each := max(1, (len(occupied)+maxSegments-1)/maxSegments)
 	merged := make([]int64, 0, len(occupied)/each)
@@ -148,13 +130,16 @@ func segments(occupied []int32) []int64 {
 	return merged
 }
 
-// moments counts the deadlines of each tick. When there are as many deadlines as were
-// asked for, the last tick may have more of them, and is left out unless it is alone.
+// moments counts the deadlines of each tick. All that are overdue are one moment, that of
+// the oldest: whether they were due one tick ago or two, they are due now. If there are as
+// many deadlines as were asked for, there may be more of the last moment, so it is left
+// out unless it is the only one.
 func moments(next []time.Time, now time.Time) []moment {
 	found := []moment{}
 	for _, at := range next {
 		in := at.Sub(now)
-		if last := len(found) - 1; last >= 0 && found[last].In == in {
+		last := len(found) - 1
+		if last >= 0 && (found[last].In == in || in <= 0) {
 			found[last].N++
 			continue
 		}

@@ -35,10 +35,11 @@ func TestMoments(t *testing.T) {
 	}
 	require.Equal(t, []moment{}, moments(nil, now))
 	require.Equal(t, []moment{{-1e6, 1}, {2e6, 3}, {7e6, 1}}, moments(in(-1, 2, 2, 2, 7), now))
+	require.Equal(t, []moment{{-3e6, 4}, {1e6, 1}}, moments(in(-3, -2, -2, 0, 1), now), "all that is overdue is one")
 	require.Len(t, moments(in(1, 2, 3, 4, 5, 6, 7, 8, 9, 10), now), maxMoments)
 
 	full := in(append(slices.Repeat([]int{1}, nextDeadlines-3), 2, 2, 2)...)
-	require.Equal(t, []moment{{1e6, nextDeadlines - 3}}, moments(full, now), "of the last tick there may be more")
+	require.Equal(t, []moment{{1e6, nextDeadlines - 3}}, moments(full, now), "there may be more of the last tick")
 	alone := in(slices.Repeat([]int{1}, nextDeadlines)...)
 	require.Equal(t, []moment{{1e6, nextDeadlines}}, moments(alone, now))
 }

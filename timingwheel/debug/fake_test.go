@@ -11,7 +11,9 @@ import (
 type fake struct {
 	stats    timingwheel.Stats
 	snapshot timingwheel.Snapshot
-	cost     time.Duration // of a snapshot
+
+	cost      time.Duration // of a snapshot
+	statsCost time.Duration
 
 	asked     atomic.Int64
 	snapshots atomic.Int64
@@ -19,6 +21,7 @@ type fake struct {
 
 func (f *fake) Stats() timingwheel.Stats {
 	f.asked.Add(1)
+	time.Sleep(f.statsCost)
 	return f.stats
 }
 
@@ -37,6 +40,7 @@ func newFake() *fake {
 	s.Now, s.Tick, s.Shards = 83_456_789_012, time.Millisecond, 2
 	s.Lateness.Counts[10], s.Lateness.Counts[11] = 5900, 100
 	s.Lateness.Max = 1_700_000
+	s.Lateness.P50, s.Lateness.P99 = s.Lateness.Quantile(0.5), s.Lateness.Quantile(0.99)
 	f.snapshot.Now, f.snapshot.Pending, f.snapshot.Due = s.Now, s.Pending, 1
 	tick := time.Millisecond
 	for i, entries := range []int64{234, 1000} {

@@ -16,10 +16,12 @@ type Handler struct {
 	interval time.Duration // between two events
 	patience time.Duration // for a client that does not read
 
-	mu       sync.Mutex // guards what follows; never held while a wheel is asked or a client written to
-	wheels   []*wheel   // in the order in which they were added
+	// mu guards what follows. It is never held while a wheel is asked or a client is
+	// written to.
+	mu       sync.Mutex
+	wheels   []*wheel // in the order in which they were added
 	watchers map[*watcher]bool
-	rest     func() // ends the sampler; nil when none runs, which is when nobody watches
+	rest     func() // ends the sampler; nil if nobody watches, since then none runs
 }
 
 // NewHandler returns a handler that shows no wheels yet.
@@ -31,9 +33,11 @@ func NewHandler() *Handler {
 	}
 }
 
-// Add shows w under the name, in place of the one that had it before. The handler
-// holds the wheel until [Handler.Remove]; one that has been stopped stays on the page,
-// which says so. Add panics if w is nil or the name is empty. O(wheels).
+// Add shows w under the name. If another wheel has that name, w takes its place. The
+// handler holds the wheel until [Handler.Remove]; a wheel that has been stopped stays on
+// the page, which says that it is stopped. Bytes of the name that are not valid UTF-8 are
+// written as \xff, and so they are in requests for the wheel. Add panics if w is nil or
+// the name is empty. O(wheels).
 func (h *Handler) Add(name string, w *timingwheel.TimingWheel) {
 	if w == nil {
 		panic("debug: Add: nil wheel")
@@ -45,6 +49,7 @@ func (h *Handler) add(name string, s source) {
 	if name == "" {
 		panic("debug: Add: empty name")
 	}
+	name = validName(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	added := &wheel{name: name, source: s, interval: h.interval}
@@ -55,9 +60,10 @@ func (h *Handler) add(name string, s source) {
 	h.wheels = append(h.wheels, added)
 }
 
-// Remove shows the wheel of that name no more, and lets go of it. It does nothing if
-// there is none. Pages that show it say that it is gone.
+// Remove takes the wheel of that name off the page and releases it. It does nothing if
+// there is none. Pages that show the wheel say that it is gone. O(wheels).
 func (h *Handler) Remove(name string) {
+	name = validName(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.wheels = slices.DeleteFunc(h.wheels, func(w *wheel) bool { return w.name == name })
@@ -70,11 +76,17 @@ func (h *Handler) list() []*wheel {
 	return slices.Clone(h.wheels)
 }
 
-// ServeHTTP answers a request with the form that it asks for; see the package comment.
-// Other methods than GET and HEAD get a 405, an unknown form a 400, and an unknown
-// wheel a 404 from the forms that are no page.
+// ServeHTTP answers a request in the form that it asks for; see the package comment. A
+// method other than GET and HEAD gets status 405, an unknown form gets 400, and a request
+// that came in on a loopback address for a foreign host name gets 403. For an unknown
+// wheel the text and JSON forms answer 404, and the page says that there is none.
 func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	secure(rw.Header())
+	if foreign(r) {
+		http.Error(rw, "on a loopback address this page answers only to an IP address, to localhost "+
+			"and to names without a dot; a proxy in front of it must set the Host header", http.StatusForbidden)
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		rw.Header().Set("Allow", "GET, HEAD")
 		http.Error(rw, "only GET and HEAD", http.StatusMethodNotAllowed)
@@ -85,23 +97,23 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		serveFile(rw, r, file)
 		return
 	}
+	name := validName(query.Get("wheel"))
 	switch form(r) {
 	case "html":
 		serveFile(rw, r, "index.html")
 	case "text":
-		h.serveText(rw, r, query.Get("wheel"))
+		h.serveText(rw, r, name)
 	case "json":
-		h.serveJSON(rw, r, query.Get("wheel"))
+		h.serveJSON(rw, r, name)
 	case "events":
-		h.serveEvents(rw, r, query.Get("wheel"))
+		h.serveEvents(rw, r, name)
 	default:
 		http.Error(rw, "format is one of html, text, json, events", http.StatusBadRequest)
 	}
 }
 
-// form returns the form that a request asks for. Browsers name text/html among what
-// they accept, and curl does not: who has no preference gets what can be read in a
-// terminal.
+// form returns the form that a request asks for. A browser names text/html among what it
+// accepts. Curl names nothing, and gets what can be read in a terminal.
 func form(r *http.Request) string {
 	if f := r.URL.Query().Get("format"); f != "" {
 		return f
@@ -119,8 +131,8 @@ func form(r *http.Request) string {
 	return "text"
 }
 
-// secure lets the page load what comes from its own origin and nothing else, and lets
-// no other page have anything of it: no frame around it, no script that reads it.
+// secure allows the page to load what comes from its own origin and nothing else. It
+// allows no other page to put a frame around this one, or to read it by script.
 func secure(header http.Header) {
 	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -60,7 +61,7 @@ func TestForms(t *testing.T) {
 		{"?format=json&wheel=b", "*/*", 404, "text/plain; charset=utf-8"},
 		{"?wheel=b", firefox, 200, "text/html; charset=utf-8"}, // the page itself says so
 	} {
-		// A HEAD, so that the stream ends; a GET is the same but for what a wheel tells.
+		// For the stream only HEAD, which ends.
 		for _, method := range []string{http.MethodHead, http.MethodGet} {
 			if strings.Contains(test.contentType, "event") && method == http.MethodGet {
 				continue
@@ -89,7 +90,7 @@ func TestOnlyGet(t *testing.T) {
 		require.Equal(t, http.StatusOK, rec.Code)
 		require.Zero(t, rec.Body.Len())
 	}
-	require.Zero(t, f.asked.Load()+f.snapshots.Load(), "nobody has asked for figures")
+	require.Zero(t, f.asked.Load()+f.snapshots.Load(), "nobody asked for figures")
 }
 
 func TestHeaders(t *testing.T) {
@@ -105,7 +106,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// What the page refers to is found wherever the handler is mounted.
+// All that the page refers to is found, wherever the handler is mounted.
 func TestMounted(t *testing.T) {
 	h := NewHandler()
 	h.add("a", newFake())
@@ -128,7 +129,7 @@ func TestMounted(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(page), "<h1>Timing wheels</h1>", path)
 		found := reference.FindAllStringSubmatch(string(page), -1)
-		require.Len(t, found, 7)
+		require.Len(t, found, 11)
 		for _, match := range found {
 			ref, err := url.Parse(strings.ReplaceAll(match[1], "&amp;", "&"))
 			require.NoError(t, err)
@@ -140,8 +141,7 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-// The page has what it needs in its files: no other host, and nothing that would need
-// an exception in the policy.
+// The page needs no other host, and nothing that would need an exception in the policy.
 func TestPageIsAlone(t *testing.T) {
 	for name := range fileTypes {
 		content, err := files.ReadFile(name)
@@ -199,6 +199,37 @@ func TestAddAndRemove(t *testing.T) {
 	require.PanicsWithValue(t, "debug: Add: empty name", func() { h.add("", f) })
 }
 
+// Names that differ in bytes that are not valid UTF-8 only are shown as different names,
+// and each can be asked for, as it was added and as it is shown.
+func TestInvalidNames(t *testing.T) {
+	h := NewHandler()
+	names := []string{"a\xffz", "a\xfez", "\xed\xa0\x80", "a\ufffdz"}
+	for i, name := range names {
+		f := newFake()
+		f.stats.Pending = int64(100 + i)
+		h.add(name, f)
+	}
+	var shown []struct {
+		Name  string
+		Stats timingwheel.Stats
+	}
+	require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &shown))
+	require.Len(t, shown, len(names))
+	for i, name := range names {
+		require.Equal(t, []string{`a\xffz`, `a\xfez`, `\xed\xa0\x80`, "a\ufffdz"}[i], shown[i].Name)
+		for _, asked := range []string{name, shown[i].Name} {
+			rec := get(h, "/?format=text&wheel="+url.QueryEscape(asked))
+			require.Equal(t, http.StatusOK, rec.Code)
+			require.Contains(t, rec.Body.String(), fmt.Sprint(100+i, " pending"))
+			require.Contains(t, string(h.event(validName(asked))), fmt.Sprintf(`"Pending":%d`, 100+i))
+		}
+	}
+	h.Remove(names[0])
+	require.Len(t, h.list(), 3)
+	h.Remove(`a\xfez`)
+	require.Len(t, h.list(), 2)
+}
+
 func TestRealWheel(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithManualDrive())
 	h := NewHandler()
@@ -208,11 +239,11 @@ func TestRealWheel(t *testing.T) {
 		_, err := w.Schedule(d, func() {})
 		require.NoError(t, err)
 	}
-	require.Regexp(t, `(?s)^"real": 3 pending, running, .*next: 1 in (59|1m0)[^,]*, 2 in `, get(h, "/").Body.String())
+	require.Regexp(t, `(?s)^"real": 3 pending, made .*next: 1 in (59|1m0)[^,]*, 2 in `, get(h, "/").Body.String())
 	require.Len(t, w.Stop(), 3)
 	h.Remove("real")
 	h.Add("real", w)
-	require.Regexp(t, `(?s)^"real": 0 pending, stopped, .*lateness: nothing has fired\nnext: none\n`, get(h, "/").Body.String())
+	require.Regexp(t, `(?s)^"real": 0 pending, stopped, .*lateness since the start: nothing has fired\n.*next: none\n`, get(h, "/").Body.String())
 }
 
 func TestRegistersNothing(t *testing.T) {
@@ -220,7 +251,7 @@ func TestRegistersNothing(t *testing.T) {
 	require.Empty(t, pattern)
 }
 
-// Everything at once, for the race detector.
+// All forms at the same time, for the race detector.
 func TestAtOnce(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// watcher is a client of the stream. Its channel has room for one event: a slow client
-// finds the latest there, and misses those between. So it holds up nobody, and takes
-// no more memory than one event.
+// watcher is a client of the stream. Its channel has room for one event. A slow client
+// finds the latest event there, and misses those before it. So a slow client delays nobody
+// else and needs the memory of one event.
 type watcher struct {
-	name   string // of the wheel that it wants to see; empty for the first
+	name   string // of the wheel that it shows; empty for the first
 	events chan []byte
 }
 
@@ -38,32 +38,28 @@ func (h *Handler) leave(w *watcher) {
 	}
 }
 
-// run is the sampler. A watcher gets its first event elsewhere, so run begins with a
-// pause. Where an event is dear, the pause is longer.
+// run is the sampler. A watcher gets its first event from serveEvents, so run begins with
+// a pause. Turns that cost much have longer pauses.
 func (h *Handler) run(ctx context.Context) {
-	pause := h.interval
+	var turns costs
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(max(h.interval, turns.pause())):
 		}
-		start := time.Now()
-		h.publish()
-		pause = max(h.interval, share*time.Since(start))
+		turns.add(h.publish())
 	}
 }
 
-// publish makes one event for each wheel that is watched, and leaves it with all who
-// watch it.
-func (h *Handler) publish() {
-	events := map[string][]byte{}
+// publish is one turn of the sampler: it leaves an event with each watcher. It returns what
+// that cost, without the samples.
+func (h *Handler) publish() time.Duration {
+	r := newRound(h.list())
 	for _, w := range h.everyone() {
-		if events[w.name] == nil {
-			events[w.name] = h.event(w.name)
-		}
-		w.put(events[w.name])
+		w.put(r.event(w.name))
 	}
+	return r.cost
 }
 
 func (h *Handler) everyone() []*watcher {
@@ -76,8 +72,8 @@ func (h *Handler) everyone() []*watcher {
 	return all
 }
 
-// put replaces the event that waits for a watcher, if one does. Should a sampler that
-// is about to end put one at the same time, either may be the one that stays.
+// put replaces the event that waits for a watcher, if there is one. A sampler that is
+// about to end may put an event at the same time. Then either of the two may stay.
 func (w *watcher) put(event []byte) {
 	select {
 	case <-w.events:

@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// serve answers with what write makes of samples of the wheel of that name, or of all if
-// it is empty.
+// serve takes samples of the wheel of that name, or of all wheels if the name is empty, and
+// answers with what write makes of them.
 func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, []sample)) {
 	wheels := h.list()
 	if name != "" {
@@ -56,21 +56,22 @@ func (h *Handler) serveText(rw http.ResponseWriter, r *http.Request, name string
 	})
 }
 
-// writeText writes a sample for a reader at a terminal. The name is quoted: it may
-// have what a terminal would obey.
+// writeText writes a sample for a reader at a terminal. The name is quoted, because it may
+// contain control sequences, which a terminal would obey.
 func writeText(out io.Writer, s sample) {
 	stats := &s.Stats
-	state := "running"
+	fmt.Fprintf(out, "%q: %d pending", s.Name, stats.Pending)
 	if stats.Stopped {
-		state = "stopped"
-	} else if stats.Precise {
-		state = "running, precise"
+		fmt.Fprint(out, ", stopped")
 	}
-	fmt.Fprintf(out, "%q: %d pending, %s, %v old, tick %v, shards %d\n",
-		s.Name, stats.Pending, state, short(stats.Now), stats.Tick, stats.Shards)
+	fmt.Fprintf(out, ", made %v ago, tick %v, shards %d", short(stats.Now), stats.Tick, stats.Shards)
+	if stats.Precise {
+		fmt.Fprint(out, ", precise wake-ups")
+	}
+	fmt.Fprintln(out)
 
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\nscheduled\tfired\tcanceled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\trunning\twake-ups\t")
+	fmt.Fprintln(table, "\nscheduled\tfired\tcanceled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\tin executor\twake-ups\t")
 	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
 		stats.Scheduled, stats.Fired, stats.Canceled, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
 		stats.CallerRuns, stats.Discarded, stats.Panicked, stats.Running, stats.Wakeups)
@@ -81,16 +82,25 @@ func writeText(out io.Writer, s sample) {
 	}
 	table.Flush()
 
-	fmt.Fprintf(out, "\nlateness: %s\n", lateness(&stats.Lateness))
-	next := []string{}
+	fmt.Fprintf(out, "\nlateness since the start: %s\n", lateness(&stats.Lateness))
+	if s.Recent.Span > 0 {
+		fmt.Fprintf(out, "lateness of the last %v: %s\n", s.Recent.Span.Round(time.Second/10), lateness(&s.Recent.Lateness))
+	} else {
+		fmt.Fprintln(out, "lateness of the last minute: this is the first sample; ask again")
+	}
+	fmt.Fprintf(out, "next: %s\n", cmp.Or(strings.Join(next(s), ", "), "none"))
+}
+
+// next says when the next deadlines are.
+func next(s sample) (when []string) {
 	for _, m := range moments(s.Snapshot.Next, s.taken) {
-		if m.In < 0 {
-			next = append(next, fmt.Sprintf("%d overdue by %v", m.N, short(-m.In)))
+		if m.In <= 0 {
+			when = append(when, fmt.Sprintf("%d overdue by up to %v", m.N, short(-m.In)))
 		} else {
-			next = append(next, fmt.Sprintf("%d in %v", m.N, short(m.In)))
+			when = append(when, fmt.Sprintf("%d in %v", m.N, short(m.In)))
 		}
 	}
-	fmt.Fprintf(out, "next: %s\n", cmp.Or(strings.Join(next, ", "), "none"))
+	return when
 }
 
 func lateness(h *timingwheel.Histogram) string {

@@ -6,31 +6,42 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 func TestText(t *testing.T) {
 	f := newFake()
 	s := sample{Name: "a", Stats: f.stats, Snapshot: f.snapshot, taken: time.Now()}
-	for _, in := range []time.Duration{-time.Millisecond, 5 * time.Millisecond, 5 * time.Millisecond, 90 * time.Second} {
+	for _, in := range []time.Duration{-time.Millisecond, -time.Microsecond, 5 * time.Millisecond, 5 * time.Millisecond, 90 * time.Second} {
 		s.Snapshot.Next = append(s.Snapshot.Next, s.taken.Add(in))
 	}
 	var out strings.Builder
 	writeText(&out, s)
-	require.Equal(t, `"a": 1234 pending, running, 1m23.46s old, tick 1ms, shards 2
+	require.Equal(t, `"a": 1234 pending, made 1m23.46s ago, tick 1ms, shards 2
 
-  scheduled  fired  canceled  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  running  wake-ups
-      10000   6000       2766            0     55      4444         3            0          2         1        7       900
+  scheduled  fired  canceled  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  in executor  wake-ups
+      10000   6000      2766            0     55      4444         3            0          2         1            7       900
 
    slot     ring  slots   hand at  buckets  entries  cascaded
     1ms    512ms    512  1m23.46s      100      234         0
   512ms  4m22.1s    512  1m23.46s      101     1000      4444
 
-lateness: p50 1.024ms, p99 1.7ms, max 1.7ms
-next: 1 overdue by 1ms, 2 in 5ms, 1 in 1m30s
+lateness since the start: p50 1.024ms, p99 1.7ms, max 1.7ms
+lateness of the last minute: this is the first sample; ask again
+next: 2 overdue by up to 1ms, 2 in 5ms, 1 in 1m30s
 `, out.String())
+
+	s.Recent.Span = 61_234_567_890
+	s.Recent.Lateness = s.Stats.Lateness.Sub(timingwheel.Histogram{Counts: [timingwheel.HistogramBuckets]int64{10: 5900}, Max: s.Stats.Lateness.Max})
+	s.Stats.Stopped, s.Stats.Precise = true, true
+	out.Reset()
+	writeText(&out, s)
+	require.Contains(t, out.String(), `"a": 1234 pending, stopped, made 1m23.46s ago, tick 1ms, shards 2, precise wake-ups`+"\n")
+	require.Contains(t, out.String(), "\nlateness of the last 1m1.2s: p50 1.7ms, p99 1.7ms, max 1.7ms\n")
 }
 
-// Names are a program's own, but may come from elsewhere.
+// Names are the program's own, but they may come from elsewhere.
 const evil = "</script><img src=x onerror=alert(1)>\x1b[2J\n"
 
 func TestEvilName(t *testing.T) {
@@ -39,7 +50,7 @@ func TestEvilName(t *testing.T) {
 	for _, query := range []string{"?format=text", "?format=json", "?format=html", "?format=html&wheel=%3Cimg%3E"} {
 		body := get(h, "/"+query).Body.String()
 		require.NotContains(t, body, "\x1b", query)
-		if !strings.Contains(query, "text") { // which no browser takes for markup
+		if !strings.Contains(query, "text") { // no browser takes that for markup
 			require.NotContains(t, body, "<img", query)
 		}
 	}

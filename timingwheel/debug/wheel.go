@@ -1,58 +1,83 @@
 package debug
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// source is what is asked of a wheel: two methods that only read.
+// source is what the handler asks of a wheel: two methods that only read.
 type source interface {
 	Stats() timingwheel.Stats
 	Snapshot(next int) timingwheel.Snapshot
 }
 
-// nextDeadlines is how many of the next deadlines a sample has. They are more than
-// the page has lines, because many may be of one tick, which is one line.
+// nextDeadlines is how many of the next deadlines a sample has. The page shows fewer
+// lines, but many deadlines may be of the same tick, which is one line.
 const nextDeadlines = 64
 
-// share is the part of one processor that samples of a wheel may take: one in so many.
-const share = 50
-
-// wheel is a source under its name, with the last sample that was taken of it.
+// wheel is a source with its name and the last sample of it.
 type wheel struct {
 	name     string
 	source   source
 	interval time.Duration
 
-	mu   sync.Mutex // guards what follows; held while a sample is taken, so that all who wait share it
-	last sample
+	// mu is held while a sample is taken, so that all who wait for one share it.
+	mu      sync.Mutex
+	last    sample  // guarded by mu
+	costs   costs   // guarded by mu
+	history history // guarded by mu
 }
 
-// sample is what was found in a wheel at one time. It is not changed any more, and so
-// can be read by many.
+// sample is what was found in a wheel at one time. It does not change any more, so many
+// may read it.
 type sample struct {
 	Name     string               `json:"name"`
 	Stats    timingwheel.Stats    `json:"stats"`
+	Recent   recent               `json:"recent"`
 	Snapshot timingwheel.Snapshot `json:"snapshot"`
 
-	taken time.Time     // when it was complete
-	cost  time.Duration // how long that took
+	taken time.Time // when it was complete
 }
 
-// sample returns what is in the wheel now or was a moment ago. However many ask, the
-// wheel is passed over once in half an interval at the most, and for no more than a
-// 25th of the time.
+// sample returns what is in the wheel now, or was there a moment ago. However many ask, a
+// sample is taken at most twice in an interval, and samples take at most one part in share
+// of a processor.
 func (w *wheel) sample() sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if age := time.Since(w.last.taken); age < max(w.interval, share*w.last.cost)/2 {
+	if time.Since(w.last.taken) < max(w.interval/2, w.costs.pause()) {
 		return w.last
 	}
 	start := time.Now()
-	w.last = sample{Name: w.name, Stats: w.source.Stats(), Snapshot: w.source.Snapshot(nextDeadlines)}
-	w.last.taken = time.Now()
-	w.last.cost = w.last.taken.Sub(start)
-	return w.last
+	s := sample{Name: w.name, Stats: w.source.Stats(), Snapshot: w.source.Snapshot(nextDeadlines)}
+	s.taken = time.Now()
+	s.Recent = w.history.add(start, s.Stats.Lateness)
+	w.costs.add(s.taken.Sub(start))
+	w.last = s
+	return s
+}
+
+// validName returns name with each byte that is not valid UTF-8 in the form \xff. In JSON
+// and in a URL all such bytes would become the same character, so that two names could not
+// be told apart and a wheel could not be asked for.
+func validName(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var valid strings.Builder
+	for len(name) > 0 {
+		r, size := utf8.DecodeRuneInString(name)
+		if r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&valid, `\x%02x`, name[0])
+		} else {
+			valid.WriteString(name[:size])
+		}
+		name = name[size:]
+	}
+	return valid.String()
 }

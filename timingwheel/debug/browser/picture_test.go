@@ -16,9 +16,9 @@ import (
 
 var picture = flag.String("picture", "", "write the picture of the README to this `file`; it takes a minute and a half")
 
-// The picture is that of the example, 75 s after its start, of which the page has been
-// open for 70. (Every 10 s the example has a burst, beside which all else is small.)
-// Without -picture the tree stays as it is, and the example is seen to run.
+// The picture shows the example 75 s after its start, when the page has been open for
+// 70 s. (Every 10 s the example has a burst, beside which everything else is small.)
+// Without -picture the tree stays as it is, and the test only sees that the example runs.
 func TestPicture(t *testing.T) {
 	tb := newTab(t)
 	program := filepath.Join(t.TempDir(), "live")
@@ -38,7 +38,7 @@ func TestPicture(t *testing.T) {
 	require.NoError(t, err)
 	url := strings.TrimSpace(strings.TrimPrefix(line, "open "))
 
-	tb.do(chromedp.EmulateViewport(1280, 802))
+	tb.do(chromedp.EmulateViewport(1280, 1002))
 	tb.media("prefers-color-scheme:light")
 	if *picture == "" {
 		tb.open(url)
@@ -48,8 +48,8 @@ func TestPicture(t *testing.T) {
 	time.Sleep(5 * time.Second)
 	tb.open(url)
 	time.Sleep(70 * time.Second)
-	// The moment: the finest hand a third round, and right before it what is due next.
-	// (Where it has come round since the last event, those slots are not known.)
+	// The moment: the finest hand has made a third of its turn, and the slots right before it
+	// are filled. (If it has come round since the last event, those slots are not known.)
 	tb.until(`(() => {
 		const degrees = Number(document.querySelector("#dial .hand").parentNode.getAttribute("transform").match(/[\d.]+/)[0]);
 		const next = Math.floor(degrees / 360 * 256) + 3;

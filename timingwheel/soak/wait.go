@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// waits calls what waits. Nothing may keep it waiting, whenever the wheel ends.
-func (l *life) waits() {
-	for !l.ended.Load() {
+// waiter makes calls that wait. Each of them must end, whenever the wheel ends.
+type waiter struct{ *life }
+
+func (l waiter) waits() {
+	for !l.ending.quiet.Load() {
 		switch rand.IntN(8) {
 		case 0, 1, 2:
 			l.context()
@@ -18,12 +20,12 @@ func (l *life) waits() {
 		case 5:
 			l.ticker()
 		case 6:
-			d := l.soon()
+			d := short()
 			due := l.soak.now() + d
 			l.w.Sleep(d)
 			l.notEarly("Sleep", l.soak.now(), due)
 		default:
-			d := l.soon()
+			d := short()
 			due := l.soak.now() + d
 			at := <-l.w.After(d)
 			l.notEarly("After", at.Sub(l.soak.begin), due)
@@ -31,37 +33,27 @@ func (l *life) waits() {
 	}
 }
 
-func (l *life) soon() time.Duration {
-	return time.Duration(rand.Int64N(1 << (8 + rand.IntN(18)))) // up to 33 ms
-}
-
-func (l *life) notEarly(kind string, at, due time.Duration) {
-	if at < due {
-		l.violate("%s: %v early", kind, due-at)
-	}
-}
-
-func (l *life) timer() {
-	l.soak.timers.Add(1)
-	d := l.soon()
+func (l waiter) timer() {
+	l.soak.total.timers.Add(1)
+	d := short()
 	due := l.soak.now() + d
 	t := l.w.NewTimer(d)
 	defer t.Stop()
 	switch rand.IntN(3) {
 	case 0:
-		time.Sleep(l.soon())
+		time.Sleep(short())
 		t.Stop()
 		select {
 		case at := <-t.C:
 			l.violate("Timer: %v received after Stop", at.Sub(l.soak.begin))
 		default:
 		}
-		d = l.soon()
+		d = short()
 		due = l.soak.now() + d
 		t.Reset(d)
 	case 1:
-		time.Sleep(l.soon())
-		d = l.soon()
+		time.Sleep(short())
+		d = short()
 		due = l.soak.now() + d
 		t.Reset(d)
 	}
@@ -73,22 +65,22 @@ func (l *life) timer() {
 	}
 }
 
-func (l *life) ticker() {
-	period := 1 + l.soon()
+func (l waiter) ticker() {
+	period := 1 + short()
 	begin := l.soak.now()
 	t := l.w.NewTicker(period)
 	defer t.Stop()
 	for n := range rand.IntN(20) {
 		if rand.IntN(8) == 0 {
-			period = 1 + l.soon()
+			period = 1 + short()
 			begin = l.soak.now() - time.Duration(n)*period
 			t.Reset(period)
 		}
 		select {
 		case at := <-t.C:
-			l.soak.ticks.Add(1)
+			l.soak.total.ticks.Add(1)
 			l.notEarly("Ticker", at.Sub(l.soak.begin), begin+time.Duration(n+1)*period)
-		case <-l.over: // and the ticker with it
+		case <-l.ending.over: // the ticker ends with its wheel
 			return
 		case <-time.After(patience):
 			l.violate("Ticker lost: %d ticks of %v since %v", n, period, begin)
@@ -97,46 +89,53 @@ func (l *life) ticker() {
 	}
 }
 
-// context makes a context with a deadline, below a parent or not, and sees to its end.
-func (l *life) context() {
-	l.soak.contexts.Add(1)
+// context makes a context with a deadline, with or without a parent that can be canceled,
+// and checks how it ends.
+func (l waiter) context() {
+	l.soak.total.contexts.Add(1)
 	parent, end := context.Background(), context.CancelFunc(func() {})
 	if rand.IntN(2) == 0 {
 		parent, end = context.WithCancel(parent)
 	}
 	defer end()
-	due := time.Now().Add(l.soon())
+	due := time.Now().Add(short())
 	cause := errors.New("the cause")
 	ctx, cancel := l.w.WithDeadlineCause(parent, due, cause)
 	defer cancel()
 	child, endChild := context.WithCancel(context.WithValue(ctx, l, l))
 	defer endChild()
-	cancelled := true
+	canceled := true
 	switch rand.IntN(4) {
 	case 0:
 		cancel()
 	case 1:
 		end()
-		cancelled = parent.Err() != nil
+		canceled = parent.Err() != nil
 	case 2:
-		time.Sleep(l.soon())
+		time.Sleep(short())
 		cancel()
 	default:
-		cancelled = false
+		canceled = false
 	}
 	for _, c := range []context.Context{ctx, child} {
-		select {
-		case <-c.Done():
-		case <-time.After(patience):
-			l.violate("context lost: due at %v, now is %v", due, time.Now())
-			return
-		}
-		expired := errors.Is(c.Err(), context.DeadlineExceeded) && errors.Is(context.Cause(c), cause)
-		switch {
-		case !expired && !(cancelled && errors.Is(c.Err(), context.Canceled)):
-			l.violate("context: ended with %v, cause %v, cancelled %t", c.Err(), context.Cause(c), cancelled)
-		case expired && time.Now().Before(due):
-			l.violate("context: %v early", time.Until(due))
-		}
+		l.checkContext(c, due, cause, canceled)
+	}
+}
+
+// checkContext waits for c to end. It must have expired at or after due, or it may have
+// been canceled.
+func (l waiter) checkContext(c context.Context, due time.Time, cause error, canceled bool) {
+	select {
+	case <-c.Done():
+	case <-time.After(patience):
+		l.violate("context lost: due at %v, now is %v", due, time.Now())
+		return
+	}
+	expired := errors.Is(c.Err(), context.DeadlineExceeded) && errors.Is(context.Cause(c), cause)
+	switch {
+	case !expired && !(canceled && errors.Is(c.Err(), context.Canceled)):
+		l.violate("context: ended with %v, cause %v, canceled %t", c.Err(), context.Cause(c), canceled)
+	case expired && time.Now().Before(due):
+		l.violate("context: %v early", time.Until(due))
 	}
 }

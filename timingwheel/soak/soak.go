@@ -1,54 +1,49 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 const (
-	houses  = 4                // at a time, each with a wheel or two
-	longest = 20 * time.Second // that a house stands
+	houses  = 4                // at the same time, each with one or two wheels
+	longest = 20 * time.Second // the longest life of a house
 
-	// patience is how long the soak waits for what must come about by itself.
+	// patience is how long the soak waits for what must happen without its help.
 	patience = time.Minute
 )
 
-// soak is one run.
+// soak is one run of the command.
 type soak struct {
 	begin time.Time
 	took  time.Duration
 	out   io.Writer
 
 	violations violations
-	late       quantiles // of functions on Goroutines, which delay nobody
-	control    quantiles // the same of package time: what the machine makes late
+	total      totals
+	late       quantiles // of functions on Goroutines, where no function delays another
+	control    quantiles // of functions of package time, to show what the machine adds
 	steady     steady
 
-	tasks, ran, cancelled, handedBack, discarded, refused atomic.Int64
-	wheels, runs, futures, contexts, timers, ticks        atomic.Int64
-	panics                                                atomic.Int64
-
 	mu     sync.Mutex
-	lives  map[*life]bool // guarded by mu
-	counts timingwheel.Counts
+	lives  map[*life]bool     // guarded by mu
+	counts timingwheel.Counts // guarded by mu; the sum over the wheels that are gone
 }
 
 func newSoak(out io.Writer) *soak {
 	return &soak{begin: time.Now(), out: out, lives: make(map[*life]bool)}
 }
 
-// now is the time that all is checked against: that of the monotonic clock.
+// now returns the time since the start of the run, by the monotonic clock. Every check
+// compares with this time.
 func (s *soak) now() time.Duration { return time.Since(s.begin) }
 
-// run lets wheels come and go for so long, but for one that stays from begin to end, and
-// looks at all of them every second.
+// run runs for d. One wheel stays from the beginning to the end; the others come and go.
 func (s *soak) run(d time.Duration) {
 	s.steady.begin = measure()
 	end := s.begin.Add(d)
@@ -73,7 +68,8 @@ func (s *soak) run(d time.Duration) {
 	s.settle()
 }
 
-// compare has package time run functions as the wheels do, a thousand a second.
+// compare runs functions on package time with delays like those on the wheels, one
+// thousand a second, until done is closed.
 func (s *soak) compare(done chan struct{}) {
 	for {
 		select {
@@ -87,8 +83,9 @@ func (s *soak) compare(done chan struct{}) {
 	}
 }
 
-// watch looks at the accounts of every wheel, and at memory, once a second until all are
-// gone, which is some time after their end.
+// watch checks the accounts of every wheel and measures memory, once a second, until
+// done is closed. That is some time after end: the wheels need time to go. Only what is
+// measured before end is kept, because the process shrinks after it.
 func (s *soak) watch(end time.Time, done chan struct{}) {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
@@ -110,6 +107,7 @@ func (s *soak) watch(end time.Time, done chan struct{}) {
 	}
 }
 
+// all returns the lives of the wheels that exist now.
 func (s *soak) all() (lives []*life) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,42 +117,19 @@ func (s *soak) all() (lives []*life) {
 	return lives
 }
 
-// settle waits until nothing is left of the wheels, and then compares memory and
-// goroutines with what they were.
+// settle waits until nothing is left of the wheels. Then it compares memory and
+// goroutines with those at the start.
 func (s *soak) settle() {
 	if !wait(func() bool { return runtime.NumGoroutine() <= s.steady.begin.goroutines }) {
-		s.violations.add("%d goroutines are left, %d at the begin\n%s",
+		s.violations.add("%d goroutines are left, %d at the start\n%s",
 			runtime.NumGoroutine(), s.steady.begin.goroutines, stacks())
 	}
 	s.steady.end = measure()
 	s.steady.check(&s.violations)
 }
 
-// violations are what does not hold.
-type violations struct {
-	mu    sync.Mutex
-	count int
-	first []string // no more than keepViolations
-}
-
-const keepViolations = 20
-
-func (v *violations) add(format string, args ...any) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.count++
-	if len(v.first) < keepViolations {
-		v.first = append(v.first, fmt.Sprintf(format, args...))
-	}
-}
-
-func (v *violations) get() (count int, first []string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.count, v.first
-}
-
-// wait waits for what must come about by itself, and reports whether it has.
+// wait waits until done returns true, for as long as patience, and reports whether it
+// did.
 func wait(done func() bool) bool {
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -164,6 +139,7 @@ func wait(done func() bool) bool {
 	return true
 }
 
+// stacks returns the stacks of all goroutines, for the report of a violation.
 func stacks() []byte {
 	buf := make([]byte, 1<<18)
 	return buf[:runtime.Stack(buf, true)]

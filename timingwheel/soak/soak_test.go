@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A short run. That it was one of all things, its totals show.
+// A short run has no violations. Its totals show that it did everything.
 func TestSoak(t *testing.T) {
 	d := 4 * time.Second
 	if testing.Short() {
@@ -21,15 +21,15 @@ func TestSoak(t *testing.T) {
 	t.Log(out.String())
 	require.True(t, ok)
 	for name, n := range map[string]int64{
-		"ran": s.ran.Load(), "cancelled": s.cancelled.Load(), "handed back": s.handedBack.Load(),
-		"runs": s.runs.Load(), "futures": s.futures.Load(), "contexts": s.contexts.Load(),
-		"timers": s.timers.Load(), "ticks": s.ticks.Load(), "reset": s.counts.Reset,
+		"ran": s.total.ran.Load(), "canceled": s.total.canceled.Load(), "handed back": s.total.handedBack.Load(),
+		"runs": s.total.runs.Load(), "futures": s.total.futures.Load(), "contexts": s.total.contexts.Load(),
+		"timers": s.total.timers.Load(), "ticks": s.total.ticks.Load(), "reset": s.counts.Reset,
 	} {
 		require.Positive(t, n, name)
 	}
 }
 
-// What the soak would not see it could not report.
+// Growth of memory, goroutines and open files is a violation.
 func TestSteadySeesGrowth(t *testing.T) {
 	run := func(heap func(i int) uint64, goroutines func(i int) int) int {
 		var s steady
@@ -61,7 +61,7 @@ func TestLedgerSeesWhatIsWrong(t *testing.T) {
 	violated := func(do func(l *life, task *task)) int {
 		before, _ := s.violations.get()
 		l := &life{soak: s}
-		do(l, l.newTask("a task"))
+		do(l, newTask(l, "a task"))
 		l.lost()
 		after, _ := s.violations.get()
 		return after - before
@@ -81,7 +81,7 @@ func TestLedgerSeesWhatIsWrong(t *testing.T) {
 		task.ran()
 	}), "handed back with a deadline that is too early")
 	require.Equal(t, 0, violated(func(l *life, task *task) {
-		l.ending.Store(true)
+		l.ending.begun.Store(true)
 		armed(task, 0)
 		task.armed(true)
 	}), "perhaps refused")

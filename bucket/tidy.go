@@ -1,0 +1,168 @@
+package bucket
+
+import "github.com/tickwheel/tickwheel/internal/shrinking"
+
+// tidy moves entries together, so that chunks with few entries are emptied and given back.
+//
+// The chunk that is emptied, the source, comes from the end of the arena. Its entries go to
+// the chunks from the beginning that have room, until the two meet (two fingers, as in
+// Edwards's compacting collector). So an entry never moves to a chunk of a higher number.
+//
+// An entry can move because only its neighbors in the ring and its handles refer to it by
+// its place. The neighbors are told. A handle that finds nothing in its place looks into a
+// map, by its generation, which an entry keeps when it moves. So only handles that are
+// stale, or whose entry has moved, pay for it.
+//
+// The alternatives: smaller chunks are pinned by one entry as well, and cost the garbage
+// collector more. To put new entries into the fullest chunks helps only where the others
+// empty by themselves; a timeout of an hour does not, nor one that is reset again and
+// again. To address all entries through a table costs each operation a cache line, and
+// the table does not shrink.
+type tidy struct {
+	credit int                          // work that is allowed
+	moved  shrinking.Map[uint64, Index] // where an entry is that has moved, by its generation without the tag
+
+	active   bool   // a pass is under way
+	emptying bool   // source is being emptied: it is not in open, so that it gets no new entries
+	source   uint32 // no chunk from here on is still to be emptied, but source itself if emptying
+	place    Index  // the next entry of source to look at, if emptying
+	target   uint32 // no chunk below has room
+}
+
+const (
+	// tidyBatch is the credit for which Tidy does anything. Then it looks at 8 entries for
+	// each unit of credit, or moves an entry for 4 units.
+	tidyBatch = 64
+	looks     = 8
+	moveLooks = 32 // what a move costs: 100 to 300 ns
+)
+
+// IsSparse reports whether there is so much room that Tidy will move entries: more than
+// for 2.5 times the entries and two chunks. O(1).
+func (a *Arena) IsSparse() bool { return 2*a.made*chunkLen > 5*a.used+4*chunkLen }
+
+// Tidy moves entries together if the arena is sparse, so that entries that are left do not
+// pin their chunks. The caller says how much work it has just done, in entries; Tidy does a
+// small part of that. If it is called for each entry that is freed, and a quarter as many are
+// freed as there is room for, while few are left, the arena is sparse no more: the room is
+// for at most 2.5 times the entries and two chunks.
+//
+// All entries must be in buckets. An Index from before the call may not be good any more:
+// see [Arena.Find]. So Tidy must not be called in the middle of an iteration.
+func (a *Arena) Tidy(work int) {
+	t := &a.tidy
+	if t.credit += work; t.credit < tidyBatch {
+		return
+	}
+	budget := looks * t.credit
+	t.credit = 0
+	if !t.active && a.IsSparse() {
+		t.active, t.source, t.target = true, uint32(len(a.chunks)), 0
+		if t.moved.Len() == 0 {
+			t.moved = shrinking.New[uint64, Index](hashGeneration)
+		}
+	}
+	for budget > 0 && t.active {
+		if t.emptying {
+			budget -= t.step(a)
+		} else {
+			t.choose(a)
+			budget--
+		}
+	}
+}
+
+// choose looks whether the next chunk is one to be emptied: at most half full.
+func (t *tidy) choose(a *Arena) {
+	if t.source <= t.target {
+		t.active = false
+		return
+	}
+	t.source--
+	c := t.source
+	if int(c) >= len(a.chunks) || a.chunks[c] == nil {
+		return
+	}
+	if used := a.info[c].used; used > 0 && used <= chunkLen/2 {
+		a.closeChunk(c)
+		t.emptying, t.place = true, Index(c)<<chunkBits
+	}
+}
+
+// step looks at an entry of the source, or at a target, and returns its cost in looks.
+func (t *tidy) step(a *Arena) int {
+	c, i := t.source, t.place
+	if uint32(i>>chunkBits) != c { // its last entry was the one before
+		t.stop(a)
+		return 1
+	}
+	if a.entry(i).generation == 0 {
+		t.place++
+		return 1
+	}
+	switch to := t.target; {
+	case to == c:
+		t.stop(a)
+		t.active = false
+		return 1
+	case a.chunks[to] == nil || a.info[to].free == 0:
+		t.target++
+		return 1
+	}
+	t.place++
+	t.move(a, i)
+	return moveLooks
+}
+
+// move moves an entry of the source to the target, which has room.
+func (t *tidy) move(a *Arena, from Index) {
+	to := a.takeFrom(t.target)
+	e := a.entry(from)
+	e.generation |= hasMoved
+	*a.entry(to) = *e
+	*a.next(e.prev) = to
+	*a.prev(e.next) = to
+	g := e.generation >> tagBits
+	t.moved.Set(hashGeneration(g), g, to)
+	e.task, e.generation = nil, 0
+	a.put(from)
+}
+
+// stop lets new entries into the source again, and reports whether there was one. It has
+// room then.
+func (t *tidy) stop(a *Arena) bool {
+	if !t.emptying {
+		return false
+	}
+	t.emptying = false
+	a.openChunk(t.source)
+	return true
+}
+
+// release reports whether a chunk that is to be given back is the source, which it then is
+// no more.
+func (t *tidy) release(c uint32) bool {
+	if !t.emptying || c != t.source {
+		return false
+	}
+	t.emptying = false
+	return true
+}
+
+// find returns where the entry of a generation is, if it has moved and lives.
+func (t *tidy) find(generation uint64) (Index, bool) {
+	g := generation >> tagBits
+	return t.moved.Get(hashGeneration(g), g)
+}
+
+// forget is told that an entry ends that has moved.
+func (t *tidy) forget(generation uint64) {
+	g := generation >> tagBits
+	t.moved.Delete(hashGeneration(g), g)
+}
+
+// hashGeneration spreads numbers that follow one another (Fibonacci hashing).
+func hashGeneration(g uint64) uint64 {
+	h := g * 0x9e3779b97f4a7c15
+	return h ^ h>>32
+}

@@ -1,0 +1,227 @@
+package bucket
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// held is an entry as its owner knows it: by its handle.
+type held struct {
+	i          Index
+	generation uint64
+	deadline   int64
+	tag        Tag
+	b          int
+}
+
+// room is an arena and what its owners know of it.
+type room struct {
+	t       testing.TB
+	a       Arena
+	buckets [8]Bucket
+	held    []held
+	r       *rand.Rand
+}
+
+func newRoom(t testing.TB, seed uint64) *room {
+	m := &room{t: t, r: rand.New(rand.NewPCG(seed, 7))}
+	for k := range m.buckets {
+		m.buckets[k].Open(&m.a, int64(k))
+	}
+	return m
+}
+
+func (m *room) add() {
+	h := held{deadline: m.r.Int64(), tag: Tag(m.r.IntN(256)), b: m.r.IntN(len(m.buckets))}
+	h.i, h.generation = m.a.Alloc(h.deadline, task, h.tag)
+	m.buckets[h.b].Append(&m.a, h.i)
+	m.held = append(m.held, h)
+}
+
+// find returns where the entry is, after checking that it is what it was.
+func (m *room) find(h held) Index {
+	i, ok := m.a.Find(h.i, h.generation)
+	if !ok || m.a.Deadline(i) != h.deadline || m.a.Tag(i) != h.tag || m.a.Task(i) == nil {
+		require.Fail(m.t, "an entry is not what it was")
+	}
+	return i
+}
+
+func (m *room) free(n int) held {
+	h := m.held[n]
+	last := len(m.held) - 1
+	m.held[n], m.held = m.held[last], m.held[:last]
+	i := m.find(h)
+	m.a.Unlink(i)
+	m.a.Free(i)
+	m.a.Tidy(1)
+	if _, ok := m.a.Find(h.i, h.generation); ok {
+		require.Fail(m.t, "a freed entry is found")
+	}
+	return h
+}
+
+func (m *room) verify() {
+	m.t.Helper()
+	require.NoError(m.t, m.a.Verify(func(yield func(*Bucket) bool) {
+		for k := range m.buckets {
+			if !yield(&m.buckets[k]) {
+				return
+			}
+		}
+	}))
+	require.Equal(m.t, len(m.held), m.a.Len())
+	for _, h := range m.held {
+		m.find(h)
+	}
+}
+
+// The owners find their entries, and the rings keep their order, however the arena moves
+// them.
+func TestTidyModel(t *testing.T) {
+	for seed := range uint64(4) {
+		m := newRoom(t, seed)
+		var gone []held
+		moved := 0
+		for round := range 6 {
+			for len(m.held) < 12_000+4000*round {
+				m.add()
+			}
+			for len(m.held) > 200 {
+				gone = append(gone, m.free(m.r.IntN(len(m.held))))
+				if m.r.IntN(3) == 0 {
+					m.add()
+				}
+				if m.r.IntN(500) == 0 { // its time changes: to the end of another ring
+					n := m.r.IntN(len(m.held))
+					i := m.find(m.held[n])
+					m.a.Unlink(i)
+					m.held[n].b, m.held[n].deadline, m.held[n].tag = m.r.IntN(len(m.buckets)), 1, 2
+					m.a.SetDeadline(i, 1)
+					m.a.SetTag(i, 2)
+					m.buckets[m.held[n].b].Append(&m.a, i)
+				}
+				if m.r.IntN(5000) == 0 {
+					m.verify()
+				}
+			}
+			m.verify()
+			moved = max(moved, m.a.tidy.moved.Len())
+			for k := range m.buckets {
+				before := slices.Collect(m.buckets[k].All(&m.a))
+				var other Bucket
+				m.buckets[k].MoveTo(&m.a, &other)
+				require.Equal(t, before, slices.Collect(other.All(&m.a)))
+				other.MoveTo(&m.a, &m.buckets[k])
+			}
+		}
+		require.Positive(t, moved, "nothing has moved")
+		for _, h := range gone {
+			_, ok := m.a.Find(h.i, h.generation)
+			require.False(t, ok)
+		}
+		for len(m.held) > 0 {
+			m.free(0)
+		}
+		m.verify()
+		require.Zero(t, m.a.tidy.moved.Len())
+	}
+}
+
+// A ring keeps its order when its entries move.
+func TestTidyKeepsTheOrder(t *testing.T) {
+	m := newRoom(t, 1)
+	for range 50_000 {
+		m.add()
+	}
+	for n := len(m.held) - 1; n >= 0; n-- {
+		if m.held[n].generation>>tagBits%500 != 0 {
+			m.free(n)
+		}
+	}
+	require.Positive(t, m.a.tidy.moved.Len())
+	for k := range m.buckets {
+		var generations []uint64
+		for i := range m.buckets[k].All(&m.a) {
+			generations = append(generations, m.a.entry(i).generation>>tagBits)
+		}
+		require.True(t, slices.IsSorted(generations))
+	}
+}
+
+// One entry in 1024 that is left, and the sawtooths of a load that comes and goes.
+func TestRoomFollowsTheEntries(t *testing.T) {
+	m := newRoom(t, 2)
+	peak := 400_000
+	for range 3 {
+		for len(m.held) < peak {
+			m.add()
+		}
+		m.r.Shuffle(len(m.held), func(i, j int) { m.held[i], m.held[j] = m.held[j], m.held[i] })
+		for len(m.held) > peak/300 {
+			m.free(len(m.held) - 1)
+		}
+		for range peak / 4 { // mixed traffic
+			m.add()
+			m.free(len(m.held) - 1)
+		}
+		m.verify()
+		require.False(t, m.a.IsSparse(), "room for %d, and %d entries", m.a.Cap(), m.a.Len())
+		require.LessOrEqual(t, m.a.Cap(), 5*m.a.Len()/2+2*chunkLen)
+		require.LessOrEqual(t, cap(m.a.chunks), 256)
+	}
+	for len(m.held) > 0 {
+		m.free(0)
+	}
+	require.LessOrEqual(t, m.a.Cap(), 2*chunkLen)
+}
+
+// Buckets that were emptied and not closed keep nothing in being.
+func TestEmptiedBucketsPinNothing(t *testing.T) {
+	var a Arena
+	buckets := make([]Bucket, 20_000)
+	var all []Index
+	for k := range buckets {
+		buckets[k].Open(&a, 1)
+		for range 20 {
+			i, _ := a.Alloc(1, task, 0)
+			buckets[k].Append(&a, i)
+			all = append(all, i)
+		}
+	}
+	for _, i := range all {
+		a.Unlink(i)
+		a.Free(i)
+	}
+	require.LessOrEqual(t, a.Cap(), 2*chunkLen)
+	runtime.KeepAlive(buckets)
+}
+
+// A call of Tidy does no more than it was allowed to, however much there is to do.
+func TestTidyIsShort(t *testing.T) {
+	m := newRoom(t, 3)
+	for range 300_000 {
+		m.add()
+	}
+	for n := len(m.held) - 1; n >= 0; n-- { // without Tidy
+		if n%900 != 0 {
+			i := m.find(m.held[n])
+			m.a.Unlink(i)
+			m.a.Free(i)
+		}
+	}
+	require.True(t, m.a.IsSparse())
+	calls := 0
+	for before := m.a.tidy.moved.Len(); m.a.IsSparse(); calls++ {
+		m.a.Tidy(256)
+		after := m.a.tidy.moved.Len()
+		require.LessOrEqual(t, after-before, 256/8+1)
+		before = after
+	}
+	require.Greater(t, calls, 40)
+	require.Less(t, calls, 1000)
+}

@@ -18,7 +18,8 @@ import (
 
 // surface are the files of what users hold. They reach the shard through entry.go only.
 var surface = []string{
-	"calendar.go", "canceler.go", "context.go", "family.go", "future.go", "job.go", "keyed.go", "outcome.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
+	"batch.go", "calendar.go", "canceler.go", "context.go", "family.go", "future.go", "group.go",
+	"job.go", "keyed.go", "outcome.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
 }
 
 // engine are the types behind the door.

@@ -162,7 +162,7 @@ func (c *deadlineCtx) due() {
 
 // moveToTime is called with the shard's lock held.
 func (c *deadlineCtx) moveToTime() {
-	c.relay = c.entry.relay(time.Until(c.deadline), func() { go c.expire() })
+	c.relay = c.entry.relay(c.deadline, func() { go c.expire() })
 }
 
 func (c *deadlineCtx) leaveWheel() {

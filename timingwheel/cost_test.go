@@ -23,6 +23,8 @@ func TestAllocations(t *testing.T) {
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { w.AfterFunc(time.Hour, noop).Stop() }), 1.0, "AfterFunc and Stop")
 	timer := w.AfterFunc(time.Hour, noop)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { timer.Reset(time.Hour) }), "Reset")
+	timeout, _ := w.Schedule(time.Hour, noop)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { timeout.Reset(time.Hour); timeout.Deadline() }), "Timeout.Reset")
 	require.LessOrEqual(t, unsafe.Sizeof(Timer{}), uintptr(48))
 }
 

@@ -22,12 +22,21 @@ type entry struct {
 // join gives the entry a shard of w, that of the processor that it runs on, and locks it.
 func (e *entry) join(w *TimingWheel) { e.shard = w.lock() }
 
+// sibling returns an entry on the same shard, which has not been added.
+func (e *entry) sibling() entry { return entry{shard: e.shard} }
+
 // joined reports whether the entry has a shard.
 func (e *entry) joined() bool { return e.shard != nil }
 
 // lock and unlock lock the shard.
 func (e *entry) lock()   { e.shard.lock() }
 func (e *entry) unlock() { e.shard.mu.Unlock() } // mu: with unlock the compiler would not inline it
+
+// relock unlocks and locks the shard, and lets all go first that wait for it.
+func (e *entry) relock() {
+	e.shard.unlock()
+	e.shard.lockLast()
+}
 
 // clock returns the wheel's clock. It needs no lock.
 func (e *entry) clock() *clock { return e.shard.clock }
@@ -45,6 +54,13 @@ func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
 	e.handle, err = e.shard.accept(after, f, kind)
 	return err
 }
+
+// reserve takes the places of n one-shots that are new, for addReserved. It returns
+// ErrStopped if the shard is closed, and ErrTooManyPending if there are not as many.
+func (e *entry) reserve(n int) error { return e.shard.refuse(int64(n)) }
+
+// addReserved adds a user's function whose place was reserved. The shard must not be closed.
+func (e *entry) addReserved(after delay, f func()) { e.handle = e.shard.add(after, f, oneShot) }
 
 // acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
 // does not refuse it. If the shard is closed, it returns ErrStopped and changes nothing;
@@ -80,6 +96,14 @@ func (e *entry) deadline() int64 {
 	return e.shard.arena.Deadline(i)
 }
 
+// due returns the time at which the entry is due, and false if it is not pending.
+func (e *entry) due() (time.Time, bool) {
+	if !e.pending() {
+		return time.Time{}, false
+	}
+	return e.clock().time(e.deadline()), true
+}
+
 // execute hands a task to the executor. Only a task of the wheel's own that is due may
 // call it: the driver hands on what it finds after that.
 func (e *entry) execute(t task) { e.shard.expired(t) }
@@ -113,14 +137,15 @@ func (e *entry) forget(place *list.Element) {
 	}
 }
 
-// relay has package time call the task d from now, with the shard's lock held.
-func (e *entry) relay(d time.Duration, task func()) *relay {
-	return startRelay(e.shard, d, task)
-}
+// relay has package time call the task at the given time, with the shard's lock held.
+func (e *entry) relay(at time.Time, task func()) *relay { return startRelay(e.shard, at, task) }
 
 // closed reports whether the shard accepts no more: the wheel was stopped, or is in
 // Shutdown.
 func (e *entry) closed() bool { return e.shard.closed }
+
+// canceled reports whether a task is being called because its entry was canceled.
+func (e *entry) canceled() bool { return e.shard.canceling }
 
 // stopped reports whether the shard was stopped. One that is stopped is also closed.
 func (e *entry) stopped() bool { return e.shard.stopped }

@@ -59,6 +59,24 @@ func ExampleTimingWheel_Schedule() {
 	// Output: ran
 }
 
+func ExampleTimingWheel_ScheduleBatch() {
+	w := timingwheel.New()
+	defer w.Stop()
+	var batch []timingwheel.Delayed
+	for _, lease := range []string{"a", "b", "c"} {
+		batch = append(batch, timingwheel.Delayed{
+			After: time.Minute,
+			Func:  func() { fmt.Println("lease", lease, "expired") },
+		})
+	}
+	timeouts, err := w.ScheduleBatch(nil, batch)
+	fmt.Println(len(timeouts), "scheduled:", err)
+	fmt.Println("b released in time:", timeouts[1].Cancel())
+	// Output:
+	// 3 scheduled: <nil>
+	// b released in time: true
+}
+
 func ExampleTimingWheel_ScheduleAt() {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -78,6 +96,38 @@ func ExampleTimeout_Cancel() {
 	timeout, _ := w.Schedule(time.Minute, func() { fmt.Println("too late") })
 	fmt.Println(timeout.Cancel(), timeout.Cancel())
 	// Output: true false
+}
+
+func ExampleTimeout_Reset() {
+	w := timingwheel.New()
+	defer w.Stop()
+	closed := make(chan struct{})
+	idle, _ := w.Schedule(20*time.Millisecond, func() {
+		fmt.Println("closing an idle connection")
+		close(closed)
+	})
+	for range 3 {
+		idle.Reset(20 * time.Millisecond) // traffic: push it back
+	}
+	<-closed
+	fmt.Println("pushed back:", idle.Reset(time.Second))
+	// Output:
+	// closing an idle connection
+	// pushed back: false
+}
+
+func ExampleTimer_Deadline() {
+	w := timingwheel.New(timingwheel.WithTick(time.Second))
+	defer w.Stop()
+	lease := w.AfterFunc(time.Minute, func() { fmt.Println("lease expired") })
+	at, ok := lease.Deadline()
+	fmt.Println(time.Until(at) > 59*time.Second, ok)
+	lease.Stop()
+	_, ok = lease.Deadline()
+	fmt.Println(ok)
+	// Output:
+	// true true
+	// false
 }
 
 func ExampleTimingWheel_AfterFunc() {
@@ -130,6 +180,18 @@ func ExampleTimer_Reset() {
 	// attempt 2 failed, again in 2ms
 	// attempt 3 failed, again in 4ms
 	// attempt 4 succeeded
+}
+
+func ExampleTimingWheel_SleepContext() {
+	w := timingwheel.New()
+	defer w.Stop()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	fmt.Println(w.SleepContext(ctx, time.Millisecond))
+	cancel(errors.New("the server is going down"))
+	fmt.Println(w.SleepContext(ctx, time.Hour))
+	// Output:
+	// <nil>
+	// the server is going down
 }
 
 func ExampleTimingWheel_NewTimer() {
@@ -251,6 +313,44 @@ func ExampleKeyed() {
 	// logged out in time: true
 }
 
+// At the end of the program, what has not run is written down with its key.
+func ExampleKeyed_Drain() {
+	w := timingwheel.New()
+	defer w.Stop()
+	reminders := timingwheel.NewKeyed[string](w)
+	reminders.Schedule("rent", time.Hour, func() { fmt.Println("pay the rent") })
+	for key, at := range reminders.All() {
+		fmt.Println(key, "is due within the hour:", time.Until(at) <= time.Hour+time.Millisecond)
+	}
+	for _, p := range reminders.Drain() {
+		fmt.Println("to be stored:", p.Key)
+	}
+	fmt.Println(reminders.Len(), "left")
+	// Output:
+	// rent is due within the hour: true
+	// to be stored: rent
+	// 0 left
+}
+
+// A connection has several timers, which end with it.
+func ExampleGroup() {
+	w := timingwheel.New()
+	defer w.Stop()
+	timers := timingwheel.NewGroup(w)
+	idle := timers.AfterFunc(time.Minute, func() { fmt.Println("idle for a minute") })
+	timers.Schedule(time.Hour, func() { fmt.Println("open for an hour") })
+	timers.Schedule(10*time.Second, func() { fmt.Println("no login") })
+	idle.Reset(time.Minute) // traffic
+	fmt.Println(timers.Stop(), "will not run")
+	fmt.Println(w.Len(), "pending")
+	_, err := timers.Schedule(time.Second, func() {})
+	fmt.Println(err)
+	// Output:
+	// 3 will not run
+	// 0 pending
+	// timingwheel: stopped
+}
+
 func ExampleWithPanicHandler() {
 	caught := make(chan any)
 	w := timingwheel.New(timingwheel.WithPanicHandler(func(recovered any, stack []byte) { caught <- recovered }))
@@ -258,6 +358,28 @@ func ExampleWithPanicHandler() {
 	w.AfterFunc(time.Millisecond, func() { panic("oops") })
 	fmt.Println(<-caught)
 	// Output: oops
+}
+
+func ExampleSurvivePanics() {
+	w := timingwheel.New(timingwheel.WithPanicHandler(func(recovered any, stack []byte) {
+		fmt.Println("recovered:", recovered)
+	}))
+	defer w.Stop()
+	done := make(chan struct{})
+	n := 0
+	w.ScheduleAtFixedRate(0, 20*time.Millisecond, func() {
+		switch n++; n {
+		case 1:
+			panic("no connection")
+		case 2:
+			fmt.Println("polled")
+			close(done)
+		}
+	}, timingwheel.SurvivePanics())
+	<-done
+	// Output:
+	// recovered: no connection
+	// polled
 }
 
 func ExampleTimingWheel_Stop() {

@@ -47,9 +47,11 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 // due is the wheel's own task: it hands the function to the executor, or ends the Future if
 // the wheel was stopped first. The caller holds the shard's lock.
 func (r *Future[T]) due() {
-	if r.entry.stopped() {
+	switch {
+	case r.entry.canceled(): // by cancelOnce, which has ended the Future
+	case r.entry.stopped():
 		r.end(r.value, ErrStopped)
-	} else {
+	default:
 		r.entry.execute(r)
 	}
 }

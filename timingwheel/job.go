@@ -12,7 +12,8 @@ import (
 // overlap: the next is put on the wheel when the one before has ended, and sees all that it
 // has done. So a job is never in the executor twice, and a slow job delays no other. A run
 // that panics ends the job: with a [WithPanicHandler], Err tells why, and the handler is
-// called; without one the program crashes. A run that ends its goroutine (runtime.Goexit)
+// called; without one the program crashes. With [SurvivePanics] the job goes on. A run that
+// ends its goroutine (runtime.Goexit)
 // counts as ended like any other.
 //
 // All methods are safe for concurrent use, also from inside a run, and O(1).
@@ -192,18 +193,22 @@ func (j *Job) over() {
 // The methods that follow take the shard's lock themselves.
 
 // run is the task that the executor runs. A panic goes on to the handler, if
-// there is one, when it has ended the job.
+// there is one, when it has ended the job, or the next run is planned.
 func (j *Job) run() {
 	f := j.begin(1)
 	if f == nil {
 		return
 	}
 	defer func() { // deferred, in case the run ends its goroutine
-		if failure := newPanicError(recover()); failure != nil {
-			j.fail(failure)
-			panic(failure.Value)
+		failure := newPanicError(recover())
+		if failure != nil {
+			defer panic(failure.Value) // deferred, in case the Scheduler panics too
 		}
-		j.finish()
+		if failure == nil || j.survives {
+			j.finish()
+		} else {
+			j.fail(failure)
+		}
 	}()
 	f()
 }

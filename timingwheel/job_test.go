@@ -398,6 +398,104 @@ func TestJobThatPanics(t *testing.T) {
 	})
 }
 
+// With SurvivePanics the runs go on at their times, whatever the kind of the job.
+func TestJobThatSurvivesPanics(t *testing.T) {
+	var handled []any
+	handler := WithPanicHandler(func(r any, _ []byte) { handled = append(handled, r) })
+	for name, start := range map[string]func(w *TimingWheel, f func()) (*Job, error){
+		"rate": func(w *TimingWheel, f func()) (*Job, error) {
+			return w.ScheduleAtFixedRate(msec, msec, f, SurvivePanics())
+		},
+		"delay": func(w *TimingWheel, f func()) (*Job, error) {
+			return w.ScheduleWithFixedDelay(msec, msec, f, SurvivePanics())
+		},
+		"calendar": func(w *TimingWheel, f func()) (*Job, error) {
+			next := func(prev time.Time) time.Time { return prev.Add(msec) }
+			return w.ScheduleFunc(schedulerFunc(next), f, SurvivePanics())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			handled = nil
+			jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+				n := 0
+				job := mustJob(t)(start(w, func() {
+					log.note()
+					switch n++; n % 3 {
+					case 0:
+						panic(n)
+					case 1:
+						runtime.Goexit()
+					}
+				}))
+				time.Sleep(9*msec + 1)
+				require.Equal(t, []time.Duration{1, 2, 3, 4, 5, 6, 7, 8, 9}, milliseconds(log.take()))
+				require.Equal(t, []any{3, 6, 9}, handled)
+				require.EqualValues(t, 9, job.Runs())
+				require.EqualValues(t, 3, w.Stats().Panicked)
+				require.NoError(t, job.Err())
+				require.True(t, job.Stop())
+				<-job.Done()
+				time.Sleep(10 * msec)
+				require.Empty(t, log.take())
+			}, handler, WithShards(1))
+		})
+	}
+}
+
+// milliseconds returns how many whole milliseconds each is.
+func milliseconds(ds []time.Duration) []time.Duration {
+	for i := range ds {
+		ds[i] /= msec
+	}
+	return ds
+}
+
+func TestJobThatCannotSurvive(t *testing.T) {
+	boom, cause := errors.New("boom"), errors.New("the Scheduler's")
+	t.Run("its Scheduler", func(t *testing.T) {
+		var handled []any
+		jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+			calls := 0
+			job := mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
+				if calls++; calls > 2 {
+					panic(cause)
+				}
+				return prev.Add(msec)
+			}), func() { panic(boom) }, SurvivePanics()))
+			<-job.Done()
+			synctest.Wait()
+			require.ErrorIs(t, job.Err(), cause)
+			require.Equal(t, []any{boom, boom}, handled)
+			require.EqualValues(t, 2, job.Runs())
+		}, WithPanicHandler(func(r any, _ []byte) { handled = append(handled, r) }))
+	})
+	t.Run("without a handler", func(t *testing.T) {
+		w := New(WithManualDrive(), WithExecutor(Inline()))
+		defer w.Stop()
+		job := mustJob(t)(w.ScheduleAtFixedRate(0, 1, func() { panic(boom) }, SurvivePanics()))
+		for range 3 { // who recovers it himself has the job go on as well
+			require.PanicsWithValue(t, boom, func() {
+				for {
+					w.Drive(time.Second)
+				}
+			})
+		}
+		require.EqualValues(t, 3, job.Runs())
+		require.NoError(t, job.Err())
+	})
+	t.Run("Stop", func(t *testing.T) {
+		jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+			var job *Job
+			known := make(chan struct{})
+			job = mustJob(t)(w.ScheduleAtFixedRate(0, msec, func() { <-known; job.Stop(); panic(boom) }, SurvivePanics()))
+			close(known)
+			<-job.Done()
+			require.Equal(t, ErrCanceled, job.Err())
+			require.EqualValues(t, 1, job.Runs())
+		}, WithPanicHandler(func(any, []byte) {}))
+	})
+}
+
 // A Scheduler that ends its goroutine ends the job. A Scheduler whose job was stopped is
 // not asked any more, however many runs were missed.
 func TestSchedulerThatMisbehaves(t *testing.T) {

@@ -16,7 +16,8 @@ const (
 
 	// oneShot is an entry that becomes a user's function once. Shutdown waits for it, and the
 	// limit counts it. With own it is a task of the wheel's own that hands the function to
-	// the executor: of a Future or a key.
+	// the executor: of a Future, a key or a Group. Such a task is also called when its entry
+	// is canceled (s.canceling tells), since a Timeout or Timer may do that without it.
 	oneShot
 
 	// recurring is a task of the wheel's own that hands a run to the executor: of a Job. Like

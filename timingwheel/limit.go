@@ -15,18 +15,19 @@ func newLimit(n int) *limit {
 	return &limit{max: int64(n)}
 }
 
-// take takes a place if there is one. It does not increment first and undo that if it was
-// too much: meanwhile it could refuse another caller for whom a place has become free.
-func (l *limit) take() bool {
+// take takes n places if there are as many, and none otherwise. It does not add first and
+// undo that if it was too much: meanwhile it could refuse another caller for whom a place
+// has become free.
+func (l *limit) take(n int64) bool {
 	if l == nil {
 		return true
 	}
 	for {
-		n := l.pending.Load()
-		if n >= l.max {
+		pending := l.pending.Load()
+		if n > l.max-pending { // a sum could overflow
 			return false
 		}
-		if l.pending.CompareAndSwap(n, n+1) {
+		if l.pending.CompareAndSwap(pending, pending+n) {
 			return true
 		}
 	}

@@ -233,7 +233,7 @@ func TestLimit(t *testing.T) {
 				for arrived[i].Add(1); arrived[i].Load() < 2; {
 					runtime.Gosched()
 				}
-				if limits[i].take() {
+				if limits[i].take(1) {
 					taken[i].Add(1)
 				}
 			}

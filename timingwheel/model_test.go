@@ -36,6 +36,7 @@ type model struct {
 
 	keyed *Keyed[int]
 	keys  map[int]*modelTask // what each key was scheduled for last
+	group *Group             // replaced when it is stopped
 
 	counts Counts // but for Pending and Cascaded
 
@@ -66,7 +67,8 @@ type modelTask struct {
 	f       func()
 	timeout Timeout
 	timer   *Timer
-	keyed   int // name among the keys, or 0
+	keyed   int    // name among the keys, or 0
+	group   *Group // of the timeout or timer, or nil
 	job     *modelJob
 }
 
@@ -105,7 +107,12 @@ func (m *model) schedule(d time.Duration) {
 	task.f = func() { m.fired(task) }
 	m.tasks = append(m.tasks, task)
 	var err error
-	switch m.r.IntN(8) {
+	switch m.r.IntN(11) {
+	case 9, 10:
+		err = m.scheduleInGroup(task, d)
+	case 8:
+		m.tasks = m.tasks[:len(m.tasks)-1]
+		err = m.scheduleBatch(task, d)
 	case 0:
 		err = m.scheduleKey(task, 1+m.r.IntN(3), d)
 	case 1:
@@ -139,6 +146,24 @@ func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
 	m.keys[name] = task
 	replaced, err := m.keyed.Schedule(name, d, task.f)
 	require.Equal(m.t, was, replaced)
+	return err
+}
+
+// scheduleBatch schedules the task and up to four others together.
+func (m *model) scheduleBatch(task *modelTask, d time.Duration) error {
+	tasks, batch := []*modelTask{task}, []Delayed{{d, task.f}}
+	m.accept(task, d)
+	for range m.r.IntN(5) {
+		task, d := &modelTask{}, m.delay()
+		task.f = func() { m.fired(task) }
+		m.accept(task, d)
+		tasks, batch = append(tasks, task), append(batch, Delayed{d, task.f})
+	}
+	timeouts, err := m.w.ScheduleBatch(nil, batch)
+	for i, timeout := range timeouts {
+		tasks[i].timeout = timeout
+	}
+	m.tasks = append(m.tasks, tasks...)
 	return err
 }
 
@@ -206,6 +231,8 @@ func (m *model) cancel(task *modelTask) {
 func (m *model) reset(task *modelTask, d time.Duration) {
 	was := task.pending
 	switch {
+	case task.timer != nil && task.group != nil && task.group != m.group: // stopped
+		require.False(m.t, task.timer.Reset(d))
 	case task.timer != nil:
 		m.again(task, d)
 		require.Equal(m.t, was, task.timer.Reset(d))
@@ -219,6 +246,91 @@ func (m *model) reset(task *modelTask, d time.Duration) {
 		task.job.planned = later(m.now(), task.job.period)
 		m.again(task, task.job.period)
 		require.True(m.t, task.job.Reset(task.job.period))
+	case task.isTimeout():
+		if was {
+			m.again(task, d)
+		}
+		require.Equal(m.t, was, task.timeout.Reset(d))
+	}
+}
+
+// isTimeout reports whether Schedule has made the task.
+func (task *modelTask) isTimeout() bool {
+	return task.timer == nil && task.keyed == 0 && task.job == nil
+}
+
+func (m *model) scheduleInGroup(task *modelTask, d time.Duration) (err error) {
+	task.group = m.group
+	m.accept(task, d)
+	if m.r.IntN(2) == 0 {
+		task.timer = m.group.AfterFunc(d, task.f)
+	} else {
+		task.timeout, err = m.group.Schedule(d, task.f)
+	}
+	return err
+}
+
+// stopGroup stops the group, and goes on with another.
+func (m *model) stopGroup() {
+	n := 0
+	for _, task := range m.tasks {
+		if task.group == m.group && task.pending {
+			n++
+			m.counts.Canceled++
+			m.forget(task)
+		}
+	}
+	require.Equal(m.t, n, m.group.Len())
+	require.Equal(m.t, n, m.group.Stop())
+	require.Zero(m.t, m.group.Len())
+	require.Zero(m.t, m.group.Stop())
+	_, err := m.group.Schedule(0, mustNotRun)
+	require.Equal(m.t, ErrStopped, err)
+	m.group = NewGroup(m.w)
+}
+
+func mustNotRun() { panic("a task ran that must not") }
+
+// drain takes all keys out, and checks what comes.
+func (m *model) drain() {
+	onWheel := map[int]bool{}
+	for name, task := range m.keys {
+		onWheel[name] = task.pending && m.isOnWheel(name)
+	}
+	for _, p := range m.keyed.Drain() {
+		task := m.keys[p.Key]
+		require.True(m.t, task.pending)
+		require.NotNil(m.t, p.Func)
+		require.Equal(m.t, m.onTick(task.key), p.Deadline.Sub(m.start))
+		if onWheel[p.Key] {
+			m.counts.Canceled++
+		} else {
+			m.counts.Fired++
+		}
+		m.forget(task)
+	}
+	for _, task := range m.keys {
+		require.False(m.t, task.pending, "a key was left")
+	}
+}
+
+// checkDeadline compares the deadline that a handle tells.
+func (m *model) checkDeadline(task *modelTask) {
+	var at time.Time
+	var ok bool
+	switch {
+	case task.timer != nil:
+		at, ok = task.timer.Deadline()
+	case task.isTimeout():
+		at, ok = task.timeout.Deadline()
+	default:
+		return
+	}
+	require.Equal(m.t, task.pending, ok)
+	if ok {
+		require.Equal(m.t, m.onTick(task.key), at.Sub(m.start))
+	} else {
+		require.Zero(m.t, at)
 	}
 }
 
@@ -340,6 +452,14 @@ func (m *model) check() {
 		}
 	}
 	require.Equal(m.t, keys, m.keyed.Len())
+	for name, at := range m.keyed.All() {
+		require.Equal(m.t, m.onTick(m.keys[name].key), at.Sub(m.start))
+		keys--
+	}
+	require.Zero(m.t, keys, "keys that All did not yield")
+	for _, task := range m.tasks[max(0, len(m.tasks)-20):] {
+		m.checkDeadline(task)
+	}
 	if left := m.pending.Left(); left != nil && m.driven {
 		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
 	}
@@ -424,6 +544,7 @@ func runModel(t *testing.T, data []byte, manual bool) {
 			keys: map[int]*modelTask{},
 		}
 		m.keyed = NewKeyed[int](m.w)
+		m.group = NewGroup(m.w)
 		for len(source.data) > 0 {
 			m.sleep(m.act())
 			m.settle()
@@ -444,6 +565,10 @@ func (m *model) act() (sleep time.Duration) {
 		m.cancel(m.tasks[m.r.IntN(len(m.tasks))])
 	case op < 8 && len(m.tasks) > 0:
 		m.reset(m.tasks[m.r.IntN(len(m.tasks))], m.delay())
+	case op == 8 && m.r.IntN(8) == 0:
+		m.drain()
+	case op == 8 && m.r.IntN(8) == 0:
+		m.stopGroup()
 	case op == 8:
 		return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
 	case op == 9 && m.pending.Size() > 0:

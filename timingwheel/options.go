@@ -134,9 +134,10 @@ func (c *config) resolve(e Executor) {
 }
 
 // WithMaxPending limits how many functions may be pending. The limit covers AfterFunc,
-// Schedule, ScheduleAt, Submit and Keyed. At the limit, Schedule, ScheduleAt, Submit and
-// Keyed.Schedule return [ErrTooManyPending]. (Keyed.Schedule does not for a key that is
-// pending: it replaces that key's function.) AfterFunc then returns a Timer that never
+// Schedule, ScheduleAt, ScheduleBatch, Submit, Keyed and Group. At the limit, Schedule,
+// ScheduleAt, Submit and Keyed.Schedule return [ErrTooManyPending]. (Keyed.Schedule does
+// not for a key that is pending: it replaces that key's function.) ScheduleBatch does so
+// if there is no room for all of the batch. AfterFunc then returns a Timer that never
 // runs, and whose Stop and Reset return false. [Stats] counts each refusal.
 //
 // A place is free again as soon as its function is handed to the executor, canceled or
@@ -323,6 +324,17 @@ type JobOption func(*jobConfig)
 type jobConfig struct {
 	missed    MissedPolicy
 	missedSet bool
+	survives  bool
+}
+
+// SurvivePanics lets a job go on after a run that panics. The panic goes the way of any
+// task's: with [WithPanicHandler] the handler is called and Stats counts it; without a
+// handler the program crashes, with this option too. The next run comes as if the run had
+// returned; it may begin while the handler is still busy with the panic. A [Scheduler] that
+// panics ends the job all the same, since then there is no next time; if the run before it
+// has panicked too, the handler gets the panic of the run, and Job.Err that of the Scheduler.
+func SurvivePanics() JobOption {
+	return func(c *jobConfig) { c.survives = true }
 }
 
 // OnMissed sets what becomes of missed runs. It panics on an unknown policy.

@@ -9,14 +9,15 @@ import "time"
 // pending. So that function holds no more than the relay, and stop empties the relay.
 type relay struct {
 	timer *time.Timer
+	at    time.Time
 	task  func() // nil once done or stopped; guarded by the shard's lock
 }
 
-// startRelay has package time call the task d from now, with the lock of s held. The caller
-// holds that lock.
-func startRelay(s *shard, d time.Duration, task func()) *relay {
-	r := &relay{task: task}
-	r.timer = time.AfterFunc(d, func() {
+// startRelay has package time call the task at the given time, with the lock of s held. The
+// caller holds that lock.
+func startRelay(s *shard, at time.Time, task func()) *relay {
+	r := &relay{at: at, task: task}
+	r.timer = time.AfterFunc(time.Until(at), func() {
 		s.lock()
 		defer s.unlock()
 		if task := r.task; task != nil { // nil: stopped at the last moment
@@ -25,6 +26,15 @@ func startRelay(s *shard, d time.Duration, task func()) *relay {
 		}
 	})
 	return r
+}
+
+// due returns the time of the relay's task, and false if none is pending. A nil relay has
+// none. The caller holds the shard's lock.
+func (r *relay) due() (time.Time, bool) {
+	if r == nil || r.task == nil {
+		return time.Time{}, false
+	}
+	return r.at, true
 }
 
 // stop ends the relay and reports whether its task was pending. A nil relay has none. The

@@ -64,9 +64,10 @@ type shard struct {
 
 	out *expired // where what is due goes, set by whoever takes it out of its bucket
 
-	closed  bool      // accepts no more
-	stopped bool      // and nothing is pending any more
-	pending []Pending // collected by stop
+	closed    bool      // accepts no more
+	stopped   bool      // and nothing is pending any more
+	pending   []Pending // collected by stop
+	canceling bool      // cancel is calling the task of the entry that it has removed
 
 	contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
@@ -104,7 +105,7 @@ type delay struct {
 // and its Cancel took 305 cycles instead of 300, where they took 297 before they counted.
 func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
 	if s.closed || s.limit != nil {
-		if err := s.refuse(); err != nil {
+		if err := s.refuse(1); err != nil {
 			return handle{}, err
 		}
 	}
@@ -115,13 +116,13 @@ func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
 	return handle{i, generation}, nil
 }
 
-// refuse takes a place under the limit, or returns why there is none.
-func (s *shard) refuse() error {
+// refuse takes n places under the limit, or none, and returns why not.
+func (s *shard) refuse(n int64) error {
 	if s.closed {
 		return ErrStopped
 	}
-	if !s.limit.take() {
-		s.counts.Rejected++
+	if !s.limit.take(n) {
+		s.counts.Rejected += n
 		return ErrTooManyPending
 	}
 	return nil
@@ -193,8 +194,12 @@ func (s *shard) cancel(h handle) bool {
 		}
 	}
 	s.arena.Unlink(i)
-	s.remove(i)
 	s.counts.Canceled++
+	if f, tag := s.remove(i); tag&kind == own|oneShot {
+		s.canceling = true
+		f()
+		s.canceling = false
+	}
 	s.tidy(1)
 	return true
 }

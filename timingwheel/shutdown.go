@@ -39,14 +39,20 @@ func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	// ever. If it were ignored and returned true, the function would run before the time
 	// that its caller was promised. A caller that gets false knows that the function comes
 	// sooner, and can stop it: what callers do anyway with a connection that closes.
-	for i := range w.shards {
-		w.shards[i].close()
-	}
+	w.closeShards()
 	if !w.runner.ended.until(ctx.Done(), w.isQuiet) {
 		return fmt.Errorf("timingwheel: Shutdown: %w", ctx.Err())
 	}
 	w.Stop()
 	return nil
+}
+
+func (w *TimingWheel) closeShards() {
+	w.batches.Lock()
+	defer w.batches.Unlock()
+	for i := range w.shards {
+		w.shards[i].close()
+	}
 }
 
 // isQuiet reports whether no task is pending or running, on a wheel that accepts no more.

@@ -65,3 +65,37 @@ func (t Timeout) Cancel() bool {
 	defer t.entry.unlock()
 	return t.entry.cancel()
 }
+
+// Reset moves the function to d from now, if it is still pending, and reports whether it
+// was. If Reset returns false, it has changed nothing: the function was handed to the
+// executor, was handed back by [TimingWheel.Stop] or was canceled before, or the Timeout is
+// the zero Timeout. During [TimingWheel.Shutdown], Reset also returns false for a later
+// time: the function runs when it was due before, unless Cancel prevents it.
+//
+// So to push back the end of an idle connection, call Reset when there is traffic; false
+// says that the connection is being closed. (Reset of a [Timer] that has fired arms it
+// again, and the second run may overlap the first.)
+//
+// The delay is that of [TimingWheel.Schedule]: a d that is not positive makes the function
+// due now. The Timeout stays valid. O(1), without an allocation.
+func (t Timeout) Reset(d time.Duration) bool {
+	if !t.entry.joined() {
+		return false
+	}
+	after := t.entry.after(d)
+	t.entry.lock()
+	defer t.entry.unlock()
+	return t.entry.reset(after)
+}
+
+// Deadline returns the time at which the function is due, rounded up to a tick, and false
+// if it is not pending any more. The time is no more than 292 years after the wheel was
+// made. O(1).
+func (t Timeout) Deadline() (time.Time, bool) {
+	if !t.entry.joined() {
+		return time.Time{}, false
+	}
+	t.entry.lock()
+	defer t.entry.unlock()
+	return t.entry.due()
+}

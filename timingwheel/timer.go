@@ -1,6 +1,9 @@
 package timingwheel
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Timer is one event: a function to run ([TimingWheel.AfterFunc]) or a time to send on C
 // ([TimingWheel.NewTimer]). As with time.Timer, it can be stopped and reset, also after it
@@ -20,7 +23,22 @@ type Timer struct {
 
 	entry   entry
 	f       func()   // what the entry calls; nil if AfterFunc was refused
-	channel *channel // nil for AfterFunc
+	special *special // nil for AfterFunc
+}
+
+// special says what a Timer is that is not one of AfterFunc: it has a channel, or add adds
+// its function, that of a [Group]. A Timer has one pointer to it, and so 48 bytes.
+type special struct {
+	channel *channel
+	add     func(after delay, f func(), add adder) (entry, error)
+}
+
+// channel returns the Timer's channel, and nil if it has a function.
+func (t *Timer) channel() *channel {
+	if t.special == nil {
+		return nil
+	}
+	return t.special.channel
 }
 
 // Stop prevents the Timer from firing. It returns true if the call stops it: then the
@@ -41,7 +59,7 @@ func (t *Timer) Stop() bool {
 	t.entry.lock()
 	defer t.entry.unlock()
 	active := t.entry.cancel()
-	if t.channel != nil && t.channel.takeBack() {
+	if c := t.channel(); c != nil && c.takeBack() {
 		active = true
 	}
 	return active
@@ -54,7 +72,7 @@ func (t *Timer) Stop() bool {
 // may be called from inside the function.
 //
 // To push back the timer of an idle connection, call Reset; if it returns false the
-// connection is being closed, so call Stop.
+// connection is being closed, so call Stop. [Timeout.Reset] does both in one step.
 //
 // With a channel, Reset also takes back a value that nobody has received yet, and returns
 // true then: what is received from C after Reset was sent after it.
@@ -72,7 +90,8 @@ func (t *Timer) Reset(d time.Duration) bool {
 	after := t.entry.after(d)
 	t.entry.lock()
 	defer t.entry.unlock()
-	active := t.channel != nil && t.channel.takeBack()
+	c := t.channel()
+	active := c != nil && c.takeBack()
 	if t.entry.reset(after) {
 		return true
 	}
@@ -80,16 +99,40 @@ func (t *Timer) Reset(d time.Duration) bool {
 	return active
 }
 
+// Deadline returns the time for which the Timer is set, rounded up to a tick, and false if
+// the Timer is not pending: it has expired, was stopped, or never could run. A value that
+// waits in C does not count as pending. The time is no more than 292 years after the wheel
+// was made. On a stopped wheel a channel Timer has a deadline as long as package time keeps
+// it (see [TimingWheel.NewTimer]).
+//
+// O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
+func (t *Timer) Deadline() (time.Time, bool) {
+	if !t.entry.joined() {
+		panic("timingwheel: Deadline called on uninitialized Timer")
+	}
+	t.entry.lock()
+	defer t.entry.unlock()
+	if c := t.channel(); c != nil && t.entry.closed() {
+		return c.relay.due()
+	}
+	return t.entry.due()
+}
+
 // arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a channel
 // Timer to package time, and the Timer of a function dead. The caller holds the lock.
 func (t *Timer) arm(after delay) {
-	switch {
-	case t.channel != nil && t.entry.closed():
-		t.channel.moveToTime(after.d)
-	case t.channel != nil:
+	switch c := t.channel(); {
+	case c != nil && t.entry.closed():
+		c.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
+	case c != nil:
 		t.entry.add(after, t.f, own)
-	case t.f != nil:
-		_ = t.entry.acceptAgain(after, t.f, oneShot) // an error leaves the Timer dead
+	case t.f == nil: // dead from the beginning
+	case t.special != nil:
+		if e, err := t.special.add(after, t.f, (*entry).acceptAgain); err == nil {
+			t.entry = e
+		}
+	default:
+		_ = t.entry.acceptAgain(after, t.f, oneShot)
 	}
 }
 
@@ -153,6 +196,31 @@ func (w *TimingWheel) Sleep(d time.Duration) {
 	}
 }
 
+// SleepContext pauses the goroutine for at least d, or until ctx ends. It returns nil when d
+// has passed, and context.Cause(ctx) when ctx ends first; then nothing is left on the wheel.
+// If ctx has ended before the call, it returns the cause at once, whatever d is. Otherwise a
+// d that is not positive returns nil at once. When both come at the same time, either wins.
+// When the wheel is stopped, SleepContext goes on to its end, as Sleep does.
+//
+// A task that runs inline ([Inline]) must not call it. O(1), and the allocations of
+// [TimingWheel.NewTimer].
+func (w *TimingWheel) SleepContext(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d <= 0 {
+		return nil
+	}
+	timer := w.NewTimer(d)
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		timer.Stop()
+		return context.Cause(ctx)
+	}
+}
+
 // channel is the sending side of a Timer with a channel.
 //
 // The value is sent with the shard's lock held, and taken back with it held. So when Stop
@@ -160,8 +228,9 @@ func (w *TimingWheel) Sleep(d time.Duration) {
 // be taken: there is no stale value. With a send outside the lock there would be one, of a
 // sender that is held up between the wheel and the channel.
 type channel struct {
-	timer Timer // its f is due
-	c     chan time.Time
+	timer   Timer // its f is due
+	special special
+	c       chan time.Time
 
 	// relay has taken over since the wheel was stopped; nil if nothing is pending there.
 	// Guarded by the shard's lock.
@@ -170,7 +239,8 @@ type channel struct {
 
 func newChannel() *channel {
 	c := &channel{c: make(chan time.Time, 1)}
-	c.timer = Timer{C: c.c, f: c.due, channel: c}
+	c.special = special{channel: c}
+	c.timer = Timer{C: c.c, f: c.due, special: &c.special}
 	return c
 }
 
@@ -180,7 +250,7 @@ func newChannel() *channel {
 // was stopped first.
 func (c *channel) due() {
 	if e := &c.timer.entry; e.closed() {
-		c.moveToTime(time.Until(e.clock().time(e.deadline())))
+		c.moveToTime(e.clock().time(e.deadline()))
 		return
 	}
 	c.send()
@@ -206,7 +276,7 @@ func (c *channel) takeBack() bool {
 	}
 }
 
-// moveToTime has package time send the time d from now. The wheel must be stopped.
-func (c *channel) moveToTime(d time.Duration) {
-	c.relay = c.timer.entry.relay(d, c.send)
+// moveToTime has package time send the time when it is at. The wheel must be stopped.
+func (c *channel) moveToTime(at time.Time) {
+	c.relay = c.timer.entry.relay(at, c.send)
 }

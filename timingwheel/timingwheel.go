@@ -19,6 +19,11 @@ type TimingWheel struct {
 	runner  *runner       // apart, since an executor's queue may refer to it when nobody refers to the wheel
 	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
 
+	// batches is held for reading by a batch that is added in several slices, and for writing
+	// while the shards are closed. So a batch is accepted as a whole. Lock order: batches,
+	// shard.
+	batches sync.RWMutex
+
 	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
 	// standard library that is kept by processor.
 	tokens sync.Pool // of *shard
@@ -111,9 +116,8 @@ func (w *TimingWheel) Len() int {
 // shard's lock for that shard's part.
 func (w *TimingWheel) Stop() []Pending {
 	w.cancel(ErrStopped)
-	var pending []Pending
+	pending := w.stopShards()
 	for i := range w.shards {
-		pending = append(pending, w.shards[i].stop()...)
 		w.shards[i].endContexts()
 	}
 	// Release the buckets too, for those who keep a Timer.
@@ -123,6 +127,15 @@ func (w *TimingWheel) Stop() []Pending {
 	w.driver.queue.Close()
 	if w.driver.gate != nil {
 		w.driver.gate.leave(&w.driver)
+	}
+	return pending
+}
+
+func (w *TimingWheel) stopShards() (pending []Pending) {
+	w.batches.Lock()
+	defer w.batches.Unlock()
+	for i := range w.shards {
+		pending = append(pending, w.shards[i].stop()...)
 	}
 	return pending
 }

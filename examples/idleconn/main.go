@@ -1,5 +1,5 @@
 // Idleconn is a TCP echo server that closes connections which have been idle for longer
-// than a limit. Each connection has one timer on a timing wheel, pushed back on every
+// than a limit. Each connection has one timeout on a timing wheel, pushed back on every
 // read. A client opens many connections, keeps some busy and lets the others idle, and
 // says how late each was closed. Together they say what the timers cost.
 //

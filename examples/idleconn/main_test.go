@@ -123,19 +123,18 @@ func TestMessageAtTheLastMoment(t *testing.T) {
 	})
 }
 
-func TestTimerThatFiredStaysOff(t *testing.T) {
+func TestTimeoutThatFiredStaysOff(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, s *server, _ func(context.Context) (net.Conn, error)) {
 		conn, peer := net.Pipe()
 		defer peer.Close()
-		c := newPeer(s, conn)
+		c, err := newPeer(s, conn)
+		require.NoError(t, err)
 		require.True(t, c.pushBack())
 		time.Sleep(time.Second)
-		synctest.Wait()
-		require.True(t, c.fired)
+		<-c.expired
 		require.False(t, c.pushBack())
 		require.Zero(t, s.wheel.Len())
 		c.end()
-		c.expire() // as the timer would, were the limit shorter than a moment
 		require.Equal(t, []time.Duration{0}, s.late)
 	})
 }
@@ -144,8 +143,10 @@ func TestServerClosesItsEnd(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, s *server, _ func(context.Context) (net.Conn, error)) {
 		conn, peer := net.Pipe()
 		peer.Close()
-		newPeer(s, conn).echo()
-		_, err := conn.Read(nil)
+		c, err := newPeer(s, conn)
+		require.NoError(t, err)
+		c.echo()
+		_, err = conn.Read(nil)
 		require.Equal(t, io.ErrClosedPipe, err)
 	})
 }

@@ -92,32 +92,38 @@ func (s *server) welcome(conn net.Conn) {
 		conn.Close()
 		return
 	}
+	c, err := newPeer(s, conn)
+	if err != nil {
+		fmt.Fprintln(s.stderr, "idleconn:", err)
+		conn.Close()
+		return
+	}
 	s.open[conn] = true
 	s.accepted++
 	s.running.Go(func() {
-		newPeer(s, conn).echo()
+		c.echo()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.open, conn)
 	})
 }
 
-// peer is a connection and the timer that closes it.
+// peer is a connection and the timeout that closes it.
 type peer struct {
 	server  *server
 	conn    net.Conn
-	timer   *timingwheel.Timer
-	expired chan struct{} // closed when the timer's function has done its work
+	timeout timingwheel.Timeout
+	expired chan struct{} // closed when the timeout's function has done its work
 
-	mu    sync.Mutex // guards what follows, and is held while it changes with the timer
-	last  time.Time  // when something was last read, or the connection accepted
-	fired bool
+	mu   sync.Mutex // held while last changes together with the timeout
+	last time.Time  // when something was last read, or the connection accepted
 }
 
-func newPeer(s *server, conn net.Conn) *peer {
+func newPeer(s *server, conn net.Conn) (*peer, error) {
 	c := &peer{server: s, conn: conn, expired: make(chan struct{}), last: time.Now()}
-	c.timer = s.wheel.AfterFunc(s.limit, c.expire)
-	return c
+	var err error
+	c.timeout, err = s.wheel.Schedule(s.limit, c.expire)
+	return c, err
 }
 
 // echo sends back what it reads until the connection ends, on whichever side.
@@ -138,15 +144,12 @@ func (c *peer) echo() {
 }
 
 // pushBack gives the connection another limit from now. It reports whether it came before
-// the timer did.
+// the timeout did. If not, expire runs or is about to, and closes the connection.
 func (c *peer) pushBack() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now() // before Reset reads the clock, so that the timer fires at now+limit or later
-	if !c.timer.Reset(c.server.limit) {
-		// The timer has fired: expire runs or is about to, and closes the connection. But
-		// Reset has also started the timer again, for a connection that is gone.
-		c.timer.Stop()
+	now := time.Now() // before Reset reads the clock, so that the timeout fires at now+limit or later
+	if !c.timeout.Reset(c.server.limit) {
 		return false
 	}
 	took := time.Since(now)
@@ -157,26 +160,21 @@ func (c *peer) pushBack() bool {
 	return true
 }
 
-// expire is the timer's function.
+// expire is the timeout's function.
 func (c *peer) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fired {
-		return // with a limit this short, pushBack was too slow between Reset and Stop
-	}
-	c.fired = true
 	c.server.closed(time.Since(c.last) - c.server.limit)
 	c.conn.Close()
 	close(c.expired)
 }
 
-// end closes the connection and takes its timer off the wheel. If the timer has fired,
-// end waits until its function has done its work. pushBack stops a timer that it finds
-// fired, so false from Stop always means that expire was called. (On a stopped wheel it
-// would mean that too, but the wheel outlives the server.)
+// end closes the connection and takes its timeout off the wheel. If the timeout has fired,
+// end waits until its function has done its work. (Cancel would also return false on a
+// stopped wheel, but the wheel outlives the server.)
 func (c *peer) end() {
 	c.conn.Close()
-	if !c.timer.Stop() {
+	if !c.timeout.Cancel() {
 		<-c.expired
 	}
 }

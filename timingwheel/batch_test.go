@@ -1,0 +1,179 @@
+package timingwheel
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A batch runs in the order of its ticks and, within a tick, of the batch, together with
+// what was scheduled before and after it.
+func TestScheduleBatch(t *testing.T) {
+	for _, size := range []int{1, 10, sliceLen, sliceLen + 1, 3*sliceLen + 7} {
+		synctest.Test(t, func(t *testing.T) {
+			w := New(WithShards(1), WithExecutor(Inline()))
+			defer w.Stop()
+			var ran []int
+			note := func(n int) func() { return func() { ran = append(ran, n) } }
+			w.Schedule(2*msec, note(-1))
+			batch := make([]Delayed, size)
+			for i := range batch {
+				batch[i] = Delayed{time.Duration(1+i/150) * msec, note(i)}
+			}
+			var dst [1]Timeout
+			timeouts, err := w.ScheduleBatch(dst[:], batch)
+			require.NoError(t, err)
+			require.Len(t, timeouts, size+1, "appended")
+			w.Schedule(2*msec, note(size))
+			require.Equal(t, size+2, w.Len())
+			clear(batch) // its user may use it again
+			require.True(t, timeouts[size/2+1].Cancel())
+
+			time.Sleep(second)
+			synctest.Wait()
+			var want []int
+			for i := range size {
+				if i == 150 {
+					want = append(want, -1) // before the batch, on the second tick
+				}
+				if i == 300 {
+					want = append(want, size) // and after it
+				}
+				if i != size/2 {
+					want = append(want, i)
+				}
+			}
+			if size <= 150 {
+				want = append(want, -1)
+			}
+			if size <= 300 {
+				want = append(want, size)
+			}
+			require.Equal(t, want, ran)
+			w.verify(t)
+		})
+	}
+}
+
+func TestScheduleBatchAllOrNone(t *testing.T) {
+	w := New(WithMaxPending(1000), WithManualDrive(), WithExecutor(Inline()))
+	batch := slices.Repeat([]Delayed{{time.Hour, noop}}, 600)
+	first, err := w.ScheduleBatch(nil, batch)
+	require.NoError(t, err)
+	second, err := w.ScheduleBatch(first, batch)
+	require.Equal(t, ErrTooManyPending, err)
+	require.Equal(t, first, second)
+	require.Equal(t, 600, w.Len())
+	require.EqualValues(t, 600, w.Stats().Rejected)
+	_, err = w.ScheduleBatch(nil, batch[:400])
+	require.NoError(t, err, "the last places, exactly")
+	w.verify(t)
+
+	batch[599].Func = nil
+	require.PanicsWithValue(t, "timingwheel: ScheduleBatch: nil function, number 599", func() { w.ScheduleBatch(nil, batch) })
+	require.Equal(t, 1000, w.Len())
+	require.True(t, first[0].Cancel())
+	due, err := w.ScheduleBatch(nil, []Delayed{{-1, noop}})
+	require.NoError(t, err)
+	require.Equal(t, 1, w.Drive(0), "due now")
+	require.False(t, due[0].Cancel())
+	empty, err := w.ScheduleBatch(nil, nil)
+	require.NoError(t, err)
+	require.Empty(t, empty)
+
+	require.Len(t, w.Stop(), 999)
+	none, err := w.ScheduleBatch(nil, batch[:1])
+	require.Equal(t, ErrStopped, err)
+	require.Empty(t, none)
+	w.ScheduleBatch(nil, nil)
+	require.Zero(t, w.shards[0].limit.pending.Load())
+}
+
+// Stop either comes before a batch or hands back all of it.
+func TestScheduleBatchRacesWithStop(t *testing.T) {
+	const size = 200 * sliceLen // long enough for Stop to get the lock between two slices
+	before, after := 0, 0
+	for range 20 {
+		w := New()
+		batch := slices.Repeat([]Delayed{{time.Hour, noop}}, size)
+		var timeouts []Timeout
+		var err error
+		var adder sync.WaitGroup
+		adder.Go(func() { timeouts, err = w.ScheduleBatch(nil, batch) })
+		for range 1000 {
+			if w.Len() > 0 { // or give up, since another order is one to test, too
+				break
+			}
+			runtime.Gosched()
+		}
+		pending := w.Stop()
+		adder.Wait()
+		if err == nil {
+			after++
+			require.Equal(t, size, len(pending)) // Len would print them
+			require.Equal(t, size, len(timeouts))
+		} else {
+			before++
+			require.Equal(t, ErrStopped, err)
+			require.Zero(t, len(pending), "a part was handed back, and the batch refused")
+		}
+	}
+	t.Log("refused:", before, "handed back:", after)
+}
+
+func TestScheduleBatchAllocations(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	batch := slices.Repeat([]Delayed{{time.Hour, noop}}, 100)
+	dst := make([]Timeout, 0, len(batch))
+	_, err := w.ScheduleBatch(nil, batch) // keeps the chunk and the bucket in being
+	require.NoError(t, err)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		timeouts, _ := w.ScheduleBatch(dst, batch)
+		for _, timeout := range timeouts {
+			timeout.Cancel()
+		}
+	}))
+}
+
+// The time that an entry takes in a batch, beside that of Schedule in the same round.
+func BenchmarkScheduleBatch(b *testing.B) {
+	for _, size := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			w := New()
+			defer w.Stop()
+			batch := slices.Repeat([]Delayed{{time.Hour, noop}}, size)
+			timeouts := make([]Timeout, 0, size)
+			var single, together time.Duration
+			measure := func(sum *time.Duration, add func()) {
+				start := time.Now()
+				add()
+				*sum += time.Since(start)
+				for _, timeout := range timeouts {
+					timeout.Cancel()
+				}
+				timeouts = timeouts[:0]
+			}
+			for b.Loop() {
+				measure(&single, func() {
+					for i := range batch {
+						timeout, _ := w.Schedule(batch[i].After, batch[i].Func)
+						timeouts = append(timeouts, timeout)
+					}
+				})
+				measure(&together, func() { timeouts, _ = w.ScheduleBatch(timeouts, batch) })
+			}
+			entries := float64(b.N * size)
+			b.ReportMetric(float64(single)/entries, "Schedule-ns/entry")
+			b.ReportMetric(float64(together)/entries, "batch-ns/entry")
+			b.ReportMetric(float64(together)/float64(single), "ratio")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

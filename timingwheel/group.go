@@ -1,0 +1,292 @@
+package timingwheel
+
+import (
+	"context"
+	"time"
+)
+
+// Group holds functions that end together: those of a connection, a session or a request.
+// Make one with [NewGroup]. All methods are safe for concurrent use, and may be called from
+// inside a function of the group.
+//
+//	timers := timingwheel.NewGroup(w)
+//	defer timers.Stop() // when the connection is closed
+//	timers.AfterFunc(time.Minute, conn.Close)
+//
+// All functions of a group wait on one shard of the wheel, so that one lock guards them. A
+// group therefore suits what one goroutine or a few have in hand. If all goroutines of a
+// server added to the same group, they would wait for one another.
+//
+// A group that is forgotten is garbage once none of its functions is pending. It need not be
+// stopped.
+type Group struct {
+	door    entry   // leads to the shard; it is never added
+	special special // of the group's Timers
+
+	// What follows is guarded by the shard's lock.
+	members groupTask // root of the ring of those whose function has not begun, the oldest next
+	len     int       // members in the ring
+	running int       // functions that have begun and have not ended
+	stopped bool
+	idle    chan struct{} // closed once the group is stopped and nothing runs; nil until StopWait
+	spare   *groupTask    // linked through next
+	spares  int
+}
+
+// maxSpares is how many members a group keeps for reuse: enough for a connection.
+const maxSpares = 16
+
+// groupTask is a function of a group, from its adding until it begins or is canceled. It is
+// used again for another function then, since it and its task are an allocation each.
+type groupTask struct {
+	group      *Group
+	task       func() // due
+	f          func() // nil once it will not run
+	entry      entry
+	queued     bool // handed to the executor
+	next, prev *groupTask
+}
+
+// NewGroup returns an empty group on the wheel. There may be any number. It takes two
+// allocations of some 200 bytes. NewGroup panics on a nil wheel.
+func NewGroup(w *TimingWheel) *Group {
+	if w == nil {
+		panic("timingwheel: NewGroup(nil)")
+	}
+	g := new(Group)
+	g.special.add = g.add
+	g.members.next, g.members.prev = &g.members, &g.members
+	g.door.join(w)
+	g.door.unlock()
+	return g
+}
+
+// AfterFunc arranges for f to run once, d from now, as [TimingWheel.AfterFunc] does, as a
+// function of the group. The Timer can be stopped and reset as ever, also after it has
+// fired; but not once the group is stopped. On a stopped group or wheel, and where
+// [WithMaxPending] permits no more, the function never runs, and Stop and Reset of the Timer
+// return false. A nil f panics.
+//
+// O(1). It allocates the Timer, and what Schedule allocates.
+func (g *Group) AfterFunc(d time.Duration, f func()) *Timer {
+	if f == nil {
+		panic("timingwheel: Group.AfterFunc: nil function")
+	}
+	after := g.door.after(d)
+	t := &Timer{f: f, special: &g.special}
+	g.door.lock()
+	defer g.door.unlock()
+	var err error
+	if t.entry, err = g.add(after, f, (*entry).accept); err != nil {
+		t.f = nil
+	}
+	return t
+}
+
+// Schedule arranges for f to run once, d from now, as [TimingWheel.Schedule] does, as a
+// function of the group. It returns [ErrStopped] on a stopped group or wheel, and
+// [ErrTooManyPending] where [WithMaxPending] permits no more. A nil f panics.
+//
+// O(1). It allocates 96 bytes, unless the group has them to spare: it keeps those of up to
+// 16 functions that have begun or were canceled.
+func (g *Group) Schedule(d time.Duration, f func()) (Timeout, error) {
+	if f == nil {
+		panic("timingwheel: Group.Schedule: nil function")
+	}
+	after := g.door.after(d)
+	g.door.lock()
+	defer g.door.unlock()
+	e, err := g.add(after, f, (*entry).accept)
+	if err != nil {
+		return Timeout{}, err
+	}
+	return Timeout{e}, nil
+}
+
+// Stop ends the group. It cancels all of its functions that have not begun, also those that
+// wait in the executor's queue, and returns how many: these will not run. It does not wait
+// for functions that have begun; StopWait does. What is scheduled on the group afterwards is
+// refused with [ErrStopped], and its Timers can no longer be reset.
+//
+// Stop may be called any number of times, also from a function of the group. Later calls
+// return 0. What the wheel's Stop has handed back does not count. O(functions); the lock of
+// the shard is given up after every 256 of them.
+func (g *Group) Stop() (canceled int) {
+	g.door.lock()
+	defer g.door.unlock()
+	if g.stopped {
+		return 0
+	}
+	g.stopped = true
+	for g.members.next != &g.members {
+		g.cancelFirst()
+		if canceled++; canceled%sliceLen == 0 {
+			g.door.relock()
+		}
+	}
+	g.spare, g.spares = nil, 0
+	return canceled
+}
+
+// StopWait is Stop, and then waits until the functions that have begun have ended. It
+// returns nil then, and context.Cause(ctx) if ctx ends first. A function of the group that
+// calls StopWait waits for itself until ctx ends.
+func (g *Group) StopWait(ctx context.Context) error {
+	g.Stop()
+	idle := g.whenIdle()
+	select {
+	case <-idle:
+		return nil
+	default:
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Len returns how many functions of the group have not begun: those that are pending and
+// those that wait in the executor's queue. O(1).
+func (g *Group) Len() int {
+	g.door.lock()
+	defer g.door.unlock()
+	return g.len
+}
+
+// whenIdle returns a channel that is closed once no function of the group runs. The group
+// must be stopped: after that none begins.
+func (g *Group) whenIdle() <-chan struct{} {
+	g.door.lock()
+	defer g.door.unlock()
+	if g.idle == nil {
+		g.idle = make(chan struct{})
+		if g.running == 0 {
+			close(g.idle)
+		}
+	}
+	return g.idle
+}
+
+// ended counts a function that has ended.
+func (g *Group) ended() {
+	g.door.lock()
+	defer g.door.unlock()
+	if g.running--; g.running == 0 && g.idle != nil {
+		close(g.idle)
+	}
+}
+
+// The caller of the methods that follow holds the shard's lock.
+
+// add adds a function and returns its entry.
+func (g *Group) add(after delay, f func(), add adder) (entry, error) {
+	if g.stopped {
+		return g.door.sibling(), ErrStopped
+	}
+	m := g.newMember()
+	if err := add(&m.entry, after, m.task, own|oneShot); err != nil {
+		g.keep(m)
+		return g.door.sibling(), err
+	}
+	m.f = f
+	g.link(m)
+	return m.entry, nil
+}
+
+func (g *Group) newMember() *groupTask {
+	m := g.spare
+	if m == nil {
+		m = &groupTask{group: g, entry: g.door.sibling()}
+		m.task = m.due
+		return m
+	}
+	g.spare = m.next
+	g.spares--
+	m.next = nil
+	return m
+}
+
+// keep keeps a groupTask for reuse that is not in the ring, and that neither the wheel nor the
+// executor has.
+func (g *Group) keep(m *groupTask) {
+	if g.spares < maxSpares && !g.stopped {
+		m.next, g.spare = g.spare, m
+		g.spares++
+	}
+}
+
+func (g *Group) link(m *groupTask) {
+	last := g.members.prev
+	m.prev, m.next = last, &g.members
+	last.next, g.members.prev = m, m
+	g.len++
+}
+
+// unlink takes a groupTask out of the ring and lets go of its function.
+func (g *Group) unlink(m *groupTask) (f func()) {
+	m.prev.next, m.next.prev = m.next, m.prev
+	m.next, m.prev = nil, nil
+	g.len--
+	f, m.f = m.f, nil
+	return f
+}
+
+// cancelFirst sees to it that the oldest function does not run. If the executor has it, it
+// will find that it is gone.
+func (g *Group) cancelFirst() {
+	m := g.members.next
+	if !m.entry.cancel() { // which calls due
+		g.unlink(m)
+	}
+}
+
+// due is the wheel's own task. It hands the function to the executor, or back if the wheel
+// was stopped first; or the entry was canceled, by whoever.
+func (m *groupTask) due() {
+	g := m.group
+	switch {
+	case m.entry.canceled():
+		g.unlink(m)
+		g.keep(m)
+	case m.entry.stopped():
+		m.entry.handBack(m.entry.deadline(), m.f)
+		g.unlink(m)
+	default:
+		m.queued = true
+		m.entry.execute(m)
+	}
+}
+
+// The methods that follow take the shard's lock themselves.
+
+// run is the task that the executor runs.
+func (m *groupTask) run() {
+	g := m.group
+	f := m.begin(1)
+	if f == nil {
+		return
+	}
+	defer g.ended() // deferred, in case f ends its goroutine
+	f()
+}
+
+// discard takes the function from its group.
+func (m *groupTask) discard() func() { return m.begin(0) }
+
+// begin returns the function if it may begin, and adds runs to those that run. Until then
+// Stop of the group wins: it has canceled the function, or is about to.
+func (m *groupTask) begin(runs int) (f func()) {
+	g := m.group
+	g.door.lock()
+	defer g.door.unlock()
+	if !m.queued || g.stopped {
+		return nil
+	}
+	m.queued = false
+	g.running += runs
+	f = g.unlink(m)
+	g.keep(m)
+	return f
+}

@@ -23,7 +23,8 @@ import (
 // and state alone leaves apart, both with mu held.
 //
 // Rejected: a goroutine for the calls, besides the driver. It would cost Inline a hand-over
-// for each batch. Arming and stopping the timer costs 110 ns a call, of up to 256 tasks.
+// for each batch. Arming and stopping the timer costs 60 to 100 ns a call, of up to 256 tasks,
+// and naming the function about 10 ns a task.
 type caller struct {
 	driver   *driver
 	executor ownExecutor

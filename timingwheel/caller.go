@@ -19,8 +19,9 @@ import (
 // on its shard, in order, and is pending as before. Then the goroutine that called runs
 // what has waited meanwhile, and ends.
 //
-// The invariant: nothing waits unless state is apart. The driver alone makes an entry wait,
-// and state alone leaves apart, both with mu held.
+// The invariant: an entry waits only while state is apart. Both sides hold mu: the driver
+// when it makes an entry wait, and the goroutine of the call when it leaves apart, which it
+// does once nothing waits.
 //
 // Rejected: a goroutine for the calls, besides the driver. It would cost Inline a hand-over
 // for each batch. Arming and stopping the timer costs 60 to 100 ns a call, of up to 256 tasks,
@@ -61,12 +62,12 @@ func (c *caller) call(tasks []task) (driving bool) {
 		c.execute(tasks)
 		return true
 	}
+	c.state.Store(calling) // before the watch is armed, which may end at any moment then
 	if c.watch == nil {
 		c.watch = time.AfterFunc(patience, c.part)
 	} else {
 		c.watch.Reset(patience)
 	}
-	c.state.Store(calling)
 	c.execute(tasks)
 	if driving = c.returned(); driving {
 		c.driver.runner.tracer.label() // again: tasks that ran here had labels of their own

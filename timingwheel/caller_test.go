@@ -74,8 +74,9 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				require.NotEmpty(t, st.HeldUpBy)
 				require.True(t, canceled.Cancel())
 				require.True(t, late.Reset(3*time.Minute))
-				require.False(t, late.Stop() && late.Stop())
-				late.Reset(3 * time.Minute)
+				require.True(t, late.Stop())
+				require.False(t, late.Stop())
+				require.False(t, late.Reset(3*time.Minute))
 
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()

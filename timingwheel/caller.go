@@ -140,6 +140,7 @@ func (c *caller) hold(s *shard, i bucket.Index) bool {
 }
 
 func (c *caller) claim() bool            { return true }
+func (c *caller) unclaim()               {}
 func (c *caller) pass(*expired, *runner) {}
 func (c *caller) look(*driver)           {}
 func (c *caller) leave(*driver)          {}

@@ -196,3 +196,25 @@ func TestCallerStress(t *testing.T) {
 		})
 	}
 }
+
+// Under manual drive a call that a task has ended holds up nobody any more.
+func TestHeldUpEndsWithTheCall(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("end") }, "exit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := manual()
+				defer w.Stop()
+				w.Schedule(0, end)
+				done := make(chan bool)
+				go func() {
+					defer close(done)
+					defer func() { recover() }()
+					w.Drive(0)
+				}()
+				<-done
+				time.Sleep(time.Minute)
+				require.Zero(t, w.Stats().HeldUp)
+			})
+		})
+	}
+}

@@ -76,19 +76,18 @@ func (c *caller) call(tasks []task) (driving bool) {
 }
 
 func (c *caller) execute(tasks []task) {
+	defer c.since.Store(0) // deferred, since a task may end the goroutine, or panic under Drive
 	call := c.calls.Add(1)
 	c.since.Store(max(1, int64(c.driver.shards[0].clock.now())))
 	if c.state.Load() == apart {
 		c.warnAfter(0, call)
 	}
 	c.executor.execute(tasks, c.driver.runner)
-	c.since.Store(0)
 }
 
 // returned is called when a call has returned, or a task has ended its goroutine. It reports
 // whether the goroutine may drive. If not, it has seen to all that waited for the executor.
 func (c *caller) returned() (driving bool) {
-	c.since.Store(0) // if a task has ended the goroutine, execute has not
 	if c.state.CompareAndSwap(calling, together) {
 		c.watch.Stop()
 		return true
@@ -142,6 +141,7 @@ func (c *caller) hold(s *shard, i bucket.Index) bool {
 }
 
 func (c *caller) claim() bool            { return true }
+func (c *caller) unclaim()               {}
 func (c *caller) pass(*expired, *runner) {}
 func (c *caller) look(*driver)           {}
 func (c *caller) leave(*driver)          {}

@@ -20,7 +20,7 @@ func (w *TimingWheel) WithTimeout(parent context.Context, d time.Duration) (cont
 // WithTimeoutCause is [TimingWheel.WithTimeout] with a cause, which context.Cause
 // returns once the timeout has expired. The CancelFunc does not set it.
 func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
-	now := time.Now()
+	now := w.clock.read()
 	return w.withDeadline(parent, now, now.Add(d), cause)
 }
 
@@ -47,20 +47,20 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // when Done is first called, or package context first derives from it. A nil parent
 // panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, time.Now(), at, nil)
+	return w.withDeadline(parent, w.clock.read(), at, nil)
 }
 
 // WithDeadlineCause is [TimingWheel.WithDeadline] with a cause, which context.Cause
 // returns once the deadline has passed. The CancelFunc does not set it.
 func (w *TimingWheel) WithDeadlineCause(parent context.Context, at time.Time, cause error) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, time.Now(), at, cause)
+	return w.withDeadline(parent, w.clock.read(), at, cause)
 }
 
 func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, cause error) (context.Context, context.CancelFunc) {
 	if parent == nil {
 		panic("timingwheel: cannot create context from nil parent")
 	}
-	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) {
+	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) && w.sharesClock(parent) {
 		return context.WithCancel(parent)
 	}
 	c := &deadlineCtx{wheel: w, parent: parent, parentDone: parent.Done(), deadline: at, deadlineCause: cause}
@@ -78,6 +78,17 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ca
 		c.start(delay{now.Sub(w.clock.start), d}, stop)
 	}
 	return c, cancel
+}
+
+// clockKey is the key of the value by which a context tells the wheel whose manual clock its
+// deadline is on.
+type clockKey struct{}
+
+// sharesClock reports whether the deadline of a context can be compared with one of the
+// wheel's. With a manual clock that of a context of another origin cannot, and must not hide
+// the wheel's.
+func (w *TimingWheel) sharesClock(ctx context.Context) bool {
+	return !w.clock.isManual() || ctx.Value(clockKey{}) == w
 }
 
 // deadlineCtx is a context whose deadline is kept by a wheel.
@@ -149,6 +160,9 @@ func (c *deadlineCtx) due() {
 
 // moveToTime is called with the shard's lock held.
 func (c *deadlineCtx) moveToTime() {
+	if c.isCutShort() {
+		c.overdue.Store(true) // so that it shows at once
+	}
 	c.relay = c.entry.relay(c.deadline, func() { go c.expire() })
 }
 
@@ -161,8 +175,21 @@ func (c *deadlineCtx) leaveWheel() {
 
 // expire ends the context at its deadline, and cancel is the CancelFunc and what the
 // end of the parent calls. Whichever comes: if the parent has ended, that was first.
-func (c *deadlineCtx) expire() { c.endUnlessParent(context.DeadlineExceeded, c.deadlineCause) }
+func (c *deadlineCtx) expire() {
+	if c.isCutShort() {
+		c.endUnlessParent(context.Canceled, ErrStopped)
+	} else {
+		c.endUnlessParent(context.DeadlineExceeded, c.deadlineCause)
+	}
+}
 func (c *deadlineCtx) cancel() { c.endUnlessParent(context.Canceled, nil) }
+
+// isCutShort reports whether the deadline will never come, since the wheel is stopped and its
+// clock is manual. It is for those who know that the deadline has come, or that the wheel is
+// stopped.
+func (c *deadlineCtx) isCutShort() bool {
+	return c.wheel.clock.isManual() && c.wheel.clock.read().Before(c.deadline)
+}
 
 func (c *deadlineCtx) endUnlessParent(err, cause error) {
 	if c.parentIsDone() {
@@ -261,6 +288,9 @@ func (c *deadlineCtx) Value(key any) any {
 	if c.wheel.ctx.Value(key) != nil {
 		return c.derived().Value(key)
 	}
+	if _, ok := key.(clockKey); ok && c.wheel.clock.isManual() {
+		return c.wheel
+	}
 	return c.parent.Value(key)
 }
 
@@ -270,7 +300,7 @@ func (c *deadlineCtx) String() string {
 	if s, ok := c.parent.(fmt.Stringer); ok {
 		name = s.String()
 	}
-	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, time.Until(c.deadline))
+	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, c.deadline.Sub(c.wheel.clock.read()))
 }
 
 // origin is a deadlineCtx as the parent of its proxy. Package context calls

@@ -170,7 +170,7 @@ func (d *driver) goOn() bool {
 // cascading.
 func (d *driver) poll() (*slot, bool) {
 	b, at, ok := d.queue.Peek()
-	if !ok || at.After(time.Now()) || slices.Contains(d.cascades, b.cascade) {
+	if !ok || at.After(d.shards[0].clock.read()) || slices.Contains(d.cascades, b.cascade) {
 		return nil, false
 	}
 	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now

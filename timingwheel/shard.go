@@ -490,7 +490,7 @@ func (s *shard) offerWaiting() {
 		return
 	}
 	s.offered = true
-	s.offerAt(&s.waiting, time.Now())
+	s.offerAt(&s.waiting, s.clock.read())
 }
 
 // dropEmpty removes the bucket from the queue and closes it, if it is the head and no entry

@@ -2,7 +2,6 @@
 # no user's dependency graph.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 30s
-ROUNDS      ?= 9
 DURATION    ?= 10m
 
 # What needs more than the core module may depend on is a module of its own.
@@ -39,18 +38,16 @@ soak: ## run wheels under every kind of load at the same time (DURATION=10m)
 	go run ./timingwheel/soak -for $(DURATION)
 
 .PHONY: bench
-bench: ## measure the wheel, package time, its peers and a heap: 15 minutes
+bench: ## measure the wheel, package time, its peers and a heap: half an hour
 	cd benchmarks && go run . -size full
 
 .PHONY: bench-quick
-bench-quick: ## the same in little: 2 minutes, into a temporary directory
+bench-quick: ## the same in little: 4 minutes, into a temporary directory
 	cd benchmarks && go run . -size quick -out "$$(mktemp -d)"
 
 .PHONY: bench-core
-bench-core: ## measure the wheel beside packages time and context only (ROUNDS=9)
-	go test ./timingwheel -run '^$$' -bench 'Versus|Stall|Cascade' -benchtime $(ROUNDS)x -timeout 30m
-	go test ./timingwheel -run '^$$' -bench 'Idle' -benchtime 1x
-	go test ./timingwheel -run '^$$' -bench '^Benchmark(New|Schedule|AfterFunc)$$'
+bench-core: ## the same in little, without the peers: 3 minutes
+	cd benchmarks && go run . -size quick -subjects '^(none|time|wheel|context|mutex)' -out "$$(mktemp -d)"
 
 .PHONY: test-benchmarks
 test-benchmarks: ## test the benchmarks, without the race detector: rivals have races
@@ -61,12 +58,18 @@ lint: ## go vet and staticcheck, in each module
 	@set -e; for module in . $(NESTED); do (set -x; cd $$module; go vet ./...; go run $(STATICCHECK) ./...); done
 
 .PHONY: fmt
-fmt: ## check that the code is formatted
+fmt: ## format the code
+	gofmt -l -w .
+
+.PHONY: fmt-check
+fmt-check: ## check that the code is formatted
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt wants to change:"; echo "$$unformatted"; exit 1; }
 
+# Into a file rather than a pipe, whose status would be that of its end.
 .PHONY: cover
 cover: ## measure the coverage of the library's packages, at least 95 % each
-	go test -cover ./timingwheel ./timingwheel/debug ./delayqueue ./bucket ./internal/heap | tee coverage.out
+	@go test -cover ./timingwheel ./timingwheel/debug ./delayqueue ./bucket ./internal/heap >coverage.out || { cat coverage.out; exit 1; }
+	@cat coverage.out
 	@awk '/coverage:/{for(i=1;i<=NF;i++)if($$i~/%/){sub("%","",$$i);if($$i+0<95)bad=1}}END{exit bad}' coverage.out
 
 .PHONY: examples
@@ -81,4 +84,4 @@ examples: ## run the examples
 	cd examples/pool && go run .
 
 .PHONY: check
-check: fmt lint test test-nested test-benchmarks examples ## all that must hold before a change lands
+check: fmt-check lint test test-nested test-benchmarks examples ## all that must hold before a change lands

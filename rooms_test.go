@@ -18,7 +18,8 @@ import (
 
 // surface are the files of what users hold. They reach the shard through entry.go only.
 var surface = []string{
-	"batch.go", "calendar.go", "context.go", "future.go", "group.go", "job.go", "keyed.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
+	"batch.go", "calendar.go", "canceler.go", "context.go", "family.go", "future.go", "group.go",
+	"job.go", "keyed.go", "outcome.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
 }
 
 // engine are the types behind the door.
@@ -28,7 +29,9 @@ var engine = []string{"shard", "driver", "caller", "wheel", "slot", "cascade", "
 // buckets to the driver, and the driver flushes them through the shard and its wheels. What is
 // due must pass the gate, back into the shard if it has to wait; the caller is the gate of an
 // executor that may hold the driver up, and has another goroutine drive then.
-var circles = [][]string{{"caller.go", "driver.go", "gate.go", "shard.go", "turns.go", "wheel.go"}}
+var circles = [][]string{{
+	"caller.go", "driver.go", "flush.go", "gate.go", "shard.go", "turns.go", "waiting.go", "wheel.go",
+}}
 
 // house is package timingwheel with its types resolved.
 type house struct {

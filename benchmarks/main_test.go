@@ -41,7 +41,7 @@ func TestCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| command | go run . " + strings.Join(args, " "), "| wheel.Schedule | ", "| RussellLuo | ",
+		"| command | go run . " + strings.ReplaceAll(strings.Join(args, " "), "|", `\|`), "| wheel.Schedule | ", "| RussellLuo | ",
 		"it has no such operation", "results/cost.svg",
 	} {
 		if !strings.Contains(string(page), want) {
@@ -60,9 +60,40 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+func TestMerge(t *testing.T) {
+	dir := t.TempDir()
+	var out bytes.Buffer
+	for _, args := range [][]string{
+		{"-run", "AtOnce", "-subjects", "time|wheel"}, {"-run", "Contexts", "-merge"}, {"-run", "AtOnce", "-merge"},
+	} {
+		if err := command(append(args, "-size", "tiny", "-rounds", "1", "-out", dir), &out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, err := recorded(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]int{}
+	for _, l := range set.Lines {
+		lines[l.Key.String()]++
+	}
+	for _, key := range []string{
+		"AtOnce/delay=0/subject=time.AfterFunc", "AtOnce/delay=0/subject=heap", "Contexts/op=err/subject=wheel.WithTimeout",
+	} {
+		if lines[key] != 1 {
+			t.Errorf("%d lines of %s, want 1", lines[key], key)
+		}
+	}
+	if !strings.HasSuffix(set.Setting("Contexts"), ", go run . -run Contexts -merge -size tiny -rounds 1 -out "+dir) {
+		t.Errorf("of the contexts is noted %q", set.Setting("Contexts"))
+	}
+}
+
 func TestBadFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"-size", "huge"}, {"-run", "("}, {"-subjects", "("}, {"-report", "-out", t.TempDir()}, {"-child", "Nothing"},
+		{"-merge", "-out", t.TempDir()}, {"-merge", "-subjects", "heap"},
 	} {
 		if err := command(args, &bytes.Buffer{}); err == nil {
 			t.Errorf("no error for %v", args)

@@ -48,7 +48,7 @@ type Arena struct {
 	made       int                // chunks that are there
 	generation uint64             // of the last Alloc, without its tag
 	used       int                // entries
-	buckets    []*Bucket          // by their number; the first is none
+	buckets    []*Bucket          // by their numbers
 	tidy       tidy
 }
 
@@ -164,6 +164,12 @@ func (a *Arena) SetTag(i Index, tag Tag) {
 	e := a.entry(i)
 	e.generation = e.generation&^math.MaxUint8 | uint64(tag)
 }
+
+// maxEntries leaves some chunks of the 2^31 indices to entries that never are refused.
+const maxEntries = 1<<31 - 64*chunkLen
+
+// IsFull reports whether the arena should get no more entries: Alloc panics somewhat later.
+func (a *Arena) IsFull() bool { return a.used >= maxEntries }
 
 // Len returns the number of living entries. O(1).
 func (a *Arena) Len() int { return a.used }

@@ -48,7 +48,7 @@ func (b *Bucket) Open(a *Arena, expiration int64) {
 	b.expiration = expiration
 }
 
-// Close takes the expiration and the ring, which must be empty, away again. O(1).
+// Close closes an open bucket, whose ring must be empty. O(1).
 func (b *Bucket) Close(*Arena) { b.first, b.last, b.expiration = 0, 0, 0 }
 
 // IsOpen reports whether the bucket has an expiration.

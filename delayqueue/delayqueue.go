@@ -4,18 +4,20 @@
 // # How it works
 //
 // Elements wait in a min-heap by time. Consumers that find nothing due wait in
-// the order in which they came; the first of them is the leader. Only the
-// leader sleeps on the clock, toward the earliest element; the others sleep
+// the order in which they came. The first of them is the leader. Only the leader
+// sleeps on the clock, until the time of the earliest element. The others sleep
 // until they are told. So one expiry wakes one goroutine, however many wait
-// (the leader-follower pattern of Schmidt, as in the JDK). What it sleeps on is a
-// timer of the runtime; on Linux a timerfd can see to it that this is on time
+// (the leader-follower pattern of Schmidt, as in the JDK). The leader sleeps on a
+// timer of the runtime. On Linux a timerfd can make that timer punctual
 // (sleeper.go).
 //
 // The invariant: while an element waits and a consumer waits, the first
 // consumer in line either sleeps toward the time of the earliest element or has
-// a signal on its way to look again. Whoever may break it repairs it: an offer
-// that becomes the head signals the leader, and a consumer that leaves the
-// front, for whatever reason, signals the one behind it.
+// a signal on its way to look again. Two operations can break the invariant, and
+// each repairs it: an offer that becomes the head signals the leader, and a
+// consumer that leaves the front signals the one behind it.
+//
+// The exception is a time that the clock never reaches: see clockEnd.
 package delayqueue
 
 import (
@@ -32,10 +34,9 @@ import (
 // which they were offered. It is safe for any number of producers and consumers.
 // Make one with [New], [NewPrecise] or [NewAt]; the zero value is not usable.
 //
-// Times are taken as distances from the making of the queue, on the monotonic
-// clock wherever the given time carries a reading of it (as all that derive
-// from time.Now do), so that a step of the wall clock moves nothing. Distances
-// of more than 292 years saturate.
+// The queue measures times from the moment at which it was made. It uses the monotonic
+// clock if the given time has a reading of it, as all times do that derive from time.Now.
+// So a step of the wall clock moves nothing. Distances of more than 292 years saturate.
 type DelayQueue[T comparable] struct {
 	start    time.Time
 	ownClock bool // the caller tells the time, see NewAt
@@ -70,9 +71,9 @@ func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}) }
 // which [DelayQueue.Close] gives back, or the garbage collector once the queue is
 // forgotten.
 //
-// It needs Linux. Elsewhere, and where the descriptor cannot be had, the queue is
-// like one of [New], as [DelayQueue.Precise] tells: it is had here rather than when
-// first needed, so that this is known at once.
+// It needs Linux. On other systems, and if the system refuses the descriptor, the queue is
+// like one of [New]. [DelayQueue.Precise] tells which it is. NewPrecise gets the descriptor
+// at once, rather than when it is first needed, so that Precise knows from the start.
 func NewPrecise[T comparable]() *DelayQueue[T] {
 	s, err := newPreciseSleeper()
 	if err != nil {
@@ -94,11 +95,11 @@ func newQueue[T comparable](s sleeper) *DelayQueue[T] {
 	return &DelayQueue[T]{start: time.Now(), heap: heap.New[T](), sleeper: s}
 }
 
-// Offer adds v, which can be taken at or after the time at; a time in the past
-// means now. It never blocks for long: O(log n), without an allocation while the
-// length moves within 1024 of what it was, plus the waking of one consumer when v
-// is the new head. The same element may be offered several times and is then taken as
-// often.
+// Offer adds v, which can be taken at or after the time at. A time in the past means now.
+// The same element may be offered several times, and is then taken as often.
+//
+// Offer never blocks for long. It costs O(log n), and wakes one consumer if v is the new
+// head. It allocates nothing while the length stays within 1024 of what it was.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	due := at.Sub(q.start)
 	q.mu.Lock()
@@ -110,9 +111,9 @@ func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	}
 }
 
-// Take removes the earliest element and returns it, waiting until there is one
-// and its time has come. Once ctx has ended it takes nothing, and returns ctx.Err().
-// A call that finds an element due takes it at once, ahead of those that wait. O(log n).
+// Take waits until there is an element whose time has come, removes the earliest and
+// returns it. If ctx has ended, Take takes nothing and returns ctx.Err(). A call that finds
+// an element due takes it at once, before the calls that wait. O(log n).
 func (q *DelayQueue[T]) Take(ctx context.Context) (T, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -232,8 +233,8 @@ func (q *DelayQueue[T]) PollAt(now time.Time) (T, bool) {
 	return q.pollAt(due)
 }
 
-// Peek returns the earliest element and its time, whether that has come or not;
-// ok is false on an empty queue. O(1).
+// Peek returns the earliest element and its time, whether or not that has come. On an empty
+// queue ok is false. O(1).
 func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -245,11 +246,11 @@ func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 }
 
 // DropHead removes v if it is the head, the element that Peek would return, and
-// reports whether it did. It wakes nobody: a consumer that sleeps toward v finds
-// out when it wakes. O(log n).
+// reports whether it did. It wakes nobody: a consumer that sleeps until the time of v
+// notices when it wakes. O(log n).
 //
-// There is no removal from the middle, which a heap could do only in O(n):
-// leave the element where it is, and drop it when it has become the head.
+// There is no removal from the middle: it would cost a heap O(n). Leave the element where
+// it is, and drop it when it has become the head.
 func (q *DelayQueue[T]) DropHead(v T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -268,8 +269,8 @@ func (q *DelayQueue[T]) Len() int {
 	return q.heap.Len()
 }
 
-// Wakeups returns how often a consumer that waited in Take has woken up, for
-// whatever reason: a time, an earlier offer, the lead, or the end of its context.
+// Wakeups returns how often consumers that waited in Take have woken up: for a time, for an
+// earlier offer, to become the leader, or at the end of their context. O(1).
 func (q *DelayQueue[T]) Wakeups() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -284,9 +285,9 @@ func (q *DelayQueue[T]) Precise() bool {
 	return q.sleeper.precise()
 }
 
-// Close gives back the descriptor of a queue made by [NewPrecise], and does nothing
-// else: the queue works on, like one of [New], and who waits in Take waits on. It
-// may be called any number of times.
+// Close gives back the descriptor of a queue made by [NewPrecise], and does nothing else.
+// The queue then works like one of [New]; calls of Take that wait go on waiting. Close may
+// be called any number of times.
 func (q *DelayQueue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

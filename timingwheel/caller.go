@@ -75,7 +75,7 @@ func (c *caller) call(tasks []task) (driving bool) {
 
 func (c *caller) execute(tasks []task) {
 	call := c.calls.Add(1)
-	c.since.Store(max(1, int64(c.driver.shards[0].clock.real())))
+	c.since.Store(max(1, int64(c.driver.clock.real())))
 	if c.state.Load() == apart {
 		c.warnAfter(0, call)
 	}
@@ -172,7 +172,7 @@ func (c *caller) heldUp() time.Duration {
 	if since == 0 {
 		return 0
 	}
-	return max(0, c.driver.shards[0].clock.real()-since)
+	return max(0, c.driver.clock.real()-since)
 }
 
 // culprit names what the present call is busy with, as far as that is known: the function

@@ -9,135 +9,147 @@ import (
 	"time"
 )
 
-// WithTimeout returns WithDeadline(parent, time.Now().Add(d)).
+// WithTimeout returns WithDeadline(parent, w.Now().Add(d)).
 //
 //	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
 //	defer cancel() // takes the timer off the wheel
 func (w *TimingWheel) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return w.WithTimeoutCause(parent, d, nil)
+	now := w.clock.read()
+	return w.withDeadline(parent, now, now.Add(d), exceeded)
 }
 
 // WithTimeoutCause is [TimingWheel.WithTimeout] with a cause, which context.Cause
 // returns once the timeout has expired. The CancelFunc does not set it.
 func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	now := w.clock.read()
-	return w.withDeadline(parent, now, now.Add(d), cause)
+	return w.withDeadline(parent, now, now.Add(d), exceededBecause(cause))
 }
 
-// WithDeadline returns a context that is done at the deadline, or when the parent
-// is, or when the CancelFunc is called, whichever comes first: context.WithDeadline
-// with its timer on the wheel. Call the CancelFunc as soon as the context is not
-// needed any more; that takes the timer off the wheel, and so does the end of the
-// parent.
+// WithDeadline returns a context that is done at the deadline, or when the parent is
+// done, or when the CancelFunc is called, whichever comes first. It is
+// context.WithDeadline with the timer on the wheel. Call the CancelFunc as soon as you no
+// longer need the context: that takes the timer off the wheel. The end of the parent
+// takes it off too.
 //
-// The context is never done before its deadline, and as late as a function that is
-// scheduled for it may be; one whose deadline has passed is done when WithDeadline
-// returns. Deadline, Err, Cause, Value and String are those of package context. So
-// are the contexts that package context derives from it: they take their Err and
-// Cause from it, and cost no goroutine. When the wheel is stopped, pending
-// deadlines move to package time, and later ones are kept there too: none is lost.
+// The context is never done before its deadline. It may be as late as a function that is
+// scheduled for the deadline. If the deadline has passed, the context is done when
+// WithDeadline returns. Deadline, Err, Cause, Value and String are those of package
+// context. A context that package context derives from this one takes its Err and Cause
+// from it, and costs no goroutine. When the wheel is stopped, pending deadlines move to
+// package time, and so do later ones: none is lost.
 //
-// One thing differs, when the parent is one that can be canceled. That the parent's
-// Done channel is closed shows in the context itself at once, to who calls Done or
-// Err then; but a channel that Done returned earlier is closed, and contexts derived
-// from this one are canceled, by a goroutine, a moment later. (Package context lets
-// nobody else's code run while it cancels.)
+// One thing differs from package context, and only below a parent that can be canceled.
+// Once the parent's Done is closed, Done, Err and context.Cause of this context show it
+// at once. A channel that Done returned earlier closes a moment later, and so do the
+// contexts that were derived from this one. A goroutine closes them, one for all children
+// of a parent.
 //
-// O(1). Three allocations, and two more if the parent can be canceled; and five
-// when Done is first called, or package context first derives from it. A nil parent
-// panics.
+// O(1). Three allocations. A cause makes it one more, and a parent that can be canceled
+// two more, for the first of its children; the others share them. When Done is first
+// called, or package context first derives from the context, that makes five more. A nil
+// parent panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.clock.read(), at, nil)
+	return w.withDeadline(parent, w.clock.read(), at, exceeded)
 }
 
 // WithDeadlineCause is [TimingWheel.WithDeadline] with a cause, which context.Cause
 // returns once the deadline has passed. The CancelFunc does not set it.
 func (w *TimingWheel) WithDeadlineCause(parent context.Context, at time.Time, cause error) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.clock.read(), at, cause)
+	return w.withDeadline(parent, w.clock.read(), at, exceededBecause(cause))
 }
 
-func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, cause error) (context.Context, context.CancelFunc) {
+func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, timedOut *outcome) (context.Context, context.CancelFunc) {
 	if parent == nil {
 		panic("timingwheel: cannot create context from nil parent")
 	}
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) && w.sharesClock(parent) {
 		return context.WithCancel(parent)
 	}
-	c := &deadlineCtx{wheel: w, parent: parent, parentDone: parent.Done(), deadline: at, deadlineCause: cause}
+	var canceler context.Context
+	done := parent.Done()
+	if done != nil {
+		canceler = cancelerOf(parent, done)
+	}
+	c := &deadlineCtx{parent: parent, canceler: canceler, deadline: at, timedOut: timedOut}
 	cancel := c.cancel
 	switch d := at.Sub(now); {
-	case c.parentIsDone():
-		cancel()
+	case c.parentHasEnded():
+		c.end(outcomeOf(parent)) // not the canceler's: package context asks the parent too
 	case d <= 0:
-		c.expire()
+		c.end(timedOut)
 	default:
-		var stop func() bool
-		if c.parentDone != nil {
-			stop = context.AfterFunc(parent, cancel)
+		if done != nil {
+			c.member.end = cancel
+			w.families.join(&c.member, parent, canceler, done)
 		}
-		c.start(delay{now.Sub(w.clock.start), d}, stop)
+		c.start(w, delay{now.Sub(w.clock.start), d})
 	}
 	return c, cancel
 }
 
-// clockKey is the key of the value by which a context tells the wheel whose manual clock its
-// deadline is on.
+// clockKey is the key of the value by which a context tells the clock of its deadline.
 type clockKey struct{}
 
 // sharesClock reports whether the deadline of a context can be compared with one of the
 // wheel's. With a manual clock that of a context of another origin cannot, and must not hide
 // the wheel's.
 func (w *TimingWheel) sharesClock(ctx context.Context) bool {
-	return !w.clock.isManual() || ctx.Value(clockKey{}) == w
+	return !w.clock.isManual() || ctx.Value(clockKey{}) == &w.clock
 }
 
 // deadlineCtx is a context whose deadline is kept by a wheel.
 //
-// It must be two things at once: a context that ends with DeadlineExceeded when we
-// say so, and one that package context takes for its own, so that what it derives
-// from this one is canceled without a goroutine, with a WithValue in between or
-// not. Nothing that package context makes can be ended with an error of our
-// choosing, but by a parent that ends with it. Hence a real context.WithCancel, the
-// proxy, below a parent of our own, the origin, which is this very struct seen
-// with other methods. The proxy's Done channel is ours, and the proxy is what
-// package context finds when it looks for one of its own.
+// It has to be two things at once. It ends with DeadlineExceeded when we say so. And
+// package context takes it for one of its own, so that what it derives from this one is
+// canceled without a goroutine, also with a WithValue in between. Nothing that package
+// context makes can be ended with an error of our choice, except by a parent that ends
+// with that error. Hence the proxy, which is a real context.WithCancel, and above it a
+// parent of our own, the origin, which is this same struct with other methods. The
+// proxy's Done channel is ours, and the proxy is what package context finds when it looks
+// for one of its own.
 //
-// Like the channel of a context of package context, the proxy is made when first
-// asked for, which saves half the price of a timeout that nobody looks at.
+// The proxy is made when it is first asked for, as the channel is in package context.
+// That saves half the price of a timeout that nobody looks at.
 //
-// Rejected: no proxy (each derived context costs a goroutine, or needs an AfterFunc
-// method, which a WithValue hides), and a proxy below the parent itself (it would
-// end with the parent at once, and with Canceled at the deadline).
+// Why the proxy cannot follow the parent at once: package context calls nobody's code
+// while it cancels. What has ended when the parent's CancelFunc returns is what package
+// context made itself and put below the parent when it made it. It puts each context
+// below one other, and once. A proxy that it put below the parent could not be below the
+// origin: only a timer of package time would end it with DeadlineExceeded, and that timer
+// is what the wheel replaces.
+//
+// Rejected as well: no proxy. Each derived context would cost a goroutine, or need an
+// AfterFunc method, which a WithValue hides.
 type deadlineCtx struct {
-	wheel         *TimingWheel
-	parent        context.Context
-	parentDone    <-chan struct{} // what its Done returned, once
-	deadline      time.Time
-	deadlineCause error
-	overdue       atomic.Bool // the wheel says that the deadline has come
+	parent   context.Context
+	canceler context.Context // tells by its Err whether the parent has ended; nil: it never will
+	deadline time.Time
+	timedOut *outcome // the outcome when the deadline comes
 
-	// Lock order: mu, the shard's lock. Mu is held while the context ends, so that who comes
-	// second to end it waits until it has.
-	mu         sync.Mutex
-	err        atomic.Value    // of error; set once, with mu held
-	cause      error           // with which it ended, if not err itself; guarded by mu
-	stopParent func() bool     // ends the parent's notice; nil if it gives none; guarded by mu
-	hasProxy   atomic.Bool     // set once, with mu held
-	proxy      context.Context // valid once hasProxy is true
-	endProxy   func()          // ends the proxy with err and cause; guarded by mu
-	entry      entry           // joins a shard in start; guarded by mu
-	relay      *relay          // has taken over since the wheel was stopped; guarded by the shard's lock
+	// outcome is nil while the context goes on, overdue when the wheel says that the
+	// deadline has come, and else how the context has ended. The last is set once, with
+	// mu held.
+	outcome atomic.Pointer[outcome]
+
+	// Mu is held while the context ends: who comes second to end it waits until it has
+	// ended. Lock order: mu, the lock of the shard.
+	mu       sync.Mutex
+	proxy    atomic.Value    // nil, or the proxy; set once, with mu held
+	done     <-chan struct{} // the proxy's; valid once proxy is not nil
+	endProxy func()          // ends the proxy with the outcome; guarded by mu
+	entry    entry           // joins a shard in start; guarded by mu
+	relay    *relay          // has taken over since the wheel was stopped; guarded by the shard's lock
+	member   member          // of the family of the parent, if the parent can be canceled
 }
 
 // start puts the deadline on the wheel, unless the parent has ended meanwhile.
-func (c *deadlineCtx) start(after delay, stopParent func() bool) {
+func (c *deadlineCtx) start(w *TimingWheel, after delay) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err.Load() != nil {
+	if c.outcome.Load() != nil {
 		return
 	}
-	c.stopParent = stopParent
-	c.entry.join(c.wheel)
+	c.entry.join(w)
 	defer c.entry.unlock()
 	if c.entry.closed() {
 		c.moveToTime()
@@ -146,22 +158,22 @@ func (c *deadlineCtx) start(after delay, stopParent func() bool) {
 	}
 }
 
-// due is the wheel's own task, called with the shard's lock held: it leaves the rest to
-// another goroutine, since ending a context may take long, and calls the parent; or
-// it moves to package time if the wheel was stopped before.
+// due is the wheel's own task. Ending a context may take long, and calls methods of the
+// parent, so due leaves it to another goroutine. If the wheel was stopped first, it moves
+// to package time. The caller holds the shard's lock.
 func (c *deadlineCtx) due() {
 	if c.entry.closed() {
 		c.moveToTime()
 		return
 	}
-	c.overdue.Store(true)
+	c.outcome.CompareAndSwap(nil, overdue)
 	c.entry.end(function(c.expire))
 }
 
 // moveToTime is called with the shard's lock held.
 func (c *deadlineCtx) moveToTime() {
 	if c.isCutShort() {
-		c.overdue.Store(true) // so that it shows at once
+		c.outcome.CompareAndSwap(nil, overdue) // so that it shows at once
 	}
 	c.relay = c.entry.relay(c.deadline, func() { go c.expire() })
 }
@@ -173,125 +185,128 @@ func (c *deadlineCtx) leaveWheel() {
 	c.relay.stop()
 }
 
-// expire ends the context at its deadline, and cancel is the CancelFunc and what the
-// end of the parent calls. Whichever comes: if the parent has ended, that was first.
+// expire ends the context at its deadline, or because the deadline will never come. Cancel is
+// the CancelFunc. If the parent has ended, that was first.
 func (c *deadlineCtx) expire() {
 	if c.isCutShort() {
-		c.endUnlessParent(context.Canceled, ErrStopped)
+		c.endUnlessParent(cutShort)
 	} else {
-		c.endUnlessParent(context.DeadlineExceeded, c.deadlineCause)
+		c.endUnlessParent(c.timedOut)
 	}
 }
-func (c *deadlineCtx) cancel() { c.endUnlessParent(context.Canceled, nil) }
+func (c *deadlineCtx) cancel() { c.endUnlessParent(canceled) }
 
 // isCutShort reports whether the deadline will never come, since the wheel is stopped and its
-// clock is manual. It is for those who know that the deadline has come, or that the wheel is
-// stopped.
+// clock is manual. It is for those who know that either the deadline has come or the wheel is
+// stopped. The context must have been on the wheel.
 func (c *deadlineCtx) isCutShort() bool {
-	return c.wheel.clock.isManual() && c.wheel.clock.read().Before(c.deadline)
+	clock := c.entry.clock()
+	return clock.isManual() && clock.read().Before(c.deadline)
 }
 
-func (c *deadlineCtx) endUnlessParent(err, cause error) {
-	if c.parentIsDone() {
-		err, cause = c.parent.Err(), context.Cause(c.parent)
+func (c *deadlineCtx) endUnlessParent(o *outcome) {
+	if !c.hasEnded() && c.parentHasEnded() {
+		o = outcomeOf(c.canceler)
 	}
-	c.end(err, cause)
+	c.end(o)
 }
 
-// end ends the context, if it has not ended before. When it returns, it has.
-func (c *deadlineCtx) end(err, cause error) {
-	if stopParent := c.endOnce(err, cause); stopParent != nil {
-		stopParent() // without a lock, since it calls methods of the parent
+// end ends the context, if it has not ended before. When it returns, the context has
+// ended.
+func (c *deadlineCtx) end(o *outcome) {
+	if c.endOnce(o) {
+		c.member.leave() // without mu, since it may call methods of the parent
 	}
 }
 
-func (c *deadlineCtx) endOnce(err, cause error) (stopParent func() bool) {
+func (c *deadlineCtx) endOnce(o *outcome) (ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err.Load() != nil {
-		return nil
+	if c.hasEnded() {
+		return false
 	}
-	c.err.Store(err)
-	c.cause = cause
+	c.outcome.Store(o)
 	if c.entry.joined() {
 		c.leaveWheel()
 	}
 	if c.endProxy != nil {
 		c.endProxy()
 	}
-	return c.stopParent
+	return true
 }
 
-// derived returns the proxy, and makes it if there is none yet.
-func (c *deadlineCtx) derived() context.Context {
-	if !c.hasProxy.Load() {
-		c.makeProxy()
-	}
-	return c.proxy
+// hasEnded reports whether the context has its outcome. It may still be about to end.
+func (c *deadlineCtx) hasEnded() bool {
+	o := c.outcome.Load()
+	return o != nil && o != overdue
 }
 
+// makeProxy makes the proxy if there is none yet.
 func (c *deadlineCtx) makeProxy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hasProxy.Load() {
+	if c.proxy.Load() != nil {
 		return
 	}
 	proxy, cancel := context.WithCancel((*origin)(c))
-	_ = cancel // it would end the proxy with Canceled, whatever err is; endProxy ends it with err
-	if c.err.Load() != nil {
+	_ = cancel // it would end the proxy with Canceled, whatever the outcome is
+	if c.hasEnded() {
 		c.endProxy()
 	}
-	c.proxy = proxy
-	c.hasProxy.Store(true)
+	c.done = proxy.Done()
+	c.proxy.Store(proxy)
 }
 
-// follow ends the context if it has to be ended, and who will do it is still on the
-// way. It calls nothing of the parent before that is so.
+// parentHasEnded asks the canceler for its Err. That is one call and two loads if the
+// canceler is one of package context. A select on the parent's channel takes twice as
+// long.
+func (c *deadlineCtx) parentHasEnded() bool { return c.canceler != nil && c.canceler.Err() != nil }
+
+// follow ends the context if whoever will end it is still on the way. Call it if the
+// deadline has come or the parent has ended. When it returns, the context has its
+// outcome.
 func (c *deadlineCtx) follow() {
-	switch {
-	case c.err.Load() != nil:
-	case c.overdue.Load():
-		c.expire()
-	case c.parentIsDone():
+	switch c.outcome.Load() {
+	case nil:
 		c.cancel()
-	}
-}
-
-func (c *deadlineCtx) parentIsDone() bool {
-	select {
-	case <-c.parentDone:
-		return true
-	default:
-		return false
+	case overdue:
+		c.expire()
 	}
 }
 
 func (c *deadlineCtx) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c *deadlineCtx) Done() <-chan struct{} {
-	c.follow()
-	return c.derived().Done()
+	if c.outcome.Load() != nil || c.parentHasEnded() {
+		c.follow()
+	}
+	if c.proxy.Load() == nil {
+		c.makeProxy()
+	}
+	return c.done
 }
 
 func (c *deadlineCtx) Err() error {
-	c.follow()
-	err, _ := c.err.Load().(error)
-	if err != nil && c.hasProxy.Load() {
-		<-c.proxy.Done() // closed, or just about to be: it must be when Err says so
+	if c.outcome.Load() == nil && !c.parentHasEnded() {
+		return nil
 	}
-	return err
+	c.follow()
+	if c.proxy.Load() != nil {
+		<-c.done // closed, or just about to be: it must be closed when Err says so
+	}
+	return c.outcome.Load().err
 }
 
-// Value knows the key by which package context looks for its own from the wheel's
-// context, which has no other value.
+// Value answers package context, when it looks for one of its own, with the proxy.
 func (c *deadlineCtx) Value(key any) any {
-	if c.wheel.ctx.Value(key) != nil {
-		return c.derived().Value(key)
+	if key != packageKey {
+		if _, ok := key.(clockKey); ok && c.entry.joined() {
+			return c.entry.clock()
+		}
+		return c.parent.Value(key)
 	}
-	if _, ok := key.(clockKey); ok && c.wheel.clock.isManual() {
-		return c.wheel
-	}
-	return c.parent.Value(key)
+	c.Done() // makes the proxy
+	return c.proxy.Load()
 }
 
 // String names the context as package context does.
@@ -300,34 +315,34 @@ func (c *deadlineCtx) String() string {
 	if s, ok := c.parent.(fmt.Stringer); ok {
 		name = s.String()
 	}
-	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, c.deadline.Sub(c.wheel.clock.read()))
+	left := time.Until(c.deadline)
+	if c.entry.joined() { // or else it had ended when it was made
+		left = c.deadline.Sub(c.entry.clock().read())
+	}
+	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, left)
 }
 
-// origin is a deadlineCtx as the parent of its proxy. Package context calls
-// AfterFunc to be told of its end, and when it is told, asks for Err and, by a
-// Value, for the cause. All of that happens with mu held.
+// origin is a deadlineCtx as the parent of its proxy. Package context calls AfterFunc, to
+// be told when it ends. When it is told, it asks for Err, and with Value for the cause.
+// All of that happens with mu held.
 type origin deadlineCtx
 
-// never is closed never. Package context looks whether it is, and then calls
+// never is never closed. Package context looks whether it is closed, and then calls
 // AfterFunc.
 var never = make(chan struct{})
 
 func (o *origin) Deadline() (time.Time, bool) { return o.deadline, true }
 func (o *origin) Done() <-chan struct{}       { return never }
+func (o *origin) Err() error                  { return o.outcome.Load().err }
 
-func (o *origin) Err() error {
-	err, _ := o.err.Load().(error)
-	return err
-}
-
-// Value is asked for one thing only: a context of package context that has the
-// cause.
+// Value is asked for one thing only: a context of package context that has the cause.
 func (o *origin) Value(key any) any {
-	if o.cause == nil {
+	end := o.outcome.Load()
+	if end == nil || end.cause == nil {
 		return nil
 	}
 	c, cancel := context.WithCancelCause(context.Background())
-	cancel(o.cause)
+	cancel(end.cause)
 	return c.Value(key)
 }
 

@@ -346,7 +346,8 @@ func TestForeignParents(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, w.Len())
 
-		// Without its AfterFunc, and with a Done of its own: it is done when that says so.
+		// Without its AfterFunc, and with a Done of its own: it is done when that says
+		// so.
 		inner, cancelInner := context.WithCancelCause(t.Context())
 		own := ownDone{inner, make(chan struct{})}
 		ctx, cancel = w.WithTimeout(own, time.Hour)
@@ -605,6 +606,156 @@ func useAll(t *testing.T, w *timingwheel.TimingWheel, stopWheel bool) (kept []fu
 	return kept
 }
 
+// The end of a parent costs a handful of goroutines, however many children it has.
+func TestParentOfMany(t *testing.T) {
+	const children, handful = 10_000, 20
+	w := timingwheel.New()
+	defer w.Stop()
+	for _, cause := range []error{nil, errCause} {
+		parent, cancelParent := context.WithCancelCause(context.Background())
+		contexts := make([]context.Context, children)
+		for i := range contexts {
+			ctx, cancel := w.WithTimeout(context.WithValue(parent, ctxKey("a"), i), time.Hour)
+			defer cancel()
+			if i%2 == 0 {
+				ctx.Done()
+			}
+			contexts[i] = ctx
+		}
+		before := runtime.NumGoroutine()
+		cancelParent(cause)
+		require.Less(t, runtime.NumGoroutine(), before+handful)
+		waitFor(t, func() bool { return w.Len() == 0 })
+		for i, ctx := range contexts {
+			require.True(t, ended(ctx))
+			require.Equal(t, context.Canceled, ctx.Err())
+			require.Equal(t, context.Cause(parent), context.Cause(ctx))
+			require.Equal(t, i, ctx.Value(ctxKey("a")))
+		}
+	}
+}
+
+// A parent that lives on holds nothing of a child that has ended, also while another
+// child goes on; and the wheel holds no parent whose children have ended.
+func TestParentsAndChildrenPart(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	parent, cancelParent := context.WithCancel(context.Background())
+	defer cancelParent()
+	var kept []func() bool
+	var contexts []context.Context // that a user keeps
+	with := func(parent context.Context) (context.Context, context.CancelFunc) {
+		big := new([1 << 10]byte)
+		kept = append(kept, isKept(big))
+		return w.WithTimeout(context.WithValue(parent, ctxKey("big"), big), time.Hour)
+	}
+	_, cancelFirst := with(parent)
+	_, cancelSecond := w.WithTimeout(parent, time.Hour)
+	defer cancelSecond()
+	cancelFirst()
+	for range 3 {
+		big := new([1 << 10]byte)
+		kept = append(kept, isKept(big))
+		forgotten, cancelForgotten := context.WithCancel(context.WithValue(context.Background(), ctxKey("big"), big))
+		_ = cancelForgotten // the collector ends it
+		_, cancel1 := with(forgotten)
+		_, cancel2 := with(forgotten)
+		cancel1()
+		cancel2()
+		older, cancelOlder := w.WithTimeout(parent, time.Hour)
+		contexts = append(contexts, older)
+		_, cancelNewer := with(parent)
+		cancelOlder()
+		cancelNewer()
+	}
+	waitFor(t, func() bool {
+		runtime.GC()
+		return !slices.ContainsFunc(kept, func(isKept func() bool) bool { return isKept() })
+	})
+	runtime.KeepAlive(contexts)
+}
+
+// twin is a context that shares its Done channel with another, but not its error.
+type twin struct {
+	context.Context
+	done <-chan struct{}
+	err  error
+}
+
+func (t *twin) Done() <-chan struct{} { return t.done }
+
+func (t *twin) Err() error {
+	select {
+	case <-t.done:
+		return t.err
+	default:
+		return nil
+	}
+}
+
+func TestTwinParents(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		done := make(chan struct{})
+		others := []error{errCause, errors.New("another"), uncomparable{[]int{1}}}
+		var contexts []context.Context
+		for _, err := range others {
+			ctx, cancel := w.WithTimeout(&twin{context.Background(), done, err}, time.Hour)
+			defer cancel()
+			contexts = append(contexts, ctx)
+			ctx.Done()
+		}
+		close(done)
+		synctest.Wait()
+		require.Zero(t, w.Len())
+		for i, ctx := range contexts {
+			late, cancel := w.WithTimeout(&twin{context.Background(), done, others[i]}, time.Hour)
+			defer cancel()
+			for _, ctx := range []context.Context{ctx, late} {
+				require.True(t, ended(ctx))
+				require.Equal(t, others[i], ctx.Err())
+				require.Equal(t, others[i], context.Cause(ctx))
+			}
+		}
+	})
+}
+
+// silent is a context that ends without an error.
+type silent struct{ context.Context }
+
+func (silent) Err() error { return nil }
+
+func TestParentWithoutAnError(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	parent, cancelParent := context.WithCancel(context.Background())
+	cancelParent()
+	ctx, cancel := w.WithTimeout(silent{parent}, time.Hour)
+	defer cancel()
+	require.True(t, ended(ctx))
+	require.Equal(t, context.Canceled, ctx.Err())
+}
+
+// uncomparable is an error that == panics on.
+type uncomparable struct{ _ []int }
+
+func (uncomparable) Error() string { return "uncomparable" }
+
+func TestCauseThatCannotBeCompared(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	cause := uncomparable{[]int{1}}
+	parent, cancelParent := context.WithCancelCause(context.Background())
+	ctx, cancel := w.WithTimeout(parent, time.Hour)
+	defer cancel()
+	cancelParent(cause)
+	require.Equal(t, cause, context.Cause(ctx), "at once")
+	require.Equal(t, context.Canceled, ctx.Err())
+
+	ctx, cancel = w.WithTimeoutCause(context.Background(), 0, cause)
+	defer cancel()
+	require.Equal(t, cause, context.Cause(ctx))
+}
+
 // others starts timers of package time until the test's end.
 func others(t *testing.T, d time.Duration) {
 	for range 100 {
@@ -771,6 +922,10 @@ func TestContextAllocations(t *testing.T) {
 	defer w.Stop()
 	cancelable, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	shared, cancelShared := context.WithCancel(context.Background())
+	defer cancelShared()
+	_, cancelFirst := w.WithTimeout(shared, time.Hour)
+	defer cancelFirst()
 	for _, c := range []struct {
 		name   string
 		parent context.Context
@@ -779,8 +934,10 @@ func TestContextAllocations(t *testing.T) {
 	}{
 		{"background", context.Background(), false, 3}, // the context, its CancelFunc, the wheel's task
 		{"cancelable", cancelable, false, 5},           // and what context.AfterFunc makes
+		{"cancelable, not the first", shared, false, 3},
 		{"background, Done", context.Background(), true, 8},
 		{"cancelable, Done", cancelable, true, 10},
+		{"cancelable, Done, not the first", shared, true, 8},
 	} {
 		allocs := testing.AllocsPerRun(1000, func() {
 			ctx, cancel := w.WithTimeout(c.parent, time.Hour)

@@ -80,3 +80,64 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	require.Less(t, held()-before, int64(1<<20))
 	runtime.KeepAlive(timeouts)
 }
+
+// A wheel that has had many gives the memory back when few are left, wherever these are and
+// however far off: one survivor in 1024, and the sawtooths of a load that comes and goes.
+// The traffic meanwhile is mixed, and handles find their entries.
+func TestMemoryFollowsWhatIsPending(t *testing.T) {
+	tasks := 1_000_000
+	if testing.Short() {
+		tasks = 200_000
+	}
+	w := New(WithShards(1), WithManualDrive())
+	defer w.Stop()
+	timeouts, kept := make([]Timeout, tasks), []Timeout(nil)
+	before := int64(heapInUse())
+	for range 3 {
+		for i := range timeouts {
+			timeouts[i], _ = w.Schedule(time.Hour+time.Duration(i)*time.Millisecond, noop)
+		}
+		for i, timeout := range timeouts {
+			if i%1024 == 0 {
+				kept = append(kept, timeout)
+			} else {
+				require.True(t, timeout.Cancel())
+			}
+		}
+		for range tasks / 4 {
+			timeout, _ := w.Schedule(time.Minute, noop)
+			require.True(t, timeout.Cancel())
+		}
+		w.verify(t)
+		require.Equal(t, len(kept), w.Len())
+		const levels = 256 << 10 // what is there whatever is pending: levels, two chunks, the queue
+		require.Less(t, int64(heapInUse())-before, 4*32*int64(len(kept))+levels)
+	}
+	for _, timeout := range kept {
+		require.True(t, timeout.Cancel())
+		require.False(t, timeout.Cancel())
+	}
+	require.Zero(t, w.Len())
+	w.verify(t)
+	runtime.KeepAlive(timeouts)
+}
+
+// Buckets whose tasks were all canceled wait in the queue until they expire. They keep no
+// chunk of the arena.
+func TestEmptiedBucketsKeepNoChunks(t *testing.T) {
+	w := New(WithShards(1), WithManualDrive(), WithTick(time.Microsecond), WithWheelSize(65536))
+	defer w.Stop()
+	var timeouts []Timeout
+	for i := range 65536 {
+		for range 10 {
+			timeout, err := w.Schedule(time.Duration(i+2)*66*time.Millisecond, noop)
+			require.NoError(t, err)
+			timeouts = append(timeouts, timeout)
+		}
+	}
+	for _, timeout := range timeouts {
+		require.True(t, timeout.Cancel())
+	}
+	require.Greater(t, w.driver.queue.Len(), 30_000)
+	require.LessOrEqual(t, w.Stats().Arena.Capacity, int64(2048))
+}

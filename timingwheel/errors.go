@@ -13,7 +13,7 @@ import (
 var ErrStopped = errors.New("timingwheel: stopped")
 
 // ErrTooManyPending is returned when as many functions are pending as [WithMaxPending]
-// permits.
+// permits, or two billion on one shard.
 var ErrTooManyPending = errors.New("timingwheel: too many pending")
 
 // ErrCanceled is the error of a [Job] that its Stop ended, and of a [Future] that its

@@ -24,27 +24,27 @@ type Group struct {
 	special special // of the group's Timers
 
 	// What follows is guarded by the shard's lock.
-	members member // root of the ring of those whose function has not begun, the oldest next
-	len     int    // members in the ring
-	running int    // functions that have begun and have not ended
+	members groupTask // root of the ring of those whose function has not begun, the oldest next
+	len     int       // members in the ring
+	running int       // functions that have begun and have not ended
 	stopped bool
 	idle    chan struct{} // closed once the group is stopped and nothing runs; nil until StopWait
-	spare   *member       // linked through next
+	spare   *groupTask    // linked through next
 	spares  int
 }
 
 // maxSpares is how many members a group keeps for reuse: enough for a connection.
 const maxSpares = 16
 
-// member is a function of a group, from its adding until it begins or is canceled. It is
+// groupTask is a function of a group, from its adding until it begins or is canceled. It is
 // used again for another function then, since it and its task are an allocation each.
-type member struct {
+type groupTask struct {
 	group      *Group
 	task       func() // due
 	f          func() // nil once it will not run
 	entry      entry
 	queued     bool // handed to the executor
-	next, prev *member
+	next, prev *groupTask
 }
 
 // NewGroup returns an empty group on the wheel. There may be any number. It takes two
@@ -195,10 +195,10 @@ func (g *Group) add(after delay, f func(), add adder) (entry, error) {
 	return m.entry, nil
 }
 
-func (g *Group) newMember() *member {
+func (g *Group) newMember() *groupTask {
 	m := g.spare
 	if m == nil {
-		m = &member{group: g, entry: g.door.sibling()}
+		m = &groupTask{group: g, entry: g.door.sibling()}
 		m.task = m.due
 		return m
 	}
@@ -208,24 +208,24 @@ func (g *Group) newMember() *member {
 	return m
 }
 
-// keep keeps a member for reuse that is not in the ring, and that neither the wheel nor the
+// keep keeps a groupTask for reuse that is not in the ring, and that neither the wheel nor the
 // executor has.
-func (g *Group) keep(m *member) {
+func (g *Group) keep(m *groupTask) {
 	if g.spares < maxSpares && !g.stopped {
 		m.next, g.spare = g.spare, m
 		g.spares++
 	}
 }
 
-func (g *Group) link(m *member) {
+func (g *Group) link(m *groupTask) {
 	last := g.members.prev
 	m.prev, m.next = last, &g.members
 	last.next, g.members.prev = m, m
 	g.len++
 }
 
-// unlink takes a member out of the ring and lets go of its function.
-func (g *Group) unlink(m *member) (f func()) {
+// unlink takes a groupTask out of the ring and lets go of its function.
+func (g *Group) unlink(m *groupTask) (f func()) {
 	m.prev.next, m.next.prev = m.next, m.prev
 	m.next, m.prev = nil, nil
 	g.len--
@@ -244,7 +244,7 @@ func (g *Group) cancelFirst() {
 
 // due is the wheel's own task. It hands the function to the executor, or back if the wheel
 // was stopped first; or the entry was canceled, by whoever.
-func (m *member) due() {
+func (m *groupTask) due() {
 	g := m.group
 	switch {
 	case m.entry.canceled():
@@ -262,7 +262,7 @@ func (m *member) due() {
 // The methods that follow take the shard's lock themselves.
 
 // run is the task that the executor runs.
-func (m *member) run() {
+func (m *groupTask) run() {
 	g := m.group
 	f := m.begin(1)
 	if f == nil {
@@ -273,11 +273,11 @@ func (m *member) run() {
 }
 
 // discard takes the function from its group.
-func (m *member) discard() func() { return m.begin(0) }
+func (m *groupTask) discard() func() { return m.begin(0) }
 
 // begin returns the function if it may begin, and adds runs to those that run. Until then
 // Stop of the group wins: it has canceled the function, or is about to.
-func (m *member) begin(runs int) (f func()) {
+func (m *groupTask) begin(runs int) (f func()) {
 	g := m.group
 	g.door.lock()
 	defer g.door.unlock()

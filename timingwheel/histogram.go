@@ -27,10 +27,15 @@ func bucketOf(d time.Duration) int {
 	return min(bits.Len64(us), HistogramBuckets-1)
 }
 
-func (h *Histogram) add(d time.Duration) {
+// add counts d so many times.
+func (h *Histogram) add(d time.Duration, n int64) {
 	d = max(0, d)
-	h.Counts[bucketOf(d)]++
-	h.Sum = later(h.Sum, d)
+	h.Counts[bucketOf(d)] += n
+	if high, sum := bits.Mul64(uint64(d), uint64(n)); high > 0 || sum > math.MaxInt64 {
+		h.Sum = math.MaxInt64
+	} else {
+		h.Sum = later(h.Sum, time.Duration(sum))
+	}
 	h.Max = max(h.Max, d)
 }
 

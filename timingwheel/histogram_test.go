@@ -13,7 +13,7 @@ import (
 func histogramOf(ds []time.Duration) *Histogram {
 	h := new(Histogram)
 	for _, d := range ds {
-		h.add(d)
+		h.add(d, 1)
 	}
 	return h
 }
@@ -151,7 +151,7 @@ func TestHistogramSub(t *testing.T) {
 	require.Zero(t, Histogram{}.Sub(*h), "the wrong way round")
 }
 
-// newRandForTest has a seed of its own each time, which is told if the test fails.
+// newRandForTest has a new seed each time. The seed is logged if the test fails.
 func newRandForTest(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	t.Cleanup(func() {

@@ -11,17 +11,16 @@ import (
 	"github.com/tickwheel/tickwheel/internal/shrinking"
 )
 
-// Keyed holds at most one pending function for each key: a session's expiry under
-// the session's name, say. Make one with [NewKeyed].
+// Keyed holds at most one pending function for each key, for example the expiry of a
+// session under the session's name. Make one with [NewKeyed].
 //
-// Up to the instant in which a function starts, Schedule, Cancel and Reset of its
-// key win, also while it waits in the executor's queue: it is then replaced, dropped
-// or put off. In that instant the key disappears; the function may schedule it again.
+// Schedule, Cancel and Reset of a key work until its function starts, also while the
+// function waits in the executor's queue: they replace it, drop it or put it off. When the
+// function starts, the key disappears. The function may schedule the key again.
 //
-// A long and a short delay are no different here. One wheel has both, and to replace one
-// by the other is one step under one lock, so that a key is never without its entry
-// in between, as it is where tasks are handed from a wheel with a coarse tick to one
-// with a fine.
+// Long and short delays are on the same wheel. Replacing one by the other is one step under
+// one lock, so a key is never without its entry in between. Where tasks are handed from a
+// wheel with a coarse tick to one with a fine tick, there is such a gap.
 //
 // A function that has started is no longer its key's, and runs beside whatever comes
 // after. A cache must mind that: an expiry that has started, and waits for the cache's lock,
@@ -29,9 +28,9 @@ import (
 // cache's lock that the value is still the one for which it was scheduled, as the example
 // does. (A cache without this check has lost 128 of 25,600 values in a test.)
 //
-// The keys are spread over stripes with a lock each, so that goroutines with
-// different keys seldom wait for each other. All methods are safe for concurrent
-// use, and O(1).
+// The keys are spread over 64 stripes, each with a lock of its own, so goroutines with
+// different keys seldom wait for each other. The memory that a Keyed takes follows the
+// number of its keys, up and down. All methods are safe for concurrent use. They are O(1).
 type Keyed[K comparable] struct {
 	wheel   *TimingWheel
 	seed    maphash.Seed
@@ -90,8 +89,8 @@ type keyedTask[K comparable] struct {
 	handedBack bool // by the wheel's Stop
 }
 
-// NewKeyed returns a Keyed on the wheel. There may be any number. It takes 4 KB, and
-// has nothing to be closed. It panics on a nil wheel.
+// NewKeyed returns a Keyed on the wheel. A wheel may have any number of them. A Keyed takes
+// 4 KB, and needs no closing. NewKeyed panics on a nil wheel.
 func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
 	if w == nil {
 		panic("timingwheel: NewKeyed(nil)")
@@ -124,13 +123,15 @@ func (k *Keyed[K]) lock(key K) (s *stripe[K], hash uint64) {
 	return s, hash
 }
 
-// Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and
-// replaces what the key was scheduled for. It tells whether there was something:
-// then that function will not run. It panics on a nil function, and on a key that
-// does not equal itself, such as a NaN, or that cannot be compared, such as a slice in an
-// interface. On a stopped wheel it returns [ErrStopped], and
-// where [WithMaxPending] permits no more [ErrTooManyPending] unless the key is pending;
-// then it changes nothing.
+// Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and replaces
+// what the key was scheduled for. It returns true if there was something to replace: then
+// that function will not run.
+//
+// Schedule panics on a nil function. It also panics on a key that does not equal itself,
+// such as a NaN, and on one that cannot be compared, such as a slice in an interface. It
+// returns [ErrStopped] on a stopped wheel and during [TimingWheel.Shutdown], whether or not
+// the key is pending. It returns [ErrTooManyPending] if the key is not pending and
+// [WithMaxPending] permits no more. With an error it changes nothing.
 func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, err error) {
 	if f == nil {
 		panic("timingwheel: Keyed.Schedule: nil function")
@@ -166,9 +167,9 @@ func (s *stripe[K]) put(hash uint64, t, old *keyedTask[K], after delay, add adde
 	return replaced, nil
 }
 
-// Cancel drops what the key is scheduled for, and returns true if the function will
-// therefore not run: false if the key has none, because it has started, say, and
-// false if the wheel's Stop has handed it back.
+// Cancel drops what the key is scheduled for. It returns true if the function will therefore
+// not run. It returns false if the key has no function, for example because the function has
+// started, and if the wheel's Stop has handed it back.
 func (k *Keyed[K]) Cancel(key K) bool {
 	s, hash := k.lock(key)
 	defer s.mu.Unlock()
@@ -208,8 +209,8 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	return err == nil
 }
 
-// Deadline returns when the key's function is due, rounded up to a tick, and false
-// if the key has none.
+// Deadline returns when the key's function is due, rounded up to a tick. It returns false if
+// the key has none.
 func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
 	s, hash := k.lock(key)
 	defer s.mu.Unlock()
@@ -220,7 +221,7 @@ func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
 	return t.dueAt()
 }
 
-// Len returns the number of keys that are scheduled. It is exact when nothing else is
+// Len returns the number of keys that are scheduled. It is exact while no other call is
 // under way.
 func (k *Keyed[K]) Len() int {
 	n := 0

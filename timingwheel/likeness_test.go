@@ -282,8 +282,8 @@ func isDone(ctx context.Context) bool {
 func TestContextThatEndsBeforeItStarts(t *testing.T) {
 	w := New()
 	defer w.Stop()
-	c := &deadlineCtx{wheel: w, parent: context.Background(), deadline: time.Now().Add(time.Hour)}
-	c.end(context.Canceled, nil)
-	c.start(delay{w.clock.now(), time.Hour}, nil)
+	c := &deadlineCtx{parent: context.Background(), deadline: time.Now().Add(time.Hour), timedOut: exceeded}
+	c.end(canceled)
+	c.start(w, delay{w.clock.now(), time.Hour})
 	require.Zero(t, w.Len())
 }

@@ -59,7 +59,7 @@ func WithTick(d time.Duration) Option {
 
 // WithWheelSize sets the number of slots of each wheel: 2 to 65536, rounded up to a power
 // of two. New panics on any other number. The default is 512. With more slots, an entry
-// cascades less often, and a level takes more memory: 24 bytes a slot.
+// cascades less often, and a level takes more memory: 40 bytes a slot.
 func WithWheelSize(slots int) Option {
 	return func(c *config) {
 		if slots < minWheelSize || slots > maxWheelSize {
@@ -75,8 +75,8 @@ func WithWheelSize(slots int) Option {
 // 16.
 //
 // With one shard and [Inline], tasks run in the order of their deadlines, and tasks of
-// one tick in the order in which they were scheduled. There is one exception. A bucket of
-// more than 256 entries may be flushed late, or may be coarse. What else comes due during
+// one tick in the order in which they were scheduled; one that was reset runs anywhere
+// among those of its tick. There is one exception. A bucket of more than 256 entries may be flushed late, or may be coarse. What else comes due during
 // that flush goes between its slices, ahead of the entries that are still in it.
 func WithShards(n int) Option {
 	return func(c *config) {
@@ -299,7 +299,7 @@ func WithManualClock(start time.Time) Option {
 }
 
 func newConfig(opts []Option) *config {
-	c := &config{tick: time.Millisecond, slots: 512}
+	c := &config{tick: defaultTick, slots: 512}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("timingwheel: New: nil Option")

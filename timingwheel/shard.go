@@ -2,7 +2,6 @@ package timingwheel
 
 import (
 	"container/list"
-	"context"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -18,10 +17,6 @@ type Pending struct {
 	Deadline time.Time
 	Func     func()
 }
-
-// sliceLen is how many entries of a cascade are flushed in one holding of the
-// lock: 256 at 25 to 50 ns each make about 10 us.
-const sliceLen = 256
 
 // shard is one hierarchy of wheels with the arena of its entries and one lock
 // around both. Under that lock every operation is a few plain instructions, and
@@ -103,49 +98,13 @@ type delay struct {
 	d   time.Duration
 }
 
-// An entry's tag says what it is, in its lowest bits (kind), and on which level it waits, in
-// the others.
-const (
-	// own is a task of the wheel's own that never needs the executor: of a channel, a ticker
-	// or a context.
-	//
-	// A task of the wheel's own is called under s.mu: by the driver when it is due, and by
-	// close or stop when that comes first (s.closed and s.stopped tell). So whatever it does
-	// is one with the state of its entry, and whoever cancels it under s.mu knows that it is
-	// neither running nor about to. It must be short, never block, and run no code of a user.
-	own bucket.Tag = 1 << iota
-
-	// oneShot is an entry that becomes a user's function once. Shutdown waits for it, and the
-	// limit counts it. With own it is a task of the wheel's own that hands the function to
-	// the executor: of a Future, a key or a Group. Such a task is also called when its entry
-	// is canceled (s.canceling tells), since a Timeout or Timer may do that without it.
-	oneShot
-
-	// recurring is a task of the wheel's own that hands a run to the executor: of a Job. Like
-	// own without oneShot it has to see to itself when the shard is closed.
-	recurring bucket.Tag = 0
-
-	kind       = own | oneShot
-	levelShift = 2 // the level's lowest bit
-
-	levels       = 1 << (8 - levelShift)
-	levelDue     = levels - 1 // on no wheel. Ticks of 1us in 292 years are 54 levels of two slots
-	levelWaiting = levels - 2 // on no wheel, but at the gate
-)
-
-// isOwn reports whether an entry is a task of the wheel's own.
-func isOwn(tag bucket.Tag) bool { return tag&kind != oneShot }
-
-// needsExecutor reports whether an entry has something for the executor when it is due.
-func needsExecutor(tag bucket.Tag) bool { return tag&kind != own }
-
 // The caller of the methods that follow holds s.mu.
 
 // accept adds a one-shot that is new, unless the shard is closed or the limit reached. It
 // is add written out, since it is in the way of every Schedule: with two calls more that
 // and its Cancel took 305 cycles instead of 300, where they took 297 before they counted.
 func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
-	if s.closed || s.limit != nil {
+	if s.closed || s.limit != nil || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
 			return handle{}, err
 		}
@@ -162,7 +121,7 @@ func (s *shard) refuse(n int64) error {
 	if s.closed {
 		return ErrStopped
 	}
-	if !s.limit.take(n) {
+	if s.arena.IsFull() || !s.limit.take(n) {
 		s.counts.Rejected += n
 		return ErrTooManyPending
 	}
@@ -217,18 +176,6 @@ func (s *shard) leaveLevel(level bucket.Tag) {
 	if level == levelWaiting {
 		s.driver.waiting.Add(-1)
 	}
-}
-
-// wait makes an entry that is due and in no bucket wait at the gate.
-func (s *shard) wait(i bucket.Index) {
-	s.leave(i)
-	if !s.waiting.IsOpen() {
-		s.waiting.Open(&s.arena, 0)
-		s.waitsSince.Store(s.arena.Deadline(i))
-	}
-	s.waiting.Append(&s.arena, i)
-	s.enter(i, levelWaiting)
-	s.driver.waiting.Add(1)
 }
 
 // isPending reports whether h names an entry.
@@ -332,251 +279,6 @@ func (s *shard) offerAt(b *slot, at time.Time) {
 	b.cascade.open++
 	s.queue.Offer(b, at)
 	s.driver.ensure()
-}
-
-// The methods that follow take s.mu themselves.
-
-// expire begins the cascade of a bucket that the driver has taken from the queue, and
-// flushes its first slice. No cascade of the same level may be under way.
-//
-// The clocks advance before the entries are added again, or these would return to the
-// bucket they came from. The clocks advance to the bucket's expiration only, never to now,
-// or an entry added later could overtake one that waits in a coarser bucket. All of it
-// happens in one holding of the lock, or an entry could be added in between and overtake
-// those of its tick that are in the bucket.
-func (s *shard) expire(b *slot) (more bool) {
-	s.lockForDriver()
-	defer s.unlock()
-	if s.stopped {
-		return false
-	}
-	s.out = &s.driver.expired
-	b.cascade.open--
-	if b == &s.waiting {
-		s.offered = false
-		s.flushWaiting(s.gate.claim)
-		return false
-	}
-	if s.finest != nil {
-		s.finest.advance(b.Expiration())
-	}
-	b.MoveTo(&s.arena, &b.cascade.ring)
-	return s.flushSlice(b.cascade)
-}
-
-// flush goes on with a cascade: it adds a slice of the entries to the wheels again, fires
-// those that are due, and reports whether entries are left.
-func (s *shard) flush(c *cascade) (more bool) {
-	s.lockForDriver()
-	defer s.unlock()
-	if s.stopped {
-		return false
-	}
-	s.out = &s.driver.expired
-	return s.flushSlice(c)
-}
-
-// flushSlice is called with s.mu held.
-func (s *shard) flushSlice(c *cascade) (more bool) {
-	now, before := s.clock.now(), len(s.out.tasks)
-	for range sliceLen {
-		i := c.ring.First(&s.arena)
-		if i == 0 {
-			break
-		}
-		s.arena.Unlink(i)
-		deadline, level := s.arena.Deadline(i), s.arena.Tag(i)>>levelShift
-		if !c.due && s.finest.add(i, deadline) {
-			s.entries[level]--
-			if s.arena.Tag(i)>>levelShift < level { // or else it was pushed back
-				s.cascaded[level]++
-			}
-			continue
-		}
-		s.pass(i, max(0, now-s.clock.duration(deadline)))
-	}
-	s.passed(before)
-	s.tidy(sliceLen)
-	if c.ring.First(&s.arena) != 0 {
-		return true
-	}
-	c.ring.Close(&s.arena)
-	return false
-}
-
-// pass fires an entry that is due and in no bucket, or makes it wait at the gate. It is
-// called with s.mu held.
-func (s *shard) pass(i bucket.Index, late time.Duration) {
-	if s.gate != nil && needsExecutor(s.arena.Tag(i)) && s.held(i) {
-		s.out.held = true
-		return
-	}
-	s.out.late = max(s.out.late, late)
-	s.fire(i, late)
-}
-
-// held makes an entry wait if another waits already, or else if the gate says so. It is
-// called with s.mu held.
-func (s *shard) held(i bucket.Index) bool {
-	if s.waiting.IsOpen() && s.waiting.First(&s.arena) != 0 {
-		s.wait(i)
-		return true
-	}
-	return s.gate.hold(s, i)
-}
-
-// passed counts what has been added to out since it had so many tasks, and lets the gate
-// hand it over. It is called with s.mu held.
-func (s *shard) passed(before int) {
-	s.driver.runner.running.admit(len(s.out.tasks) - before)
-	if s.gate != nil {
-		s.gate.pass(s.out, s.driver.runner)
-	}
-}
-
-// fire is called with s.mu held.
-func (s *shard) fire(i bucket.Index, late time.Duration) {
-	s.counts.Fired++
-	s.lateness.add(late)
-	if f, kind := s.remove(i); isOwn(kind) {
-		f()
-	} else {
-		s.expired(function(f))
-	}
-}
-
-// expired notes a task for the executor, and end one for a run queue of the wheel's own.
-// They are called with s.mu held.
-func (s *shard) expired(t task) { s.out.tasks = append(s.out.tasks, t) }
-func (s *shard) end(t task)     { s.out.contexts = append(s.out.contexts, t) }
-
-// takeWaiting fires entries that wait at the gate into out, as long as claim returns true,
-// and reports whether one was there.
-func (s *shard) takeWaiting(out *expired, claim func() bool) bool {
-	s.lock()
-	defer s.unlock()
-	if s.stopped || !s.waiting.IsOpen() {
-		return false
-	}
-	s.out = out
-	return s.flushWaiting(claim)
-}
-
-// flushWaiting is called with s.mu held.
-func (s *shard) flushWaiting(claim func() bool) (some bool) {
-	now, before := s.clock.now(), len(s.out.tasks)
-	i := s.waiting.First(&s.arena)
-	for ; i != 0 && claim(); i = s.waiting.First(&s.arena) {
-		some = true
-		s.arena.Unlink(i)
-		s.fire(i, max(0, now-s.clock.duration(s.arena.Deadline(i))))
-	}
-	s.passed(before)
-	if i != 0 {
-		s.waitsSince.Store(s.arena.Deadline(i))
-		s.out.held = true
-		return some
-	}
-	s.waiting.Close(&s.arena)
-	s.waitsSince.Store(math.MaxInt64)
-	return some
-}
-
-// offerWaiting has Drive take the entries that wait at the gate, since there may be room.
-func (s *shard) offerWaiting() {
-	s.lock()
-	defer s.unlock()
-	if s.stopped || s.offered || !s.waiting.IsOpen() {
-		return
-	}
-	s.offered = true
-	s.offerAt(&s.waiting, s.clock.read())
-}
-
-// dropEmpty removes the bucket from the queue and closes it, if it is the head and no entry
-// is left in it. It reports whether it did: the head may be another bucket now.
-func (s *shard) dropEmpty(b *slot) bool {
-	s.lockForDriver()
-	defer s.unlock()
-	if s.stopped || !b.IsOpen() || b.First(&s.arena) != 0 {
-		return false
-	}
-	if s.queue.DropHead(b) {
-		b.Close(&s.arena)
-		b.cascade.open--
-		if b == &s.waiting {
-			s.offered = false
-			s.waitsSince.Store(math.MaxInt64)
-		}
-	}
-	return true
-}
-
-// close refuses what comes later. The wheel's own tasks that nobody has to wait for see
-// to themselves, and are gone.
-func (s *shard) close() {
-	s.lock()
-	defer s.unlock()
-	s.closeLocked()
-}
-
-func (s *shard) closeLocked() {
-	if s.closed {
-		return
-	}
-	s.closed = true
-	for i := range s.arena.All() {
-		if s.arena.Tag(i)&oneShot == 0 {
-			s.arena.Task(i)()
-			s.arena.Unlink(i)
-			s.remove(i)
-			s.counts.HandedBack++
-		}
-	}
-}
-
-// stop closes the shard, returns what is to be handed back, and lets go of it.
-func (s *shard) stop() (pending []Pending) {
-	s.lock()
-	defer s.unlock()
-	s.closeLocked()
-	s.stopped = true
-	for i := range s.arena.All() {
-		if f := s.arena.Task(i); isOwn(s.arena.Tag(i)) {
-			f()
-		} else {
-			s.handBack(s.arena.Deadline(i), f)
-		}
-		s.limit.release()
-	}
-	s.counts.HandedBack += int64(s.arena.Len())
-	s.driver.waiting.Add(-int64(s.entries[levelWaiting]))
-	s.arena, s.finest, s.coarsest = bucket.Arena{}, nil, nil
-	s.oneShots, s.entries = 0, [levels]int32{}
-	s.waitsSince.Store(math.MaxInt64)
-	s.driver.runner.ended.tell()
-	pending, s.pending = s.pending, nil
-	return pending
-}
-
-// handBack is called with s.mu held, while the shard is being stopped.
-func (s *shard) handBack(deadline int64, f func()) {
-	s.pending = append(s.pending, Pending{s.clock.time(deadline), f})
-}
-
-// endContexts ends the contexts of the Futures that run, on a shard that was stopped. It
-// does so without a lock, since contexts call what others have registered.
-func (s *shard) endContexts() {
-	s.lock()
-	contexts := s.contexts
-	s.contexts = nil
-	s.unlock()
-	if contexts == nil {
-		return
-	}
-	for place := contexts.Front(); place != nil; place = place.Next() {
-		place.Value.(context.CancelCauseFunc)(ErrStopped)
-	}
 }
 
 func (s *shard) len() int {

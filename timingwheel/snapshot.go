@@ -39,7 +39,8 @@ type LevelOccupancy struct {
 // It passes over all that is pending, at a few nanoseconds each. (With a large next it
 // takes more, since the deadlines are sorted.) After every 1024 entries it gives way to
 // those who wait for the lock, so it holds nobody up. What is added, fires or moves to a
-// finer level meanwhile may be counted or not. Each entry is counted at most once, so
+// finer level meanwhile may be counted or not, and so may be what the wheel moves in
+// memory because it has become much emptier. Each entry is counted at most once, so
 // Pending is the sum of Due, Waiting, Cascading and all of Occupied. (A timer that fires
 // and is armed again is another entry then.)
 func (w *TimingWheel) Snapshot(next int) Snapshot {

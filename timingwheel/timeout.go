@@ -42,11 +42,14 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
 }
 
+// schedule and Cancel unlock without a defer, which costs 2 ns in each. Nothing under the
+// lock can panic: accept returns an error when the arena is full.
 func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
 	var e entry
 	e.join(w)
-	defer e.unlock()
-	if err := e.accept(after, f, oneShot); err != nil {
+	err := e.accept(after, f, oneShot)
+	e.unlock()
+	if err != nil {
 		return Timeout{}, err
 	}
 	return Timeout{e}, nil
@@ -62,8 +65,9 @@ func (t Timeout) Cancel() bool {
 		return false
 	}
 	t.entry.lock()
-	defer t.entry.unlock()
-	return t.entry.cancel()
+	canceled := t.entry.cancel()
+	t.entry.unlock()
+	return canceled
 }
 
 // Reset moves the function to d from now, if it is still pending, and reports whether it

@@ -56,12 +56,12 @@ func (t *Timer) Stop() bool {
 	if !t.entry.joined() {
 		panic("timingwheel: Stop called on uninitialized Timer")
 	}
-	t.entry.lock()
-	defer t.entry.unlock()
+	t.entry.lock() // without a defer, which costs 2 ns: nothing here can panic
 	active := t.entry.cancel()
 	if c := t.channel(); c != nil && c.takeBack() {
 		active = true
 	}
+	t.entry.unlock()
 	return active
 }
 
@@ -70,6 +70,9 @@ func (t *Timer) Stop() bool {
 // old one. It returns false if the Timer was not pending: it is armed all the same, and if
 // its function is running, that run may overlap the next. Reset does not wait for it. It
 // may be called from inside the function.
+//
+// A Reset to a later time only notes that time, which makes it cheap. The price: among the
+// functions of the new tick, this one runs in no certain order.
 //
 // To push back the timer of an idle connection, call Reset; if it returns false the
 // connection is being closed, so call Stop. [Timeout.Reset] does both in one step.
@@ -156,10 +159,10 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	after := delay{w.clock.now(), d}
 	t.entry.join(w)
-	defer t.entry.unlock()
 	if t.entry.accept(after, t.f, oneShot) != nil {
 		t.f = nil
 	}
+	t.entry.unlock() // not deferred, see schedule
 }
 
 // NewTimer returns a [Timer] that sends the time on its channel C, d from now, as

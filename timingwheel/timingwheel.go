@@ -27,6 +27,8 @@ type TimingWheel struct {
 	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
 	// standard library that is kept by processor.
 	tokens sync.Pool // of *shard
+
+	families families // of the contexts' parents
 }
 
 // New returns a wheel that is running. The options change the defaults: ticks of 1ms, 512
@@ -34,7 +36,7 @@ type TimingWheel struct {
 // blocks delays no other. New panics on an option that is out of range.
 //
 // A wheel is cheap to make: some microseconds, and two kilobytes a shard. The first task
-// on a shard takes about 50 KB. Each further level takes about 12 KB, and is made when it
+// on a shard takes about 50 KB. Each further level takes about 20 KB, and is made when it
 // is first needed. So share one wheel; do not make one for each connection.
 //
 // A wheel has one goroutine, the driver, and only while something is pending. (If that
@@ -52,8 +54,9 @@ func New(opts ...Option) *TimingWheel {
 	w.wall = w.clock.read
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
-	w.driver = driver{ctx: w.ctx, queue: queue, shards: w.shards, runner: w.runner, manual: c.manual}
+	w.driver = driver{ctx: w.ctx, clock: &w.clock, queue: queue, shards: w.shards, runner: w.runner, manual: c.manual}
 	w.driver.connect(c.executor, c.gate, c.mayBlock)
+	w.families.init()
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]

@@ -94,9 +94,10 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 	for !s.turns.waiting.Load() {
 		time.Sleep(time.Microsecond)
 	}
-	require.False(t, s.turns.gate.TryLock(), "the gate is open while a caller waits")
+	open := s.turns.gate.TryLock()
 	s.unlock()
 	wg.Wait()
+	require.False(t, open, "the gate is open while a caller waits")
 	require.True(t, s.turns.gate.TryLock())
 	s.turns.gate.Unlock()
 }

@@ -1,5 +1,6 @@
 "use strict";
-// The two charts: how many have been pending in the last minutes, and how late tasks were.
+// The two charts: how many have been pending in the last minutes, and how late tasks
+// were.
 
 const minutes = 5;
 const pending = new Map(); // of each wheel, by name: minutes of {t, n}
@@ -124,8 +125,8 @@ function drawLateness(w, describe) {
 
 const total = (histogram) => histogram.Counts.reduce((a, b) => a + b, 0);
 
-// drawMarks marks the quantiles, unless nothing has fired. Their names stand left, right and
-// right of them, so that they do not cover one another.
+// drawMarks marks the quantiles, unless nothing has fired. Their names stand left, right
+// and right of them, so that they do not cover one another.
 function drawMarks(node, histogram, x, bottom) {
   if (!total(histogram)) return;
   const marks = [["p50", histogram.P50, "end"], ["p99", histogram.P99, "start"], ["max", histogram.Max, "start"]];

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// share limits what is done again and again for those who watch, to one part in share of a
-// processor.
+// share limits what is done again and again for those who watch, to one part in share of
+// a processor.
 const share = 50
 
 // costs are the durations of the last three runs of something. The shortest is taken for
@@ -25,5 +25,6 @@ func (c *costs) add(d time.Duration) {
 	c.runs++
 }
 
-// pause returns how long to wait before the next run, so that runs do not exceed the share.
+// pause returns how long to wait before the next run, so that runs do not exceed the
+// share.
 func (c *costs) pause() time.Duration { return share * slices.Min(c.last[:]) }

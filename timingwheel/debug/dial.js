@@ -1,13 +1,13 @@
 "use strict";
-// The dial is read like a clock: the finest wheel is the outermost ring, as the second hand
-// is the longest. Tasks enter further inside, cascade outward from ring to ring as their
-// time approaches, and leave over the rim when they fire. Each ring begins right of the gap
-// at twelve o'clock, where its name is.
+// The dial is read like a clock: the finest wheel is the outermost ring, as the second
+// hand is the longest. Tasks enter further inside, cascade outward from ring to ring as
+// their time approaches, and leave over the rim when they fire. Each ring begins right of
+// the gap at twelve o'clock, where its name is.
 //
-// Samples are some tenths of a second apart, and in that time the finest hand may go round.
-// So a ring shows what has happened between the last two samples: its hand moves from where
-// it was to where it is and empties the slots that it passes. They are filled again when it
-// comes round.
+// Samples are some tenths of a second apart, and in that time the finest hand may go
+// round. So a ring shows what has happened between the last two samples: its hand moves
+// from where it was to where it is and empties the slots that it passes. They are filled
+// again when it comes round.
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -62,7 +62,8 @@ const dial = {
   },
 
   // rescale lets the scale of shades follow the fullest slot, by powers of ten. It falls
-  // only when the fullest slot has become much emptier, so that the shades do not flicker.
+  // only when the fullest slot has become much emptier, so that the shades do not
+  // flicker.
   rescale(w) {
     const most = Math.max(1, ...w.rings.flatMap((r) => r.segments));
     let top = this.top;
@@ -117,9 +118,9 @@ const dial = {
     requestAnimationFrame(frame);
   },
 
-  // scatter sends sparks for what has cascaded or fired between two events: from the hand of
-  // a ring to where the finer ring has been filled, and from the finest ring over the rim.
-  // Their number grows with the logarithm of the number of tasks.
+  // scatter sends sparks for what has cascaded or fired between two events: from the hand
+  // of a ring to where the finer ring has been filled, and from the finest ring over the
+  // rim. Their number grows with the logarithm of the number of tasks.
   scatter(w, old) {
     this.rings.forEach((ring, i) => {
       const before = old.rings[i];
@@ -160,8 +161,8 @@ const dial = {
 // point returns where an angle is, clockwise from twelve o'clock.
 const point = (r, a) => [+(r * Math.sin(a)).toFixed(2), +(-r * Math.cos(a)).toFixed(2)];
 
-// fullest returns how much the fullest segments hold, without the fullest one in fifty. One
-// of these may hold a hundred times as much, and would make all others flat.
+// fullest returns how much the fullest segments hold, without the fullest one in fifty.
+// One of these may hold a hundred times as much, and would make all others flat.
 function fullest(segments) {
   const filled = segments.filter((n) => n > 0).sort((a, b) => a - b);
   return filled[Math.floor(filled.length * 0.98)] ?? 1;
@@ -222,8 +223,8 @@ class Ring {
   }
 
   // set draws a slot with n entries. Its shade goes with the logarithm of n, by the same
-  // scale on all rings. Its height goes with the root of n, relative to its ring. So both a
-  // slot of three and a slot of thousands can be seen.
+  // scale on all rings. Its height goes with the root of n, relative to its ring. So both
+  // a slot of three and a slot of thousands can be seen.
   set(i, n, again) {
     if (this.values[i] === n && !again) return;
     this.values[i] = n;
@@ -275,7 +276,8 @@ class Ring {
     return p < 1;
   }
 
-  // round returns at which part of its way the hand comes round, or any part if it does not.
+  // round returns at which part of its way the hand comes round, or any part if it does
+  // not.
   round() {
     const turns = this.to - this.from;
     const first = Math.ceil(this.from) - this.from;

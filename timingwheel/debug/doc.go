@@ -1,6 +1,6 @@
 // Package debug serves a page that shows timing wheels at work. It draws each level of a
-// wheel as a ring. The page also has the rates, the pending count, the lateness of the last
-// minute and since the start, and the next deadlines.
+// wheel as a ring. The page also has the rates, the pending count, the lateness of the
+// last minute and since the start, and the next deadlines.
 //
 //	h := debug.NewHandler()
 //	h.Add("requests", w)
@@ -22,9 +22,9 @@
 // application/json, the first of these that is in it, and otherwise plain text.
 //
 // In the JSON form, stats and snapshot are a [timingwheel.Stats] and a
-// [timingwheel.Snapshot] as encoding/json writes them. Recent has a span in nanoseconds and
-// the lateness within it, a [timingwheel.Histogram]; see below. The events may change with
-// the page. All URLs in the page are queries, so it works below any prefix, with and
+// [timingwheel.Snapshot] as encoding/json writes them. Recent has a span in nanoseconds
+// and the lateness within it, a [timingwheel.Histogram]; see below. The events may change
+// with the page. All URLs in the page are queries, so it works below any prefix, with and
 // without a slash at its end.
 //
 // # Lateness of the last minute
@@ -41,27 +41,27 @@
 // with net/http/pprof, do not expose the page to the world.
 //
 // Many programs bind such pages to a loopback address for this reason. A web site can get
-// around that with DNS rebinding: it gives its own name the address 127.0.0.1, and then the
-// browser of somebody who visits the site lets its scripts read the page. So a request
-// that comes in on a loopback address must name, in its Host header, an IP address,
-// localhost, or a name without a dot; another one gets status 403. The packages
+// around that with DNS rebinding: it gives its own name the address 127.0.0.1, and then
+// the browser of somebody who visits the site lets its scripts read the page. So a
+// request that comes in on a loopback address must name, in its Host header, an IP
+// address, localhost, or a name without a dot; another one gets status 403. The packages
 // net/http/pprof and expvar answer to any name. They could not do otherwise without
 // breaking programs that use them; this package can, and its page is meant for browsers.
-// If a proxy on the same machine passes other names on, let it set the Host header, or set
-// Request.Host in a handler before this one. On other addresses no name is checked, because
-// the handler does not know which ones are right.
+// If a proxy on the same machine passes other names on, let it set the Host header, or
+// set Request.Host in a handler before this one. On other addresses no name is checked,
+// because the handler does not know which ones are right.
 //
 // # Cost
 //
 // While nobody watches there is no goroutine and no sample, and nothing is kept but the
-// last samples. So the curve of the pending count begins when the page is opened. It has a
-// gap for the time in which its tab was hidden or paused.
+// last samples. So the curve of the pending count begins when the page is opened. It has
+// a gap for the time in which its tab was hidden or paused.
 //
-// While somebody watches, one goroutine takes a sample of each wheel that is watched every
-// 250 ms, however many watch. To watch a wheel that does not exist costs no sample. A
-// sample is a pass over all that is pending, in slices, by
-// [timingwheel.TimingWheel.Snapshot]. If that takes long, samples are rarer, so that those
-// of a wheel take at most 2 % of one processor. Requests for the other forms share the
-// samples. What they get is up to 125 ms old, and older where samples are rarer. A slow
-// client misses events. A client that is stuck for ten seconds is dropped.
+// While somebody watches, one goroutine takes a sample of each wheel that is watched
+// every 250 ms, however many watch. To watch a wheel that does not exist costs no sample.
+// A sample is a pass over all that is pending, in slices, by
+// [timingwheel.TimingWheel.Snapshot]. If that takes long, samples are rarer, so that
+// those of a wheel take at most 2 % of one processor. Requests for the other forms share
+// the samples. What they get is up to 125 ms old, and older where samples are rarer. A
+// slow client misses events. A client that is stuck for ten seconds is dropped.
 package debug

@@ -29,8 +29,8 @@ type entry struct {
 	Stopped bool   `json:"stopped"`
 }
 
-// shown is the wheel that is watched. What the page is to show of a wheel is a field here,
-// or is in its Stats.
+// shown is the wheel that is watched. What the page is to show of a wheel is a field
+// here, or is in its Stats.
 type shown struct {
 	Name      string            `json:"name"`
 	Taken     int64             `json:"taken"` // tells one sample from the next, where events are more often
@@ -131,9 +131,9 @@ func segments(occupied []int32) []int64 {
 }
 
 // moments counts the deadlines of each tick. All that are overdue are one moment, that of
-// the oldest: whether they were due one tick ago or two, they are due now. If there are as
-// many deadlines as were asked for, there may be more of the last moment, so it is left
-// out unless it is the only one.
+// the oldest: whether they were due one tick ago or two, they are due now. If there are
+// as many deadlines as were asked for, there may be more of the last moment, so it is
+// left out unless it is the only one.
 func moments(next []time.Time, now time.Time) []moment {
 	found := []moment{}
 	for _, at := range next {

@@ -1,8 +1,8 @@
 "use strict";
 // The page behind index.html: it reads the stream of events that event.go describes, and
 // shows them. It asks for nothing but the stream, and only while somebody looks at it. To
-// show one more value, let event.go send it, unless it is in stats, and write it in one of
-// the functions that receive calls.
+// show one more value, let event.go send it, unless it is in stats, and write it in one
+// of the functions that receive calls.
 
 // ---- The stream ----
 
@@ -93,10 +93,14 @@ function forget() {
   past = [];
 }
 
+const heldUpLong = 1e9; // ns; the log says so from then on too
+
 // notice returns what the page says before everything else, or nothing.
 function notice(event) {
   if (!event.wheels.length) return "No wheel has been added yet.";
   if (!event.shown) return `There is no wheel named “${wanted}” here, or not any more.`;
+  const { HeldUp, HeldUpBy } = event.shown.stats;
+  if (HeldUp >= heldUpLong) return `The executor has held the driver up for ${duration(HeldUp)}: ${HeldUpBy}. No function fires until it returns.`;
   return "";
 }
 
@@ -182,6 +186,7 @@ function showNow(w) {
     ["pending", count(s.Pending)],
     ["of these due", count(w.due)],
     ["cascading", count(w.cascading)],
+    ["waiting for room", count(s.Waiting)],
     ["in the executor", count(s.Running)],
     ["memory", compact(s.Arena.Capacity * 32) + "B"],
     ["of this free", compact(s.Arena.Free * 32) + "B"],

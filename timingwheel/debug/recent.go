@@ -20,8 +20,8 @@ type recent struct {
 	Lateness timingwheel.Histogram `json:"lateness"`
 }
 
-// history has the lateness at some samples of the last minute. It has at most 14 marks, of
-// less than 300 bytes each.
+// history has the lateness at some samples of the last minute. It has at most 14 marks,
+// of less than 300 bytes each.
 type history struct {
 	marks []mark // the oldest first
 }

@@ -8,9 +8,10 @@ import (
 )
 
 // round is one look at all wheels. Every event of a turn of the sampler is made from the
-// same round. So a turn asks each wheel for its Stats once, takes one sample of each wheel
-// that is watched, and encodes one event for each of these and one for all who watch what
-// is not there. Neither the number of watchers nor the names that they ask for add to that.
+// same round. So a turn asks each wheel for its Stats once, takes one sample of each
+// wheel that is watched, and encodes one event for each of these and one for all who
+// watch what is not there. Neither the number of watchers nor the names that they ask for
+// add to that.
 type round struct {
 	wheels map[string]*wheel
 	first  string            // the name of the first wheel; empty if there is none

@@ -6,8 +6,8 @@ import (
 )
 
 // watcher is a client of the stream. Its channel has room for one event. A slow client
-// finds the latest event there, and misses those before it. So a slow client delays nobody
-// else and needs the memory of one event.
+// finds the latest event there, and misses those before it. So a slow client delays
+// nobody else and needs the memory of one event.
 type watcher struct {
 	name   string // of the wheel that it shows; empty for the first
 	events chan []byte
@@ -52,8 +52,8 @@ func (h *Handler) run(ctx context.Context) {
 	}
 }
 
-// publish is one turn of the sampler: it leaves an event with each watcher. It returns what
-// that cost, without the samples.
+// publish is one turn of the sampler: it leaves an event with each watcher. It returns
+// what that cost, without the samples.
 func (h *Handler) publish() time.Duration {
 	r := newRound(h.list())
 	for _, w := range h.everyone() {

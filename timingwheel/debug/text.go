@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// serve takes samples of the wheel of that name, or of all wheels if the name is empty, and
-// answers with what write makes of them.
+// serve takes samples of the wheel of that name, or of all wheels if the name is empty,
+// and answers with what write makes of them.
 func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, []sample)) {
 	wheels := h.list()
 	if name != "" {
@@ -56,8 +56,8 @@ func (h *Handler) serveText(rw http.ResponseWriter, r *http.Request, name string
 	})
 }
 
-// writeText writes a sample for a reader at a terminal. The name is quoted, because it may
-// contain control sequences, which a terminal would obey.
+// writeText writes a sample for a reader at a terminal. The name is quoted, because it
+// may contain control sequences, which a terminal would obey.
 func writeText(out io.Writer, s sample) {
 	stats := &s.Stats
 	fmt.Fprintf(out, "%q: %d pending", s.Name, stats.Pending)
@@ -69,6 +69,9 @@ func writeText(out io.Writer, s sample) {
 		fmt.Fprint(out, ", precise wake-ups")
 	}
 	fmt.Fprintln(out)
+	if stats.HeldUp >= time.Second {
+		fmt.Fprintf(out, "held up for %v by %q\n", short(stats.HeldUp), stats.HeldUpBy)
+	}
 
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\nscheduled\tfired\tcanceled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\tin executor\twake-ups\t")
@@ -91,16 +94,27 @@ func writeText(out io.Writer, s sample) {
 	fmt.Fprintf(out, "next: %s\n", cmp.Or(strings.Join(next(s), ", "), "none"))
 }
 
-// next says when the next deadlines are.
-func next(s sample) (when []string) {
-	for _, m := range moments(s.Snapshot.Next, s.taken) {
-		if m.In <= 0 {
-			when = append(when, fmt.Sprintf("%d overdue by up to %v", m.N, short(-m.In)))
-		} else {
-			when = append(when, fmt.Sprintf("%d in %v", m.N, short(m.In)))
+// next says when the next deadlines are. Moments that read the same are one.
+func next(s sample) (lines []string) {
+	last, n := "", 0
+	end := func() {
+		if n > 0 {
+			lines = append(lines, fmt.Sprintf("%d %s", n, last))
 		}
 	}
-	return when
+	for _, m := range moments(s.Snapshot.Next, s.taken) {
+		when := fmt.Sprintf("in %v", short(m.In))
+		if m.In <= 0 {
+			when = fmt.Sprintf("overdue by up to %v", short(-m.In))
+		}
+		if when != last {
+			end()
+			last, n = when, 0
+		}
+		n += m.N
+	}
+	end()
+	return lines
 }
 
 func lateness(h *timingwheel.Histogram) string {

@@ -13,7 +13,7 @@ import (
 func TestText(t *testing.T) {
 	f := newFake()
 	s := sample{Name: "a", Stats: f.stats, Snapshot: f.snapshot, taken: time.Now()}
-	for _, in := range []time.Duration{-time.Millisecond, -time.Microsecond, 5 * time.Millisecond, 5 * time.Millisecond, 90 * time.Second} {
+	for _, in := range []time.Duration{-time.Millisecond, -time.Microsecond, 5 * time.Millisecond, 5 * time.Millisecond, 90 * time.Second, 90*time.Second + time.Millisecond} {
 		s.Snapshot.Next = append(s.Snapshot.Next, s.taken.Add(in))
 	}
 	var out strings.Builder
@@ -29,15 +29,16 @@ func TestText(t *testing.T) {
 
 lateness since the start: p50 1.024ms, p99 1.7ms, max 1.7ms
 lateness of the last minute: this is the first sample; ask again
-next: 2 overdue by up to 1ms, 2 in 5ms, 1 in 1m30s
+next: 2 overdue by up to 1ms, 2 in 5ms, 2 in 1m30s
 `, out.String())
 
 	s.Recent.Span = 61_234_567_890
 	s.Recent.Lateness = s.Stats.Lateness.Sub(timingwheel.Histogram{Counts: [timingwheel.HistogramBuckets]int64{10: 5900}, Max: s.Stats.Lateness.Max})
 	s.Stats.Stopped, s.Stats.Precise = true, true
+	s.Stats.HeldUp, s.Stats.HeldUpBy = 2*time.Second, "main.work"
 	out.Reset()
 	writeText(&out, s)
-	require.Contains(t, out.String(), `"a": 1234 pending, stopped, made 1m23.46s ago, tick 1ms, shards 2, precise wake-ups`+"\n")
+	require.Contains(t, out.String(), `"a": 1234 pending, stopped, made 1m23.46s ago, tick 1ms, shards 2, precise wake-ups`+"\nheld up for 2s by \"main.work\"\n")
 	require.Contains(t, out.String(), "\nlateness of the last 1m1.2s: p50 1.7ms, p99 1.7ms, max 1.7ms\n")
 }
 

@@ -1,15 +1,15 @@
 "use strict";
-// The tip shows the values of what is under the pointer. It is written anew with each event,
-// since what is drawn there changes while the pointer rests. What it says can also be read
-// elsewhere on the page, or in the description of the drawing, so it is hidden from screen
-// readers.
+// The tip shows the values of what is under the pointer. It is written anew with each
+// event, since what is drawn there changes while the pointer rests. What it says can also
+// be read elsewhere on the page, or in the description of the drawing, so it is hidden
+// from screen readers.
 
 const tip = {
   node: $("tip"),
   under: null, // where the pointer is, and who describes what is there
 
-  // over shows what describe says of a place in node. Describe gets the place in pixels of
-  // the window. It returns nothing for a place that has no values.
+  // over shows what describe says of a place in node. Describe gets the place in pixels
+  // of the window. It returns nothing for a place that has no values.
   over(node, describe) {
     const point = (e) => {
       this.under = { x: e.clientX, y: e.clientY, describe };

@@ -45,8 +45,8 @@ type sample struct {
 }
 
 // sample returns what is in the wheel now, or was there a moment ago. However many ask, a
-// sample is taken at most twice in an interval, and samples take at most one part in share
-// of a processor.
+// sample is taken at most twice in an interval, and samples take at most one part in
+// share of a processor.
 func (w *wheel) sample() sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,8 +63,8 @@ func (w *wheel) sample() sample {
 }
 
 // validName returns name with each byte that is not valid UTF-8 in the form \xff. In JSON
-// and in a URL all such bytes would become the same character, so that two names could not
-// be told apart and a wheel could not be asked for.
+// and in a URL all such bytes would become the same character, so that two names could
+// not be told apart and a wheel could not be asked for.
 func validName(name string) string {
 	if utf8.ValidString(name) {
 		return name

@@ -19,8 +19,8 @@ function duration(ns) {
   return n.toFixed(Math.abs(n) < 10 && !Number.isInteger(n) ? 1 : 0) + "\u00a0" + unit;
 }
 
-// powers returns at most most + 1 powers of ten from 1 to top, in equal steps. Only they are
-// whole numbers that stand at equal distances on an axis of logarithms.
+// powers returns at most most + 1 powers of ten from 1 to top, in equal steps. Only they
+// are whole numbers that stand at equal distances on an axis of logarithms.
 function powers(top, most) {
   const digits = Math.round(Math.log10(top));
   const step = Math.max(1, Math.ceil(digits / most));

@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"image/color"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -29,12 +29,13 @@ import (
 type Chart struct {
 	File     string
 	Title    string
+	Note     string // a line below the title
 	Workload string // whose section shows it
 }
 
-// look is how a subject looks in every chart. The colours are those of Okabe and
-// Ito, which people with any of the common colour blindnesses can tell apart; the
-// inline rows have the colour of their sisters, dashed, and the precise one dotted.
+// look is how a subject looks in every chart on a light page. The colours are those of
+// Okabe and Ito, which people with any of the common colour blindnesses can tell apart;
+// the inline rows have the colour of their sisters, dashed, and the precise one dotted.
 type look struct {
 	color  color.Color
 	dashes []vg.Length
@@ -83,7 +84,7 @@ func Charts(set *result.Set, size workload.Size, dir string) ([]Chart, error) {
 }
 
 // drawing is a chart with its plot, nil if there are no results for it. Its legend
-// stands beside the plot, where it covers nothing.
+// stands beside the plot, where it covers nothing, and its title above both.
 type drawing struct {
 	Chart
 	plot      *plot.Plot
@@ -95,28 +96,60 @@ const (
 	chartWidth  = 8 * vg.Inch
 	chartHeight = 4.5 * vg.Inch
 	legendWidth = 2 * vg.Inch
+	margin      = vg.Length(10)
+	titleSize   = vg.Length(13)
+	noteSize    = vg.Length(10)
+)
+
+// The colours of all but the subjects, on a light page.
+var (
+	paper = color.White
+	faint = color.Gray{225} // the grid
+	quiet = color.Gray{110} // notes
 )
 
 func (d drawing) save(file string) error {
-	d.plot.Title.Text = d.Title
-	d.plot.Title.TextStyle.Font.Size = vg.Points(13)
-	d.plot.Title.Padding = vg.Points(8)
 	canvas := vgsvg.New(chartWidth, chartHeight)
 	area := draw.New(canvas)
-	area.FillPolygon(color.White, []vg.Point{{}, {Y: chartHeight}, {X: chartWidth, Y: chartHeight}, {X: chartWidth}})
-	area = draw.Crop(area, vg.Points(6), vg.Points(-10), vg.Points(6), vg.Points(-6))
+	area.FillPolygon(paper, []vg.Point{{}, {Y: chartHeight}, {X: chartWidth, Y: chartHeight}, {X: chartWidth}})
+	area = d.drawTitle(draw.Crop(area, margin, -margin, margin, -margin))
 	left := area
 	if d.hasLegend {
 		left = draw.Crop(area, 0, -legendWidth, 0, 0)
 		d.legend.Top, d.legend.Left = true, true
-		d.legend.Draw(draw.Crop(area, chartWidth-legendWidth-vg.Points(8), 0, 0, vg.Points(-40)))
+		d.legend.Draw(draw.Crop(area, left.Size().X+margin, 0, 0, 0))
 	}
 	d.plot.Draw(left)
 	var svg bytes.Buffer
 	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err
 	}
-	return os.WriteFile(file, fontFamily.ReplaceAll(svg.Bytes(), []byte(fonts)), 0o644)
+	return os.WriteFile(file, forReaders(svg.Bytes()), 0o644)
+}
+
+// drawTitle draws the title and the note over the whole width, and returns what is left
+// below them.
+func (d drawing) drawTitle(area draw.Canvas) draw.Canvas {
+	style := d.plot.Title.TextStyle
+	style.XAlign, style.YAlign = draw.XLeft, draw.YTop
+	for _, line := range []struct {
+		text  string
+		size  vg.Length
+		color color.Color
+	}{{d.Title, titleSize, color.Black}, {d.Note, noteSize, quiet}} {
+		if line.text != "" {
+			style.Font.Size, style.Color = line.size, line.color
+			area.FillText(style, vg.Point{X: area.Min.X, Y: area.Max.Y}, line.text)
+			area = draw.Crop(area, 0, 0, 0, -line.size*3/2)
+		}
+	}
+	return draw.Crop(area, 0, 0, 0, -margin/2)
+}
+
+// forReaders makes of what the library writes what all readers can read.
+func forReaders(svg []byte) []byte {
+	svg = fontFamily.ReplaceAll(svg, []byte(fonts))
+	return bytes.Replace(svg, []byte("<g transform"), []byte(darkStyle()+"<g transform"), 1)
 }
 
 // The text is laid out with Liberation Sans, which few readers have. Arial has the
@@ -125,20 +158,49 @@ var fontFamily = regexp.MustCompile(`font-family:[^;"]*`)
 
 const fonts = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 
+// dark are the colours on a dark page, for those of a light one that are not as good
+// there. Black is the colour that the library leaves out.
+var dark = map[string]string{
+	"FFFFFF": "0D1117", "000000": "E6EDF3", "E1E1E1": "30363D", "6E6E6E": "9DA7B3", "828282": "8B949E",
+	"0072B2": "3B9AE0", "56B4E9": "A5DCFF", "009E73": "2BC196",
+}
+
+// darkStyle is a style sheet that readers who prefer dark pages apply. The others, and
+// programs that know nothing of it, see the colours of the drawing. Both have their own
+// paper, so that either can be read on any page.
+func darkStyle() string {
+	var b strings.Builder
+	b.WriteString("<style>@media (prefers-color-scheme: dark) {\n")
+	fmt.Fprintf(&b, "svg { fill: #%s }\n", dark["000000"])
+	for _, light := range slices.Sorted(maps.Keys(dark)) {
+		for _, property := range []string{"fill", "stroke"} {
+			fmt.Fprintf(&b, "[style*=\"%s:#%s\"] { %s: #%s !important }\n", property, light, property, dark[light])
+		}
+	}
+	b.WriteString("}</style>\n")
+	return b.String()
+}
+
 func drawings(set *result.Set, size workload.Size) []drawing {
 	sizes := map[workload.Size]int{workload.Full: 1_000_000, workload.Quick: 200_000, workload.Tiny: 1000}
 	fires := workload.Count(int(mostTimers(set, workload.Fire, workload.FireSpread)))
 	return []drawing{
 		costChart(set),
 		latenessChart(set),
-		barChart(set, Chart{"bytes.svg", "Memory of each pending timer (all share one function)", workload.Memory},
-			workload.PendingShared(sizes[size]), "B/timer", "bytes", 0),
-		barChart(set, Chart{"last.svg", "How late the last of " + fires + " tasks has run, due within a second", workload.Fire},
-			workload.FireSpread, "last-ms", "ms after its deadline, logarithmic", 0.1),
-		barChart(set, Chart{"last-tick.svg", "How late the last of " + fires + " tasks has run, all due at the same moment",
-			workload.Fire}, workload.FireTick, "last-ms", "ms after their deadline, logarithmic", 1),
-		barChart(set, Chart{"goroutines.svg", "Goroutines at the most (" + fires + " empty tasks due at the same moment)",
-			workload.Fire}, workload.FireTick, "goroutines", "goroutines, logarithmic", 1),
+		barChart(set, Chart{
+			File: "bytes.svg", Title: "Memory of each pending timer", Note: "All share one function.", Workload: workload.Memory,
+		}, workload.PendingShared(sizes[size]), "B/timer", "bytes", 0),
+		barChart(set, Chart{
+			File: "last.svg", Title: "How late the last of " + fires + " tasks has run, due within a second", Workload: workload.Fire,
+		}, workload.FireSpread, "last-ms", "ms after its deadline, logarithmic", 0.1),
+		barChart(set, Chart{
+			File: "last-tick.svg", Title: "How late the last of " + fires + " tasks has run, all due at the same moment",
+			Workload: workload.Fire,
+		}, workload.FireTick, "last-ms", "ms after their deadline, logarithmic", 1),
+		barChart(set, Chart{
+			File: "goroutines.svg", Title: "Goroutines at the most", Note: fires + " empty tasks are due at the same moment.",
+			Workload: workload.Fire,
+		}, workload.FireTick, "goroutines", "goroutines, logarithmic", 1),
 	}
 }
 
@@ -155,6 +217,9 @@ func (d *drawing) line(name string, points plotter.XYs, marks bool) {
 	}
 	l, _ := plotter.NewLine(points)
 	l.Color, l.Dashes, l.Width = looks[name].color, looks[name].dashes, vg.Points(2)
+	if name == subject.Baseline {
+		l.Width = vg.Points(4) // so that it shows below one of the same course
+	}
 	d.plot.Add(l)
 	d.legend.Add(name, l)
 	d.hasLegend = true
@@ -172,7 +237,7 @@ func newDrawing(c Chart, x, y string) drawing {
 	d.legend.TextStyle.Font.Size = vg.Points(10)
 	d.legend.Padding = vg.Points(3)
 	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{225}, color.Gray{225}
+	grid.Vertical.Color, grid.Horizontal.Color = faint, faint
 	d.plot.Add(grid)
 	return d
 }
@@ -181,10 +246,11 @@ func newDrawing(c Chart, x, y string) drawing {
 // pending has no place on a logarithmic axis; it stands at the left end.
 func costChart(set *result.Set) drawing {
 	const leftEnd = 1000.0
-	d := newDrawing(Chart{"cost.svg", "Cost of an add and a cancel, by the number of pending timers", workload.AddCancel},
-		"pending timers", "ns for an add and a cancel")
+	d := newDrawing(Chart{
+		File: "cost.svg", Title: "Cost of an add and a cancel, by the number of pending timers", Workload: workload.AddCancel,
+	}, "pending timers", "ns for an add and a cancel")
 	bySubject := map[string]plotter.XYs{}
-	sizes, low, high := map[float64]string{}, math.Inf(1), 0.0
+	sizes := map[float64]string{}
 	for _, l := range set.Lines {
 		if l.Workload != workload.AddCancel || l.Subject == subject.None || l.Round != 1 {
 			continue
@@ -193,35 +259,62 @@ func costChart(set *result.Set) drawing {
 		y, _ := median(set, l.Key, "ns/op")
 		x := max(n, leftEnd)
 		sizes[x] = workload.Count(int(n))
-		low, high = min(low, y), max(high, y)
 		bySubject[l.Subject] = append(bySubject[l.Subject], plotter.XY{X: x, Y: y})
 	}
 	if len(bySubject) == 0 {
 		return drawing{}
 	}
-	for _, s := range subject.All() {
-		d.line(s.Name, bySubject[s.Name], true)
-	}
-	d.plot.X.Scale, d.plot.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	d.costs(bySubject)
+	d.plot.X.Scale = plot.LogScale{}
 	var ticks []plot.Tick
 	for _, x := range slices.Sorted(maps.Keys(sizes)) {
 		ticks = append(ticks, plot.Tick{Value: x, Label: sizes[x]})
 	}
 	d.plot.X.Tick.Marker = plot.ConstantTicks(ticks)
-	d.plot.Y.Tick.Marker = plot.ConstantTicks(logTicks(low/1.5, high*1.5, 1, 2, 5))
-	d.plot.Y.Min, d.plot.Y.Max = low/1.5, high*1.5
 	return d
 }
 
-// logTicks are the multiples of the powers of ten between two values.
-func logTicks(low, high float64, multiples ...float64) []plot.Tick {
-	var ticks []plot.Tick
-	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
-		for _, m := range multiples {
-			if v := power * m; v >= low && v <= high {
-				ticks = append(ticks, plot.Tick{Value: v, Label: number(v)})
-			}
+// costs draws the lines. Subjects that go far beyond the baseline are named in the note
+// instead: their cost would leave no room for the differences of the others.
+func (d *drawing) costs(bySubject map[string]plotter.XYs) {
+	const beyond = 2.5
+	limit := math.Inf(1)
+	if _, most := extent(bySubject[subject.Baseline]); most > 0 {
+		limit = beyond * most
+	}
+	var off []string
+	top := 0.0
+	for _, s := range subject.All() {
+		least, most := extent(bySubject[s.Name])
+		if most > limit {
+			off = append(off, s.Name+" "+number(least)+" to "+number(most))
+			continue
 		}
+		top = max(top, most)
+		d.line(s.Name, bySubject[s.Name], true)
+	}
+	if len(off) > 0 {
+		d.Note = "Beyond the axis, in ns: " + strings.Join(off, ", ") + "."
+	}
+	d.plot.Y.Min, d.plot.Y.Max = 0, top*1.1
+}
+
+// extent returns the least and the greatest Y, zero of nothing.
+func extent(points plotter.XYs) (least, most float64) {
+	for i, p := range points {
+		if i == 0 {
+			least, most = p.Y, p.Y
+		}
+		least, most = min(least, p.Y), max(most, p.Y)
+	}
+	return least, most
+}
+
+// logTicks are the powers of ten between two values.
+func logTicks(low, high float64) []plot.Tick {
+	var ticks []plot.Tick
+	for v := math.Pow(10, math.Ceil(math.Log10(low)-1e-9)); v <= high; v *= 10 {
+		ticks = append(ticks, plot.Tick{Value: v, Label: number(v)})
 	}
 	return ticks
 }
@@ -230,9 +323,9 @@ func logTicks(low, high float64, multiples ...float64) []plot.Tick {
 func latenessChart(set *result.Set) drawing {
 	const rate, from, to = 10_000, -4.0, 8.0
 	d := newDrawing(Chart{
-		"lateness.svg",
-		"Lateness: share of timers that have run by then\n(10 k timers a second, ticks of 1 ms; gost's are 10 ms, those of Precise 100 us)",
-		workload.Lateness,
+		File: "lateness.svg", Title: "Lateness: the share of timers that have run by then",
+		Note:     "10 k timers a second. Ticks are of 1 ms; those of gost are of 10 ms, and those of Precise of 100 us.",
+		Workload: workload.Lateness,
 	}, "ms after the deadline; below 0 is early", "% of timers")
 	some := false
 	for _, s := range subject.All() {
@@ -271,28 +364,30 @@ func distribution(set *result.Set, k result.Key) plotter.XYs {
 	return points
 }
 
-// barChart has one horizontal bar for each subject, with its value beside it. The
-// axis is logarithmic from logFrom on, if that is not zero.
+// barChart has one horizontal bar for each subject, with its value beside it. A subject
+// that was given fewer timers than the others has none, since its bar would look like a
+// better one. The axis is logarithmic from logFrom on, if that is not zero.
 func barChart(set *result.Set, c Chart, config, unit, axis string, logFrom float64) drawing {
 	d := newDrawing(c, axis, "")
 	var rows []bar
 	var names []string
+	most := 0.0
 	for _, s := range slices.Backward(subject.All()) {
 		k := result.Key{Workload: c.Workload, Config: config, Subject: s.Name}
 		v, ok := median(set, k, unit)
 		if !ok {
 			continue
 		}
-		name := s.Name
-		if n, ok := median(set, k, workload.TimersUnit); ok && n < mostTimers(set, c.Workload, config) {
-			name += ", of " + workload.Count(int(n))
+		row := bar{value: v, look: looks[s.Name], text: number(v)}
+		if n, less := (grid{set, c.Workload}).reduced(config, s.Name); less {
+			row = bar{text: "bears " + workload.Count(n) + " only"}
 		}
-		rows, names = append(rows, bar{value: v, look: looks[s.Name]}), append(names, name)
+		most = max(most, row.value)
+		rows, names = append(rows, row), append(names, s.Name)
 	}
 	if len(rows) == 0 {
 		return drawing{}
 	}
-	most := slices.MaxFunc(rows, func(a, b bar) int { return cmp.Compare(a.value, b.value) }).value
 	d.plot.NominalY(names...)
 	d.plot.Y.Tick.Label.Font.Size = vg.Points(10)
 	d.plot.Y.Padding = vg.Points(8)
@@ -301,24 +396,16 @@ func barChart(set *result.Set, c Chart, config, unit, axis string, logFrom float
 	if logFrom > 0 {
 		d.plot.X.Min, d.plot.X.Max = logFrom, max(most*4, 10)
 		d.plot.X.Scale = plot.LogScale{}
-		d.plot.X.Tick.Marker = plot.ConstantTicks(logTicks(d.plot.X.Min, d.plot.X.Max, 1))
+		d.plot.X.Tick.Marker = plot.ConstantTicks(logTicks(d.plot.X.Min, d.plot.X.Max))
 	}
 	d.plot.Add(bars(rows))
 	return d
 }
 
-func mostTimers(set *result.Set, workloadName, config string) (most float64) {
-	for _, l := range set.Lines {
-		if l.Workload == workloadName && l.Config == config {
-			n, _ := l.Get(workload.TimersUnit)
-			most = max(most, n)
-		}
-	}
-	return most
-}
-
+// bar is one of them, and the text at its end. Without a colour there is the text only.
 type bar struct {
 	value float64
+	text  string
 	look
 }
 
@@ -334,12 +421,16 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 		left, right := x(p.X.Min), x(max(row.value, p.X.Min))
 		low, high := y(float64(i)-0.3), y(float64(i)+0.3)
 		corners := []vg.Point{{X: left, Y: low}, {X: left, Y: high}, {X: right, Y: high}, {X: right, Y: low}}
-		if len(row.dashes) == 0 {
+		style.Color = color.Black
+		switch {
+		case row.color == nil:
+			style.Color = quiet
+		case len(row.dashes) == 0:
 			c.FillPolygon(row.color, corners)
-		} else {
+		default:
 			outline := draw.LineStyle{Color: row.color, Width: vg.Points(1.5), Dashes: row.dashes}
 			c.StrokeLines(outline, append(corners, corners[0]))
 		}
-		c.FillText(style, vg.Point{X: right + vg.Points(4), Y: (low + high) / 2}, number(row.value))
+		c.FillText(style, vg.Point{X: right + vg.Points(4), Y: (low + high) / 2}, row.text)
 	}
 }

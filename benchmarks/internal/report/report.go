@@ -3,7 +3,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/result"
@@ -32,14 +31,17 @@ const howToRead = `
 Each case ran in a process of its own for each subject and each round, the subjects
 in turn within a round. A figure is the median of the rounds; after ± stands how far
 the farthest round is from it, where there was more than one round. In parentheses is
-the ratio to %s (for contexts, to %s): the median of the ratios within each round,
-which is what to trust, since what else the machine does moves the rounds rather than
-the subjects of one round. The delays are the same for all subjects, from the same
-seeds. Garbage is collected before each measurement. "of 10 k" after a name says that
-the subject was given so many timers, fewer than the others, because it bears no more.
+the ratio to %s, or to what packages time and context have instead where no
+function is run. It is the median of the ratios within each round, which is what to
+trust, since what else the machine does moves the rounds rather than the subjects of one
+round. The delays are the same for all subjects, from the same seeds. Garbage is
+collected before each measurement. "of 10 k" after a name says that the subject was given
+so many timers, fewer than the others, because it bears no more; its figures are of less
+work, and without a ratio.
 
 All subjects are called through one interface, which costs each of them some
-nanoseconds; the row "%s" starts no timers, and is what the load generator costs.
+nanoseconds; the row "%s" starts no timers, and is what the load generator costs. A
+figure that is called net is without that row's, in the same round.
 
 The load generator shares the processors with what it measures. While one goroutine
 adds, a wheel's driver, a heap's worker, the goroutines that run tasks and the garbage
@@ -56,48 +58,60 @@ The raw results are in [%s](%s), in Go's benchmark format:
 
 func (p Page) String() string {
 	var b strings.Builder
-	b.WriteString(preamble + p.machine())
-	fmt.Fprintf(&b, howToRead, subject.Baseline, subject.ContextBaseline, subject.None, p.Raw, p.Raw, p.Raw)
+	b.WriteString(preamble + p.summary() + p.machine())
+	fmt.Fprintf(&b, howToRead, subject.Baseline, subject.None, p.Raw, p.Raw, p.Raw)
 	b.WriteString("## Subjects\n\n")
 	for _, s := range subject.All() {
 		fmt.Fprintf(&b, "- **%s**: %s.\n", s.Name, s.Setup)
 	}
 	for _, w := range p.Workloads {
-		if slices.ContainsFunc(p.Set.Lines, func(l result.Line) bool { return l.Workload == w.Name }) {
-			b.WriteString(p.section(w))
-		}
+		b.WriteString(p.section(w))
 	}
 	b.WriteString(p.early() + p.failures())
 	return b.String()
 }
 
+// machine says where and when the results are from. Workloads that were measured anew
+// together have a row together.
 func (p Page) machine() string {
 	var b strings.Builder
-	b.WriteString("| | |\n| --- | --- |\n")
-	for _, s := range p.Set.About {
-		fmt.Fprintf(&b, "| %s | %s |\n", s.Key, s.Value)
+	b.WriteString("## The machine\n\n| | |\n| --- | --- |\n")
+	for i := 0; i < len(p.Set.About); {
+		s := p.Set.About[i]
+		keys := []string{s.Key}
+		for i++; i < len(p.Set.About) && p.Set.About[i].Value == s.Value; i++ {
+			keys = append(keys, p.Set.About[i].Key)
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(keys, ", "), strings.ReplaceAll(s.Value, "|", `\|`))
 	}
 	return b.String()
 }
 
+// section is that of a workload, or nothing if there are no results for it: neither
+// figures for its tables nor failures.
 func (p Page) section(w workload.Workload) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n## %s\n\n%s\n", w.Title, w.Shows)
+	var tables strings.Builder
 	for _, t := range w.Tables {
 		if table := (grid{p.Set, w.Name}).table(t); table != "" {
-			b.WriteString("\n" + table)
+			tables.WriteString("\n" + table)
 		}
 	}
+	wrong := p.misses(w.Name, true)
+	if tables.Len() == 0 && wrong == "" {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## %s\n\n%s\n%s", w.Title, w.Shows, tables.String())
 	for _, c := range p.Charts {
 		if c.Workload == w.Name {
-			fmt.Fprintf(&b, "\n![%s](%s/%s)\n", strings.ReplaceAll(c.Title, "\n", " "), p.ChartsDir, c.File)
+			fmt.Fprintf(&b, "\n![%s](%s/%s)\n", c.Title, p.ChartsDir, c.File)
 		}
 	}
 	if notes := p.misses(w.Name, false); notes != "" {
 		b.WriteString("\nLeft out:\n\n" + notes)
 	}
-	if notes := p.misses(w.Name, true); notes != "" {
-		b.WriteString("\nGone wrong:\n\n" + notes)
+	if wrong != "" {
+		b.WriteString("\nGone wrong:\n\n" + wrong)
 	}
 	return b.String()
 }

@@ -3,11 +3,19 @@ package report
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
+	"html"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/vg"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/result"
 	"github.com/tickwheel/tickwheel/benchmarks/internal/workload"
@@ -15,7 +23,10 @@ import (
 
 const canned = `go: go1.26
 command: go run . -size full
+Stall: Monday, go run . -run 'Stall|Mix' -merge
+Mix: Monday, go run . -run 'Stall|Mix' -merge
 # round 1
+BenchmarkStall/beside=old/subject=wheel.Schedule-2	1	5 old-us
 BenchmarkAddCancel/pending=0/subject=none-2	1000	5 ns/op	0 timers
 BenchmarkAddCancel/pending=10000/subject=time.AfterFunc-2	1000	100 ns/op	10000 timers
 BenchmarkAddCancel/pending=10000/subject=wheel.Schedule-2	1000	50 ns/op	10000 timers
@@ -29,10 +40,20 @@ BenchmarkLateness/rate=10000/tick=1ms/subject=RussellLuo-2	10	-0.97 min-ms	0.1 p
 BenchmarkMemory/pending=1000000/functions=one/subject=time.AfterFunc-2	1000000	130 B/timer	1000000 timers
 BenchmarkFire/due=spread/tasks=empty/subject=time.AfterFunc-2	1000000	684 last-ms	1000000 timers
 BenchmarkFire/due=tick/tasks=empty/subject=time.AfterFunc-2	1000000	400000 goroutines	1129 last-ms	1000000 timers
+BenchmarkMix/load=steady/subject=none-2	10	200 cpu-ns/timer
+BenchmarkMix/load=steady/subject=time.AfterFunc-2	10	1000 cpu-ns/timer
+BenchmarkMix/load=steady/subject=wheel.Schedule-2	10	600 cpu-ns/timer
+BenchmarkFire/due=tick/tasks=empty/subject=gost-2	10000	5000 goroutines	8.47 last-ms	10000 timers
+BenchmarkAddCancel/pending=10000000/subject=time.AfterFunc-2	1000	100 ns/op	10000000 timers
+BenchmarkAddCancel/pending=10000000/subject=wheel.Schedule-2	1000	50 ns/op	10000000 timers
 # round 2
+BenchmarkAddCancel/pending=10000000/subject=time.AfterFunc-2	1000	200 ns/op	10000000 timers
+BenchmarkAddCancel/pending=10000000/subject=wheel.Schedule-2	1000	60 ns/op	10000000 timers
 BenchmarkAddCancel/pending=10000/subject=time.AfterFunc-2	1000	200 ns/op	10000 timers
 BenchmarkAddCancel/pending=10000/subject=wheel.Schedule-2	1000	60 ns/op	10000 timers
 # round 3
+BenchmarkAddCancel/pending=10000000/subject=time.AfterFunc-2	1000	110 ns/op	10000000 timers
+BenchmarkAddCancel/pending=10000000/subject=wheel.Schedule-2	1000	66 ns/op	10000000 timers
 BenchmarkAddCancel/pending=10000/subject=time.AfterFunc-2	1000	110 ns/op	10000 timers
 BenchmarkAddCancel/pending=10000/subject=wheel.Schedule-2	1000	66 ns/op	10000 timers
 `
@@ -49,15 +70,16 @@ func read(t *testing.T) *result.Set {
 func TestPage(t *testing.T) {
 	page := Page{
 		Set: read(t), Workloads: workload.All(workload.Full), Raw: "results/raw.txt", ChartsDir: "results",
-		Charts: []Chart{{"cost.svg", "Cost\nof it", workload.AddCancel}},
+		Charts: []Chart{{File: "cost.svg", Title: "Cost of it", Workload: workload.AddCancel}},
 	}.String()
 	for _, want := range []string{
 		"| command | go run . -size full |",
+		`| Stall, Mix | Monday, go run . -run 'Stall\|Mix' -merge |`,
 		"| time.AfterFunc |  | 110 ±82% |", // the median of 100, 200 and 110
 		"| wheel.Schedule |",
-		"| 60 ±17% (0.50) | 55 |", // ratios 0.5, 0.3 and 0.6; a single round has no spread
-		"| heap, of 1 k |",        // fewer than the others
-		"| 3,000 (30) | - |",      // and none of the larger size
+		"| 60 ±17% (0.50) | 55 | 60 ±17% (0.50) |", // ratios 0.5, 0.3 and 0.6; a single round has no spread
+		"| heap, of 1 k |",                         // fewer than the others
+		"| 3,000 | - |",                            // so without a ratio; and none of the larger size
 		"- heap: too | much (`pending=100000`).",
 		"- go-zero: it had not ended after 1m0s",
 		"- RussellLuo: it crashed: out of memory",
@@ -72,11 +94,63 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if strings.Contains(page, "## A realistic mix") {
-		t.Error("a workload that was not run has a section")
+	for _, title := range []string{"## Requests with a timeout", "## Callers and timers beside a cascade"} {
+		if strings.Contains(page, title) {
+			t.Errorf("there is a section %q, without a figure for its tables", title)
+		}
 	}
 	if t.Failed() {
 		t.Log(page)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	page := Page{Set: read(t), Workloads: workload.All(workload.Full)}.String()
+	for _, want := range []string{
+		"| the same, 10 M pending | wheel.Schedule | 60 ns | 110 ns | 0.50 | 0.30, 0.60 |",
+		"| a realistic mix: CPU of a timer, net | wheel.Schedule | 400 ns | 800 ns | 0.50 |  |",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "| AfterFunc and Stop") {
+		t.Error("the summary has a row without figures")
+	}
+	if t.Failed() {
+		t.Log(page)
+	}
+}
+
+func TestNetColumn(t *testing.T) {
+	page := Page{Set: read(t), Workloads: workload.All(workload.Full)}.String()
+	for _, want := range []string{
+		"| | CPU ns a timer, net (ratio) | gross (ratio) |\n", // and no column that nobody has a figure for
+		"| none |  | 200 |\n", "| time.AfterFunc | 800 | 1,000 |\n", "| wheel.Schedule | 400 (0.50) | 600 (0.60) |\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		rounds map[int]float64
+		want   string
+	}{
+		{map[int]float64{1: 5}, ""},
+		{map[int]float64{1: 100, 2: 110, 3: 90, 4: 150}, " ±43%"},
+		{map[int]float64{1: -10, 2: -10.5, 3: -9.8}, " ±5%"}, // of what is below zero, too
+		{map[int]float64{1: -1, 2: 2, 3: 5}, " ±3"},          // a share of the median would say nothing
+		{map[int]float64{1: 0, 2: 24.6}, " ±12.3"},           //
+		{map[int]float64{1: 0, 2: 0}, ""},                    //
+		{map[int]float64{1: 0.001, 2: 0.009}, ""},            // below what is written
+		{map[int]float64{1: 7, 2: 7}, " ±0%"},                //
+	} {
+		if got := spread(c.rounds); got != c.want {
+			t.Errorf("the spread of %v is %q, want %q", c.rounds, got, c.want)
+		}
 	}
 }
 
@@ -97,6 +171,7 @@ func TestEachChartIsDrawn(t *testing.T) {
 		if !strings.Contains(string(svg), "time.AfterFunc") {
 			t.Errorf("%s names no subject", c.File)
 		}
+		checkTexts(t, c.File, string(svg))
 		decoder := xml.NewDecoder(strings.NewReader(string(svg)))
 		for err = nil; err == nil; {
 			_, err = decoder.Token()
@@ -108,6 +183,47 @@ func TestEachChartIsDrawn(t *testing.T) {
 	none, err := Charts(&result.Set{}, workload.Full, dir)
 	if err != nil || len(none) != 0 {
 		t.Errorf("of no results: %d charts, %v", len(none), err)
+	}
+}
+
+var texts = regexp.MustCompile(`(?s)<text x="([^"]*)" y="([^"]*)"[^>]*font-size:([0-9.]*)px[^>]*>([^<]*)<`)
+
+// checkTexts checks that no text leaves the chart, and none is so light that it cannot
+// be read.
+func checkTexts(t *testing.T, file, svg string) {
+	found := texts.FindAllStringSubmatch(svg, -1)
+	if len(found) < 5 {
+		t.Fatalf("%s has %d texts", file, len(found))
+	}
+	for _, m := range found {
+		x, _ := strconv.ParseFloat(m[1], 64)
+		y, _ := strconv.ParseFloat(m[2], 64)
+		size, _ := strconv.ParseFloat(m[3], 64)
+		face := font.DefaultCache.Lookup(plot.DefaultFont, vg.Length(size))
+		width := face.Width(html.UnescapeString(m[4])).Points()
+		if strings.Contains(svg, fmt.Sprintf("rotate(90)\">\n%s", m[0])) {
+			x, width = y, 0 // upwards, along the axis
+		}
+		if x < 0 || x+width > chartWidth.Points() {
+			t.Errorf("%s: %q goes from %.0f to %.0f, and the chart is %v wide", file, m[4], x, x+width, chartWidth)
+		}
+	}
+}
+
+// A rival that goes far beyond the others is named, and leaves them their room; one that
+// was given less than they has no bar.
+func TestRivalsDoNotSpoilTheCharts(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Charts(read(t), workload.Full, dir); err != nil {
+		t.Fatal(err)
+	}
+	cost, _ := os.ReadFile(filepath.Join(dir, "cost.svg"))
+	if !strings.Contains(string(cost), "Beyond the axis, in ns: heap 3,000 to 3,000.") || strings.Contains(string(cost), ">1,000<") {
+		t.Errorf("the chart of costs has room for the heap:\n%s", cost)
+	}
+	last, _ := os.ReadFile(filepath.Join(dir, "last-tick.svg"))
+	if !strings.Contains(string(last), ">bears 10 k only<") || strings.Contains(string(last), ">8.47<") {
+		t.Errorf("gost has a bar:\n%s", last)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/perf/benchmath"
-
 	"github.com/tickwheel/tickwheel/benchmarks/internal/result"
 	"github.com/tickwheel/tickwheel/benchmarks/internal/subject"
 	"github.com/tickwheel/tickwheel/benchmarks/internal/workload"
@@ -26,30 +24,39 @@ func (g grid) key(config, subject string) result.Key {
 }
 
 // table writes a table in Markdown, with a row for each subject that has a figure
-// in it, or a reason for having none; and nothing if there is no such row.
+// in it, or a reason for having none, and a column for each that somebody has a figure
+// in; and nothing if there is no such row.
 func (g grid) table(t workload.Table) string {
+	t.Columns = slices.DeleteFunc(slices.Clone(t.Columns), func(c workload.Column) bool { return !g.some(c) })
+	var rows strings.Builder
+	for _, s := range subject.All() {
+		if cells, some := g.row(t, s); some {
+			fmt.Fprintf(&rows, "| %s | %s |\n", g.label(t, s.Name), strings.Join(cells, " | "))
+		}
+	}
+	if rows.Len() == 0 {
+		return ""
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**\n\n| |", t.Caption)
 	for _, c := range t.Columns {
 		fmt.Fprintf(&b, " %s |", c.Head)
 	}
 	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(t.Columns)) + "\n")
-	empty := true
-	for _, s := range subject.All() {
-		if cells, some := g.row(t, s.Name); some {
-			fmt.Fprintf(&b, "| %s | %s |\n", g.label(t, s.Name), strings.Join(cells, " | "))
-			empty = false
-		}
-	}
-	if empty {
-		return ""
-	}
-	return b.String()
+	return b.String() + rows.String()
 }
 
-func (g grid) row(t workload.Table, subject string) (cells []string, some bool) {
+// some reports whether a subject has a figure in the column.
+func (g grid) some(c workload.Column) bool {
+	return slices.ContainsFunc(g.set.Lines, func(l result.Line) bool {
+		_, ok := l.Get(c.Unit)
+		return ok && l.Workload == g.workload && (l.Config == c.Config || c.Else != "" && l.Config == c.Else)
+	})
+}
+
+func (g grid) row(t workload.Table, s subject.Subject) (cells []string, some bool) {
 	for _, c := range t.Columns {
-		cell := g.cell(c, subject)
+		cell := g.cell(c, s)
 		cells = append(cells, cell)
 		some = some || cell != ""
 	}
@@ -59,58 +66,83 @@ func (g grid) row(t workload.Table, subject string) (cells []string, some bool) 
 // label is the subject's name and, where it has been given fewer timers than
 // others in this table, how many.
 func (g grid) label(t workload.Table, subject string) string {
-	most, mine, reduced := map[string]float64{}, map[string]float64{}, 0
-	for _, l := range g.set.Lines {
-		if l.Workload != g.workload {
-			continue
+	for _, c := range slices.Backward(t.Columns) {
+		if mine, reduced := g.reduced(c.Config, subject); reduced {
+			return fmt.Sprintf("%s, of %s", subject, workload.Count(mine))
 		}
-		n, _ := l.Get(workload.TimersUnit)
-		most[l.Config] = max(most[l.Config], n)
-		if l.Subject == subject {
-			mine[l.Config] = n
-		}
-	}
-	for _, c := range t.Columns {
-		if n, ok := mine[c.Config]; ok && n < most[c.Config] {
-			reduced = int(n)
-		}
-	}
-	if reduced > 0 {
-		return fmt.Sprintf("%s, of %s", subject, workload.Count(reduced))
 	}
 	return subject
 }
 
+// reduced reports whether a subject has been given fewer timers than others, and how
+// many.
+func (g grid) reduced(config, subject string) (mine int, reduced bool) {
+	rounds := g.set.Rounds(g.key(config, subject), workload.TimersUnit)
+	if len(rounds) == 0 {
+		return 0, false
+	}
+	given := result.Median(slices.Collect(maps.Values(rounds)))
+	return int(given), given < mostTimers(g.set, g.workload, config)
+}
+
+// mostTimers is the most that a subject has been given.
+func mostTimers(set *result.Set, workloadName, config string) (most float64) {
+	for _, l := range set.Lines {
+		if l.Workload == workloadName && l.Config == config {
+			n, _ := l.Get(workload.TimersUnit)
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
 // cell is the median of the rounds, how far the farthest round is from it, and the
-// ratio; or what happened instead; or nothing.
-func (g grid) cell(c workload.Column, name string) string {
+// ratio, unless the subject has been given fewer timers than its baseline; or what
+// happened instead; or nothing.
+func (g grid) cell(c workload.Column, s subject.Subject) string {
 	config := c.Config
-	rounds := g.set.Rounds(g.key(config, name), c.Unit)
+	rounds := g.rounds(c, config, s.Name)
 	if len(rounds) == 0 && c.Else != "" {
 		config = c.Else
-		rounds = g.set.Rounds(g.key(config, name), c.Unit)
+		rounds = g.rounds(c, config, s.Name)
 	}
 	if len(rounds) == 0 {
-		if m, ok := g.set.Miss(g.key(c.Config, name)); ok {
+		if m, ok := g.set.Miss(g.key(c.Config, s.Name)); ok {
 			return outcome(m)
 		}
 		return ""
 	}
 	if c.Over != "" {
-		return number(result.Median(ratios(rounds, g.set.Rounds(g.key(c.Over, name), c.Unit))))
+		return number(result.Median(ratios(rounds, g.rounds(c, c.Over, s.Name))))
 	}
 	text := number(result.Median(slices.Collect(maps.Values(rounds)))) + spread(rounds)
-	if !c.Ratio || name == subject.Baseline || name == subject.None {
+	if !c.Ratio || s.Name == s.Baseline() || s.Name == subject.None {
 		return text
 	}
-	baseline := subject.Baseline
-	if s, _ := subject.Named(name); s.Context {
-		baseline = subject.ContextBaseline
+	if _, less := g.reduced(config, s.Name); less {
+		return text
 	}
-	if r := ratios(rounds, g.set.Rounds(g.key(c.Config, baseline), c.Unit)); len(r) > 0 && name != baseline {
+	if r := ratios(rounds, g.rounds(c, c.Config, s.Baseline())); len(r) > 0 {
 		text += fmt.Sprintf(" (%s)", number(result.Median(r)))
 	}
 	return text
+}
+
+// rounds are the figures of a column by round: net of what the load generator took in
+// that round, if the column is so. The generator has none then.
+func (g grid) rounds(c workload.Column, config, name string) map[int]float64 {
+	rounds := g.set.Rounds(g.key(config, name), c.Unit)
+	if !c.Net {
+		return rounds
+	}
+	own := g.set.Rounds(g.key(config, subject.None), c.Unit)
+	net := map[int]float64{}
+	for round, v := range rounds {
+		if share, ok := own[round]; ok && name != subject.None {
+			net[round] = v - share
+		}
+	}
+	return net
 }
 
 func outcome(m result.Miss) string {
@@ -134,18 +166,25 @@ func ratios(rounds, base map[int]float64) []float64 {
 	return r
 }
 
-// spread writes how far the farthest round is from the median, in the form of
-// benchstat, whose own interval needs six rounds.
+// spread writes how far the farthest round is from the median: in per cent of it, or as
+// a figure if the rounds lie on both sides of zero, where a share of the median says
+// nothing. benchstat's own interval needs six rounds.
 func spread(rounds map[int]float64) string {
 	if len(rounds) < 2 {
 		return ""
 	}
 	values := slices.Sorted(maps.Values(rounds))
-	s := benchmath.Summary{Center: result.Median(values), Lo: values[0], Hi: values[len(values)-1]}
-	if math.Abs(s.Center) < 0.01 {
+	least, median, most := values[0], result.Median(values), values[len(values)-1]
+	far := max(most-median, median-least)
+	switch {
+	case least <= 0 && most >= 0 && far == 0:
+		return ""
+	case least <= 0 && most >= 0:
+		return " ±" + number(far)
+	case math.Abs(median) < 0.01:
 		return ""
 	}
-	return " ±" + s.PctRangeString()
+	return fmt.Sprintf(" ±%.0f%%", 100*far/math.Abs(median))
 }
 
 // number writes three significant digits, and integers as they are.

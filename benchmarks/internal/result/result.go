@@ -193,6 +193,70 @@ func parseMiss(line string) (Miss, error) {
 	return Miss{Key: key, Failed: kind == "FAIL", Reason: reason}, err
 }
 
+// Merge takes over what newer has, in place of all that s has of the same workloads, and
+// notes of each of them when and how it was measured. The machine and Go must be the
+// same.
+func (s *Set) Merge(newer *Set) error {
+	for _, key := range []string{"goos", "goarch", "cpu", "cores", "go"} {
+		if old, now := s.Setting(key), newer.Setting(key); old != now {
+			return fmt.Errorf("the recorded results are not of this machine: %s was %q and is %q", key, old, now)
+		}
+	}
+	for _, name := range newer.Workloads() {
+		s.Lines = append(slices.DeleteFunc(s.Lines, func(l Line) bool { return l.Workload == name }),
+			slices.DeleteFunc(slices.Clone(newer.Lines), func(l Line) bool { return l.Workload != name })...)
+		s.Misses = append(slices.DeleteFunc(s.Misses, func(m Miss) bool { return m.Workload == name }),
+			slices.DeleteFunc(slices.Clone(newer.Misses), func(m Miss) bool { return m.Workload != name })...)
+		s.About = append(slices.DeleteFunc(s.About, func(a Setting) bool { return a.Key == name }),
+			Setting{name, newer.Setting("date") + ", " + newer.Setting("command")})
+	}
+	return nil
+}
+
+// Workloads returns the names of those that it has something of, in order of their
+// appearance.
+func (s *Set) Workloads() (names []string) {
+	note := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, l := range s.Lines {
+		note(l.Workload)
+	}
+	for _, m := range s.Misses {
+		note(m.Workload)
+	}
+	return names
+}
+
+// Write writes what Read reads: workload by workload, and round by round.
+func (s *Set) Write(w io.Writer) error {
+	b := bufio.NewWriter(w) // keeps the first error until Flush
+	for _, a := range s.About {
+		fmt.Fprintf(b, "%s: %s\n", a.Key, a.Value)
+	}
+	for _, name := range s.Workloads() {
+		round := 0
+		for _, l := range s.Lines {
+			if l.Workload != name {
+				continue
+			}
+			if l.Round != round {
+				round = l.Round
+				fmt.Fprintf(b, "# round %d\n", round)
+			}
+			fmt.Fprintln(b, l)
+		}
+		for _, m := range s.Misses {
+			if m.Workload == name {
+				fmt.Fprintln(b, m)
+			}
+		}
+	}
+	return b.Flush()
+}
+
 // Rounds returns the values of a unit by round, for those rounds that have one.
 func (s *Set) Rounds(k Key, unit string) map[int]float64 {
 	rounds := map[int]float64{}

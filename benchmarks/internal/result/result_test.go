@@ -48,6 +48,57 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	}
 }
 
+func sample(workload, date string, value float64) *Set {
+	return &Set{
+		About: []Setting{{"go", "go1.26"}, {"date", date}, {"command", "go run ."}},
+		Lines: []Line{
+			{Key: Key{workload, "a=1", "heap"}, Procs: 2, N: 1, Round: 1, Values: []Value{{value, "ns/op"}}},
+			{Key: Key{workload, "a=1", "heap"}, Procs: 2, N: 1, Round: 2, Values: []Value{{value, "ns/op"}}},
+		},
+		Misses: []Miss{{Key: Key{workload, "a=1", "gost"}, Reason: "it cannot"}},
+	}
+}
+
+func TestMerge(t *testing.T) {
+	set := sample("Fire", "Monday", 1)
+	for _, newer := range []*Set{sample("Mix", "Tuesday", 2), sample("Fire", "Wednesday", 3), sample("Mix", "Thursday", 4)} {
+		if err := set.Merge(newer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := &Set{
+		About: []Setting{
+			{"go", "go1.26"}, {"date", "Monday"}, {"command", "go run ."},
+			{"Fire", "Wednesday, go run ."}, {"Mix", "Thursday, go run ."},
+		},
+		Lines:  append(sample("Fire", "", 3).Lines, sample("Mix", "", 4).Lines...),
+		Misses: append(sample("Fire", "", 3).Misses, sample("Mix", "", 4).Misses...),
+	}
+	if !reflect.DeepEqual(set, want) {
+		t.Errorf("merged\n%+v\nwant\n%+v", set, want)
+	}
+	var b strings.Builder
+	if err := set.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(strings.NewReader(b.String()))
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v: read back\n%+v\nfrom\n%s", err, got, b.String())
+	}
+}
+
+func TestNothingIsMergedFromAnotherMachine(t *testing.T) {
+	set, newer := sample("Fire", "Monday", 1), sample("Mix", "Tuesday", 2)
+	newer.About[0].Value = "go1.27"
+	err := set.Merge(newer)
+	if err == nil || !strings.Contains(err.Error(), `go was "go1.26" and is "go1.27"`) {
+		t.Errorf("the error is %v", err)
+	}
+	if !reflect.DeepEqual(set, sample("Fire", "Monday", 1)) {
+		t.Errorf("the set has become %+v", set)
+	}
+}
+
 func TestBadLinesAreReported(t *testing.T) {
 	for _, line := range []string{
 		"BenchmarkAddCancel/pending=1-2\t1\t5 ns/op", // of no subject

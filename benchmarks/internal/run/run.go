@@ -153,7 +153,7 @@ func (r *runner) one(c workload.Case, s subject.Subject) {
 		r.giveUp(id, c, s, false, "the time for the whole run was over", nil)
 		return
 	}
-	lines, err := r.child(c, s)
+	lines, err := r.patiently(c, s)
 	have := map[string]bool{}
 	for _, l := range lines {
 		have[l.Config] = true
@@ -168,6 +168,21 @@ func (r *runner) one(c workload.Case, s subject.Subject) {
 		}
 		r.giveUpRest(id, c, s, why, have)
 	}
+}
+
+// attempts are how often a case is begun that fails because the machine is busy.
+const attempts = 3
+
+// patiently runs a case, and again if it fails through no fault of the subject. What a
+// failed attempt has measured is dropped.
+func (r *runner) patiently(c workload.Case, s subject.Subject) (lines []result.Line, err error) {
+	for range attempts {
+		lines, err = r.child(c, s)
+		if err == nil || !strings.HasPrefix(err.Error(), workload.TooSlow) {
+			break
+		}
+	}
+	return lines, err
 }
 
 // giveUpRest notes, once, what a subject lacks of a case whose rest it does.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,11 +41,55 @@ func child(name string) {
 		time.Sleep(time.Hour)
 	case "go-zero":
 		line("a=1")
+	case "wheel.Schedule", "wheel.AfterFunc":
+		line("a=1")
+		tries, err := os.OpenFile(os.Getenv(triesFile), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintln(tries, name)
+		before, _ := os.ReadFile(tries.Name())
+		if n := strings.Count(string(before), name); n < 3 || name == "wheel.AfterFunc" {
+			panic(workload.Failure(workload.TooSlow + "it was late"))
+		}
+		line("a=2")
 	case "heap":
 		panic(workload.Failure("it lost some"))
 	default:
 		line("a=1")
 		line("a=2")
+	}
+}
+
+// triesFile names the variable of the environment that names the file in which children
+// note that they were begun.
+const triesFile = "BENCHMARKS_TEST_TRIES"
+
+// Whoever fails because the machine is busy is tried again, but not for ever.
+func TestBusyMachineIsTriedAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tries")
+	t.Setenv(triesFile, file)
+	c := workload.Case{Timeout: 5 * time.Second, Without: func(s subject.Subject) string {
+		if s.Name != "wheel.Schedule" && s.Name != "wheel.AfterFunc" {
+			return workload.NotHere
+		}
+		return ""
+	}}
+	w := testWorkload(c)
+	w.Rounds = 1
+	set := runTest(t, w, time.Minute)
+	if got := subjectsOf(set, "a=2", 1); !slices.Equal(got, []string{"wheel.Schedule"}) {
+		t.Errorf("a=2 is of %v", got)
+	}
+	if got := subjectsOf(set, "a=1", 1); !slices.Equal(got, []string{"wheel.Schedule", "wheel.AfterFunc"}) {
+		t.Errorf("a=1 is of %v, want each once", got)
+	}
+	tries, _ := os.ReadFile(file)
+	if n := strings.Count(string(tries), "AfterFunc"); n != attempts {
+		t.Errorf("there were %d attempts, want %d", n, attempts)
+	}
+	if len(set.Misses) != 1 || !strings.HasPrefix(set.Misses[0].Reason, workload.TooSlow) {
+		t.Errorf("misses %v", set.Misses)
 	}
 }
 
@@ -56,7 +101,7 @@ func testWorkload(c workload.Case) workload.Workload {
 func runTest(t *testing.T, w workload.Workload, budget time.Duration) *result.Set {
 	t.Helper()
 	var raw bytes.Buffer
-	plan := Plan{Subjects: regexp.MustCompile("time|Luo|go|heap"), Budget: budget, Raw: &raw, Progress: io.Discard}
+	plan := Plan{Subjects: regexp.MustCompile("time|Luo|go|heap|wheel"), Budget: budget, Raw: &raw, Progress: io.Discard}
 	r := newRunner(plan, w, time.Now(), w.Share)
 	r.run()
 	set, err := result.Read(&raw)
@@ -79,7 +124,7 @@ func TestCrashesAndHangsAreContained(t *testing.T) {
 	set := runTest(t, testWorkload(workload.Case{
 		Timeout: time.Second, // what the one that hangs costs
 		Without: func(s subject.Subject) string {
-			if s.Name == subject.None || s.Context {
+			if s.Name == subject.None || strings.HasPrefix(s.Name, "wheel") || s.Kind != subject.Functions {
 				return workload.NotHere
 			}
 			return ""
@@ -154,7 +199,7 @@ func TestNoRoundBeginsThatWouldTakeTooLong(t *testing.T) {
 
 func TestChildRunsOneCase(t *testing.T) {
 	var out bytes.Buffer
-	if err := Child(workload.Tiny, "Connections", "push back", subject.Baseline, &out); err != nil {
+	if err := Child(workload.Tiny, "Connections", "push back 10", subject.Baseline, &out); err != nil {
 		t.Fatal(err)
 	}
 	set, err := result.Read(&out)
@@ -164,7 +209,7 @@ func TestChildRunsOneCase(t *testing.T) {
 	if err := Child(workload.Tiny, "Connections", "none", subject.Baseline, &out); err == nil {
 		t.Error("no error for a case that does not exist")
 	}
-	if err := Child(workload.Tiny, "Connections", "push back", "nobody", &out); err == nil {
+	if err := Child(workload.Tiny, "Connections", "push back 10", "nobody", &out); err == nil {
 		t.Error("no error for a subject that does not exist")
 	}
 }

@@ -43,6 +43,8 @@ type Options struct {
 	// Slots is the number of slots of a wheel. Zero means what suits the subject
 	// best.
 	Slots int
+	// Shards is the number of shards of tickwheel. Zero means its own choice.
+	Shards int
 }
 
 func (o Options) tick() time.Duration {
@@ -73,11 +75,38 @@ type Subject struct {
 	// OneByOne is set if tasks that are due together run one after the other, so
 	// that one that blocks holds up the rest.
 	OneByOne bool
-	// Context is set if it makes contexts, which are cancelled rather than run a
-	// function: for the request workload only.
-	Context bool
-	New     func(Options) Timers
+	// Kind is what it makes. A subject is compared with those of its kind.
+	Kind Kind
+	// New starts an instance. That of a subject of another kind than Functions has
+	// the interface that belongs to the kind, too.
+	New func(Options) Timers
 }
+
+// Kind is what a subject makes, and with that which workloads it takes part in.
+type Kind int
+
+// The kinds.
+const (
+	Functions    Kind = iota // timers that run a function
+	ContextMaker             // contexts with a timeout: the interface Contexts
+	ChannelMaker             // timers with a channel: Channels
+	TickerMaker              // tickers: Tickers
+	JobMaker                 // recurring functions: Jobs
+	KeyMaker                 // one pending function for each key: Keys
+)
+
+// baselines are the subjects to which the ratios of each kind are taken.
+var baselines = map[Kind]string{
+	Functions:    Baseline,
+	ContextMaker: contextWithTimeout.Name,
+	ChannelMaker: timeNewTimer.Name,
+	TickerMaker:  timeNewTicker.Name,
+	JobMaker:     timeReset.Name,
+	KeyMaker:     mutexMap.Name,
+}
+
+// Baseline returns the name of the subject to which its ratios are taken.
+func (s Subject) Baseline() string { return baselines[s.Kind] }
 
 // Bears returns n, or the most that the subject can bear.
 func (s Subject) Bears(n int) int {
@@ -96,7 +125,8 @@ func (s Subject) BearsOften(n int) int {
 	return n
 }
 
-// Baseline is the name of the subject to which ratios are taken.
+// Baseline is the name of the subject to which the ratios of timers that run a
+// function are taken.
 const Baseline = "time.AfterFunc"
 
 // None is the name of the subject that does nothing, whose cost is that of the
@@ -110,6 +140,10 @@ func All() []Subject {
 		wheelSchedule, wheelScheduleInline, wheelSchedulePrecise, wheelAfterFunc, wheelAfterFuncInline,
 		russellLuo, goZero, gost, heapTimer,
 		contextWithTimeout, wheelWithTimeout,
+		timeNewTimer, wheelNewTimer,
+		timeNewTicker, wheelNewTicker,
+		timeReset, wheelJobs,
+		mutexMap, wheelKeyed,
 	}
 }
 

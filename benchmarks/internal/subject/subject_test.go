@@ -1,6 +1,8 @@
 package subject
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -14,7 +16,7 @@ var mayBeEarly = map[string]bool{"RussellLuo": true, "go-zero": true, "gost": tr
 // eachTimer runs test, beside the others, on each subject that runs functions.
 func eachTimer(t *testing.T, test func(t *testing.T, s Subject, timers Timers)) {
 	for _, s := range All() {
-		if s.Name == None || s.Context {
+		if s.Name == None || s.Kind != Functions {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
@@ -118,6 +120,91 @@ func TestResetMoves(t *testing.T) {
 	})
 }
 
+// eachOf runs test on each subject of a kind, whose instances have the interface T.
+func eachOf[T Timers](t *testing.T, kind Kind, test func(t *testing.T, instance T)) {
+	some := false
+	for _, s := range All() {
+		if s.Kind != kind {
+			continue
+		}
+		some = true
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			instance := s.New(Options{}).(T)
+			t.Cleanup(instance.Stop)
+			test(t, instance)
+		})
+	}
+	if !some {
+		t.Error("no subject")
+	}
+}
+
+func TestContexts(t *testing.T) {
+	eachOf(t, ContextMaker, func(t *testing.T, c Contexts) {
+		ctx, cancel := c.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		<-ctx.Done()
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("the context ends with %v", ctx.Err())
+		}
+		worked := false
+		c.Around(time.Hour, nil, func() { worked = true })
+		if !worked {
+			t.Error("Around did not work")
+		}
+	})
+}
+
+func TestChannels(t *testing.T) {
+	eachOf(t, ChannelMaker, func(t *testing.T, c Channels) {
+		received := false
+		c.NewStop(time.Hour, nil)
+		c.NewStop(time.Millisecond, func(timer <-chan time.Time) {
+			<-timer
+			received = true
+		})
+		if !received {
+			t.Error("nothing was received")
+		}
+	})
+}
+
+func TestTickers(t *testing.T) {
+	eachOf(t, TickerMaker, func(_ *testing.T, tickers Tickers) {
+		c, stop := tickers.NewTicker(time.Millisecond)
+		<-c
+		<-c
+		stop()
+	})
+}
+
+func TestJobs(t *testing.T) {
+	eachOf(t, JobMaker, func(_ *testing.T, jobs Jobs) {
+		ran := make(chan bool)
+		jobs.Every(time.Millisecond, func() { ran <- true })
+		<-ran
+		<-ran
+	})
+}
+
+func TestKeys(t *testing.T) {
+	eachOf(t, KeyMaker, func(t *testing.T, keys Keys) {
+		var wrong, right atomic.Int64
+		for range 3 {
+			keys.ScheduleKey(1, time.Hour, func() { wrong.Add(1) })
+			keys.ScheduleKey(1, time.Millisecond, func() { right.Add(1) })
+			keys.ScheduleKey(2, 10*time.Millisecond, func() { wrong.Add(1) })
+			keys.CancelKey(2)
+			eventually(t, &right, 1)
+			right.Store(0)
+		}
+		if n := wrong.Load(); n > 0 {
+			t.Errorf("%d ran that were replaced or cancelled", n)
+		}
+	})
+}
+
 // Most of gost's cancels would be lost if its adapter did not wait for them.
 func TestGostLosesNoCancel(t *testing.T) {
 	timers := gost.New(Options{})
@@ -185,9 +272,9 @@ func TestNamesAreUnique(t *testing.T) {
 			t.Errorf("%s bears %d at most, and does not say why", s.Name, s.Most)
 		}
 	}
-	for _, name := range []string{Baseline, None, ContextBaseline} {
-		if !seen[name] {
-			t.Errorf("there is no subject %s", name)
+	for _, s := range All() {
+		if !seen[s.Baseline()] {
+			t.Errorf("%s has the baseline %q, which is no subject", s.Name, s.Baseline())
 		}
 	}
 }

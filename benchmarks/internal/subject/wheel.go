@@ -56,12 +56,15 @@ var wheelAfterFuncInline = Subject{
 }
 
 func newWheel(o Options, e timingwheel.Executor, more ...timingwheel.Option) *timingwheel.TimingWheel {
-	return timingwheel.New(append(more, timingwheel.WithTick(o.tick()),
+	return timingwheel.New(append(more, timingwheel.WithTick(o.tick()), timingwheel.WithShards(o.Shards),
 		timingwheel.WithWheelSize(o.slots(wheelSlots)), timingwheel.WithExecutor(e))...)
 }
 
 func schedule(o Options, e timingwheel.Executor, more ...timingwheel.Option) Timers {
-	w := newWheel(o, e, more...)
+	return scheduleOn(newWheel(o, e, more...))
+}
+
+func scheduleOn(w *timingwheel.TimingWheel) Timers {
 	return timers(functions[timingwheel.Timeout]{
 		add: func(d time.Duration, f func()) timingwheel.Timeout {
 			t, err := w.Schedule(d, f)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickwheel/tickwheel/benchmarks/internal/measure"
-	"github.com/tickwheel/tickwheel/benchmarks/internal/result"
 	"github.com/tickwheel/tickwheel/benchmarks/internal/subject"
 )
 
@@ -35,6 +33,17 @@ func addCancel(size Size) Workload {
 			addCancelCase("most", sizes[last:], 2, spell),
 		},
 		Tables: addCancelTables(sizes),
+		Headlines: []Headline{
+			{Work: "Schedule and Cancel, nothing pending", Subject: "wheel.Schedule", Config: pending(0), Unit: "ns/op"},
+			{
+				Work: "the same, " + Count(sizes[last]) + " pending", Subject: "wheel.Schedule",
+				Config: pending(sizes[last]), Unit: "ns/op",
+			},
+			{
+				Work: "AfterFunc and Stop, " + Count(sizes[last]) + " pending", Subject: "wheel.AfterFunc",
+				Config: pending(sizes[last]), Unit: "ns/op",
+			},
+		},
 	}
 }
 
@@ -73,35 +82,8 @@ func measureAddCancel(t subject.Timers, n int, spell time.Duration, emit Emit) {
 	for range 100 {
 		t.AddCancel(farOff(r), noop) // the first pages and levels are not what is measured
 	}
-	measure.Settle()
-	before, ops := measure.Now(), 0
-	for time.Since(before.Time) < spell {
-		for range 128 {
-			t.AddCancel(farOff(r), noop)
-		}
-		ops += 128
-	}
-	// Who makes garbage pays for it in the end, and with much pending that is later
-	// than in a spell: from one collection to the next is what is fair.
-	if so := measure.Now(); so.Bytes-before.Bytes > uint64(ops) {
-		for measure.Collections() == before.Collections && time.Since(before.Time) < 8*time.Second {
-			for range 1024 {
-				t.AddCancel(farOff(r), noop)
-			}
-			ops += 1024
-		}
-	}
-	emit(pending(n), ops, n, perOp(before, measure.Now(), ops)...)
-}
-
-// perOp returns what one of n operations has used.
-func perOp(before, after measure.Usage, n int) []result.Value {
-	return []result.Value{
-		{Value: ns(after.Time.Sub(before.Time), n), Unit: "ns/op"},
-		{Value: ns(after.CPU-before.CPU, n), Unit: "cpu-ns/op"},
-		{Value: float64(after.Bytes-before.Bytes) / float64(n), Unit: "B/op"},
-		{Value: float64(after.Allocs-before.Allocs) / float64(n), Unit: "allocs/op"},
-	}
+	ops, values := timed(spell, func() { t.AddCancel(farOff(r), noop) })
+	emit(pending(n), ops, n, values...)
 }
 
 func addCancelTables(sizes []int) []Table {

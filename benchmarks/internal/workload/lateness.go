@@ -68,7 +68,8 @@ func lateness(size Size) Workload {
 			"are early as often as late, which is no virtue. The generator sleeps between batches, and "+
 			"what it takes from the two processors at 100 k a second is in the lateness of all. Subjects "+
 			"that have no tick to choose have the same rows in each table of a rate (Precise has ticks of "+
-			"100 us in all of them); ticks other than 1 ms are run once. wheel.AfterFunc fires as wheel.Schedule does, and is left out. The last "+
+			"100 us in all of them); ticks other than 1 ms are run once. wheel.AfterFunc fires as wheel.Schedule does, and is left out. CPU is the "+
+			"process's for each timer, the generator's part included: that of a finer tick. The last "+
 			"table is one timer of %v in a process that does nothing else; all subjects wait at the same "+
 			"time, started 50 ms after each other.", spell, longest.Milliseconds(), wait),
 		Rounds: pick(size, 2, 1, 1),
@@ -82,6 +83,17 @@ func lateness(size Size) Workload {
 		}
 	}
 	w.Cases = append(w.Cases, aloneCase(wait))
+	middle := rates[len(rates)/2]
+	w.Headlines = []Headline{
+		{
+			Work: Count(middle) + " timers a second, ticks of 1 ms: lateness, p99", Subject: "wheel.Schedule",
+			Config: LatenessOf(middle, time.Millisecond), BaselineConfig: LatenessOf(middle, 0), Unit: QuantileUnit(99),
+		},
+		{
+			Work: "the same with WithPreciseWakeups and ticks of 100 us", Subject: "wheel.Schedule+Precise",
+			Config: LatenessOf(middle, 0), Unit: QuantileUnit(99),
+		},
+	}
 	w.Tables = append(w.Tables, Table{
 		Caption: fmt.Sprintf("one timer of %v, idle process", wait),
 		Columns: []Column{{Head: "late ms", Config: alone, Unit: "late-ms"}},
@@ -100,6 +112,7 @@ func latenessTable(rate int, tick time.Duration) Table {
 	}
 	column("max ms", "max-ms")
 	column("early %", "early-%")
+	column("CPU ns a timer", "cpu-ns/timer")
 	return t
 }
 
@@ -114,7 +127,7 @@ func latenessCase(size Size, rate int, tick, spell, longest time.Duration) Case 
 		Timeout: pick(size, 15*time.Second, 8*time.Second, 8*time.Second),
 		Without: func(s subject.Subject) string {
 			switch {
-			case (s.FinestTick == 0) != (tick == 0) || s.Context || s.Name == subject.None:
+			case (s.FinestTick == 0) != (tick == 0) || s.Kind != subject.Functions || s.Name == subject.None:
 				return NotHere
 			case s.Name == "wheel.AfterFunc" || s.Name == "wheel.AfterFunc+Inline":
 				return NotHere // fires as wheel.Schedule does
@@ -126,19 +139,21 @@ func latenessCase(size Size, rate int, tick, spell, longest time.Duration) Case 
 			return ""
 		},
 		Run: func(s subject.Subject, emit Emit) {
-			late := steady(s.New(subject.Options{Tick: tick}), rate, spell, longest)
-			emit(config, len(late), 0, quantiles(late)...)
+			late, cpu := steady(s.New(subject.Options{Tick: tick}), rate, spell, longest)
+			emit(config, len(late), 0, append(quantiles(late), result.Value{Value: ns(cpu, len(late)), Unit: "cpu-ns/timer"})...)
 		},
 	}
 }
 
-// steady starts timers at a rate and returns how late they ran, sorted.
-func steady(t subject.Timers, rate int, spell, longest time.Duration) []time.Duration {
-	late := make([]time.Duration, int(float64(rate)*spell.Seconds()))
+// steady starts timers at a rate and returns how late they ran, sorted, and the processor
+// time of all, the generator's included.
+func steady(t subject.Timers, rate int, spell, longest time.Duration) (late []time.Duration, cpu time.Duration) {
+	late = make([]time.Duration, int(float64(rate)*spell.Seconds()))
 	var done atomic.Int64
 	r := seeded(rate)
 	measure.Settle()
-	begin := time.Now()
+	before := measure.CPU()
+	begin := before.Time
 	for i := range late {
 		if ahead := time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(rate))); ahead > 0 {
 			time.Sleep(max(ahead, time.Millisecond))
@@ -156,9 +171,10 @@ func steady(t subject.Timers, rate int, spell, longest time.Duration) []time.Dur
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	after := measure.CPU()
 	runtime.KeepAlive(t)
 	slices.Sort(late)
-	return late
+	return late, after.CPU - before.CPU
 }
 
 // aloneCase is one timer in a process that does nothing else.

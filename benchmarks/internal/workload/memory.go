@@ -39,6 +39,11 @@ func memory(size Size) Workload {
 		Rounds: pick(size, 3, 2, 1),
 		Share:  pick(size, 90*time.Second, 6*time.Second, time.Second),
 	}
+	most := sizes[len(sizes)-1]
+	w.Headlines = []Headline{
+		{Work: "bytes of each of " + Count(most) + " pending", Subject: "wheel.Schedule", Config: PendingShared(most), Unit: "B/timer"},
+		{Work: "one garbage collection with these", Subject: "wheel.Schedule", Config: PendingShared(most), Unit: "gc-ms"},
+	}
 	for i, n := range sizes {
 		table := Table{Caption: Count(n) + " pending"}
 		for _, config := range []string{PendingShared(n), pendingKept(n), pendingClosures(n)} {

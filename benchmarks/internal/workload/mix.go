@@ -17,7 +17,7 @@ import (
 // back, few fire.
 func mix(size Size) Workload {
 	rate := pick(size, 50_000, 50_000, 1000)
-	spell := pick(size, 10*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
+	spell := pick(size, 5*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
 	longest := pick(size, 2*time.Second, 500*time.Millisecond, 30*time.Millisecond)
 	const config = "load=steady"
 	return Workload{
@@ -27,15 +27,16 @@ func mix(size Size) Workload {
 			"(median 300 ms, sigma 1, at most %v). 70 %% are cancelled before they are due, 20 %% are "+
 			"reset to as long again from then and cancelled later, 10 %% fire. All is planned "+
 			"beforehand, the same for every subject, and carried out in a batch for each millisecond. "+
-			"CPU is the process's for each timer started, all that fire included; the row of the subject "+
-			"none is the generator's share of it. Who has no Reset cancels and adds. Memory is the peak "+
-			"of the process, the plan included.", spell-longest, Count(rate), longest),
+			"CPU is the process's for each timer started, all that fire included. The row of the subject "+
+			"none is the generator's share of it; net is without that, and its ratio is that of the net "+
+			"figures. Who has no Reset cancels and adds. Memory is the peak of the process, the plan "+
+			"included.", spell-longest, Count(rate), longest),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 90*time.Second, 14*time.Second, time.Second),
+		Share:  pick(size, 170*time.Second, 18*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
 			Timeout: spell + 25*time.Second,
-			Without: timersOnly,
+			Without: loaded,
 			Run: func(s subject.Subject, emit Emit) {
 				rate := rate
 				if s.Most > 0 {
@@ -45,13 +46,24 @@ func mix(size Size) Workload {
 			},
 		}},
 		Tables: []Table{{Caption: fmt.Sprintf("%s timers a second", Count(rate)), Columns: []Column{
-			{Head: "CPU ns a timer (ratio)", Config: config, Unit: "cpu-ns/timer", Ratio: true},
+			{Head: "CPU ns a timer, net (ratio)", Config: config, Unit: "cpu-ns/timer", Ratio: true, Net: true},
+			{Head: "gross (ratio)", Config: config, Unit: "cpu-ns/timer", Ratio: true},
 			{Head: "late p50 ms", Config: config, Unit: QuantileUnit(50)},
 			{Head: "p99 ms", Config: config, Unit: QuantileUnit(99)},
 			{Head: "max ms", Config: config, Unit: "max-ms"},
 			{Head: "early %", Config: config, Unit: "early-%"},
 			{Head: "memory MB", Config: config, Unit: "peak-MB"},
 		}}},
+		Headlines: []Headline{
+			{
+				Work: "a realistic mix: CPU of a timer, net", Subject: "wheel.Schedule",
+				Config: config, Unit: "cpu-ns/timer", Net: true,
+			},
+			{
+				Work: "the same with Inline", Subject: "wheel.Schedule+Inline",
+				Config: config, Unit: "cpu-ns/timer", Net: true,
+			},
+		},
 	}
 }
 

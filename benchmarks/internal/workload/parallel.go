@@ -2,9 +2,6 @@ package workload
 
 import (
 	"fmt"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/benchmarks/internal/measure"
@@ -52,34 +49,25 @@ func parallel(size Size) Workload {
 			for _, width := range widths {
 				measure.Settle()
 				before := measure.Now()
-				ops := addCancelOnAll(t, width, spell)
+				ops := onEach(width*p, spell, addCancels(t))
 				emit(config(width), ops, n, perOp(before, measure.Now(), ops)...)
 			}
 		}
 		w.Cases, w.Tables = append(w.Cases, c), append(w.Tables, table)
+		if p == 2 {
+			w.Headlines = []Headline{{
+				Work: "Schedule and Cancel on two processors, 8 goroutines each", Subject: "wheel.Schedule",
+				Config: config(8), Unit: "ns/op",
+			}}
+		}
 	}
 	return w
 }
 
-// addCancelOnAll runs so many goroutines a processor for a spell, and returns how
-// many operations they have done.
-func addCancelOnAll(t subject.Timers, width int, spell time.Duration) int {
-	var wg sync.WaitGroup
-	var ops atomic.Int64
-	start := time.Now()
-	for g := range width * runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			r := seeded(g)
-			n := 0
-			for n == 0 || time.Since(start) < spell {
-				for range 64 {
-					t.AddCancel(farOff(r), noop)
-				}
-				n += 64
-			}
-			ops.Add(int64(n))
-		})
+// addCancels returns what the g-th goroutine of a crowd does again and again.
+func addCancels(t subject.Timers) func(g int) func() {
+	return func(g int) func() {
+		r := seeded(g)
+		return func() { t.AddCancel(farOff(r), noop) }
 	}
-	wg.Wait()
-	return int(ops.Load())
 }

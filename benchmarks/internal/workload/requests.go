@@ -32,10 +32,10 @@ func requests(size Size) Workload {
 			Name: "price", Configs: []string{config},
 			Timeout: 15 * time.Second,
 			Without: func(s subject.Subject) string {
-				if inline(s) || precise(s) {
-					return NotHere
+				if s.Kind == subject.ContextMaker {
+					return ""
 				}
-				return ""
+				return timersOnly(s)
 			},
 			Run: func(s subject.Subject, emit Emit) {
 				measurePrice(s.New(subject.Options{}), config, goroutines, turns, spell, emit)
@@ -47,6 +47,10 @@ func requests(size Size) Workload {
 			{Head: "requests/s without", Config: config, Unit: "without/s"},
 			{Head: "requests/s with", Config: config, Unit: "with/s"},
 		}}},
+		Headlines: []Headline{
+			{Work: "what a timeout adds to a request: CPU", Subject: "wheel.Schedule", Config: config, Unit: "cpu-price-ns"},
+			{Work: "what a context's timeout adds", Subject: "wheel.WithTimeout", Config: config, Unit: "cpu-price-ns"},
+		},
 	}
 }
 

@@ -38,6 +38,8 @@ type Workload struct {
 	Share  time.Duration
 	Cases  []Case
 	Tables []Table
+	// Headlines are what the summary shows of it.
+	Headlines []Headline
 }
 
 // Case runs in a process of its own for each subject and round.
@@ -76,15 +78,32 @@ type Column struct {
 	// Else is the configuration to show for subjects that have none of Config,
 	// such as those without a tick in a table of one tick.
 	Else  string
-	Ratio bool   // with the ratio to time.AfterFunc in the same round
+	Ratio bool   // with the ratio to the subject's baseline in the same round
 	Over  string // show instead the ratio to this configuration of the same subject
+	// Net shows the figure less that of the subject None in the same round, which is
+	// the load generator's own.
+	Net bool
+}
+
+// Headline is a row of the summary: what the wheel and its baseline need for some
+// work. It is shown as a column of the wheel's subject would be.
+type Headline struct {
+	Work    string // "1 M pending: add and cancel"
+	Subject string // of the wheel
+	Config  string
+	// BaselineConfig is that of the baseline, if it is another than Config.
+	BaselineConfig string
+	Unit           string
+	Net            bool
 }
 
 // All returns the workloads in the order of the results.
 func All(size Size) []Workload {
 	return []Workload{
 		addCancel(size), parallel(size), memory(size), fire(size), lateness(size),
-		idle(size), connections(size), requests(size), stall(size), mix(size),
+		idle(size), connections(size), sessions(size), accepted(size), requests(size),
+		contexts(size), channels(size), tickers(size), jobs(size), keys(size),
+		sparse(size), atOnce(size), crowd(size), stall(size), mix(size),
 	}
 }
 
@@ -119,14 +138,30 @@ const FailurePrefix = "workload failed: "
 
 func fail(format string, args ...any) { panic(Failure(fmt.Sprintf(format, args...))) }
 
+// TooSlow begins the reason of a Failure that is not the subject's: the machine was busy
+// with something else. Another attempt may do better.
+const TooSlow = "the load generator was too slow, on a busy machine: "
+
+func tooSlow(format string, args ...any) { fail(TooSlow+format, args...) }
+
 // NotHere is the reason of subjects that have nothing to show in a workload, and
 // no row in its tables.
 const NotHere = "not of this workload"
 
-// timersOnly leaves out contexts, and with nothing that fires the inline and precise
-// rows.
+// only returns a Without that leaves out all but the subjects of a kind.
+func only(kind subject.Kind) func(subject.Subject) string {
+	return func(s subject.Subject) string {
+		if s.Kind != kind {
+			return NotHere
+		}
+		return ""
+	}
+}
+
+// timersOnly leaves out all but timers that run a function, and with nothing that
+// fires the inline and precise rows.
 func timersOnly(s subject.Subject) string {
-	if s.Context || inline(s) || precise(s) {
+	if s.Kind != subject.Functions || inline(s) || precise(s) {
 		return NotHere
 	}
 	return ""
@@ -134,10 +169,19 @@ func timersOnly(s subject.Subject) string {
 
 // firing is for workloads in which every timer fires, and when is not the point.
 func firing(s subject.Subject) string {
-	if s.Context || s.Name == subject.None || precise(s) {
+	if s.Kind != subject.Functions || s.Name == subject.None || precise(s) {
 		return NotHere
 	}
 	return ""
+}
+
+// loaded is for workloads in which few of many timers fire, and the generator's own
+// share is measured too.
+func loaded(s subject.Subject) string {
+	if s.Name == subject.None {
+		return ""
+	}
+	return firing(s)
 }
 
 func noop() {}

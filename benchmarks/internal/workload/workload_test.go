@@ -38,7 +38,7 @@ func checkCase(t *testing.T, c Case, s subject.Subject) {
 		run(t, c, s, &mu, seen)
 	})
 	for _, config := range c.Configs {
-		lacks := config == "op=reset" && !s.New(subject.Options{}).CanReset()
+		lacks := isReset(config) && !s.New(subject.Options{}).CanReset()
 		if !seen[config] && !lacks {
 			t.Errorf("no line for %s", config)
 		}
@@ -52,7 +52,7 @@ func patiently(t *testing.T, f func()) {
 		defer func() {
 			if r := recover(); r != nil {
 				var ok bool
-				if failure, ok = r.(Failure); !ok || !strings.Contains(string(failure), "too slow") {
+				if failure, ok = r.(Failure); !ok || !strings.HasPrefix(string(failure), TooSlow) {
 					panic(r)
 				}
 			}
@@ -147,6 +147,41 @@ func TestPlanOfTheMix(t *testing.T) {
 	near("are cancelled", counts[cancel], 0.9)
 	if !slices.Equal(steps, plan(rate, spell, longest)) {
 		t.Error("the plan of another subject differs")
+	}
+}
+
+// Each connection falls silent for one and a half timeouts, and is opened anew at the end
+// of that.
+func TestPlanOfTheSessions(t *testing.T) {
+	l := sessionLoad{sessions: 1000, timeout: time.Second, cycle: 10 * time.Second}
+	step := l.cycle / time.Duration(l.sessions)
+	spells := make([]int, l.sessions)
+	for at := time.Duration(0); at < l.cycle; at += step {
+		for i := range spells {
+			if l.silent(i, at) {
+				spells[i]++
+			}
+		}
+	}
+	const want = 1500 * time.Millisecond
+	for i, n := range spells {
+		if silence := time.Duration(n) * step; silence < want-step || silence > want+step {
+			t.Errorf("connection %d is silent for %v of %v, want %v", i, silence, l.cycle, want)
+		}
+	}
+	opened := map[int]bool{}
+	for k := range l.sessions {
+		i, at := l.reopened(k), time.Duration(k)*step
+		opened[i] = true
+		if k > 2 && (!l.silent(i, at-2*step) || l.silent(i, at+2*step)) {
+			t.Errorf("connection %d is opened at %v, which is not the end of its silence", i, at)
+		}
+		if n := l.reopenings(at); n != k {
+			t.Errorf("%d have been opened at %v, want %d", n, at, k)
+		}
+	}
+	if len(opened) != l.sessions {
+		t.Errorf("%d of %d are opened within a cycle", len(opened), l.sessions)
 	}
 }
 

@@ -150,8 +150,8 @@ func TestSlotsAreTheWheels(t *testing.T) {
 	tb.inOrder(s.URL)
 }
 
-// withoutRounding moves the slots of the finest ring back by one, since deadlines round up
-// to a tick.
+// withoutRounding moves the slots of the finest ring back by one, since deadlines round
+// up to a tick.
 func withoutRounding(rings [][]int) [][]int {
 	for i := range rings[0] {
 		rings[0][i]--
@@ -381,8 +381,8 @@ func TestServerRestarts(t *testing.T) {
 	require.Greater(t, tb.term("accounts", "fired"), fired)
 }
 
-// A stream that is silent is opened again. (A proxy may hold a stream open whose server is
-// gone.)
+// A stream that is silent is opened again. (A proxy may hold a stream open whose server
+// is gone.)
 func TestSilence(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
 	var streams atomic.Int64

@@ -48,8 +48,8 @@ func TestPicture(t *testing.T) {
 	time.Sleep(5 * time.Second)
 	tb.open(url)
 	time.Sleep(70 * time.Second)
-	// The moment: the finest hand has made a third of its turn, and the slots right before it
-	// are filled. (If it has come round since the last event, those slots are not known.)
+	// The moment: the finest hand has made a third of its turn, and the slots right before
+	// it are filled. (If it has come round since the last event, those slots are not known.)
 	tb.until(`(() => {
 		const degrees = Number(document.querySelector("#dial .hand").parentNode.getAttribute("transform").match(/[\d.]+/)[0]);
 		const next = Math.floor(degrees / 360 * 256) + 3;

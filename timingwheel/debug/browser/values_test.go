@@ -142,10 +142,10 @@ func TestNextDeadlines(t *testing.T) {
 	tb := newTab(t)
 	w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()))
 	held, release := make(chan bool), make(chan bool)
-	defer close(release)
 	url := serveOne(t, w)
 	w.Schedule(0, func() { held <- true; <-release })
 	<-held
+	defer close(release)
 	for i := range 20 {
 		w.Schedule(time.Duration(i)*time.Millisecond, func() {})
 	}
@@ -157,6 +157,10 @@ func TestNextDeadlines(t *testing.T) {
 	require.Len(t, next, 2)
 	require.Regexp(t, `^(due now|overdue by .*)× (19|20)$`, next[0]) // the first was due at once
 	require.Equal(t, "in 2.0\u00a0d× 2", next[1], "what reads the same is one line")
+	tb.until(`!$("note").hidden`)
+	require.Regexp(t, `^The executor has held the driver up for [\d.]+.s: .*TestNextDeadlines.*`, tb.text("note"))
+	release <- true
+	tb.until(`$("note").hidden`)
 }
 
 // A hiccup before the page was opened is in the figures since the start only.

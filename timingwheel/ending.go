@@ -1,0 +1,77 @@
+package timingwheel
+
+import (
+	"context"
+	"math"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// The end of a shard: it is closed, and accepts no more; and it is stopped, and holds no more.
+
+// close refuses what comes later. The wheel's own tasks that nobody has to wait for see
+// to themselves, and are gone.
+func (s *shard) close() {
+	s.lock()
+	defer s.unlock()
+	s.closeLocked()
+}
+
+func (s *shard) closeLocked() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	for i := range s.arena.All() {
+		if s.arena.Tag(i)&oneShot == 0 {
+			s.arena.Task(i)()
+			s.arena.Unlink(i)
+			s.remove(i)
+			s.counts.HandedBack++
+		}
+	}
+}
+
+// stop closes the shard, returns what is to be handed back, and lets go of it.
+func (s *shard) stop() (pending []Pending) {
+	s.lock()
+	defer s.unlock()
+	s.closeLocked()
+	s.stopped = true
+	for i := range s.arena.All() {
+		if f := s.arena.Task(i); isOwn(s.arena.Tag(i)) {
+			f()
+		} else {
+			s.handBack(s.arena.Deadline(i), f)
+		}
+		s.limit.release()
+	}
+	s.counts.HandedBack += int64(s.arena.Len())
+	s.driver.waiting.Add(-int64(s.entries[levelWaiting]))
+	s.arena, s.finest, s.coarsest = bucket.Arena{}, nil, nil
+	s.oneShots, s.entries = 0, [levels]int32{}
+	s.waitsSince.Store(math.MaxInt64)
+	s.driver.runner.ended.tell()
+	pending, s.pending = s.pending, nil
+	return pending
+}
+
+// handBack is called with s.mu held, while the shard is being stopped.
+func (s *shard) handBack(deadline int64, f func()) {
+	s.pending = append(s.pending, Pending{s.clock.time(deadline), f})
+}
+
+// endContexts ends the contexts of the Futures that run, on a shard that was stopped. It
+// does so without a lock, since contexts call what others have registered.
+func (s *shard) endContexts() {
+	s.lock()
+	contexts := s.contexts
+	s.contexts = nil
+	s.unlock()
+	if contexts == nil {
+		return
+	}
+	for place := contexts.Front(); place != nil; place = place.Next() {
+		place.Value.(context.CancelCauseFunc)(ErrStopped)
+	}
+}

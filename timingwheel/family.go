@@ -1,0 +1,261 @@
+package timingwheel
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+)
+
+// family is what the children of one parent share: the notice that the parent has ended.
+// context.AfterFunc starts a goroutine for each notice. So with a notice each, 100,000
+// children were 100,000 goroutines when their parent ended.
+//
+// Children are of one family if their parents have one canceler. A family is in the table
+// of its registry while it has members and the parent goes on. When the last member
+// leaves, the notice is called off: a parent that lives on holds nothing of the wheel
+// then, and the wheel nothing of the parent.
+//
+// The child of an outsider has a family of its own, which is in no table: two outsiders
+// with one channel may have different errors.
+type family struct {
+	home   *registry
+	notice func()          // end of this family: made once, for all that use the struct in turn
+	done   <-chan struct{} // of the canceler
+	hash   uint64          // of done
+	shared bool            // in the table while it is open
+
+	// Stop calls the notice off. The member that makes the family sets it, without the
+	// lock, and stays in the family until then, unless the parent ends. So the last to
+	// leave an open family finds it.
+	stop func() bool
+
+	members *member // the newest; guarded by the registry's lock, as is all that follows
+	open    bool    // the parent goes on, and there is, or was, a member
+	chain   *family // see familyTable
+}
+
+// member is a child's place in its family. The zero member is in no family.
+type member struct {
+	end        func()  // ends the child, if it has not ended
+	family     *family // set by join, cleared by leave
+	prev, next *member // guarded by the registry's lock
+}
+
+// families finds the families of a wheel. There are several registries, so that children
+// of different parents seldom wait for one another.
+type families struct {
+	seed       maphash.Seed
+	registries [8]registry
+}
+
+type registry struct {
+	mu    sync.Mutex
+	table familyTable // guarded by mu
+
+	// spare is a family that all members have left, or nil; guarded by mu. It saves the
+	// usual case, one child of a parent, two allocations.
+	spare *family
+
+	_ [64 - 8 - 32 - 8]byte // a cache line each
+}
+
+func (s *families) init() { s.seed = maphash.MakeSeed() }
+
+// join puts a child into the family of its parent, which has the canceler and the Done
+// channel. When join returns, the child may have ended. O(1).
+func (s *families) join(m *member, parent, canceler context.Context, done <-chan struct{}) {
+	_, outside := canceler.(*outsider)
+	hash := maphash.Comparable(s.seed, done)
+	f, isNew := s.registries[hash%uint64(len(s.registries))].join(m, hash, done, !outside)
+	if !isNew {
+		return
+	}
+	if outside {
+		canceler = parent // which may have a method AfterFunc
+	}
+	// Not under the lock: AfterFunc may wait for a parent that is ending, or call its
+	// methods. Of the canceler: its notice holds nothing of the first child's parent.
+	f.stop = context.AfterFunc(canceler, f.notice)
+}
+
+func (r *registry) join(m *member, hash uint64, done <-chan struct{}, shared bool) (f *family, isNew bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if shared {
+		f = r.table.find(hash, done)
+	}
+	if isNew = f == nil; isNew {
+		f = r.newFamily()
+		f.hash, f.done, f.shared, f.open = hash, done, shared, true
+		if shared {
+			r.table.insert(f)
+		}
+	}
+	f.add(m)
+	return f, isNew
+}
+
+// newFamily is called with the lock held.
+func (r *registry) newFamily() *family {
+	f := r.spare
+	if r.spare = nil; f == nil {
+		f = &family{home: r}
+		f.notice = f.end
+	}
+	return f
+}
+
+func (r *registry) keep(f *family) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spare = f
+}
+
+// leave takes a child that has ended out of its family, if it has one. It is called once.
+func (m *member) leave() {
+	f := m.family
+	if f == nil {
+		return
+	}
+	m.family = nil // whoever keeps the child must not keep the next parent that uses the struct
+	if stop := f.leave(m); stop != nil && stop() {
+		f.stop, f.done = nil, nil
+		f.home.keep(f) // end will not be called, so nobody else has it
+	}
+}
+
+// leave removes m, and returns stop if m was the last, and the notice has to be called
+// off.
+func (f *family) leave(m *member) (stop func() bool) {
+	f.home.mu.Lock()
+	defer f.home.mu.Unlock()
+	if m.prev == nil && f.members != m {
+		return nil // end has removed it
+	}
+	f.remove(m)
+	if f.members != nil || !f.open {
+		return nil
+	}
+	f.close()
+	return f.stop
+}
+
+// end is the notice: it ends all members.
+func (f *family) end() {
+	var some [64]*member // rather than one at a time, for the lock
+	for {
+		n := f.take(some[:])
+		if n == 0 {
+			return
+		}
+		for _, m := range some[:n] {
+			m.end()
+		}
+	}
+}
+
+// take takes members out of the family, and closes it.
+func (f *family) take(some []*member) (n int) {
+	f.home.mu.Lock()
+	defer f.home.mu.Unlock()
+	f.close()
+	for n < len(some) && f.members != nil {
+		some[n] = f.members
+		f.remove(some[n])
+		n++
+	}
+	return n
+}
+
+// The methods that follow are called with the registry's lock held.
+
+// close lets nobody join any more.
+func (f *family) close() {
+	if f.open && f.shared {
+		f.home.table.remove(f)
+	}
+	f.open = false
+}
+
+func (f *family) add(m *member) {
+	m.family = f
+	if f.members != nil {
+		m.next, f.members.prev = f.members, m
+	}
+	f.members = m
+}
+
+func (f *family) remove(m *member) {
+	if m.prev == nil {
+		f.members = m.next
+	} else {
+		m.prev.next = m.next
+	}
+	if m.next != nil {
+		m.next.prev = m.prev
+		m.next = nil
+	}
+	m.prev = nil
+}
+
+// familyTable is a hash table of families, chained through them. With a map, which is
+// general, a family came and went in 63 to 117 ns; here in less than 10.
+type familyTable struct {
+	chains []*family // a power of two, or none
+	count  int
+}
+
+const minChains = 16
+
+func (t *familyTable) chain(hash uint64) **family {
+	return &t.chains[hash>>32&uint64(len(t.chains)-1)] // the lowest bits have chosen the registry
+}
+
+func (t *familyTable) find(hash uint64, done <-chan struct{}) *family {
+	if t.count == 0 {
+		return nil
+	}
+	f := *t.chain(hash)
+	for f != nil && f.done != done {
+		f = f.chain
+	}
+	return f
+}
+
+func (t *familyTable) insert(f *family) {
+	if t.count >= len(t.chains) {
+		t.resize(max(minChains, 2*len(t.chains)))
+	}
+	t.push(f)
+	t.count++
+}
+
+func (t *familyTable) push(f *family) {
+	first := t.chain(f.hash)
+	f.chain, *first = *first, f
+}
+
+func (t *familyTable) remove(f *family) {
+	at := t.chain(f.hash)
+	for *at != f {
+		at = &(*at).chain
+	}
+	*at, f.chain = f.chain, nil
+	if t.count--; len(t.chains) > minChains && t.count < len(t.chains)/8 {
+		t.resize(len(t.chains) / 4)
+	}
+}
+
+// resize keeps the chains short, and gives memory back. A resize to half of what fits is
+// as far from the next to either side as it has families: O(1) each.
+func (t *familyTable) resize(n int) {
+	old := t.chains
+	t.chains = make([]*family, n)
+	for _, f := range old {
+		for f != nil {
+			next := f.chain
+			t.push(f)
+			f = next
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package timingwheel
+
+import "context"
+
+// outcome says how a context has ended.
+type outcome struct {
+	err   error
+	cause error // nil: err itself
+}
+
+// The outcomes that need no allocation. Overdue is none yet: the deadline has come, and a
+// goroutine that ends the context is on its way.
+var (
+	canceled = &outcome{err: context.Canceled}
+	exceeded = &outcome{err: context.DeadlineExceeded}
+	overdue  = new(outcome)
+	cutShort = &outcome{context.Canceled, ErrStopped} // a manual clock has ended before the deadline
+)
+
+// exceededBecause returns the outcome of a deadline with a cause, which may be nil.
+func exceededBecause(cause error) *outcome {
+	if cause == nil {
+		return exceeded
+	}
+	return &outcome{context.DeadlineExceeded, cause}
+}
+
+// outcomeOf returns the outcome of what ends because its parent has ended.
+func outcomeOf(parent context.Context) *outcome {
+	// The errors are compared to those of package context only: two of a user's may be of
+	// a type that cannot be compared.
+	switch err, cause := parent.Err(), context.Cause(parent); {
+	case err == nil: // not for any parent of package context
+		return canceled
+	case err == context.Canceled && cause == context.Canceled:
+		return canceled
+	case err == context.DeadlineExceeded && cause == context.DeadlineExceeded:
+		return exceeded
+	default:
+		return &outcome{err, cause}
+	}
+}

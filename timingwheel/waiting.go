@@ -1,0 +1,78 @@
+package timingwheel
+
+import (
+	"math"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// Entries that are due and cannot pass the gate wait on their shard: pending as before, in
+// the order in which they came due.
+
+// held makes an entry wait if another waits already, or else if the gate says so. It is
+// called with s.mu held.
+func (s *shard) held(i bucket.Index) bool {
+	if s.waiting.IsOpen() && s.waiting.First(&s.arena) != 0 {
+		s.wait(i)
+		return true
+	}
+	return s.gate.hold(s, i)
+}
+
+// wait makes an entry that is due and in no bucket wait at the gate.
+func (s *shard) wait(i bucket.Index) {
+	s.leave(i)
+	if !s.waiting.IsOpen() {
+		s.waiting.Open(&s.arena, 0)
+		s.waitsSince.Store(s.arena.Deadline(i))
+	}
+	s.waiting.Append(&s.arena, i)
+	s.enter(i, levelWaiting)
+	s.driver.waiting.Add(1)
+}
+
+// takeWaiting fires entries that wait at the gate into out, as long as claim returns true,
+// and reports whether one was there.
+func (s *shard) takeWaiting(out *expired, claim func() bool) bool {
+	s.lock()
+	defer s.unlock()
+	if s.stopped || !s.waiting.IsOpen() {
+		return false
+	}
+	s.out = out
+	return s.flushWaiting(claim)
+}
+
+// flushWaiting is called with s.mu held.
+func (s *shard) flushWaiting(claim func() bool) (some bool) {
+	now, before := s.clock.now(), len(s.out.tasks)
+	run := latenessRun{of: &s.lateness}
+	i := s.waiting.First(&s.arena)
+	for ; i != 0 && claim(); i = s.waiting.First(&s.arena) {
+		some = true
+		s.arena.Unlink(i)
+		run.add(s.arena.Deadline(i), s.clock, now)
+		s.fire(i)
+	}
+	run.end()
+	s.passed(before)
+	if i != 0 {
+		s.waitsSince.Store(s.arena.Deadline(i))
+		s.out.held = true
+		return some
+	}
+	s.waiting.Close(&s.arena)
+	s.waitsSince.Store(math.MaxInt64)
+	return some
+}
+
+// offerWaiting has Drive take the entries that wait at the gate, since there may be room.
+func (s *shard) offerWaiting() {
+	s.lock()
+	defer s.unlock()
+	if s.stopped || s.offered || !s.waiting.IsOpen() {
+		return
+	}
+	s.offered = true
+	s.offerAt(&s.waiting, s.clock.read())
+}

@@ -78,6 +78,7 @@ examples: ## run the examples
 	go run ./examples/idleconn -n 2000 -idle 1s -for 2s
 	go run ./examples/httptimeout
 	go run ./examples/retry -calls 1000 -limit 1m
+	go run ./examples/simulation -users 20000
 	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
 	cd examples/cron && go run . -for 2s
 	cd examples/pool && go run .

@@ -32,13 +32,14 @@ import (
 // DelayQueue is an unbounded queue of elements that each become available at a
 // time of their own, the earliest first and, for equal times, in the order in
 // which they were offered. It is safe for any number of producers and consumers.
-// Make one with [New] or [NewPrecise]; the zero value is not usable.
+// Make one with [New], [NewPrecise] or [NewAt]; the zero value is not usable.
 //
 // The queue measures times from the moment at which it was made. It uses the monotonic
 // clock if the given time has a reading of it, as all times do that derive from time.Now.
 // So a step of the wall clock moves nothing. Distances of more than 292 years saturate.
 type DelayQueue[T comparable] struct {
-	start time.Time
+	start    time.Time
+	ownClock bool // the caller tells the time, see NewAt
 
 	mu      sync.Mutex
 	heap    *heap.Heap[T] // guarded by mu
@@ -79,6 +80,15 @@ func NewPrecise[T comparable]() *DelayQueue[T] {
 		s = &coarseSleeper{}
 	}
 	return newQueue[T](s)
+}
+
+// NewAt returns an empty queue for a clock of the caller's own, which says start when the
+// queue is made. The caller takes elements with [DelayQueue.PollAt]. Take and Poll panic,
+// since they do not know the time of that clock.
+func NewAt[T comparable](start time.Time) *DelayQueue[T] {
+	q := newQueue[T](&coarseSleeper{})
+	q.start, q.ownClock = start, true
+	return q
 }
 
 func newQueue[T comparable](s sleeper) *DelayQueue[T] {
@@ -199,12 +209,28 @@ func (q *DelayQueue[T]) Poll() (T, bool) {
 }
 
 func (q *DelayQueue[T]) poll() (v T, ok bool) {
+	if q.ownClock {
+		panic("delayqueue: Take or Poll of a queue that NewAt has made")
+	}
+	return q.pollAt(time.Since(q.start))
+}
+
+func (q *DelayQueue[T]) pollAt(now time.Duration) (v T, ok bool) {
 	_, at, ok := q.heap.Peek()
-	if !ok || time.Since(q.start) < at {
+	if !ok || now < at {
 		return v, false
 	}
 	v, _, ok = q.heap.Pop()
 	return v, ok
+}
+
+// PollAt is [DelayQueue.Poll] at a time of the caller's own clock: it removes the earliest
+// element and returns it if its time is not after now. O(log n).
+func (q *DelayQueue[T]) PollAt(now time.Time) (T, bool) {
+	due := now.Sub(q.start)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pollAt(due)
 }
 
 // Peek returns the earliest element and its time, whether or not that has come. On an empty

@@ -250,3 +250,25 @@ func ExampleDelayQueue() {
 	// first
 	// second
 }
+
+func TestClockOfTheCallersOwn(t *testing.T) {
+	start := time.Date(1815, 6, 18, 11, 30, 0, 0, time.UTC)
+	q := delayqueue.NewAt[string](start)
+	q.Offer("second", start.Add(2*time.Hour))
+	q.Offer("first", start.Add(time.Hour))
+	q.Offer("past", start.Add(-time.Hour))
+	for _, want := range []string{"past", "", ""} {
+		got, ok := q.PollAt(start.Add(time.Hour - 1))
+		require.Equal(t, want, got)
+		require.Equal(t, want != "", ok)
+	}
+	_, at, ok := q.Peek()
+	require.True(t, ok)
+	require.Equal(t, start.Add(time.Hour), at)
+	got, ok := q.PollAt(start.Add(time.Hour))
+	require.True(t, ok)
+	require.Equal(t, "first", got)
+	require.PanicsWithValue(t, "delayqueue: Take or Poll of a queue that NewAt has made", func() { q.Poll() })
+	require.PanicsWithValue(t, "delayqueue: Take or Poll of a queue that NewAt has made", func() { q.Take(t.Context()) })
+	require.Equal(t, 1, q.Len())
+}

@@ -26,6 +26,7 @@ type calendar struct {
 	scheduler Scheduler // nil once the job is over
 	planned   time.Time // of the run that is next, or under way; guarded by the job's lock
 	wall      func() time.Time
+	look      time.Duration // how long to wait at the most
 }
 
 // now returns the time of the wall clock. It drops the monotonic reading, since times
@@ -35,7 +36,7 @@ func (c *calendar) now() time.Time { return c.wall().Round(0) }
 // wait returns how long to sleep until the planned time or until the next look at the
 // clock, whichever is earlier. It is not positive once the planned time has come.
 func (c *calendar) wait() time.Duration {
-	return min(c.planned.Sub(c.now()), lookInterval)
+	return min(c.planned.Sub(c.now()), c.look)
 }
 
 // ask returns what comes after prev.

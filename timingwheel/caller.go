@@ -33,7 +33,7 @@ type caller struct {
 	watched  bool // it may, and the driver is a goroutine of ours
 
 	state atomic.Int32  // together, calling, apart
-	since atomic.Int64  // the wheel's time at which the present call began, in ns; 0: none
+	since atomic.Int64  // when the present call began, in real time since the wheel was made, in ns; 0: none
 	calls atomic.Uint64 // names the present call
 	mu    sync.Mutex    // lock order: shard, mu
 	watch *time.Timer   // ends patience; the driver's goroutine alone uses it
@@ -78,7 +78,7 @@ func (c *caller) call(tasks []task) (driving bool) {
 func (c *caller) execute(tasks []task) {
 	defer c.since.Store(0) // deferred, since a task may end the goroutine, or panic under Drive
 	call := c.calls.Add(1)
-	c.since.Store(max(1, int64(c.driver.shards[0].clock.now())))
+	c.since.Store(max(1, int64(c.driver.clock.real())))
 	if c.state.Load() == apart {
 		c.warnAfter(0, call)
 	}
@@ -174,7 +174,7 @@ func (c *caller) heldUp() time.Duration {
 	if since == 0 {
 		return 0
 	}
-	return max(0, c.driver.shards[0].clock.now()-since)
+	return max(0, c.driver.clock.real()-since)
 }
 
 // culprit names what the present call is busy with, as far as that is known: the function

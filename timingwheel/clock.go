@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,19 +10,53 @@ import (
 const defaultTick = time.Millisecond
 
 // clock counts time in whole ticks since the wheel was made. It reads only the monotonic
-// clock, with time.Since, at half the price of time.Now.
+// clock, with time.Since, at half the price of time.Now. A manual clock reads nothing: it
+// stands still until Advance sets it.
 type clock struct {
-	start time.Time
-	tick  time.Duration
-	last  int64 // the last tick within the longest time.Duration
+	start  time.Time
+	tick   time.Duration
+	last   int64         // the last tick within the longest time.Duration
+	manual *atomic.Int64 // time since the start, in ns, that Advance has set; nil: real time
+	made   time.Time     // when the clock was made, in real time
 }
 
 func newClock(tick time.Duration) clock {
-	return clock{start: time.Now(), tick: tick, last: int64(math.MaxInt64 / tick)}
+	now := time.Now()
+	return clock{start: now, tick: tick, last: int64(math.MaxInt64 / tick), made: now}
+}
+
+// newManualClock returns a clock that stands at start.
+func newManualClock(tick time.Duration, start time.Time) clock {
+	c := newClock(tick)
+	c.start, c.manual = start, new(atomic.Int64)
+	return c
 }
 
 // now returns the time since the start.
-func (c *clock) now() time.Duration { return time.Since(c.start) }
+func (c *clock) now() time.Duration {
+	if c.manual != nil {
+		return time.Duration(c.manual.Load())
+	}
+	return time.Since(c.start)
+}
+
+// read returns the time: time.Now(), or that of the manual clock.
+func (c *clock) read() time.Time {
+	if c.manual != nil {
+		return c.start.Add(c.now())
+	}
+	return time.Now()
+}
+
+// isManual reports whether the clock moves only when Advance sets it.
+func (c *clock) isManual() bool { return c.manual != nil }
+
+// set sets a manual clock. One goroutine at a time does so.
+func (c *clock) set(now time.Duration) { c.manual.Store(int64(now)) }
+
+// real returns the real time since the clock was made, for what must not stand still with a
+// manual clock.
+func (c *clock) real() time.Duration { return time.Since(c.made) }
 
 // deadline returns the first tick that is not before now+d. It never rounds down. It
 // saturates at the tick that ends the longest time.Duration. A d that is not positive

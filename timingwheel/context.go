@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// WithTimeout returns WithDeadline(parent, time.Now().Add(d)).
+// WithTimeout returns WithDeadline(parent, w.Now().Add(d)).
 //
 //	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
 //	defer cancel() // takes the timer off the wheel
 func (w *TimingWheel) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	now := time.Now()
+	now := w.clock.read()
 	return w.withDeadline(parent, now, now.Add(d), exceeded)
 }
 
 // WithTimeoutCause is [TimingWheel.WithTimeout] with a cause, which context.Cause
 // returns once the timeout has expired. The CancelFunc does not set it.
 func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
-	now := time.Now()
+	now := w.clock.read()
 	return w.withDeadline(parent, now, now.Add(d), exceededBecause(cause))
 }
 
@@ -49,20 +49,20 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // called, or package context first derives from the context, that makes five more. A nil
 // parent panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, time.Now(), at, exceeded)
+	return w.withDeadline(parent, w.clock.read(), at, exceeded)
 }
 
 // WithDeadlineCause is [TimingWheel.WithDeadline] with a cause, which context.Cause
 // returns once the deadline has passed. The CancelFunc does not set it.
 func (w *TimingWheel) WithDeadlineCause(parent context.Context, at time.Time, cause error) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, time.Now(), at, exceededBecause(cause))
+	return w.withDeadline(parent, w.clock.read(), at, exceededBecause(cause))
 }
 
 func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, timedOut *outcome) (context.Context, context.CancelFunc) {
 	if parent == nil {
 		panic("timingwheel: cannot create context from nil parent")
 	}
-	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) {
+	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) && w.sharesClock(parent) {
 		return context.WithCancel(parent)
 	}
 	var canceler context.Context
@@ -85,6 +85,16 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 		c.start(w, delay{now.Sub(w.clock.start), d})
 	}
 	return c, cancel
+}
+
+// clockKey is the key of the value by which a context tells the clock of its deadline.
+type clockKey struct{}
+
+// sharesClock reports whether the deadline of a context can be compared with one of the
+// wheel's. With a manual clock that of a context of another origin cannot, and must not hide
+// the wheel's.
+func (w *TimingWheel) sharesClock(ctx context.Context) bool {
+	return !w.clock.isManual() || ctx.Value(clockKey{}) == &w.clock
 }
 
 // deadlineCtx is a context whose deadline is kept by a wheel.
@@ -162,6 +172,9 @@ func (c *deadlineCtx) due() {
 
 // moveToTime is called with the shard's lock held.
 func (c *deadlineCtx) moveToTime() {
+	if c.isCutShort() {
+		c.outcome.CompareAndSwap(nil, overdue) // so that it shows at once
+	}
 	c.relay = c.entry.relay(c.deadline, func() { go c.expire() })
 }
 
@@ -172,10 +185,24 @@ func (c *deadlineCtx) leaveWheel() {
 	c.relay.stop()
 }
 
-// expire ends the context at its deadline. Cancel is the CancelFunc. If the parent has
-// ended, that was first.
-func (c *deadlineCtx) expire() { c.endUnlessParent(c.timedOut) }
+// expire ends the context at its deadline, or because the deadline will never come. Cancel is
+// the CancelFunc. If the parent has ended, that was first.
+func (c *deadlineCtx) expire() {
+	if c.isCutShort() {
+		c.endUnlessParent(cutShort)
+	} else {
+		c.endUnlessParent(c.timedOut)
+	}
+}
 func (c *deadlineCtx) cancel() { c.endUnlessParent(canceled) }
+
+// isCutShort reports whether the deadline will never come, since the wheel is stopped and its
+// clock is manual. It is for those who know that either the deadline has come or the wheel is
+// stopped. The context must have been on the wheel.
+func (c *deadlineCtx) isCutShort() bool {
+	clock := c.entry.clock()
+	return clock.isManual() && clock.read().Before(c.deadline)
+}
 
 func (c *deadlineCtx) endUnlessParent(o *outcome) {
 	if !c.hasEnded() && c.parentHasEnded() {
@@ -273,6 +300,9 @@ func (c *deadlineCtx) Err() error {
 // Value answers package context, when it looks for one of its own, with the proxy.
 func (c *deadlineCtx) Value(key any) any {
 	if key != packageKey {
+		if _, ok := key.(clockKey); ok && c.entry.joined() {
+			return c.entry.clock()
+		}
 		return c.parent.Value(key)
 	}
 	c.Done() // makes the proxy
@@ -285,7 +315,11 @@ func (c *deadlineCtx) String() string {
 	if s, ok := c.parent.(fmt.Stringer); ok {
 		name = s.String()
 	}
-	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, time.Until(c.deadline))
+	left := time.Until(c.deadline)
+	if c.entry.joined() { // or else it had ended when it was made
+		left = c.deadline.Sub(c.entry.clock().read())
+	}
+	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, left)
 }
 
 // origin is a deadlineCtx as the parent of its proxy. Package context calls AfterFunc, to

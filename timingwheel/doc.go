@@ -26,7 +26,8 @@
 //
 // A [Job] recurs: at a fixed rate, with a fixed delay, or at the times of a [Scheduler],
 // such as a cron expression. [Submit] returns a [Future] for a result. [Keyed] keeps one
-// pending function for each key.
+// pending function for each key. A [Group] ends all timers of a connection together.
+// [TimingWheel.ScheduleBatch] schedules many functions at less than half the price each.
 //
 // # Under pressure
 //
@@ -84,6 +85,8 @@
 //
 // A wheel works unchanged in a bubble of testing/synctest, where its clock is the
 // bubble's. With [WithManualDrive] and [Inline] a test decides itself when things fire.
+// With [WithManualClock] a wheel has a clock of its own, which [TimingWheel.Advance] moves:
+// for tests that cannot live in a bubble, and for simulations.
 //
 // How the wheel works, its invariants, and why it is fast: see ARCHITECTURE.md in the
 // root of the repository.

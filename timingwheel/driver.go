@@ -23,6 +23,7 @@ import (
 // without Stop is garbage once nothing is pending.
 type driver struct {
 	ctx    context.Context // ends when the wheel stops
+	clock  *clock
 	queue  *delayqueue.DelayQueue[*slot]
 	shards []shard
 	runner *runner
@@ -170,7 +171,7 @@ func (d *driver) goOn() bool {
 // cascading.
 func (d *driver) poll() (*slot, bool) {
 	b, at, ok := d.queue.Peek()
-	if !ok || at.After(time.Now()) || slices.Contains(d.cascades, b.cascade) {
+	if !ok || at.After(d.clock.read()) || slices.Contains(d.cascades, b.cascade) {
 		return nil, false
 	}
 	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now

@@ -155,7 +155,8 @@ func TestForgottenWheelInABubble(t *testing.T) {
 // Between poll's look at the head and its removal somebody may offer an earlier bucket. A
 // bucket that poll returned must not be in the queue any more, or it would be flushed twice.
 func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
-	d := &driver{queue: delayqueue.New[*slot]()}
+	now := newClock(time.Millisecond)
+	d := &driver{clock: &now, queue: delayqueue.New[*slot]()}
 	first, earlier := &slot{cascade: &cascade{}}, &slot{cascade: &cascade{}}
 	past := time.Now().Add(-time.Hour)
 	var round, offered atomic.Int64

@@ -405,6 +405,29 @@ func ExampleTimingWheel_Drive() {
 	// Output: tick
 }
 
+// A day with two meetings passes in an instant.
+func ExampleTimingWheel_Advance() {
+	morning := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	w := timingwheel.New(
+		timingwheel.WithManualClock(morning),
+		timingwheel.WithExecutor(timingwheel.Inline()),
+		timingwheel.WithShards(1),
+	)
+	defer w.Stop()
+	w.ScheduleAt(morning.Add(90*time.Minute), func() {
+		fmt.Println(w.Now().Format(time.Kitchen), "meeting, goes on for two hours")
+		w.Schedule(2*time.Hour, func() { fmt.Println(w.Now().Format(time.Kitchen), "is over") })
+	})
+	w.ScheduleAt(morning.Add(6*time.Hour), func() { fmt.Println(w.Now().Format(time.Kitchen), "another") })
+	w.Advance(10 * time.Hour)
+	fmt.Println(w.Now().Format(time.Kitchen), "time to go home")
+	// Output:
+	// 9:30AM meeting, goes on for two hours
+	// 11:30AM is over
+	// 2:00PM another
+	// 6:00PM time to go home
+}
+
 func ExampleExecutorFunc() {
 	// At most two tasks at a time. While both are busy the driver waits, and with
 	// it everything else on the wheel: that is the price of the bound.

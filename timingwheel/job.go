@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
@@ -105,7 +106,10 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return nil, ErrStopped
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
-	j.calendar = &calendar{scheduler: s, wall: w.wall}
+	j.calendar = &calendar{scheduler: s, wall: w.wall, look: lookInterval}
+	if w.clock.isManual() {
+		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
+	}
 	first, err := j.calendar.ask(j.calendar.now())
 	if err != nil {
 		return nil, err

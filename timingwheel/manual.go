@@ -34,7 +34,7 @@ import (
 //
 // Drive panics on a wheel that drives itself.
 func (w *TimingWheel) Drive(timeout time.Duration) int {
-	if w.driving == nil {
+	if w.driving == nil || w.clock.isManual() {
 		panic("timingwheel: Drive of a wheel without WithManualDrive")
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, timeout)
@@ -42,11 +42,7 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 	if !w.takeTurn(ctx) {
 		return 0
 	}
-	defer func() { <-w.driving }()
-	if t := w.runner.tracer; t != nil {
-		t.label()
-		defer clearLabels() // what the caller does next is not the wheel's work
-	}
+	defer w.endTurn()
 
 	d := &w.driver
 	handed := d.finish() // what is left of a call in which a task panicked or ended the goroutine
@@ -62,17 +58,27 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 }
 
 // takeTurn waits for the turn to drive, and reports whether it has it. If the turn is
-// free and ctx has ended, it takes the turn.
+// free and ctx has ended, it takes the turn. The goroutine gets the wheel's labels.
 func (w *TimingWheel) takeTurn(ctx context.Context) bool {
 	select {
 	case w.driving <- struct{}{}:
-		return true
 	default:
+		select {
+		case w.driving <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
 	}
-	select {
-	case w.driving <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
+	if t := w.runner.tracer; t != nil {
+		t.label()
 	}
+	return true
+}
+
+// endTurn gives up the turn. What the caller does next is not the wheel's work.
+func (w *TimingWheel) endTurn() {
+	if w.runner.tracer != nil {
+		clearLabels()
+	}
+	<-w.driving
 }

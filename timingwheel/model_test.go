@@ -29,7 +29,7 @@ type model struct {
 	tasks   []*modelTask       // all that were ever scheduled
 	seq     int
 	ordered bool // tasks run inline, so their order is promised
-	driven  bool // by the driver goroutine, so that a task fires on its tick
+	driven  bool // by the driver goroutine or Advance, so that a task fires on its tick
 	nested  bool // tasks schedule, cancel and reset as well
 	r       *rand.Rand
 	source  *byteSource
@@ -79,7 +79,7 @@ type modelJob struct {
 	left            int
 }
 
-func (m *model) now() time.Duration { return time.Since(m.start) }
+func (m *model) now() time.Duration { return m.w.Now().Sub(m.start) }
 
 // keyFor computes the deadline by other steps than the wheel does.
 func (m *model) keyFor(d time.Duration) key {
@@ -476,7 +476,11 @@ func (m *model) checkCounts() {
 
 // settle lets everything fire that is due.
 func (m *model) settle() {
-	if m.driven {
+	switch {
+	case m.w.clock.isManual():
+		m.w.Advance(0)
+		return
+	case m.driven:
 		synctest.Wait()
 		return
 	}
@@ -524,25 +528,39 @@ func (m *model) onTick(k key) time.Duration {
 	return k.at
 }
 
+// mode is who drives the wheel.
+type mode byte
+
+const (
+	driverGoroutine mode = iota
+	manualDrive
+	manualClock
+	modes
+)
+
 // runModel makes a wheel and a sequence of calls from data, until it is used up,
 // and steps the model beside the wheel.
-func runModel(t *testing.T, data []byte, manual bool) {
+func runModel(t *testing.T, data []byte, mode mode) {
 	source := &byteSource{data: data}
 	r := rand.New(source)
 	ticks := []time.Duration{time.Microsecond, 10 * time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Second, time.Hour, math.MaxInt64}
 	sizes := []int{2, 2, 3, 4, 8, 64, 512}
 	tick, size := ticks[r.IntN(len(ticks))], sizes[r.IntN(len(sizes))]
 	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline()), WithMaxPending(math.MaxInt)}
-	if manual {
+	switch mode {
+	case manualDrive:
 		opts = append(opts, WithManualDrive())
+	case manualClock:
+		opts = append(opts, WithManualClock(time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC)))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		m := &model{
-			t: t, tick: tick, start: time.Now(), w: New(opts...),
+			t: t, tick: tick, w: New(opts...),
 			pending: redblacktree.NewWith(compareKeys),
-			ordered: true, driven: !manual, nested: r.IntN(2) == 0, r: r, source: source,
+			ordered: true, driven: mode != manualDrive, nested: r.IntN(2) == 0, r: r, source: source,
 			keys: map[int]*modelTask{},
 		}
+		m.start = m.w.Now()
 		m.keyed = NewKeyed[int](m.w)
 		m.group = NewGroup(m.w)
 		for len(source.data) > 0 {
@@ -580,7 +598,11 @@ func (m *model) act() (sleep time.Duration) {
 
 // sleep stays within the 290 years that a synctest clock has.
 func (m *model) sleep(d time.Duration) {
-	if m.now() < 1<<61 && d < 1<<56 {
+	switch {
+	case m.now() >= 1<<61 || d >= 1<<56:
+	case m.w.clock.isManual():
+		m.w.Advance(max(0, d))
+	default:
 		time.Sleep(d)
 	}
 }
@@ -614,25 +636,32 @@ func randomBytes(seed uint64, n int) []byte {
 
 func TestModelManualDrive(t *testing.T) {
 	for seed := range uint64(60) {
-		runModel(t, randomBytes(seed, 3000), true)
+		runModel(t, randomBytes(seed, 3000), manualDrive)
 	}
 }
 
 func TestModelDriver(t *testing.T) {
 	for seed := range uint64(60) {
-		runModel(t, randomBytes(seed, 3000), false)
+		runModel(t, randomBytes(seed, 3000), driverGoroutine)
+	}
+}
+
+func TestModelManualClock(t *testing.T) {
+	for seed := range uint64(60) {
+		runModel(t, randomBytes(seed, 3000), manualClock)
 	}
 }
 
 func FuzzModel(f *testing.F) {
 	for seed := range uint64(4) {
-		f.Add(randomBytes(seed, 500), true)
-		f.Add(randomBytes(seed, 500), false)
+		for mode := range modes {
+			f.Add(randomBytes(seed, 500), byte(mode))
+		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte, manual bool) {
+	f.Fuzz(func(t *testing.T, data []byte, choice byte) {
 		if len(data) > 4000 {
 			t.Skip("longer sequences find nothing that shorter ones do not")
 		}
-		runModel(t, data, manual)
+		runModel(t, data, mode(choice)%modes)
 	})
 }

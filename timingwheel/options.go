@@ -29,9 +29,10 @@ type config struct {
 	slots    int
 	shards   int
 	executor ownExecutor
-	gate     gate // of the executor; nil: none
-	mayBlock bool // the executor may run a user's function on the driver
-	manual   bool
+	gate     gate       // of the executor; nil: none
+	mayBlock bool       // the executor may run a user's function on the driver
+	manual   bool       // Drive or Advance drives
+	start    *time.Time // of a manual clock; nil: real time
 	precise  bool
 
 	maxPending   int
@@ -267,6 +268,36 @@ func WithManualDrive() Option {
 	return func(c *config) { c.manual = true }
 }
 
+// WithManualClock makes a wheel in virtual time. Its clock stands at start until
+// [TimingWheel.Advance] moves it, and nothing fires but in Advance. It is for tests and
+// simulations that cannot live in a bubble of testing/synctest, because other processes or
+// real connections take part, and for going through a long time in a short one.
+//
+// All of the wheel follows its clock: delays, the times that channels send, the deadlines of
+// contexts, the calendar of ScheduleFunc, and what tells times. [TimingWheel.Now] returns its
+// time. The start may be any time. The clock ends 292 years later, and moves no more then.
+//
+// For a simulation, take [Inline] and one shard ([WithShards]): then each function sees its
+// own time in Now, and they run in the order of their deadlines, the same in each run. With
+// another executor a function may begin, or still run, while the clock goes on. And goroutines
+// that wait for a channel or a context of the wheel go on when they get to it: Advance does
+// not wait for them.
+//
+// A stopped wheel's clock stands still for ever, and what waits for it would never end.
+// Package time is no help: its time is another. So Stop and [TimingWheel.Shutdown] end it all
+// at once, and so does whatever comes later: channels and Sleep get the time as it is, and
+// contexts end with context.Canceled and the cause [ErrStopped].
+//
+// A context of the wheel has its deadline in virtual time. What compares it with real time,
+// as a net.Dialer does, is misled; to derive one from a parent with a deadline in real time
+// is fine.
+//
+// New panics if [WithManualDrive] is given too. [WithPreciseWakeups] does nothing.
+func WithManualClock(start time.Time) Option {
+	start = start.Round(0) // times with a monotonic reading are compared by that, which is real time's
+	return func(c *config) { c.start = &start }
+}
+
 func newConfig(opts []Option) *config {
 	c := &config{tick: defaultTick, slots: 512}
 	for _, opt := range opts {
@@ -275,6 +306,10 @@ func newConfig(opts []Option) *config {
 		}
 		opt(c)
 	}
+	if c.start != nil && c.manual {
+		panic("timingwheel: New: both WithManualDrive and WithManualClock")
+	}
+	c.manual = c.manual || c.start != nil
 	if c.executor == nil {
 		c.resolve(Goroutines())
 	}
@@ -288,7 +323,17 @@ func newConfig(opts []Option) *config {
 // log2 returns the base-2 logarithm of n, rounded up.
 func log2(n int) uint { return uint(bits.Len(uint(n - 1))) }
 
+func (c *config) newClock() clock {
+	if c.start != nil {
+		return newManualClock(c.tick, *c.start)
+	}
+	return newClock(c.tick)
+}
+
 func (c *config) newQueue() *delayqueue.DelayQueue[*slot] {
+	if c.start != nil {
+		return delayqueue.NewAt[*slot](*c.start)
+	}
 	if !c.precise {
 		return delayqueue.New[*slot]()
 	}

@@ -14,6 +14,7 @@ var (
 	canceled = &outcome{err: context.Canceled}
 	exceeded = &outcome{err: context.DeadlineExceeded}
 	overdue  = new(outcome)
+	cutShort = &outcome{context.Canceled, ErrStopped} // a manual clock has ended before the deadline
 )
 
 // exceededBecause returns the outcome of a deadline with a cause, which may be nil.

@@ -101,7 +101,7 @@ func (t *Ticker) due() {
 	if t.entry.closed() {
 		return
 	}
-	now := time.Now()
+	now := t.entry.clock().read()
 	select {
 	case t.c <- now:
 	default:

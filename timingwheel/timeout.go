@@ -38,7 +38,7 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 		panic("timingwheel: ScheduleAt: nil function")
 	}
 	// One reading of the clock: with two, a time on a tick would be a tick late.
-	now := time.Now()
+	now := w.clock.read()
 	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
 }
 

@@ -262,7 +262,7 @@ func (c *channel) due() {
 // send never blocks: whoever arms the timer empties the channel first.
 func (c *channel) send() {
 	select {
-	case c.c <- time.Now():
+	case c.c <- c.timer.entry.clock().read():
 	default:
 	}
 }

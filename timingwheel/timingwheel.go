@@ -14,7 +14,7 @@ type TimingWheel struct {
 	shards  []shard
 	ctx     context.Context // ends when the wheel stops
 	cancel  context.CancelCauseFunc
-	wall    func() time.Time // time.Now, except in tests
+	wall    func() time.Time // Now, except in tests
 	driver  driver
 	runner  *runner       // apart, since an executor's queue may refer to it when nobody refers to the wheel
 	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
@@ -48,13 +48,13 @@ func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
 	queue := c.newQueue()
 	w := &TimingWheel{
-		clock:  newClock(c.tick),
+		clock:  c.newClock(),
 		shards: make([]shard, c.shards),
-		wall:   time.Now,
 	}
+	w.wall = w.clock.read
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
-	w.driver = driver{ctx: w.ctx, queue: queue, shards: w.shards, runner: w.runner, manual: c.manual}
+	w.driver = driver{ctx: w.ctx, clock: &w.clock, queue: queue, shards: w.shards, runner: w.runner, manual: c.manual}
 	w.driver.connect(c.executor, c.gate, c.mayBlock)
 	w.families.init()
 	limit := newLimit(c.maxPending)

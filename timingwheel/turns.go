@@ -98,7 +98,7 @@ func (s *shard) lockForDriver() {
 // moment ago.
 func (s *shard) giveWay() {
 	t := &s.turns
-	before := s.clock.now()
+	before := s.clock.real()
 	if before-t.gaveWay < min(max(t.lastWait, minTurn), maxTurn) {
 		return
 	}
@@ -109,6 +109,6 @@ func (s *shard) giveWay() {
 	if t.waiting.Load() {
 		<-t.entered // the caller that waits has yet to send
 	}
-	t.gaveWay = s.clock.now()
+	t.gaveWay = s.clock.real()
 	t.lastWait = t.gaveWay - before
 }

@@ -2,7 +2,6 @@ package timingwheel
 
 import (
 	"math"
-	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
 )
@@ -75,5 +74,5 @@ func (s *shard) offerWaiting() {
 		return
 	}
 	s.offered = true
-	s.offerAt(&s.waiting, time.Now())
+	s.offerAt(&s.waiting, s.clock.read())
 }

@@ -4,9 +4,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// functions are those of AfterFunc and Schedule.
+// functions are those of AfterFunc, Schedule and ScheduleBatch.
 type functions struct {
 	life *life
 
@@ -45,6 +47,30 @@ func (f *functions) afterFunc(d time.Duration) {
 	t.timer = l.w.AfterFunc(d, t.run)
 	t.armed(l.shape.limit == 0)
 	f.keep(t)
+}
+
+// batch schedules up to 512 functions together.
+func (f *functions) batch() {
+	l := f.life
+	tasks := make([]*task, 1+rand.IntN(1<<rand.IntN(10)))
+	batch := make([]timingwheel.Delayed, len(tasks))
+	for i := range tasks {
+		d := l.delay()
+		t := newTask(l, "ScheduleBatch")
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.arm(l.soak.now() + max(0, d))
+		tasks[i], batch[i] = t, timingwheel.Delayed{After: d, Func: t.run}
+	}
+	timeouts, err := l.w.ScheduleBatch(nil, batch)
+	for i, t := range tasks {
+		if err != nil {
+			t.refused(err)
+			continue
+		}
+		t.timeout = timeouts[i]
+		f.keep(t)
+	}
 }
 
 func (f *functions) cancelSome() {

@@ -109,6 +109,7 @@ type job struct {
 
 	first, period time.Duration // of a job with a rate
 	delay         bool          // the period counts from the end of a run
+	survives      bool          // panics of its runs
 	wall          atomic.Int64  // of a job on the calendar: its latest answer
 	left          int           // of a job on the calendar: how many answers are left
 }
@@ -127,18 +128,22 @@ func (j *job) schedule(initial time.Duration) (err error) {
 	defer close(j.ready)
 	w := j.life.w
 	missed := timingwheel.OnMissed(pick(timingwheel.MissedBurst, timingwheel.MissedSkip, timingwheel.MissedDelay))
+	opts := []timingwheel.JobOption{}
+	if j.survives = rand.IntN(2) == 0; j.survives {
+		opts = append(opts, timingwheel.SurvivePanics())
+	}
 	j.first = j.life.soak.now() + max(0, initial)
 	switch rand.IntN(3) {
 	case 0:
 		j.kind = "job at a fixed rate"
 		j.period = max(j.period, 100*time.Microsecond) // it makes up for every missed run
-		j.job, err = w.ScheduleAtFixedRate(initial, j.period, j.run, missed)
+		j.job, err = w.ScheduleAtFixedRate(initial, j.period, j.run, append(opts, missed)...)
 	case 1:
 		j.kind, j.delay = "job with a fixed delay", true
-		j.job, err = w.ScheduleWithFixedDelay(initial, j.period, j.run)
+		j.job, err = w.ScheduleWithFixedDelay(initial, j.period, j.run, opts...)
 	default:
 		j.kind, j.period = "job on the calendar", 0
-		j.job, err = w.ScheduleFunc(j, j.run, missed)
+		j.job, err = w.ScheduleFunc(j, j.run, append(opts, missed)...)
 	}
 	return err
 }
@@ -211,7 +216,7 @@ func (j *job) ended() {
 		if j.period != 0 {
 			l.violate("%s: ended without reason", j.kind)
 		}
-	case errors.Is(err, timingwheel.ErrCanceled), errors.Is(err, errOnPurpose):
+	case errors.Is(err, timingwheel.ErrCanceled), errors.Is(err, errOnPurpose) && !j.survives:
 	case errors.Is(err, timingwheel.ErrStopped) && l.ending.begun.Load():
 	default:
 		l.violate("%s: ended by %v", j.kind, err)

@@ -148,8 +148,10 @@ func (l *life) calls() {
 // call makes one random call.
 func (l *life) call() {
 	switch n := rand.IntN(100); {
-	case n < 25:
+	case n < 24:
 		l.functions.schedule(l.delay())
+	case n < 25:
+		l.functions.batch()
 	case n < 45:
 		l.functions.afterFunc(l.delay())
 	case n < 70:

@@ -25,6 +25,7 @@ type task struct {
 	maybe   int             // how many of the last dues may have been refused
 	timer   *timingwheel.Timer
 	timeout timingwheel.Timeout
+	grouped bool // of a Group
 }
 
 func newTask(l *life, kind string) *task {
@@ -98,17 +99,26 @@ func (t *task) cancel() {
 	}
 }
 
-// reset resets the Timer of t, if it has one. A Timer that was refused never runs, and
-// its Reset does not tell. So on a wheel with a limit, reset does something only if it is
-// called from inside the function, which proves that the Timer was accepted.
+// reset resets the Timer or the Timeout of t. A Timer that was refused never runs, and its
+// Reset does not tell. So on a wheel with a limit, reset of a Timer does something only if it
+// is called from inside the function, which proves that the Timer was accepted. Nor does
+// Reset tell of a Group that has been stopped, as it may have been from inside.
 func (t *task) reset(d time.Duration, inside bool) {
 	l := t.life
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.timer == nil || l.shape.limit > 0 && !inside {
+	due := l.soak.now() + max(0, d)
+	switch {
+	case t.timer == nil:
+		if t.timeout.Reset(d) {
+			t.arm(due)
+			t.moved()
+		}
+		return
+	case l.shape.limit > 0 && !inside, t.grouped && inside:
 		return
 	}
-	t.arm(l.soak.now() + max(0, d))
+	t.arm(due)
 	if t.timer.Reset(d) {
 		t.moved()
 	} else {

@@ -12,7 +12,11 @@ type waiter struct{ *life }
 
 func (l waiter) waits() {
 	for !l.ending.quiet.Load() {
-		switch rand.IntN(8) {
+		switch rand.IntN(11) {
+		case 8, 9:
+			l.group()
+		case 10:
+			l.sleepContext()
 		case 0, 1, 2:
 			l.context()
 		case 3, 4:
@@ -30,6 +34,19 @@ func (l waiter) waits() {
 			at := <-l.w.After(d)
 			l.notEarly("After", at.Sub(l.soak.begin), due)
 		}
+	}
+}
+
+func (l waiter) sleepContext() {
+	d, patience := short(), short()
+	due := l.soak.now() + d
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errOnPurpose)
+	defer cancel()
+	switch err := l.w.SleepContext(ctx, d); {
+	case err == nil:
+		l.notEarly("SleepContext", l.soak.now(), due)
+	case !errors.Is(err, errOnPurpose) || ctx.Err() == nil:
+		l.violate("SleepContext: %v", err)
 	}
 }
 

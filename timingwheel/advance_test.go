@@ -1,0 +1,314 @@
+package timingwheel
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var moonLanding = time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC)
+
+// virtual returns a wheel in virtual time on which functions run in order.
+func virtual(opts ...Option) *TimingWheel {
+	return New(append([]Option{WithManualClock(moonLanding), WithExecutor(Inline()), WithShards(1)}, opts...)...)
+}
+
+// Each function runs at its own time, in order, also those that others schedule.
+func TestAdvance(t *testing.T) {
+	w := virtual()
+	defer w.Stop()
+	require.Equal(t, moonLanding, w.Now())
+	var ran []time.Duration
+	note := func() { ran = append(ran, w.Now().Sub(moonLanding)) }
+	for _, d := range []time.Duration{time.Hour, 0, 3 * second, 24 * time.Hour, msec / 2} {
+		w.Schedule(d, note)
+	}
+	w.Schedule(second, func() {
+		note()
+		w.Schedule(-1, note)
+		w.Schedule(second, note)
+		w.Schedule(48*time.Hour, note)
+	})
+	require.Zero(t, ran, "nothing runs but in Advance")
+	require.Equal(t, 1, w.Advance(0), "what is due now")
+	require.Equal(t, []time.Duration{0}, ran)
+	require.Equal(t, 5, w.Advance(3*second))
+	require.Equal(t, []time.Duration{0, msec, second, second, 2 * second, 3 * second}, ran)
+	require.Equal(t, moonLanding.Add(3*second), w.Now())
+	ran = nil
+	require.Equal(t, 1, w.Advance(24*time.Hour-3*second-1))
+	require.Equal(t, 1, w.Advance(1))
+	require.Equal(t, []time.Duration{time.Hour, 24 * time.Hour}, ran)
+	w.verify(t)
+	require.Zero(t, w.Advance(24*time.Hour))
+	require.Equal(t, 1, w.Advance(math.MaxInt64), "saturates")
+	require.Equal(t, moonLanding.Add(math.MaxInt64), w.Now())
+	w.Schedule(time.Hour, note)
+	require.Equal(t, 1, w.Advance(0), "the clock has ended")
+	require.Zero(t, w.Stats().Lateness.Max, "nothing was late")
+	require.Equal(t, time.Duration(math.MaxInt64), w.Stats().Now)
+	w.verify(t)
+}
+
+func TestAdvanceThatMakesNoSense(t *testing.T) {
+	w := New(WithManualDrive())
+	defer w.Stop()
+	require.PanicsWithValue(t, "timingwheel: Advance of a wheel without WithManualClock", func() { w.Advance(0) })
+	require.WithinDuration(t, time.Now(), w.Now(), time.Minute)
+	w = virtual()
+	require.PanicsWithValue(t, "timingwheel: Advance(-1ns): negative", func() { w.Advance(-1) })
+	require.PanicsWithValue(t, "timingwheel: Drive of a wheel without WithManualDrive", func() { w.Drive(0) })
+	for _, opts := range [][]Option{
+		{WithManualClock(moonLanding), WithManualDrive()}, {WithManualDrive(), WithManualClock(moonLanding)},
+	} {
+		require.PanicsWithValue(t, "timingwheel: New: both WithManualDrive and WithManualClock", func() { New(opts...) })
+	}
+	require.Len(t, append(w.Stop(), w.Stop()...), 0)
+	require.Zero(t, w.Advance(time.Hour), "a stopped wheel")
+	require.Equal(t, moonLanding, w.Now())
+	for _, start := range []time.Time{{}, time.Now(), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		w := New(WithManualClock(start), WithExecutor(Inline()), WithPreciseWakeups())
+		require.Equal(t, start.Round(0), w.Now())
+		ran := false
+		w.ScheduleAt(start.Add(time.Hour), func() { ran = true })
+		w.Advance(time.Hour)
+		require.True(t, ran)
+		require.False(t, w.Stats().Precise)
+		w.Stop()
+	}
+}
+
+// Channels, tickers, contexts, futures, keys and jobs follow the virtual clock.
+func TestAllFollowTheManualClock(t *testing.T) {
+	w := virtual()
+	defer w.Stop()
+	timer, after, ticker := w.NewTimer(time.Hour), w.After(2*time.Hour), w.NewTicker(time.Hour)
+	ctx, cancel := w.WithTimeout(t.Context(), 90*time.Minute)
+	defer cancel()
+	at, ok := ctx.Deadline()
+	require.True(t, ok)
+	require.Equal(t, moonLanding.Add(90*time.Minute), at)
+	require.Contains(t, ctx.(interface{ String() string }).String(), "[1h30m0s]")
+	at, _ = timer.Deadline()
+	require.Equal(t, moonLanding.Add(time.Hour), at)
+	future, err := Submit(w, time.Hour, func(context.Context) (time.Time, error) { return w.Now(), nil })
+	require.NoError(t, err)
+	k := NewKeyed[string](w)
+	var expired time.Time
+	k.Schedule("key", time.Hour, func() { expired = w.Now() })
+	at, _ = k.Deadline("key")
+	require.Equal(t, moonLanding.Add(time.Hour), at)
+	var runs []time.Duration
+	job := mustJob(t)(w.ScheduleAtFixedRate(0, 20*time.Minute, func() { runs = append(runs, w.Now().Sub(moonLanding)) }))
+	next, _ := job.Next()
+	require.Equal(t, moonLanding, next)
+
+	w.Advance(time.Hour)
+	require.Equal(t, moonLanding.Add(time.Hour), <-timer.C)
+	require.Equal(t, moonLanding.Add(time.Hour), <-ticker.C)
+	require.Equal(t, []time.Duration{0, 20 * time.Minute, 40 * time.Minute, time.Hour}, runs)
+	require.Equal(t, moonLanding.Add(time.Hour), expired)
+	value, err := future.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, moonLanding.Add(time.Hour), value)
+	require.NoError(t, ctx.Err())
+
+	done := ctx.Done()
+	w.Advance(time.Hour)
+	require.Equal(t, context.DeadlineExceeded, ctx.Err())
+	<-done
+	require.Equal(t, moonLanding.Add(2*time.Hour), <-after)
+	require.True(t, job.Stop())
+	require.False(t, timer.Reset(time.Minute))
+	w.Advance(time.Minute)
+	require.Equal(t, moonLanding.Add(2*time.Hour+time.Minute), <-timer.C)
+	past, cancel := w.WithDeadline(t.Context(), w.Now())
+	defer cancel()
+	require.Equal(t, context.DeadlineExceeded, past.Err())
+}
+
+// A job at midnight runs 366 times in a leap year, each time at midnight.
+func TestCalendarFollowsTheManualClock(t *testing.T) {
+	w := New(WithManualClock(time.Date(2024, 1, 1, 12, 0, 0, 0, time.UTC)), WithExecutor(Inline()), WithTick(second))
+	defer w.Stop()
+	var days []time.Time
+	job := mustJob(t)(w.ScheduleFunc(midnight{}, func() { days = append(days, w.Now()) }))
+	w.Advance(366 * 24 * time.Hour)
+	require.Len(t, days, 366)
+	for i, at := range days {
+		require.Equal(t, time.Date(2024, 1, 2+i, 0, 0, 0, 0, time.UTC), at)
+	}
+	require.EqualValues(t, 366, w.Stats().Fired, "it looks at the calendar no more often than it runs")
+	next, ok := job.Next()
+	require.True(t, ok)
+	require.Equal(t, time.Date(2025, 1, 2, 0, 0, 0, 0, time.UTC), next)
+}
+
+type valueKey struct{}
+
+type midnight struct{}
+
+func (midnight) Next(prev time.Time) time.Time {
+	return time.Date(prev.Year(), prev.Month(), prev.Day()+1, 0, 0, 0, 0, prev.Location())
+}
+
+// A deadline in real time and one in virtual time do not hide each other; two in virtual
+// time are compared.
+func TestParentsOfAManualClock(t *testing.T) {
+	w := New(WithManualClock(time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)), WithExecutor(Inline()))
+	defer w.Stop()
+	realTime, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	ctx, cancel := w.WithTimeout(realTime, second)
+	defer cancel()
+	derived := context.WithValue(ctx, valueKey{}, "value")
+	child, cancel := w.WithTimeout(derived, time.Minute)
+	defer cancel()
+	at, _ := child.Deadline()
+	require.Equal(t, w.Now().Add(second), at, "the parent's is earlier")
+	sooner, cancel := w.WithTimeout(derived, msec)
+	defer cancel()
+	w.Advance(msec)
+	require.Equal(t, context.DeadlineExceeded, sooner.Err())
+	require.NoError(t, child.Err())
+	w.Advance(second)
+	require.Equal(t, context.DeadlineExceeded, ctx.Err())
+	<-child.Done()
+	require.NoError(t, realTime.Err())
+	require.Nil(t, ctx.Value(valueKey{}))
+	require.Equal(t, "value", child.Value(valueKey{}))
+}
+
+// A stopped wheel's time has ended: what waits for it ends at once, and so does what comes
+// later.
+func TestEndOfAManualClock(t *testing.T) {
+	for name, end := range map[string]func(w *TimingWheel){
+		"Stop":     func(w *TimingWheel) { w.Stop() },
+		"Shutdown": func(w *TimingWheel) { require.NoError(t, w.Shutdown(t.Context())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := virtual()
+			w.Advance(second)
+			now := moonLanding.Add(second)
+			timer, ticker := w.NewTimer(time.Hour), w.NewTicker(time.Hour)
+			ctx, cancel := w.WithTimeoutCause(t.Context(), time.Hour, errGoexit)
+			defer cancel()
+			done := ctx.Done()
+			slept := make(chan error, 1)
+			go func() { slept <- w.SleepContext(t.Context(), time.Hour) }()
+			for w.Len() < 4 {
+				runtime.Gosched()
+			}
+			end(w)
+			require.NoError(t, <-slept)
+			require.Equal(t, now, <-timer.C)
+			require.Equal(t, context.Canceled, ctx.Err())
+			require.Equal(t, ErrStopped, context.Cause(ctx))
+			<-done
+			require.Empty(t, ticker.C)
+
+			timer.Reset(time.Hour)
+			require.Equal(t, now, <-timer.C)
+			require.Equal(t, now, <-w.After(time.Hour))
+			w.Sleep(time.Hour)
+			_, ok := timer.Deadline()
+			require.False(t, ok)
+			timer.Reset(time.Hour)
+			require.True(t, timer.Stop(), "it takes the value back")
+			later, cancel := w.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			require.Equal(t, context.Canceled, later.Err())
+			require.Equal(t, ErrStopped, context.Cause(later))
+			require.Zero(t, w.Len())
+		})
+	}
+}
+
+// The clock stays at the function that panics, ends the goroutine or stops the wheel.
+func TestAdvanceThatIsCutShort(t *testing.T) {
+	w := virtual()
+	var ran []time.Duration
+	note := func() { ran = append(ran, w.Now().Sub(moonLanding)) }
+	for _, f := range []func(){func() { panic("the task's") }, note, runtime.Goexit, note} {
+		w.Schedule(second, f)
+	}
+	w.Schedule(2*second, func() { note(); w.Stop() })
+	w.Schedule(2*second, note)
+	w.Schedule(3*second, note)
+	require.PanicsWithValue(t, "the task's", func() { w.Advance(time.Hour) })
+	require.Equal(t, moonLanding.Add(second), w.Now())
+	var goexit sync.WaitGroup
+	goexit.Go(func() { w.Advance(time.Hour) })
+	goexit.Wait()
+	require.Equal(t, moonLanding.Add(second), w.Now())
+	w.Advance(time.Hour)
+	require.Equal(t, []time.Duration{second, second, 2 * second, 2 * second}, ran)
+	require.Equal(t, moonLanding.Add(2*second), w.Now(), "the wheel was stopped then")
+	require.Zero(t, w.Advance(time.Hour))
+}
+
+// Goroutines that use the wheel as its clock goes on: nothing is early by the wheel's clock,
+// nothing is lost, nobody hangs.
+func TestAdvanceRaces(t *testing.T) {
+	for _, executor := range []func() Executor{Inline, Goroutines, func() Executor { return NewPool(2, 1, FullWait) }} {
+		w := New(WithManualClock(moonLanding), WithExecutor(executor()), WithShards(4))
+		var accepted, ran atomic.Int64
+		var users sync.WaitGroup
+		for i := range 4 {
+			r := rand.New(rand.NewPCG(uint64(i), 0))
+			users.Go(func() {
+				for range 500 {
+					due := w.Now().Add(time.Duration(r.IntN(100)) * msec)
+					_, err := w.ScheduleAt(due, func() {
+						if w.Now().Before(due) {
+							t.Error("early")
+						}
+						ran.Add(1)
+					})
+					if err == nil {
+						accepted.Add(1)
+					}
+					switch r.IntN(20) {
+					case 0:
+						w.Sleep(5 * msec)
+					case 1:
+						ctx, cancel := w.WithTimeout(t.Context(), 5*msec)
+						<-ctx.Done()
+						cancel()
+					}
+				}
+			})
+		}
+		over := make(chan struct{})
+		var advancers sync.WaitGroup
+		for range 2 {
+			advancers.Go(func() {
+				for {
+					select {
+					case <-over:
+						return
+					default:
+						w.Advance(msec)
+						runtime.Gosched()
+					}
+				}
+			})
+		}
+		users.Wait()
+		for w.Len() > 0 {
+			runtime.Gosched()
+		}
+		close(over)
+		advancers.Wait()
+		w.Stop()
+		require.NoError(t, w.Shutdown(t.Context()))
+		require.Equal(t, accepted.Load(), ran.Load())
+	}
+}

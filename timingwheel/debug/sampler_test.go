@@ -29,6 +29,7 @@ type client struct {
 // received is an event as the page sees it.
 type received struct {
 	Wheels []entry
+	Pools  []poolFigures
 	Shown  *shown
 }
 
@@ -104,7 +105,7 @@ func TestManyWatchers(t *testing.T) {
 		h := NewHandler()
 		h.interval = 400 * time.Millisecond
 		a, b := newFake(), newFake()
-		b.stats.Pending, b.stats.Stopped = 9, true
+		b.stats.Pending, b.stats.Stopped, b.stats.HeldUp = 9, true, time.Second
 		h.add("a", a)
 		h.add("b", b)
 		var clients []*client
@@ -121,7 +122,7 @@ func TestManyWatchers(t *testing.T) {
 			require.InDelta(t, 11, len(c.received()), 1)
 		}
 		last := clients[0].received()[9]
-		require.Equal(t, []entry{{"a", 1234, false}, {"b", 9, true}}, last.Wheels)
+		require.Equal(t, []entry{{"a", 1234, false, 0}, {"b", 9, true, time.Second}}, last.Wheels)
 		require.Equal(t, "a", last.Shown.Name)
 		require.Equal(t, int64(6000), last.Shown.Stats.Fired)
 		require.Len(t, last.Shown.Rings, 2)

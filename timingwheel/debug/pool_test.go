@@ -2,6 +2,7 @@ package debug
 
 import (
 	"encoding/json"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,8 @@ func TestPool(t *testing.T) {
 		require.Equal(t, "no wheels\n\npool \"workers\": 0 of 2 workers busy, 0 of 3 queued, 0 waiting on wheels\n", get(h, "/").Body.String())
 
 		release := make(chan bool)
+		end := sync.OnceFunc(func() { close(release) })
+		defer end()
 		for range 9 {
 			w.Schedule(0, func() { <-release })
 		}
@@ -43,7 +46,7 @@ func TestPool(t *testing.T) {
 		require.NoError(t, json.Unmarshal(h.event("w")[len("retry: 1000\ndata: "):], &event))
 		require.Equal(t, []poolFigures{full, idle}, event.Pools)
 
-		close(release)
+		end()
 		synctest.Wait()
 		p.Close()
 		require.Contains(t, get(h, "/").Body.String(), "pool \"workers\": 0 of 2 workers busy, 0 of 3 queued, 0 waiting on wheels, closed\n")
@@ -88,15 +91,10 @@ func TestPoolInEvents(t *testing.T) {
 		h.interval = 400 * time.Millisecond
 		c, leave := stream(h, "", nil)
 		defer leave()
-		last := func() received {
-			time.Sleep(2 * h.interval)
-			synctest.Wait()
-			return c.received()[len(c.received())-1]
-		}
-		require.Empty(t, last().Pools)
+		require.Empty(t, c.next(h).Pools)
 		h.AddPool("a", timingwheel.NewPool(3, 7, timingwheel.FullWait))
-		require.Equal(t, []poolFigures{{"a", timingwheel.PoolStats{Workers: 3, Queue: 7}}}, last().Pools)
+		require.Equal(t, []poolFigures{{"a", timingwheel.PoolStats{Workers: 3, Queue: 7}}}, c.next(h).Pools)
 		h.RemovePool("a")
-		require.Empty(t, last().Pools)
+		require.Empty(t, c.next(h).Pools)
 	})
 }

@@ -55,6 +55,13 @@ func (c *client) received() []received {
 	return c.events
 }
 
+// next returns an event that was made after the call.
+func (c *client) next(h *Handler) received {
+	time.Sleep(2 * h.interval)
+	synctest.Wait()
+	return c.received()[len(c.received())-1]
+}
+
 // stream opens a stream in a bubble, and returns its client and what closes it.
 func stream(h *Handler, query string, wrote func()) (*client, context.CancelFunc) {
 	ctx, leave := context.WithCancel(context.Background())
@@ -170,19 +177,14 @@ func TestWheelComesAndGoes(t *testing.T) {
 		h.interval = 400 * time.Millisecond
 		c, leave := stream(h, "&wheel=a", nil)
 		defer leave()
-		last := func() received {
-			time.Sleep(2 * h.interval)
-			synctest.Wait()
-			return c.received()[len(c.received())-1]
-		}
-		require.Nil(t, last().Shown)
+		require.Nil(t, c.next(h).Shown)
 		h.add("b", newFake())
-		require.Nil(t, last().Shown)
+		require.Nil(t, c.next(h).Shown)
 		h.add("a", newFake())
-		require.Equal(t, "a", last().Shown.Name)
+		require.Equal(t, "a", c.next(h).Shown.Name)
 		h.Remove("a")
-		require.Nil(t, last().Shown)
-		require.Len(t, last().Wheels, 1)
+		require.Nil(t, c.next(h).Shown)
+		require.Len(t, c.next(h).Wheels, 1)
 	})
 }
 

@@ -193,7 +193,7 @@ func (t *Threshold[V]) raise(v V) (reached *waiter[V]) {
 
 // endAll ends the waiters of a tree that is nobody's any more.
 func endAll[V cmp.Ordered](root *waiter[V], o Outcome) (ended int) {
-	ws := list(root, nil)
+	ws := inOrder(root, nil)
 	all(func() bool {
 		if len(ws) == 0 {
 			return false

@@ -79,14 +79,14 @@ func remove[V cmp.Ordered](root **waiter[V], w *waiter[V]) bool {
 	return true
 }
 
-// list appends the waiters of a tree to ws, in order, and takes the tree apart: one that a
+// inOrder appends the waiters of a tree to ws, in order, and takes the tree apart: one that a
 // user still holds must not hold the others.
-func list[V cmp.Ordered](root *waiter[V], ws []*waiter[V]) []*waiter[V] {
+func inOrder[V cmp.Ordered](root *waiter[V], ws []*waiter[V]) []*waiter[V] {
 	if root == nil {
 		return ws
 	}
-	ws = append(list(root.left, ws), root)
-	ws = list(root.right, ws)
+	ws = append(inOrder(root.left, ws), root)
+	ws = inOrder(root.right, ws)
 	root.left, root.right = nil, nil
 	return ws
 }

@@ -43,7 +43,7 @@ func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 // It never expires before d has passed, and as late as a function that is scheduled for d
 // may be. Done is called on the goroutine that has ended the operation, or, after the
 // deadline, by the wheel's executor, when the operation is out of all its keys; no lock is
-// held. (Where such calls are nested more than a hundred frames deep, see the package
+// held. (Where such calls are nested more than 64 frames deep, see the package
 // documentation.)
 //
 // Park returns [ErrClosed] after Close. If the operation has to wait, it returns

@@ -18,14 +18,17 @@ import (
 
 const module = "github.com/tickwheel/tickwheel/"
 
-// Imports point one way: examples, benchmarks -> timingwheel -> {bucket,
-// delayqueue}, delayqueue -> internal/heap -> gods. Packages that are not named
-// here stand before timingwheel, and may import that alone.
+// Imports point one way: examples, benchmarks, durable -> purgatory -> timingwheel ->
+// {bucket, delayqueue}, delayqueue -> internal/heap -> gods; and internal/parking, which
+// imports nothing, is what purgatory and timingwheel share. Packages that are not named here
+// stand before purgatory, and may import that and timingwheel alone.
 var mayImport = map[string][]string{
-	"timingwheel":   {module + "bucket", module + "delayqueue"},
-	"delayqueue":    {module + "internal/heap", "golang.org/x/sys"},
-	"bucket":        {},
-	"internal/heap": {"github.com/emirpasic/gods"},
+	"purgatory":        {module + "timingwheel", module + "internal/parking"},
+	"timingwheel":      {module + "bucket", module + "delayqueue", module + "internal/parking"},
+	"delayqueue":       {module + "internal/heap", "golang.org/x/sys"},
+	"bucket":           {},
+	"internal/heap":    {"github.com/emirpasic/gods"},
+	"internal/parking": {},
 }
 
 func TestImportsPointOneWay(t *testing.T) {
@@ -40,7 +43,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		}
 		allowed, ok := mayImport[dir]
 		if !ok {
-			allowed = []string{module + "timingwheel"}
+			allowed = []string{module + "purgatory", module + "timingwheel"}
 		}
 		seen[dir] = true
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
@@ -65,9 +68,10 @@ func TestImportsPointOneWay(t *testing.T) {
 
 // Who uses the library need not have a web server in the program.
 func TestCoreHasNoServer(t *testing.T) {
-	deps, err := exec.Command("go", "list", "-deps", "./timingwheel", "./delayqueue", "./bucket").CombinedOutput()
+	deps, err := exec.Command("go", "list", "-deps", "./purgatory", "./timingwheel", "./delayqueue", "./bucket").CombinedOutput()
 	require.NoError(t, err, "%s", deps)
 	require.Contains(t, string(deps), "/timingwheel\n")
+	require.Contains(t, string(deps), "/purgatory\n")
 	for line := range strings.Lines(string(deps)) {
 		require.False(t, strings.HasPrefix(line, "net"), line)
 	}

@@ -103,7 +103,9 @@ type referenceOp struct {
 
 type logged struct{ log []string }
 
-func (l *logged) note(format string, args ...any) { l.log = append(l.log, fmt.Sprintf(format, args...)) }
+func (l *logged) note(format string, args ...any) {
+	l.log = append(l.log, fmt.Sprintf(format, args...))
+}
 
 func (r *reference) count() int { return len(r.ops) }
 

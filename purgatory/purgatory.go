@@ -43,8 +43,7 @@ func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 // It never expires before d has passed, and as late as a function that is scheduled for d
 // may be. Done is called on the goroutine that has ended the operation, or, after the
 // deadline, by the wheel's executor, when the operation is out of all its keys; no lock is
-// held. (Where such calls are nested more than 64 frames deep, see the package
-// documentation.)
+// held. (Where such calls nest deep, see the package documentation.)
 //
 // Park returns [ErrClosed] after Close. If the operation has to wait, it returns
 // [timingwheel.ErrStopped] on a stopped wheel, and [timingwheel.ErrTooManyPending] where
@@ -95,7 +94,7 @@ func (p *Purgatory[K]) Wait(ctx context.Context, d time.Duration, try func() boo
 	}
 	o, outcome, err := p.begin(d, try, keys)
 	if err != nil || outcome != Pending {
-		return cmpErr(err, outcome)
+		return errorOf(err, outcome)
 	}
 	ended := make(chan struct{})
 	o.done = func(Outcome) { close(ended) }
@@ -106,7 +105,7 @@ func (p *Purgatory[K]) Wait(ctx context.Context, d time.Duration, try func() boo
 	return wait(ctx, o, &o.core, ended)
 }
 
-func cmpErr(err error, o Outcome) error {
+func errorOf(err error, o Outcome) error {
 	if err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func cmpErr(err error, o Outcome) error {
 // ended: then it is counted, and is none.
 func (p *Purgatory[K]) begin(d time.Duration, try func() bool, keys []K) (*Op[K], Outcome, error) {
 	if p.closed.Load() {
-		return nil, 0, ErrClosed
+		return nil, Pending, ErrClosed
 	}
 	if try != nil {
 		home := &p.stripes[p.stripeOf(keys[0])]

@@ -9,8 +9,7 @@ import (
 const stripes = 64
 
 // stripe has the operations of some of the keys. One stripe's lock is held at a time, and
-// none while code of a user runs. Lock order: the wheel's, which may be held around it, and
-// never the other way.
+// none while code of a user runs, nor together with a lock of the wheel.
 type stripe[K comparable] struct {
 	mu     sync.Mutex // guards what follows up to checks
 	closed bool

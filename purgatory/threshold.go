@@ -25,7 +25,7 @@ type Threshold[V cmp.Ordered] struct {
 	nest    nest
 	running atomic.Int32 // calls of done, see nest
 
-	mu     sync.Mutex // guards what follows. Lock order: the wheel's, mu
+	mu     sync.Mutex // guards what follows; never held together with a lock of the wheel
 	closed bool
 	value  V
 	seq    uint64     // of the last waiter
@@ -69,7 +69,7 @@ func (t *Threshold[V]) Await(ctx context.Context, v V, d time.Duration) error {
 	}
 	outcome, err := t.begin(v, d)
 	if err != nil || outcome != Pending {
-		return cmpErr(err, outcome)
+		return errorOf(err, outcome)
 	}
 	ended := make(chan struct{})
 	w := &waiter[V]{threshold: t, v: v, priority: rand.Uint32()}

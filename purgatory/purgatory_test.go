@@ -308,6 +308,32 @@ func TestCloseDuringPark(t *testing.T) {
 	})
 }
 
+// The same when Close has come to some of its keys only.
+func TestCloseBetweenKeys(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		last := 1
+		for p.stripeOf(last) == p.stripeOf(0) {
+			last++
+		}
+		p.stripes[p.stripeOf(last)].close()
+		_, err := p.Park(time.Hour, never, func(Outcome) { t.Error("done") }, 0, last)
+		require.ErrorIs(t, err, ErrClosed)
+		require.Zero(t, w.Len())
+		require.Equal(t, Stats{Checks: 1}, p.verify(t))
+
+		// But an event was faster.
+		p.stripes[p.stripeOf(last)].closed = false
+		o := p.newOp(never, []int{0, last})
+		p.stripes[p.stripeOf(last)].closed = true
+		var e ends
+		o.done = e.done
+		require.True(t, o.finishIf(Canceled))
+		require.NoError(t, o.register(time.Hour))
+		require.Equal(t, []Outcome{Canceled}, e.all())
+		require.Zero(t, w.Len())
+	})
+}
+
 func TestKeys(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -505,6 +531,25 @@ func TestDeadlineDuringPark(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Expired, o.Outcome())
 		require.Equal(t, []Outcome{Expired}, e.all())
+	})
+}
+
+// It is likewise with the wheel's Stop.
+func TestWheelStopDuringPark(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		asked := 0
+		var e ends
+		o, err := p.Park(time.Hour, func() bool {
+			if asked++; asked == 2 {
+				require.Empty(t, w.Stop())
+				synctest.Wait()
+				require.Empty(t, e.all())
+			}
+			return false
+		}, e.done, 1, 2)
+		require.NoError(t, err)
+		require.Equal(t, Closed, o.Outcome())
+		require.Equal(t, []Outcome{Closed}, e.all())
 	})
 }
 

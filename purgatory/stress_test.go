@@ -288,3 +288,38 @@ func TestStressNoEventIsLost(t *testing.T) {
 	require.Zero(t, st.Pending)
 	require.EqualValues(t, goroutines*rounds, st.Satisfied)
 }
+
+// Of those who end an operation at the same time one wins.
+func TestStressOneWins(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := New[int](w)
+	within(t, func() {
+		for range 50_000 {
+			var calls, wins atomic.Int32
+			o, err := p.Park(time.Hour, nil, func(Outcome) { calls.Add(1) }, 1)
+			require.NoError(t, err)
+			var turn atomic.Int32
+			var both sync.WaitGroup
+			for _, end := range []func() bool{o.Cancel, o.Check} {
+				both.Go(func() {
+					turn.Add(1)
+					for i := 0; turn.Load() < 2; i++ { // both are there, and running
+						if i > 10_000 {
+							runtime.Gosched()
+						}
+					}
+					if end() {
+						wins.Add(1)
+					}
+				})
+			}
+			both.Wait()
+			if calls.Load() != 1 || wins.Load() != 1 {
+				t.Errorf("%d calls of done, %d winners", calls.Load(), wins.Load())
+				return
+			}
+		}
+	})
+	p.verify(t)
+}

@@ -316,27 +316,41 @@ func TestThresholdLosesNobody(t *testing.T) {
 	})
 }
 
-// A cancel that its user keeps holds none of the others that were ended with it.
+// A cancel that its user keeps holds none of the others that were ended with it, nor what
+// they were given.
 func TestThresholdKeepsNothing(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
 	th := NewThreshold[int](w)
 	var kept []func() bool
-	var others []weak.Pointer[ballast]
 	for i := range 100 {
-		b := new(ballast)
-		others = append(others, weak.Make(b))
-		cancel, err := th.Park(1+i%7, time.Hour, func(Outcome) { b[0]++ })
+		cancel, err := th.Park(1+i%7, time.Hour, func(Outcome) {})
 		require.NoError(t, err)
 		if i%10 == 0 {
 			kept = append(kept, cancel)
 		}
 	}
+	waiters := weakWaiters(th.root, nil)
+	require.Len(t, waiters, 100)
 	require.Equal(t, 100, th.Advance(7))
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return !slices.ContainsFunc(others, func(p weak.Pointer[ballast]) bool { return p.Value() != nil })
+		left := 0
+		for _, p := range waiters {
+			if w := p.Value(); w != nil {
+				left++
+				require.Nil(t, w.done)
+			}
+		}
+		return left == len(kept)
 	}, 30*time.Second, time.Millisecond)
 	runtime.KeepAlive(kept)
 	runtime.KeepAlive(th)
+}
+
+func weakWaiters(w *waiter[int], ps []weak.Pointer[waiter[int]]) []weak.Pointer[waiter[int]] {
+	if w == nil {
+		return ps
+	}
+	return weakWaiters(w.right, append(weakWaiters(w.left, ps), weak.Make(w)))
 }

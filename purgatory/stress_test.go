@@ -289,37 +289,34 @@ func TestStressNoEventIsLost(t *testing.T) {
 	require.EqualValues(t, goroutines*rounds, st.Satisfied)
 }
 
-// Of those who end an operation at the same time one wins.
+// Of those who end an operation at the same time one wins. Two go through the same
+// operations, neck and neck.
 func TestStressOneWins(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
 	p := New[int](w)
+	const rounds, n = 20, 5_000
+	var calls, wins atomic.Int64
 	within(t, func() {
-		for range 50_000 {
-			var calls, wins atomic.Int32
-			o, err := p.Park(time.Hour, nil, func(Outcome) { calls.Add(1) }, 1)
-			require.NoError(t, err)
-			var turn atomic.Int32
+		for range rounds {
+			ops := make([]*Op[int], n)
+			for i := range ops {
+				ops[i], _ = p.Park(time.Hour, nil, func(Outcome) { calls.Add(1) }, i%7)
+			}
 			var both sync.WaitGroup
-			for _, end := range []func() bool{o.Cancel, o.Check} {
+			for _, end := range []func(*Op[int]) bool{(*Op[int]).Cancel, (*Op[int]).Check} {
 				both.Go(func() {
-					turn.Add(1)
-					for i := 0; turn.Load() < 2; i++ { // both are there, and running
-						if i > 10_000 {
-							runtime.Gosched()
+					for _, o := range ops {
+						if end(o) {
+							wins.Add(1)
 						}
-					}
-					if end() {
-						wins.Add(1)
 					}
 				})
 			}
 			both.Wait()
-			if calls.Load() != 1 || wins.Load() != 1 {
-				t.Errorf("%d calls of done, %d winners", calls.Load(), wins.Load())
-				return
-			}
 		}
 	})
+	require.EqualValues(t, rounds*n, calls.Load())
+	require.EqualValues(t, rounds*n, wins.Load())
 	p.verify(t)
 }

@@ -1,5 +1,5 @@
 // Package prometheus shows a timing wheel to Prometheus: what it has done, what it holds,
-// and how late it is.
+// and how late it is; and a purgatory, see [NewPurgatoryCollector].
 //
 //	import wheelmetrics "github.com/tickwheel/tickwheel/timingwheel/prometheus"
 //

@@ -377,6 +377,7 @@ func FuzzModel(f *testing.F) {
 		for len(data) > 0 && len(steps) < 200 {
 			steps = append(steps, randomStep(number, 0))
 		}
+		defer time.AfterFunc(time.Minute, func() { panic("hangs") }).Stop()
 		runModel(t, steps)
 	})
 }

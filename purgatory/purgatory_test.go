@@ -166,10 +166,10 @@ func TestDeadline(t *testing.T) {
 			e.done(o)
 		}, 1, 2)
 		require.NoError(t, err)
-		time.Sleep(50*time.Millisecond - 1)
+		time.Sleep(50*time.Millisecond - time.Nanosecond)
 		synctest.Wait()
 		require.Empty(t, e.all())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Equal(t, []Outcome{Expired}, e.all())
 		require.Zero(t, p.Notify(1))
@@ -360,12 +360,13 @@ func TestProgrammerErrors(t *testing.T) {
 	defer w.Stop()
 	p := New[float64](w)
 	asked := func() bool { t.Error("asked"); return true }
+	var none context.Context
 	for want, f := range map[string]func(){
 		"purgatory: New(nil)":                                       func() { New[int](nil) },
 		"purgatory: Park: no keys":                                  func() { p.Park(time.Hour, asked, nil) },
 		"purgatory: Wait: no keys":                                  func() { p.Wait(t.Context(), time.Hour, asked) },
 		"purgatory: Park: a key that does not equal itself":         func() { p.Park(time.Hour, asked, nil, 1, math.NaN()) },
-		"purgatory: Wait: nil context":                              func() { p.Wait(nil, time.Hour, asked, 1) }, //nolint:staticcheck
+		"purgatory: Wait: nil context":                              func() { p.Wait(none, time.Hour, asked, 1) },
 		"purgatory: Park of a Purgatory that New did not make":      func() { new(Purgatory[int]).Park(1, asked, nil, 1) },
 		"purgatory: Wait of a Purgatory that New did not make":      func() { new(Purgatory[int]).Wait(t.Context(), 1, asked, 1) },
 		"purgatory: Notify of a Purgatory that New did not make":    func() { new(Purgatory[int]).Notify(1) },

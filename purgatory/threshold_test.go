@@ -143,9 +143,10 @@ func TestThresholdProgrammerErrors(t *testing.T) {
 	defer w.Stop()
 	th := NewThreshold[float64](w)
 	nan := math.NaN()
+	var none context.Context
 	for want, f := range map[string]func(){
 		"purgatory: NewThreshold(nil)":                                   func() { NewThreshold[int](nil) },
-		"purgatory: Await: nil context":                                  func() { th.Await(nil, 1, time.Hour) }, //nolint:staticcheck
+		"purgatory: Await: nil context":                                  func() { th.Await(none, 1, time.Hour) },
 		"purgatory: Await: a value that does not equal itself":           func() { th.Await(t.Context(), nan, time.Hour) },
 		"purgatory: Park: a value that does not equal itself":            func() { th.Park(nan, time.Hour, nil) },
 		"purgatory: Advance: a value that does not equal itself":         func() { th.Advance(nan) },

@@ -1,8 +1,8 @@
 package purgatory
 
 // all calls step until it returns false, also when it panics or ends the goroutine
-// (runtime.Goexit): code of a user does no harm to what comes after it. Then the panic goes
-// on. Of several panics the first does, and the others are dropped.
+// (runtime.Goexit): code of a user does no harm to what comes after it. Then the panic
+// goes on. Of several panics the first does, and the others are dropped.
 func all(step func() bool) {
 	finished := false
 	defer func() {

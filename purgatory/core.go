@@ -10,15 +10,16 @@ import (
 // core is what an operation of a Purgatory and a waiter of a Threshold have in common: an
 // outcome that is set once, and a rule that says who does what is to be done then.
 //
-// The state has the outcome and the bit parked, which Park sets when it has registered the
-// operation in full, and has written timer. Whoever sets the second of the two finishes:
-// takes the operation off the wheel and out of its keys, and calls done. So that happens
-// once, and never while Park is still adding to it. The other fields belong to Park until
-// parked is set, and then to who finishes.
+// The state has the outcome and the bit parked, which Park sets when it has registered
+// the operation in full, and has written timer. Whoever sets the second of the two
+// finishes: takes the operation off the wheel and out of its keys, and calls done. So
+// that happens once, and never while Park is still adding to it. The other fields belong
+// to Park until parked is set, and then to who finishes.
 type core struct {
-	state atomic.Uint32
-	timer timingwheel.Timeout
-	done  func(Outcome) // may be nil
+	state  atomic.Uint32
+	stripe uint8 // of an Op: that of its first key. Here, where it takes no room
+	timer  timingwheel.Timeout
+	done   func(Outcome) // may be nil
 }
 
 const (
@@ -47,8 +48,8 @@ func (c *core) base() *core { return c }
 
 func (c *core) outcome() Outcome { return Outcome(c.state.Load() & outcomeMask) }
 
-// end sets the outcome, if none is set yet, together with the bits of also. It returns the
-// state before, and whether it was the one to set it.
+// end sets the outcome, if none is set yet, together with the bits of also. It returns
+// the state before, and whether it was the one to set it.
 func (c *core) end(o Outcome, also uint32) (before uint32, first bool) {
 	for {
 		s := c.state.Load()
@@ -64,8 +65,8 @@ func (c *core) end(o Outcome, also uint32) (before uint32, first bool) {
 // settle sets parked, and returns the outcome if that is set already.
 func (c *core) settle() Outcome { return Outcome(c.state.Or(parked) & outcomeMask) }
 
-// finish is called by whoever has set the second of outcome and parked, unless that was the
-// wheel.
+// finish is called by whoever has set the second of outcome and parked, unless that was
+// the wheel.
 func finish(m member, o Outcome) {
 	c := m.base()
 	c.timer.Cancel()
@@ -77,9 +78,9 @@ func finish(m member, o Outcome) {
 	}
 }
 
-// expired is what is left to do after the wheel has set the second of the two. Of a user's
-// done nothing here may depend, and done may not run before the operation is out of all its
-// keys. So both leave, and the second finds nothing to do.
+// expired is what is left to do after the wheel has set the second of the two. Of a
+// user's done nothing here may depend, and done may not run before the operation is out
+// of all its keys. So both leave, and the second finds nothing to do.
 func expired(m member) (leave, done func()) {
 	c := m.base()
 	f := c.done
@@ -107,8 +108,8 @@ func stopped(m member) (rest func()) {
 	}
 }
 
-// wait waits until the operation has ended or ctx has, and then cancels it. Ended is closed
-// by the operation's done.
+// wait waits until the operation has ended or ctx has, and then cancels it. Ended is
+// closed by the operation's done.
 func wait(ctx context.Context, m interface{ Cancel() bool }, c *core, ended <-chan struct{}) error {
 	select {
 	case <-ended:

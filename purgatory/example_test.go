@@ -29,9 +29,9 @@ func (t *topic) from(offset int) []string {
 	return t.messages[min(offset, len(t.messages)):]
 }
 
-// A long poll: the reader waits until there is something past its offset, or gives up. In a
-// handler of package net/http the context is r.Context(), so that one whose client has gone
-// is parked no longer.
+// A long poll: the reader waits until there is something past its offset, or gives up. In
+// a handler of package net/http the context is r.Context(), so that one whose client has
+// gone is parked no longer.
 func Example_longPoll() {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -90,8 +90,8 @@ func Example_quorum() {
 	// c ended 0
 }
 
-// Answers that come in any order, told apart by the id of their request. Without a condition
-// the first Notify satisfies.
+// Answers that come in any order, told apart by the id of their request. Without a
+// condition the first Notify satisfies.
 func Example_answersByID() {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -110,8 +110,8 @@ func Example_answersByID() {
 	// request 1 Closed
 }
 
-// An operation under several keys: a fetch from several partitions, which waits for enough
-// bytes in all of them together.
+// An operation under several keys: a fetch from several partitions, which waits for
+// enough bytes in all of them together.
 func ExamplePurgatory_Park() {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -137,7 +137,8 @@ func ExamplePurgatory_Park() {
 	// Satisfied 0
 }
 
-// Writers wait until what they have written is committed. One number rises for all of them.
+// Writers wait until what they have written is committed. One number rises for all of
+// them.
 func ExampleThreshold() {
 	w := timingwheel.New()
 	defer w.Stop()

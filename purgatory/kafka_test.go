@@ -16,8 +16,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// What the tests of Kafka's purgatory ask for, as behaviours, and the faults that it is known
-// to have had, each with the number of its report or its repair.
+// What the tests of Kafka's purgatory ask for, as behaviours, and the faults that it is
+// known to have had, each with the number of its report or its repair.
 
 // within fails the test if f takes for ever.
 func within(t *testing.T, f func()) {
@@ -165,8 +165,9 @@ func TestKafkaManyAttempts(t *testing.T) {
 	p.verify(t)
 }
 
-// #4704: an attempt under a lock that is only tried, while another has just had the answer
-// no, is lost. Here two goroutines at a time bring about the two halves of a condition.
+// Fault #4704: an attempt under a lock that is only tried, while another has just had the
+// answer no, is lost. Here two goroutines at a time bring about the two halves of a
+// condition.
 func TestFaultLostCompletion(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -205,8 +206,9 @@ func TestFaultLostBetweenQuestionAndRegistration(t *testing.T) {
 	p.verify(t)
 }
 
-// #2195, #3956, #4103, #5999, #8657, #19798: locks held while foreign code runs, which takes
-// locks of its own. Here the foreign code waits until others have called every method.
+// Fault #2195, #3956, #4103, #5999, #8657, #19798: locks held while foreign code runs,
+// which takes locks of its own. Here the foreign code waits until others have called
+// every method.
 func TestFaultDeadlock(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
@@ -252,8 +254,8 @@ func TestFaultDeadlock(t *testing.T) {
 	p.verify(t)
 }
 
-// #5338 and DelayedOperationTest: a try that blocks delays no neighbour, not even under the
-// same key.
+// Fault #5338 and DelayedOperationTest: a try that blocks delays no neighbour, not even
+// under the same key.
 func TestFaultContention(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		block, goOn := false, make(chan struct{})
@@ -279,8 +281,8 @@ func TestFaultContention(t *testing.T) {
 	})
 }
 
-// #16777: an exception in one keeps the rest from being completed. See TestPanicInTry,
-// TestPanicInDone and TestGoexit too.
+// Fault #16777: an exception in one keeps the rest from being completed. See
+// TestPanicInTry, TestPanicInDone and TestGoexit too.
 func TestFaultStarvedByException(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		bad := false
@@ -300,7 +302,8 @@ func TestFaultStarvedByException(t *testing.T) {
 	})
 }
 
-// #17177: a completion that completes another, and so on, until the stack overflows.
+// Fault #17177: a completion that completes another, and so on, until the stack
+// overflows.
 func TestFaultRecursion(t *testing.T) {
 	const n = 100_000
 	defer debug.SetMaxStack(debug.SetMaxStack(64 * n)) // less for each operation than a call takes
@@ -408,7 +411,8 @@ func holding(ready *bool, b *ballast) func() bool {
 	return func() bool { b[0]++; return *ready }
 }
 
-// #19928, #20654: what has ended is kept under its other keys, until memory runs out.
+// Fault #19928, #20654: what has ended is kept under its other keys, until memory runs
+// out.
 func TestFaultRetained(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

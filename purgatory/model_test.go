@@ -13,10 +13,10 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// The model: the same steps are done to a purgatory and to a dumb reference, which is a list
-// of operations in the order of parking and nothing else. Each keeps a log of what it
-// returns and of each call of done, and the logs must be the same. A done does a step in its
-// turn, now and then.
+// The model: the same steps are done to a purgatory and to a dumb reference, which is a
+// list of operations in the order of parking and nothing else. Each keeps a log of what
+// it returns and of each call of done, and the logs must be the same. A done does a step
+// in its turn, now and then.
 
 // spec is what an operation is made from.
 type spec struct {

@@ -6,13 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// nest calls done, and keeps such calls from nesting without bound. A done that ends another
-// operation has that one's done called inside its own, and a chain of a million would be a
-// stack of a million calls. From a certain depth on, what is to be called is put into a
-// queue instead, and whoever began that queue, further up on the same stack, calls it next.
+// nest calls done, and keeps such calls from nesting without bound. A done that ends
+// another operation has that one's done called inside its own, and a chain of a million
+// would be a stack of a million calls. From a certain depth on, what is to be called is
+// put into a queue instead, and whoever began that queue, further up on the same stack,
+// calls it next.
 //
-// It is not known which goroutine one is on. So when chains of two goroutines are that deep at
-// the same time, what the one has put there may be called by the other.
+// It is not known which goroutine one is on. So when chains of two goroutines are that
+// deep at the same time, what the one has put there may be called by the other.
 type nest struct {
 	mu      sync.Mutex
 	waiting []call

@@ -2,9 +2,9 @@ package purgatory
 
 import "github.com/tickwheel/tickwheel/internal/parking"
 
-// Op is an operation that [Purgatory.Park] has accepted. All methods are safe for concurrent
-// use, and may be called from done and from a try. One that has ended holds nothing of what
-// its user gave to Park.
+// Op is an operation that [Purgatory.Park] has accepted. All methods are safe for
+// concurrent use, and may be called from done and from a try. One that has ended holds
+// nothing of what its user gave to Park.
 //
 // It is one allocation, with its place under its first key in it.
 type Op[K comparable] struct {
@@ -14,21 +14,21 @@ type Op[K comparable] struct {
 	first     link[K]
 }
 
-// Outcome returns how the operation has ended, and Pending as long as it has not. It is set
-// before done is called.
+// Outcome returns how the operation has ended, and Pending as long as it has not. It is
+// set before done is called.
 func (o *Op[K]) Outcome() Outcome { return o.outcome() }
 
-// Check is [Purgatory.Notify] for this operation alone: it asks the condition, and reports
-// whether this call has satisfied the operation.
+// Check is [Purgatory.Notify] for this operation alone: it asks the condition, and
+// reports whether this call has satisfied the operation.
 func (o *Op[K]) Check() bool { return o.check() }
 
-// Cancel ends the operation with Canceled, and reports whether this call has done so. Then
-// done has been called with Canceled when Cancel returns. It returns false if the operation
-// has ended before; done may be running still, or about to.
+// Cancel ends the operation with Canceled, and reports whether this call has done so.
+// Then done has been called with Canceled when Cancel returns. It returns false if the
+// operation has ended before; done may be running still, or about to.
 func (o *Op[K]) Cancel() bool { return o.finishIf(Canceled) }
 
-// finishIf ends the operation with an outcome, unless it has ended before. It finishes it,
-// unless Park is still about to.
+// finishIf ends the operation with an outcome, unless it has ended before. It finishes
+// it, unless Park is still about to.
 func (o *Op[K]) finishIf(outcome Outcome) bool {
 	before, first := o.endOp(outcome)
 	if first && before&parked != 0 {
@@ -37,8 +37,8 @@ func (o *Op[K]) finishIf(outcome Outcome) bool {
 	return first
 }
 
-// endOp is end, which takes the flag too: nothing will be asked any more. Who has the flag
-// when the operation ends lets go of try.
+// endOp is end, which takes the flag too: nothing will be asked any more. Who has the
+// flag when the operation ends lets go of try.
 func (o *Op[K]) endOp(outcome Outcome) (before uint32, first bool) {
 	before, first = o.end(outcome, asking)
 	if first && before&asking == 0 {
@@ -48,9 +48,9 @@ func (o *Op[K]) endOp(outcome Outcome) (before uint32, first bool) {
 }
 
 // check asks, or leaves it to who is asking just now. The flag asking is held around a
-// question, so that a try never overlaps itself. Nobody waits for it, since a try may take
-// long: who finds it taken leaves a mark instead, and who drops the flag and finds the mark
-// asks once more. So every event is followed by a question that begins after it.
+// question, so that a try never overlaps itself. Nobody waits for it, since a try may
+// take long: who finds it taken leaves a mark instead, and who drops the flag and finds
+// the mark asks once more. So every event is followed by a question that begins after it.
 //
 // (With a lock that is only tried, and no mark, the event is lost that comes between the
 // answer no and the unlock.)
@@ -108,9 +108,9 @@ func (o *Op[K]) holds(nilHolds bool) bool {
 	return o.try()
 }
 
-// drop drops the flag. It reports false if there was a mark, which it has taken away: then
-// the caller still has the flag, and has to ask again. When the operation has ended, the
-// flag stays for ever.
+// drop drops the flag. It reports false if there was a mark, which it has taken away:
+// then the caller still has the flag, and has to ask again. When the operation has ended,
+// the flag stays for ever.
 func (o *Op[K]) drop() bool {
 	for {
 		switch s := o.state.Load(); {
@@ -128,12 +128,20 @@ func (o *Op[K]) drop() bool {
 }
 
 // home is the stripe of the first key, which has the operation's accounts.
-func (o *Op[K]) home() *stripe[K] { return &o.purgatory.stripes[o.first.stripe] }
+func (o *Op[K]) home() *stripe[K] { return &o.purgatory.stripes[o.stripe] }
+
+// stripeOf returns the stripe of one of the operation's links.
+func (o *Op[K]) stripeOf(l *link[K]) *stripe[K] {
+	if l == &o.first {
+		return o.home()
+	}
+	return &o.purgatory.stripes[o.purgatory.stripeOf(l.key)]
+}
 
 // link registers the operation under its keys. It reports false after Close.
 func (o *Op[K]) link() bool {
 	for l := &o.first; l != nil; l = l.more {
-		if !o.purgatory.stripes[l.stripe].link(l, l == &o.first) {
+		if !o.stripeOf(l).link(l, l == &o.first) {
 			return false
 		}
 	}
@@ -142,7 +150,7 @@ func (o *Op[K]) link() bool {
 
 func (o *Op[K]) leave(outcome Outcome) {
 	for l := &o.first; l != nil; l = l.more {
-		o.purgatory.stripes[l.stripe].unlink(l, l == &o.first, outcome)
+		o.stripeOf(l).unlink(l, l == &o.first, outcome)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // Purgatory holds operations that wait for something that other goroutines bring about,
-// under the keys of what may bring it about. Make one with [New]; the zero value panics. All
-// methods are safe for concurrent use, and may be called from done and from a try.
+// under the keys of what may bring it about. Make one with [New]; the zero value panics.
+// All methods are safe for concurrent use, and may be called from done and from a try.
 type Purgatory[K comparable] struct {
 	wheel   *timingwheel.TimingWheel
 	seed    maphash.Seed
@@ -22,8 +22,8 @@ type Purgatory[K comparable] struct {
 }
 
 // New returns a purgatory whose deadlines are kept by w. There may be any number on one
-// wheel. It takes 9 KB and no goroutine. It has to be closed only to end what is parked. It
-// panics on a nil wheel.
+// wheel. It takes 9 KB and no goroutine. It has to be closed only to end what is parked.
+// It panics on a nil wheel.
 func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 	if w == nil {
 		panic("purgatory: New(nil)")
@@ -32,18 +32,19 @@ func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 }
 
 // Park parks an operation under the keys until try holds, or d has passed, or it is
-// canceled, and then calls done with its [Outcome], once. Both functions may be nil: without
-// a try the first Notify satisfies the operation.
+// canceled, and then calls done with its [Outcome], once. Both functions may be nil:
+// without a try the first Notify satisfies the operation.
 //
-// Park asks try first. If it holds, the operation is Satisfied, and nothing is registered.
-// Otherwise, if d is not positive, the operation is Expired. Otherwise it is registered, and
-// try is asked once more, so that an event between the question and the registration is not
-// missed. An operation may have ended when Park returns, with done called by Park itself.
+// Park asks try first. If it holds, the operation is Satisfied, and nothing is
+// registered. Otherwise, if d is not positive, the operation is Expired. Otherwise it is
+// registered, and try is asked once more, so that an event between the question and the
+// registration is not missed. An operation may have ended when Park returns, with done
+// called by Park itself.
 //
 // It never expires before d has passed, and as late as a function that is scheduled for d
 // may be. Done is called on the goroutine that has ended the operation, or, after the
-// deadline, by the wheel's executor, when the operation is out of all its keys; no lock is
-// held. (Where such calls nest deep, see the package documentation.)
+// deadline, by the wheel's executor, when the operation is out of all its keys; no lock
+// is held. (Where such calls nest deep, see the package documentation.)
 //
 // Park returns [ErrClosed] after Close. If the operation has to wait, it returns
 // [timingwheel.ErrStopped] on a stopped wheel, and [timingwheel.ErrTooManyPending] where
@@ -51,9 +52,10 @@ func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 // called either if try panics, or ends the goroutine, in Park: then nothing stays parked,
 // and the operation counts as Canceled if it was registered.
 //
-// Park panics without a key, on a key that does not equal itself, such as a NaN, and on one
-// that cannot be compared, such as a slice in an interface. A key that is given twice counts
-// once. It costs O(1) for each key, and two allocations; a third with more than one key.
+// Park panics without a key, on a key that does not equal itself, such as a NaN, and on
+// one that cannot be compared, such as a slice in an interface. A key that is given twice
+// counts once. It costs O(1) for each key, and two allocations; a third with more than
+// one key.
 func (p *Purgatory[K]) Park(d time.Duration, try func() bool, done func(Outcome), keys ...K) (*Op[K], error) {
 	p.mustBeMade("Park")
 	mustBeKeys("Park", keys)
@@ -66,7 +68,7 @@ func (p *Purgatory[K]) Park(d time.Duration, try func() bool, done func(Outcome)
 		return o, o.register(d)
 	}
 	o = &Op[K]{purgatory: p}
-	o.first.stripe = p.stripeOf(keys[0])
+	o.stripe = p.stripeOf(keys[0])
 	o.end(outcome, asking|parked)
 	if done != nil {
 		o.call(done, outcome)
@@ -74,15 +76,15 @@ func (p *Purgatory[K]) Park(d time.Duration, try func() bool, done func(Outcome)
 	return o, nil
 }
 
-// Wait is [Purgatory.Park] for a goroutine that has nothing else to do: it returns when the
-// operation has ended. It returns nil if that was Satisfied, [ErrExpired], [ErrCanceled],
-// [ErrClosed], the errors of Park, or context.Cause(ctx). If ctx has ended before, Wait does
-// not ask. The deadline does not depend on the wheel's executor.
+// Wait is [Purgatory.Park] for a goroutine that has nothing else to do: it returns when
+// the operation has ended. It returns nil if that was Satisfied, [ErrExpired],
+// [ErrCanceled], [ErrClosed], the errors of Park, or context.Cause(ctx). If ctx has ended
+// before, Wait does not ask. The deadline does not depend on the wheel's executor.
 //
 //	err := p.Wait(r.Context(), 30*time.Second, func() bool { return log.End() > offset }, topic)
 //
-// It panics on a nil ctx. A task that runs inline on the wheel (timingwheel.Inline) must not
-// wait. It makes no allocation if the first question holds.
+// It panics on a nil ctx. A task that runs inline on the wheel (timingwheel.Inline) must
+// not wait. It makes no allocation if the first question holds.
 func (p *Purgatory[K]) Wait(ctx context.Context, d time.Duration, try func() bool, keys ...K) error {
 	p.mustBeMade("Wait")
 	mustBeKeys("Wait", keys)
@@ -137,22 +139,23 @@ func (p *Purgatory[K]) begin(d time.Duration, try func() bool, keys []K) (*Op[K]
 func (p *Purgatory[K]) newOp(try func() bool, keys []K) *Op[K] {
 	o := &Op[K]{purgatory: p, try: try}
 	o.state.Store(asking)
-	o.first = link[K]{op: o, key: keys[0], stripe: p.stripeOf(keys[0])}
+	o.stripe = p.stripeOf(keys[0])
+	o.first = link[K]{op: o, key: keys[0]}
 	if len(keys) > 1 {
 		keys = distinct(keys)
 	}
 	more := make([]link[K], len(keys)-1)
 	last := &o.first
 	for i, key := range keys[1:] {
-		more[i] = link[K]{op: o, key: key, stripe: p.stripeOf(key)}
+		more[i] = link[K]{op: o, key: key}
 		last.more = &more[i]
 		last = last.more
 	}
 	return o
 }
 
-// register puts the operation on the wheel and under its keys, asks the second question, and
-// sets parked.
+// register puts the operation on the wheel and under its keys, asks the second question,
+// and sets parked.
 func (o *Op[K]) register(d time.Duration) (err error) {
 	if o.timer, err = o.purgatory.wheel.Park(d, (*opOnWheel[K])(o)); err != nil {
 		return err
@@ -181,18 +184,18 @@ func (o *Op[K]) register(d time.Duration) (err error) {
 	return nil
 }
 
-// Notify says that something has changed that operations under the key wait for. It visits
-// those that were parked before it began and still are, in the order of their parking, asks
-// each, and returns how many this call has satisfied. For a key that nothing is parked under
-// it returns 0.
+// Notify says that something has changed that operations under the key wait for. It
+// visits those that were parked before it began and still are, in the order of their
+// parking, asks each, and returns how many this call has satisfied. For a key that
+// nothing is parked under it returns 0.
 //
-// Change the state first, and then call Notify, with no lock held that a try or a done takes.
-// A try that is running on another goroutine is not waited for: that goroutine will ask once
-// more, and the operation does not count here.
+// Change the state first, and then call Notify, with no lock held that a try or a done
+// takes. A try that is running on another goroutine is not waited for: that goroutine
+// will ask once more, and the operation does not count here.
 //
 // A try that panics leaves its operation parked. The others are visited all the same, and
-// then the panic goes on; of several the first does. It is likewise with a panic in done, and
-// with runtime.Goexit in either.
+// then the panic goes on; of several the first does. It is likewise with a panic in done,
+// and with runtime.Goexit in either.
 //
 // O(1) for each operation that is visited, and one allocation if these are more than 32.
 func (p *Purgatory[K]) Notify(key K) (ended int) {
@@ -200,8 +203,9 @@ func (p *Purgatory[K]) Notify(key K) (ended int) {
 	return p.visit(key, false)
 }
 
-// CancelKey ends all operations that are parked under the key with Canceled, as Cancel does,
-// and returns how many this call has ended. It visits them as Notify does, and is as robust.
+// CancelKey ends all operations that are parked under the key with Canceled, as Cancel
+// does, and returns how many this call has ended. It visits them as Notify does, and is
+// as robust.
 func (p *Purgatory[K]) CancelKey(key K) (ended int) {
 	p.mustBeMade("CancelKey")
 	return p.visit(key, true)
@@ -223,8 +227,8 @@ func (p *Purgatory[K]) visit(key K, cancel bool) (ended int) {
 }
 
 // Close ends all that is parked with Closed. Later calls of Park and Wait return
-// [ErrClosed], and later ones of Notify 0. It may be called any number of times. It does not
-// wait for a done that another goroutine calls. O(what is parked).
+// [ErrClosed], and later ones of Notify 0. It may be called any number of times. It does
+// not wait for a done that another goroutine calls. O(what is parked).
 func (p *Purgatory[K]) Close() {
 	p.mustBeMade("Close")
 	p.closed.Store(true)

@@ -131,7 +131,8 @@ func TestNotify(t *testing.T) {
 	})
 }
 
-// Without a condition the first Notify satisfies, also one that comes in the middle of Park.
+// Without a condition the first Notify satisfies, also one that comes in the middle of
+// Park.
 func TestNilTry(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		o, err := p.Park(time.Hour, nil, nil, 1, 2)
@@ -406,7 +407,8 @@ func TestStoppedWheel(t *testing.T) {
 	}
 }
 
-// The wheel's Stop ends all, with no goroutine each, and none is held up by another's done.
+// The wheel's Stop ends all, with no goroutine each, and none is held up by another's
+// done.
 func TestWheelStopEndsWhatIsParked(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
 		var e ends
@@ -601,8 +603,8 @@ func TestNotifyDuringPark(t *testing.T) {
 	})
 }
 
-// Those that are parked by a done are not visited by the Notify that calls it, however many
-// there are: with a nil try it would never end.
+// Those that are parked by a done are not visited by the Notify that calls it, however
+// many there are: with a nil try it would never end.
 func TestParkInDone(t *testing.T) {
 	for _, n := range []int{1, batch - 1, batch, batch + 1, 10 * batch} {
 		bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
@@ -675,8 +677,8 @@ func TestNestedVisits(t *testing.T) {
 		}
 		asked, begun = 0, 1
 		require.Zero(t, p.Notify(1))
-		// Of the operations that ask when a visit comes there are 1, 2 and 3. They are not
-		// asked by that one, but once more when they have the answer.
+		// Of the operations that ask when a visit comes there are 1, 2 and 3. They are
+		// not asked by that one, but once more when they have the answer.
 		require.Equal(t, visits*n-(1+2+3)+3, asked)
 		p.verify(t)
 		require.Equal(t, n, p.CancelKey(1))

@@ -19,10 +19,10 @@ type Stats struct {
 	Checks    int64 // questions: calls of a try
 }
 
-// Stats returns what the purgatory has done and what it holds. It may be called at any time,
-// after Close too. It takes some microseconds: a lock of each of 64 stripes, one after the
-// other, so that the figures of one stripe belong together and those of another are a moment
-// younger.
+// Stats returns what the purgatory has done and what it holds. It may be called at any
+// time, after Close too. It takes some microseconds: a lock of each of 64 stripes, one
+// after the other, so that the figures of one stripe belong together and those of another
+// are a moment younger.
 func (p *Purgatory[K]) Stats() Stats {
 	p.mustBeMade("Stats")
 	var st Stats

@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// stress is a purgatory under random calls from many goroutines, with what was promised of
-// each operation.
+// stress is a purgatory under random calls from many goroutines, with what was promised
+// of each operation.
 type stress struct {
 	t     *testing.T
 	w     *timingwheel.TimingWheel

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// stripes is a power of two, and their numbers fit link.stripe.
+// stripes is a power of two, and their numbers fit core.stripe.
 const stripes = 64
 
 // stripe has the operations of some of the keys. One stripe's lock is held at a time, and
@@ -53,8 +53,8 @@ func (s *stripe[K]) link(l *link[K], home bool) bool {
 	return true
 }
 
-// unlink takes an operation that has ended out from under a key. Outcome Pending means that
-// it was never there.
+// unlink takes an operation that has ended out from under a key. Outcome Pending means
+// that it was never there.
 func (s *stripe[K]) unlink(l *link[K], home bool, o Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,8 +3,8 @@ package purgatory
 import "cmp"
 
 // The waiters of a Threshold are a treap: a binary search tree by value and, for equal
-// values, by the order of parking, and at the same time a heap by random priorities. So its
-// depth is O(log n), whatever the order in which waiters come (Seidel and Aragon,
+// values, by the order of parking, and at the same time a heap by random priorities. So
+// its depth is O(log n), whatever the order in which waiters come (Seidel and Aragon,
 // "Randomized Search Trees", Algorithmica 1996).
 //
 // A treap is split at a value in O(log n), which no tree of gods can do, nor a heap: with
@@ -79,8 +79,8 @@ func remove[V cmp.Ordered](root **waiter[V], w *waiter[V]) bool {
 	return true
 }
 
-// inOrder appends the waiters of a tree to ws, in order, and takes the tree apart: one that a
-// user still holds must not hold the others.
+// inOrder appends the waiters of a tree to ws, in order, and takes the tree apart: one
+// that a user still holds must not hold the others.
 func inOrder[V cmp.Ordered](root *waiter[V], ws []*waiter[V]) []*waiter[V] {
 	if root == nil {
 		return ws

@@ -1,15 +1,15 @@
 package purgatory
 
-// batch is how many operations a visit takes at a time. With more under a key than that it
-// leaves marks in their ring: 112 to 160 bytes.
+// batch is how many operations a visit takes at a time. With more under a key than that
+// it leaves marks in their ring: 80 bytes and two keys.
 const batch = 32
 
 // visit is a walk along the operations that are parked under a key as it begins, in their
 // order. It takes them in batches, since no lock may be held while code of a user runs.
 //
-// Between two batches a mark keeps its place, and another one is where it has to end: behind
-// the operations that were there when it began. Operations come and go meanwhile, and
-// neither loses its place.
+// Between two batches a mark keeps its place, and another one is where it has to end:
+// behind the operations that were there when it began. Operations come and go meanwhile,
+// and neither loses its place.
 type visit[K comparable] struct {
 	stripe  *stripe[K]
 	key     K
@@ -23,8 +23,8 @@ type marks[K comparable] struct {
 	at, end link[K]
 }
 
-// op returns the next operation that was still linked when its batch was taken, and nil at
-// the end.
+// op returns the next operation that was still linked when its batch was taken, and nil
+// at the end.
 func (v *visit[K]) op() *Op[K] {
 	if v.next == v.n {
 		v.n, v.next = 0, 0
@@ -57,37 +57,41 @@ func (v *visit[K]) take() {
 
 // begin is called with the stripe's lock held.
 func (v *visit[K]) begin(head *link[K]) {
-	if head.n > batch {
+	if rest := v.collect(head, head); rest != nil {
 		v.marks = &marks[K]{at: link[K]{key: v.key}, end: link[K]{key: v.key}}
+		v.marks.at.insertBefore(rest)
 		v.marks.end.insertBefore(head)
 	}
-	v.collect(head, int(head.n))
 }
 
 // goOn is called with the stripe's lock held.
 func (v *visit[K]) goOn() {
-	l := v.marks.at.next
-	v.stripe.remove(&v.marks.at)
-	v.collect(l, batch)
-}
-
-// collect takes up to n operations from l on, and sets the mark behind them, or takes the
-// marks away when there are no more. It is called with the stripe's lock held.
-func (v *visit[K]) collect(l *link[K], n int) {
-	n = min(n, batch)
-	for v.marks == nil || l != &v.marks.end {
-		if v.n == n {
-			if v.marks != nil {
-				v.marks.at.insertBefore(l)
-			}
+	at, end := &v.marks.at, &v.marks.end
+	next := at.next
+	v.stripe.remove(at)
+	if next != end {
+		if rest := v.collect(next, end); rest != nil {
+			at.insertBefore(rest)
 			return
 		}
+	}
+	v.stripe.remove(end)
+	v.marks = nil
+}
+
+// collect takes the operations from l on, up to end. It returns the first that there is
+// no room for, or nil. It is called with the stripe's lock held.
+func (v *visit[K]) collect(l, end *link[K]) (rest *link[K]) {
+	for {
 		if l.op != nil {
+			if v.n == batch {
+				return l
+			}
 			v.ops[v.n] = l.op
 			v.n++
 		}
-		l = l.next
+		if l = l.next; l == end {
+			return nil
+		}
 	}
-	v.stripe.remove(&v.marks.end)
-	v.marks = nil
 }

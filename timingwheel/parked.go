@@ -7,21 +7,22 @@ import (
 )
 
 // Park holds an operation of package purgatory until its deadline, d from now. It is for
-// that package alone: nobody else can name the type of op. It returns what takes op off the
-// wheel, or [ErrStopped], or [ErrTooManyPending]. O(1), and one allocation.
+// that package alone: nobody else can name the type of op. It returns what takes op off
+// the wheel, or [ErrStopped], or [ErrTooManyPending]. O(1), and one allocation.
 //
 // A parked operation is pending like a function of Schedule: it counts toward
 // [WithMaxPending], and Shutdown waits until it has ended. Unlike a function it is not
 // handed back by Stop, which would leave those hanging who wait for it: Stop ends it. At
 // the deadline its outcome is set by the driver, and the rest is done where contexts are
-// ended, whatever the executor is busy with; but the user's function goes to the executor.
+// ended, whatever the executor is busy with; but the user's function goes to the
+// executor.
 //
 // There has to be something exported, since the other package calls it. A method with a
 // parameter that nobody else can have is the least. Rejected were: a variable in an
-// internal package that this one sets in its init, which is global state; the whole wheel in
-// an internal package, with this one a shell around it; package purgatory as a part of this
-// one; and an exported way to make tasks of the wheel's own, which must keep to rules that
-// are not a user's to know.
+// internal package that this one sets in its init, which is global state; the whole wheel
+// in an internal package, with this one a shell around it; package purgatory as a part of
+// this one; and an exported way to make tasks of the wheel's own, which must keep to
+// rules that are not a user's to know.
 func (w *TimingWheel) Park(d time.Duration, op parking.Op) (Timeout, error) {
 	after := delay{w.clock.now(), d}
 	s := w.lock()
@@ -49,9 +50,9 @@ func (s *shard) unpark(op parking.Op) {
 	}
 }
 
-// endParked is called with s.mu held, while the shard is being stopped. What is left to do
-// cannot go the way of what expires, which is the driver's alone. It runs as a task of the
-// wheel all the same: under the panic handler, and Shutdown waits for it.
+// endParked is called with s.mu held, while the shard is being stopped. What is left to
+// do cannot go the way of what expires, which is the driver's alone. It runs as a task of
+// the wheel all the same: under the panic handler, and Shutdown waits for it.
 func (s *shard) endParked(op parking.Op) {
 	rest, by := op.Stop(parking.Held{})
 	if rest == nil {

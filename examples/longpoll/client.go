@@ -64,8 +64,8 @@ func newLoad(url string, readers, topics int, wait time.Duration) *load {
 
 func topicOf(i int) string { return "topic-" + strconv.Itoa(i) }
 
-// post has messages posted until ctx ends, so many each second, to topics at random: but only
-// to every other one, so that some have none.
+// post has messages posted until ctx ends, so many each second, to topics at random: but
+// only to every other one, so that some have none.
 func (l *load) post(ctx context.Context, topics, rate int) error {
 	ticker := time.NewTicker(time.Second / time.Duration(rate))
 	defer ticker.Stop()

@@ -4,22 +4,22 @@
 //	GET  /topics/{topic}?offset=0&wait=30s   answers with the messages from the offset on, as
 //	                                         soon as there is one, or with 204 after the wait
 //
-// A poll that waits is parked in a purgatory, under its topic. Thousands of readers show what
-// that is like, and the program says how late messages and expirations reached them.
+// A poll that waits is parked in a purgatory, under its topic. Thousands of readers show
+// what that is like, and the program says how late messages and expirations reached them.
 //
 //	go run ./examples/longpoll                # both, in one process; some fifteen seconds
 //	go run ./examples/longpoll -addr :7000    # the broker, until Ctrl-C
 //	curl -d hello localhost:7000/topics/news
 //	curl 'localhost:7000/topics/news?offset=1&wait=10s'
 //
-// Each reader has a connection, which takes two descriptors in one process: where the limit on
-// open files is too low for -n readers there are fewer, and the program says so. With -addr the
-// other flags mean nothing.
+// Each reader has a connection, which takes two descriptors in one process: where the
+// limit on open files is too low for -n readers there are fewer, and the program says so.
+// With -addr the other flags mean nothing.
 //
-// When the broker ends, those who wait are answered with 503. The exit status is 0 if every
-// reader has received every message of its topic, no poll expired early, and nothing is left
-// parked; 1 if not; 2 for bad flags; and 130 after Ctrl-C (with -addr, whose normal end that
-// is, 0).
+// When the broker ends, those who wait are answered with 503. The exit status is 0 if
+// every reader has received every message of its topic, no poll expired early, and
+// nothing is left parked; 1 if not; 2 for bad flags; and 130 after Ctrl-C (with -addr,
+// whose normal end that is, 0).
 package main
 
 import (
@@ -148,7 +148,8 @@ func start(addr string, stdout, stderr io.Writer) (*server, error) {
 	return s, nil
 }
 
-// stop answers those who wait, lets every request end, and returns what was not as promised.
+// stop answers those who wait, lets every request end, and returns what was not as
+// promised.
 func (s *server) stop() (problems []string) {
 	s.parked.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -159,7 +159,8 @@ func TestTooManyTopics(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, status, "a poll makes no topic")
 }
 
-// A poll that waits is answered by a post; one whose client goes away is parked no longer.
+// A poll that waits is answered by a post; one whose client goes away is parked no
+// longer.
 func TestParkedPolls(t *testing.T) {
 	b, url := newServer(t)
 	parked := func(n int64) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// cluster is a leader with a log of which only the length is kept, and its replicas. A write
-// is committed when a majority has it: the leader itself is one of them.
+// cluster is a leader with a log of which only the length is kept, and its replicas. A
+// write is committed when a majority has it: the leader itself is one of them.
 type cluster struct {
 	wheel     *timingwheel.TimingWheel
 	replicas  []*replica
@@ -54,8 +54,8 @@ func (c *cluster) start() {
 	}
 }
 
-// fetch is one trip of a replica: what it acknowledges is what the leader had when the trip
-// began.
+// fetch is one trip of a replica: what it acknowledges is what the leader had when the
+// trip began.
 func (c *cluster) fetch(r *replica, began time.Time) {
 	c.mu.Lock()
 	end := c.end
@@ -68,7 +68,8 @@ func (c *cluster) fetch(r *replica, began time.Time) {
 	})
 }
 
-// acknowledge says that a replica has all below an offset, unless that is lost on the way.
+// acknowledge says that a replica has all below an offset, unless that is lost on the
+// way.
 func (c *cluster) acknowledge(r *replica, end int64, down bool) {
 	if mark, rises := c.record(r, end, down); rises {
 		c.committed.Advance(mark) // with no lock held: it answers writes
@@ -94,8 +95,8 @@ func (c *cluster) record(r *replica, end int64, down bool) (mark int64, rises bo
 	return mark, rises
 }
 
-// highWater returns the offset below which a majority has everything. It is called with mu
-// held.
+// highWater returns the offset below which a majority has everything. It is called with
+// mu held.
 func (c *cluster) highWater() int64 {
 	have := []int64{c.end} // the leader
 	for _, r := range c.replicas {

@@ -28,7 +28,8 @@ type ledger struct {
 	answeredBy map[int64]bool
 }
 
-// write makes writes until the time is over, or ctx ends: those of a millisecond together.
+// write makes writes until the time is over, or ctx ends: those of a millisecond
+// together.
 func (l *ledger) write(ctx context.Context, set settings) {
 	ticker := l.wheel.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -91,7 +92,8 @@ func (l *ledger) waiting() int64 {
 	return l.made - int64(len(l.answeredBy)) - int64(l.refused)
 }
 
-// settle waits until every write is answered, which at the latest it is after the timeout.
+// settle waits until every write is answered, which at the latest it is after the
+// timeout.
 func (l *ledger) settle(ctx context.Context) {
 	for l.waiting() > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)

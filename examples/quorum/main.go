@@ -1,18 +1,19 @@
-// Quorum has a leader answer writes when a majority of simulated replicas has acknowledged
-// them, or a timeout has passed. Some replicas are slow, one loses acknowledgements, and for a
-// third of the time so many are down that there is no majority. In the end it gives an
-// account of every write.
+// Quorum has a leader answer writes when a majority of simulated replicas has
+// acknowledged them, or a timeout has passed. Some replicas are slow, one loses
+// acknowledgements, and for a third of the time so many are down that there is no
+// majority. In the end it gives an account of every write.
 //
 //	go run ./examples/quorum
 //	go run ./examples/quorum -rate 50000 -timeout 200ms
 //
 // A write that waits is parked at a threshold, the offset that a majority has. An
-// acknowledgement raises it, and so touches those writes alone that it answers. Nothing here
-// has a goroutine of its own but the writer: the trips of the replicas are on the wheel too.
+// acknowledgement raises it, and so touches those writes alone that it answers. Nothing
+// here has a goroutine of its own but the writer: the trips of the replicas are on the
+// wheel too.
 //
-// The exit status is 0 if every write was answered once, none as committed that no majority
-// had, and none expired early; 1 if not; 2 for bad flags; and 130 after Ctrl-C, which ends the
-// writing.
+// The exit status is 0 if every write was answered once, none as committed that no
+// majority had, and none expired early; 1 if not; 2 for bad flags; and 130 after Ctrl-C,
+// which ends the writing.
 package main
 
 import (
@@ -98,8 +99,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	return set, err
 }
 
-// replicas returns four, which with the leader are five. In the middle third of the time the
-// fast ones are down, and then there is no majority.
+// replicas returns four, which with the leader are five. In the middle third of the time
+// the fast ones are down, and then there is no majority.
 func replicas(last time.Duration) []*replica {
 	return []*replica{
 		{name: "fast", trip: 2 * time.Millisecond, from: last / 3, until: last * 2 / 3},

@@ -22,8 +22,8 @@ const (
 	quiet  // the last look, when nothing is under way -> outcome
 )
 
-// input is something that is done to an operation; changes concern all of them. Its output is
-// an Outcome, or a bool, or nil.
+// input is something that is done to an operation; changes concern all of them. Its
+// output is an Outcome, or a bool, or nil.
 type input struct {
 	kind kind
 	id   int // of the operation, from 1
@@ -41,8 +41,8 @@ type life struct {
 
 // model says what one operation goes through, were there but one goroutine.
 //
-// A check that says no is legal at any time: somebody else may be asking, and will ask again.
-// That this happens shows when all is quiet.
+// A check that says no is legal at any time: somebody else may be asking, and will ask
+// again. That this happens shows when all is quiet.
 var model = porcupine.Model{
 	Partition: partition,
 	Init:      func() any { return life{} },

@@ -89,8 +89,8 @@ func (r *round) run() {
 	}
 }
 
-// settle waits until done was called of all operations that have ended, and of those whose
-// deadline comes in this round.
+// settle waits until done was called of all operations that have ended, and of those
+// whose deadline comes in this round.
 func (r *round) settle() {
 	patience := time.Now().Add(10 * time.Second)
 	for _, o := range r.ops {
@@ -177,8 +177,8 @@ func (r *round) append(op porcupine.Operation) {
 	r.history = append(r.history, op)
 }
 
-// check has the history of each operation checked. One that is not linearizable is printed,
-// and drawn where the flag -artifacts of go test puts it.
+// check has the history of each operation checked. One that is not linearizable is
+// printed, and drawn where the flag -artifacts of go test puts it.
 func (r *round) check(n int) {
 	for _, part := range partition(r.history) {
 		result, info := porcupine.CheckOperationsVerbose(model, part, 30*time.Second)

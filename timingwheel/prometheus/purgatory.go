@@ -23,11 +23,11 @@ type purgatoryCollector struct {
 //
 //	registry.MustRegister(wheelmetrics.NewPurgatoryCollector(p, "polls"))
 //
-// Name is the value of their label purgatory. They are the fields of purgatory.Stats, whose
-// documentation says what exactly they count:
+// Name is the value of their label purgatory. They are the fields of purgatory.Stats,
+// whose documentation says what exactly they count:
 //
-//	purgatory_parked_total     counter; at any quiet moment the sum of satisfied, expired,
-//	                           canceled, closed and pending
+//	purgatory_parked_total     counter; when nothing is under way, the sum of satisfied,
+//	                           expired, canceled, closed and pending
 //	purgatory_satisfied_total  counter
 //	purgatory_expired_total    counter
 //	purgatory_canceled_total   counter
@@ -42,9 +42,10 @@ type purgatoryCollector struct {
 //
 //	rate(purgatory_expired_total[5m]) / rate(purgatory_parked_total[5m])
 //
-// Each scrape calls Stats once, which costs some microseconds. The purgatory may be closed
-// before or after. Collect is safe for concurrent use. As long as the Collector is registered
-// the purgatory is not garbage. NewPurgatoryCollector panics on a nil interface.
+// Each scrape calls Stats once, which costs some microseconds. The purgatory may be
+// closed before or after. Collect is safe for concurrent use. As long as the Collector is
+// registered the purgatory is not garbage. NewPurgatoryCollector panics on a nil
+// interface.
 func NewPurgatoryCollector(p Purgatory, name string) prometheus.Collector {
 	if p == nil {
 		panic("prometheus: NewPurgatoryCollector of a nil purgatory")

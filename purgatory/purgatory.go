@@ -120,38 +120,43 @@ func (p *Purgatory[K]) begin(d time.Duration, try func() bool, keys []K) (*Op[K]
 	if p.closed.Load() {
 		return nil, Pending, ErrClosed
 	}
+	home := p.stripeOf(keys[0])
+	s := &p.stripes[home]
 	if try != nil {
-		home := &p.stripes[p.stripeOf(keys[0])]
-		home.checks.Add(1)
+		s.checks.Add(1)
 		if try() {
-			home.count(Satisfied, 1)
+			s.count(Satisfied, 1)
 			return nil, Satisfied, nil
 		}
 	}
 	if d <= 0 {
-		p.stripes[p.stripeOf(keys[0])].count(Expired, 0)
+		s.count(Expired, 0)
 		return nil, Expired, nil
 	}
-	return p.newOp(try, keys), Pending, nil
+	return p.newOp(home, try, keys), Pending, nil
 }
 
 // newOp returns an operation with the flag asking, which register drops.
-func (p *Purgatory[K]) newOp(try func() bool, keys []K) *Op[K] {
+func (p *Purgatory[K]) newOp(home uint8, try func() bool, keys []K) *Op[K] {
 	o := &Op[K]{purgatory: p, try: try}
 	o.state.Store(asking)
-	o.stripe = p.stripeOf(keys[0])
-	o.first = link[K]{op: o, key: keys[0]}
+	o.stripe = home
+	o.first.op, o.first.key = o, keys[0]
 	if len(keys) > 1 {
-		keys = distinct(keys)
+		o.addLinks(distinct(keys)[1:])
 	}
-	more := make([]link[K], len(keys)-1)
+	return o
+}
+
+// addLinks adds links for all keys but the first.
+func (o *Op[K]) addLinks(keys []K) {
+	more := make([]link[K], len(keys))
 	last := &o.first
-	for i, key := range keys[1:] {
+	for i, key := range keys {
 		more[i] = link[K]{op: o, key: key}
 		last.more = &more[i]
 		last = last.more
 	}
-	return o
 }
 
 // register puts the operation on the wheel and under its keys, asks the second question,
@@ -212,18 +217,29 @@ func (p *Purgatory[K]) CancelKey(key K) (ended int) {
 }
 
 func (p *Purgatory[K]) visit(key K, cancel bool) (ended int) {
-	v := visit[K]{stripe: &p.stripes[p.stripeOf(key)], key: key}
+	s := &p.stripes[p.stripeOf(key)]
+	if o, most := s.only(key); most {
+		if o != nil && o.visit(cancel) {
+			return 1
+		}
+		return 0
+	}
+	v := visit[K]{stripe: s, key: key}
 	all(func() bool {
 		o := v.op()
-		if o == nil {
-			return false
-		}
-		if cancel && o.Cancel() || !cancel && o.check() {
+		if o != nil && o.visit(cancel) {
 			ended++
 		}
-		return true
+		return o != nil
 	})
 	return ended
+}
+
+func (o *Op[K]) visit(cancel bool) (ended bool) {
+	if cancel {
+		return o.Cancel()
+	}
+	return o.check()
 }
 
 // Close ends all that is parked with Closed. Later calls of Park and Wait return

@@ -148,7 +148,7 @@ func TestNilTry(t *testing.T) {
 		require.False(t, o.Check())
 		require.Zero(t, p.Stats().Checks, "nobody was asked")
 
-		o = p.newOp(nil, []int{1})
+		o = p.newOp(p.stripeOf(1), nil, []int{1})
 		require.True(t, o.link())
 		require.Zero(t, p.Notify(1), "it is marked")
 		require.True(t, o.ask(false))
@@ -324,7 +324,7 @@ func TestCloseBetweenKeys(t *testing.T) {
 
 		// But an event was faster.
 		p.stripes[p.stripeOf(last)].closed = false
-		o := p.newOp(never, []int{0, last})
+		o := p.newOp(p.stripeOf(0), never, []int{0, last})
 		p.stripes[p.stripeOf(last)].closed = true
 		var e ends
 		o.done = e.done

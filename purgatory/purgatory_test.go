@@ -643,6 +643,7 @@ func TestCancelInDone(t *testing.T) {
 					case i == 0:
 						satisfied++
 						require.Equal(t, n-1, p.CancelKey(1))
+						require.Zero(t, p.Stats().Keys, "without operations, though visits are under way")
 						_, err := p.Park(time.Hour, nil, nil, 1)
 						require.NoError(t, err)
 					default:
@@ -657,6 +658,33 @@ func TestCancelInDone(t *testing.T) {
 			require.EqualValues(t, 1, p.verify(t).Pending, "that which was parked meanwhile")
 		})
 	}
+}
+
+// Those whom a visit has yet to come to may all be gone, and others be there that came later.
+func TestVisitEndsWhereItHasTo(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
+		const n = 3 * batch
+		stays, err := p.Park(time.Hour, never, nil, 1)
+		require.NoError(t, err)
+		var ops []*Op[int]
+		for i := range n {
+			o, err := p.Park(time.Hour, nil, func(Outcome) {
+				if i > 0 {
+					return
+				}
+				for _, o := range ops[1:] {
+					require.True(t, o.Cancel())
+				}
+				_, err := p.Park(time.Hour, nil, nil, 1)
+				require.NoError(t, err)
+			}, 1)
+			require.NoError(t, err)
+			ops = append(ops, o)
+		}
+		require.Equal(t, 1, p.Notify(1))
+		require.Equal(t, Pending, stays.Outcome())
+		require.EqualValues(t, 2, p.verify(t).Watched)
+	})
 }
 
 // Visits of one key that are in the middle at the same time do not disturb each other.

@@ -19,11 +19,13 @@ import (
 // on its shard, in order, and is pending as before. Then the goroutine that called runs
 // what has waited meanwhile, and ends.
 //
-// The invariant: nothing waits unless state is apart. The driver alone makes an entry wait,
-// and state alone leaves apart, both with mu held.
+// The invariant: an entry waits only while state is apart. Both sides hold mu: the driver
+// when it makes an entry wait, and the goroutine of the call when it leaves apart, which it
+// does once nothing waits.
 //
 // Rejected: a goroutine for the calls, besides the driver. It would cost Inline a hand-over
-// for each batch. Arming and stopping the timer costs 110 ns a call, of up to 256 tasks.
+// for each batch. Arming and stopping the timer costs 60 to 100 ns a call, of up to 256 tasks,
+// and naming the function about 10 ns a task.
 type caller struct {
 	driver   *driver
 	executor ownExecutor
@@ -60,12 +62,12 @@ func (c *caller) call(tasks []task) (driving bool) {
 		c.execute(tasks)
 		return true
 	}
+	c.state.Store(calling) // before the watch is armed, which may end at any moment then
 	if c.watch == nil {
 		c.watch = time.AfterFunc(patience, c.part)
 	} else {
 		c.watch.Reset(patience)
 	}
-	c.state.Store(calling)
 	c.execute(tasks)
 	if driving = c.returned(); driving {
 		c.driver.runner.tracer.label() // again: tasks that ran here had labels of their own
@@ -74,19 +76,18 @@ func (c *caller) call(tasks []task) (driving bool) {
 }
 
 func (c *caller) execute(tasks []task) {
+	defer c.since.Store(0) // deferred, since a task may end the goroutine, or panic under Drive
 	call := c.calls.Add(1)
 	c.since.Store(max(1, int64(c.driver.clock.real())))
 	if c.state.Load() == apart {
 		c.warnAfter(0, call)
 	}
 	c.executor.execute(tasks, c.driver.runner)
-	c.since.Store(0)
 }
 
 // returned is called when a call has returned, or a task has ended its goroutine. It reports
 // whether the goroutine may drive. If not, it has seen to all that waited for the executor.
 func (c *caller) returned() (driving bool) {
-	c.since.Store(0) // if a task has ended the goroutine, execute has not
 	if c.state.CompareAndSwap(calling, together) {
 		c.watch.Stop()
 		return true
@@ -140,6 +141,7 @@ func (c *caller) hold(s *shard, i bucket.Index) bool {
 }
 
 func (c *caller) claim() bool            { return true }
+func (c *caller) unclaim()               {}
 func (c *caller) pass(*expired, *runner) {}
 func (c *caller) look(*driver)           {}
 func (c *caller) leave(*driver)          {}

@@ -3,6 +3,7 @@ package timingwheel
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,7 +32,13 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				w := New(WithExecutor(executor), WithShards(1))
 				defer w.Stop()
 				start := time.Now()
+				var mu sync.Mutex // no other order is known between a look here and a task later
 				var order []int
+				seen := func() []int {
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Clone(order)
+				}
 				running := 0
 				note := func(i int, d time.Duration) func() {
 					return func() {
@@ -39,6 +46,8 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 						require.Equal(t, 1, running)
 						time.Sleep(d)
 						running--
+						mu.Lock()
+						defer mu.Unlock()
 						order = append(order, i)
 					}
 				}
@@ -66,7 +75,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				ticker.Stop()
 
 				synctest.Wait()
-				require.Empty(t, order)
+				require.Empty(t, seen())
 				require.Equal(t, 601, w.Len())
 				st := w.verifyStats(t)
 				require.EqualValues(t, 601, st.Waiting)
@@ -74,13 +83,14 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				require.NotEmpty(t, st.HeldUpBy)
 				require.True(t, canceled.Cancel())
 				require.True(t, late.Reset(3*time.Minute))
-				require.False(t, late.Stop() && late.Stop())
-				late.Reset(3 * time.Minute)
+				require.True(t, late.Stop())
+				require.False(t, late.Stop())
+				require.False(t, late.Reset(3*time.Minute))
 
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				require.Len(t, order, 600)
-				require.Equal(t, 0, order[0])
+				require.Len(t, seen(), 600)
+				require.Equal(t, 0, seen()[0])
 				var want []int
 				for _, parity := range []int{0, 1} {
 					for i := range 600 {
@@ -89,13 +99,13 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 						}
 					}
 				}
-				require.Equal(t, want, order[1:])
+				require.Equal(t, want, seen()[1:])
 				st = w.verifyStats(t)
 				require.Zero(t, st.HeldUp)
 				require.Zero(t, st.Waiting)
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				require.Equal(t, 1000, order[600])
+				require.Equal(t, 1000, seen()[600])
 			})
 		})
 	}
@@ -193,6 +203,28 @@ func TestCallerStress(t *testing.T) {
 			require.EqualValues(t, 4*rounds, done.Load()+canceled.Load())
 			requireAccounts(t, w.Stats())
 			waitUntil(t, func() bool { return w.driver.caller.state.Load() == together })
+		})
+	}
+}
+
+// Under manual drive a call that a task has ended holds up nobody any more.
+func TestHeldUpEndsWithTheCall(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("end") }, "exit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := manual()
+				defer w.Stop()
+				w.Schedule(0, end)
+				done := make(chan bool)
+				go func() {
+					defer close(done)
+					defer func() { recover() }()
+					w.Drive(0)
+				}()
+				<-done
+				time.Sleep(time.Minute)
+				require.Zero(t, w.Stats().HeldUp)
+			})
 		})
 	}
 }

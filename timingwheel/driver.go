@@ -48,7 +48,7 @@ type expired struct {
 	tasks    []task        // for the executor
 	contexts []task        // for a run queue of the wheel's own, which no user's function can block
 	passed   int           // tasks that were handed to a Pool already, see gate.pass
-	held     bool          // something waits at the gate
+	held     bool          // something waits at the gate, or has given its room back
 	late     time.Duration // the most by which one was late that fired; -1 if none did
 }
 

@@ -128,10 +128,16 @@ func (s *shard) passed(before int) {
 // fire is called with s.mu held.
 func (s *shard) fire(i bucket.Index) {
 	s.counts.Fired++
-	if f, kind := s.remove(i); isOwn(kind) {
-		f()
-	} else {
+	f, kind := s.remove(i)
+	if !isOwn(kind) {
 		s.expired(function(f))
+		return
+	}
+	before := len(s.out.tasks)
+	f()
+	if s.gate != nil && needsExecutor(kind) && len(s.out.tasks) == before {
+		s.gate.unclaim() // a Job only had to look at its calendar
+		s.out.held = true
 	}
 }
 

@@ -25,16 +25,16 @@ func (inline) execute(tasks []task, r *runner) { runAll(tasks, r) }
 // runAll runs tasks on the goroutine that calls it, the driver's.
 func runAll(tasks []task, r *runner) {
 	each(tasks, func(t task) {
-		defer r.leaveDriver() // deferred, since the task may end the goroutine
-		if f, ok := t.(function); ok {
-			r.inline.Store(reflect.ValueOf(f).Pointer())
-		}
+		defer r.tracer.label() // the driver's own; also when the task ends the goroutine
+		r.inline.Store(code(t))
 		r.run(t, 0)
 	})
 }
 
-// leaveDriver gives the goroutine the driver's own labels again.
-func (r *runner) leaveDriver() {
-	r.inline.Store(0)
-	r.tracer.label()
+// code returns the address of the code of a user's function; 0 if the task is another.
+func code(t task) uintptr {
+	if f, ok := t.(function); ok {
+		return reflect.ValueOf(f).Pointer()
+	}
+	return 0
 }

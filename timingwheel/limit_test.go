@@ -170,11 +170,13 @@ func TestMaxPendingIsExact(t *testing.T) {
 							timer.Stop()
 							keyed.Cancel(n % 3)
 						}
-						if pending := w.shards[0].limit.pending.Load(); pending < 0 || !rearms && pending > limit {
+						// While the wheel is being stopped, the Reset above may be a re-arm, too.
+						pending := w.shards[0].limit.pending.Load()
+						if pending < 0 || !rearms && pending > limit && w.ctx.Err() == nil {
 							t.Errorf("%d places taken", pending)
 							return
 						}
-						if shards == 1 && !rearms && w.Len() > limit {
+						if shards == 1 && !rearms && w.Len() > limit && w.ctx.Err() == nil {
 							t.Error("more are pending than may be")
 							return
 						}

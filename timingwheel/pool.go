@@ -216,6 +216,10 @@ func (p *Pool) hold(s *shard, i bucket.Index) bool {
 // claim implements gate.
 func (p *Pool) claim() bool { return p.bound.take(1) == 1 }
 
+// unclaim implements gate. A wheel that could not get this room stands in the line by now, or
+// is about to; look serves it.
+func (p *Pool) unclaim() { p.bound.giveBack() }
+
 // pass implements gate. It hands over under the lock of the shard, or a worker could let in
 // an entry that came due later first. It never blocks.
 func (p *Pool) pass(e *expired, r *runner) {
@@ -247,7 +251,8 @@ func (p *Pool) serve() {
 	}
 }
 
-// letIn lets in one task, for which there is room, and reports false if none came.
+// letIn lets in one task, for which there is room, and reports false if the room was not
+// needed.
 func (p *Pool) letIn() bool {
 	d := p.line.next()
 	if d == nil {
@@ -266,7 +271,7 @@ func (p *Pool) letIn() bool {
 		return first
 	})
 	p.line.leave(d)
-	return out.passed > 0
+	return !once // or the task was none, and has given the room back
 }
 
 // leave implements gate.

@@ -709,3 +709,32 @@ func TestPoolStartsNothingAfterClose(t *testing.T) {
 	require.Zero(t, pool.bound.active.Load())
 	require.False(t, pool.queue.successor.Load())
 }
+
+// A job that only looks at the calendar takes no room in the Pool.
+func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
+	for name, opts := range map[string][]Option{"driver": nil, "manual drive": {WithManualDrive()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pool := NewPool(1, 1, FullWait)
+				w := New(append(opts, WithExecutor(pool))...)
+				hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Add(time.Hour) })
+				ran := false
+				job := mustJob(t)(w.ScheduleFunc(hourly, func() { ran = true }))
+				for range 30 {
+					time.Sleep(3 * time.Minute)
+					if w.driving != nil {
+						for w.Drive(0) > 0 {
+							synctest.Wait()
+						}
+					}
+				}
+				synctest.Wait()
+				require.Zero(t, pool.bound.count())
+				require.True(t, ran)
+				require.True(t, job.Stop())
+				w.Stop()
+				pool.Close()
+			})
+		})
+	}
+}

@@ -45,7 +45,7 @@ type runner struct {
 	discarded  atomic.Int64
 	callerRuns atomic.Int64
 
-	inline atomic.Uintptr // code of the function that runs on the driver; 0: none, or unknown
+	inline atomic.Uintptr // code of the function that last ran on the driver; 0: unknown
 
 	ended notice // is told when nothing is running any more
 }

@@ -24,8 +24,9 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 	}
 	var deadlines []time.Time
 	furthest := make([]int64, len(want.Levels))
-	for i := range w.shards {
-		s := &w.shards[i]
+	count := func(s *shard) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		walk := func(b *bucket.Bucket) (n int64) {
 			for i := range b.All(&s.arena) {
 				deadlines = append(deadlines, s.clock.time(s.arena.Deadline(i)))
@@ -64,6 +65,9 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 				want.Levels[l.level].Hand = int(now>>l.shift) & (len(l.slots) - 1)
 			}
 		}
+	}
+	for i := range w.shards {
+		count(&w.shards[i])
 	}
 	want.Pending = int64(len(deadlines))
 	slices.SortFunc(deadlines, time.Time.Compare)

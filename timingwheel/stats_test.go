@@ -23,8 +23,9 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 	got := w.Stats()
 	var pending, due int64
 	var walked []LevelStats
-	for i := range w.shards {
-		s := &w.shards[i]
+	walk := func(s *shard) {
+		s.mu.Lock() // the driver may be asleep in the middle of a task, and go on any time
+		defer s.mu.Unlock()
 		pending += int64(s.arena.Len())
 		ofDue := s.count(&s.due.Bucket) + s.count(&s.dueCascade.ring)
 		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
@@ -39,6 +40,9 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 			}
 			l.walk(&walked[l.level])
 		}
+	}
+	for i := range w.shards {
+		walk(&w.shards[i])
 	}
 	require.Equal(t, walked, got.Levels)
 	inLevels := int64(0)

@@ -97,11 +97,11 @@ func delay(from, to time.Duration) time.Duration {
 }
 
 // pushBack has n sessions, each with a timer that is pushed back at every sign of life,
-// or begins anew with it.
-func pushBack(ctx context.Context, w *timingwheel.TimingWheel, n int) {
+// or begins anew with it. What comes due calls expire.
+func pushBack(ctx context.Context, w *timingwheel.TimingWheel, n int, expire func()) {
 	sessions := make([]*timingwheel.Timer, n)
 	for i := range sessions {
-		sessions[i] = w.AfterFunc(delay(time.Second, longest), func() {})
+		sessions[i] = w.AfterFunc(delay(time.Second, longest), expire)
 	}
 	ticker := w.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -116,3 +116,7 @@ func pushBack(ctx context.Context, w *timingwheel.TimingWheel, n int) {
 		}
 	}
 }
+
+// clean is what is to be done when a session has expired. It takes a moment, as the query
+// to a database does.
+func clean() { time.Sleep(delay(time.Millisecond, 100*time.Millisecond)) }

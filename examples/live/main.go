@@ -1,4 +1,4 @@
-// Live puts a load on two timing wheels and serves the page of package
+// Live puts a load on two timing wheels and a pool, and serves the page of package
 // timingwheel/debug, so that you can watch them at work.
 //
 //	go run ./examples/live                              # prints the address to open; until Ctrl-C
@@ -8,7 +8,8 @@
 // The wheel "requests" has timeouts of 5 ms to 8 minutes, a part of which is
 // canceled on the way; messages for the next day; contexts, a ticker and a job; timers
 // that are pushed back again and again; and every ten seconds a burst that is due all
-// at once. The wheel "sessions" has a slower tick, and such timers only.
+// at once. The wheel "sessions" has a slower tick, and such timers only. What they call
+// takes a while, so it runs in a pool of few workers, "cleaning".
 //
 // It listens on loopback, so that nobody else sees the page; -addr changes that. The
 // exit status is 0 after -duration and after Ctrl-C, which is its normal end; 1 if it
@@ -113,18 +114,21 @@ func show(ctx context.Context, set settings, stdout io.Writer) error {
 	defer cancel()
 	requests := timingwheel.New()
 	defer requests.Stop()
-	sessions := timingwheel.New(timingwheel.WithTick(100 * time.Millisecond))
+	workers := 1 + set.rate/1000 // enough, but for the many that expire at the start
+	cleaning := timingwheel.NewPool(workers, 4*workers, timingwheel.FullWait)
+	defer cleaning.Close()
+	sessions := timingwheel.New(timingwheel.WithTick(100*time.Millisecond), timingwheel.WithExecutor(cleaning))
 	defer sessions.Stop()
 
-	server := &http.Server{Handler: pages(requests, sessions), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: pages(requests, sessions, cleaning), ReadHeaderTimeout: 5 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	fmt.Fprintf(stdout, "open http://%s%s\n", listener.Addr(), path)
 
 	var loads sync.WaitGroup
 	loads.Go(func() { newLoad(requests, set.rate, set.cancel).run(ctx) })
-	loads.Go(func() { pushBack(ctx, requests, set.rate/4+1) })
-	loads.Go(func() { pushBack(ctx, sessions, set.rate) })
+	loads.Go(func() { pushBack(ctx, requests, set.rate/4+1, func() {}) })
+	loads.Go(func() { pushBack(ctx, sessions, set.rate, clean) })
 	select {
 	case <-ctx.Done():
 		server.Close() // rather than Shutdown, which would wait for streams that never end
@@ -146,10 +150,11 @@ func listen(set settings) (net.Listener, error) {
 	return listener, err
 }
 
-func pages(requests, sessions *timingwheel.TimingWheel) http.Handler {
+func pages(requests, sessions *timingwheel.TimingWheel, cleaning *timingwheel.Pool) http.Handler {
 	page := debug.NewHandler()
 	page.Add("requests", requests)
 	page.Add("sessions", sessions)
+	page.AddPool("cleaning", cleaning)
 	mux := http.NewServeMux()
 	mux.Handle(path, page)
 	mux.Handle("/{$}", http.RedirectHandler(path, http.StatusFound))

@@ -50,6 +50,7 @@ func TestCtrlC(t *testing.T) {
 	require.Equal(t, url, resp.Request.URL.String())
 	require.Contains(t, string(text), `"requests": `)
 	require.Contains(t, string(text), `"sessions": `)
+	require.Contains(t, string(text), `pool "cleaning": `)
 
 	events, err := http.Get(url + "?format=events")
 	require.NoError(t, err)
@@ -138,7 +139,7 @@ func TestPushBack(t *testing.T) {
 		defer w.Stop()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		pushBack(ctx, w, 1000)
+		pushBack(ctx, w, 1000, func() {})
 		st := w.Stats()
 		require.Greater(t, st.Reset, int64(3000))
 		require.Greater(t, st.Fired, int64(500))

@@ -1,9 +1,12 @@
 // Package debug serves a page that shows timing wheels at work. It draws each level of a
 // wheel as a ring. The page also has the rates, the pending count, the lateness of the
-// last minute and since the start, and the next deadlines.
+// last minute and since the start, and the next deadlines. If the executor has held the
+// driver up for a second or longer, the page says for how long and by what. Pools are in a
+// list of their own, since several wheels may share one.
 //
 //	h := debug.NewHandler()
 //	h.Add("requests", w)
+//	h.AddPool("workers", pool)
 //	mux.Handle("/debug/timingwheel/", h)
 //
 // Importing the package registers nothing. Mount the handler where you want it.
@@ -14,17 +17,19 @@
 //
 //	?format=html     the page; what a browser gets
 //	?format=text     plain text; what curl gets
-//	?format=json     an array of objects with a name, stats, recent and a snapshot
+//	?format=json     an object with the arrays wheels and pools, see below
 //	?format=events   the stream of server-sent events behind the page
-//	?wheel=name      that wheel only; for the page and the events, the one to show first
+//	?wheel=name      that wheel only, and no pools; for the page and the events, the one
+//	                 to show first
 //
 // Without a query the Accept header chooses: text/html, text/event-stream or
 // application/json, the first of these that is in it, and otherwise plain text.
 //
-// In the JSON form, stats and snapshot are a [timingwheel.Stats] and a
-// [timingwheel.Snapshot] as encoding/json writes them. Recent has a span in nanoseconds
-// and the lateness within it, a [timingwheel.Histogram]; see below. The events may change
-// with the page. All URLs in the page are queries, so it works below any prefix, with and
+// In the JSON form, each wheel is an object with a name, stats, recent and a snapshot:
+// stats and snapshot are a [timingwheel.Stats] and a [timingwheel.Snapshot] as
+// encoding/json writes them. Recent has a span in nanoseconds and the lateness within it,
+// a [timingwheel.Histogram]; see below. Each pool has a name and stats, a
+// [timingwheel.PoolStats]. The events may change with the page. All URLs in the page are queries, so it works below any prefix, with and
 // without a slash at its end.
 //
 // # Lateness of the last minute

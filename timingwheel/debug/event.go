@@ -19,14 +19,16 @@ const maxMoments = 8
 // event is what the page gets a few times a second. Times are in nanoseconds.
 type event struct {
 	Wheels json.RawMessage `json:"wheels"`          // an entry for each wheel
+	Pools  json.RawMessage `json:"pools"`           // a poolFigures for each pool
 	Shown  *shown          `json:"shown,omitempty"` // the wheel that is watched, if it exists
 }
 
 // entry is a wheel in the list of all wheels.
 type entry struct {
-	Name    string `json:"name"`
-	Pending int64  `json:"pending"`
-	Stopped bool   `json:"stopped"`
+	Name    string        `json:"name"`
+	Pending int64         `json:"pending"`
+	Stopped bool          `json:"stopped"`
+	HeldUp  time.Duration `json:"heldUp"`
 }
 
 // shown is the wheel that is watched. What the page is to show of a wheel is a field

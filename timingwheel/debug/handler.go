@@ -20,6 +20,7 @@ type Handler struct {
 	// written to.
 	mu       sync.Mutex
 	wheels   []*wheel // in the order in which they were added
+	pools    []*pool  // likewise
 	watchers map[*watcher]bool
 	rest     func() // ends the sampler; nil if nobody watches, since then none runs
 }
@@ -52,12 +53,34 @@ func (h *Handler) add(name string, s source) {
 	name = validName(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	added := &wheel{name: name, source: s, interval: h.interval}
-	if i := slices.IndexFunc(h.wheels, func(w *wheel) bool { return w.name == name }); i >= 0 {
-		h.wheels[i] = added
-		return
+	h.wheels = put(h.wheels, &wheel{name: name, source: s, interval: h.interval})
+}
+
+// AddPool shows p under the name, in a list of pools that is beside every wheel. If
+// another pool has that name, p takes its place; a wheel may have it too. The handler
+// holds the pool until [Handler.RemovePool]; a pool that has been closed stays in the
+// list, which says that it is closed. Bytes of the name that are not valid UTF-8 are
+// written as in [Handler.Add]. AddPool panics if p is nil or the name is empty. O(pools).
+func (h *Handler) AddPool(name string, p *timingwheel.Pool) {
+	switch {
+	case p == nil:
+		panic("debug: AddPool: nil pool")
+	case name == "":
+		panic("debug: AddPool: empty name")
 	}
-	h.wheels = append(h.wheels, added)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pools = put(h.pools, &pool{validName(name), p})
+}
+
+// put puts added into the place of what has its name, or at the end.
+func put[T interface{ label() string }](all []T, added T) []T {
+	i := slices.IndexFunc(all, func(t T) bool { return t.label() == added.label() })
+	if i < 0 {
+		return append(all, added)
+	}
+	all[i] = added
+	return all
 }
 
 // Remove takes the wheel of that name off the page and releases it. It does nothing if
@@ -69,11 +92,20 @@ func (h *Handler) Remove(name string) {
 	h.wheels = slices.DeleteFunc(h.wheels, func(w *wheel) bool { return w.name == name })
 }
 
-// list returns the wheels as they are now.
-func (h *Handler) list() []*wheel {
+// RemovePool takes the pool of that name off the page and releases it. It does nothing if
+// there is none. O(pools).
+func (h *Handler) RemovePool(name string) {
+	name = validName(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.wheels)
+	h.pools = slices.DeleteFunc(h.pools, func(p *pool) bool { return p.name == name })
+}
+
+// list returns the wheels and the pools as they are now.
+func (h *Handler) list() ([]*wheel, []*pool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.wheels), slices.Clone(h.pools)
 }
 
 // ServeHTTP answers a request in the form that it asks for; see the package comment. A

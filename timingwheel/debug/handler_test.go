@@ -158,22 +158,24 @@ func TestJSON(t *testing.T) {
 	b.snapshot.Next = []time.Time{time.Now().Round(0)}
 	h.add("a", a)
 	h.add("b", b)
-	type form []struct {
-		Name     string
-		Stats    timingwheel.Stats
-		Snapshot timingwheel.Snapshot
+	type form struct {
+		Wheels []struct {
+			Name     string
+			Stats    timingwheel.Stats
+			Snapshot timingwheel.Snapshot
+		}
 	}
 	var all, one form
 	require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &all))
-	require.Len(t, all, 2)
-	require.Equal(t, "a", all[0].Name)
-	require.Equal(t, a.stats, all[0].Stats)
-	require.Equal(t, a.snapshot, all[0].Snapshot)
+	require.Len(t, all.Wheels, 2)
+	require.Equal(t, "a", all.Wheels[0].Name)
+	require.Equal(t, a.stats, all.Wheels[0].Stats)
+	require.Equal(t, a.snapshot, all.Wheels[0].Snapshot)
 	require.NoError(t, json.Unmarshal(get(h, "/?format=json&wheel=b").Body.Bytes(), &one))
-	require.Len(t, one, 1)
-	require.Equal(t, "b", one[0].Name)
-	require.True(t, b.snapshot.Next[0].Equal(one[0].Snapshot.Next[0]))
-	require.Equal(t, "[]\n", get(NewHandler(), "/?format=json").Body.String())
+	require.Len(t, one.Wheels, 1)
+	require.Equal(t, "b", one.Wheels[0].Name)
+	require.True(t, b.snapshot.Next[0].Equal(one.Wheels[0].Snapshot.Next[0]))
+	require.Equal(t, `{"wheels":[],"pools":[]}`+"\n", get(NewHandler(), "/?format=json").Body.String())
 }
 
 func TestAddAndRemove(t *testing.T) {
@@ -185,7 +187,8 @@ func TestAddAndRemove(t *testing.T) {
 	h.add("b", newFake())
 	h.add("a", f)
 	names := func() (names []string) {
-		for _, w := range h.list() {
+		wheels, _ := h.list()
+		for _, w := range wheels {
 			names = append(names, w.name)
 		}
 		return names
@@ -209,11 +212,9 @@ func TestInvalidNames(t *testing.T) {
 		f.stats.Pending = int64(100 + i)
 		h.add(name, f)
 	}
-	var shown []struct {
-		Name  string
-		Stats timingwheel.Stats
-	}
-	require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &shown))
+	var form struct{ Wheels []sample }
+	require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &form))
+	shown := form.Wheels
 	require.Len(t, shown, len(names))
 	for i, name := range names {
 		require.Equal(t, []string{`a\xffz`, `a\xfez`, `\xed\xa0\x80`, "a\ufffdz"}[i], shown[i].Name)
@@ -225,9 +226,9 @@ func TestInvalidNames(t *testing.T) {
 		}
 	}
 	h.Remove(names[0])
-	require.Len(t, h.list(), 3)
+	require.Len(t, h.wheels, 3)
 	h.Remove(`a\xfez`)
-	require.Len(t, h.list(), 2)
+	require.Len(t, h.wheels, 2)
 }
 
 func TestRealWheel(t *testing.T) {
@@ -253,7 +254,8 @@ func TestRegistersNothing(t *testing.T) {
 
 // All forms at the same time, for the race detector.
 func TestAtOnce(t *testing.T) {
-	w := timingwheel.New()
+	p := timingwheel.NewPool(2, 10, timingwheel.FullWait)
+	w := timingwheel.New(timingwheel.WithExecutor(p))
 	defer w.Stop()
 	h := NewHandler()
 	h.interval = time.Millisecond
@@ -281,6 +283,9 @@ func TestAtOnce(t *testing.T) {
 			w.Schedule(time.Millisecond, func() {})
 			h.Remove("w")
 			h.Add("v", w)
+			h.AddPool("p", p)
+			h.RemovePool("p")
+			h.AddPool("q", p)
 		}
 	})
 	all.Wait()

@@ -84,6 +84,7 @@ function receive(event, now) {
   $("wheel").hidden = !event.shown;
   if (event.shown) showWheel(event.shown, now);
   else forget();
+  showPools(event.pools);
   tip.write();
 }
 
@@ -145,7 +146,7 @@ function showWheels(event) {
       link.href = "?wheel=" + encodeURIComponent(w.name);
       link.firstChild.textContent = w.name;
     }
-    setText(link.lastChild, w.stopped ? "stopped" : compact(w.pending));
+    setText(link.lastChild, w.heldUp >= heldUpLong ? "held up" : w.stopped ? "stopped" : compact(w.pending));
     if (w.name === event.shown?.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   });
@@ -229,6 +230,25 @@ function showLevels(w) {
   rows($("levels"), w.rings, create, (row, r) => {
     const cells = [duration(r.tick), duration(r.interval), count(r.slots), duration(r.currentTime), count(r.buckets), count(r.entries), count(r.cascaded)];
     cells.forEach((text, i) => setText(row.children[i], text));
+  });
+}
+
+// showPools shows how busy the pools are, with a bar where there is a bound.
+function showPools(pools) {
+  $("pools-section").hidden = !pools.length;
+  const bar = () => svg("svg", { class: "share", "aria-hidden": "true" }, svg("rect", { class: "bar", height: "100%" }));
+  const item = (term, ...more) => make("div", {}, make("dt", {}, term), make("dd", {}, make("span", {}), ...more));
+  const create = () => make("li", {}, make("h3", {}, make("b", {}), make("span", {})),
+    make("dl", {}, item("busy workers", bar()), item("in the queue", bar()), item("waiting on wheels")));
+  rows($("pools"), pools, create, (row, { name, stats }) => {
+    setText(row.querySelector("h3 b"), name);
+    setText(row.querySelector("h3 span"), stats.Closed ? "closed" : "");
+    const [workers, queue, waiting] = row.querySelectorAll("dd span");
+    setText(workers, `${count(stats.Running)} of ${count(stats.Workers)}`);
+    setText(queue, `${count(stats.Queued)} of ${count(stats.Queue)}`);
+    setText(waiting, count(stats.Waiting));
+    const shares = [stats.Running / stats.Workers, stats.Queue && stats.Queued / stats.Queue];
+    row.querySelectorAll(".bar").forEach((b, i) => b.setAttribute("width", 100 * shares[i] + "%"));
   });
 }
 

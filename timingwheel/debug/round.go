@@ -16,24 +16,26 @@ type round struct {
 	wheels map[string]*wheel
 	first  string            // the name of the first wheel; empty if there is none
 	list   json.RawMessage   // the entries of all wheels, encoded once for all events
+	pools  json.RawMessage   // the figures of all pools, likewise
 	events map[string][]byte // that are made, by the name of the wheel they show; empty for none
 	cost   time.Duration     // of all this so far, without samples, which each wheel limits
 }
 
-// newRound asks all wheels for what is cheap.
-func newRound(wheels []*wheel) *round {
+// newRound asks all wheels and pools for what is cheap.
+func newRound(wheels []*wheel, pools []*pool) *round {
 	start := time.Now()
 	r := &round{wheels: make(map[string]*wheel, len(wheels)), events: map[string][]byte{}}
 	entries := make([]entry, 0, len(wheels))
 	for _, w := range wheels {
 		stats := w.source.Stats()
-		entries = append(entries, entry{w.name, stats.Pending, stats.Stopped})
+		entries = append(entries, entry{w.name, stats.Pending, stats.Stopped, stats.HeldUp})
 		r.wheels[w.name] = w
 	}
 	if len(wheels) > 0 {
 		r.first = wheels[0].name
 	}
 	r.list = encode(entries)
+	r.pools = encode(figuresOf(pools))
 	r.cost = time.Since(start)
 	return r
 }
@@ -56,7 +58,7 @@ func (r *round) event(name string) []byte {
 		s = w.sample()
 	}
 	start := time.Now()
-	e := event{Wheels: r.list}
+	e := event{Wheels: r.list, Pools: r.pools}
 	if w != nil {
 		e.Shown = show(s)
 	}

@@ -29,6 +29,7 @@ type client struct {
 // received is an event as the page sees it.
 type received struct {
 	Wheels []entry
+	Pools  []poolFigures
 	Shown  *shown
 }
 
@@ -52,6 +53,13 @@ func (c *client) received() []received {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.events
+}
+
+// next returns an event that was made after the call.
+func (c *client) next(h *Handler) received {
+	time.Sleep(2 * h.interval)
+	synctest.Wait()
+	return c.received()[len(c.received())-1]
 }
 
 // stream opens a stream in a bubble, and returns its client and what closes it.
@@ -104,7 +112,7 @@ func TestManyWatchers(t *testing.T) {
 		h := NewHandler()
 		h.interval = 400 * time.Millisecond
 		a, b := newFake(), newFake()
-		b.stats.Pending, b.stats.Stopped = 9, true
+		b.stats.Pending, b.stats.Stopped, b.stats.HeldUp = 9, true, time.Second
 		h.add("a", a)
 		h.add("b", b)
 		var clients []*client
@@ -121,7 +129,7 @@ func TestManyWatchers(t *testing.T) {
 			require.InDelta(t, 11, len(c.received()), 1)
 		}
 		last := clients[0].received()[9]
-		require.Equal(t, []entry{{"a", 1234, false}, {"b", 9, true}}, last.Wheels)
+		require.Equal(t, []entry{{"a", 1234, false, 0}, {"b", 9, true, time.Second}}, last.Wheels)
 		require.Equal(t, "a", last.Shown.Name)
 		require.Equal(t, int64(6000), last.Shown.Stats.Fired)
 		require.Len(t, last.Shown.Rings, 2)
@@ -169,19 +177,14 @@ func TestWheelComesAndGoes(t *testing.T) {
 		h.interval = 400 * time.Millisecond
 		c, leave := stream(h, "&wheel=a", nil)
 		defer leave()
-		last := func() received {
-			time.Sleep(2 * h.interval)
-			synctest.Wait()
-			return c.received()[len(c.received())-1]
-		}
-		require.Nil(t, last().Shown)
+		require.Nil(t, c.next(h).Shown)
 		h.add("b", newFake())
-		require.Nil(t, last().Shown)
+		require.Nil(t, c.next(h).Shown)
 		h.add("a", newFake())
-		require.Equal(t, "a", last().Shown.Name)
+		require.Equal(t, "a", c.next(h).Shown.Name)
 		h.Remove("a")
-		require.Nil(t, last().Shown)
-		require.Len(t, last().Wheels, 1)
+		require.Nil(t, c.next(h).Shown)
+		require.Len(t, c.next(h).Wheels, 1)
 	})
 }
 

@@ -14,11 +14,18 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// serve takes samples of the wheel of that name, or of all wheels if the name is empty,
-// and answers with what write makes of them.
-func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, []sample)) {
-	wheels := h.list()
+// answer is what the text and JSON forms are made of.
+type answer struct {
+	Wheels []sample      `json:"wheels"`
+	Pools  []poolFigures `json:"pools"`
+}
+
+// serve takes samples of the wheel of that name, or of all wheels and pools if the name is
+// empty, and answers with what write makes of them.
+func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, answer)) {
+	wheels, pools := h.list()
 	if name != "" {
+		pools = nil
 		wheels = slices.DeleteFunc(wheels, func(w *wheel) bool { return w.name != name })
 		if len(wheels) == 0 {
 			http.Error(rw, "no wheel of that name", http.StatusNotFound)
@@ -29,29 +36,36 @@ func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentTy
 	if r.Method == http.MethodHead {
 		return // without a pass over the wheels
 	}
-	samples := []sample{}
+	a := answer{Wheels: []sample{}}
 	for _, w := range wheels {
-		samples = append(samples, w.sample())
+		a.Wheels = append(a.Wheels, w.sample())
 	}
-	write(rw, samples)
+	a.Pools = figuresOf(pools)
+	write(rw, a)
 }
 
 func (h *Handler) serveJSON(rw http.ResponseWriter, r *http.Request, name string) {
-	h.serve(rw, r, name, "application/json", func(out io.Writer, samples []sample) {
-		json.NewEncoder(out).Encode(samples)
+	h.serve(rw, r, name, "application/json", func(out io.Writer, a answer) {
+		json.NewEncoder(out).Encode(a)
 	})
 }
 
 func (h *Handler) serveText(rw http.ResponseWriter, r *http.Request, name string) {
-	h.serve(rw, r, name, "text/plain; charset=utf-8", func(out io.Writer, samples []sample) {
-		if len(samples) == 0 {
+	h.serve(rw, r, name, "text/plain; charset=utf-8", func(out io.Writer, a answer) {
+		if len(a.Wheels) == 0 {
 			fmt.Fprintln(out, "no wheels")
 		}
-		for i, s := range samples {
+		for i, s := range a.Wheels {
 			if i > 0 {
 				fmt.Fprintln(out)
 			}
 			writeText(out, s)
+		}
+		for i, p := range a.Pools {
+			if i == 0 {
+				fmt.Fprintln(out)
+			}
+			writePool(out, p)
 		}
 	})
 }
@@ -74,10 +88,10 @@ func writeText(out io.Writer, s sample) {
 	}
 
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\nscheduled\tfired\tcanceled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\tin executor\twake-ups\t")
-	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+	fmt.Fprintln(table, "\nscheduled\tfired\tcanceled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\twaiting for room\tin executor\twake-ups\t")
+	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
 		stats.Scheduled, stats.Fired, stats.Canceled, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
-		stats.CallerRuns, stats.Discarded, stats.Panicked, stats.Running, stats.Wakeups)
+		stats.CallerRuns, stats.Discarded, stats.Panicked, stats.Waiting, stats.Running, stats.Wakeups)
 	fmt.Fprintln(table, "\nslot\tring\tslots\thand at\tbuckets\tentries\tcascaded\t")
 	for _, l := range s.Snapshot.Levels {
 		fmt.Fprintf(table, "%v\t%v\t%d\t%v\t%d\t%d\t%d\t\n",

@@ -33,6 +33,8 @@ type wheel struct {
 	history history // guarded by mu
 }
 
+func (w *wheel) label() string { return w.name }
+
 // sample is what was found in a wheel at one time. It does not change any more, so many
 // may read it.
 type sample struct {

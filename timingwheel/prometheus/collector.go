@@ -1,16 +1,18 @@
-// Package prometheus shows a timing wheel to Prometheus: what it has done, what it holds,
-// and how late it is.
+// Package prometheus shows timing wheels and their pools to Prometheus: what a wheel has
+// done, what it holds and how late it is, and how busy a pool is.
 //
 //	import wheelmetrics "github.com/tickwheel/tickwheel/timingwheel/prometheus"
 //
-//	registry.MustRegister(wheelmetrics.NewCollector(w, "sessions"))
+//	registry.MustRegister(
+//		wheelmetrics.NewCollector(w, "sessions"),
+//		wheelmetrics.NewPoolCollector(pool, "workers"))
 //
 // The package has the same name as the package of client_golang that is imported next to
 // it. A program uses this one in one line, so give this one another name, as above. It is
 // a module of its own, so that client_golang reaches only the programs that want it. It
 // registers nothing by itself.
 //
-// Every metric has the label wheel, with the name that was given to [NewCollector]. The
+// Every metric of a wheel has the label wheel, with the name that was given to [NewCollector]. The
 // metrics of a level also have the label level, "0" for the finest. All are fields of
 // timingwheel.Stats; its documentation says what exactly they count:
 //
@@ -28,6 +30,8 @@
 //	timingwheel_panics_total                counter
 //	timingwheel_wakeups_total               counter
 //	timingwheel_running                     gauge
+//	timingwheel_waiting                     gauge, a part of timingwheel_pending
+//	timingwheel_held_up_seconds             gauge, 0 while nothing holds the driver up
 //	timingwheel_age_seconds                 gauge
 //	timingwheel_tick_seconds                gauge
 //	timingwheel_shards                      gauge
@@ -44,6 +48,16 @@
 //	timingwheel_level_entries               gauge
 //	timingwheel_level_cascades_total        counter, of entries that left the level
 //
+// Every metric of a pool has the label pool, with the name that was given to
+// [NewPoolCollector]. All are fields of timingwheel.PoolStats:
+//
+//	timingwheel_pool_workers                gauge
+//	timingwheel_pool_queue_capacity         gauge
+//	timingwheel_pool_running                gauge, at most timingwheel_pool_workers
+//	timingwheel_pool_queued                 gauge, at most timingwheel_pool_queue_capacity
+//	timingwheel_pool_waiting                gauge, on the wheels of the pool
+//	timingwheel_pool_closed                 gauge, 0 or 1
+//
 // The first to look at is the lateness:
 //
 //	histogram_quantile(0.99, rate(timingwheel_lateness_seconds_bucket[5m]))
@@ -51,7 +65,16 @@
 // Its buckets have the bounds of timingwheel.Histogram: 1us times powers of two. A bucket
 // ends below its bound, not at it: what is late by exactly 2us counts as more. There is
 // no native histogram. Its bounds are powers of two of a second, so the buckets would
-// have to be split.
+// have to be split. There is no metric for the lateness of the last minute, because
+// Prometheus computes rates itself.
+//
+// Then comes an executor that holds the driver up. This alert tells after ten seconds:
+//
+//	timingwheel_held_up_seconds > 10
+//
+// The function that does it is no label. Prometheus keeps a series for each value of a
+// label, and there may be any number of functions. The log names the function, and so do
+// the page of package timingwheel/debug and HeldUpBy of timingwheel.Stats.
 package prometheus
 
 import (
@@ -91,9 +114,7 @@ func NewCollector(w *timingwheel.TimingWheel, name string) prometheus.Collector 
 	if w == nil {
 		panic("prometheus: NewCollector of a nil wheel")
 	}
-	describe := func(metric, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("timingwheel_"+metric, help, labels, prometheus.Labels{"wheel": name})
-	}
+	describe := describer("wheel", name)
 	return &collector{
 		wheel:    w,
 		figures:  figures(describe),

@@ -110,7 +110,7 @@ func TestScrapeIsStats(t *testing.T) {
 		require.EqualValues(t, n, value(t, families, name, "wheel", "used"), name)
 	}
 	for name, n := range map[string]int64{"handed_back_total": st.HandedBack, "caller_runs_total": st.CallerRuns,
-		"discarded_total": st.Discarded, "wakeups_total": st.Wakeups, "running": st.Running, "stopped": 0, "precise": 0, "shards": 1} {
+		"discarded_total": st.Discarded, "wakeups_total": st.Wakeups, "running": st.Running, "waiting": 0, "held_up_seconds": 0, "stopped": 0, "precise": 0, "shards": 1} {
 		require.EqualValues(t, n, value(t, families, name, "wheel", "used"), name)
 	}
 	require.Equal(t, 0.001, value(t, families, "tick_seconds", "wheel", "used"))
@@ -131,7 +131,7 @@ func TestScrapeIsStats(t *testing.T) {
 		require.EqualValues(t, l.Entries, level("entries"))
 		require.EqualValues(t, l.Cascaded, level("cascades_total"))
 	}
-	require.Len(t, families, 28, "every metric is there")
+	require.Len(t, families, 30, "every metric is there")
 	require.EqualValues(t, len(st.Levels), len(families["timingwheel_level_slots"].Metric))
 	checkLateness(t, &st.Lateness, find(families["timingwheel_lateness_seconds"], "wheel", "used").Histogram)
 }
@@ -190,6 +190,35 @@ func TestLint(t *testing.T) {
 	problems, err := testutil.CollectAndLint(NewCollector(w, "used"))
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+// A task that holds the driver up shows while it does, and so does what waits for it.
+func TestHeldUp(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()))
+	defer w.Stop()
+	held, release := make(chan bool), make(chan bool)
+	w.Schedule(0, func() { held <- true; <-release })
+	<-held
+	for range 3 {
+		w.Schedule(time.Millisecond, noop)
+	}
+	require.Eventually(t, func() bool { return w.Stats().Waiting == 3 }, time.Minute, time.Millisecond)
+	registry := registered(t, NewCollector(w, "held"))
+	before := w.Stats()
+	families := scrape(t, registry)
+	after := w.Stats()
+	seconds := value(t, families, "held_up_seconds", "wheel", "held")
+	require.Positive(t, before.HeldUp)
+	require.GreaterOrEqual(t, seconds, before.HeldUp.Seconds())
+	require.LessOrEqual(t, seconds, after.HeldUp.Seconds())
+	require.Equal(t, 3.0, value(t, families, "waiting", "wheel", "held"))
+	require.Equal(t, 3.0, value(t, families, "pending", "wheel", "held"))
+
+	close(release)
+	require.Eventually(t, func() bool { return w.Len() == 0 && w.Stats().HeldUp == 0 }, time.Minute, time.Millisecond)
+	families = scrape(t, registry)
+	require.Zero(t, value(t, families, "held_up_seconds", "wheel", "held"))
+	require.Zero(t, value(t, families, "waiting", "wheel", "held"))
 }
 
 // Wheels are told apart by name, and two of a name are refused.

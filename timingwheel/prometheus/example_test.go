@@ -30,3 +30,25 @@ func ExampleNewCollector() {
 	}
 	// Output: sessions 1
 }
+
+func ExampleNewPoolCollector() {
+	pool := timingwheel.NewPool(16, 1000, timingwheel.FullWait)
+	defer pool.Close()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(wheelmetrics.NewPoolCollector(pool, "workers"))
+
+	families, err := registry.Gather()
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, family := range families {
+		fmt.Println(family.GetName(), family.GetMetric()[0].GetGauge().GetValue())
+	}
+	// Output:
+	// timingwheel_pool_closed 0
+	// timingwheel_pool_queue_capacity 1000
+	// timingwheel_pool_queued 0
+	// timingwheel_pool_running 0
+	// timingwheel_pool_waiting 0
+	// timingwheel_pool_workers 16
+}

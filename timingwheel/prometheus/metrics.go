@@ -13,6 +13,13 @@ const (
 
 type describe = func(metric, help string, labels ...string) *prometheus.Desc
 
+// describer returns what describes metrics that have the label with that value.
+func describer(label, value string) describe {
+	return func(metric, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("timingwheel_"+metric, help, labels, prometheus.Labels{label: value})
+	}
+}
+
 // figures are the metrics of a wheel as a whole.
 func figures(describe describe) []metric[timingwheel.Stats] {
 	type stats = timingwheel.Stats
@@ -30,6 +37,8 @@ func figures(describe describe) []metric[timingwheel.Stats] {
 		{describe("panics_total", "Tasks that panicked and were recovered."), counter, func(s *stats) float64 { return float64(s.Panicked) }},
 		{describe("wakeups_total", "Wake-ups of the driver from its sleep."), counter, func(s *stats) float64 { return float64(s.Wakeups) }},
 		{describe("running", "Tasks that were handed to the executor and have not ended."), gauge, func(s *stats) float64 { return float64(s.Running) }},
+		{describe("waiting", "What is due, but waits for room in a pool or for the executor; a part of pending."), gauge, func(s *stats) float64 { return float64(s.Waiting) }},
+		{describe("held_up_seconds", "Time for which the executor has been in its present call; no function fires during a call."), gauge, func(s *stats) float64 { return s.HeldUp.Seconds() }},
 		{describe("age_seconds", "Time since the wheel was made."), gauge, func(s *stats) float64 { return s.Now.Seconds() }},
 		{describe("tick_seconds", "Width of a tick, to which deadlines round up."), gauge, func(s *stats) float64 { return s.Tick.Seconds() }},
 		{describe("shards", "Shards of the wheel."), gauge, func(s *stats) float64 { return float64(s.Shards) }},
@@ -51,6 +60,19 @@ func levels(describe describe) []metric[timingwheel.LevelStats] {
 		{describe("level_buckets", "Buckets of the level that are in use.", "level"), gauge, func(l *stats) float64 { return float64(l.Buckets) }},
 		{describe("level_entries", "What waits on the level.", "level"), gauge, func(l *stats) float64 { return float64(l.Entries) }},
 		{describe("level_cascades_total", "Entries that have left the level for a finer one.", "level"), counter, func(l *stats) float64 { return float64(l.Cascaded) }},
+	}
+}
+
+// pools are the metrics of a pool.
+func pools(describe describe) []metric[timingwheel.PoolStats] {
+	type stats = timingwheel.PoolStats
+	return []metric[stats]{
+		{describe("pool_workers", "Tasks that the pool can run at once."), gauge, func(s *stats) float64 { return float64(s.Workers) }},
+		{describe("pool_queue_capacity", "Tasks that can wait in the pool."), gauge, func(s *stats) float64 { return float64(s.Queue) }},
+		{describe("pool_running", "Tasks that a worker runs."), gauge, func(s *stats) float64 { return float64(s.Running) }},
+		{describe("pool_queued", "Tasks that wait in the pool."), gauge, func(s *stats) float64 { return float64(s.Queued) }},
+		{describe("pool_waiting", "Tasks that wait on their wheels for room in the pool."), gauge, func(s *stats) float64 { return float64(s.Waiting) }},
+		{describe("pool_closed", "Whether the pool was closed, or is being shut down."), gauge, func(s *stats) float64 { return oneIf(s.Closed) }},
 	}
 }
 

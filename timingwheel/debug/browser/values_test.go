@@ -218,3 +218,39 @@ func TestWords(t *testing.T) {
 	require.Equal(t, []string{"ring", "gap", "hand", "bars", "dots"}, eval[[]string](tb, `[...document.querySelectorAll(".legend dt")].map((e) => e.textContent)`))
 	require.NotContains(t, eval[string](tb, `document.body.innerText`), "running", "a wheel, a task, or both")
 }
+
+// The alert says for how long, and by whom, and the list of wheels says which one.
+func TestHeldUp(t *testing.T) {
+	tb := newTab(t)
+	w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()))
+	idle := timingwheel.New()
+	defer idle.Stop()
+	defer w.Stop()
+	h := debug.NewHandler()
+	h.Add("idle", idle)
+	h.Add("held", w)
+	s := httptest.NewServer(h)
+	defer s.Close()
+	defer s.CloseClientConnections()
+	held, release := make(chan bool), make(chan bool)
+	w.Schedule(0, func() { held <- true; <-release })
+	<-held
+	tb.open(s.URL)
+	tb.until(`$("wheels").children[1].textContent === "heldheld up"`)
+	require.True(t, eval[bool](tb, `$("note").hidden`), "the wheel that is shown is well")
+	require.NotContains(t, tb.text("wheels"), "idleheld")
+
+	tb.do(chromedp.Click(chromedp.CSS(`#wheels li:nth-child(2) a`)))
+	tb.until(`!$("note").hidden`)
+	const seconds = `Number($("note").textContent.match(/for ([\d.]+)\u00a0s:/)[1])`
+	first := eval[float64](tb, seconds)
+	require.GreaterOrEqual(t, first, 1.0)
+	require.LessOrEqual(t, first, w.Stats().HeldUp.Seconds()+0.5, "it is rounded")
+	require.Regexp(t, `: .*/browser\.TestHeldUp\.func\d+\. No function fires until it returns\.$`, tb.text("note"))
+	tb.until(fmt.Sprintf(`%s > %v`, seconds, first+1))
+
+	close(release)
+	tb.until(`$("note").hidden`)
+	tb.until(`$("wheels").children[1].textContent === "held0"`)
+	tb.inOrder(s.URL)
+}

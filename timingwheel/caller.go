@@ -29,12 +29,13 @@ type caller struct {
 	executor ownExecutor
 	mayBlock bool // the executor may run a user's function
 	watched  bool // it may, and the driver is a goroutine of ours
+	patience time.Duration
 
 	state atomic.Int32  // together, calling, apart
 	since atomic.Int64  // the wheel's time at which the present call began, in ns; 0: none
 	calls atomic.Uint64 // names the present call
 	mu    sync.Mutex    // lock order: shard, mu
-	watch *time.Timer   // ends patience; the driver's goroutine alone uses it
+	watch *time.Timer   // ends patience; the goroutine that calls uses it alone
 	alarm *time.Timer   // logs; guarded by mu
 }
 
@@ -60,12 +61,12 @@ func (c *caller) call(tasks []task) (driving bool) {
 		c.execute(tasks)
 		return true
 	}
+	c.state.Store(calling) // first: a watch that ended before would not part anything
 	if c.watch == nil {
-		c.watch = time.AfterFunc(patience, c.part)
+		c.watch = time.AfterFunc(c.patience, c.part)
 	} else {
-		c.watch.Reset(patience)
+		c.watch.Reset(c.patience)
 	}
-	c.state.Store(calling)
 	c.execute(tasks)
 	if driving = c.returned(); driving {
 		c.driver.runner.tracer.label() // again: tasks that ran here had labels of their own

@@ -250,3 +250,20 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 		<-ended
 	}
 }
+
+// A call returns just when an entry has found it apart: then nobody would take what waits.
+func TestNothingWaitsForACallThatIsOver(t *testing.T) {
+	w := New(WithExecutor(Inline()), WithShards(1))
+	defer w.Stop()
+	s, c := &w.shards[0], &w.driver.caller
+	i, _ := s.arena.Alloc(0, noop, oneShot)
+	c.state.Store(apart)
+	c.mu.Lock() // as rejoin does
+	held := make(chan bool)
+	go func() { held <- c.hold(s, i) }()
+	time.Sleep(10 * time.Millisecond) // until it waits for the lock
+	c.state.Store(together)
+	c.mu.Unlock()
+	require.False(t, <-held)
+	s.arena.Free(i)
+}

@@ -31,12 +31,13 @@ type caller struct {
 	executor ownExecutor
 	mayBlock bool // the executor may run a user's function
 	watched  bool // it may, and the driver is a goroutine of ours
+	patience time.Duration
 
 	state atomic.Int32  // together, calling, apart
 	since atomic.Int64  // when the present call began, in real time since the wheel was made, in ns; 0: none
 	calls atomic.Uint64 // names the present call
 	mu    sync.Mutex    // lock order: shard, mu
-	watch *time.Timer   // ends patience; the driver's goroutine alone uses it
+	watch *time.Timer   // ends patience; the goroutine that calls uses it alone
 	alarm *time.Timer   // logs; guarded by mu
 }
 
@@ -64,9 +65,9 @@ func (c *caller) call(tasks []task) (driving bool) {
 	}
 	c.state.Store(calling) // before the watch is armed, which may end at any moment then
 	if c.watch == nil {
-		c.watch = time.AfterFunc(patience, c.part)
+		c.watch = time.AfterFunc(c.patience, c.part)
 	} else {
-		c.watch.Reset(patience)
+		c.watch.Reset(c.patience)
 	}
 	c.execute(tasks)
 	if driving = c.returned(); driving {

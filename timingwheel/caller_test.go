@@ -228,3 +228,43 @@ func TestHeldUpEndsWithTheCall(t *testing.T) {
 		})
 	}
 }
+
+// However early the watch ends, a call that does not return parts from the driver: also if the
+// driver is descheduled just when it has armed the watch.
+func TestWatchNeverComesTooEarly(t *testing.T) {
+	rounds := 1000
+	if testing.Short() {
+		rounds = 300
+	}
+	w := New(WithExecutor(Inline()), WithShards(1))
+	defer w.Stop()
+	w.driver.caller.patience = 0
+	for range rounds {
+		release, ended := make(chan bool), make(chan bool)
+		w.Schedule(0, func() { <-release; close(ended) })
+		select {
+		case <-w.After(time.Microsecond):
+		case <-time.After(30 * time.Second):
+			t.Fatal("a function holds the driver up")
+		}
+		close(release)
+		<-ended
+	}
+}
+
+// A call returns just when an entry has found it apart: then nobody would take what waits.
+func TestNothingWaitsForACallThatIsOver(t *testing.T) {
+	w := New(WithExecutor(Inline()), WithShards(1))
+	defer w.Stop()
+	s, c := &w.shards[0], &w.driver.caller
+	i, _ := s.arena.Alloc(0, noop, oneShot)
+	c.state.Store(apart)
+	c.mu.Lock() // as rejoin does
+	held := make(chan bool)
+	go func() { held <- c.hold(s, i) }()
+	time.Sleep(10 * time.Millisecond) // until it waits for the lock
+	c.state.Store(together)
+	c.mu.Unlock()
+	require.False(t, <-held)
+	s.arena.Free(i)
+}

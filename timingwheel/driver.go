@@ -55,7 +55,7 @@ type expired struct {
 // connect gives the driver its executor, and the executor's gate if it has one. If the
 // executor may run a user's function on the driver, the caller watches it.
 func (d *driver) connect(e ownExecutor, g gate, mayBlock bool) {
-	d.caller = caller{driver: d, executor: e, mayBlock: mayBlock, watched: mayBlock && !d.manual}
+	d.caller = caller{driver: d, executor: e, mayBlock: mayBlock, watched: mayBlock && !d.manual, patience: patience}
 	d.gate = g
 	if d.caller.watched {
 		d.gate = &d.caller

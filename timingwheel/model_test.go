@@ -28,9 +28,12 @@ type model struct {
 	pending *redblacktree.Tree // of key to *modelTask
 	tasks   []*modelTask       // all that were ever scheduled
 	seq     int
-	ordered bool // tasks run inline, so their order is promised
-	driven  bool // by the driver goroutine or Advance, so that a task fires on its tick
-	nested  bool // tasks schedule, cancel and reset as well
+	runs    modelExecutor
+	pool    *Pool         // of one worker, if runs says so
+	release chan struct{} // closed when the function ends that nothing can pass; nil: there is none
+	freed   time.Duration // when the last of these ended
+	driven  bool          // by the driver goroutine or Advance, so that a task fires on its tick
+	nested  bool          // tasks schedule, cancel and reset as well
 	r       *rand.Rand
 	source  *byteSource
 
@@ -43,6 +46,15 @@ type model struct {
 	stopped    bool
 	handedBack *modelTask
 }
+
+// modelExecutor is what runs the tasks. Each keeps their order.
+type modelExecutor int
+
+const (
+	runsInline     modelExecutor = iota
+	runsInlineHeld               // the same, and now and then a function holds the driver up
+	runsInPool                   // with FullWait, and now and then the worker is busy
+)
 
 // key orders pending tasks. A task that was due at once has a time between ticks; without
 // that, its order among the tasks of that tick would not be promised.
@@ -357,12 +369,11 @@ func (m *model) fired(task *modelTask) {
 	}
 	now := m.now()
 	require.LessOrEqual(m.t, task.key.at, now, "early")
+	require.Nil(m.t, m.release, "a task ran that had to wait")
 	if m.driven {
-		require.Equal(m.t, task.key.at, now, "late, though nothing held the driver up")
+		require.Equal(m.t, max(task.key.at, m.freed), now, "late, though nothing held the driver up")
 	}
-	if m.ordered {
-		require.Equal(m.t, m.firstLike(task.key), task.key, "out of order")
-	}
+	require.Equal(m.t, m.firstLike(task.key), task.key, "out of order")
 	m.forget(task)
 	m.counts.Fired++
 	if task.job != nil {
@@ -441,7 +452,9 @@ func (m *model) check() {
 	if m.seq%4 == 0 { // not always: it takes longer than all the rest
 		m.w.verifySnapshot(m.t, m.seq%20)
 	}
-	require.Zero(m.t, m.w.Stats().Running)
+	if m.release == nil {
+		require.Zero(m.t, m.w.Stats().Running)
+	}
 	keys := 0
 	for name, task := range m.keys {
 		at, ok := m.keyed.Deadline(name)
@@ -460,7 +473,7 @@ func (m *model) check() {
 	for _, task := range m.tasks[max(0, len(m.tasks)-20):] {
 		m.checkDeadline(task)
 	}
-	if left := m.pending.Left(); left != nil && m.driven {
+	if left := m.pending.Left(); left != nil && m.driven && m.release == nil {
 		require.Greater(m.t, left.Key.(key).at, m.now(), "a task is overdue")
 	}
 }
@@ -484,13 +497,74 @@ func (m *model) settle() {
 		synctest.Wait()
 		return
 	}
-	for m.w.Drive(0); m.pending.Size() > 0; m.w.Drive(0) {
+	for m.drive(); m.pending.Size() > 0; m.drive() {
 		left := m.pending.Left().Key.(key)
-		if left.at > m.now() {
+		if left.at > m.now() || m.release != nil {
 			return
 		}
-		require.True(m.t, left.due && left.at == m.now(), "overdue, and not added without delay by a task just now")
+		require.True(m.t, m.pool != nil || left.due && left.at == m.now(), "overdue, and not added without delay by a task just now")
 	}
+}
+
+func (m *model) drive() {
+	m.w.Drive(0)
+	synctest.Wait() // a Pool has a goroutine
+}
+
+// hold has a function run that nothing can pass, or ends it.
+func (m *model) hold() {
+	switch {
+	case m.release != nil:
+		m.freed = m.now()
+		close(m.release)
+		m.release = nil
+		return
+	case m.runs == runsInline || m.pending.Size() > 0 && m.pending.Left().Key.(key).at <= m.now():
+		return
+	}
+	m.release = make(chan struct{})
+	release := m.release
+	if m.pool != nil {
+		m.pool.Execute([]func(){func() { <-release }})
+		return
+	}
+	m.counts.Scheduled++
+	m.counts.Fired++
+	_, err := m.w.Schedule(0, func() { <-release })
+	require.NoError(m.t, err)
+}
+
+// burst makes room in the arena for thousands, of which few are left: so it moves these.
+func (m *model) burst() {
+	const most = 6 * 1024
+	r := rand.New(rand.NewPCG(m.r.Uint64(), 0))
+	n := 3*1024 + r.IntN(most-3*1024)
+	var timeouts []Timeout
+	for i := range n {
+		if i%500 == 0 && m.pending.Size() < sliceLen {
+			task := &modelTask{} // not by schedule, whose batches have delays of zero: these fire meanwhile
+			task.f = func() { m.fired(task) }
+			m.tasks = append(m.tasks, task)
+			require.NoError(m.t, m.scheduleInGroup(task, 1+m.delay().Abs()/2))
+		}
+		timeout, err := m.w.Schedule(time.Hour<<(i%4), mustNotRun)
+		require.NoError(m.t, err)
+		timeouts = append(timeouts, timeout)
+	}
+	r.Shuffle(n, func(i, j int) { timeouts[i], timeouts[j] = timeouts[j], timeouts[i] })
+	for i, timeout := range timeouts {
+		require.True(m.t, timeout.Cancel())
+		if i%500 == 0 {
+			task := m.tasks[r.IntN(len(m.tasks))]
+			m.reset(task, 1+m.delay().Abs()/2)
+			require.Equal(m.t, i < n-1, timeouts[n-1].Reset(time.Hour<<r.IntN(4)))
+			if i < n-1 {
+				m.counts.Reset++
+			}
+		}
+	}
+	m.counts.Scheduled += int64(n)
+	m.counts.Canceled += int64(n)
 }
 
 // stop checks that what Stop hands back is what did not fire and was not
@@ -518,6 +592,22 @@ func (m *model) stop() {
 	m.checkCounts()
 	requireAccounts(m.t, m.w.Stats())
 	require.Zero(m.t, m.w.shards[0].limit.pending.Load())
+	m.end()
+	require.NoError(m.t, m.w.Shutdown(m.t.Context()))
+	if m.pool != nil {
+		m.pool.Close()
+		require.Zero(m.t, m.pool.bound.count())
+		require.True(m.t, m.pool.line.isEmpty())
+	}
+}
+
+// end lets all goroutines end, also when something has failed.
+func (m *model) end() {
+	m.w.Stop()
+	if m.release != nil {
+		close(m.release)
+		m.release = nil
+	}
 }
 
 // onTick returns the time of a key, rounded up to a tick.
@@ -546,21 +636,32 @@ func runModel(t *testing.T, data []byte, mode mode) {
 	ticks := []time.Duration{time.Microsecond, 10 * time.Microsecond, time.Millisecond, 7 * time.Millisecond, time.Second, time.Hour, math.MaxInt64}
 	sizes := []int{2, 2, 3, 4, 8, 64, 512}
 	tick, size := ticks[r.IntN(len(ticks))], sizes[r.IntN(len(sizes))]
+	runs := modelExecutor(r.IntN(3))
 	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline()), WithMaxPending(math.MaxInt)}
 	switch mode {
 	case manualDrive:
 		opts = append(opts, WithManualDrive())
+		if runs == runsInlineHeld {
+			runs = runsInline // Drive would wait for the function
+		}
 	case manualClock:
+		runs = runsInline // Advance waits for no other
 		opts = append(opts, WithManualClock(time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC)))
 	}
 	synctest.Test(t, func(t *testing.T) {
+		var pool *Pool
+		if runs == runsInPool {
+			pool = NewPool(1, 0, FullWait)
+			opts = append(opts, WithExecutor(pool))
+		}
 		m := &model{
 			t: t, tick: tick, w: New(opts...),
 			pending: redblacktree.NewWith(compareKeys),
-			ordered: true, driven: mode != manualDrive, nested: r.IntN(2) == 0, r: r, source: source,
+			runs:    runs, pool: pool, driven: mode != manualDrive, nested: r.IntN(2) == 0, r: r, source: source,
 			keys: map[int]*modelTask{},
 		}
 		m.start = m.w.Now()
+		defer m.end()
 		m.keyed = NewKeyed[int](m.w)
 		m.group = NewGroup(m.w)
 		for len(source.data) > 0 {
@@ -587,6 +688,10 @@ func (m *model) act() (sleep time.Duration) {
 		m.drain()
 	case op == 8 && m.r.IntN(8) == 0:
 		m.stopGroup()
+	case op == 8 && m.r.IntN(3) == 0:
+		m.hold()
+	case op == 8 && m.r.IntN(8) == 0:
+		m.burst()
 	case op == 8:
 		return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
 	case op == 9 && m.pending.Size() > 0:

@@ -738,3 +738,34 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 		})
 	}
 }
+
+// A worker gives its room back just when an entry has found none and is about to join the line:
+// the driver looks again. What comes due meanwhile on another wheel goes behind.
+func TestPoolServesWhoJoinsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		var order []string
+		wheels := map[string]*TimingWheel{}
+		flush := func(name string) {
+			w := manual(WithExecutor(pool))
+			wheels[name] = w
+			w.Schedule(0, func() { order = append(order, name) })
+			b, ok := w.driver.queue.Poll()
+			require.True(t, ok)
+			w.driver.begin(b)
+			require.EqualValues(t, 1, w.driver.waiting.Load())
+		}
+		require.True(t, pool.claim())
+		flush("first")
+		pool.bound.giveBack() // by a worker that has seen an empty line
+		flush("second")
+		wheels["first"].driver.hand()
+		for _, name := range []string{"first", "second"} {
+			require.Equal(t, 1, wheels[name].Drive(0), name)
+			synctest.Wait()
+			wheels[name].Stop()
+		}
+		require.Equal(t, []string{"first", "second"}, order)
+		pool.Close()
+	})
+}

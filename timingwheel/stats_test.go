@@ -26,11 +26,15 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 	walk := func(s *shard) {
 		s.mu.Lock() // the driver may be asleep in the middle of a task, and go on any time
 		defer s.mu.Unlock()
+		if s.stopped { // its buckets refer to an arena that is gone
+			require.Equal(t, [levels]int32{}, s.entries)
+			require.Zero(t, s.arena.Cap())
+			return
+		}
 		pending += int64(s.arena.Len())
 		ofDue := s.count(&s.due.Bucket) + s.count(&s.dueCascade.ring)
 		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
 		require.Equal(t, s.countOneShots(), s.oneShots, "one-shots")
-		require.True(t, !s.stopped || s.entries == [levels]int32{}, "entries of a stopped shard")
 		ofWaiting := s.count(&s.waiting.Bucket)
 		require.EqualValues(t, ofWaiting, s.entries[levelWaiting], "waiting entries")
 		due += ofDue + ofWaiting

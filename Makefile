@@ -30,8 +30,9 @@ picture: ## take README's picture of the page anew: a minute and a half
 	cd timingwheel/debug/browser && go test -run Picture -picture "$(CURDIR)/timingwheel/debug/page.png" .
 
 .PHONY: fuzz
-fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
+fuzz: ## fuzz the wheel and the purgatory against their models (FUZZTIME=30s each)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
+	go test ./purgatory -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 
 .PHONY: soak
 soak: ## run wheels under every kind of load at the same time (DURATION=10m)
@@ -68,7 +69,7 @@ fmt-check: ## check that the code is formatted
 # Into a file rather than a pipe, whose status would be that of its end.
 .PHONY: cover
 cover: ## measure the coverage of the library's packages, at least 95 % each
-	@go test -cover ./timingwheel ./timingwheel/debug ./delayqueue ./bucket ./internal/heap >coverage.out || { cat coverage.out; exit 1; }
+	@go test -cover ./timingwheel ./timingwheel/debug ./purgatory ./delayqueue ./bucket ./internal/heap >coverage.out || { cat coverage.out; exit 1; }
 	@cat coverage.out
 	@awk '/coverage:/{for(i=1;i<=NF;i++)if($$i~/%/){sub("%","",$$i);if($$i+0<95)bad=1}}END{exit bad}' coverage.out
 
@@ -80,6 +81,8 @@ examples: ## run the examples
 	go run ./examples/retry -calls 1000 -limit 1m
 	go run ./examples/simulation -users 20000
 	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
+	go run ./examples/longpoll -n 2000 -wait 1s -for 2s
+	go run ./examples/quorum
 	cd examples/cron && go run . -for 2s
 	cd examples/pool && go run .
 

@@ -18,17 +18,20 @@ import (
 
 const module = "github.com/tickwheel/tickwheel/"
 
-// Imports point one way: examples, benchmarks -> timingwheel -> {bucket,
-// delayqueue}, delayqueue -> internal/heap -> gods. Packages timingwheel and bucket use
-// internal/shrinking too. Every package that is not named here uses the library (the
-// examples, timingwheel/debug, timingwheel/soak). Such a package may import timingwheel and
-// packages below it.
+// Imports point one way: examples, benchmarks, durable -> purgatory -> timingwheel ->
+// {bucket, delayqueue}, delayqueue -> internal/heap -> gods. Packages timingwheel and bucket
+// use internal/shrinking too, and internal/parking, which imports nothing, is what purgatory
+// and timingwheel share. Every package that is not named here uses the library (the
+// examples, timingwheel/debug, timingwheel/soak). Such a package may import purgatory,
+// timingwheel and packages below it.
 var mayImport = map[string][]string{
-	"timingwheel":   {module + "bucket", module + "delayqueue", module + "internal/shrinking"},
+	"purgatory":     {module + "timingwheel", module + "internal/parking"},
+	"timingwheel":   {module + "bucket", module + "delayqueue", module + "internal/shrinking", module + "internal/parking"},
 	"delayqueue":    {module + "internal/heap", "golang.org/x/sys"},
 	"bucket":        {module + "internal/shrinking"},
 	"internal/heap": {"github.com/emirpasic/gods"},
 
+	"internal/parking":   {},
 	"internal/shrinking": {},
 }
 
@@ -44,7 +47,10 @@ func TestImportsPointOneWay(t *testing.T) {
 		}
 		allowed, ok := mayImport[dir]
 		if !ok {
-			allowed = []string{module + "timingwheel"}
+			allowed = []string{module + "purgatory", module + "timingwheel"}
+			if strings.HasPrefix(dir, "examples/") {
+				allowed = append(allowed, module+"examples/internal")
+			}
 		}
 		seen[dir] = true
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
@@ -74,9 +80,10 @@ func TestImportsPointOneWay(t *testing.T) {
 
 // Who uses the library need not have a web server in the program.
 func TestCoreHasNoServer(t *testing.T) {
-	deps, err := exec.Command("go", "list", "-deps", "./timingwheel", "./delayqueue", "./bucket").CombinedOutput()
+	deps, err := exec.Command("go", "list", "-deps", "./purgatory", "./timingwheel", "./delayqueue", "./bucket").CombinedOutput()
 	require.NoError(t, err, "%s", deps)
 	require.Contains(t, string(deps), "/timingwheel\n")
+	require.Contains(t, string(deps), "/purgatory\n")
 	for line := range strings.Lines(string(deps)) {
 		require.False(t, strings.HasPrefix(line, "net"), line)
 	}

@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"iter"
-	"math"
 	"slices"
 )
 
@@ -20,7 +19,7 @@ const isBucket Index = 1 << 31
 
 // entry is 32 bytes, two to a cache line, so that a chunk is four pages to the
 // byte. A free entry has generation 0 and nil task, and next is the next free
-// entry of its chunk. The lowest 8 bits of a generation are the entry's tag, and
+// entry of its chunk. The lowest 9 bits of a generation are the entry's tag, and
 // the next is set once the entry has moved.
 //
 // The task's pointer lies among the plain words rather than in an array of its own.
@@ -52,15 +51,16 @@ type Arena struct {
 	tidy       tidy
 }
 
-// Tag is a byte that an entry has for the arena's user; it means nothing here.
-type Tag uint8
+// Tag has nine bits that an entry has for the arena's user; they mean nothing here.
+type Tag uint16
 
 // tagBits is the part of a generation that is the tag, and the bit that tells whether the
-// entry has moved. They take no part in telling entries apart. The other 55 bits count:
-// at a hundred million entries a second, for 11 years.
+// entry has moved. They take no part in telling entries apart. The other 54 bits count: at
+// a hundred million entries a second, for five years.
 const (
-	tagBits  = 9
+	tagBits  = 10
 	hasMoved = 1 << (tagBits - 1)
+	tagMask  = hasMoved - 1
 )
 
 type chunkInfo struct {
@@ -113,7 +113,7 @@ func (a *Arena) Alloc(deadline int64, task func(), tag Tag) (Index, uint64) {
 // Nothing of the task is kept. O(1).
 func (a *Arena) Free(i Index) (task func(), tag Tag) {
 	e := a.entry(i)
-	task, tag = e.task, Tag(e.generation)
+	task, tag = e.task, Tag(e.generation&tagMask)
 	if e.generation&hasMoved != 0 {
 		a.tidy.forget(e.generation)
 	}
@@ -157,12 +157,12 @@ func (a *Arena) SetDeadline(i Index, deadline int64) { a.entry(i).deadline = dea
 func (a *Arena) Task(i Index) func() { return a.entry(i).task }
 
 // Tag returns the tag of a living entry.
-func (a *Arena) Tag(i Index) Tag { return Tag(a.entry(i).generation) }
+func (a *Arena) Tag(i Index) Tag { return Tag(a.entry(i).generation & tagMask) }
 
 // SetTag changes the tag of a living entry. Its generation stays the one to ask for.
 func (a *Arena) SetTag(i Index, tag Tag) {
 	e := a.entry(i)
-	e.generation = e.generation&^math.MaxUint8 | uint64(tag)
+	e.generation = e.generation&^tagMask | uint64(tag)
 }
 
 // maxEntries keeps some chunks of the 2^31 indices free, for entries that are never

@@ -155,7 +155,7 @@ func (c *deadlineCtx) start(w *TimingWheel, after delay) {
 	if c.entry.closed() {
 		c.moveToTime()
 	} else {
-		c.entry.add(after, c.due, own)
+		c.entry.add(after, c.due, own|alone)
 	}
 }
 

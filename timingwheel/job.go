@@ -157,7 +157,7 @@ func (j *Job) arm(now, wait time.Duration) {
 		j.end(ErrStopped)
 		return
 	}
-	j.entry.add(delay{now, wait}, j.task, recurring)
+	j.entry.add(delay{now, wait}, j.task, own)
 }
 
 // due is the wheel's own task: it hands the run to the executor, or ends the job if the

@@ -4,36 +4,40 @@ import "github.com/tickwheel/tickwheel/bucket"
 
 // An entry's tag says what it is, in its lowest bits (kind), and on which level it waits, in
 // the others.
+//
+//	oneShot             a user's function
+//	own|oneShot         of a Future, a key or a Group
+//	own                 a run of a Job
+//	own|alone           of a channel, a ticker or a context
+//	own|oneShot|alone   of package purgatory
 const (
-	// own is a task of the wheel's own that never needs the executor: of a channel, a ticker
-	// or a context.
-	//
-	// A task of the wheel's own is called under s.mu: by the driver when it is due, and by
-	// close or stop when that comes first (s.closed and s.stopped tell). So whatever it does
-	// is one with the state of its entry, and whoever cancels it under s.mu knows that it is
-	// neither running nor about to. It must be short, never block, and run no code of a user.
+	// own is a task of the wheel's own. It is called under s.mu: by the driver when it is
+	// due, and by close or stop when that comes first (s.closed and s.stopped tell). So
+	// whatever it does is one with the state of its entry, and whoever cancels it under s.mu
+	// knows that it is neither running nor about to. It must be short, never block, and run
+	// no code of a user.
 	own bucket.Tag = 1 << iota
 
 	// oneShot is an entry that becomes a user's function once. Shutdown waits for it, and the
-	// limit counts it. With own it is a task of the wheel's own that hands the function to
-	// the executor: of a Future, a key or a Group. Such a task is also called when its entry
-	// is canceled (s.canceling tells), since a Timeout or Timer may do that without it.
+	// limit counts it. An own task that is none has to see to itself when the shard is
+	// closed. With own and without alone it is also called when its entry is canceled (s.canceling
+	// tells), since a Timeout or Timer may do that without it.
 	oneShot
 
-	// recurring is a task of the wheel's own that hands a run to the executor: of a Job. Like
-	// own without oneShot it has to see to itself when the shard is closed.
-	recurring bucket.Tag = 0
+	// alone is a task of the wheel's own that has nothing for the executor when it is due. It
+	// never waits at the gate.
+	alone
 
-	kind       = own | oneShot
-	levelShift = 2 // the level's lowest bit
+	kind       = own | oneShot | alone
+	levelShift = 3 // the level's lowest bit
 
-	levels       = 1 << (8 - levelShift)
+	levels       = 1 << (9 - levelShift)
 	levelDue     = levels - 1 // on no wheel. Ticks of 1us in 292 years are 54 levels of two slots
 	levelWaiting = levels - 2 // on no wheel, but at the gate
 )
 
 // isOwn reports whether an entry is a task of the wheel's own.
-func isOwn(tag bucket.Tag) bool { return tag&kind != oneShot }
+func isOwn(tag bucket.Tag) bool { return tag&own != 0 }
 
 // needsExecutor reports whether an entry has something for the executor when it is due.
-func needsExecutor(tag bucket.Tag) bool { return tag&kind != own }
+func needsExecutor(tag bucket.Tag) bool { return tag&alone == 0 }

@@ -114,7 +114,7 @@ func (t *Ticker) due() {
 
 func (t *Ticker) arm(now, d time.Duration) {
 	if !t.entry.closed() {
-		t.entry.add(delay{now, d}, t.task, own)
+		t.entry.add(delay{now, d}, t.task, own|alone)
 	}
 }
 

@@ -129,7 +129,7 @@ func (t *Timer) arm(after delay) {
 	case c != nil && t.entry.closed():
 		c.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
 	case c != nil:
-		t.entry.add(after, t.f, own)
+		t.entry.add(after, t.f, own|alone)
 	case t.f == nil: // dead from the beginning
 	case t.special != nil:
 		if e, err := t.special.add(after, t.f, (*entry).acceptAgain); err == nil {

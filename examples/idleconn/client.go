@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tickwheel/tickwheel/examples/internal/table"
 )
 
 // atOnce is how many connections are being opened at a time. It is well below the length
@@ -54,7 +56,7 @@ func (c *client) run(ctx context.Context, n int, busy float64, last time.Duratio
 	}
 	opening.Wait()
 	if opened := c.opened(); opened > 0 {
-		fmt.Fprintf(c.out, "opened %d connections in %v\n", opened, short(time.Since(start)))
+		fmt.Fprintf(c.out, "opened %d connections in %v\n", opened, table.Short(time.Since(start)))
 		go func() { living.Wait(); cancel() }()
 		pause(ctx, last)
 	}

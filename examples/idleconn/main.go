@@ -31,6 +31,8 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/tickwheel/tickwheel/examples/internal/openfiles"
+	"github.com/tickwheel/tickwheel/examples/internal/table"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -123,29 +125,29 @@ func serve(ctx context.Context, set settings, stdout, stderr io.Writer) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(stdout, "limit on open files is %d; Ctrl-C ends\n", openFileLimit())
+	fmt.Fprintf(stdout, "limit on open files is %d; Ctrl-C ends\n", openfiles.Limit())
 	<-ctx.Done()
 	s.stop()
-	heading(stdout)
+	table.Heading(stdout)
 	return s.report(stdout, perTimer), nil
 }
 
 // connect is the program with -connect.
 func connect(ctx context.Context, set settings, stdout io.Writer) ([]string, error) {
-	n, err := affordable(set.n, 1, openFileLimit(), stdout)
+	n, err := openfiles.Affordable(set.n, 1, openfiles.Limit(), stdout)
 	if err != nil {
 		return nil, err
 	}
 	c := &client{dial: dialer(set.connect), limit: set.idle, out: stdout}
 	c.run(ctx, n, set.busy, set.last)
 	c.count(set.last)
-	heading(stdout)
+	table.Heading(stdout)
 	return c.report(), nil
 }
 
 // both is the program without -addr or -connect.
 func both(ctx context.Context, set settings, stdout, stderr io.Writer) ([]string, error) {
-	n, err := affordable(set.n, 2, openFileLimit(), stdout)
+	n, err := openfiles.Affordable(set.n, 2, openfiles.Limit(), stdout)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +162,7 @@ func both(ctx context.Context, set settings, stdout, stderr io.Writer) ([]string
 	c.run(ctx, n, set.busy, set.last)
 	s.stop()
 	c.count(set.last)
-	heading(stdout)
+	table.Heading(stdout)
 	problems := c.report()
 	return append(problems, s.report(stdout, perTimer)...), nil
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -340,38 +339,4 @@ func TestUsage(t *testing.T) {
 		require.Empty(t, out.String())
 	}
 	require.Zero(t, run(t.Context(), []string{"-h"}, io.Discard, io.Discard))
-}
-
-func TestAffordable(t *testing.T) {
-	for _, test := range []struct {
-		n, each int
-		limit   uint64
-		want    int
-		says    string
-	}{
-		{10_000, 2, math.MaxUint64, 10_000, ""},
-		{10_000, 2, 20_064, 10_000, ""},
-		{10_000, 2, 20_063, 9999, "limit on open files is 20063: opening 9999 connections, not 10000\n"},
-		{10_000, 1, 1024, 960, "limit on open files is 1024: opening 960 connections, not 10000\n"},
-		{10, 1, 1024, 10, ""},
-	} {
-		var out strings.Builder
-		n, err := affordable(test.n, test.each, test.limit, &out)
-		require.NoError(t, err)
-		require.Equal(t, test.want, n)
-		require.Equal(t, test.says, out.String())
-	}
-	for _, limit := range []uint64{0, 10, 65} {
-		_, err := affordable(10, 2, limit, io.Discard)
-		require.ErrorContains(t, err, "too low for a connection")
-	}
-	require.Positive(t, openFileLimit())
-}
-
-func TestShort(t *testing.T) {
-	for want, d := range map[string]time.Duration{
-		"0s": 0, "999ns": 999, "1.23ms": 1_234_567, "12.3ms": 12_345_678, "-1.23ms": -1_234_567, "1m40s": 100_000_000_123, "1s": 999_999_999,
-	} {
-		require.Equal(t, want, short(d).String())
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tickwheel/tickwheel/examples/internal/table"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -55,7 +56,7 @@ func (c *client) report() (problems []string) {
 			late = append(late, conn.silent-c.limit)
 		}
 	}
-	row(c.out, "closed late, client's view", late)
+	table.Row(c.out, "closed late, client's view", late)
 	problem := func(n int, format string, args ...any) {
 		if n > 0 {
 			problems = append(problems, fmt.Sprintf("%d of %d connections ", n, len(c.conns))+fmt.Sprintf(format, args...))
@@ -73,8 +74,8 @@ func (c *client) report() (problems []string) {
 func (s *server) report(out io.Writer, perTimer int64) (problems []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	row(out, "closed late, server's view", s.late)
-	row(out, "time that a Reset took", s.took)
+	table.Row(out, "closed late, server's view", s.late)
+	table.Row(out, "time that a Reset took", s.took)
 	left := s.wheel.Len()
 	fmt.Fprintf(out, `
 The server counts from when it read a message, the client from before it sent it.
@@ -113,29 +114,4 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-func heading(out io.Writer) {
-	fmt.Fprintf(out, "\n%-30s %9s %9s %9s %9s\n", "", "min", "p50", "p99", "max")
-}
-
-// row prints one line of the table. It sorts the times for that.
-func row(out io.Writer, name string, times []time.Duration) {
-	if len(times) == 0 {
-		fmt.Fprintf(out, "%-30s %9s\n", name, "none")
-		return
-	}
-	slices.Sort(times)
-	n := len(times)
-	fmt.Fprintf(out, "%-30s %9v %9v %9v %9v\n", name,
-		short(times[0]), short(times[n/2]), short(times[n*99/100]), short(times[n-1]))
-}
-
-// short rounds d to three digits.
-func short(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d.Abs() >= 1000*unit {
-		unit *= 10
-	}
-	return d.Round(unit)
 }

@@ -1,5 +1,5 @@
-// Package prometheus shows timing wheels and their pools to Prometheus: what a wheel has
-// done, what it holds and how late it is, and how busy a pool is.
+// Package prometheus shows timing wheels, their pools and purgatories to Prometheus: what a
+// wheel has done, what it holds and how late it is; how busy a pool is; and what is parked.
 //
 //	import wheelmetrics "github.com/tickwheel/tickwheel/timingwheel/prometheus"
 //

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tickwheel/tickwheel/purgatory"
 	"github.com/tickwheel/tickwheel/timingwheel"
 	wheelmetrics "github.com/tickwheel/tickwheel/timingwheel/prometheus"
 )
@@ -51,4 +52,27 @@ func ExampleNewPoolCollector() {
 	// timingwheel_pool_running 0
 	// timingwheel_pool_waiting 0
 	// timingwheel_pool_workers 16
+}
+
+func ExampleNewPurgatoryCollector() {
+	w := timingwheel.New()
+	defer w.Stop()
+	polls := purgatory.New[string](w)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(wheelmetrics.NewPurgatoryCollector(polls, "polls"))
+
+	polls.Park(time.Hour, nil, nil, "news", "sports")
+	families, err := registry.Gather()
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, family := range families {
+		if m := family.GetMetric()[0]; m.Gauge != nil {
+			fmt.Println(family.GetName(), m.GetGauge().GetValue())
+		}
+	}
+	// Output:
+	// purgatory_keys 2
+	// purgatory_pending 1
+	// purgatory_watched 2
 }

@@ -18,6 +18,10 @@ type ending struct {
 	quiet    atomic.Bool   // no more calls are made
 	fromTask atomic.Bool   // the next task that runs stops the wheel
 
+	// neverRoom says that the pool is closed before the end, so that what waits for room stays
+	// pending until Stop, and Shutdown waits for it.
+	neverRoom bool
+
 	mu       sync.Mutex
 	pending  []timingwheel.Pending // guarded by mu; what Stop handed back
 	deadline time.Duration         // of the one that callHandedBack is calling
@@ -42,7 +46,7 @@ func (e *ending) end() {
 // otherwise not for long.
 func (e *ending) shutdown() {
 	l := e.life
-	patient := l.shape.farthest < time.Minute
+	patient := l.shape.farthest < time.Minute && !e.neverRoom
 	limit := pick(0, time.Millisecond, 100*time.Millisecond)
 	if patient {
 		limit = patience

@@ -24,14 +24,16 @@ func (s *soak) house(end time.Time) {
 func (s *soak) live(end time.Time, shapes []shape, p *pool) {
 	var wg sync.WaitGroup
 	var lives []*life
+	// What the wheels fire after an early Close finds the pool full.
+	closeEarly := p != nil && rand.IntN(4) == 0
 	for _, shape := range shapes {
-		lives = append(lives, s.newLife(shape, p))
+		l := s.newLife(shape, p)
+		l.ending.neverRoom = closeEarly && shape.executor == poolWait
+		lives = append(lives, l)
 	}
 	for _, l := range lives {
 		wg.Go(func() { l.live(end) })
 	}
-	// What the wheels fire after an early Close finds the pool full.
-	closeEarly := p != nil && rand.IntN(4) == 0
 	if closeEarly {
 		time.Sleep(time.Until(end) * 9 / 10)
 		p.close(&s.violations)

@@ -1,4 +1,6 @@
-package main
+// Package openfiles tells how many connections the limit on open files allows, for examples
+// that open thousands.
+package openfiles
 
 import (
 	"fmt"
@@ -9,10 +11,10 @@ import (
 // streams, the listener, what the runtime polls with, what a shell left open.
 const spare = 64
 
-// affordable returns how many of n connections can be opened within a limit on open
-// files, if each takes this many descriptors. It says so if these are fewer than n, and
-// returns an error if there are none.
-func affordable(n, each int, limit uint64, out io.Writer) (int, error) {
+// Affordable returns how many of n connections can be opened within a limit on open files,
+// if each takes this many descriptors. It says so if these are fewer than n, and returns an
+// error if there are none.
+func Affordable(n, each int, limit uint64, out io.Writer) (int, error) {
 	most := (max(limit, spare) - spare) / uint64(each)
 	switch {
 	case most == 0:

@@ -1,15 +1,15 @@
 //go:build unix
 
-package main
+package openfiles
 
 import (
 	"math"
 	"syscall"
 )
 
-// openFileLimit returns the soft limit on open files. Go raises it to the hard limit when
-// a program starts.
-func openFileLimit() uint64 {
+// Limit returns the soft limit on open files. Go raises it to the hard limit when a program
+// starts.
+func Limit() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxUint64 // then opening too many says so

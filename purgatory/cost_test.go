@@ -1,0 +1,84 @@
+package purgatory
+
+import (
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+func TestAllocations(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := New[int](w)
+	_, err := p.Park(time.Hour, nil, nil, 1) // keeps the arena's chunk and a map in being
+	require.NoError(t, err)
+	key := 1
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		key++
+		p.Park(time.Hour, nil, nil, key)
+		p.Notify(key)
+	}), 2.0, "the operation, and the wheel's")
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		key++
+		o, _ := p.Park(time.Hour, never, nil, key, key+1, key+2)
+		o.Cancel()
+	}), 5.0, "and its further links, and what finds keys that are given twice")
+	require.Zero(t, testing.AllocsPerRun(1000, func() { p.Wait(t.Context(), time.Hour, always, 1) }))
+	require.Zero(t, testing.AllocsPerRun(1000, func() { p.Notify(-1) }), "nothing there")
+	require.LessOrEqual(t, unsafe.Sizeof(Op[int]{}), uintptr(96))
+	require.LessOrEqual(t, unsafe.Sizeof(Op[string]{}), uintptr(112))
+}
+
+// A million parked: no goroutine for any, and few bytes.
+func TestMillionParked(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	w.AfterFunc(time.Hour, func() {}) // the driver is there
+	goroutines, before := runtime.NumGoroutine(), heap()
+	p := New[int](w)
+	for i := range million {
+		if _, err := p.Park(time.Hour, nil, nil, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	bytes := (heap() - before) / million
+	t.Logf("%d bytes for each of %d operations with a key of its own", bytes, million)
+	require.LessOrEqual(t, bytes, int64(256))
+	st := p.Stats()
+	require.EqualValues(t, million, st.Pending)
+	require.EqualValues(t, million, st.Keys)
+
+	ended := 0
+	for i := range million / 2 {
+		ended += p.Notify(i)
+	}
+	require.Equal(t, million/2, ended)
+	p.Close()
+	require.Zero(t, p.verify(t).Pending)
+	require.Equal(t, 1, w.Len())
+	require.Less(t, heap()-before, int64(million), "what has ended is kept: a byte for each, or more")
+	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	runtime.KeepAlive(p)
+}
+
+func TestNewIsLight(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	const n = 1000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		New[int](w)
+	}
+	runtime.ReadMemStats(&after)
+	bytes := (after.TotalAlloc - before.TotalAlloc) / n
+	t.Log(bytes, "bytes")
+	require.Less(t, bytes, uint64(20<<10))
+	require.Zero(t, unsafe.Sizeof(stripe[int]{})%64, "stripes begin on a cache line each")
+}

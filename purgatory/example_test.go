@@ -1,0 +1,161 @@
+package purgatory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/purgatory"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// topic is a log that many append to and many read.
+type topic struct {
+	mu       sync.Mutex
+	messages []string
+}
+
+func (t *topic) append(message string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.messages = append(t.messages, message)
+}
+
+func (t *topic) from(offset int) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.messages[min(offset, len(t.messages)):]
+}
+
+// A long poll: the reader waits until there is something past its offset, or gives up. In
+// a handler of package net/http the context is r.Context(), so that one whose client has
+// gone is parked no longer.
+func Example_longPoll() {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := purgatory.New[string](w)
+	var news topic
+
+	poll := func(ctx context.Context, offset int, d time.Duration) []string {
+		err := p.Wait(ctx, d, func() bool { return len(news.from(offset)) > 0 }, "news")
+		if errors.Is(err, purgatory.ErrExpired) {
+			return nil
+		}
+		return news.from(offset)
+	}
+
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		news.append("it rains") // first the change,
+		p.Notify("news")        // and then the word of it
+	}()
+	fmt.Println(poll(context.Background(), 0, time.Minute))
+	fmt.Println(poll(context.Background(), 1, 10*time.Millisecond))
+	// Output:
+	// [it rains]
+	// []
+}
+
+// A quorum: a write is answered when two of three replicas have it. Nothing waits but the
+// operation itself.
+func Example_quorum() {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := purgatory.New[string](w)
+
+	var mu sync.Mutex
+	acknowledged := 0
+	quorum := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return acknowledged >= 2
+	}
+	acknowledge := func(replica string) {
+		mu.Lock()
+		acknowledged++
+		mu.Unlock() // no lock is held that quorum takes
+		fmt.Println(replica, "ended", p.Notify("write 7"))
+	}
+
+	p.Park(5*time.Second, quorum, func(o purgatory.Outcome) { fmt.Println("the write is", o) }, "write 7")
+	acknowledge("a")
+	acknowledge("b")
+	acknowledge("c")
+	// Output:
+	// a ended 0
+	// the write is Satisfied
+	// b ended 1
+	// c ended 0
+}
+
+// Answers that come in any order, told apart by the id of their request. Without a
+// condition the first Notify satisfies.
+func Example_answersByID() {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := purgatory.New[int](w)
+
+	for id := range 3 {
+		p.Park(time.Minute, nil, func(o purgatory.Outcome) { fmt.Println("request", id, o) }, id)
+	}
+	p.Notify(2) // the reader of the connection does this for each answer
+	p.Notify(0)
+	p.Notify(9) // nobody waits for it any more
+	p.Close()   // the connection is lost
+	// Output:
+	// request 2 Satisfied
+	// request 0 Satisfied
+	// request 1 Closed
+}
+
+// An operation under several keys: a fetch from several partitions, which waits for
+// enough bytes in all of them together.
+func ExamplePurgatory_Park() {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := purgatory.New[int](w)
+
+	bytes := map[int]int{}
+	enough := func() bool { return bytes[1]+bytes[2]+bytes[3] >= 1000 }
+	fetch, err := p.Park(500*time.Millisecond, enough, func(o purgatory.Outcome) { fmt.Println("fetch", o) }, 1, 2, 3)
+	if err != nil {
+		fmt.Println(err) // of a wheel that was stopped, or has too much pending
+		return
+	}
+	for partition := 1; partition <= 3; partition++ {
+		bytes[partition] += 600
+		fmt.Println(p.Notify(partition))
+	}
+	fmt.Println(fetch.Outcome(), p.Stats().Keys)
+	// Output:
+	// 0
+	// fetch Satisfied
+	// 1
+	// 0
+	// Satisfied 0
+}
+
+// Writers wait until what they have written is committed. One number rises for all of
+// them.
+func ExampleThreshold() {
+	w := timingwheel.New()
+	defer w.Stop()
+	committed := purgatory.NewThreshold[int64](w)
+
+	for _, offset := range []int64{12, 10, 11} {
+		committed.Park(offset, time.Minute, func(o purgatory.Outcome) { fmt.Println(offset, o) })
+	}
+	fmt.Println(committed.Advance(11), "ended")
+	fmt.Println(committed.Await(context.Background(), 11, time.Minute))
+	fmt.Println(committed.Await(context.Background(), 12, 10*time.Millisecond))
+	committed.Close()
+	// Output:
+	// 10 Satisfied
+	// 11 Satisfied
+	// 2 ended
+	// <nil>
+	// purgatory: expired: context deadline exceeded
+	// 12 Closed
+}

@@ -1,0 +1,17 @@
+module github.com/tickwheel/tickwheel/purgatory/linearizability
+
+go 1.26.0
+
+require (
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/stretchr/testify v1.12.1
+	github.com/tickwheel/tickwheel v0.0.0
+)
+
+require (
+	github.com/emirpasic/gods v1.18.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace github.com/tickwheel/tickwheel => ../..

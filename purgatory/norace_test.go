@@ -1,0 +1,5 @@
+//go:build !race
+
+package purgatory
+
+const million = 1_000_000

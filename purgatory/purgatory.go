@@ -1,0 +1,298 @@
+package purgatory
+
+import (
+	"context"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// Purgatory holds operations that wait for something that other goroutines bring about,
+// under the keys of what may bring it about. Make one with [New]; the zero value panics.
+// All methods are safe for concurrent use, and may be called from done and from a try.
+type Purgatory[K comparable] struct {
+	wheel   *timingwheel.TimingWheel
+	seed    maphash.Seed
+	closed  atomic.Bool
+	after   timingwheel.Executor // runs what is left to do after the wheel's Stop
+	nest    nest
+	stripes [stripes]stripe[K]
+}
+
+// New returns a purgatory whose deadlines are kept by w. There may be any number on one
+// wheel. It takes 9 KB and no goroutine. It has to be closed only to end what is parked.
+// It panics on a nil wheel.
+func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
+	if w == nil {
+		panic("purgatory: New(nil)")
+	}
+	return &Purgatory[K]{wheel: w, seed: maphash.MakeSeed(), after: timingwheel.Goroutines()}
+}
+
+// Park parks an operation under the keys until try holds, or d has passed, or it is
+// canceled, and then calls done with its [Outcome], once. Both functions may be nil:
+// without a try the first Notify satisfies the operation.
+//
+// Park asks try first. If it holds, the operation is Satisfied, and nothing is
+// registered. Otherwise, if d is not positive, the operation is Expired. Otherwise it is
+// registered, and try is asked once more, so that an event between the question and the
+// registration is not missed. An operation may have ended when Park returns, with done
+// called by Park itself.
+//
+// It never expires before d has passed, and as late as a function that is scheduled for d
+// may be. Done is called on the goroutine that has ended the operation, or, after the
+// deadline, by the wheel's executor, when the operation is out of all its keys; no lock
+// is held. (Where such calls nest deep, see the package documentation.)
+//
+// Park returns [ErrClosed] after Close. If the operation has to wait, it returns
+// [timingwheel.ErrStopped] on a stopped wheel, and [timingwheel.ErrTooManyPending] where
+// timingwheel.WithMaxPending permits no more. With an error done is not called. It is not
+// called either if try panics, or ends the goroutine, in Park: then nothing stays parked,
+// and the operation counts as Canceled if it was registered.
+//
+// Park panics without a key, on a key that does not equal itself, such as a NaN, and on
+// one that cannot be compared, such as a slice in an interface. A key that is given twice
+// counts once. It costs O(1) for each key, and two allocations; a third with more than
+// one key.
+func (p *Purgatory[K]) Park(d time.Duration, try func() bool, done func(Outcome), keys ...K) (*Op[K], error) {
+	p.mustBeMade("Park")
+	mustBeKeys("Park", keys)
+	o, outcome, err := p.begin(d, try, keys)
+	if err != nil {
+		return nil, err
+	}
+	if outcome == Pending {
+		o.done = done
+		return o, o.register(d)
+	}
+	o = &Op[K]{purgatory: p}
+	o.stripe = p.stripeOf(keys[0])
+	o.end(outcome, asking|parked)
+	if done != nil {
+		o.call(done, outcome)
+	}
+	return o, nil
+}
+
+// Wait is [Purgatory.Park] for a goroutine that has nothing else to do: it returns when
+// the operation has ended. It returns nil if that was Satisfied, [ErrExpired],
+// [ErrCanceled], [ErrClosed], the errors of Park, or context.Cause(ctx). If ctx has ended
+// before, Wait does not ask. The deadline does not depend on the wheel's executor.
+//
+//	err := p.Wait(r.Context(), 30*time.Second, func() bool { return log.End() > offset }, topic)
+//
+// It panics on a nil ctx. A task that runs inline on the wheel (timingwheel.Inline) must
+// not wait. It makes no allocation if the first question holds.
+func (p *Purgatory[K]) Wait(ctx context.Context, d time.Duration, try func() bool, keys ...K) error {
+	p.mustBeMade("Wait")
+	mustBeKeys("Wait", keys)
+	if ctx == nil {
+		panic("purgatory: Wait: nil context")
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	o, outcome, err := p.begin(d, try, keys)
+	if err != nil || outcome != Pending {
+		return errorOf(err, outcome)
+	}
+	ended := make(chan struct{})
+	o.done = func(Outcome) { close(ended) }
+	o.state.Or(ours)
+	if err := o.register(d); err != nil {
+		return err
+	}
+	return wait(ctx, o, &o.core, ended)
+}
+
+func errorOf(err error, o Outcome) error {
+	if err != nil {
+		return err
+	}
+	return o.err()
+}
+
+// begin asks the first question. It returns an operation that has to wait, or how it has
+// ended: then it is counted, and is none.
+func (p *Purgatory[K]) begin(d time.Duration, try func() bool, keys []K) (*Op[K], Outcome, error) {
+	if p.closed.Load() {
+		return nil, Pending, ErrClosed
+	}
+	home := p.stripeOf(keys[0])
+	s := &p.stripes[home]
+	if try != nil {
+		s.checks.Add(1)
+		if try() {
+			s.count(Satisfied, 1)
+			return nil, Satisfied, nil
+		}
+	}
+	if d <= 0 {
+		s.count(Expired, 0)
+		return nil, Expired, nil
+	}
+	return p.newOp(home, try, keys), Pending, nil
+}
+
+// newOp returns an operation with the flag asking, which register drops.
+func (p *Purgatory[K]) newOp(home uint8, try func() bool, keys []K) *Op[K] {
+	o := &Op[K]{purgatory: p, try: try}
+	o.state.Store(asking)
+	o.stripe = home
+	o.first.op, o.first.key = o, keys[0]
+	if len(keys) > 1 {
+		o.addLinks(distinct(keys)[1:])
+	}
+	return o
+}
+
+// addLinks adds links for all keys but the first.
+func (o *Op[K]) addLinks(keys []K) {
+	more := make([]link[K], len(keys))
+	last := &o.first
+	for i, key := range keys {
+		more[i] = link[K]{op: o, key: key}
+		last.more = &more[i]
+		last = last.more
+	}
+}
+
+// register puts the operation on the wheel and under its keys, asks the second question,
+// and sets parked.
+func (o *Op[K]) register(d time.Duration) (err error) {
+	if o.timer, err = o.purgatory.wheel.Park(d, (*opOnWheel[K])(o)); err != nil {
+		return err
+	}
+	asked := false
+	defer func() {
+		if !asked { // try has panicked, or ended the goroutine
+			o.done = nil
+			o.endOp(Canceled)
+			finish(o, o.outcome())
+		}
+	}()
+	if !o.link() {
+		if _, first := o.endOp(Closed); first {
+			asked = true
+			o.timer.Cancel()
+			o.leave(Pending)
+			return ErrClosed
+		}
+	}
+	o.ask(false)
+	asked = true
+	if outcome := o.settle(); outcome != Pending {
+		finish(o, outcome)
+	}
+	return nil
+}
+
+// Notify says that something has changed that operations under the key wait for. It
+// visits those that were parked before it began and still are, in the order of their
+// parking, asks each, and returns how many this call has satisfied. For a key that
+// nothing is parked under it returns 0.
+//
+// Change the state first, and then call Notify, with no lock held that a try or a done
+// takes. A try that is running on another goroutine is not waited for: that goroutine
+// will ask once more, and the operation does not count here.
+//
+// A try that panics leaves its operation parked. The others are visited all the same, and
+// then the panic goes on; of several the first does. It is likewise with a panic in done,
+// and with runtime.Goexit in either.
+//
+// O(1) for each operation that is visited, and one allocation if these are more than 32.
+func (p *Purgatory[K]) Notify(key K) (ended int) {
+	p.mustBeMade("Notify")
+	return p.visit(key, false)
+}
+
+// CancelKey ends all operations that are parked under the key with Canceled, as Cancel
+// does, and returns how many this call has ended. It visits them as Notify does, and is
+// as robust.
+func (p *Purgatory[K]) CancelKey(key K) (ended int) {
+	p.mustBeMade("CancelKey")
+	return p.visit(key, true)
+}
+
+func (p *Purgatory[K]) visit(key K, cancel bool) (ended int) {
+	s := &p.stripes[p.stripeOf(key)]
+	if o, most := s.only(key); most {
+		if o != nil && o.visit(cancel) {
+			return 1
+		}
+		return 0
+	}
+	v := visit[K]{stripe: s, key: key}
+	all(func() bool {
+		o := v.op()
+		if o != nil && o.visit(cancel) {
+			ended++
+		}
+		return o != nil
+	})
+	return ended
+}
+
+func (o *Op[K]) visit(cancel bool) (ended bool) {
+	if cancel {
+		return o.Cancel()
+	}
+	return o.check()
+}
+
+// Close ends all that is parked with Closed. Later calls of Park and Wait return
+// [ErrClosed], and later ones of Notify 0. It may be called any number of times. It does
+// not wait for a done that another goroutine calls. O(what is parked).
+func (p *Purgatory[K]) Close() {
+	p.mustBeMade("Close")
+	p.closed.Store(true)
+	var ops []*Op[K]
+	for i := range p.stripes {
+		ops = append(ops, p.stripes[i].close()...)
+	}
+	all(func() bool {
+		if len(ops) == 0 {
+			return false
+		}
+		o := ops[0]
+		ops[0], ops = nil, ops[1:]
+		o.finishIf(Closed) // one with several keys is there several times
+		return true
+	})
+}
+
+func (p *Purgatory[K]) stripeOf(key K) uint8 {
+	return uint8(maphash.Comparable(p.seed, key) % stripes)
+}
+
+func (p *Purgatory[K]) mustBeMade(method string) {
+	if p.wheel == nil {
+		panic("purgatory: " + method + " of a Purgatory that New did not make")
+	}
+}
+
+func mustBeKeys[K comparable](method string, keys []K) {
+	if len(keys) == 0 {
+		panic("purgatory: " + method + ": no keys")
+	}
+	for _, key := range keys {
+		if same := key; key != same {
+			panic("purgatory: " + method + ": a key that does not equal itself")
+		}
+	}
+}
+
+// distinct returns the keys without repetitions, in their order.
+func distinct[K comparable](keys []K) []K {
+	seen := make(map[K]bool, len(keys))
+	unique := make([]K, 0, len(keys))
+	for _, key := range keys {
+		if !seen[key] {
+			seen[key] = true
+			unique = append(unique, key)
+		}
+	}
+	return unique
+}

@@ -1,0 +1,48 @@
+package purgatory
+
+// Stats is what [Purgatory.Stats] returns. At any quiet moment
+//
+//	Parked = Satisfied + Expired + Canceled + Closed + Pending
+//
+// It encodes to JSON as it is.
+type Stats struct {
+	Parked    int64 // accepted by Park and Wait, Immediate included
+	Satisfied int64 // Immediate included
+	Expired   int64
+	Canceled  int64
+	Closed    int64
+	Pending   int64 // now
+
+	Immediate int64 // those whose condition held at the first question
+	Watched   int64 // now: each pending operation counts once for each of its keys
+	Keys      int64 // now: keys that an operation is pending under
+	Checks    int64 // questions: calls of a try
+}
+
+// Stats returns what the purgatory has done and what it holds. It may be called at any
+// time, after Close too. It takes some microseconds: a lock of each of 64 stripes, one
+// after the other, so that the figures of one stripe belong together and those of another
+// are a moment younger.
+func (p *Purgatory[K]) Stats() Stats {
+	p.mustBeMade("Stats")
+	var st Stats
+	for i := range p.stripes {
+		p.stripes[i].addTo(&st)
+	}
+	return st
+}
+
+func (s *stripe[K]) addTo(st *Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Parked += s.parked
+	st.Satisfied += s.ended[Satisfied]
+	st.Expired += s.ended[Expired]
+	st.Canceled += s.ended[Canceled]
+	st.Closed += s.ended[Closed]
+	st.Pending += s.pending
+	st.Immediate += s.immediate
+	st.Watched += s.watched
+	st.Keys += int64(len(s.heads))
+	st.Checks += s.checks.Load()
+}

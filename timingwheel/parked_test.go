@@ -1,0 +1,99 @@
+package timingwheel
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/internal/parking"
+)
+
+// parkedOp is a parked operation that counts what it is told, and by whom.
+type parkedOp struct {
+	by                       parking.Executor
+	silent                   bool // leaves nothing to do
+	expired, stopped         int  // guarded by the wheel's lock
+	left, done, afterStopped atomic.Int64
+}
+
+func (o *parkedOp) Expire(parking.Held) (leave, done func()) {
+	o.expired++
+	if o.silent {
+		return nil, nil
+	}
+	return func() { o.left.Add(1) }, func() { o.done.Add(1) }
+}
+
+func (o *parkedOp) Stop(parking.Held) (rest func(), by parking.Executor) {
+	o.stopped++
+	if o.silent {
+		return nil, nil
+	}
+	return func() { o.afterStopped.Add(1) }, o.by
+}
+
+func TestPark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1), WithMaxPending(3))
+		ops := [5]parkedOp{1: {silent: true}, 3: {silent: true}}
+		var places [5]Timeout
+		park := func(i int, d time.Duration) (err error) {
+			ops[i].by = Goroutines()
+			places[i], err = w.Park(d, &ops[i])
+			return err
+		}
+		require.NoError(t, park(0, time.Second))
+		require.NoError(t, park(1, time.Second))
+		require.NoError(t, park(2, time.Hour))
+		require.ErrorIs(t, park(3, time.Hour), ErrTooManyPending)
+		w.verify(t)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 0}, []int{ops[0].expired, ops[1].expired, ops[2].expired})
+		require.EqualValues(t, 1, ops[0].left.Load())
+		require.EqualValues(t, 1, ops[0].done.Load())
+		require.False(t, places[0].Cancel())
+		w.verify(t)
+
+		require.NoError(t, park(3, time.Hour), "places are free again")
+		require.NoError(t, park(4, time.Hour))
+		require.True(t, places[4].Cancel())
+		require.Empty(t, w.Stop(), "nothing to hand back")
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 0}, []int{ops[2].stopped, ops[3].stopped, ops[4].stopped})
+		require.EqualValues(t, 1, ops[2].afterStopped.Load())
+		require.ErrorIs(t, park(0, time.Hour), ErrStopped)
+		require.Zero(t, w.Stats().Running)
+		require.NoError(t, w.Shutdown(context.Background()))
+		requireAccounts(t, w.Stats())
+	})
+}
+
+// What Stop leaves to do counts as running, and Shutdown waits for it.
+func TestShutdownWaitsForWhatStopLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New()
+		release := make(chan struct{})
+		_, err := w.Park(time.Hour, blockedOp(release))
+		require.NoError(t, err)
+		w.Stop()
+		ended := make(chan error)
+		go func() { ended <- w.Shutdown(context.Background()) }()
+		synctest.Wait()
+		require.EqualValues(t, 1, w.Stats().Running)
+		close(release)
+		require.NoError(t, <-ended)
+	})
+}
+
+type blockedOp chan struct{}
+
+func (o blockedOp) Expire(parking.Held) (leave, done func()) { return nil, nil }
+
+func (o blockedOp) Stop(parking.Held) (rest func(), by parking.Executor) {
+	return func() { <-o }, Goroutines()
+}

@@ -55,8 +55,8 @@ type Arena struct {
 type Tag uint16
 
 // tagBits is the part of a generation that is the tag, and the bit that tells whether the
-// entry has moved. They take no part in telling entries apart. The other 54 bits count: at
-// a hundred million entries a second, for five years.
+// entry has moved. They take no part in telling entries apart. The other 54 bits count:
+// at a hundred million entries a second, for five years.
 const (
 	tagBits  = 10
 	hasMoved = 1 << (tagBits - 1)

@@ -74,8 +74,8 @@ func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) error {
 	return err
 }
 
-// add adds a task of the wheel's own that is no one-shot, so that the limit does not count
-// it. The shard must not be closed.
+// add adds a task of the wheel's own that is no one-shot, so that the limit does not
+// count it. The shard must not be closed.
 func (e *entry) add(after delay, due func(), kind bucket.Tag) {
 	e.handle = e.shard.add(after, due, kind)
 }

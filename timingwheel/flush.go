@@ -20,8 +20,8 @@ const sliceLen = 256
 // The clocks advance before the entries are added again. Otherwise the entries would
 // return to the bucket they came from. The clocks advance to the bucket's expiration
 // only, never to now. Otherwise an entry added later could overtake one that waits in a
-// coarser bucket. The lock is not released in between. Otherwise an entry could be added
-// there, and overtake those of its tick that are in the bucket.
+// coarser bucket. All of this happens without releasing the lock. Otherwise an entry
+// could be added in between, and overtake those of its tick that are in the bucket.
 func (s *shard) expire(b *slot) (more bool) {
 	s.lockForDriver()
 	defer s.unlock()

@@ -22,9 +22,9 @@ const isBucket Index = 1 << 31
 // entry of its chunk. The lowest 9 bits of a generation are the entry's tag, and
 // the next is set once the entry has moved.
 //
-// The task's pointer lies among the plain words rather than in an array of its
-// own. Separate arrays were measured: a collection with 5 M entries took the
-// same time (17 ms each), and every add and fire one cache line more.
+// The task's pointer lies among the plain words rather than in an array of its own.
+// Separate arrays were measured: a collection with 5 M entries took the same time (17 ms
+// each), and every add and fire touched one cache line more.
 type entry struct {
 	task       func()
 	deadline   int64
@@ -55,8 +55,8 @@ type Arena struct {
 type Tag uint16
 
 // tagBits is the part of a generation that is the tag, and the bit that tells whether the
-// entry has moved. They take no part in telling entries apart. The other 54 bits count: at
-// a hundred million entries a second, for five years.
+// entry has moved. They take no part in telling entries apart. The other 54 bits count:
+// at a hundred million entries a second, for five years.
 const (
 	tagBits  = 10
 	hasMoved = 1 << (tagBits - 1)
@@ -95,9 +95,9 @@ func (a *Arena) enroll(b *Bucket) Index {
 	return isBucket | Index(len(a.buckets)-1)
 }
 
-// Alloc returns a new entry and its generation, which no other entry of this
-// arena ever has. The entry is in no bucket. O(1) but for the making of a chunk;
-// panics when 2^31 entries are in use.
+// Alloc returns a new entry and its generation, which no other entry of this arena ever
+// has. The entry is in no bucket. O(1), except when it makes a chunk. Alloc panics when
+// 2^31 entries are in use.
 func (a *Arena) Alloc(deadline int64, task func(), tag Tag) (Index, uint64) {
 	if len(a.open) == 0 {
 		a.grow()
@@ -123,12 +123,12 @@ func (a *Arena) Free(i Index) (task func(), tag Tag) {
 }
 
 // Find returns where the entry is that Alloc returned with this index and generation, and
-// false if it has been freed since. The entry may have moved; its tag does not matter. Any
-// index and generation may be asked for, those of another time included; generation 0 is
-// never found. What Find returns is good until the next Tidy. O(1).
+// false if it has been freed since. The entry may have moved; its tag does not matter.
+// Any index and generation may be asked for, those of another time included; generation 0
+// is never found. What Find returns is good until the next Tidy. O(1).
 //
-// It is Alive and Moved. Where every nanosecond counts, call these: Find is too large to be
-// inlined, and with it an add and cancel takes 3 to 6 % more.
+// It is Alive and Moved. Where every nanosecond counts, call these: Find is too large to
+// be inlined, and with it an add and cancel takes 3 to 6 % more.
 func (a *Arena) Find(i Index, generation uint64) (Index, bool) {
 	if a.Alive(i, generation) {
 		return i, true
@@ -149,8 +149,8 @@ func (a *Arena) Moved(generation uint64) (Index, bool) { return a.tidy.find(gene
 // Deadline returns the deadline of a living entry.
 func (a *Arena) Deadline(i Index) int64 { return a.entry(i).deadline }
 
-// SetDeadline changes the deadline of a living entry, which its bucket does not
-// notice: unlink the entry first.
+// SetDeadline changes the deadline of a living entry. It does not move the entry: a
+// bucket knows nothing of the deadlines of its entries.
 func (a *Arena) SetDeadline(i Index, deadline int64) { a.entry(i).deadline = deadline }
 
 // Task returns the task of a living entry.
@@ -165,10 +165,12 @@ func (a *Arena) SetTag(i Index, tag Tag) {
 	e.generation = e.generation&^tagMask | uint64(tag)
 }
 
-// maxEntries leaves some chunks of the 2^31 indices to entries that never are refused.
+// maxEntries keeps some chunks of the 2^31 indices free, for entries that are never
+// refused.
 const maxEntries = 1<<31 - 64*chunkLen
 
-// IsFull reports whether the arena should get no more entries: Alloc panics somewhat later.
+// IsFull reports whether the arena should get no more entries: Alloc panics somewhat
+// later.
 func (a *Arena) IsFull() bool { return a.used >= maxEntries }
 
 // Len returns the number of living entries. O(1).
@@ -178,7 +180,8 @@ func (a *Arena) Len() int { return a.used }
 // included. O(1).
 func (a *Arena) Cap() int { return a.made * chunkLen }
 
-// Vacancy returns how many of Cap are free. Index 0 counts as free, which it is not. O(1).
+// Vacancy returns how many of Cap are free. Index 0 counts as free, which it is not.
+// O(1).
 func (a *Arena) Vacancy() int { return a.Cap() - a.used }
 
 // All iterates over the living entries, whichever buckets they are in, in no
@@ -196,12 +199,12 @@ func (a *Arena) All() iter.Seq[Index] {
 	}
 }
 
-// Chunks returns how many chunks there are, with those that were given back.
+// Chunks returns how many chunks there are, including those that were given back.
 func (a *Arena) Chunks() int { return len(a.chunks) }
 
 // Chunk iterates as All does over the living entries of one chunk, so that a pass over
-// all of them can be interrupted: an entry stays in its chunk, or Tidy moves it to one of a
-// lower number.
+// all of them can be interrupted: an entry stays in its chunk, or Tidy moves it to one of
+// a lower number.
 func (a *Arena) Chunk(c int) iter.Seq[Index] {
 	return func(yield func(Index) bool) {
 		chunk := a.chunks[c]
@@ -259,10 +262,12 @@ func (a *Arena) closeChunk(c uint32) {
 	a.open = a.open[:last]
 }
 
-// grow makes a chunk of free entries under a vacant number or a new one, if there is none
-// that was being emptied.
+// grow makes room for new entries. If a chunk is being emptied, grow lets new entries
+// into it again. Otherwise it makes a chunk of free entries, under a vacant number or a
+// new one.
 //
-// A number in vacant is not vacant any more if it was trimmed off and came into use again.
+// A number in vacant is not vacant any more if it was trimmed off and came into use
+// again.
 func (a *Arena) grow() {
 	if a.tidy.stop(a) {
 		a.tidy.active = false
@@ -310,8 +315,8 @@ func (a *Arena) giveBack(c uint32) {
 	a.trim()
 }
 
-// trim takes the numbers off the end that no chunk has, and makes the lists anew when they
-// have become much too large.
+// trim takes the numbers that no chunk has off the end, and makes the lists anew when
+// they have become much too large.
 func (a *Arena) trim() {
 	n := len(a.chunks)
 	for n > 0 && a.chunks[n-1] == nil {

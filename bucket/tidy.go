@@ -2,22 +2,23 @@ package bucket
 
 import "github.com/tickwheel/tickwheel/internal/shrinking"
 
-// tidy moves entries together, so that chunks with few entries are emptied and given back.
+// tidy moves entries together, so that chunks with few entries are emptied and given
+// back.
 //
-// The chunk that is emptied, the source, comes from the end of the arena. Its entries go to
-// the chunks from the beginning that have room, until the two meet (two fingers, as in
+// The chunk that is emptied, the source, comes from the end of the arena. Its entries go
+// to the chunks from the beginning that have room, until the two meet (two fingers, as in
 // Edwards's compacting collector). So an entry never moves to a chunk of a higher number.
 //
 // An entry can move because only its neighbors in the ring and its handles refer to it by
-// its place. The neighbors are told. A handle that finds nothing in its place looks into a
-// map, by its generation, which an entry keeps when it moves. So only handles that are
+// its place. The neighbors are told. A handle that finds nothing in its place looks into
+// a map, by its generation, which an entry keeps when it moves. So only handles that are
 // stale, or whose entry has moved, pay for it.
 //
-// The alternatives: smaller chunks are pinned by one entry as well, and cost the garbage
-// collector more. To put new entries into the fullest chunks helps only where the others
-// empty by themselves; a timeout of an hour does not, nor one that is reset again and
-// again. To address all entries through a table costs each operation a cache line, and
-// the table does not shrink.
+// The alternatives: one entry pins a smaller chunk as well, and smaller chunks cost the
+// garbage collector more. To put new entries into the fullest chunks helps only if the
+// others become empty by themselves. A chunk with a timeout of an hour does not, nor one
+// with a timeout that is reset again and again. To address all entries through a table
+// costs each operation a cache line, and the table does not shrink.
 type tidy struct {
 	credit int                          // work that is allowed
 	moved  shrinking.Map[uint64, Index] // where an entry is that has moved, by its generation without the tag
@@ -30,8 +31,8 @@ type tidy struct {
 }
 
 const (
-	// tidyBatch is the credit for which Tidy does anything. Then it looks at 8 entries for
-	// each unit of credit, or moves an entry for 4 units.
+	// tidyBatch is the least credit for which Tidy does anything. Then it looks at 8
+	// entries for each unit of credit, or moves an entry for 4 units.
 	tidyBatch = 64
 	looks     = 8
 	moveLooks = 32 // what a move costs: 100 to 300 ns
@@ -41,11 +42,12 @@ const (
 // for 2.5 times the entries and two chunks. O(1).
 func (a *Arena) IsSparse() bool { return 2*a.made*chunkLen > 5*a.used+4*chunkLen }
 
-// Tidy moves entries together if the arena is sparse, so that entries that are left do not
-// pin their chunks. The caller says how much work it has just done, in entries; Tidy does a
-// small part of that. If it is called for each entry that is freed, and a quarter as many are
-// freed as there is room for, while few are left, the arena is sparse no more: the room is
-// for at most 2.5 times the entries and two chunks.
+// Tidy moves entries together if the arena is sparse, so that entries that are left do
+// not pin their chunks. The caller says how much work it has just done, in entries; Tidy
+// does a small part of that. Suppose that few entries are left, that Tidy is called for
+// each entry that is freed, and that a quarter as many are freed as there is room for.
+// Then the arena is sparse no more: the room is for at most 2.5 times the entries and two
+// chunks.
 //
 // All entries must be in buckets. An Index from before the call may not be good any more:
 // see [Arena.Find]. So Tidy must not be called in the middle of an iteration.
@@ -128,8 +130,8 @@ func (t *tidy) move(a *Arena, from Index) {
 	a.put(from)
 }
 
-// stop lets new entries into the source again, and reports whether there was one. It has
-// room then.
+// stop ends the emptying of the source, and reports whether there was one. The source has
+// room, and may get new entries again.
 func (t *tidy) stop(a *Arena) bool {
 	if !t.emptying {
 		return false
@@ -139,8 +141,8 @@ func (t *tidy) stop(a *Arena) bool {
 	return true
 }
 
-// release reports whether a chunk that is to be given back is the source, which it then is
-// no more.
+// release is told that a chunk is to be given back, and reports whether it was the
+// source. It is the source no more.
 func (t *tidy) release(c uint32) bool {
 	if !t.emptying || c != t.source {
 		return false
@@ -155,7 +157,7 @@ func (t *tidy) find(generation uint64) (Index, bool) {
 	return t.moved.Get(hashGeneration(g), g)
 }
 
-// forget is told that an entry ends that has moved.
+// forget is told the generation of an entry that has moved and ends now.
 func (t *tidy) forget(generation uint64) {
 	g := generation >> tagBits
 	t.moved.Delete(hashGeneration(g), g)

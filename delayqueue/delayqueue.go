@@ -65,15 +65,15 @@ func (w *waiter) signal() {
 // New returns an empty queue. It starts no goroutine.
 func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}) }
 
-// NewPrecise returns an empty queue whose leader wakes up on time: some
-// microseconds late, where the timers of an idle process are late by up to a
-// millisecond and, of a long sleep, by up to 0.1 %. That takes a file descriptor,
-// which [DelayQueue.Close] gives back, or the garbage collector once the queue is
-// forgotten.
+// NewPrecise returns an empty queue whose leader wakes up on time: some microseconds
+// late, where the timers of an idle process are late by up to a millisecond and, after a
+// long sleep, by up to 0.1 % of it. That takes a file descriptor. [DelayQueue.Close]
+// gives it back. So does the garbage collector, once the queue is forgotten.
 //
-// It needs Linux. On other systems, and if the system refuses the descriptor, the queue is
-// like one of [New]. [DelayQueue.Precise] tells which it is. NewPrecise gets the descriptor
-// at once, rather than when it is first needed, so that Precise knows from the start.
+// It needs Linux. On other systems, and if the system refuses the descriptor, the queue
+// is like one of [New]. [DelayQueue.Precise] tells which it is. NewPrecise gets the
+// descriptor at once, rather than when it is first needed, so that Precise knows from the
+// start.
 func NewPrecise[T comparable]() *DelayQueue[T] {
 	s, err := newPreciseSleeper()
 	if err != nil {
@@ -112,8 +112,8 @@ func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 }
 
 // Take waits until there is an element whose time has come, removes the earliest and
-// returns it. If ctx has ended, Take takes nothing and returns ctx.Err(). A call that finds
-// an element due takes it at once, before the calls that wait. O(log n).
+// returns it. If ctx has ended, Take takes nothing and returns ctx.Err(). A call that
+// finds an element due takes it at once, before the calls that wait. O(log n).
 func (q *DelayQueue[T]) Take(ctx context.Context) (T, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -224,8 +224,8 @@ func (q *DelayQueue[T]) pollAt(now time.Duration) (v T, ok bool) {
 	return v, ok
 }
 
-// PollAt is [DelayQueue.Poll] at a time of the caller's own clock: it removes the earliest
-// element and returns it if its time is not after now. O(log n).
+// PollAt is [DelayQueue.Poll] at a time of the caller's own clock: it removes the
+// earliest element and returns it if its time is not after now. O(log n).
 func (q *DelayQueue[T]) PollAt(now time.Time) (T, bool) {
 	due := now.Sub(q.start)
 	q.mu.Lock()
@@ -233,8 +233,8 @@ func (q *DelayQueue[T]) PollAt(now time.Time) (T, bool) {
 	return q.pollAt(due)
 }
 
-// Peek returns the earliest element and its time, whether or not that has come. On an empty
-// queue ok is false. O(1).
+// Peek returns the earliest element and its time, whether or not that has come. On an
+// empty queue ok is false. O(1).
 func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -269,16 +269,16 @@ func (q *DelayQueue[T]) Len() int {
 	return q.heap.Len()
 }
 
-// Wakeups returns how often consumers that waited in Take have woken up: for a time, for an
-// earlier offer, to become the leader, or at the end of their context. O(1).
+// Wakeups returns how often consumers that waited in Take have woken up: for a time, for
+// an earlier offer, to become the leader, or at the end of their context. O(1).
 func (q *DelayQueue[T]) Wakeups() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.wakeups
 }
 
-// Precise reports whether the queue wakes its leader on time: false unless it was
-// made by [NewPrecise], where that was refused, and after Close.
+// Precise reports whether the queue wakes its leader on time. It does if [NewPrecise] has
+// made it, unless the system has no such descriptor, refused it, or Close was called.
 func (q *DelayQueue[T]) Precise() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -286,8 +286,8 @@ func (q *DelayQueue[T]) Precise() bool {
 }
 
 // Close gives back the descriptor of a queue made by [NewPrecise], and does nothing else.
-// The queue then works like one of [New]; calls of Take that wait go on waiting. Close may
-// be called any number of times.
+// The queue then works like one of [New]; calls of Take that wait go on waiting. Close
+// may be called any number of times.
 func (q *DelayQueue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,34 +5,35 @@ import (
 	"time"
 )
 
-// Now returns the time of the wheel's clock. That is time.Now, or, with [WithManualClock],
-// the time to which [TimingWheel.Advance] has moved it; inside a function that runs inline it
-// is that function's own, its deadline. It can be called at any time, from anywhere.
+// Now returns the time of the wheel's clock. That is time.Now, or, with
+// [WithManualClock], the time to which [TimingWheel.Advance] has moved it; inside a
+// function that runs inline it is that function's own, its deadline. It can be called at
+// any time, from anywhere.
 func (w *TimingWheel) Now() time.Time { return w.clock.read() }
 
-// Advance moves the clock of a wheel that was made with [WithManualClock] by d, and does all
-// that comes due meanwhile. It returns how many tasks it handed to the executor; channel
-// timers, tickers and contexts do not count.
+// Advance moves the clock of a wheel that was made with [WithManualClock] by d, and does
+// all that comes due meanwhile. It returns how many tasks it handed to the executor;
+// channel timers, tickers and contexts do not count.
 //
 // The clock goes from deadline to deadline, and stands still at each while what is due is
-// handed on, so that with [Inline] each function sees its own time in [TimingWheel.Now]. What
-// functions schedule is done in the same call if it comes due within d, too. So a function
-// that always schedules another without a delay keeps Advance for ever. With a d of zero,
-// Advance does what is due now.
+// handed on, so that with [Inline] each function sees its own time in [TimingWheel.Now].
+// What functions schedule is done in the same call if it comes due within d, too. So a
+// function that always schedules another without a delay keeps Advance for ever. With a d
+// of zero, Advance does what is due now.
 //
-// With an executor other than Inline, the tasks may be still running, or may not have begun,
-// when Advance returns; those that began may have seen a later time.
+// With an executor other than Inline, the tasks may be still running, or may not have
+// begun, when Advance returns; those that began may have seen a later time.
 //
 // One call at a time advances. Another call waits for its turn, so a function that runs
 // inline must not call Advance: it would wait for itself. On a stopped wheel Advance does
-// nothing and returns 0. If a function stops the wheel, the clock stays at that function's
-// time. If an inline function panics and the caller recovers, or if it ends the goroutine
-// (runtime.Goexit), the clock stays there too, and what came due together with it is done in
-// the next call.
+// nothing and returns 0. If a function stops the wheel, the clock stays at that
+// function's time. If an inline function panics and the caller recovers, or if it ends
+// the goroutine (runtime.Goexit), the clock stays there too, and what came due together
+// with it is done in the next call.
 //
 // Advance panics if d is negative, and on a wheel without WithManualClock. Between two
-// deadlines it costs what a wake-up of the driver does without the sleep, whatever the time
-// between them.
+// deadlines it costs what a wake-up of the driver does without the sleep, whatever the
+// time between them.
 func (w *TimingWheel) Advance(d time.Duration) int {
 	switch {
 	case !w.clock.isManual():

@@ -16,18 +16,19 @@ type Delayed struct {
 // ScheduleBatch schedules all functions of the batch, as if [TimingWheel.Schedule] were
 // called for one after the other, and appends their Timeouts to dst, in the order of the
 // batch. It returns the extended slice, as append does. All delays count from one moment,
-// that of the call. What is due on the same tick runs in the order of the batch, as far as
-// the executor keeps an order.
+// that of the call. What is due on the same tick runs in the order of the batch, as far
+// as the executor keeps an order.
 //
 // It schedules all or none. If the wheel is stopped, it returns dst and [ErrStopped]; if
-// [WithMaxPending] does not permit as many more, it returns dst and [ErrTooManyPending], and
-// Stats counts each function as rejected. A nil Func panics, and then none is scheduled. An
-// empty batch does nothing and returns no error.
+// [WithMaxPending] does not permit that many more, it returns dst and
+// [ErrTooManyPending], and Stats counts each function as rejected. A nil Func panics, and
+// then none is scheduled. An empty batch does nothing and returns no error.
 //
-// The batch may be used again when ScheduleBatch returns. O(1) for each function, at about
-// 0.4 of the price of Schedule for a batch of 100 (BenchmarkScheduleBatch): it reads the
-// clock once, and takes a lock once for each 256. It allocates nothing if dst has room, except when the arena or the
-// levels grow. [TimingWheel.Stop] waits for a call that has begun with more than 256.
+// The batch may be used again when ScheduleBatch returns. O(1) for each function, at
+// about 0.4 of the price of Schedule for a batch of 100 (BenchmarkScheduleBatch): it
+// reads the clock once, and takes a lock once for each 256. It allocates nothing if dst
+// has room, except when the arena or the levels grow. [TimingWheel.Stop] waits for a call
+// with more than 256 functions that has begun.
 func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, error) {
 	for i := range batch {
 		if batch[i].Func == nil {

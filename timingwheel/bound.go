@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// bound bounds a run queue: the tasks in it, those that run included, and the goroutines
-// that run them.
+// bound limits a run queue: the number of its tasks, those that run included, and the
+// number of the goroutines that run them.
 type bound struct {
 	workers  int64
 	capacity int64        // of workers and queue together
@@ -23,8 +23,8 @@ func (b *bound) init(workers, queue int) {
 	b.capacity = min(int64(workers), boundClosed/2-1) + min(int64(queue), boundClosed/2)
 }
 
-// take makes room for up to n tasks, and returns for how many. There is none once the bound
-// is closed.
+// take makes room for up to n tasks, and returns for how many. There is none once the
+// bound is closed.
 func (b *bound) take(n int) int {
 	for {
 		tasks := b.tasks.Load()
@@ -51,8 +51,9 @@ func (b *bound) giveBack() {
 	b.changed.tell()
 }
 
-// enter counts a goroutine, if there may be another. Once all is over there may be none:
-// close looks at tasks and then at active, and enter the other way round.
+// enter counts another goroutine, if the bound permits one. When a closed bound has no
+// task left, it permits none. close looks at tasks first and then at active. enter looks
+// at them in the opposite order. So one of the two sees the other.
 func (b *bound) enter() bool {
 	if b.active.Add(1) <= b.workers && b.tasks.Load() != boundClosed {
 		return true
@@ -73,8 +74,8 @@ func (b *bound) isClosed() bool { return b.tasks.Load()&boundClosed != 0 }
 // count returns how many tasks were accepted and have not ended.
 func (b *bound) count() int64 { return b.tasks.Load() &^ boundClosed }
 
-// wait takes room for one task, as soon as there is some, and reports false if the bound is
-// closed.
+// wait takes room for one task, as soon as there is some, and reports false if the bound
+// is closed.
 func (b *bound) wait() bool {
 	taken := false
 	b.changed.until(nil, func() bool {
@@ -84,8 +85,8 @@ func (b *bound) wait() bool {
 	return taken
 }
 
-// close closes the bound and waits until its tasks have ended and its goroutines are gone.
-// It returns ctx.Err() if ctx ends first.
+// close closes the bound and waits until its tasks have ended and its goroutines are
+// gone. It returns ctx.Err() if ctx ends first.
 func (b *bound) close(ctx context.Context) error {
 	b.tasks.Or(boundClosed)
 	b.changed.tell()

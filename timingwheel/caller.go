@@ -12,20 +12,20 @@ import (
 
 // caller calls the executor, on the driver's goroutine, one call at a time.
 //
-// A call may run a user's function that takes long, under Inline, a full Pool or an executor
-// of the user's own. Channels, tickers and contexts must not wait for it. So a call that has
-// not returned after patience parts from the driver: the goroutine keeps the call, and
-// another goroutine drives on. Until the call returns, what comes due for the executor waits
-// on its shard, in order, and is pending as before. Then the goroutine that called runs
-// what has waited meanwhile, and ends.
+// Under Inline, a full Pool or an executor of the user's own, a call may run a user's
+// function that takes long. Channels, tickers and contexts must not wait for it. So a
+// call that takes longer than patience parts from the driver: the goroutine keeps the
+// call, and another goroutine drives on. Until the call returns, what comes due for the
+// executor waits on its shard, in order, and is pending as before. Then the goroutine
+// that called runs what has waited meanwhile, and ends.
 //
 // The invariant: an entry waits only while state is apart. Both sides hold mu: the driver
-// when it makes an entry wait, and the goroutine of the call when it leaves apart, which it
-// does once nothing waits.
+// when it makes an entry wait, and the goroutine of the call when it leaves apart. That
+// goroutine leaves apart only once nothing waits.
 //
-// Rejected: a goroutine for the calls, besides the driver. It would cost Inline a hand-over
-// for each batch. Arming and stopping the timer costs 60 to 100 ns a call, of up to 256 tasks,
-// and naming the function about 10 ns a task.
+// Rejected: a goroutine for the calls, besides the driver. It would cost Inline a
+// hand-over for each batch. The watch costs less: 60 to 100 ns a call (of up to 256
+// tasks) to arm and stop the timer, and about 10 ns a task to note the function.
 type caller struct {
 	driver   *driver
 	executor ownExecutor
@@ -86,8 +86,9 @@ func (c *caller) execute(tasks []task) {
 	c.executor.execute(tasks, c.driver.runner)
 }
 
-// returned is called when a call has returned, or a task has ended its goroutine. It reports
-// whether the goroutine may drive. If not, it has seen to all that waited for the executor.
+// returned is called when a call has returned, or a task has ended its goroutine. It
+// reports whether the goroutine may drive. If it may not, returned has run all that
+// waited for the executor.
 func (c *caller) returned() (driving bool) {
 	if c.state.CompareAndSwap(calling, together) {
 		c.watch.Stop()
@@ -112,7 +113,7 @@ func (c *caller) part() {
 	}
 }
 
-// rejoin leaves apart if nothing waits any more, and reports whether it did.
+// rejoin leaves the state apart if nothing waits any more, and reports whether it did.
 func (c *caller) rejoin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import "context"
 // done. It is one of package context, if package context would take it for the canceler;
 // else it is an outsider.
 //
-// The canceler is not the parent: who holds a canceler holds no value that somebody below
-// it has put into a context.
+// The canceler is not the parent: whoever holds a canceler holds no value that somebody
+// below it has put into a context.
 func cancelerOf(parent context.Context, done <-chan struct{}) context.Context {
 	if c, ok := parent.Value(packageKey).(context.Context); ok && c.Done() == done {
 		return c
@@ -44,7 +44,7 @@ var packageKey = func() any {
 	return asked.key
 }()
 
-// keyCatcher has ended, or Cause would not ask for the key.
+// keyCatcher is a context that has ended. Otherwise Cause would not ask it for the key.
 type keyCatcher struct {
 	context.Context
 	key any

@@ -54,8 +54,8 @@ func (c *clock) isManual() bool { return c.manual != nil }
 // set sets a manual clock. One goroutine at a time does so.
 func (c *clock) set(now time.Duration) { c.manual.Store(int64(now)) }
 
-// real returns the real time since the clock was made, for what must not stand still with a
-// manual clock.
+// real returns the real time since the clock was made, for what must not stand still with
+// a manual clock.
 func (c *clock) real() time.Duration { return time.Since(c.made) }
 
 // deadline returns the first tick that is not before now+d. It never rounds down. It

@@ -36,7 +36,8 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // WithDeadline returns. Deadline, Err, Cause, Value and String are those of package
 // context. A context that package context derives from this one takes its Err and Cause
 // from it, and costs no goroutine. When the wheel is stopped, pending deadlines move to
-// package time, and so do later ones: none is lost.
+// package time, and so do later ones: none is lost. ([WithManualClock] says what happens
+// to those of virtual time.)
 //
 // One thing differs from package context, and only below a parent that can be canceled.
 // Once the parent's Done is closed, Done, Err and context.Cause of this context show it
@@ -44,10 +45,10 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // contexts that were derived from this one. A goroutine closes them, one for all children
 // of a parent.
 //
-// O(1). Three allocations. A cause makes it one more, and a parent that can be canceled
-// two more, for the first of its children; the others share them. When Done is first
-// called, or package context first derives from the context, that makes five more. A nil
-// parent panics.
+// O(1), and three allocations. A cause adds one. A parent that can be canceled adds two
+// for the first of its children; the others share them. Five more are made when Done is
+// first called, or when package context first derives from the context. A nil parent
+// panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	return w.withDeadline(parent, w.clock.read(), at, exceeded)
 }
@@ -91,8 +92,8 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 type clockKey struct{}
 
 // sharesClock reports whether the deadline of a context can be compared with one of the
-// wheel's. With a manual clock that of a context of another origin cannot, and must not hide
-// the wheel's.
+// wheel's. On a wheel with a manual clock, only the deadlines of the wheel's own contexts
+// can. That of another context must not hide the wheel's.
 func (w *TimingWheel) sharesClock(ctx context.Context) bool {
 	return !w.clock.isManual() || ctx.Value(clockKey{}) == &w.clock
 }
@@ -112,11 +113,11 @@ func (w *TimingWheel) sharesClock(ctx context.Context) bool {
 // That saves half the price of a timeout that nobody looks at.
 //
 // Why the proxy cannot follow the parent at once: package context calls nobody's code
-// while it cancels. What has ended when the parent's CancelFunc returns is what package
-// context made itself and put below the parent when it made it. It puts each context
-// below one other, and once. A proxy that it put below the parent could not be below the
-// origin: only a timer of package time would end it with DeadlineExceeded, and that timer
-// is what the wheel replaces.
+// while it cancels. When the parent's CancelFunc returns, only those contexts have ended
+// for certain that package context made itself, and put below the parent when it made
+// them. It puts each context below one other, and once. A proxy that it put below the
+// parent could not be below the origin: only a timer of package time would end it with
+// DeadlineExceeded, and that timer is what the wheel replaces.
 //
 // Rejected as well: no proxy. Each derived context would cost a goroutine, or need an
 // AfterFunc method, which a WithValue hides.
@@ -131,8 +132,8 @@ type deadlineCtx struct {
 	// mu held.
 	outcome atomic.Pointer[outcome]
 
-	// Mu is held while the context ends: who comes second to end it waits until it has
-	// ended. Lock order: mu, the lock of the shard.
+	// Mu is held while the context ends. So whoever comes second to end it waits until it
+	// has ended. Lock order: mu, the lock of the shard.
 	mu       sync.Mutex
 	proxy    atomic.Value    // nil, or the proxy; set once, with mu held
 	done     <-chan struct{} // the proxy's; valid once proxy is not nil
@@ -185,8 +186,9 @@ func (c *deadlineCtx) leaveWheel() {
 	c.relay.stop()
 }
 
-// expire ends the context at its deadline, or because the deadline will never come. Cancel is
-// the CancelFunc. If the parent has ended, that was first.
+// expire ends the context at its deadline, or because the deadline will never come.
+// cancel is the CancelFunc. With both, if the parent has ended, the context ends as the
+// parent did.
 func (c *deadlineCtx) expire() {
 	if c.isCutShort() {
 		c.endUnlessParent(cutShort)
@@ -196,9 +198,9 @@ func (c *deadlineCtx) expire() {
 }
 func (c *deadlineCtx) cancel() { c.endUnlessParent(canceled) }
 
-// isCutShort reports whether the deadline will never come, since the wheel is stopped and its
-// clock is manual. It is for those who know that either the deadline has come or the wheel is
-// stopped. The context must have been on the wheel.
+// isCutShort reports whether the deadline will never come, since the wheel is stopped and
+// its clock is manual. Call it only if the deadline has come or the wheel is stopped. The
+// context must have been on the wheel.
 func (c *deadlineCtx) isCutShort() bool {
 	clock := c.entry.clock()
 	return clock.isManual() && clock.read().Before(c.deadline)
@@ -262,9 +264,9 @@ func (c *deadlineCtx) makeProxy() {
 // long.
 func (c *deadlineCtx) parentHasEnded() bool { return c.canceler != nil && c.canceler.Err() != nil }
 
-// follow ends the context if whoever will end it is still on the way. Call it if the
-// deadline has come or the parent has ended. When it returns, the context has its
-// outcome.
+// follow ends the context if the goroutine that is to end it has not come to it yet. Call
+// it if the deadline has come or the parent has ended. When it returns, the context has
+// its outcome.
 func (c *deadlineCtx) follow() {
 	switch c.outcome.Load() {
 	case nil:
@@ -297,7 +299,7 @@ func (c *deadlineCtx) Err() error {
 	return c.outcome.Load().err
 }
 
-// Value answers package context, when it looks for one of its own, with the proxy.
+// When package context looks for a context of its own, Value answers with the proxy.
 func (c *deadlineCtx) Value(key any) any {
 	if key != packageKey {
 		if _, ok := key.(clockKey); ok && c.entry.joined() {

@@ -12,14 +12,15 @@
 //
 // If you know package time, you know most of this package. Three things differ. Deadlines
 // round up to a tick, which is a millisecond by default. [TimingWheel.Schedule] is
-// AfterFunc without an allocation. And a wheel can be stopped: [TimingWheel.Stop] hands
-// back what has not run, and a stopped wheel accepts no more.
+// AfterFunc without an allocation; its [Timeout] can be canceled and pushed back. And a
+// wheel can be stopped: [TimingWheel.Stop] hands back what has not run, and a stopped
+// wheel accepts no more.
 //
 // Timers with a channel, tickers, Sleep and contexts with a deadline have the names that
 // packages time and context give them. Write w. instead of time. or context., and stop
 // what you no longer need: the wheel holds it until it fires or is stopped. They do not
 // go through the executor. When the wheel is stopped, channel timers and contexts move to
-// package time, and tickers end.
+// package time, and tickers end. (With [WithManualClock], they all end.)
 //
 //	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
 //	defer cancel()
@@ -76,17 +77,18 @@
 // and look at the wall clock once a minute.
 //
 // Any method may be called from inside a task. Some methods wait, in a task too:
-// Shutdown, Sleep, Job.StopWait, Future.Wait, Pool.Close and Pool.Shutdown. A task that
-// runs inline must not wait for another function of its wheel (see [Inline]). And a task
-// that waits for itself waits in vain: with Shutdown of its own wheel, Close of its own
-// Pool, StopWait of its own Job or Wait of its own Future.
+// Shutdown, Sleep, SleepContext, Drive, Advance, Job.StopWait, Group.StopWait,
+// Future.Wait, Pool.Close and Pool.Shutdown. A task that runs inline must not wait for
+// another function of its wheel (see [Inline]). And a task that waits for itself waits in
+// vain: with Shutdown of its own wheel, Close of its own Pool, StopWait of its own Job or
+// Group, or Wait of its own Future.
 //
 // # Testing
 //
 // A wheel works unchanged in a bubble of testing/synctest, where its clock is the
 // bubble's. With [WithManualDrive] and [Inline] a test decides itself when things fire.
-// With [WithManualClock] a wheel has a clock of its own, which [TimingWheel.Advance] moves:
-// for tests that cannot live in a bubble, and for simulations.
+// With [WithManualClock] a wheel has a clock of its own, which [TimingWheel.Advance]
+// moves: for tests that cannot live in a bubble, and for simulations.
 //
 // How the wheel works, its invariants, and why it is fast: see ARCHITECTURE.md in the
 // root of the repository.

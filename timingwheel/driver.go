@@ -14,13 +14,13 @@ import (
 // entries cascade down to a finer wheel, or fire.
 //
 // One goroutine drives at a time: the driver goroutine, or the caller of Drive. So the
-// fields below need no lock. All that has to outlast a step is in these fields rather than
-// on that goroutine's stack. So another goroutine can carry on where the last one was
-// ended by a task (runtime.Goexit under an executor that runs tasks on the driver), or is
-// held up by one (see caller).
+// fields below need no lock. All that has to outlast a step is in these fields rather
+// than on that goroutine's stack. So another goroutine can carry on where the last one
+// was ended by a task (runtime.Goexit under an executor that runs tasks on the driver),
+// or is held up by one (see caller).
 //
-// The driver goroutine is there while the queue is not empty. So a wheel that was forgotten
-// without Stop is garbage once nothing is pending.
+// The driver goroutine is there while the queue is not empty. So a wheel that was
+// forgotten without Stop is garbage once nothing is pending.
 type driver struct {
 	ctx    context.Context // ends when the wheel stops
 	clock  *clock
@@ -34,7 +34,7 @@ type driver struct {
 	alive   atomic.Bool  // the driver goroutine is there; always true under manual drive
 	waiting atomic.Int64 // entries on levelWaiting, of all shards
 
-	// Those who drive alone use what follows.
+	// Only the one who drives uses what follows.
 	cascades []*cascade // under way, the innermost last
 	sliced   bool       // the last slice was one of a cascade that has more
 	expired  expired
@@ -42,8 +42,8 @@ type driver struct {
 	behind   bool      // what expired last was too late, and that was logged
 }
 
-// expired is what the flush of a slice has found to be due. hand empties it before the next
-// slice. A worker of a Pool has one of its own, see Pool.serve.
+// expired is what the flush of a slice has found to be due. hand empties it before the
+// next slice. A worker of a Pool has one of its own, see Pool.serve.
 type expired struct {
 	tasks    []task        // for the executor
 	contexts []task        // for a run queue of the wheel's own, which no user's function can block
@@ -69,8 +69,9 @@ func (d *driver) ensure() {
 	}
 }
 
-// rest lets the driver goroutine end if the queue is empty, and reports whether it has to.
-// Whoever offers a bucket looks at alive afterwards, so one of the two sees the other.
+// rest lets the driver goroutine end if the queue is empty, and reports whether the
+// goroutine has to end. Whoever offers a bucket looks at alive afterwards, so one of the
+// two sees the other.
 func (d *driver) rest() bool {
 	if d.queue.Len() > 0 {
 		return false
@@ -144,14 +145,14 @@ func (d *driver) begin(b *slot) {
 
 // goOn flushes one slice more, and reports false if no cascade is under way.
 //
-// Between two slices of a cascade it flushes one bucket that has expired meanwhile, so that
-// a long cascade does not make the finer buckets late. It is one bucket, and then the
-// cascade goes on; and nothing is added to a cascade that is under way. So each cascade
-// ends, however much comes due.
+// Between two slices of a cascade it flushes one bucket that has expired meanwhile, so
+// that a long cascade does not make the finer buckets late. After that one bucket the
+// cascade goes on. Nothing is added to a cascade that is under way. So each cascade ends,
+// however much comes due.
 //
-// The limit: when a cascade takes longer than a tick of its level, the next bucket of that
-// level comes due. It waits for the end of the cascade, and what expires later waits behind
-// it.
+// The limit: when a cascade takes longer than a tick of its level, the next bucket of
+// that level comes due. It waits for the end of the cascade, and what expires later waits
+// behind it.
 func (d *driver) goOn() bool {
 	if len(d.cascades) == 0 {
 		return false
@@ -224,8 +225,8 @@ func (d *driver) runOwn(tasks []task) {
 	d.own.execute(tasks, &d.own.stranger)
 }
 
-// keep keeps tasks for the next hand that a panic has kept from running, where the caller
-// of Drive recovers it. The tasks that have run are nil.
+// keep saves the tasks that a panic has kept from running, for the next hand: the caller
+// of Drive may recover the panic. The tasks that have run are nil.
 func (d *driver) keep(tasks []task) {
 	d.expired.tasks = slices.DeleteFunc(tasks, func(t task) bool { return t == nil })
 }
@@ -239,7 +240,8 @@ func (d *driver) takeWaiting() []task {
 	return out.tasks
 }
 
-// longestWaiting returns the shard whose first entry at the gate was due first. O(shards).
+// longestWaiting returns the shard whose first entry at the gate was due first.
+// O(shards).
 func (d *driver) longestWaiting() *shard {
 	longest := &d.shards[0]
 	for i := range d.shards {
@@ -275,8 +277,8 @@ func (d *driver) handAll() (handed int) {
 
 // flushAll flushes b and whatever else had expired by limit. It flushes each due bucket
 // once: what is added to it meanwhile is left for another time. So it ends also while the
-// clock stands still, as it does in a bubble of testing/synctest. (What goOn lets past a
-// long cascade it does not count.)
+// clock stands still, as it does in a bubble of testing/synctest. (The rule does not
+// cover the buckets that goOn flushes in the middle of a long cascade.)
 func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 	var due, reopened []*slot
 	defer func() { // deferred, in case a task ends the goroutine
@@ -304,11 +306,11 @@ func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 	}
 }
 
-// tooLate is what a driver has to be late by to say so.
+// tooLate is the lateness from which on the driver logs it.
 const tooLate = time.Second
 
-// noteLateness is told how late the latest was of what has just expired. It appends the
-// logging of that to tasks: a logger is a user's function, which may block.
+// noteLateness is told the greatest lateness of what has just expired. If that is to be
+// logged, it appends a task that does so: a logger is a user's function, which may block.
 func (d *driver) noteLateness(late time.Duration, tasks []task) []task {
 	wasBehind := d.behind
 	d.behind = late > tooLate

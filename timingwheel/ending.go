@@ -7,10 +7,11 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// The end of a shard: it is closed, and accepts no more; and it is stopped, and holds no more.
+// A shard ends in two steps. When it is closed, it accepts no more. When it is stopped,
+// it holds no more.
 
-// close refuses what comes later. The wheel's own tasks that nobody has to wait for see
-// to themselves, and are gone.
+// close makes the shard refuse what comes later. It calls the wheel's own tasks for which
+// nobody has to wait, and takes them off the wheel.
 func (s *shard) close() {
 	s.lock()
 	defer s.unlock()

@@ -41,8 +41,8 @@ func (e *entry) relock() {
 // clock returns the wheel's clock. It needs no lock.
 func (e *entry) clock() *clock { return e.shard.clock }
 
-// after returns the delay d from now. It needs no lock: a caller reads the clock before it
-// takes the lock.
+// after returns the delay d from now. It needs no lock: a caller reads the clock before
+// it takes the lock.
 func (e *entry) after(d time.Duration) delay { return delay{e.shard.clock.now(), d} }
 
 // The caller of the methods that follow holds the shard's lock. A task of the wheel's own
@@ -56,10 +56,11 @@ func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
 }
 
 // reserve takes the places of n one-shots that are new, for addReserved. It returns
-// ErrStopped if the shard is closed, and ErrTooManyPending if there are not as many.
+// ErrStopped if the shard is closed, and ErrTooManyPending if there are fewer.
 func (e *entry) reserve(n int) error { return e.shard.refuse(int64(n)) }
 
-// addReserved adds a user's function whose place was reserved. The shard must not be closed.
+// addReserved adds a user's function whose place was reserved. The shard must not be
+// closed.
 func (e *entry) addReserved(after delay, f func()) { e.handle = e.shard.add(after, f, oneShot) }
 
 // acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
@@ -73,8 +74,8 @@ func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) error {
 	return err
 }
 
-// add adds a task of the wheel's own that is no one-shot, so that the limit does not count
-// it. The shard must not be closed.
+// add adds a task of the wheel's own that is no one-shot, so that the limit does not
+// count it. The shard must not be closed.
 func (e *entry) add(after delay, due func(), kind bucket.Tag) {
 	e.handle = e.shard.add(after, due, kind)
 }
@@ -85,8 +86,8 @@ func (e *entry) pending() bool { return e.shard.isPending(e.handle) }
 // cancel takes the entry off the wheel, and reports whether it was pending.
 func (e *entry) cancel() bool { return e.shard.cancel(e.handle) }
 
-// reset moves a pending entry to a new time. It reports false if the entry is not pending,
-// or if the shard is closed and the new time is later than the old one.
+// reset moves a pending entry to a new time. It reports false if the entry is not
+// pending, or if the shard is closed and the new time is later than the old one.
 func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) }
 
 // deadline returns the tick on which the entry is due. The entry must be pending, or be
@@ -112,13 +113,13 @@ func (e *entry) execute(t task) { e.shard.expired(t) }
 // block it. Only a task of the wheel's own that is due may call it.
 func (e *entry) end(t task) { e.shard.end(t) }
 
-// handBack has the wheel's Stop return f. Only a task of the wheel's own may call it, when
-// stopped says that the shard is being stopped.
+// handBack has the wheel's Stop return f. Only a task of the wheel's own may call it,
+// when stopped says that the shard is being stopped.
 func (e *entry) handBack(deadline int64, f func()) { e.shard.handBack(deadline, f) }
 
-// remember has the wheel's Stop call cancel, with ErrStopped, unless forget comes first. On a
-// stopped shard it calls cancel itself: nobody else can know of the context yet, so that
-// nothing of a user's is called.
+// remember has the wheel's Stop call cancel, with ErrStopped, unless forget comes first.
+// On a stopped shard it calls cancel itself: nobody else can know of the context yet, so
+// that nothing of a user's is called.
 func (e *entry) remember(cancel context.CancelCauseFunc) *list.Element {
 	if e.shard.stopped {
 		cancel(ErrStopped)

@@ -3,23 +3,30 @@ package timingwheel
 // Executor runs tasks whose time has come.
 //
 // The driver calls Execute with one or more tasks, in the order in which they are to
-// begin; one call at a time, unless several wheels share the executor. It holds no lock,
-// so that a task may call any method of the wheel. Execute may change the slice, but must
-// not keep it: the driver uses it again. While Execute blocks, nothing else on the wheel
-// fires (adding, canceling and Stop go on). It must see to it that each task is run in
-// the end: one that it drops is lost, and if it is that of a [Job], a [Future] or a key
-// of [Keyed], these wait for it until they are stopped or canceled, and Shutdown waits
-// for it, too. (A [Pool] with [FullDiscard] tells them.) Each task costs an allocation,
-// which it does not with the executors of this package. The driver may be in Execute, or
-// about to call it, when Stop returns.
+// begin. It makes one call at a time, unless several wheels share the executor. It holds
+// no lock, so that a task may call any method of the wheel. Execute may change the slice,
+// but must not keep it: the driver uses it again.
+//
+// While Execute blocks, no other function of the wheel is handed on. What comes due
+// meanwhile waits, pending. Channels, tickers and contexts fire all the same, but not
+// under manual drive, where they wait for the caller of Drive or Advance. Adding,
+// canceling and Stop go on.
+//
+// Execute must see to it that each task is run in the end. A task that it drops is lost,
+// and Shutdown waits for it. If it is the task of a [Job], a [Future], a key of [Keyed]
+// or a [Group], these wait for it too, until they are stopped or canceled. (A [Pool] with
+// [FullDiscard] tells them.)
+//
+// Each task costs an allocation, which it does not with the executors of this package.
+// The driver may be in Execute, or about to call it, when Stop returns.
 type Executor interface {
 	Execute(tasks []func())
 }
 
-// ExecutorFunc makes an Executor of a function that is called on the driver with
-// one task after the other, such as the submit method of a goroutine pool. It
-// may run the task itself, under the conditions of [Inline]. While it blocks, as the
-// submit method of a pool that is full may, nothing else on the wheel fires.
+// ExecutorFunc makes an Executor of a function that is called on the driver with one task
+// after the other, such as the submit method of a goroutine pool. It may run the task
+// itself, under the conditions of [Inline]. It may block, as the submit method of a full
+// pool may; [Executor] says what waits then.
 type ExecutorFunc func(task func())
 
 // Execute calls f(task) for each task.

@@ -7,21 +7,21 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// The flush of a bucket: its entries go back through add, slice by slice, so that they cascade
-// down to a finer wheel, or fire. The driver calls it.
+// The flush of a bucket: its entries go back through add, slice by slice, so that they
+// cascade down to a finer wheel, or fire. The driver calls it.
 
-// sliceLen is how many entries of a cascade are flushed in one holding of the lock: 256 at 25
-// to 50 ns each make about 10 us.
+// sliceLen is how many entries of a cascade are flushed before the lock is released: 256
+// at 25 to 50 ns each make about 10 us.
 const sliceLen = 256
 
 // expire begins the cascade of a bucket that the driver has taken from the queue, and
 // flushes its first slice. No cascade of the same level may be under way.
 //
-// The clocks advance before the entries are added again, or these would return to the
-// bucket they came from. The clocks advance to the bucket's expiration only, never to now,
-// or an entry added later could overtake one that waits in a coarser bucket. All of it
-// happens in one holding of the lock, or an entry could be added in between and overtake
-// those of its tick that are in the bucket.
+// The clocks advance before the entries are added again. Otherwise the entries would
+// return to the bucket they came from. The clocks advance to the bucket's expiration
+// only, never to now. Otherwise an entry added later could overtake one that waits in a
+// coarser bucket. All of this happens without releasing the lock. Otherwise an entry
+// could be added in between, and overtake those of its tick that are in the bucket.
 func (s *shard) expire(b *slot) (more bool) {
 	s.lockForDriver()
 	defer s.unlock()
@@ -89,8 +89,8 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 	return false
 }
 
-// latenessRun counts how late entries are that follow one another. Those of one tick, as
-// most are, share the reckoning.
+// latenessRun counts how late entries are, in the order in which they fire. Most entries
+// have the tick of the one before. They share its computation.
 type latenessRun struct {
 	of       *Histogram
 	n        int64 // entries of the present tick
@@ -116,8 +116,8 @@ func (r *latenessRun) end() time.Duration {
 	return r.most - 1
 }
 
-// passed counts what has been added to out since it had so many tasks, and lets the gate
-// hand it over. It is called with s.mu held.
+// passed counts the tasks that were added to out since it had the given number of them,
+// and lets the gate hand them over. It is called with s.mu held.
 func (s *shard) passed(before int) {
 	s.driver.runner.running.admit(len(s.out.tasks) - before)
 	if s.gate != nil {
@@ -141,13 +141,13 @@ func (s *shard) fire(i bucket.Index) {
 	}
 }
 
-// expired notes a task for the executor, and end one for a run queue of the wheel's own.
-// They are called with s.mu held.
+// expired notes a task for the executor. end notes a task for a run queue of the wheel's
+// own. Both are called with s.mu held.
 func (s *shard) expired(t task) { s.out.tasks = append(s.out.tasks, t) }
 func (s *shard) end(t task)     { s.out.contexts = append(s.out.contexts, t) }
 
-// dropEmpty removes the bucket from the queue and closes it, if it is the head and no entry
-// is left in it. It reports whether it did: the head may be another bucket now.
+// dropEmpty removes the bucket from the queue and closes it, if it is the head and no
+// entry is left in it. It reports whether it did: the head may be another bucket now.
 func (s *shard) dropEmpty(b *slot) bool {
 	s.lockForDriver()
 	defer s.unlock()

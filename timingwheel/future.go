@@ -22,11 +22,11 @@ type Future[T any] struct {
 	err    error
 }
 
-// Submit arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and returns
-// a [Future] for its result. The context that f gets ends with Future.Cancel, with the
-// wheel's Stop and when f returns. A panic in f becomes the Future's error, a [*PanicError],
-// and reaches no handler. If f ends its goroutine (runtime.Goexit), the Future gets an error
-// too.
+// Submit arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and
+// returns a [Future] for its result. The context that f gets ends with Future.Cancel,
+// with the wheel's Stop and when f returns. A panic in f becomes the Future's error, a
+// [*PanicError], and reaches no handler. If f ends its goroutine (runtime.Goexit), the
+// Future gets an error too.
 //
 // Submit panics on a nil function. It returns [ErrStopped] on a stopped wheel, and
 // [ErrTooManyPending] where [WithMaxPending] permits no more. O(1).
@@ -44,8 +44,8 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 	return r, nil
 }
 
-// due is the wheel's own task: it hands the function to the executor, or ends the Future if
-// the wheel was stopped first. The caller holds the shard's lock.
+// due is the wheel's own task: it hands the function to the executor, or ends the Future
+// if the wheel was stopped first. The caller holds the shard's lock.
 func (r *Future[T]) due() {
 	switch {
 	case r.entry.canceled(): // by cancelOnce, which has ended the Future
@@ -69,9 +69,9 @@ func (r *Future[T]) end(value T, err error) bool {
 
 // run is the task that the executor runs.
 //
-// The context is no child of the wheel's: package context keeps children in a map, and a map
-// does not shrink. After 300,000 functions that ran at the same time, the wheel's context
-// held 14 MB for its life. So Stop ends the contexts itself.
+// The context is no child of the wheel's: package context keeps children in a map, and a
+// map does not shrink. After 300,000 functions that ran at the same time, the wheel's
+// context held 14 MB for its life. So Stop ends the contexts itself.
 func (r *Future[T]) run() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -118,9 +118,9 @@ func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Conte
 }
 
 // Wait waits for the result and returns it: the value and the error of the function. The
-// error is a [*PanicError] if the function panicked, [ErrCanceled] after Cancel, [ErrStopped]
-// if the wheel was stopped before the function was handed to the executor, and
-// [ErrDiscarded] if a full [Pool] discarded it. When ctx ends first, Wait returns
+// error is a [*PanicError] if the function panicked, [ErrCanceled] after Cancel,
+// [ErrStopped] if the wheel was stopped before the function was handed to the executor,
+// and [ErrDiscarded] if a full [Pool] discarded it. When ctx ends first, Wait returns
 // context.Cause(ctx). Any number of goroutines may wait, any number of times. A task that
 // runs inline must not call Wait.
 func (r *Future[T]) Wait(ctx context.Context) (T, error) {

@@ -6,19 +6,19 @@ import (
 )
 
 // Group holds functions that end together: those of a connection, a session or a request.
-// Make one with [NewGroup]. All methods are safe for concurrent use, and may be called from
-// inside a function of the group.
+// Make one with [NewGroup]. All methods are safe for concurrent use, and may be called
+// from inside a function of the group.
 //
 //	timers := timingwheel.NewGroup(w)
 //	defer timers.Stop() // when the connection is closed
 //	timers.AfterFunc(time.Minute, conn.Close)
 //
-// All functions of a group wait on one shard of the wheel, so that one lock guards them. A
-// group therefore suits what one goroutine or a few have in hand. If all goroutines of a
-// server added to the same group, they would wait for one another.
+// All functions of a group wait on one shard of the wheel, so that one lock guards them.
+// So a group suits what one goroutine or a few work on. If all goroutines of a server
+// added to the same group, they would wait for one another.
 //
-// A group that is forgotten is garbage once none of its functions is pending. It need not be
-// stopped.
+// A group that is forgotten is garbage once none of its functions is pending. It need not
+// be stopped.
 type Group struct {
 	door    entry   // leads to the shard; it is never added
 	special special // of the group's Timers
@@ -36,8 +36,9 @@ type Group struct {
 // maxSpares is how many members a group keeps for reuse: enough for a connection.
 const maxSpares = 16
 
-// groupTask is a function of a group, from its adding until it begins or is canceled. It is
-// used again for another function then, since it and its task are an allocation each.
+// groupTask is a function of a group, from its adding until it begins or is canceled.
+// After that it is used again for another function, since it and its task cost an
+// allocation each.
 type groupTask struct {
 	group      *Group
 	task       func() // due
@@ -64,8 +65,8 @@ func NewGroup(w *TimingWheel) *Group {
 // AfterFunc arranges for f to run once, d from now, as [TimingWheel.AfterFunc] does, as a
 // function of the group. The Timer can be stopped and reset as ever, also after it has
 // fired; but not once the group is stopped. On a stopped group or wheel, and where
-// [WithMaxPending] permits no more, the function never runs, and Stop and Reset of the Timer
-// return false. A nil f panics.
+// [WithMaxPending] permits no more, the function never runs, and Stop and Reset of the
+// Timer return false. A nil f panics.
 //
 // O(1). It allocates the Timer, and what Schedule allocates.
 func (g *Group) AfterFunc(d time.Duration, f func()) *Timer {
@@ -87,8 +88,8 @@ func (g *Group) AfterFunc(d time.Duration, f func()) *Timer {
 // function of the group. It returns [ErrStopped] on a stopped group or wheel, and
 // [ErrTooManyPending] where [WithMaxPending] permits no more. A nil f panics.
 //
-// O(1). It allocates 96 bytes, unless the group has them to spare: it keeps those of up to
-// 16 functions that have begun or were canceled.
+// O(1). It allocates 96 bytes, unless it can use again those of a function that has begun
+// or was canceled. The group keeps those of up to 16 such functions.
 func (g *Group) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: Group.Schedule: nil function")
@@ -103,14 +104,14 @@ func (g *Group) Schedule(d time.Duration, f func()) (Timeout, error) {
 	return Timeout{e}, nil
 }
 
-// Stop ends the group. It cancels all of its functions that have not begun, also those that
-// wait in the executor's queue, and returns how many: these will not run. It does not wait
-// for functions that have begun; StopWait does. What is scheduled on the group afterwards is
-// refused with [ErrStopped], and its Timers can no longer be reset.
+// Stop ends the group. It cancels all of its functions that have not begun, also those
+// that wait in the executor's queue, and returns how many: these will not run. It does
+// not wait for functions that have begun; StopWait does. What is scheduled on the group
+// afterwards is refused with [ErrStopped], and its Timers can no longer be reset.
 //
 // Stop may be called any number of times, also from a function of the group. Later calls
-// return 0. What the wheel's Stop has handed back does not count. O(functions); the lock of
-// the shard is given up after every 256 of them.
+// return 0. What the wheel's Stop has handed back does not count. O(functions). It
+// releases the lock of the shard after every 256 of them.
 func (g *Group) Stop() (canceled int) {
 	g.door.lock()
 	defer g.door.unlock()
@@ -129,8 +130,8 @@ func (g *Group) Stop() (canceled int) {
 }
 
 // StopWait is Stop, and then waits until the functions that have begun have ended. It
-// returns nil then, and context.Cause(ctx) if ctx ends first. A function of the group that
-// calls StopWait waits for itself until ctx ends.
+// returns nil then, and context.Cause(ctx) if ctx ends first. A function of the group
+// that calls StopWait waits for itself until ctx ends.
 func (g *Group) StopWait(ctx context.Context) error {
 	g.Stop()
 	idle := g.whenIdle()
@@ -208,8 +209,8 @@ func (g *Group) newMember() *groupTask {
 	return m
 }
 
-// keep keeps a groupTask for reuse that is not in the ring, and that neither the wheel nor the
-// executor has.
+// keep keeps a groupTask for reuse. It must not be in the ring, and neither the wheel nor
+// the executor may have it.
 func (g *Group) keep(m *groupTask) {
 	if g.spares < maxSpares && !g.stopped {
 		m.next, g.spare = g.spare, m
@@ -233,8 +234,8 @@ func (g *Group) unlink(m *groupTask) (f func()) {
 	return f
 }
 
-// cancelFirst sees to it that the oldest function does not run. If the executor has it, it
-// will find that it is gone.
+// cancelFirst sees to it that the oldest function does not run. If the executor has its
+// task, the task will find that the function is gone.
 func (g *Group) cancelFirst() {
 	m := g.members.next
 	if !m.entry.cancel() { // which calls due
@@ -242,8 +243,9 @@ func (g *Group) cancelFirst() {
 	}
 }
 
-// due is the wheel's own task. It hands the function to the executor, or back if the wheel
-// was stopped first; or the entry was canceled, by whoever.
+// due is the wheel's own task. It hands the function to the executor. If the wheel was
+// stopped first, it hands the function back to Stop. If the entry was canceled, it only
+// lets go of the function.
 func (m *groupTask) due() {
 	g := m.group
 	switch {

@@ -10,8 +10,8 @@ import "reflect"
 // Channels, tickers, Sleep and contexts do not wait for a function: they fire while it
 // runs. So a task may use Sleep, or wait for a context of its own wheel. A task that
 // waits for another function of the wheel waits for ever: for a Future, for Shutdown or
-// for StopWait. (Under [WithManualDrive] nothing fires while a task runs. Then a task
-// that waits for anything of its own wheel waits for ever.)
+// for StopWait. (With [WithManualDrive] or [WithManualClock], nothing fires while a task
+// runs. Then a task that waits for anything of its own wheel waits for ever.)
 //
 // The pprof labels of the goroutine are cleared after each task. Under manual drive these
 // include the labels that the caller of Drive had set.

@@ -10,12 +10,11 @@ import (
 // time, a run panics, or the wheel is stopped.
 //
 // The rules are those of the JDK's ScheduledThreadPoolExecutor. Runs of one job never
-// overlap: the next is put on the wheel when the one before has ended, and sees all that it
-// has done. So a job is never in the executor twice, and a slow job delays no other. A run
-// that panics ends the job: with a [WithPanicHandler], Err tells why, and the handler is
-// called; without one the program crashes. With [SurvivePanics] the job goes on. A run that
-// ends its goroutine (runtime.Goexit)
-// counts as ended like any other.
+// overlap: the next is put on the wheel when the one before has ended, and sees all that
+// it has done. So a job is never in the executor twice, and a slow job delays no other. A
+// run that panics ends the job: with a [WithPanicHandler], Err tells why, and the handler
+// is called; without one the program crashes. With [SurvivePanics] the job goes on. A run
+// that ends its goroutine (runtime.Goexit) counts as ended like any other.
 //
 // All methods are safe for concurrent use, also from inside a run, and O(1).
 type Job struct {
@@ -41,10 +40,10 @@ type Job struct {
 // the rate does not drift. Each run begins no earlier than planned, and as late as a
 // function of [TimingWheel.Schedule].
 //
-// When a run takes longer than the period, or the process is paused, the next runs are late
-// or are left out, as [OnMissed] says, but never overlap. By default they catch up. Planned
-// times are not rounded to ticks: with a period shorter than a tick, several runs follow
-// one another at each tick.
+// When a run takes longer than the period, or the process is paused, the next runs are
+// late or are left out, as [OnMissed] says, but never overlap. By default they catch up.
+// Planned times are not rounded to ticks: with a period shorter than a tick, several runs
+// follow one another at each tick.
 //
 // Runs are tasks on the executor like any other. ScheduleAtFixedRate panics on a period
 // that is not positive and on a nil function. It returns [ErrStopped] on a stopped wheel.
@@ -54,8 +53,8 @@ func (w *TimingWheel) ScheduleAtFixedRate(initial, period time.Duration, f func(
 }
 
 // ScheduleWithFixedDelay runs f first after the initial delay, and then again and again,
-// each time the given delay after the run before has ended. A negative initial delay counts
-// as zero. No run can be missed, so [OnMissed] panics.
+// each time the given delay after the run before has ended. A negative initial delay
+// counts as zero. No run can be missed, so [OnMissed] panics.
 //
 // Runs are tasks on the executor like any other. ScheduleWithFixedDelay panics on a delay
 // that is not positive and on a nil function. It returns [ErrStopped] on a stopped wheel.
@@ -82,17 +81,17 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 
 // ScheduleFunc runs f at the times of a [Scheduler]. The Scheduler is asked for the first
 // time with the present time, and for each later one with the planned time before, when
-// that run has ended. When it answers with the zero time, the job ends with a nil Err. An
-// answer that is not later than the time it was asked with ends the job with an error; if
-// it is the first answer, ScheduleFunc returns that error. Planned times that have already
-// passed are left out, unless [OnMissed] says otherwise; to find the first that is still to
-// come, Next is called once for each.
+// that run has ended. When it answers with the zero time, the job ends with a nil Err. If
+// it answers with a time that is not later than the one it was asked with, the job ends
+// with an error. If that is its first answer, ScheduleFunc returns the error. Planned
+// times that have already passed are left out, unless [OnMissed] says otherwise. To find
+// the first that is still to come, Next is called once for each of them.
 //
-// The times are those of the wall clock, unlike everywhere else in this package. The wheel
-// sleeps for at most a minute (or a tick, if that is longer) before it looks at the wall
-// clock again. So a daily job runs when the wall clock says so, and at most a minute later
-// after the clock was set forward or the machine was suspended. When the clock was set
-// back, the job waits again.
+// The times are those of the wall clock, unlike everywhere else in this package. The
+// wheel sleeps for at most a minute (or a tick, if that is longer) before it looks at the
+// wall clock again. So a daily job runs when the wall clock says so, and at most a minute
+// later after the clock was set forward or the machine was suspended. When the clock was
+// set back, the job waits again.
 //
 // Runs are tasks on the executor like any other. They are as late as a function of
 // [TimingWheel.Schedule], and never early by the wall clock. ScheduleFunc panics on a nil
@@ -196,8 +195,8 @@ func (j *Job) over() {
 
 // The methods that follow take the shard's lock themselves.
 
-// run is the task that the executor runs. A panic goes on to the handler, if
-// there is one, when it has ended the job, or the next run is planned.
+// run is the task that the executor runs. When it panics, it first ends the job, or plans
+// the next run. Then the panic goes on to the handler, if there is one.
 func (j *Job) run() {
 	f := j.begin(1)
 	if f == nil {
@@ -315,9 +314,9 @@ func (j *Job) Stop() bool {
 	return true
 }
 
-// StopWait is Stop, and then waits until a run that has begun is over. It returns nil then,
-// and context.Cause(ctx) if ctx ends first. A run of the job itself that calls StopWait
-// waits until ctx ends, and so does a task that runs inline with it.
+// StopWait is Stop, and then waits until a run that has begun is over. It returns nil
+// then, and context.Cause(ctx) if ctx ends first. A run of the job itself that calls
+// StopWait waits until ctx ends, and so does a task that runs inline with it.
 func (j *Job) StopWait(ctx context.Context) error {
 	j.Stop()
 	select {
@@ -333,11 +332,11 @@ func (j *Job) StopWait(ctx context.Context) error {
 	}
 }
 
-// Reset changes the period of a fixed rate, or the delay of a fixed delay. The next run is
-// due a period from now, and the others follow from there. A run that has begun, or that
-// waits in the executor's queue, goes on undisturbed. Reset returns false, and changes
-// nothing, if the job has ended or follows a [Scheduler]. It panics on a period that is not
-// positive.
+// Reset changes the period of a fixed rate, or the delay of a fixed delay. The next run
+// is due a period from now, and the others follow from there. A run that has begun, or
+// that waits in the executor's queue, goes on undisturbed. Reset returns false, and
+// changes nothing, if the job has ended or follows a [Scheduler]. It panics on a period
+// that is not positive.
 func (j *Job) Reset(period time.Duration) bool {
 	if period <= 0 {
 		panic("timingwheel: non-positive period for Job.Reset")
@@ -381,10 +380,10 @@ func (j *Job) Next() (time.Time, bool) {
 // Done returns a channel that is closed once the job has ended and its last run is over.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// Err returns why the job has ended: [ErrCanceled] after Stop, [ErrStopped] with the wheel, a
-// [*PanicError] after a panic, another error if the Scheduler went back in time, and nil if
-// the Scheduler had no further time. Err also returns nil while the job goes on; Done tells
-// the two apart.
+// Err returns why the job has ended: [ErrCanceled] after Stop, [ErrStopped] with the
+// wheel, a [*PanicError] after a panic, another error if the Scheduler went back in time,
+// and nil if the Scheduler had no further time. Err also returns nil while the job goes
+// on; Done tells the two apart.
 func (j *Job) Err() error {
 	j.entry.lock()
 	defer j.entry.unlock()

@@ -15,22 +15,24 @@ import (
 // session under the session's name. Make one with [NewKeyed].
 //
 // Schedule, Cancel and Reset of a key work until its function starts, also while the
-// function waits in the executor's queue: they replace it, drop it or put it off. When the
-// function starts, the key disappears. The function may schedule the key again.
+// function waits in the executor's queue: they replace it, drop it or put it off. When
+// the function starts, the key disappears. The function may schedule the key again.
 //
-// Long and short delays are on the same wheel. Replacing one by the other is one step under
-// one lock, so a key is never without its entry in between. Where tasks are handed from a
-// wheel with a coarse tick to one with a fine tick, there is such a gap.
+// Long and short delays are on the same wheel. Replacing one by the other is one step
+// under one lock, so a key is never without its entry in between. A design that hands
+// tasks from a wheel with a coarse tick to one with a fine tick has such a gap.
 //
-// A function that has started is no longer its key's, and runs beside whatever comes
-// after. A cache must mind that: an expiry that has started, and waits for the cache's lock,
-// would delete a value that was set anew meanwhile. So let the function check under the
-// cache's lock that the value is still the one for which it was scheduled, as the example
-// does. (A cache without this check has lost 128 of 25,600 values in a test.)
+// A function that has started no longer belongs to its key. It may run at the same time
+// as the key's next function. A cache must allow for that: an expiry that has started,
+// and waits for the cache's lock, would delete a value that was set anew meanwhile. So
+// let the function check under the cache's lock that the value is still the one for which
+// it was scheduled, as the example does. (A cache without this check has lost 128 of
+// 25,600 values in a test.)
 //
 // The keys are spread over 64 stripes, each with a lock of its own, so goroutines with
 // different keys seldom wait for each other. The memory that a Keyed takes follows the
-// number of its keys, up and down. All methods are safe for concurrent use. They are O(1).
+// number of its keys, up and down. All methods are safe for concurrent use. They are
+// O(1).
 type Keyed[K comparable] struct {
 	wheel   *TimingWheel
 	seed    maphash.Seed
@@ -49,10 +51,11 @@ type stripe[K comparable] struct {
 	_          [8]byte // one stripe to a cache line
 }
 
-// dropHandedBack is called before each look at a key. It makes the key's task disappear if
-// that was handed back. Once all tasks of the stripe were, it forgets them together; until
-// then those of other keys stay in the map, so that the cost is O(1). A pass over the
-// stripe here would make the work on n keys that wait in the executor's queue quadratic.
+// dropHandedBack is called before each look at a key. If the key's task was handed back,
+// it takes it out of the map. The tasks of other keys that were handed back stay in the
+// map, so that the cost is O(1). Once all tasks of the stripe were handed back, it
+// forgets them together. With a pass over the stripe here, the work on n keys that wait
+// in the executor's queue would be quadratic.
 func (s *stripe[K]) dropHandedBack(hash uint64, key K) {
 	n := s.handedBack.Load()
 	if n == 0 {
@@ -76,8 +79,8 @@ func (s *stripe[K]) remove(hash uint64, key K, handedBack bool) {
 	}
 }
 
-// keyedTask is what a key is scheduled for. It is its key's as long as the stripe
-// says so, and that decides whether its function runs.
+// keyedTask is what a key is scheduled for. It belongs to its key as long as the stripe
+// has it under that key. That decides whether its function runs.
 type keyedTask[K comparable] struct {
 	keyed *Keyed[K]
 	key   K
@@ -89,8 +92,8 @@ type keyedTask[K comparable] struct {
 	handedBack bool // by the wheel's Stop
 }
 
-// NewKeyed returns a Keyed on the wheel. A wheel may have any number of them. A Keyed takes
-// 4 KB, and needs no closing. NewKeyed panics on a nil wheel.
+// NewKeyed returns a Keyed on the wheel. A wheel may have any number of them. A Keyed
+// takes 4 KB, and needs no closing. NewKeyed panics on a nil wheel.
 func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
 	if w == nil {
 		panic("timingwheel: NewKeyed(nil)")
@@ -113,8 +116,8 @@ func (k *Keyed[K]) inStripe(key K) uint64 {
 	return hash
 }
 
-// lock returns the key's stripe, locked, and the key's hash in there. What Stop has handed
-// back is not there any more.
+// lock returns the key's stripe, locked, and the key's hash in there. What Stop has
+// handed back is not there any more.
 func (k *Keyed[K]) lock(key K) (s *stripe[K], hash uint64) {
 	i, hash := k.hash(key)
 	s = &k.stripes[i]
@@ -129,8 +132,8 @@ func (k *Keyed[K]) lock(key K) (s *stripe[K], hash uint64) {
 //
 // Schedule panics on a nil function. It also panics on a key that does not equal itself,
 // such as a NaN, and on one that cannot be compared, such as a slice in an interface. It
-// returns [ErrStopped] on a stopped wheel and during [TimingWheel.Shutdown], whether or not
-// the key is pending. It returns [ErrTooManyPending] if the key is not pending and
+// returns [ErrStopped] on a stopped wheel and during [TimingWheel.Shutdown], whether or
+// not the key is pending. It returns [ErrTooManyPending] if the key is not pending and
 // [WithMaxPending] permits no more. With an error it changes nothing.
 func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, err error) {
 	if f == nil {
@@ -153,7 +156,8 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 // adder is accept or acceptAgain.
 type adder = func(e *entry, after delay, f func(), kind bucket.Tag) error
 
-// put puts a task on the wheel and makes it its key's, instead of old, if that is not nil.
+// put puts a task on the wheel and makes it its key's, instead of old, if that is not
+// nil.
 func (s *stripe[K]) put(hash uint64, t, old *keyedTask[K], after delay, add adder) (replaced bool, err error) {
 	if err := t.start(after, add); err != nil {
 		return false, err
@@ -167,9 +171,10 @@ func (s *stripe[K]) put(hash uint64, t, old *keyedTask[K], after delay, add adde
 	return replaced, nil
 }
 
-// Cancel drops what the key is scheduled for. It returns true if the function will therefore
-// not run. It returns false if the key has no function, for example because the function has
-// started, and if the wheel's Stop has handed it back.
+// Cancel drops what the key is scheduled for. It returns true if the function will
+// therefore not run. It returns false if the key has no function, for example because the
+// function has started. It also returns false if the wheel's Stop has handed the function
+// back.
 func (k *Keyed[K]) Cancel(key K) bool {
 	s, hash := k.lock(key)
 	defer s.mu.Unlock()
@@ -182,9 +187,9 @@ func (k *Keyed[K]) Cancel(key K) bool {
 	return canceled
 }
 
-// Reset puts the key's function off until d from now and returns true. It returns false
-// if the key has none, or if the wheel is stopped. During [TimingWheel.Shutdown] it also
-// returns false, and changes nothing, if the new time is later than the old one.
+// Reset moves the key's function to d from now and returns true. It returns false if the
+// key has none, or if the wheel is stopped. During [TimingWheel.Shutdown] it also returns
+// false, and changes nothing, if the new time is later than the old one.
 func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	s, hash := k.lock(key)
 	defer s.mu.Unlock()
@@ -209,8 +214,8 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	return err == nil
 }
 
-// Deadline returns when the key's function is due, rounded up to a tick. It returns false if
-// the key has none.
+// Deadline returns when the key's function is due, rounded up to a tick. It returns false
+// if the key has none.
 func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
 	s, hash := k.lock(key)
 	defer s.mu.Unlock()
@@ -234,12 +239,12 @@ func (k *Keyed[K]) Len() int {
 	return n
 }
 
-// All iterates over the keys that are scheduled, each with the time at which its function is
-// due, rounded up to a tick, in no order. No lock is held while the loop's body runs, so the
-// body may call any method. A key that is scheduled throughout the loop comes once. One that
-// is scheduled, replaced, canceled or reset meanwhile, or whose function starts, comes once
-// or not at all, and the time is that of some moment during the loop; so before you act on a
-// key, check with Cancel or Reset that it is still there.
+// All iterates over the keys that are scheduled, each with the time at which its function
+// is due, rounded up to a tick, in no order. No lock is held while the loop's body runs,
+// so the body may call any method. A key that is scheduled throughout the loop comes
+// once. One that is scheduled, replaced, canceled or reset meanwhile, or whose function
+// starts, comes once or not at all. The time is that of some moment during the loop. So
+// before you act on a key, check with Cancel or Reset that it is still there.
 //
 // The loop copies the keys of one stripe of 64 at a time, and holds the stripe's lock for
 // that. O(keys).
@@ -278,15 +283,16 @@ type KeyedPending[K comparable] struct {
 	Func     func()
 }
 
-// Drain cancels all keys and returns them with their functions, in no order, for a program
-// that writes down what has not run. What it returns will not run, also if it waits in the
-// executor's queue. Each key that was scheduled when Drain was called either is returned,
-// once and by one of several calls, or was canceled by another, or its function has started.
-// What is scheduled while Drain runs may be returned or stay.
+// Drain cancels all keys and returns them with their functions, in no order. It is for a
+// program that writes down what has not run. What it returns will not run, even if it
+// waits in the executor's queue. A key that was scheduled when Drain was called is
+// returned once, unless it was canceled or its function has started. Of several calls of
+// Drain at the same time, one returns the key. What is scheduled while Drain runs may be
+// returned or stay.
 //
-// Call Drain before [TimingWheel.Stop], which hands back functions without their keys:
-// these Drain does not return. It returns nil if there is nothing. O(keys); it holds the lock
-// of one stripe of 64 at a time.
+// [TimingWheel.Stop] hands back functions without their keys, and Drain does not return
+// these. So call Drain before Stop. Drain returns nil if there is nothing. O(keys). It
+// holds the lock of one stripe of 64 at a time.
 func (k *Keyed[K]) Drain() (drained []KeyedPending[K]) {
 	for i := range k.stripes {
 		drained = k.drain(i, drained)
@@ -338,7 +344,8 @@ func (t *keyedTask[K]) due() {
 	}
 }
 
-// run is the task that the executor runs, if it still is its key's.
+// run is the task that the executor runs. It does nothing if the task is no longer its
+// key's.
 func (t *keyedTask[K]) run() {
 	if f := t.begin(); f != nil {
 		f()
@@ -364,9 +371,10 @@ func (t *keyedTask[K]) begin() (f func()) {
 // whether its function will therefore not run.
 func (t *keyedTask[K]) cancel() bool { return t.take() != nil }
 
-// take is cancel, and returns the function. If the wheel no longer has the task, it is in
-// the executor's queue and will find that it is not its key's; or it was handed back, and
-// take returns nil. The queue may be long, so the function is let go of here.
+// take is cancel, and returns the function. If the wheel no longer has the task, there
+// are two cases. Either it is in the executor's queue, and will find that it is no longer
+// its key's. Or it was handed back, and take returns nil. The queue may be long, so take
+// lets go of the function.
 func (t *keyedTask[K]) take() (f func()) {
 	t.entry.lock()
 	defer t.entry.unlock()
@@ -375,9 +383,9 @@ func (t *keyedTask[K]) take() (f func()) {
 	return f
 }
 
-// change gives a task that is still on the wheel a new time, and another function
-// unless that is nil. It reports false if the task is not there any more, or if the wheel
-// is in Shutdown and refuses: a new function is new, whatever its key was scheduled for.
+// change gives a task that is still on the wheel a new time, and another function unless
+// that is nil. It reports false if the task is not there any more, or if the wheel is in
+// Shutdown and refuses: it refuses every new function, also for a key that is scheduled.
 func (t *keyedTask[K]) change(after delay, f func()) bool {
 	t.entry.lock()
 	defer t.entry.unlock()
@@ -401,8 +409,8 @@ func (t *keyedTask[K]) dueAt() (time.Time, bool) {
 	return t.entry.clock().time(t.deadline), true
 }
 
-// where reports whether the task is on the wheel, and whether it was handed back. If it is
-// neither, it is in the executor's queue.
+// where reports whether the task is on the wheel, and whether it was handed back. If it
+// is neither, it is in the executor's queue.
 func (t *keyedTask[K]) where() (pending, handedBack bool) {
 	t.entry.lock()
 	defer t.entry.unlock()

@@ -2,8 +2,8 @@ package timingwheel
 
 import "github.com/tickwheel/tickwheel/bucket"
 
-// An entry's tag says what it is, in its lowest bits (kind), and on which level it waits, in
-// the others.
+// An entry's tag says what it is, in its lowest bits (kind), and on which level it waits,
+// in the others.
 //
 //	oneShot             a user's function
 //	own|oneShot         of a Future, a key or a Group
@@ -13,19 +13,20 @@ import "github.com/tickwheel/tickwheel/bucket"
 const (
 	// own is a task of the wheel's own. It is called under s.mu: by the driver when it is
 	// due, and by close or stop when that comes first (s.closed and s.stopped tell). So
-	// whatever it does is one with the state of its entry, and whoever cancels it under s.mu
-	// knows that it is neither running nor about to. It must be short, never block, and run
-	// no code of a user.
+	// whatever it does is one with the state of its entry, and whoever cancels it under
+	// s.mu knows that it is neither running nor about to. It must be short, never block,
+	// and run no code of a user.
 	own bucket.Tag = 1 << iota
 
-	// oneShot is an entry that becomes a user's function once. Shutdown waits for it, and the
-	// limit counts it. An own task that is none has to see to itself when the shard is
-	// closed. With own and without alone it is also called when its entry is canceled (s.canceling
-	// tells), since a Timeout or Timer may do that without it.
+	// oneShot is an entry that becomes a user's function once. Shutdown waits for it, and
+	// the limit counts it. An own task that is no oneShot is called when the shard is
+	// closed, and is off the wheel then. A oneShot that is own and not alone is also
+	// called when its entry is canceled (s.canceling tells), since a Timeout or Timer may
+	// do that without it.
 	oneShot
 
-	// alone is a task of the wheel's own that has nothing for the executor when it is due. It
-	// never waits at the gate.
+	// alone is a task of the wheel's own that has nothing for the executor when it is
+	// due. It never waits at the gate.
 	alone
 
 	kind       = own | oneShot | alone

@@ -6,12 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// line is where wheels stand whose tasks wait for room in a Pool. Each has one place, however
-// many of its tasks wait. The wheel at the front gets the next room, for one task, and goes to
-// the end: so a wheel with a burst does not keep the room from the others.
+// line is the queue of the wheels whose tasks wait for room in a Pool. Each wheel has one
+// place, however many of its tasks wait. The wheel at the front gets the next room, for
+// one task, and goes to the end. So a wheel with a burst does not keep the room from the
+// others.
 //
-// The invariant: a wheel of which an entry waits is in the line, or is about to join it. A
-// wheel whose entries were all canceled may be in it too, until its turn comes.
+// The invariant: a wheel with an entry that waits is in the line, or is about to join it.
+// A wheel whose entries were all canceled may be in it too, until its turn comes.
 type line struct {
 	mu     sync.Mutex                // lock order: shard, mu
 	wheels list.List                 // of *driver, the next first; guarded by mu
@@ -36,8 +37,8 @@ func (l *line) join(d *driver) {
 	l.length.Add(1)
 }
 
-// next returns the wheel at the front, and moves it to the end. It returns nil if there is
-// none.
+// next returns the wheel at the front, and moves it to the end. It returns nil if there
+// is none.
 func (l *line) next() *driver {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,8 +50,8 @@ func (l *line) next() *driver {
 	return front.Value.(*driver)
 }
 
-// leave takes a wheel out of the line, unless an entry of it waits. An entry counts as waiting
-// before its wheel joins, so that none is left behind.
+// leave takes a wheel out of the line, unless one of its entries waits. An entry counts
+// as waiting before its wheel joins. So no entry is left behind.
 func (l *line) leave(d *driver) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 // notice tells those who wait for a change when to look again. A call of tell costs one
 // load while nobody watches.
 //
-// Who waits watches first, then looks, and then receives. Who makes the change calls tell
-// afterwards. So nobody waits for a change that has already happened.
+// Whoever waits calls watch first, then looks, and then receives. Whoever makes the
+// change calls tell afterwards. So nobody waits for a change that has already happened.
 type notice struct {
 	watched  atomic.Bool
 	mu       sync.Mutex
@@ -49,8 +49,8 @@ func (n *notice) tell() {
 	}
 }
 
-// until waits until ready returns true, or until done is closed. It looks at once, and then
-// after each tell.
+// until waits until ready returns true, or until done is closed. It looks at once, and
+// then after each tell.
 func (n *notice) until(done <-chan struct{}, ready func() bool) bool {
 	told := n.watch()
 	defer n.forget(told)

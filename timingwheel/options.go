@@ -76,8 +76,9 @@ func WithWheelSize(slots int) Option {
 //
 // With one shard and [Inline], tasks run in the order of their deadlines, and tasks of
 // one tick in the order in which they were scheduled; one that was reset runs anywhere
-// among those of its tick. There is one exception. A bucket of more than 256 entries may be flushed late, or may be coarse. What else comes due during
-// that flush goes between its slices, ahead of the entries that are still in it.
+// among those of its tick. There is one exception. A bucket of more than 256 entries may
+// be flushed late, or may be coarse. What else comes due during that flush goes between
+// its slices, ahead of the entries that are still in it.
 func WithShards(n int) Option {
 	return func(c *config) {
 		if n < 0 || n > maxShards {
@@ -270,27 +271,28 @@ func WithManualDrive() Option {
 
 // WithManualClock makes a wheel in virtual time. Its clock stands at start until
 // [TimingWheel.Advance] moves it, and nothing fires but in Advance. It is for tests and
-// simulations that cannot live in a bubble of testing/synctest, because other processes or
-// real connections take part, and for going through a long time in a short one.
+// simulations that cannot live in a bubble of testing/synctest, because other processes
+// or real connections take part, and for going through a long time in a short one.
 //
-// All of the wheel follows its clock: delays, the times that channels send, the deadlines of
-// contexts, the calendar of ScheduleFunc, and what tells times. [TimingWheel.Now] returns its
-// time. The start may be any time. The clock ends 292 years later, and moves no more then.
+// All of the wheel follows its clock: delays, the times that channels send, the deadlines
+// of contexts, the calendar of ScheduleFunc, and what tells times. [TimingWheel.Now]
+// returns its time. The start may be any time. The clock ends 292 years later, and moves
+// no more then.
 //
-// For a simulation, take [Inline] and one shard ([WithShards]): then each function sees its
-// own time in Now, and they run in the order of their deadlines, the same in each run. With
-// another executor a function may begin, or still run, while the clock goes on. And goroutines
-// that wait for a channel or a context of the wheel go on when they get to it: Advance does
-// not wait for them.
+// For a simulation, take [Inline] and one shard ([WithShards]): then each function sees
+// its own time in Now, and they run in the order of their deadlines, the same in each
+// run. With another executor a function may begin, or still run, while the clock goes on.
+// And goroutines that wait for a channel or a context of the wheel go on when they get to
+// it: Advance does not wait for them.
 //
 // A stopped wheel's clock stands still for ever, and what waits for it would never end.
-// Package time is no help: its time is another. So Stop and [TimingWheel.Shutdown] end it all
-// at once, and so does whatever comes later: channels and Sleep get the time as it is, and
-// contexts end with context.Canceled and the cause [ErrStopped].
+// Package time is no help: its time is another. So Stop and [TimingWheel.Shutdown] end it
+// all at once, and so does whatever comes later: channels and Sleep get the time as it
+// is, and contexts end with context.Canceled and the cause [ErrStopped].
 //
-// A context of the wheel has its deadline in virtual time. What compares it with real time,
-// as a net.Dialer does, is misled; to derive one from a parent with a deadline in real time
-// is fine.
+// A context of the wheel has its deadline in virtual time. What compares it with real
+// time, as a net.Dialer does, is misled; to derive one from a parent with a deadline in
+// real time is fine.
 //
 // New panics if [WithManualDrive] is given too. [WithPreciseWakeups] does nothing.
 func WithManualClock(start time.Time) Option {
@@ -375,9 +377,10 @@ type jobConfig struct {
 // SurvivePanics lets a job go on after a run that panics. The panic goes the way of any
 // task's: with [WithPanicHandler] the handler is called and Stats counts it; without a
 // handler the program crashes, with this option too. The next run comes as if the run had
-// returned; it may begin while the handler is still busy with the panic. A [Scheduler] that
-// panics ends the job all the same, since then there is no next time; if the run before it
-// has panicked too, the handler gets the panic of the run, and Job.Err that of the Scheduler.
+// returned; it may begin while the handler is still busy with the panic. A [Scheduler]
+// that panics ends the job all the same, since then there is no next time; if the run
+// before it has panicked too, the handler gets the panic of the run, and Job.Err that of
+// the Scheduler.
 func SurvivePanics() JobOption {
 	return func(c *jobConfig) { c.survives = true }
 }

@@ -8,8 +8,8 @@ type outcome struct {
 	cause error // nil: err itself
 }
 
-// The outcomes that need no allocation. Overdue is none yet: the deadline has come, and a
-// goroutine that ends the context is on its way.
+// The outcomes that need no allocation. overdue is not yet an outcome: the deadline has
+// come, and a goroutine that ends the context is on its way.
 var (
 	canceled = &outcome{err: context.Canceled}
 	exceeded = &outcome{err: context.DeadlineExceeded}
@@ -25,7 +25,7 @@ func exceededBecause(cause error) *outcome {
 	return &outcome{context.DeadlineExceeded, cause}
 }
 
-// outcomeOf returns the outcome of what ends because its parent has ended.
+// outcomeOf returns the outcome of a context that ends because its parent has ended.
 func outcomeOf(parent context.Context) *outcome {
 	// The errors are compared to those of package context only: two of a user's may be of
 	// a type that cannot be compared.

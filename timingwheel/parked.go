@@ -54,10 +54,10 @@ func (s *shard) unpark(op parking.Op) {
 	}
 }
 
-// finishParked hands done to an executor that has a gate. The operation has expired, whatever
-// the executor is busy with; done has to pass the gate like any function. So it becomes an
-// entry of its own, due now. Unlike a function it is not handed back by Stop: it runs then.
-// The caller holds s.mu.
+// finishParked hands done to an executor that has a gate. The operation has expired,
+// whatever the executor is busy with; done has to pass the gate like any function. So it
+// becomes an entry of its own, due now. Unlike a function it is not handed back by Stop:
+// it runs then. The caller holds s.mu.
 func (s *shard) finishParked(done func()) {
 	due := func() {
 		switch {
@@ -72,9 +72,9 @@ func (s *shard) finishParked(done func()) {
 	s.add(delay{s.clock.now(), 0}, due, own|oneShot)
 }
 
-// endParked ends an operation while the shard is being stopped. What is left to do does not
-// go through the driver any more. It is a task of the wheel all the same: the panic handler
-// covers it, and Shutdown waits for it. The caller holds s.mu.
+// endParked ends an operation while the shard is being stopped. What is left to do does
+// not go through the driver any more. It is a task of the wheel all the same: the panic
+// handler covers it, and Shutdown waits for it. The caller holds s.mu.
 func (s *shard) endParked(op parking.Op) {
 	if rest, by := op.Stop(parking.Held{}); rest != nil {
 		s.driver.runner.running.admit(1)

@@ -8,13 +8,13 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// Pool is an [Executor] that runs at most so many tasks at once. Make one with [NewPool], give
-// it to one wheel or to several (of one synctest bubble) by [WithExecutor], and end it with
-// [Pool.Shutdown] or [Pool.Close] once these wheels are stopped. All methods are safe for
-// concurrent use.
+// Pool is an [Executor] that limits how many tasks run at once. Make one with [NewPool],
+// and give it to one wheel or to several with [WithExecutor]. End it with [Pool.Shutdown]
+// or [Pool.Close] once these wheels are stopped. Wheels in a synctest bubble can share a
+// Pool only within their bubble. All methods are safe for concurrent use.
 //
-// A Pool is a run queue like that of [Goroutines], with a bound. It has no goroutine while it
-// has no task. What Goroutines says of goroutine-local state is true here too.
+// A Pool is a run queue like that of [Goroutines], with a bound. It has no goroutine
+// while it has no task. What Goroutines says of goroutine-local state is true here too.
 type Pool struct {
 	queue *runQueue
 	bound bound
@@ -22,14 +22,15 @@ type Pool struct {
 	full  WhenFull
 }
 
-// NewPool returns a Pool of so many workers, each of which runs one task at a time. Its queue
-// has room for so many other tasks. With a queue of 0, the Pool is full once every worker has
-// a task. What happens to a task that finds the Pool full is for full to say. NewPool panics
-// if workers is less than one, if queue is negative, and on the zero WhenFull.
+// NewPool returns a Pool with the given number of workers. Each worker runs one task at a
+// time. The parameter queue says how many more tasks may wait in the Pool for a worker.
+// With a queue of 0, the Pool is full once every worker has a task. The parameter full
+// says what happens to a task that finds the Pool full. NewPool panics if workers is less
+// than one, if queue is negative, and on the zero WhenFull.
 //
-// Tasks begin nearly in the order of their deadlines. With one worker, a wheel of one shard
-// and [FullWait], they run in the order of [Inline]. Tasks that wait for one another need a
-// worker each. A task may end its goroutine (runtime.Goexit).
+// Tasks begin nearly in the order of their deadlines. With one worker, a wheel of one
+// shard and [FullWait], they run in the order of [Inline]. Tasks that wait for one
+// another need a worker each. A task may end its goroutine (runtime.Goexit).
 func NewPool(workers, queue int, full WhenFull) *Pool {
 	switch {
 	case workers < 1:
@@ -48,14 +49,15 @@ func NewPool(workers, queue int, full WhenFull) *Pool {
 	return p
 }
 
-// Shutdown lets the Pool accept no more. It waits until the tasks that the Pool has accepted
-// have ended and its goroutines are gone, and returns nil. If ctx ends first, it returns an
-// error that wraps ctx.Err(): the tasks go on, and Shutdown may be called again. A task of the
-// Pool that calls it waits for itself.
+// Shutdown makes the Pool accept no more tasks. It waits until the tasks that the Pool
+// has accepted have ended and its goroutines are gone, and returns nil. If ctx ends
+// first, it returns an error that wraps ctx.Err(): the tasks go on, and Shutdown may be
+// called again. A task of the Pool that calls it waits for itself.
 //
-// A closed Pool is full for ever. What comes due on its wheels later is run by the driver, is
-// discarded or stays pending until the wheel's Stop hands it back, as the Pool's [WhenFull]
-// says. So shut down the wheels first, and then the Pool.
+// A closed Pool is full for ever. Its [WhenFull] says what becomes of tasks that come due
+// on its wheels later. The driver runs them, or they are discarded, or they stay pending
+// until the wheel's Stop hands them back. So shut down the wheels first, and then the
+// Pool.
 //
 // Shutdown and Close may be called any number of times, at the same time too.
 func (p *Pool) Shutdown(ctx context.Context) error {
@@ -65,7 +67,7 @@ func (p *Pool) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Close is [Pool.Shutdown] without an end to its patience.
+// Close is [Pool.Shutdown] without a context: it waits as long as it takes.
 func (p *Pool) Close() { p.bound.close(context.Background()) }
 
 // PoolStats is what [Pool.Stats] returns. It encodes to JSON as it is.
@@ -78,9 +80,9 @@ type PoolStats struct {
 	Closed  bool  // Close or Shutdown was called
 }
 
-// Stats returns what the Pool does at this moment. The figures are read one after the other,
-// so that they may not belong together while tasks come and go. It costs a pass over the
-// wheels that wait.
+// Stats returns what the Pool does at this moment. The figures are read one after the
+// other. So they may not fit together while tasks come and go. Stats costs a pass over
+// the wheels that wait.
 func (p *Pool) Stats() PoolStats {
 	tasks := p.bound.count()
 	running := min(tasks, p.bound.workers, p.bound.active.Load())
@@ -94,9 +96,10 @@ func (p *Pool) Stats() PoolStats {
 	}
 }
 
-// Execute runs the tasks. When the Pool is full, its [WhenFull] decides; under [FullWait] and
-// while the Pool is not closed, Execute waits for room. So an Executor of your own that calls
-// Execute of a Pool holds up its driver while the Pool is full.
+// Execute runs the tasks. When the Pool is full, its [WhenFull] decides. Under
+// [FullWait], Execute waits for room; on a closed Pool it runs the tasks itself. So an
+// Executor of your own that calls Execute of a Pool holds up its driver while the Pool is
+// full.
 func (p *Pool) Execute(tasks []func()) {
 	r := &p.queue.stranger
 	r.running.admit(len(tasks))
@@ -104,8 +107,8 @@ func (p *Pool) Execute(tasks []func()) {
 	each(tasks[n:], func(f func()) { p.overflow(function(f), r, p.full.policy == waits) })
 }
 
-// execute passes on what there is room for in one go, and the rest one by one. Under FullWait
-// nothing comes here: the tasks pass the gate.
+// execute passes on what there is room for in one go, and the rest one by one. Under
+// FullWait nothing comes here: the tasks pass the gate.
 func (p *Pool) execute(tasks []task, r *runner) {
 	n := p.accept(tasks, r)
 	each(tasks[n:], func(t task) { p.overflow(t, r, false) })
@@ -121,7 +124,8 @@ func (p *Pool) accept(tasks []task, r *runner) int {
 	return n
 }
 
-// overflow does what is to be done with a task that found no room; unless there is some by now.
+// overflow is called with a task that found no room. If there is room by now, the task
+// takes it. Otherwise overflow does what the Pool's WhenFull says.
 func (p *Pool) overflow(t task, r *runner, wait bool) {
 	if p.bound.take(1) == 1 || wait && p.bound.wait() {
 		p.queue.push([]task{t}, r)
@@ -154,31 +158,34 @@ const (
 
 var (
 	// FullWait makes the task wait on its wheel until there is room. It stays pending
-	// meanwhile: Len counts it, it can be canceled and reset, Stop hands it back, and Shutdown
-	// waits for it. Tasks of a wheel go in the order in which they came due; wheels that share
-	// the Pool take turns, a task each. The driver never waits, so nothing else is late.
+	// meanwhile: Len counts it, it can be canceled and reset, Stop hands it back, and
+	// Shutdown waits for it. Tasks of a wheel go in the order in which they came due;
+	// wheels that share the Pool take turns, a task each. The driver never waits, so
+	// nothing else is late.
 	//
-	// Under manual drive a task that waits goes in the next Drive after there is room. On a
-	// closed Pool there is never room: what comes due stays pending until Stop.
+	// Under manual drive a task that waits goes in the next Drive after there is room. On
+	// a closed Pool there is never room: what comes due stays pending until Stop.
 	FullWait = WhenFull{policy: waits}
 
-	// FullCallerRuns has the driver run the task itself. Nothing is lost, and the wheel fires
-	// functions no faster than they run. But while the driver runs one, no other function of
-	// the wheel is handed on, on no shard: all that comes due meanwhile waits, pending, and a
-	// function that blocks for ever stops the others for ever. Channels, tickers and contexts
-	// do not wait. The conditions of [Inline] hold for every task of the Pool. Stats counts
-	// the tasks that the driver has run in CallerRuns.
+	// FullCallerRuns has the driver run the task itself. Nothing is lost, and the wheel
+	// fires functions no faster than they run. But while the driver runs one, no other
+	// function of the wheel is handed on, whatever its shard. All that comes due
+	// meanwhile waits, and is pending. A function that blocks for ever stops the others
+	// for ever. Channels, tickers and contexts do not wait. The conditions of [Inline]
+	// hold for every task of the Pool. CallerRuns of [Stats] counts the tasks that the
+	// driver has run.
 	FullCallerRuns = WhenFull{policy: callerRuns}
 )
 
 // FullDiscard has the driver call f with the task instead of running it. f may run the
-// function that it gets, keep it for later, or drop it; usually it counts or logs. f runs on
-// the driver, under the conditions of [Inline]. A panic in it is one of the task. FullDiscard
-// panics on nil.
+// function that it gets, keep it for later, or drop it; usually it counts or logs. f runs
+// on the driver, under the conditions of [Inline]. A panic in f counts as a panic of the
+// task. FullDiscard panics on nil.
 //
-// f gets the function that was scheduled. The function of a [Job] is no run of the Job any
-// more, and the Job goes on to its next time. The key of a [Keyed] is gone. A [Future] has
-// ended with [ErrDiscarded], and the function that f gets does nothing. Stats counts what was
+// f gets the function that was scheduled. A [Job] leaves this run out and goes on to its
+// next time; if f calls the function, that is no run of the Job. A key of a [Keyed] is no
+// longer scheduled. A function of a [Group] has left its group. A [Future] has ended with
+// [ErrDiscarded], and the function that f gets does nothing. Stats counts what was
 // discarded.
 func FullDiscard(f func(task func())) WhenFull {
 	if f == nil {
@@ -200,8 +207,8 @@ func (d discarded) run() {
 }
 
 // Under FullWait a Pool is the gate of its wheels. The room of a task is taken before the
-// task leaves its wheel, so that the bound holds exactly. Whoever makes room, the worker that
-// has run a task, lets the next one in that waits.
+// task leaves its wheel, so that the bound holds exactly. A worker that has run a task
+// makes room, and lets in the next task that waits.
 
 // hold implements gate. What comes when others wait goes behind them.
 func (p *Pool) hold(s *shard, i bucket.Index) bool {
@@ -216,12 +223,12 @@ func (p *Pool) hold(s *shard, i bucket.Index) bool {
 // claim implements gate.
 func (p *Pool) claim() bool { return p.bound.take(1) == 1 }
 
-// unclaim implements gate. A wheel that could not get this room stands in the line by now, or
-// is about to; look serves it.
+// unclaim implements gate. A wheel that could not get this room is in the line by now, or
+// is about to join it. look serves that wheel.
 func (p *Pool) unclaim() { p.bound.giveBack() }
 
-// pass implements gate. It hands over under the lock of the shard, or a worker could let in
-// an entry that came due later first. It never blocks.
+// pass implements gate. It hands over under the lock of the shard. Otherwise a worker
+// could first let in an entry that came due later. It never blocks.
 func (p *Pool) pass(e *expired, r *runner) {
 	if len(e.tasks) > 0 {
 		p.queue.push(slices.Clone(e.tasks), r)
@@ -241,8 +248,8 @@ func (p *Pool) look(d *driver) {
 
 // serve lets in those that wait, as long as there is room.
 //
-// No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker gives
-// back its room, and then calls serve. So one of the two sees the other.
+// No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker
+// gives back its room, and then calls serve. So one of the two sees the other.
 func (p *Pool) serve() {
 	for !p.line.isEmpty() && p.claim() {
 		if !p.letIn() {

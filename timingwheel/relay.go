@@ -13,8 +13,8 @@ type relay struct {
 	task  func() // nil once done or stopped; guarded by the shard's lock
 }
 
-// startRelay has package time call the task at the given time, with the lock of s held. The
-// caller holds that lock.
+// startRelay has package time call the task at the given time, with the lock of s held.
+// The caller holds that lock.
 func startRelay(s *shard, at time.Time, task func()) *relay {
 	if s.clock.isManual() {
 		task() // its time has ended, and real time is another

@@ -5,13 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// task is what the driver hands to an executor: a user's function, or a run of a Job,
-// a Future or a key, which look once more at their state when it begins.
+// task is what the driver hands to an executor: a user's function, or a run of a Job, a
+// Future, a key or a function of a Group. These look at their state once more when the
+// run begins.
 type task interface {
 	run()
 
 	// discard is called instead of run when a full Pool discards the task. It returns
-	// what FullDiscard's function is to be given, or nil if there is nothing to run any more.
+	// what FullDiscard's function is to be given, or nil if there is nothing to run any
+	// more.
 	discard() func()
 }
 
@@ -63,8 +65,8 @@ func (r *runner) run(t task, lane uint32) {
 	t.run()
 }
 
-// end tells those who wait when it was the last: whoever comes last finds that all
-// others have counted.
+// end counts the end of a task. If nothing runs any more, it tells those who wait for
+// that. The task that ends last finds that all others have been counted.
 func (r *runner) end(lane uint32) {
 	r.running.end(lane)
 	if r.ended.watched.Load() && r.running.count() == 0 {

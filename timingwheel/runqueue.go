@@ -10,21 +10,22 @@ import (
 //	while a task waits, one goroutine has been spawned and has not yet begun,
 //	or one that has is about to take a task or to spawn the next.
 //
-// The spawned one is the successor. When the running task blocks, the scheduler
-// has the successor to run, which spawns the next one before it runs a task in
-// its turn; when nothing blocks, one goroutine runs the whole batch and the
-// successor finds nothing left; and a processor that is idle steals the successor,
-// so that work spreads. So a function that blocks delays no other, as with a
-// goroutine each, at a fraction of the price, and one that ends its goroutine
-// takes nothing along.
+// The spawned one is the successor. When the running task blocks, the scheduler runs the
+// successor. The successor first spawns the next one, and then runs a task. When nothing
+// blocks, one goroutine runs the whole batch, and the successor finds nothing left. A
+// processor that is idle steals the successor, so the work spreads.
+//
+// So a function that blocks delays no other, as with a goroutine for each, at a fraction
+// of the price. And a function that ends its goroutine takes no other task with it.
 //
 // Nothing here ever waits: a waiting goroutine would look like a blocked task and cause
-// another to be spawned. With a mutex around the queue, which was tried, 100,000 tasks that
-// only counted left 971 goroutines contending for it; now there are a handful.
+// another to be spawned. With a mutex around the queue, which was tried, 100,000 tasks
+// that only counted left 971 goroutines contending for it; now there are a handful.
 //
-// Also rejected: `go f()` for each task, for its price; and a fixed set of workers,
-// which as many slow tasks as there are workers bring to a halt. Who wants that has a
-// Pool: the same queue, where as many goroutines as there may be need no successor.
+// Also rejected: `go f()` for each task, for its price; and a fixed set of workers, since
+// a slow task for each worker brings it to a halt. A Pool is for those who want just
+// that. It has the same queue. Once it has all the goroutines that it may have, they need
+// no successor.
 type runQueue struct {
 	first     atomic.Pointer[batch] // the oldest that may have tasks left
 	last      atomic.Pointer[batch] // the newest
@@ -34,7 +35,8 @@ type runQueue struct {
 	stranger  runner                // of tasks that come through Execute and belong to no wheel
 }
 
-// batch holds tasks of one wheel that came together. Who raises taken to n has task n-1.
+// batch holds tasks of one wheel that came together. Whoever raises taken to n gets task
+// n-1.
 type batch struct {
 	tasks  []task
 	runner *runner
@@ -55,16 +57,15 @@ func newRunQueue(b *bound) *runQueue {
 // panics crashes the program, as with time.AfterFunc. This is the default. The
 // order in which tasks begin is nearly that of their deadlines, but not promised.
 //
-// Tasks that return take turns on a goroutine, which shows only in state that is
-// kept by goroutine. pprof labels are cleared between tasks. What a task must undo
-// before it returns is runtime.LockOSThread and, with it, whatever it has done to
-// its thread; debug.SetPanicOnFault; and a stack once grown stays grown for the
-// next.
+// Tasks that return take turns on a goroutine, which shows only in state that is kept by
+// goroutine. pprof labels are cleared between tasks. Before a task returns, it must undo
+// runtime.LockOSThread, together with whatever it has done to its thread, and
+// debug.SetPanicOnFault. A stack that has grown stays grown for the next task.
 //
 // The executor has a queue of its own, without bound, and no goroutine while nothing is
-// due. Nor are its goroutines bounded: 100,000 tasks that block are 100,000 goroutines. A
-// task may end its goroutine (runtime.Goexit). One executor may serve several wheels (of
-// one synctest bubble).
+// due. The number of its goroutines has no bound either: 100,000 tasks that block are
+// 100,000 goroutines. A task may end its goroutine (runtime.Goexit). One executor may
+// serve several wheels; in a synctest bubble, only those of that bubble.
 func Goroutines() Executor { return newRunQueue(nil) }
 
 // Execute queues the tasks.
@@ -81,15 +82,16 @@ func (q *runQueue) execute(tasks []task, r *runner) {
 // push queues the tasks, and keeps the slice.
 func (q *runQueue) push(tasks []task, r *runner) {
 	b := &batch{tasks: tasks, runner: r}
-	// Swap makes room for several wheels at once: each links behind the one whose
-	// place it took.
+	// Several wheels may push at the same time. Thanks to Swap each links its batch
+	// behind the one whose place it took.
 	q.last.Swap(b).next.Store(b)
 	q.ensureSuccessor()
 }
 
-// ensureSuccessor spawns the successor, unless there is one. With as many goroutines as
-// a bound permits there is none; then one that ends looks again. Since that one may have
-// found the flag raised, who lowers it again must look whether it has ended meanwhile.
+// ensureSuccessor spawns the successor, unless there is one. If there are as many
+// goroutines as the bound permits, it spawns none. Then a goroutine that ends looks
+// again. That one may have found the flag raised, and have ended. So whoever lowers the
+// flag must look whether there is room by now.
 func (q *runQueue) ensureSuccessor() {
 	for !q.successor.Load() && q.successor.CompareAndSwap(false, true) {
 		if q.bound == nil || q.bound.enter() {
@@ -131,8 +133,9 @@ func (q *runQueue) runOne(t task, r *runner, lane uint32) {
 	r.run(t, lane)
 }
 
-// leave is the end of a goroutine under a bound. A task that came when it still was one of
-// as many as there may be has no other.
+// leave is the end of a goroutine under a bound. A task may have come while there were as
+// many goroutines as the bound permits. Then none was spawned for it, and this one has to
+// look.
 func (q *runQueue) leave() {
 	q.bound.leave()
 	if q.hasTasks() {
@@ -150,9 +153,9 @@ func (q *runQueue) hasTasks() bool {
 	return false
 }
 
-// take removes the oldest task, and tells whether more wait; it returns nil when
-// there is none. Should one come just then, Execute finds that the successor has
-// begun, and spawns another.
+// take removes the oldest task, and tells whether more wait. It returns nil when there is
+// none. If one comes at that moment, push finds that the successor has begun, and spawns
+// another.
 func (q *runQueue) take() (t task, r *runner, more bool) {
 	for {
 		b := q.first.Load()

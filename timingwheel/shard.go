@@ -11,17 +11,16 @@ import (
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
-// Pending is a function that was pending when the wheel was stopped: its deadline, rounded
-// up to a tick and at most 292 years ahead, and the function.
+// Pending is a function that was pending when the wheel was stopped: its deadline,
+// rounded up to a tick and at most 292 years ahead, and the function.
 type Pending struct {
 	Deadline time.Time
 	Func     func()
 }
 
-// shard is one hierarchy of wheels with the arena of its entries and one lock
-// around both. Under that lock every operation is a few plain instructions, and
-// which ring an entry is in is its whole state: there are no atomics on entries
-// and no retries.
+// shard is one hierarchy of wheels with the arena of its entries and one lock around
+// both. Under that lock every operation is a few plain instructions. The ring that an
+// entry is in is its whole state. So there are no atomics on entries and no retries.
 //
 // Lock order: the gate (see turns), shard, queue.
 type shard struct {
@@ -55,8 +54,8 @@ type shard struct {
 	dueCascade cascade
 
 	// waiting holds the entries that are due and wait at the gate, in the order in which
-	// they came due. Whoever opens the gate takes them from here (takeWaiting). It is in the
-	// queue only where Drive has to take them: then offered is true.
+	// they came due. Whoever opens the gate takes them from here (takeWaiting). It is in
+	// the queue only where Drive has to take them: then offered is true.
 	waiting        slot
 	waitingCascade cascade
 	offered        bool
@@ -101,8 +100,9 @@ type delay struct {
 // The caller of the methods that follow holds s.mu.
 
 // accept adds a one-shot that is new, unless the shard is closed or the limit reached. It
-// is add written out, since it is in the way of every Schedule: with two calls more that
-// and its Cancel took 305 cycles instead of 300, where they took 297 before they counted.
+// repeats the code of add, since every Schedule goes through it. With two calls more, a
+// Schedule and its Cancel took 305 cycles, and with this code 300. Before one-shots were
+// counted they took 297.
 func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
 	if s.closed || s.limit != nil || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
@@ -150,7 +150,7 @@ func (s *shard) add(after delay, f func(), kind bucket.Tag) handle {
 	return handle{i, generation}
 }
 
-// remove takes an entry that is in no bucket out of all that counts it as pending.
+// remove ends an entry that is in no bucket. Nothing counts it as pending any more.
 func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
 	f, tag := s.arena.Free(i)
 	s.leaveLevel(tag >> levelShift)
@@ -163,7 +163,8 @@ func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
 	return f, tag
 }
 
-// enter and leave count an entry on the level whose bucket it is put into, or taken out of.
+// enter and leave count an entry on the level whose bucket it is put into, or taken out
+// of.
 func (s *shard) enter(i bucket.Index, level uint) {
 	s.arena.SetTag(i, s.arena.Tag(i)&kind|bucket.Tag(level<<levelShift))
 	s.entries[level]++
@@ -204,25 +205,26 @@ func (s *shard) cancel(h handle) bool {
 	return true
 }
 
-// tidy has the arena move entries together, after so much work. It does nothing once the
-// shard is closed: tasks of the wheel's own may cancel others in the middle of the passes of
-// closeLocked and stop.
+// tidy has the arena move entries together. work is the number of entries that the caller
+// has just worked on. It does nothing once the shard is closed. For closeLocked and stop
+// pass over all entries then, and in the middle of that, tasks of the wheel's own may
+// cancel others.
 func (s *shard) tidy(work int) {
 	if s.arena.IsSparse() && !s.closed {
 		s.arena.Tidy(work)
 	}
 }
 
-// reset moves the task of h to a new time. It reports false if the task is not pending, or
-// if the shard is closed and the new time is later than the old one: see Shutdown.
+// reset moves the task of h to a new time. It reports false if the task is not pending,
+// or if the shard is closed and the new time is later than the old one: see Shutdown.
 //
-// A reset to a later time is lazy: it writes the deadline and leaves the entry where it is.
-// The entry still waits in a bucket that expires at or before its own tick, which is all
-// that the wheel needs; the flush of that bucket adds it again. So a timer that is pushed
-// back all the time moves once for each bucket that it waits in, and not once for each
-// reset. For 100 k timers in random order a reset costs 0.61 of one that moves the entry.
-// The price: entries that were reset fire anywhere among those of their tick, and a bucket
-// whose entries were all pushed back wakes the driver once.
+// A reset to a later time is lazy: it writes the deadline and leaves the entry where it
+// is. The entry still waits in a bucket that expires at or before its own tick, which is
+// all that the wheel needs; the flush of that bucket adds it again. So a timer that is
+// pushed back all the time moves once for each bucket that it waits in, and not once for
+// each reset. For 100 k timers in random order a reset costs 0.61 of one that moves the
+// entry. The price: entries that were reset fire anywhere among those of their tick, and
+// a bucket whose entries were all pushed back wakes the driver once.
 func (s *shard) reset(h handle, after delay) bool {
 	i, ok := s.arena.Find(h.index, h.generation)
 	if !ok {
@@ -245,7 +247,8 @@ func (s *shard) reset(h handle, after delay) bool {
 }
 
 // canStay reports whether a flush of the entry's bucket will look at its deadline, and
-// whether the deadline is on a level that was made already: Snapshot counts the entry there.
+// whether the deadline is on a level that was made already: Snapshot counts the entry
+// there.
 func (s *shard) canStay(i bucket.Index, deadline int64) bool {
 	level := s.arena.Tag(i) >> levelShift
 	return level < levelWaiting && s.coarsest.covers(deadline)
@@ -294,8 +297,8 @@ func (s *shard) hasTasks() bool {
 	return s.oneShots > 0
 }
 
-// wheelOf returns the wheel of a level, and nil for the levels that have none. It is called
-// with s.mu held.
+// wheelOf returns the wheel of a level, and nil for the levels that have none. It is
+// called with s.mu held.
 func (s *shard) wheelOf(level bucket.Tag) *wheel {
 	w := s.finest
 	for w != nil && w.level != uint(level) {

@@ -11,10 +11,10 @@ import (
 //
 // From the moment of the call the wheel refuses what is new, as a stopped one does: also
 // a new function for a key of [Keyed], and a timer that is not pending. What is pending
-// can still be canceled, and reset to an earlier time. A reset to a later time is refused:
-// it returns false, and the function runs when it was due before. So traffic that keeps
-// its timers alive cannot prolong Shutdown: it returns, at the latest, when the last
-// deadline that was pending at the call has passed and all tasks have ended.
+// can still be canceled, and reset to an earlier time. A reset to a later time is
+// refused: it returns false, and the function runs when it was due before. So traffic
+// that keeps its timers alive cannot prolong Shutdown: it returns, at the latest, when
+// the last deadline that was pending at the call has passed and all tasks have ended.
 //
 // Jobs end: their pending runs are dropped, and a run that has begun is waited for. What
 // belongs to time's and context's surface moves to package time at once, and tickers end,
@@ -31,14 +31,15 @@ import (
 // Shutdown may be called any number of times, by several goroutines at the same time. A
 // task that calls it waits for itself until ctx ends, also if it runs inline. An executor
 // of your own that never runs a task keeps Shutdown waiting in the same way. With
-// [WithManualDrive], somebody has to go on calling Drive. Shutdown costs a pass over what
-// is pending, as Stop does.
+// [WithManualDrive] or [WithManualClock], somebody has to go on calling Drive or Advance.
+// Shutdown costs a pass over what is pending, as Stop does.
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	// A closed shard refuses a reset to a later time. The alternatives are worse. If the
 	// reset were done, one connection that is never idle would keep Shutdown waiting for
 	// ever. If it were ignored and returned true, the function would run before the time
-	// that its caller was promised. A caller that gets false knows that the function comes
-	// sooner, and can stop it: what callers do anyway with a connection that closes.
+	// that its caller was promised. A caller that gets false knows that the function
+	// comes sooner, and can stop it: what callers do anyway with a connection that
+	// closes.
 	w.closeShards()
 	if !w.runner.ended.until(ctx.Done(), w.isQuiet) {
 		return fmt.Errorf("timingwheel: Shutdown: %w", ctx.Err())

@@ -26,8 +26,8 @@ type LevelOccupancy struct {
 	// Occupied has the number of entries of each slot. A level holds what is due before
 	// its next revolution, and the coarser levels have the rest. So the slots up to the
 	// Hand are empty, except for entries that have expired and wait to be flushed. An
-	// entry that was pushed back is counted in the slot of its new deadline, also while it
-	// waits in an earlier one.
+	// entry that was pushed back is counted in the slot of its new deadline, also while
+	// it waits in an earlier one.
 	Occupied []int32
 }
 
@@ -39,8 +39,8 @@ type LevelOccupancy struct {
 // It passes over all that is pending, at a few nanoseconds each. (With a large next it
 // takes more, since the deadlines are sorted.) After every 1024 entries it gives way to
 // those who wait for the lock, so it holds nobody up. What is added, fires or moves to a
-// finer level meanwhile may be counted or not, and so may be what the wheel moves in
-// memory because it has become much emptier. Each entry is counted at most once, so
+// finer level meanwhile may be counted or not. The same is true of what the wheel moves
+// in memory because it has become much emptier. Each entry is counted at most once, so
 // Pending is the sum of Due, Waiting, Cascading and all of Occupied. (A timer that fires
 // and is armed again is another entry then.)
 func (w *TimingWheel) Snapshot(next int) Snapshot {
@@ -103,8 +103,8 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 	return deadlines, true
 }
 
-// wheelFor returns the wheel that has the slot of a deadline, here or further up. An entry
-// that was pushed back is counted there, where it will be.
+// wheelFor returns the wheel that has the slot of a deadline, here or further up. An
+// entry that was pushed back is counted there, where it will be.
 func (w *wheel) wheelFor(deadline int64) *wheel {
 	for !w.covers(deadline) {
 		w = w.overflow

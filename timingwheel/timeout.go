@@ -3,21 +3,21 @@ package timingwheel
 import "time"
 
 // Timeout names a function that [TimingWheel.Schedule] or [TimingWheel.ScheduleAt] has
-// scheduled. It is a small value: copy and keep it at will. Once the function was handed to
-// the executor or canceled, the Timeout names nothing, and it keeps no function alive. The
-// zero Timeout names nothing.
+// scheduled. It is a small value: copy and keep it at will. Once the function was handed
+// to the executor or canceled, the Timeout names nothing, and it keeps no function alive.
+// The zero Timeout names nothing.
 type Timeout struct {
 	entry entry
 }
 
-// Schedule arranges for f to run once, d from now, and returns a [Timeout] that can cancel
-// it. It allocates nothing, except when the arena or the levels grow.
+// Schedule arranges for f to run once, d from now, and returns a [Timeout] that can
+// cancel it. It allocates nothing, except when the arena or the levels grow.
 //
-// f never runs before d has passed. It runs at most one tick later, plus the time that the
-// system takes to wake the driver (on Linux up to a millisecond without
-// [WithPreciseWakeups]), plus the time of a cascade under way, plus the time for which the
-// executor holds the driver up. If d is not positive, f is due now; it still runs on the
-// executor, never on the caller's goroutine. The largest d is 292 years.
+// f never runs before d has passed. It runs at most one tick later, plus the time that
+// the system takes to wake the driver (on Linux up to a millisecond without
+// [WithPreciseWakeups]), plus the time of a cascade under way, plus the time for which
+// the executor holds the driver up. If d is not positive, f is due now; it still runs on
+// the executor, never on the caller's goroutine. The largest d is 292 years.
 //
 // A nil f panics. Schedule returns [ErrStopped] on a stopped wheel, and
 // [ErrTooManyPending] where [WithMaxPending] permits no more; f will not run then.
@@ -30,9 +30,10 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 	return w.schedule(delay{w.clock.now(), d}, f)
 }
 
-// ScheduleAt is [TimingWheel.Schedule] for a point in time. It converts the time to a delay
-// once, as time.Until does: a later step of the wall clock does not change the delay. A
-// time in the past means now, and one more than 292 years ahead means in 292 years.
+// ScheduleAt is [TimingWheel.Schedule] for a point in time. It converts the time to a
+// delay once, as time.Until does: a later step of the wall clock does not change the
+// delay. A time in the past means now, and one more than 292 years ahead means in 292
+// years.
 func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: ScheduleAt: nil function")
@@ -72,16 +73,16 @@ func (t Timeout) Cancel() bool {
 
 // Reset moves the function to d from now, if it is still pending, and reports whether it
 // was. If Reset returns false, it has changed nothing: the function was handed to the
-// executor, was handed back by [TimingWheel.Stop] or was canceled before, or the Timeout is
-// the zero Timeout. During [TimingWheel.Shutdown], Reset also returns false for a later
-// time: the function runs when it was due before, unless Cancel prevents it.
+// executor, was handed back by [TimingWheel.Stop] or was canceled before, or the Timeout
+// is the zero Timeout. During [TimingWheel.Shutdown], Reset also returns false for a
+// later time: the function runs when it was due before, unless Cancel prevents it.
 //
 // So to push back the end of an idle connection, call Reset when there is traffic; false
 // says that the connection is being closed. (Reset of a [Timer] that has fired arms it
 // again, and the second run may overlap the first.)
 //
-// The delay is that of [TimingWheel.Schedule]: a d that is not positive makes the function
-// due now. The Timeout stays valid. O(1), without an allocation.
+// The delay is that of [TimingWheel.Schedule]: a d that is not positive makes the
+// function due now. The Timeout stays valid. O(1), without an allocation.
 func (t Timeout) Reset(d time.Duration) bool {
 	if !t.entry.joined() {
 		return false

@@ -6,9 +6,9 @@ import (
 )
 
 // Timer is one event: a function to run ([TimingWheel.AfterFunc]) or a time to send on C
-// ([TimingWheel.NewTimer]). As with time.Timer, it can be stopped and reset, also after it
-// has fired or was stopped. All methods are safe for concurrent use. A Timer must not be
-// copied.
+// ([TimingWheel.NewTimer]). As with time.Timer, it can be stopped and reset, also after
+// it has fired or was stopped. All methods are safe for concurrent use. A Timer must not
+// be copied.
 //
 // A Timer that you hold keeps its function, for Reset. The wheel holds a Timer only while
 // it is pending, but then also if nobody else does. Package time collects a channel timer
@@ -26,8 +26,8 @@ type Timer struct {
 	special *special // nil for AfterFunc
 }
 
-// special says what a Timer is that is not one of AfterFunc: it has a channel, or add adds
-// its function, that of a [Group]. A Timer has one pointer to it, and so 48 bytes.
+// special says what a Timer is that is not one of AfterFunc: it has a channel, or add
+// adds its function, that of a [Group]. A Timer has one pointer to it, and so 48 bytes.
 type special struct {
 	channel *channel
 	add     func(after delay, f func(), add adder) (entry, error)
@@ -67,12 +67,12 @@ func (t *Timer) Stop() bool {
 
 // Reset sets the Timer to fire d from now, as [TimingWheel.Schedule] does, whether or not
 // it is pending. It returns true if the Timer was pending: then the new time replaces the
-// old one. It returns false if the Timer was not pending: it is armed all the same, and if
-// its function is running, that run may overlap the next. Reset does not wait for it. It
-// may be called from inside the function.
+// old one. It returns false if the Timer was not pending: it is armed all the same, and
+// if its function is running, that run may overlap the next. Reset does not wait for it.
+// It may be called from inside the function.
 //
-// A Reset to a later time only notes that time, which makes it cheap. The price: among the
-// functions of the new tick, this one runs in no certain order.
+// A Reset to a later time only notes that time, which makes it cheap. The price: among
+// the functions of the new tick, this one runs in no certain order.
 //
 // To push back the timer of an idle connection, call Reset; if it returns false the
 // connection is being closed, so call Stop. [Timeout.Reset] does both in one step.
@@ -102,11 +102,11 @@ func (t *Timer) Reset(d time.Duration) bool {
 	return active
 }
 
-// Deadline returns the time for which the Timer is set, rounded up to a tick, and false if
-// the Timer is not pending: it has expired, was stopped, or never could run. A value that
-// waits in C does not count as pending. The time is no more than 292 years after the wheel
-// was made. On a stopped wheel a channel Timer has a deadline as long as package time keeps
-// it (see [TimingWheel.NewTimer]).
+// Deadline returns the time for which the Timer is set, rounded up to a tick, and false
+// if the Timer is not pending: it has expired, was stopped, or never could run. A value
+// that waits in C does not count as pending. The time is no more than 292 years after the
+// wheel was made. On a stopped wheel a channel Timer has a deadline as long as package
+// time keeps it (see [TimingWheel.NewTimer]).
 //
 // O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
 func (t *Timer) Deadline() (time.Time, bool) {
@@ -121,8 +121,9 @@ func (t *Timer) Deadline() (time.Time, bool) {
 	return t.entry.due()
 }
 
-// arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a channel
-// Timer to package time, and the Timer of a function dead. The caller holds the lock.
+// arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a
+// channel Timer to package time, and the Timer of a function dead. The caller holds the
+// lock.
 func (t *Timer) arm(after delay) {
 	switch c := t.channel(); {
 	case c != nil && t.entry.closed():
@@ -140,11 +141,11 @@ func (t *Timer) arm(after delay) {
 }
 
 // AfterFunc arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and
-// returns a [Timer] that can stop and reset it. It makes one allocation, the Timer. A nil f
-// panics.
+// returns a [Timer] that can stop and reset it. It makes one allocation, the Timer. A nil
+// f panics.
 //
-// On a stopped wheel, and where [WithMaxPending] permits no more, the function never runs,
-// and Stop and Reset of the Timer return false. Use Schedule to get an error.
+// On a stopped wheel, and where [WithMaxPending] permits no more, the function never
+// runs, and Stop and Reset of the Timer return false. Use Schedule to get an error.
 func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
@@ -167,8 +168,8 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 
 // NewTimer returns a [Timer] that sends the time on its channel C, d from now, as
 // time.NewTimer does. It sends no earlier, and no later than a function that is scheduled
-// for d begins. If d is not positive, the driver sends as soon as it can. The driver itself
-// sends, so the executor cannot delay it.
+// for d begins. If d is not positive, the driver sends as soon as it can. The driver
+// itself sends, so the executor cannot delay it.
 //
 // When the wheel is stopped, a pending Timer moves to package time, and fires on time. So
 // does one that is made or reset afterwards.
@@ -184,29 +185,32 @@ func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 }
 
 // After returns a channel on which the time is sent, d from now: NewTimer(d).C. It cannot
-// be stopped: the wheel holds it until it fires. Where the value is not always waited for,
-// use NewTimer and Stop.
+// be stopped: the wheel holds it until it fires. Where the value is not always waited
+// for, use NewTimer and Stop.
 func (w *TimingWheel) After(d time.Duration) <-chan time.Time { return w.NewTimer(d).C }
 
-// Sleep pauses the goroutine for at least d. It returns at once if d is not positive. When
-// the wheel is stopped, Sleep goes on to its end.
+// Sleep pauses the goroutine for at least d. It returns at once if d is not positive.
+// When the wheel is stopped, Sleep goes on to its end.
 //
-// A task that runs inline ([Inline]) must not call it: the wheel would wait for the task
-// and the task for the wheel. With [WithManualDrive] another goroutine has to call Drive.
+// A task that runs inline ([Inline]) may call it, and delays the other functions of the
+// wheel by as much. With [WithManualDrive] or [WithManualClock], another goroutine has to
+// call Drive or Advance. There a task that runs inline must not call Sleep: the wheel
+// would wait for the task, and the task for the wheel.
 func (w *TimingWheel) Sleep(d time.Duration) {
 	if d > 0 {
 		<-w.After(d)
 	}
 }
 
-// SleepContext pauses the goroutine for at least d, or until ctx ends. It returns nil when d
-// has passed, and context.Cause(ctx) when ctx ends first; then nothing is left on the wheel.
-// If ctx has ended before the call, it returns the cause at once, whatever d is. Otherwise a
-// d that is not positive returns nil at once. When both come at the same time, either wins.
-// When the wheel is stopped, SleepContext goes on to its end, as Sleep does.
+// SleepContext pauses the goroutine for at least d, or until ctx ends. It returns nil
+// when d has passed, and context.Cause(ctx) when ctx ends first; then nothing is left on
+// the wheel. If ctx has ended before the call, it returns the cause at once, whatever d
+// is. Otherwise a d that is not positive returns nil at once. When both come at the same
+// time, either wins. When the wheel is stopped, SleepContext goes on to its end, as Sleep
+// does.
 //
-// A task that runs inline ([Inline]) must not call it. O(1), and the allocations of
-// [TimingWheel.NewTimer].
+// For a task that runs inline ([Inline]), and with a wheel that is driven by hand, the
+// rules of Sleep hold. O(1), and the allocations of [TimingWheel.NewTimer].
 func (w *TimingWheel) SleepContext(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -228,8 +232,8 @@ func (w *TimingWheel) SleepContext(ctx context.Context, d time.Duration) error {
 //
 // The value is sent with the shard's lock held, and taken back with it held. So when Stop
 // or Reset has the lock, the event is either pending or in the channel, from where it can
-// be taken: there is no stale value. With a send outside the lock there would be one, of a
-// sender that is held up between the wheel and the channel.
+// be taken: there is no stale value. With a send outside the lock there would be one, of
+// a sender that is held up between the wheel and the channel.
 type channel struct {
 	timer   Timer // its f is due
 	special special
@@ -267,8 +271,8 @@ func (c *channel) send() {
 	}
 }
 
-// takeBack takes the value out of the channel, and the timer from package time. It reports
-// whether there was something to take.
+// takeBack takes the value out of the channel, and the timer from package time. It
+// reports whether there was something to take.
 func (c *channel) takeBack() bool {
 	active := c.relay.stop()
 	select {

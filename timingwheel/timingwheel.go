@@ -19,9 +19,9 @@ type TimingWheel struct {
 	runner  *runner       // apart, since an executor's queue may refer to it when nobody refers to the wheel
 	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
 
-	// batches is held for reading by a batch that is added in several slices, and for writing
-	// while the shards are closed. So a batch is accepted as a whole. Lock order: batches,
-	// shard.
+	// batches is held for reading by a batch that is added in several slices, and for
+	// writing while the shards are closed. So a batch is accepted as a whole. Lock order:
+	// batches, shard.
 	batches sync.RWMutex
 
 	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
@@ -99,8 +99,8 @@ func (w *TimingWheel) Len() int {
 }
 
 // Stop ends the wheel at once and returns the functions that will not run, in no order.
-// These are all that were pending of [TimingWheel.AfterFunc], [TimingWheel.Schedule] and
-// [Keyed], each exactly once.
+// These are all that were pending of [TimingWheel.AfterFunc], [TimingWheel.Schedule],
+// [TimingWheel.ScheduleBatch], [Keyed] and [Group], each exactly once.
 //
 // What else is pending is not returned. Channel timers and contexts move to package time.
 // Tickers end. A [Job] or [Future] ends with [ErrStopped].

@@ -9,7 +9,7 @@ import (
 
 // turns arranges who gets a shard's lock next. There may be any number of callers. The
 // driver takes the lock again as soon as it has released it, as long as a cascade goes
-// on. Neither side must starve the other:
+// on. (The gate here is not that of gate.go.) Neither side must starve the other:
 //
 //   - Callers that find the lock taken line up at the gate. One of them at a time waits
 //     for the lock itself, so the driver has at most one rival.

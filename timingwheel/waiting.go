@@ -6,11 +6,11 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// Entries that are due and cannot pass the gate wait on their shard: pending as before, in
-// the order in which they came due.
+// Entries that are due and cannot pass the gate wait on their shard: pending as before,
+// in the order in which they came due.
 
-// held makes an entry wait if another waits already, or else if the gate says so. It is
-// called with s.mu held.
+// held makes an entry wait if another waits already, or if the gate says so, and reports
+// whether the entry waits. It is called with s.mu held.
 func (s *shard) held(i bucket.Index) bool {
 	if s.waiting.IsOpen() && s.waiting.First(&s.arena) != 0 {
 		s.wait(i)
@@ -31,8 +31,8 @@ func (s *shard) wait(i bucket.Index) {
 	s.driver.waiting.Add(1)
 }
 
-// takeWaiting fires entries that wait at the gate into out, as long as claim returns true,
-// and reports whether one was there.
+// takeWaiting fires entries that wait at the gate into out, as long as claim returns
+// true, and reports whether one was there.
 func (s *shard) takeWaiting(out *expired, claim func() bool) bool {
 	s.lock()
 	defer s.unlock()

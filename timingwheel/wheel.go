@@ -8,8 +8,8 @@ import (
 
 // wheel is one level of a hierarchy: a ring of slots, each as wide as the wheel's tick.
 // Behind it is the overflow wheel, whose tick is this wheel's whole interval. A wheel has
-// no lock and no clock. It counts time in ticks of the finest wheel, whatever its level.
-// The lock of its shard guards everything in it.
+// no lock and reads no clock. It counts time in ticks of the finest wheel, whatever its
+// level. The lock of its shard guards everything in it.
 //
 // Intervals are aligned, not rolling: the wheel holds the ticks that share its current
 // interval, and no others. So at any time there is one slot in the whole hierarchy where
@@ -130,8 +130,8 @@ func (w *wheel) advance(t int64) {
 }
 
 // isCascading reports whether an entry of this level that was not pushed back is in the
-// bucket that is being flushed. The clock has passed that bucket's slot, so no other entry of
-// the level has such a deadline.
+// bucket that is being flushed. The clock has passed that bucket's slot, so no other
+// entry of the level has such a deadline.
 func (w *wheel) isCascading(deadline int64) bool {
 	ring := &w.cascade.ring
 	return ring.IsOpen() && deadline&^(w.tick-1) == ring.Expiration()

@@ -16,13 +16,13 @@ import (
 
 const (
 	// splitAt and mergeAt bound the keys for each part, on average: with more there is
-	// another part, with fewer one part less. No operation touches more keys than a few
+	// one part more, with fewer one part less. No operation touches more keys than a few
 	// times splitAt. The two are far apart, so that a map of a steady size does neither.
 	splitAt = 256
 	mergeAt = 64
 
-	// keep is the number of keys that a part may have had and not be made anew. A Go map
-	// of so many has a single group of slots.
+	// keep: a part that never had more keys than this is not made anew. A Go map with so
+	// few keys has a single group of slots.
 	keep = 8
 )
 
@@ -100,9 +100,9 @@ func (m *Map[K, V]) All() iter.Seq2[K, V] {
 // Clear forgets all keys.
 func (m *Map[K, V]) Clear() { m.parts, m.len = nil, 0 }
 
-// find returns the part of a hash. With n parts, and the power of two w for which
-// w <= n < 2w, the part is the hash modulo 2w. If there is no such part yet, it is the one
-// from which that will be split: the hash modulo w.
+// find returns the part of a hash. With n parts, and the power of two w for which w <= n
+// < 2w, the part is the hash modulo 2w. If there is no such part yet, it is the one from
+// which that will be split: the hash modulo w.
 func (m *Map[K, V]) find(hash uint64) *part[K, V] {
 	n := uint64(len(m.parts))
 	mask := uint64(1)<<bits.Len64(n) - 1

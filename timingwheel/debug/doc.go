@@ -1,8 +1,8 @@
 // Package debug serves a page that shows timing wheels at work. It draws each level of a
 // wheel as a ring. The page also has the rates, the pending count, the lateness of the
 // last minute and since the start, and the next deadlines. If the executor has held the
-// driver up for a second or longer, the page says for how long and by what. Pools are in a
-// list of their own, since several wheels may share one.
+// driver up for a second or longer, the page says for how long and by what. Pools are in
+// a list of their own, since several wheels may share one.
 //
 //	h := debug.NewHandler()
 //	h.Add("requests", w)
@@ -29,8 +29,8 @@
 // stats and snapshot are a [timingwheel.Stats] and a [timingwheel.Snapshot] as
 // encoding/json writes them. Recent has a span in nanoseconds and the lateness within it,
 // a [timingwheel.Histogram]; see below. Each pool has a name and stats, a
-// [timingwheel.PoolStats]. The events may change with the page. All URLs in the page are queries, so it works below any prefix, with and
-// without a slash at its end.
+// [timingwheel.PoolStats]. The events may change with the page. All URLs in the page are
+// queries, so it works below any prefix, with and without a slash at its end.
 //
 // # Lateness of the last minute
 //

@@ -72,8 +72,8 @@ func (h *Handler) serveEvents(rw http.ResponseWriter, r *http.Request, name stri
 		return
 	}
 	// The server's WriteTimeout is for answers that end, so each event gets a deadline of
-	// its own. If a middleware hides the connection, WriteTimeout stays: it ends the stream,
-	// and the page opens a new one.
+	// its own. If a middleware hides the connection, WriteTimeout stays: it ends the
+	// stream, and the page opens a new one.
 	stream := http.NewResponseController(rw)
 	w := h.watch(name)
 	defer h.leave(w)

@@ -20,8 +20,8 @@ type answer struct {
 	Pools  []poolFigures `json:"pools"`
 }
 
-// serve takes samples of the wheel of that name, or of all wheels and pools if the name is
-// empty, and answers with what write makes of them.
+// serve takes samples of the wheel of that name, or of all wheels and pools if the name
+// is empty, and answers with what write makes of them.
 func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, answer)) {
 	wheels, pools := h.list()
 	if name != "" {

@@ -1,5 +1,6 @@
-// Package prometheus shows timing wheels, their pools and purgatories to Prometheus: what a
-// wheel has done, what it holds and how late it is; how busy a pool is; and what is parked.
+// Package prometheus shows timing wheels, their pools and purgatories to Prometheus: what
+// a wheel has done, what it holds and how late it is; how busy a pool is; and what is
+// parked.
 //
 //	import wheelmetrics "github.com/tickwheel/tickwheel/timingwheel/prometheus"
 //
@@ -12,9 +13,9 @@
 // a module of its own, so that client_golang reaches only the programs that want it. It
 // registers nothing by itself.
 //
-// Every metric of a wheel has the label wheel, with the name that was given to [NewCollector]. The
-// metrics of a level also have the label level, "0" for the finest. All are fields of
-// timingwheel.Stats; its documentation says what exactly they count:
+// Every metric of a wheel has the label wheel, with the name that was given to
+// [NewCollector]. The metrics of a level also have the label level, "0" for the finest.
+// All are fields of timingwheel.Stats; its documentation says what exactly they count:
 //
 //	timingwheel_pending                     gauge
 //	timingwheel_scheduled_total             counter; at any time the sum of

@@ -12,9 +12,10 @@ type poolCollector struct {
 	figures []metric[timingwheel.PoolStats]
 }
 
-// NewPoolCollector returns a Collector of the pool's figures, for a prometheus.Registerer.
-// Name is the value of their label pool. It may be the name of a wheel too. If two pools
-// of a registry have the same name, the registry refuses the second.
+// NewPoolCollector returns a Collector of the pool's figures, for a
+// prometheus.Registerer. Name is the value of their label pool. It may be the name of a
+// wheel too. If two pools of a registry have the same name, the registry refuses the
+// second.
 //
 // Each scrape calls the pool's Stats once. The figures are read one after the other, so
 // while tasks come and go they may not belong together. The pool may be closed before or

@@ -22,7 +22,7 @@ type Pending struct {
 // both. Under that lock every operation is a few plain instructions. The ring that an
 // entry is in is its whole state. So there are no atomics on entries and no retries.
 //
-// Lock order: the gate (see turns), shard, queue.
+// Lock order: the turnstile (see turns), shard, queue.
 type shard struct {
 	clock *clock
 	queue *delayqueue.DelayQueue[*slot]

@@ -9,12 +9,12 @@ import (
 
 // turns arranges who gets a shard's lock next. There may be any number of callers. The
 // driver takes the lock again as soon as it has released it, as long as a cascade goes
-// on. (The gate here is not that of gate.go.) Neither side must starve the other:
+// on. Neither side must starve the other:
 //
-//   - Callers that find the lock taken line up at the gate. One of them at a time waits
+//   - Callers that find the lock taken line up at the turnstile. One of them at a time waits
 //     for the lock itself, so the driver has at most one rival.
 //   - While the driver wants the lock, no caller takes it in passing.
-//   - The driver lets the caller at the gate in before it goes on. It does so only after
+//   - The driver lets the caller at the turnstile in before it goes on. It does so only after
 //     it has had the lock, on and off, for as long as it waited the last time.
 //
 // Simpler ways were tried:
@@ -24,14 +24,14 @@ import (
 //   - runtime.Gosched between two slices: the driver goes to the end of the scheduler's
 //     queue. With 8 goroutines computing on 2 processors, 1000 timers a second were 20 s
 //     late.
-//   - A driver that passes the gate itself: it stands in line behind all callers. With 8
+//   - A driver that passes the turnstile itself: it stands in line behind all callers. With 8
 //     callers that did nothing but add and cancel, a cascade of 1 M took seconds instead
 //     of 20 ms.
 type turns struct {
-	gate    sync.Mutex    // held by the one caller that waits for the lock
-	waiting atomic.Bool   // there is such a caller
-	entered chan struct{} // room for one token, which that caller sends when it has the lock
-	wanted  atomic.Bool   // the driver wants the lock
+	turnstile sync.Mutex    // held by the one caller that waits for the lock
+	waiting   atomic.Bool   // there is such a caller
+	entered   chan struct{} // room for one token, which that caller sends when it has the lock
+	wanted    atomic.Bool   // the driver wants the lock
 
 	// Only the driver uses what follows.
 	gaveWay  time.Duration // when it last let a caller in, since the wheel's start
@@ -59,8 +59,8 @@ func (s *shard) tryLock() bool { return !s.turns.wanted.Load() && s.mu.TryLock()
 
 func (s *shard) waitForLock() {
 	t := &s.turns
-	t.gate.Lock()
-	defer t.gate.Unlock()
+	t.turnstile.Lock()
+	defer t.turnstile.Unlock()
 	t.waiting.Store(true)
 	s.mu.Lock()
 	t.waiting.Store(false)
@@ -77,7 +77,7 @@ func (s *shard) lockLast() {
 	for s.turns.wanted.Load() {
 		runtime.Gosched()
 	}
-	s.waitForLock() // behind the caller that is at the gate
+	s.waitForLock() // behind the caller that is at the turnstile
 }
 
 // lockForDriver locks s.mu for the driver.
@@ -94,7 +94,7 @@ func (s *shard) lockForDriver() {
 	t.wanted.Store(false)
 }
 
-// giveWay waits until the caller at the gate has the lock, unless the driver gave way a
+// giveWay waits until the caller at the turnstile has the lock, unless the driver gave way a
 // moment ago.
 func (s *shard) giveWay() {
 	t := &s.turns

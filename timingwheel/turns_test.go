@@ -77,7 +77,7 @@ func TestNobodyPassesTheDriver(t *testing.T) {
 	s.mu.Unlock()
 }
 
-// One caller at a time waits for the lock itself; the others line up in the gate, so that
+// One caller at a time waits for the lock itself; the others line up in the turnstile, so that
 // the driver has one rival at the most.
 func TestCallersLineUpInTheGate(t *testing.T) {
 	w := manual()
@@ -94,12 +94,12 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 	for !s.turns.waiting.Load() {
 		time.Sleep(time.Microsecond)
 	}
-	open := s.turns.gate.TryLock()
+	open := s.turns.turnstile.TryLock()
 	s.unlock()
 	wg.Wait()
-	require.False(t, open, "the gate is open while a caller waits")
-	require.True(t, s.turns.gate.TryLock())
-	s.turns.gate.Unlock()
+	require.False(t, open, "the turnstile is open while a caller waits")
+	require.True(t, s.turns.turnstile.TryLock())
+	s.turns.turnstile.Unlock()
 }
 
 // The token of a caller who got the lock earlier does not count for the one who waits now.

@@ -14,7 +14,7 @@ const (
 var wheelSchedule = Subject{
 	Name: "wheel.Schedule",
 	Setup: "tickwheel's Schedule and Timeout.Cancel, with the defaults: 1 ms, 512 slots, the executor " +
-		"Goroutines. Has no Reset",
+		"Goroutines. Its Reset is that of wheel.AfterFunc, which has it",
 	FinestTick: wheelTick,
 	New:        func(o Options) Timers { return schedule(o, timingwheel.Goroutines()) },
 }

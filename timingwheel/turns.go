@@ -94,8 +94,8 @@ func (s *shard) lockForDriver() {
 	t.wanted.Store(false)
 }
 
-// giveWay waits until the caller at the turnstile has the lock, unless the driver gave way a
-// moment ago.
+// giveWay waits until the caller at the turnstile has the lock, unless the driver gave
+// way a moment ago.
 func (s *shard) giveWay() {
 	t := &s.turns
 	before := s.clock.real()

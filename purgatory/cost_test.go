@@ -82,3 +82,28 @@ func TestNewIsLight(t *testing.T) {
 	require.Less(t, bytes, uint64(20<<10))
 	require.Zero(t, unsafe.Sizeof(stripe[int]{})%64, "stripes begin on a cache line each")
 }
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A rise past one waiter of 100,000.
+func BenchmarkThreshold(b *testing.B) {
+	w := timingwheel.New()
+	defer w.Stop()
+	t := NewThreshold[int](w)
+	const waiters = 100_000
+	for i := range waiters {
+		t.Park(i+1, time.Hour, nil)
+	}
+	for v := 1; b.Loop(); v++ {
+		t.Park(waiters+v, time.Hour, nil) // a part of what is measured
+		if t.Advance(v) != 1 {
+			b.Fatal("not one")
+		}
+	}
+}

@@ -1,12 +1,14 @@
 // Package debug serves a page that shows timing wheels at work. It draws each level of a
 // wheel as a ring. The page also has the rates, the pending count, the lateness of the
 // last minute and since the start, and the next deadlines. If the executor has held the
-// driver up for a second or longer, the page says for how long and by what. Pools are in
-// a list of their own, since several wheels may share one.
+// driver up for a second or longer, the page says for how long and by what. Pools are in a
+// list of their own, since several wheels may share one, and so are purgatories, with the
+// ten keys that most is parked under.
 //
 //	h := debug.NewHandler()
 //	h.Add("requests", w)
 //	h.AddPool("workers", pool)
+//	h.AddPurgatory("polls", polls)
 //	mux.Handle("/debug/timingwheel/", h)
 //
 // Importing the package registers nothing. Mount the handler where you want it.
@@ -17,10 +19,10 @@
 //
 //	?format=html     the page; what a browser gets
 //	?format=text     plain text; what curl gets
-//	?format=json     an object with the arrays wheels and pools, see below
+//	?format=json     an object with the arrays wheels, pools and purgatories, see below
 //	?format=events   the stream of server-sent events behind the page
-//	?wheel=name      that wheel only, and no pools; for the page and the events, the one
-//	                 to show first
+//	?wheel=name      that wheel only, without pools and purgatories; for the page and
+//	                 the events, the one to show first
 //
 // Without a query the Accept header chooses: text/html, text/event-stream or
 // application/json, the first of these that is in it, and otherwise plain text.
@@ -29,8 +31,10 @@
 // stats and snapshot are a [timingwheel.Stats] and a [timingwheel.Snapshot] as
 // encoding/json writes them. Recent has a span in nanoseconds and the lateness within it,
 // a [timingwheel.Histogram]; see below. Each pool has a name and stats, a
-// [timingwheel.PoolStats]. The events may change with the page. All URLs in the page are
-// queries, so it works below any prefix, with and without a slash at its end.
+// [timingwheel.PoolStats]. Each purgatory has a name, its age in nanoseconds since it was
+// added, stats, a [purgatory.Stats], and keys, an array of [purgatory.KeyCount]: those
+// with most. The events may change with the page. All URLs in the page are queries, so it
+// works below any prefix, with and without a slash at its end.
 //
 // # Lateness of the last minute
 //
@@ -67,6 +71,8 @@
 // A sample is a pass over all that is pending, in slices, by
 // [timingwheel.TimingWheel.Snapshot]. If that takes long, samples are rarer, so that
 // those of a wheel take at most 2 % of one processor. Requests for the other forms share
-// the samples. What they get is up to 125 ms old, and older where samples are rarer. A
+// the samples. What they get is up to 125 ms old, and older where samples are rarer. The
+// keys of each purgatory are counted under the same limit, whether or not a wheel is
+// watched; [purgatory.Purgatory.Top] says what that costs. A
 // slow client misses events. A client that is stuck for ten seconds is dropped.
 package debug

@@ -21,6 +21,7 @@ type Handler struct {
 	mu       sync.Mutex
 	wheels   []*wheel // in the order in which they were added
 	pools    []*pool  // likewise
+	parked   []*watched
 	watchers map[*watcher]bool
 	rest     func() // ends the sampler; nil if nobody watches, since then none runs
 }
@@ -73,6 +74,29 @@ func (h *Handler) AddPool(name string, p *timingwheel.Pool) {
 	h.pools = put(h.pools, &pool{validName(name), p})
 }
 
+// AddPurgatory shows p under the name, in a list of purgatories that is beside every
+// wheel: how much is parked, how fast that comes and ends, and the ten keys with most. If
+// another purgatory has that name, p takes its place; a wheel or a pool may have it too.
+// The handler holds the purgatory until [Handler.RemovePurgatory]; one that has been
+// closed stays in the list. Keys are shown as text, which a user's String may make, and
+// of a long one its first 100 characters. Bytes of the name and of keys that are not
+// valid UTF-8 are written as in [Handler.Add].
+//
+// AddPurgatory panics if p is nil or was not made by purgatory.New, or if the name is
+// empty. O(purgatories).
+func (h *Handler) AddPurgatory(name string, p Purgatory) {
+	switch {
+	case p == nil:
+		panic("debug: AddPurgatory: nil purgatory")
+	case name == "":
+		panic("debug: AddPurgatory: empty name")
+	}
+	p.Stats() // panics here, and not later where nobody can tell why
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parked = put(h.parked, &watched{name: validName(name), purgatory: p, interval: h.interval, added: time.Now()})
+}
+
 // put puts added into the place of what has its name, or at the end.
 func put[T interface{ label() string }](all []T, added T) []T {
 	i := slices.IndexFunc(all, func(t T) bool { return t.label() == added.label() })
@@ -101,11 +125,20 @@ func (h *Handler) RemovePool(name string) {
 	h.pools = slices.DeleteFunc(h.pools, func(p *pool) bool { return p.name == name })
 }
 
-// list returns the wheels and the pools as they are now.
-func (h *Handler) list() ([]*wheel, []*pool) {
+// RemovePurgatory takes the purgatory of that name off the page and releases it. It does
+// nothing if there is none. O(purgatories).
+func (h *Handler) RemovePurgatory(name string) {
+	name = validName(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.wheels), slices.Clone(h.pools)
+	h.parked = slices.DeleteFunc(h.parked, func(w *watched) bool { return w.name == name })
+}
+
+// list returns the wheels, the pools and the purgatories as they are now.
+func (h *Handler) list() ([]*wheel, []*pool, []*watched) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.wheels), slices.Clone(h.pools), slices.Clone(h.parked)
 }
 
 // ServeHTTP answers a request in the form that it asks for; see the package comment. A

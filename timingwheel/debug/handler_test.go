@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tickwheel/tickwheel/purgatory"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -175,7 +176,7 @@ func TestJSON(t *testing.T) {
 	require.Len(t, one.Wheels, 1)
 	require.Equal(t, "b", one.Wheels[0].Name)
 	require.True(t, b.snapshot.Next[0].Equal(one.Wheels[0].Snapshot.Next[0]))
-	require.Equal(t, `{"wheels":[],"pools":[]}`+"\n", get(NewHandler(), "/?format=json").Body.String())
+	require.Equal(t, `{"wheels":[],"pools":[],"purgatories":[]}`+"\n", get(NewHandler(), "/?format=json").Body.String())
 }
 
 func TestAddAndRemove(t *testing.T) {
@@ -187,7 +188,7 @@ func TestAddAndRemove(t *testing.T) {
 	h.add("b", newFake())
 	h.add("a", f)
 	names := func() (names []string) {
-		wheels, _ := h.list()
+		wheels, _, _ := h.list()
 		for _, w := range wheels {
 			names = append(names, w.name)
 		}
@@ -257,6 +258,7 @@ func TestAtOnce(t *testing.T) {
 	p := timingwheel.NewPool(2, 10, timingwheel.FullWait)
 	w := timingwheel.New(timingwheel.WithExecutor(p))
 	defer w.Stop()
+	parked := purgatory.New[int](w)
 	h := NewHandler()
 	h.interval = time.Millisecond
 	server := httptest.NewServer(h)
@@ -286,6 +288,10 @@ func TestAtOnce(t *testing.T) {
 			h.AddPool("p", p)
 			h.RemovePool("p")
 			h.AddPool("q", p)
+			h.AddPurgatory("p", parked)
+			parked.Park(time.Millisecond, nil, nil, 1)
+			h.RemovePurgatory("p")
+			h.AddPurgatory("q", parked)
 		}
 	})
 	all.Wait()

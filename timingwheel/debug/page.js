@@ -85,6 +85,7 @@ function receive(event, now) {
   if (event.shown) showWheel(event.shown, now);
   else forget();
   showPools(event.pools);
+  showPurgatories(event.purgatories);
   tip.write();
 }
 
@@ -163,21 +164,19 @@ function showFacts(w) {
   setText($("facts"), facts.join(" · "));
 }
 
-// perSecond returns how fast one of the counts has grown over the last samples, as text.
-function perSecond(key) {
-  const [first, last] = [past[0].stats, past.at(-1).stats];
-  if (last.Now === first.Now) return "–";
-  return rate(((last[key] - first[key]) / (last.Now - first.Now)) * 1e9);
-}
+// perSecond returns how fast a count has grown in a time, as text.
+const perSecond = (grown, ns) => (ns > 0 ? rate((grown / ns) * 1e9) : "–");
 
 function showRates() {
+  const [first, last] = [past[0].stats, past.at(-1).stats];
+  const of = (key) => perSecond(last[key] - first[key], last.Now - first.Now);
   list($("rates"), [
-    ["scheduled /s", perSecond("Scheduled")],
-    ["fired /s", perSecond("Fired")],
-    ["canceled /s", perSecond("Canceled")],
-    ["reset /s", perSecond("Reset")],
-    ["cascaded /s", perSecond("Cascaded")],
-    ["wake-ups /s", perSecond("Wakeups")],
+    ["scheduled /s", of("Scheduled")],
+    ["fired /s", of("Fired")],
+    ["canceled /s", of("Canceled")],
+    ["reset /s", of("Reset")],
+    ["cascaded /s", of("Cascaded")],
+    ["wake-ups /s", of("Wakeups")],
   ]);
 }
 
@@ -249,6 +248,40 @@ function showPools(pools) {
     setText(waiting, count(stats.Waiting));
     const shares = [stats.Running / stats.Workers, stats.Queue && stats.Queued / stats.Queue];
     row.querySelectorAll(".bar").forEach((b, i) => b.setAttribute("width", 100 * shares[i] + "%"));
+  });
+}
+
+const earlier = new Map(); // the last figures of each purgatory, by its name
+
+// showPurgatories shows what is parked, and under which keys most is.
+function showPurgatories(purgatories) {
+  $("purgatories-section").hidden = !purgatories.length;
+  for (const name of earlier.keys()) {
+    if (!purgatories.some((p) => p.name === name)) earlier.delete(name);
+  }
+  const create = () => make("li", {}, make("h3", {}), make("dl", {}), make("ol", { class: "keys", "aria-label": "Keys with most" }));
+  const createKey = () => make("li", {}, make("b", {}), make("span", {}));
+  rows($("purgatories"), purgatories, create, (row, p) => {
+    let figures = earlier.get(p.name);
+    const grown = figures && p.age >= figures.at(-1).age && p.stats.Parked >= figures.at(-1).stats.Parked;
+    if (!grown) earlier.set(p.name, (figures = [])); // a new one, or another of that name
+    figures.push(p);
+    if (figures.length > 6) figures.shift();
+    const of = (key) => perSecond(p.stats[key] - figures[0].stats[key], p.age - figures[0].age);
+    setText(row.children[0], p.name);
+    list(row.children[1], [
+      ["parked", count(p.stats.Pending)],
+      ["keys", count(p.stats.Keys)],
+      ["parked /s", of("Parked")],
+      ["satisfied /s", of("Satisfied")],
+      ["expired /s", of("Expired")],
+      ["canceled /s", of("Canceled")],
+      ["questions /s", of("Checks")],
+    ]);
+    rows(row.children[2], p.keys, createKey, (item, k) => {
+      setText(item.firstChild, k.Key);
+      setText(item.lastChild, "× " + count(k.Pending));
+    });
   });
 }
 

@@ -62,7 +62,7 @@ func TestAddAndRemovePool(t *testing.T) {
 	h.AddPool("b", b)
 	h.AddPool("a", b)
 	workers := func() (n []int) {
-		_, pools := h.list()
+		_, pools, _ := h.list()
 		for _, p := range figuresOf(pools) {
 			n = append(n, p.Stats.Workers)
 		}

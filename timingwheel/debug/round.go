@@ -17,12 +17,15 @@ type round struct {
 	first  string            // the name of the first wheel; empty if there is none
 	list   json.RawMessage   // the entries of all wheels, encoded once for all events
 	pools  json.RawMessage   // the figures of all pools, likewise
+	parked json.RawMessage   // and of all purgatories
 	events map[string][]byte // that are made, by the name of the wheel they show; empty for none
-	cost   time.Duration     // of all this so far, without samples, which each wheel limits
+	cost   time.Duration     // of all this so far, without what each wheel and purgatory limits
 }
 
-// newRound asks all wheels and pools for what is cheap.
-func newRound(wheels []*wheel, pools []*pool) *round {
+// newRound asks all wheels, pools and purgatories for what is cheap, and purgatories for
+// the keys with most.
+func newRound(wheels []*wheel, pools []*pool, purgatories []*watched) *round {
+	figures := figuresOfPurgatories(purgatories)
 	start := time.Now()
 	r := &round{wheels: make(map[string]*wheel, len(wheels)), events: map[string][]byte{}}
 	entries := make([]entry, 0, len(wheels))
@@ -36,6 +39,7 @@ func newRound(wheels []*wheel, pools []*pool) *round {
 	}
 	r.list = encode(entries)
 	r.pools = encode(figuresOf(pools))
+	r.parked = encode(figures)
 	r.cost = time.Since(start)
 	return r
 }
@@ -58,7 +62,7 @@ func (r *round) event(name string) []byte {
 		s = w.sample()
 	}
 	start := time.Now()
-	e := event{Wheels: r.list, Pools: r.pools}
+	e := event{Wheels: r.list, Pools: r.pools, Parked: r.parked}
 	if w != nil {
 		e.Shown = show(s)
 	}

@@ -16,16 +16,17 @@ import (
 
 // answer is what the text and JSON forms are made of.
 type answer struct {
-	Wheels []sample      `json:"wheels"`
-	Pools  []poolFigures `json:"pools"`
+	Wheels []sample           `json:"wheels"`
+	Pools  []poolFigures      `json:"pools"`
+	Parked []purgatoryFigures `json:"purgatories"`
 }
 
-// serve takes samples of the wheel of that name, or of all wheels and pools if the name
-// is empty, and answers with what write makes of them.
+// serve takes samples of the wheel of that name, or of all there is if the name is empty,
+// and answers with what write makes of them.
 func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, answer)) {
-	wheels, pools := h.list()
+	wheels, pools, parked := h.list()
 	if name != "" {
-		pools = nil
+		pools, parked = nil, nil
 		wheels = slices.DeleteFunc(wheels, func(w *wheel) bool { return w.name != name })
 		if len(wheels) == 0 {
 			http.Error(rw, "no wheel of that name", http.StatusNotFound)
@@ -40,7 +41,7 @@ func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentTy
 	for _, w := range wheels {
 		a.Wheels = append(a.Wheels, w.sample())
 	}
-	a.Pools = figuresOf(pools)
+	a.Pools, a.Parked = figuresOf(pools), figuresOfPurgatories(parked)
 	write(rw, a)
 }
 
@@ -66,6 +67,12 @@ func (h *Handler) serveText(rw http.ResponseWriter, r *http.Request, name string
 				fmt.Fprintln(out)
 			}
 			writePool(out, p)
+		}
+		for i, p := range a.Parked {
+			if i == 0 {
+				fmt.Fprintln(out)
+			}
+			writePurgatory(out, p)
 		}
 	})
 }

@@ -93,6 +93,7 @@ const (
 	TickerMaker              // tickers: Tickers
 	JobMaker                 // recurring functions: Jobs
 	KeyMaker                 // one pending function for each key: Keys
+	Parker                   // operations parked under a key: Parking
 )
 
 // baselines are the subjects to which the ratios of each kind are taken.
@@ -103,6 +104,7 @@ var baselines = map[Kind]string{
 	TickerMaker:  timeNewTicker.Name,
 	JobMaker:     timeReset.Name,
 	KeyMaker:     mutexMap.Name,
+	Parker:       channelLists.Name,
 }
 
 // Baseline returns the name of the subject to which its ratios are taken.
@@ -144,6 +146,7 @@ func All() []Subject {
 		timeNewTicker, wheelNewTicker,
 		timeReset, wheelJobs,
 		mutexMap, wheelKeyed,
+		channelLists, closedChannels, wheelPurgatory,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -201,6 +202,35 @@ func TestKeys(t *testing.T) {
 		}
 		if n := wrong.Load(); n > 0 {
 			t.Errorf("%d ran that were replaced or cancelled", n)
+		}
+	})
+}
+
+// A name with a space in it would make a line of results that cannot be read.
+func TestNames(t *testing.T) {
+	for _, s := range All() {
+		if strings.ContainsAny(s.Name, " \t/") {
+			t.Errorf("%q", s.Name)
+		}
+	}
+}
+
+func TestParking(t *testing.T) {
+	eachOf(t, Parker, func(t *testing.T, p Parking) {
+		for range 3 {
+			late, a, b, other := p.Park(time.Millisecond, 1), p.Park(time.Hour, 2), p.Park(time.Hour, 2), p.Park(time.Hour, 3)
+			p.Notify(4)
+			if p.Ended(late) {
+				t.Error("one was notified under another key")
+			}
+			p.Notify(2)
+			if !p.Ended(a) || !p.Ended(b) {
+				t.Error("one was not notified")
+			}
+			p.Notify(3)
+			if !p.Ended(other) {
+				t.Error("one was not notified under its key")
+			}
 		}
 	})
 }

@@ -1,0 +1,383 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Of the answers of a server, these have to be told apart.
+var (
+	errConflict = errors.New("jetstream: another write came first")
+	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over
+)
+
+const (
+	maxWrites     = 1000    // of an atomic batch: the server's limit
+	maxWriteBytes = 4 << 20 // of an atomic batch
+	answerTimeout = 5 * time.Second
+
+	codeWrongLast      = 10071
+	codeWrongLastBusy  = 10164
+	codeTooManyBatches = 10210
+	codeIncomplete     = 10176
+	codeNotFound       = 10037
+)
+
+// write is a message to be stored, and on which condition.
+type write struct {
+	subject string
+	data    []byte
+
+	// The last message of guard, or of the subject if guard is empty, has to have the
+	// sequence last, 0 for none. Nil: no condition.
+	last  *uint64
+	guard string
+
+	rollup bool          // it replaces all earlier messages of the subject
+	ttl    time.Duration // 0: for ever
+}
+
+func seq(n uint64) *uint64 { return &n }
+
+func (w *write) msg() *nats.Msg {
+	m := nats.NewMsg(w.subject)
+	m.Data = w.data
+	if w.last != nil {
+		m.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(*w.last, 10))
+		if w.guard != "" {
+			m.Header.Set("Nats-Expected-Last-Subject-Sequence-Subject", w.guard)
+		}
+	}
+	if w.rollup {
+		m.Header.Set("Nats-Rollup", "sub")
+	}
+	if w.ttl > 0 {
+		m.Header.Set("Nats-TTL", strconv.FormatInt(max(int64((w.ttl+time.Second-1)/time.Second), 1), 10))
+	}
+	return m
+}
+
+// group is what is written together or not at all.
+type group []write
+
+func (g group) size() (n int) {
+	for i := range g {
+		n += len(g[i].data) + 256
+	}
+	return n
+}
+
+// commit writes groups, as many as possible in one commit, and returns what became of each:
+// nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull; or another
+// error, and then it was not written. When something is wrong with one group the batch is
+// refused as a whole, and is tried again in halves.
+func (p *part) commit(ctx context.Context, groups []group) []result {
+	results := make([]result, len(groups))
+	for from := 0; from < len(groups); {
+		to, writes, bytes := from, 0, 0
+		for to < len(groups) && (to == from || writes+len(groups[to]) <= maxWrites && bytes+groups[to].size() <= maxWriteBytes) {
+			writes += len(groups[to])
+			bytes += groups[to].size()
+			to++
+		}
+		p.commitBatch(ctx, groups[from:to], results[from:to])
+		from = to
+	}
+	return results
+}
+
+// result is what became of a group.
+type result struct {
+	first uint64 // the sequence of its first message; those of a batch follow one another
+	err   error
+}
+
+// write commits one group.
+func (p *part) write(ctx context.Context, g ...write) error {
+	return p.commit(ctx, []group{g})[0].err
+}
+
+func (p *part) commitBatch(ctx context.Context, groups []group, results []result) {
+	last, err := p.publishPatiently(ctx, groups)
+	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) {
+		half := len(groups) / 2
+		p.commitBatch(ctx, groups[:half], results[:half])
+		p.commitBatch(ctx, groups[half:], results[half:])
+		return
+	}
+	next := last + 1
+	for i := len(groups) - 1; i >= 0; i-- {
+		next -= uint64(len(groups[i]))
+		results[i] = result{first: next, err: err}
+	}
+}
+
+// publishPatiently publishes, again after a while if the server was busy with the same
+// subjects, or has no leader: then nothing was written.
+func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint64, err error) {
+	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
+		if p.closed.Err() != nil {
+			return 0, durable.ErrClosed
+		}
+		last, err = p.publish(ctx, groups)
+		busy := errors.Is(err, errBusy) && try < 4
+		if !busy && !errors.Is(err, nats.ErrNoResponders) {
+			return last, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return 0, err
+		case <-p.closed.Done():
+			t.Stop()
+			return 0, durable.ErrClosed
+		case <-t.C:
+		}
+	}
+}
+
+// publish writes all that is in the groups, or nothing: one message by itself, several as
+// an atomic batch. Only the last message of a batch is answered.
+func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
+	var msgs []*nats.Msg
+	for _, g := range groups {
+		for i := range g {
+			msgs = append(msgs, g[i].msg())
+		}
+	}
+	last := msgs[len(msgs)-1]
+	if len(msgs) > 1 {
+		id := rand.Text()
+		for i, m := range msgs {
+			m.Header.Set("Nats-Batch-Id", id)
+			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
+		}
+		last.Header.Set("Nats-Batch-Commit", "1")
+		for _, m := range msgs[:len(msgs)-1] {
+			if err := p.nc.PublishMsg(m); err != nil {
+				return 0, notSent(err)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	answer, err := p.nc.RequestMsgWithContext(ctx, last)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return 0, err
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return 0, notSent(err)
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	}
+	var ack struct {
+		Error *apiError `json:"error"`
+		Seq   uint64    `json:"seq"`
+	}
+	if err := json.Unmarshal(answer.Data, &ack); err != nil {
+		return 0, fmt.Errorf("%w: the answer cannot be read: %w", durable.ErrUncertain, err)
+	}
+	return ack.Seq, ack.Error.err()
+}
+
+func notSent(err error) error {
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("%w: %w", durable.ErrClosed, err)
+	}
+	return err
+}
+
+// apiError is what is wrong, in an answer of the server.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
+}
+
+// err sorts the server's errors into those of package durable.
+func (e *apiError) err() error {
+	if e == nil {
+		return nil
+	}
+	switch e.ErrCode {
+	case codeWrongLast:
+		return errConflict
+	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete:
+		return errBusy
+	case codeNotFound:
+		return durable.ErrNotFound
+	case 10002, 10023, 10028, 10047, 10122:
+		return fmt.Errorf("%w: %w", durable.ErrFull, e)
+	case 10077: // store failed: the description says of what
+		if strings.Contains(e.Description, "maximum") || strings.Contains(e.Description, "no space") {
+			return fmt.Errorf("%w: %w", durable.ErrFull, e)
+		}
+		return fmt.Errorf("%w: %w", durable.ErrStorage, e)
+	}
+	return e
+}
+
+// stored is a message of the stream.
+type stored struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+}
+
+// last returns the last message of a subject, from the stream's leader: what was written
+// before, by anybody, is seen. ErrNotFound if there is none.
+func (p *part) last(ctx context.Context, subject string) (stored, error) {
+	return p.get(ctx, map[string]any{"last_by_subj": subject})
+}
+
+// nextFrom returns the first message of a subject from a sequence on.
+func (p *part) nextFrom(ctx context.Context, subject string, from uint64) (stored, error) {
+	return p.get(ctx, map[string]any{"next_by_subj": subject, "seq": max(from, 1)})
+}
+
+func (p *part) get(ctx context.Context, request map[string]any) (stored, error) {
+	var answer struct {
+		Error   *apiError `json:"error"`
+		Message stored    `json:"message"`
+	}
+	if err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer); err != nil {
+		return stored{}, err
+	}
+	return answer.Message, answer.Error.err()
+}
+
+// ask calls the server's API, again while the stream has no leader and ctx has not ended.
+func (p *part) ask(ctx context.Context, api string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	for {
+		if p.closed.Err() != nil {
+			return durable.ErrClosed
+		}
+		try, cancel := context.WithTimeout(ctx, answerTimeout)
+		m, err := p.nc.RequestWithContext(try, "$JS.API."+api, body)
+		cancel()
+		if err == nil {
+			return json.Unmarshal(m.Data, answer)
+		}
+		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+			return notSent(err)
+		}
+		t := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-p.closed.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// direct reads many messages at once from any server that has the stream, so that what was
+// written a moment ago may be missing.
+func (p *part) direct(ctx context.Context, request map[string]any, each func(stored) error) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if p.closed.Err() != nil {
+		return durable.ErrClosed
+	}
+	inbox := nats.NewInbox()
+	sub, err := p.nc.SubscribeSync(inbox)
+	if err != nil {
+		return notSent(err)
+	}
+	defer sub.Unsubscribe()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return err
+	}
+	if err := p.nc.PublishRequest("$JS.API.DIRECT.GET."+p.stream, inbox, body); err != nil {
+		return notSent(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	defer cancel()
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return err
+		}
+		switch m.Header.Get("Status") {
+		case "":
+		case "204", "404":
+			return nil
+		default:
+			return fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+		}
+		s := stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data}
+		if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
+			return fmt.Errorf("jetstream: reading: %w", err)
+		}
+		if err := each(s); err != nil {
+			return err
+		}
+	}
+}
+
+// pageSize is how many messages are read at once; the server's limit is 1024.
+const pageSize = 500
+
+// lasts returns the last message of each of the subjects that has one; see direct.
+func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored, error) {
+	found := make(map[string]stored, len(subjects))
+	for len(subjects) > 0 {
+		n := min(len(subjects), pageSize)
+		err := p.direct(ctx, map[string]any{"multi_last": subjects[:n]}, func(s stored) error {
+			found[s.Subject] = s
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		subjects = subjects[n:]
+	}
+	return found, nil
+}
+
+// pages reads the messages of a filter in the stream's order, from a sequence or, if that
+// is 0, from a time on; see direct.
+func (p *part) pages(ctx context.Context, filter string, from uint64, since time.Time, each func([]stored) (bool, error)) error {
+	for {
+		request := map[string]any{"next_by_subj": filter, "batch": pageSize}
+		if from > 0 {
+			request["seq"] = from
+		} else {
+			request["start_time"] = since.UTC()
+		}
+		var page []stored
+		err := p.direct(ctx, request, func(s stored) error {
+			page = append(page, s)
+			return nil
+		})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if more, err := each(page); err != nil || !more {
+			return err
+		}
+		from = page[len(page)-1].Seq + 1
+	}
+}

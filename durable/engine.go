@@ -10,7 +10,8 @@ import (
 // keeps nothing that an engine does not know. Package enginetest has the tests that every
 // engine must pass; they say exactly what each verb owes.
 //
-// Times are by the engine's clock, which Now reads. All methods may be called by several
+// Times are by the engine's clock, which Now reads; those that a Queue passes on are whole
+// microseconds. All methods may be called by several
 // goroutines at once. Where a method takes a slice, its results have the same length and
 // order, and an error is that of one element. An engine makes one commit of a slice where
 // it can. An engine tries again by itself what certainly was not done and may succeed soon,

@@ -73,8 +73,8 @@ func (q *Queue) Every(ctx context.Context, name string, s timingwheel.Scheduler,
 	return errs[0]
 }
 
-// adjust moves the occurrence that waits to the time of rec, if it waits for a time that is
-// not the Scheduler's.
+// adjust moves the occurrence that waits to the time of rec, if it waits for a later one, or
+// for one that is not the Scheduler's.
 func (q *Queue) adjust(ctx context.Context, rec Record, s timingwheel.Scheduler) error {
 	ref, err := q.engine.Lookup(ctx, rec.Job.Key)
 	if errors.Is(err, ErrNotFound) {
@@ -91,7 +91,10 @@ func (q *Queue) adjust(ctx context.Context, rec Record, s timingwheel.Scheduler)
 		return err
 	}
 	due := info.Due
-	if info.State != Waiting || info.Attempt > 0 || due.Before(rec.Born) || s.Next(due.Local().Add(-1)).Equal(due) {
+	if info.State != Waiting || info.Attempt > 0 || due.Before(rec.Born) {
+		return nil // it has begun, or is about to
+	}
+	if !due.After(rec.Due) && s.Next(due.Local().Add(-1)).Equal(due) {
 		return nil
 	}
 	_, err = q.engine.Move(ctx, ref, rec.Due)
@@ -134,7 +137,7 @@ func (q *Queue) next(h *Held, began time.Time) *Record {
 		return nil
 	}
 	j := h.Record.Job
-	after := h.Record.Job.At
+	after := h.Record.Due
 	if began.After(after) {
 		after = began
 	}

@@ -100,10 +100,10 @@ func (q *Queue) outcome(h *Held, attempt int, err error) Outcome {
 }
 
 func clip(t time.Time) time.Time {
-	if t.Before(farthest) {
+	if t = wholeMicros(t); t.Before(farthest) {
 		return t
 	}
-	return farthest.Add(-1)
+	return farthest.Add(-time.Microsecond)
 }
 
 func errorText(err error) string {

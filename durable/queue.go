@@ -136,11 +136,20 @@ func newRecord(j Job, now time.Time) (Record, error) {
 	if due.Before(now) { // a moment that has passed needs no bucket of its own
 		due = now
 	}
+	due, now = wholeMicros(due), wholeMicros(now)
 	j.At, j.After = due, 0
 	if j.MaxAttempts == 0 {
 		j.MaxAttempts = defaultMaxAttempts
 	}
 	return Record{ID: rand.Text(), Job: j, Due: due, Born: now}, nil
+}
+
+// wholeMicros rounds up, so that what an engine stores is not early.
+func wholeMicros(t time.Time) time.Time {
+	if rest := time.Duration(t.Nanosecond()) % time.Microsecond; rest > 0 {
+		t = t.Add(time.Microsecond - rest)
+	}
+	return t.Round(0)
 }
 
 // adding is a record on its way to the engine.
@@ -246,7 +255,7 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 	if now := q.now(); at.Before(now) {
 		at = now
 	}
-	ok, err := q.engine.Move(ctx, r, at)
+	ok, err := q.engine.Move(ctx, r, wholeMicros(at))
 	if ok {
 		q.stats.rescheduled.Add(1)
 	}
@@ -282,7 +291,7 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.engine.Redrive(ctx, r, q.now())
+	err := q.engine.Redrive(ctx, r, wholeMicros(q.now()))
 	if err == nil {
 		q.stats.redriven.Add(1)
 	}

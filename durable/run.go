@@ -134,6 +134,9 @@ func (w *worker) beat(ctx context.Context) {
 		cancel()
 		if err == nil {
 			renewed = now
+			w.mu.Lock()
+			w.silent = false
+			w.mu.Unlock()
 		} else if ctx.Err() == nil {
 			w.q.log.Warn("durable: the lease could not be renewed", "error", err, "silent", time.Since(renewed))
 		}
@@ -143,6 +146,7 @@ func (w *worker) beat(ctx context.Context) {
 // leaseLost ends the contexts of all handlers that run.
 func (w *worker) leaseLost(silent time.Duration) {
 	w.mu.Lock()
+	w.silent = true
 	n := 0
 	for _, t := range w.tasks {
 		if t.cancel != nil {

@@ -66,6 +66,7 @@ type worker struct {
 	lanes    map[string]*lane
 	counts   [ending + 1]int
 	draining bool
+	silent   bool // the lease was not renewed in time, and not since
 	unknown  map[string]bool // kinds that were logged as such
 	ahead    time.Duration   // of the claim
 }
@@ -134,19 +135,20 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 		}
 	}
 	if len(back) > 0 {
-		w.release(back, w.q.lease/2)
+		w.release(back, w.q.lease/4)
 	}
 }
 
 // admit takes one job, or returns false if it is better off elsewhere: nobody here can run
-// it, or too many of its kind wait for the few that may run at once and would fill the room.
+// it, too many of its kind wait for the few that may run at once and would fill the room, or
+// the lease is not renewed, so that others must get what is running here.
 func (w *worker) admit(ctx context.Context, h *Held) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for (len(w.tasks) >= max(maxHeld, 2*w.q.concurrency) || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
 		w.room.Wait()
 	}
-	if t := w.tasks[h.Ref]; t != nil {
+	if t := w.tasks[h.Ref]; t != nil && !w.silent {
 		// It was moved, or waits for its next attempt, and this worker does not know yet.
 		// The same version once more is dropped: the engine hands it out again, or it is
 		// settled by the end of the one that is here.
@@ -161,7 +163,7 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 		w.unknown[kind] = true
 		w.q.log.Warn("durable: no handler here for jobs of a kind; they are left to other workers", "kind", kind)
 	}
-	if ctx.Err() != nil || l == nil || l.limited && len(l.claimable) >= 1024+4*l.limit {
+	if ctx.Err() != nil || w.silent || l == nil || l.limited && len(l.claimable) >= 1024+4*l.limit {
 		return false
 	}
 	w.add(h)

@@ -10,6 +10,7 @@
 package enginetest
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -28,13 +29,21 @@ type Store interface {
 
 // Run runs all tests on stores that newStore makes; each is empty, and its test's alone.
 func Run(t *testing.T, newStore func(t testing.TB) Store) {
+	// Most of their time the tests wait, so more of them run at once than t.Parallel has
+	// where there are few processors.
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			c.run(t, newStore(t))
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			t.Run(c.name, func(t *testing.T) { c.run(t, newStore(t)) })
 		})
 	}
+	wg.Wait()
 }
+
+const atOnce = 6
 
 type testCase struct {
 	name string
@@ -43,4 +52,43 @@ type testCase struct {
 
 var cases = []testCase{
 	{"InsertRunGone", insertRunGone},
+	{"Batch", batch},
+	{"RepeatedInsert", repeatedInsert},
+	{"LateInsert", lateInsert},
+	{"BadInput", badInput},
+	{"UnknownRef", unknownRef},
+	{"Ended", ended},
+	{"Restart", restart},
+	{"TwoWorkers", twoWorkers},
+	{"List", list},
+	{"Keys", keys},
+	{"KeyRace", keyRace},
+	{"KeyTurns", keyTurns},
+	{"Cancel", cancel},
+	{"CancelRetry", cancelRetry},
+	{"CancelAgainstClaim", cancelAgainstClaim},
+	{"CancelOnTheWay", cancelOnTheWay},
+	{"Reschedule", reschedule},
+	{"MoveAgainstClaim", moveAgainstClaim},
+	{"MoveRetry", moveRetry},
+	{"Retries", retries},
+	{"Redrive", redrive},
+	{"RedriveCancel", redriveCancel},
+	{"Panics", panics},
+	{"JSON", jsonPayload},
+	{"Retention", retention},
+	{"Deaths", deaths},
+	{"Frozen", frozen},
+	{"LongHandler", longHandler},
+	{"LeaseLost", leaseLost},
+	{"ReleaseClaim", releaseClaim},
+	{"Drain", drain},
+	{"Concurrency", concurrency},
+	{"UnknownKind", unknownKind},
+	{"Overdue", overdue},
+	{"NeverEarly", neverEarly},
+	{"Every", every},
+	{"EveryMissed", everyMissed},
+	{"EveryChanged", everyChanged},
+	{"Accounts", accounts},
 }

@@ -298,7 +298,7 @@ func (w *memWorker) due() ([]*durable.Held, chan struct{}) {
 	var batch []*durable.Held
 	for ref, j := range m.jobs {
 		waits := j.state == durable.Waiting && (j.by == "" || now.Sub(j.since) >= w.c.Lease)
-		orphan := j.state == durable.Running && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
+		orphan := j.state == durable.Running && j.by != w.c.Name && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
 		if (waits || orphan) && j.rec.Due.Sub(now) < w.c.Ahead {
 			j.since = now
 			if waits {

@@ -22,29 +22,12 @@ const maxTries = 100
 // removed again.
 func (p *part) cancel(ctx context.Context, a address) (bool, error) {
 	token := rand.Text()
-	at := place{id: a.id, bucket: a.bucket}
 	for try := 0; try < maxTries; try++ {
-		s, err := p.status(ctx, at)
+		at, s, err := p.current(ctx, a)
 		if err != nil {
 			return false, err
 		}
 		switch s.fate {
-		case none:
-			// It waits, or its bucket is closed. To look first keeps what is written in vain
-			// the exception.
-			if open, err := p.isOpen(ctx, at.bucket); err != nil {
-				return false, err
-			} else if !open {
-				again, _, err := p.forwarded(ctx, a)
-				if err != nil || again.version <= at.version {
-					return false, err
-				}
-				at = again
-				continue
-			}
-		case moved:
-			at = place{id: a.id, bucket: s.bucket, version: at.version + 1}
-			continue
 		case canceled:
 			return s.token == token, nil
 		case claimed, done, dead:
@@ -81,26 +64,23 @@ func (p *part) confirmCancel(ctx context.Context, at place) (bool, error) {
 func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) {
 	token := rand.Text()
 	for try := 0; try < maxTries; try++ {
-		at, forward, err := p.forwarded(ctx, a)
+		at, s, err := p.current(ctx, a)
 		if err != nil {
 			return false, err
 		}
-		s, err := p.status(ctx, at)
-		if err != nil {
-			return false, err
-		}
-		switch s.fate {
-		case moved:
-			continue // the forward is written with it
-		case claimed, canceled, done, dead:
+		if s.fate == claimed || s.fate.final() {
 			return false, nil
 		}
-		r, err := p.record(ctx, a, at, forward)
-		if errors.Is(err, durable.ErrNotFound) {
-			if again, _, err := p.forwarded(ctx, a); err != nil || again == at && (p.replicas == 1 || try > 3) {
-				return false, err
-			}
+		again, forward, err := p.forwarded(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		if again != at {
 			continue
+		}
+		r, err := p.record(ctx, a, at, forward)
+		if errors.Is(err, durable.ErrNotFound) && try < 5 {
+			continue // it ended in between, or another server is a moment behind
 		}
 		if err != nil {
 			return false, err

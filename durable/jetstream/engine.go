@@ -118,7 +118,8 @@ type part struct {
 	local    bool
 	closed   context.Context
 
-	clock *clock.Clock
+	clock   *clock.Clock
+	batches chan struct{} // has one for each batch under way
 
 	mu     sync.Mutex // guards what the last look at the stream has shown
 	looked time.Time
@@ -162,7 +163,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry and salt.
 func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
-	p := &part{nc: nc, js: js, number: i, of: c.parts, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed}
+	p := &part{nc: nc, js: js, number: i, of: c.parts, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches)}
 	maxBytes := c.maxBytes
 	if maxBytes == 0 {
 		maxBytes = -1

@@ -19,7 +19,7 @@ const (
 	lookEvery   = 500 * time.Millisecond
 	resumeEvery = 120 // looks: a minute
 	fetchSize   = 256
-	fetchWait   = 2 * time.Second
+	fetchWait   = time.Second
 	busyAtOnce  = 16 // overdue buckets that are read at one time
 )
 
@@ -188,10 +188,13 @@ func (f *feed) read(ctx context.Context, b int64, r *reader) {
 		cons, err := f.consumer(ctx, nearConsumer(b), f.nearSubject(b))
 		for err == nil && ctx.Err() == nil {
 			var got int
-			got, err = f.fetch(ctx, cons)
+			got, err = f.fetch(ctx, cons, !f.now().After(f.closeAt(b)))
 			f.mu.Lock()
 			r.busy = got > 0
 			f.mu.Unlock()
+			if got == 0 && f.now().After(f.closeAt(b)) {
+				pause(ctx, fetchWait) // what was not acknowledged comes again, some time
+			}
 		}
 		pause(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
 	}
@@ -206,9 +209,17 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fetch waits a while for jobs, and hands out what comes as it comes.
-func (f *feed) fetch(ctx context.Context, cons natsjs.Consumer) (int, error) {
-	batch, err := cons.Fetch(fetchSize, natsjs.FetchMaxWait(fetchWait))
+// fetch hands out what comes as it comes, and waits a while for it if it is told to. It does
+// so to the end though ctx has ended: what is on its way would be missed until the lease is
+// over.
+func (f *feed) fetch(ctx context.Context, cons natsjs.Consumer, wait bool) (int, error) {
+	var batch natsjs.MessageBatch
+	var err error
+	if wait {
+		batch, err = cons.Fetch(fetchSize, natsjs.FetchMaxWait(fetchWait))
+	} else {
+		batch, err = cons.FetchNoWait(fetchSize)
+	}
 	if err != nil {
 		return 0, err
 	}

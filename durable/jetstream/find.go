@@ -58,17 +58,23 @@ func (p *part) current(ctx context.Context, a address) (place, status, error) {
 			return at, status{}, err
 		}
 		s, err := p.status(ctx, at)
-		if err != nil || s.fate.final() && s.fate != moved || s.fate == claimed || s.fate == freed {
+		if err != nil || s.fate != none && s.fate != moved && s.fate != dead {
 			return at, s, err
 		}
-		open, err := p.isOpen(ctx, at.bucket)
-		if err != nil || open && s.fate == none {
-			return at, s, err
+		if s.fate == none {
+			open, err := p.isOpen(ctx, at.bucket)
+			if err != nil || open {
+				return at, s, err
+			}
 		}
-		// Moved, or closed: which is what a job leaves behind that was moved in between.
+		// The forward is written with the status, so it is newer if the job was moved or
+		// redriven just now, and gone if it has ended since.
 		again, _, err := p.forwarded(ctx, a)
 		if err != nil || again == at {
-			return at, status{fate: done}, err
+			if s.fate != dead {
+				s = status{fate: done}
+			}
+			return at, s, err
 		}
 	}
 }

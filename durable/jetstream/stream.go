@@ -24,6 +24,7 @@ var (
 const (
 	maxWrites     = 1000    // of an atomic batch: the server's limit
 	maxWriteBytes = 4 << 20 // of an atomic batch
+	maxBatches    = 8       // under way at once; the server takes 50 for a stream
 	answerTimeout = 5 * time.Second
 
 	codeWrongLast      = 10071
@@ -164,6 +165,8 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
 		}
 		last.Header.Set("Nats-Batch-Commit", "1")
+		p.batches <- struct{}{}
+		defer func() { <-p.batches }()
 		for _, m := range msgs[:len(msgs)-1] {
 			if err := p.nc.PublishMsg(m); err != nil {
 				return 0, notSent(err)

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync"
@@ -127,44 +128,30 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// raceOnce claims in batches what is canceled one by one at the same time.
+// raceOnce claims in groups what is canceled one by one at the same time.
 func raceOnce(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.Ref, batch map[durable.Ref]*durable.Held) (claims, cancels int) {
-	var wg sync.WaitGroup
 	canceled := make([]bool, len(refs))
 	mine := make([]bool, len(refs))
-	wg.Go(func() {
-		for i, ref := range refs {
-			oks, errs := e.Cancel(t.Context(), []durable.Ref{ref})
-			if errs[0] != nil {
-				t.Error(errs[0])
-			}
-			canceled[i] = oks[0]
-		}
-	})
-	wg.Go(func() {
-		for from := len(refs) - 5; from >= 0; from -= 5 { // toward each other
-			hs := make([]*durable.Held, 5)
-			for i := range hs {
-				hs[i] = batch[refs[from+i]]
-			}
-			var outs []durable.Outcome
-			for i, v := range w.Claim(t.Context(), hs) {
-				if v.Claimed == durable.Later {
-					v = claimPatiently(t, w, hs[i])
+	for from := 0; from < len(refs); from += 5 {
+		group := refs[from:min(from+5, len(refs))]
+		cancel := func() {
+			for i, ref := range group {
+				oks, errs := e.Cancel(t.Context(), []durable.Ref{ref})
+				if errs[0] != nil {
+					t.Error(errs[0])
 				}
-				if v.Claimed == durable.Mine {
-					mine[from+i] = true
-					outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
-				}
-			}
-			for _, err := range w.Finish(t.Context(), outs) {
-				if err != nil {
-					t.Error(err)
-				}
+				canceled[from+i] = oks[0]
 			}
 		}
-	})
-	wg.Wait()
+		claim := func() { claimGroup(t, w, group, batch, mine[from:]) }
+		if rand.N(2) == 0 { // who is started last is often first
+			cancel, claim = claim, cancel
+		}
+		var wg sync.WaitGroup
+		wg.Go(cancel)
+		wg.Go(claim)
+		wg.Wait()
+	}
 	for i := range refs {
 		require.NotEqual(t, canceled[i], mine[i], "canceled %v, claimed %v", canceled[i], mine[i])
 		if mine[i] {
@@ -174,6 +161,29 @@ func raceOnce(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.R
 		}
 	}
 	return claims, cancels
+}
+
+// claimGroup claims jobs and finishes those that it gets.
+func claimGroup(t *testing.T, w durable.Worker, group []durable.Ref, batch map[durable.Ref]*durable.Held, mine []bool) {
+	var hs []*durable.Held
+	for _, ref := range group {
+		hs = append(hs, batch[ref])
+	}
+	var outs []durable.Outcome
+	for i, v := range w.Claim(t.Context(), hs) {
+		if v.Claimed == durable.Later {
+			v = claimPatiently(t, w, hs[i])
+		}
+		if v.Claimed == durable.Mine {
+			mine[i] = true
+			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
+		}
+	}
+	for _, err := range w.Finish(t.Context(), outs) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func claimPatiently(t *testing.T, w durable.Worker, h *durable.Held) durable.Verdict {

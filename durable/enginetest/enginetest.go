@@ -10,6 +10,7 @@
 package enginetest
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
@@ -28,12 +29,19 @@ type Store interface {
 }
 
 // Run runs all tests on stores that newStore makes; each is empty, and its test's alone.
-func Run(t *testing.T, newStore func(t testing.TB) Store) {
+func Run(t *testing.T, newStore func(t testing.TB) Store) { RunOnly(t, newStore) }
+
+// RunOnly runs the tests of these names, or all if none is given. Those that one process can
+// do, such as "Restart", suit a store that only one engine can have open.
+func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
 	// Most of their time the tests wait, so more of them run at once than t.Parallel has
 	// where there are few processors.
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
 	for _, c := range cases {
+		if len(names) > 0 && !slices.Contains(names, c.name) {
+			continue
+		}
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()

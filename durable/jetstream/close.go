@@ -122,3 +122,28 @@ func (f *feed) resume(ctx context.Context) error {
 	}
 	return nil
 }
+
+// removeEnded removes jobs that have ended from buckets that are still open, but for the last
+// one, by which the bucket is known to be there when it is to be closed.
+func (f *feed) removeEnded(ctx context.Context, near map[int64]uint64) error {
+	f.mu.Lock()
+	var read []int64
+	for b := range f.near {
+		if near[b] > 1 {
+			read = append(read, b)
+		}
+	}
+	f.mu.Unlock()
+	for _, b := range read {
+		cons, err := f.js.Consumer(ctx, f.stream, nearConsumer(b))
+		if err != nil {
+			continue // it is made by its reader
+		}
+		if floor, _, err := f.emptied(ctx, cons); err == nil && floor > 1 {
+			if err := f.purge(ctx, f.nearSubject(b), floor-1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

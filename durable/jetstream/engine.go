@@ -75,7 +75,7 @@ func Partitions(n int) Option {
 }
 
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
-// tenth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the rest
+// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the rest
 // is full. The default, 0, is no limit but the server's. Connect panics on less than 1 MiB.
 func MaxBytes(n int64) Option {
 	return func(c *config) {
@@ -283,11 +283,19 @@ func (p *part) now() time.Time {
 	return t
 }
 
-// room returns ErrFull while so little is left that claims and ends need it. It looks twice
-// a second at most.
+// A full store must have room for claims and ends, or nothing ends and it stays full. So the
+// last fifth takes no new jobs; and from seven tenths on what has ended is removed at once,
+// instead of with its bucket.
+
+// room returns ErrFull in the last fifth. It looks twice a second at most, and before that
+// last fifth more often, and adds up what is written from here in between.
 func (p *part) room(ctx context.Context) error {
+	age := 500 * time.Millisecond
+	if p.pressed() {
+		age = 20 * time.Millisecond
+	}
 	p.mu.Lock()
-	old := time.Since(p.looked) > 500*time.Millisecond
+	old := time.Since(p.looked) > age
 	p.mu.Unlock()
 	if old {
 		if err := p.clock.Sync(ctx); err != nil {
@@ -296,10 +304,23 @@ func (p *part) room(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.limit > 0 && p.bytes >= uint64(p.limit-p.limit/10) {
-		return fmt.Errorf("%w: %d of %d bytes, and a tenth is for the ends of jobs", durable.ErrFull, p.bytes, p.limit)
+	if p.limit > 0 && p.bytes >= uint64(p.limit-p.limit/5) {
+		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", durable.ErrFull, p.bytes, p.limit)
 	}
 	return nil
+}
+
+// pressed reports whether seven tenths are full.
+func (p *part) pressed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit > 0 && p.bytes >= uint64(p.limit/10*7)
+}
+
+func (p *part) wrote(n int) {
+	p.mu.Lock()
+	p.bytes += uint64(n)
+	p.mu.Unlock()
 }
 
 func (p *part) subject(tokens string) string { return p.stream + "." + tokens }

@@ -103,6 +103,11 @@ func (f *feed) lookAround(ctx, try context.Context, readers *sync.WaitGroup) err
 	now := f.now()
 	f.startFar(ctx, far, now, readers)
 	f.startNear(ctx, near, now, readers)
+	if f.pressed() {
+		if err := f.removeEnded(try, near); err != nil {
+			return err
+		}
+	}
 	return f.closeEmptied(try, near, far, now)
 }
 

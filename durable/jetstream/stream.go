@@ -110,6 +110,11 @@ func (p *part) write(ctx context.Context, g ...write) error {
 
 func (p *part) commitBatch(ctx context.Context, groups []group, results []result) {
 	last, err := p.publishPatiently(ctx, groups)
+	if err == nil {
+		for _, g := range groups {
+			p.wrote(g.size())
+		}
+	}
 	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) {
 		half := len(groups) / 2
 		p.commitBatch(ctx, groups[:half], results[:half])

@@ -334,7 +334,7 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 	if o.End == durable.Buried {
 		end.fate = dead
 	}
-	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq)}}
+	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.pressed()}}
 	if o.End == durable.Buried {
 		g = append(g, write{subject: p.deadSubject(r.ID), data: encode(&r), rollup: true, ttl: w.c.Retention})
 	}

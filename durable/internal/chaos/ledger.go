@@ -16,7 +16,9 @@ type ledger struct{ f *os.File }
 // What a line begins with.
 const (
 	accepted = 'A' // Add has returned the Ref
-	canceled = 'C' // Cancel has returned true
+	asked    = 'c' // Cancel is about to be called
+	canceled = 'C' // it has returned true
+	refused  = 'N' // it has returned false
 	began    = 'R' // a handler was called
 	finished = 'D' // and is about to return nil
 )
@@ -40,6 +42,7 @@ type account struct {
 	Attempts                int
 	Lost                    int // accepted, neither run nor canceled
 	CanceledAndRan          int
+	Uncertain               int // neither, and the answer of Cancel was lost
 	Twice                   int // jobs that were begun more than once
 	Stray                   int // begun, and never accepted: the answer was lost
 	LostRefs                []string
@@ -74,6 +77,8 @@ func audit(dir string) (account, error) {
 		switch {
 		case n[canceled] > 0 && n[began] > 0:
 			a.CanceledAndRan++
+		case n[accepted] > 0 && n[canceled] == 0 && n[began] == 0 && n[asked] > n[refused]:
+			a.Uncertain++
 		case n[accepted] > 0 && n[canceled] == 0 && n[began] == 0:
 			a.Lost++
 			a.LostRefs = append(a.LostRefs, ref)
@@ -104,6 +109,6 @@ func readLedger(name string, jobs map[string]map[rune]int) error {
 }
 
 func (a account) String() string {
-	return fmt.Sprintf("accepted %d, canceled %d, ran %d; lost %d, canceled and ran %d, twice %d (%.2f %%), unacknowledged and ran %d",
-		a.Accepted, a.Canceled, a.Ran, a.Lost, a.CanceledAndRan, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray)
+	return fmt.Sprintf("accepted %d, canceled %d, ran %d; lost %d, canceled and ran %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
+		a.Accepted, a.Canceled, a.Ran, a.Lost, a.CanceledAndRan, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
 }

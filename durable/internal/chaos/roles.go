@@ -149,8 +149,13 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int) {
 			if rand.N(3) == 0 {
 				time.Sleep(job.After - rand.N(300*time.Millisecond))
 			}
-			if ok, err := q.Cancel(ctx, ref); ok && err == nil {
+			l.write(asked, string(ref))
+			switch ok, err := q.Cancel(ctx, ref); {
+			case err != nil:
+			case ok:
 				l.write(canceled, string(ref))
+			default:
+				l.write(refused, string(ref))
 			}
 		})
 	}

@@ -38,6 +38,14 @@ fuzz: ## fuzz the wheel against its model (FUZZTIME=30s)
 soak: ## put wheels under everything at once (DURATION=10m)
 	go run ./internal/soak -for $(DURATION)
 
+.PHONY: chaos
+chaos: ## kill what runs durable jobs, each fault for DURATION=10m, and count what is lost
+	cd durable && go run ./internal/chaos -for $(DURATION)
+
+.PHONY: bench-durable
+bench-durable: ## measure durable jobs on the embedded engine: some minutes
+	cd durable && go run ./internal/bench
+
 .PHONY: bench
 bench: ## measure the wheel, package time, its peers and a heap: 15 minutes
 	cd benchmarks && go run . -size full
@@ -78,6 +86,7 @@ examples: ## run the examples
 	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
 	cd examples/cron && go run . -for 2s
 	cd examples/pool && go run .
+	cd examples/reminders && go run . -dir "$$(mktemp -d)" add 10m "call back"
 
 .PHONY: check
 check: fmt lint test test-nested test-benchmarks examples ## all that must hold before a change lands

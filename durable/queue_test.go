@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,14 +240,14 @@ func TestWithWheel(t *testing.T) {
 			w := timingwheel.New(opts...)
 			q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithWheel(w))
 			require.NoError(t, err)
-			ran := 0
-			q.Handle("a", func(context.Context, *durable.Attempt) error { ran++; return nil })
+			var ran atomic.Int64
+			q.Handle("a", func(context.Context, *durable.Attempt) error { ran.Add(1); return nil })
 			stop := start(t, q)
 			for range 3 {
 				add(t, q, durable.Job{Kind: "a", After: time.Second}, durable.Job{Kind: "a", After: 2 * time.Second})
 			}
 			time.Sleep(time.Minute)
-			require.Equal(t, 6, ran)
+			require.Equal(t, int64(6), ran.Load())
 			stop()
 			require.NoError(t, q.Close())
 			_, err = w.Schedule(time.Second, func() {})

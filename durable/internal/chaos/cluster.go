@@ -33,7 +33,7 @@ func (w *world) killLeader(end time.Time) error {
 		return err
 	}
 	time.Sleep(5 * time.Second)
-	for kills := 0; kills < 2 || time.Now().Before(end); kills++ {
+	for kills := 0; kills < w.set.leaders || time.Now().Before(end); kills++ {
 		leader, err := awaitLeader(nc, 30*time.Second)
 		if err != nil {
 			return err

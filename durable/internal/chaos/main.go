@@ -34,7 +34,7 @@ func main() {
 		if *fault != "" && *fault != name {
 			continue
 		}
-		if err := try(name, *length, *rate, *keep); err != nil {
+		if err := try(name, settings{length: *length, rate: *rate, near: 6 * time.Second, far: 25 * time.Second, leaders: 2}, *keep); err != nil {
 			fmt.Printf("%-9s FAILED: %v\n", name, err)
 			ok = false
 		}
@@ -53,7 +53,7 @@ func names() (all []string) {
 }
 
 // try runs a fault and prints what the ledgers say.
-func try(name string, length time.Duration, rate int, keep bool) error {
+func try(name string, set settings, keep bool) error {
 	dir, err := os.MkdirTemp("", "chaos-"+name)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func try(name string, length time.Duration, rate int, keep bool) error {
 	if !keep {
 		defer os.RemoveAll(dir)
 	}
-	r, err := runScenario(name, dir, length, rate)
+	r, err := runScenario(name, dir, set)
 	fmt.Printf("%-9s %v\n", name, r)
 	if err != nil {
 		return err

@@ -30,6 +30,8 @@ const (
 	envStore  = "CHAOS_STORE"  // of the server
 	envURL    = "CHAOS_URL"    // of servers
 	envRate   = "CHAOS_RATE"   // jobs a second
+	envNear   = "CHAOS_NEAR"   // how far ahead most jobs are due
+	envFar    = "CHAOS_FAR"    // and the others
 	envLease  = "CHAOS_LEASE"  // of workers
 	envNodes  = "CHAOS_NODES"  // of the cluster
 	envName   = "CHAOS_NAME"   // of a server
@@ -69,7 +71,15 @@ func runRole(role string) error {
 		if err != nil {
 			return err
 		}
-		wg.Go(func() { produce(ctx, q, l, rate) })
+		near, err := time.ParseDuration(os.Getenv(envNear))
+		if err != nil {
+			return err
+		}
+		far, err := time.ParseDuration(os.Getenv(envFar))
+		if err != nil {
+			return err
+		}
+		wg.Go(func() { produce(ctx, q, l, rate, near, far) })
 	}
 	if role != "producer" {
 		q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
@@ -118,7 +128,7 @@ func connect(ctx context.Context, role string) (durable.Engine, error) {
 }
 
 // produce adds jobs that are due soon, or a cascade away, and cancels a tenth of them.
-func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int) {
+func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, far time.Duration) {
 	t := time.NewTicker(time.Second / time.Duration(rate))
 	defer t.Stop()
 	var wg sync.WaitGroup
@@ -130,9 +140,9 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int) {
 		case <-t.C:
 		}
 		wg.Go(func() {
-			job := durable.Job{Kind: kind, After: rand.N(6 * time.Second)}
+			job := durable.Job{Kind: kind, After: rand.N(near)}
 			if rand.N(3) == 0 {
-				job.After = rand.N(25 * time.Second)
+				job.After = rand.N(far)
 			}
 			if rand.N(20) == 0 {
 				job.Key = fmt.Sprint(rand.N(1000))

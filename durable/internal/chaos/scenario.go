@@ -49,10 +49,18 @@ func (r result) check() error {
 	return nil
 }
 
+// settings say how hard a fault is.
+type settings struct {
+	length    time.Duration
+	rate      int           // jobs a second
+	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
+	leaders   int           // of the cluster that are killed at the least
+}
+
 // world is the processes of a scenario.
 type world struct {
 	dir   string
-	rate  int
+	set   settings
 	ports []int
 	nodes int
 	procs map[string]*proc
@@ -73,8 +81,8 @@ var scenarios = map[string]func(w *world, end time.Time) error{
 	"cluster":  (*world).killLeader,   // kill -9 of the stream's leader of three nodes
 }
 
-func runScenario(name, dir string, length time.Duration, rate int) (result, error) {
-	w := &world{dir: dir, rate: rate, procs: map[string]*proc{}, nodes: 1}
+func runScenario(name, dir string, set settings) (result, error) {
+	w := &world{dir: dir, set: set, procs: map[string]*proc{}, nodes: 1}
 	w.r.TwiceLimit, w.r.CheckTwice = 0.02, true
 	if name == "cluster" {
 		w.nodes = 3
@@ -84,7 +92,7 @@ func runScenario(name, dir string, length time.Duration, rate int) (result, erro
 		return w.r, err
 	}
 	stopGap := w.watchGap()
-	err := scenarios[name](w, time.Now().Add(length))
+	err := scenarios[name](w, time.Now().Add(set.length))
 	if gap := stopGap(); name == "cluster" {
 		w.r.Gap = gap
 	}
@@ -132,7 +140,7 @@ func (w *world) start(name, role string, env ...string) error {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), envRole+"="+role, envDir+"="+w.dir, envStore+"="+filepath.Join(w.dir, "store"),
-		envRate+"="+strconv.Itoa(w.rate), envLease+"="+lease.String(), envNodes+"="+strconv.Itoa(w.nodes))
+		envRate+"="+strconv.Itoa(w.set.rate), envNear+"="+w.set.near.String(), envFar+"="+w.set.far.String(), envLease+"="+lease.String(), envNodes+"="+strconv.Itoa(w.nodes))
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {

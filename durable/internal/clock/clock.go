@@ -75,8 +75,8 @@ func (c *Clock) Now() (time.Time, time.Duration) {
 	return s.at(local)
 }
 
-// Until returns how long it takes until the other clock surely shows t. It is not positive
-// if it surely does.
+// Until returns how long it takes until the other clock surely shows t, if it does not drift
+// meanwhile. It is not positive if it surely does: who has waited asks once more.
 func (c *Clock) Until(t time.Time) time.Duration {
 	now, off := c.Now()
 	return t.Sub(now) + off

@@ -15,7 +15,7 @@ import (
 // Reschedule earlier, later, into the window, and while it is held; by one Ref, often.
 func reschedule(t *testing.T, s Store) {
 	e := s.Open(t)
-	r := open(t, e, durable.WithAhead(400*time.Millisecond)).handle(kind, nil).start()
+	r := open(t, e, durable.WithAhead(400*time.Millisecond), durable.WithClaimAhead(20*time.Millisecond)).handle(kind, nil).start()
 	move := func(ref durable.Ref, in time.Duration, want bool) time.Time {
 		t.Helper()
 		at := engineNow(t, e).Add(in)
@@ -64,9 +64,12 @@ func reschedule(t *testing.T, s Store) {
 	at = move(ref, -time.Second, true)
 	once(ref, at.Add(time.Second), "into the past is now")
 
-	ref = r.add(durable.Job{Kind: kind, After: 900 * time.Millisecond})[0]
-	await(t, "it is held", func() bool { return r.Stats().Held > 0 })
-	at = move(ref, 1200*time.Millisecond, true)
+	ref = r.whileHeld(func(ref durable.Ref) bool {
+		at = engineNow(t, e).Add(1200 * time.Millisecond)
+		_, ok, err := r.Reschedule(t.Context(), ref, at)
+		require.NoError(t, err)
+		return ok
+	})
 	once(ref, at, "while held")
 
 	ref = r.add(hour)[0]

@@ -133,3 +133,19 @@ func (r *rig) awaitGone(ref durable.Ref) {
 		return errorIs(err, durable.ErrNotFound)
 	})
 }
+
+// whileHeld calls f for a job that is handed out and not claimed yet, and returns the job for
+// which f has returned true. On a busy machine f may come too late, and gets another one.
+func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
+	r.t.Helper()
+	for range 20 {
+		await(r.t, "nothing is held", func() bool { return r.Stats().Held == 0 })
+		ref := r.add(durable.Job{Kind: kind, After: time.Second})[0]
+		await(r.t, "it is held", func() bool { return r.Stats().Held > 0 })
+		if f(ref) {
+			return ref
+		}
+	}
+	require.FailNow(r.t, "too late each time")
+	return ""
+}

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -108,7 +110,24 @@ func (p *part) write(ctx context.Context, g ...write) error {
 	return p.commit(ctx, []group{g})[0].err
 }
 
+// fewWrites is up to how many single messages are quicker than an atomic batch of them, for
+// which the server makes a file store of its own: that takes as long as some ten syncs.
+const fewWrites = 12
+
+// commitFew writes groups of one message each by itself, all at once.
+func (p *part) commitFew(ctx context.Context, groups []group, results []result) {
+	var wg sync.WaitGroup
+	for i := range groups {
+		wg.Go(func() { p.commitBatch(ctx, groups[i:i+1], results[i:i+1]) })
+	}
+	wg.Wait()
+}
+
 func (p *part) commitBatch(ctx context.Context, groups []group, results []result) {
+	if n := len(groups); n > 1 && n <= fewWrites && !slices.ContainsFunc(groups, func(g group) bool { return len(g) > 1 }) {
+		p.commitFew(ctx, groups, results)
+		return
+	}
 	last, err := p.publishPatiently(ctx, groups)
 	if err == nil {
 		for _, g := range groups {

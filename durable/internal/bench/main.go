@@ -35,9 +35,10 @@ var (
 )
 
 func main() {
-	only := flag.String("only", "", "a list of accept, life, schedules, pending, overdue, cascade")
+	only := flag.String("only", "", "a list of sync, accept, life, schedules, pending, overdue, cascade")
 	flag.Parse()
 	for _, s := range []section{
+		{"sync", syncCost},
 		{"accept", accept}, {"life", lives}, {"schedules", schedules}, {"pending", pending}, {"overdue", overdue}, {"cascade", cascade},
 	} {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), s.name) {

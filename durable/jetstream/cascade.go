@@ -54,7 +54,7 @@ func (f *feed) cascade(ctx context.Context, h int64) {
 		if done || closeErr != nil {
 			return // or another look begins anew
 		}
-		pause(ctx, lookEvery)
+		f.wait(ctx, lookEvery)
 	}
 }
 

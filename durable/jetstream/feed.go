@@ -198,19 +198,10 @@ func (f *feed) read(ctx context.Context, b int64, r *reader) {
 			r.busy = got > 0
 			f.mu.Unlock()
 			if got == 0 && f.now().After(f.closeAt(b)) {
-				pause(ctx, fetchWait) // what was not acknowledged comes again, some time
+				f.wait(ctx, fetchWait) // what was not acknowledged comes again, some time
 			}
 		}
-		pause(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
+		f.wait(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
 	}
 }
 

@@ -159,15 +159,8 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 		if !busy && !errors.Is(err, nats.ErrNoResponders) {
 			return last, err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if p.wait(ctx, pause); ctx.Err() != nil {
 			return 0, err
-		case <-p.closed.Done():
-			t.Stop()
-			return 0, durable.ErrClosed
-		case <-t.C:
 		}
 	}
 }
@@ -270,7 +263,61 @@ type stored struct {
 // last returns the last message of a subject, from the stream's leader: what was written
 // before, by anybody, is seen. ErrNotFound if there is none.
 func (p *part) last(ctx context.Context, subject string) (stored, error) {
-	return p.get(ctx, map[string]any{"last_by_subj": subject})
+	if p.replicas > 1 {
+		return p.get(ctx, map[string]any{"last_by_subj": subject})
+	}
+	// The only server that has the stream is its leader, so the quick way is as good.
+	for {
+		s, err := p.lastDirect(ctx, subject)
+		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, durable.ErrNotFound) || !bounded || ctx.Err() != nil ||
+			p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+			return s, err
+		}
+		p.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+func (p *part) lastDirect(ctx context.Context, subject string) (stored, error) {
+	if p.closed.Err() != nil {
+		return stored{}, durable.ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := p.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+p.stream+"."+subject, nil)
+	if err != nil {
+		return stored{}, notSent(err)
+	}
+	return parseStored(m)
+}
+
+// parseStored reads an answer to a direct get.
+func parseStored(m *nats.Msg) (s stored, err error) {
+	switch m.Header.Get("Status") {
+	case "":
+	case "404":
+		return s, durable.ErrNotFound
+	default:
+		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+	}
+	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data}
+	if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
+		s.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	}
+	if err != nil {
+		return s, fmt.Errorf("jetstream: reading: %w", err)
+	}
+	return s, nil
+}
+
+// wait waits, but not for longer than ctx and the engine last.
+func (p *part) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-p.closed.Done():
+	case <-t.C:
+	}
 }
 
 // nextFrom returns the first message of a subject from a sequence on.
@@ -308,13 +355,7 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return notSent(err)
 		}
-		t := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-		case <-p.closed.Done():
-		case <-t.C:
-		}
-		t.Stop()
+		p.wait(ctx, 100*time.Millisecond)
 	}
 }
 
@@ -347,16 +388,15 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 		if err != nil {
 			return err
 		}
-		switch m.Header.Get("Status") {
-		case "":
-		case "204", "404":
+		if m.Header.Get("Status") == "204" {
 			return nil
-		default:
-			return fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 		}
-		s := stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data}
-		if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
-			return fmt.Errorf("jetstream: reading: %w", err)
+		s, err := parseStored(m)
+		if errors.Is(err, durable.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 		if err := each(s); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,7 +37,21 @@ var (
 
 func main() {
 	only := flag.String("only", "", "a list of sync, accept, life, schedules, pending, overdue, cascade")
+	profile := flag.String("cpuprofile", "", "a file for a CPU profile")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	for _, s := range []section{
 		{"sync", syncCost},
 		{"accept", accept}, {"life", lives}, {"schedules", schedules}, {"pending", pending}, {"overdue", overdue}, {"cascade", cascade},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,8 +47,11 @@ func add(t *testing.T, q *durable.Queue, jobs ...durable.Job) []durable.Ref {
 
 func TestOnTime(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		var mu sync.Mutex
 		var late []time.Duration
 		q.Handle("a", func(_ context.Context, a *durable.Attempt) error {
+			mu.Lock()
+			defer mu.Unlock()
 			late = append(late, time.Since(a.Due))
 			return nil
 		})

@@ -2,11 +2,11 @@ package jetstream
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"iter"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -178,7 +178,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 }
 
 // openPart finds or makes a partition's stream. The first one to make it decides its
-// geometry and salt.
+// geometry.
 func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
 	p := &part{nc: nc, js: js, number: i, of: c.parts, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches)}
 	maxBytes := c.maxBytes
@@ -193,7 +193,7 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 			AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 			Duplicates: time.Second, // not used: the default would remember two minutes
 			Metadata: map[string]string{
-				"tickwheel-buckets": c.geometry.String(), "tickwheel-salt": rand.Text(), "tickwheel-partitions": strconv.Itoa(c.parts),
+				metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts),
 			},
 		})
 		if errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) { // another one was faster
@@ -204,18 +204,44 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	info := s.CachedInfo()
-	if p.geometry, err = parseGeometry(info.Config.Metadata["tickwheel-buckets"]); err != nil {
+	if info.Config.Metadata[metaComplete] == "" {
+		if info, err = complete(ctx, js, info.Config); err != nil {
+			return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+		}
+	}
+	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
 		return nil, err
 	}
-	if n := info.Config.Metadata["tickwheel-partitions"]; n != strconv.Itoa(c.parts) {
+	if n := info.Config.Metadata[metaPartitions]; n != strconv.Itoa(c.parts) {
 		return nil, fmt.Errorf("stream %s: the queue has %s partitions, not %d", p.stream, n, c.parts)
 	}
-	p.salt, p.replicas = info.Config.Metadata["tickwheel-salt"], info.Config.Replicas
+	p.salt, p.replicas = c.queue, info.Config.Replicas
 	p.limit = max(0, info.Config.MaxBytes)
 	if p.clock, err = clock.New(ctx, p.look); err == nil && c.alone {
 		err = p.purge(ctx, p.workerSubject("*"), 0)
 	}
 	return p, err
+}
+
+// What a stream's metadata says.
+const (
+	metaBuckets    = "tickwheel-buckets"
+	metaPartitions = "tickwheel-partitions"
+	metaComplete   = "tickwheel-complete"
+)
+
+// complete changes a new stream's metadata, so that the server writes what it knows of the
+// stream once more. When it is killed while it makes a stream, the file may be there without
+// its checksum, and a start passes the stream over; a stream that is made anew then has all
+// messages, but does not write a file that is there. It would be passed over at each start.
+func complete(ctx context.Context, js natsjs.JetStream, c natsjs.StreamConfig) (*natsjs.StreamInfo, error) {
+	c.Metadata = maps.Clone(c.Metadata)
+	c.Metadata[metaComplete] = "1"
+	s, err := js.UpdateStream(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
 }
 
 // look reads the server's clock, and how full the stream is.

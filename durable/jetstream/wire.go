@@ -74,7 +74,7 @@ type place struct {
 	version int
 }
 
-// ref returns the text of an address. The sum, over a salt of the queue's, tells it from a
+// ref returns the text of an address. The sum, over the queue's name, too, tells it from a
 // Ref of another queue and from one that was mistyped: whoever has a Ref was given it.
 func (a address) ref(salt string) durable.Ref {
 	s := fmt.Sprintf("%d.%s.%s.%s", a.part, strconv.FormatInt(a.bucket, 36), strconv.FormatInt(a.born, 36), a.id)

@@ -55,6 +55,7 @@ type settings struct {
 	rate      int           // jobs a second
 	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
 	leaders   int           // of the cluster that are killed at the least
+	anyTwice  bool          // it is too short to say how many run twice
 }
 
 // world is the processes of a scenario.
@@ -83,7 +84,7 @@ var scenarios = map[string]func(w *world, end time.Time) error{
 
 func runScenario(name, dir string, set settings) (result, error) {
 	w := &world{dir: dir, set: set, procs: map[string]*proc{}, nodes: 1}
-	w.r.TwiceLimit, w.r.CheckTwice = 0.02, true
+	w.r.TwiceLimit, w.r.CheckTwice = 0.02, !set.anyTwice
 	if name == "cluster" {
 		w.nodes = 3
 	}

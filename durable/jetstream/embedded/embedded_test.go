@@ -138,6 +138,28 @@ func TestTornBlock(t *testing.T) {
 	drain()
 }
 
+// A process that was killed while it made the stream may leave a store that the server
+// passes over at the next start. It is made whole, and Refs stay what they were.
+func TestKilledWhileStreamIsMade(t *testing.T) {
+	dir := t.TempDir()
+	_, q := open(t, dir)
+	refs, err := q.Add(t.Context(), durable.Job{Kind: "k", After: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, q.Close())
+	sums, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "meta.sum"))
+	require.NoError(t, err)
+	require.Len(t, sums, 1)
+	require.NoError(t, os.Remove(sums[0]))
+	for range 2 {
+		_, q = open(t, dir)
+		require.FileExists(t, sums[0])
+		info, err := q.Get(t.Context(), refs[0])
+		require.NoError(t, err)
+		require.Equal(t, refs[0], info.Ref)
+		require.NoError(t, q.Close())
+	}
+}
+
 func TestUnusableDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

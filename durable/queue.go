@@ -206,7 +206,7 @@ func (q *Queue) insert(items []*adding) {
 }
 
 // addTimeout is how long an engine may try to store: longer than an election.
-const addTimeout = 20 * time.Second
+const addTimeout = 30 * time.Second
 
 // Cancel ends a job that waits. True: no attempt begins any more, so that if none has
 // failed before, the job has not run and never will. False: it runs, has ended, or was

@@ -48,7 +48,7 @@ func insertRunGone(t *testing.T, s Store) {
 // Jobs of one call are all stored, and each runs once.
 func batch(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil).start()
-	const n = 2500
+	const n = 1500
 	jobs := make([]durable.Job, n)
 	for i := range jobs {
 		jobs[i] = durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: time.Duration(i%1500) * time.Millisecond}

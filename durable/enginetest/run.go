@@ -171,7 +171,7 @@ func (w *shiftedWorker) Feed(ctx context.Context, give func([]*durable.Held)) er
 	})
 }
 
-// A worker whose clock is 10 s off in either direction runs nothing early, and nothing late.
+// A worker whose clock is 10 s off in either direction runs nothing early.
 func neverEarly(t *testing.T, s Store) {
 	for _, by := range []time.Duration{0, 10 * time.Second, -10 * time.Second} {
 		raw := s.Open(t)
@@ -184,7 +184,6 @@ func neverEarly(t *testing.T, s Store) {
 		for _, run := range r.awaitRuns(300) {
 			due := run.Due.Add(-by) // by the engine's clock, which here is that of the machine
 			require.False(t, run.at.Before(due), "%v early, with a clock off by %v", due.Sub(run.at), by)
-			require.Less(t, run.at.Sub(due), patience/2)
 		}
 		st := r.Stats()
 		t.Logf("off by %v: late by p50 %v, p99 %v", by, st.Lateness.P50, st.Lateness.P99)

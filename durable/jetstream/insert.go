@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -31,22 +32,49 @@ func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 		groups = append(groups, group{p.recordWrite(&recs[i], recs[i].Born, false)})
 		of = append(of, i)
 	}
-	for k, res := range p.commit(ctx, groups) {
-		errs[of[k]] = p.insertAgain(ctx, &recs[of[k]], res.err)
+	for k, err := range p.insertGroups(ctx, groups) {
+		errs[of[k]] = err
 	}
 	return errs
 }
 
-// insertAgain repeats an insert whose answer was lost, until there is one or ctx ends. What
-// is refused because its bucket is closed may have been stored, and run, by an earlier try.
-func (p *part) insertAgain(ctx context.Context, r *durable.Record, err error) error {
-	for ctx.Err() == nil && p.closed.Err() == nil && errors.Is(err, durable.ErrUncertain) {
-		err = p.write(ctx, p.recordWrite(r, r.Born, true))
+// insertGroups writes records, and repeats those whose answer was lost until there is one or
+// ctx ends. What is refused because its bucket is closed may have been stored, and run, by an
+// earlier try.
+func (p *part) insertGroups(ctx context.Context, groups []group) []error {
+	errs := make([]error, len(groups))
+	trying := make([]int, len(groups))
+	for i := range trying {
+		trying[i] = i
 	}
-	if errors.Is(err, errConflict) || errors.Is(err, errBusy) {
-		return fmt.Errorf("%w: it came too late for its bucket", durable.ErrUncertain)
+	for len(trying) > 0 {
+		var again []int
+		for k, res := range p.commit(ctx, pick(groups, trying)) {
+			i := trying[k]
+			errs[i] = res.err
+			switch {
+			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
+				errs[i] = fmt.Errorf("%w: it came too late for its bucket", durable.ErrUncertain)
+			case errors.Is(res.err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+				again = append(again, i)
+			}
+		}
+		for _, i := range again {
+			w := &groups[i][0]
+			w.last, w.guard = seq(0), p.markOf(w.subject)
+		}
+		trying = again
 	}
-	return err
+	return errs
+}
+
+// markOf returns the mark of the bucket that a job's subject is of.
+func (p *part) markOf(subject string) string {
+	number := strings.TrimPrefix(subject, p.subject("q."))
+	if number == subject {
+		number = "h" + strings.TrimPrefix(subject, p.subject("h."))
+	}
+	return p.subject("m." + number)
 }
 
 // recordWrite is the message that stores a version of a job. On a stream of one replica it

@@ -24,10 +24,11 @@ var (
 )
 
 const (
-	maxWrites     = 1000    // of an atomic batch: the server's limit
-	maxWriteBytes = 4 << 20 // of an atomic batch
-	maxBatches    = 8       // under way at once; the server takes 50 for a stream
-	answerTimeout = 5 * time.Second
+	maxWrites     = 1000             // of an atomic batch: the server's limit
+	maxWriteBytes = 4 << 20          // of an atomic batch
+	maxBatches    = 8                // under way at once; the server takes 50 for a stream
+	answerTimeout = 5 * time.Second  // of a question
+	commitTimeout = 10 * time.Second // of a write; longer than an election
 
 	codeWrongLast      = 10071
 	codeWrongLastBusy  = 10164
@@ -128,23 +129,26 @@ func (p *part) commitBatch(ctx context.Context, groups []group, results []result
 		p.commitFew(ctx, groups, results)
 		return
 	}
-	last, err := p.publishPatiently(ctx, groups)
-	if err == nil {
-		for _, g := range groups {
-			p.wrote(g.size())
-		}
-	}
+	err := p.commitAtOnce(ctx, groups, results)
 	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) {
 		half := len(groups) / 2
 		p.commitBatch(ctx, groups[:half], results[:half])
 		p.commitBatch(ctx, groups[half:], results[half:])
-		return
 	}
+}
+
+// commitAtOnce writes all groups or none.
+func (p *part) commitAtOnce(ctx context.Context, groups []group, results []result) error {
+	last, err := p.publishPatiently(ctx, groups)
 	next := last + 1
 	for i := len(groups) - 1; i >= 0; i-- {
 		next -= uint64(len(groups[i]))
 		results[i] = result{first: next, err: err}
+		if err == nil {
+			p.wrote(groups[i].size())
+		}
 	}
+	return err
 }
 
 // publishPatiently publishes, again after a while if the server was busy with the same
@@ -190,7 +194,7 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	answer, err := p.nc.RequestMsgWithContext(ctx, last)
 	switch {

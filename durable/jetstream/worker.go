@@ -112,8 +112,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 	verdicts := make([]durable.Verdict, len(held))
 	token := rand.Text()
 	ended := p.endedAmong(ctx, held)
-	var groups []group
-	var of []int
+	var trying []int
 	for i, h := range held {
 		hd := h.Handle.(*handle)
 		if ended[i] || time.Since(hd.since) > stale {
@@ -121,50 +120,87 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 			continue
 		}
 		hd.status = status{fate: claimed, token: token, worker: w.c.Name, attempt: h.Record.Attempt + 1}
-		groups = append(groups, group{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}})
-		of = append(of, i)
+		trying = append(trying, i)
 	}
 	open := map[int64]error{} // what is known of the buckets, after the commit
-	for k, res := range p.commit(ctx, groups) {
-		h := held[of[k]]
+	for k, res := range p.commitClaims(ctx, pick(held, trying)) {
+		h := held[trying[k]]
 		hd := h.Handle.(*handle)
 		hd.status.seq = res.first
 		if res.err != nil {
-			verdicts[of[k]] = w.settle(ctx, h, token)
+			verdicts[trying[k]] = w.settle(ctx, h, token)
 			continue
 		}
 		if _, asked := open[hd.at.bucket]; !asked {
 			open[hd.at.bucket] = p.stillOpen(ctx, hd.at.bucket)
 		}
-		verdicts[of[k]] = w.confirm(ctx, h, open[hd.at.bucket])
+		verdicts[trying[k]] = w.confirm(ctx, h, open[hd.at.bucket])
 	}
 	return verdicts
 }
 
-// endedAmong tells which of the jobs that are not handed out for the first time have ended,
-// so that they do not spoil a batch. It may miss some; what has ended stays so.
-func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
-	ended := make([]bool, len(held))
-	var subjects []string
-	for _, h := range held {
-		if hd := h.Handle.(*handle); hd.again {
-			subjects = append(subjects, p.fateSubject(hd.at))
+// commitClaims writes the statuses of claims. A batch is refused as a whole when one of its
+// jobs has a status, and where many are canceled most batches have some. Rather than to try
+// halves and halves of them it is looked up which these are.
+func (p *part) commitClaims(ctx context.Context, held []*durable.Held) []result {
+	groups := make([]group, len(held))
+	for i, h := range held {
+		hd := h.Handle.(*handle)
+		groups[i] = group{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}}
+	}
+	if len(groups) <= fewWrites {
+		return p.commit(ctx, groups) // each by itself
+	}
+	results := make([]result, len(groups))
+	if err := p.commitAtOnce(ctx, groups, results); !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+		return results
+	}
+	var rest []int
+	for i, f := range p.fatesOf(ctx, held) {
+		if f == none {
+			rest = append(rest, i)
 		}
 	}
-	if len(subjects) == 0 {
-		return ended
+	for k, res := range p.commit(ctx, pick(groups, rest)) {
+		results[rest[k]] = res
 	}
-	fates, err := p.lasts(ctx, subjects)
-	if err != nil {
-		return ended // the claim will tell
-	}
+	return results
+}
+
+// fatesOf looks up what became of jobs. It may miss what is new; what is final stays so.
+func (p *part) fatesOf(ctx context.Context, held []*durable.Held) []fate {
+	fates := make([]fate, len(held))
+	subjects := make([]string, len(held))
 	for i, h := range held {
-		m, ok := fates[p.fateSubject(h.Handle.(*handle).at)]
+		subjects[i] = p.fateSubject(h.Handle.(*handle).at)
+	}
+	found, err := p.lasts(ctx, subjects)
+	if err != nil {
+		return fates // the claim will tell
+	}
+	for i, subject := range subjects {
+		m, ok := found[subject]
 		if !ok {
 			continue
 		}
-		s, err := decodeStatus(m.Data, m.Seq)
-		ended[i] = err == nil && s.fate.final()
+		if s, err := decodeStatus(m.Data, m.Seq); err == nil {
+			fates[i] = s.fate
+		}
+	}
+	return fates
+}
+
+// endedAmong tells which of the jobs that are not handed out for the first time have ended.
+func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
+	ended := make([]bool, len(held))
+	var again []int
+	for i, h := range held {
+		if h.Handle.(*handle).again {
+			again = append(again, i)
+		}
+	}
+	for k, f := range p.fatesOf(ctx, pick(held, again)) {
+		ended[again[k]] = f.final()
 	}
 	return ended
 }

@@ -227,14 +227,15 @@ func stacks() []byte {
 	return bytes.TrimSpace(b)
 }
 
-// The embedded engine as its users have it, with its own widths, does the same.
+// The embedded engine does the same, with every write synced.
 type store struct {
 	dir string
 	e   durable.Engine
 }
 
 func (s *store) Open(t testing.TB) durable.Engine {
-	e, err := embedded.Open(context.Background(), s.dir)
+	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second)
+	e, err := embedded.Open(context.Background(), s.dir, embedded.With(small))
 	require.NoError(t, err)
 	s.e = e
 	t.Cleanup(func() { e.Close() })

@@ -45,7 +45,6 @@ type lane struct {
 	limit     int
 	limited   bool // by WithKindConcurrency
 	running   int
-	claiming  int
 	claimable []*task // in the order in which they came due
 	ready     []*task
 }

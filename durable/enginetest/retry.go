@@ -67,9 +67,9 @@ func redrive(t *testing.T, s Store) {
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-answers }).start()
 	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
 	answers <- durable.RetryAfter(400*time.Millisecond, errTest)
-	runs := r.awaitRuns(1)
+	r.awaitRuns(1)
 	answers <- durable.Discard(errTest)
-	runs = r.awaitRuns(2)
+	runs := r.awaitRuns(2)
 	require.GreaterOrEqual(t, runs[1].Due.Sub(runs[0].Due), 400*time.Millisecond)
 	r.awaitDead(ref)
 	for round := range 2 {

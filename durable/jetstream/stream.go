@@ -268,7 +268,7 @@ type stored struct {
 // before, by anybody, is seen. ErrNotFound if there is none.
 func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	if p.replicas > 1 {
-		return p.get(ctx, map[string]any{"last_by_subj": subject})
+		return p.lastOfLeader(ctx, subject)
 	}
 	// The only server that has the stream is its leader, so the quick way is as good.
 	for {
@@ -324,16 +324,12 @@ func (p *part) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// nextFrom returns the first message of a subject from a sequence on.
-func (p *part) nextFrom(ctx context.Context, subject string, from uint64) (stored, error) {
-	return p.get(ctx, map[string]any{"next_by_subj": subject, "seq": max(from, 1)})
-}
-
-func (p *part) get(ctx context.Context, request map[string]any) (stored, error) {
+func (p *part) lastOfLeader(ctx context.Context, subject string) (stored, error) {
 	var answer struct {
 		Error   *apiError `json:"error"`
 		Message stored    `json:"message"`
 	}
+	request := map[string]any{"last_by_subj": subject}
 	if err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer); err != nil {
 		return stored{}, err
 	}

@@ -89,6 +89,7 @@ var cases = []testCase{
 	{"Frozen", frozen},
 	{"LongHandler", longHandler},
 	{"LeaseLost", leaseLost},
+	{"StaleClaim", staleClaim},
 	{"ReleaseClaim", releaseClaim},
 	{"Drain", drain},
 	{"Concurrency", concurrency},

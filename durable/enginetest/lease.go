@@ -221,3 +221,28 @@ func releaseClaim(t *testing.T, s Store) {
 	time.Sleep(lease)
 	empty(t, r)
 }
+
+// A worker that was frozen after jobs were handed to it, until they had ended and that was
+// forgotten, gets none of them.
+func staleClaim(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: kind})
+	frozen := newCrashing(t, s.Open(t), "frozen")
+	held := map[durable.Ref]*durable.Held{}
+	for len(held) < 2 {
+		h := <-frozen.held
+		held[h.Ref] = h
+	}
+	frozen.stop()
+	r.cancel(refs[0], true, "handed out")
+	r.handle(kind, nil).start()
+	r.awaitRuns(1)
+	r.awaitGone(refs[1])
+	time.Sleep(3 * lease)
+	for _, ref := range refs {
+		v := frozen.Claim(t.Context(), []*durable.Held{held[ref]})[0]
+		require.Equal(t, durable.Gone, v.Claimed)
+	}
+	require.Len(t, r.ran(), 1)
+	empty(t, r)
+}

@@ -32,6 +32,7 @@ type section struct {
 
 var (
 	n      = flag.Int("n", 1_000_000, "jobs that are pending")
+	rate   = flag.Int("fill", 15000, "how many of them can be added in a second, for the cascade to begin when all are")
 	length = flag.Duration("for", 10*time.Second, "how long each rate is held")
 )
 

@@ -93,7 +93,7 @@ func overdue() error {
 // cascade measures how late jobs are while those of a far bucket are moved to near ones.
 func cascade() error {
 	const near, lead = 5 * time.Second, 20 * time.Second
-	filling := time.Duration(*n/15000)*time.Second + 30*time.Second
+	filling := time.Duration(*n / *rate)*time.Second + 30*time.Second
 	// Buckets begin at the multiples of their width since 1970. The second far bucket of this
 	// width begins when the filling and a margin of half a lead are over.
 	start := time.Now().Add(filling + 2*lead).Truncate(near)
@@ -107,6 +107,7 @@ func cascade() error {
 	if err := fill(q, *n, time.Until(start)+10*time.Minute, time.Hour); err != nil {
 		return err
 	}
+	fmt.Printf("cascade: heap %.0f MB\n", heap())
 	fmt.Printf("cascade: %d added in %v; it begins in %v\n", *n, time.Since(began).Round(time.Second), time.Until(start.Add(-lead)).Round(time.Second))
 	time.Sleep(time.Until(start.Add(-lead)))
 	return life(q, 1000, fmt.Sprintf("whole life at 1000/s while %d cascade", *n))

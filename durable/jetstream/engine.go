@@ -154,6 +154,9 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 	}
 	c := config{queue: "default", replicas: 1, parts: 1, geometry: defaultGeometry}
 	for _, opt := range opts {
+		if opt == nil {
+			panic("jetstream: Connect: nil Option")
+		}
 		opt(&c)
 	}
 	js, err := natsjs.New(nc)

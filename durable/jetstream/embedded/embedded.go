@@ -71,6 +71,9 @@ type engine struct {
 func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
 	c := config{maxStore: defaultMaxStore}
 	for _, opt := range opts {
+		if opt == nil {
+			panic("embedded: Open: nil Option")
+		}
 		opt(&c)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {

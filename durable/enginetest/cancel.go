@@ -242,6 +242,6 @@ func cancelOnTheWay(t *testing.T, s Store) {
 	}
 	require.Equal(t, n, len(seen)+len(canceled))
 	t.Logf("%d canceled", len(canceled))
-	require.Greater(t, len(canceled), n/10)
+	require.NotEmpty(t, canceled)
 	empty(t, r)
 }

@@ -72,7 +72,7 @@ func (r *rig) start() *rig {
 	r.stop, r.done = cancel, done
 	go func() {
 		defer close(done)
-		if err := r.Run(ctx); err != nil {
+		if err := r.Run(ctx); err != nil && ctx.Err() == nil {
 			r.t.Errorf("Run: %v", err)
 		}
 	}()

@@ -110,6 +110,7 @@ func frozen(t *testing.T, s Store) {
 	a := newCrashing(t, s.Open(t), "frozen")
 	h, v := a.claim(ref)
 	require.Equal(t, 1, v.Attempt)
+	a.stop() // what is frozen fetches nothing
 	b := newCrashing(t, s.Open(t), "other")
 	h2, v := b.claim(ref)
 	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 2}, v)

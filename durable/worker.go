@@ -126,7 +126,7 @@ func (w *worker) forget(t *task) {
 
 // hold takes what the engine hands out, and blocks while there is no room.
 func (w *worker) hold(ctx context.Context, held []*Held) {
-	defer context.AfterFunc(ctx, w.room.Broadcast)()
+	defer context.AfterFunc(ctx, w.wakeRoom)()
 	var back []*Held
 	for _, h := range held {
 		if !w.admit(ctx, h) {
@@ -167,6 +167,14 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 	}
 	w.add(h)
 	return true
+}
+
+// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come between
+// another's look at its condition and its wait.
+func (w *worker) wakeRoom() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room.Broadcast()
 }
 
 // add takes a job that is not here. w.mu is held.
@@ -463,7 +471,7 @@ func (w *worker) drain() {
 	for w.counts[running] > 0 {
 		w.room.Wait()
 	}
-	giveUp := time.AfterFunc(w.q.lease, w.room.Broadcast)
+	giveUp := time.AfterFunc(w.q.lease, w.wakeRoom)
 	defer giveUp.Stop()
 	for end := time.Now().Add(w.q.lease); len(w.tasks) > 0; w.room.Wait() {
 		if !time.Now().Before(end) {

@@ -471,12 +471,18 @@ func (w *worker) drain() {
 	for w.counts[running] > 0 {
 		w.room.Wait()
 	}
-	giveUp := time.AfterFunc(w.q.lease, w.wakeRoom)
+	over := false
+	giveUp := time.AfterFunc(w.q.lease, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		over = true
+		w.room.Broadcast()
+	})
 	defer giveUp.Stop()
-	for end := time.Now().Add(w.q.lease); len(w.tasks) > 0; w.room.Wait() {
-		if !time.Now().Before(end) {
-			w.q.log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", len(w.tasks))
-			return
-		}
+	for len(w.tasks) > 0 && !over {
+		w.room.Wait()
+	}
+	if len(w.tasks) > 0 {
+		w.q.log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", len(w.tasks))
 	}
 }

@@ -18,8 +18,8 @@ import (
 //  5. the statuses are removed, up to the last message of the stream at that time.
 //
 // Any error ends it, and it begins anew with the next look; the message p.<bucket>, which is
-// written with the mark and removed at the end, says after a crash that it is to. A status must outlive its job:
-// if it were gone first, the job would look as if it waited.
+// written with the mark and removed at the end, says after a crash that it is to. A status
+// must outlive its job: if it were gone first, the job would look as if it waited.
 
 // mark is the message that says that a bucket is closed.
 func (p *part) mark(subject string) write {

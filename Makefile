@@ -38,6 +38,14 @@ fuzz: ## fuzz the wheel and the purgatory against their models (FUZZTIME=30s eac
 soak: ## run wheels under every kind of load at the same time (DURATION=10m)
 	go run ./timingwheel/soak -for $(DURATION)
 
+.PHONY: chaos
+chaos: ## kill what runs durable jobs, each fault for DURATION=10m, and count what is lost
+	cd durable && go run ./internal/chaos -for $(DURATION)
+
+.PHONY: bench-durable
+bench-durable: ## measure durable jobs on the embedded engine: some minutes
+	cd durable && go run ./internal/bench
+
 .PHONY: bench
 bench: ## measure the wheel, package time, its peers and a heap: half an hour
 	cd benchmarks && go run . -size full
@@ -85,6 +93,7 @@ examples: ## run the examples
 	go run ./examples/quorum
 	cd examples/cron && go run . -for 2s
 	cd examples/pool && go run .
+	cd examples/reminders && go run . -dir "$$(mktemp -d)" add 10m "call back"
 
 .PHONY: check
 check: fmt-check lint test test-nested test-benchmarks examples ## all that must hold before a change lands

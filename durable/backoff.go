@@ -1,0 +1,20 @@
+package durable
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	firstBackoff = time.Second
+	maxBackoff   = time.Hour
+)
+
+// exponential returns a second, two, four, up to an hour, less up to a half at random.
+func exponential(attempt int) time.Duration {
+	d := maxBackoff
+	if n := max(attempt, 1) - 1; n < 12 {
+		d = min(firstBackoff<<n, maxBackoff)
+	}
+	return d - rand.N(d/2)
+}

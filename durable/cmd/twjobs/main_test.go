@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+)
+
+// twjobs runs the program on a directory, and returns what it prints and its status.
+func twjobs(t *testing.T, dir string, args ...string) (string, int) {
+	t.Helper()
+	var out bytes.Buffer
+	status := run(t.Context(), append([]string{"-dir", dir}, args...), &out, &out)
+	return out.String(), status
+}
+
+// fill leaves a waiting job, one with a key, and a dead one in a new directory.
+func fill(t *testing.T) (dir string, waiting, dead string) {
+	dir = t.TempDir()
+	e, err := embedded.Open(t.Context(), dir)
+	require.NoError(t, err)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	refs, err := q.Add(t.Context(), durable.Job{Kind: "wait", After: time.Hour, Payload: []byte("hello")},
+		durable.Job{Kind: "key", Key: "k", After: time.Hour}, durable.Job{Kind: "fail"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	q.Handle("fail", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no\nuse")) })
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, 30*time.Second, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-done)
+	return dir, string(refs[0]), string(refs[2])
+}
+
+func TestCommands(t *testing.T) {
+	dir, waiting, dead := fill(t)
+	out, status := twjobs(t, dir, "list")
+	require.Zero(t, status, out)
+	require.Contains(t, out, waiting)
+	require.Contains(t, out, dead)
+	out, status = twjobs(t, dir, "list", "-state", "dead", "-kind", "fail")
+	require.Zero(t, status, out)
+	require.NotContains(t, out, waiting)
+	require.Contains(t, out, dead)
+	out, status = twjobs(t, dir, "show", waiting)
+	require.Zero(t, status, out)
+	require.Contains(t, out, "payload  hello")
+	out, status = twjobs(t, dir, "show", dead)
+	require.Zero(t, status, out)
+	require.Contains(t, out, "error    no\n         use")
+	out, status = twjobs(t, dir, "stats")
+	require.Zero(t, status, out)
+	require.Regexp(t, `fail +dead +1`, out)
+	require.Contains(t, out, "0 overdue")
+	out, status = twjobs(t, dir, "redrive", "-all")
+	require.Zero(t, status, out)
+	out, status = twjobs(t, dir, "redrive", dead)
+	require.Equal(t, 1, status, out)
+	out, status = twjobs(t, dir, "cancel", waiting, dead)
+	require.Zero(t, status, out)
+	out, status = twjobs(t, dir, "cancel", waiting)
+	require.Equal(t, 1, status, out)
+	out, status = twjobs(t, dir, "cancel", "-key", "k")
+	require.Zero(t, status, out)
+	out, status = twjobs(t, dir, "list", "-n", "1")
+	require.Zero(t, status, out)
+	require.NotContains(t, out, "waiting")
+}
+
+func TestWrongUse(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{}, {"nothing"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
+		{"redrive", "-all", "x"}, {"stats", "x"}, {"-nats", "x", "list"},
+	} {
+		out, status := twjobs(t, dir, args...)
+		require.Equal(t, 2, status, "%v: %s", args, out)
+		require.Contains(t, out, "usage: twjobs")
+	}
+	out, status := twjobs(t, dir+"/none", "list")
+	require.Equal(t, 1, status, out)
+	out, status = twjobs(t, dir, "show", "x")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "not found")
+	require.Zero(t, run(t.Context(), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
+}

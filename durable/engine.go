@@ -1,0 +1,168 @@
+package durable
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Engine keeps jobs, hands them out, and decides who has which. It is the truth: a [Queue]
+// keeps nothing that an engine does not know. Package enginetest has the tests that every
+// engine must pass; they say exactly what each verb owes.
+//
+// Times are by the engine's clock, which Now reads; those that a Queue passes on are whole
+// microseconds. All methods may be called by several
+// goroutines at once. Where a method takes a slice, its results have the same length and
+// order, and an error is that of one element. An engine makes one commit of a slice where
+// it can. An engine tries again by itself what certainly was not done and may succeed soon,
+// such as during the election of a leader, until ctx ends.
+//
+// An engine keeps these, whatever fails:
+//
+//  1. What Insert has stored stays until it has been finished as done, was canceled, or is
+//     dead and its retention is over.
+//  2. Of Cancel, Move and Claim at one time for one job, one wins.
+//  3. What one worker has claimed no other can claim until the first has finished or
+//     released it, or has not called Beat for longer than its lease.
+type Engine interface {
+	// Insert stores the records. One that has been stored before, by ID and Born, is stored
+	// once: it may be repeated after ErrUncertain. Errors: ErrExists, ErrFull, ErrUncertain,
+	// ErrStorage. Where there is an error the Ref is empty.
+	Insert(ctx context.Context, recs []Record) ([]Ref, []error)
+
+	// Cancel ends jobs that wait. True: no attempt begins any more. False without an error:
+	// it runs, has ended, or another call has canceled it. A Ref that is none of this
+	// engine's is ErrNotFound.
+	Cancel(ctx context.Context, refs []Ref) ([]bool, []error)
+
+	// Move changes when a waiting job is due. False without an error: as for Cancel.
+	Move(ctx context.Context, ref Ref, at time.Time) (bool, error)
+
+	// Redrive makes a dead job wait until at, with no attempt begun, so that it is listed
+	// as dead no longer. ErrNotFound: it is not dead. ErrExists: another job has its key.
+	Redrive(ctx context.Context, ref Ref, at time.Time) error
+
+	// Lookup returns the job that has the key, or ErrNotFound.
+	Lookup(ctx context.Context, key string) (Ref, error)
+
+	// Get returns what is known of a job that is kept, or ErrNotFound.
+	Get(ctx context.Context, ref Ref) (Info, error)
+
+	// Scan goes over the jobs that are kept, in no order. It is not a snapshot: what changes
+	// meanwhile may be seen as it was or as it is, but nothing is left out that was there
+	// all the time. An error is the last element.
+	Scan(ctx context.Context, f Filter) iter.Seq2[Info, error]
+
+	// Now returns the engine's time, and by how much it may be off in either direction.
+	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
+
+	// Work makes a worker known, so that it may claim.
+	Work(ctx context.Context, c WorkConfig) (Worker, error)
+
+	// Close ends the connection, and workers with it as if their process had died. It does
+	// not change what is kept. It may be called twice.
+	Close() error
+}
+
+// WorkConfig is what an engine has to know of a worker.
+type WorkConfig struct {
+	Name      string        // no other worker has had it, ever
+	Lease     time.Duration // without a Beat for so long, others may take over its jobs
+	Ahead     time.Duration // how long before a job is due Feed hands it out, at least about
+	Retention time.Duration // for how long a dead job is kept
+}
+
+// Worker is one who claims and runs jobs.
+type Worker interface {
+	// Feed hands out jobs a little before they are due, those that are overdue first, each
+	// to one worker, until ctx ends; then it returns nil. It calls give from several
+	// goroutines; give blocks while the worker has as many as it can hold. A job may be
+	// handed out again, to the same worker or another; the claim decides. Feed returns an
+	// error where it cannot go on; the Queue calls it again after a while.
+	Feed(ctx context.Context, give func([]*Held)) error
+
+	// Claim asks for jobs that Feed has handed out. It never fails: if it cannot tell it
+	// answers Later. If it answers Mine it has counted an attempt, so that a job which
+	// kills its process runs out of attempts.
+	Claim(ctx context.Context, held []*Held) []Verdict
+
+	// Finish says what became of jobs that are claimed. It is all or nothing for each:
+	// the end, the next attempt, the key, the next occurrence. ErrLeaseLost: another worker
+	// has taken over, and nothing was changed. On any other error call it again.
+	Finish(ctx context.Context, outs []Outcome) []error
+
+	// Release gives back what was handed out: whether claimed (then the attempt does not
+	// count) or not. It is handed out again, after a delay that may be rounded up. Failing
+	// is no harm: it is handed out again in any case, after the lease.
+	Release(ctx context.Context, held []*Held, after time.Duration) error
+
+	// Beat renews the lease on all that the worker has claimed. The Queue calls it three
+	// times in a lease.
+	Beat(ctx context.Context) error
+
+	// Close ends the worker. What it still has claimed others may take over at once.
+	Close(ctx context.Context) error
+}
+
+// Record is a job as an engine stores it.
+type Record struct {
+	ID  string // of letters, digits, - and _; two records with one ID and Born are one job
+	Job Job    // At is when it was first due; After is 0, MaxAttempts at least 1
+
+	Due  time.Time // of the next attempt
+	Born time.Time // when Add was called
+
+	// Version counts the changes of Due, from 0. Of two Helds of one job the one with the
+	// higher Version is the newer.
+	Version int
+
+	Attempt   int    // attempts that had begun before
+	LastError string // of the one before
+	Series    string // the name given to Every, if any
+}
+
+// Held is a job that was handed out to a worker.
+type Held struct {
+	Ref    Ref
+	Record Record
+
+	// Handle is the engine's own: where the job is, and what it was claimed with. The Queue
+	// leaves it alone and gives one Held to one call of the Worker at a time.
+	Handle any
+}
+
+// Claimed is an engine's answer to a claim.
+type Claimed int
+
+// The answers to a claim.
+const (
+	Later Claimed = iota // ask again After so long: another worker may have it, or an error
+	Mine                 // it is claimed; Attempt is the number of this attempt, from 1
+	Gone                 // it has ended or was moved, and the engine has forgotten the Held
+)
+
+// Verdict is an answer to a claim, with what belongs to it.
+type Verdict struct {
+	Claimed Claimed
+	After   time.Duration // for Later
+	Attempt int           // for Mine; more than MaxAttempts if the last one killed its process
+}
+
+// Outcome is what became of a claimed job.
+type Outcome struct {
+	Held  *Held
+	End   End
+	At    time.Time // for Again: when it is due next
+	Error string    // for Again and Buried
+	Next  *Record   // for Done and Buried: an occurrence to be stored with the end; its Key is the same
+}
+
+// End is how an attempt ended.
+type End int
+
+// How an attempt ends.
+const (
+	Done   End = iota // the job is forgotten
+	Again             // it waits for another attempt
+	Buried            // it is dead
+)

@@ -1,0 +1,159 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// ledger is what is known of the jobs of a test, by Ref.
+type ledger struct {
+	mu       sync.Mutex
+	accepted map[durable.Ref]bool
+	canceled map[durable.Ref]bool
+	done     map[durable.Ref]int // handlers that returned nil
+	begun    map[durable.Ref]int
+}
+
+// accounts does everything at once for a while: two workers, adds, cancels, reschedules,
+// failures, keys, redrives, a worker that comes and goes. At the end
+//
+//	accepted = done + canceled + dead + waiting + held
+//
+// no canceled job has begun an attempt after, and no job was done twice.
+func accounts(t *testing.T, s Store) {
+	l := &ledger{accepted: map[durable.Ref]bool{}, canceled: map[durable.Ref]bool{}, done: map[durable.Ref]int{}, begun: map[durable.Ref]int{}}
+	start := func() *rig {
+		return open(t, s.Open(t), durable.WithConcurrency(16),
+			durable.WithBackoff(func(int) time.Duration { return rand.N(600 * time.Millisecond) })).
+			handle(kind, l.handler(t)).start()
+	}
+	a, b := start(), start()
+	var wg sync.WaitGroup
+	end := time.Now().Add(6 * time.Second)
+	for i := range 3 {
+		wg.Go(func() { l.user(t, a, i, end) })
+	}
+	wg.Go(func() {
+		for time.Now().Before(end) {
+			c := start()
+			time.Sleep(700 * time.Millisecond)
+			c.close()
+		}
+	})
+	wg.Wait()
+	await(t, "what is near has ended", func() bool {
+		n := 0
+		for info, err := range a.All(t.Context(), durable.Filter{}) {
+			require.NoError(t, err)
+			if info.State != durable.Dead && time.Until(info.Due) < time.Minute {
+				n++
+			}
+		}
+		return n == 0
+	})
+	b.drain()
+	a.drain()
+	dead, waiting := 0, 0
+	for info, err := range a.All(t.Context(), durable.Filter{}) {
+		require.NoError(t, err)
+		l.mu.Lock()
+		require.True(t, l.accepted[info.Ref], "nobody has added %+v", info)
+		require.False(t, l.canceled[info.Ref], "canceled, and there: %+v", info)
+		require.Zero(t, l.done[info.Ref], "done, and there: %+v", info)
+		l.mu.Unlock()
+		if info.State == durable.Dead {
+			dead++
+		} else {
+			waiting++
+		}
+	}
+	for ref, n := range l.done {
+		require.Equal(t, 1, n, "done twice: %s", ref)
+		require.False(t, l.canceled[ref])
+	}
+	t.Logf("%d accepted = %d done + %d canceled + %d dead + %d waiting", len(l.accepted), len(l.done), len(l.canceled), dead, waiting)
+	require.Equal(t, len(l.accepted), len(l.done)+len(l.canceled)+dead+waiting)
+	require.NotEmpty(t, l.done)
+	require.NotEmpty(t, l.canceled)
+}
+
+func (l *ledger) handler(t *testing.T) func(context.Context, *durable.Attempt) error {
+	return func(_ context.Context, a *durable.Attempt) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.canceled[a.Ref] {
+			t.Errorf("%s: canceled, and attempt %d begins", a.Ref, a.Number)
+		}
+		l.begun[a.Ref]++
+		switch rand.N(6) {
+		case 0:
+			return errTest
+		case 1:
+			if rand.N(4) == 0 {
+				return durable.Discard(errTest)
+			}
+		}
+		l.done[a.Ref]++
+		return nil
+	}
+}
+
+// user adds and changes jobs until the end.
+func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
+	ctx := t.Context()
+	var mine []durable.Ref
+	for n := 0; time.Now().Before(end); n++ {
+		job := durable.Job{Kind: kind, After: rand.N(3 * time.Second), MaxAttempts: 1 + rand.N(4)}
+		switch rand.N(10) {
+		case 0:
+			job.After = time.Hour
+		case 1:
+			job.Key = fmt.Sprint("key", rand.N(5))
+		}
+		// What is accepted may have begun before Add returns.
+		refs, err := r.Add(ctx, job)
+		if err != nil && !errors.Is(err, durable.ErrExists) {
+			t.Error(err)
+		}
+		if refs[0] != "" {
+			mine = append(mine, refs[0])
+			l.mu.Lock()
+			l.accepted[refs[0]] = true
+			l.mu.Unlock()
+		}
+		if len(mine) == 0 {
+			continue
+		}
+		ref := mine[rand.N(len(mine))]
+		switch rand.N(5) {
+		case 0:
+			ok, err := r.Cancel(ctx, ref)
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				l.mu.Lock()
+				l.canceled[ref] = true
+				l.mu.Unlock()
+			}
+		case 1:
+			if _, _, err := r.Reschedule(ctx, ref, time.Now().Add(rand.N(2*time.Second))); err != nil {
+				t.Error(err)
+			}
+		case 2:
+			if err := r.Redrive(ctx, ref); err != nil && !errors.Is(err, durable.ErrNotFound) && !errors.Is(err, durable.ErrExists) {
+				t.Error(err)
+			}
+		}
+		time.Sleep(rand.N(8 * time.Millisecond))
+	}
+}

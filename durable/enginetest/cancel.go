@@ -1,0 +1,247 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+func (r *rig) cancel(ref durable.Ref, want bool, when string) {
+	r.t.Helper()
+	ok, err := r.Cancel(r.t.Context(), ref)
+	require.NoError(r.t, err, when)
+	require.Equal(r.t, want, ok, when)
+}
+
+// Cancel before, during and after hand-over, claim, run and end.
+func cancel(t *testing.T, s Store) {
+	release := make(chan struct{})
+	r := open(t, s.Open(t), durable.WithAhead(400*time.Millisecond), durable.WithClaimAhead(20*time.Millisecond)).
+		handle(kind, func(_ context.Context, a *durable.Attempt) error {
+			if len(a.Job.Payload) > 0 {
+				<-release
+			}
+			return nil
+		})
+	far := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
+	r.cancel(far, true, "before it is handed out")
+	r.cancel(far, false, "twice")
+	r.start()
+	soon := r.whileHeld(func(ref durable.Ref) bool {
+		ok, err := r.Cancel(t.Context(), ref)
+		require.NoError(t, err)
+		return ok
+	})
+	r.cancel(soon, false, "twice")
+	await(t, "nothing is held", func() bool { return r.Stats().Held == 0 })
+
+	run := r.add(durable.Job{Kind: kind, After: 1200 * time.Millisecond, Payload: []byte("wait")})[0]
+	await(t, "it is claimed", func() bool { return r.Stats().Claimed > 0 || r.Stats().Running > 0 })
+	r.cancel(run, false, "claimed")
+	await(t, "it runs", func() bool { return r.Stats().Running > 0 })
+	r.cancel(run, false, "running")
+	close(release)
+	r.awaitGone(run)
+	r.cancel(run, false, "done")
+	time.Sleep(lease)
+	for _, run := range r.ran() {
+		require.NotEqual(t, soon, run.Ref)
+		require.NotEqual(t, far, run.Ref)
+	}
+	empty(t, r)
+}
+
+// Cancel ends a job that waits for its next attempt: no more attempts begin.
+func cancelRetry(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Second })).
+		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
+	ref := r.add(durable.Job{Kind: kind})[0]
+	r.awaitRuns(1)
+	await(t, "it waits again", func() bool {
+		info, err := r.Get(t.Context(), ref)
+		return err == nil && info.State == durable.Waiting && info.Attempt == 1
+	})
+	r.cancel(ref, true, "between attempts")
+	time.Sleep(2 * time.Second)
+	require.Len(t, r.ran(), 1)
+	empty(t, r)
+}
+
+func envInt(name string, normal int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return normal
+}
+
+// races returns how many races are run.
+func races() int { return envInt("ENGINETEST_RACES", 500) }
+
+// Of a Cancel and a Claim of one job at one time one wins: never both, never neither.
+func cancelAgainstClaim(t *testing.T, s Store) {
+	e, other := s.Open(t), s.Open(t)
+	r := open(t, e)
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	held := make(chan *durable.Held, 4096)
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		if err := w.Feed(ctx, func(hs []*durable.Held) {
+			for _, h := range hs {
+				held <- h
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	claims, cancels := 0, 0
+	for n := races(); n > 0; {
+		size := min(n, 100)
+		n -= size
+		jobs := make([]durable.Job, size)
+		for i := range jobs {
+			jobs[i] = durable.Job{Kind: kind}
+		}
+		refs := r.add(jobs...)
+		batch := map[durable.Ref]*durable.Held{}
+		for len(batch) < size {
+			select {
+			case h := <-held:
+				batch[h.Ref] = h
+			case <-time.After(patience):
+				require.FailNow(t, "not handed out", "%d of %d", len(batch), size)
+			}
+		}
+		c, k := raceOnce(t, w, other, refs, batch)
+		claims, cancels = claims+c, cancels+k
+	}
+	stop()
+	go func() {
+		for range held { // lets Feed end
+		}
+	}()
+	feeding.Wait()
+	close(held)
+	t.Logf("%d claims and %d cancels won", claims, cancels)
+	require.Positive(t, claims)
+	require.Positive(t, cancels)
+	empty(t, r)
+}
+
+// raceOnce claims in groups what is canceled one by one at the same time.
+func raceOnce(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.Ref, batch map[durable.Ref]*durable.Held) (claims, cancels int) {
+	canceled := make([]bool, len(refs))
+	mine := make([]bool, len(refs))
+	for from := 0; from < len(refs); from += 5 {
+		group := refs[from:min(from+5, len(refs))]
+		cancel := func() {
+			for i, ref := range group {
+				oks, errs := e.Cancel(t.Context(), []durable.Ref{ref})
+				if errs[0] != nil {
+					t.Error(errs[0])
+				}
+				canceled[from+i] = oks[0]
+			}
+		}
+		claim := func() { claimGroup(t, w, group, batch, mine[from:]) }
+		if rand.N(2) == 0 { // who is started last is often first
+			cancel, claim = claim, cancel
+		}
+		var wg sync.WaitGroup
+		wg.Go(cancel)
+		wg.Go(claim)
+		wg.Wait()
+	}
+	for i := range refs {
+		require.NotEqual(t, canceled[i], mine[i], "canceled %v, claimed %v", canceled[i], mine[i])
+		if mine[i] {
+			claims++
+		} else {
+			cancels++
+		}
+	}
+	return claims, cancels
+}
+
+// claimGroup claims jobs and finishes those that it gets.
+func claimGroup(t *testing.T, w durable.Worker, group []durable.Ref, batch map[durable.Ref]*durable.Held, mine []bool) {
+	var hs []*durable.Held
+	for _, ref := range group {
+		hs = append(hs, batch[ref])
+	}
+	var outs []durable.Outcome
+	for i, v := range w.Claim(t.Context(), hs) {
+		if v.Claimed == durable.Later {
+			v = claimPatiently(t, w, hs[i])
+		}
+		if v.Claimed == durable.Mine {
+			mine[i] = true
+			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
+		}
+	}
+	for _, err := range w.Finish(t.Context(), outs) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func claimPatiently(t *testing.T, w durable.Worker, h *durable.Held) durable.Verdict {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		v := w.Claim(t.Context(), []*durable.Held{h})[0]
+		if v.Claimed != durable.Later {
+			return v
+		}
+		time.Sleep(min(v.After, 100*time.Millisecond))
+	}
+	t.Error("no end of Later")
+	return durable.Verdict{}
+}
+
+// Jobs that are added some seconds ahead, and canceled at any time until they are due, run
+// or were canceled: never both, never neither, wherever they are kept at that moment.
+func cancelOnTheWay(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil).start()
+	c := open(t, s.Open(t))
+	const n = 1500
+	var jobs []durable.Job
+	for i := range n {
+		jobs = append(jobs, durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: 3*time.Second + time.Duration(i)*2*time.Millisecond})
+	}
+	refs := r.add(jobs...)
+	canceled := map[durable.Ref]bool{}
+	for i := range n {
+		if i%2 == 1 {
+			continue
+		}
+		ref := refs[(i*7)%n] // near and far, some of them too late
+		ok, err := c.Cancel(t.Context(), ref)
+		require.NoError(t, err)
+		if ok {
+			canceled[ref] = true
+		}
+		time.Sleep(6 * time.Second / n)
+	}
+	await(t, "all ran or were canceled", func() bool { return len(r.ran())+len(canceled) >= n })
+	time.Sleep(2 * lease)
+	seen := map[durable.Ref]bool{}
+	for _, run := range r.ran() {
+		require.False(t, seen[run.Ref], "twice")
+		seen[run.Ref] = true
+		require.False(t, canceled[run.Ref], "canceled, and ran")
+	}
+	require.Equal(t, n, len(seen)+len(canceled))
+	t.Logf("%d canceled", len(canceled))
+	require.NotEmpty(t, canceled)
+	empty(t, r)
+}

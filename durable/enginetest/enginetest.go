@@ -1,0 +1,103 @@
+// Package enginetest has the tests that every engine of package durable must pass, and
+// [Memory], the simplest engine there is.
+//
+//	func TestEngine(t *testing.T) { enginetest.Run(t, newStore) }
+//
+// The tests run in real time, most of them in parallel, each on a store of its own. The
+// environment variable ENGINETEST_RACES sets how many races between Cancel and Claim are
+// run (500 by default), and ENGINETEST_OVERDUE with how many
+// overdue jobs a worker starts (5000).
+package enginetest
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Store is where an engine keeps jobs: a server, a directory, a schema of a database.
+type Store interface {
+	// Open returns an engine on the store, as another process would have it. The store
+	// closes it at the end of the test, if the test has not.
+	Open(t testing.TB) durable.Engine
+
+	// Restart ends what serves the store as a crash does, and starts it again. Engines that
+	// were open before need not be usable after.
+	Restart(t testing.TB)
+}
+
+// Run runs all tests on stores that newStore makes; each is empty, and its test's alone.
+func Run(t *testing.T, newStore func(t testing.TB) Store) { RunOnly(t, newStore) }
+
+// RunOnly runs the tests of these names, or all if none is given. Those that one process can
+// do, such as "Restart", suit a store that only one engine can have open.
+func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
+	// Most of their time the tests wait, so more of them run at once than t.Parallel has
+	// where there are few processors.
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for _, c := range cases {
+		if len(names) > 0 && !slices.Contains(names, c.name) {
+			continue
+		}
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			t.Run(c.name, func(t *testing.T) { c.run(t, newStore(t)) })
+		})
+	}
+	wg.Wait()
+}
+
+const atOnce = 6
+
+type testCase struct {
+	name string
+	run  func(t *testing.T, s Store)
+}
+
+var cases = []testCase{
+	{"InsertRunGone", insertRunGone},
+	{"Batch", batch},
+	{"RepeatedInsert", repeatedInsert},
+	{"LateInsert", lateInsert},
+	{"BadInput", badInput},
+	{"UnknownRef", unknownRef},
+	{"Ended", ended},
+	{"Restart", restart},
+	{"TwoWorkers", twoWorkers},
+	{"List", list},
+	{"Keys", keys},
+	{"KeyRace", keyRace},
+	{"KeyTurns", keyTurns},
+	{"Cancel", cancel},
+	{"CancelRetry", cancelRetry},
+	{"CancelAgainstClaim", cancelAgainstClaim},
+	{"CancelOnTheWay", cancelOnTheWay},
+	{"Reschedule", reschedule},
+	{"MoveAgainstClaim", moveAgainstClaim},
+	{"MoveRetry", moveRetry},
+	{"Retries", retries},
+	{"Redrive", redrive},
+	{"RedriveCancel", redriveCancel},
+	{"Panics", panics},
+	{"JSON", jsonPayload},
+	{"Retention", retention},
+	{"Deaths", deaths},
+	{"Frozen", frozen},
+	{"LongHandler", longHandler},
+	{"LeaseLost", leaseLost},
+	{"StaleClaim", staleClaim},
+	{"ReleaseClaim", releaseClaim},
+	{"Drain", drain},
+	{"Concurrency", concurrency},
+	{"UnknownKind", unknownKind},
+	{"Overdue", overdue},
+	{"NeverEarly", neverEarly},
+	{"Every", every},
+	{"EveryMissed", everyMissed},
+	{"EveryChanged", everyChanged},
+	{"Accounts", accounts},
+}

@@ -1,0 +1,151 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+var errTest = errors.New("not this time")
+
+// A key is held from Add until its job is done, canceled or dead: while it waits, runs, and
+// waits for another attempt.
+func keys(t *testing.T, s Store) {
+	proceed := make(chan error)
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 300 * time.Millisecond })).
+		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
+	taken := func() {
+		t.Helper()
+		refs, err := r.Add(t.Context(), durable.Job{Kind: kind, Key: "k"})
+		require.ErrorIs(t, err, durable.ErrExists)
+		require.Equal(t, []durable.Ref{""}, refs)
+	}
+	free := func(j durable.Job) durable.Ref {
+		t.Helper()
+		var ref durable.Ref
+		await(t, "the key is free", func() bool {
+			refs, err := r.Add(t.Context(), j)
+			if err != nil {
+				require.ErrorIs(t, err, durable.ErrExists)
+			}
+			ref = refs[0]
+			return err == nil
+		})
+		return ref
+	}
+	far := durable.Job{Kind: kind, Key: "k", After: time.Hour}
+	now := durable.Job{Kind: kind, Key: "k"}
+
+	// Canceled by Ref, and by key.
+	ref := r.add(far)[0]
+	taken()
+	r.add(durable.Job{Kind: kind, Key: "other", After: time.Hour})
+	ok, err := r.Cancel(t.Context(), ref)
+	require.NoError(t, err)
+	require.True(t, ok)
+	ref = r.add(far)[0]
+	taken()
+	ok, err = r.CancelKey(t.Context(), "k")
+	require.NoError(t, err)
+	require.True(t, ok)
+	ok, err = r.CancelKey(t.Context(), "k")
+	require.NoError(t, err)
+	require.False(t, ok)
+	_, err = r.Get(t.Context(), ref)
+	require.ErrorIs(t, err, durable.ErrNotFound)
+
+	// Running, waiting for the next attempt, running, done.
+	r.add(now)
+	r.awaitRuns(1)
+	taken()
+	proceed <- errTest
+	taken()
+	r.awaitRuns(2)
+	taken()
+	proceed <- nil
+
+	// Dead; redriven while another has the key, and when that has gone.
+	dead := free(now)
+	r.awaitRuns(3)
+	proceed <- durable.Discard(errTest)
+	ref = free(far)
+	require.ErrorIs(t, r.Redrive(t.Context(), dead), durable.ErrExists)
+	ok, err = r.Cancel(t.Context(), ref)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, r.Redrive(t.Context(), dead))
+	r.awaitRuns(4)
+	taken()
+	proceed <- nil
+	ref = free(far)
+
+	// Rescheduled, it is held still.
+	_, ok, err = r.Reschedule(t.Context(), ref, time.Now().Add(2*time.Hour))
+	require.NoError(t, err)
+	require.True(t, ok)
+	taken()
+	ok, err = r.CancelKey(t.Context(), "k")
+	require.NoError(t, err)
+	require.True(t, ok)
+	r.add(far)
+}
+
+// Of many who add a key at one time, one does.
+func keyRace(t *testing.T, s Store) {
+	var engines []*rig
+	for range 3 {
+		engines = append(engines, open(t, s.Open(t)))
+	}
+	for round := range 10 {
+		key := string(rune('a' + round))
+		var won atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 24 {
+			wg.Go(func() {
+				_, err := engines[i%3].Add(t.Context(), durable.Job{Kind: kind, Key: key, After: time.Hour})
+				if err == nil {
+					won.Add(1)
+				} else if !errors.Is(err, durable.ErrExists) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, int64(1), won.Load())
+	}
+}
+
+// A key that is taken and left all the time has one job at a time, and each runs.
+func keyTurns(t *testing.T, s Store) {
+	var at, most, ran atomic.Int64
+	handler := func(context.Context, *durable.Attempt) error {
+		most.Store(max(most.Load(), at.Add(1)))
+		time.Sleep(time.Millisecond)
+		at.Add(-1)
+		ran.Add(1)
+		return nil
+	}
+	a := open(t, s.Open(t)).handle(kind, handler).start()
+	b := open(t, s.Open(t)).handle(kind, handler).start()
+	added := int64(0)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		_, err := a.Add(t.Context(), durable.Job{Kind: kind, Key: "turn"})
+		if err == nil {
+			added++
+		} else {
+			require.ErrorIs(t, err, durable.ErrExists)
+		}
+	}
+	await(t, "all ran", func() bool { return ran.Load() == added })
+	t.Logf("%d turns", added)
+	require.Greater(t, added, int64(5))
+	require.Equal(t, int64(1), most.Load())
+	empty(t, b)
+}

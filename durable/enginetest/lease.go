@@ -1,0 +1,249 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// crashing is a worker that a test drives by hand, and that may die without a word.
+type crashing struct {
+	durable.Worker
+	t    testing.TB
+	held chan *durable.Held
+	stop context.CancelFunc
+}
+
+func newCrashing(t testing.TB, e durable.Engine, name string) *crashing {
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: name, Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	c := &crashing{Worker: w, t: t, held: make(chan *durable.Held, 100), stop: stop}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Feed(ctx, func(hs []*durable.Held) {
+			for _, h := range hs {
+				select {
+				case c.held <- h:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return c
+}
+
+// take waits until the job is handed out.
+func (c *crashing) take(ref durable.Ref) *durable.Held {
+	c.t.Helper()
+	for end := time.After(patience); ; {
+		select {
+		case h := <-c.held:
+			if h.Ref == ref {
+				return h
+			}
+		case <-end:
+			require.FailNow(c.t, "not handed out")
+		}
+	}
+}
+
+// claim claims what it takes, as soon as it may.
+func (c *crashing) claim(ref durable.Ref) (*durable.Held, durable.Verdict) {
+	c.t.Helper()
+	h := c.take(ref)
+	for end := time.Now().Add(patience); ; {
+		v := c.Claim(c.t.Context(), []*durable.Held{h})[0]
+		if v.Claimed != durable.Later {
+			return h, v
+		}
+		require.True(c.t, time.Now().Before(end), "no end of Later")
+		time.Sleep(min(v.After, 50*time.Millisecond))
+	}
+}
+
+// Each claim counts as an attempt though its worker dies, so that the job dies in the end;
+// others take over after the lease, not before, and with a Close at once.
+func deaths(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 3})[0]
+	var last time.Time
+	for n := 1; n <= 3; n++ {
+		e := s.Open(t)
+		w := newCrashing(t, e, "dies"+string(rune('0'+n)))
+		_, v := w.claim(ref)
+		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: n}, v)
+		switch n {
+		case 2:
+			require.Greater(t, time.Since(last), lease/2, "taken over too early")
+		case 3:
+			require.Less(t, time.Since(last), lease+patience/3)
+		}
+		last = time.Now()
+		if n == 2 {
+			require.NoError(t, w.Close(t.Context()))
+		}
+		w.stop()
+		require.NoError(t, e.Close())
+	}
+	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, 3, info.Attempt)
+	r.handle(kind, nil).start()
+	require.Contains(t, r.awaitDead(ref).LastError, "its process died")
+	require.Empty(t, r.ran())
+}
+
+// A worker that was silent for longer than its lease, and whose job another one has, cannot
+// finish it; the other can.
+func frozen(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	ref := r.add(durable.Job{Kind: kind, Key: "k"})[0]
+	a := newCrashing(t, s.Open(t), "frozen")
+	h, v := a.claim(ref)
+	require.Equal(t, 1, v.Attempt)
+	a.stop() // what is frozen fetches nothing
+	b := newCrashing(t, s.Open(t), "other")
+	h2, v := b.claim(ref)
+	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 2}, v)
+	for _, o := range []durable.Outcome{
+		{Held: h, End: durable.Done},
+		{Held: h, End: durable.Again, At: time.Now(), Error: "x"},
+		{Held: h, End: durable.Buried, Error: "x"},
+	} {
+		require.ErrorIs(t, a.Finish(t.Context(), []durable.Outcome{o})[0], durable.ErrLeaseLost)
+	}
+	require.NoError(t, a.Beat(t.Context()))
+	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, durable.Running, info.State)
+	require.NoError(t, b.Finish(t.Context(), []durable.Outcome{{Held: h2, End: durable.Done}})[0])
+	r.awaitGone(ref)
+	empty(t, r)
+}
+
+// A handler may run for many leases: it is not taken over, and it runs once.
+func longHandler(t *testing.T, s Store) {
+	const short = 500 * time.Millisecond
+	handler := func(ctx context.Context, _ *durable.Attempt) error {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(10 * short):
+			return nil
+		}
+	}
+	a := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
+	b := open(t, s.Open(t), durable.WithLease(short)).handle(kind, handler).start()
+	ref := a.add(durable.Job{Kind: kind})[0]
+	await(t, "it runs", func() bool { return len(a.ran())+len(b.ran()) > 0 })
+	a.awaitGone(ref)
+	time.Sleep(2 * short)
+	for _, r := range []*rig{a, b} {
+		if st := r.Stats(); st.LeaseLost > 0 {
+			t.Skip("this machine is too busy for a lease of ", short)
+		}
+	}
+	require.Equal(t, 1, len(a.ran())+len(b.ran()))
+}
+
+// silent is an engine whose worker's beats fail while it is told so.
+type silent struct {
+	durable.Engine
+	is atomic.Bool
+}
+
+type silentWorker struct {
+	durable.Worker
+	e *silent
+}
+
+func (e *silent) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w, err := e.Engine.Work(ctx, c)
+	return &silentWorker{w, e}, err
+}
+
+func (w *silentWorker) Beat(ctx context.Context) error {
+	if w.e.is.Load() {
+		return errors.New("no answer")
+	}
+	return w.Worker.Beat(ctx)
+}
+
+// The handlers of a worker whose lease is over are told, by the cause of their context;
+// another worker runs the job.
+func leaseLost(t *testing.T, s Store) {
+	e := &silent{Engine: s.Open(t)}
+	cause, overtaken := make(chan error, 1), make(chan struct{})
+	handler := func(ctx context.Context, a *durable.Attempt) error {
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		<-overtaken // what it does then is of no account
+		return nil
+	}
+	a := open(t, e).handle(kind, handler).start()
+	ref := a.add(durable.Job{Kind: kind})[0]
+	a.awaitRuns(1)
+	e.is.Store(true)
+	b := open(t, s.Open(t)).handle(kind, nil).start()
+	require.ErrorIs(t, <-cause, durable.ErrLeaseLost)
+	b.awaitRuns(1)
+	close(overtaken)
+	a.awaitGone(ref)
+	await(t, "it is counted", func() bool { return a.Stats().LeaseLost == 1 })
+	require.Equal(t, int64(0), a.Stats().Done)
+	require.Equal(t, 2, b.ran()[0].Number)
+}
+
+// A claim that is given back does not count.
+func releaseClaim(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	ref := r.add(durable.Job{Kind: kind})[0]
+	w := newCrashing(t, s.Open(t), "gives")
+	h, v := w.claim(ref)
+	require.Equal(t, 1, v.Attempt)
+	require.NoError(t, w.Release(t.Context(), []*durable.Held{h}, 0))
+	h, v = w.claim(ref)
+	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
+	require.NoError(t, w.Release(t.Context(), []*durable.Held{h}, 0))
+	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, durable.Waiting, info.State)
+	require.Equal(t, 0, info.Attempt)
+	r.cancel(ref, true, "given back")
+	time.Sleep(lease)
+	empty(t, r)
+}
+
+// A worker that was frozen after jobs were handed to it, until they had ended and that was
+// forgotten, gets none of them.
+func staleClaim(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: kind})
+	frozen := newCrashing(t, s.Open(t), "frozen")
+	held := map[durable.Ref]*durable.Held{}
+	for len(held) < 2 {
+		h := <-frozen.held
+		held[h.Ref] = h
+	}
+	frozen.stop()
+	r.cancel(refs[0], true, "handed out")
+	r.handle(kind, nil).start()
+	r.awaitRuns(1)
+	r.awaitGone(refs[1])
+	time.Sleep(3 * lease)
+	for _, ref := range refs {
+		v := frozen.Claim(t.Context(), []*durable.Held{held[ref]})[0]
+		require.Equal(t, durable.Gone, v.Claimed)
+	}
+	require.Len(t, r.ran(), 1)
+	empty(t, r)
+}

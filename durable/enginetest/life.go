@@ -1,0 +1,332 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+func errorIs(err, target error) bool { return errors.Is(err, target) }
+
+// A job runs once, at its time, with what was stored, and is gone.
+func insertRunGone(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil).start()
+	job := durable.Job{Kind: kind, Payload: []byte("p\x00\xff"), After: 500 * time.Millisecond, MaxAttempts: 3}
+	added := time.Now()
+	ref := r.add(job)[0]
+	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, ref, info.Ref)
+	require.Equal(t, job.Payload, info.Job.Payload)
+	require.Equal(t, 3, info.Job.MaxAttempts)
+	require.Contains(t, []durable.State{durable.Waiting, durable.Running}, info.State)
+	require.WithinDuration(t, added.Add(job.After), info.Due, 5*time.Second)
+	run := r.awaitRuns(1)[0]
+	require.Equal(t, ref, run.Ref)
+	require.Equal(t, 1, run.Number)
+	require.Equal(t, job.Payload, run.Job.Payload)
+	require.True(t, info.Due.Equal(run.Due), "%v, %v", info.Due, run.Due)
+	require.True(t, info.Due.Equal(info.Job.At), "%v, %v", info.Due, info.Job.At)
+	r.awaitGone(ref)
+	ok, err := r.Cancel(t.Context(), ref)
+	require.NoError(t, err)
+	require.False(t, ok, "canceled what is done")
+	time.Sleep(2 * lease)
+	require.Len(t, r.ran(), 1)
+	ok, err = r.Cancel(t.Context(), ref)
+	require.NoError(t, err)
+	require.False(t, ok, "canceled what was done long ago")
+}
+
+// Jobs of one call are all stored, and each runs once.
+func batch(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil).start()
+	const n = 1500
+	jobs := make([]durable.Job, n)
+	for i := range jobs {
+		jobs[i] = durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: time.Duration(i%1500) * time.Millisecond}
+	}
+	refs := r.add(jobs...)
+	want := map[durable.Ref]string{}
+	for i, ref := range refs {
+		want[ref] = fmt.Sprint(i)
+	}
+	require.Len(t, want, n, "Refs differ")
+	r.awaitRuns(n)
+	time.Sleep(lease)
+	for _, run := range r.ran() {
+		require.Equal(t, want[run.Ref], string(run.Job.Payload))
+		delete(want, run.Ref)
+	}
+	require.Empty(t, want)
+	require.Len(t, r.ran(), n)
+	empty(t, r)
+}
+
+// empty checks that nothing is kept.
+func empty(t *testing.T, r *rig) {
+	t.Helper()
+	await(t, "nothing is kept", func() bool {
+		for info, err := range r.All(t.Context(), durable.Filter{}) {
+			require.NoError(t, err)
+			t.Logf("still there: %+v", info)
+			time.Sleep(50 * time.Millisecond)
+			return false
+		}
+		return true
+	})
+}
+
+// record returns a record as a Queue makes it.
+func record(id string, due, born time.Time) durable.Record {
+	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
+	return durable.Record{ID: id, Job: durable.Job{Kind: kind, At: due, MaxAttempts: 3}, Due: due, Born: born}
+}
+
+// An insert that is repeated, since its answer was lost, stores one job.
+func repeatedInsert(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e).handle(kind, nil).start()
+	now := engineNow(t, e)
+	for _, after := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second} {
+		rec := record(fmt.Sprintf("r%d", after.Milliseconds()), now.Add(after), now)
+		keyed := record(fmt.Sprintf("k%d", after.Milliseconds()), now.Add(after), now)
+		keyed.Job.Key = fmt.Sprintf("key%d", after.Milliseconds())
+		var first durable.Ref
+		for i := range 3 {
+			refs, errs := e.Insert(t.Context(), []durable.Record{rec, keyed})
+			require.NoError(t, errors.Join(errs...))
+			if i == 0 {
+				first = refs[0]
+			}
+			require.Equal(t, first, refs[0])
+		}
+	}
+	r.awaitRuns(6)
+	time.Sleep(2 * lease)
+	require.Len(t, r.ran(), 6)
+	empty(t, r)
+}
+
+func engineNow(t testing.TB, e durable.Engine) time.Time {
+	now, off, err := e.Now(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, off, time.Duration(0))
+	return now
+}
+
+// What is stored when its time has long passed runs now, or is refused; it does not vanish.
+func lateInsert(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e).handle(kind, nil).start()
+	r.add(durable.Job{Kind: kind})
+	r.awaitRuns(1)
+	time.Sleep(3 * time.Second) // the first one's bucket may be closed by now
+	now := engineNow(t, e)
+	accepted := 1
+	for i, ago := range []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second, time.Minute, 48 * time.Hour} {
+		then := now.Add(-ago)
+		_, errs := e.Insert(t.Context(), []durable.Record{record(fmt.Sprintf("late%d", i), then, then)})
+		if errs[0] == nil {
+			accepted++
+		} else {
+			require.ErrorIs(t, errs[0], durable.ErrUncertain)
+		}
+	}
+	t.Logf("%d of 6 accepted", accepted-1)
+	r.awaitRuns(accepted)
+	time.Sleep(2 * lease)
+	require.Len(t, r.ran(), accepted)
+	empty(t, r)
+}
+
+// The limits hold, and what is beyond them is refused by name, with nothing written.
+func badInput(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	good := durable.Job{Kind: strings.Repeat("k", durable.MaxKind), Payload: make([]byte, durable.MaxPayload), Key: strings.Repeat("ü", durable.MaxKey/2), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
+	bad := map[string]durable.Job{
+		"kind is empty":      {},
+		"not printable":      {Kind: "a\nb"},
+		"the kind has":       {Kind: strings.Repeat("k", durable.MaxKind+1)},
+		"kind \"\\xff\" is":  {Kind: "\xff"},
+		"the key has":        {Kind: kind, Key: strings.Repeat("k", durable.MaxKey+1)},
+		"the key \"\\x00\"":  {Kind: kind, Key: "\x00"},
+		"which is for Every": {Kind: kind, Key: "every/x"},
+		"the payload has":    {Kind: kind, Payload: make([]byte, durable.MaxPayload+1)},
+		"is negative":        {Kind: kind, MaxAttempts: -1},
+		"both At and After":  {Kind: kind, At: time.Now(), After: 1},
+		"beyond the year":    {Kind: kind, At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+	}
+	for what, job := range bad {
+		refs, err := r.Add(t.Context(), durable.Job{Kind: kind}, job)
+		require.ErrorIs(t, err, durable.ErrInvalid, what)
+		require.ErrorContains(t, err, what)
+		require.ErrorContains(t, err, "job 1")
+		require.Equal(t, []durable.Ref{"", ""}, refs)
+	}
+	empty(t, r)
+	ref := r.add(good)[0]
+	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, good.Payload, info.Job.Payload)
+	require.Equal(t, good.Kind, info.Job.Kind)
+	require.Equal(t, good.Key, info.Job.Key)
+	require.True(t, good.At.Equal(info.Due), info.Due)
+	_, _, err = r.Reschedule(t.Context(), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	ok, err := r.Cancel(t.Context(), ref)
+	require.NoError(t, err)
+	require.True(t, ok)
+}
+
+// A Ref that is none is told from one whose job has ended.
+func unknownRef(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	ref := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
+	wrong := []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", ref + "x", ref[:len(ref)-1], "." + ref}
+	for _, w := range wrong {
+		ok, err := r.Cancel(t.Context(), w)
+		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
+		require.False(t, ok)
+		_, ok, err = r.Reschedule(t.Context(), w, time.Now())
+		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
+		require.False(t, ok)
+		_, err = r.Get(t.Context(), w)
+		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
+		require.ErrorIs(t, r.Redrive(t.Context(), w), durable.ErrNotFound, "%q", w)
+	}
+	require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound, "it is not dead")
+	_, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+}
+
+// A context that has ended stores nothing; a closed Queue says so.
+func ended(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := r.Add(ctx, durable.Job{Kind: kind})
+	require.ErrorIs(t, err, context.Canceled)
+	empty(t, r)
+	ref := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
+	require.NoError(t, r.Close())
+	require.NoError(t, r.Close())
+	_, err = r.Add(t.Context(), durable.Job{Kind: kind})
+	require.ErrorIs(t, err, durable.ErrClosed)
+	_, err = r.Cancel(t.Context(), ref)
+	require.ErrorIs(t, err, durable.ErrClosed)
+	r2 := open(t, s.Open(t))
+	_, err = r2.Get(t.Context(), ref)
+	require.NoError(t, err)
+}
+
+// What has been accepted survives the end of what serves the store, also what was running.
+func restart(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	var jobs []durable.Job
+	for i := range 300 {
+		jobs = append(jobs, durable.Job{Kind: kind, After: time.Duration(i*10) * time.Millisecond})
+	}
+	jobs[0].Key = "key"
+	refs := r.add(jobs...)
+	ok, err := r.Cancel(t.Context(), refs[299])
+	require.NoError(t, err)
+	require.True(t, ok)
+	r.close()
+	s.Restart(t)
+	r = open(t, s.Open(t)).handle(kind, nil).start()
+	r.awaitRuns(299)
+	time.Sleep(lease)
+	seen := map[durable.Ref]bool{}
+	for _, run := range r.ran() {
+		require.False(t, seen[run.Ref], "twice")
+		seen[run.Ref] = true
+	}
+	require.Len(t, seen, 299)
+	require.False(t, seen[refs[299]], "canceled before, and ran after the restart")
+	empty(t, r)
+}
+
+// Two workers share what is due, and no job runs on both.
+func twoWorkers(t *testing.T, s Store) {
+	a := open(t, s.Open(t), durable.WithConcurrency(8)).handle(kind, slow).start()
+	b := open(t, s.Open(t), durable.WithConcurrency(8)).handle(kind, slow).start()
+	const n = 2000
+	var jobs []durable.Job
+	for i := range n {
+		jobs = append(jobs, durable.Job{Kind: kind, After: 500*time.Millisecond + time.Duration(i)*time.Millisecond})
+	}
+	a.add(jobs...)
+	await(t, "all ran", func() bool { return len(a.ran())+len(b.ran()) >= n })
+	time.Sleep(lease)
+	seen := map[durable.Ref]bool{}
+	for _, run := range append(a.ran(), b.ran()...) {
+		require.False(t, seen[run.Ref], "twice")
+		seen[run.Ref] = true
+	}
+	require.Len(t, seen, n)
+	t.Logf("%d and %d", len(a.ran()), len(b.ran()))
+	require.NotEmpty(t, a.ran())
+	require.NotEmpty(t, b.ran())
+	empty(t, a)
+}
+
+func slow(context.Context, *durable.Attempt) error {
+	time.Sleep(time.Millisecond)
+	return nil
+}
+
+// All lists what is kept, as a Filter selects it, and Get says the same.
+func list(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e)
+	var want []durable.Ref
+	for i := range 700 {
+		k := kind
+		if i%10 == 0 {
+			k = "other"
+		}
+		after := time.Duration(i) * time.Hour
+		if i < 50 {
+			after = 10 * time.Second
+		}
+		want = append(want, r.add(durable.Job{Kind: k, After: after, Payload: fmt.Append(nil, i)})...)
+	}
+	count := func(f durable.Filter) int {
+		n := 0
+		for info, err := range r.All(t.Context(), f) {
+			require.NoError(t, err)
+			require.True(t, f.Match(info))
+			n++
+		}
+		return n
+	}
+	require.Equal(t, 700, count(durable.Filter{}))
+	require.Equal(t, 700, count(durable.Filter{State: durable.Waiting}))
+	require.Equal(t, 70, count(durable.Filter{Kind: "other"}))
+	require.Equal(t, 0, count(durable.Filter{State: durable.Dead}))
+	n := 0
+	for info, err := range r.All(t.Context(), durable.Filter{}) {
+		require.NoError(t, err)
+		got, err := r.Get(t.Context(), info.Ref)
+		require.NoError(t, err)
+		require.Equal(t, info, got)
+		require.Equal(t, want[atoi(t, info.Job.Payload)], info.Ref)
+		if n++; n == 20 {
+			break
+		}
+	}
+}
+
+func atoi(t testing.TB, b []byte) (n int) {
+	_, err := fmt.Sscan(string(b), &n)
+	require.NoError(t, err)
+	return n
+}

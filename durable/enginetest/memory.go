@@ -1,0 +1,438 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Memory is a Store that keeps jobs in a map: what an engine does, in its simplest form. It
+// is for tests, of programs that use durable, too: it works in a synctest bubble. It
+// survives nothing, so it is of no other use.
+//
+// There is one lock, and a job's fields say all about it. A scan of the whole map answers
+// every question.
+type Memory struct {
+	mu      sync.Mutex
+	jobs    map[durable.Ref]*memJob
+	workers map[string]*memWorker // that are there, and those that died without Close
+	changed chan struct{}         // closed, and made anew, when a Feed may have something to do
+}
+
+type memJob struct {
+	rec   durable.Record
+	state durable.State
+	by    string    // the worker that it is handed out to, or that has claimed it
+	since time.Time // when it was handed out
+	claim int       // counts claims and what ends them, so that an old one is recognized
+	until time.Time // how long a dead one is kept
+}
+
+type memEngine struct {
+	m      *Memory
+	closed context.Context
+	close  context.CancelFunc
+}
+
+type memWorker struct {
+	e    *memEngine
+	c    durable.WorkConfig
+	beat time.Time
+}
+
+// memHandle is what Held.Handle holds.
+type memHandle struct {
+	claim int // 0: not claimed
+}
+
+// NewMemory returns an empty Memory.
+func NewMemory() *Memory {
+	return &Memory{jobs: map[durable.Ref]*memJob{}, workers: map[string]*memWorker{}, changed: make(chan struct{})}
+}
+
+// change wakes the Feeds. m.mu is held.
+func (m *Memory) change() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Open returns an engine on the Memory. There may be several, as for several processes.
+func (m *Memory) Open(testing.TB) durable.Engine {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &memEngine{m: m, closed: ctx, close: cancel}
+}
+
+// Restart does what the restart of a server would: it forgets to whom it handed out what.
+func (m *Memory) Restart(testing.TB) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, j := range m.jobs {
+		if j.state == durable.Waiting {
+			j.by = ""
+		}
+	}
+	m.change()
+}
+
+func (e *memEngine) Close() error {
+	e.close()
+	return nil
+}
+
+func (e *memEngine) Now(context.Context) (time.Time, time.Duration, error) {
+	return time.Now(), 0, e.open()
+}
+
+func (e *memEngine) open() error {
+	if e.closed.Err() != nil {
+		return durable.ErrClosed
+	}
+	return nil
+}
+
+func refOf(r *durable.Record) durable.Ref {
+	return durable.Ref(r.ID + "." + strconv.FormatInt(r.Born.UnixNano(), 36))
+}
+
+func (e *memEngine) Insert(_ context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+	refs, errs := make([]durable.Ref, len(recs)), make([]error, len(recs))
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	for i, r := range recs {
+		if errs[i] = e.open(); errs[i] == nil {
+			refs[i], errs[i] = e.m.insert(r)
+		}
+	}
+	return refs, errs
+}
+
+func (m *Memory) insert(r durable.Record) (durable.Ref, error) {
+	ref := refOf(&r)
+	if m.jobs[ref] != nil {
+		return ref, nil
+	}
+	if r.Job.Key != "" && m.holder(r.Job.Key) != "" {
+		return "", durable.ErrExists
+	}
+	r.Job.Payload = slices.Clone(r.Job.Payload)
+	m.jobs[ref] = &memJob{rec: r, state: durable.Waiting, claim: 1}
+	m.change()
+	return ref, nil
+}
+
+// holder returns the job that has the key, or "".
+func (m *Memory) holder(key string) durable.Ref {
+	for ref, j := range m.jobs {
+		if j.rec.Job.Key == key && (j.state == durable.Waiting || j.state == durable.Running) {
+			return ref
+		}
+	}
+	return ""
+}
+
+// find returns a job that is kept. Those that have ended stay in the map without a state,
+// so that an insert of theirs that is repeated is known.
+func (m *Memory) find(ref durable.Ref) (*memJob, bool) {
+	j := m.jobs[ref]
+	if j != nil && j.state == durable.Dead && !time.Now().Before(j.until) {
+		j.state = 0
+	}
+	return j, j != nil
+}
+
+func (e *memEngine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []error) {
+	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	for i, ref := range refs {
+		j, ok := e.m.find(ref)
+		switch {
+		case e.open() != nil:
+			errs[i] = durable.ErrClosed
+		case !ok:
+			errs[i] = durable.ErrNotFound
+		case j.state == durable.Waiting:
+			j.state, oks[i] = 0, true
+		}
+	}
+	return oks, errs
+}
+
+func (e *memEngine) Move(_ context.Context, ref durable.Ref, at time.Time) (bool, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	j, ok := e.m.find(ref)
+	switch {
+	case e.open() != nil:
+		return false, durable.ErrClosed
+	case !ok:
+		return false, durable.ErrNotFound
+	case j.state != durable.Waiting:
+		return false, nil
+	}
+	j.rec.Due, j.by = at, ""
+	j.rec.Version++ // what was handed out is gone
+	e.m.change()
+	return true, nil
+}
+
+func (e *memEngine) Redrive(_ context.Context, ref durable.Ref, at time.Time) error {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	j, ok := e.m.find(ref)
+	switch {
+	case e.open() != nil:
+		return durable.ErrClosed
+	case !ok || j.state != durable.Dead:
+		return durable.ErrNotFound
+	case j.rec.Job.Key != "" && e.m.holder(j.rec.Job.Key) != "":
+		return durable.ErrExists
+	}
+	j.rec.Due, j.rec.Attempt, j.state, j.by = at, 0, durable.Waiting, ""
+	j.rec.Version++
+	e.m.change()
+	return nil
+}
+
+func (e *memEngine) Lookup(_ context.Context, key string) (durable.Ref, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	if err := e.open(); err != nil {
+		return "", err
+	}
+	if ref := e.m.holder(key); ref != "" {
+		return ref, nil
+	}
+	return "", durable.ErrNotFound
+}
+
+func (j *memJob) info(ref durable.Ref) durable.Info {
+	return durable.Info{Ref: ref, Job: j.rec.Job, State: j.state, Attempt: j.rec.Attempt, Due: j.rec.Due, LastError: j.rec.LastError}
+}
+
+func (e *memEngine) Get(_ context.Context, ref durable.Ref) (durable.Info, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	if err := e.open(); err != nil {
+		return durable.Info{}, err
+	}
+	j, ok := e.m.find(ref)
+	if !ok || j.state == 0 {
+		return durable.Info{}, durable.ErrNotFound
+	}
+	return j.info(ref), nil
+}
+
+func (e *memEngine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
+	return func(yield func(durable.Info, error) bool) {
+		e.m.mu.Lock()
+		refs := slices.Collect(maps.Keys(e.m.jobs))
+		e.m.mu.Unlock()
+		for _, ref := range refs {
+			e.m.mu.Lock()
+			j, _ := e.m.find(ref)
+			info := j.info(ref)
+			e.m.mu.Unlock()
+			if info.State != 0 && f.Match(info) && !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	if err := e.open(); err != nil {
+		return nil, err
+	}
+	if e.m.workers[c.Name] != nil {
+		return nil, fmt.Errorf("%w: there is a worker %q", durable.ErrInvalid, c.Name)
+	}
+	w := &memWorker{e: e, c: c, beat: time.Now()}
+	e.m.workers[c.Name] = w
+	return w, nil
+}
+
+// lease returns for how long a worker's lease is not over.
+func (m *Memory) lease(name string) time.Duration {
+	w := m.workers[name]
+	if w == nil {
+		return 0
+	}
+	return time.Until(w.beat.Add(w.c.Lease))
+}
+
+func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+	for {
+		batch, changed := w.due()
+		if len(batch) > 0 {
+			give(batch)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.e.closed.Done():
+			return durable.ErrClosed
+		case <-changed:
+		case <-time.After(min(w.c.Ahead, w.c.Lease) / 2):
+		}
+	}
+}
+
+// due hands out what is due soon and nobody has.
+func (w *memWorker) due() ([]*durable.Held, chan struct{}) {
+	m := w.e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	var batch []*durable.Held
+	for ref, j := range m.jobs {
+		waits := j.state == durable.Waiting && (j.by == "" || now.Sub(j.since) >= w.c.Lease)
+		orphan := j.state == durable.Running && j.by != w.c.Name && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
+		if (waits || orphan) && j.rec.Due.Sub(now) < w.c.Ahead {
+			j.since = now
+			if waits {
+				j.by = w.c.Name
+			}
+			batch = append(batch, &durable.Held{Ref: ref, Record: j.rec, Handle: memHandle{}})
+		}
+	}
+	slices.SortFunc(batch, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
+	return batch, m.changed
+}
+
+func (w *memWorker) Claim(_ context.Context, held []*durable.Held) []durable.Verdict {
+	m := w.e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	verdicts := make([]durable.Verdict, len(held))
+	for i, h := range held {
+		verdicts[i] = w.claim(h)
+	}
+	return verdicts
+}
+
+func (w *memWorker) claim(h *durable.Held) durable.Verdict {
+	m := w.e.m
+	j, ok := m.find(h.Ref)
+	if w.e.open() != nil {
+		return durable.Verdict{Claimed: durable.Later, After: time.Second}
+	}
+	if !ok || (j.state != durable.Waiting && j.state != durable.Running) || j.rec.Version != h.Record.Version {
+		return durable.Verdict{Claimed: durable.Gone}
+	}
+	if j.state == durable.Running {
+		if left := m.lease(j.by); left > 0 {
+			return durable.Verdict{Claimed: durable.Later, After: left}
+		}
+	}
+	j.state, j.by = durable.Running, w.c.Name
+	j.rec.Attempt++
+	j.claim++
+	h.Handle = memHandle{claim: j.claim}
+	return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt}
+}
+
+// mine returns the job if the Held has claimed it, and nobody has taken over.
+func (w *memWorker) mine(h *durable.Held) *memJob {
+	j, ok := w.e.m.find(h.Ref)
+	if handle := h.Handle.(memHandle); ok && j.state == durable.Running && j.claim == handle.claim {
+		return j
+	}
+	return nil
+}
+
+func (w *memWorker) Finish(_ context.Context, outs []durable.Outcome) []error {
+	m := w.e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	errs := make([]error, len(outs))
+	for i, o := range outs {
+		errs[i] = w.finish(&o)
+	}
+	return errs
+}
+
+func (w *memWorker) finish(o *durable.Outcome) error {
+	if err := w.e.open(); err != nil {
+		return err
+	}
+	j := w.mine(o.Held)
+	if j == nil {
+		return durable.ErrLeaseLost
+	}
+	j.claim++
+	j.rec.LastError = o.Error
+	switch o.End {
+	case durable.Done:
+		j.state = 0
+	case durable.Again:
+		j.state, j.by, j.rec.Due = durable.Waiting, "", o.At
+		j.rec.Version++
+		w.e.m.change()
+	case durable.Buried:
+		j.state, j.until = durable.Dead, time.Now().Add(w.c.Retention)
+	}
+	if o.Next != nil {
+		_, err := w.e.m.insert(*o.Next)
+		return err
+	}
+	return nil
+}
+
+func (w *memWorker) Release(_ context.Context, held []*durable.Held, after time.Duration) error {
+	m := w.e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range held {
+		j, ok := m.find(h.Ref)
+		if claimed := w.mine(h); claimed != nil {
+			j.state = durable.Waiting
+			j.rec.Attempt--
+			j.claim++
+		} else if !ok || j.state != durable.Waiting || j.by != w.c.Name {
+			continue
+		}
+		j.by = ""
+		if after > 0 {
+			j.by, j.since = "nobody", time.Now().Add(after-w.c.Lease)
+		}
+	}
+	m.change()
+	return w.e.open()
+}
+
+func (w *memWorker) Beat(context.Context) error {
+	m := w.e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := w.e.open(); err != nil {
+		return err
+	}
+	w.beat = time.Now()
+	return nil
+}
+
+func (w *memWorker) Close(context.Context) error {
+	m := w.e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.workers, w.c.Name)
+	for _, j := range m.jobs { // what it was handed others may have at once
+		if j.by == w.c.Name {
+			j.since = time.Time{}
+		}
+	}
+	m.change()
+	return w.e.open()
+}

@@ -1,0 +1,133 @@
+package enginetest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Reschedule earlier, later, into the window, and while it is held; by one Ref, often.
+func reschedule(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e, durable.WithAhead(400*time.Millisecond), durable.WithClaimAhead(20*time.Millisecond)).handle(kind, nil).start()
+	move := func(ref durable.Ref, in time.Duration, want bool) time.Time {
+		t.Helper()
+		at := engineNow(t, e).Add(in)
+		same, ok, err := r.Reschedule(t.Context(), ref, at)
+		require.NoError(t, err)
+		require.Equal(t, want, ok)
+		require.Equal(t, ref, same)
+		return at
+	}
+	runs := func(ref durable.Ref) (of []run) {
+		for _, run := range r.ran() {
+			if run.Ref == ref {
+				of = append(of, run)
+			}
+		}
+		return of
+	}
+	once := func(ref durable.Ref, at time.Time, how string) {
+		t.Helper()
+		await(t, how, func() bool { return len(runs(ref)) > 0 })
+		time.Sleep(lease)
+		require.Len(t, runs(ref), 1, how)
+		due := runs(ref)[0].Due
+		require.False(t, due.Before(at.Truncate(time.Microsecond)), "%s: %v is before %v", how, due, at)
+		require.WithinDuration(t, at, due, patience, how)
+	}
+	hour := durable.Job{Kind: kind, After: time.Hour, Payload: []byte("p"), MaxAttempts: 7}
+
+	ref := r.add(hour)[0]
+	at := move(ref, 600*time.Millisecond, true)
+	once(ref, at, "earlier")
+	move(ref, time.Hour, false)
+
+	ref = r.add(durable.Job{Kind: kind, After: 1200 * time.Millisecond})[0]
+	at = move(ref, 3*time.Second, true)
+	once(ref, at, "later")
+
+	ref = r.add(hour)[0]
+	for range 5 {
+		move(ref, 2*time.Hour, true)
+		move(ref, 3*time.Second, true)
+	}
+	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, "p", string(info.Job.Payload))
+	require.Equal(t, 7, info.Job.MaxAttempts)
+	now := engineNow(t, e)
+	move(ref, -time.Second, true)
+	once(ref, now.Add(-100*time.Millisecond), "into the past is now")
+
+	ref = r.whileHeld(func(ref durable.Ref) bool {
+		at = engineNow(t, e).Add(1200 * time.Millisecond)
+		_, ok, err := r.Reschedule(t.Context(), ref, at)
+		require.NoError(t, err)
+		return ok
+	})
+	once(ref, at, "while held")
+
+	ref = r.add(hour)[0]
+	move(ref, 30*time.Minute, true)
+	r.cancel(ref, true, "moved")
+	move(ref, time.Minute, false)
+	empty(t, r)
+}
+
+// Moving a job that is being claimed either moves it or does not: it runs once.
+func moveAgainstClaim(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithAhead(300*time.Millisecond)).handle(kind, nil).start()
+	mover := open(t, s.Open(t))
+	const n = 300
+	var moved atomic.Int64
+	var wg sync.WaitGroup
+	jobs := make([]durable.Job, n)
+	for i := range jobs {
+		jobs[i] = durable.Job{Kind: kind, After: 500*time.Millisecond + time.Duration(i)*5*time.Millisecond}
+	}
+	for i, ref := range r.add(jobs...) {
+		wg.Go(func() {
+			time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
+			_, ok, err := mover.Reschedule(t.Context(), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				moved.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	r.awaitRuns(n)
+	time.Sleep(2 * lease)
+	seen := map[durable.Ref]bool{}
+	for _, run := range r.ran() {
+		require.False(t, seen[run.Ref], "twice")
+		seen[run.Ref] = true
+	}
+	require.Len(t, seen, n)
+	t.Logf("%d moved", moved.Load())
+	empty(t, r)
+}
+
+// A job that waits for its next attempt can be moved, and keeps its count.
+func moveRetry(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour })).
+		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
+	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
+	r.awaitRuns(1)
+	await(t, "moved", func() bool {
+		_, ok, err := r.Reschedule(t.Context(), ref, time.Now().Add(time.Second))
+		require.NoError(t, err)
+		return ok
+	})
+	require.Equal(t, 2, r.awaitRuns(2)[1].Number)
+	r.awaitDead(ref)
+}

@@ -1,0 +1,163 @@
+package enginetest
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Failures are tried again after the backoff, and counted; the last one makes the job dead.
+func retries(t *testing.T, s Store) {
+	const pause = 300 * time.Millisecond
+	r := open(t, s.Open(t), durable.WithBackoff(func(n int) time.Duration { return time.Duration(n) * pause })).
+		handle(kind, func(_ context.Context, a *durable.Attempt) error { return errTest }).start()
+	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 3, Payload: []byte("p")})[0]
+	info := r.awaitDead(ref)
+	runs := r.ran()
+	require.Len(t, runs, 3)
+	for i, run := range runs {
+		require.Equal(t, ref, run.Ref)
+		require.Equal(t, i+1, run.Number)
+		require.Equal(t, "p", string(run.Job.Payload))
+		require.True(t, run.Job.At.Equal(runs[0].Job.At), "the first time is kept")
+		if i > 0 {
+			require.GreaterOrEqual(t, run.Due.Sub(runs[i-1].Due), time.Duration(i)*pause)
+		}
+	}
+	require.Equal(t, 3, info.Attempt)
+	require.Contains(t, info.LastError, errTest.Error())
+	r.cancel(ref, false, "dead")
+	_, ok, err := r.Reschedule(t.Context(), ref, time.Now())
+	require.NoError(t, err)
+	require.False(t, ok)
+	st := r.Stats()
+	require.Equal(t, []int64{3, 2, 1}, []int64{st.Attempts, st.Failed, st.Dead})
+}
+
+// awaitDead waits until a job is listed as dead.
+func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
+	r.t.Helper()
+	await(r.t, "it is dead", func() bool {
+		var err error
+		info, err = r.Get(r.t.Context(), ref)
+		return err == nil && info.State == durable.Dead
+	})
+	found := 0
+	for i, err := range r.All(r.t.Context(), durable.Filter{State: durable.Dead}) {
+		require.NoError(r.t, err)
+		if i.Ref == ref {
+			require.Equal(r.t, info, i)
+			found++
+		}
+	}
+	require.Equal(r.t, 1, found)
+	return info
+}
+
+// RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead job
+// run again, with all its attempts and under the same Ref. It may die again.
+func redrive(t *testing.T, s Store) {
+	answers := make(chan error, 10)
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour })).
+		handle(kind, func(context.Context, *durable.Attempt) error { return <-answers }).start()
+	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
+	answers <- durable.RetryAfter(400*time.Millisecond, errTest)
+	r.awaitRuns(1)
+	answers <- durable.Discard(errTest)
+	runs := r.awaitRuns(2)
+	require.GreaterOrEqual(t, runs[1].Due.Sub(runs[0].Due), 400*time.Millisecond)
+	r.awaitDead(ref)
+	for round := range 2 {
+		require.NoError(t, r.Redrive(t.Context(), ref))
+		require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound, "it is not dead any more")
+		answers <- durable.RetryAfter(0, errTest)
+		answers <- durable.Discard(errTest)
+		runs = r.awaitRuns(4 + 2*round)
+		require.Equal(t, 1, runs[2+2*round].Number)
+		require.Equal(t, ref, runs[2+2*round].Ref)
+		require.Equal(t, 2, runs[3+2*round].Number)
+		r.awaitDead(ref)
+	}
+	require.NoError(t, r.Redrive(t.Context(), ref))
+	answers <- nil
+	r.awaitGone(ref)
+	empty(t, r)
+	time.Sleep(lease)
+	require.Len(t, r.ran(), 7)
+	require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound)
+}
+
+// A redriven job can be canceled and rescheduled by its old Ref.
+func redriveCancel(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithAhead(100*time.Millisecond)).
+		handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+	ref := r.add(durable.Job{Kind: kind, Key: "k"})[0]
+	r.awaitDead(ref)
+	r.drain()
+	require.NoError(t, r.Redrive(t.Context(), ref))
+	_, ok, err := r.Reschedule(t.Context(), ref, time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.True(t, ok)
+	found, err := r.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, durable.Waiting, found.State)
+	require.Greater(t, time.Until(found.Due), 30*time.Minute)
+	r.cancel(ref, true, "redriven")
+	r.cancel(ref, false, "twice")
+	empty(t, r)
+	r.add(durable.Job{Kind: kind, Key: "k"})
+}
+
+// A handler that panics, or ends its goroutine, has failed.
+func panics(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 0 })).
+		handle(kind, func(_ context.Context, a *durable.Attempt) error {
+			switch a.Number {
+			case 1:
+				panic("ouch")
+			case 2:
+				runtime.Goexit()
+			}
+			return nil
+		}).start()
+	ref := r.add(durable.Job{Kind: kind})[0]
+	r.awaitRuns(3)
+	r.awaitGone(ref)
+
+	dead := open(t, s.Open(t)).handle("p", func(context.Context, *durable.Attempt) error { panic("ouch") }).start()
+	ref = dead.add(durable.Job{Kind: "p", MaxAttempts: 1})[0]
+	info := dead.awaitDead(ref)
+	require.Contains(t, info.LastError, "ouch")
+	require.Contains(t, info.LastError, "retry.go", "the stack is there")
+}
+
+// A payload that is not what the handler takes is dead at once; one that is arrives.
+func jsonPayload(t *testing.T, s Store) {
+	type order struct{ N int }
+	r := open(t, s.Open(t))
+	got := make(chan int, 1)
+	durable.HandleJSON(r.Queue, kind, func(_ context.Context, _ *durable.Attempt, o order) error {
+		got <- o.N
+		return nil
+	})
+	r.start()
+	bad := r.add(durable.Job{Kind: kind, Payload: []byte(`{"N": "x"}`)}, durable.Job{Kind: kind, Payload: []byte(`{"N": 7}`)})[0]
+	require.Equal(t, 7, <-got)
+	require.Contains(t, r.awaitDead(bad).LastError, "not what its handler takes")
+}
+
+// What is dead is forgotten when its retention is over.
+func retention(t *testing.T, s Store) {
+	r := open(t, s.Open(t), durable.WithRetention(2*time.Second)).
+		handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+	ref := r.add(durable.Job{Kind: kind})[0]
+	r.awaitDead(ref)
+	r.awaitGone(ref)
+	require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound)
+	empty(t, r)
+}

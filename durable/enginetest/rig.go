@@ -1,0 +1,151 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// lease is that of the tests' workers: as short as a busy machine allows.
+const lease = 2 * time.Second
+
+// patience is how long a test waits for what must come. It is a bound, not a measure.
+const patience = 30 * time.Second
+
+// kind is that of the tests' jobs, unless there are several.
+const kind = "k"
+
+// rig is a Queue with a handler that records what ran.
+type rig struct {
+	*durable.Queue
+	t    testing.TB
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu   sync.Mutex
+	runs []run
+}
+
+// run is one attempt that has begun.
+type run struct {
+	durable.Attempt
+	at time.Time
+}
+
+// open returns a rig whose Queue does not run yet.
+func open(t testing.TB, e durable.Engine, opts ...durable.Option) *rig {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	q, err := durable.Open(ctx, e, append([]durable.Option{durable.WithLease(lease)}, opts...)...)
+	require.NoError(t, err)
+	r := &rig{Queue: q, t: t}
+	t.Cleanup(r.close)
+	return r
+}
+
+// handle has f run jobs of the kind; nil succeeds at once.
+func (r *rig) handle(kind string, f func(context.Context, *durable.Attempt) error) *rig {
+	r.Handle(kind, func(ctx context.Context, a *durable.Attempt) error {
+		now := time.Now()
+		r.mu.Lock()
+		r.runs = append(r.runs, run{Attempt: *a, at: now})
+		r.mu.Unlock()
+		if f == nil {
+			return nil
+		}
+		return f(ctx, a)
+	})
+	return r
+}
+
+// start has the Queue run until drain or the end of the test.
+func (r *rig) start() *rig {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	r.stop, r.done = cancel, done
+	go func() {
+		defer close(done)
+		if err := r.Run(ctx); err != nil && ctx.Err() == nil {
+			r.t.Errorf("Run: %v", err)
+		}
+	}()
+	return r
+}
+
+func (r *rig) drain() {
+	if r.stop != nil {
+		r.stop()
+		<-r.done
+		r.stop = nil
+	}
+}
+
+func (r *rig) close() {
+	r.drain()
+	r.Close()
+}
+
+// add adds jobs that must be accepted.
+func (r *rig) add(jobs ...durable.Job) []durable.Ref {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	refs, err := r.Add(ctx, jobs...)
+	require.NoError(r.t, err)
+	return refs
+}
+
+func (r *rig) ran() []run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]run(nil), r.runs...)
+}
+
+// await waits until cond holds.
+func await(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			require.FailNow(t, fmt.Sprintf("after %v still not: %s", patience, what))
+		}
+	}
+}
+
+// awaitRuns waits until so many attempts have begun.
+func (r *rig) awaitRuns(n int) []run {
+	r.t.Helper()
+	await(r.t, fmt.Sprintf("%d attempts", n), func() bool { return len(r.ran()) >= n })
+	return r.ran()
+}
+
+// awaitGone waits until the job is kept no longer.
+func (r *rig) awaitGone(ref durable.Ref) {
+	r.t.Helper()
+	await(r.t, "the job is gone", func() bool {
+		_, err := r.Get(r.t.Context(), ref)
+		return errorIs(err, durable.ErrNotFound)
+	})
+}
+
+// whileHeld calls f for a job that is handed out and not claimed yet, and returns the job for
+// which f has returned true. On a busy machine f may come too late, and gets another one.
+func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
+	r.t.Helper()
+	for range 20 {
+		await(r.t, "nothing is held", func() bool { return r.Stats().Held == 0 })
+		ref := r.add(durable.Job{Kind: kind, After: time.Second})[0]
+		await(r.t, "it is held", func() bool { return r.Stats().Held > 0 })
+		if f(ref) {
+			return ref
+		}
+	}
+	require.FailNow(r.t, "too late each time")
+	return ""
+}

@@ -1,0 +1,192 @@
+package enginetest
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// When Run's context ends the handlers that run do so to their end, and what has not begun
+// is handed back at once, so that another worker runs it on time.
+func drain(t *testing.T, s Store) {
+	release := make(chan struct{})
+	a := open(t, s.Open(t), durable.WithConcurrency(1)).
+		handle(kind, func(context.Context, *durable.Attempt) error { <-release; return nil }).start()
+	first := a.add(durable.Job{Kind: kind})[0]
+	a.awaitRuns(1)
+	a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...) // some are claimed, all wait
+	await(t, "they are held", func() bool { return a.Stats().Held == 21 })
+	drained := make(chan struct{})
+	go func() { a.drain(); close(drained) }()
+	b := open(t, s.Open(t)).handle(kind, nil).start()
+	b.awaitRuns(20)
+	for _, run := range b.ran() {
+		require.Equal(t, 1, run.Number, "what was claimed and handed back does not count")
+	}
+	select {
+	case <-drained:
+		require.Fail(t, "Run did not wait for its handler")
+	default:
+	}
+	close(release)
+	<-drained
+	a.awaitGone(first)
+	require.Len(t, a.ran(), 1)
+	require.Len(t, b.ran(), 20)
+	empty(t, b)
+}
+
+// No more handlers run at once than permitted, in all and of a kind, and a kind that is held
+// up does not hold up another.
+func concurrency(t *testing.T, s Store) {
+	var all, one, mostAll, mostOne atomic.Int64
+	enter := func(n, most *atomic.Int64) { most.Store(max(most.Load(), n.Add(1))) }
+	r := open(t, s.Open(t), durable.WithConcurrency(6), durable.WithKindConcurrency("one", 1))
+	busy := func(n *atomic.Int64, most *atomic.Int64) func(context.Context, *durable.Attempt) error {
+		return func(context.Context, *durable.Attempt) error {
+			enter(&all, &mostAll)
+			enter(n, most)
+			time.Sleep(20 * time.Millisecond)
+			n.Add(-1)
+			all.Add(-1)
+			return nil
+		}
+	}
+	var others, mostOthers atomic.Int64
+	r.handle("one", busy(&one, &mostOne)).handle("many", busy(&others, &mostOthers)).start()
+	r.add(slices.Repeat([]durable.Job{{Kind: "one"}}, 40)...)
+	r.add(slices.Repeat([]durable.Job{{Kind: "many"}}, 100)...)
+	r.awaitRuns(140)
+	empty(t, r)
+	require.LessOrEqual(t, mostAll.Load(), int64(6))
+	require.LessOrEqual(t, mostOne.Load(), int64(1))
+	require.Len(t, r.ran(), 140)
+	last := map[string]time.Time{}
+	for _, run := range r.ran() {
+		last[run.Job.Kind] = run.at
+	}
+	require.True(t, last["many"].Before(last["one"]), "what has no limit was held up")
+}
+
+// A kind that nobody here can run is left to those who can.
+func unknownKind(t *testing.T, s Store) {
+	a := open(t, s.Open(t)).handle("a", nil).start()
+	ref := a.add(durable.Job{Kind: "b"}, durable.Job{Kind: "a"})[0]
+	a.awaitRuns(1)
+	time.Sleep(lease)
+	info, err := a.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, durable.Waiting, info.State)
+	require.Equal(t, 0, info.Attempt)
+	b := open(t, s.Open(t)).handle("b", nil).start()
+	b.awaitRuns(1)
+	b.awaitGone(ref)
+	require.Len(t, a.ran(), 1)
+}
+
+// A worker that starts with many jobs overdue runs them all, about in the order of their
+// time, and holds no more than it has room for.
+func overdue(t *testing.T, s Store) {
+	n := envInt("ENGINETEST_OVERDUE", 5000)
+	r := open(t, s.Open(t))
+	r.handle(kind, nil)
+	began := time.Now()
+	for i := 0; i < n; {
+		jobs := make([]durable.Job, 0, 1000)
+		for ; i < n && len(jobs) < 1000; i++ {
+			jobs = append(jobs, durable.Job{Kind: kind, Payload: make([]byte, 100)})
+		}
+		r.add(jobs...)
+	}
+	t.Logf("added in %v", time.Since(began))
+	time.Sleep(time.Second)
+	began = time.Now()
+	r.start()
+	most := int64(0)
+	for end := time.Now().Add(5 * patience); len(r.ran()) < n; time.Sleep(20 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "%d of %d", len(r.ran()), n)
+		most = max(most, r.Stats().Held)
+	}
+	t.Logf("%d overdue ran in %v; at most %d held", n, time.Since(began), most)
+	require.LessOrEqual(t, most, int64(1<<16))
+	seen := map[durable.Ref]bool{}
+	behind := 0
+	var latest time.Time
+	for _, run := range r.ran() {
+		require.False(t, seen[run.Ref], "twice")
+		seen[run.Ref] = true
+		if run.Due.Before(latest.Add(-10 * time.Second)) {
+			behind++
+		}
+		if run.Due.After(latest) {
+			latest = run.Due
+		}
+	}
+	require.LessOrEqual(t, behind, n/10)
+	empty(t, r)
+}
+
+// shifted is an engine whose times are all off by so much, for its Queue: as the engine
+// looks to a worker whose wall clock is wrong.
+type shifted struct {
+	durable.Engine
+	by time.Duration
+}
+
+type shiftedWorker struct {
+	durable.Worker
+	by time.Duration
+}
+
+func (e *shifted) Now(ctx context.Context) (time.Time, time.Duration, error) {
+	now, off, err := e.Engine.Now(ctx)
+	return now.Add(e.by), off, err
+}
+
+func (e *shifted) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+	for i := range recs {
+		r := &recs[i]
+		r.Due, r.Born, r.Job.At = r.Due.Add(-e.by), r.Born.Add(-e.by), r.Job.At.Add(-e.by)
+	}
+	return e.Engine.Insert(ctx, recs)
+}
+
+func (e *shifted) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w, err := e.Engine.Work(ctx, c)
+	return &shiftedWorker{w, e.by}, err
+}
+
+func (w *shiftedWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+	return w.Worker.Feed(ctx, func(hs []*durable.Held) {
+		for _, h := range hs {
+			h.Record.Due = h.Record.Due.Add(w.by)
+		}
+		give(hs)
+	})
+}
+
+// A worker whose clock is 10 s off in either direction runs nothing early.
+func neverEarly(t *testing.T, s Store) {
+	for _, by := range []time.Duration{0, 10 * time.Second, -10 * time.Second} {
+		raw := s.Open(t)
+		r := open(t, &shifted{raw, by}).handle(kind, nil).start()
+		var jobs []durable.Job
+		for i := range 300 {
+			jobs = append(jobs, durable.Job{Kind: kind, After: 300*time.Millisecond + time.Duration(i)*3333*time.Microsecond})
+		}
+		r.add(jobs...)
+		for _, run := range r.awaitRuns(300) {
+			due := run.Due.Add(-by) // by the engine's clock, which here is that of the machine
+			require.False(t, run.at.Before(due), "%v early, with a clock off by %v", due.Sub(run.at), by)
+		}
+		st := r.Stats()
+		t.Logf("off by %v: late by p50 %v, p99 %v", by, st.Lateness.P50, st.Lateness.P99)
+		r.close()
+	}
+}

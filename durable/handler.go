@@ -1,0 +1,115 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// Attempt is what a handler is told.
+type Attempt struct {
+	Ref    Ref
+	Job    Job       // At is when it was first due; After is zero
+	Number int       // of this attempt, from 1
+	Due    time.Time // of this attempt
+}
+
+// Handle sets what runs the jobs of a kind. It is called before Run, and panics after, and
+// on an empty kind, a nil handler, and a kind that has one already.
+//
+// A nil error: the job is done. Another one: it failed, and is due again after the backoff
+// ([RetryAfter] sets another time, [Discard] ends it), until MaxAttempts have begun; then it
+// is dead. A panic is a failure like any other; so is a handler that ends its goroutine.
+//
+// The handler's context ends when the worker's lease is lost, with [ErrLeaseLost] as cause,
+// since another worker may have the job then; and when the Queue is closed. It does not end
+// when Run's does, which waits for the handler. A job may run again though its handler has
+// returned nil: if the process dies before that is written down. So handlers have to be
+// idempotent, by Ref.
+func (q *Queue) Handle(kind string, h func(context.Context, *Attempt) error) {
+	if kind == "" {
+		panic("durable: Handle: empty kind")
+	}
+	if h == nil {
+		panic(fmt.Sprintf("durable: Handle(%q): nil handler", kind))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running {
+		panic(fmt.Sprintf("durable: Handle(%q): after Run", kind))
+	}
+	if q.handlers[kind] != nil {
+		panic(fmt.Sprintf("durable: Handle(%q): it has a handler", kind))
+	}
+	q.handlers[kind] = h
+}
+
+// HandleJSON is Handle for payloads that are JSON of a T. A payload that is not makes the
+// job dead at once.
+func HandleJSON[T any](q *Queue, kind string, h func(context.Context, *Attempt, T) error) {
+	if h == nil {
+		panic(fmt.Sprintf("durable: HandleJSON(%q): nil handler", kind))
+	}
+	q.Handle(kind, func(ctx context.Context, a *Attempt) error {
+		var v T
+		if err := json.Unmarshal(a.Job.Payload, &v); err != nil {
+			return Discard(fmt.Errorf("durable: the payload of a %q is not what its handler takes: %w", a.Job.Kind, err))
+		}
+		return h(ctx, a, v)
+	})
+}
+
+// errGoexit is the failure of a handler that ended its goroutine.
+var errGoexit = errors.New("durable: the handler has called runtime.Goexit")
+
+// call runs the handler and passes its error on, once, however it ends. Deferred, since
+// plain code is not reached after runtime.Goexit.
+func call(ctx context.Context, h handler, a *Attempt, ended func(error)) {
+	err := errGoexit
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
+		}
+		ended(err)
+	}()
+	err = h(ctx, a)
+}
+
+// maxErrorText is how much of a handler's error is kept.
+const maxErrorText = 4 << 10
+
+// outcome returns what becomes of a job whose handler has returned err.
+func (q *Queue) outcome(h *Held, attempt int, err error) Outcome {
+	if err == nil {
+		return Outcome{Held: h, End: Done}
+	}
+	out := Outcome{Held: h, End: Again, Error: errorText(err)}
+	var after *retryLater
+	switch {
+	case attempt >= h.Record.Job.MaxAttempts || errors.As(err, new(*discarded)):
+		out.End = Buried
+	case errors.As(err, &after):
+		out.At = clip(q.now().Add(after.after))
+	default:
+		out.At = clip(q.now().Add(max(0, q.backoff(attempt))))
+	}
+	return out
+}
+
+func clip(t time.Time) time.Time {
+	if t = wholeMicros(t); t.Before(farthest) {
+		return t
+	}
+	return farthest.Add(-time.Microsecond)
+}
+
+func errorText(err error) string {
+	s := err.Error()
+	if len(s) > maxErrorText {
+		s = s[:maxErrorText]
+	}
+	return s
+}

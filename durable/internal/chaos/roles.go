@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+)
+
+// What a process of the test is told, in its environment.
+const (
+	envRole   = "CHAOS_ROLE"   // embedded, server, worker, producer, drain
+	envDir    = "CHAOS_DIR"    // of ledgers
+	envStore  = "CHAOS_STORE"  // of the server
+	envURL    = "CHAOS_URL"    // of servers
+	envRate   = "CHAOS_RATE"   // jobs a second
+	envNear   = "CHAOS_NEAR"   // how far ahead most jobs are due
+	envFar    = "CHAOS_FAR"    // and the others
+	envLease  = "CHAOS_LEASE"  // of workers
+	envNodes  = "CHAOS_NODES"  // of the cluster
+	envName   = "CHAOS_NAME"   // of a server
+	envPort   = "CHAOS_PORT"   // of a server
+	envRoutes = "CHAOS_ROUTES" // ports of the cluster, the server's own first
+	kind      = "job"
+)
+
+// runRole is the main function of a process of the test.
+func runRole(role string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if role == "server" {
+		return serve(ctx)
+	}
+	e, err := connect(ctx, role)
+	if err != nil {
+		return err
+	}
+	lease, err := time.ParseDuration(os.Getenv(envLease))
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	q, err := durable.Open(ctx, e, durable.WithLease(lease), durable.WithLogger(log))
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	l, err := openLedger(os.Getenv(envDir))
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	if role == "embedded" || role == "producer" {
+		rate, err := strconv.Atoi(os.Getenv(envRate))
+		if err != nil {
+			return err
+		}
+		near, err := time.ParseDuration(os.Getenv(envNear))
+		if err != nil {
+			return err
+		}
+		far, err := time.ParseDuration(os.Getenv(envFar))
+		if err != nil {
+			return err
+		}
+		wg.Go(func() { produce(ctx, q, l, rate, near, far) })
+	}
+	if role != "producer" {
+		q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
+			l.write(began, string(a.Ref))
+			time.Sleep(rand.N(5 * time.Millisecond))
+			l.write(finished, string(a.Ref))
+			return nil
+		})
+		runCtx, cancel := context.WithCancel(ctx)
+		if role == "drain" {
+			wg.Go(func() { awaitEmpty(ctx, q); cancel() })
+		}
+		err = q.Run(runCtx)
+		cancel()
+	}
+	wg.Wait()
+	return err
+}
+
+// small buckets, so that jobs cascade and buckets close all the time.
+func buckets() jetstream.Option {
+	return jetstream.Buckets(time.Second, 10*time.Second, 2*time.Second, 2*time.Second)
+}
+
+func connect(ctx context.Context, role string) (durable.Engine, error) {
+	if role == "embedded" || os.Getenv(envURL) == "" {
+		return embedded.Open(ctx, os.Getenv(envStore), embedded.With(buckets()))
+	}
+	nc, err := nats.Connect(os.Getenv(envURL), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		return nil, err
+	}
+	replicas := 1
+	if os.Getenv(envNodes) == "3" {
+		replicas = 3
+	}
+	for { // a server or a cluster that has just been started
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		e, err := jetstream.Connect(try, nc, buckets(), jetstream.Replicas(replicas))
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return e, err
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// produce adds jobs that are due soon, or a cascade away, and cancels a tenth of them.
+func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, far time.Duration) {
+	t := time.NewTicker(time.Second / time.Duration(rate))
+	defer t.Stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		wg.Go(func() {
+			job := durable.Job{Kind: kind, After: rand.N(near)}
+			if rand.N(3) == 0 {
+				job.After = rand.N(far)
+			}
+			if rand.N(20) == 0 {
+				job.Key = fmt.Sprint(rand.N(1000))
+			}
+			refs, err := q.Add(ctx, job)
+			if err != nil {
+				return
+			}
+			ref := refs[0]
+			l.write(accepted, string(ref))
+			if rand.N(10) > 0 {
+				return
+			}
+			if rand.N(3) == 0 {
+				time.Sleep(job.After - rand.N(300*time.Millisecond))
+			}
+			l.write(asked, string(ref))
+			switch ok, err := q.Cancel(ctx, ref); {
+			case err != nil:
+			case ok:
+				l.write(canceled, string(ref))
+			default:
+				l.write(refused, string(ref))
+			}
+		})
+	}
+}
+
+// awaitEmpty returns when nothing is kept any more.
+func awaitEmpty(ctx context.Context, q *durable.Queue) {
+	for ctx.Err() == nil {
+		n := 0
+		for _, err := range q.All(ctx, durable.Filter{}) {
+			n++
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "drain:", err)
+			}
+		}
+		if n == 0 {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// serve runs a NATS server, alone or as one of three.
+func serve(ctx context.Context) error {
+	port, err := strconv.Atoi(os.Getenv(envPort))
+	if err != nil {
+		return err
+	}
+	opts := &server.Options{
+		ServerName: os.Getenv(envName), Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: os.Getenv(envStore), SyncAlways: true,
+		JetStreamMaxStore: 4 << 30, JetStreamMaxMemory: 1 << 30,
+	}
+	if routes := os.Getenv(envRoutes); routes != "" {
+		ports := strings.Split(routes, ",")
+		opts.Cluster.Name, opts.Cluster.Host = "chaos", "127.0.0.1"
+		if opts.Cluster.Port, err = strconv.Atoi(ports[0]); err != nil {
+			return err
+		}
+		for _, p := range ports[1:] {
+			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: "127.0.0.1:" + p})
+		}
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return err
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(30 * time.Second) {
+		return errors.New("the server does not start")
+	}
+	<-ctx.Done()
+	srv.Shutdown()
+	srv.WaitForShutdown()
+	return nil
+}

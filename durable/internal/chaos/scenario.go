@@ -1,0 +1,331 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// lease is that of the workers: short, so that takeovers happen within the test. It is
+// longer than an election takes only on the cluster.
+const lease = 4 * time.Second
+
+// result is what a fault has shown.
+type result struct {
+	account
+	Kills, Freezes int
+	Gap            time.Duration // the longest time without an accepted job, on the cluster
+	TwiceLimit     float64       // of the accepted
+	CheckTwice     bool
+}
+
+func (r result) String() string {
+	s := fmt.Sprintf("%v; %d kills, %d freezes", r.account, r.Kills, r.Freezes)
+	if r.Gap > 0 {
+		s += fmt.Sprintf("; longest time without an accepted job %v", r.Gap.Round(100*time.Millisecond))
+	}
+	return s
+}
+
+func (r result) check() error {
+	switch {
+	case r.Accepted == 0:
+		return errors.New("nothing was accepted")
+	case r.Lost > 0:
+		return fmt.Errorf("%d lost, among them %v", r.Lost, r.LostRefs[:min(3, len(r.LostRefs))])
+	case r.CanceledAndRan > 0:
+		return fmt.Errorf("%d canceled and ran", r.CanceledAndRan)
+	case float64(r.Twice) > r.TwiceLimit*float64(r.Accepted) && r.CheckTwice:
+		return fmt.Errorf("%d ran twice, more than %.1f %%", r.Twice, 100*r.TwiceLimit)
+	}
+	return nil
+}
+
+// settings say how hard a fault is.
+type settings struct {
+	length    time.Duration
+	rate      int           // jobs a second
+	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
+	leaders   int           // of the cluster that are killed at the least
+	anyTwice  bool          // it is too short to say how many run twice
+}
+
+// world is the processes of a scenario.
+type world struct {
+	dir   string
+	set   settings
+	ports []int
+	nodes int
+	procs map[string]*proc
+	r     result
+}
+
+type proc struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// scenarios has the faults by name. Each goes on until end.
+var scenarios = map[string]func(w *world, end time.Time) error{
+	"embedded": (*world).killEmbedded, // kill -9 of the process that has server, worker and producer
+	"worker":   (*world).killWorkers,  // kill -9 of workers, beside a server that stays
+	"server":   (*world).killServer,   // kill -9 of the server, beside workers and a producer that stay
+	"freeze":   (*world).freeze,       // SIGSTOP of a worker for longer than its lease, then SIGCONT
+	"cluster":  (*world).killLeader,   // kill -9 of the stream's leader of three nodes
+}
+
+func runScenario(name, dir string, set settings) (result, error) {
+	w := &world{dir: dir, set: set, procs: map[string]*proc{}, nodes: 1}
+	w.r.TwiceLimit, w.r.CheckTwice = 0.02, !set.anyTwice
+	if name == "cluster" {
+		w.nodes = 3
+	}
+	defer w.killAll()
+	if err := w.reservePorts(2 * w.nodes); err != nil {
+		return w.r, err
+	}
+	stopGap := w.watchGap()
+	err := scenarios[name](w, time.Now().Add(set.length))
+	if gap := stopGap(); name == "cluster" {
+		w.r.Gap = gap
+	}
+	if err == nil {
+		err = w.drain(name)
+	}
+	w.killAll()
+	var auditErr error
+	w.r.account, auditErr = audit(dir)
+	return w.r, errors.Join(err, auditErr)
+}
+
+// reservePorts finds free ports on loopback.
+func (w *world) reservePorts(n int) error {
+	var listeners []net.Listener
+	defer func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	}()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		listeners = append(listeners, l)
+		w.ports = append(w.ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return nil
+}
+
+func (w *world) url() string {
+	var urls []string
+	for _, p := range w.ports[:w.nodes] {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", p))
+	}
+	return strings.Join(urls, ",")
+}
+
+// start starts a process in a role, under a name.
+func (w *world) start(name, role string, env ...string) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), envRole+"="+role, envDir+"="+w.dir, envStore+"="+filepath.Join(w.dir, "store"),
+		envRate+"="+strconv.Itoa(w.set.rate), envNear+"="+w.set.near.String(), envFar+"="+w.set.far.String(), envLease+"="+lease.String(), envNodes+"="+strconv.Itoa(w.nodes))
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p := &proc{cmd: cmd, done: make(chan struct{})}
+	go func() { cmd.Wait(); close(p.done) }()
+	w.procs[name] = p
+	return nil
+}
+
+func (w *world) startClient(name, role string) error { return w.start(name, role, envURL+"="+w.url()) }
+
+// startServer starts the i-th server.
+func (w *world) startServer(i int) error {
+	env := []string{envName + "=n" + strconv.Itoa(i), envPort + "=" + strconv.Itoa(w.ports[i])}
+	env = append(env, envStore+"="+filepath.Join(w.dir, "store"+strconv.Itoa(i)))
+	if w.nodes > 1 {
+		routes := []string{strconv.Itoa(w.ports[w.nodes+i])}
+		for k := range w.nodes {
+			if k != i {
+				routes = append(routes, strconv.Itoa(w.ports[w.nodes+k]))
+			}
+		}
+		env = append(env, envRoutes+"="+strings.Join(routes, ","))
+	}
+	return w.start("server"+strconv.Itoa(i), "server", env...)
+}
+
+func (w *world) signal(name string, sig syscall.Signal) error {
+	return w.procs[name].cmd.Process.Signal(sig)
+}
+
+// kill ends a process with kill -9.
+func (w *world) kill(name string) {
+	p := w.procs[name]
+	p.cmd.Process.Kill()
+	<-p.done
+	delete(w.procs, name)
+	w.r.Kills++
+}
+
+// end ends a process in peace.
+func (w *world) end(name string) {
+	p := w.procs[name]
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		p.cmd.Process.Kill()
+		<-p.done
+	}
+	delete(w.procs, name)
+}
+
+func (w *world) killAll() {
+	for _, p := range w.procs {
+		p.cmd.Process.Kill()
+		<-p.done
+	}
+	clear(w.procs)
+}
+
+// drain ends the producer and the workers, and lets one worker run what is left.
+func (w *world) drain(scenario string) error {
+	for _, name := range []string{"producer", "worker0", "worker1", "embedded"} {
+		if w.procs[name] != nil {
+			w.end(name)
+		}
+	}
+	start := w.startClient
+	if scenario == "embedded" {
+		start = func(name, role string) error { return w.start(name, role) }
+	}
+	if err := start("drain", "drain"); err != nil {
+		return err
+	}
+	select {
+	case <-w.procs["drain"].done:
+		return nil
+	case <-time.After(3 * time.Minute):
+		return errors.New("what is left does not end")
+	}
+}
+
+// watchGap watches the ledgers grow, and returns a function that tells the longest time
+// without.
+func (w *world) watchGap() func() time.Duration {
+	stop, gaps := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		size, since, longest := int64(0), time.Time{}, time.Duration(0)
+		for {
+			now := int64(0)
+			files, _ := filepath.Glob(filepath.Join(w.dir, "ledger-*"))
+			for _, f := range files {
+				if fi, err := os.Stat(f); err == nil {
+					now += fi.Size()
+				}
+			}
+			if now > size || since.IsZero() {
+				if size > 0 {
+					longest = max(longest, time.Since(since))
+				}
+				size, since = now, time.Now()
+			}
+			select {
+			case <-stop:
+				gaps <- longest
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() time.Duration { close(stop); return <-gaps }
+}
+
+func (w *world) killEmbedded(end time.Time) error {
+	for time.Now().Before(end) {
+		if err := w.start("embedded", "embedded"); err != nil {
+			return err
+		}
+		time.Sleep(time.Second + rand.N(4*time.Second))
+		w.kill("embedded")
+	}
+	return nil
+}
+
+// startAll starts a server, a producer and two workers.
+func (w *world) startAll() error {
+	err := w.startServer(0)
+	for _, c := range [][2]string{{"producer", "producer"}, {"worker0", "worker"}, {"worker1", "worker"}} {
+		if err == nil {
+			err = w.startClient(c[0], c[1])
+		}
+	}
+	return err
+}
+
+func (w *world) killWorkers(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	for n := 0; time.Now().Before(end); n++ {
+		time.Sleep(time.Second + rand.N(3*time.Second))
+		name := "worker" + strconv.Itoa(n%2)
+		w.kill(name)
+		if err := w.startClient(name, "worker"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) killServer(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	for time.Now().Before(end) {
+		time.Sleep(2*time.Second + rand.N(4*time.Second))
+		w.kill("server0")
+		time.Sleep(rand.N(time.Second))
+		if err := w.startServer(0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) freeze(end time.Time) error {
+	w.r.CheckTwice = false // what was running when it was frozen runs elsewhere: that is the promise
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	for n := 0; time.Now().Before(end); n++ {
+		name := "worker" + strconv.Itoa(n%2)
+		time.Sleep(time.Second + rand.N(2*time.Second))
+		if err := w.signal(name, syscall.SIGSTOP); err != nil {
+			return err
+		}
+		time.Sleep(lease + rand.N(2*lease))
+		if err := w.signal(name, syscall.SIGCONT); err != nil {
+			return err
+		}
+		w.r.Freezes++
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+// Package clock follows the clock of another machine.
+//
+// Only the monotonic clock of this one is used, so that it does not matter what its wall
+// clock says, or when that is set. The offset is known to within half a round trip, so
+// the sample with the shortest one is kept, until it is old: clocks drift apart by at most
+// 100 us a second, which is a bad crystal.
+package clock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Source reads the other clock: its time at a moment between the call and the return, and
+// by how much that may be off besides.
+type Source func(ctx context.Context) (time.Time, time.Duration, error)
+
+const drift = 100e-6 // seconds a second
+
+type sample struct {
+	local time.Time // the middle of the round trip; compared monotonically
+	there time.Time
+	off   time.Duration // half of the round trip, and what the source says
+}
+
+// Clock estimates the time of a Source. The zero Clock is not usable: call New.
+type Clock struct {
+	source Source
+
+	mu   sync.Mutex
+	best sample
+}
+
+// New returns a Clock that has read its source once.
+func New(ctx context.Context, source Source) (*Clock, error) {
+	c := &Clock{source: source}
+	return c, c.Sync(ctx)
+}
+
+// Sync reads the source once more. It keeps what it had if that is the better estimate
+// still, and does not contradict what was read: if it does, a clock was set.
+func (c *Clock) Sync(ctx context.Context) error {
+	before := time.Now()
+	there, off, err := c.source(ctx)
+	if err != nil {
+		return err
+	}
+	half := time.Since(before) / 2
+	s := sample{local: before.Add(half), there: there.Round(0), off: off + half}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.best.local.IsZero() {
+		c.best = s
+		return nil
+	}
+	was, wasOff := c.best.at(s.local)
+	if apart := s.there.Sub(was).Abs(); s.off <= wasOff || apart > s.off+wasOff {
+		c.best = s
+	}
+	return nil
+}
+
+func (s sample) at(local time.Time) (time.Time, time.Duration) {
+	since := local.Sub(s.local)
+	return s.there.Add(since), s.off + time.Duration(drift*float64(since.Abs()))
+}
+
+// Now returns the estimate, and by how much it may be off in either direction.
+func (c *Clock) Now() (time.Time, time.Duration) {
+	local := time.Now()
+	c.mu.Lock()
+	s := c.best
+	c.mu.Unlock()
+	return s.at(local)
+}
+
+// Until returns how long it takes until the other clock surely shows t, if it does not drift
+// meanwhile. It is not positive if it surely does: who has waited asks once more.
+func (c *Clock) Until(t time.Time) time.Duration {
+	now, off := c.Now()
+	return t.Sub(now) + off
+}

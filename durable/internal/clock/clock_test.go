@@ -1,0 +1,95 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// other is a clock that is off, drifts, and answers after a while.
+type other struct {
+	start  time.Time
+	off    time.Duration
+	drift  float64
+	answer func() time.Duration // a way
+	err    error
+}
+
+func (o *other) now() time.Time {
+	since := time.Since(o.start)
+	return time.Now().Add(o.off + time.Duration(o.drift*float64(since))).Round(0)
+}
+
+func (o *other) read(context.Context) (time.Time, time.Duration, error) {
+	time.Sleep(o.answer())
+	t := o.now()
+	time.Sleep(o.answer())
+	return t, 0, o.err
+}
+
+// The other clock is never further off than is said, whatever the ways take, and for clocks
+// that drift apart by less than is allowed for.
+func TestBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, off := range []time.Duration{0, time.Hour, -1000 * time.Hour} {
+			o := &other{start: time.Now(), off: off, drift: 90e-6 * (2*rand.Float64() - 1), answer: func() time.Duration { return rand.N(20 * time.Millisecond) }}
+			c, err := New(t.Context(), o.read)
+			require.NoError(t, err)
+			for range 2000 {
+				time.Sleep(rand.N(2 * time.Second))
+				if rand.N(2) == 0 {
+					require.NoError(t, c.Sync(t.Context()))
+				}
+				now, within := c.Now()
+				require.LessOrEqual(t, o.now().Sub(now).Abs(), within)
+				due := o.now().Add(rand.N(time.Second))
+				for wait := c.Until(due); wait > 0; wait = c.Until(due) {
+					time.Sleep(wait)
+				}
+				require.False(t, o.now().Before(due))
+				require.Less(t, o.now().Sub(due), 100*time.Millisecond)
+			}
+		}
+	})
+}
+
+// A short round trip is better than a newer one, until it is old.
+func TestKeepsTheBest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		way := time.Duration(0)
+		o := &other{start: time.Now(), answer: func() time.Duration { return way }}
+		c, err := New(t.Context(), o.read)
+		require.NoError(t, err)
+		way = 50 * time.Millisecond
+		require.NoError(t, c.Sync(t.Context()))
+		_, within := c.Now()
+		require.Less(t, within, time.Millisecond)
+	})
+}
+
+// When the other clock is set this one follows with the next reading.
+func TestFollowsAStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, step := range []time.Duration{time.Minute, -time.Hour} {
+			way := time.Duration(0)
+			o := &other{start: time.Now(), answer: func() time.Duration { return way }}
+			c, err := New(t.Context(), o.read)
+			require.NoError(t, err)
+			o.off, way = step, time.Millisecond
+			require.NoError(t, c.Sync(t.Context()))
+			now, within := c.Now()
+			require.LessOrEqual(t, o.now().Sub(now).Abs(), within)
+		}
+	})
+}
+
+func TestError(t *testing.T) {
+	o := &other{answer: func() time.Duration { return 0 }, err: errors.New("no answer")}
+	_, err := New(t.Context(), o.read)
+	require.ErrorIs(t, err, o.err)
+}

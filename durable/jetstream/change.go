@@ -1,0 +1,170 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// maxTries bounds how often a change is tried anew because the job changes all the time.
+const maxTries = 100
+
+// cancel ends a job that waits. Like a claim it creates the status of the job's version, so
+// that one of the two wins.
+//
+// First the status, then the mark of the bucket: if that is there the job has ended, and the
+// status of that may have been removed before this one was written. What was written then is
+// removed again.
+func (p *part) cancel(ctx context.Context, a address) (bool, error) {
+	token := rand.Text()
+	for try := 0; try < maxTries; try++ {
+		at, s, err := p.current(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		switch s.fate {
+		case canceled:
+			return s.token == token, nil
+		case claimed, done, dead:
+			return false, nil
+		}
+		w := write{subject: p.fateSubject(at), data: status{fate: canceled, token: token}.encode(), last: seq(s.seq)}
+		err = p.write(ctx, w)
+		switch {
+		case err == nil:
+			return p.confirmCancel(ctx, at)
+		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+		default:
+			return false, err
+		}
+	}
+	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+}
+
+// confirmCancel looks at the bucket's mark once the status is there.
+func (p *part) confirmCancel(ctx context.Context, at place) (bool, error) {
+	open, err := p.isOpen(ctx, at.bucket)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	}
+	if open {
+		return true, nil
+	}
+	return false, p.purge(ctx, p.fateSubject(at), 0)
+}
+
+// move changes when a waiting job is due: its version ends as moved, and the next one is
+// stored, in one commit.
+func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) {
+	token := rand.Text()
+	for try := 0; try < maxTries; try++ {
+		at, s, err := p.current(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		if s.fate == claimed || s.fate.final() {
+			return false, nil
+		}
+		again, forward, err := p.forwarded(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		if again != at {
+			continue
+		}
+		r, err := p.record(ctx, a, at, forward)
+		if errors.Is(err, durable.ErrNotFound) && try < 5 {
+			continue // it ended in between, or another server is a moment behind
+		}
+		if err != nil {
+			return false, err
+		}
+		err = p.write(ctx, p.moveGroup(&r, at, s, token, to, p.now())...)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+		default:
+			return false, err
+		}
+	}
+	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+}
+
+// moveGroup ends a version as moved, and stores the next. Of what it is based on, all is
+// conditional: the status is as it was read, and the bucket of the old version is open, so
+// that what has ended does not come back.
+func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to, now time.Time) group {
+	next := *r
+	next.Due, next.Version = to, r.Version+1
+	if s.fate == freed {
+		next.Attempt = s.attempt
+	}
+	end := status{fate: moved, token: token, bucket: p.nearOf(to), attempt: s.attempt}
+	forward := p.forwardWrite(&next)
+	forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
+	return group{
+		{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)},
+		forward,
+		p.recordWrite(&next, now, true),
+	}
+}
+
+// redrive has a dead job wait again.
+func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
+	for try := 0; try < maxTries; try++ {
+		m, err := p.last(ctx, p.deadSubject(a.id))
+		if err != nil {
+			return err
+		}
+		if len(m.Data) == 0 {
+			return durable.ErrNotFound
+		}
+		r, err := decode(m.Data)
+		if err != nil {
+			return err
+		}
+		r.Due, r.Attempt, r.Version = at, 0, r.Version+1
+		tombstone := grave(p.deadSubject(a.id))
+		tombstone.last = seq(m.Seq)
+		g := group{tombstone, p.forwardWrite(&r), p.recordWrite(&r, p.now(), true)}
+		if r.Job.Key != "" {
+			h, err := p.keyHolder(ctx, r.Job.Key)
+			if err != nil {
+				return err
+			}
+			if h.alive {
+				return durable.ErrExists
+			}
+			g = append(g, p.keyWrite(&r, h.seq))
+		}
+		err = p.write(ctx, g...)
+		if !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+}
+
+// purge removes the messages of a subject up to a sequence, 0 for all.
+func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
+	request := map[string]any{"filter": filter}
+	if upTo > 0 {
+		request["seq"] = upTo + 1
+	}
+	var answer struct {
+		Error *apiError `json:"error"`
+	}
+	if err := p.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer); err != nil {
+		return err
+	}
+	return answer.Error.err()
+}
+
+func (a place) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }

@@ -1,0 +1,171 @@
+package jetstream_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// store is a server with one queue, in a directory of the test's.
+type store struct {
+	dir  string
+	srv  *server.Server
+	opts []jetstream.Option
+}
+
+// newStore returns a store whose buckets are small, so that jobs some seconds ahead cascade
+// and buckets close while a test runs.
+func newStore(t testing.TB, opts ...jetstream.Option) *store {
+	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second)
+	s := &store{dir: t.TempDir(), opts: append([]jetstream.Option{small}, opts...)}
+	s.start(t)
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *store) start(t testing.TB) {
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, NoSystemAccount: true, JetStream: true,
+		StoreDir: s.dir, JetStreamMaxStore: 4 << 30, JetStreamMaxMemory: 1 << 30, DisableJetStreamBanner: true,
+	})
+	require.NoError(t, err)
+	srv.Start()
+	require.True(t, srv.ReadyForConnections(20*time.Second))
+	s.srv = srv
+}
+
+func (s *store) stop() {
+	s.srv.Shutdown()
+	s.srv.WaitForShutdown()
+}
+
+func (s *store) Restart(t testing.TB) {
+	s.stop()
+	s.start(t)
+}
+
+func (s *store) connect(t testing.TB) *nats.Conn {
+	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func (s *store) Open(t testing.TB) durable.Engine {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	e, err := jetstream.Connect(ctx, s.connect(t), s.opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func TestConformance(t *testing.T) {
+	enginetest.Run(t, func(t testing.TB) enginetest.Store { return newStore(t) })
+}
+
+// cluster is three servers with one queue on all of them.
+type cluster struct {
+	store
+	servers [3]*server.Server
+	dirs    [3]string
+	ports   [3]int
+	turn    int
+}
+
+func newCluster(t testing.TB) *cluster {
+	c := &cluster{store: store{opts: []jetstream.Option{
+		jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second), jetstream.Replicas(3),
+	}}}
+	for i := range c.ports {
+		c.ports[i], c.dirs[i] = freePort(t), t.TempDir()
+	}
+	c.start(t)
+	t.Cleanup(c.stop)
+	return c
+}
+
+func freePort(t testing.TB) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (c *cluster) start(t testing.TB) {
+	for i := range c.servers {
+		opts := &server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true,
+			StoreDir: c.dirs[i], JetStreamMaxStore: 4 << 30, JetStreamMaxMemory: 1 << 30,
+		}
+		opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "test", "127.0.0.1", c.ports[i]
+		for k, p := range c.ports {
+			if k != i {
+				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", p)})
+			}
+		}
+		srv, err := server.NewServer(opts)
+		require.NoError(t, err)
+		srv.Start()
+		c.servers[i] = srv
+	}
+	for _, srv := range c.servers {
+		require.True(t, srv.ReadyForConnections(30*time.Second))
+	}
+}
+
+func (c *cluster) stop() {
+	for _, srv := range c.servers {
+		srv.Shutdown()
+	}
+	for _, srv := range c.servers {
+		srv.WaitForShutdown()
+	}
+}
+
+func (c *cluster) Restart(t testing.TB) {
+	c.stop()
+	c.start(t)
+}
+
+// Open connects to one server after the other, so that most are not the stream's leader.
+func (c *cluster) Open(t testing.TB) durable.Engine {
+	c.turn++
+	nc, err := nats.Connect(c.servers[c.turn%3].ClientURL(), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		e, err := jetstream.Connect(ctx, nc, c.opts...)
+		cancel()
+		if err == nil {
+			t.Cleanup(func() { e.Close() })
+			return e
+		}
+		require.True(t, time.Now().Before(end), "the cluster does not start: %v", err)
+	}
+}
+
+// What depends on how many replicas there are: the conditions of writes, and reads that may
+// be a moment behind.
+func TestConformanceOfThreeNodes(t *testing.T) {
+	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
+		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "Accounts")
+}
+
+// A queue over several streams is one queue.
+func TestConformanceOfPartitions(t *testing.T) {
+	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.Partitions(3)) },
+		"Batch", "List", "UnknownRef", "Keys", "Every", "Accounts")
+}

@@ -1,0 +1,147 @@
+// Package embedded keeps durable jobs in a directory: a NATS server within the process, with
+// no port and no log, that syncs every write. One process at a time has the directory.
+//
+//	engine, err := embedded.Open(ctx, "/var/lib/reminders")
+//	q, err := durable.Open(ctx, engine)
+//
+// What Add has accepted survives the death of the process and a power cut, but not that of
+// the disk. The engine is that of package jetstream; to outgrow one machine give that a
+// connection to a cluster instead.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+const (
+	defaultMaxStore = 16 << 30
+	startTimeout    = 10 * time.Minute // a store of some ten million jobs takes seconds to read
+)
+
+// Option sets up an engine that [Open] returns.
+type Option func(*config)
+
+type config struct {
+	maxStore int64
+	engine   []jetstream.Option
+}
+
+// MaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
+// durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs, and
+// goes on when jobs have ended. There is always a limit, because a server that runs into
+// the end of the disk has to be restarted. Open panics on less than 8 MiB.
+func MaxStore(bytes int64) Option {
+	return func(c *config) {
+		if bytes < 8<<20 {
+			panic(fmt.Sprintf("embedded: MaxStore(%d): less than 8 MiB", bytes))
+		}
+		c.maxStore = bytes
+	}
+}
+
+// With passes options on to jetstream.Connect, such as its Queue.
+func With(opts ...jetstream.Option) Option {
+	return func(c *config) { c.engine = append(c.engine, opts...) }
+}
+
+// engine is that of package jetstream, with what has to be closed after it.
+type engine struct {
+	durable.Engine
+	nc      *nats.Conn
+	srv     *server.Server
+	lock    *lock
+	closing sync.Once
+	err     error
+}
+
+// Open starts a server on the directory, which is made if it is not there, and returns an
+// engine on it. If another process has the directory it returns durable.ErrLocked at once.
+// It takes a second or two for a million jobs to be read.
+func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
+	c := config{maxStore: defaultMaxStore}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("embedded: Open: nil Option")
+		}
+		opt(&c)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
+	}
+	l, err := lockDir(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{lock: l}
+	if err := e.start(ctx, dir, &c); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
+	e.srv, err = server.NewServer(&server.Options{
+		ServerName: "tickwheel", DontListen: true, NoSigs: true, NoLog: true, NoSystemAccount: true,
+		JetStream: true, StoreDir: dir, SyncAlways: true, JetStreamMaxStore: c.maxStore,
+		JetStreamMaxMemory: 1 << 30, DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+	}
+	e.srv.Start()
+	if err := e.awaitReady(ctx); err != nil {
+		return err
+	}
+	if e.nc, err = nats.Connect("", nats.InProcessServer(e.srv), nats.MaxReconnects(-1)); err != nil {
+		return fmt.Errorf("embedded: Open: %w", err)
+	}
+	maxBytes := c.maxStore - c.maxStore/10
+	own := []jetstream.Option{jetstream.LocalClock(), jetstream.MaxBytes(maxBytes), jetstream.Alone()}
+	e.Engine, err = jetstream.Connect(ctx, e.nc, append(own, c.engine...)...)
+	return err
+}
+
+func (e *engine) awaitReady(ctx context.Context) error {
+	for end := time.Now().Add(startTimeout); !e.srv.ReadyForConnections(100 * time.Millisecond); {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("embedded: Open: the server does not start: %w", context.Cause(ctx))
+		}
+		if !e.srv.Running() || time.Now().After(end) {
+			return fmt.Errorf("%w: the server does not start on this directory", durable.ErrStorage)
+		}
+	}
+	if !e.srv.JetStreamEnabled() {
+		return fmt.Errorf("%w: the server cannot use this directory", durable.ErrStorage)
+	}
+	return nil
+}
+
+// Close ends the engine and the server, and gives the directory free.
+func (e *engine) Close() error {
+	e.closing.Do(func() {
+		if e.Engine != nil {
+			e.err = e.Engine.Close()
+		}
+		if e.nc != nil {
+			e.nc.Close()
+		}
+		if e.srv != nil {
+			e.srv.Shutdown()
+			e.srv.WaitForShutdown()
+		}
+		e.err = errors.Join(e.err, e.lock.release())
+	})
+	return e.err
+}

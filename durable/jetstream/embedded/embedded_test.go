@@ -1,0 +1,250 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+)
+
+func open(t testing.TB, dir string, opts ...embedded.Option) (durable.Engine, *durable.Queue) {
+	t.Helper()
+	e, err := embedded.Open(t.Context(), dir, opts...)
+	require.NoError(t, err)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	return e, q
+}
+
+// run runs jobs of the kind k and returns a counter's channel and what drains.
+func run(t testing.TB, q *durable.Queue) (<-chan durable.Ref, func()) {
+	ran := make(chan durable.Ref, 1<<16)
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error { ran <- a.Ref; return nil })
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	return ran, func() { stop(); require.NoError(t, <-done) }
+}
+
+func TestTwoProcessesOnOneDirectory(t *testing.T) {
+	dir := t.TempDir()
+	e, _ := open(t, dir)
+	began := time.Now()
+	_, err := embedded.Open(t.Context(), dir)
+	require.ErrorIs(t, err, durable.ErrLocked)
+	require.Less(t, time.Since(began), 5*time.Second)
+
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTwoProcessesOnOneDirectory$")
+	if os.Getenv("LOCKED_DIR") == "" {
+		cmd.Env = append(os.Environ(), "LOCKED_DIR="+dir)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	} else {
+		_, err := embedded.Open(t.Context(), os.Getenv("LOCKED_DIR"))
+		require.ErrorIs(t, err, durable.ErrLocked)
+	}
+	require.NoError(t, e.Close())
+	_, q := open(t, dir)
+	_, err = q.Add(t.Context(), durable.Job{Kind: "k"})
+	require.NoError(t, err)
+}
+
+// A full store refuses more by name, goes on running what it has, and takes jobs again when
+// there is room. Nothing that was accepted is lost.
+func TestFullStore(t *testing.T) {
+	small := embedded.With(jetstream.Buckets(250*time.Millisecond, 10*time.Second, 2*time.Second, time.Second))
+	_, q := open(t, t.TempDir(), embedded.MaxStore(8<<20), small)
+	accepted := map[durable.Ref]bool{}
+	add := func() error {
+		refs, err := q.Add(t.Context(), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
+		if err == nil {
+			accepted[refs[0]] = true
+		}
+		return err
+	}
+	var err error
+	for range 1000 {
+		if err = add(); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, durable.ErrFull)
+	require.Greater(t, len(accepted), 50)
+	ran, drain := run(t, q)
+	require.Eventually(t, func() bool { return add() == nil }, 60*time.Second, 100*time.Millisecond, "there is room again")
+	for range len(accepted) {
+		select {
+		case ref := <-ran:
+			require.True(t, accepted[ref])
+			delete(accepted, ref)
+		case <-time.After(30 * time.Second):
+			require.FailNow(t, "lost", "%d", len(accepted))
+		}
+	}
+	drain()
+}
+
+// What was cut off at the end of the last file, as a power cut may, costs no job that was
+// stored before, and the store opens.
+func TestTornBlock(t *testing.T) {
+	dir := t.TempDir()
+	_, q := open(t, dir)
+	var refs []durable.Ref
+	for range 50 { // a commit each
+		r, err := q.Add(t.Context(), durable.Job{Kind: "k", After: time.Hour})
+		require.NoError(t, err)
+		refs = append(refs, r...)
+	}
+	require.NoError(t, q.Close())
+	var last string
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".blk") && strings.Contains(path, "msgs") {
+			last = path
+		}
+		if d.Name() == "index.db" { // it is written at a clean end only
+			require.NoError(t, os.Remove(path))
+		}
+		return err
+	}))
+	require.NotEmpty(t, last)
+	fi, err := os.Stat(last)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(last, fi.Size()-7))
+	_, q = open(t, dir)
+	for _, ref := range refs[:49] {
+		_, err := q.Get(t.Context(), ref)
+		require.NoError(t, err)
+	}
+	_, err = q.Get(t.Context(), refs[49])
+	require.ErrorIs(t, err, durable.ErrNotFound, "the last message is torn")
+	r, err := q.Add(t.Context(), durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	ran, drain := run(t, q)
+	require.Equal(t, r[0], <-ran)
+	drain()
+}
+
+// A process that was killed while it made the stream may leave a store that the server
+// passes over at the next start. It is made whole, and Refs stay what they were.
+func TestKilledWhileStreamIsMade(t *testing.T) {
+	dir := t.TempDir()
+	_, q := open(t, dir)
+	refs, err := q.Add(t.Context(), durable.Job{Kind: "k", After: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, q.Close())
+	sums, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "meta.sum"))
+	require.NoError(t, err)
+	require.Len(t, sums, 1)
+	require.NoError(t, os.Remove(sums[0]))
+	for range 2 {
+		_, q = open(t, dir)
+		require.FileExists(t, sums[0])
+		info, err := q.Get(t.Context(), refs[0])
+		require.NoError(t, err)
+		require.Equal(t, refs[0], info.Ref)
+		require.NoError(t, q.Close())
+	}
+}
+
+func TestUnusableDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := embedded.Open(t.Context(), file)
+	require.ErrorIs(t, err, durable.ErrStorage)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = embedded.Open(ctx, t.TempDir())
+	require.Error(t, err)
+	require.PanicsWithValue(t, "embedded: MaxStore(1): less than 8 MiB", func() { embedded.Open(t.Context(), t.TempDir(), embedded.MaxStore(1)) })
+}
+
+// A process that was killed leaves no leases: what ran then runs at once.
+func TestNoLeaseOfTheDead(t *testing.T) {
+	dir := t.TempDir()
+	e, err := embedded.Open(t.Context(), dir)
+	require.NoError(t, err)
+	q, err := durable.Open(t.Context(), e, durable.WithLease(10*time.Minute))
+	require.NoError(t, err)
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	refs, err := q.Add(t.Context(), durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	fed := make(chan error, 1)
+	claimed := make(chan durable.Verdict, 1)
+	go func() {
+		fed <- w.Feed(ctx, func(hs []*durable.Held) { claimed <- w.Claim(ctx, hs)[0] })
+	}()
+	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, <-claimed)
+	stop()
+	require.NoError(t, <-fed)
+	require.NoError(t, q.Close())
+	_, q = open(t, dir)
+	ran, drain := run(t, q)
+	select {
+	case ref := <-ran:
+		require.Equal(t, refs[0], ref)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for the lease of a process that is gone")
+	}
+	drain()
+}
+
+func TestLeavesNoGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 3 {
+		e, err := embedded.Open(t.Context(), t.TempDir())
+		require.NoError(t, err)
+		q, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		ran, drain := run(t, q)
+		_, err = q.Add(t.Context(), durable.Job{Kind: "k"})
+		require.NoError(t, err)
+		<-ran
+		drain()
+		require.NoError(t, q.Close())
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 20*time.Second, 20*time.Millisecond, "%s", stacks())
+}
+
+func stacks() []byte {
+	b := make([]byte, 1<<20)
+	b = b[:runtime.Stack(b, true)]
+	return bytes.TrimSpace(b)
+}
+
+// The embedded engine does the same, with every write synced.
+type store struct {
+	dir string
+	e   durable.Engine
+}
+
+func (s *store) Open(t testing.TB) durable.Engine {
+	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second)
+	e, err := embedded.Open(context.Background(), s.dir, embedded.With(small))
+	require.NoError(t, err)
+	s.e = e
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func (s *store) Restart(t testing.TB) { require.NoError(t, s.e.Close()) }
+
+func TestConformanceOfOneProcess(t *testing.T) {
+	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return &store{dir: t.TempDir()} },
+		"InsertRunGone", "Batch", "Restart", "Reschedule", "Retries", "Redrive", "NeverEarly", "EveryMissed")
+}

@@ -1,0 +1,252 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+const (
+	lookEvery   = 500 * time.Millisecond
+	resumeEvery = 120 // looks: a minute
+	fetchSize   = 256
+	fetchWait   = time.Second
+	busyAtOnce  = 16 // overdue buckets that are read at one time
+)
+
+// feed is one Feed of one partition. It looks what buckets there are, and has a goroutine
+// for each that is due: a near one is read, a far one is moved to its near ones.
+//
+// Each bucket has a consumer that all workers share, so that each job goes to one of them.
+// It is disposable: if it is lost, with the server that had it, it is made anew and hands
+// out all that is in the bucket, and the claims tell what has ended.
+type feed struct {
+	*part
+	w    *worker
+	give func([]*durable.Held)
+
+	mu   sync.Mutex
+	near map[int64]*reader
+	far  map[int64]bool // being moved
+}
+
+// reader is a near bucket that is read here.
+type reader struct {
+	cancel context.CancelFunc
+	busy   bool // it has had something at the last look, or was not looked at
+}
+
+func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
+	return w.each(func(p *part) error {
+		f := &feed{part: p, w: w, give: give, near: map[int64]*reader{}, far: map[int64]bool{}}
+		err := f.run(ctx)
+		if err != nil {
+			cancel() // the others are of no use alone: the Queue begins anew
+		}
+		return err
+	})
+}
+
+func (f *feed) run(ctx context.Context) error {
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for n := 0; ; n++ {
+		try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+		err := f.lookAround(ctx, try, &readers)
+		if err == nil && n%resumeEvery == 0 {
+			err = f.resume(try)
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// lookAround finds out what is due, and sees to it.
+func (f *feed) lookAround(ctx, try context.Context, readers *sync.WaitGroup) error {
+	if err := f.clock.Sync(try); err != nil {
+		return err
+	}
+	far, err := f.buckets(try, "h")
+	if err != nil {
+		return err
+	}
+	near, err := f.buckets(try, "q")
+	if err != nil {
+		return err
+	}
+	now := f.now()
+	f.startFar(ctx, far, now, readers)
+	f.startNear(ctx, near, now, readers)
+	if f.pressed() {
+		if err := f.removeEnded(try, near); err != nil {
+			return err
+		}
+	}
+	return f.closeEmptied(try, near, far, now)
+}
+
+// buckets returns the numbers of the buckets of a level that have something.
+func (f *feed) buckets(ctx context.Context, level string) (map[int64]uint64, error) {
+	prefix := f.subject(level) + "."
+	info, err := f.info(ctx, prefix+"*")
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[int64]uint64, len(info.subjects))
+	for s, n := range info.subjects {
+		number, err := strconv.ParseInt(strings.TrimPrefix(s, prefix), 10, 64)
+		if err == nil {
+			found[number] = n
+		}
+	}
+	return found, nil
+}
+
+func sorted[V any](m map[int64]V) []int64 {
+	keys := make([]int64, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// startNear has those buckets read whose time has come, and those that are current, which
+// may get something at any moment. Of those that are overdue only the oldest are begun: the
+// others wait until these have nothing more to hand out.
+func (f *feed) startNear(ctx context.Context, near map[int64]uint64, now time.Time, readers *sync.WaitGroup) {
+	ahead := f.nearOf(now.Add(f.w.c.Ahead))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	busy := 0
+	for _, r := range f.near {
+		if r.busy {
+			busy++
+		}
+	}
+	current := f.nearOf(now)
+	for b := current; b <= ahead; b++ {
+		near[b] += 0
+	}
+	for _, b := range sorted(near) {
+		if b > ahead {
+			break
+		}
+		if f.near[b] != nil || b < current && busy >= busyAtOnce {
+			continue
+		}
+		busy++
+		readCtx, cancel := context.WithCancel(ctx)
+		r := &reader{cancel: cancel, busy: true}
+		f.near[b] = r
+		readers.Go(func() {
+			defer cancel()
+			f.read(readCtx, b, r)
+		})
+	}
+}
+
+// consumer returns the consumer of a bucket, and makes it if it is not there.
+func (f *feed) consumer(ctx context.Context, name, filter string) (natsjs.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return f.js.CreateOrUpdateConsumer(ctx, f.stream, natsjs.ConsumerConfig{
+		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
+		AckPolicy: natsjs.AckExplicitPolicy, AckWait: f.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Minute,
+	})
+}
+
+func nearConsumer(b int64) string { return "q" + itoa(b) }
+func farConsumer(h int64) string  { return "h" + itoa(h) }
+
+// read hands out what is in a bucket until the bucket is closed. A reader of a bucket that
+// has nothing more waits for what is handed out again.
+func (f *feed) read(ctx context.Context, b int64, r *reader) {
+	for ctx.Err() == nil {
+		cons, err := f.consumer(ctx, nearConsumer(b), f.nearSubject(b))
+		for err == nil && ctx.Err() == nil {
+			var got int
+			got, err = f.fetch(ctx, cons, !f.now().After(f.closeAt(b)))
+			f.mu.Lock()
+			r.busy = got > 0
+			f.mu.Unlock()
+			if got == 0 && f.now().After(f.closeAt(b)) {
+				f.wait(ctx, fetchWait) // what was not acknowledged comes again, some time
+			}
+		}
+		f.wait(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
+	}
+}
+
+// fetch hands out what comes as it comes, and waits a while for it if it is told to. It does
+// so to the end though ctx has ended: what is on its way would be missed until the lease is
+// over.
+func (f *feed) fetch(ctx context.Context, cons natsjs.Consumer, wait bool) (int, error) {
+	var batch natsjs.MessageBatch
+	var err error
+	if wait {
+		batch, err = cons.Fetch(fetchSize, natsjs.FetchMaxWait(fetchWait))
+	} else {
+		batch, err = cons.FetchNoWait(fetchSize)
+	}
+	if err != nil {
+		return 0, err
+	}
+	got := 0
+	var held []*durable.Held
+	take := func(m natsjs.Msg) {
+		got++
+		h, err := f.heldOf(m)
+		if err != nil { // not ours, or damaged: it stays where it is
+			return
+		}
+		held = append(held, h)
+	}
+	msgs := batch.Messages()
+	for m := range msgs {
+		take(m)
+		for more := true; more && len(held) < fetchSize; {
+			select {
+			case m, ok := <-msgs:
+				if more = ok; ok {
+					take(m)
+				}
+			default:
+				more = false
+			}
+		}
+		f.give(held)
+		held = nil
+	}
+	if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) && got == 0 {
+		return got, err
+	}
+	return got, ctx.Err()
+}

@@ -1,0 +1,277 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// status returns what became of a version of a job.
+func (p *part) status(ctx context.Context, at place) (status, error) {
+	m, err := p.last(ctx, p.fateSubject(at))
+	if errors.Is(err, durable.ErrNotFound) {
+		return status{}, nil
+	}
+	if err != nil {
+		return status{}, err
+	}
+	return decodeStatus(m.Data, m.Seq)
+}
+
+// forwarded returns where the newest version is: where f.<id> says, which is written when a
+// job is moved, or else where it was stored first. Forwards have no message while a job has
+// not been moved. The sequence is that of the message, before which the record is not.
+func (p *part) forwarded(ctx context.Context, a address) (place, uint64, error) {
+	at := place{id: a.id, bucket: a.bucket}
+	m, err := p.last(ctx, p.forward(a.id))
+	if errors.Is(err, durable.ErrNotFound) || err == nil && len(m.Data) == 0 {
+		return at, 0, nil
+	}
+	if err != nil {
+		return at, 0, err
+	}
+	bucket, version, _ := strings.Cut(string(m.Data), " ")
+	if at.bucket, err = strconv.ParseInt(bucket, 10, 64); err == nil {
+		at.version, err = strconv.Atoi(version)
+	}
+	if err != nil {
+		return at, 0, fmt.Errorf("%w: where a job was moved cannot be read: %q", durable.ErrStorage, m.Data)
+	}
+	return at, m.Seq, nil
+}
+
+func (p *part) forwardWrite(r *durable.Record) write {
+	return write{subject: p.forward(r.ID), data: fmt.Appendf(nil, "%d %d", p.nearOf(r.Due), r.Version), rollup: true}
+}
+
+// current returns where the newest version of a job is, and its status: final if it has
+// ended. Of a job whose bucket is closed nothing is left, and that is done, too.
+func (p *part) current(ctx context.Context, a address) (place, status, error) {
+	for {
+		at, _, err := p.forwarded(ctx, a)
+		if err != nil {
+			return at, status{}, err
+		}
+		s, err := p.status(ctx, at)
+		if err != nil || s.fate != none && s.fate != moved && s.fate != dead {
+			return at, s, err
+		}
+		if s.fate == none {
+			open, err := p.isOpen(ctx, at.bucket)
+			if err != nil || open {
+				return at, s, err
+			}
+		}
+		// The forward is written with the status, so it is newer if the job was moved or
+		// redriven just now, and gone if it has ended since.
+		again, _, err := p.forwarded(ctx, a)
+		if err != nil || again == at {
+			if s.fate != dead {
+				s = status{fate: done}
+			}
+			return at, s, err
+		}
+	}
+}
+
+// markTTL is for how long it is remembered that a bucket was closed.
+const markTTL = 24 * time.Hour
+
+// isOpen reports whether a near bucket has not been closed. The mark says so for a day;
+// after that it is closed if it is empty.
+func (p *part) isOpen(ctx context.Context, bucket int64) (bool, error) {
+	_, err := p.last(ctx, p.nearMark(bucket))
+	if err == nil {
+		return false, nil
+	}
+	if !errors.Is(err, durable.ErrNotFound) {
+		return false, err
+	}
+	if p.now().Before(p.closeAt(bucket).Add(markTTL / 2)) {
+		return true, nil
+	}
+	for _, s := range []string{p.farSubject(p.farOf(bucket)), p.nearSubject(bucket)} { // in the order in which jobs move
+		if _, err := p.last(ctx, s); err == nil {
+			return true, nil
+		} else if !errors.Is(err, durable.ErrNotFound) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+var errStop = errors.New("jetstream: found")
+
+// record finds the body of a version of a job. First in the far bucket and then in the near
+// one: a job that is being moved is in both before it leaves the first. It was stored when
+// it was born, or with the forward to it, so that is where the search begins; what was moved
+// from a far bucket is somewhere in the near one after that.
+func (p *part) record(ctx context.Context, a address, at place, forward uint64) (durable.Record, error) {
+	var found *durable.Record
+	search := func(page []stored) (bool, error) {
+		for _, m := range page {
+			r, err := decode(m.Data)
+			if err != nil {
+				return false, err
+			}
+			if r.ID == at.id && r.Version == at.version {
+				found = &r
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+	if at.version > 0 && forward == 0 {
+		return durable.Record{}, durable.ErrNotFound
+	}
+	// The sender's idea of the server's clock is good to within its round trip, unless that
+	// was set.
+	for _, before := range []time.Duration{50 * time.Millisecond, 10 * time.Second} {
+		since := time.UnixMicro(a.born).Add(-before)
+		for _, far := range []bool{true, false} {
+			if err := p.pages(ctx, p.jobSubject(at.bucket, far), forward, since, search); err != nil {
+				return durable.Record{}, err
+			}
+			if found != nil {
+				return *found, nil
+			}
+		}
+	}
+	return durable.Record{}, durable.ErrNotFound
+}
+
+// describe returns what is known of a job that is kept.
+func (p *part) describe(ctx context.Context, ref durable.Ref, a address) (durable.Info, error) {
+	var info durable.Info
+	for try := 0; ; try++ {
+		if m, err := p.last(ctx, p.deadSubject(a.id)); err == nil && len(m.Data) > 0 {
+			return deadInfo(ref, m.Data)
+		} else if err != nil && !errors.Is(err, durable.ErrNotFound) {
+			return info, err
+		}
+		at, forward, err := p.forwarded(ctx, a)
+		if err != nil {
+			return info, err
+		}
+		s, err := p.status(ctx, at)
+		if err != nil {
+			return info, err
+		}
+		r, err := durable.Record{}, durable.ErrNotFound
+		if !s.fate.final() {
+			r, err = p.record(ctx, a, at, forward)
+		}
+		if err == nil {
+			return infoOf(ref, &r, s), nil
+		}
+		// Not found where it was: it has ended, or was moved meanwhile. Other servers may
+		// be a moment behind.
+		if !errors.Is(err, durable.ErrNotFound) || try == 3 {
+			return info, err
+		}
+		if again, _, err := p.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || p.replicas == 1) {
+			if err == nil {
+				err = durable.ErrNotFound
+			}
+			return info, err
+		}
+	}
+}
+
+func infoOf(ref durable.Ref, r *durable.Record, s status) durable.Info {
+	i := durable.Info{Ref: ref, Job: r.Job, State: durable.Waiting, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError}
+	switch s.fate {
+	case claimed:
+		i.State, i.Attempt = durable.Running, s.attempt
+	case freed:
+		i.Attempt = s.attempt
+	}
+	return i
+}
+
+func deadInfo(ref durable.Ref, data []byte) (durable.Info, error) {
+	r, err := decode(data)
+	if err != nil {
+		return durable.Info{}, err
+	}
+	return durable.Info{Ref: ref, Job: r.Job, State: durable.Dead, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError}, nil
+}
+
+// scan goes over all jobs; false if it was told to stop. While a far bucket is being moved
+// its jobs are in it and in their near buckets, so these are remembered.
+func (p *part) scan(ctx context.Context, f durable.Filter, yield func(durable.Info, error) bool) bool {
+	seen := map[string]bool{}
+	visit := func(page []stored) (bool, error) { return p.scanPage(ctx, page, f, seen, yield) }
+	for _, filter := range []string{"h.*", "q.*"} {
+		if err := p.pages(ctx, p.subject(filter), 1, time.Time{}, visit); err != nil {
+			if !errors.Is(err, errStop) {
+				yield(durable.Info{}, err)
+			}
+			return false
+		}
+	}
+	err := p.pages(ctx, p.subject("x.*"), 1, time.Time{}, func(page []stored) (bool, error) {
+		for _, m := range page {
+			if len(m.Data) == 0 {
+				continue
+			}
+			r, err := decode(m.Data)
+			if err != nil {
+				return false, err
+			}
+			info, err := deadInfo(p.refOf(&r), m.Data)
+			if err != nil {
+				return false, err
+			}
+			if f.Match(info) && !yield(info, nil) {
+				return false, errStop
+			}
+		}
+		return true, nil
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		yield(durable.Info{}, err)
+	}
+	return err == nil
+}
+
+func (p *part) scanPage(ctx context.Context, page []stored, f durable.Filter, seen map[string]bool, yield func(durable.Info, error) bool) (bool, error) {
+	recs := make([]durable.Record, len(page))
+	subjects := make([]string, len(page))
+	for i, m := range page {
+		var err error
+		if recs[i], err = decode(m.Data); err != nil {
+			return false, err
+		}
+		subjects[i] = p.fateSubject(p.placeOf(&recs[i]))
+	}
+	fates, err := p.lasts(ctx, subjects)
+	if err != nil {
+		return false, err
+	}
+	now := p.now()
+	for i := range recs {
+		var s status
+		if m, ok := fates[subjects[i]]; ok {
+			if s, err = decodeStatus(m.Data, m.Seq); err != nil {
+				return false, err
+			}
+		}
+		if far := p.farOf(p.nearOf(recs[i].Due)); !now.Before(p.cascadeAt(far)) {
+			if seen[subjects[i]] {
+				continue
+			}
+			seen[subjects[i]] = true
+		}
+		info := infoOf(p.refOf(&recs[i]), &recs[i], s)
+		if !s.fate.final() && f.Match(info) && !yield(info, nil) {
+			return false, errStop
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,450 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Of the answers of a server, these have to be told apart.
+var (
+	errConflict = errors.New("jetstream: another write came first")
+	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over
+)
+
+const (
+	maxWrites     = 1000             // of an atomic batch: the server's limit
+	maxWriteBytes = 4 << 20          // of an atomic batch
+	maxBatches    = 8                // under way at once; the server takes 50 for a stream
+	answerTimeout = 5 * time.Second  // of a question
+	commitTimeout = 10 * time.Second // of a write; longer than an election
+
+	codeWrongLast      = 10071
+	codeWrongLastBusy  = 10164
+	codeTooManyBatches = 10210
+	codeIncomplete     = 10176
+	codeNotFound       = 10037
+)
+
+// write is a message to be stored, and on which condition.
+type write struct {
+	subject string
+	data    []byte
+
+	// The last message of guard, or of the subject if guard is empty, has to have the
+	// sequence last, 0 for none. Nil: no condition.
+	last  *uint64
+	guard string
+
+	rollup bool          // it replaces all earlier messages of the subject
+	ttl    time.Duration // 0: for ever
+}
+
+func seq(n uint64) *uint64 { return &n }
+
+func (w *write) msg() *nats.Msg {
+	m := nats.NewMsg(w.subject)
+	m.Data = w.data
+	if w.last != nil {
+		m.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(*w.last, 10))
+		if w.guard != "" {
+			m.Header.Set("Nats-Expected-Last-Subject-Sequence-Subject", w.guard)
+		}
+	}
+	if w.rollup {
+		m.Header.Set("Nats-Rollup", "sub")
+	}
+	if w.ttl > 0 {
+		m.Header.Set("Nats-TTL", strconv.FormatInt(max(int64((w.ttl+time.Second-1)/time.Second), 1), 10))
+	}
+	return m
+}
+
+// group is what is written together or not at all.
+type group []write
+
+func (g group) size() (n int) {
+	for i := range g {
+		n += len(g[i].data) + 256
+	}
+	return n
+}
+
+// commit writes groups, as many as possible in one commit, and returns what became of each:
+// nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull; or another
+// error, and then it was not written. When something is wrong with one group the batch is
+// refused as a whole, and is tried again in halves.
+func (p *part) commit(ctx context.Context, groups []group) []result {
+	results := make([]result, len(groups))
+	for from := 0; from < len(groups); {
+		to, writes, bytes := from, 0, 0
+		for to < len(groups) && (to == from || writes+len(groups[to]) <= maxWrites && bytes+groups[to].size() <= maxWriteBytes) {
+			writes += len(groups[to])
+			bytes += groups[to].size()
+			to++
+		}
+		p.commitBatch(ctx, groups[from:to], results[from:to])
+		from = to
+	}
+	return results
+}
+
+// result is what became of a group.
+type result struct {
+	first uint64 // the sequence of its first message; those of a batch follow one another
+	err   error
+}
+
+// write commits one group.
+func (p *part) write(ctx context.Context, g ...write) error {
+	return p.commit(ctx, []group{g})[0].err
+}
+
+// fewWrites is up to how many single messages are quicker than an atomic batch of them, for
+// which the server makes a file store of its own: that takes as long as some ten syncs.
+const fewWrites = 12
+
+// commitFew writes groups of one message each by itself, all at once.
+func (p *part) commitFew(ctx context.Context, groups []group, results []result) {
+	var wg sync.WaitGroup
+	for i := range groups {
+		wg.Go(func() { p.commitBatch(ctx, groups[i:i+1], results[i:i+1]) })
+	}
+	wg.Wait()
+}
+
+func (p *part) commitBatch(ctx context.Context, groups []group, results []result) {
+	if n := len(groups); n > 1 && n <= fewWrites && !slices.ContainsFunc(groups, func(g group) bool { return len(g) > 1 }) {
+		p.commitFew(ctx, groups, results)
+		return
+	}
+	err := p.commitAtOnce(ctx, groups, results)
+	if len(groups) > 1 && (errors.Is(err, errConflict) || errors.Is(err, errBusy)) {
+		half := len(groups) / 2
+		p.commitBatch(ctx, groups[:half], results[:half])
+		p.commitBatch(ctx, groups[half:], results[half:])
+	}
+}
+
+// commitAtOnce writes all groups or none.
+func (p *part) commitAtOnce(ctx context.Context, groups []group, results []result) error {
+	last, err := p.publishPatiently(ctx, groups)
+	next := last + 1
+	for i := len(groups) - 1; i >= 0; i-- {
+		next -= uint64(len(groups[i]))
+		results[i] = result{first: next, err: err}
+		if err == nil {
+			p.wrote(groups[i].size())
+		}
+	}
+	return err
+}
+
+// publishPatiently publishes, again after a while if the server was busy with the same
+// subjects, or has no leader: then nothing was written.
+func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint64, err error) {
+	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
+		if p.closed.Err() != nil {
+			return 0, durable.ErrClosed
+		}
+		last, err = p.publish(ctx, groups)
+		busy := errors.Is(err, errBusy) && try < 4
+		if !busy && !errors.Is(err, nats.ErrNoResponders) {
+			return last, err
+		}
+		if p.wait(ctx, pause); ctx.Err() != nil {
+			return 0, err
+		}
+	}
+}
+
+// publish writes all that is in the groups, or nothing: one message by itself, several as
+// an atomic batch. Only the last message of a batch is answered.
+func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
+	var msgs []*nats.Msg
+	for _, g := range groups {
+		for i := range g {
+			msgs = append(msgs, g[i].msg())
+		}
+	}
+	last := msgs[len(msgs)-1]
+	if len(msgs) > 1 {
+		id := rand.Text()
+		for i, m := range msgs {
+			m.Header.Set("Nats-Batch-Id", id)
+			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
+		}
+		last.Header.Set("Nats-Batch-Commit", "1")
+		p.batches <- struct{}{}
+		defer func() { <-p.batches }()
+		for _, m := range msgs[:len(msgs)-1] {
+			if err := p.nc.PublishMsg(m); err != nil {
+				return 0, notSent(err)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	answer, err := p.nc.RequestMsgWithContext(ctx, last)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return 0, err
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return 0, notSent(err)
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	}
+	var ack struct {
+		Error *apiError `json:"error"`
+		Seq   uint64    `json:"seq"`
+	}
+	if err := json.Unmarshal(answer.Data, &ack); err != nil {
+		return 0, fmt.Errorf("%w: the answer cannot be read: %w", durable.ErrUncertain, err)
+	}
+	return ack.Seq, ack.Error.err()
+}
+
+func notSent(err error) error {
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("%w: %w", durable.ErrClosed, err)
+	}
+	return err
+}
+
+// apiError is what is wrong, in an answer of the server.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("%s (%d)", e.Description, e.ErrCode)
+}
+
+// err sorts the server's errors into those of package durable.
+func (e *apiError) err() error {
+	if e == nil {
+		return nil
+	}
+	switch e.ErrCode {
+	case codeWrongLast:
+		return errConflict
+	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete:
+		return errBusy
+	case codeNotFound:
+		return durable.ErrNotFound
+	case 10002, 10023, 10028, 10047, 10122:
+		return fmt.Errorf("%w: %w", durable.ErrFull, e)
+	case 10077: // store failed: the description says of what
+		if strings.Contains(e.Description, "maximum") || strings.Contains(e.Description, "no space") {
+			return fmt.Errorf("%w: %w", durable.ErrFull, e)
+		}
+		return fmt.Errorf("%w: %w", durable.ErrStorage, e)
+	}
+	return e
+}
+
+// stored is a message of the stream.
+type stored struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+}
+
+// last returns the last message of a subject, from the stream's leader: what was written
+// before, by anybody, is seen. ErrNotFound if there is none.
+func (p *part) last(ctx context.Context, subject string) (stored, error) {
+	if p.replicas > 1 {
+		return p.lastOfLeader(ctx, subject)
+	}
+	// The only server that has the stream is its leader, so the quick way is as good.
+	for {
+		s, err := p.lastDirect(ctx, subject)
+		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, durable.ErrNotFound) || !bounded || ctx.Err() != nil ||
+			p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+			return s, err
+		}
+		p.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+func (p *part) lastDirect(ctx context.Context, subject string) (stored, error) {
+	if p.closed.Err() != nil {
+		return stored{}, durable.ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := p.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+p.stream+"."+subject, nil)
+	if err != nil {
+		return stored{}, notSent(err)
+	}
+	return parseStored(m)
+}
+
+// parseStored reads an answer to a direct get.
+func parseStored(m *nats.Msg) (s stored, err error) {
+	switch m.Header.Get("Status") {
+	case "":
+	case "404":
+		return s, durable.ErrNotFound
+	default:
+		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+	}
+	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data}
+	if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
+		s.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	}
+	if err != nil {
+		return s, fmt.Errorf("jetstream: reading: %w", err)
+	}
+	return s, nil
+}
+
+// wait waits, but not for longer than ctx and the engine last.
+func (p *part) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-p.closed.Done():
+	case <-t.C:
+	}
+}
+
+func (p *part) lastOfLeader(ctx context.Context, subject string) (stored, error) {
+	var answer struct {
+		Error   *apiError `json:"error"`
+		Message stored    `json:"message"`
+	}
+	request := map[string]any{"last_by_subj": subject}
+	if err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer); err != nil {
+		return stored{}, err
+	}
+	return answer.Message, answer.Error.err()
+}
+
+// ask calls the server's API, again while the stream has no leader and ctx has not ended.
+func (p *part) ask(ctx context.Context, api string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	for {
+		if p.closed.Err() != nil {
+			return durable.ErrClosed
+		}
+		try, cancel := context.WithTimeout(ctx, answerTimeout)
+		m, err := p.nc.RequestWithContext(try, "$JS.API."+api, body)
+		cancel()
+		if err == nil {
+			return json.Unmarshal(m.Data, answer)
+		}
+		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+			return notSent(err)
+		}
+		p.wait(ctx, 100*time.Millisecond)
+	}
+}
+
+// direct reads many messages at once from any server that has the stream, so that what was
+// written a moment ago may be missing.
+func (p *part) direct(ctx context.Context, request map[string]any, each func(stored) error) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if p.closed.Err() != nil {
+		return durable.ErrClosed
+	}
+	inbox := nats.NewInbox()
+	sub, err := p.nc.SubscribeSync(inbox)
+	if err != nil {
+		return notSent(err)
+	}
+	defer sub.Unsubscribe()
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return err
+	}
+	if err := p.nc.PublishRequest("$JS.API.DIRECT.GET."+p.stream, inbox, body); err != nil {
+		return notSent(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	defer cancel()
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return err
+		}
+		if m.Header.Get("Status") == "204" {
+			return nil
+		}
+		s, err := parseStored(m)
+		if errors.Is(err, durable.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := each(s); err != nil {
+			return err
+		}
+	}
+}
+
+// pageSize is how many messages are read at once; the server's limit is 1024.
+const pageSize = 500
+
+// lasts returns the last message of each of the subjects that has one; see direct.
+func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored, error) {
+	found := make(map[string]stored, len(subjects))
+	for len(subjects) > 0 {
+		n := min(len(subjects), pageSize)
+		err := p.direct(ctx, map[string]any{"multi_last": subjects[:n]}, func(s stored) error {
+			found[s.Subject] = s
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		subjects = subjects[n:]
+	}
+	return found, nil
+}
+
+// pages reads the messages of a filter in the stream's order, from a sequence or, if that
+// is 0, from a time on; see direct.
+func (p *part) pages(ctx context.Context, filter string, from uint64, since time.Time, each func([]stored) (bool, error)) error {
+	for {
+		request := map[string]any{"next_by_subj": filter, "batch": pageSize}
+		if from > 0 {
+			request["seq"] = from
+		} else {
+			request["start_time"] = since.UTC()
+		}
+		var page []stored
+		err := p.direct(ctx, request, func(s stored) error {
+			page = append(page, s)
+			return nil
+		})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if more, err := each(page); err != nil || !more {
+			return err
+		}
+		from = page[len(page)-1].Seq + 1
+	}
+}

@@ -1,0 +1,155 @@
+package jetstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// wire is a record as it is stored: a line of JSON, and then the payload as it is.
+type wire struct {
+	ID      string `json:"id"`
+	Kind    string `json:"kind"`
+	Key     string `json:"key,omitempty"`
+	At      int64  `json:"at"` // microseconds, like Due and Born
+	Due     int64  `json:"due"`
+	Born    int64  `json:"born"`
+	Max     int    `json:"max"`
+	Version int    `json:"v,omitempty"`
+	Attempt int    `json:"n,omitempty"`
+	Error   string `json:"err,omitempty"`
+	Series  string `json:"series,omitempty"`
+}
+
+func encode(r *durable.Record) []byte {
+	head, err := json.Marshal(wire{
+		ID: r.ID, Kind: r.Job.Kind, Key: r.Job.Key, At: r.Job.At.UnixMicro(), Due: r.Due.UnixMicro(),
+		Born: r.Born.UnixMicro(), Max: r.Job.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
+		Error: r.LastError, Series: r.Series,
+	})
+	if err != nil {
+		panic(err) // strings and integers
+	}
+	return append(append(head, '\n'), r.Job.Payload...)
+}
+
+func decode(data []byte) (durable.Record, error) {
+	head, payload, ok := bytes.Cut(data, []byte{'\n'})
+	var w wire
+	if err := json.Unmarshal(head, &w); err != nil || !ok {
+		return durable.Record{}, fmt.Errorf("%w: a record cannot be read: %v", durable.ErrStorage, err)
+	}
+	if len(payload) == 0 {
+		payload = nil
+	}
+	return durable.Record{
+		ID: w.ID,
+		Job: durable.Job{
+			Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
+		},
+		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
+		Attempt: w.Attempt, LastError: w.Error, Series: w.Series,
+	}, nil
+}
+
+// address is what a Ref says: where a job was stored first. It never changes, so a Ref can
+// be had from any version of the record.
+type address struct {
+	part   int
+	bucket int64
+	born   int64 // microseconds: where in the stream to look for it
+	id     string
+}
+
+// place is where a version of a job is.
+type place struct {
+	id      string
+	bucket  int64
+	version int
+}
+
+// ref returns the text of an address. The sum, over the queue's name, too, tells it from a
+// Ref of another queue and from one that was mistyped: whoever has a Ref was given it.
+func (a address) ref(salt string) durable.Ref {
+	s := fmt.Sprintf("%d.%s.%s.%s", a.part, strconv.FormatInt(a.bucket, 36), strconv.FormatInt(a.born, 36), a.id)
+	return durable.Ref(s + "." + checksum(salt, s))
+}
+
+func checksum(salt, s string) string {
+	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(salt+s))), 36)
+}
+
+func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
+	unknown := fmt.Errorf("%w: %q is no Ref of this queue", durable.ErrNotFound, r)
+	f := strings.Split(string(r), ".")
+	if len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
+		return a, unknown
+	}
+	if a.part, err = strconv.Atoi(f[0]); err != nil || a.part < 0 || a.part >= parts {
+		return a, unknown
+	}
+	if a.bucket, err = strconv.ParseInt(f[1], 36, 64); err != nil {
+		return a, unknown
+	}
+	if a.born, err = strconv.ParseInt(f[2], 36, 64); err != nil {
+		return a, unknown
+	}
+	a.id = f[3]
+	return a, nil
+}
+
+// What becomes of a version of a job: the last message of its subject c.<bucket>.<id>.<version>.
+type fate int
+
+const (
+	none    fate = iota // there is no message: it waits
+	claimed             // a worker has it, if its lease is not over
+	freed               // it was claimed and handed back: it waits
+	done                // the rest is final
+	canceled
+	moved // there is a newer version elsewhere
+	dead
+)
+
+var fates = []string{"", "run", "free", "done", "canceled", "moved", "dead"}
+
+func (f fate) final() bool { return f >= done }
+
+// status is such a message. The token tells who wrote it, when the answer was lost.
+type status struct {
+	fate    fate
+	token   string
+	worker  string // of claimed
+	attempt int    // of claimed, and of freed those that count
+	bucket  int64  // of moved: where to
+	seq     uint64 // of the message in the stream; 0 for none
+}
+
+func (s status) encode() []byte {
+	worker := s.worker
+	if worker == "" {
+		worker = "-"
+	}
+	return fmt.Appendf(nil, "%s %s %s %d %d", fates[s.fate], s.token, worker, s.attempt, s.bucket)
+}
+
+func decodeStatus(data []byte, seq uint64) (status, error) {
+	s := status{seq: seq}
+	var name string
+	if _, err := fmt.Sscanf(string(data), "%s %s %s %d %d", &name, &s.token, &s.worker, &s.attempt, &s.bucket); err != nil {
+		return s, fmt.Errorf("%w: what became of a job cannot be read: %q", durable.ErrStorage, data)
+	}
+	for f, n := range fates {
+		if n == name {
+			s.fate = fate(f)
+			return s, nil
+		}
+	}
+	return s, fmt.Errorf("%w: what became of a job cannot be read: %q", durable.ErrStorage, data)
+}

@@ -1,0 +1,115 @@
+package jetstream
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+func TestRecordRoundTrip(t *testing.T) {
+	at := time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
+	for _, r := range []durable.Record{
+		{ID: "x", Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1}, Due: at, Born: at},
+		{ID: "y", Job: durable.Job{Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2},
+			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, LastError: "no\nuse", Series: "s"},
+	} {
+		got, err := decode(encode(&r))
+		require.NoError(t, err)
+		for _, p := range []*time.Time{&r.Due, &r.Born, &r.Job.At} {
+			*p = p.Local()
+		}
+		require.Equal(t, r, got)
+	}
+	for _, bad := range []string{"", "{}", "x\n", "{\"id\":1}\n"} {
+		_, err := decode([]byte(bad))
+		require.ErrorIs(t, err, durable.ErrStorage, bad)
+	}
+}
+
+func TestStatusRoundTrip(t *testing.T) {
+	for f := claimed; f <= dead; f++ {
+		s := status{fate: f, token: "t", worker: "w", attempt: 7, bucket: -3, seq: 9}
+		got, err := decodeStatus(s.encode(), 9)
+		require.NoError(t, err)
+		require.Equal(t, s, got)
+	}
+	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2"} {
+		_, err := decodeStatus([]byte(bad), 1)
+		require.ErrorIs(t, err, durable.ErrStorage, bad)
+	}
+}
+
+// A Ref is read as it was written, and any change of it is found.
+func TestRef(t *testing.T) {
+	a := address{part: 2, bucket: 1 << 40, born: -7, id: "ABC-1_z"}
+	ref := a.ref("q")
+	got, err := parseRef(ref, "q", 3)
+	require.NoError(t, err)
+	require.Equal(t, a, got)
+	_, err = parseRef(ref, "other", 3)
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	_, err = parseRef(ref, "q", 2)
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	for range 1000 {
+		b := []byte(ref)
+		i := rand.N(len(b))
+		if b[i] ^= byte(1 << rand.N(7)); strings.HasPrefix(string(b), "+") || string(b) == string(ref) {
+			continue
+		}
+		_, err := parseRef(durable.Ref(b), "q", 3)
+		require.ErrorIs(t, err, durable.ErrNotFound, "%s", b)
+	}
+}
+
+// Every moment is in one near bucket, which is in one far bucket, also before 1970.
+func TestGeometry(t *testing.T) {
+	g := defaultGeometry
+	for range 10000 {
+		at := time.UnixMicro(rand.Int64N(1<<50) - 1<<49)
+		b := g.nearOf(at)
+		require.False(t, at.Before(g.start(b)))
+		require.True(t, at.Before(g.end(b)))
+		far := g.farOf(b)
+		require.LessOrEqual(t, far*g.far, at.UnixMicro())
+		require.Greater(t, (far+1)*g.far, at.UnixMicro())
+		// What goes to a far bucket does so well before that is moved.
+		require.False(t, g.isFar(b, g.cascadeAt(far).Add(-time.Minute)))
+		require.True(t, g.isFar(b, g.cascadeAt(far).Add(-time.Hour)))
+	}
+	again, err := parseGeometry(g.String())
+	require.NoError(t, err)
+	require.Equal(t, g, again)
+	_, err = parseGeometry("")
+	require.Error(t, err)
+}
+
+func TestErrorsOfTheServer(t *testing.T) {
+	for code, want := range map[int]error{
+		10071: errConflict, 10164: errBusy, 10210: errBusy, 10023: durable.ErrFull, 10047: durable.ErrFull, 10037: durable.ErrNotFound,
+	} {
+		require.ErrorIs(t, (&apiError{ErrCode: code}).err(), want)
+	}
+	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "maximum bytes exceeded"}).err(), durable.ErrFull)
+	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "write: no space left on device"}).err(), durable.ErrFull)
+	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "checksum"}).err(), durable.ErrStorage)
+	other := &apiError{ErrCode: 1}
+	require.True(t, errors.Is(other.err(), other))
+	require.NoError(t, (*apiError)(nil).err())
+}
+
+func TestWrongOptions(t *testing.T) {
+	for _, o := range []Option{
+		Queue(""), Queue("a.b"), Replicas(0), Partitions(0), Partitions(1001), MaxBytes(1),
+		Buckets(0, 1, 1, 1), Buckets(2*time.Second, 3*time.Second, 1, 1), Buckets(1, 1, 0, 1), nil,
+	} {
+		require.Panics(t, func() { Connect(t.Context(), new(nats.Conn), o) })
+	}
+	require.Panics(t, func() { Connect(t.Context(), nil) })
+}

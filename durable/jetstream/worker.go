@@ -1,0 +1,448 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// worker claims and runs jobs. It is known to others by one message of the subject
+// w.<name>, which it writes anew with every beat: whoever finds a job claimed looks there
+// whether its worker lives, by the server's time of that message.
+type worker struct {
+	e *engine
+	c durable.WorkConfig
+}
+
+// handle is what the engine has to know of a job that it has handed out.
+type handle struct {
+	p      *part
+	at     place
+	acks   string    // where the message is acknowledged
+	since  time.Time // when it was handed out
+	again  bool      // not for the first time, so that it may have ended long ago
+	status status    // of the claim
+}
+
+// stale is the age from which what was handed out is not claimed any more: its bucket may
+// have been closed, and the mark of that be gone.
+const stale = time.Hour
+
+type life struct {
+	Lease time.Duration `json:"lease"`
+}
+
+func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	if !validName(c.Name) {
+		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", durable.ErrInvalid, c.Name)
+	}
+	w := &worker{e: e, c: c}
+	return w, w.Beat(ctx)
+}
+
+func (w *worker) Beat(ctx context.Context) error {
+	data, err := json.Marshal(life{Lease: w.c.Lease})
+	if err != nil {
+		return err
+	}
+	return w.each(func(p *part) error {
+		beat := write{subject: p.workerSubject(w.c.Name), data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second}
+		if err := p.write(ctx, beat); err != nil {
+			return err
+		}
+		return p.clock.Sync(ctx)
+	})
+}
+
+func (w *worker) Close(ctx context.Context) error {
+	return w.each(func(p *part) error { return p.purge(ctx, p.workerSubject(w.c.Name), 0) })
+}
+
+// each calls f for all partitions at once.
+func (w *worker) each(f func(p *part) error) error {
+	errs := make([]error, len(w.e.parts))
+	var wg sync.WaitGroup
+	for i, p := range w.e.parts[1:] {
+		wg.Go(func() { errs[i+1] = f(p) })
+	}
+	errs[0] = f(w.e.parts[0])
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// leaseOf returns for how long a worker's lease is not over. It is over if there is no
+// message: that of a worker that has taken leave is removed, that of one that died is kept
+// for longer than its lease.
+func (p *part) leaseOf(ctx context.Context, worker string) (time.Duration, error) {
+	m, err := p.last(ctx, p.workerSubject(worker))
+	if errors.Is(err, durable.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var l life
+	if err := json.Unmarshal(m.Data, &l); err != nil {
+		return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", durable.ErrStorage, err)
+	}
+	now, off := p.clock.Now()
+	return m.Time.Add(l.Lease + off).Sub(now), nil
+}
+
+func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+	verdicts := make([]durable.Verdict, len(held))
+	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
+		for k, v := range w.claim(ctx, p, pick(held, indices)) {
+			verdicts[indices[k]] = v
+		}
+	})
+	return verdicts
+}
+
+// claim creates the statuses of jobs. What is there already is settled one by one.
+func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []durable.Verdict {
+	verdicts := make([]durable.Verdict, len(held))
+	token := rand.Text()
+	ended := p.endedAmong(ctx, held)
+	var trying []int
+	for i, h := range held {
+		hd := h.Handle.(*handle)
+		if ended[i] || time.Since(hd.since) > stale {
+			verdicts[i] = w.gone(ctx, h)
+			continue
+		}
+		hd.status = status{fate: claimed, token: token, worker: w.c.Name, attempt: h.Record.Attempt + 1}
+		trying = append(trying, i)
+	}
+	open := map[int64]error{} // what is known of the buckets, after the commit
+	for k, res := range p.commitClaims(ctx, pick(held, trying)) {
+		h := held[trying[k]]
+		hd := h.Handle.(*handle)
+		hd.status.seq = res.first
+		if res.err != nil {
+			verdicts[trying[k]] = w.settle(ctx, h, token)
+			continue
+		}
+		if _, asked := open[hd.at.bucket]; !asked {
+			open[hd.at.bucket] = p.stillOpen(ctx, hd.at.bucket)
+		}
+		verdicts[trying[k]] = w.confirm(ctx, h, open[hd.at.bucket])
+	}
+	return verdicts
+}
+
+// commitClaims writes the statuses of claims. A batch is refused as a whole when one of its
+// jobs has a status, and where many are canceled most batches have some. Rather than to try
+// halves and halves of them it is looked up which these are.
+func (p *part) commitClaims(ctx context.Context, held []*durable.Held) []result {
+	groups := make([]group, len(held))
+	for i, h := range held {
+		hd := h.Handle.(*handle)
+		groups[i] = group{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}}
+	}
+	if len(groups) <= fewWrites {
+		return p.commit(ctx, groups) // each by itself
+	}
+	results := make([]result, len(groups))
+	if err := p.commitAtOnce(ctx, groups, results); !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+		return results
+	}
+	var rest []int
+	for i, f := range p.fatesOf(ctx, held) {
+		if f == none {
+			rest = append(rest, i)
+		}
+	}
+	for k, res := range p.commit(ctx, pick(groups, rest)) {
+		results[rest[k]] = res
+	}
+	return results
+}
+
+// fatesOf looks up what became of jobs. It may miss what is new; what is final stays so.
+func (p *part) fatesOf(ctx context.Context, held []*durable.Held) []fate {
+	fates := make([]fate, len(held))
+	subjects := make([]string, len(held))
+	for i, h := range held {
+		subjects[i] = p.fateSubject(h.Handle.(*handle).at)
+	}
+	found, err := p.lasts(ctx, subjects)
+	if err != nil {
+		return fates // the claim will tell
+	}
+	for i, subject := range subjects {
+		m, ok := found[subject]
+		if !ok {
+			continue
+		}
+		if s, err := decodeStatus(m.Data, m.Seq); err == nil {
+			fates[i] = s.fate
+		}
+	}
+	return fates
+}
+
+// endedAmong tells which of the jobs that are not handed out for the first time have ended.
+func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
+	ended := make([]bool, len(held))
+	var again []int
+	for i, h := range held {
+		if h.Handle.(*handle).again {
+			again = append(again, i)
+		}
+	}
+	for k, f := range p.fatesOf(ctx, pick(held, again)) {
+		ended[again[k]] = f.final()
+	}
+	return ended
+}
+
+var errBucketClosed = errors.New("jetstream: the bucket is closed")
+
+// stillOpen looks for a bucket's mark.
+func (p *part) stillOpen(ctx context.Context, bucket int64) error {
+	switch _, err := p.last(ctx, p.nearMark(bucket)); {
+	case err == nil:
+		return errBucketClosed
+	case errors.Is(err, durable.ErrNotFound):
+		return nil
+	default:
+		return err
+	}
+}
+
+// confirm ends a claim that has created its status. If the bucket was closed, the job had
+// ended before and that was forgotten: a worker that was frozen between Feed and Claim is
+// told here. What it has written is removed.
+func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durable.Verdict {
+	hd := h.Handle.(*handle)
+	switch {
+	case open == nil:
+		return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
+	case errors.Is(open, errBucketClosed):
+		if hd.p.reopened(ctx, h) {
+			return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
+		}
+		if err := hd.p.purge(ctx, hd.p.fateSubject(hd.at), 0); err == nil {
+			return w.gone(ctx, h)
+		}
+	}
+	return durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
+}
+
+// reopened reports whether a job came to its bucket after that was closed: its own message
+// is there. Only the first try of an insert can be so late, on a stream of several replicas.
+func (p *part) reopened(ctx context.Context, h *durable.Held) bool {
+	_, err := p.record(ctx, address{id: h.Record.ID, born: h.Record.Born.UnixMicro()}, h.Handle.(*handle).at, 1)
+	return err == nil
+}
+
+// settle decides about one job whose status was there, or about which the answer was lost.
+func (w *worker) settle(ctx context.Context, h *durable.Held, token string) durable.Verdict {
+	hd := h.Handle.(*handle)
+	p := hd.p
+	for range 3 {
+		s, err := p.status(ctx, hd.at)
+		if err != nil {
+			break
+		}
+		switch s.fate {
+		case claimed:
+			if s.token == token {
+				hd.status = s
+				return w.confirm(ctx, h, p.stillOpen(ctx, hd.at.bucket))
+			}
+			if left, err := p.leaseOf(ctx, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
+				return durable.Verdict{Claimed: durable.Later, After: max(left, 10*time.Millisecond)}
+			}
+			// What this worker claimed in a call whose answer it did not wait for it
+			// claims again.
+		case done, canceled, moved, dead:
+			return w.gone(ctx, h)
+		}
+		hd.status = status{fate: claimed, token: token, worker: w.c.Name, attempt: max(s.attempt, h.Record.Attempt) + 1}
+		res := p.commit(ctx, []group{{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(s.seq)}}})[0]
+		if hd.status.seq = res.first; res.err == nil {
+			return w.confirm(ctx, h, p.stillOpen(ctx, hd.at.bucket))
+		}
+	}
+	return durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
+}
+
+// gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
+// its forward away.
+func (w *worker) gone(ctx context.Context, h *durable.Held) durable.Verdict {
+	hd := h.Handle.(*handle)
+	if err := hd.p.tidy(ctx, &h.Record, hd.at); err != nil {
+		return durable.Verdict{Claimed: durable.Later, After: time.Second}
+	}
+	hd.ack()
+	return durable.Verdict{Claimed: durable.Gone}
+}
+
+// tidy removes the key and the forward of a job that was canceled.
+func (p *part) tidy(ctx context.Context, r *durable.Record, at place) error {
+	if r.Job.Key == "" && at.version == 0 {
+		return nil
+	}
+	s, err := p.status(ctx, at)
+	if err != nil || s.fate != canceled {
+		return err
+	}
+	g, err := p.leaveKey(ctx, r, nil)
+	if err != nil {
+		return err
+	}
+	if at.version > 0 {
+		g = append(g, grave(p.forward(at.id)))
+	}
+	if len(g) == 0 {
+		return nil
+	}
+	if err := p.write(ctx, g...); !errors.Is(err, errConflict) {
+		return err
+	}
+	return nil // another one has taken the key
+}
+
+func (h *handle) ack() { h.answer("+ACK") }
+
+// answer tells the consumer, without waiting: if it is lost the job is handed out again.
+func (h *handle) answer(s string) {
+	if h.acks != "" {
+		_ = h.p.nc.Publish(h.acks, []byte(s))
+	}
+}
+
+func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+	errs := make([]error, len(outs))
+	spread(w.e, len(outs), func(i int) *part { return outs[i].Held.Handle.(*handle).p }, func(p *part, indices []int) {
+		for k, err := range w.finish(ctx, p, pick(outs, indices)) {
+			errs[indices[k]] = err
+		}
+	})
+	return errs
+}
+
+// finish writes ends down. Each replaces the status of the claim, so that it can be written
+// only as long as nobody has taken over.
+func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []error {
+	errs := make([]error, len(outs))
+	var groups []group
+	var of []int
+	token := rand.Text()
+	for i := range outs {
+		g, err := w.end(ctx, p, &outs[i], token)
+		if errs[i] = err; err != nil {
+			continue
+		}
+		groups, of = append(groups, g), append(of, i)
+	}
+	for k, res := range p.commit(ctx, groups) {
+		i, err := of[k], res.err
+		if err != nil {
+			err = w.checkEnd(ctx, p, outs[i].Held.Handle.(*handle), token, err)
+		}
+		if errs[i] = err; err == nil {
+			outs[i].Held.Handle.(*handle).ack()
+		}
+	}
+	return errs
+}
+
+// end returns all that is written with an end.
+func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token string) (group, error) {
+	hd := o.Held.Handle.(*handle)
+	r := o.Held.Record
+	r.Attempt, r.LastError = hd.status.attempt, o.Error
+	if o.End == durable.Again {
+		return p.moveGroup(&r, hd.at, hd.status, token, o.At, p.now()), nil
+	}
+	end := status{fate: done, token: token, attempt: hd.status.attempt}
+	if o.End == durable.Buried {
+		end.fate = dead
+	}
+	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.pressed()}}
+	if o.End == durable.Buried {
+		g = append(g, write{subject: p.deadSubject(r.ID), data: encode(&r), rollup: true, ttl: w.c.Retention})
+	}
+	if hd.at.version > 0 {
+		g = append(g, grave(p.forward(r.ID)))
+	}
+	key, err := p.leaveKey(ctx, &r, o.Next)
+	if err != nil {
+		return nil, err
+	}
+	g = append(g, key...)
+	if o.Next != nil && len(key) > 0 {
+		g = append(g, p.recordWrite(o.Next, p.now(), true))
+	}
+	return g, nil
+}
+
+// checkEnd finds out what an error of an end means.
+func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, token string, err error) error {
+	s, readErr := p.status(ctx, hd.at)
+	switch {
+	case readErr != nil:
+		return err
+	case s.token == token:
+		return nil // the answer was lost
+	case s.fate == claimed && s.token == hd.status.token:
+		hd.status.seq = s.seq
+		return err // something else was wrong, such as the key's sequence
+	default:
+		return durable.ErrLeaseLost
+	}
+}
+
+// Release gives back. A claim is replaced by a status that anyone may replace.
+func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+	errs := make([]error, len(w.e.parts))
+	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
+		var groups []group
+		for _, h := range pick(held, indices) {
+			hd := h.Handle.(*handle)
+			if hd.status.fate != claimed {
+				continue
+			}
+			free := status{fate: freed, token: rand.Text(), attempt: hd.status.attempt - 1}
+			groups = append(groups, group{{subject: p.fateSubject(hd.at), data: free.encode(), last: seq(hd.status.seq)}})
+		}
+		for _, res := range p.commit(ctx, groups) {
+			if res.err != nil && !errors.Is(res.err, errConflict) {
+				errs[p.number] = res.err
+			}
+		}
+		for _, h := range pick(held, indices) {
+			nak := "-NAK"
+			if after > 0 {
+				nak = fmt.Sprintf(`-NAK {"delay": %d}`, after.Nanoseconds())
+			}
+			h.Handle.(*handle).answer(nak)
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// heldOf makes a Held of a message of a near bucket.
+func (p *part) heldOf(m natsjs.Msg) (*durable.Held, error) {
+	r, err := decode(m.Data())
+	if err != nil {
+		return nil, err
+	}
+	again := true
+	if meta, err := m.Metadata(); err == nil {
+		again = meta.NumDelivered > 1
+	}
+	hd := &handle{p: p, at: p.placeOf(&r), acks: m.Reply(), since: time.Now(), again: again}
+	return &durable.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
+}

@@ -1,0 +1,148 @@
+package durable
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// Option sets up a Queue that [Open] returns.
+type Option func(*config)
+
+type config struct {
+	ahead       time.Duration
+	claimAhead  time.Duration // 0: adapts
+	lease       time.Duration
+	concurrency int
+	kinds       map[string]int
+	retention   time.Duration
+	backoff     func(attempt int) time.Duration
+	wheel       *timingwheel.TimingWheel
+	log         *slog.Logger
+}
+
+func newConfig(opts []Option) *config {
+	c := &config{
+		ahead:       5 * time.Second,
+		lease:       30 * time.Second,
+		concurrency: 256,
+		kinds:       map[string]int{},
+		retention:   30 * 24 * time.Hour,
+		log:         slog.New(slog.DiscardHandler),
+	}
+	c.backoff = exponential
+	for _, opt := range opts {
+		if opt == nil {
+			panic("durable: Open: nil Option")
+		}
+		opt(c)
+	}
+	// What is handed out has to begin, or be handed back, before the lease is over: half of
+	// it is left for what holds a worker up.
+	c.ahead = min(c.ahead, c.lease/4)
+	return c
+}
+
+// WithAhead sets how long before they are due jobs are fetched from the engine. The
+// default is 5s, and no more than a quarter of the lease is used. More smooths bursts and
+// takes more memory. Open panics if d is not positive.
+func WithAhead(d time.Duration) Option {
+	return func(c *config) { c.ahead = positive("WithAhead", d) }
+}
+
+// WithClaimAhead sets how long before it is due a job is claimed. From then on Cancel
+// returns false. By default it adapts to how long the engine takes to commit, from 50 to
+// 300 ms. Open panics if d is not positive.
+func WithClaimAhead(d time.Duration) Option {
+	return func(c *config) { c.claimAhead = positive("WithClaimAhead", d) }
+}
+
+// WithLease sets how long a worker may be silent until others take over what it has
+// claimed. It is renewed three times in that time, for all jobs at once. The default is 30s,
+// which is longer than any election of NATS. Open panics on less than 100ms.
+func WithLease(d time.Duration) Option {
+	return func(c *config) {
+		if d < 100*time.Millisecond {
+			panic(fmt.Sprintf("durable: WithLease(%v): less than 100ms", d))
+		}
+		c.lease = d
+	}
+}
+
+// WithConcurrency sets how many handlers run at once in this process. The default is 256.
+// Open panics on less than 1.
+func WithConcurrency(n int) Option {
+	return func(c *config) {
+		if n < 1 {
+			panic(fmt.Sprintf("durable: WithConcurrency(%d): less than 1", n))
+		}
+		c.concurrency = n
+	}
+}
+
+// WithKindConcurrency sets how many handlers of a kind run at once in this process. By
+// default a kind has no limit of its own. Open panics on less than 1.
+func WithKindConcurrency(kind string, n int) Option {
+	return func(c *config) {
+		if n < 1 {
+			panic(fmt.Sprintf("durable: WithKindConcurrency(%q, %d): less than 1", kind, n))
+		}
+		c.kinds[kind] = n
+	}
+}
+
+// WithRetention sets for how long a job that is dead is kept. The default is 30 days.
+// Open panics on less than a second.
+func WithRetention(d time.Duration) Option {
+	return func(c *config) {
+		if d < time.Second {
+			panic(fmt.Sprintf("durable: WithRetention(%v): less than 1s", d))
+		}
+		c.retention = d
+	}
+}
+
+// WithBackoff sets how long after a failed attempt, numbered from 1, the next one is due.
+// The default doubles from a second up to an hour, and takes off up to a half at random,
+// so that what failed together does not come back together. Open panics on nil.
+func WithBackoff(f func(attempt int) time.Duration) Option {
+	return func(c *config) {
+		if f == nil {
+			panic("durable: WithBackoff(nil)")
+		}
+		c.backoff = f
+	}
+}
+
+// WithWheel has the Queue use a wheel of yours. The default is one of its own, with a tick
+// of 100us and precise wake-ups. The Queue does not stop yours; while Run is under way it
+// must not be stopped, nor may its executor discard. Open panics on nil.
+func WithWheel(w *timingwheel.TimingWheel) Option {
+	return func(c *config) {
+		if w == nil {
+			panic("durable: WithWheel(nil)")
+		}
+		c.wheel = w
+	}
+}
+
+// WithLogger has the Queue log what nobody is told otherwise: attempts that failed, jobs
+// that died, leases that were lost, and an engine that does not answer. By default nothing
+// is logged. Open panics on nil.
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) {
+		if l == nil {
+			panic("durable: WithLogger(nil)")
+		}
+		c.log = l
+	}
+}
+
+func positive(name string, d time.Duration) time.Duration {
+	if d <= 0 {
+		panic(fmt.Sprintf("durable: %s(%v): not positive", name, d))
+	}
+	return d
+}

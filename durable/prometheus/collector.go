@@ -1,0 +1,114 @@
+// Package prometheus shows a queue of durable jobs to Prometheus: what went through this
+// process, what it holds, and how late its handlers begin.
+//
+//	import jobmetrics "github.com/tickwheel/tickwheel/durable/prometheus"
+//
+//	registry.MustRegister(jobmetrics.NewCollector(q, "mails"))
+//
+// The package has the name of its folder, and so that of the package of client_golang that
+// is imported next to it; this one is used in one line, so rename this one. It is a module
+// of its own, and registers nothing by itself.
+//
+// Every metric has the label queue, with the name that was given to [NewCollector]. They are
+// the fields of durable.Stats, whose documentation says what exactly they count:
+//
+//	durable_added_total          counter
+//	durable_canceled_total       counter
+//	durable_rescheduled_total    counter
+//	durable_redriven_total       counter
+//	durable_attempts_total       counter
+//	durable_done_total           counter
+//	durable_failed_total         counter
+//	durable_dead_total           counter
+//	durable_lease_lost_total     counter
+//	durable_held                 gauge
+//	durable_claimed              gauge
+//	durable_running              gauge
+//	durable_ending               gauge
+//	durable_claim_ahead_seconds  gauge
+//	durable_lateness_seconds     histogram
+//
+// Alert on durable_dead_total and durable_lease_lost_total that grow, and on
+//
+//	histogram_quantile(0.99, rate(durable_lateness_seconds_bucket[5m]))
+//
+// The bounds of its buckets are 1us times powers of two.
+package prometheus
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// collector has what describes its metrics, and keeps no figures: those are the Queue's.
+type collector struct {
+	queue    *durable.Queue
+	figures  []figure
+	lateness *prometheus.Desc
+}
+
+// figure is one number out of the Stats.
+type figure struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(s *durable.Stats) float64
+}
+
+// NewCollector returns a Collector of the Queue's figures, for a prometheus.Registerer. Name
+// is the value of their label queue; for several Queues register a Collector each, under
+// different names. Each scrape calls Stats once. The Queue may be closed before or after:
+// its counters then stand. NewCollector panics on a nil Queue.
+func NewCollector(q *durable.Queue, name string) prometheus.Collector {
+	if q == nil {
+		panic("prometheus: NewCollector of a nil Queue")
+	}
+	desc := func(metric, help string) *prometheus.Desc {
+		return prometheus.NewDesc("durable_"+metric, help, nil, prometheus.Labels{"queue": name})
+	}
+	c := &collector{queue: q, lateness: desc("lateness_seconds", "By how much handlers have begun after their time.")}
+	counter := func(metric, help string, value func(s *durable.Stats) int64) {
+		c.figures = append(c.figures, figure{desc(metric, help), prometheus.CounterValue, func(s *durable.Stats) float64 { return float64(value(s)) }})
+	}
+	gauge := func(metric, help string, value func(s *durable.Stats) float64) {
+		c.figures = append(c.figures, figure{desc(metric, help), prometheus.GaugeValue, value})
+	}
+	counter("added_total", "Jobs that were accepted here.", func(s *durable.Stats) int64 { return s.Added })
+	counter("canceled_total", "Jobs that were canceled here.", func(s *durable.Stats) int64 { return s.Canceled })
+	counter("rescheduled_total", "Jobs that were given another time here.", func(s *durable.Stats) int64 { return s.Rescheduled })
+	counter("redriven_total", "Dead jobs that were made to run again here.", func(s *durable.Stats) int64 { return s.Redriven })
+	counter("attempts_total", "Handlers that have begun.", func(s *durable.Stats) int64 { return s.Attempts })
+	counter("done_total", "Attempts that ended well.", func(s *durable.Stats) int64 { return s.Done })
+	counter("failed_total", "Attempts that failed and are followed by another.", func(s *durable.Stats) int64 { return s.Failed })
+	counter("dead_total", "Jobs that died here.", func(s *durable.Stats) int64 { return s.Dead })
+	counter("lease_lost_total", "Attempts that another worker has taken over.", func(s *durable.Stats) int64 { return s.LeaseLost })
+	gauge("held", "Jobs that the engine has handed out to this worker.", func(s *durable.Stats) float64 { return float64(s.Held) })
+	gauge("claimed", "Jobs that are claimed and have not begun.", func(s *durable.Stats) float64 { return float64(s.Claimed) })
+	gauge("running", "Handlers that run.", func(s *durable.Stats) float64 { return float64(s.Running) })
+	gauge("ending", "Attempts whose end is being written down.", func(s *durable.Stats) float64 { return float64(s.Ending) })
+	gauge("claim_ahead_seconds", "How long before they are due jobs are claimed.", func(s *durable.Stats) float64 { return s.ClaimAhead.Seconds() })
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, f := range c.figures {
+		ch <- f.desc
+	}
+	ch <- c.lateness
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	st := c.queue.Stats()
+	for _, f := range c.figures {
+		ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(&st))
+	}
+	below, buckets := uint64(0), make(map[float64]uint64, timingwheel.HistogramBuckets-1)
+	for i, n := range st.Lateness.Counts[:timingwheel.HistogramBuckets-1] {
+		below += uint64(n)
+		buckets[st.Lateness.UpperBound(i).Seconds()] = below
+	}
+	ch <- prometheus.MustNewConstHistogram(c.lateness, uint64(st.Lateness.Total()), st.Lateness.Sum.Seconds(), buckets)
+}

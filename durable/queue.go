@@ -1,0 +1,299 @@
+package durable
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// syncEvery is how often the engine's clock is read: clocks that drift apart are taken to be
+// 50 us apart after that, which makes jobs late by as much.
+const syncEvery = 500 * time.Millisecond
+
+// Queue adds jobs to an engine, and runs those that are due. Make one with [Open]. All
+// methods may be called by several goroutines at once, and from handlers; Run and Close
+// wait for handlers, and must not be called from one.
+type Queue struct {
+	config
+	engine Engine
+	clock  *clock.Clock
+	adds   *batcher[*adding]
+	stats  counters
+
+	closed  context.Context // ends with Close
+	close   context.CancelCauseFunc
+	closing sync.Once
+	closeOf error
+	wg      sync.WaitGroup // what Close waits for
+
+	mu       sync.Mutex
+	running  bool // Run was called
+	handlers map[string]handler
+	series   map[string]timingwheel.Scheduler
+
+	held atomic.Pointer[worker] // for Stats; nil while Run is not under way
+}
+
+type handler func(ctx context.Context, a *Attempt) error
+
+// Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
+// engine does not answer before ctx ends. Close of the Queue closes the engine, too; after
+// an error the engine is as it was. An engine serves one Queue. Open panics on nil.
+func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
+	if e == nil {
+		panic("durable: Open: nil Engine")
+	}
+	q := &Queue{
+		config: *newConfig(opts), engine: e,
+		handlers: map[string]handler{}, series: map[string]timingwheel.Scheduler{},
+	}
+	var err error
+	if q.clock, err = clock.New(ctx, e.Now); err != nil {
+		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
+	}
+	q.closed, q.close = context.WithCancelCause(context.Background())
+	q.adds = newBatcher(q.insert)
+	q.wg.Go(q.followClock)
+	return q, nil
+}
+
+// followClock reads the engine's clock until Close.
+func (q *Queue) followClock() {
+	t := time.NewTicker(syncEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-q.closed.Done():
+			return
+		case <-t.C:
+		}
+		ctx, cancel := context.WithTimeout(q.closed, 2*time.Second)
+		if err := q.clock.Sync(ctx); err != nil && q.closed.Err() == nil {
+			q.log.Warn("durable: cannot read the engine's clock", "error", err)
+		}
+		cancel()
+	}
+}
+
+// now returns the engine's time as well as it is known.
+func (q *Queue) now() time.Time {
+	t, _ := q.clock.Now()
+	return t
+}
+
+// Close ends the Queue and closes its engine. A Run that is under way ends as if its
+// context had, and the contexts of its handlers end with [ErrClosed] as cause; Close waits
+// until all have returned. To let handlers end in peace end Run's context first, wait
+// until Run has returned, then call Close. Later calls return what the first one did.
+func (q *Queue) Close() error {
+	q.closing.Do(func() {
+		q.close(ErrClosed)
+		q.adds.close()
+		q.wg.Wait()
+		q.closeOf = q.engine.Close()
+	})
+	return q.closeOf
+}
+
+// Add stores jobs. They are durable when it returns: an error is about those whose Ref is
+// empty, and the others are stored. It is [ErrInvalid] for a job that cannot be, and then
+// none is stored; [ErrExists] for a Key that another job has; [ErrFull], [ErrStorage];
+// [ErrUncertain] if the answer was lost, or did not come before ctx ended: those jobs may
+// have been stored, and will run if they were.
+//
+// Jobs that are added at one time, by whatever goroutine, share a commit.
+func (q *Queue) Add(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
+	recs := make([]Record, len(jobs))
+	now := q.now()
+	for i, j := range jobs {
+		if err := checkKey(j.Key); err != nil {
+			return make([]Ref, len(jobs)), fmt.Errorf("durable: Add: job %d: %w", i, err)
+		}
+		if recs[i], err = newRecord(j, now); err != nil {
+			return make([]Ref, len(jobs)), fmt.Errorf("durable: Add: job %d: %w", i, err)
+		}
+	}
+	return q.add(ctx, recs)
+}
+
+// newRecord returns the record of a job that is added now, by the engine's clock.
+func newRecord(j Job, now time.Time) (Record, error) {
+	due := j.At
+	if due.IsZero() {
+		due = now.Add(max(j.After, 0))
+	}
+	if err := j.check(due); err != nil {
+		return Record{}, err
+	}
+	if due.Before(now) { // a moment that has passed needs no bucket of its own
+		due = now
+	}
+	due, now = wholeMicros(due), wholeMicros(now)
+	j.At, j.After = due, 0
+	if j.MaxAttempts == 0 {
+		j.MaxAttempts = defaultMaxAttempts
+	}
+	return Record{ID: rand.Text(), Job: j, Due: due, Born: now}, nil
+}
+
+// wholeMicros rounds up, so that what an engine stores is not early.
+func wholeMicros(t time.Time) time.Time {
+	if rest := time.Duration(t.Nanosecond()) % time.Microsecond; rest > 0 {
+		t = t.Add(time.Microsecond - rest)
+	}
+	return t.Round(0)
+}
+
+// adding is a record on its way to the engine.
+type adding struct {
+	rec  Record
+	ref  Ref
+	err  error
+	done chan struct{} // closed when ref and err are set
+}
+
+func (q *Queue) add(ctx context.Context, recs []Record) ([]Ref, error) {
+	refs := make([]Ref, len(recs))
+	if err := ctx.Err(); err != nil {
+		return refs, context.Cause(ctx)
+	}
+	items := make([]*adding, len(recs))
+	for i, r := range recs {
+		items[i] = &adding{rec: r, done: make(chan struct{})}
+	}
+	if !q.adds.put(items...) {
+		return refs, ErrClosed
+	}
+	var errs []error
+	for i, it := range items {
+		select {
+		case <-it.done:
+			refs[i] = it.ref
+			if it.err != nil {
+				errs = append(errs, fmt.Errorf("durable: Add: job %d: %w", i, it.err))
+			}
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("durable: Add: job %d: %w: %w", i, ErrUncertain, context.Cause(ctx)))
+		}
+	}
+	return refs, errors.Join(errs...)
+}
+
+// insert stores what the batcher has collected.
+func (q *Queue) insert(items []*adding) {
+	recs := make([]Record, len(items))
+	for i, it := range items {
+		recs[i] = it.rec
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), addTimeout)
+	defer cancel()
+	refs, errs := q.engine.Insert(ctx, recs)
+	for i, it := range items {
+		it.ref, it.err = refs[i], errs[i]
+		if it.err == nil {
+			q.stats.added.Add(1)
+		}
+		close(it.done)
+	}
+}
+
+// addTimeout is how long an engine may try to store: longer than an election.
+const addTimeout = 30 * time.Second
+
+// Cancel ends a job that waits. True: no attempt begins any more, so that if none has
+// failed before, the job has not run and never will. False: it runs, has ended, or was
+// canceled before; it is claimed 50 to 300 ms before it is due, and is not to be canceled
+// from then on. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]: it may be
+// canceled or not; ask again (and then false may mean that the first call has canceled it).
+//
+// It may be called in a handler for the job itself, and returns false.
+func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
+	if q.closed.Err() != nil {
+		return false, ErrClosed
+	}
+	oks, errs := q.engine.Cancel(ctx, []Ref{r})
+	if oks[0] {
+		q.stats.canceled.Add(1)
+	}
+	return oks[0], errs[0]
+}
+
+// CancelKey is Cancel of the job that has the key. If none has: false, without an error.
+func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
+	if q.closed.Err() != nil {
+		return false, ErrClosed
+	}
+	r, err := q.engine.Lookup(ctx, key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return q.Cancel(ctx, r)
+}
+
+// Reschedule changes when a waiting job is due, also of one that waits for its next
+// attempt. It returns the Ref by which the job is known from then on, which for the
+// engines of this module is the same, and whether it was done; false as for [Queue.Cancel].
+// A time that has passed is now.
+func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
+	if q.closed.Err() != nil {
+		return "", false, ErrClosed
+	}
+	if err := checkTime(at); err != nil {
+		return "", false, fmt.Errorf("durable: Reschedule: %w", err)
+	}
+	if now := q.now(); at.Before(now) {
+		at = now
+	}
+	ok, err := q.engine.Move(ctx, r, wholeMicros(at))
+	if ok {
+		q.stats.rescheduled.Add(1)
+	}
+	return r, ok, err
+}
+
+// Get returns what is known of a job that is kept: that waits, runs or is dead. Of one that
+// is done or canceled it is [ErrNotFound].
+func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
+	if q.closed.Err() != nil {
+		return Info{}, ErrClosed
+	}
+	return q.engine.Get(ctx, r)
+}
+
+// All goes over the jobs that are kept and selected, in no order; see [Engine] for what it
+// may see of changes that happen meanwhile. It reads all of the store, whatever the Filter.
+// An error is the last element.
+func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		if q.closed.Err() != nil {
+			yield(Info{}, ErrClosed)
+			return
+		}
+		q.engine.Scan(ctx, f)(yield)
+	}
+}
+
+// Redrive has a dead job run once more, now and with all its attempts. It takes its key
+// again, and returns [ErrExists] if another job has that; [ErrNotFound] if the job is not
+// dead.
+func (q *Queue) Redrive(ctx context.Context, r Ref) error {
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	err := q.engine.Redrive(ctx, r, wholeMicros(q.now()))
+	if err == nil {
+		q.stats.redriven.Add(1)
+	}
+	return err
+}

@@ -1,0 +1,331 @@
+package durable_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// bubble runs f with a Queue on the simplest engine, in a bubble whose clock is exact.
+func bubble(t *testing.T, f func(t *testing.T, m *enginetest.Memory, q *durable.Queue), opts ...durable.Option) {
+	synctest.Test(t, func(t *testing.T) {
+		m := enginetest.NewMemory()
+		q, err := durable.Open(t.Context(), m.Open(t), opts...)
+		require.NoError(t, err)
+		defer q.Close()
+		f(t, m, q)
+	})
+}
+
+// start runs the Queue, and returns what ends it in peace.
+func start(t *testing.T, q *durable.Queue) func() {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	return func() { stop(); require.NoError(t, <-done) }
+}
+
+func add(t *testing.T, q *durable.Queue, jobs ...durable.Job) []durable.Ref {
+	t.Helper()
+	refs, err := q.Add(t.Context(), jobs...)
+	require.NoError(t, err)
+	return refs
+}
+
+func TestOnTime(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		var mu sync.Mutex
+		var late []time.Duration
+		q.Handle("a", func(_ context.Context, a *durable.Attempt) error {
+			mu.Lock()
+			defer mu.Unlock()
+			late = append(late, time.Since(a.Due))
+			return nil
+		})
+		stop := start(t, q)
+		for _, after := range []time.Duration{-time.Hour, 0, time.Millisecond, 4 * time.Second, time.Hour, 90*time.Minute + 333*time.Microsecond + 1} {
+			add(t, q, durable.Job{Kind: "a", After: after})
+		}
+		time.Sleep(2 * time.Hour)
+		require.Len(t, late, 6)
+		for _, d := range late {
+			require.GreaterOrEqual(t, d, time.Duration(0))
+			require.LessOrEqual(t, d, time.Millisecond)
+		}
+		stop()
+		st := q.Stats()
+		require.Equal(t, []int64{6, 6, 6, 0, 0}, []int64{st.Added, st.Attempts, st.Done, st.Held, st.Running})
+		require.Equal(t, int64(6), st.Lateness.Total())
+		require.LessOrEqual(t, st.Lateness.Max, time.Millisecond)
+	})
+}
+
+// The backoff doubles from a second to an hour, less up to a half.
+func TestBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		var at []time.Time
+		q.Handle("a", func(context.Context, *durable.Attempt) error {
+			at = append(at, time.Now())
+			return errors.New("no")
+		})
+		stop := start(t, q)
+		add(t, q, durable.Job{Kind: "a", MaxAttempts: 14})
+		time.Sleep(3 * time.Hour)
+		stop()
+		require.Len(t, at, 14)
+		for i := 1; i < len(at); i++ {
+			most := min(time.Second<<(i-1), time.Hour)
+			require.Greater(t, at[i].Sub(at[i-1]), most/2-time.Millisecond, i)
+			require.LessOrEqual(t, at[i].Sub(at[i-1]), most+time.Millisecond, i)
+		}
+		require.Equal(t, int64(1), q.Stats().Dead)
+	})
+}
+
+// Close ends handlers by their context, and Run with them.
+func TestCloseEndsHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		var cause error
+		q.Handle("a", func(ctx context.Context, _ *durable.Attempt) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil
+		})
+		done := make(chan error, 1)
+		go func() { done <- q.Run(t.Context()) }()
+		add(t, q, durable.Job{Kind: "a"})
+		time.Sleep(time.Second)
+		require.NoError(t, q.Close())
+		require.ErrorIs(t, cause, durable.ErrClosed)
+		require.NoError(t, <-done)
+		require.ErrorIs(t, q.Run(t.Context()), durable.ErrClosed)
+	})
+}
+
+var errSilent = errors.New("no answer")
+
+// broken is an engine that fails as it is told to.
+type broken struct {
+	durable.Engine
+	insert, feed error
+	finish       atomic.Pointer[error]
+	hang         chan struct{}
+}
+
+type brokenWorker struct {
+	durable.Worker
+	b *broken
+}
+
+func (b *broken) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+	if b.hang != nil {
+		<-b.hang
+	}
+	if b.insert != nil {
+		errs := make([]error, len(recs))
+		for i := range errs {
+			errs[i] = b.insert
+		}
+		return make([]durable.Ref, len(recs)), errs
+	}
+	return b.Engine.Insert(ctx, recs)
+}
+
+func (b *broken) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w, err := b.Engine.Work(ctx, c)
+	return &brokenWorker{w, b}, err
+}
+
+func (w *brokenWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+	err := w.b.finish.Load()
+	if err == nil {
+		return w.Worker.Finish(ctx, outs)
+	}
+	errs := make([]error, len(outs))
+	for i := range errs {
+		errs[i] = *err
+	}
+	return errs
+}
+
+func (w *brokenWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+	if err := w.b.feed; err != nil {
+		w.b.feed = nil
+		return err
+	}
+	return w.Worker.Feed(ctx, give)
+}
+
+// What the engine says of an Add reaches its caller; one whose answer is not waited for is
+// uncertain, and stored all the same.
+func TestAddErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &broken{Engine: enginetest.NewMemory().Open(t), insert: durable.ErrFull}
+		q, err := durable.Open(t.Context(), b)
+		require.NoError(t, err)
+		defer q.Close()
+		refs, err := q.Add(t.Context(), durable.Job{Kind: "a"}, durable.Job{Kind: "a"})
+		require.ErrorIs(t, err, durable.ErrFull)
+		require.ErrorContains(t, err, "job 1")
+		require.Equal(t, []durable.Ref{"", ""}, refs)
+
+		b.insert, b.hang = nil, make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = q.Add(ctx, durable.Job{Kind: "a"})
+		require.ErrorIs(t, err, durable.ErrUncertain)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		close(b.hang)
+		synctest.Wait()
+		n := 0
+		for range q.All(t.Context(), durable.Filter{}) {
+			n++
+		}
+		require.Equal(t, 1, n)
+	})
+}
+
+// An end that cannot be written down is tried again until it can be; a Feed that fails is
+// begun anew.
+func TestEngineRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		b := &broken{Engine: enginetest.NewMemory().Open(t), feed: errors.New("no leader")}
+		b.finish.Store(&errSilent)
+		q, err := durable.Open(t.Context(), b, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, err)
+		defer q.Close()
+		ran := 0
+		q.Handle("a", func(context.Context, *durable.Attempt) error { ran++; return nil })
+		stop := start(t, q)
+		ref := add(t, q, durable.Job{Kind: "a"})[0]
+		time.Sleep(time.Minute)
+		require.Equal(t, int64(1), q.Stats().Ending)
+		b.finish.Store(nil)
+		time.Sleep(10 * time.Second)
+		_, err = q.Get(t.Context(), ref)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+		require.Equal(t, 1, ran)
+		stop()
+		require.Contains(t, log.String(), "no answer")
+		require.Contains(t, log.String(), "no leader")
+	})
+}
+
+// An engine that does not take an end keeps Run for a lease, not for ever.
+func TestDrainGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &broken{Engine: enginetest.NewMemory().Open(t)}
+		b.finish.Store(&errSilent)
+		q, err := durable.Open(t.Context(), b, durable.WithLease(20*time.Second))
+		require.NoError(t, err)
+		defer q.Close()
+		q.Handle("a", func(context.Context, *durable.Attempt) error { return nil })
+		stop := start(t, q)
+		add(t, q, durable.Job{Kind: "a"})
+		time.Sleep(time.Second)
+		began := time.Now()
+		stop()
+		require.InDelta(t, 20, time.Since(began).Seconds(), 1)
+	})
+}
+
+// A wheel of the user's serves, also one that refuses, and is not stopped.
+func TestWithWheel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, opts := range [][]timingwheel.Option{nil, {timingwheel.WithMaxPending(1)}} {
+			w := timingwheel.New(opts...)
+			q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithWheel(w))
+			require.NoError(t, err)
+			var ran atomic.Int64
+			q.Handle("a", func(context.Context, *durable.Attempt) error { ran.Add(1); return nil })
+			stop := start(t, q)
+			for range 3 {
+				add(t, q, durable.Job{Kind: "a", After: time.Second}, durable.Job{Kind: "a", After: 2 * time.Second})
+			}
+			time.Sleep(time.Minute)
+			require.Equal(t, int64(6), ran.Load())
+			stop()
+			require.NoError(t, q.Close())
+			_, err = w.Schedule(time.Second, func() {})
+			require.NoError(t, err)
+			w.Stop()
+		}
+	})
+}
+
+func TestWrongUse(t *testing.T) {
+	e := enginetest.NewMemory().Open(t)
+	panics := func(want string, f func()) {
+		t.Helper()
+		require.PanicsWithValue(t, want, f)
+	}
+	ctx := t.Context()
+	handler := func(context.Context, *durable.Attempt) error { return nil }
+	panics("durable: Open: nil Engine", func() { durable.Open(ctx, nil) })
+	panics("durable: Open: nil Option", func() { durable.Open(ctx, e, nil) })
+	panics("durable: WithAhead(0s): not positive", func() { durable.Open(ctx, e, durable.WithAhead(0)) })
+	panics("durable: WithClaimAhead(-1ns): not positive", func() { durable.Open(ctx, e, durable.WithClaimAhead(-1)) })
+	panics("durable: WithLease(1ms): less than 100ms", func() { durable.Open(ctx, e, durable.WithLease(time.Millisecond)) })
+	panics("durable: WithConcurrency(0): less than 1", func() { durable.Open(ctx, e, durable.WithConcurrency(0)) })
+	panics(`durable: WithKindConcurrency("a", 0): less than 1`, func() { durable.Open(ctx, e, durable.WithKindConcurrency("a", 0)) })
+	panics("durable: WithRetention(1ms): less than 1s", func() { durable.Open(ctx, e, durable.WithRetention(time.Millisecond)) })
+	panics("durable: WithBackoff(nil)", func() { durable.Open(ctx, e, durable.WithBackoff(nil)) })
+	panics("durable: WithWheel(nil)", func() { durable.Open(ctx, e, durable.WithWheel(nil)) })
+	panics("durable: WithLogger(nil)", func() { durable.Open(ctx, e, durable.WithLogger(nil)) })
+	panics("durable: Discard(nil)", func() { durable.Discard(nil) })
+	panics("durable: RetryAfter(1s, nil)", func() { durable.RetryAfter(time.Second, nil) })
+	q, err := durable.Open(ctx, e)
+	require.NoError(t, err)
+	panics("durable: Run: no handler", func() { q.Run(ctx) })
+	panics("durable: Handle: empty kind", func() { q.Handle("", handler) })
+	panics(`durable: Handle("a"): nil handler`, func() { q.Handle("a", nil) })
+	panics(`durable: HandleJSON("a"): nil handler`, func() { durable.HandleJSON[int](q, "a", nil) })
+	panics(`durable: Every("a"): nil Scheduler`, func() { q.Every(ctx, "a", nil, durable.Job{}) })
+	q.Handle("a", handler)
+	panics(`durable: Handle("a"): it has a handler`, func() { q.Handle("a", handler) })
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error)
+	go func() { done <- q.Run(running) }()
+	add(t, q, durable.Job{Kind: "a"})
+	require.Eventually(t, func() bool { return q.Stats().Done == 1 }, 20*time.Second, time.Millisecond)
+	panics(`durable: Handle("b"): after Run`, func() { q.Handle("b", handler) })
+	panics("durable: Run: it is under way", func() { q.Run(ctx) })
+	stop()
+	require.NoError(t, <-done)
+	require.NoError(t, q.Close())
+}
+
+func ExampleOpen() {
+	q, err := durable.Open(context.Background(), enginetest.NewMemory().Open(nil)) // in a program: embedded.Open
+	if err != nil {
+		panic(err)
+	}
+	defer q.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	q.Handle("greet", func(_ context.Context, a *durable.Attempt) error {
+		fmt.Printf("%s, attempt %d\n", a.Job.Payload, a.Number)
+		stop()
+		return nil
+	})
+	if _, err := q.Add(ctx, durable.Job{Kind: "greet", After: 10 * time.Millisecond, Payload: []byte("hello")}); err != nil {
+		panic(err)
+	}
+	if err := q.Run(ctx); err != nil {
+		panic(err)
+	}
+	// Output: hello, attempt 1
+}

@@ -1,0 +1,159 @@
+package durable
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// Run works off jobs until ctx ends, or the Queue is closed. Then it fetches no more, hands
+// back at once what has not begun, waits for the handlers that run and until their ends are
+// written down, and returns nil. It returns an error if the engine does not know the worker
+// when ctx ends. While it works it puts up with an engine that does not answer. It panics
+// if it is called while another call is under way, or without a handler.
+func (q *Queue) Run(ctx context.Context) error {
+	q.begin()
+	defer q.end()
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(q.closed, cancel)()
+	engineWorker, err := q.engine.Work(ctx, WorkConfig{
+		Name: rand.Text(), Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
+	})
+	if err != nil {
+		return fmt.Errorf("durable: Run: %w", err)
+	}
+	w := newWorker(q, engineWorker)
+	q.held.Store(w)
+	defer q.held.Store(nil)
+	w.run(ctx)
+	return nil
+}
+
+func (q *Queue) begin() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running {
+		panic("durable: Run: it is under way")
+	}
+	if len(q.handlers) == 0 {
+		panic("durable: Run: no handler")
+	}
+	q.running = true
+	q.wg.Add(1)
+}
+
+func (q *Queue) end() {
+	q.mu.Lock()
+	q.running = false
+	q.mu.Unlock()
+	q.wg.Done()
+}
+
+// The parts of a worker each run on a goroutine of their own.
+func (w *worker) run(ctx context.Context) {
+	wheel := w.q.wheel
+	if wheel == nil {
+		wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
+			timingwheel.WithExecutor(timingwheel.Inline()))
+		defer wheel.Stop()
+	}
+	w.wheel = wheel
+	beating, stopBeating := context.WithCancel(context.Background())
+	defer stopBeating()
+	var feeding, claiming, beats sync.WaitGroup
+	beats.Go(func() { w.beat(beating) })
+	claiming.Go(func() { w.claimLoop(ctx) })
+	feeding.Go(func() { w.feed(ctx) })
+
+	<-ctx.Done()
+	feeding.Wait()
+	claiming.Wait()
+	w.drain()
+	w.ends.close()
+	stopBeating()
+	beats.Wait()
+	bye, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := w.engine.Close(bye); err != nil {
+		w.q.log.Warn("durable: the worker could not take leave; its lease has to end", "error", err)
+	}
+}
+
+// feed has the engine hand out jobs until ctx ends, and begins anew when that fails.
+func (w *worker) feed(ctx context.Context) {
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
+		began := time.Now()
+		err := w.engine.Feed(ctx, func(held []*Held) { w.hold(ctx, held) })
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			pause = 100 * time.Millisecond
+		}
+		w.q.log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
+		sleep(ctx, pause)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// beat renews the lease until ctx ends. When it has been silent for a lease it tells the
+// handlers, first of all: a process that was frozen finds that out here.
+func (w *worker) beat(ctx context.Context) {
+	every := w.q.lease / 3
+	renewed := time.Now() // before the call, so that the engine's lease ends no earlier
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		now := time.Now()
+		if now.Sub(renewed) > w.q.lease {
+			w.leaseLost(now.Sub(renewed))
+		}
+		try, cancel := context.WithTimeout(ctx, every)
+		err := w.engine.Beat(try)
+		cancel()
+		if err == nil {
+			renewed = now
+			w.mu.Lock()
+			w.silent = false
+			w.mu.Unlock()
+		} else if ctx.Err() == nil {
+			w.q.log.Warn("durable: the lease could not be renewed", "error", err, "silent", time.Since(renewed))
+		}
+	}
+}
+
+// leaseLost ends the contexts of all handlers that run.
+func (w *worker) leaseLost(silent time.Duration) {
+	w.mu.Lock()
+	w.silent = true
+	n := 0
+	for _, t := range w.tasks {
+		if t.cancel != nil {
+			t.cancel(ErrLeaseLost)
+			n++
+		}
+	}
+	w.mu.Unlock()
+	w.q.log.Error("durable: the lease was not renewed in time", "silent", silent, "handlers", n)
+}

@@ -1,0 +1,75 @@
+package durable
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// Stats are the figures of a Queue: what went through this process since Open, and what it
+// holds now. What the engine keeps in all is not among them: that is [Queue.All].
+type Stats struct {
+	Added       int64 // accepted by Add and Every, and next occurrences
+	Canceled    int64 // calls of Cancel and CancelKey that returned true
+	Rescheduled int64 // calls of Reschedule that returned true
+	Redriven    int64
+
+	Attempts  int64 // claimed for a handler to begin
+	Done      int64 // attempts that ended well
+	Failed    int64 // attempts that failed and are followed by another
+	Dead      int64 // jobs that died here
+	LeaseLost int64 // attempts that could not be finished, since another worker has taken over
+
+	Held    int64 // handed out by the engine and not finished; the next three are part of it
+	Claimed int64 // and not begun
+	Running int64 // handlers
+	Ending  int64 // attempts whose end is being written down
+
+	ClaimAhead time.Duration // how long before they are due jobs are claimed at present
+
+	// Lateness is by how much handlers have begun after the due time of their attempt, by
+	// the engine's clock.
+	Lateness timingwheel.Histogram
+}
+
+// counters are the parts of Stats that only grow.
+type counters struct {
+	added, canceled, rescheduled, redriven  atomic.Int64
+	attempts, done, failed, dead, leaseLost atomic.Int64
+
+	mu   sync.Mutex
+	late timingwheel.Histogram
+}
+
+func (c *counters) lateBy(d time.Duration) {
+	d = max(0, d)
+	i := min(bits.Len64(uint64(d/time.Microsecond)), timingwheel.HistogramBuckets-1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late.Counts[i]++
+	c.late.Sum += d
+	c.late.Max = max(c.late.Max, d)
+}
+
+// Stats returns the figures. It costs some microseconds, and may be called on a closed
+// Queue.
+func (q *Queue) Stats() Stats {
+	c := &q.stats
+	st := Stats{
+		Added: c.added.Load(), Canceled: c.canceled.Load(), Rescheduled: c.rescheduled.Load(),
+		Redriven: c.redriven.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
+		Failed: c.failed.Load(), Dead: c.dead.Load(), LeaseLost: c.leaseLost.Load(),
+	}
+	c.mu.Lock()
+	st.Lateness = c.late
+	c.mu.Unlock()
+	h := &st.Lateness
+	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
+	if w := q.held.Load(); w != nil {
+		w.count(&st)
+	}
+	return st
+}

@@ -1,0 +1,488 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+const (
+	maxHeld      = 1 << 16  // jobs that a worker holds, unless its concurrency is higher still
+	maxHeldBytes = 64 << 20 // of their payloads
+
+	minClaimAhead = 50 * time.Millisecond
+	maxClaimAhead = 300 * time.Millisecond
+)
+
+// phase is how far a task has come. It only grows, but for a claim that is put off.
+type phase int
+
+const (
+	fetched   phase = iota // waits on the wheel for its time to be claimed
+	claimable              // in its lane's queue for the claim
+	claiming               // the engine is asked
+	claimed                // waits on the wheel for its time
+	ready                  // in its lane's queue for a free place
+	running
+	ending // its end is being written down
+)
+
+// task is a job that this worker holds.
+type task struct {
+	held    *Held
+	phase   phase
+	attempt int
+	began   time.Time // by the engine's clock
+	cancel  context.CancelCauseFunc
+	next    *Held // a newer version, to be admitted when this one is forgotten
+}
+
+// lane is what a kind has for itself: its limit, and its two queues.
+type lane struct {
+	limit     int
+	limited   bool // by WithKindConcurrency
+	running   int
+	claimable []*task // in the order in which they came due
+	ready     []*task
+}
+
+// worker is one Run. A task is in the map from when the engine hands it out until its end
+// is written down, it is gone, or it was handed back; the phase says where else it is.
+type worker struct {
+	q      *Queue
+	engine Worker
+	wheel  *timingwheel.TimingWheel
+	ends   *batcher[*ended]
+	wake   chan struct{} // for claimLoop: there may be something to claim
+
+	mu       sync.Mutex // guards all below, and the fields of tasks but held
+	room     *sync.Cond
+	tasks    map[Ref]*task
+	bytes    int
+	lanes    map[string]*lane
+	counts   [ending + 1]int
+	draining bool
+	silent   bool            // the lease was not renewed in time, and not since
+	unknown  map[string]bool // kinds that were logged as such
+	ahead    time.Duration   // of the claim
+}
+
+// ended is a task whose handler has returned.
+type ended struct {
+	task  *task
+	out   Outcome
+	tries int
+}
+
+func newWorker(q *Queue, e Worker) *worker {
+	w := &worker{
+		q: q, engine: e, wake: make(chan struct{}, 1), tasks: map[Ref]*task{},
+		lanes: map[string]*lane{}, unknown: map[string]bool{}, ahead: minClaimAhead,
+	}
+	if q.claimAhead > 0 {
+		w.ahead = q.claimAhead
+	}
+	w.room = sync.NewCond(&w.mu)
+	w.ends = newBatcher(w.finish)
+	for kind := range q.handlers {
+		l := &lane{limit: q.concurrency}
+		if n := q.kinds[kind]; n > 0 {
+			l.limit, l.limited = min(n, q.concurrency), true
+		}
+		w.lanes[kind] = l
+	}
+	return w
+}
+
+func (w *worker) count(st *Stats) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st.Held = int64(len(w.tasks))
+	st.Claimed = int64(w.counts[claimed] + w.counts[ready])
+	st.Running, st.Ending = int64(w.counts[running]), int64(w.counts[ending])
+	st.ClaimAhead = w.ahead
+}
+
+// set moves a task to a phase. w.mu is held.
+func (w *worker) set(t *task, p phase) {
+	w.counts[t.phase]--
+	w.counts[p]++
+	t.phase = p
+}
+
+// forget drops a task. w.mu is held.
+func (w *worker) forget(t *task) {
+	w.counts[t.phase]--
+	delete(w.tasks, t.held.Ref)
+	w.bytes -= len(t.held.Record.Job.Payload)
+	w.room.Broadcast()
+	if t.next != nil && !w.draining {
+		w.add(t.next)
+	}
+}
+
+// hold takes what the engine hands out, and blocks while there is no room.
+func (w *worker) hold(ctx context.Context, held []*Held) {
+	defer context.AfterFunc(ctx, w.wakeRoom)()
+	var back []*Held
+	for _, h := range held {
+		if !w.admit(ctx, h) {
+			back = append(back, h)
+		}
+	}
+	if len(back) > 0 {
+		w.release(back, w.q.lease/4)
+	}
+}
+
+// admit takes one job, or returns false if it is better off elsewhere: nobody here can run
+// it, too many of its kind wait for the few that may run at once and would fill the room, or
+// the lease is not renewed, so that others must get what is running here.
+func (w *worker) admit(ctx context.Context, h *Held) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for (len(w.tasks) >= max(maxHeld, 2*w.q.concurrency) || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
+		w.room.Wait()
+	}
+	if t := w.tasks[h.Ref]; t != nil && !w.silent {
+		// It was moved, or waits for its next attempt, and this worker does not know yet.
+		// The same version once more is dropped: the engine hands it out again, or it is
+		// settled by the end of the one that is here.
+		if h.Record.Version > t.held.Record.Version {
+			t.next = h
+		}
+		return true
+	}
+	kind := h.Record.Job.Kind
+	l := w.lanes[kind]
+	if l == nil && !w.unknown[kind] {
+		w.unknown[kind] = true
+		w.q.log.Warn("durable: no handler here for jobs of a kind; they are left to other workers", "kind", kind)
+	}
+	if ctx.Err() != nil || w.silent || l == nil || l.limited && len(l.claimable) >= 1024+4*l.limit {
+		return false
+	}
+	w.add(h)
+	return true
+}
+
+// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come between
+// another's look at its condition and its wait.
+func (w *worker) wakeRoom() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room.Broadcast()
+}
+
+// add takes a job that is not here. w.mu is held.
+func (w *worker) add(h *Held) {
+	t := &task{held: h}
+	w.tasks[h.Ref] = t
+	w.counts[fetched]++
+	w.bytes += len(h.Record.Job.Payload)
+	w.after(w.q.clock.Until(h.Record.Due)-w.ahead, func() { w.toClaim(t) })
+}
+
+// after calls f when d has passed, at once if it is not positive; never on this goroutine,
+// so that it may be called with w.mu held.
+func (w *worker) after(d time.Duration, f func()) {
+	if _, err := w.wheel.Schedule(d, f); err != nil {
+		time.AfterFunc(d, f) // a wheel of the user's, stopped or full
+	}
+}
+
+// toClaim queues a task for the claim.
+func (w *worker) toClaim(t *task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		return // drain has it
+	}
+	w.set(t, claimable)
+	l := w.lanes[t.held.Record.Job.Kind]
+	l.claimable = append(l.claimable, t)
+	w.wakeClaims()
+}
+
+func (w *worker) wakeClaims() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// claimLoop claims what is due soon until ctx ends.
+func (w *worker) claimLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		}
+		for ctx.Err() == nil {
+			batch := w.takeClaimable()
+			if len(batch) == 0 {
+				break
+			}
+			w.claim(ctx, batch)
+		}
+	}
+}
+
+// takeClaimable returns what is to be claimed now. A lane claims no more than may begin
+// soon: what waits unclaimed can be canceled, or run by another worker.
+func (w *worker) takeClaimable() []*task {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var batch []*task
+	for _, l := range w.lanes {
+		n := min(len(l.claimable), l.limit-len(l.ready), maxBatch-len(batch))
+		if n <= 0 {
+			continue
+		}
+		for _, t := range l.claimable[:n] {
+			w.set(t, claiming)
+		}
+		batch = append(batch, l.claimable[:n]...)
+		l.claimable = shift(l.claimable, n)
+	}
+	return batch
+}
+
+// shift drops the first n, and the array with them when nothing is left.
+func shift(s []*task, n int) []*task {
+	clear(s[:n])
+	if n == len(s) {
+		return nil
+	}
+	return s[n:]
+}
+
+// claim asks the engine, and sets each job on its way.
+func (w *worker) claim(ctx context.Context, batch []*task) {
+	held := make([]*Held, len(batch))
+	for i, t := range batch {
+		held[i] = t.held
+	}
+	began := time.Now()
+	verdicts := w.engine.Claim(ctx, held)
+	took := time.Since(began)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.adapt(took)
+	for i, t := range batch {
+		switch v := verdicts[i]; v.Claimed {
+		case Gone:
+			w.forget(t)
+		case Later:
+			w.set(t, fetched)
+			w.after(max(v.After, time.Millisecond), func() { w.toClaim(t) })
+		case Mine:
+			w.set(t, claimed)
+			t.attempt = v.Attempt
+			w.proceed(t)
+		}
+	}
+}
+
+// adapt follows what a claim takes: four times that, up at once and down by a hundredth, is
+// enough that the commit is over when the job is due. w.mu is held.
+func (w *worker) adapt(took time.Duration) {
+	if w.q.claimAhead == 0 {
+		w.ahead = min(max(4*took, w.ahead-w.ahead/100, minClaimAhead), maxClaimAhead)
+	}
+}
+
+// toRun is called when the time of a claimed task should have come.
+func (w *worker) toRun(t *task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		return // drain has it
+	}
+	w.proceed(t)
+}
+
+// proceed queues a claimed task whose time has come, by the engine's clock as it is known
+// now, and has others wait for theirs. w.mu is held.
+func (w *worker) proceed(t *task) {
+	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
+		w.after(early, func() { w.toRun(t) })
+		return
+	}
+	if most := t.held.Record.Job.MaxAttempts; t.attempt > most {
+		w.set(t, ending)
+		w.bury(t)
+		return
+	}
+	w.set(t, ready)
+	l := w.lanes[t.held.Record.Job.Kind]
+	l.ready = append(l.ready, t)
+	w.start()
+}
+
+// errKilled is the failure of a job whose last attempt ended with its process.
+var errKilled = errors.New("durable: the last attempt did not end: its process died, or was cut off")
+
+// bury ends a job that has no attempt left. w.mu is held.
+func (w *worker) bury(t *task) {
+	out := Outcome{Held: t.held, End: Buried, Error: errKilled.Error()}
+	if t.held.Record.LastError != "" {
+		out.Error += "; before: " + t.held.Record.LastError
+	}
+	out.Next = w.q.next(t.held, w.q.now())
+	w.ends.put(&ended{task: t, out: out})
+}
+
+// start begins what is ready, the longest due first, while there is a place. w.mu is held.
+func (w *worker) start() {
+	for w.counts[running] < w.q.concurrency {
+		var next *lane
+		for _, l := range w.lanes {
+			if len(l.ready) == 0 || l.running >= l.limit {
+				continue
+			}
+			if next == nil || l.ready[0].held.Record.Due.Before(next.ready[0].held.Record.Due) {
+				next = l
+			}
+		}
+		if next == nil {
+			return
+		}
+		t := next.ready[0]
+		next.ready = shift(next.ready, 1)
+		next.running++
+		w.set(t, running)
+		ctx, cancel := context.WithCancelCause(w.q.closed)
+		t.cancel = cancel
+		w.wakeClaims() // ready has room for one more
+		go w.runTask(ctx, t)
+	}
+}
+
+func (w *worker) runTask(ctx context.Context, t *task) {
+	h := t.held
+	now := w.q.now()
+	t.began = now
+	w.q.stats.lateBy(now.Sub(h.Record.Due))
+	w.q.stats.attempts.Add(1)
+	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due}
+	call(ctx, w.q.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
+}
+
+// ran takes a task whose handler has ended, and gives its place to the next.
+func (w *worker) ran(t *task, err error) {
+	out := w.q.outcome(t.held, t.attempt, err)
+	if out.End != Again {
+		out.Next = w.q.next(t.held, t.began)
+	}
+	if err != nil {
+		w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
+			"attempt", t.attempt, "dead", out.End == Buried, "error", out.Error)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.cancel(nil)
+	t.cancel = nil
+	w.set(t, ending)
+	w.lanes[t.held.Record.Job.Kind].running--
+	w.ends.put(&ended{task: t, out: out})
+	w.room.Broadcast() // for drain
+	w.start()
+}
+
+// finish writes ends down. What fails is tried again until it succeeds, or the lease is
+// lost: an end that is known here must not be forgotten.
+func (w *worker) finish(batch []*ended) {
+	outs := make([]Outcome, len(batch))
+	for i, e := range batch {
+		outs[i] = e.out
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), max(w.q.lease, 5*time.Second))
+	defer cancel()
+	errs := w.engine.Finish(ctx, outs)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, e := range batch {
+		switch err := errs[i]; {
+		case err == nil:
+			w.tally(e.out)
+			w.forget(e.task)
+		case errors.Is(err, ErrLeaseLost):
+			w.q.stats.leaseLost.Add(1)
+			w.q.log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)
+			w.forget(e.task)
+		default:
+			e.tries++
+			pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
+			w.q.log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
+			w.after(pause, func() { w.ends.put(e) })
+		}
+	}
+}
+
+func (w *worker) tally(out Outcome) {
+	switch out.End {
+	case Done:
+		w.q.stats.done.Add(1)
+	case Again:
+		w.q.stats.failed.Add(1)
+	case Buried:
+		w.q.stats.dead.Add(1)
+	}
+	if out.Next != nil {
+		w.q.stats.added.Add(1)
+	}
+}
+
+func (w *worker) release(held []*Held, after time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := w.engine.Release(ctx, held, after); err != nil {
+		w.q.log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
+	}
+}
+
+// drain hands back what has not begun, and waits for the rest. If the engine is silent it
+// gives up after a lease from when the last handler has returned: then what is not written
+// down is not this worker's any more.
+func (w *worker) drain() {
+	w.mu.Lock()
+	w.draining = true
+	var back []*Held
+	for _, t := range w.tasks {
+		if t.phase < running {
+			back = append(back, t.held)
+			w.forget(t)
+		}
+	}
+	for _, l := range w.lanes {
+		l.claimable, l.ready = nil, nil
+	}
+	w.mu.Unlock()
+	if len(back) > 0 {
+		w.release(back, 0)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.counts[running] > 0 {
+		w.room.Wait()
+	}
+	over := false
+	giveUp := time.AfterFunc(w.q.lease, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		over = true
+		w.room.Broadcast()
+	})
+	defer giveUp.Stop()
+	for len(w.tasks) > 0 && !over {
+		w.room.Wait()
+	}
+	if len(w.tasks) > 0 {
+		w.q.log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", len(w.tasks))
+	}
+}

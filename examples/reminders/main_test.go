@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+)
+
+// The test is the program, too, when it is told to be.
+func TestMain(m *testing.M) {
+	if os.Getenv("REMINDERS_TEST") == "" {
+		os.Exit(m.Run())
+	}
+	main()
+}
+
+func reminders(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	require.Equal(t, want, run(t.Context(), args, &out, &out), "%v: %s", args, &out)
+	return out.String()
+}
+
+// runUntil starts the program as a process, waits until it has printed what is wanted, and
+// kills it.
+func runUntil(t *testing.T, want string, args ...string) {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "REMINDERS_TEST=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	timeout := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	defer timeout.Stop()
+	seen := ""
+	for buf := make([]byte, 1000); !strings.Contains(seen, want); {
+		n, err := out.Read(buf)
+		require.NoError(t, err, "printed only %q", seen)
+		seen += string(buf[:n])
+	}
+	require.NoError(t, cmd.Process.Kill()) // kill -9
+	cmd.Wait()
+}
+
+func TestKilledAndStartedAgain(t *testing.T) {
+	dir := t.TempDir()
+	ref := strings.TrimSpace(reminders(t, 0, "-dir", dir, "add", "1h", "never", "mind"))
+	reminders(t, 0, "-dir", dir, "add", "3s", "call", "back")
+	runUntil(t, "waiting", "-dir", dir, "run")
+	out := reminders(t, 0, "-dir", dir, "list")
+	require.Contains(t, out, "never mind")
+	require.Regexp(t, regexp.MustCompile(`[12] reminders`), out)
+	runUntil(t, "call back", "-dir", dir, "run")
+	require.Equal(t, "canceled\n", reminders(t, 0, "-dir", dir, "cancel", ref))
+	require.Contains(t, reminders(t, 1, "-dir", dir, "cancel", ref), "too late")
+}
+
+func TestOnAServer(t *testing.T) {
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
+	require.NoError(t, err)
+	srv.Start()
+	require.True(t, srv.ReadyForConnections(20*time.Second))
+	defer srv.Shutdown()
+	url := srv.ClientURL()
+	reminders(t, 0, "-nats", url, "add", "0s", "now")
+	runUntil(t, "now", "-nats", url, "run")
+}
+
+func TestWrongUse(t *testing.T) {
+	for _, args := range [][]string{{}, {"add"}, {"add", "1s"}, {"list", "x"}, {"cancel"}, {"x"}, {"-x"}, {"-replicas", "0", "list"}} {
+		require.Contains(t, reminders(t, 2, args...), "usage: reminders", args)
+	}
+	require.Contains(t, reminders(t, 1, "-dir", t.TempDir(), "add", "soon", "x"), "invalid duration")
+	require.Contains(t, reminders(t, 1, "-nats", "nats://127.0.0.1:1", "list"), "nats://127.0.0.1:1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, 1, run(ctx, []string{"-dir", t.TempDir(), "list"}, &bytes.Buffer{}, &bytes.Buffer{}))
+}

@@ -419,6 +419,9 @@ func TestLocalPanics(t *testing.T) {
 	f := func(*Worker) {}
 	l := NewLocal[int](pool, nil, nil)
 	strange := other.workers.enter()
+	NewLocal[int](other, nil, nil).Get(strange) // with the index of l
+	_, found := l.Peek(strange)
+	require.False(t, found || l.Remove(strange))
 	for want, panics := range map[string]func(){
 		"timingwheel: NewLocal: nil Pool":                            func() { NewLocal[int](nil, nil, nil) },
 		"timingwheel: Pool.Schedule: nil wheel":                      func() { pool.Schedule(nil, 0, f) },

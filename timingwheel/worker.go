@@ -100,7 +100,8 @@ func removeAll(values []value) {
 // seat is a Local's place in each Worker: an index.
 //
 // The invariant: at an index there is no value but that of the seat that has it. So an index
-// is free again only when no Worker is busy any more that was so when the seat was closed.
+// is free again only when no Worker is busy any more that was so when the seat was closed. The
+// price: while one function runs, each Local that is opened and closed takes another index.
 type seat struct {
 	index int
 	busy  int // once it is closed: Workers that may have a value of it; guarded by workers.mu

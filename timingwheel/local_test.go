@@ -107,8 +107,9 @@ func use(t testing.TB, r *resource, n int) {
 	}
 }
 
-// Workers use, remove and clear values, end their goroutine and panic, while Locals come and
-// go. Each value is one worker's at a time, is never removed in use, and is removed once.
+// Workers use, remove and clear values, end their goroutine and panic, while Locals come
+// and go. Each value is one worker's at a time, is never removed in use, and is removed
+// once.
 func TestLocalStress(t *testing.T) {
 	for _, size := range []struct{ workers, queue int }{{1, 0}, {3, 5}, {8, 100}} {
 		for name, full := range map[string]WhenFull{
@@ -276,8 +277,8 @@ func TestLocalInitThatPanics(t *testing.T) {
 	})
 }
 
-// The value of a worker that runs stays until its function returns. Its index goes to nobody
-// until then.
+// The value of a worker that runs stays until its function returns. Its index goes to
+// nobody until then.
 func TestLocalCloseWhileAFunctionRuns(t *testing.T) {
 	for name, f := range map[string]func(){"returns": func() {}, "ends": runtime.Goexit, "panics": func() { panic("f") }} {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +321,8 @@ func TestLocalCloseWhileAFunctionRuns(t *testing.T) {
 	}
 }
 
-// A Local that is closed while init makes a value of it: the value goes with the function.
+// A Local that is closed while init makes a value of it: the value goes with the
+// function.
 func TestLocalCloseInInit(t *testing.T) {
 	withPool(t, FullWait, func(t *testing.T, pool *Pool, w *TimingWheel, all *ledger) {
 		var l *Local[*resource]
@@ -527,8 +529,8 @@ func TestLocalAllocations(t *testing.T) {
 	w.Stop()
 }
 
-// The values of a Local that was closed are garbage, and so is a Pool that is forgotten, with
-// all of its values. A function that was canceled is garbage, too.
+// The values of a Local that was closed are garbage, and so is a Pool that is forgotten,
+// with all of its values. A function that was canceled is garbage, too.
 func TestForgottenLocal(t *testing.T) {
 	type big [1 << 10]byte
 	pool := NewPool(2, 2, FullWait)

@@ -2,22 +2,22 @@ package timingwheel
 
 import "time"
 
-// Schedule arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and gives
-// it the [Worker] on which it runs, with the values that the worker has of each [Local]. w
-// must be a wheel whose executor is the Pool itself.
+// Schedule arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and
+// gives it the [Worker] on which it runs, with the values that the worker has of each
+// [Local]. w must be a wheel whose executor is the Pool itself.
 //
-// A function that does not run on a worker of the Pool gets a Worker of its own, whose ID is
-// -1. It has no values at first, and those that are made are removed when the function
-// returns. This is so if the Pool is full and the driver runs the function ([FullCallerRuns]),
-// and for the function that [FullDiscard] gets or the wheel's Stop hands back. These may be
-// called more than once, and on any goroutine.
+// A function that does not run on a worker of the Pool gets a Worker of its own, whose ID
+// is -1. It has no values at first, and those that are made are removed when the function
+// returns. This is so if the Pool is full and the driver runs the function
+// ([FullCallerRuns]), and for the function that [FullDiscard] gets or the wheel's Stop
+// hands back. These may be called more than once, and on any goroutine.
 //
-// Schedule panics on a nil w, on a nil f and if the wheel has another executor, also one that
-// embeds the Pool. It returns [ErrStopped] on a stopped wheel, and [ErrTooManyPending] where
-// [WithMaxPending] permits no more; f will not run then.
+// Schedule panics on a nil w, on a nil f and if the wheel has another executor, also one
+// that embeds the Pool. It returns [ErrStopped] on a stopped wheel, and
+// [ErrTooManyPending] where [WithMaxPending] permits no more; f will not run then.
 //
-// O(1). It allocates twice. When f runs, it takes the Pool's lock twice for some nanoseconds,
-// and the functions of [TimingWheel.Schedule] do not.
+// O(1). It allocates twice. When f runs, it takes the Pool's lock twice for some
+// nanoseconds, and the functions of [TimingWheel.Schedule] do not.
 func (p *Pool) Schedule(w *TimingWheel, d time.Duration, f func(*Worker)) (Timeout, error) {
 	switch {
 	case w == nil:
@@ -45,8 +45,8 @@ type pooledTask struct {
 	pooled  bool // it runs on a goroutine of the Pool, and so on one of its Workers
 }
 
-// due is the wheel's own task: it hands the function to the executor, or back if the wheel
-// was stopped first. The caller holds the shard's lock.
+// due is the wheel's own task: it hands the function to the executor, or back if the
+// wheel was stopped first. The caller holds the shard's lock.
 func (t *pooledTask) due() {
 	switch {
 	case t.entry.canceled():

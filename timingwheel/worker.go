@@ -6,8 +6,8 @@ import "sync"
 // Pool. A function that [Pool.Schedule] has scheduled gets one, and has it alone until it
 // returns. So neither the values nor the methods need a lock.
 //
-// A Worker must not be kept after the function has returned, and no other goroutine may use
-// it: another function has it by then.
+// A Worker must not be kept after the function has returned, and no other goroutine may
+// use it: another function has it by then.
 //
 // A Pool makes a Worker when more of these functions run at once than ever before, and
 // keeps it. The Worker that was free last is the next.
@@ -24,8 +24,8 @@ type Worker struct {
 // strange is the ID of a Worker that is none of the Pool's.
 const strange = -1
 
-// ID returns the number of the worker: at least 0, and less than the Pool has workers. It is
-// -1 if the function runs elsewhere and has a Worker of its own, see [Pool.Schedule].
+// ID returns the number of the worker: at least 0, and less than the Pool has workers. It
+// is -1 if the function runs elsewhere and has a Worker of its own, see [Pool.Schedule].
 func (k *Worker) ID() int { return k.id }
 
 // Len returns how many values the worker has. O(Locals of the Pool).
@@ -80,9 +80,9 @@ func (k *Worker) takeAll(taken []value) []value {
 	return taken
 }
 
-// removeAll removes values that were taken out. It calls functions of a user's, so that no
-// lock may be held. If one of them does not return, the others are called while the stack
-// unwinds.
+// removeAll removes values that were taken out. It calls functions of a user's, so that
+// no lock may be held. If one of them does not return, the others are called while the
+// stack unwinds.
 func removeAll(values []value) {
 	next := 0
 	defer func() {
@@ -99,23 +99,25 @@ func removeAll(values []value) {
 
 // seat is a Local's place in each Worker: an index.
 //
-// The invariant: at an index there is no value but that of the seat that has it. So an index
-// is free again only when no Worker is busy any more that was so when the seat was closed. The
-// price: while one function runs, each Local that is opened and closed takes another index.
+// The invariant: at an index there is no value but that of the seat that has it. So an
+// index is free again only when no Worker is busy any more that was so when the seat was
+// closed. The price: while one function runs, each Local that is opened and closed takes
+// another index.
 type seat struct {
 	index int
 	busy  int // once it is closed: Workers that may have a value of it; guarded by workers.mu
 }
 
-// workers are the Workers of a Pool, those that functions have which run elsewhere included.
+// workers are the Workers of a Pool, those that functions have which run elsewhere
+// included.
 //
-// A Worker is busy while a function has it, and free otherwise. The values of one that is busy
-// belong to the goroutine of the function. Those of one that is free are guarded by mu. So
-// the lock orders what one function does with them before what the next one does.
+// A Worker is busy while a function has it, and free otherwise. The values of one that is
+// busy belong to the goroutine of the function. Those of one that is free are guarded by
+// mu. So the lock orders what one function does with them before what the next one does.
 //
-// Rejected: one Worker for the life of a goroutine of the Pool. It would save the lock, but
-// functions that do not use Workers would pay for them, and the values of a closed Local
-// would wait for a goroutine that may live for ever.
+// Rejected: one Worker for the life of a goroutine of the Pool. It would save the lock,
+// but functions that do not use Workers would pay for them, and the values of a closed
+// Local would wait for a goroutine that may live for ever.
 type workers struct {
 	mu     sync.Mutex // a leaf: no other lock is taken under it
 	made   int        // of the Pool's
@@ -125,8 +127,8 @@ type workers struct {
 	vacant []int      // of them, those that nobody has
 }
 
-// enter returns a Worker that was free. No more than the Pool has goroutines may be busy, so
-// its bound bounds them.
+// enter returns a Worker that was free. No more than the Pool has goroutines may be busy,
+// so its bound bounds them.
 func (ws *workers) enter() *Worker {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -159,8 +161,8 @@ func (ws *workers) join(k *Worker) {
 	ws.busy = append(ws.busy, k)
 }
 
-// leave gives a Worker back, and removes its values of Locals that were closed meanwhile; of
-// a stranger all.
+// leave gives a Worker back, and removes its values of Locals that were closed meanwhile;
+// of a stranger all.
 func (ws *workers) leave(k *Worker) { removeAll(ws.giveBack(k)) }
 
 func (ws *workers) giveBack(k *Worker) (taken []value) {
@@ -199,8 +201,8 @@ func (ws *workers) open() seat {
 	return seat{index: ws.seats - 1}
 }
 
-// close takes back an index, and returns the values there of all that are free. The others
-// see to theirs in giveBack. A seat must not be closed twice.
+// close takes back an index, and returns the values there of all that are free. The
+// others see to theirs in giveBack. A seat must not be closed twice.
 func (ws *workers) close(s *seat) (taken []value) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

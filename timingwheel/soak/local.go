@@ -8,8 +8,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// locals are the values that the workers of a Pool have. Each is used by one function at a
-// time and removed once.
+// locals are the values that the workers of a Pool have. Each is used by one function at
+// a time and removed once.
 type locals struct {
 	violations    *violations
 	stays         *timingwheel.Local[*local]
@@ -17,7 +17,8 @@ type locals struct {
 	made, removed atomic.Int64
 }
 
-// local is a value. It is changed without a lock on purpose, but for what finds a mistake.
+// local is a value. It is changed without a lock on purpose, but for what finds a
+// mistake.
 type local struct {
 	users atomic.Int32
 	gone  atomic.Bool

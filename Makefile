@@ -6,6 +6,7 @@ DURATION    ?= 10m
 
 # What needs more than the core module may depend on is a module of its own.
 NESTED      := $(dir $(shell find . -mindepth 2 -name go.mod))
+DURABLE     := $(filter ./durable/% ./examples/reminders/%,$(NESTED))
 
 .DEFAULT_GOAL := help
 
@@ -22,8 +23,12 @@ test: ## run all tests of the core module, with the race detector
 	go test -race ./...
 
 .PHONY: test-nested
-test-nested: ## run all tests of the nested modules but the benchmarks, with the race detector
-	@set -e; for module in $(filter-out ./benchmarks/,$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
+test-nested: ## run all tests of the nested modules but the benchmarks and durable, with the race detector
+	@set -e; for module in $(filter-out ./benchmarks/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
+
+.PHONY: test-durable
+test-durable: ## run all tests of durable jobs, on real servers, with the race detector
+	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race ./...); done
 
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half
@@ -96,4 +101,4 @@ examples: ## run the examples
 	cd examples/reminders && go run . -dir "$$(mktemp -d)" add 10m "call back"
 
 .PHONY: check
-check: fmt-check lint test test-nested test-benchmarks examples ## all that must hold before a change lands
+check: fmt-check lint test test-nested test-durable test-benchmarks examples ## all that must hold before a change lands

@@ -19,7 +19,7 @@ import (
 // surface are the files of what users hold. They reach the shard through entry.go only.
 var surface = []string{
 	"batch.go", "calendar.go", "canceler.go", "context.go", "family.go", "future.go", "group.go",
-	"job.go", "keyed.go", "outcome.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
+	"job.go", "keyed.go", "local.go", "outcome.go", "pooled.go", "rate.go", "ticker.go", "timeout.go", "timer.go",
 }
 
 // engine are the types behind the door.

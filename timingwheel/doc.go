@@ -36,7 +36,8 @@
 // Where that is too much, set limits:
 //
 //   - [NewPool] limits how many tasks run at once and how many wait for a worker. Its
-//     [WhenFull] says what becomes of the others.
+//     [WhenFull] says what becomes of the others. A [Local] is a variable of which each
+//     worker has a value of its own.
 //   - [WithMaxPending] limits how many functions are pending.
 //   - [WithPanicHandler] has the wheel survive a task that panics.
 //

@@ -6,7 +6,7 @@ import "github.com/tickwheel/tickwheel/bucket"
 // in the others.
 //
 //	oneShot             a user's function
-//	own|oneShot         of a Future, a key or a Group
+//	own|oneShot         of a Future, a key, a Group or Pool.Schedule
 //	own                 a run of a Job
 //	own|alone           of a channel, a ticker or a context
 //	own|oneShot|alone   of package purgatory

@@ -16,10 +16,11 @@ import (
 // A Pool is a run queue like that of [Goroutines], with a bound. It has no goroutine
 // while it has no task. What Goroutines says of goroutine-local state is true here too.
 type Pool struct {
-	queue *runQueue
-	bound bound
-	line  line // of wheels that wait, under FullWait
-	full  WhenFull
+	queue   *runQueue
+	bound   bound
+	line    line // of wheels that wait, under FullWait
+	full    WhenFull
+	workers workers // what Pool.Schedule's functions get
 }
 
 // NewPool returns a Pool with the given number of workers. Each worker runs one task at a
@@ -50,25 +51,28 @@ func NewPool(workers, queue int, full WhenFull) *Pool {
 }
 
 // Shutdown makes the Pool accept no more tasks. It waits until the tasks that the Pool
-// has accepted have ended and its goroutines are gone, and returns nil. If ctx ends
-// first, it returns an error that wraps ctx.Err(): the tasks go on, and Shutdown may be
-// called again. A task of the Pool that calls it waits for itself.
+// has accepted have ended and its goroutines are gone. Then it removes the values that
+// the workers have of each [Local], and returns nil. If ctx ends first, it returns an
+// error that wraps ctx.Err(): the tasks go on, and Shutdown may be called again. A task
+// of the Pool that calls it waits for itself.
 //
 // A closed Pool is full for ever. Its [WhenFull] says what becomes of tasks that come due
 // on its wheels later. The driver runs them, or they are discarded, or they stay pending
 // until the wheel's Stop hands them back. So shut down the wheels first, and then the
 // Pool.
 //
-// Shutdown and Close may be called any number of times, at the same time too.
+// Shutdown and Close may be called any number of times, at the same time too. Then one of
+// them removes the values, and another may return while it does.
 func (p *Pool) Shutdown(ctx context.Context) error {
 	if err := p.bound.close(ctx); err != nil {
 		return fmt.Errorf("timingwheel: Pool.Shutdown: %w", err)
 	}
+	p.workers.clear()
 	return nil
 }
 
 // Close is [Pool.Shutdown] without a context: it waits as long as it takes.
-func (p *Pool) Close() { p.bound.close(context.Background()) }
+func (p *Pool) Close() { p.Shutdown(context.Background()) }
 
 // PoolStats is what [Pool.Stats] returns. It encodes to JSON as it is.
 type PoolStats struct {

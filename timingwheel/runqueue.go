@@ -44,6 +44,11 @@ type batch struct {
 	next   atomic.Pointer[batch]
 }
 
+// poolTask is a task that wants to know that it runs on a goroutine of a Pool.
+type poolTask interface {
+	enterPool() // called before run, by the goroutine that calls run
+}
+
 func newRunQueue(b *bound) *runQueue {
 	q := &runQueue{bound: b}
 	empty := new(batch)
@@ -129,6 +134,9 @@ func (q *runQueue) run() {
 func (q *runQueue) runOne(t task, r *runner, lane uint32) {
 	if q.bound != nil {
 		defer q.bound.release()
+		if t, ok := t.(poolTask); ok {
+			t.enterPool()
+		}
 	}
 	r.run(t, lane)
 }

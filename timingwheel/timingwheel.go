@@ -131,6 +131,9 @@ func (w *TimingWheel) Stop() []Pending {
 	return pending
 }
 
+// runsOn reports whether New was given this executor.
+func (w *TimingWheel) runsOn(e ownExecutor) bool { return w.driver.caller.executor == e }
+
 func (w *TimingWheel) stopShards() (pending []Pending) {
 	w.batches.Lock()
 	defer w.batches.Unlock()

@@ -141,7 +141,10 @@ func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 	for range 20 {
 		await(r.t, "nothing is held", func() bool { return r.Stats().Held == 0 })
 		ref := r.add(durable.Job{Kind: kind, After: time.Second})[0]
-		await(r.t, "it is held", func() bool { return r.Stats().Held > 0 })
+		await(r.t, "it is held, or it is too late", func() bool {
+			_, err := r.Get(r.t.Context(), ref)
+			return r.Stats().Held > 0 || errorIs(err, durable.ErrNotFound)
+		})
 		if f(ref) {
 			return ref
 		}

@@ -26,9 +26,12 @@ func (f *functions) schedule(d time.Duration) {
 	due := l.soak.now() + max(0, d)
 	t.arm(due)
 	var err error
-	if rand.IntN(2) == 0 {
+	switch n := rand.IntN(3); {
+	case n == 0 && l.pool != nil:
+		t.timeout, err = l.pool.scheduleOn(l.w, d, t)
+	case n <= 1:
 		t.timeout, err = l.w.Schedule(d, t.run)
-	} else {
+	default:
 		t.timeout, err = l.w.ScheduleAt(l.soak.begin.Add(due), t.run)
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ func (s *soak) house(end time.Time) {
 	b.executor = a.executor
 	switch a.executor {
 	case poolCallerRuns, poolWait, poolDiscard:
-		s.live(end, []shape{a, b}, newPool(a.executor))
+		s.live(end, []shape{a, b}, newPool(a.executor, &s.violations))
 	default:
 		s.live(end, []shape{a}, nil)
 	}
@@ -50,5 +50,8 @@ func (s *soak) live(end time.Time, shapes []shape, p *pool) {
 	}
 	for _, l := range lives {
 		l.settle()
+	}
+	if p != nil {
+		p.locals.settle()
 	}
 }

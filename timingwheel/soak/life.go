@@ -15,6 +15,7 @@ import (
 type life struct {
 	soak  *soak
 	shape shape
+	pool  *pool // nil: none
 	w     *timingwheel.TimingWheel
 	mode  atomic.Int32 // what a call of a task's function means
 
@@ -38,7 +39,7 @@ const (
 )
 
 func (s *soak) newLife(sh shape, p *pool) *life {
-	l := &life{soak: s, shape: sh}
+	l := &life{soak: s, shape: sh, pool: p}
 	opts := sh.options(p)
 	if sh.handler {
 		opts = append(opts, timingwheel.WithPanicHandler(l.handlePanic))

@@ -12,11 +12,12 @@ import (
 // which tasks they are. Before that, such a call could be mistaken for a run.
 type pool struct {
 	*timingwheel.Pool
-	mu   sync.Mutex
-	kept []func() // guarded by mu
+	locals *locals
+	mu     sync.Mutex
+	kept   []func() // guarded by mu
 }
 
-func newPool(kind string) *pool {
+func newPool(kind string, v *violations) *pool {
 	p := &pool{}
 	full := timingwheel.FullWait
 	switch kind {
@@ -26,6 +27,7 @@ func newPool(kind string) *pool {
 		full = timingwheel.FullDiscard(p.keep)
 	}
 	p.Pool = timingwheel.NewPool(1+rand.IntN(8), rand.IntN(64), full)
+	p.locals = newLocals(p.Pool, v)
 	return p
 }
 

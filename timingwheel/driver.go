@@ -40,6 +40,7 @@ type driver struct {
 	expired  expired
 	own      *runQueue // runs what end has noted; nil until first needed
 	behind   bool      // what expired last was too late, and that was logged
+	marks    *marks    // nil without a logger
 }
 
 // expired is what the flush of a slice has found to be due. hand empties it before the
@@ -312,11 +313,44 @@ const tooLate = time.Second
 // noteLateness is told the greatest lateness of what has just expired. If that is to be
 // logged, it appends a task that does so: a logger is a user's function, which may block.
 func (d *driver) noteLateness(late time.Duration, tasks []task) []task {
+	d.markLateness()
 	wasBehind := d.behind
 	d.behind = late > tooLate
 	if d.behind && !wasBehind {
-		log := d.runner.log
-		tasks = append(tasks, function(func() { log.Warn("timingwheel: driver is late", "late", late) }))
+		log, all := d.runner.log, d.lateness()
+		last := all.Sub(d.marks.older)
+		tasks = append(tasks, function(func() {
+			log.Warn("timingwheel: driver is late", "late", late,
+				"p99", last.Quantile(0.99), "p99_since_start", all.Quantile(0.99))
+		}))
 	}
 	return tasks
+}
+
+// marks are what the histogram of lateness was some time ago. The difference to the older
+// one is the lateness of the last minute: one hiccup at the start does not stay in it.
+type marks struct {
+	older, newer Histogram
+	at           time.Duration // of newer
+}
+
+// markLateness makes a new mark each half minute in which something expires.
+func (d *driver) markLateness() {
+	if d.marks == nil {
+		d.marks = new(marks)
+	}
+	if now := d.shards[0].clock.now(); now-d.marks.at >= 30*time.Second {
+		d.marks.older, d.marks.newer, d.marks.at = d.marks.newer, d.lateness(), now
+	}
+}
+
+// lateness returns the lateness of all shards.
+func (d *driver) lateness() (all Histogram) {
+	for i := range d.shards {
+		s := &d.shards[i]
+		s.lockForDriver()
+		all.merge(&s.lateness)
+		s.unlock()
+	}
+	return all
 }

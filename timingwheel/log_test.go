@@ -50,6 +50,35 @@ func TestLateDriverIsLogged(t *testing.T) {
 	})
 }
 
+// The log has the lateness of the last minute beside that since the start: a bad start does
+// not stay in it.
+func TestLateDriverIsLoggedWithTheLastMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lines := logged()
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithManualDrive())
+		defer w.Stop()
+		fire := func(n int, late time.Duration) {
+			for range n {
+				w.AfterFunc(0, func() {})
+			}
+			time.Sleep(late)
+			for w.Len() > 0 {
+				w.Drive(0)
+			}
+			synctest.Wait()
+		}
+		fire(1000, 40*time.Second)
+		for range 10 {
+			time.Sleep(20 * time.Second)
+			fire(1000, 0)
+		}
+		fire(1, 2*time.Second)
+		require.Len(t, lines(), 2)
+		require.Contains(t, lines()[0], "late=40s p99=40s p99_since_start=40s")
+		require.Contains(t, lines()[1], "late=2s p99=1µs p99_since_start=40s")
+	})
+}
+
 // An executor that holds the driver up is logged after 1, 10 and 60 s, with the function.
 func TestHeldUpDriverIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -179,7 +179,9 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 //
 //   - Warn "driver is late", with the attribute late, a duration: something fired more
 //     than a second after its time. The process was suspended or got no processor. It is
-//     logged once, and again only after the driver has caught up.
+//     logged once, and again only after the driver has caught up. The attribute p99 is
+//     the 99th percentile of the lateness of the last minute in which something fired,
+//     and p99_since_start is that since the wheel was made.
 //   - Warn "the executor holds the driver up", with the attributes for, a duration, and
 //     by, the function or the executor as far as known: no function has fired since. It
 //     is logged after 1, 10 and 60 seconds of one call. Not under [WithManualDrive].

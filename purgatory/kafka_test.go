@@ -340,6 +340,15 @@ func TestFaultRecursion(t *testing.T) {
 		require.Equal(t, n, ended)
 		p.verify(t)
 	})
+}
+
+// The same by other ways than Notify.
+func TestFaultRecursionByOtherWays(t *testing.T) {
+	const n = 100_000
+	defer debug.SetMaxStack(debug.SetMaxStack(64 * n))
+	w := timingwheel.New()
+	defer w.Stop()
+
 	t.Run("cancel", func(t *testing.T) {
 		p := New[int](w)
 		ops := make([]*Op[int], n+1)

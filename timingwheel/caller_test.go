@@ -23,6 +23,36 @@ func blocking() map[string]Executor {
 	}
 }
 
+// requireOnTime waits for a channel, Sleep, a context and a ticker, for 10 seconds in all.
+func requireOnTime(t *testing.T, w *TimingWheel) {
+	t.Helper()
+	start := time.Now()
+	ticker := w.NewTicker(10 * time.Second)
+	defer ticker.Stop()
+	<-w.After(5 * time.Second)
+	require.Equal(t, 5*time.Second, time.Since(start))
+	w.Sleep(time.Second)
+	require.Equal(t, 6*time.Second, time.Since(start))
+	ctx, cancel := w.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	<-ctx.Done()
+	require.Equal(t, 7*time.Second, time.Since(start))
+	<-ticker.C
+	require.Equal(t, 10*time.Second, time.Since(start))
+}
+
+// evenThenOdd returns 1+i for the even i below n, and then for the odd ones, without one.
+func evenThenOdd(n, without int) (want []int) {
+	for _, parity := range []int{0, 1} {
+		for i := range n {
+			if i%2 == parity && i != without {
+				want = append(want, 1+i)
+			}
+		}
+	}
+	return want
+}
+
 // While a function holds the driver up, channels, tickers, Sleep and contexts fire on time,
 // and other functions wait: pending, cancelable, in order, one at a time.
 func TestNothingElseWaitsForAFunction(t *testing.T) {
@@ -61,18 +91,8 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				}
 				late := w.AfterFunc(4*time.Second, note(1000, 0))
 
-				ticker := w.NewTicker(10 * time.Second)
-				<-w.After(5 * time.Second)
-				require.Equal(t, 5*time.Second, time.Since(start))
-				w.Sleep(time.Second)
-				require.Equal(t, 6*time.Second, time.Since(start))
-				ctx, cancel := w.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				<-ctx.Done()
-				require.Equal(t, 7*time.Second, time.Since(start))
-				<-ticker.C
+				requireOnTime(t, w)
 				require.Equal(t, 10*time.Second, time.Since(start))
-				ticker.Stop()
 
 				synctest.Wait()
 				require.Empty(t, seen())
@@ -91,15 +111,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 				synctest.Wait()
 				require.Len(t, seen(), 600)
 				require.Equal(t, 0, seen()[0])
-				var want []int
-				for _, parity := range []int{0, 1} {
-					for i := range 600 {
-						if i%2 == parity && i != 7 {
-							want = append(want, 1+i)
-						}
-					}
-				}
-				require.Equal(t, want, seen()[1:])
+				require.Equal(t, evenThenOdd(600, 7), seen()[1:])
 				st = w.verifyStats(t)
 				require.Zero(t, st.HeldUp)
 				require.Zero(t, st.Waiting)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -222,6 +223,24 @@ func busy(pool *Pool, tasks int) (release func()) {
 	return func() { close(c) }
 }
 
+// runOrder is the order in which tasks ran, on workers of any number.
+type runOrder struct {
+	mu  sync.Mutex
+	ran []int
+}
+
+func (o *runOrder) add(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ran = append(o.ran, n)
+}
+
+func (o *runOrder) all() []int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.ran)
+}
+
 // What finds the Pool full stays pending: it can be canceled and reset, and Stop hands it
 // back. Nothing else is late meanwhile.
 func TestPoolWaits(t *testing.T) {
@@ -229,22 +248,22 @@ func TestPoolWaits(t *testing.T) {
 		pool := NewPool(2, 3, FullWait)
 		release := busy(pool, 5)
 		w := New(WithExecutor(pool), WithShards(1))
-		var order []int
+		var order runOrder
 		timeouts := make([]Timeout, 10)
 		for i := range timeouts {
-			timeouts[i], _ = w.Schedule(time.Millisecond, func() { order = append(order, i) })
+			timeouts[i], _ = w.Schedule(time.Millisecond, func() { order.add(i) })
 		}
 		time.Sleep(time.Second)
 		channel := w.NewTimer(time.Millisecond)
 		<-channel.C
 		keyed := NewKeyed[string](w)
-		_, err := keyed.Schedule("k", 0, func() { order = append(order, 100) })
+		_, err := keyed.Schedule("k", 0, func() { order.add(100) })
 		require.NoError(t, err)
 		future, err := Submit(w, 0, func(context.Context) (int, error) { return 1, nil })
 		require.NoError(t, err)
-		job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { order = append(order, 200) }))
+		job := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { order.add(200) }))
 		gone := mustJob(t)(w.ScheduleAtFixedRate(0, time.Hour, func() { t.Error("ran") }))
-		timer := w.AfterFunc(0, func() { order = append(order, 300) })
+		timer := w.AfterFunc(0, func() { order.add(300) })
 		time.Sleep(time.Second)
 
 		require.Equal(t, 15, w.Len())
@@ -259,7 +278,7 @@ func TestPoolWaits(t *testing.T) {
 		require.True(t, timeouts[3].Cancel())
 		require.True(t, timer.Reset(time.Minute))
 		require.True(t, gone.Stop())
-		replaced, err := keyed.Schedule("k", 0, func() { order = append(order, 101) })
+		replaced, err := keyed.Schedule("k", 0, func() { order.add(101) })
 		require.NoError(t, err)
 		require.True(t, replaced)
 		time.Sleep(time.Second)
@@ -268,15 +287,15 @@ func TestPoolWaits(t *testing.T) {
 
 		release()
 		synctest.Wait()
-		require.Len(t, order, 11)
-		require.ElementsMatch(t, []int{0, 1, 2, 4, 5, 6, 7, 8, 9, 101, 200}, order)
+		require.Len(t, order.all(), 11)
+		require.ElementsMatch(t, []int{0, 1, 2, 4, 5, 6, 7, 8, 9, 101, 200}, order.all())
 		_, err = future.Wait(t.Context())
 		require.NoError(t, err)
 		require.True(t, job.Stop())
 		require.Equal(t, PoolStats{Workers: 2, Queue: 3}, pool.Stats())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 300, order[11])
+		require.Equal(t, 300, order.all()[11])
 		require.NoError(t, w.Shutdown(t.Context()))
 		pool.Close()
 		require.True(t, pool.Stats().Closed)

@@ -80,6 +80,7 @@ var cases = []testCase{
 	{"MoveAgainstClaim", moveAgainstClaim},
 	{"MoveRetry", moveRetry},
 	{"Retries", retries},
+	{"AnyErrorText", anyErrorText},
 	{"Redrive", redrive},
 	{"RedriveCancel", redriveCancel},
 	{"Panics", panics},

@@ -81,15 +81,16 @@ func (h *Handler) AddPool(name string, p *timingwheel.Pool) {
 }
 
 // AddPurgatory shows p under the name, in a list of purgatories that is beside every
-// wheel: how much is parked, how fast that comes and ends, and the ten keys with most. If
-// another purgatory has that name, p takes its place; a wheel or a pool may have it too.
-// The handler holds the purgatory until [Handler.RemovePurgatory]; one that has been
-// closed stays in the list. Keys are shown as text, which a user's String may make, and
-// of a long one its first 100 characters. Bytes of the name and of keys that are not
-// valid UTF-8 are written as in [Handler.Add].
+// wheel: how much is parked, how fast that comes and ends, and the ten keys with most. A
+// [purgatory.Threshold] may be added too; it has no keys. If another purgatory has that
+// name, p takes its place; a wheel or a pool may have it too. The handler holds the
+// purgatory until [Handler.RemovePurgatory]; one that has been closed stays in the list.
+// Keys are shown as text, which a user's String may make, and of a long one its first 100
+// characters. Bytes of the name and of keys that are not valid UTF-8 are written as in
+// [Handler.Add].
 //
-// AddPurgatory panics if p is nil or was not made by purgatory.New, or if the name is
-// empty. O(purgatories).
+// AddPurgatory panics if p is nil or was not made by purgatory.New or NewThreshold, or if
+// the name is empty. O(purgatories).
 func (h *Handler) AddPurgatory(name string, p Purgatory) {
 	switch {
 	case p == nil:

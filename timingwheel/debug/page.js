@@ -285,14 +285,14 @@ function showPurgatories(purgatories) {
     setText(row.children[0], p.name);
     list(row.children[1], [
       ["parked", count(p.stats.Pending)],
-      ["keys", count(p.stats.Keys)],
+      ...(p.keys ? [["keys", count(p.stats.Keys)]] : []), // a threshold has none
       ["parked /s", of("Parked")],
       ["satisfied /s", of("Satisfied")],
       ["expired /s", of("Expired")],
       ["canceled /s", of("Canceled")],
-      ["questions /s", of("Checks")],
+      ...(p.keys ? [["questions /s", of("Checks")]] : []),
     ]);
-    rows(row.children[2], p.keys, createKey, (item, k) => {
+    rows(row.children[2], p.keys ?? [], createKey, (item, k) => {
       setText(item.firstChild, k.Key);
       setText(item.lastChild, "× " + count(k.Pending));
     });

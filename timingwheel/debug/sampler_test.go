@@ -30,6 +30,7 @@ type client struct {
 type received struct {
 	Wheels []entry
 	Pools  []poolFigures
+	Queues []queueFigures
 	Shown  *shown
 }
 

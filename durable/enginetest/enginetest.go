@@ -72,6 +72,7 @@ var cases = []testCase{
 	{"Keys", keys},
 	{"KeyRace", keyRace},
 	{"KeyTurns", keyTurns},
+	{"Ahead", ahead},
 	{"Cancel", cancel},
 	{"CancelRetry", cancelRetry},
 	{"CancelAgainstClaim", cancelAgainstClaim},

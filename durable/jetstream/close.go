@@ -3,7 +3,6 @@ package jetstream
 import (
 	"context"
 	"errors"
-	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 )
@@ -36,19 +35,48 @@ func (f *feed) emptied(ctx context.Context, cons natsjs.Consumer) (floor uint64,
 	return info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0, nil
 }
 
+// closeBuckets closes what has ended, as the looks show it. It is not part of a look: it
+// takes several commits and questions a bucket.
+func (f *feed) closeBuckets(ctx context.Context, views <-chan view) error {
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case v := <-views:
+			if err := f.closeOnce(ctx, v, n%resumeEvery == 0); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	defer cancel()
+	if f.pressed() {
+		if err := f.removeEnded(ctx, v.near); err != nil {
+			return err
+		}
+	}
+	if err := f.closeEmptied(ctx, v); err != nil || !resume {
+		return err
+	}
+	return f.resume(ctx)
+}
+
 // closeEmptied closes the near buckets that are read here and have ended, and stops reading
 // those that another worker has closed.
-func (f *feed) closeEmptied(ctx context.Context, near, far map[int64]uint64, now time.Time) error {
+func (f *feed) closeEmptied(ctx context.Context, v view) error {
 	f.mu.Lock()
 	var old []int64
 	for b, r := range f.near {
-		if !r.busy && now.After(f.closeAt(b)) && far[f.farOf(b)] == 0 {
+		if !r.busy && v.now.After(f.closeAt(b)) && v.far[f.farOf(b)] == 0 {
 			old = append(old, b)
 		}
 	}
 	f.mu.Unlock()
 	for _, b := range old {
-		closed, err := f.closeNear(ctx, b, near[b] > 0)
+		closed, err := f.closeNear(ctx, b, v.near[b] > 0)
 		if err != nil {
 			return err
 		}

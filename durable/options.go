@@ -39,8 +39,8 @@ func newConfig(opts []Option) *config {
 		}
 		opt(c)
 	}
-	// What is handed out has to begin, or be handed back, before the lease is over: half of
-	// it is left for what holds a worker up.
+	// What is handed out has to begin, or be handed back, before the lease is over: half
+	// of it is left for what holds a worker up.
 	c.ahead = min(c.ahead, c.lease/4)
 	return c
 }
@@ -60,8 +60,8 @@ func WithClaimAhead(d time.Duration) Option {
 }
 
 // WithLease sets how long a worker may be silent until others take over what it has
-// claimed. It is renewed three times in that time, for all jobs at once. The default is 30s,
-// which is longer than any election of NATS. Open panics on less than 100ms.
+// claimed. It is renewed three times in that time, for all jobs at once. The default is
+// 30s, which is longer than any election of NATS. Open panics on less than 100ms.
 func WithLease(d time.Duration) Option {
 	return func(c *config) {
 		if d < 100*time.Millisecond {
@@ -116,9 +116,9 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 	}
 }
 
-// WithWheel has the Queue use a wheel of yours. The default is one of its own, with a tick
-// of 100us and precise wake-ups. The Queue does not stop yours; while Run is under way it
-// must not be stopped, nor may its executor discard. Open panics on nil.
+// WithWheel has the Queue use a wheel of yours. The default is one of its own, with a
+// tick of 100us and precise wake-ups. The Queue does not stop yours; while Run is under
+// way it must not be stopped, nor may its executor discard. Open panics on nil.
 func WithWheel(w *timingwheel.TimingWheel) Option {
 	return func(c *config) {
 		if w == nil {
@@ -129,8 +129,8 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 }
 
 // WithLogger has the Queue log what nobody is told otherwise: attempts that failed, jobs
-// that died, leases that were lost, and an engine that does not answer. By default nothing
-// is logged. Open panics on nil.
+// that died, leases that were lost, and an engine that does not answer. By default
+// nothing is logged. Open panics on nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Failures are tried again after the backoff, and counted; the last one makes the job dead.
+// Failures are tried again after the backoff, and counted; the last one makes the job
+// dead.
 func retries(t *testing.T, s Store) {
 	const pause = 300 * time.Millisecond
 	r := open(t, s.Open(t), durable.WithBackoff(func(n int) time.Duration { return time.Duration(n) * pause })).

@@ -134,8 +134,9 @@ func (r *rig) awaitGone(ref durable.Ref) {
 	})
 }
 
-// whileHeld calls f for a job that is handed out and not claimed yet, and returns the job for
-// which f has returned true. On a busy machine f may come too late, and gets another one.
+// whileHeld calls f for a job that is handed out and not claimed yet, and returns the job
+// for which f has returned true. On a busy machine f may come too late, and gets another
+// one.
 func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 	r.t.Helper()
 	for range 20 {

@@ -157,8 +157,8 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 	}
 }
 
-// What depends on how many replicas there are: the conditions of writes, and reads that may
-// be a moment behind.
+// What depends on how many replicas there are: the conditions of writes, and reads that
+// may be a moment behind.
 func TestConformanceOfThreeNodes(t *testing.T) {
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "Accounts")

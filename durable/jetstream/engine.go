@@ -51,8 +51,8 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// Replicas sets on how many servers of a cluster each partition is kept when it is made: 1,
-// the default, 3 or 5. Connect panics on less than 1.
+// Replicas sets on how many servers of a cluster each partition is kept when it is made:
+// 1, the default, 3 or 5. Connect panics on less than 1.
 func Replicas(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -62,8 +62,8 @@ func Replicas(n int) Option {
 	}
 }
 
-// Partitions sets over how many streams the queue is spread when it is made, by default 1.
-// It cannot be changed later: a Connect with another number is an error. A partition
+// Partitions sets over how many streams the queue is spread when it is made, by default
+// 1. It cannot be changed later: a Connect with another number is an error. A partition
 // carries some 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
 func Partitions(n int) Option {
 	return func(c *config) {
@@ -75,8 +75,9 @@ func Partitions(n int) Option {
 }
 
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
-// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the rest
-// is full. The default, 0, is no limit but the server's. Connect panics on less than 1 MiB.
+// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
+// rest is full. The default, 0, is no limit but the server's. Connect panics on less than
+// 1 MiB.
 func MaxBytes(n int64) Option {
 	return func(c *config) {
 		if n != 0 && n < 1<<20 {
@@ -109,8 +110,8 @@ func LocalClock() Option {
 	return func(c *config) { c.local = true }
 }
 
-// Alone says that no other process uses the queue, so that the leases of workers that have
-// been there before are over. It is for a server within the process.
+// Alone says that no other process uses the queue, so that the leases of workers that
+// have been there before are over. It is for a server within the process.
 func Alone() Option {
 	return func(c *config) { c.alone = true }
 }
@@ -233,10 +234,11 @@ const (
 	metaComplete   = "tickwheel-complete"
 )
 
-// complete changes a new stream's metadata, so that the server writes what it knows of the
-// stream once more. When it is killed while it makes a stream, the file may be there without
-// its checksum, and a start passes the stream over; a stream that is made anew then has all
-// messages, but does not write a file that is there. It would be passed over at each start.
+// complete changes a new stream's metadata, so that the server writes what it knows of
+// the stream once more. When it is killed while it makes a stream, the file may be there
+// without its checksum, and a start passes the stream over; a stream that is made anew
+// then has all messages, but does not write a file that is there. It would be passed over
+// at each start.
 func complete(ctx context.Context, js natsjs.JetStream, c natsjs.StreamConfig) (*natsjs.StreamInfo, error) {
 	c.Metadata = maps.Clone(c.Metadata)
 	c.Metadata[metaComplete] = "1"
@@ -407,8 +409,8 @@ func (e *engine) find(r durable.Ref) (*part, address, error) {
 	return e.parts[a.part], a, nil
 }
 
-// spread calls f for each partition with the indices of the elements that are its own, all
-// at once.
+// spread calls f for each partition with the indices of the elements that are its own,
+// all at once.
 func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []int)) {
 	byPart := make([][]int, len(e.parts))
 	for i := range n {

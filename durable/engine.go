@@ -68,7 +68,7 @@ type Engine interface {
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
 	Lease     time.Duration // without a Beat for so long, others may take over its jobs
-	Ahead     time.Duration // how long before a job is due Feed hands it out, at least about
+	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 )
 
@@ -107,10 +108,11 @@ func clip(t time.Time) time.Time {
 	return farthest.Add(-time.Microsecond)
 }
 
+// errorText is what is kept of an error: text that every engine can store. A database
+// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for its
+// error's text.
 func errorText(err error) string {
 	s := err.Error()
-	if len(s) > maxErrorText {
-		s = s[:maxErrorText]
-	}
-	return s
+	s = s[:min(len(s), maxErrorText)]
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

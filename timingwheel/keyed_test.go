@@ -256,10 +256,7 @@ func TestKeyedRetainsNothingInTheQueue(t *testing.T) {
 	replaced, err := k.Schedule(1, time.Hour, func() {})
 	require.NoError(t, err)
 	require.True(t, replaced)
-	runtime.GC()
-	for _, f := range functions {
-		require.True(t, f.Value() == nil)
-	}
+	waitForGarbage(t, func() bool { return functions[0].Value() == nil && functions[1].Value() == nil })
 	require.Len(t, w.Stop(), 1)
 	release()
 	pool.Close()

@@ -299,6 +299,16 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
+// waitForGarbage is waitUntil, and runs the collector before each look. One run may not be
+// enough: a goroutine that was interrupted keeps what is left on its stack.
+func waitForGarbage(t testing.TB, done func() bool) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		runtime.GC()
+		return done()
+	})
+}
+
 // Of many goroutines that cancel one task, exactly one gets true. None gets true if the
 // task has run.
 func TestExactlyOneCancelIsTrue(t *testing.T) {

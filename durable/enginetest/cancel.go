@@ -25,13 +25,12 @@ func (r *rig) cancel(ref durable.Ref, want bool, when string) {
 // Cancel before, during and after hand-over, claim, run and end.
 func cancel(t *testing.T, s Store) {
 	release := make(chan struct{})
-	r := open(t, s.Open(t), durable.WithAhead(400*time.Millisecond), durable.WithClaimAhead(20*time.Millisecond)).
-		handle(kind, func(_ context.Context, a *durable.Attempt) error {
-			if len(a.Job.Payload) > 0 {
-				<-release
-			}
-			return nil
-		})
+	r := open(t, s.Open(t), holding()...).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if len(a.Job.Payload) > 0 {
+			<-release
+		}
+		return nil
+	})
 	far := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	r.cancel(far, true, "before it is handed out")
 	r.cancel(far, false, "twice")
@@ -52,7 +51,7 @@ func cancel(t *testing.T, s Store) {
 	close(release)
 	r.awaitGone(run)
 	r.cancel(run, false, "done")
-	time.Sleep(lease)
+	time.Sleep(heldFor)
 	for _, run := range r.ran() {
 		require.NotEqual(t, soon, run.Ref)
 		require.NotEqual(t, far, run.Ref)

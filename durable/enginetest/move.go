@@ -49,8 +49,8 @@ func reschedule(t *testing.T, s Store) {
 	once(ref, at, "earlier")
 	move(ref, time.Hour, false)
 
-	ref = r.add(durable.Job{Kind: kind, After: 1200 * time.Millisecond})[0]
-	at = move(ref, 3*time.Second, true)
+	ref = r.add(durable.Job{Kind: kind, After: 3 * time.Second})[0]
+	at = move(ref, 4*time.Second, true)
 	once(ref, at, "later")
 
 	ref = r.add(hour)[0]
@@ -66,6 +66,9 @@ func reschedule(t *testing.T, s Store) {
 	move(ref, -time.Second, true)
 	once(ref, now.Add(-100*time.Millisecond), "into the past is now")
 
+	r.close()
+	e = s.Open(t)
+	r = open(t, e, holding()...).handle(kind, nil).start()
 	ref = r.whileHeld(func(ref durable.Ref) bool {
 		at = engineNow(t, e).Add(1200 * time.Millisecond)
 		_, ok, err := r.Reschedule(t.Context(), ref, at)

@@ -2,7 +2,9 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +60,15 @@ func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
 	}
 	require.Equal(r.t, 1, found)
 	return info
+}
+
+// An error's text may have any bytes, and any length: it never keeps an attempt from ending.
+func anyErrorText(t *testing.T, s Store) {
+	text := "a\x00b\xffc" + strings.Repeat("\u00e9", 10_000)
+	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error { return errors.New(text) }).start()
+	info := r.awaitDead(r.add(durable.Job{Kind: kind, MaxAttempts: 1})[0])
+	require.Contains(t, info.LastError, "a\uFFFDb\uFFFDc\u00e9\u00e9\u00e9")
+	require.Less(t, len(info.LastError), len(text))
 }
 
 // RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead job

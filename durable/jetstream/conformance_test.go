@@ -27,7 +27,7 @@ type store struct {
 // newStore returns a store whose buckets are small, so that jobs some seconds ahead cascade
 // and buckets close while a test runs.
 func newStore(t testing.TB, opts ...jetstream.Option) *store {
-	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second)
+	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	s := &store{dir: t.TempDir(), opts: append([]jetstream.Option{small}, opts...)}
 	s.start(t)
 	t.Cleanup(s.stop)
@@ -86,7 +86,7 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	c := &cluster{store: store{opts: []jetstream.Option{
-		jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second), jetstream.Replicas(3),
+		jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second), jetstream.Replicas(3),
 	}}}
 	for i := range c.ports {
 		c.ports[i], c.dirs[i] = freePort(t), t.TempDir()

@@ -234,7 +234,7 @@ type store struct {
 }
 
 func (s *store) Open(t testing.TB) durable.Engine {
-	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second)
+	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	e, err := embedded.Open(context.Background(), s.dir, embedded.With(small))
 	require.NoError(t, err)
 	s.e = e

@@ -109,8 +109,8 @@ func clip(t time.Time) time.Time {
 }
 
 // errorText is what is kept of an error: text that every engine can store. A database
-// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for its
-// error's text.
+// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for
+// its error's text.
 func errorText(err error) string {
 	s := err.Error()
 	s = s[:min(len(s), maxErrorText)]

@@ -24,8 +24,8 @@ type store struct {
 	opts []jetstream.Option
 }
 
-// newStore returns a store whose buckets are small, so that jobs some seconds ahead cascade
-// and buckets close while a test runs.
+// newStore returns a store whose buckets are small, so that jobs some seconds ahead
+// cascade and buckets close while a test runs.
 func newStore(t testing.TB, opts ...jetstream.Option) *store {
 	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	s := &store{dir: t.TempDir(), opts: append([]jetstream.Option{small}, opts...)}

@@ -89,11 +89,11 @@ func MaxBytes(n int64) Option {
 
 // Buckets sets how time is cut up when the queue is made: the widths of near and far
 // buckets, how long before it begins a far bucket is moved to its near ones, and how long
-// after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and 10s.
-// Narrower buckets take more work and less memory for jobs that have just ended. A near
-// bucket, the Queue's WithAhead, half a second and what a commit takes have to be less than
-// half a lease, and less than lead.
-// Connect panics if one is not positive, or far is not a multiple of near.
+// after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and
+// 10s. Narrower buckets take more work and less memory for jobs that have just ended. A
+// near bucket, the Queue's WithAhead, half a second and what a commit takes have to be
+// less than half a lease, and less than lead. Connect panics if one is not positive, or
+// far is not a multiple of near.
 func Buckets(near, far, lead, settle time.Duration) Option {
 	return func(c *config) {
 		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {

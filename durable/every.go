@@ -133,7 +133,7 @@ func (q *Queue) next(h *Held, began time.Time) *Record {
 	s := q.series[name]
 	q.mu.Unlock()
 	if s == nil {
-		q.log.Warn("durable: nobody here has called Every for what has run; its series ends", "name", name)
+		q.log.Warn("durable: a series ends: this process has not called Every for it", "name", name)
 		return nil
 	}
 	j := h.Record.Job
@@ -143,7 +143,7 @@ func (q *Queue) next(h *Held, began time.Time) *Record {
 	}
 	rec, ok, err := occurrence(name, s, j, after, q.now())
 	if err != nil {
-		q.log.Error("durable: a series ends", "name", name, "error", err)
+		q.log.Error("durable: a series ends: its Scheduler gave a time that cannot be", "name", name, "error", err)
 	}
 	if !ok {
 		return nil

@@ -128,9 +128,33 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 	}
 }
 
-// WithLogger has the Queue log what nobody is told otherwise: attempts that failed, jobs
-// that died, leases that were lost, and an engine that does not answer. By default
-// nothing is logged. Open panics on nil.
+// WithLogger has the Queue log what nobody is told otherwise. By default nothing is
+// logged. It logs these messages, each after "durable: ", with these attributes.
+//
+// At level Warn, what the Queue copes with by itself:
+//
+//   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error
+//   - a job is dead, because its last attempt did not end: kind, ref, error
+//   - another worker has taken over; the end of the attempt is not written down: ref
+//   - the end of an attempt could not be written down; trying again: ref, error, pause
+//   - no handler here for jobs of a kind; they are left to other workers: kind (once for
+//     each kind and Run)
+//   - a series ends: this process has not called Every for it: name
+//   - the engine hands out no jobs; trying again: error, pause
+//   - the lease could not be renewed: error, silent (since the last renewal)
+//   - jobs could not be handed back; others get them after the lease: error
+//   - the worker could not be closed; others wait for the end of its lease: error
+//   - cannot read the engine's clock: error
+//
+// At level Error, what is lost or has to be looked at:
+//
+//   - the lease was not renewed in time: silent, handlers (whose contexts end)
+//   - the ends of attempts could not be written down; they will run again: attempts
+//   - a series ends: its Scheduler gave a time that cannot be: name, error
+//
+// Payloads and keys are not logged, but error has the text of a handler's error. The
+// logger is called with a lock of the Queue held now and then: it must not call the
+// Queue. Open panics on nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {

@@ -84,7 +84,7 @@ func (w *worker) run(ctx context.Context) {
 	bye, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
-		w.q.log.Warn("durable: the worker could not take leave; its lease has to end", "error", err)
+		w.q.log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
 	}
 }
 

@@ -334,6 +334,8 @@ func (w *worker) bury(t *task) {
 		out.Error += "; before: " + t.held.Record.LastError
 	}
 	out.Next = w.q.next(t.held, w.q.now())
+	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
+		"ref", t.held.Ref, "error", out.Error)
 	w.ends.put(&ended{task: t, out: out})
 }
 

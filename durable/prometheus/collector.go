@@ -28,6 +28,9 @@
 //	durable_claim_ahead_seconds  gauge
 //	durable_lateness_seconds     histogram
 //
+// How many jobs wait in all is not among them, because that costs a pass over the store:
+// it is [durable.Queue.Count].
+//
 // Alert on durable_dead_total and durable_lease_lost_total that grow, and on
 //
 //	histogram_quantile(0.99, rate(durable_lateness_seconds_bucket[5m]))

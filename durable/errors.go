@@ -18,8 +18,8 @@ var (
 	// ErrNotFound: no job has this Ref, or this key; it may have ended long ago.
 	ErrNotFound = errors.New("durable: not found")
 
-	// ErrLeaseLost: the worker was not heard of for longer than its lease, and another one
-	// may have the job. It is the cause of a handler's context when it ends for this.
+	// ErrLeaseLost: the worker was not heard of for longer than its lease, and another
+	// one may have the job. It is the cause of a handler's context when it ends for this.
 	ErrLeaseLost = errors.New("durable: lease lost")
 
 	// ErrUncertain: the engine's answer was lost. What was asked for may have been done.
@@ -51,8 +51,8 @@ func (e *discarded) Unwrap() error  { return e.err }
 func (e *retryLater) Error() string { return e.err.Error() }
 func (e *retryLater) Unwrap() error { return e.err }
 
-// Discard returns an error for a handler to return when trying again is of no use: the job
-// is dead at once. It panics on a nil error.
+// Discard returns an error for a handler to return when trying again is of no use: the
+// job is dead at once. It panics on a nil error.
 func Discard(err error) error {
 	if err == nil {
 		panic("durable: Discard(nil)")

@@ -18,18 +18,19 @@ type Attempt struct {
 	Due    time.Time // of this attempt
 }
 
-// Handle sets what runs the jobs of a kind. It is called before Run, and panics after, and
-// on an empty kind, a nil handler, and a kind that has one already.
+// Handle sets what runs the jobs of a kind. It is called before Run, and panics after,
+// and on an empty kind, a nil handler, and a kind that has one already.
 //
-// A nil error: the job is done. Another one: it failed, and is due again after the backoff
-// ([RetryAfter] sets another time, [Discard] ends it), until MaxAttempts have begun; then it
-// is dead. A panic is a failure like any other; so is a handler that ends its goroutine.
+// A nil error: the job is done. Another one: it failed, and is due again after the
+// backoff ([RetryAfter] sets another time, [Discard] ends it), until MaxAttempts have
+// begun; then it is dead. A panic is a failure like any other; so is a handler that ends
+// its goroutine.
 //
-// The handler's context ends when the worker's lease is lost, with [ErrLeaseLost] as cause,
-// since another worker may have the job then; and when the Queue is closed. It does not end
-// when Run's does, which waits for the handler. A job may run again though its handler has
-// returned nil: if the process dies before that is written down. So handlers have to be
-// idempotent, by Ref.
+// The handler's context ends when the worker's lease is lost, with [ErrLeaseLost] as
+// cause, since another worker may have the job then; and when the Queue is closed. It
+// does not end when Run's does, which waits for the handler. A job may run again though
+// its handler has returned nil: if the process dies before that is written down. So
+// handlers have to be idempotent, by Ref.
 func (q *Queue) Handle(kind string, h func(context.Context, *Attempt) error) {
 	if kind == "" {
 		panic("durable: Handle: empty kind")
@@ -108,8 +109,8 @@ func clip(t time.Time) time.Time {
 }
 
 // errorText is what is kept of an error: text that every engine can store. A database
-// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for its
-// error's text.
+// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for
+// its error's text.
 func errorText(err error) string {
 	s := err.Error()
 	s = s[:min(len(s), maxErrorText)]

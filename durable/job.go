@@ -21,9 +21,9 @@ type Job struct {
 	Kind    string // says which handler runs it; printable, 1 to 128 bytes
 	Payload []byte // for the handler; at most 256 KiB
 
-	// At is when it is due, After how long from now, by the engine's clock; at most one of
-	// them is set. A time that has passed, or a delay that is not positive, is due now. A
-	// time beyond the year 9999 is refused.
+	// At is when it is due, After how long from now, by the engine's clock; at most one
+	// of them is set. A time that has passed, or a delay that is not positive, is due
+	// now. A time beyond the year 9999 is refused.
 	At    time.Time
 	After time.Duration
 

@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// syncEvery is how often the engine's clock is read: clocks that drift apart are taken to be
-// 50 us apart after that, which makes jobs late by as much.
+// syncEvery is how often the engine's clock is read: clocks that drift apart are taken to
+// be 50 us apart after that, which makes jobs late by as much.
 const syncEvery = 500 * time.Millisecond
 
 // Queue adds jobs to an engine, and runs those that are due. Make one with [Open]. All
@@ -45,8 +45,8 @@ type Queue struct {
 type handler func(ctx context.Context, a *Attempt) error
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
-// engine does not answer before ctx ends. Close of the Queue closes the engine, too; after
-// an error the engine is as it was. An engine serves one Queue. Open panics on nil.
+// engine does not answer before ctx ends. Close of the Queue closes the engine, too;
+// after an error the engine is as it was. An engine serves one Queue. Open panics on nil.
 func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	if e == nil {
 		panic("durable: Open: nil Engine")
@@ -90,9 +90,10 @@ func (q *Queue) now() time.Time {
 }
 
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
-// context had, and the contexts of its handlers end with [ErrClosed] as cause; Close waits
-// until all have returned. To let handlers end in peace end Run's context first, wait
-// until Run has returned, then call Close. Later calls return what the first one did.
+// context had, and the contexts of its handlers end with [ErrClosed] as cause; Close
+// waits until all have returned. To let handlers end in peace end Run's context first,
+// wait until Run has returned, then call Close. Later calls return what the first one
+// did.
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.close(ErrClosed)
@@ -212,7 +213,8 @@ const addTimeout = 30 * time.Second
 // failed before, the job has not run and never will. False: it runs, has ended, or was
 // canceled before; it is claimed 50 to 300 ms before it is due, and is not to be canceled
 // from then on. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]: it may be
-// canceled or not; ask again (and then false may mean that the first call has canceled it).
+// canceled or not; ask again (and then false may mean that the first call has canceled
+// it).
 //
 // It may be called in a handler for the job itself, and returns false.
 func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
@@ -243,8 +245,8 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next
 // attempt. It returns the Ref by which the job is known from then on, which for the
-// engines of this module is the same, and whether it was done; false as for [Queue.Cancel].
-// A time that has passed is now.
+// engines of this module is the same, and whether it was done; false as for
+// [Queue.Cancel]. A time that has passed is now.
 func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
 	if q.closed.Err() != nil {
 		return "", false, ErrClosed
@@ -262,8 +264,8 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 	return r, ok, err
 }
 
-// Get returns what is known of a job that is kept: that waits, runs or is dead. Of one that
-// is done or canceled it is [ErrNotFound].
+// Get returns what is known of a job that is kept: that waits, runs or is dead. Of one
+// that is done or canceled it is [ErrNotFound].
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
@@ -271,9 +273,9 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	return q.engine.Get(ctx, r)
 }
 
-// All goes over the jobs that are kept and selected, in no order; see [Engine] for what it
-// may see of changes that happen meanwhile. It reads all of the store, whatever the Filter.
-// An error is the last element.
+// All goes over the jobs that are kept and selected, in no order; see [Engine] for what
+// it may see of changes that happen meanwhile. It reads all of the store, whatever the
+// Filter. An error is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if q.closed.Err() != nil {

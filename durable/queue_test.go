@@ -169,8 +169,8 @@ func (w *brokenWorker) Feed(ctx context.Context, give func([]*durable.Held)) err
 	return w.Worker.Feed(ctx, give)
 }
 
-// What the engine says of an Add reaches its caller; one whose answer is not waited for is
-// uncertain, and stored all the same.
+// What the engine says of an Add reaches its caller; one whose answer is not waited for
+// is uncertain, and stored all the same.
 func TestAddErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t), insert: durable.ErrFull}

@@ -10,11 +10,12 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// Run works off jobs until ctx ends, or the Queue is closed. Then it fetches no more, hands
-// back at once what has not begun, waits for the handlers that run and until their ends are
-// written down, and returns nil. It returns an error if the engine does not know the worker
-// when ctx ends. While it works it puts up with an engine that does not answer. It panics
-// if it is called while another call is under way, or without a handler.
+// Run works off jobs until ctx ends, or the Queue is closed. Then it fetches no more,
+// hands back at once what has not begun, waits for the handlers that run and until their
+// ends are written down, and returns nil. It returns an error if the engine does not know
+// the worker when ctx ends. While it works it puts up with an engine that does not
+// answer. It panics if it is called while another call is under way, or without a
+// handler.
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()
@@ -83,7 +84,7 @@ func (w *worker) run(ctx context.Context) {
 	bye, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
-		w.q.log.Warn("durable: the worker could not take leave; its lease has to end", "error", err)
+		w.q.log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
 	}
 }
 

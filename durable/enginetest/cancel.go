@@ -207,8 +207,8 @@ func claimPatiently(t *testing.T, w durable.Worker, h *durable.Held) durable.Ver
 	return durable.Verdict{}
 }
 
-// Jobs that are added some seconds ahead, and canceled at any time until they are due, run
-// or were canceled: never both, never neither, wherever they are kept at that moment.
+// Jobs that are added some seconds ahead, and canceled at any time until they are due,
+// run or were canceled: never both, never neither, wherever they are kept at that moment.
 func cancelOnTheWay(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil).start()
 	c := open(t, s.Open(t))

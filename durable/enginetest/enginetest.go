@@ -23,16 +23,16 @@ type Store interface {
 	// closes it at the end of the test, if the test has not.
 	Open(t testing.TB) durable.Engine
 
-	// Restart ends what serves the store as a crash does, and starts it again. Engines that
-	// were open before need not be usable after.
+	// Restart ends what serves the store as a crash does, and starts it again. Engines
+	// that were open before need not be usable after.
 	Restart(t testing.TB)
 }
 
 // Run runs all tests on stores that newStore makes; each is empty, and its test's alone.
 func Run(t *testing.T, newStore func(t testing.TB) Store) { RunOnly(t, newStore) }
 
-// RunOnly runs the tests of these names, or all if none is given. Those that one process can
-// do, such as "Restart", suit a store that only one engine can have open.
+// RunOnly runs the tests of these names, or all if none is given. Those that one process
+// can do, such as "Restart", suit a store that only one engine can have open.
 func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
 	// Most of their time the tests wait, so more of them run at once than t.Parallel has
 	// where there are few processors.

@@ -15,8 +15,8 @@ import (
 
 var errTest = errors.New("not this time")
 
-// A key is held from Add until its job is done, canceled or dead: while it waits, runs, and
-// waits for another attempt.
+// A key is held from Add until its job is done, canceled or dead: while it waits, runs,
+// and waits for another attempt.
 func keys(t *testing.T, s Store) {
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 300 * time.Millisecond })).

@@ -122,7 +122,8 @@ func engineNow(t testing.TB, e durable.Engine) time.Time {
 	return now
 }
 
-// What is stored when its time has long passed runs now, or is refused; it does not vanish.
+// What is stored when its time has long passed runs now, or is refused; it does not
+// vanish.
 func lateInsert(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e).handle(kind, nil).start()
@@ -227,7 +228,8 @@ func ended(t *testing.T, s Store) {
 	require.NoError(t, err)
 }
 
-// What has been accepted survives the end of what serves the store, also what was running.
+// What has been accepted survives the end of what serves the store, also what was
+// running.
 func restart(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	var jobs []durable.Job

@@ -13,7 +13,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Failures are tried again after the backoff, and counted; the last one makes the job dead.
+// Failures are tried again after the backoff, and counted; the last one makes the job
+// dead.
 func retries(t *testing.T, s Store) {
 	const pause = 300 * time.Millisecond
 	r := open(t, s.Open(t), durable.WithBackoff(func(n int) time.Duration { return time.Duration(n) * pause })).
@@ -61,7 +62,8 @@ func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
 	return info
 }
 
-// An error's text may have any bytes, and any length: it never keeps an attempt from ending.
+// An error's text may have any bytes, and any length: it never keeps an attempt from
+// ending.
 func anyErrorText(t *testing.T, s Store) {
 	text := "a\x00b\xffc" + strings.Repeat("\u00e9", 10_000)
 	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error { return errors.New(text) }).start()
@@ -70,8 +72,8 @@ func anyErrorText(t *testing.T, s Store) {
 	require.Less(t, len(info.LastError), len(text))
 }
 
-// RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead job
-// run again, with all its attempts and under the same Ref. It may die again.
+// RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead
+// job run again, with all its attempts and under the same Ref. It may die again.
 func redrive(t *testing.T, s Store) {
 	answers := make(chan error, 10)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour })).

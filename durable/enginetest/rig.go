@@ -143,8 +143,8 @@ func holding() []durable.Option {
 	return []durable.Option{durable.WithLease(4 * heldFor), durable.WithAhead(heldFor), durable.WithClaimAhead(20 * time.Millisecond)}
 }
 
-// whileHeld calls f for a job that is handed out and not claimed yet, and returns the job. f
-// has to return true.
+// whileHeld calls f for a job that is handed out and not claimed yet, and returns the
+// job. f has to return true.
 func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 	r.t.Helper()
 	await(r.t, "nothing is held", func() bool { return r.Stats().Held == 0 })

@@ -16,17 +16,17 @@ import (
 //     the removal was behind it;
 //  5. the statuses are removed, up to the last message of the stream at that time.
 //
-// Any error ends it, and it begins anew with the next look; the message p.<bucket>, which is
-// written with the mark and removed at the end, says after a crash that it is to. A status
-// must outlive its job: if it were gone first, the job would look as if it waited.
+// Any error ends it, and it begins anew with the next look; the message p.<bucket>, which
+// is written with the mark and removed at the end, says after a crash that it is to. A
+// status must outlive its job: if it were gone first, the job would look as if it waited.
 
 // mark is the message that says that a bucket is closed.
 func (p *part) mark(subject string) write {
 	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
 }
 
-// emptied reports whether a consumer has handed out all it has, and all of that has ended,
-// and up to which sequence of the stream.
+// emptied reports whether a consumer has handed out all it has, and all of that has
+// ended, and up to which sequence of the stream.
 func (f *feed) emptied(ctx context.Context, cons natsjs.Consumer) (floor uint64, ok bool, err error) {
 	info, err := cons.Info(ctx)
 	if err != nil {
@@ -64,8 +64,8 @@ func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
 	return f.resume(ctx)
 }
 
-// closeEmptied closes the near buckets that are read here and have ended, and stops reading
-// those that another worker has closed.
+// closeEmptied closes the near buckets that are read here and have ended, and stops
+// reading those that another worker has closed.
 func (f *feed) closeEmptied(ctx context.Context, v view) error {
 	f.mu.Lock()
 	var old []int64
@@ -151,8 +151,8 @@ func (f *feed) resume(ctx context.Context) error {
 	return nil
 }
 
-// removeEnded removes jobs that have ended from buckets that are still open, but for the last
-// one, by which the bucket is known to be there when it is to be closed.
+// removeEnded removes jobs that have ended from buckets that are still open, but for the
+// last one, by which the bucket is known to be there when it is to be closed.
 func (f *feed) removeEnded(ctx context.Context, near map[int64]uint64) error {
 	f.mu.Lock()
 	var read []int64

@@ -24,8 +24,8 @@ type store struct {
 	opts []jetstream.Option
 }
 
-// newStore returns a store whose buckets are small, so that jobs some seconds ahead cascade
-// and buckets close while a test runs.
+// newStore returns a store whose buckets are small, so that jobs some seconds ahead
+// cascade and buckets close while a test runs.
 func newStore(t testing.TB, opts ...jetstream.Option) *store {
 	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	s := &store{dir: t.TempDir(), opts: append([]jetstream.Option{small}, opts...)}
@@ -157,8 +157,8 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 	}
 }
 
-// What depends on how many replicas there are: the conditions of writes, and reads that may
-// be a moment behind.
+// What depends on how many replicas there are: the conditions of writes, and reads that
+// may be a moment behind.
 func TestConformanceOfThreeNodes(t *testing.T) {
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "Accounts")

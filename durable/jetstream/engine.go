@@ -51,8 +51,8 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// Replicas sets on how many servers of a cluster each partition is kept when it is made: 1,
-// the default, 3 or 5. Connect panics on less than 1.
+// Replicas sets on how many servers of a cluster each partition is kept when it is made:
+// 1, the default, 3 or 5. Connect panics on less than 1.
 func Replicas(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -62,8 +62,8 @@ func Replicas(n int) Option {
 	}
 }
 
-// Partitions sets over how many streams the queue is spread when it is made, by default 1.
-// It cannot be changed later: a Connect with another number is an error. A partition
+// Partitions sets over how many streams the queue is spread when it is made, by default
+// 1. It cannot be changed later: a Connect with another number is an error. A partition
 // carries some 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
 func Partitions(n int) Option {
 	return func(c *config) {
@@ -75,8 +75,9 @@ func Partitions(n int) Option {
 }
 
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
-// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the rest
-// is full. The default, 0, is no limit but the server's. Connect panics on less than 1 MiB.
+// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
+// rest is full. The default, 0, is no limit but the server's. Connect panics on less than
+// 1 MiB.
 func MaxBytes(n int64) Option {
 	return func(c *config) {
 		if n != 0 && n < 1<<20 {
@@ -88,11 +89,11 @@ func MaxBytes(n int64) Option {
 
 // Buckets sets how time is cut up when the queue is made: the widths of near and far
 // buckets, how long before it begins a far bucket is moved to its near ones, and how long
-// after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and 10s.
-// Narrower buckets take more work and less memory for jobs that have just ended. A near
-// bucket, the Queue's WithAhead, half a second and what a commit takes have to be less than
-// half a lease, and less than lead.
-// Connect panics if one is not positive, or far is not a multiple of near.
+// after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and
+// 10s. Narrower buckets take more work and less memory for jobs that have just ended. A
+// near bucket, the Queue's WithAhead, half a second and what a commit takes have to be
+// less than half a lease, and less than lead. Connect panics if one is not positive, or
+// far is not a multiple of near.
 func Buckets(near, far, lead, settle time.Duration) Option {
 	return func(c *config) {
 		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {
@@ -110,8 +111,8 @@ func LocalClock() Option {
 	return func(c *config) { c.local = true }
 }
 
-// Alone says that no other process uses the queue, so that the leases of workers that have
-// been there before are over. It is for a server within the process.
+// Alone says that no other process uses the queue, so that the leases of workers that
+// have been there before are over. It is for a server within the process.
 func Alone() Option {
 	return func(c *config) { c.alone = true }
 }
@@ -234,10 +235,11 @@ const (
 	metaComplete   = "tickwheel-complete"
 )
 
-// complete changes a new stream's metadata, so that the server writes what it knows of the
-// stream once more. When it is killed while it makes a stream, the file may be there without
-// its checksum, and a start passes the stream over; a stream that is made anew then has all
-// messages, but does not write a file that is there. It would be passed over at each start.
+// complete changes a new stream's metadata, so that the server writes what it knows of
+// the stream once more. When it is killed while it makes a stream, the file may be there
+// without its checksum, and a start passes the stream over; a stream that is made anew
+// then has all messages, but does not write a file that is there. It would be passed over
+// at each start.
 func complete(ctx context.Context, js natsjs.JetStream, c natsjs.StreamConfig) (*natsjs.StreamInfo, error) {
 	c.Metadata = maps.Clone(c.Metadata)
 	c.Metadata[metaComplete] = "1"
@@ -408,8 +410,8 @@ func (e *engine) find(r durable.Ref) (*part, address, error) {
 	return e.parts[a.part], a, nil
 }
 
-// spread calls f for each partition with the indices of the elements that are its own, all
-// at once.
+// spread calls f for each partition with the indices of the elements that are its own,
+// all at once.
 func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []int)) {
 	byPart := make([][]int, len(e.parts))
 	for i := range n {

@@ -26,9 +26,9 @@ const (
 // feed is one Feed of one partition. It looks what buckets there are, and has a goroutine
 // for each that is due: a near one is read, a far one is moved to its near ones.
 //
-// Each bucket has a consumer that all workers share, so that each job goes to one of them.
-// It is disposable: if it is lost, with the server that had it, it is made anew and hands
-// out all that is in the bucket, and the claims tell what has ended.
+// Each bucket has a consumer that all workers share, so that each job goes to one of
+// them. It is disposable: if it is lost, with the server that had it, it is made anew and
+// hands out all that is in the bucket, and the claims tell what has ended.
 type feed struct {
 	*part
 	w    *worker
@@ -117,8 +117,8 @@ func (f *feed) lookAround(ctx context.Context, readers *sync.WaitGroup) (v view,
 	return v, nil
 }
 
-// untilLook returns when to look again: after lookEvery, or when the next far bucket begins
-// to be moved, whose lead may be short.
+// untilLook returns when to look again: after lookEvery, or when the next far bucket
+// begins to be moved, whose lead may be short.
 func (f *feed) untilLook(now time.Time) time.Duration {
 	return min(lookEvery, f.nextCascade(now).Sub(now))
 }
@@ -149,9 +149,9 @@ func sorted[V any](m map[int64]V) []int64 {
 	return keys
 }
 
-// startNear has those buckets read whose time comes before the next look, and those that are
-// current, which may get something at any moment. Of those that are overdue only the oldest
-// are begun: the others wait until these have nothing more to hand out.
+// startNear has those buckets read whose time comes before the next look, and those that
+// are current, which may get something at any moment. Of those that are overdue only the
+// oldest are begun: the others wait until these have nothing more to hand out.
 func (f *feed) startNear(ctx context.Context, near map[int64]uint64, now time.Time, readers *sync.WaitGroup) {
 	ahead := f.nearOf(now.Add(f.w.c.Ahead + lookEvery))
 	f.mu.Lock()
@@ -198,8 +198,8 @@ func (f *feed) consumer(ctx context.Context, name, filter string) (natsjs.Consum
 func nearConsumer(b int64) string { return "q" + itoa(b) }
 func farConsumer(h int64) string  { return "h" + itoa(h) }
 
-// read hands out what is in a bucket until the bucket is closed. A reader of a bucket that
-// has nothing more waits for what is handed out again.
+// read hands out what is in a bucket until the bucket is closed. A reader of a bucket
+// that has nothing more waits for what is handed out again.
 func (f *feed) read(ctx context.Context, b int64, r *reader) {
 	for ctx.Err() == nil {
 		cons, err := f.consumer(ctx, nearConsumer(b), f.nearSubject(b))
@@ -217,9 +217,9 @@ func (f *feed) read(ctx context.Context, b int64, r *reader) {
 	}
 }
 
-// fetch hands out what comes as it comes, and waits a while for it if it is told to. It does
-// so to the end though ctx has ended: what is on its way would be missed until the lease is
-// over.
+// fetch hands out what comes as it comes, and waits a while for it if it is told to. It
+// does so to the end though ctx has ended: what is on its way would be missed until the
+// lease is over.
 func (f *feed) fetch(ctx context.Context, cons natsjs.Consumer, wait bool) (int, error) {
 	var batch natsjs.MessageBatch
 	var err error

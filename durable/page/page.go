@@ -10,11 +10,11 @@
 // # Cost
 //
 // What this process does with the jobs (held, claimed, running, lateness, leases lost)
-// comes from [durable.Queue.Stats]. That takes some microseconds, and the page asks for it
-// a few times a second while somebody watches. How many jobs wait, run and are dead in all
-// comes from [durable.Queue.Count], which reads all of the store. The page asks for that
-// while somebody watches only. It then takes at most 2 % of the time, and at most ten
-// seconds each: of a store that takes longer to read, the page says how much has been
+// comes from [durable.Queue.Stats]. That takes some microseconds, and the page asks for
+// it a few times a second while somebody watches. How many jobs wait, run and are dead in
+// all comes from [durable.Queue.Count], which reads all of the store. The page asks for
+// that while somebody watches only. It then takes at most 2 % of the time, and at most
+// ten seconds each: of a store that takes longer to read, the page says how much has been
 // counted by then.
 package page
 

@@ -18,8 +18,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/debug"
 )
 
-// used returns a queue in a directory, in which four jobs wait, one runs, two are dead and
-// one is done, and what ends the one that runs.
+// used returns a queue in a directory, in which four jobs wait, one runs, two are dead
+// and one is done, and what ends the one that runs.
 func used(t *testing.T) (q *durable.Queue, end func()) {
 	e, err := embedded.Open(t.Context(), t.TempDir())
 	require.NoError(t, err)

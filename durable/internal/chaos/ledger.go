@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ledger is a file to which a process appends what it has been promised and what it does, a
-// line each. The system keeps what was written when the process is killed.
+// ledger is a file to which a process appends what it has been promised and what it does,
+// a line each. The system keeps what was written when the process is killed.
 type ledger struct{ f *os.File }
 
 // What a line begins with.

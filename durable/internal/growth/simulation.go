@@ -28,8 +28,8 @@ type result struct {
 	batch float64         // the mean number of writes in a commit
 }
 
-// warmUp is the longest time from a job's Add to when it is due: after so long all kinds of
-// writes are as frequent as they will be.
+// warmUp is the longest time from a job's Add to when it is due: after so long all kinds
+// of writes are as frequent as they will be.
 const warmUp = time.Second
 
 // simulate adds so many jobs in each second to a queue of so many partitions.

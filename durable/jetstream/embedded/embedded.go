@@ -1,12 +1,13 @@
-// Package embedded keeps durable jobs in a directory: a NATS server within the process, with
-// no port and no log, that syncs every write. One process at a time has the directory.
+// Package embedded keeps durable jobs in a directory: a NATS server within the process,
+// with no port and no log, that syncs every write. One process at a time has the
+// directory.
 //
 //	engine, err := embedded.Open(ctx, "/var/lib/reminders")
 //	q, err := durable.Open(ctx, engine)
 //
-// What Add has accepted survives the death of the process and a power cut, but not that of
-// the disk. The engine is that of package jetstream; to outgrow one machine give that a
-// connection to a cluster instead.
+// What Add has accepted survives the death of the process and a power cut, but not that
+// of the disk. The engine is that of package jetstream; to outgrow one machine give that
+// a connection to a cluster instead.
 package embedded
 
 import (
@@ -67,8 +68,8 @@ type engine struct {
 }
 
 // Open starts a server on the directory, which is made if it is not there, and returns an
-// engine on it. If another process has the directory it returns durable.ErrLocked at once.
-// It takes a second or two for a million jobs to be read.
+// engine on it. If another process has the directory it returns durable.ErrLocked at
+// once. It takes a second or two for a million jobs to be read.
 func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
 	c := config{maxStore: defaultMaxStore}
 	for _, opt := range opts {

@@ -63,8 +63,8 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A full store refuses more by name, goes on running what it has, and takes jobs again when
-// there is room. Nothing that was accepted is lost.
+// A full store refuses more by name, goes on running what it has, and takes jobs again
+// when there is room. Nothing that was accepted is lost.
 func TestFullStore(t *testing.T) {
 	small := embedded.With(jetstream.Buckets(250*time.Millisecond, 10*time.Second, 2*time.Second, time.Second))
 	_, q := open(t, t.TempDir(), embedded.MaxStore(8<<20), small)

@@ -339,9 +339,11 @@ func (w *worker) bury(t *task) {
 	w.ends.put(&ended{task: t, out: out})
 }
 
-// start begins what is ready, the longest due first, while there is a place. w.mu is held.
+// start begins what is ready, the longest due first, while there is a place. A task has its
+// place until its end is written down: all that has one may run again after a kill. w.mu is
+// held.
 func (w *worker) start() {
-	for w.counts[running] < w.q.concurrency {
+	for w.counts[running]+w.counts[ending] < w.q.concurrency {
 		var next *lane
 		for _, l := range w.lanes {
 			if len(l.ready) == 0 || l.running >= l.limit {
@@ -393,7 +395,7 @@ func (w *worker) ran(t *task, err error) {
 	w.lanes[t.held.Record.Job.Kind].running--
 	w.ends.put(&ended{task: t, out: out})
 	w.room.Broadcast() // for drain
-	w.start()
+	w.start()          // its kind may have been at its limit
 }
 
 // finish writes ends down. What fails is tried again until it succeeds, or the lease is
@@ -424,6 +426,7 @@ func (w *worker) finish(batch []*ended) {
 			w.after(pause, func() { w.ends.put(e) })
 		}
 	}
+	w.start()
 }
 
 func (w *worker) tally(out Outcome) {

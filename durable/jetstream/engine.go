@@ -29,6 +29,7 @@ type config struct {
 	geometry geometry
 	local    bool
 	alone    bool
+	free     func() (int64, error)
 }
 
 // Queue sets the name of the queue: letters, digits, - and _. The default is "default".
@@ -117,6 +118,19 @@ func Alone() Option {
 	return func(c *config) { c.alone = true }
 }
 
+// Disk sets what tells how many bytes are free on the server's disk. The limit of MaxBytes
+// is lower while there is less. It is for a server within the process: one that runs into
+// the end of its disk does not answer any more until it is started anew. If free returns an
+// error the disk is left out of account. Connect panics on nil.
+func Disk(free func() (int64, error)) Option {
+	return func(c *config) {
+		if free == nil {
+			panic("jetstream: Disk(nil)")
+		}
+		c.free = free
+	}
+}
+
 // engine is a durable.Engine on one or more streams.
 type engine struct {
 	parts []*part
@@ -136,6 +150,8 @@ type part struct {
 	replicas int
 	local    bool
 	closed   context.Context
+	maxBytes int64                 // 0: none
+	free     func() (int64, error) // on the disk; may be nil
 
 	clock   *clock.Clock
 	batches chan struct{} // has one for each batch under way
@@ -143,7 +159,6 @@ type part struct {
 	mu     sync.Mutex // guards what the last look at the stream has shown
 	looked time.Time
 	bytes  uint64
-	limit  int64 // 0: none
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
@@ -221,7 +236,7 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 		return nil, fmt.Errorf("stream %s: the queue has %s partitions, not %d", p.stream, n, c.parts)
 	}
 	p.salt, p.replicas = c.queue, info.Config.Replicas
-	p.limit = max(0, info.Config.MaxBytes)
+	p.maxBytes, p.free = max(0, info.Config.MaxBytes), c.free
 	if p.clock, err = clock.New(ctx, p.look); err == nil && c.alone {
 		err = p.purge(ctx, p.workerSubject("*"), 0)
 	}
@@ -319,6 +334,21 @@ func (p *part) now() time.Time {
 // last fifth takes no new jobs; and from seven tenths on what has ended is removed at once,
 // instead of with its bucket.
 
+// most returns how large the stream can get, 0 for no limit. The disk is asked each time,
+// since others may fill it at any moment. p.mu is held.
+func (p *part) most() int64 {
+	limit := p.maxBytes
+	if p.free == nil {
+		return limit
+	}
+	if free, err := p.free(); err == nil {
+		if disk := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > disk {
+			limit = disk
+		}
+	}
+	return limit
+}
+
 // room returns ErrFull in the last fifth. It looks twice a second at most, and before that
 // last fifth more often, and adds up what is written from here in between.
 func (p *part) room(ctx context.Context) error {
@@ -336,8 +366,8 @@ func (p *part) room(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.limit > 0 && p.bytes >= uint64(p.limit-p.limit/5) {
-		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", durable.ErrFull, p.bytes, p.limit)
+	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
+		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", durable.ErrFull, p.bytes, most)
 	}
 	return nil
 }
@@ -346,7 +376,8 @@ func (p *part) room(ctx context.Context) error {
 func (p *part) pressed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.limit > 0 && p.bytes >= uint64(p.limit/10*7)
+	most := p.most()
+	return most > 0 && p.bytes >= uint64(most/10*7)
 }
 
 func (p *part) wrote(n int) {

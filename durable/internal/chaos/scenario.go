@@ -219,12 +219,30 @@ func (w *world) drain(scenario string) error {
 	if err := start("drain", "drain"); err != nil {
 		return err
 	}
-	select {
-	case <-w.procs["drain"].done:
-		return nil
-	case <-time.After(3 * time.Minute):
-		return errors.New("what is left does not end")
+	for size, since := int64(0), time.Now(); ; {
+		select {
+		case <-w.procs["drain"].done:
+			return nil
+		case <-time.After(100 * time.Millisecond):
+		}
+		if now := w.written(); now > size {
+			size, since = now, time.Now()
+		}
+		if time.Since(since) > time.Minute {
+			return errors.New("what is left does not end")
+		}
 	}
+}
+
+// written returns how large the ledgers are.
+func (w *world) written() (size int64) {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "ledger-*"))
+	for _, f := range files {
+		if fi, err := os.Stat(f); err == nil {
+			size += fi.Size()
+		}
+	}
+	return size
 }
 
 // watchGap watches the ledgers grow, and returns a function that tells the longest time
@@ -234,13 +252,7 @@ func (w *world) watchGap() func() time.Duration {
 	go func() {
 		size, since, longest := int64(0), time.Time{}, time.Duration(0)
 		for {
-			now := int64(0)
-			files, _ := filepath.Glob(filepath.Join(w.dir, "ledger-*"))
-			for _, f := range files {
-				if fi, err := os.Stat(f); err == nil {
-					now += fi.Size()
-				}
-			}
+			now := w.written()
 			if now > size || since.IsZero() {
 				if size > 0 {
 					longest = max(longest, time.Since(since))
@@ -258,10 +270,16 @@ func (w *world) watchGap() func() time.Duration {
 	return func() time.Duration { close(stop); return <-gaps }
 }
 
+// killEmbedded kills a process some time after it has begun to work: at any moment of that,
+// and not again and again before it has begun where that takes long.
 func (w *world) killEmbedded(end time.Time) error {
 	for time.Now().Before(end) {
+		before := w.written()
 		if err := w.start("embedded", "embedded"); err != nil {
 			return err
+		}
+		for began := time.Now(); w.written() == before && time.Since(began) < time.Minute; {
+			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(time.Second + rand.N(4*time.Second))
 		w.kill("embedded")

@@ -37,8 +37,8 @@ type Job struct {
 }
 
 // Ref is the engine's address of a job. It stays the same over attempts, reschedules and
-// restarts, so it serves handlers as the key by which they are idempotent. Store it as
-// text; its form is the engine's affair.
+// restarts. So a handler can tell by it whether it has done a job before. It is text that
+// may be stored; only the engine knows what is in it.
 type Ref string
 
 // State is what a job that is kept is doing.

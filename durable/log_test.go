@@ -234,8 +234,8 @@ func requireLogged(t *testing.T, log *bytes.Buffer, message, level string, attri
 	}
 }
 
-// Every message that is in the code is in the test, and in the documentation of WithLogger
-// with its attributes.
+// Every message that is in the code is in the test, and in the documentation of
+// WithLogger with its attributes.
 func TestMessagesAreDocumented(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)

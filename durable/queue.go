@@ -104,13 +104,14 @@ func (q *Queue) Close() error {
 	return q.closeOf
 }
 
-// Add stores jobs. They are durable when it returns: an error is about those whose Ref is
-// empty, and the others are stored. It is [ErrInvalid] for a job that cannot be, and then
-// none is stored; [ErrExists] for a Key that another job has; [ErrFull], [ErrStorage];
-// [ErrUncertain] if the answer was lost, or did not come before ctx ended: those jobs may
-// have been stored, and will run if they were.
+// Add stores jobs. When it returns, they are durable. If it returns an error, that is
+// about the jobs whose Ref is empty; the others are stored. The errors are [ErrInvalid]
+// for a job that there cannot be, and then none is stored; [ErrExists] for a Key that
+// another job has; [ErrFull]; [ErrStorage]; and [ErrUncertain] if the answer was lost, or
+// did not come before ctx ended. In the last case the jobs may have been stored, and if
+// they were, they will run.
 //
-// Jobs that are added at one time, by whatever goroutine, share a commit.
+// Jobs that are added at the same time share a commit, also those of several goroutines.
 func (q *Queue) Add(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
 	recs := make([]Record, len(jobs))
 	now := q.now()
@@ -209,14 +210,14 @@ func (q *Queue) insert(items []*adding) {
 // addTimeout is how long an engine may try to store: longer than an election.
 const addTimeout = 30 * time.Second
 
-// Cancel ends a job that waits. True: no attempt begins any more, so that if none has
-// failed before, the job has not run and never will. False: it runs, has ended, or was
-// canceled before; it is claimed 50 to 300 ms before it is due, and is not to be canceled
-// from then on. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]: it may be
-// canceled or not; ask again (and then false may mean that the first call has canceled
-// it).
+// Cancel ends a job that waits. If it returns true, no attempt begins any more; if no
+// attempt had failed before, the job has not run and never will. If it returns false, the
+// job runs, has ended, or was canceled before. A job is claimed 50 to 300 ms before it is
+// due, and cannot be canceled from then on. [ErrNotFound]: the Ref is none of this
+// queue's. [ErrUncertain]: it may be canceled or not; ask again, and if that returns
+// false, the first call may have canceled it.
 //
-// It may be called in a handler for the job itself, and returns false.
+// A handler may call Cancel for its own job, and gets false.
 func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed

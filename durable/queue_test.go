@@ -226,8 +226,8 @@ func TestEngineRecovers(t *testing.T) {
 	})
 }
 
-// While ends cannot be written down no more jobs begin than there are places: that is what
-// would run again after a kill.
+// While ends cannot be written down no more jobs begin than there are places: that is
+// what would run again after a kill.
 func TestEndsHavePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t)}

@@ -10,11 +10,11 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// Run works off jobs until ctx ends, or the Queue is closed. Then it fetches no more,
-// hands back at once what has not begun, waits for the handlers that run and until their
-// ends are written down, and returns nil. It returns an error if the engine does not know
-// the worker when ctx ends. While it works it puts up with an engine that does not
-// answer. It panics if it is called while another call is under way, or without a
+// Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches no
+// more jobs, hands back at once those that have not begun, and waits for the handlers
+// that run and until their ends are written down. Then it returns nil. If the engine
+// cannot make a worker before ctx ends, it returns an error. Later, an engine that does
+// not answer does not end Run. Run panics if another call is under way, or if there is no
 // handler.
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()

@@ -339,9 +339,9 @@ func (w *worker) bury(t *task) {
 	w.ends.put(&ended{task: t, out: out})
 }
 
-// start begins what is ready, the longest due first, while there is a place. A task has its
-// place until its end is written down: all that has one may run again after a kill. w.mu is
-// held.
+// start begins what is ready, the longest due first, while there is a place. A task has
+// its place until its end is written down: all that has one may run again after a kill.
+// w.mu is held.
 func (w *worker) start() {
 	for w.counts[running]+w.counts[ending] < w.q.concurrency {
 		var next *lane

@@ -5,8 +5,8 @@
 //
 // The tests run in real time, most of them in parallel, each on a store of its own. The
 // environment variable ENGINETEST_RACES sets how many races between Cancel and Claim are
-// run (500 by default), and ENGINETEST_OVERDUE with how many
-// overdue jobs a worker starts (5000).
+// run, by default 500, and ENGINETEST_OVERDUE how many jobs are overdue when a worker
+// starts, by default 5000.
 package enginetest
 
 import (

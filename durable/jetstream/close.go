@@ -12,8 +12,8 @@ import (
 //  1. all that was handed out of it is acknowledged, that is, has ended;
 //  2. the mark m.<bucket> is written: from now on no copy enters;
 //  3. its jobs are removed, up to the last one that was acknowledged;
-//  4. it is empty: what was on its way when the mark was written has arrived by now, since
-//     the removal was behind it;
+//  4. it is empty: what was on its way when the mark was written has arrived by now,
+//     since the removal was behind it;
 //  5. the statuses are removed, up to the last message of the stream at that time.
 //
 // Any error ends it, and it begins anew with the next look; the message p.<bucket>, which

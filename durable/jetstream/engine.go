@@ -118,10 +118,10 @@ func Alone() Option {
 	return func(c *config) { c.alone = true }
 }
 
-// Disk sets what tells how many bytes are free on the server's disk. The limit of MaxBytes
-// is lower while there is less. It is for a server within the process: one that runs into
-// the end of its disk does not answer any more until it is started anew. If free returns an
-// error the disk is left out of account. Connect panics on nil.
+// Disk sets what tells how many bytes are free on the server's disk. The limit of
+// MaxBytes is lower while there is less. It is for a server within the process: one that
+// runs into the end of its disk does not answer any more until it is started anew. If
+// free returns an error the disk is left out of account. Connect panics on nil.
 func Disk(free func() (int64, error)) Option {
 	return func(c *config) {
 		if free == nil {
@@ -330,9 +330,9 @@ func (p *part) now() time.Time {
 	return t
 }
 
-// A full store must have room for claims and ends, or nothing ends and it stays full. So the
-// last fifth takes no new jobs; and from seven tenths on what has ended is removed at once,
-// instead of with its bucket.
+// A full store must have room for claims and ends, or nothing ends and it stays full. So
+// the last fifth takes no new jobs; and from seven tenths on what has ended is removed at
+// once, instead of with its bucket.
 
 // most returns how large the stream can get, 0 for no limit. The disk is asked each time,
 // since others may fill it at any moment. p.mu is held.
@@ -349,8 +349,8 @@ func (p *part) most() int64 {
 	return limit
 }
 
-// room returns ErrFull in the last fifth. It looks twice a second at most, and before that
-// last fifth more often, and adds up what is written from here in between.
+// room returns ErrFull in the last fifth. It looks twice a second at most, and before
+// that last fifth more often, and adds up what is written from here in between.
 func (p *part) room(ctx context.Context) error {
 	age := 500 * time.Millisecond
 	if p.pressed() {

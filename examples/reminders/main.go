@@ -156,7 +156,11 @@ func list(ctx context.Context, q *durable.Queue, stdout io.Writer) error {
 		n++
 		fmt.Fprintf(stdout, "%s  %s  %v  %s\n", i.Ref, i.Due.Local().Format(time.DateTime), i.State, i.Job.Payload)
 	}
-	fmt.Fprintf(stdout, "%d reminders\n", n)
+	noun := "reminders"
+	if n == 1 {
+		noun = "reminder"
+	}
+	fmt.Fprintf(stdout, "%d %s\n", n, noun)
 	return nil
 }
 

@@ -91,8 +91,9 @@ func audit(dir string) (account, error) {
 	return a, nil
 }
 
-// readLedger adds up the lines of a file. A call of Cancel without an answer is unsure only
-// if the process was killed: one that ended in peace has written down what it was told.
+// readLedger adds up the lines of a file. A call of Cancel without an answer is unsure
+// only if the process was killed: one that ended in peace has written down what it was
+// told.
 func readLedger(name string, jobs map[string]map[rune]int) error {
 	f, err := os.Open(name)
 	if err != nil {

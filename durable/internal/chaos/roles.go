@@ -23,8 +23,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
 
-// concurrency is how many jobs may run again when a process is killed: some times as many as
-// are needed at 400 jobs a second.
+// concurrency is how many jobs may run again when a process is killed: some times as many
+// as are needed at 400 jobs a second.
 const concurrency = 64
 
 // What a process of the test is told, in its environment.
@@ -173,8 +173,8 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 	}
 }
 
-// cancel writes down what it asks before it does, since the process may be killed before it
-// has the answer. A process that is told to end waits for it.
+// cancel writes down what it asks before it does, since the process may be killed before
+// it has the answer. A process that is told to end waits for it.
 func cancel(q *durable.Queue, l *ledger, ref durable.Ref) {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()

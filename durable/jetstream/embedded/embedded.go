@@ -40,11 +40,11 @@ type config struct {
 }
 
 // MaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
-// durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs, and
-// goes on when jobs have ended. There is always a limit, because a server that runs into
-// the end of the disk has to be restarted: where the disk has less room, that counts. If
-// others leave the disk no room at all, the engine does not answer until it is opened anew,
-// and then has all that it has accepted. Open panics on less than 8 MiB.
+// durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs,
+// and goes on when jobs have ended. There is always a limit, because a server that runs
+// into the end of the disk has to be restarted: where the disk has less room, that
+// counts. If others leave the disk no room at all, the engine does not answer until it is
+// opened anew, and then has all that it has accepted. Open panics on less than 8 MiB.
 func MaxStore(bytes int64) Option {
 	return func(c *config) {
 		if bytes < 8<<20 {

@@ -98,8 +98,8 @@ func TestFullStore(t *testing.T) {
 	drain()
 }
 
-// What a power cut may do to the end of the last file costs no job that was stored before,
-// and the store opens.
+// What a power cut may do to the end of the last file costs no job that was stored
+// before, and the store opens.
 func TestTornBlock(t *testing.T) {
 	for how, damage := range map[string]func(f *os.File, size int64) error{
 		"cut":     func(f *os.File, size int64) error { return f.Truncate(size - 7) },
@@ -150,7 +150,8 @@ func tornBlock(t *testing.T, damage func(*os.File, int64) error, whole bool) {
 	drain()
 }
 
-// lastBlock returns the newest file of messages, and removes what only a clean end writes.
+// lastBlock returns the newest file of messages, and removes what only a clean end
+// writes.
 func lastBlock(t *testing.T, dir string) (last string) {
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if strings.HasSuffix(path, ".blk") && strings.Contains(path, "msgs") {

@@ -27,8 +27,8 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// A disk that gets full, by jobs or by others, is told before the server runs into its end:
-// ErrFull, and it goes on when there is room. Nothing that was accepted is lost.
+// A disk that gets full, by jobs or by others, is told before the server runs into its
+// end: ErrFull, and it goes on when there is room. Nothing that was accepted is lost.
 func TestFullDisk(t *testing.T) {
 	disk := smallDisk(t, "24m")
 	small := embedded.With(jetstream.Buckets(250*time.Millisecond, 10*time.Second, 2*time.Second, time.Second))

@@ -15,8 +15,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// A job that kills its process each time is dead when its attempts are used up: each start
-// of the process counts one. Others that were under way then run to their end.
+// A job that kills its process each time is dead when its attempts are used up: each
+// start of the process counts one. Others that were under way then run to their end.
 func TestKilledByItsJob(t *testing.T) {
 	if dir := os.Getenv("KILLED_DIR"); dir != "" {
 		victim(t, dir)

@@ -58,12 +58,12 @@ func (s *shard) flush(c *cascade) (more bool) {
 func (s *shard) flushSlice(c *cascade) (more bool) {
 	now, before := s.clock.now(), len(s.out.tasks)
 	run := latenessRun{of: &s.lateness}
+	gated := s.gate != nil && !s.gate.lets()
 	for range sliceLen {
-		i := c.ring.First(&s.arena)
+		i := c.ring.TakeFirst(&s.arena)
 		if i == 0 {
 			break
 		}
-		s.arena.Unlink(i)
 		deadline, level := s.arena.Deadline(i), s.arena.Tag(i)>>levelShift
 		if !c.due && s.finest.add(i, deadline) {
 			s.entries[level]--
@@ -72,7 +72,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 			}
 			continue
 		}
-		if s.gate != nil && needsExecutor(s.arena.Tag(i)) && s.held(i) {
+		if gated && needsExecutor(s.arena.Tag(i)) && s.held(i) {
 			s.out.held = true
 			continue
 		}

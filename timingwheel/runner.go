@@ -56,6 +56,15 @@ type runner struct {
 // task may end its goroutine.
 func (r *runner) run(t task, lane uint32) {
 	defer r.end(lane)
+	r.guard(t)
+}
+
+// guard runs a task with what the options have asked for around it.
+func (r *runner) guard(t task) {
+	if r.tracer == nil && r.panicHandler == nil {
+		t.run()
+		return
+	}
 	if r.tracer != nil {
 		defer r.tracer.startTask().End()
 	}

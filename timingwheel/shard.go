@@ -41,11 +41,10 @@ type shard struct {
 
 	coarsest *wheel // the last overflow wheel; nil until then
 
-	counts   Counts // but for Pending
-	oneShots int64  // pending entries whose tag has that bit
-	lateness Histogram
+	counts   Counts        // but for Pending
+	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
-	cascaded [levels]int64 // that have left the level for a finer one
+	history  *history      // nil until the first flush
 
 	// due holds the entries whose delay was not positive until the driver takes
 	// them. Its place in the queue is the time at which the first was added, so

@@ -46,7 +46,11 @@ func (l *inlineRun) all() {
 		l.tasks = l.tasks[1:]
 		l.running = true
 		l.runner.inline.Store(code(t))
-		l.runner.guard(t)
+		if l.runner.guards() {
+			l.runner.guard(t)
+		} else {
+			t.run()
+		}
 		l.ended()
 	}
 }

@@ -55,7 +55,7 @@ func (s *shard) expire(b *slot) (more bool) {
 // flush goes on with a cascade: it adds a slice of the entries to the wheels again, fires
 // those that are due, and reports whether entries are left.
 func (s *shard) flush(c *cascade) (more bool) {
-	s.lockForDriver()
+	s.relockForDriver()
 	defer s.unlock()
 	if s.stopped {
 		return false

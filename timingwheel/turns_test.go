@@ -30,7 +30,7 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 			time.Sleep(time.Microsecond)
 		}
 		s.mu.Unlock()
-		s.lockForDriver()
+		s.relockForDriver()
 		first := entered
 		s.mu.Unlock()
 		<-left
@@ -43,6 +43,18 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.turns.gaveWay = w.clock.now() + time.Hour // as if a moment ago, until the test ends
+	s.turns.waiting.Store(true)
+	s.relockForDriver() // would hang
+	s.turns.waiting.Store(false)
+	s.mu.Unlock()
+}
+
+// Before a bucket, the driver lets nobody in: it has not had the lock for long.
+func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	s.turns.gaveWay = -time.Hour
 	s.turns.waiting.Store(true)
 	s.lockForDriver() // would hang
 	s.turns.waiting.Store(false)

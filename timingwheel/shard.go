@@ -74,7 +74,6 @@ type shard struct {
 
 func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
 	s.clock, s.queue, s.driver, s.limit, s.bits, s.next = c, d.queue, d, l, bits, next
-	s.turns.entered = make(chan struct{}, 1)
 	s.gate = d.gate
 	s.dueCascade = cascade{shard: s, due: true}
 	s.due.cascade = &s.dueCascade

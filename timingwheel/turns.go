@@ -35,7 +35,7 @@ import (
 type turns struct {
 	turnstile sync.Mutex    // held by the one caller that waits for the lock
 	waiting   atomic.Bool   // there is such a caller
-	entered   chan struct{} // room for one token, which that caller sends when it has the lock
+	entered   chan struct{} // room for one token, which that caller sends when it has the lock; the first makes it
 	wanted    atomic.Bool   // the driver wants the lock
 
 	// Only the driver uses what follows.
@@ -66,6 +66,9 @@ func (s *shard) waitForLock() {
 	t := &s.turns
 	t.turnstile.Lock()
 	defer t.turnstile.Unlock()
+	if t.entered == nil {
+		t.entered = make(chan struct{}, 1) // the driver looks here only while waiting is set
+	}
 	t.waiting.Store(true)
 	s.mu.Lock()
 	t.waiting.Store(false)

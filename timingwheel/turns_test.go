@@ -120,6 +120,7 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.turns.gaveWay = -time.Hour
+	s.turns.entered = make(chan struct{}, 1)
 	s.turns.entered <- struct{}{} // stale
 	s.mu.Lock()
 	var entered atomic.Bool
@@ -154,6 +155,7 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
+	s.turns.entered = make(chan struct{}, 1)
 	s.turns.waiting.Store(true)
 	end, fed := make(chan struct{}), make(chan struct{})
 	go func() { // the callers, who never keep the driver waiting

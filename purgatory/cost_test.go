@@ -36,7 +36,7 @@ func TestAllocations(t *testing.T) {
 
 // A million parked: no goroutine for any, and few bytes.
 func TestMillionParked(t *testing.T) {
-	w := timingwheel.New()
+	w := timingwheel.New(timingwheel.WithShards(1)) // each has 80 KB of its own once it is used
 	defer w.Stop()
 	w.AfterFunc(time.Hour, func() {}) // the driver is there
 	goroutines, before := runtime.NumGoroutine(), heap()

@@ -189,7 +189,7 @@ func TestFutureRaces(t *testing.T) {
 // Of functions that ran at the same time nothing is left when they have ended.
 func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
 	const futures = 20_000
-	w := New()
+	w := New(WithShards(2)) // each has 80 KB of its own once it is used
 	defer w.Stop()
 	together := func(start func(f func())) { // runs as many functions at the same time
 		var running, ended atomic.Int64

@@ -65,6 +65,7 @@ type worker struct {
 	lanes    map[string]*lane
 	counts   [ending + 1]int
 	draining bool
+	renewed  time.Time       // when the last beat that was answered began
 	silent   bool            // the lease was not renewed in time, and not since
 	unknown  map[string]bool // kinds that were logged as such
 	ahead    time.Duration   // of the claim

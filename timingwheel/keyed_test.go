@@ -153,7 +153,8 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	defer w.Stop()
 	k := NewKeyed[int](w)
 	k.Schedule(1, time.Hour, func() {})
-	require.Len(t, w.shards[0].stop(), 1)
+	pending, _ := w.shards[0].stop()
+	require.Len(t, pending, 1)
 	require.False(t, k.Cancel(1))
 	require.Zero(t, k.Len())
 }
@@ -173,7 +174,8 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	stopped := task.entry.shard
 	stripe.mu.Unlock()
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
-	require.Len(t, stopped.stop(), 2)
+	pending, _ := stopped.stop()
+	require.Len(t, pending, 2)
 	require.False(t, k.Reset(1, time.Minute))
 	replaced, err := k.Schedule(2, time.Minute, f)
 	require.NoError(t, err)
@@ -364,8 +366,7 @@ func TestKeyedAfterStopIsNotQuadratic(t *testing.T) {
 		require.Zero(t, k.Len())
 		return took
 	}
-	before := min(work(false), work(false), work(false))
-	require.Less(t, work(true), 20*before+20*time.Millisecond)
+	atLeastOnce(t, func() bool { return work(true) < 20*work(false)+20*time.Millisecond })
 }
 
 // Of very many keys a thousand are left. What is held follows them.

@@ -253,7 +253,7 @@ func TestShutdownRaces(t *testing.T) {
 		rounds = 500
 	}
 	goroutines := runtime.NumGoroutine()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for round := range rounds {
 		w := New(WithTick(time.Microsecond), WithShards(1+round%4), WithExecutor(stressExecutors[round%len(stressExecutors)].executor()))

@@ -78,7 +78,9 @@ func (w *wheel) walk(l *LevelStats) {
 			l.Entries += s.count(b)
 		}
 	}
-	l.Cascaded += s.cascaded[w.level] // nothing is left to count
+	if s.history != nil {
+		l.Cascaded += s.history.cascaded[w.level] // nothing is left to count
+	}
 }
 
 func saturated(a, b uint64) time.Duration {

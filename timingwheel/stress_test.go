@@ -291,7 +291,7 @@ func (s *stress) storm(d time.Duration, stopInside bool) {
 // waitUntil waits until the condition holds, on a loaded machine too.
 func waitUntil(t testing.TB, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("waited in vain\n%s", buf[:runtime.Stack(buf, true)])

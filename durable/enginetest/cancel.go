@@ -61,7 +61,7 @@ func cancel(t *testing.T, s Store) {
 
 // Cancel ends a job that waits for its next attempt: no more attempts begin.
 func cancelRetry(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Second })).
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 5 * time.Second })).
 		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
@@ -70,7 +70,7 @@ func cancelRetry(t *testing.T, s Store) {
 		return err == nil && info.State == durable.Waiting && info.Attempt == 1
 	})
 	r.cancel(ref, true, "between attempts")
-	time.Sleep(2 * time.Second)
+	time.Sleep(6 * time.Second)
 	require.Len(t, r.ran(), 1)
 	empty(t, r)
 }

@@ -135,7 +135,7 @@ func keyTurns(t *testing.T, s Store) {
 	a := open(t, s.Open(t)).handle(kind, handler).start()
 	b := open(t, s.Open(t)).handle(kind, handler).start()
 	added := int64(0)
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Second); added < 6 || time.Now().Before(end); {
 		_, err := a.Add(t.Context(), durable.Job{Kind: kind, Key: "turn"})
 		if err == nil {
 			added++
@@ -145,7 +145,6 @@ func keyTurns(t *testing.T, s Store) {
 	}
 	await(t, "all ran", func() bool { return ran.Load() == added })
 	t.Logf("%d turns", added)
-	require.Greater(t, added, int64(5))
 	require.Equal(t, int64(1), most.Load())
 	empty(t, b)
 }

@@ -85,7 +85,7 @@ func deaths(t *testing.T, s Store) {
 		case 2:
 			require.Greater(t, time.Since(last), lease/2, "taken over too early")
 		case 3:
-			require.Less(t, time.Since(last), lease+patience/3)
+			require.Less(t, time.Since(last), lease+patience/2)
 		}
 		last = time.Now()
 		if n == 2 {

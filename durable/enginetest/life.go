@@ -27,7 +27,7 @@ func insertRunGone(t *testing.T, s Store) {
 	require.Equal(t, job.Payload, info.Job.Payload)
 	require.Equal(t, 3, info.Job.MaxAttempts)
 	require.Contains(t, []durable.State{durable.Waiting, durable.Running}, info.State)
-	require.WithinDuration(t, added.Add(job.After), info.Due, 5*time.Second)
+	require.WithinDuration(t, added.Add(job.After), info.Due, patience)
 	run := r.awaitRuns(1)[0]
 	require.Equal(t, ref, run.Ref)
 	require.Equal(t, 1, run.Number)

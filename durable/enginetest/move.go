@@ -56,7 +56,7 @@ func reschedule(t *testing.T, s Store) {
 	ref = r.add(hour)[0]
 	for range 5 {
 		move(ref, 2*time.Hour, true)
-		move(ref, 3*time.Second, true)
+		move(ref, 30*time.Second, true)
 	}
 	info, err := r.Get(t.Context(), ref)
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func reschedule(t *testing.T, s Store) {
 func moveAgainstClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithAhead(300*time.Millisecond)).handle(kind, nil).start()
 	mover := open(t, s.Open(t))
-	const n = 300
+	const n = 150
 	var moved atomic.Int64
 	var wg sync.WaitGroup
 	jobs := make([]durable.Job, n)
@@ -98,7 +98,9 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	for i, ref := range r.add(jobs...) {
 		wg.Go(func() {
 			time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
-			_, ok, err := mover.Reschedule(t.Context(), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, ok, err := mover.Reschedule(ctx, ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
 			if err != nil {
 				t.Error(err)
 			}

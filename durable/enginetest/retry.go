@@ -166,7 +166,7 @@ func jsonPayload(t *testing.T, s Store) {
 
 // What is dead is forgotten when its retention is over.
 func retention(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithRetention(2*time.Second)).
+	r := open(t, s.Open(t), durable.WithRetention(6*time.Second)).
 		handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitDead(ref)

@@ -13,10 +13,10 @@ import (
 )
 
 // lease is that of the tests' workers: as short as a busy machine allows.
-const lease = 2 * time.Second
+const lease = 3 * time.Second
 
 // patience is how long a test waits for what must come. It is a bound, not a measure.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // kind is that of the tests' jobs, unless there are several.
 const kind = "k"
@@ -87,7 +87,15 @@ func (r *rig) drain() {
 	}
 }
 
+// close waits for the handlers, but not of a test that has failed: nobody may let them go on.
 func (r *rig) close() {
+	if r.t.Failed() {
+		if r.stop != nil {
+			r.stop()
+		}
+		go r.Close()
+		return
+	}
 	r.drain()
 	r.Close()
 }

@@ -191,19 +191,20 @@ func cancel(q *durable.Queue, l *ledger, ref durable.Ref) {
 
 // awaitEmpty returns when nothing is kept any more.
 func awaitEmpty(ctx context.Context, q *durable.Queue) {
-	for ctx.Err() == nil {
-		n := 0
-		for _, err := range q.All(ctx, durable.Filter{}) {
-			n++
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "drain:", err)
-			}
-		}
-		if n == 0 {
-			return
-		}
-		time.Sleep(200 * time.Millisecond)
+	for ctx.Err() == nil && !empty(ctx, q) {
+		time.Sleep(time.Second)
 	}
+}
+
+// empty looks for the first job only: a list of all takes the time that they need to run.
+func empty(ctx context.Context, q *durable.Queue) bool {
+	for _, err := range q.All(ctx, durable.Filter{}) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "drain:", err)
+		}
+		return false
+	}
+	return true
 }
 
 // serve runs a NATS server, alone or as one of three.

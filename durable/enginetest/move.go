@@ -19,7 +19,7 @@ func reschedule(t *testing.T, s Store) {
 	move := func(ref durable.Ref, in time.Duration, want bool) time.Time {
 		t.Helper()
 		at := engineNow(t, e).Add(in)
-		same, ok, err := r.Reschedule(t.Context(), ref, at)
+		same, ok, err := r.Reschedule(within(t), ref, at)
 		require.NoError(t, err)
 		require.Equal(t, want, ok)
 		require.Equal(t, ref, same)
@@ -58,7 +58,7 @@ func reschedule(t *testing.T, s Store) {
 		move(ref, 2*time.Hour, true)
 		move(ref, 30*time.Second, true)
 	}
-	info, err := r.Get(t.Context(), ref)
+	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, "p", string(info.Job.Payload))
 	require.Equal(t, 7, info.Job.MaxAttempts)
@@ -71,7 +71,7 @@ func reschedule(t *testing.T, s Store) {
 	r = open(t, e, holding()...).handle(kind, nil).start()
 	ref = r.whileHeld(func(ref durable.Ref) bool {
 		at = engineNow(t, e).Add(1200 * time.Millisecond)
-		_, ok, err := r.Reschedule(t.Context(), ref, at)
+		_, ok, err := r.Reschedule(within(t), ref, at)
 		require.NoError(t, err)
 		return ok
 	})
@@ -129,7 +129,7 @@ func moveRetry(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
 	r.awaitRuns(1)
 	await(t, "moved", func() bool {
-		_, ok, err := r.Reschedule(t.Context(), ref, time.Now().Add(time.Second))
+		_, ok, err := r.Reschedule(within(t), ref, time.Now().Add(time.Second))
 		require.NoError(t, err)
 		return ok
 	})

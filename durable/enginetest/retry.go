@@ -35,7 +35,7 @@ func retries(t *testing.T, s Store) {
 	require.Equal(t, 3, info.Attempt)
 	require.Contains(t, info.LastError, errTest.Error())
 	r.cancel(ref, false, "dead")
-	_, ok, err := r.Reschedule(t.Context(), ref, time.Now())
+	_, ok, err := r.Reschedule(within(t), ref, time.Now())
 	require.NoError(t, err)
 	require.False(t, ok)
 	st := r.Stats()
@@ -47,11 +47,11 @@ func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
 	r.t.Helper()
 	await(r.t, "it is dead", func() bool {
 		var err error
-		info, err = r.Get(r.t.Context(), ref)
+		info, err = r.Get(within(r.t), ref)
 		return err == nil && info.State == durable.Dead
 	})
 	found := 0
-	for i, err := range r.All(r.t.Context(), durable.Filter{State: durable.Dead}) {
+	for i, err := range r.All(within(r.t), durable.Filter{State: durable.Dead}) {
 		require.NoError(r.t, err)
 		if i.Ref == ref {
 			require.Equal(r.t, info, i)
@@ -86,8 +86,8 @@ func redrive(t *testing.T, s Store) {
 	require.GreaterOrEqual(t, runs[1].Due.Sub(runs[0].Due), 400*time.Millisecond)
 	r.awaitDead(ref)
 	for round := range 2 {
-		require.NoError(t, r.Redrive(t.Context(), ref))
-		require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound, "it is not dead any more")
+		require.NoError(t, r.Redrive(within(t), ref))
+		require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound, "it is not dead any more")
 		answers <- durable.RetryAfter(0, errTest)
 		answers <- durable.Discard(errTest)
 		runs = r.awaitRuns(4 + 2*round)
@@ -96,13 +96,13 @@ func redrive(t *testing.T, s Store) {
 		require.Equal(t, 2, runs[3+2*round].Number)
 		r.awaitDead(ref)
 	}
-	require.NoError(t, r.Redrive(t.Context(), ref))
+	require.NoError(t, r.Redrive(within(t), ref))
 	answers <- nil
 	r.awaitGone(ref)
 	empty(t, r)
 	time.Sleep(lease)
 	require.Len(t, r.ran(), 7)
-	require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound)
+	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound)
 }
 
 // A redriven job can be canceled and rescheduled by its old Ref.
@@ -112,11 +112,11 @@ func redriveCancel(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, Key: "k"})[0]
 	r.awaitDead(ref)
 	r.drain()
-	require.NoError(t, r.Redrive(t.Context(), ref))
-	_, ok, err := r.Reschedule(t.Context(), ref, time.Now().Add(time.Hour))
+	require.NoError(t, r.Redrive(within(t), ref))
+	_, ok, err := r.Reschedule(within(t), ref, time.Now().Add(time.Hour))
 	require.NoError(t, err)
 	require.True(t, ok)
-	found, err := r.Get(t.Context(), ref)
+	found, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, found.State)
 	require.Greater(t, time.Until(found.Due), 30*time.Minute)
@@ -171,6 +171,6 @@ func retention(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitDead(ref)
 	r.awaitGone(ref)
-	require.ErrorIs(t, r.Redrive(t.Context(), ref), durable.ErrNotFound)
+	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound)
 	empty(t, r)
 }

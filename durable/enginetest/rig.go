@@ -18,6 +18,13 @@ const lease = 3 * time.Second
 // patience is how long a test waits for what must come. It is a bound, not a measure.
 const patience = 2 * time.Minute
 
+// within returns a context that ends with patience: an engine tries for as long as it may.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // kind is that of the tests' jobs, unless there are several.
 const kind = "k"
 
@@ -137,14 +144,14 @@ func (r *rig) awaitRuns(n int) []run {
 func (r *rig) awaitGone(ref durable.Ref) {
 	r.t.Helper()
 	await(r.t, "the job is gone", func() bool {
-		_, err := r.Get(r.t.Context(), ref)
+		_, err := r.Get(within(r.t), ref)
 		return errorIs(err, durable.ErrNotFound)
 	})
 }
 
 // heldFor is for how long a job of whileHeld is held before it is claimed: so long that a
 // busy machine comes in time.
-const heldFor = 5 * time.Second
+const heldFor = 8 * time.Second
 
 // holding returns the options of a Queue that whileHeld needs.
 func holding() []durable.Option {

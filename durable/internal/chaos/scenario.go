@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -245,19 +247,18 @@ func (w *world) written() (size int64) {
 	return size
 }
 
-// watchGap watches the ledgers grow, and returns a function that tells the longest time
-// without.
+// watchGap watches the ledgers for what is accepted, and returns a function that tells the
+// longest time without.
 func (w *world) watchGap() func() time.Duration {
 	stop, gaps := make(chan struct{}), make(chan time.Duration)
 	go func() {
-		size, since, longest := int64(0), time.Time{}, time.Duration(0)
+		read, since, longest := map[string]int64{}, time.Time{}, time.Duration(0)
 		for {
-			now := w.written()
-			if now > size || since.IsZero() {
-				if size > 0 {
+			if w.newlyAccepted(read) {
+				if !since.IsZero() {
 					longest = max(longest, time.Since(since))
 				}
-				size, since = now, time.Now()
+				since = time.Now()
 			}
 			select {
 			case <-stop:
@@ -268,6 +269,22 @@ func (w *world) watchGap() func() time.Duration {
 		}
 	}()
 	return func() time.Duration { close(stop); return <-gaps }
+}
+
+// newlyAccepted reports whether the ledgers have accepted jobs beyond what was read.
+func (w *world) newlyAccepted(read map[string]int64) (found bool) {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "ledger-*"))
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		lines, _ := io.ReadAll(io.NewSectionReader(f, read[name], 1<<30))
+		f.Close()
+		read[name] += int64(len(lines))
+		found = found || bytes.Contains(lines, []byte{accepted, ' '})
+	}
+	return found
 }
 
 // killEmbedded kills a process some time after it has begun to work: at any moment of that,

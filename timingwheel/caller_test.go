@@ -123,6 +123,38 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 	}
 }
 
+// One watch serves several calls. It has expired when a later one still has patience, and
+// that call is watched all the same.
+func TestLaterCallIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(Inline()), WithShards(1))
+		defer w.Stop()
+		start := time.Now()
+		for i := range 2*sliceLen + 10 {
+			pause := time.Duration(0)
+			switch i {
+			case sliceLen - 1:
+				pause = patience * 3 / 5
+			case sliceLen + 1:
+				pause = time.Minute
+			}
+			w.Schedule(time.Second, func() { time.Sleep(pause) })
+		}
+		time.Sleep(time.Second + patience*3/2)
+		synctest.Wait()
+		require.EqualValues(t, calling, w.driver.caller.state.Load(), "it has some patience left")
+		time.Sleep(patience / 2)
+		synctest.Wait()
+		require.EqualValues(t, apart, w.driver.caller.state.Load())
+		<-w.After(5 * time.Second)
+		require.Less(t, time.Since(start), 7*time.Second)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Zero(t, w.Len())
+		require.False(t, w.driver.caller.armed.Load(), "nothing is left behind")
+	})
+}
+
 // A task that runs inline may sleep on its own wheel, and wait for a context of it.
 func TestInlineTaskWaitsForItsWheel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

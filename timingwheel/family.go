@@ -42,9 +42,8 @@ type member struct {
 	prev, next *member // guarded by the registry's lock
 }
 
-// families finds the families of a wheel. Most wheels have none: so the registries are
-// made when the first child joins. They are more than all else that a wheel is made of,
-// apart from its shards.
+// families finds the families of a wheel. Most wheels have none. So the registries, which
+// take as much memory as all else in a TimingWheel, are made when the first child joins.
 type families struct {
 	made atomic.Pointer[registries]
 }

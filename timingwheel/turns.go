@@ -33,10 +33,13 @@ import (
 //     that did nothing but add and cancel, 1000 timers a second were 1.5 times as late.
 //     And a bucket is short, or else a cascade.
 type turns struct {
-	turnstile sync.Mutex    // held by the one caller that waits for the lock
-	waiting   atomic.Bool   // there is such a caller
-	entered   chan struct{} // room for one token, which that caller sends when it has the lock; the first makes it
-	wanted    atomic.Bool   // the driver wants the lock
+	turnstile sync.Mutex  // held by the one caller that waits for the lock
+	waiting   atomic.Bool // there is such a caller
+	wanted    atomic.Bool // the driver wants the lock
+
+	// entered has room for one token, which the caller that waits sends when it has the
+	// lock. The first such caller makes it.
+	entered chan struct{}
 
 	// Only the driver uses what follows.
 	gaveWay  time.Duration // when it last let a caller in, since the wheel's start

@@ -175,7 +175,11 @@ func (p *program) list(ctx context.Context) error {
 		n++
 		fmt.Fprintf(p.stdout, "%s  %s  %v  %s\n", i.Ref, i.Due.Local().Format(time.DateTime), i.State, i.Job.Payload)
 	}
-	fmt.Fprintf(p.stdout, "%d reminders\n", n)
+	noun := "reminders"
+	if n == 1 {
+		noun = "reminder"
+	}
+	fmt.Fprintf(p.stdout, "%d %s\n", n, noun)
 	return nil
 }
 

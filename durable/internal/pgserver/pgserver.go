@@ -1,0 +1,237 @@
+// Package pgserver runs a PostgreSQL server for tests and benchmarks: a real one, on a
+// free port of the loopback interface, with a data directory of its own that goes with
+// it. It can be killed as a crash does and started again.
+//
+// The server keeps its durable settings: fsync and synchronous_commit are on. Without
+// them a test of a crash would prove nothing, and a benchmark would flatter.
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrMissing: this machine has no server to start.
+var ErrMissing = errors.New("pgserver: no PostgreSQL server is installed")
+
+// required is the environment variable that makes a missing server a failure.
+const required = "TICKWHEEL_POSTGRES"
+
+// patience is how long a server may take to start or to stop. It is a bound: a second is
+// normal.
+const patience = 60 * time.Second
+
+// Server is one PostgreSQL server. Its methods are for one goroutine at a time.
+type Server struct {
+	dir      string // ours: data and log
+	bin      string // where postgres is
+	port     int
+	settings []string
+	uid, gid int // whom it runs as; -1: us
+	run      *process
+}
+
+// Test returns a server for a test or benchmark, which is stopped at its end. Without the
+// binaries the test is skipped, or fails if TICKWHEEL_POSTGRES=required is set. Settings
+// are those of postgresql.conf, such as "max_connections=20".
+func Test(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := New(settings...)
+	if errors.Is(err, ErrMissing) && os.Getenv(required) != "required" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// New makes a data directory and starts a server on it. It takes some seconds. The caller
+// calls Stop. The server ends in any case when this process does.
+func New(settings ...string) (*Server, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	uid, gid, err := owner()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "tickwheel-postgres-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, bin: bin, settings: settings, uid: uid, gid: gid}
+	if err := s.create(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return s, nil
+}
+
+func (s *Server) create() error {
+	if s.uid >= 0 {
+		if err := os.Chown(s.dir, s.uid, s.gid); err != nil {
+			return err
+		}
+	}
+	initdb := s.command("initdb", "-D", s.data(), "-U", "tickwheel", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("pgserver: initdb: %w\n%s", err, out)
+	}
+	// Another process may take the port between our look and the server's.
+	var err error
+	for range 5 {
+		if s.port, err = freePort(); err != nil {
+			return err
+		}
+		if err = s.Start(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// binaries returns the directory with initdb and postgres: that of PATH, or the newest of
+// those that Debian's packages install, which are not in PATH.
+func binaries() (string, error) {
+	if p, err := exec.LookPath("initdb"); err == nil {
+		if p, err = filepath.EvalSymlinks(p); err == nil {
+			return filepath.Dir(p), nil
+		}
+	}
+	found, newest := "", -1
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	for _, initdb := range dirs {
+		bin := filepath.Dir(initdb)
+		if v, err := strconv.Atoi(filepath.Base(filepath.Dir(bin))); err == nil && v > newest {
+			found, newest = bin, v
+		}
+	}
+	if found == "" || !supported {
+		return "", ErrMissing
+	}
+	return found, nil
+}
+
+// owner returns whom the server runs as. It refuses to run as root.
+func owner() (uid, gid int, err error) {
+	if os.Getuid() != 0 {
+		return -1, -1, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return 0, 0, err
+		}
+	}
+	if uid, err = strconv.Atoi(u.Uid); err != nil {
+		return 0, 0, err
+	}
+	gid, err = strconv.Atoi(u.Gid)
+	return uid, gid, err
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// Log returns the path of what the server writes about itself.
+func (s *Server) Log() string { return filepath.Join(s.dir, "log") }
+
+// DSN is the address of the server's first database, for pgx and psql. It stays the same
+// over Kill and Start.
+func (s *Server) DSN() string {
+	return fmt.Sprintf("postgres://tickwheel@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+}
+
+// PID is the process id of the server's parent process.
+func (s *Server) PID() int { return s.run.pid }
+
+// Start starts a server that was killed, and returns when it answers.
+func (s *Server) Start() error {
+	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-k", ""}
+	for _, set := range s.settings {
+		args = append(args, "-c", set)
+	}
+	log, err := os.OpenFile(s.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := s.command("postgres", args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if s.run, err = start(cmd); err != nil {
+		return err
+	}
+	if err := s.awaitAnswer(); err != nil {
+		text, _ := os.ReadFile(s.Log())
+		return errors.Join(fmt.Errorf("pgserver: it does not start: %w\n%s", err, text), s.Kill())
+	}
+	return nil
+}
+
+func (s *Server) awaitAnswer() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		err := s.ping(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.run.done:
+			return errors.New("it has ended")
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) ping(ctx context.Context) error {
+	c, err := pgx.Connect(ctx, s.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	return c.Ping(ctx)
+}
+
+// Kill ends all processes of the server with SIGKILL. What was not on the disk is lost.
+func (s *Server) Kill() error { return s.run.kill() }
+
+// Stop stops the server, if it runs, and removes its directory.
+func (s *Server) Stop() error {
+	return errors.Join(s.run.stop(), os.RemoveAll(s.dir))
+}
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
+	cmd.SysProcAttr = attributes(s.uid, s.gid)
+	return cmd
+}

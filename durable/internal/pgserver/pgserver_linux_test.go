@@ -1,0 +1,48 @@
+package pgserver
+
+import (
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// What was committed survives Kill, at the same address; Stop leaves nothing.
+func TestKillAndStart(t *testing.T) {
+	s := Test(t, "max_connections=20")
+	connect := func() *pgx.Conn {
+		c, err := pgx.Connect(t.Context(), s.DSN())
+		require.NoError(t, err)
+		return c
+	}
+	c := connect()
+	_, err := c.Exec(t.Context(), "create table t as select 7 as n")
+	require.NoError(t, err)
+	require.NotEmpty(t, children(s.PID()))
+	pids := children(s.PID())
+	require.NoError(t, s.Kill())
+	for _, pid := range pids {
+		parent, state := parentOf(pid)
+		require.True(t, parent == 0 || state == 'Z', "process %d is left", pid)
+	}
+	require.Error(t, c.Ping(t.Context()))
+	require.NoError(t, s.Start())
+	c = connect()
+	var n, most int
+	require.NoError(t, c.QueryRow(t.Context(), "select n, current_setting('max_connections')::int from t").Scan(&n, &most))
+	require.Equal(t, []int{7, 20}, []int{n, most})
+	require.NoError(t, s.Stop())
+	require.NoDirExists(t, s.dir)
+	require.NoError(t, s.Stop())
+}
+
+// A missing server is told apart from one that fails.
+func TestMissing(t *testing.T) {
+	if _, err := os.Stat("/usr/lib/postgresql"); err == nil {
+		t.Skip("there is one outside PATH")
+	}
+	t.Setenv("PATH", "")
+	_, err := New()
+	require.ErrorIs(t, err, ErrMissing)
+}

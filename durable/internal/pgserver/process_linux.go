@@ -1,0 +1,137 @@
+package pgserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const supported = true
+
+// process is the server's parent process, which has one child for each connection.
+type process struct {
+	pid  int
+	done chan struct{} // closed when it has ended
+}
+
+// attributes has the server end when this process does: by SIGQUIT, on which it ends its
+// children, too. SIGKILL would leave them to find out.
+func attributes(uid, gid int) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT, Setpgid: true}
+	if uid >= 0 {
+		a.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	return a
+}
+
+// start starts the command on a thread that lives as long as the command: the death
+// signal is sent when the thread ends that has started it.
+func start(cmd *exec.Cmd) (*process, error) {
+	p := &process{done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		p.pid = cmd.Process.Pid
+		started <- nil
+		cmd.Wait()
+	}()
+	return p, <-started
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the parent and its children. The parent is halted before, so that it makes no
+// more of them. They are in process groups of their own.
+func (p *process) kill() error {
+	if p.ended() {
+		return nil
+	}
+	if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	pids := children(p.pid)
+	err := syscall.Kill(p.pid, syscall.SIGKILL)
+	for _, pid := range pids {
+		if e := syscall.Kill(pid, syscall.SIGKILL); e != nil && !errors.Is(e, syscall.ESRCH) {
+			err = errors.Join(err, e)
+		}
+	}
+	<-p.done
+	for end := time.Now().Add(patience); len(pids) > 0; time.Sleep(time.Millisecond) {
+		if _, state := parentOf(pids[0]); state == 0 || state == 'Z' {
+			pids = pids[1:]
+		} else if time.Now().After(end) {
+			return errors.Join(err, fmt.Errorf("pgserver: process %d survives SIGKILL", pids[0]))
+		}
+	}
+	return err
+}
+
+// stop ends the server in order, and kills it if that takes long.
+func (p *process) stop() error {
+	if p == nil || p.ended() {
+		return nil
+	}
+	if err := syscall.Kill(p.pid, syscall.SIGINT); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(patience):
+		return errors.Join(errors.New("pgserver: it does not stop"), p.kill())
+	}
+}
+
+func children(parent int) (pids []int) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		if of, _ := parentOf(pid); of == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// parentOf returns a process's parent and state, or zeros if there is no such process.
+func parentOf(pid int) (parent int, state byte) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0
+	}
+	// The name is in parentheses and may have some itself: pid (name) state parent ...
+	text := string(stat)
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 2 {
+		return 0, 0
+	}
+	parent, err = strconv.Atoi(fields[1])
+	if err != nil {
+		return 0, 0
+	}
+	return parent, fields[0][0]
+}

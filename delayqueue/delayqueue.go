@@ -11,18 +11,24 @@
 // timer of the runtime. On Linux a timerfd can make that timer punctual
 // (sleeper.go).
 //
-// The invariant: while an element waits and a consumer waits, the first
-// consumer in line either sleeps toward the time of the earliest element or has
-// a signal on its way to look again. Two operations can break the invariant, and
-// each repairs it: an offer that becomes the head signals the leader, and a
-// consumer that leaves the front signals the one behind it.
+// A consumer that waits in Take has a goroutine that sleeps. One that waits for TakeFunc
+// has none: if it is the leader, the queue has an alarm for it, a timer whose function
+// takes the element and calls the consumer. An earlier offer then sets the alarm anew, and
+// wakes nobody.
 //
-// The exception is a time that the clock never reaches: see clockEnd.
+// The invariant: while an element waits and a consumer waits, the first
+// consumer in line either sleeps toward the time of the earliest element (or has the
+// alarm set for it) or has a signal on its way to look again. Two operations can break
+// the invariant, and each repairs it: an offer that becomes the head signals the leader,
+// and a consumer that leaves the front signals the one behind it.
+//
+// The exception is a time that the clock never reaches: see DelayQueue.end.
 package delayqueue
 
 import (
 	"container/list"
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -43,19 +49,33 @@ type DelayQueue[T comparable] struct {
 
 	mu      sync.Mutex
 	heap    *heap.Heap[T] // guarded by mu
-	waiters list.List     // of *waiter, the leader first; guarded by mu
+	waiters list.List     // of *waiter[T], the leader first; guarded by mu
 	sleeper sleeper       // the leader's; guarded by mu, but for the channel that it returns
 	wakeups int64         // guarded by mu
+	alarm   time.Duration // for when the sleeper is set to call onAlarm; noAlarm: it is not; guarded by mu
+	onAlarm func()        // ring
+
+	// end is where the clock stands still, since the start. In a bubble of testing/synctest
+	// the clock ends in the year 2262. When all goroutines there are blocked, a timer for a
+	// later time fires at that end, and it fires again as often as it is set. A leader that
+	// set it again and again would spin for ever. So the bubble would never find out that
+	// it has deadlocked.
+	end time.Duration
 }
 
-// A waiter is a consumer inside Take that found nothing due.
-type waiter struct {
+// noAlarm is no time of an element.
+const noAlarm = time.Duration(math.MinInt64)
+
+// A waiter is a consumer that found nothing due: inside Take, or after TakeFunc.
+type waiter[T comparable] struct {
 	// look tells the waiter to look at the queue again. One slot is enough: a
 	// second signal would say nothing that the first does not.
 	look chan struct{}
+
+	take func(v T) // of one after TakeFunc, which has no look
 }
 
-func (w *waiter) signal() {
+func (w *waiter[T]) signal() {
 	select {
 	case w.look <- struct{}{}:
 	default:
@@ -87,19 +107,24 @@ func NewPrecise[T comparable]() *DelayQueue[T] {
 // since they do not know the time of that clock.
 func NewAt[T comparable](start time.Time) *DelayQueue[T] {
 	q := newQueue[T](&coarseSleeper{})
-	q.start, q.ownClock = start, true
+	q.start, q.ownClock = start, true // the end does not matter: nothing waits
 	return q
 }
 
 func newQueue[T comparable](s sleeper) *DelayQueue[T] {
-	return &DelayQueue[T]{start: time.Now(), heap: heap.New[T](), sleeper: s}
+	now := time.Now()
+	end := time.Duration(math.MaxInt64 - now.UnixNano())
+	q := &DelayQueue[T]{start: now, heap: heap.New[T](), sleeper: s, alarm: noAlarm, end: end}
+	q.onAlarm = q.ring
+	return q
 }
 
 // Offer adds v, which can be taken at or after the time at. A time in the past means now.
 // The same element may be offered several times, and is then taken as often.
 //
-// Offer never blocks for long. It costs O(log n), and wakes one consumer if v is the new
-// head. It allocates nothing while the length stays within 1024 of what it was.
+// Offer never blocks for long. It costs O(log n). If v is the new head, it wakes one
+// consumer, or sets the alarm of one that has no goroutine. It allocates nothing while the
+// length stays within 1024 of what it was.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	due := at.Sub(q.start)
 	q.mu.Lock()
@@ -130,23 +155,20 @@ func (q *DelayQueue[T]) Take(ctx context.Context) (T, error) {
 // wait is Take's slow path. Called with q.mu held, which it gives up only while
 // it sleeps.
 func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
-	me := &waiter{look: make(chan struct{}, 1)}
+	me := &waiter[T]{look: make(chan struct{}, 1)}
 	place := q.waiters.PushBack(me)
 	defer q.leave(place)
 
-	var end clockEnd
 	for {
 		var due <-chan time.Time
 		_, at, ok := q.heap.Peek()
-		now := time.Since(q.start)
-		if ok && q.waiters.Front() == place && !end.isBefore(at) {
-			due = q.sleeper.wakeAfter(at - now)
+		if ok && q.waiters.Front() == place && at <= q.end {
+			due = q.sleeper.wakeAfter(at - time.Since(q.start))
 		}
 
 		q.mu.Unlock()
 		select {
 		case <-due:
-			end.note(now, at, time.Since(q.start))
 		case <-me.look:
 		case <-ctx.Done():
 		}
@@ -163,27 +185,66 @@ func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 	}
 }
 
-// clockEnd is where the clock stands still, once that is known. In a bubble of
-// testing/synctest the clock ends in the year 2262. When all goroutines there are
-// blocked, a timer for a later time fires at that end, and it fires again as often
-// as it is set. A consumer that set it again and again would spin for ever. So the
-// bubble would never find out that it has deadlocked.
-type clockEnd struct {
-	known bool
-	at    time.Duration // since the start of the queue
+// TakeFunc is Take for a consumer that has no goroutine while it waits. If there is an
+// element whose time has come, TakeFunc removes the earliest, returns it and true, and
+// that is all. Otherwise it returns false at once. Then f is called with the first element
+// that can be taken, once, and on a goroutine of its own.
+//
+// So a wake-up costs what one of time.AfterFunc does: a timer and a goroutine. A consumer
+// inside Take costs more to wake (three channels), and most of all if it has to hand the
+// element to another goroutine.
+//
+// A consumer that waits in this way holds its place in the line like one inside Take. It
+// cannot give the place up. O(log n).
+func (q *DelayQueue[T]) TakeFunc(f func(v T)) (v T, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if v, ok = q.poll(); ok {
+		return v, true
+	}
+	q.waiters.PushBack(&waiter[T]{take: f})
+	q.signalLeader()
+	return v, false
 }
 
-// note is told that a timer has fired: when it was set, for which time, and when it
-// fired. A timer never fires early. So if the time was in the future, the clock has
-// moved in between, except at its end.
-func (e *clockEnd) note(set, due, fired time.Duration) {
-	if due > set && fired == set {
-		e.known, e.at = true, fired
+// setAlarm sets the alarm to the time of the earliest element. If that has come, the
+// alarm rings at once.
+func (q *DelayQueue[T]) setAlarm() {
+	_, at, ok := q.heap.Peek()
+	if !ok || at == q.alarm || at > q.end {
+		return
+	}
+	q.alarm = at
+	q.sleeper.callAfter(at-time.Since(q.start), q.onAlarm)
+}
+
+// ring is called by the alarm. It may come too early, if the queue has changed since the
+// alarm was set.
+func (q *DelayQueue[T]) ring() {
+	if v, take := q.takeForLeader(); take != nil {
+		take(v)
 	}
 }
 
-// isBefore reports whether the clock never reaches t.
-func (e *clockEnd) isBefore(t time.Duration) bool { return e.known && e.at < t }
+// takeForLeader takes the element for which the alarm rings. It returns a nil function if
+// there is none, or if the leader is inside Take.
+func (q *DelayQueue[T]) takeForLeader() (v T, take func(v T)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wakeups++
+	q.alarm = noAlarm
+	place := q.waiters.Front()
+	if place == nil || place.Value.(*waiter[T]).take == nil {
+		return v, nil
+	}
+	v, ok := q.poll()
+	if !ok {
+		q.setAlarm()
+		return v, nil
+	}
+	q.leave(place)
+	return v, place.Value.(*waiter[T]).take
+}
 
 // leave takes a waiter out of the line and passes the lead on.
 func (q *DelayQueue[T]) leave(place *list.Element) {
@@ -194,9 +255,16 @@ func (q *DelayQueue[T]) leave(place *list.Element) {
 	}
 }
 
+// signalLeader has the leader look at the queue again, or sets its alarm.
 func (q *DelayQueue[T]) signalLeader() {
-	if front := q.waiters.Front(); front != nil {
-		front.Value.(*waiter).signal()
+	front := q.waiters.Front()
+	if front == nil {
+		return
+	}
+	if w := front.Value.(*waiter[T]); w.take == nil {
+		w.signal()
+	} else {
+		q.setAlarm()
 	}
 }
 
@@ -247,7 +315,8 @@ func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 
 // DropHead removes v if it is the head, the element that Peek would return, and
 // reports whether it did. It wakes nobody: a consumer that sleeps until the time of v
-// notices when it wakes. O(log n).
+// notices when it wakes. But an empty queue has no alarm set, so that nothing keeps it.
+// O(log n).
 //
 // There is no removal from the middle: it would cost a heap O(n). Leave the element where
 // it is, and drop it when it has become the head.
@@ -259,6 +328,10 @@ func (q *DelayQueue[T]) DropHead(v T) bool {
 		return false
 	}
 	q.heap.Pop()
+	if q.heap.Len() == 0 {
+		q.sleeper.stop()
+		q.alarm = noAlarm
+	}
 	return true
 }
 

@@ -51,12 +51,23 @@ func newPreciseSleeper() (sleeper, error) {
 
 func (s *timerfdSleeper) wakeAfter(d time.Duration) <-chan time.Time {
 	due := s.coarseSleeper.wakeAfter(d)
-	if s.fd >= 0 && d > 0 { // 0 would disarm it
-		if err := setTimerfd(s.fd, d); err != nil {
-			s.close() // somebody has closed it under us
-		}
-	}
+	s.endPoll(d)
 	return due
+}
+
+func (s *timerfdSleeper) callAfter(d time.Duration, f func()) {
+	s.coarseSleeper.callAfter(d, f)
+	s.endPoll(d)
+}
+
+// endPoll ends the poller's sleep once d has passed.
+func (s *timerfdSleeper) endPoll(d time.Duration) {
+	if s.fd < 0 || d <= 0 { // 0 would disarm it
+		return
+	}
+	if err := setTimerfd(s.fd, d); err != nil {
+		s.close() // somebody has closed it under us
+	}
 }
 
 // setTimerfd makes the descriptor expire d from now. The maximum is 68 years, so that a
@@ -69,8 +80,8 @@ func setTimerfd(fd int, d time.Duration) error {
 
 func (s *timerfdSleeper) precise() bool { return s.fd >= 0 }
 
-// Only close closes the descriptor, and only wakeAfter uses its number. The caller of
-// both holds the queue's lock. So the number never names a descriptor of somebody else.
+// Only close closes the descriptor, and only endPoll uses its number. The caller of both
+// holds the queue's lock. So the number never names a descriptor of somebody else.
 func (s *timerfdSleeper) close() {
 	if s.fd >= 0 {
 		s.fd = -1

@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -9,7 +8,7 @@ import (
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
-// driver moves the clocks of all shards. It blocks until the earliest bucket expires,
+// driver moves the clocks of all shards. It waits until the earliest bucket expires,
 // advances each wheel's currentTime, and flushes the bucket back through add, so that its
 // entries cascade down to a finer wheel, or fire.
 //
@@ -19,10 +18,15 @@ import (
 // was ended by a task (runtime.Goexit under an executor that runs tasks on the driver),
 // or is held up by one (see caller).
 //
-// The driver goroutine is there while the queue is not empty. So a wheel that was
-// forgotten without Stop is garbage once nothing is pending.
+// The driver has a goroutine only while something is due. The queue starts it, with the
+// bucket that has expired. When nothing more is due, the goroutine gives the part of the
+// driver back to the queue, and only then runs tasks itself: it joins the workers. So a
+// wake-up costs one timer and one goroutine, like one of time.AfterFunc, and a task that
+// blocks holds up nobody.
+//
+// While the queue is empty, nothing in the runtime refers to the wheel. So a wheel that
+// was forgotten without Stop is garbage once nothing is pending.
 type driver struct {
-	ctx    context.Context // ends when the wheel stops
 	clock  *clock
 	queue  *delayqueue.DelayQueue[*slot]
 	shards []shard
@@ -31,7 +35,7 @@ type driver struct {
 	gate   gate // of all shards; nil: none
 	manual bool // Drive drives, and no goroutine of ours
 
-	alive   atomic.Bool  // the driver goroutine is there; always true under manual drive
+	workers *runQueue    // the executor if it is Goroutines; nil: another
 	waiting atomic.Int64 // entries on levelWaiting, of all shards
 
 	// Only the one who drives uses what follows.
@@ -57,59 +61,54 @@ type expired struct {
 // executor may run a user's function on the driver, the caller watches it.
 func (d *driver) connect(e ownExecutor, g gate, mayBlock bool) {
 	d.caller = caller{driver: d, executor: e, mayBlock: mayBlock, watched: mayBlock && !d.manual, patience: patience}
+	d.workers, _ = e.(*runQueue)
 	d.gate = g
 	if d.caller.watched {
 		d.gate = &d.caller
 	}
 }
 
-// ensure starts the driver goroutine if there is none. It is called after each offer.
-func (d *driver) ensure() {
-	if !d.alive.Load() && d.alive.CompareAndSwap(false, true) {
-		go d.drive(d.loop)
+// start has the queue start the driver when the first bucket expires.
+func (d *driver) start() { d.queue.TakeFunc(d.drive) }
+
+// drive is the life of the driver goroutine. The queue calls it with a bucket that has
+// expired. What comes after live is no more the driver's: another goroutine may drive.
+func (d *driver) drive(b *slot) {
+	d.live(func() {
+		d.begin(b)
+		d.loop()
+	})
+	if d.workers != nil {
+		d.workers.join()
 	}
 }
 
-// rest lets the driver goroutine end if the queue is empty, and reports whether the
-// goroutine has to end. Whoever offers a bucket looks at alive afterwards, so one of the
-// two sees the other.
-func (d *driver) rest() bool {
-	if d.queue.Len() > 0 {
-		return false
-	}
-	d.alive.Store(false)
-	return d.queue.Len() == 0 || !d.alive.CompareAndSwap(false, true)
-}
-
-// drive runs a part of the driver goroutine's life, loop or resume. If a task ends the
-// goroutine, another one resumes.
-func (d *driver) drive(part func()) {
+// live runs a part of the driver goroutine's life. If a task ends the goroutine, another
+// one resumes.
+func (d *driver) live(part func()) {
 	d.runner.tracer.label() // instead of the labels of the goroutine that called for it
 	returned := false
 	defer func() {
 		if !returned {
-			go d.drive(d.resume) // or a task has panicked: then the program is ending
+			go d.live(d.resume) // or a task has panicked: then the program is ending
 		}
 	}()
 	part()
 	returned = true
 }
 
-// loop drives until nothing waits any more, the wheel is stopped, or another goroutine
-// drives on.
+// loop drives until nothing more is due, or another goroutine drives on.
 func (d *driver) loop() {
 	for d.hand() {
 		if d.goOn() {
 			continue
 		}
 		d.dropEmpty()
-		if d.rest() {
+		b, ok := d.queue.TakeFunc(d.drive)
+		if !ok {
 			return
 		}
-		b, err := d.queue.Take(d.ctx)
-		if err != nil {
-			return
-		}
+		d.startWorkers()
 		d.begin(b)
 	}
 }
@@ -123,9 +122,12 @@ func (d *driver) resume() {
 
 // dropEmpty drops buckets whose entries were all canceled from the head of the queue, so
 // that the driver does not sleep toward them. A bucket that is emptied while the driver
-// sleeps wakes it.
+// sleeps wakes it. What was handed on does not wait until many are dropped.
 func (d *driver) dropEmpty() {
-	for {
+	for dropped := 0; ; dropped++ {
+		if dropped == 16 {
+			d.startWorkers()
+		}
 		b, _, ok := d.queue.Peek()
 		if !ok || !b.cascade.shard.dropEmpty(b) {
 			return
@@ -211,10 +213,33 @@ func (d *driver) hand() (driving bool) {
 	if len(tasks) == 0 {
 		return true
 	}
+	if d.workers != nil {
+		d.handToWorkers(tasks)
+		return true
+	}
 	if d.manual {
 		defer d.keep(tasks)
 	}
 	return d.caller.call(tasks)
+}
+
+// handToWorkers is hand for the executor Goroutines. If it is likely that nothing more is
+// due, it starts no goroutine for the tasks: the driver's own runs them, as soon as it no
+// longer drives. Otherwise it does startWorkers in time.
+func (d *driver) handToWorkers(tasks []task) {
+	d.workers.add(slices.Clone(tasks), d.runner)
+	clear(tasks)
+	if d.manual || len(d.cascades) > 0 {
+		d.startWorkers()
+	}
+}
+
+// startWorkers starts a goroutine for what was handed on, before the driver does
+// something else that takes long.
+func (d *driver) startWorkers() {
+	if d.workers != nil {
+		d.workers.start()
+	}
 }
 
 // runOwn runs tasks on the wheel's own run queue.

@@ -2,9 +2,14 @@ package timingwheel
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,10 +21,10 @@ import (
 	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
-// The driver goroutine ends when the queue is empty. A caller that adds at that moment
-// must find that it is still there, or start another. Each round waits for its task: one
-// lost wake-up stops the test.
-func TestDriverRestsAndLosesNoWakeUp(t *testing.T) {
+// The driver goroutine ends when nothing more is due. A caller that adds at that moment
+// must find that it is still there, or have another started. Each round waits for its
+// task: one lost wake-up stops the test.
+func TestDriverEndsAndLosesNoWakeUp(t *testing.T) {
 	const callers = 3
 	rounds := 8000
 	if testing.Short() {
@@ -45,11 +50,127 @@ func TestDriverRestsAndLosesNoWakeUp(t *testing.T) {
 				}()
 			}
 			waitUntil(t, func() bool { return left.Load() == 0 })
-			waitUntil(t, func() bool { return !w.driver.alive.Load() })
 			require.Zero(t, w.Len())
 			require.Empty(t, w.Stop())
 		}
 	})
+}
+
+// The driver has the wheel's label, also if an executor has run tasks on it and has cleared
+// theirs. To be seen, the driver waits for the shard's lock, which a task has left locked.
+func TestTraceLabelsTheDriver(t *testing.T) {
+	executors := blocking()
+	executors["goroutines"] = Goroutines()
+	executors["pool"] = NewPool(2, 2, FullWait)
+	for name, executor := range executors {
+		t.Run(name, func(t *testing.T) {
+			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
+			defer w.Stop()
+			mu := &w.shards[0].mu
+			defer func() {
+				mu.TryLock() // if the test has failed before the task ran
+				mu.Unlock()
+			}()
+			w.Schedule(0, func() {
+				w.Schedule(time.Millisecond, noop) // with 0, the driver could inherit a label
+				mu.Lock()
+			})
+			label := fmt.Sprintf(`"timingwheel":%q`, name)
+			waitUntil(t, func() bool {
+				var b strings.Builder
+				pprof.Lookup("goroutine").WriteTo(&b, 1)
+				for stanza := range strings.SplitSeq(b.String(), "\n\n") {
+					if strings.Contains(stanza, ").lockForDriver+") {
+						require.Contains(t, stanza, `"timingwheel":`)
+						if strings.Contains(stanza, label) { // or else a wheel of before is ending
+							return true
+						}
+					}
+				}
+				return false
+			})
+		})
+	}
+}
+
+// Under the default executor, the goroutine that drove runs tasks. Each of them may end it
+// or block it: another drives.
+func TestTasksOnTheDriversGoroutine(t *testing.T) {
+	release := make(chan bool)
+	defer close(release)
+	for name, end := range map[string]func(){"exit": runtime.Goexit, "block": func() { <-release }, "return": noop} {
+		t.Run(name, func(t *testing.T) {
+			w := New(WithShards(2))
+			onDriver := 0
+			for range 300 {
+				ran := make(chan bool)
+				w.Schedule(0, func() {
+					ran <- strings.Contains(string(debug.Stack()), ").drive(")
+					if name != "block" || rand.IntN(10) == 0 {
+						end()
+					}
+				})
+				if <-ran {
+					onDriver++
+				}
+			}
+			require.Positive(t, onDriver)
+			requireOneDriver(t, w)
+			require.Empty(t, w.Stop())
+		})
+	}
+}
+
+// requireOneDriver has the driver wait for the lock of a shard. A second one, if there were
+// one, would come to the other shard meanwhile.
+func requireOneDriver(t *testing.T, w *TimingWheel) {
+	t.Helper()
+	add := func(s *shard) {
+		_, err := s.accept(delay{w.clock.now(), 0}, noop, oneShot)
+		require.NoError(t, err)
+	}
+	first, second := &w.shards[0], &w.shards[1]
+	waitUntil(t, func() bool { return w.Len() == 0 })
+	first.mu.Lock()
+	add(first)
+	waitUntil(t, first.turns.wanted.Load)
+	second.lock()
+	add(second)
+	second.unlock()
+	time.Sleep(10 * time.Millisecond)
+	require.Equal(t, 1, second.len())
+	first.mu.Unlock()
+	waitUntil(t, func() bool { return w.Len() == 0 })
+}
+
+// A task that blocks delays none that is due on the same tick, and none that is due later.
+// The clock of the bubble tells.
+func TestBlockingTaskDelaysNoOther(t *testing.T) {
+	for _, shards := range []int{1, 4} {
+		for _, n := range []int{2, 5, 255, 256, 257, 1000} {
+			synctest.Test(t, func(t *testing.T) {
+				w := New(WithShards(shards))
+				start, release := time.Now(), make(chan struct{})
+				var late atomic.Int64
+				var ran sync.WaitGroup
+				for i := range n {
+					d := time.Second + time.Duration(i%2)*time.Millisecond
+					ran.Add(1)
+					w.Schedule(d, func() {
+						if time.Since(start) != d {
+							late.Add(1)
+						}
+						ran.Done()
+						<-release
+					})
+				}
+				ran.Wait()
+				require.Zero(t, late.Load())
+				close(release)
+				require.NoError(t, w.Shutdown(t.Context()))
+			})
+		}
+	}
 }
 
 // At no time do two goroutines drive. Inline tasks show it, also where they end the

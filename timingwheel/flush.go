@@ -159,7 +159,10 @@ func (s *shard) end(t task)     { s.out.contexts = append(s.out.contexts, t) }
 // dropEmpty removes the bucket from the queue and closes it, if it is the head and no
 // entry is left in it. It reports whether it did: the head may be another bucket now.
 func (s *shard) dropEmpty(b *slot) bool {
-	s.lockForDriver()
+	if !s.mu.TryLock() {
+		s.driver.startWorkers() // what was handed on does not wait for a caller
+		s.lockForDriver()
+	}
 	defer s.unlock()
 	if s.stopped || !b.IsOpen() || b.First(&s.arena) != 0 {
 		return false

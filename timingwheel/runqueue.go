@@ -10,7 +10,8 @@ import (
 //	while a task waits, one goroutine has been spawned and has not yet begun,
 //	or one that has is about to take a task or to spawn the next.
 //
-// The spawned one is the successor. When the running task blocks, the scheduler runs the
+// (The driver that has just added tasks is one that has begun: it is about to join.) The
+// spawned one is the successor. When the running task blocks, the scheduler runs the
 // successor. The successor first spawns the next one, and then runs a task. When nothing
 // blocks, one goroutine runs the whole batch, and the successor finds nothing left. A
 // processor that is idle steals the successor, so the work spreads.
@@ -86,11 +87,32 @@ func (q *runQueue) execute(tasks []task, r *runner) {
 
 // push queues the tasks, and keeps the slice.
 func (q *runQueue) push(tasks []task, r *runner) {
+	q.add(tasks, r)
+	q.ensureSuccessor()
+}
+
+// add is push without a successor: start or join must come after it.
+func (q *runQueue) add(tasks []task, r *runner) {
 	b := &batch{tasks: tasks, runner: r}
 	// Several wheels may push at the same time. Thanks to Swap each links its batch
 	// behind the one whose place it took.
 	q.last.Swap(b).next.Store(b)
-	q.ensureSuccessor()
+}
+
+// start sees to it that there is a successor, if a task waits.
+func (q *runQueue) start() {
+	if q.hasTasks() {
+		q.ensureSuccessor()
+	}
+}
+
+// join makes the goroutine that calls it the successor, unless there is one or no task
+// waits. It returns when no task is left for the goroutine. A task may end the goroutine.
+// A queue that has a bound must not be joined.
+func (q *runQueue) join() {
+	if q.hasTasks() && q.successor.CompareAndSwap(false, true) {
+		q.run()
+	}
 }
 
 // ensureSuccessor spawns the successor, unless there is one. If there are as many
@@ -146,9 +168,7 @@ func (q *runQueue) runOne(t task, r *runner, lane uint32) {
 // look.
 func (q *runQueue) leave() {
 	q.bound.leave()
-	if q.hasTasks() {
-		q.ensureSuccessor()
-	}
+	q.start()
 }
 
 // hasTasks reports whether a task waits.

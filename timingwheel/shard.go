@@ -279,7 +279,6 @@ func (s *shard) offer(b *slot) { s.offerAt(b, s.clock.time(b.Expiration())) }
 func (s *shard) offerAt(b *slot, at time.Time) {
 	b.cascade.open++
 	s.queue.Offer(b, at)
-	s.driver.ensure()
 }
 
 func (s *shard) len() int {

@@ -40,11 +40,11 @@ type TimingWheel struct {
 // on a shard takes about 50 KB. Each further level takes about 20 KB, and is made when it
 // is first needed. So share one wheel; do not make one for each connection.
 //
-// A wheel has one goroutine, the driver, and only while something is pending. (If that
-// was canceled, the driver may stay until its time has come.) The driver sleeps while
-// nothing is due. A wheel that was never used has no goroutine. So a wheel that is
-// forgotten without Stop fires what is pending, and is then garbage like anything else,
-// unless a job or a ticker goes on for ever.
+// A wheel has a goroutine of its own, the driver, only while something is due. While
+// something is pending, it has a timer of package time. So a wheel that is forgotten
+// without Stop fires what is pending, and is then garbage like anything else, unless a job
+// or a ticker goes on for ever. (If what was pending was canceled, the timer may keep the
+// wheel until its time has come.)
 func New(opts ...Option) *TimingWheel {
 	c := newConfig(opts)
 	queue := c.newQueue()
@@ -55,7 +55,7 @@ func New(opts ...Option) *TimingWheel {
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
 	d := &w.driver // rather than a driver that is copied
-	d.ctx, d.clock, d.queue, d.shards, d.runner, d.manual = w.ctx, &w.clock, queue, w.shards, w.runner, c.manual
+	d.clock, d.queue, d.shards, d.runner, d.manual = &w.clock, queue, w.shards, w.runner, c.manual
 	d.connect(c.executor, c.gate, c.mayBlock)
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
@@ -64,7 +64,8 @@ func New(opts ...Option) *TimingWheel {
 	}
 	if c.manual {
 		w.driving = make(chan struct{}, 1)
-		d.alive.Store(true)
+	} else {
+		d.start()
 	}
 	return w
 }

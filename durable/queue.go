@@ -123,9 +123,9 @@ func (q *Queue) Add(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
 	return q.add(ctx, recs)
 }
 
-// NewRecord returns the record of a job that is added now, by the engine's clock: what Add
-// stores. It is for engines that have a way of their own to add jobs, such as within a
-// transaction. An error wraps [ErrInvalid].
+// NewRecord returns the record of a job that is added now, by the engine's clock: what
+// Add stores. It is for engines that have a way of their own to add jobs, such as within
+// a transaction. An error wraps [ErrInvalid].
 func NewRecord(j Job, now time.Time) (Record, error) {
 	if err := checkKey(j.Key); err != nil {
 		return Record{}, err

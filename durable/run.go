@@ -10,8 +10,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches no
-// more jobs, hands back at once those that have not begun, and waits for the handlers
+// Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches
+// no more jobs, hands back at once those that have not begun, and waits for the handlers
 // that run and until their ends are written down. Then it returns nil. If the engine
 // cannot make a worker before ctx ends, it returns an error. Later, an engine that does
 // not answer does not end Run. Run panics if another call is under way, or if there is no
@@ -114,9 +114,9 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // beat renews the lease until ctx ends. When it has been silent for a lease it tells the
-// handlers, first of all: a process that was frozen finds that out here. It does not wait for
-// an answer before it asks again: one may be lost, and one that takes longer than a third of
-// a lease counts as well.
+// handlers, first of all: a process that was frozen finds that out here. It does not wait
+// for an answer before it asks again: one may be lost, and one that takes longer than a
+// third of a lease counts as well.
 func (w *worker) beat(ctx context.Context) {
 	w.renewed = time.Now()
 	t := time.NewTicker(w.q.lease / 3)

@@ -18,7 +18,8 @@ const lease = 3 * time.Second
 // patience is how long a test waits for what must come. It is a bound, not a measure.
 const patience = 2 * time.Minute
 
-// within returns a context that ends with patience: an engine tries for as long as it may.
+// within returns a context that ends with patience: an engine tries for as long as it
+// may.
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -94,7 +95,8 @@ func (r *rig) drain() {
 	}
 }
 
-// close waits for the handlers, but not of a test that has failed: nobody may let them go on.
+// close waits for the handlers, but not of a test that has failed: nobody may let them go
+// on.
 func (r *rig) close() {
 	if r.t.Failed() {
 		if r.stop != nil {

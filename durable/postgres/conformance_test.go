@@ -69,8 +69,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Pools that prepare nothing, as behind a proxy that shares connections, send arguments in
-// other ways: what they say is the same.
+// Pools that prepare nothing, as behind a proxy that shares connections, send arguments
+// in other ways: what they say is the same.
 func TestConformanceWithoutPreparing(t *testing.T) {
 	srv := server(t)
 	for _, mode := range []string{"exec", "simple_protocol"} {

@@ -11,9 +11,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// What has ended is removed when nobody can insert it once more, and no earlier; what waits
-// or is dead is left. What ended so late that the sweep had passed is removed in the end, and
-// dead jobs after their retention.
+// What has ended is removed when nobody can insert it once more, and no earlier; what
+// waits or is dead is left. What ended so late that the sweep had passed is removed in
+// the end, and dead jobs after their retention.
 func TestSweep(t *testing.T) {
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)

@@ -247,8 +247,8 @@ func (w *world) written() (size int64) {
 	return size
 }
 
-// watchGap watches the ledgers for what is accepted, and returns a function that tells the
-// longest time without.
+// watchGap watches the ledgers for what is accepted, and returns a function that tells
+// the longest time without.
 func (w *world) watchGap() func() time.Duration {
 	stop, gaps := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -287,8 +287,8 @@ func (w *world) newlyAccepted(read map[string]int64) (found bool) {
 	return found
 }
 
-// killEmbedded kills a process some time after it has begun to work: at any moment of that,
-// and not again and again before it has begun where that takes long.
+// killEmbedded kills a process some time after it has begun to work: at any moment of
+// that, and not again and again before it has begun where that takes long.
 func (w *world) killEmbedded(end time.Time) error {
 	for w.r.Kills == 0 || time.Now().Before(end) {
 		size := w.written()

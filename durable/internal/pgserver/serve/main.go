@@ -1,5 +1,5 @@
-// Serve runs a PostgreSQL server for as long as its standard input is open, and prints its
-// address: for tests of other modules, and to try something by hand.
+// Serve runs a PostgreSQL server for as long as its standard input is open, and prints
+// its address: for tests of other modules, and to try something by hand.
 package main
 
 import (

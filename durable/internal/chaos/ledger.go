@@ -21,6 +21,7 @@ const (
 	refused  = 'N' // it has returned false
 	began    = 'R' // a handler was called
 	finished = 'D' // and is about to return nil
+	early    = 'E' // it was called before the job was due, by the server's clock
 )
 
 func openLedger(dir string) (*ledger, error) {
@@ -45,6 +46,7 @@ type account struct {
 	Uncertain               int // neither, and the answer of Cancel was lost
 	Twice                   int // jobs that were begun more than once
 	Stray                   int // begun, and never accepted: the answer was lost
+	Early                   int // attempts that began before they were due
 	LostRefs                []string
 }
 
@@ -62,6 +64,7 @@ func audit(dir string) (account, error) {
 	var a account
 	for ref, n := range jobs {
 		a.Attempts += n[began]
+		a.Early += n[early]
 		if n[accepted] > 0 {
 			a.Accepted++
 		}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// connectPostgres opens an engine on a pool, whose size is in the address, and has so many
+// goroutines take connections from it as the environment says.
+func connectPostgres(ctx context.Context) (durable.Engine, error) {
+	pool, err := pgxpool.New(ctx, os.Getenv(envURL))
+	if err != nil {
+		return nil, err
+	}
+	hogs, _ := strconv.Atoi(os.Getenv(envHogs))
+	for range hogs {
+		go func() {
+			for ctx.Err() == nil {
+				pool.Exec(ctx, "select pg_sleep(random() * 0.02)")
+				time.Sleep(rand.N(20 * time.Millisecond))
+			}
+		}()
+	}
+	for { // a server that has just been started
+		try, cancel := context.WithTimeout(ctx, 10*time.Second)
+		e, err := postgres.Connect(try, pool)
+		if err == nil {
+			err = e.Migrate(try)
+		}
+		if err == nil {
+			err = checkShift(try, e)
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return e, err
+		}
+		fmt.Fprintln(os.Stderr, "connect:", err)
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// checkShift returns an error if the server's clock is not as far from ours as it has to be.
+func checkShift(ctx context.Context, e durable.Engine) error {
+	shift, _ := time.ParseDuration(os.Getenv(envShift))
+	now, _, err := e.Now(ctx)
+	if off := time.Until(now) - shift; err == nil && off.Abs() > time.Minute {
+		return fmt.Errorf("the server's clock is %v from where it should be", off)
+	}
+	return err
+}
+
+func (w *world) startPostgres() (err error) {
+	w.pg, err = pgserver.New("deadlock_timeout=20ms")
+	return err
+}
+
+// again calls f with a connection of its own until end, or until it returns an error.
+func (w *world) again(end time.Time, f func(context.Context, *pgx.Conn) error) error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	for time.Now().Before(end) {
+		if err := f(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logged counts the lines of the server's log that have a text.
+func (w *world) logged(text string) (int, error) {
+	log, err := os.ReadFile(w.pg.Log())
+	return strings.Count(string(log), text), err
+}
+
+// killPostgres kills all of the server, or one backend, on which the server ends all others
+// and recovers.
+func (w *world) killPostgres(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	for n := 0; time.Now().Before(end); n++ {
+		time.Sleep(2*time.Second + rand.N(3*time.Second))
+		w.r.Kills++
+		if n%3 == 2 {
+			if err := w.killBackend(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.pg.Kill(); err != nil {
+			return err
+		}
+		time.Sleep(rand.N(time.Second))
+		if err := w.pg.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) killBackend() error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	var pid int
+	err = c.QueryRow(ctx, `select pid from pg_stat_activity
+		where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1`).Scan(&pid)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// terminateBackends ends connections some times a second while they are at work, every other
+// time one that claims.
+func (w *world) terminateBackends(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	claims := false
+	return w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		var hit bool
+		err := c.QueryRow(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
+			where backend_type = 'client backend' and pid <> pg_backend_pid() and state <> 'idle'
+				and (query like '%Claims jobs%' or not $1) order by random() limit 1`, claims).Scan(&hit)
+		if errors.Is(err, pgx.ErrNoRows) {
+			time.Sleep(time.Millisecond)
+			return nil
+		}
+		w.r.Kills++
+		claims = !claims
+		time.Sleep(rand.N(400 * time.Millisecond))
+		return err
+	})
+}
+
+// exhaustPools gives each process two connections, and twenty others that use them.
+func (w *world) exhaustPools(end time.Time) error {
+	w.env = []string{envHogs + "=20"}
+	w.poolSize = 2
+	defer func() { w.env, w.poolSize = nil, 0 }()
+	return w.killWorkers(end)
+}
+
+// moveClock puts functions before the server's own that tell the time, so that all of the
+// server's statements have a clock an hour from that of the processes.
+func (w *world) moveClock(end time.Time) error {
+	shift := time.Hour
+	if rand.N(2) == 0 {
+		shift = -shift
+	}
+	w.env = []string{envShift + "=" + shift.String()}
+	sql := strings.ReplaceAll(`
+		create schema moved;
+		create function moved.now() returns timestamptz stable language sql
+			as 'select pg_catalog.now() + interval ''$SHIFT''';
+		create function moved.clock_timestamp() returns timestamptz volatile language sql
+			as 'select pg_catalog.clock_timestamp() + interval ''$SHIFT''';
+		alter database postgres set search_path = moved, pg_catalog, public`, "$SHIFT", fmt.Sprintf("%d s", int(shift.Seconds())))
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err == nil {
+		_, err = c.Exec(ctx, sql)
+		c.Close(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return w.killWorkers(end)
+}
+
+// timeOut has the server give up statements after some milliseconds, for half of the time.
+func (w *world) timeOut(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	set := func(ctx context.Context, c *pgx.Conn, ms int) error {
+		_, err := c.Exec(ctx, fmt.Sprintf("alter system set statement_timeout = %d", ms))
+		if err == nil {
+			_, err = c.Exec(ctx, "select pg_reload_conf()")
+		}
+		time.Sleep(rand.N(600 * time.Millisecond))
+		return err
+	}
+	err := w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, "set statement_timeout = 0"); err != nil { // our own
+			return err
+		}
+		return errors.Join(set(ctx, c, 1+rand.N(5)), set(ctx, c, 0))
+	})
+	if err == nil {
+		w.r.Provoked, err = w.logged("canceling statement due to statement timeout")
+	}
+	return err
+}
+
+// provokeDeadlocks locks a job that is about to be claimed, waits until a claim stands behind
+// it, and then wants those that the claim has locked. The engine is whom the server chooses to
+// fail, because it is the one that has waited for 20 ms.
+func (w *world) provokeDeadlocks(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	time.Sleep(time.Second) // the schema is there
+	err := w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "set deadlock_timeout = '10s'")
+		if err != nil {
+			return err
+		}
+		err = pgx.BeginFunc(ctx, c, lockBackwards)
+		if errors.Is(err, pgx.ErrNoRows) {
+			time.Sleep(20 * time.Millisecond) // nothing is due soon
+			return nil
+		}
+		return err
+	})
+	if err == nil {
+		w.r.Provoked, err = w.logged("deadlock detected")
+	}
+	return err
+}
+
+func lockBackwards(tx pgx.Tx) error {
+	ctx := context.Background()
+	// A claim that is held up by one job has more jobs in its next batch.
+	var last, first string
+	const lock = `select id from tickwheel.job where state = 0 and due > now() + interval '%s'
+		order by due limit 1 for update skip locked`
+	if err := tx.QueryRow(ctx, fmt.Sprintf(lock, "400 ms")).Scan(&last); err != nil {
+		return err
+	}
+	hold := func(inner pgx.Tx) error {
+		err := inner.QueryRow(ctx, fmt.Sprintf(lock, "60 ms")).Scan(&first)
+		time.Sleep(400 * time.Millisecond)
+		return errors.Join(err, inner.Rollback(ctx))
+	}
+	inner, err := tx.Begin(ctx)
+	if err == nil {
+		err = hold(inner)
+	}
+	if err != nil {
+		return err
+	}
+	time.Sleep(5 * time.Millisecond)
+	_, err = tx.Exec(ctx, `select id from tickwheel.job where id < $1 and due < now() + interval '1 s'
+		order by id desc for update`, last)
+	return err
+}

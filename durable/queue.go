@@ -114,17 +114,24 @@ func (q *Queue) Add(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
 	recs := make([]Record, len(jobs))
 	now := q.now()
 	for i, j := range jobs {
-		if err := checkKey(j.Key); err != nil {
-			return make([]Ref, len(jobs)), fmt.Errorf("durable: Add: job %d: %w", i, err)
-		}
-		if recs[i], err = newRecord(j, now); err != nil {
+		if recs[i], err = NewRecord(j, now); err != nil {
 			return make([]Ref, len(jobs)), fmt.Errorf("durable: Add: job %d: %w", i, err)
 		}
 	}
 	return q.add(ctx, recs)
 }
 
-// newRecord returns the record of a job that is added now, by the engine's clock.
+// NewRecord returns the record of a job that is added now, by the engine's clock: what Add
+// stores. It is for engines that have a way of their own to add jobs, such as within a
+// transaction. An error wraps [ErrInvalid].
+func NewRecord(j Job, now time.Time) (Record, error) {
+	if err := checkKey(j.Key); err != nil {
+		return Record{}, err
+	}
+	return newRecord(j, now)
+}
+
+// newRecord is NewRecord without a look at the key.
 func newRecord(j Job, now time.Time) (Record, error) {
 	due := j.At
 	if due.IsZero() {

@@ -1,0 +1,167 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// window is how far ahead a job may be due for its insert to be announced. What is due
+	// later is found by the next poll in any case.
+	window = 5 * time.Second
+
+	// announceEvery is how often one process announces at most. A commit with a NOTIFY takes
+	// a lock of the whole server: one with each insert would make inserts 20 times slower.
+	announceEvery = 20 * time.Millisecond
+)
+
+// What an announcement says: look at what is due soon, or at all that is due.
+const (
+	some = "some"
+	all  = "all"
+)
+
+// bell wakes those who listen to it. Rings that nobody has answered yet are one.
+type bell struct {
+	mu   sync.Mutex
+	ears map[*ear]bool
+}
+
+// ear is one who listens.
+type ear struct {
+	rung chan struct{} // of one element
+
+	mu  sync.Mutex
+	all bool // one of the rings was for all
+}
+
+func newBell() *bell { return &bell{ears: map[*ear]bool{}} }
+
+// listen returns an ear, and how it is taken off.
+func (b *bell) listen() (*ear, func()) {
+	r := &ear{rung: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ears[r] = true
+	return r, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.ears, r)
+	}
+}
+
+// ring wakes all ears.
+func (b *bell) ring(all bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for r := range b.ears {
+		r.ring(all)
+	}
+}
+
+func (r *ear) ring(all bool) {
+	r.mu.Lock()
+	r.all = r.all || all
+	r.mu.Unlock()
+	select {
+	case r.rung <- struct{}{}:
+	default:
+	}
+}
+
+// wasAll tells whether a ring was for all since the last call.
+func (r *ear) wasAll() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.all
+	r.all = false
+	return was
+}
+
+// ring wakes the Feeds of this engine, and has the others told.
+func (e *Engine) ring(all bool) {
+	e.feeds.ring(all)
+	e.news.ring(all)
+}
+
+// announce tells other processes, until Close. What cannot be announced they find by polling.
+func (e *Engine) announce() {
+	news, off := e.news.listen()
+	defer off()
+	for {
+		select {
+		case <-e.closed.Done():
+			return
+		case <-news.rung:
+		}
+		what := some
+		if news.wasAll() {
+			what = all
+		}
+		ctx, cancel := context.WithTimeout(e.closed, time.Second)
+		_ = e.ask(ctx, nil, e.notify, []any{e.schema, what}, relaxed)
+		cancel()
+		sleep(e.closed, announceEvery)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// listen rings an ear when another process announces something, until ctx ends. It is a
+// connection of its own: one of the pool would be missing there, and may be one that a proxy
+// gives to others. When it fails jobs are found by polling.
+func (e *Engine) listen(ctx context.Context, r *ear) {
+	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
+		if c, err := e.dial(ctx); err == nil {
+			began := time.Now()
+			e.hear(ctx, c, r)
+			if time.Since(began) > time.Minute {
+				pause = 100 * time.Millisecond
+			}
+			hangUp(c)
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// hear passes announcements on until the connection fails.
+func (e *Engine) hear(ctx context.Context, c *pgx.Conn, r *ear) {
+	if _, err := c.Exec(ctx, "listen "+pgx.Identifier{e.schema}.Sanitize()); err != nil {
+		return
+	}
+	r.ring(true) // for what was announced before
+	for {
+		n, err := c.WaitForNotification(ctx)
+		if err != nil {
+			return
+		}
+		r.ring(n.Payload == all)
+	}
+}
+
+// dial opens a connection outside the pool, in the pool's way.
+func (e *Engine) dial(ctx context.Context) (*pgx.Conn, error) {
+	c := e.pool.Config()
+	if c.BeforeConnect != nil {
+		if err := c.BeforeConnect(ctx, c.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, c.ConnConfig)
+}
+
+func hangUp(c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = c.Close(ctx) // there is nothing to be lost
+}

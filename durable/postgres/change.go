@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Cancel ends jobs in one commit.
+func (e *Engine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []error) {
+	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
+	ids := make([]string, len(refs))
+	for i, ref := range refs {
+		ids[i], errs[i] = e.parse(ref)
+	}
+	canceled := map[string]bool{}
+	err := e.retry(ctx, false, func() error {
+		return e.ask(ctx, func(rows pgx.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			canceled[id] = true
+			return err
+		}, e.cancel, []any{ids, micros(remembered)}, hot)
+	})
+	for i, id := range ids {
+		if errs[i] != nil {
+			continue
+		}
+		if errs[i] = err; err == nil && canceled[id] {
+			oks[i] = true
+			delete(canceled, id) // the same Ref twice is canceled once
+		}
+	}
+	return oks, errs
+}
+
+// Move changes when a waiting job is due.
+func (e *Engine) Move(ctx context.Context, ref durable.Ref, at time.Time) (bool, error) {
+	n, err := e.change(ctx, ref, e.move, at)
+	return n > 0, err
+}
+
+// Redrive has a dead job wait again.
+func (e *Engine) Redrive(ctx context.Context, ref durable.Ref, at time.Time) error {
+	n, err := e.change(ctx, ref, e.redrive, at)
+	switch {
+	case isCode(err, uniqueViolation):
+		return durable.ErrExists
+	case err == nil && n == 0:
+		return durable.ErrNotFound
+	}
+	return err
+}
+
+// change runs a statement that gives one job another time, and returns how many it found.
+func (e *Engine) change(ctx context.Context, ref durable.Ref, statement string, at time.Time) (n int, err error) {
+	id, err := e.parse(ref)
+	if err != nil {
+		return 0, err
+	}
+	err = e.retry(ctx, false, func() error {
+		n = 0
+		return e.ask(ctx, func(pgx.Rows) error { n++; return nil }, statement, []any{id, at}, hot)
+	})
+	if err == nil && n > 0 && at.Before(e.now().Add(window)) {
+		e.ring(false)
+	}
+	return n, err
+}
+
+func isCode(err error, code string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == code
+}

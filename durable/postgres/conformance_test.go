@@ -1,0 +1,68 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// store is a schema of a server.
+type store struct {
+	srv    *pgserver.Server
+	schema string
+}
+
+var schemas atomic.Int64
+
+func newStore(srv *pgserver.Server) *store {
+	return &store{srv: srv, schema: fmt.Sprintf("queue_%d", schemas.Add(1))}
+}
+
+func (s *store) pool(t testing.TB) *pgxpool.Pool {
+	pool, err := pgxpool.New(t.Context(), s.srv.DSN()+"&pool_max_conns=8")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func (s *store) Open(t testing.TB) durable.Engine { return s.open(t) }
+
+func (s *store) open(t testing.TB) *postgres.Engine {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	e, err := postgres.Connect(ctx, s.pool(t), postgres.Schema(s.schema))
+	require.NoError(t, err)
+	t.Cleanup(func() { e.Close() })
+	require.NoError(t, e.Migrate(ctx))
+	return e
+}
+
+func (s *store) Restart(t testing.TB) {
+	require.NoError(t, s.srv.Kill())
+	require.NoError(t, s.srv.Start())
+}
+
+// server returns a server for a test. It has room for all connections of those that run at once.
+func server(t testing.TB) *pgserver.Server { return pgserver.Test(t, "max_connections=300") }
+
+// All stores are on one server, but that of the test which kills it.
+func TestConformance(t *testing.T) {
+	srv := server(t)
+	enginetest.Run(t, func(t testing.TB) enginetest.Store {
+		if strings.HasSuffix(t.Name(), "/Restart") {
+			return newStore(server(t))
+		}
+		return newStore(srv)
+	})
+}

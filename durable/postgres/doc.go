@@ -1,0 +1,2 @@
+// Package postgres keeps durable jobs in a table of PostgreSQL.
+package postgres

@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+)
+
+// Option sets up an engine that [Connect] returns.
+type Option func(*config)
+
+type config struct{ schema string }
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+// Schema sets the name of the schema that has the queue's tables: small letters, digits and
+// _, at most 63 of them. The default is "tickwheel". Queues in several schemas have nothing in
+// common. Connect panics on another name.
+func Schema(name string) Option {
+	return func(c *config) {
+		if !schemaName.MatchString(name) {
+			panic(fmt.Sprintf("postgres: Schema(%q): not of small letters, digits and _", name))
+		}
+		c.schema = name
+	}
+}
+
+// Engine is a durable.Engine on a schema of a PostgreSQL database. All methods may be called
+// by several goroutines at once.
+type Engine struct {
+	config
+	statements
+	pool  *pgxpool.Pool
+	clock *clock.Clock
+	feeds *bell // those of this engine
+	news  *bell // what announce sends
+
+	closed context.Context // ends with Close
+	close  context.CancelFunc
+	wg     sync.WaitGroup // what Close waits for
+}
+
+var _ durable.Engine = (*Engine)(nil)
+
+// Connect returns an engine on the database of a pool. Call [Engine.Migrate] before anything
+// else, or have had it called: without its tables all other methods fail. The pool stays the
+// caller's: Close of the engine leaves it open. It must not be closed before.
+//
+// An engine with a worker uses up to eight of the pool's connections at a time, and two of its
+// own outside the pool: one listens, and one renews the lease, so that a pool which is
+// exhausted costs no lease. Connect returns [ErrVersion] for a schema that a newer version of
+// this package has migrated, and an error for a database whose encoding is not UTF8. It panics
+// on nil.
+func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, error) {
+	if pool == nil {
+		panic("postgres: Connect: nil pool")
+	}
+	c := config{schema: "tickwheel"}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("postgres: Connect: nil Option")
+		}
+		opt(&c)
+	}
+	e := &Engine{config: c, statements: newStatements(c.schema), pool: pool, feeds: newBell(), news: newBell()}
+	e.closed, e.close = context.WithCancel(context.Background())
+	if err := e.connect(ctx); err != nil {
+		e.close()
+		return nil, fmt.Errorf("postgres: Connect: %w", err)
+	}
+	e.wg.Go(e.announce)
+	return e, nil
+}
+
+func (e *Engine) connect(ctx context.Context) (err error) {
+	if e.clock, err = clock.New(ctx, e.serverTime); err != nil {
+		return err
+	}
+	var encoding string
+	if err := e.pool.QueryRow(ctx, "show server_encoding").Scan(&encoding); err != nil {
+		return err
+	}
+	if encoding != "UTF8" {
+		return fmt.Errorf("the database's encoding is %s; it has to be UTF8", encoding)
+	}
+	_, err = e.version(ctx, e.pool)
+	return err
+}
+
+// serverTime reads the server's clock.
+func (e *Engine) serverTime(ctx context.Context) (t time.Time, _ time.Duration, err error) {
+	err = e.pool.QueryRow(ctx, "select clock_timestamp()").Scan(&t)
+	return t, 0, err
+}
+
+// Now is the server's time.
+func (e *Engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
+	if e.closed.Err() != nil {
+		return time.Time{}, 0, durable.ErrClosed
+	}
+	if err := e.clock.Sync(ctx); err != nil {
+		return time.Time{}, 0, err
+	}
+	t, off := e.clock.Now()
+	return t, off, nil
+}
+
+// now returns the server's time as well as it is known.
+func (e *Engine) now() time.Time {
+	t, _ := e.clock.Now()
+	return t
+}
+
+// Close ends the engine, and its workers as if their process had died. The pool stays open.
+func (e *Engine) Close() error {
+	e.close()
+	e.wg.Wait()
+	return nil
+}
+
+// hot are the settings of statements that find a handful of rows among millions. The planner
+// must not decide by the table's size whether to read all of it: a plan that was made while
+// the table was small is kept when it has grown.
+const hot = "select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+
+// relaxed is for what a crash may take back: it does not wait for the disk.
+const relaxed = "select set_config('synchronous_commit', 'off', true)"
+
+// patient is for what may wait for another's transaction that has the key.
+const patient = "select set_config('lock_timeout', '1000', true)"
+
+// ask runs a statement in one round trip and one transaction, and calls each for every row.
+// The settings are statements that go before it.
+func (e *Engine) ask(ctx context.Context, each func(pgx.Rows) error, statement string, args []any, settings ...string) error {
+	if e.closed.Err() != nil {
+		return durable.ErrClosed
+	}
+	b := &pgx.Batch{}
+	for _, s := range settings {
+		b.Queue(s)
+	}
+	b.Queue(statement, args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if each == nil {
+				continue
+			}
+			if err := each(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+	return e.pool.SendBatch(ctx, b).Close()
+}
+
+// micros is how durations are passed on.
+func micros(d time.Duration) int64 { return d.Microseconds() }

@@ -1,0 +1,183 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// What Insert may be asked once more it must recognize, also if the job has ended since. So
+// an ended job is left in the table until it is this old, and after that nothing is inserted
+// any more that was born so long ago: whether it was stored before nobody would know.
+const (
+	repeatable = 60 * time.Second // from birth to the last try of an insert
+	remembered = 75 * time.Second // from birth to when an end may remove the row at once
+	sweepAfter = 90 * time.Second // and to when the sweep does, after the last such end
+)
+
+// columns are records as arrays, which a statement unnests.
+type columns struct {
+	id, key, kind, lastError, series []string
+	payload                          [][]byte
+	at, due, born                    []time.Time
+	maxAttempts, version, attempt    []int32
+}
+
+func (c *columns) add(r *durable.Record) {
+	c.id = append(c.id, idOf(r))
+	c.key = append(c.key, r.Job.Key)
+	c.kind = append(c.kind, r.Job.Kind)
+	c.payload = append(c.payload, r.Job.Payload)
+	c.at = append(c.at, r.Job.At)
+	c.due = append(c.due, r.Due)
+	c.born = append(c.born, r.Born)
+	c.maxAttempts = append(c.maxAttempts, int32(min(r.Job.MaxAttempts, 1<<31-1)))
+	c.version = append(c.version, int32(r.Version))
+	c.attempt = append(c.attempt, int32(r.Attempt))
+	c.lastError = append(c.lastError, text(r.LastError))
+	c.series = append(c.series, r.Series)
+}
+
+// args are in the order of insert.sql.
+func (c *columns) args() []any {
+	return []any{
+		c.id, c.key, c.kind, c.payload, c.at, c.due, c.born,
+		c.maxAttempts, c.version, c.attempt, c.lastError, c.series,
+	}
+}
+
+// text makes what a handler has said storable: a text has no zero, and is UTF-8.
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// Insert stores the records in one commit. Those with a key have one of their own, since they
+// may have to wait for another's transaction.
+func (e *Engine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+	refs, errs := make([]durable.Ref, len(recs)), make([]error, len(recs))
+	var plain, keyed []int
+	for i := range recs {
+		if recs[i].Job.Key == "" {
+			plain = append(plain, i)
+		} else {
+			keyed = append(keyed, i)
+		}
+	}
+	for _, indices := range [][]int{plain, keyed} {
+		if len(indices) == 0 {
+			continue
+		}
+		for k, err := range e.insertAll(ctx, pick(recs, indices)) {
+			if i := indices[k]; err == nil {
+				refs[i] = e.refOf(idOf(&recs[i]))
+			} else {
+				errs[i] = err
+			}
+		}
+	}
+	e.tell(recs, errs)
+	return refs, errs
+}
+
+func pick[T any](s []T, indices []int) []T {
+	picked := make([]T, len(indices))
+	for k, i := range indices {
+		picked[k] = s[i]
+	}
+	return picked
+}
+
+// insertAll stores records in one commit. If one of several has to wait for a key, each goes
+// by itself, so that it holds up no other.
+func (e *Engine) insertAll(ctx context.Context, recs []durable.Record) []error {
+	errs, err := e.insertOnce(ctx, recs)
+	if err == nil {
+		return errs
+	}
+	for i := range recs {
+		switch {
+		case !isCode(err, lockTimeout):
+			errs[i] = err
+		case len(recs) == 1:
+			errs[i] = fmt.Errorf("%w: a transaction that is under way has it: %w", durable.ErrExists, err)
+		default:
+			errs[i] = e.insertAll(ctx, recs[i:i+1])[0]
+		}
+	}
+	return errs
+}
+
+const (
+	lockTimeout     = "55P03"
+	uniqueViolation = "23505"
+)
+
+// insertOnce stores what it can. It is repeated until it has an answer.
+func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error, error) {
+	var c columns
+	for i := range recs {
+		c.add(&recs[i])
+	}
+	args := append(c.args(), micros(repeatable))
+	errs := make([]error, len(recs))
+	stored := map[string]bool{}
+	note := func(rows pgx.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		stored[id] = true
+		return err
+	}
+	err := e.retry(ctx, true, func() error { return e.ask(ctx, note, e.insert, args, patient) })
+	if err == nil && len(stored) < len(recs) {
+		err = e.retry(ctx, true, func() error { return e.explain(ctx, recs, stored, errs) })
+	}
+	return errs, err
+}
+
+// explain finds out why records were not stored: they had been before, their keys were taken,
+// or it is too late to tell.
+func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored map[string]bool, errs []error) error {
+	var ids []string
+	for i := range recs {
+		if id := idOf(&recs[i]); !stored[id] {
+			ids = append(ids, id)
+		}
+	}
+	var there []string
+	var now time.Time
+	err := e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&there, &now) }, e.known, []any{ids})
+	if err != nil {
+		return err
+	}
+	for _, id := range there {
+		stored[id] = true
+	}
+	for i := range recs {
+		r := &recs[i]
+		switch {
+		case stored[idOf(r)]:
+		case r.Job.Key == "" || !r.Born.After(now.Add(-repeatable)):
+			errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", durable.ErrUncertain, now.Sub(r.Born))
+		default:
+			errs[i] = durable.ErrExists
+		}
+	}
+	return nil
+}
+
+// tell wakes the Feeds of this engine, and announces to the others, if something that was
+// stored is due soon. What is due later they find by themselves.
+func (e *Engine) tell(recs []durable.Record, errs []error) {
+	soon := e.now().Add(window)
+	for i := range recs {
+		if errs[i] == nil && recs[i].Due.Before(soon) {
+			e.ring(false)
+			return
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// latest is the version of the schema that this package works with. Version n is made from
+// the one before by sql/n.sql.
+const latest = 1
+
+// ErrVersion: a newer version of this package has migrated the schema.
+var ErrVersion = errors.New("postgres: the schema is of a newer version")
+
+// Migrate makes the schema and its tables, or brings them to this package's version. If they
+// are of that version it changes nothing. It is one transaction, and any number of processes
+// may call it at one time: one migrates, the others wait for it. The role needs the right to
+// create a schema in the database, unless it is there; then to create tables in it. It
+// returns [ErrVersion] for a schema of a newer version.
+func (e *Engine) Migrate(ctx context.Context) error {
+	if err := e.retry(ctx, true, func() error { return e.migrate(ctx) }); err != nil {
+		return fmt.Errorf("postgres: Migrate: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) migrate(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", e.lockKey()); err != nil {
+			return err
+		}
+		from, err := e.version(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if from == 0 {
+			// Create even if not exists needs the right to create schemas.
+			var there bool
+			if err := tx.QueryRow(ctx, "select to_regnamespace($1) is not null", e.schema).Scan(&there); err != nil {
+				return err
+			}
+			if !there {
+				if _, err := tx.Exec(ctx, "create schema "+e.schema); err != nil {
+					return err
+				}
+			}
+		}
+		for v := from + 1; v <= latest; v++ {
+			// Without arguments it may be several statements.
+			if _, err := tx.Conn().PgConn().Exec(ctx, statement(strconv.Itoa(v), e.schema)).ReadAll(); err != nil {
+				return fmt.Errorf("version %d: %w", v, err)
+			}
+		}
+		return nil
+	})
+}
+
+// lockKey is that of the advisory lock under which a schema is migrated.
+func (e *Engine) lockKey() int64 {
+	h := fnv.New64a()
+	h.Write([]byte("tickwheel migrates " + e.schema))
+	return int64(h.Sum64())
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// version returns the schema's version, 0 if it has no tables.
+func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
+	var there bool
+	err = q.QueryRow(ctx, "select to_regclass($1) is not null", e.schema+".meta").Scan(&there)
+	if err != nil || !there {
+		return 0, err
+	}
+	if err := q.QueryRow(ctx, "select version from "+e.schema+".meta").Scan(&v); err != nil {
+		return 0, err
+	}
+	if v > latest {
+		return v, fmt.Errorf("%w: %q has version %d, and this program knows %d", ErrVersion, e.schema, v, latest)
+	}
+	return v, nil
+}

@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// outcome is what an error says about what was asked for.
+type outcome int
+
+const (
+	permanent outcome = iota // it was not done, and trying again is of no use
+	undone                   // it was certainly not done, and may succeed soon
+	lost                     // the answer was lost: it may have been done
+)
+
+// judge tells what an error means.
+func judge(err error) outcome {
+	var pg *pgconn.PgError
+	switch {
+	case errors.Is(err, durable.ErrClosed):
+		return permanent
+	case errors.As(err, new(*pgconn.ConnectError)):
+		return undone
+	case errors.As(err, &pg):
+		return judgeCode(pg)
+	case pgconn.SafeToRetry(err):
+		return undone
+	}
+	return lost
+}
+
+// judgeCode tells what an error of the server means. What ends the connection may come after
+// the commit; any other error has undone the transaction.
+func judgeCode(pg *pgconn.PgError) outcome {
+	switch {
+	case pg.Severity == "FATAL" || pg.Severity == "PANIC" || strings.HasPrefix(pg.Code, "08"):
+		return lost
+	case strings.HasPrefix(pg.Code, "40"), // serialization, deadlock
+		strings.HasPrefix(pg.Code, "53"), // out of connections, memory, disk
+		strings.HasPrefix(pg.Code, "57"), // statement timeout, start, shutdown
+		pg.Code == "25006":               // a standby that is to be a primary soon
+		return undone
+	}
+	return permanent
+}
+
+// translate gives a server's error the name that durable has for it.
+func (e *Engine) translate(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch {
+	case pg.Code == "53100":
+		return fmt.Errorf("%w: %w", durable.ErrFull, err)
+	case pg.Code == "42P01" || pg.Code == "3F000":
+		return fmt.Errorf("postgres: the schema %q has no tables: call Migrate: %w", e.schema, err)
+	case strings.HasPrefix(pg.Code, "58") || strings.HasPrefix(pg.Code, "XX"):
+		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+	}
+	return err
+}
+
+// retry calls f until it succeeds, until ctx ends, or until trying again is of no use: then it
+// returns f's error. If f may be repeated after its answer was lost, it is.
+func (e *Engine) retry(ctx context.Context, repeatable bool, f func() error) error {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		what := judge(err)
+		err = e.translate(err)
+		if what == lost && !repeatable {
+			return fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+		}
+		if what == permanent || errors.Is(err, durable.ErrFull) {
+			return err
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-t.C:
+		case <-e.closed.Done():
+			t.Stop()
+			return durable.ErrClosed
+		case <-ctx.Done():
+			t.Stop()
+			if what == lost {
+				return fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+			}
+			return err
+		}
+	}
+}

@@ -1,0 +1,25 @@
+-- Hands out to worker $1 jobs that are due after $2 and in $3 us, at most $5 of them and 8 MiB
+-- and one of payload, for $4 us. Free is what waits and nobody has in hand, or who has it in
+-- hand is dead; and what runs and its worker is dead. A worker does not find itself dead.
+with living as materialized (
+    select id from tickwheel.worker where until > now() union all select $1::int8
+), found as (
+    select j.id, j.due, octet_length(j.payload) as bytes
+    from tickwheel.job j
+    where j.due > $2::timestamptz and j.due <= now() + $3::int8 * interval '1 microsecond'
+        and (j.state = 0 and (j.hand is null or j.hand <= now() or j.holder <> all (array(select id from living)))
+            or j.state = 1 and (j.hand is null or j.hand <= now()) and j.holder <> all (array(select id from living)))
+    order by j.due
+    limit $5::int4
+    for update of j skip locked
+), picked as (
+    select id from (select id, sum(bytes) over (order by due, id) - bytes as before from found) as f
+    where before < 8388608
+)
+update tickwheel.job j
+set hand = now() + $4::int8 * interval '1 microsecond',
+    holder = case j.state when 0 then $1::int8 else j.holder end
+from picked p
+where j.id = p.id
+returning j.id, j.name, j.kind, j.payload, j.at, j.due, j.born, j.max_attempts, j.version,
+    j.attempt, j.last_error, j.series, (select count(*) from found)

@@ -1,0 +1,45 @@
+-- Writes ends of worker $1 down: fate 0 done, 1 again, 2 buried. Each is that of one claim: if
+-- another worker has taken over since, it is left out, with the next occurrence. What has
+-- been there for a while ($8 us) is removed at once; younger jobs are left, without what they
+-- were, so that a repeated insert of theirs is known: sweep.sql has them.
+with ends as (
+    select * from unnest($2::text[], $3::int4[], $4::int2[], $5::timestamptz[], $6::text[])
+        as e(id, claim, fate, at, error)
+), locked as (
+    select j.id, e.fate, e.at, e.error,
+        j.born < clock_timestamp() - $8::int8 * interval '1 microsecond' as old
+    from tickwheel.job j join ends e on e.id = j.id
+    where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim
+    order by j.id
+    for update of j
+), again as (
+    update tickwheel.job j
+    set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error
+    from locked l where j.id = l.id and l.fate = 1
+), buried as (
+    update tickwheel.job j
+    set state = 2, holder = null, key = null, tried = j.due, last_error = l.error,
+        due = clock_timestamp() + $7::int8 * interval '1 microsecond'
+    from locked l where j.id = l.id and l.fate = 2
+    returning j.id
+), left_behind as (
+    update tickwheel.job j
+    set state = 3, holder = null, key = null, payload = '', last_error = ''
+    from locked l where j.id = l.id and l.fate = 0 and not l.old
+    returning j.id
+), gone as (
+    delete from tickwheel.job j using locked l where j.id = l.id and l.fate = 0 and l.old
+    returning j.id
+), followed as ( -- the key of a next occurrence is that of the job that has ended here
+    insert into tickwheel.job (
+        id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
+    select r.id, nullif(r.key, ''), nullif(r.key, ''), r.kind, coalesce(r.payload, ''), r.at, r.due,
+        r.born, r.max_attempts, r.version, r.attempt, r.last_error, r.series
+    from unnest($9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::timestamptz[],
+        $15::timestamptz[], $16::timestamptz[], $17::int4[], $18::int4[], $19::int4[], $20::text[], $21::text[])
+        as r(after, id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
+    join (select id from buried union all select id from left_behind union all select id from gone) as e
+        on e.id = r.after
+    on conflict do nothing
+)
+select id from locked

@@ -1,0 +1,15 @@
+-- Gives back what worker $1 was handed (claim 0) or has claimed, not to be handed out for $4 us.
+with back as (
+    select * from unnest($2::text[], $3::int4[]) as b(id, claim)
+), locked as (
+    select j.id
+    from tickwheel.job j join back b on b.id = j.id
+    where j.holder = $1::int8 and (j.state = 0 and b.claim = 0 or j.state = 1 and j.claim = b.claim)
+    order by j.id
+    for update of j
+)
+update tickwheel.job j
+set attempt = j.attempt - case j.state when 1 then 1 else 0 end, state = 0, holder = null,
+    hand = case when $4::int8 > 0 then now() + $4::int8 * interval '1 microsecond' end
+from locked l
+where j.id = l.id

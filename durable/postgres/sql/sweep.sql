@@ -1,0 +1,17 @@
+-- Removes what has ended and was born before $1 (in the form of an id), at most $2 jobs
+-- further than the last pass has come. One at a time: who finds another at it does nothing.
+with turn as (
+    select swept from tickwheel.meta for update skip locked
+), span as (
+    select id, state from tickwheel.job
+    where id > (select swept from turn) and id < $1::text
+    order by id
+    limit $2::int4
+), gone as (
+    delete from tickwheel.job j using span s where j.id = s.id and s.state = 3
+), mark as (
+    update tickwheel.meta
+    set swept = case when (select count(*) from span) = $2::int4 then (select max(id) from span) else $1::text end
+    where exists (select from turn)
+)
+select count(*) from span

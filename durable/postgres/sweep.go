@@ -1,0 +1,43 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	sweepEvery  = 2 * time.Second
+	expireEvery = 30 * time.Second
+	sweepSize   = 10000 // jobs that one statement looks at
+)
+
+// sweepUntil removes what has ended, until ctx ends. Each worker does, but not at one time.
+// What fails is done by the next pass.
+func (e *Engine) sweepUntil(ctx context.Context) {
+	expired := time.Now()
+	for ctx.Err() == nil && e.closed.Err() == nil {
+		e.sweepPass(ctx, e.sweep)
+		if time.Since(expired) > expireEvery {
+			expired = time.Now()
+			e.sweepPass(ctx, e.expire)
+		}
+		sleep(ctx, sweepEvery)
+	}
+}
+
+// sweepPass runs a statement until it finds less than it may. It does not wait for the disk:
+// what a crash brings back is removed once more.
+func (e *Engine) sweepPass(ctx context.Context, statement string) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	args := []any{bornID(e.now().Add(-sweepAfter)), sweepSize}
+	for n := sweepSize; n == sweepSize; {
+		n = 0
+		err := e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&n) }, statement, args, hot, relaxed)
+		if err != nil {
+			return
+		}
+	}
+}

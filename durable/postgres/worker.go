@@ -1,0 +1,218 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// worker claims and runs jobs. It has a row of its own, whose time is its lease on all that
+// it has claimed.
+type worker struct {
+	e  *Engine
+	c  durable.WorkConfig
+	id int64
+
+	mu   sync.Mutex // guards line
+	line *pgx.Conn  // for beats; nil if there is none
+}
+
+// handle is what the engine has to know of a job that it has handed out.
+type handle struct {
+	id    string
+	claim int32 // the number of this worker's claim; 0: none
+	asked bool  // an end was written whose answer was lost
+}
+
+func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
+
+// Work makes a worker known.
+func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w := &worker{e: e, c: c}
+	err := e.retry(ctx, false, func() error {
+		return e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&w.id) }, e.work, []any{c.Name, micros(c.Lease)})
+	})
+	if isCode(err, uniqueViolation) {
+		return nil, fmt.Errorf("%w: there is a worker %q", durable.ErrInvalid, c.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Beat renews the lease, on a connection of its own: a pool that handlers have exhausted must
+// not cost the lease.
+func (w *worker) Beat(ctx context.Context) (err error) {
+	if w.e.closed.Err() != nil {
+		return durable.ErrClosed
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.line == nil || w.line.IsClosed() {
+		if w.line, err = w.e.dial(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = w.line.Exec(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease))
+	return err
+}
+
+// Close ends the worker. What it has others may have at once, and are told.
+func (w *worker) Close(ctx context.Context) error {
+	w.hangUp()
+	err := w.e.ask(ctx, nil, w.e.leave, []any{w.id})
+	if err == nil {
+		w.e.ring(true)
+	}
+	return err
+}
+
+func (w *worker) hangUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.line != nil {
+		hangUp(w.line)
+		w.line = nil
+	}
+}
+
+// laterOnError is when a claim that has failed is asked again.
+const laterOnError = 50 * time.Millisecond
+
+// Claim claims jobs in one commit.
+func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+	ids, versions := make([]string, len(held)), make([]int32, len(held))
+	for i, h := range held {
+		ids[i], versions[i] = handleOf(h).id, int32(h.Record.Version)
+	}
+	type answer struct {
+		durable.Verdict
+		claim int32
+	}
+	answers := make(map[string]answer, len(held))
+	err := w.e.ask(ctx, func(rows pgx.Rows) error {
+		var id string
+		var gone, mine bool
+		var rest float64
+		var a answer
+		if err := rows.Scan(&id, &gone, &mine, &a.Attempt, &a.claim, &rest); err != nil {
+			return err
+		}
+		switch {
+		case gone:
+			a.Verdict = durable.Verdict{Claimed: durable.Gone}
+		case mine:
+			a.Claimed = durable.Mine
+		default:
+			after := time.Duration(rest * float64(time.Second))
+			a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
+		}
+		answers[id] = a
+		return nil
+	}, w.e.statements.claim, []any{w.id, ids, versions}, hot)
+	verdicts := make([]durable.Verdict, len(held))
+	for i, h := range held {
+		a, ok := answers[ids[i]]
+		switch {
+		case err != nil:
+			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
+		case !ok:
+			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
+		default:
+			verdicts[i] = a.Verdict
+			if a.Claimed == durable.Mine {
+				handleOf(h).claim = a.claim
+			}
+		}
+	}
+	return verdicts
+}
+
+// fates are durable's ends as finish.sql has them.
+var fates = map[durable.End]int16{durable.Done: 0, durable.Again: 1, durable.Buried: 2}
+
+// ends are outcomes as arrays.
+type ends struct {
+	id, error, after []string
+	claim            []int32
+	fate             []int16
+	at               []time.Time
+	next             columns
+}
+
+func (c *ends) add(o *durable.Outcome) {
+	h := handleOf(o.Held)
+	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
+	c.at, c.error = append(c.at, o.At), append(c.error, text(o.Error))
+	if o.Next != nil {
+		c.after = append(c.after, h.id)
+		c.next.add(o.Next)
+	}
+}
+
+// Finish writes ends down in one commit.
+func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+	var c ends
+	for i := range outs {
+		c.add(&outs[i])
+	}
+	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after}
+	ended := map[string]bool{}
+	uncertain := false
+	err := w.e.retry(ctx, true, func() error {
+		err := w.e.ask(ctx, func(rows pgx.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			ended[id] = true
+			return err
+		}, w.e.statements.finish, append(args, c.next.args()...), hot)
+		uncertain = uncertain || err != nil && judge(err) == lost
+		return err
+	})
+	errs := make([]error, len(outs))
+	for i, o := range outs {
+		h := handleOf(o.Held)
+		h.asked = h.asked || uncertain
+		switch {
+		case err != nil:
+			errs[i] = err
+		case !ended[h.id] && !h.asked:
+			errs[i] = durable.ErrLeaseLost
+		}
+	}
+	w.tell(outs, errs)
+	return errs
+}
+
+// tell wakes the Feeds if something that follows from an end is due soon.
+func (w *worker) tell(outs []durable.Outcome, errs []error) {
+	soon := w.e.now().Add(window)
+	for i, o := range outs {
+		again := o.End == durable.Again && o.At.Before(soon)
+		if errs[i] == nil && (again || o.Next != nil && o.Next.Due.Before(soon)) {
+			w.e.ring(false)
+			return
+		}
+	}
+}
+
+// Release gives back. The order in which it locks rows is that of the other statements.
+func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+	ids, claims := make([]string, len(held)), make([]int32, len(held))
+	for i, h := range held {
+		ids[i], claims[i] = handleOf(h).id, handleOf(h).claim
+	}
+	err := w.e.retry(ctx, true, func() error {
+		return w.e.ask(ctx, nil, w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
+	})
+	if err == nil && after <= 0 {
+		w.e.ring(true)
+	}
+	return err
+}

@@ -74,8 +74,11 @@ type querier interface {
 
 // version returns the schema's version, 0 if it has no tables.
 func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
+	// Not to_regclass: it answers from the session's cache, which in this transaction does not
+	// know what another one has made while this one has waited for its lock.
 	var there bool
-	err = q.QueryRow(ctx, "select to_regclass($1) is not null", e.schema+".meta").Scan(&there)
+	err = q.QueryRow(ctx, "select exists (select from pg_catalog.pg_tables where schemaname = $1 and tablename = 'meta')",
+		e.schema).Scan(&there)
 	if err != nil || !there {
 		return 0, err
 	}

@@ -24,6 +24,7 @@ type queue interface {
 }
 
 var systems = []system{
+	{name: "tickwheel", note: "durable/postgres, 1000 handlers at once, all else by default; callers at one time share a commit", open: openTickwheel},
 	{name: "River", note: "v0.51.1, 2000 workers, fetches at most every 2 ms and polls every 5 ms, which is its own benchmark's setting with a shorter poll; its scheduler runs every 5 s, which cannot be set", open: openRiver(riverTuned)},
 	{name: "River, defaults", note: "100 workers, as its documentation has it; fetches at most every 100 ms, polls every second", open: openRiver(riverDefault), twin: true},
 	{name: "poller", note: "select for update skip locked, 1000 rows at most; runs and deletes them in that transaction; again after 200 ms, or at once after a full batch", open: openPoller},

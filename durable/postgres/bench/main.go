@@ -38,7 +38,9 @@ type size struct {
 	rate    int           // of them, a second
 	step    time.Duration // of vacuum, at each rate tried
 	hold    time.Duration // of vacuum, at the highest that holds
-	first   int           // rate that vacuum tries, jobs a second; each next one is a quarter more
+	pending int           // jobs that wait meanwhile
+	first   int           // rate that vacuum tries, jobs a second
+	most    int           // and the last
 }
 
 type section struct {
@@ -48,11 +50,12 @@ type section struct {
 
 func main() {
 	only := flag.String("only", "insert,overdue,late", "a list of insert, overdue, late, vacuum")
-	s := size{rounds: 3, insert: 1500 * time.Millisecond, overdue: 100_000, rate: 1000, first: 2000}
+	s := size{rounds: 3, insert: 1500 * time.Millisecond, overdue: 100_000, rate: 1000, pending: 1_000_000, first: 2000, most: 50_000}
 	flag.DurationVar(&s.late, "late", 30*time.Second, "how long jobs are added to see how late they are")
-	flag.DurationVar(&s.step, "step", time.Minute, "how long vacuum holds each rate that it tries")
+	flag.DurationVar(&s.step, "step", 30*time.Second, "how long vacuum holds each rate that it tries")
 	flag.DurationVar(&s.hold, "for", 10*time.Minute, "how long vacuum holds the highest one")
 	flag.IntVar(&s.first, "first", s.first, "the first rate that vacuum tries, jobs a second")
+	flag.IntVar(&s.pending, "pending", s.pending, "how many jobs wait while vacuum measures")
 	flag.Parse()
 	if err := run(context.Background(), strings.Split(*only, ","), s); err != nil {
 		fmt.Fprintln(os.Stderr, err)

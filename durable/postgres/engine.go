@@ -129,9 +129,10 @@ func (e *Engine) Close() error {
 // hot are the settings of statements that find a handful of rows among millions. The planner
 // must not decide by the table's size whether to read all of it: a plan that was made while
 // the table was small is kept when it has grown. Without jit = off it would take the cost of
-// what is forbidden, where there is no other way, for a reason to compile, for seconds.
+// what is forbidden, where there is no other way, for a reason to compile, for seconds. Of a
+// plan for the lengths of the arrays it would make a new one for each call: 0.5 ms a claim.
 const hot = "select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)," +
-	" set_config('jit', 'off', true)"
+	" set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 
 // relaxed is for what a crash may take back: it does not wait for the disk.
 const relaxed = "select set_config('synchronous_commit', 'off', true)"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -64,7 +65,7 @@ func checkShift(ctx context.Context, e durable.Engine) error {
 }
 
 func (w *world) startPostgres() (err error) {
-	w.pg, err = pgserver.New("deadlock_timeout=20ms")
+	w.pg, err = pgserver.New("deadlock_timeout=300ms")
 	return err
 }
 
@@ -132,27 +133,64 @@ func (w *world) killBackend() error {
 	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// terminateBackends ends connections some times a second while they are at work, every other
-// time one that claims.
+// lockDue locks the job that is due next, but not before so many milliseconds.
+const lockDue = `select id from tickwheel.job where state = 0 and due > now() + %d * interval '1 ms'
+	order by due limit 1 for update skip locked`
+
+// behind waits until a statement of another connection has to wait for this transaction, and
+// returns its process. It is nearly always a claim, else a cancel.
+func behind(ctx context.Context, tx pgx.Tx) (pid int, err error) {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		err = tx.QueryRow(ctx, `select pid from pg_locks
+			where not granted and pg_backend_pid() = any(pg_blocking_pids(pid)) limit 1`).Scan(&pid)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return pid, err
+		}
+	}
+	return 0, err
+}
+
+// terminateBackends ends connections some times a second: in the middle of a claim, which
+// stands behind a lock of ours, and wherever else they are at work.
 func (w *world) terminateBackends(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	claims := false
+	time.Sleep(time.Second) // the schema is there
 	return w.again(end, func(ctx context.Context, c *pgx.Conn) error {
-		var hit bool
-		err := c.QueryRow(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
-			where backend_type = 'client backend' and pid <> pg_backend_pid() and state <> 'idle'
-				and (query like '%Claims jobs%' or not $1) order by random() limit 1`, claims).Scan(&hit)
+		f := terminateClaim
+		if rand.N(2) == 0 {
+			f = terminateAny
+		}
+		err := f(ctx, c)
 		if errors.Is(err, pgx.ErrNoRows) {
 			time.Sleep(time.Millisecond)
 			return nil
 		}
 		w.r.Kills++
-		claims = !claims
-		time.Sleep(rand.N(400 * time.Millisecond))
+		time.Sleep(rand.N(300 * time.Millisecond))
 		return err
 	})
+}
+
+func terminateClaim(ctx context.Context, c *pgx.Conn) error {
+	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(lockDue, 60)); err != nil {
+			return err
+		}
+		pid, err := behind(ctx, tx)
+		if err == nil {
+			_, err = tx.Exec(ctx, "select pg_terminate_backend($1)", pid)
+		}
+		return err
+	})
+}
+
+func terminateAny(ctx context.Context, c *pgx.Conn) error {
+	var done bool
+	return c.QueryRow(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
+		where backend_type = 'client backend' and pid <> pg_backend_pid() and state <> 'idle'
+		order by random() limit 1`).Scan(&done)
 }
 
 // exhaustPools gives each process two connections, and twenty others that use them.
@@ -217,21 +255,20 @@ func (w *world) timeOut(end time.Time) error {
 
 // provokeDeadlocks locks a job that is about to be claimed, waits until a claim stands behind
 // it, and then wants those that the claim has locked. The engine is whom the server chooses to
-// fail, because it is the one that has waited for 20 ms.
+// fail: it looks for a deadlock after 300 ms, and we after 10 s.
 func (w *world) provokeDeadlocks(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
 	time.Sleep(time.Second) // the schema is there
 	err := w.again(end, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "set deadlock_timeout = '10s'")
-		if err != nil {
+		if _, err := c.Exec(ctx, "set deadlock_timeout = '10s'; set lock_timeout = '2s'"); err != nil {
 			return err
 		}
-		err = pgx.BeginFunc(ctx, c, lockBackwards)
-		if errors.Is(err, pgx.ErrNoRows) {
-			time.Sleep(20 * time.Millisecond) // nothing is due soon
-			return nil
+		err := pgx.BeginFunc(ctx, c, lockBackwards)
+		var pg *pgconn.PgError
+		if errors.Is(err, pgx.ErrNoRows) || errors.As(err, &pg) && pg.Code == lockNotAvailable {
+			return nil // nothing was claimed meanwhile
 		}
 		return err
 	})
@@ -241,29 +278,32 @@ func (w *world) provokeDeadlocks(end time.Time) error {
 	return err
 }
 
+const lockNotAvailable = "55P03"
+
+// lockBackwards first holds up a claim, so that the next one is of many jobs, and then has
+// that one wait for the last of its jobs, with all others of it locked.
 func lockBackwards(tx pgx.Tx) error {
 	ctx := context.Background()
-	// A claim that is held up by one job has more jobs in its next batch.
-	var last, first string
-	const lock = `select id from tickwheel.job where state = 0 and due > now() + interval '%s'
-		order by due limit 1 for update skip locked`
-	if err := tx.QueryRow(ctx, fmt.Sprintf(lock, "400 ms")).Scan(&last); err != nil {
+	var last string
+	if err := tx.QueryRow(ctx, fmt.Sprintf(lockDue, 400)).Scan(&last); err != nil {
 		return err
 	}
-	hold := func(inner pgx.Tx) error {
-		err := inner.QueryRow(ctx, fmt.Sprintf(lock, "60 ms")).Scan(&first)
-		time.Sleep(400 * time.Millisecond)
-		return errors.Join(err, inner.Rollback(ctx))
-	}
 	inner, err := tx.Begin(ctx)
-	if err == nil {
-		err = hold(inner)
-	}
 	if err != nil {
 		return err
 	}
-	time.Sleep(5 * time.Millisecond)
-	_, err = tx.Exec(ctx, `select id from tickwheel.job where id < $1 and due < now() + interval '1 s'
-		order by id desc for update`, last)
+	_, err = inner.Exec(ctx, fmt.Sprintf(lockDue, 60))
+	if err == nil {
+		_, err = behind(ctx, inner)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := errors.Join(err, inner.Rollback(ctx)); err != nil {
+		return err
+	}
+	if _, err := behind(ctx, tx); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `select id from tickwheel.job
+		where id < $1 and state = 0 and due < now() + interval '400 ms' order by id desc for update`, last)
 	return err
 }

@@ -59,6 +59,9 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	beside.Go(func() { w.e.sweepUntil(ctx) })
 	for {
 		held, more, err := f.look(ctx)
+		if len(held) > 0 {
+			give(held) // also at the end: who takes no more hands it back
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -66,9 +69,6 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 			return durable.ErrClosed
 		case err != nil:
 			return err
-		}
-		if len(held) > 0 {
-			give(held)
 		}
 		if !more {
 			f.pause(ctx)
@@ -83,7 +83,9 @@ func (f *feed) look(ctx context.Context) (held []*durable.Held, more bool, err e
 	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
 	defer cancel()
 	err = f.e.retry(ctx, true, func() error {
-		held, more, err = f.fetch(ctx, full)
+		whole, cancel := finishing(ctx, feedTimeout)
+		defer cancel()
+		held, more, err = f.fetch(whole, full)
 		return err
 	})
 	if err == nil && full && !more {
@@ -91,6 +93,12 @@ func (f *feed) look(ctx context.Context) (held []*durable.Held, more bool, err e
 		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
 	}
 	return held, more, err
+}
+
+// finishing returns a context for a statement that is not to be cut off when ctx ends: nobody
+// would know what it has handed out.
+func finishing(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
 // pause waits until there is reason to look.

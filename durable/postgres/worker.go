@@ -24,10 +24,14 @@ type worker struct {
 
 // handle is what the engine has to know of a job that it has handed out.
 type handle struct {
-	id    string
-	claim int32 // the number of this worker's claim; 0: none
-	asked bool  // an end was written whose answer was lost
+	id      string
+	claim   int32 // the number of this worker's claim; unknown: maybe; 0: none
+	unsaved bool  // an end was written whose answer was lost
 }
+
+// unknown is a claim whose answer was lost. No other Held of the job can be claimed by this
+// worker: what it has claimed Feed does not hand out to it.
+const unknown = -1
 
 func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
 
@@ -85,8 +89,13 @@ func (w *worker) hangUp() {
 // laterOnError is when a claim that has failed is asked again.
 const laterOnError = 50 * time.Millisecond
 
-// Claim claims jobs in one commit.
+// claimTimeout is how long a claim may take.
+const claimTimeout = 5 * time.Second
+
+// Claim claims jobs in one commit. It is not cut off when ctx ends.
 func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+	ctx, cancel := finishing(ctx, claimTimeout)
+	defer cancel()
 	ids, versions := make([]string, len(held)), make([]int32, len(held))
 	for i, h := range held {
 		ids[i], versions[i] = handleOf(h).id, int32(h.Record.Version)
@@ -122,10 +131,12 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 		switch {
 		case err != nil:
 			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
+			handleOf(h).claim = unknown
 		case !ok:
 			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
 		default:
 			verdicts[i] = a.Verdict
+			handleOf(h).claim = 0
 			if a.Claimed == durable.Mine {
 				handleOf(h).claim = a.claim
 			}
@@ -178,11 +189,11 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		h := handleOf(o.Held)
-		h.asked = h.asked || uncertain
+		h.unsaved = h.unsaved || uncertain
 		switch {
 		case err != nil:
 			errs[i] = err
-		case !ended[h.id] && !h.asked:
+		case !ended[h.id] && !h.unsaved:
 			errs[i] = durable.ErrLeaseLost
 		}
 	}

@@ -193,12 +193,25 @@ func terminateAny(ctx context.Context, c *pgx.Conn) error {
 		order by random() limit 1`).Scan(&done)
 }
 
-// exhaustPools gives each process two connections, and twenty others that use them.
+// exhaustPools gives each process two connections, and twenty others that use them. What it
+// counts is how often all of them were taken by those.
 func (w *world) exhaustPools(end time.Time) error {
 	w.env = []string{envHogs + "=20"}
 	w.poolSize = 2
 	defer func() { w.env, w.poolSize = nil, 0 }()
-	return w.killWorkers(end)
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	return w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		var taken int
+		err := c.QueryRow(ctx, `select count(*) from pg_stat_activity
+			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken)
+		if taken >= 2*3 {
+			w.r.Provoked++
+		}
+		time.Sleep(20 * time.Millisecond)
+		return err
+	})
 }
 
 // moveClock puts functions before the server's own that tell the time, so that all of the

@@ -25,7 +25,7 @@ const lease = 4 * time.Second
 type result struct {
 	account
 	Kills, Freezes int
-	Provoked       int           // errors that the server was made to answer with
+	Provoked       int           // times that the fault was seen, where nothing is killed
 	Gap            time.Duration // the longest time without an accepted job, on the cluster
 	TwiceLimit     float64       // of the accepted
 	CheckTwice     bool
@@ -34,7 +34,7 @@ type result struct {
 func (r result) String() string {
 	s := fmt.Sprintf("%v; %d kills, %d freezes", r.account, r.Kills, r.Freezes)
 	if r.Provoked > 0 {
-		s += fmt.Sprintf(", %d errors", r.Provoked)
+		s += fmt.Sprintf(", %d times provoked", r.Provoked)
 	}
 	if r.Gap > 0 {
 		s += fmt.Sprintf("; longest time without an accepted job %v", r.Gap.Round(100*time.Millisecond))

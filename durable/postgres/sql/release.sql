@@ -1,10 +1,12 @@
--- Gives back what worker $1 was handed (claim 0) or has claimed, not to be handed out for $4 us.
+-- Gives back what worker $1 was handed (claim 0), has claimed, or maybe has (claim -1), not to
+-- be handed out for $4 us.
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
     select j.id
     from tickwheel.job j join back b on b.id = j.id
-    where j.holder = $1::int8 and (j.state = 0 and b.claim = 0 or j.state = 1 and j.claim = b.claim)
+    where j.holder = $1::int8
+        and (j.state = 0 and b.claim <= 0 or j.state = 1 and (j.claim = b.claim or b.claim = -1))
     order by j.id
     for update of j
 )

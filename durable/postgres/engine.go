@@ -42,6 +42,7 @@ type Engine struct {
 	clock *clock.Clock
 	feeds *bell // those of this engine
 	news  *bell // what announce sends
+	poll  time.Duration
 
 	closed context.Context // ends with Close
 	close  context.CancelFunc
@@ -70,7 +71,9 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		}
 		opt(&c)
 	}
-	e := &Engine{config: c, statements: newStatements(c.schema), pool: pool, feeds: newBell(), news: newBell()}
+	e := &Engine{config: c, statements: newStatements(c.schema), pool: pool,
+		feeds: newBell(), news: newBell(), poll: everyPoll,
+	}
 	e.closed, e.close = context.WithCancel(context.Background())
 	if err := e.connect(ctx); err != nil {
 		e.close()

@@ -14,9 +14,9 @@ import (
 const (
 	batch = 1000 // jobs that are handed out at a time
 
-	// poll is how often a Feed looks if nobody rings. It bounds how late a job is found that
-	// nobody has announced.
-	poll = 200 * time.Millisecond
+	// everyPoll is how often a Feed looks if nobody rings. It bounds how late a job is found
+	// that nobody has announced.
+	everyPoll = 200 * time.Millisecond
 
 	// pace is the least time between two looks, so that a flood of rings costs little.
 	pace = 5 * time.Millisecond
@@ -104,7 +104,7 @@ func finishing(ctx context.Context, d time.Duration) (context.Context, context.C
 // pause waits until there is reason to look.
 func (f *feed) pause(ctx context.Context) {
 	sleep(ctx, pace)
-	wait := poll
+	wait := f.e.poll
 	if f.owed {
 		wait = min(wait, max(0, time.Until(f.fullFrom)))
 	}

@@ -39,15 +39,8 @@ func (e *Engine) migrate(ctx context.Context) error {
 			return err
 		}
 		if from == 0 {
-			// Create even if not exists needs the right to create schemas.
-			var there bool
-			if err := tx.QueryRow(ctx, "select to_regnamespace($1) is not null", e.schema).Scan(&there); err != nil {
+			if err := e.createSchema(ctx, tx); err != nil {
 				return err
-			}
-			if !there {
-				if _, err := tx.Exec(ctx, "create schema "+e.schema); err != nil {
-					return err
-				}
 			}
 		}
 		for v := from + 1; v <= latest; v++ {
@@ -58,6 +51,17 @@ func (e *Engine) migrate(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// createSchema makes the schema if it is not there. To say "if not exists" needs the right to
+// create schemas in any case.
+func (e *Engine) createSchema(ctx context.Context, tx pgx.Tx) error {
+	var there bool
+	err := tx.QueryRow(ctx, "select exists (select from pg_catalog.pg_namespace where nspname = $1)", e.schema).Scan(&there)
+	if err == nil && !there {
+		_, err = tx.Exec(ctx, "create schema "+pgx.Identifier{e.schema}.Sanitize())
+	}
+	return err
 }
 
 // lockKey is that of the advisory lock under which a schema is migrated.
@@ -72,17 +76,17 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// version returns the schema's version, 0 if it has no tables.
+// version returns the schema's version, 0 if it has no tables. It reads the catalog's tables:
+// to_regclass would answer from a cache, which in a transaction that has waited for another's
+// migration is that of before.
 func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
-	// Not to_regclass: it answers from the session's cache, which in this transaction does not
-	// know what another one has made while this one has waited for its lock.
 	var there bool
-	err = q.QueryRow(ctx, "select exists (select from pg_catalog.pg_tables where schemaname = $1 and tablename = 'meta')",
-		e.schema).Scan(&there)
+	err = q.QueryRow(ctx, `select exists (select from pg_catalog.pg_class c
+		join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'meta')`, e.schema).Scan(&there)
 	if err != nil || !there {
 		return 0, err
 	}
-	if err := q.QueryRow(ctx, "select version from "+e.schema+".meta").Scan(&v); err != nil {
+	if err := q.QueryRow(ctx, "select version from "+pgx.Identifier{e.schema, "meta"}.Sanitize()).Scan(&v); err != nil {
 		return 0, err
 	}
 	if v > latest {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -26,7 +27,7 @@ const (
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, durable.ErrClosed):
+	case errors.Is(err, durable.ErrClosed), errors.Is(err, ErrVersion), errors.As(err, new(pgx.ScanArgError)):
 		return permanent
 	case errors.As(err, new(*pgconn.ConnectError)):
 		return undone

@@ -1,0 +1,215 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// consumer is a worker of another process, which writes down when it has begun what.
+type consumer struct {
+	*durable.Queue
+	mu   sync.Mutex
+	runs map[durable.Ref]time.Time
+}
+
+func consume(t *testing.T, e durable.Engine) *consumer {
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	c := &consumer{Queue: q, runs: map[durable.Ref]time.Time{}}
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.runs[a.Ref].IsZero() {
+			t.Errorf("%s runs twice", a.Ref)
+		}
+		c.runs[a.Ref] = time.Now()
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-done)
+		require.NoError(t, q.Close())
+	})
+	return c
+}
+
+// began returns when a job has begun, and waits for that.
+func (c *consumer) began(t *testing.T, ref durable.Ref) (at time.Time) {
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		at = c.runs[ref]
+		return !at.IsZero()
+	}, 30*time.Second, time.Millisecond)
+	return at
+}
+
+// A job is there if and only if its transaction is committed, together with the caller's row.
+func TestAddTx(t *testing.T) {
+	s := newStore(server(t))
+	e, pool := s.open(t), s.pool(t)
+	c := consume(t, s.open(t))
+	_, err := pool.Exec(t.Context(), "create table "+s.schema+".orders (id int primary key)")
+	require.NoError(t, err)
+	errNo := errors.New("no")
+	order := func(id int, fail error) (refs []durable.Ref) {
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
+			if _, err = tx.Exec(t.Context(), "insert into "+s.schema+".orders values ($1)", id); err != nil {
+				return err
+			}
+			refs, err = e.AddTx(t.Context(), tx, durable.Job{Kind: "k", Payload: fmt.Append(nil, id)}, durable.Job{Kind: "k", After: time.Hour})
+			require.NoError(t, err)
+			_, err = c.Get(t.Context(), refs[0])
+			require.ErrorIs(t, err, durable.ErrNotFound, "not committed yet")
+			return fail
+		})
+		require.ErrorIs(t, err, fail)
+		return refs
+	}
+	var committed, undone []durable.Ref
+	for id := range 40 {
+		if id%2 == 0 {
+			committed = append(committed, order(id, nil)...)
+		} else {
+			undone = append(undone, order(id, errNo)...)
+		}
+	}
+	for i, ref := range committed {
+		if i%2 == 0 {
+			c.began(t, ref)
+			continue
+		}
+		ok, err := c.Cancel(t.Context(), ref)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	for _, ref := range undone {
+		_, err := c.Get(t.Context(), ref)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+	}
+	require.Len(t, c.runs, 20)
+}
+
+// What cannot be is refused with nothing written; a key that is taken leaves the transaction
+// as it was.
+func TestAddTxErrors(t *testing.T) {
+	s := newStore(server(t))
+	e, pool := s.open(t), s.pool(t)
+	begin := func() pgx.Tx {
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { tx.Rollback(context.Background()) })
+		return tx
+	}
+	tx := begin()
+	refs, err := e.AddTx(t.Context(), tx)
+	require.NoError(t, err)
+	require.Empty(t, refs)
+	for _, bad := range []durable.Job{{}, {Kind: "k", Key: "every/x"}, {Kind: "k", At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}} {
+		refs, err := e.AddTx(t.Context(), tx, durable.Job{Kind: "k"}, bad)
+		require.ErrorIs(t, err, durable.ErrInvalid)
+		require.ErrorContains(t, err, "job 1")
+		require.Equal(t, []durable.Ref{"", ""}, refs)
+	}
+	keyed := durable.Job{Kind: "k", Key: "key", After: time.Hour}
+	refs, err = e.AddTx(t.Context(), tx, keyed, keyed, durable.Job{Kind: "k", After: time.Hour})
+	require.ErrorIs(t, err, durable.ErrExists)
+	require.Equal(t, []bool{false, true, false}, []bool{refs[0] == "", refs[1] == "", refs[2] == ""})
+
+	// While the transaction is open its key is taken, also for those who cannot see it.
+	q, err := durable.Open(t.Context(), s.open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	_, err = q.Add(t.Context(), keyed)
+	require.ErrorIs(t, err, durable.ErrExists)
+	_, err = q.Add(t.Context(), durable.Job{Kind: "k", Key: "other", After: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	_, err = q.Add(t.Context(), keyed)
+	require.NoError(t, err)
+
+	tx = begin()
+	refs, err = e.AddTx(t.Context(), tx, keyed)
+	require.ErrorIs(t, err, durable.ErrExists)
+	require.Equal(t, []durable.Ref{""}, refs)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, e.Close())
+	_, err = e.AddTx(t.Context(), begin(), keyed)
+	require.ErrorIs(t, err, durable.ErrClosed)
+}
+
+// seen adds jobs in transactions, some of which take longer than a quick look goes back, and
+// returns how long after the commit each has begun, in order.
+func seen(t *testing.T, e *postgres.Engine, c *consumer, s *store, n int) []time.Duration {
+	pool := s.pool(t)
+	var took []time.Duration
+	for i := range n {
+		var ref durable.Ref
+		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			refs, err := e.AddTx(t.Context(), tx, durable.Job{Kind: "k"})
+			require.NoError(t, err)
+			ref = refs[0]
+			if i%5 == 0 {
+				time.Sleep(2 * recent)
+			}
+			return nil
+		}))
+		committed := time.Now()
+		took = append(took, c.began(t, ref).Sub(committed))
+		time.Sleep(37 * time.Millisecond) // at all times between two polls
+	}
+	slices.Sort(took)
+	return took
+}
+
+const recent = time.Second // how far back a quick look goes
+
+// With polls an hour apart jobs are found by announcements alone, also those whose
+// transaction takes longer than a quick look goes back.
+func TestAddTxIsAnnounced(t *testing.T) {
+	s := newStore(server(t))
+	e, listens := s.open(t), s.open(t)
+	listens.SetPoll(time.Hour)
+	took := seen(t, e, consume(t, listens), s, 30)
+	t.Logf("announced: median %v, at most %v", took[15], took[29])
+	require.Less(t, took[15], time.Second)
+}
+
+// Behind a proxy that drops announcements the same jobs are found by polling.
+func TestAddTxIsPolled(t *testing.T) {
+	s := newStore(server(t))
+	e := s.open(t)
+	took := seen(t, e, consume(t, s.deaf(t)), s, 30)
+	t.Logf("polled: median %v, at most %v", took[15], took[29])
+	require.Less(t, took[15], 2*time.Second)
+}
+
+// Jobs that Queue.Add stores are announced, too, and retries within the process.
+func TestAddIsAnnounced(t *testing.T) {
+	s := newStore(server(t))
+	q, err := durable.Open(t.Context(), s.open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	listens := s.open(t)
+	listens.SetPoll(time.Hour)
+	c := consume(t, listens)
+	for range 20 {
+		refs, err := q.Add(t.Context(), durable.Job{Kind: "k", After: 30 * time.Millisecond})
+		require.NoError(t, err)
+		c.began(t, refs[0])
+	}
+}

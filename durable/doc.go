@@ -7,9 +7,10 @@
 //
 // The engine is the truth: it stores jobs, replicates them, and decides who has which.
 // Package durable/jetstream keeps them in a stream of a NATS server or cluster, and
-// durable/jetstream/embedded in such a server within the process. The Queue is small: this
-// API, a window of jobs that are due soon on a timing wheel, which gives the last seconds
-// their precision, and the claim.
+// durable/jetstream/embedded in such a server within the process. Package durable/postgres
+// keeps them in a table of PostgreSQL. The Queue is small: this API, a window of jobs that
+// are due soon on a timing wheel, which gives the last seconds their precision, and the
+// claim.
 //
 // # Promises
 //

@@ -1,14 +1,17 @@
-// Reminders keeps reminders that survive a crash, in a directory or on a NATS cluster.
+// Reminders keeps reminders that survive a crash, in a directory, on a NATS cluster, or in
+// PostgreSQL.
 //
-//	reminders [-dir DIR | -nats URL [-replicas N]] COMMAND
+//	reminders [-dir DIR | -nats URL [-replicas N] | -postgres DSN] COMMAND
 //
-//	add DELAY TEXT    prints the reminder's REF
+//	add DELAY TEXT     prints the reminder's REF
+//	order DELAY ITEM   with -postgres: an order, and its reminder, in one transaction
 //	list
 //	cancel REF
-//	run               shows each when it is due, until Ctrl-C; kill -9 it and start it again
+//	run                shows each when it is due, until Ctrl-C; kill -9 it and start it again
 //
 // The directory, ./reminders-data by default, is one process's at a time: while run has it
-// the other commands say that it is locked. With -nats they work beside any number of runs.
+// the other commands say that it is locked. With -nats or -postgres they work beside any
+// number of runs.
 package main
 
 import (
@@ -32,15 +35,14 @@ import (
 
 const (
 	kind  = "reminder"
-	usage = `usage: reminders [-dir DIR | -nats URL [-replicas N]] COMMAND
+	usage = `usage: reminders [-dir DIR | -nats URL [-replicas N] | -postgres DSN] COMMAND
   add DELAY TEXT
+  order DELAY ITEM
   list
   cancel REF
   run
 `
 )
-
-var errUsage = errors.New("wrong command")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -48,72 +50,87 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// place is where the reminders are kept.
+type place struct {
+	dir, nats, postgres string
+	replicas            int
+}
+
+// program is an open place.
+type program struct {
+	*durable.Queue
+	orders *orders // nil unless it is PostgreSQL
+	stdout io.Writer
+}
+
 // run is the program, and returns its exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("reminders", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage) }
-	dir := flags.String("dir", "reminders-data", "where they are kept")
-	url := flags.String("nats", "", "a NATS server or cluster that keeps them instead")
-	replicas := flags.Int("replicas", 1, "on how many servers of the cluster")
+	var at place
+	flags.StringVar(&at.dir, "dir", "reminders-data", "where they are kept")
+	flags.StringVar(&at.nats, "nats", "", "a NATS server or cluster that keeps them instead")
+	flags.StringVar(&at.postgres, "postgres", "", "a PostgreSQL database that keeps them instead")
+	flags.IntVar(&at.replicas, "replicas", 1, "on how many servers of the cluster")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
 	}
-	if *replicas < 1 {
+	if at.replicas < 1 || at.nats != "" && at.postgres != "" || !valid(flags.Args(), at.postgres != "") {
 		fmt.Fprint(stderr, usage)
 		return 2
 	}
-	err := withQueue(ctx, *dir, *url, *replicas, func(q *durable.Queue) error {
-		return command(ctx, q, flags.Args(), stdout)
-	}, flags.Args())
-	switch {
-	case errors.Is(err, errUsage):
-		fmt.Fprint(stderr, usage)
-		return 2
-	case err != nil:
+	err := at.with(ctx, stdout, func(p *program) error { return p.command(ctx, flags.Args()) })
+	if err != nil {
 		fmt.Fprintln(stderr, "reminders:", err)
 		return 1
 	}
 	return 0
 }
 
-// withQueue opens what keeps the reminders, and closes it after f.
-func withQueue(ctx context.Context, dir, url string, replicas int, f func(*durable.Queue) error, args []string) error {
-	if !valid(args) {
-		return errUsage
-	}
+// with opens what keeps the reminders, and closes it after f.
+func (at place) with(ctx context.Context, stdout io.Writer, f func(*program) error) error {
+	p := &program{stdout: stdout}
 	var e durable.Engine
 	var err error
-	if url == "" {
-		e, err = embedded.Open(ctx, dir)
-	} else {
-		nc, connectErr := nats.Connect(url, nats.MaxReconnects(-1))
+	switch {
+	case at.postgres != "":
+		if p.orders, err = openOrders(ctx, at.postgres); err != nil {
+			return err
+		}
+		defer p.orders.pool.Close()
+		e = p.orders.engine
+	case at.nats != "":
+		nc, connectErr := nats.Connect(at.nats, nats.MaxReconnects(-1))
 		if connectErr != nil {
-			return fmt.Errorf("%s: %w", url, connectErr)
+			return fmt.Errorf("%s: %w", at.nats, connectErr)
 		}
 		defer nc.Close()
-		e, err = jetstream.Connect(ctx, nc, jetstream.Queue("reminders"), jetstream.Replicas(replicas))
+		e, err = jetstream.Connect(ctx, nc, jetstream.Queue("reminders"), jetstream.Replicas(at.replicas))
+	default:
+		e, err = embedded.Open(ctx, at.dir)
 	}
 	if err != nil {
 		return err
 	}
-	q, err := durable.Open(ctx, e)
-	if err != nil {
+	if p.Queue, err = durable.Open(ctx, e); err != nil {
 		return errors.Join(err, e.Close())
 	}
-	return errors.Join(f(q), q.Close())
+	return errors.Join(f(p), p.Close())
 }
 
 // valid tells whether the command is one, before anything is opened.
-func valid(args []string) bool {
+func valid(args []string, orders bool) bool {
 	if len(args) == 0 {
 		return false
 	}
 	switch args[0] {
 	case "add":
 		return len(args) >= 3
+	case "order":
+		return len(args) >= 3 && orders
 	case "cancel":
 		return len(args) == 2
 	case "list", "run":
@@ -122,64 +139,66 @@ func valid(args []string) bool {
 	return false
 }
 
-func command(ctx context.Context, q *durable.Queue, args []string, stdout io.Writer) error {
+func (p *program) command(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "add":
-		return add(ctx, q, args[1], strings.Join(args[2:], " "), stdout)
+		return p.add(ctx, args[1], strings.Join(args[2:], " "))
+	case "order":
+		return p.orders.order(ctx, args[1], strings.Join(args[2:], " "), p.stdout)
 	case "list":
-		return list(ctx, q, stdout)
+		return p.list(ctx)
 	case "cancel":
-		return cancel(ctx, q, durable.Ref(args[1]), stdout)
+		return p.cancel(ctx, durable.Ref(args[1]))
 	default:
-		return remind(ctx, q, stdout)
+		return p.remind(ctx)
 	}
 }
 
-func add(ctx context.Context, q *durable.Queue, delay, text string, stdout io.Writer) error {
+func (p *program) add(ctx context.Context, delay, text string) error {
 	after, err := time.ParseDuration(delay)
 	if err != nil {
 		return err
 	}
-	refs, err := q.Add(ctx, durable.Job{Kind: kind, After: after, Payload: []byte(text)})
+	refs, err := p.Add(ctx, durable.Job{Kind: kind, After: after, Payload: []byte(text)})
 	if err == nil {
-		fmt.Fprintln(stdout, refs[0])
+		fmt.Fprintln(p.stdout, refs[0])
 	}
 	return err
 }
 
-func list(ctx context.Context, q *durable.Queue, stdout io.Writer) error {
+func (p *program) list(ctx context.Context) error {
 	n := 0
-	for i, err := range q.All(ctx, durable.Filter{Kind: kind}) {
+	for i, err := range p.All(ctx, durable.Filter{Kind: kind}) {
 		if err != nil {
 			return err
 		}
 		n++
-		fmt.Fprintf(stdout, "%s  %s  %v  %s\n", i.Ref, i.Due.Local().Format(time.DateTime), i.State, i.Job.Payload)
+		fmt.Fprintf(p.stdout, "%s  %s  %v  %s\n", i.Ref, i.Due.Local().Format(time.DateTime), i.State, i.Job.Payload)
 	}
-	fmt.Fprintf(stdout, "%d reminders\n", n)
+	fmt.Fprintf(p.stdout, "%d reminders\n", n)
 	return nil
 }
 
-func cancel(ctx context.Context, q *durable.Queue, ref durable.Ref, stdout io.Writer) error {
-	ok, err := q.Cancel(ctx, ref)
+func (p *program) cancel(ctx context.Context, ref durable.Ref) error {
+	ok, err := p.Cancel(ctx, ref)
 	if err == nil && !ok {
 		err = errors.New("too late, or canceled before")
 	}
 	if err == nil {
-		fmt.Fprintln(stdout, "canceled")
+		fmt.Fprintln(p.stdout, "canceled")
 	}
 	return err
 }
 
-func remind(ctx context.Context, q *durable.Queue, stdout io.Writer) error {
-	q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
+func (p *program) remind(ctx context.Context) error {
+	p.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
 		late := ""
 		if d := time.Since(a.Due); d > time.Second {
 			late = fmt.Sprintf(" (%v late)", d.Round(time.Second))
 		}
-		_, err := fmt.Fprintf(stdout, "%s  %s%s\n", time.Now().Format(time.TimeOnly), a.Job.Payload, late)
+		_, err := fmt.Fprintf(p.stdout, "%s  %s%s\n", time.Now().Format(time.TimeOnly), a.Job.Payload, late)
 		return err
 	})
-	fmt.Fprintln(stdout, "waiting; Ctrl-C ends")
-	return q.Run(ctx)
+	fmt.Fprintln(p.stdout, "waiting; Ctrl-C ends")
+	return p.Run(ctx)
 }

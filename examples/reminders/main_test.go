@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 )
@@ -74,12 +76,63 @@ func TestOnAServer(t *testing.T) {
 	runUntil(t, "now", "-nats", url, "run")
 }
 
+// database returns the address of a PostgreSQL server that ends with the test. The helper is
+// of durable's module.
+func database(t *testing.T) string {
+	cmd := exec.Command("go", "run", "./internal/pgserver/serve")
+	cmd.Dir = "../../durable"
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	dsn, err := bufio.NewReader(stdout).ReadString('\n')
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Wait()
+	})
+	if err != nil {
+		cmd.Wait()
+		if strings.Contains(stderr.String(), "no PostgreSQL server is installed") && os.Getenv("TICKWHEEL_POSTGRES") != "required" {
+			t.Skip(stderr.String())
+		}
+		require.NoError(t, err, stderr.String())
+	}
+	return strings.TrimSpace(dsn)
+}
+
+// An order and its reminder are there, or neither is.
+func TestOrders(t *testing.T) {
+	dsn := database(t)
+	require.Contains(t, reminders(t, 1, "-postgres", dsn, "order", "1h", ""), "violates check constraint")
+	require.Contains(t, reminders(t, 1, "-postgres", dsn, "order", "soon", "x"), "invalid duration")
+	require.Contains(t, reminders(t, 0, "-postgres", dsn, "list"), "0 reminders")
+	reminders(t, 0, "-postgres", dsn, "order", "1h", "two", "coffees")
+	reminders(t, 0, "-postgres", dsn, "add", "2s", "call", "back")
+	out := reminders(t, 0, "-postgres", dsn, "list")
+	require.Contains(t, out, "follow up: two coffees")
+	runUntil(t, "waiting", "-postgres", dsn, "run")
+	runUntil(t, "call back", "-postgres", dsn, "run")
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	var orders []string
+	require.NoError(t, pool.QueryRow(t.Context(), "select array_agg(item) from orders").Scan(&orders))
+	require.Equal(t, []string{"two coffees"}, orders)
+}
+
 func TestWrongUse(t *testing.T) {
-	for _, args := range [][]string{{}, {"add"}, {"add", "1s"}, {"list", "x"}, {"cancel"}, {"x"}, {"-x"}, {"-replicas", "0", "list"}} {
+	for _, args := range [][]string{
+		{}, {"add"}, {"add", "1s"}, {"list", "x"}, {"cancel"}, {"x"}, {"-x"}, {"-replicas", "0", "list"},
+		{"order", "1h", "x"}, {"-nats", "x", "-postgres", "x", "list"},
+	} {
 		require.Contains(t, reminders(t, 2, args...), "usage: reminders", args)
 	}
 	require.Contains(t, reminders(t, 1, "-dir", t.TempDir(), "add", "soon", "x"), "invalid duration")
 	require.Contains(t, reminders(t, 1, "-nats", "nats://127.0.0.1:1", "list"), "nats://127.0.0.1:1")
+	require.Contains(t, reminders(t, 1, "-postgres", "postgres://127.0.0.1:1/x", "list"), "postgres: Connect")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, 1, run(ctx, []string{"-dir", t.TempDir(), "list"}, &bytes.Buffer{}, &bytes.Buffer{}))

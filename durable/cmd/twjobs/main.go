@@ -1,6 +1,6 @@
 // Command twjobs shows the jobs of a queue and changes them.
 //
-//	twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] COMMAND
+//	twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] | -postgres DSN [-queue SCHEMA] COMMAND
 //
 //	list [-state waiting|running|dead] [-kind KIND] [-n 100]   a line for each job
 //	show REF          all of one, its payload included
@@ -24,14 +24,16 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-const usage = `usage: twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] COMMAND
+const usage = `usage: twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] | -postgres DSN [-queue SCHEMA] COMMAND
   list [-state waiting|running|dead] [-kind KIND] [-n 100]
   show REF
   cancel REF... | cancel -key KEY
@@ -78,23 +80,39 @@ func parse(f *flag.FlagSet, args []string) error {
 	return err
 }
 
+// place is where the queue is.
+type place struct {
+	dir, nats, postgres string // one of them is set
+	queue               string // "": the engine's default
+	partitions          int
+}
+
+func (p place) valid() bool {
+	set := 0
+	for _, s := range []string{p.dir, p.nats, p.postgres} {
+		if s != "" {
+			set++
+		}
+	}
+	return set == 1 && p.partitions >= 1
+}
+
 func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("twjobs", stderr)
-	dir := f.String("dir", "", "the directory of an embedded engine")
-	url := f.String("nats", "", "the URL of a NATS server or cluster")
-	queue := f.String("queue", "default", "the name of the queue")
-	partitions := f.Int("partitions", 1, "over how many streams it is spread")
+	var p place
+	f.StringVar(&p.dir, "dir", "", "the directory of an embedded engine")
+	f.StringVar(&p.nats, "nats", "", "the URL of a NATS server or cluster")
+	f.StringVar(&p.postgres, "postgres", "", "the address of a PostgreSQL database")
+	f.StringVar(&p.queue, "queue", "", "the name of the queue, in PostgreSQL that of its schema")
+	f.IntVar(&p.partitions, "partitions", 1, "over how many streams it is spread")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	if (*dir == "") == (*url == "") || f.NArg() == 0 || *queue == "" || *partitions < 1 {
-		return errUsage
-	}
 	command, ok := commands[f.Arg(0)]
-	if !ok {
+	if !ok || !p.valid() {
 		return errUsage
 	}
-	q, closeAll, err := open(ctx, *dir, *url, jetstream.Queue(*queue), jetstream.Partitions(*partitions))
+	q, closeAll, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,35 +120,62 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return command(&tool{Queue: q, ctx: ctx, out: stdout, err: stderr}, f.Args()[1:])
 }
 
-func open(ctx context.Context, dir, url string, opts ...jetstream.Option) (*durable.Queue, func(), error) {
-	open := func() (durable.Engine, error) { return embedded.Open(ctx, dir, embedded.With(opts...)) }
-	var nc *nats.Conn
-	if url != "" {
-		var err error
-		if nc, err = nats.Connect(url); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", url, err)
-		}
-		open = func() (durable.Engine, error) { return jetstream.Connect(ctx, nc, opts...) }
-	} else if _, err := os.Stat(dir); err != nil {
-		return nil, nil, err // rather than make an empty one
-	}
+// open opens the queue, and returns how it is closed.
+func (p place) open(ctx context.Context) (*durable.Queue, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	e, err := open()
-	var q *durable.Queue
-	if err == nil {
-		q, err = durable.Open(ctx, e)
-	}
-	closeAll := func() {
-		if q != nil {
-			q.Close()
-		}
-		if nc != nil {
-			nc.Close()
-		}
-	}
+	e, disconnect, err := p.engine(ctx)
 	if err != nil {
-		closeAll()
+		disconnect()
+		return nil, nil, err
 	}
-	return q, closeAll, err
+	q, err := durable.Open(ctx, e)
+	if err != nil {
+		err = errors.Join(err, e.Close())
+		disconnect()
+		return nil, nil, err
+	}
+	return q, func() { q.Close(); disconnect() }, nil
+}
+
+// engine connects to what keeps the queue.
+func (p place) engine(ctx context.Context) (e durable.Engine, disconnect func(), err error) {
+	var opts []jetstream.Option
+	if p.queue != "" && p.postgres == "" {
+		opts = append(opts, jetstream.Queue(p.queue))
+	}
+	opts = append(opts, jetstream.Partitions(p.partitions))
+	switch {
+	case p.postgres != "":
+		return p.connectPostgres(ctx)
+	case p.nats != "":
+		nc, err := nats.Connect(p.nats)
+		if err != nil {
+			return nil, func() {}, fmt.Errorf("%s: %w", p.nats, err)
+		}
+		e, err = jetstream.Connect(ctx, nc, opts...)
+		return e, nc.Close, err
+	}
+	if _, err := os.Stat(p.dir); err != nil {
+		return nil, func() {}, err // rather than make an empty one
+	}
+	e, err = embedded.Open(ctx, p.dir, embedded.With(opts...))
+	return e, func() {}, err
+}
+
+// connectPostgres makes no tables: a queue that is not there is an error.
+func (p place) connectPostgres(ctx context.Context) (durable.Engine, func(), error) {
+	var opts []postgres.Option
+	if p.queue != "" {
+		opts = append(opts, postgres.Schema(p.queue))
+	}
+	pool, err := pgxpool.New(ctx, p.postgres)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	e, err := postgres.Connect(ctx, pool, opts...)
+	if err != nil {
+		return nil, pool.Close, err
+	}
+	return e, pool.Close, nil
 }

@@ -7,10 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // twjobs runs the program on a directory, and returns what it prints and its status.
@@ -93,4 +96,36 @@ func TestWrongUse(t *testing.T) {
 	require.Equal(t, 1, status, out)
 	require.Contains(t, out, "not found")
 	require.Zero(t, run(t.Context(), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
+}
+
+// The same commands work on a schema of PostgreSQL, which is not made by a look at it.
+func TestPostgres(t *testing.T) {
+	srv := pgserver.Test(t)
+	twjobs := func(args ...string) (string, int) {
+		var out bytes.Buffer
+		status := run(t.Context(), append([]string{"-postgres", srv.DSN(), "-queue", "mails"}, args...), &out, &out)
+		return out.String(), status
+	}
+	out, status := twjobs("list")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "call Migrate")
+	pool, err := pgxpool.New(t.Context(), srv.DSN())
+	require.NoError(t, err)
+	defer pool.Close()
+	e, err := postgres.Connect(t.Context(), pool, postgres.Schema("mails"))
+	require.NoError(t, err)
+	require.NoError(t, e.Migrate(t.Context()))
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	refs, err := q.Add(t.Context(), durable.Job{Kind: "mail", After: time.Hour, Payload: []byte("hello")})
+	require.NoError(t, err)
+	out, status = twjobs("show", string(refs[0]))
+	require.Zero(t, status, out)
+	require.Contains(t, out, "payload  hello")
+	out, status = twjobs("cancel", string(refs[0]))
+	require.Zero(t, status, out)
+	out, status = twjobs("list")
+	require.Zero(t, status, out)
+	require.NotContains(t, out, "mail")
 }

@@ -1,0 +1,100 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+func record(id string, due time.Time) durable.Record {
+	now := time.Now().Truncate(time.Microsecond)
+	due = due.Truncate(time.Microsecond)
+	return durable.Record{ID: id, Job: durable.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: now}
+}
+
+// What was committed and its answer lost is done once where that can be known: an insert, a
+// claim and an end. Where it cannot, the caller is told.
+func TestLostAnswers(t *testing.T) {
+	s := newStore(server(t))
+	e, p := s.behindProxy(t)
+	ctx := t.Context()
+	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	far := time.Now().Add(time.Hour)
+	// lose loses the answer to f, which is called before, so that nothing but it is sent.
+	lose := func(f func(id string)) {
+		t.Helper()
+		f("before")
+		before := p.cuts.Load()
+		p.cutNext.Store(true)
+		f("lost")
+		require.Equal(t, before+1, p.cuts.Load())
+	}
+	insert := func(rec durable.Record) durable.Ref {
+		refs, errs := e.Insert(ctx, []durable.Record{rec})
+		require.NoError(t, errs[0])
+		return refs[0]
+	}
+	count := func() (n int) {
+		for _, err := range e.Scan(ctx, durable.Filter{}) {
+			require.NoError(t, err)
+			n++
+		}
+		return n
+	}
+	lose(func(id string) { insert(record(id, far)) })
+	require.Equal(t, 2, count())
+
+	refs := map[string]durable.Ref{"before": insert(record("c", far)), "lost": insert(record("d", far))}
+	lose(func(id string) {
+		oks, errs := e.Cancel(ctx, []durable.Ref{refs[id]})
+		if id == "lost" {
+			require.ErrorIs(t, errs[0], durable.ErrUncertain)
+			return
+		}
+		require.NoError(t, errs[0])
+		require.True(t, oks[0])
+	})
+	_, err = e.Get(ctx, refs["lost"])
+	require.ErrorIs(t, err, durable.ErrNotFound, "it was canceled")
+
+	held := make(chan *durable.Held, 10)
+	feeding, stop := context.WithCancel(ctx)
+	fed := make(chan error)
+	_, errs := e.Insert(ctx, []durable.Record{record("a", time.Now()), record("b", time.Now())})
+	require.NoError(t, errors.Join(errs...))
+	go func() {
+		fed <- w.Feed(feeding, func(hs []*durable.Held) {
+			for _, h := range hs {
+				held <- h
+			}
+		})
+	}()
+	a, b := <-held, <-held
+	stop()
+	require.NoError(t, <-fed)
+	time.Sleep(300 * time.Millisecond) // for the announcement, whose answer is not the one to lose
+	lose(func(id string) {
+		h := map[string]*durable.Held{"before": a, "lost": b}[id]
+		v := w.Claim(ctx, []*durable.Held{h})[0]
+		if id == "lost" {
+			require.Equal(t, durable.Later, v.Claimed)
+			v = w.Claim(ctx, []*durable.Held{h})[0]
+		}
+		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
+	})
+	lose(func(id string) {
+		h := map[string]*durable.Held{"before": a, "lost": b}[id]
+		require.NoError(t, w.Finish(ctx, []durable.Outcome{{Held: h, End: durable.Done}})[0])
+	})
+	for _, h := range []*durable.Held{a, b} {
+		_, err := e.Get(ctx, h.Ref)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+	}
+	require.ErrorIs(t, w.Finish(ctx, []durable.Outcome{{Held: a, End: durable.Done}})[0], durable.ErrLeaseLost)
+}

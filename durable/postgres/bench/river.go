@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +30,9 @@ func (w *riverWorker) Work(_ context.Context, j *river.Job[riverArgs]) error {
 	w.ran(jobOf(j.Args.Payload))
 	return nil
 }
+
+// riverLog keeps River's errors out of the tables.
+var riverLog = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
 func riverTuned() *river.Config {
 	return &river.Config{
@@ -58,7 +63,7 @@ func openRiver(config func() *river.Config) func(context.Context, string) (queue
 			_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
 		}
 		if err == nil {
-			q.insert, err = river.NewClient(riverpgxv5.New(pool), &river.Config{})
+			q.insert, err = river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: riverLog})
 		}
 		if err != nil {
 			pool.Close()
@@ -84,6 +89,7 @@ func (q *riverQueue) add(ctx context.Context, jobs []job) error {
 
 func (q *riverQueue) work(ctx context.Context, ran func(job)) error {
 	c := q.config()
+	c.Logger = riverLog
 	c.Workers = river.NewWorkers()
 	river.AddWorker(c.Workers, &riverWorker{ran: ran})
 	client, err := river.NewClient(riverpgxv5.New(q.pool), c)

@@ -28,7 +28,7 @@ test-nested: ## run all tests of the nested modules but the benchmarks and durab
 
 .PHONY: test-durable
 test-durable: ## run all tests of durable jobs, on real servers, with the race detector
-	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race ./...); done
+	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -timeout 20m ./...); done
 
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half

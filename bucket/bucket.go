@@ -73,6 +73,21 @@ func (b *Bucket) First(*Arena) Index {
 	return 0
 }
 
+// TakeFirst takes the entry out of an open bucket that has been in it the longest, and
+// returns it; 0 if there is none. It costs half of First and Unlink, since it knows one
+// of the two neighbors. O(1).
+func (b *Bucket) TakeFirst(a *Arena) Index {
+	i := b.first
+	if i == b.self {
+		return 0
+	}
+	e := a.entry(i)
+	b.first = e.next
+	*a.prev(e.next) = b.self
+	e.next, e.prev = 0, 0
+	return i
+}
+
 // Unlink takes an entry out of whichever bucket it is in. O(1).
 func (a *Arena) Unlink(i Index) {
 	e := a.entry(i)

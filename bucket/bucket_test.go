@@ -55,7 +55,11 @@ func TestModel(t *testing.T) {
 				n := r.IntN(len(model[k]))
 				i := model[k][n]
 				require.True(t, alive(a, i, generations[i]))
-				a.Unlink(i)
+				if n == 0 && r.IntN(2) == 0 {
+					require.Equal(t, i, b.TakeFirst(a))
+				} else {
+					a.Unlink(i)
+				}
 				require.NotNil(t, a.Task(i))
 				require.Equal(t, tags[i], a.Tag(i))
 				tag := Tag(r.IntN(256))
@@ -77,6 +81,7 @@ func TestModel(t *testing.T) {
 				model[to], model[k] = model[k], nil
 			case len(model[k]) == 0:
 				require.Zero(t, b.First(a))
+				require.Zero(t, b.TakeFirst(a))
 				b.Close(a)
 			}
 			verify(t, a, buckets...)

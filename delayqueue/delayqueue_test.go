@@ -229,7 +229,7 @@ func stress(t *testing.T, q *delayqueue.DelayQueue[stressed]) {
 	}
 	require.Zero(t, early.Load())
 	require.Zero(t, q.Len())
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "goroutines are left")
 	}
 }

@@ -66,7 +66,7 @@ func TestForgottenQueuesGiveBackTheirDescriptors(t *testing.T) {
 		require.NoError(t, err)
 		q.Offer(2, time.Now().Add(time.Hour))
 	}
-	for deadline := time.Now().Add(10 * time.Second); timerfds(t) > before; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); timerfds(t) > before; time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "descriptors are left")
 		runtime.GC()
 	}

@@ -2,35 +2,38 @@
 //
 //	q, err := durable.Open(ctx, engine)
 //	q.Handle("remind", func(ctx context.Context, a *durable.Attempt) error { ... })
-//	ref, err := q.Add(ctx, durable.Job{Kind: "remind", After: 10 * time.Minute, Payload: text})
+//	ref, err := q.Add(ctx, durable.Job{Kind: "remind", After: time.Hour, Payload: text})
 //	err = q.Run(ctx) // until ctx ends
 //
-// The engine is the truth: it stores jobs, replicates them, and decides who has which.
-// Package durable/jetstream keeps them in a stream of a NATS server or cluster, and
-// durable/jetstream/embedded in such a server within the process. Package durable/postgres
-// keeps them in a table of PostgreSQL. The Queue is small: this API, a window of jobs that
-// are due soon on a timing wheel, which gives the last seconds their precision, and the
-// claim.
+// The engine is the truth: it stores jobs, replicates them, and decides which worker has
+// which job. Package durable/jetstream keeps them in a stream of a NATS server or
+// cluster, and durable/jetstream/embedded in such a server within the process. Package
+// durable/postgres keeps them in a table of PostgreSQL. The Queue is small. It has this
+// API, the claim, and a timing wheel. The wheel holds the jobs that are due in the next
+// seconds, and starts them on time.
 //
 // # Promises
 //
-//  1. A job that Add has accepted runs at least once, or was canceled, or is dead and
-//     listed. A kill of any process at any moment loses none; an engine says what else it
-//     survives.
-//  2. A Cancel that returned true: no attempt begins any more. If none has failed before,
-//     the job has not run and never will. From 50 to 300 ms before it is due (it adapts to
-//     how long the engine takes to commit) Cancel returns false.
-//  3. Never early by the engine's clock. A worker's wall clock is not looked at.
-//  4. Late by a tick of the wheel while workers keep up; by the lease after the death of a
-//     worker; by election and lease after that of a server.
-//  5. Attempts are counted when a job is claimed, so that a job that kills its process ends
-//     as dead, too. A handler may run for longer than the lease, which is renewed. A process
-//     that was frozen for longer learns of it ([ErrLeaseLost]), and cannot finish what
+//  1. A job that Add has accepted runs at least once, or it was canceled, or it is dead
+//     and listed. If any process is killed at any moment, no job is lost. Each engine
+//     says what else it survives.
+//  2. After a Cancel that returned true, no attempt begins any more. If no attempt had
+//     failed before, the job has not run and never will. A job cannot be canceled in the
+//     last 50 to 300 ms before it is due: then Cancel returns false. This time adapts to
+//     how long the engine takes to commit.
+//  3. No job begins early by the engine's clock. The wall clock of a worker does not
+//     matter.
+//  4. While the workers keep up, jobs are late by a tick of the wheel. After the death of
+//     a worker, the jobs that it had begun are late by the lease. After the death of a
+//     server, jobs are late by the election of another and the lease.
+//  5. Attempts are counted when a job is claimed. So a job that kills its process ends as
+//     dead. A handler may run for longer than the lease, because the lease is renewed. A
+//     process that was frozen for longer is told ([ErrLeaseLost]), and cannot finish what
 //     another one has taken over.
-//  6. A start with any number of jobs overdue takes bounded memory, and runs them in about
-//     the order of their time.
+//  6. Any number of jobs may be overdue at the start. They take bounded memory, and run
+//     in about the order of their time.
 //  7. Bad input gets an error that names it, and nothing is written.
 //
-// What it does not promise: a job that ran when its process was killed may run again, so
-// handlers are idempotent, by Ref. Jobs have no order among each other.
+// A job that was running when its process was killed may run again. So handlers must be
+// idempotent, by Ref. Jobs have no order among each other.
 package durable

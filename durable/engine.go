@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Engine keeps jobs, hands them out, and decides who has which. It is the truth: a [Queue]
-// keeps nothing that an engine does not know. Package enginetest has the tests that every
-// engine must pass; they say exactly what each verb owes.
+// Engine keeps jobs, hands them out, and decides who has which. It is the truth: a
+// [Queue] keeps nothing that an engine does not know. Package enginetest has the tests
+// that every engine must pass; they say exactly what each verb owes.
 //
-// Times are by the engine's clock, which Now reads; those that a Queue passes on are whole
-// microseconds. All methods may be called by several
-// goroutines at once. Where a method takes a slice, its results have the same length and
-// order, and an error is that of one element. An engine makes one commit of a slice where
-// it can. An engine tries again by itself what certainly was not done and may succeed soon,
-// such as during the election of a leader, until ctx ends.
+// Times are by the engine's clock, which Now reads; those that a Queue passes on are
+// whole microseconds. All methods may be called by several goroutines at once. Where a
+// method takes a slice, its results have the same length and order, and an error is that
+// of one element. An engine makes one commit of a slice where it can. An engine tries
+// again by itself what certainly was not done and may succeed soon, such as during the
+// election of a leader, until ctx ends.
 //
 // An engine keeps these, whatever fails:
 //
-//  1. What Insert has stored stays until it has been finished as done, was canceled, or is
-//     dead and its retention is over.
+//  1. What Insert has stored stays until it has been finished as done, was canceled, or
+//     is dead and its retention is over.
 //  2. Of Cancel, Move and Claim at one time for one job, one wins.
 //  3. What one worker has claimed no other can claim until the first has finished or
 //     released it, or has not called Beat for longer than its lease.
 type Engine interface {
-	// Insert stores the records. One that has been stored before, by ID and Born, is stored
-	// once: it may be repeated after ErrUncertain. Errors: ErrExists, ErrFull, ErrUncertain,
-	// ErrStorage. Where there is an error the Ref is empty.
+	// Insert stores the records. One that has been stored before, by ID and Born, is
+	// stored once: it may be repeated after ErrUncertain. Errors: ErrExists, ErrFull,
+	// ErrUncertain, ErrStorage. Where there is an error the Ref is empty.
 	Insert(ctx context.Context, recs []Record) ([]Ref, []error)
 
-	// Cancel ends jobs that wait. True: no attempt begins any more. False without an error:
-	// it runs, has ended, or another call has canceled it. A Ref that is none of this
-	// engine's is ErrNotFound.
+	// Cancel ends jobs that wait. True: no attempt begins any more. False without an
+	// error: it runs, has ended, or another call has canceled it. A Ref that is none of
+	// this engine's is ErrNotFound.
 	Cancel(ctx context.Context, refs []Ref) ([]bool, []error)
 
 	// Move changes when a waiting job is due. False without an error: as for Cancel.
@@ -48,9 +48,9 @@ type Engine interface {
 	// Get returns what is known of a job that is kept, or ErrNotFound.
 	Get(ctx context.Context, ref Ref) (Info, error)
 
-	// Scan goes over the jobs that are kept, in no order. It is not a snapshot: what changes
-	// meanwhile may be seen as it was or as it is, but nothing is left out that was there
-	// all the time. An error is the last element.
+	// Scan goes over the jobs that are kept, in no order. It is not a snapshot: what
+	// changes meanwhile may be seen as it was or as it is, but nothing is left out that
+	// was there all the time. An error is the last element.
 	Scan(ctx context.Context, f Filter) iter.Seq2[Info, error]
 
 	// Now returns the engine's time, and by how much it may be off in either direction.
@@ -59,8 +59,8 @@ type Engine interface {
 	// Work makes a worker known, so that it may claim.
 	Work(ctx context.Context, c WorkConfig) (Worker, error)
 
-	// Close ends the connection, and workers with it as if their process had died. It does
-	// not change what is kept. It may be called twice.
+	// Close ends the connection, and workers with it as if their process had died. It
+	// does not change what is kept. It may be called twice.
 	Close() error
 }
 
@@ -68,14 +68,14 @@ type Engine interface {
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
 	Lease     time.Duration // without a Beat for so long, others may take over its jobs
-	Ahead     time.Duration // how long before a job is due Feed hands it out, at least about
+	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
 }
 
 // Worker is one who claims and runs jobs.
 type Worker interface {
-	// Feed hands out jobs a little before they are due, those that are overdue first, each
-	// to one worker, until ctx ends; then it returns nil. It calls give from several
+	// Feed hands out jobs a little before they are due, those that are overdue first,
+	// each to one worker, until ctx ends; then it returns nil. It calls give from several
 	// goroutines; give blocks while the worker has as many as it can hold. A job may be
 	// handed out again, to the same worker or another; the claim decides. Feed returns an
 	// error where it cannot go on; the Queue calls it again after a while.
@@ -87,13 +87,13 @@ type Worker interface {
 	Claim(ctx context.Context, held []*Held) []Verdict
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
-	// the end, the next attempt, the key, the next occurrence. ErrLeaseLost: another worker
-	// has taken over, and nothing was changed. On any other error call it again.
+	// the end, the next attempt, the key, the next occurrence. ErrLeaseLost: another
+	// worker has taken over, and nothing was changed. On any other error call it again.
 	Finish(ctx context.Context, outs []Outcome) []error
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
-	// count) or not. It is handed out again, after a delay that may be rounded up. Failing
-	// is no harm: it is handed out again in any case, after the lease.
+	// count) or not. It is handed out again, after a delay that may be rounded up.
+	// Failing is no harm: it is handed out again in any case, after the lease.
 	Release(ctx context.Context, held []*Held, after time.Duration) error
 
 	// Beat renews the lease on all that the worker has claimed. The Queue calls it three
@@ -126,8 +126,8 @@ type Held struct {
 	Ref    Ref
 	Record Record
 
-	// Handle is the engine's own: where the job is, and what it was claimed with. The Queue
-	// leaves it alone and gives one Held to one call of the Worker at a time.
+	// Handle is the engine's own: where the job is, and what it was claimed with. The
+	// Queue leaves it alone and gives one Held to one call of the Worker at a time.
 	Handle any
 }
 

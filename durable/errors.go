@@ -8,8 +8,8 @@ import (
 
 // Errors to test for with errors.Is.
 var (
-	// ErrInvalid: the job, the key, the time or the Ref is not one that there can be.
-	// The message says what is wrong. Nothing was written.
+	// ErrInvalid: there can be no such job, key, time or Ref. The message says what is
+	// wrong. Nothing was written.
 	ErrInvalid = errors.New("durable: invalid")
 
 	// ErrExists: another job has the key.
@@ -18,14 +18,14 @@ var (
 	// ErrNotFound: no job has this Ref, or this key; it may have ended long ago.
 	ErrNotFound = errors.New("durable: not found")
 
-	// ErrLeaseLost: the worker was not heard of for longer than its lease, and another one
-	// may have the job. It is the cause of a handler's context when it ends for this.
+	// ErrLeaseLost: the worker was silent for longer than its lease, so another one may
+	// have the job. If a handler's context ends for this reason, this is its cause.
 	ErrLeaseLost = errors.New("durable: lease lost")
 
 	// ErrUncertain: the engine's answer was lost. What was asked for may have been done.
 	ErrUncertain = errors.New("durable: outcome uncertain")
 
-	// ErrFull: the store has no room. It goes on once there is some.
+	// ErrFull: the store has no room. It accepts jobs again when others have ended.
 	ErrFull = errors.New("durable: store is full")
 
 	// ErrStorage: the store is damaged, or cannot be written.
@@ -51,8 +51,8 @@ func (e *discarded) Unwrap() error  { return e.err }
 func (e *retryLater) Error() string { return e.err.Error() }
 func (e *retryLater) Unwrap() error { return e.err }
 
-// Discard returns an error for a handler to return when trying again is of no use: the job
-// is dead at once. It panics on a nil error.
+// Discard wraps an error that a handler returns when another attempt would be of no use.
+// The job is dead at once. Discard panics on a nil error.
 func Discard(err error) error {
 	if err == nil {
 		panic("durable: Discard(nil)")
@@ -60,9 +60,9 @@ func Discard(err error) error {
 	return &discarded{err}
 }
 
-// RetryAfter returns an error for a handler to return that sets when the next attempt is:
-// d from now rather than after the backoff. Attempts count all the same. It panics on a
-// nil error. A d that is not positive is now.
+// RetryAfter wraps an error that a handler returns to set when the next attempt is due: d
+// from now, and not after the backoff. If d is not positive, that is now. The attempt
+// counts all the same. RetryAfter panics on a nil error.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		panic(fmt.Sprintf("durable: RetryAfter(%v, nil)", d))

@@ -23,24 +23,24 @@ func checkKey(key string) error {
 	return nil
 }
 
-// Every has a job recur under a name, at the times of a Scheduler, such as a cron
-// expression; j's At, After and Key are not used. There is one waiting or running occurrence
-// of each name, whoever and however many call Every: its identity is the name and its time,
-// and the next one is stored with its end, in one commit. It is retried like any other job,
-// and the next comes after its end, or its death.
+// Every lets a job recur under a name, at the times of a Scheduler, such as a cron
+// expression. At, After and Key of j are not used. However many processes call Every,
+// there is one occurrence of each name that waits or runs. It is known by the name and
+// its time, and the next one is stored with its end, in one commit. An occurrence is
+// tried again like any other job; the next one follows when it is done or dead.
 //
-// Occurrences that are missed, because no worker was there or the one before took long, run
-// once, at once, and the next one is that after the present. Times are by the engine's
-// clock, in the local time zone unless the Scheduler has one of its own.
+// If occurrences were missed, because there was no worker or the one before took long,
+// one of them runs at once, and the next is the first after that moment. Times are by the
+// engine's clock, in the local time zone unless the Scheduler has one of its own.
 //
-// Every process that runs jobs calls Every with the same schedule at its start: schedules
-// are code and are not stored. If what waits is not of the schedule, since that was changed,
-// its time is changed to the next of the new one. A worker that does not know the name ends
-// the series with the occurrence; the next call of Every begins it anew. To end a series
-// stop calling Every and cancel what waits: CancelKey(ctx, "every/"+name).
+// Schedules are code and are not stored. So each process that runs jobs must call Every
+// with the same schedule when it starts. If the schedule was changed, the occurrence that
+// waits gets the next time of the new one. If a worker does not know the name, the series
+// ends with the occurrence that it runs; the next call of Every begins it anew. To end a
+// series, call Every no longer, and cancel what waits: CancelKey(ctx, "every/"+name).
 //
-// It panics on a nil Scheduler. An empty, unprintable or too long name is [ErrInvalid]. A
-// Scheduler that has no time is no error, and nothing is stored.
+// Every panics on a nil Scheduler. If the name is empty, unprintable or too long, it
+// returns [ErrInvalid]. If the Scheduler has no time, it stores nothing and returns nil.
 func (q *Queue) Every(ctx context.Context, name string, s timingwheel.Scheduler, j Job) error {
 	if s == nil {
 		panic(fmt.Sprintf("durable: Every(%q): nil Scheduler", name))
@@ -73,8 +73,8 @@ func (q *Queue) Every(ctx context.Context, name string, s timingwheel.Scheduler,
 	return errs[0]
 }
 
-// adjust moves the occurrence that waits to the time of rec, if it waits for a later one, or
-// for one that is not the Scheduler's.
+// adjust moves the occurrence that waits to the time of rec, if it waits for a later one,
+// or for one that is not the Scheduler's.
 func (q *Queue) adjust(ctx context.Context, rec Record, s timingwheel.Scheduler) error {
 	ref, err := q.engine.Lookup(ctx, rec.Job.Key)
 	if errors.Is(err, ErrNotFound) {
@@ -133,7 +133,7 @@ func (q *Queue) next(h *Held, began time.Time) *Record {
 	s := q.series[name]
 	q.mu.Unlock()
 	if s == nil {
-		q.log.Warn("durable: nobody here has called Every for what has run; its series ends", "name", name)
+		q.log.Warn("durable: a series ends: this process has not called Every for it", "name", name)
 		return nil
 	}
 	j := h.Record.Job
@@ -143,7 +143,7 @@ func (q *Queue) next(h *Held, began time.Time) *Record {
 	}
 	rec, ok, err := occurrence(name, s, j, after, q.now())
 	if err != nil {
-		q.log.Error("durable: a series ends", "name", name, "error", err)
+		q.log.Error("durable: a series ends: its Scheduler gave a time that cannot be", "name", name, "error", err)
 	}
 	if !ok {
 		return nil

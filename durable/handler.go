@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 )
 
@@ -17,18 +18,20 @@ type Attempt struct {
 	Due    time.Time // of this attempt
 }
 
-// Handle sets what runs the jobs of a kind. It is called before Run, and panics after, and
-// on an empty kind, a nil handler, and a kind that has one already.
+// Handle sets what runs the jobs of a kind. It is called before Run, and panics after,
+// and on an empty kind, a nil handler, and a kind that has one already.
 //
-// A nil error: the job is done. Another one: it failed, and is due again after the backoff
-// ([RetryAfter] sets another time, [Discard] ends it), until MaxAttempts have begun; then it
-// is dead. A panic is a failure like any other; so is a handler that ends its goroutine.
+// If the handler returns nil, the job is done. If it returns an error, the attempt has
+// failed, and the job is due again after the backoff. [RetryAfter] sets another time, and
+// [Discard] ends the job. When MaxAttempts have begun and the last has failed, the job is
+// dead. A panic is a failure like any other, and so is a handler that ends its goroutine.
 //
-// The handler's context ends when the worker's lease is lost, with [ErrLeaseLost] as cause,
-// since another worker may have the job then; and when the Queue is closed. It does not end
-// when Run's does, which waits for the handler. A job may run again though its handler has
-// returned nil: if the process dies before that is written down. So handlers have to be
-// idempotent, by Ref.
+// The handler's context ends with [ErrLeaseLost] as cause when the worker's lease is
+// lost, because another worker may have the job then. It ends with [ErrClosed] when the
+// Queue is closed. It does not end with Run's context: Run waits for the handler.
+//
+// A job may run again although its handler has returned nil, if the process dies before
+// that is written down. So handlers must be idempotent, by Ref.
 func (q *Queue) Handle(kind string, h func(context.Context, *Attempt) error) {
 	if kind == "" {
 		panic("durable: Handle: empty kind")
@@ -47,8 +50,8 @@ func (q *Queue) Handle(kind string, h func(context.Context, *Attempt) error) {
 	q.handlers[kind] = h
 }
 
-// HandleJSON is Handle for payloads that are JSON of a T. A payload that is not makes the
-// job dead at once.
+// HandleJSON is Handle for payloads that are a T in JSON. If a payload is anything else,
+// its job is dead at once.
 func HandleJSON[T any](q *Queue, kind string, h func(context.Context, *Attempt, T) error) {
 	if h == nil {
 		panic(fmt.Sprintf("durable: HandleJSON(%q): nil handler", kind))
@@ -106,10 +109,11 @@ func clip(t time.Time) time.Time {
 	return farthest.Add(-time.Microsecond)
 }
 
+// errorText is what is kept of an error: text that every engine can store. A database
+// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for
+// its error's text.
 func errorText(err error) string {
 	s := err.Error()
-	if len(s) > maxErrorText {
-		s = s[:maxErrorText]
-	}
-	return s
+	s = s[:min(len(s), maxErrorText)]
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

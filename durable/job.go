@@ -21,9 +21,9 @@ type Job struct {
 	Kind    string // says which handler runs it; printable, 1 to 128 bytes
 	Payload []byte // for the handler; at most 256 KiB
 
-	// At is when it is due, After how long from now, by the engine's clock; at most one of
-	// them is set. A time that has passed, or a delay that is not positive, is due now. A
-	// time beyond the year 9999 is refused.
+	// At is when it is due, After how long from now, by the engine's clock; at most one
+	// of them is set. A time that has passed, or a delay that is not positive, is due
+	// now. A time beyond the year 9999 is refused.
 	At    time.Time
 	After time.Duration
 
@@ -37,8 +37,8 @@ type Job struct {
 }
 
 // Ref is the engine's address of a job. It stays the same over attempts, reschedules and
-// restarts, so it serves handlers as the key by which they are idempotent. Store it as
-// text; its form is the engine's affair.
+// restarts. So a handler can tell by it whether it has done a job before. It is text that
+// may be stored; only the engine knows what is in it.
 type Ref string
 
 // State is what a job that is kept is doing.

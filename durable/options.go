@@ -39,8 +39,8 @@ func newConfig(opts []Option) *config {
 		}
 		opt(c)
 	}
-	// What is handed out has to begin, or be handed back, before the lease is over: half of
-	// it is left for what holds a worker up.
+	// What is handed out has to begin, or be handed back, before the lease is over: half
+	// of it is left for what holds a worker up.
 	c.ahead = min(c.ahead, c.lease/4)
 	return c
 }
@@ -60,8 +60,8 @@ func WithClaimAhead(d time.Duration) Option {
 }
 
 // WithLease sets how long a worker may be silent until others take over what it has
-// claimed. It is renewed three times in that time, for all jobs at once. The default is 30s,
-// which is longer than any election of NATS. Open panics on less than 100ms.
+// claimed. It is renewed three times in that time, for all jobs at once. The default is
+// 30s, which is longer than any election of NATS. Open panics on less than 100ms.
 func WithLease(d time.Duration) Option {
 	return func(c *config) {
 		if d < 100*time.Millisecond {
@@ -71,8 +71,11 @@ func WithLease(d time.Duration) Option {
 	}
 }
 
-// WithConcurrency sets how many handlers run at once in this process. The default is 256.
-// Open panics on less than 1.
+// WithConcurrency sets how many handlers run at once in this process, those included
+// whose job's end is not written down yet. So no more jobs than that run again when the
+// process is killed: where handlers are short and kills are frequent less is better. The
+// default is
+// 256. Open panics on less than 1.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -116,9 +119,9 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 	}
 }
 
-// WithWheel has the Queue use a wheel of yours. The default is one of its own, with a tick
-// of 100us and precise wake-ups. The Queue does not stop yours; while Run is under way it
-// must not be stopped, nor may its executor discard. Open panics on nil.
+// WithWheel has the Queue use a wheel of yours. The default is one of its own, with a
+// tick of 100us and precise wake-ups. The Queue does not stop yours; while Run is under
+// way it must not be stopped, nor may its executor discard. Open panics on nil.
 func WithWheel(w *timingwheel.TimingWheel) Option {
 	return func(c *config) {
 		if w == nil {
@@ -128,9 +131,33 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 	}
 }
 
-// WithLogger has the Queue log what nobody is told otherwise: attempts that failed, jobs
-// that died, leases that were lost, and an engine that does not answer. By default nothing
-// is logged. Open panics on nil.
+// WithLogger has the Queue log what nobody is told otherwise. By default nothing is
+// logged. It logs these messages, each after "durable: ", with these attributes.
+//
+// At level Warn, what the Queue copes with by itself:
+//
+//   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error
+//   - a job is dead, because its last attempt did not end: kind, ref, error
+//   - another worker has taken over; the end of the attempt is not written down: ref
+//   - the end of an attempt could not be written down; trying again: ref, error, pause
+//   - no handler here for jobs of a kind; they are left to other workers: kind (once for
+//     each kind and Run)
+//   - a series ends: this process has not called Every for it: name
+//   - the engine hands out no jobs; trying again: error, pause
+//   - the lease could not be renewed: error, silent (since the last renewal)
+//   - jobs could not be handed back; others get them after the lease: error
+//   - the worker could not be closed; others wait for the end of its lease: error
+//   - cannot read the engine's clock: error
+//
+// At level Error, what is lost or has to be looked at:
+//
+//   - the lease was not renewed in time: silent, handlers (whose contexts end)
+//   - the ends of attempts could not be written down; they will run again: attempts
+//   - a series ends: its Scheduler gave a time that cannot be: name, error
+//
+// Payloads and keys are not logged, but error has the text of a handler's error. The
+// logger is called with a lock of the Queue held now and then: it must not call the
+// Queue. Open panics on nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// syncEvery is how often the engine's clock is read: clocks that drift apart are taken to be
-// 50 us apart after that, which makes jobs late by as much.
+// syncEvery is how often the engine's clock is read: clocks that drift apart are taken to
+// be 50 us apart after that, which makes jobs late by as much.
 const syncEvery = 500 * time.Millisecond
 
 // Queue adds jobs to an engine, and runs those that are due. Make one with [Open]. All
@@ -45,8 +45,8 @@ type Queue struct {
 type handler func(ctx context.Context, a *Attempt) error
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
-// engine does not answer before ctx ends. Close of the Queue closes the engine, too; after
-// an error the engine is as it was. An engine serves one Queue. Open panics on nil.
+// engine does not answer before ctx ends. Close of the Queue closes the engine, too;
+// after an error the engine is as it was. An engine serves one Queue. Open panics on nil.
 func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	if e == nil {
 		panic("durable: Open: nil Engine")
@@ -90,9 +90,10 @@ func (q *Queue) now() time.Time {
 }
 
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
-// context had, and the contexts of its handlers end with [ErrClosed] as cause; Close waits
-// until all have returned. To let handlers end in peace end Run's context first, wait
-// until Run has returned, then call Close. Later calls return what the first one did.
+// context had, and the contexts of its handlers end with [ErrClosed] as cause; Close
+// waits until all have returned. To let handlers end in peace end Run's context first,
+// wait until Run has returned, then call Close. Later calls return what the first one
+// did.
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.close(ErrClosed)
@@ -103,13 +104,14 @@ func (q *Queue) Close() error {
 	return q.closeOf
 }
 
-// Add stores jobs. They are durable when it returns: an error is about those whose Ref is
-// empty, and the others are stored. It is [ErrInvalid] for a job that cannot be, and then
-// none is stored; [ErrExists] for a Key that another job has; [ErrFull], [ErrStorage];
-// [ErrUncertain] if the answer was lost, or did not come before ctx ended: those jobs may
-// have been stored, and will run if they were.
+// Add stores jobs. When it returns, they are durable. If it returns an error, that is
+// about the jobs whose Ref is empty; the others are stored. The errors are [ErrInvalid]
+// for a job that there cannot be, and then none is stored; [ErrExists] for a Key that
+// another job has; [ErrFull]; [ErrStorage]; and [ErrUncertain] if the answer was lost, or
+// did not come before ctx ended. In the last case the jobs may have been stored, and if
+// they were, they will run.
 //
-// Jobs that are added at one time, by whatever goroutine, share a commit.
+// Jobs that are added at the same time share a commit, also those of several goroutines.
 func (q *Queue) Add(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
 	recs := make([]Record, len(jobs))
 	now := q.now()
@@ -215,13 +217,14 @@ func (q *Queue) insert(items []*adding) {
 // addTimeout is how long an engine may try to store: longer than an election.
 const addTimeout = 30 * time.Second
 
-// Cancel ends a job that waits. True: no attempt begins any more, so that if none has
-// failed before, the job has not run and never will. False: it runs, has ended, or was
-// canceled before; it is claimed 50 to 300 ms before it is due, and is not to be canceled
-// from then on. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]: it may be
-// canceled or not; ask again (and then false may mean that the first call has canceled it).
+// Cancel ends a job that waits. If it returns true, no attempt begins any more; if no
+// attempt had failed before, the job has not run and never will. If it returns false, the
+// job runs, has ended, or was canceled before. A job is claimed 50 to 300 ms before it is
+// due, and cannot be canceled from then on. [ErrNotFound]: the Ref is none of this
+// queue's. [ErrUncertain]: it may be canceled or not; ask again, and if that returns
+// false, the first call may have canceled it.
 //
-// It may be called in a handler for the job itself, and returns false.
+// A handler may call Cancel for its own job, and gets false.
 func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed
@@ -250,8 +253,8 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next
 // attempt. It returns the Ref by which the job is known from then on, which for the
-// engines of this module is the same, and whether it was done; false as for [Queue.Cancel].
-// A time that has passed is now.
+// engines of this module is the same, and whether it was done; false as for
+// [Queue.Cancel]. A time that has passed is now.
 func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
 	if q.closed.Err() != nil {
 		return "", false, ErrClosed
@@ -269,8 +272,8 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 	return r, ok, err
 }
 
-// Get returns what is known of a job that is kept: that waits, runs or is dead. Of one that
-// is done or canceled it is [ErrNotFound].
+// Get returns what is known of a job that is kept: that waits, runs or is dead. Of one
+// that is done or canceled it is [ErrNotFound].
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
@@ -278,9 +281,9 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 	return q.engine.Get(ctx, r)
 }
 
-// All goes over the jobs that are kept and selected, in no order; see [Engine] for what it
-// may see of changes that happen meanwhile. It reads all of the store, whatever the Filter.
-// An error is the last element.
+// All goes over the jobs that are kept and selected, in no order; see [Engine] for what
+// it may see of changes that happen meanwhile. It reads all of the store, whatever the
+// Filter. An error is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if q.closed.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,8 +170,8 @@ func (w *brokenWorker) Feed(ctx context.Context, give func([]*durable.Held)) err
 	return w.Worker.Feed(ctx, give)
 }
 
-// What the engine says of an Add reaches its caller; one whose answer is not waited for is
-// uncertain, and stored all the same.
+// What the engine says of an Add reaches its caller; one whose answer is not waited for
+// is uncertain, and stored all the same.
 func TestAddErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t), insert: durable.ErrFull}
@@ -222,6 +223,28 @@ func TestEngineRecovers(t *testing.T) {
 		stop()
 		require.Contains(t, log.String(), "no answer")
 		require.Contains(t, log.String(), "no leader")
+	})
+}
+
+// While ends cannot be written down no more jobs begin than there are places: that is
+// what would run again after a kill.
+func TestEndsHavePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &broken{Engine: enginetest.NewMemory().Open(t)}
+		b.finish.Store(&errSilent)
+		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(3))
+		require.NoError(t, err)
+		defer q.Close()
+		var ran atomic.Int64
+		q.Handle("a", func(context.Context, *durable.Attempt) error { ran.Add(1); return nil })
+		stop := start(t, q)
+		add(t, q, slices.Repeat([]durable.Job{{Kind: "a"}}, 20)...)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, int64(3), ran.Load())
+		b.finish.Store(nil)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, int64(20), ran.Load())
+		stop()
 	})
 }
 

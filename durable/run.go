@@ -10,11 +10,12 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// Run works off jobs until ctx ends, or the Queue is closed. Then it fetches no more, hands
-// back at once what has not begun, waits for the handlers that run and until their ends are
-// written down, and returns nil. It returns an error if the engine does not know the worker
-// when ctx ends. While it works it puts up with an engine that does not answer. It panics
-// if it is called while another call is under way, or without a handler.
+// Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches no
+// more jobs, hands back at once those that have not begun, and waits for the handlers
+// that run and until their ends are written down. Then it returns nil. If the engine
+// cannot make a worker before ctx ends, it returns an error. Later, an engine that does
+// not answer does not end Run. Run panics if another call is under way, or if there is no
+// handler.
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()
@@ -83,7 +84,7 @@ func (w *worker) run(ctx context.Context) {
 	bye, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
-		w.q.log.Warn("durable: the worker could not take leave; its lease has to end", "error", err)
+		w.q.log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
 	}
 }
 
@@ -113,33 +114,47 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // beat renews the lease until ctx ends. When it has been silent for a lease it tells the
-// handlers, first of all: a process that was frozen finds that out here.
+// handlers, first of all: a process that was frozen finds that out here. It does not wait for
+// an answer before it asks again: one may be lost, and one that takes longer than a third of
+// a lease counts as well.
 func (w *worker) beat(ctx context.Context) {
-	every := w.q.lease / 3
-	renewed := time.Now() // before the call, so that the engine's lease ends no earlier
-	t := time.NewTicker(every)
+	w.renewed = time.Now()
+	t := time.NewTicker(w.q.lease / 3)
 	defer t.Stop()
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
-		now := time.Now()
-		if now.Sub(renewed) > w.q.lease {
-			w.leaseLost(now.Sub(renewed))
+		now := time.Now() // before the call, so that the engine's lease ends no earlier
+		w.mu.Lock()
+		silent := now.Sub(w.renewed)
+		w.mu.Unlock()
+		if silent > w.q.lease {
+			w.leaseLost(silent)
 		}
-		try, cancel := context.WithTimeout(ctx, every)
-		err := w.engine.Beat(try)
-		cancel()
-		if err == nil {
-			renewed = now
-			w.mu.Lock()
-			w.silent = false
-			w.mu.Unlock()
-		} else if ctx.Err() == nil {
-			w.q.log.Warn("durable: the lease could not be renewed", "error", err, "silent", time.Since(renewed))
+		asking.Go(func() { w.renew(ctx, now) })
+	}
+}
+
+// renew asks the engine once, at the time now.
+func (w *worker) renew(ctx context.Context, now time.Time) {
+	try, cancel := context.WithTimeout(ctx, w.q.lease)
+	defer cancel()
+	err := w.engine.Beat(try)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == nil:
+		if now.After(w.renewed) {
+			w.renewed = now
 		}
+		w.silent = w.silent && time.Since(w.renewed) > w.q.lease
+	case ctx.Err() == nil:
+		w.q.log.Warn("durable: the lease could not be renewed", "error", err, "silent", time.Since(w.renewed))
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// Stats are the figures of a Queue: what went through this process since Open, and what it
-// holds now. What the engine keeps in all is not among them: that is [Queue.All].
+// Stats are the figures of a Queue: what went through this process since Open, and what
+// it holds now. What the engine keeps in all is not among them: that is [Queue.All].
 type Stats struct {
 	Added       int64 // accepted by Add and Every, and next occurrences
 	Canceled    int64 // calls of Cancel and CancelKey that returned true

@@ -65,6 +65,7 @@ type worker struct {
 	lanes    map[string]*lane
 	counts   [ending + 1]int
 	draining bool
+	renewed  time.Time       // when the last beat that was answered began
 	silent   bool            // the lease was not renewed in time, and not since
 	unknown  map[string]bool // kinds that were logged as such
 	ahead    time.Duration   // of the claim
@@ -138,9 +139,9 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 	}
 }
 
-// admit takes one job, or returns false if it is better off elsewhere: nobody here can run
-// it, too many of its kind wait for the few that may run at once and would fill the room, or
-// the lease is not renewed, so that others must get what is running here.
+// admit takes one job, or returns false if it is better off elsewhere: nobody here can
+// run it, too many of its kind wait for the few that may run at once and would fill the
+// room, or the lease is not renewed, so that others must get what is running here.
 func (w *worker) admit(ctx context.Context, h *Held) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,8 +170,8 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 	return true
 }
 
-// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come between
-// another's look at its condition and its wait.
+// wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
+// between another's look at its condition and its wait.
 func (w *worker) wakeRoom() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,8 +187,8 @@ func (w *worker) add(h *Held) {
 	w.after(w.q.clock.Until(h.Record.Due)-w.ahead, func() { w.toClaim(t) })
 }
 
-// after calls f when d has passed, at once if it is not positive; never on this goroutine,
-// so that it may be called with w.mu held.
+// after calls f when d has passed, at once if it is not positive; never on this
+// goroutine, so that it may be called with w.mu held.
 func (w *worker) after(d time.Duration, f func()) {
 	if _, err := w.wheel.Schedule(d, f); err != nil {
 		time.AfterFunc(d, f) // a wheel of the user's, stopped or full
@@ -288,8 +289,8 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 	}
 }
 
-// adapt follows what a claim takes: four times that, up at once and down by a hundredth, is
-// enough that the commit is over when the job is due. w.mu is held.
+// adapt follows what a claim takes: four times that, up at once and down by a hundredth,
+// is enough that the commit is over when the job is due. w.mu is held.
 func (w *worker) adapt(took time.Duration) {
 	if w.q.claimAhead == 0 {
 		w.ahead = min(max(4*took, w.ahead-w.ahead/100, minClaimAhead), maxClaimAhead)
@@ -334,12 +335,16 @@ func (w *worker) bury(t *task) {
 		out.Error += "; before: " + t.held.Record.LastError
 	}
 	out.Next = w.q.next(t.held, w.q.now())
+	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
+		"ref", t.held.Ref, "error", out.Error)
 	w.ends.put(&ended{task: t, out: out})
 }
 
-// start begins what is ready, the longest due first, while there is a place. w.mu is held.
+// start begins what is ready, the longest due first, while there is a place. A task has
+// its place until its end is written down: all that has one may run again after a kill.
+// w.mu is held.
 func (w *worker) start() {
-	for w.counts[running] < w.q.concurrency {
+	for w.counts[running]+w.counts[ending] < w.q.concurrency {
 		var next *lane
 		for _, l := range w.lanes {
 			if len(l.ready) == 0 || l.running >= l.limit {
@@ -391,7 +396,7 @@ func (w *worker) ran(t *task, err error) {
 	w.lanes[t.held.Record.Job.Kind].running--
 	w.ends.put(&ended{task: t, out: out})
 	w.room.Broadcast() // for drain
-	w.start()
+	w.start()          // its kind may have been at its limit
 }
 
 // finish writes ends down. What fails is tried again until it succeeds, or the lease is
@@ -422,6 +427,7 @@ func (w *worker) finish(batch []*ended) {
 			w.after(pause, func() { w.ends.put(e) })
 		}
 	}
+	w.start()
 }
 
 func (w *worker) tally(out Outcome) {
@@ -447,8 +453,8 @@ func (w *worker) release(held []*Held, after time.Duration) {
 }
 
 // drain hands back what has not begun, and waits for the rest. If the engine is silent it
-// gives up after a lease from when the last handler has returned: then what is not written
-// down is not this worker's any more.
+// gives up after a lease from when the last handler has returned: then what is not
+// written down is not this worker's any more.
 func (w *worker) drain() {
 	w.mu.Lock()
 	w.draining = true

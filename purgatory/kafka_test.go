@@ -26,7 +26,7 @@ func within(t *testing.T, f func()) {
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		buf := make([]byte, 1<<20)
 		t.Fatalf("hangs:\n%s", buf[:runtime.Stack(buf, true)])
 	}

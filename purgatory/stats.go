@@ -1,6 +1,6 @@
 package purgatory
 
-// Stats is what [Purgatory.Stats] returns. At any quiet moment
+// Stats is what [Purgatory.Stats] and [Threshold.Stats] return. At any quiet moment
 //
 //	Parked = Satisfied + Expired + Canceled + Closed + Pending
 //
@@ -17,6 +17,20 @@ type Stats struct {
 	Watched   int64 // now: each pending operation counts once for each of its keys
 	Keys      int64 // now: keys that an operation is pending under
 	Checks    int64 // questions: calls of a try
+}
+
+// ended counts an end.
+func (st *Stats) ended(o Outcome) {
+	switch o {
+	case Satisfied:
+		st.Satisfied++
+	case Expired:
+		st.Expired++
+	case Canceled:
+		st.Canceled++
+	case Closed:
+		st.Closed++
+	}
 }
 
 // Stats returns what the purgatory has done and what it holds. It may be called at any
@@ -45,4 +59,18 @@ func (s *stripe[K]) addTo(st *Stats) {
 	st.Watched += s.watched
 	st.Keys += int64(len(s.heads))
 	st.Checks += s.checks.Load()
+}
+
+// Stats returns what the threshold has done and what it holds, in the terms of a
+// [Purgatory] with one key: Watched is Pending, Keys is 1 if anything waits and else 0,
+// and there are no Checks, because nobody is asked. Parked counts calls of Park and Await,
+// and Immediate those that found the number high enough. It may be called at any time,
+// after Close too. O(1).
+func (t *Threshold[V]) Stats() Stats {
+	t.mustBeMade("Stats")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	st := t.stats
+	st.Watched, st.Keys = st.Pending, min(st.Pending, 1)
+	return st
 }

@@ -228,7 +228,7 @@ func stressOnce(t *testing.T, name string, how func(s *stress), wild bool, execu
 	settled := func() bool {
 		return s.p.Stats().Pending == 0 && w.Stats().Running == 0 && runtime.NumGoroutine() <= goroutines
 	}
-	for end := time.Now().Add(30 * time.Second); !settled() && time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); !settled() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines are left")

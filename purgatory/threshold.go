@@ -30,16 +30,20 @@ type Threshold[V cmp.Ordered] struct {
 	value  V
 	seq    uint64     // of the last waiter
 	root   *waiter[V] // those that wait for more than value: see treap.go
+	stats  Stats      // without what is the same as Pending
 }
 
 // waiter is one allocation. Its fields but for the core do not change, or are guarded by
-// threshold.mu.
+// threshold.mu. It is accepted when it enters or, if its deadline comes before, when it
+// leaves.
 type waiter[V cmp.Ordered] struct {
 	core
 	threshold   *Threshold[V]
 	v           V
 	seq         uint64
 	priority    uint32
+	accepted    bool // counted as parked
+	ended       bool // counted as ended
 	left, right *waiter[V]
 }
 
@@ -123,8 +127,13 @@ func (t *Threshold[V]) begin(v V, d time.Duration) (Outcome, error) {
 	case t.closed:
 		return Pending, ErrClosed
 	case v <= t.value:
+		t.stats.Immediate++
+		t.stats.Parked++
+		t.stats.ended(Satisfied)
 		return Satisfied, nil
 	case d <= 0:
+		t.stats.Parked++
+		t.stats.ended(Expired)
 		return Expired, nil
 	}
 	return Pending, nil
@@ -165,6 +174,7 @@ func (w *waiter[V]) enter(d time.Duration) (Outcome, error) {
 	t.seq++
 	w.seq = t.seq
 	insert(&t.root, w)
+	w.accept()
 	return Pending, nil
 }
 
@@ -238,10 +248,27 @@ func (w *waiter[V]) finishIf(o Outcome) bool {
 	return first
 }
 
-func (w *waiter[V]) leave(Outcome) {
-	w.threshold.mu.Lock()
-	defer w.threshold.mu.Unlock()
-	remove(&w.threshold.root, w)
+func (w *waiter[V]) leave(o Outcome) {
+	t := w.threshold
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	remove(&t.root, w)
+	if w.ended {
+		return
+	}
+	w.accept()
+	w.ended = true
+	t.stats.Pending--
+	t.stats.ended(o)
+}
+
+// accept counts the waiter, the first time that it is called. threshold.mu is held.
+func (w *waiter[V]) accept() {
+	if !w.accepted {
+		w.accepted = true
+		w.threshold.stats.Parked++
+		w.threshold.stats.Pending++
+	}
 }
 
 func (w *waiter[V]) call(done func(Outcome), o Outcome) {

@@ -52,10 +52,14 @@ func TestThreshold(t *testing.T) {
 		require.False(t, cancel())
 		require.Equal(t, 1, th.verify(t))
 		require.Equal(t, 1, w.Len())
+		require.Equal(t, Stats{Parked: 8, Satisfied: 6, Canceled: 1, Pending: 1, Immediate: 2, Watched: 1, Keys: 1}, th.Stats())
+		_, err := th.Park(100, 0, nil)
+		require.NoError(t, err)
 		th.Close()
 		th.Close()
+		require.Equal(t, Stats{Parked: 9, Satisfied: 6, Expired: 1, Canceled: 1, Closed: 1, Immediate: 2}, th.Stats())
 		require.Zero(t, th.Advance(100))
-		_, err := th.Park(1, time.Hour, nil)
+		_, err = th.Park(1, time.Hour, nil)
 		require.ErrorIs(t, err, ErrClosed)
 		require.ErrorIs(t, th.Await(t.Context(), 1, time.Hour), ErrClosed)
 		require.Zero(t, w.Len())
@@ -155,6 +159,7 @@ func TestThresholdProgrammerErrors(t *testing.T) {
 		"purgatory: Advance of a Threshold that NewThreshold did not make": func() {
 			new(Threshold[int]).Advance(1)
 		},
+		"purgatory: Stats of a Threshold that NewThreshold did not make": func() { new(Threshold[int]).Stats() },
 		"purgatory: Close of a Threshold that NewThreshold did not make": func() { new(Threshold[int]).Close() },
 	} {
 		require.PanicsWithValue(t, want, f)

@@ -86,5 +86,8 @@ func (th *Threshold[V]) verify(t testing.TB) int {
 		require.Equal(t, Pending, w.outcome(), "what has ended is in the tree")
 	}
 	require.Zero(t, th.running.Load(), "calls of done")
+	st := th.stats
+	require.EqualValues(t, len(ws), st.Pending)
+	require.Equal(t, st.Parked, st.Satisfied+st.Expired+st.Canceled+st.Closed+st.Pending, "%+v", st)
 	return len(ws)
 }

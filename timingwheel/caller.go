@@ -128,6 +128,10 @@ func (c *caller) rejoin() bool {
 	return true
 }
 
+// lets implements gate. Nothing waits while nobody is in the executor. And only the driver
+// goes there, after the slice.
+func (c *caller) lets() bool { return c.state.Load() != apart }
+
 // hold implements gate: while a call goes on apart, what comes due waits for its end.
 func (c *caller) hold(s *shard, i bucket.Index) bool {
 	if c.state.Load() != apart {

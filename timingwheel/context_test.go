@@ -230,7 +230,7 @@ func TestDerivedContexts(t *testing.T) {
 		require.True(t, stop())
 		require.False(t, stop())
 		blocked := context.AfterFunc(ctx, func() { <-called }) // it must not hold the others up
-		require.Equal(t, goroutines, settledGoroutines())
+		require.LessOrEqual(t, settledGoroutines(), goroutines)
 
 		<-ctx.Done()
 		synctest.Wait()
@@ -337,7 +337,7 @@ func TestForeignParents(t *testing.T) {
 		stop := context.AfterFunc(ctx, func() {})
 		defer stop()
 		done := ctx.Done()
-		require.Equal(t, goroutines, settledGoroutines())
+		require.LessOrEqual(t, settledGoroutines(), goroutines)
 		require.True(t, other.Cancel())
 		parent.cancel(errCause)
 		<-done
@@ -405,7 +405,8 @@ func TestContextsOutliveTheWheel(t *testing.T) {
 }
 
 // settledGoroutines counts goroutines when those of the bubble are asleep, and those
-// that ended before it have had time to disappear.
+// that ended before it have had time to disappear. On a busy machine some may need longer:
+// so a later count can be lower.
 func settledGoroutines() int {
 	synctest.Wait()
 	n := runtime.NumGoroutine()
@@ -954,7 +955,7 @@ func TestContextAllocations(t *testing.T) {
 // waitFor waits for what will come about by itself, on a loaded machine too.
 func waitFor(t testing.TB, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("waited in vain")
 		}

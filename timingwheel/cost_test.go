@@ -85,10 +85,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 // however far off: one survivor in 1024, and the sawtooths of a load that comes and goes.
 // The traffic meanwhile is mixed, and handles find their entries.
 func TestMemoryFollowsWhatIsPending(t *testing.T) {
-	tasks := 1_000_000
-	if testing.Short() {
-		tasks = 200_000
-	}
+	const tasks = 200_000
 	w := New(WithShards(1), WithManualDrive())
 	defer w.Stop()
 	timeouts, kept := make([]Timeout, tasks), []Timeout(nil)

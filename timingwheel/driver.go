@@ -349,7 +349,9 @@ func (d *driver) lateness() (all Histogram) {
 	for i := range d.shards {
 		s := &d.shards[i]
 		s.lockForDriver()
-		all.merge(&s.lateness)
+		if s.history != nil {
+			all.merge(&s.history.lateness)
+		}
 		s.unlock()
 	}
 	return all

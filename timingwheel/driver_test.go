@@ -130,8 +130,7 @@ func TestForgottenWheel(t *testing.T) {
 				return w
 			}
 			use(start, func() { noted.Add(1) })
-			waitUntil(t, func() bool {
-				runtime.GC()
+			waitForGarbage(t, func() bool {
 				return wheel.Value() == nil && noted.Load() == 1
 			})
 			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }) // and that of the subtest

@@ -1,7 +1,7 @@
 package timingwheel
 
 import (
-	"context"
+	"container/list"
 	"math"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -33,8 +33,9 @@ func (s *shard) closeLocked() {
 	}
 }
 
-// stop closes the shard, returns what is to be handed back, and lets go of it.
-func (s *shard) stop() (pending []Pending) {
+// stop closes the shard, and lets go of it. It returns what is to be handed back, and the
+// contexts that remember has noted.
+func (s *shard) stop() (pending []Pending, contexts *list.List) {
 	s.lock()
 	defer s.unlock()
 	s.closeLocked()
@@ -54,25 +55,11 @@ func (s *shard) stop() (pending []Pending) {
 	s.waitsSince.Store(math.MaxInt64)
 	s.driver.runner.ended.tell()
 	pending, s.pending = s.pending, nil
-	return pending
+	contexts, s.contexts = s.contexts, nil
+	return pending, contexts
 }
 
 // handBack is called with s.mu held, while the shard is being stopped.
 func (s *shard) handBack(deadline int64, f func()) {
 	s.pending = append(s.pending, Pending{s.clock.time(deadline), f})
-}
-
-// endContexts ends the contexts of the Futures that run, on a shard that was stopped. It
-// does so without a lock, since contexts call what others have registered.
-func (s *shard) endContexts() {
-	s.lock()
-	contexts := s.contexts
-	s.contexts = nil
-	s.unlock()
-	if contexts == nil {
-		return
-	}
-	for place := contexts.Front(); place != nil; place = place.Next() {
-		place.Value.(context.CancelCauseFunc)(ErrStopped)
-	}
 }

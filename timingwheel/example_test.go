@@ -166,8 +166,9 @@ func ExampleTimer_Reset() {
 		<-ready
 		if attempt++; attempt < 4 {
 			fmt.Println("attempt", attempt, "failed, again in", backOff)
-			retry.Reset(backOff)
+			wait := backOff
 			backOff *= 2
+			retry.Reset(wait) // last: the next attempt may begin at once, on another goroutine
 			return
 		}
 		fmt.Println("attempt", attempt, "succeeded")
@@ -361,22 +362,20 @@ func ExampleWithPanicHandler() {
 }
 
 func ExampleSurvivePanics() {
-	w := timingwheel.New(timingwheel.WithPanicHandler(func(recovered any, stack []byte) {
-		fmt.Println("recovered:", recovered)
-	}))
+	recovered, polled := make(chan any, 1), make(chan string)
+	w := timingwheel.New(timingwheel.WithPanicHandler(func(r any, stack []byte) { recovered <- r }))
 	defer w.Stop()
-	done := make(chan struct{})
 	n := 0
 	w.ScheduleAtFixedRate(0, 20*time.Millisecond, func() {
 		switch n++; n {
 		case 1:
 			panic("no connection")
 		case 2:
-			fmt.Println("polled")
-			close(done)
+			polled <- "polled"
 		}
 	}, timingwheel.SurvivePanics())
-	<-done
+	fmt.Println("recovered:", <-recovered)
+	fmt.Println(<-polled)
 	// Output:
 	// recovered: no connection
 	// polled

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 )
 
 // family is what the children of one parent share: the notice that the parent has ended.
@@ -41,11 +42,18 @@ type member struct {
 	prev, next *member // guarded by the registry's lock
 }
 
-// families finds the families of a wheel. There are several registries, so that children
-// of different parents seldom wait for one another.
+// families finds the families of a wheel. Most wheels have none: so the registries are
+// made when the first child joins. They are more than all else that a wheel is made of,
+// apart from its shards.
 type families struct {
-	seed       maphash.Seed
-	registries [8]registry
+	made atomic.Pointer[registries]
+}
+
+// registries are several, so that children of different parents seldom wait for one
+// another.
+type registries struct {
+	seed maphash.Seed
+	all  [8]registry
 }
 
 type registry struct {
@@ -59,14 +67,21 @@ type registry struct {
 	_ [64 - 8 - 32 - 8]byte // a cache line each
 }
 
-func (s *families) init() { s.seed = maphash.MakeSeed() }
+func (s *families) registries() *registries {
+	if r := s.made.Load(); r != nil {
+		return r
+	}
+	s.made.CompareAndSwap(nil, &registries{seed: maphash.MakeSeed()})
+	return s.made.Load()
+}
 
 // join puts a child into the family of its parent, which has the canceler and the Done
 // channel. When join returns, the child may have ended. O(1).
 func (s *families) join(m *member, parent, canceler context.Context, done <-chan struct{}) {
 	_, outside := canceler.(*outsider)
-	hash := maphash.Comparable(s.seed, done)
-	f, isNew := s.registries[hash%uint64(len(s.registries))].join(m, hash, done, !outside)
+	r := s.registries()
+	hash := maphash.Comparable(r.seed, done)
+	f, isNew := r.all[hash%uint64(len(r.all))].join(m, hash, done, !outside)
 	if !isNew {
 		return
 	}

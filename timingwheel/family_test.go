@@ -13,8 +13,9 @@ import (
 
 // verify checks the invariants of all families, and returns how many are in the tables.
 func (s *families) verify(t *testing.T) (count int) {
-	for i := range s.registries {
-		r := &s.registries[i]
+	rs := s.registries()
+	for i := range rs.all {
+		r := &rs.all[i]
 		r.mu.Lock()
 		found := r.table.verify(t)
 		for _, f := range found {

@@ -372,12 +372,26 @@ func TestFaultDriverYieldsToABusyMachine(t *testing.T) {
 	defer busy.Wait()
 	defer stop.Store(true)
 	const tasks = 20_000
-	baseline := timeToRun(tasks, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
-	w := New()
-	defer w.Stop()
-	ours := timeToRun(tasks, func(d time.Duration, f func()) { w.AfterFunc(d, f) })
-	t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
-	require.Less(t, ours, 2*time.Second+3*baseline)
+	atLeastOnce(t, func() bool {
+		baseline := timeToRun(tasks, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
+		w := New()
+		defer w.Stop()
+		ours := timeToRun(tasks, func(d time.Duration, f func()) { w.AfterFunc(d, f) })
+		t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
+		return ours < 2*time.Second+3*baseline
+	})
+}
+
+// atLeastOnce measures until a bound holds, but not for ever. Other programs may come to
+// the machine between a baseline and what is compared with it.
+func atLeastOnce(t *testing.T, holds func() bool) {
+	t.Helper()
+	for range 5 {
+		if holds() {
+			return
+		}
+	}
+	t.Error("the bound has never held")
 }
 
 // timeToRun schedules tasks that are due within half a second, and returns how
@@ -397,35 +411,32 @@ func timeToRun(tasks int, after func(d time.Duration, f func())) time.Duration {
 // cascade nor for the buckets of every tick.
 func TestFaultCallersStarveTheDriver(t *testing.T) {
 	const callers, tasks, burst = 64, 1000, 300_000
-	// measure is timeToRun while callers call f.
-	measure := func(f func(), after func(d time.Duration, f func())) time.Duration {
+	// measure is timeToRun while a burst comes due and callers add and cancel.
+	measure := func(add func(d time.Duration, f func()) (stop func() bool)) time.Duration {
+		for i := range burst { // cascades from the second level, one tick after the other
+			add(300*time.Millisecond+time.Duration(i)*time.Microsecond, noop)
+		}
 		var stop atomic.Bool
 		var busy sync.WaitGroup
 		for range callers {
 			busy.Go(func() {
 				for !stop.Load() {
-					f()
+					add(time.Hour, noop)()
 				}
 			})
 		}
 		defer busy.Wait()
 		defer stop.Store(true)
-		return timeToRun(tasks, after)
+		return timeToRun(tasks, func(d time.Duration, f func()) { add(d, f) })
 	}
-	baseline := measure(
-		func() { time.AfterFunc(time.Hour, func() {}).Stop() },
-		func(d time.Duration, f func()) { time.AfterFunc(d, f) })
-
-	w := New(WithShards(1), WithWheelSize(128))
-	defer w.Stop()
-	for i := range burst { // cascades meanwhile from the second level, one tick after the other
-		w.Schedule(300*time.Millisecond+time.Duration(i)*time.Microsecond, func() {})
-	}
-	ours := measure(
-		func() { w.AfterFunc(time.Hour, func() {}).Stop() },
-		func(d time.Duration, f func()) { w.AfterFunc(d, f) })
-	t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
-	require.Less(t, ours, 2*time.Second+3*baseline)
+	atLeastOnce(t, func() bool {
+		baseline := measure(func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop })
+		w := New(WithShards(1), WithWheelSize(128))
+		defer w.Stop()
+		ours := measure(func(d time.Duration, f func()) func() bool { return w.AfterFunc(d, f).Stop })
+		t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
+		return ours < 2*time.Second+baseline
+	})
 }
 
 // Finer buckets that come due during a long cascade do not wait for its end.

@@ -106,6 +106,9 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	j.calendar = &calendar{scheduler: s, wall: w.wall, look: lookInterval}
+	if w.wall == nil {
+		j.calendar.wall = w.clock.read
+	}
 	if w.clock.isManual() {
 		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
 	}

@@ -21,13 +21,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// pauseFor is how long a process is stopped.
-func pauseFor() time.Duration {
-	if testing.Short() {
-		return time.Second
-	}
-	return 5 * time.Second
-}
+// pauseFor is how long a process is stopped: 150 periods.
+const pauseFor = 150 * period
 
 // A process is stopped by a signal, with timers of all kinds pending, most of which come
 // due meanwhile. When it goes on, nothing is lost and nothing was early. What recurs
@@ -42,15 +37,14 @@ func TestPausedProcess(t *testing.T) {
 		u.checkMissed(pause)
 		return
 	}
-	pause := pauseFor()
-	cmd := child(t, "TICKWHEEL_PAUSE="+pause.String())
+	cmd := child(t, "TICKWHEEL_PAUSE="+pauseFor.String())
 	out := startUntilReady(t, cmd)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
 	var status syscall.WaitStatus
 	_, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
 	require.NoError(t, err)
 	require.True(t, status.Stopped(), "%v", status)
-	time.Sleep(pause)
+	time.Sleep(pauseFor)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	rest := out.rest()
 	require.NoError(t, cmd.Wait(), "%s", rest)

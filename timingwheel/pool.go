@@ -214,6 +214,9 @@ func (d discarded) run() {
 // task leaves its wheel, so that the bound holds exactly. A worker that has run a task
 // makes room, and lets in the next task that waits.
 
+// lets implements gate: there may be room for some of the tasks only.
+func (p *Pool) lets() bool { return false }
+
 // hold implements gate. What comes when others wait goes behind them.
 func (p *Pool) hold(s *shard, i bucket.Index) bool {
 	if p.line.isEmpty() && p.claim() {

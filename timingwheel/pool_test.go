@@ -672,8 +672,7 @@ func TestExecutorsKeepNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wheel, closures := useAndForget(executor)
-			waitUntil(t, func() bool {
-				runtime.GC()
+			waitForGarbage(t, func() bool {
 				for _, c := range closures {
 					if c.Value() != nil {
 						return false

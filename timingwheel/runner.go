@@ -56,6 +56,20 @@ type runner struct {
 // task may end its goroutine.
 func (r *runner) run(t task, lane uint32) {
 	defer r.end(lane)
+	if r.guards() {
+		r.guard(t)
+	} else {
+		t.run()
+	}
+}
+
+// guards reports whether the options have asked for something around a task. Otherwise
+// its caller calls run itself. The stack frame of guard would be the one too many: the
+// stack of the goroutine would have to grow before a small function runs inline.
+func (r *runner) guards() bool { return r.tracer != nil || r.panicHandler != nil }
+
+// guard runs a task with what the options have asked for around it.
+func (r *runner) guard(t task) {
 	if r.tracer != nil {
 		defer r.tracer.startTask().End()
 	}

@@ -41,11 +41,10 @@ type shard struct {
 
 	coarsest *wheel // the last overflow wheel; nil until then
 
-	counts   Counts // but for Pending
-	oneShots int64  // pending entries whose tag has that bit
-	lateness Histogram
+	counts   Counts        // but for Pending
+	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
-	cascaded [levels]int64 // that have left the level for a finer one
+	history  *history      // nil until the first flush
 
 	// due holds the entries whose delay was not positive until the driver takes
 	// them. Its place in the queue is the time at which the first was added, so
@@ -75,7 +74,6 @@ type shard struct {
 
 func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
 	s.clock, s.queue, s.driver, s.limit, s.bits, s.next = c, d.queue, d, l, bits, next
-	s.turns.entered = make(chan struct{}, 1)
 	s.gate = d.gate
 	s.dueCascade = cascade{shard: s, due: true}
 	s.due.cascade = &s.dueCascade

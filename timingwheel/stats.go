@@ -109,13 +109,10 @@ func (s *shard) addTo(st *Stats) {
 	defer s.unlock()
 	st.Counts.add(s.counts)
 	st.Pending += int64(s.arena.Len())
-	for _, n := range s.cascaded {
-		st.Cascaded += n
-	}
+	s.history.addTo(st)
 	st.Stopped = st.Stopped || s.closed
 	st.Arena.Capacity += int64(s.arena.Cap())
 	st.Arena.Free += int64(s.arena.Vacancy())
-	st.Lateness.merge(&s.lateness)
 	for w := s.finest; w != nil; w = w.overflow {
 		if len(st.Levels) == int(w.level) {
 			st.Levels = append(st.Levels, LevelStats{})
@@ -132,5 +129,17 @@ func (w *wheel) addTo(l *LevelStats) {
 	l.CurrentTime = max(l.CurrentTime, s.clock.duration(w.currentTime))
 	l.Buckets += w.cascade.open
 	l.Entries += int64(s.entries[w.level])
-	l.Cascaded += s.cascaded[w.level]
+	if s.history != nil {
+		l.Cascaded += s.history.cascaded[w.level]
+	}
+}
+
+func (h *history) addTo(st *Stats) {
+	if h == nil {
+		return
+	}
+	for _, n := range h.cascaded {
+		st.Cascaded += n
+	}
+	st.Lateness.merge(&h.lateness)
 }

@@ -291,12 +291,22 @@ func (s *stress) storm(d time.Duration, stopInside bool) {
 // waitUntil waits until the condition holds, on a loaded machine too.
 func waitUntil(t testing.TB, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("waited in vain\n%s", buf[:runtime.Stack(buf, true)])
 		}
 	}
+}
+
+// waitForGarbage is waitUntil, and runs the collector before each look. One run may not be
+// enough: a goroutine that was interrupted keeps what is left on its stack.
+func waitForGarbage(t testing.TB, done func() bool) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		runtime.GC()
+		return done()
+	})
 }
 
 // Of many goroutines that cancel one task, exactly one gets true. None gets true if the

@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ type TimingWheel struct {
 	shards  []shard
 	ctx     context.Context // ends when the wheel stops
 	cancel  context.CancelCauseFunc
-	wall    func() time.Time // Now, except in tests
+	wall    func() time.Time // instead of the clock; nil except in tests
 	driver  driver
 	runner  *runner       // apart, since an executor's queue may refer to it when nobody refers to the wheel
 	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
@@ -51,20 +52,19 @@ func New(opts ...Option) *TimingWheel {
 		clock:  c.newClock(),
 		shards: make([]shard, c.shards),
 	}
-	w.wall = w.clock.read
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
-	w.driver = driver{ctx: w.ctx, clock: &w.clock, queue: queue, shards: w.shards, runner: w.runner, manual: c.manual}
-	w.driver.connect(c.executor, c.gate, c.mayBlock)
-	w.families.init()
+	d := &w.driver // rather than a driver that is copied
+	d.ctx, d.clock, d.queue, d.shards, d.runner, d.manual = w.ctx, &w.clock, queue, w.shards, w.runner, c.manual
+	d.connect(c.executor, c.gate, c.mayBlock)
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
 		next := &w.shards[(i+1)%len(w.shards)]
-		w.shards[i].init(&w.clock, &w.driver, limit, log2(c.slots), next)
+		w.shards[i].init(&w.clock, d, limit, log2(c.slots), next)
 	}
 	if c.manual {
 		w.driving = make(chan struct{}, 1)
-		w.driver.alive.Store(true)
+		d.alive.Store(true)
 	}
 	return w
 }
@@ -116,9 +116,11 @@ func (w *TimingWheel) Len() int {
 // shard's lock for that shard's part.
 func (w *TimingWheel) Stop() []Pending {
 	w.cancel(ErrStopped)
-	pending := w.stopShards()
-	for i := range w.shards {
-		w.shards[i].endContexts()
+	pending, contexts := w.stopShards()
+	for _, of := range contexts {
+		for place := of.Front(); place != nil; place = place.Next() {
+			place.Value.(context.CancelCauseFunc)(ErrStopped)
+		}
 	}
 	// Release the buckets too, for those who keep a Timer.
 	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
@@ -134,11 +136,18 @@ func (w *TimingWheel) Stop() []Pending {
 // runsOn reports whether New was given this executor.
 func (w *TimingWheel) runsOn(e ownExecutor) bool { return w.driver.caller.executor == e }
 
-func (w *TimingWheel) stopShards() (pending []Pending) {
+// stopShards returns what is to be handed back, and the contexts of the Futures that run.
+// These are for the caller to end, without a lock: contexts call what others have
+// registered.
+func (w *TimingWheel) stopShards() (pending []Pending, contexts []*list.List) {
 	w.batches.Lock()
 	defer w.batches.Unlock()
 	for i := range w.shards {
-		pending = append(pending, w.shards[i].stop()...)
+		p, c := w.shards[i].stop()
+		pending = append(pending, p...)
+		if c != nil {
+			contexts = append(contexts, c)
+		}
 	}
-	return pending
+	return pending, contexts
 }

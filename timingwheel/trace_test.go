@@ -89,7 +89,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 					}
 				}
 				return false
-			}, 5*time.Second, time.Millisecond)
+			}, 30*time.Second, time.Millisecond)
 		})
 	}
 }

@@ -30,7 +30,7 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 			time.Sleep(time.Microsecond)
 		}
 		s.mu.Unlock()
-		s.lockForDriver()
+		s.relockForDriver()
 		first := entered
 		s.mu.Unlock()
 		<-left
@@ -43,6 +43,18 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.turns.gaveWay = w.clock.now() + time.Hour // as if a moment ago, until the test ends
+	s.turns.waiting.Store(true)
+	s.relockForDriver() // would hang
+	s.turns.waiting.Store(false)
+	s.mu.Unlock()
+}
+
+// Before a bucket, the driver lets nobody in: it has not had the lock for long.
+func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	s.turns.gaveWay = -time.Hour
 	s.turns.waiting.Store(true)
 	s.lockForDriver() // would hang
 	s.turns.waiting.Store(false)
@@ -108,6 +120,7 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.turns.gaveWay = -time.Hour
+	s.turns.entered = make(chan struct{}, 1)
 	s.turns.entered <- struct{}{} // stale
 	s.mu.Lock()
 	var entered atomic.Bool
@@ -142,6 +155,7 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
+	s.turns.entered = make(chan struct{}, 1)
 	s.turns.waiting.Store(true)
 	end, fed := make(chan struct{}), make(chan struct{})
 	go func() { // the callers, who never keep the driver waiting

@@ -46,7 +46,7 @@ func (s *shard) takeWaiting(out *expired, claim func() bool) bool {
 // flushWaiting is called with s.mu held.
 func (s *shard) flushWaiting(claim func() bool) (some bool) {
 	now, before := s.clock.now(), len(s.out.tasks)
-	run := latenessRun{of: &s.lateness}
+	run := latenessRun{of: &s.history.lateness}
 	i := s.waiting.First(&s.arena)
 	for ; i != 0 && claim(); i = s.waiting.First(&s.arena) {
 		some = true

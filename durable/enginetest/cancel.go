@@ -25,13 +25,12 @@ func (r *rig) cancel(ref durable.Ref, want bool, when string) {
 // Cancel before, during and after hand-over, claim, run and end.
 func cancel(t *testing.T, s Store) {
 	release := make(chan struct{})
-	r := open(t, s.Open(t), durable.WithAhead(400*time.Millisecond), durable.WithClaimAhead(20*time.Millisecond)).
-		handle(kind, func(_ context.Context, a *durable.Attempt) error {
-			if len(a.Job.Payload) > 0 {
-				<-release
-			}
-			return nil
-		})
+	r := open(t, s.Open(t), holding()...).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if len(a.Job.Payload) > 0 {
+			<-release
+		}
+		return nil
+	})
 	far := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	r.cancel(far, true, "before it is handed out")
 	r.cancel(far, false, "twice")
@@ -52,7 +51,7 @@ func cancel(t *testing.T, s Store) {
 	close(release)
 	r.awaitGone(run)
 	r.cancel(run, false, "done")
-	time.Sleep(lease)
+	time.Sleep(heldFor)
 	for _, run := range r.ran() {
 		require.NotEqual(t, soon, run.Ref)
 		require.NotEqual(t, far, run.Ref)
@@ -62,7 +61,7 @@ func cancel(t *testing.T, s Store) {
 
 // Cancel ends a job that waits for its next attempt: no more attempts begin.
 func cancelRetry(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Second })).
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 5 * time.Second })).
 		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
@@ -71,7 +70,7 @@ func cancelRetry(t *testing.T, s Store) {
 		return err == nil && info.State == durable.Waiting && info.Attempt == 1
 	})
 	r.cancel(ref, true, "between attempts")
-	time.Sleep(2 * time.Second)
+	time.Sleep(6 * time.Second)
 	require.Len(t, r.ran(), 1)
 	empty(t, r)
 }
@@ -208,8 +207,8 @@ func claimPatiently(t *testing.T, w durable.Worker, h *durable.Held) durable.Ver
 	return durable.Verdict{}
 }
 
-// Jobs that are added some seconds ahead, and canceled at any time until they are due, run
-// or were canceled: never both, never neither, wherever they are kept at that moment.
+// Jobs that are added some seconds ahead, and canceled at any time until they are due,
+// run or were canceled: never both, never neither, wherever they are kept at that moment.
 func cancelOnTheWay(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil).start()
 	c := open(t, s.Open(t))

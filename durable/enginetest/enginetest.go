@@ -5,8 +5,8 @@
 //
 // The tests run in real time, most of them in parallel, each on a store of its own. The
 // environment variable ENGINETEST_RACES sets how many races between Cancel and Claim are
-// run (500 by default), and ENGINETEST_OVERDUE with how many
-// overdue jobs a worker starts (5000).
+// run, by default 500, and ENGINETEST_OVERDUE how many jobs are overdue when a worker
+// starts, by default 5000.
 package enginetest
 
 import (
@@ -23,21 +23,24 @@ type Store interface {
 	// closes it at the end of the test, if the test has not.
 	Open(t testing.TB) durable.Engine
 
-	// Restart ends what serves the store as a crash does, and starts it again. Engines that
-	// were open before need not be usable after.
+	// Restart ends what serves the store as a crash does, and starts it again. Engines
+	// that were open before need not be usable after.
 	Restart(t testing.TB)
 }
 
 // Run runs all tests on stores that newStore makes; each is empty, and its test's alone.
 func Run(t *testing.T, newStore func(t testing.TB) Store) { RunOnly(t, newStore) }
 
-// RunOnly runs the tests of these names, or all if none is given. Those that one process can
-// do, such as "Restart", suit a store that only one engine can have open.
+// RunOnly runs the tests of these names, or all if none is given. Those that one process
+// can do, such as "Restart", suit a store that only one engine can have open.
 func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
 	// Most of their time the tests wait, so more of them run at once than t.Parallel has
 	// where there are few processors.
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
+	if len(names) == 0 || slices.Contains(names, "Ahead") {
+		t.Run("Ahead", func(t *testing.T) { ahead(t, newStore(t)) }) // alone, since it is about time
+	}
 	for _, c := range cases {
 		if len(names) > 0 && !slices.Contains(names, c.name) {
 			continue
@@ -80,6 +83,7 @@ var cases = []testCase{
 	{"MoveAgainstClaim", moveAgainstClaim},
 	{"MoveRetry", moveRetry},
 	{"Retries", retries},
+	{"AnyErrorText", anyErrorText},
 	{"Redrive", redrive},
 	{"RedriveCancel", redriveCancel},
 	{"Panics", panics},

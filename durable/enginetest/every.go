@@ -63,8 +63,8 @@ func every(t *testing.T, s Store) {
 	})
 }
 
-// Occurrences that were missed run once. One that fails is tried again, and the next comes
-// after it has died.
+// Occurrences that were missed run once. One that fails is tried again, and the next
+// comes after it has died.
 func everyMissed(t *testing.T, s Store) {
 	const period = 300 * time.Millisecond
 	var fail atomic.Bool

@@ -15,8 +15,8 @@ import (
 
 var errTest = errors.New("not this time")
 
-// A key is held from Add until its job is done, canceled or dead: while it waits, runs, and
-// waits for another attempt.
+// A key is held from Add until its job is done, canceled or dead: while it waits, runs,
+// and waits for another attempt.
 func keys(t *testing.T, s Store) {
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 300 * time.Millisecond })).
@@ -135,7 +135,7 @@ func keyTurns(t *testing.T, s Store) {
 	a := open(t, s.Open(t)).handle(kind, handler).start()
 	b := open(t, s.Open(t)).handle(kind, handler).start()
 	added := int64(0)
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Second); added < 6 || time.Now().Before(end); {
 		_, err := a.Add(t.Context(), durable.Job{Kind: kind, Key: "turn"})
 		if err == nil {
 			added++
@@ -145,7 +145,6 @@ func keyTurns(t *testing.T, s Store) {
 	}
 	await(t, "all ran", func() bool { return ran.Load() == added })
 	t.Logf("%d turns", added)
-	require.Greater(t, added, int64(5))
 	require.Equal(t, int64(1), most.Load())
 	empty(t, b)
 }

@@ -27,7 +27,7 @@ func insertRunGone(t *testing.T, s Store) {
 	require.Equal(t, job.Payload, info.Job.Payload)
 	require.Equal(t, 3, info.Job.MaxAttempts)
 	require.Contains(t, []durable.State{durable.Waiting, durable.Running}, info.State)
-	require.WithinDuration(t, added.Add(job.After), info.Due, 5*time.Second)
+	require.WithinDuration(t, added.Add(job.After), info.Due, patience)
 	run := r.awaitRuns(1)[0]
 	require.Equal(t, ref, run.Ref)
 	require.Equal(t, 1, run.Number)
@@ -122,7 +122,8 @@ func engineNow(t testing.TB, e durable.Engine) time.Time {
 	return now
 }
 
-// What is stored when its time has long passed runs now, or is refused; it does not vanish.
+// What is stored when its time has long passed runs now, or is refused; it does not
+// vanish.
 func lateInsert(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e).handle(kind, nil).start()
@@ -227,7 +228,8 @@ func ended(t *testing.T, s Store) {
 	require.NoError(t, err)
 }
 
-// What has been accepted survives the end of what serves the store, also what was running.
+// What has been accepted survives the end of what serves the store, also what was
+// running.
 func restart(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	var jobs []durable.Job

@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Memory is a Store that keeps jobs in a map: what an engine does, in its simplest form. It
-// is for tests, of programs that use durable, too: it works in a synctest bubble. It
+// Memory is a Store that keeps jobs in a map: what an engine does, in its simplest form.
+// It is for tests, of programs that use durable, too: it works in a synctest bubble. It
 // survives nothing, so it is of no other use.
 //
 // There is one lock, and a job's fields say all about it. A scan of the whole map answers

@@ -49,14 +49,14 @@ func reschedule(t *testing.T, s Store) {
 	once(ref, at, "earlier")
 	move(ref, time.Hour, false)
 
-	ref = r.add(durable.Job{Kind: kind, After: 1200 * time.Millisecond})[0]
-	at = move(ref, 3*time.Second, true)
+	ref = r.add(durable.Job{Kind: kind, After: 3 * time.Second})[0]
+	at = move(ref, 4*time.Second, true)
 	once(ref, at, "later")
 
 	ref = r.add(hour)[0]
 	for range 5 {
 		move(ref, 2*time.Hour, true)
-		move(ref, 3*time.Second, true)
+		move(ref, 30*time.Second, true)
 	}
 	info, err := r.Get(t.Context(), ref)
 	require.NoError(t, err)
@@ -66,6 +66,9 @@ func reschedule(t *testing.T, s Store) {
 	move(ref, -time.Second, true)
 	once(ref, now.Add(-100*time.Millisecond), "into the past is now")
 
+	r.close()
+	e = s.Open(t)
+	r = open(t, e, holding()...).handle(kind, nil).start()
 	ref = r.whileHeld(func(ref durable.Ref) bool {
 		at = engineNow(t, e).Add(1200 * time.Millisecond)
 		_, ok, err := r.Reschedule(t.Context(), ref, at)
@@ -85,7 +88,7 @@ func reschedule(t *testing.T, s Store) {
 func moveAgainstClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithAhead(300*time.Millisecond)).handle(kind, nil).start()
 	mover := open(t, s.Open(t))
-	const n = 300
+	const n = 150
 	var moved atomic.Int64
 	var wg sync.WaitGroup
 	jobs := make([]durable.Job, n)
@@ -95,7 +98,9 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	for i, ref := range r.add(jobs...) {
 		wg.Go(func() {
 			time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
-			_, ok, err := mover.Reschedule(t.Context(), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, ok, err := mover.Reschedule(ctx, ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
 			if err != nil {
 				t.Error(err)
 			}

@@ -2,7 +2,9 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +13,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Failures are tried again after the backoff, and counted; the last one makes the job dead.
+// Failures are tried again after the backoff, and counted; the last one makes the job
+// dead.
 func retries(t *testing.T, s Store) {
 	const pause = 300 * time.Millisecond
 	r := open(t, s.Open(t), durable.WithBackoff(func(n int) time.Duration { return time.Duration(n) * pause })).
@@ -59,8 +62,18 @@ func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
 	return info
 }
 
-// RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead job
-// run again, with all its attempts and under the same Ref. It may die again.
+// An error's text may have any bytes, and any length: it never keeps an attempt from
+// ending.
+func anyErrorText(t *testing.T, s Store) {
+	text := "a\x00b\xffc" + strings.Repeat("\u00e9", 10_000)
+	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error { return errors.New(text) }).start()
+	info := r.awaitDead(r.add(durable.Job{Kind: kind, MaxAttempts: 1})[0])
+	require.Contains(t, info.LastError, "a\uFFFDb\uFFFDc\u00e9\u00e9\u00e9")
+	require.Less(t, len(info.LastError), len(text))
+}
+
+// RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead
+// job run again, with all its attempts and under the same Ref. It may die again.
 func redrive(t *testing.T, s Store) {
 	answers := make(chan error, 10)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour })).
@@ -153,7 +166,7 @@ func jsonPayload(t *testing.T, s Store) {
 
 // What is dead is forgotten when its retention is over.
 func retention(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithRetention(2*time.Second)).
+	r := open(t, s.Open(t), durable.WithRetention(6*time.Second)).
 		handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitDead(ref)

@@ -12,8 +12,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// When Run's context ends the handlers that run do so to their end, and what has not begun
-// is handed back at once, so that another worker runs it on time.
+// When Run's context ends the handlers that run do so to their end, and what has not
+// begun is handed back at once, so that another worker runs it on time.
 func drain(t *testing.T, s Store) {
 	release := make(chan struct{})
 	a := open(t, s.Open(t), durable.WithConcurrency(1)).
@@ -42,8 +42,8 @@ func drain(t *testing.T, s Store) {
 	empty(t, b)
 }
 
-// No more handlers run at once than permitted, in all and of a kind, and a kind that is held
-// up does not hold up another.
+// No more handlers run at once than permitted, in all and of a kind, and a kind that is
+// held up does not hold up another.
 func concurrency(t *testing.T, s Store) {
 	var all, one, mostAll, mostOne atomic.Int64
 	enter := func(n, most *atomic.Int64) { most.Store(max(most.Load(), n.Add(1))) }

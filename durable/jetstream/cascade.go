@@ -11,8 +11,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// startFar begins to move the far buckets whose time has come, the oldest first and one at
-// a time. Workers share its consumer as they share those of near buckets.
+// startFar begins to move the far buckets whose time has come, the oldest first and one
+// at a time. Workers share its consumer as they share those of near buckets.
 func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time, readers *sync.WaitGroup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -30,9 +30,9 @@ func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time
 	}
 }
 
-// cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged when
-// they are stored in the near bucket, so that a crash leaves copies but no gap; copies have
-// one claim between them.
+// cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged
+// when they are stored in the near bucket, so that a crash leaves copies but no gap;
+// copies have one claim between them.
 func (f *feed) cascade(ctx context.Context, h int64) {
 	cons, err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
@@ -114,8 +114,8 @@ func (f *feed) moveDown(ctx context.Context, msgs []natsjs.Msg) error {
 }
 
 // moveLate takes care of a job that comes to its far bucket after its near bucket was
-// closed: only the first try of an insert can be so late, on a stream of several replicas.
-// It is stored as a new version that is due now.
+// closed: only the first try of an insert can be so late, on a stream of several
+// replicas. It is stored as a new version that is due now.
 func (f *feed) moveLate(ctx context.Context, hd *handle, g group) error {
 	r, err := decode(g[0].data)
 	if err != nil {
@@ -132,8 +132,8 @@ func (f *feed) moveLate(ctx context.Context, hd *handle, g group) error {
 	return err
 }
 
-// closeFar ends a far bucket whose jobs have all been moved, in the order in which near ones
-// are closed, and for the same reasons.
+// closeFar ends a far bucket whose jobs have all been moved, in the order in which near
+// ones are closed, and for the same reasons.
 func (f *feed) closeFar(ctx context.Context, h int64, cons natsjs.Consumer) (bool, error) {
 	floor, ok, err := f.emptied(ctx, cons)
 	if err != nil || !ok {

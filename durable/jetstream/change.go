@@ -14,12 +14,12 @@ import (
 // maxTries bounds how often a change is tried anew because the job changes all the time.
 const maxTries = 100
 
-// cancel ends a job that waits. Like a claim it creates the status of the job's version, so
-// that one of the two wins.
+// cancel ends a job that waits. Like a claim it creates the status of the job's version,
+// so that one of the two wins.
 //
-// First the status, then the mark of the bucket: if that is there the job has ended, and the
-// status of that may have been removed before this one was written. What was written then is
-// removed again.
+// First the status, then the mark of the bucket: if that is there the job has ended, and
+// the status of that may have been removed before this one was written. What was written
+// then is removed again.
 func (p *part) cancel(ctx context.Context, a address) (bool, error) {
 	token := rand.Text()
 	for try := 0; try < maxTries; try++ {
@@ -98,8 +98,8 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 }
 
 // moveGroup ends a version as moved, and stores the next. Of what it is based on, all is
-// conditional: the status is as it was read, and the bucket of the old version is open, so
-// that what has ended does not come back.
+// conditional: the status is as it was read, and the bucket of the old version is open,
+// so that what has ended does not come back.
 func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1

@@ -3,7 +3,6 @@ package jetstream
 import (
 	"context"
 	"errors"
-	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 )
@@ -13,21 +12,21 @@ import (
 //  1. all that was handed out of it is acknowledged, that is, has ended;
 //  2. the mark m.<bucket> is written: from now on no copy enters;
 //  3. its jobs are removed, up to the last one that was acknowledged;
-//  4. it is empty: what was on its way when the mark was written has arrived by now, since
-//     the removal was behind it;
+//  4. it is empty: what was on its way when the mark was written has arrived by now,
+//     since the removal was behind it;
 //  5. the statuses are removed, up to the last message of the stream at that time.
 //
-// Any error ends it, and it begins anew with the next look; the message p.<bucket>, which is
-// written with the mark and removed at the end, says after a crash that it is to. A status
-// must outlive its job: if it were gone first, the job would look as if it waited.
+// Any error ends it, and it begins anew with the next look; the message p.<bucket>, which
+// is written with the mark and removed at the end, says after a crash that it is to. A
+// status must outlive its job: if it were gone first, the job would look as if it waited.
 
 // mark is the message that says that a bucket is closed.
 func (p *part) mark(subject string) write {
 	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
 }
 
-// emptied reports whether a consumer has handed out all it has, and all of that has ended,
-// and up to which sequence of the stream.
+// emptied reports whether a consumer has handed out all it has, and all of that has
+// ended, and up to which sequence of the stream.
 func (f *feed) emptied(ctx context.Context, cons natsjs.Consumer) (floor uint64, ok bool, err error) {
 	info, err := cons.Info(ctx)
 	if err != nil {
@@ -36,19 +35,48 @@ func (f *feed) emptied(ctx context.Context, cons natsjs.Consumer) (floor uint64,
 	return info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0, nil
 }
 
-// closeEmptied closes the near buckets that are read here and have ended, and stops reading
-// those that another worker has closed.
-func (f *feed) closeEmptied(ctx context.Context, near, far map[int64]uint64, now time.Time) error {
+// closeBuckets closes what has ended, as the looks show it. It is not part of a look: it
+// takes several commits and questions a bucket.
+func (f *feed) closeBuckets(ctx context.Context, views <-chan view) error {
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case v := <-views:
+			if err := f.closeOnce(ctx, v, n%resumeEvery == 0); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	defer cancel()
+	if f.pressed() {
+		if err := f.removeEnded(ctx, v.near); err != nil {
+			return err
+		}
+	}
+	if err := f.closeEmptied(ctx, v); err != nil || !resume {
+		return err
+	}
+	return f.resume(ctx)
+}
+
+// closeEmptied closes the near buckets that are read here and have ended, and stops
+// reading those that another worker has closed.
+func (f *feed) closeEmptied(ctx context.Context, v view) error {
 	f.mu.Lock()
 	var old []int64
 	for b, r := range f.near {
-		if !r.busy && now.After(f.closeAt(b)) && far[f.farOf(b)] == 0 {
+		if !r.busy && v.now.After(f.closeAt(b)) && v.far[f.farOf(b)] == 0 {
 			old = append(old, b)
 		}
 	}
 	f.mu.Unlock()
 	for _, b := range old {
-		closed, err := f.closeNear(ctx, b, near[b] > 0)
+		closed, err := f.closeNear(ctx, b, v.near[b] > 0)
 		if err != nil {
 			return err
 		}
@@ -123,8 +151,8 @@ func (f *feed) resume(ctx context.Context) error {
 	return nil
 }
 
-// removeEnded removes jobs that have ended from buckets that are still open, but for the last
-// one, by which the bucket is known to be there when it is to be closed.
+// removeEnded removes jobs that have ended from buckets that are still open, but for the
+// last one, by which the bucket is known to be there when it is to be closed.
 func (f *feed) removeEnded(ctx context.Context, near map[int64]uint64) error {
 	f.mu.Lock()
 	var read []int64

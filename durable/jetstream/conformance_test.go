@@ -24,10 +24,10 @@ type store struct {
 	opts []jetstream.Option
 }
 
-// newStore returns a store whose buckets are small, so that jobs some seconds ahead cascade
-// and buckets close while a test runs.
+// newStore returns a store whose buckets are small, so that jobs some seconds ahead
+// cascade and buckets close while a test runs.
 func newStore(t testing.TB, opts ...jetstream.Option) *store {
-	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second)
+	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	s := &store{dir: t.TempDir(), opts: append([]jetstream.Option{small}, opts...)}
 	s.start(t)
 	t.Cleanup(s.stop)
@@ -86,7 +86,7 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	c := &cluster{store: store{opts: []jetstream.Option{
-		jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second), jetstream.Replicas(3),
+		jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second), jetstream.Replicas(3),
 	}}}
 	for i := range c.ports {
 		c.ports[i], c.dirs[i] = freePort(t), t.TempDir()
@@ -157,8 +157,8 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 	}
 }
 
-// What depends on how many replicas there are: the conditions of writes, and reads that may
-// be a moment behind.
+// What depends on how many replicas there are: the conditions of writes, and reads that
+// may be a moment behind.
 func TestConformanceOfThreeNodes(t *testing.T) {
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "Accounts")

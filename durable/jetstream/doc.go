@@ -5,14 +5,15 @@
 //	engine, err := jetstream.Connect(ctx, nc, jetstream.Replicas(3))
 //	q, err := durable.Open(ctx, engine)
 //
-// Each Queue has an engine of its own; any number of processes may connect to one queue. On
-// a server of your own set sync_interval: always, or a power cut may cost what was accepted
-// last; on a cluster with three replicas that takes a power cut of two servers at once.
+// Each Queue has an engine of its own; any number of processes may connect to one queue.
+// On a server of your own set sync_interval: always, or a power cut may cost what was
+// accepted last; on a cluster with three replicas that takes a power cut of two servers
+// at once.
 //
 // # How it works
 //
-// It is a hierarchical timing wheel of two levels on a log. The stream TW_<queue>_<partition>
-// has these subjects below its name:
+// It is a hierarchical timing wheel of two levels on a log. The stream
+// TW_<queue>_<partition> has these subjects below its name:
 //
 //	h.<far>                       jobs by the hour in which they are due
 //	q.<near>                      jobs by the 5 s in which they are due
@@ -24,28 +25,28 @@
 //	p.<near>                      it is being removed
 //	w.<worker>                    the worker's last beat
 //
-// Two levels, since what waits costs next to no memory in a bucket that holds an hour, and a
-// bucket that holds 5 s is soon done with and removed as a whole. A job's version grows each
-// time that its time changes: by a reschedule, a failed attempt, a redrive.
+// Two levels, since what waits costs next to no memory in a bucket that holds an hour,
+// and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
+// grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
 //
 // # Invariants
 //
-//   - A status is created on the condition that there is none, and replaced on the condition
-//     that it is as it was read. So of a claim, a cancel and a move one wins. The condition
-//     is always on one literal subject: the server does not check wildcards against what is
-//     under way.
+//   - A status is created on the condition that there is none, and replaced on the
+//     condition that it is as it was read. So of a claim, a cancel and a move one wins.
+//     The condition is always on one literal subject: the server does not check wildcards
+//     against what is under way.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
-//   - A status outlives all copies of its job: close.go. Nothing that may be a copy enters a
-//     bucket that is marked; who has created a status looks at the mark after that, and if
-//     the bucket is closed takes it back.
-//   - No consumer is trusted: it may hand out anything any number of times. What it says is
-//     acknowledged is, since only what has ended is acknowledged; and that is all that is
-//     removed.
+//   - A status outlives all copies of its job: close.go. Nothing that may be a copy
+//     enters a bucket that is marked; who has created a status looks at the mark after
+//     that, and if the bucket is closed takes it back.
+//   - No consumer is trusted: it may hand out anything any number of times. What it says
+//     is acknowledged is, since only what has ended is acknowledged; and that is all that
+//     is removed.
 //
-// Read it in this order: geometry.go (time), wire.go (what is stored), stream.go (writing on
-// conditions, reading), insert.go, change.go (cancel, move, redrive), feed.go, worker.go
-// (claim and end), cascade.go, close.go, find.go.
+// Read it in this order: geometry.go (time), wire.go (what is stored), stream.go (writing
+// on conditions, reading), insert.go, change.go (cancel, move, redrive), feed.go,
+// worker.go (claim and end), cascade.go, close.go, find.go.
 package jetstream

@@ -29,6 +29,7 @@ type config struct {
 	geometry geometry
 	local    bool
 	alone    bool
+	free     func() (int64, error)
 }
 
 // Queue sets the name of the queue: letters, digits, - and _. The default is "default".
@@ -51,8 +52,8 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// Replicas sets on how many servers of a cluster each partition is kept when it is made: 1,
-// the default, 3 or 5. Connect panics on less than 1.
+// Replicas sets on how many servers of a cluster each partition is kept when it is made:
+// 1, the default, 3 or 5. Connect panics on less than 1.
 func Replicas(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -62,8 +63,8 @@ func Replicas(n int) Option {
 	}
 }
 
-// Partitions sets over how many streams the queue is spread when it is made, by default 1.
-// It cannot be changed later: a Connect with another number is an error. A partition
+// Partitions sets over how many streams the queue is spread when it is made, by default
+// 1. It cannot be changed later: a Connect with another number is an error. A partition
 // carries some 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
 func Partitions(n int) Option {
 	return func(c *config) {
@@ -75,8 +76,9 @@ func Partitions(n int) Option {
 }
 
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
-// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the rest
-// is full. The default, 0, is no limit but the server's. Connect panics on less than 1 MiB.
+// fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
+// rest is full. The default, 0, is no limit but the server's. Connect panics on less than
+// 1 MiB.
 func MaxBytes(n int64) Option {
 	return func(c *config) {
 		if n != 0 && n < 1<<20 {
@@ -88,10 +90,11 @@ func MaxBytes(n int64) Option {
 
 // Buckets sets how time is cut up when the queue is made: the widths of near and far
 // buckets, how long before it begins a far bucket is moved to its near ones, and how long
-// after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and 10s.
-// Narrower buckets take more work and less memory for jobs that have just ended. A near
-// bucket, the Queue's WithAhead and what a commit takes have to be less than half a lease.
-// Connect panics if one is not positive, or far is not a multiple of near.
+// after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and
+// 10s. Narrower buckets take more work and less memory for jobs that have just ended. A
+// near bucket, the Queue's WithAhead, half a second and what a commit takes have to be
+// less than half a lease, and less than lead. Connect panics if one is not positive, or
+// far is not a multiple of near.
 func Buckets(near, far, lead, settle time.Duration) Option {
 	return func(c *config) {
 		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {
@@ -109,10 +112,23 @@ func LocalClock() Option {
 	return func(c *config) { c.local = true }
 }
 
-// Alone says that no other process uses the queue, so that the leases of workers that have
-// been there before are over. It is for a server within the process.
+// Alone says that no other process uses the queue, so that the leases of workers that
+// have been there before are over. It is for a server within the process.
 func Alone() Option {
 	return func(c *config) { c.alone = true }
+}
+
+// Disk sets what tells how many bytes are free on the server's disk. The limit of
+// MaxBytes is lower while there is less. It is for a server within the process: one that
+// runs into the end of its disk does not answer any more until it is started anew. If
+// free returns an error the disk is left out of account. Connect panics on nil.
+func Disk(free func() (int64, error)) Option {
+	return func(c *config) {
+		if free == nil {
+			panic("jetstream: Disk(nil)")
+		}
+		c.free = free
+	}
 }
 
 // engine is a durable.Engine on one or more streams.
@@ -134,6 +150,8 @@ type part struct {
 	replicas int
 	local    bool
 	closed   context.Context
+	maxBytes int64                 // 0: none
+	free     func() (int64, error) // on the disk; may be nil
 
 	clock   *clock.Clock
 	batches chan struct{} // has one for each batch under way
@@ -141,7 +159,6 @@ type part struct {
 	mu     sync.Mutex // guards what the last look at the stream has shown
 	looked time.Time
 	bytes  uint64
-	limit  int64 // 0: none
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
@@ -219,7 +236,7 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 		return nil, fmt.Errorf("stream %s: the queue has %s partitions, not %d", p.stream, n, c.parts)
 	}
 	p.salt, p.replicas = c.queue, info.Config.Replicas
-	p.limit = max(0, info.Config.MaxBytes)
+	p.maxBytes, p.free = max(0, info.Config.MaxBytes), c.free
 	if p.clock, err = clock.New(ctx, p.look); err == nil && c.alone {
 		err = p.purge(ctx, p.workerSubject("*"), 0)
 	}
@@ -233,10 +250,11 @@ const (
 	metaComplete   = "tickwheel-complete"
 )
 
-// complete changes a new stream's metadata, so that the server writes what it knows of the
-// stream once more. When it is killed while it makes a stream, the file may be there without
-// its checksum, and a start passes the stream over; a stream that is made anew then has all
-// messages, but does not write a file that is there. It would be passed over at each start.
+// complete changes a new stream's metadata, so that the server writes what it knows of
+// the stream once more. When it is killed while it makes a stream, the file may be there
+// without its checksum, and a start passes the stream over; a stream that is made anew
+// then has all messages, but does not write a file that is there. It would be passed over
+// at each start.
 func complete(ctx context.Context, js natsjs.JetStream, c natsjs.StreamConfig) (*natsjs.StreamInfo, error) {
 	c.Metadata = maps.Clone(c.Metadata)
 	c.Metadata[metaComplete] = "1"
@@ -312,12 +330,27 @@ func (p *part) now() time.Time {
 	return t
 }
 
-// A full store must have room for claims and ends, or nothing ends and it stays full. So the
-// last fifth takes no new jobs; and from seven tenths on what has ended is removed at once,
-// instead of with its bucket.
+// A full store must have room for claims and ends, or nothing ends and it stays full. So
+// the last fifth takes no new jobs; and from seven tenths on what has ended is removed at
+// once, instead of with its bucket.
 
-// room returns ErrFull in the last fifth. It looks twice a second at most, and before that
-// last fifth more often, and adds up what is written from here in between.
+// most returns how large the stream can get, 0 for no limit. The disk is asked each time,
+// since others may fill it at any moment. p.mu is held.
+func (p *part) most() int64 {
+	limit := p.maxBytes
+	if p.free == nil {
+		return limit
+	}
+	if free, err := p.free(); err == nil {
+		if disk := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > disk {
+			limit = disk
+		}
+	}
+	return limit
+}
+
+// room returns ErrFull in the last fifth. It looks twice a second at most, and before
+// that last fifth more often, and adds up what is written from here in between.
 func (p *part) room(ctx context.Context) error {
 	age := 500 * time.Millisecond
 	if p.pressed() {
@@ -333,8 +366,8 @@ func (p *part) room(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.limit > 0 && p.bytes >= uint64(p.limit-p.limit/5) {
-		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", durable.ErrFull, p.bytes, p.limit)
+	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
+		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", durable.ErrFull, p.bytes, most)
 	}
 	return nil
 }
@@ -343,7 +376,8 @@ func (p *part) room(ctx context.Context) error {
 func (p *part) pressed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.limit > 0 && p.bytes >= uint64(p.limit/10*7)
+	most := p.most()
+	return most > 0 && p.bytes >= uint64(most/10*7)
 }
 
 func (p *part) wrote(n int) {
@@ -407,8 +441,8 @@ func (e *engine) find(r durable.Ref) (*part, address, error) {
 	return e.parts[a.part], a, nil
 }
 
-// spread calls f for each partition with the indices of the elements that are its own, all
-// at once.
+// spread calls f for each partition with the indices of the elements that are its own,
+// all at once.
 func spread(e *engine, n int, of func(i int) *part, f func(p *part, indices []int)) {
 	byPart := make([][]int, len(e.parts))
 	for i := range n {

@@ -17,7 +17,7 @@ import (
 
 const (
 	lookEvery   = 500 * time.Millisecond
-	resumeEvery = 120 // looks: a minute
+	resumeEvery = 120 // closings: a minute or more
 	fetchSize   = 256
 	fetchWait   = time.Second
 	busyAtOnce  = 16 // overdue buckets that are read at one time
@@ -26,9 +26,9 @@ const (
 // feed is one Feed of one partition. It looks what buckets there are, and has a goroutine
 // for each that is due: a near one is read, a far one is moved to its near ones.
 //
-// Each bucket has a consumer that all workers share, so that each job goes to one of them.
-// It is disposable: if it is lost, with the server that had it, it is made anew and hands
-// out all that is in the bucket, and the claims tell what has ended.
+// Each bucket has a consumer that all workers share, so that each job goes to one of
+// them. It is disposable: if it is lost, with the server that had it, it is made anew and
+// hands out all that is in the bucket, and the claims tell what has ended.
 type feed struct {
 	*part
 	w    *worker
@@ -64,15 +64,10 @@ func (f *feed) run(ctx context.Context) error {
 	defer readers.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := time.NewTicker(lookEvery)
-	defer t.Stop()
-	for n := 0; ; n++ {
-		try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
-		err := f.lookAround(ctx, try, &readers)
-		if err == nil && n%resumeEvery == 0 {
-			err = f.resume(try)
-		}
-		cancel()
+	views, failed := make(chan view), make(chan error, 1)
+	readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
+	for {
+		v, err := f.lookAround(ctx, &readers)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -80,35 +75,52 @@ func (f *feed) run(ctx context.Context) error {
 			return err
 		}
 		select {
+		case views <- v:
+		default: // the closing is not done with an earlier one
+		}
+		next := time.NewTimer(f.untilLook(f.now()))
+		select {
 		case <-ctx.Done():
-			return nil
-		case <-t.C:
+		case err = <-failed:
+		case <-next.C:
+		}
+		next.Stop()
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// lookAround finds out what is due, and sees to it.
-func (f *feed) lookAround(ctx, try context.Context, readers *sync.WaitGroup) error {
+// view is what a look has found: how many messages each bucket has.
+type view struct {
+	near, far map[int64]uint64
+	now       time.Time
+}
+
+// lookAround finds out what is due, and has it read or moved. It does no more than that:
+// while a look takes long, what comes due is late.
+func (f *feed) lookAround(ctx context.Context, readers *sync.WaitGroup) (v view, err error) {
+	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
+	defer cancel()
 	if err := f.clock.Sync(try); err != nil {
-		return err
+		return v, err
 	}
-	far, err := f.buckets(try, "h")
-	if err != nil {
-		return err
+	if v.far, err = f.buckets(try, "h"); err != nil {
+		return v, err
 	}
-	near, err := f.buckets(try, "q")
-	if err != nil {
-		return err
+	if v.near, err = f.buckets(try, "q"); err != nil {
+		return v, err
 	}
-	now := f.now()
-	f.startFar(ctx, far, now, readers)
-	f.startNear(ctx, near, now, readers)
-	if f.pressed() {
-		if err := f.removeEnded(try, near); err != nil {
-			return err
-		}
-	}
-	return f.closeEmptied(try, near, far, now)
+	v.now = f.now()
+	f.startFar(ctx, v.far, v.now, readers)
+	f.startNear(ctx, v.near, v.now, readers)
+	return v, nil
+}
+
+// untilLook returns when to look again: after lookEvery, or when the next far bucket
+// begins to be moved, whose lead may be short.
+func (f *feed) untilLook(now time.Time) time.Duration {
+	return min(lookEvery, f.nextCascade(now).Sub(now))
 }
 
 // buckets returns the numbers of the buckets of a level that have something.
@@ -137,11 +149,11 @@ func sorted[V any](m map[int64]V) []int64 {
 	return keys
 }
 
-// startNear has those buckets read whose time has come, and those that are current, which
-// may get something at any moment. Of those that are overdue only the oldest are begun: the
-// others wait until these have nothing more to hand out.
+// startNear has those buckets read whose time comes before the next look, and those that
+// are current, which may get something at any moment. Of those that are overdue only the
+// oldest are begun: the others wait until these have nothing more to hand out.
 func (f *feed) startNear(ctx context.Context, near map[int64]uint64, now time.Time, readers *sync.WaitGroup) {
-	ahead := f.nearOf(now.Add(f.w.c.Ahead))
+	ahead := f.nearOf(now.Add(f.w.c.Ahead + lookEvery))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	busy := 0
@@ -186,8 +198,8 @@ func (f *feed) consumer(ctx context.Context, name, filter string) (natsjs.Consum
 func nearConsumer(b int64) string { return "q" + itoa(b) }
 func farConsumer(h int64) string  { return "h" + itoa(h) }
 
-// read hands out what is in a bucket until the bucket is closed. A reader of a bucket that
-// has nothing more waits for what is handed out again.
+// read hands out what is in a bucket until the bucket is closed. A reader of a bucket
+// that has nothing more waits for what is handed out again.
 func (f *feed) read(ctx context.Context, b int64, r *reader) {
 	for ctx.Err() == nil {
 		cons, err := f.consumer(ctx, nearConsumer(b), f.nearSubject(b))
@@ -205,9 +217,9 @@ func (f *feed) read(ctx context.Context, b int64, r *reader) {
 	}
 }
 
-// fetch hands out what comes as it comes, and waits a while for it if it is told to. It does
-// so to the end though ctx has ended: what is on its way would be missed until the lease is
-// over.
+// fetch hands out what comes as it comes, and waits a while for it if it is told to. It
+// does so to the end though ctx has ended: what is on its way would be missed until the
+// lease is over.
 func (f *feed) fetch(ctx context.Context, cons natsjs.Consumer, wait bool) (int, error) {
 	var batch natsjs.MessageBatch
 	var err error

@@ -23,9 +23,10 @@ func (p *part) status(ctx context.Context, at place) (status, error) {
 	return decodeStatus(m.Data, m.Seq)
 }
 
-// forwarded returns where the newest version is: where f.<id> says, which is written when a
-// job is moved, or else where it was stored first. Forwards have no message while a job has
-// not been moved. The sequence is that of the message, before which the record is not.
+// forwarded returns where the newest version is: where f.<id> says, which is written when
+// a job is moved, or else where it was stored first. Forwards have no message while a job
+// has not been moved. The sequence is that of the message, before which the record is
+// not.
 func (p *part) forwarded(ctx context.Context, a address) (place, uint64, error) {
 	at := place{id: a.id, bucket: a.bucket}
 	m, err := p.last(ctx, p.forward(a.id))
@@ -107,10 +108,10 @@ func (p *part) isOpen(ctx context.Context, bucket int64) (bool, error) {
 
 var errStop = errors.New("jetstream: found")
 
-// record finds the body of a version of a job. First in the far bucket and then in the near
-// one: a job that is being moved is in both before it leaves the first. It was stored when
-// it was born, or with the forward to it, so that is where the search begins; what was moved
-// from a far bucket is somewhere in the near one after that.
+// record finds the body of a version of a job. First in the far bucket and then in the
+// near one: a job that is being moved is in both before it leaves the first. It was
+// stored when it was born, or with the forward to it, so that is where the search begins;
+// what was moved from a far bucket is somewhere in the near one after that.
 func (p *part) record(ctx context.Context, a address, at place, forward uint64) (durable.Record, error) {
 	var found *durable.Record
 	search := func(page []stored) (bool, error) {
@@ -129,8 +130,8 @@ func (p *part) record(ctx context.Context, a address, at place, forward uint64) 
 	if at.version > 0 && forward == 0 {
 		return durable.Record{}, durable.ErrNotFound
 	}
-	// The sender's idea of the server's clock is good to within its round trip, unless that
-	// was set.
+	// The sender's idea of the server's clock is good to within its round trip, unless
+	// that was set.
 	for _, before := range []time.Duration{50 * time.Millisecond, 10 * time.Second} {
 		since := time.UnixMicro(a.born).Add(-before)
 		for _, far := range []bool{true, false} {
@@ -202,8 +203,8 @@ func deadInfo(ref durable.Ref, data []byte) (durable.Info, error) {
 	return durable.Info{Ref: ref, Job: r.Job, State: durable.Dead, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError}, nil
 }
 
-// scan goes over all jobs; false if it was told to stop. While a far bucket is being moved
-// its jobs are in it and in their near buckets, so these are remembered.
+// scan goes over all jobs; false if it was told to stop. While a far bucket is being
+// moved its jobs are in it and in their near buckets, so these are remembered.
 func (p *part) scan(ctx context.Context, f durable.Filter, yield func(durable.Info, error) bool) bool {
 	seen := map[string]bool{}
 	visit := func(page []stored) (bool, error) { return p.scanPage(ctx, page, f, seen, yield) }

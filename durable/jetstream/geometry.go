@@ -31,6 +31,11 @@ func (g geometry) end(bucket int64) time.Time   { return g.start(bucket + 1) }
 // cascadeAt is when a far bucket begins to be moved.
 func (g geometry) cascadeAt(far int64) time.Time { return time.UnixMicro(far*g.far - g.lead) }
 
+// nextCascade is when the next far bucket begins to be moved.
+func (g geometry) nextCascade(now time.Time) time.Time {
+	return g.cascadeAt(floorDiv(now.UnixMicro()+g.lead, g.far) + 1)
+}
+
 // isFar reports whether a job that is stored now goes to the coarser level. The margin of
 // half a lead keeps what is on its way out of a bucket that is being moved.
 func (g geometry) isFar(bucket int64, now time.Time) bool {

@@ -12,8 +12,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// insert stores records. A retried one keeps its id and its bucket, so that copies have one
-// claim between them.
+// insert stores records. A retried one keeps its id and its bucket, so that copies have
+// one claim between them.
 func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 	errs := make([]error, len(recs))
 	if err := p.room(ctx); err != nil {
@@ -38,9 +38,9 @@ func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 	return errs
 }
 
-// insertGroups writes records, and repeats those whose answer was lost until there is one or
-// ctx ends. What is refused because its bucket is closed may have been stored, and run, by an
-// earlier try.
+// insertGroups writes records, and repeats those whose answer was lost until there is one
+// or ctx ends. What is refused because its bucket is closed may have been stored, and
+// run, by an earlier try.
 func (p *part) insertGroups(ctx context.Context, groups []group) []error {
 	errs := make([]error, len(groups))
 	trying := make([]int, len(groups))
@@ -77,11 +77,11 @@ func (p *part) markOf(subject string) string {
 	return p.subject("m." + number)
 }
 
-// recordWrite is the message that stores a version of a job. On a stream of one replica it
-// is refused once the bucket is closed, so that a late copy does not come back to life when
-// nobody remembers that it ran. On several replicas such a condition would have writers
-// wait for one another, so only what may be a copy has it; what comes late is found by the
-// scan for old buckets.
+// recordWrite is the message that stores a version of a job. On a stream of one replica
+// it is refused once the bucket is closed, so that a late copy does not come back to life
+// when nobody remembers that it ran. On several replicas such a condition would have
+// writers wait for one another, so only what may be a copy has it; what comes late is
+// found by the scan for old buckets.
 func (p *part) recordWrite(r *durable.Record, now time.Time, guarded bool) write {
 	bucket := p.nearOf(r.Due)
 	far := p.isFar(bucket, now)
@@ -121,10 +121,10 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 	return fmt.Errorf("%w: others take and leave the key %q all the time", durable.ErrExists, r.Job.Key)
 }
 
-// A key is a message of the subject k.<hash of it>, with the Ref of the job that has it. It
-// is taken by a compare-and-set of its sequence. A job that ends leaves it with a tombstone
-// in the same commit, but what counts is the job: one that was canceled has not the key,
-// though nobody has written that down.
+// A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
+// It is taken by a compare-and-set of its sequence. A job that ends leaves it with a
+// tombstone in the same commit, but what counts is the job: one that was canceled has not
+// the key, though nobody has written that down.
 
 func (p *part) keySubject(key string) string {
 	sum := sha256.Sum256([]byte(key))

@@ -81,10 +81,10 @@ func (g group) size() (n int) {
 	return n
 }
 
-// commit writes groups, as many as possible in one commit, and returns what became of each:
-// nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull; or another
-// error, and then it was not written. When something is wrong with one group the batch is
-// refused as a whole, and is tried again in halves.
+// commit writes groups, as many as possible in one commit, and returns what became of
+// each: nil; errConflict, if a condition does not hold; durable.ErrUncertain, ErrFull; or
+// another error, and then it was not written. When something is wrong with one group the
+// batch is refused as a whole, and is tried again in halves.
 func (p *part) commit(ctx context.Context, groups []group) []result {
 	results := make([]result, len(groups))
 	for from := 0; from < len(groups); {
@@ -111,8 +111,9 @@ func (p *part) write(ctx context.Context, g ...write) error {
 	return p.commit(ctx, []group{g})[0].err
 }
 
-// fewWrites is up to how many single messages are quicker than an atomic batch of them, for
-// which the server makes a file store of its own: that takes as long as some ten syncs.
+// fewWrites is up to how many single messages are quicker than an atomic batch of them,
+// for which the server makes a file store of its own: that takes as long as some ten
+// syncs.
 const fewWrites = 12
 
 // commitFew writes groups of one message each by itself, all at once.
@@ -359,8 +360,8 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 	}
 }
 
-// direct reads many messages at once from any server that has the stream, so that what was
-// written a moment ago may be missing.
+// direct reads many messages at once from any server that has the stream, so that what
+// was written a moment ago may be missing.
 func (p *part) direct(ctx context.Context, request map[string]any, each func(stored) error) error {
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -58,8 +58,8 @@ func decode(data []byte) (durable.Record, error) {
 	}, nil
 }
 
-// address is what a Ref says: where a job was stored first. It never changes, so a Ref can
-// be had from any version of the record.
+// address is what a Ref says: where a job was stored first. It never changes, so a Ref
+// can be had from any version of the record.
 type address struct {
 	part   int
 	bucket int64
@@ -74,8 +74,8 @@ type place struct {
 	version int
 }
 
-// ref returns the text of an address. The sum, over the queue's name, too, tells it from a
-// Ref of another queue and from one that was mistyped: whoever has a Ref was given it.
+// ref returns the text of an address. The sum, over the queue's name, too, tells it from
+// a Ref of another queue and from one that was mistyped: whoever has a Ref was given it.
 func (a address) ref(salt string) durable.Ref {
 	s := fmt.Sprintf("%d.%s.%s.%s", a.part, strconv.FormatInt(a.bucket, 36), strconv.FormatInt(a.born, 36), a.id)
 	return durable.Ref(s + "." + checksum(salt, s))
@@ -104,7 +104,8 @@ func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
 	return a, nil
 }
 
-// What becomes of a version of a job: the last message of its subject c.<bucket>.<id>.<version>.
+// What becomes of a version of a job: the last message of its subject
+// c.<bucket>.<id>.<version>.
 type fate int
 
 const (

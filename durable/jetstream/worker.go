@@ -79,8 +79,8 @@ func (w *worker) each(f func(p *part) error) error {
 }
 
 // leaseOf returns for how long a worker's lease is not over. It is over if there is no
-// message: that of a worker that has taken leave is removed, that of one that died is kept
-// for longer than its lease.
+// message: that of a worker that has taken leave is removed, that of one that died is
+// kept for longer than its lease.
 func (p *part) leaseOf(ctx context.Context, worker string) (time.Duration, error) {
 	m, err := p.last(ctx, p.workerSubject(worker))
 	if errors.Is(err, durable.ErrNotFound) {
@@ -139,9 +139,9 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 	return verdicts
 }
 
-// commitClaims writes the statuses of claims. A batch is refused as a whole when one of its
-// jobs has a status, and where many are canceled most batches have some. Rather than to try
-// halves and halves of them it is looked up which these are.
+// commitClaims writes the statuses of claims. A batch is refused as a whole when one of
+// its jobs has a status, and where many are canceled most batches have some. Rather than
+// to try halves and halves of them it is looked up which these are.
 func (p *part) commitClaims(ctx context.Context, held []*durable.Held) []result {
 	groups := make([]group, len(held))
 	for i, h := range held {
@@ -190,7 +190,8 @@ func (p *part) fatesOf(ctx context.Context, held []*durable.Held) []fate {
 	return fates
 }
 
-// endedAmong tells which of the jobs that are not handed out for the first time have ended.
+// endedAmong tells which of the jobs that are not handed out for the first time have
+// ended.
 func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
 	ended := make([]bool, len(held))
 	var again []int
@@ -238,14 +239,16 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 	return durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
 }
 
-// reopened reports whether a job came to its bucket after that was closed: its own message
-// is there. Only the first try of an insert can be so late, on a stream of several replicas.
+// reopened reports whether a job came to its bucket after that was closed: its own
+// message is there. Only the first try of an insert can be so late, on a stream of
+// several replicas.
 func (p *part) reopened(ctx context.Context, h *durable.Held) bool {
 	_, err := p.record(ctx, address{id: h.Record.ID, born: h.Record.Born.UnixMicro()}, h.Handle.(*handle).at, 1)
 	return err == nil
 }
 
-// settle decides about one job whose status was there, or about which the answer was lost.
+// settle decides about one job whose status was there, or about which the answer was
+// lost.
 func (w *worker) settle(ctx context.Context, h *durable.Held, token string) durable.Verdict {
 	hd := h.Handle.(*handle)
 	p := hd.p
@@ -332,8 +335,8 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 	return errs
 }
 
-// finish writes ends down. Each replaces the status of the claim, so that it can be written
-// only as long as nobody has taken over.
+// finish writes ends down. Each replaces the status of the claim, so that it can be
+// written only as long as nobody has taken over.
 func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []error {
 	errs := make([]error, len(outs))
 	var groups []group

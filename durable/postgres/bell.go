@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	// window is how far ahead a job may be due for its insert to be announced. What is due
-	// later is found by the next poll in any case.
+	// window is how far ahead a job may be due for its insert to be announced. What is
+	// due later is found by the next poll in any case.
 	window = 5 * time.Second
 
-	// announceEvery is how often one process announces at most. A commit with a NOTIFY takes
-	// a lock of the whole server: one with each insert would make inserts 20 times slower.
+	// announceEvery is how often one process announces at most. A commit with a NOTIFY
+	// takes a lock of the whole server: one with each insert would make inserts 20 times
+	// slower.
 	announceEvery = 20 * time.Millisecond
 )
 
@@ -87,7 +88,8 @@ func (e *Engine) ring(all bool) {
 	e.news.ring(all)
 }
 
-// announce tells other processes, until Close. What cannot be announced they find by polling.
+// announce tells other processes, until Close. What cannot be announced they find by
+// polling.
 func (e *Engine) announce() {
 	news, off := e.news.listen()
 	defer off()
@@ -118,8 +120,8 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // listen rings an ear when another process announces something, until ctx ends. It is a
-// connection of its own: one of the pool would be missing there, and may be one that a proxy
-// gives to others. When it fails jobs are found by polling.
+// connection of its own: one of the pool would be missing there, and may be one that a
+// proxy gives to others. When it fails jobs are found by polling.
 func (e *Engine) listen(ctx context.Context, r *ear) {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
 		if c, err := e.dial(ctx); err == nil {

@@ -21,6 +21,7 @@ import (
 type store struct {
 	srv    *pgserver.Server
 	schema string
+	params string // of the pool
 }
 
 var schemas atomic.Int64
@@ -30,7 +31,7 @@ func newStore(srv *pgserver.Server) *store {
 }
 
 func (s *store) pool(t testing.TB) *pgxpool.Pool {
-	pool, err := pgxpool.New(t.Context(), s.srv.DSN()+"&pool_max_conns=8")
+	pool, err := pgxpool.New(t.Context(), s.srv.DSN()+"&pool_max_conns=8"+s.params)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
@@ -53,7 +54,8 @@ func (s *store) Restart(t testing.TB) {
 	require.NoError(t, s.srv.Start())
 }
 
-// server returns a server for a test. It has room for all connections of those that run at once.
+// server returns a server for a test. It has room for all connections of those that run
+// at once.
 func server(t testing.TB) *pgserver.Server { return pgserver.Test(t, "max_connections=300") }
 
 // All stores are on one server, but that of the test which kills it.
@@ -65,4 +67,19 @@ func TestConformance(t *testing.T) {
 		}
 		return newStore(srv)
 	})
+}
+
+// Pools that prepare nothing, as behind a proxy that shares connections, send arguments in
+// other ways: what they say is the same.
+func TestConformanceWithoutPreparing(t *testing.T) {
+	srv := server(t)
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			enginetest.RunOnly(t, func(testing.TB) enginetest.Store {
+				s := newStore(srv)
+				s.params = "&default_query_exec_mode=" + mode
+				return s
+			}, "BadInput", "Keys", "Redrive", "Deaths", "Every")
+		})
+	}
 }

@@ -1,5 +1,5 @@
-// Package postgres keeps durable jobs in a table of PostgreSQL: it is an engine for package
-// durable, for programs that have their rows there already.
+// Package postgres keeps durable jobs in a table of PostgreSQL: it is an engine for
+// package durable, for programs that have their rows there already.
 //
 //	pool, err := pgxpool.New(ctx, dsn)
 //	engine, err := postgres.Connect(ctx, pool)
@@ -13,55 +13,56 @@
 //	refs, err := engine.AddTx(ctx, tx, durable.Job{Kind: "remind", After: time.Hour, Payload: id})
 //	err = tx.Commit(ctx)
 //
-// Each Queue has an engine of its own; any number of processes may connect to one schema. It
-// is tested with PostgreSQL 15.
+// Each Queue has an engine of its own; any number of processes may connect to one schema.
+// It is tested with PostgreSQL 15.
 //
 // # Settings
 //
-// What survives a power cut is the server's affair: with synchronous_commit on, its default,
-// all that Add and AddTx have stored. Off, the last moments may be lost, and jobs that had
-// ended in them run again. With a synchronous standby the same holds for the loss of the
-// primary. This package turns it off only where a crash may take back what was done: for
-// handing out, announcing and sweeping.
+// What survives a power cut is the server's affair: with synchronous_commit on, its
+// default, all that Add and AddTx have stored. Off, the last moments may be lost, and
+// jobs that had ended in them run again. With a synchronous standby the same holds for
+// the loss of the primary. This package turns it off only where a crash may take back
+// what was done: for handing out, announcing and sweeping.
 //
-// The pool needs about eight connections for a worker, besides those that your handlers take.
-// An engine with a worker opens two more outside the pool, one for LISTEN and one for the
-// lease. A proxy that gives one connection to several clients, such as PgBouncer by
-// transaction, drops announcements; jobs are found by polling then. Statements are prepared:
-// such a proxy has to support that, or the pool's DefaultQueryExecMode be set to
-// pgx.QueryExecModeExec.
+// The pool needs about eight connections for a worker, besides those that your handlers
+// take. An engine with a worker opens two more outside the pool, one for LISTEN and one
+// for the lease. A proxy that gives one connection to several clients, such as PgBouncer
+// by transaction, drops announcements; jobs are found by polling then. Statements are
+// prepared: such a proxy has to support that, or the pool's DefaultQueryExecMode be set
+// to pgx.QueryExecModeExec.
 //
-// Migrate sets the table's fillfactor, and has autovacuum come early and without a pause. A
-// transaction that stays open for long, of whomever in the database, keeps dead rows from
-// being removed: looks for jobs take longer, and the table grows.
+// Migrate sets the table's fillfactor, and has autovacuum come early and without a pause.
+// A transaction that stays open for long, of whomever in the database, keeps dead rows
+// from being removed: looks for jobs take longer, and the table grows.
 //
 // # How it works
 //
-// A job is one row; its state says whether it waits, runs, is dead or has ended. A look for
-// jobs marks rows that are due soon as in this worker's hands, past those that others are
-// marking at that moment (for update skip locked). Claim, cancel and move are updates on the
-// condition that the job waits in the version that was handed out, so one of them wins. An
-// end is an update or a delete on the condition that it is the end of the last claim. What
-// follows from it, such as the next occurrence, is in the same statement.
+// A job is one row; its state says whether it waits, runs, is dead or has ended. A look
+// for jobs marks rows that are due soon as in this worker's hands, past those that others
+// are marking at that moment (for update skip locked). Claim, cancel and move are updates
+// on the condition that the job waits in the version that was handed out, so one of them
+// wins. An end is an update or a delete on the condition that it is the end of the last
+// claim. What follows from it, such as the next occurrence, is in the same statement.
 //
-// A worker has a row with the end of its lease, by the server's clock. What a worker has whose
-// lease is over, or whose row is gone, is handed out again.
+// A worker has a row with the end of its lease, by the server's clock. What a worker has
+// whose lease is over, or whose row is gone, is handed out again.
 //
-// Statements are for many jobs at a time, by arrays; they lock rows in the order of their ids.
-// Where the server still finds a deadlock, with transactions of yours, the statement is tried
-// again, as after a serialization failure, a timeout, or a restart.
+// Statements are for many jobs at a time, by arrays; they lock rows in the order of their
+// ids. Where the server still finds a deadlock, with transactions of yours, the statement
+// is tried again, as after a serialization failure, a timeout, or a restart.
 //
 // # Invariants
 //
-//   - A job that waits or runs has its key in a unique index; one that is dead or has ended
-//     has not.
-//   - Each claim adds one to the row's count of claims, so what a worker claimed that has been
-//     overtaken fits no row.
+//   - A job that waits or runs has its key in a unique index; one that is dead or has
+//     ended has not.
+//   - Each claim adds one to the row's count of claims, so what a worker claimed that has
+//     been overtaken fits no row.
 //   - A row that was born less than 75 s ago is not removed: its job may be inserted once
-//     more, by one who does not know that it was stored. What was born more than 60 s ago is
-//     not inserted.
+//     more, by one who does not know that it was stored. What was born more than 60 s ago
+//     is not inserted.
 //   - No column that claim and end change is in an index, unless the job has a key.
 //
-// Read it in this order: sql/1.sql (the tables), ref.go, insert.go, tx.go, change.go, feed.go
-// with bell.go, worker.go, sweep.go, find.go, retry.go. Each statement is a file in sql.
+// Read it in this order: sql/1.sql (the tables), ref.go, insert.go, tx.go, change.go,
+// feed.go with bell.go, worker.go, sweep.go, find.go, retry.go. Each statement is a file
+// in sql.
 package postgres

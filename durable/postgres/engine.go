@@ -21,9 +21,9 @@ type config struct{ schema string }
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// Schema sets the name of the schema that has the queue's tables: small letters, digits and
-// _, at most 63 of them. The default is "tickwheel". Queues in several schemas have nothing in
-// common. Connect panics on another name.
+// Schema sets the name of the schema that has the queue's tables: small letters, digits
+// and _, at most 63 of them. The default is "tickwheel". Queues in several schemas have
+// nothing in common. Connect panics on another name.
 func Schema(name string) Option {
 	return func(c *config) {
 		if !schemaName.MatchString(name) {
@@ -33,8 +33,8 @@ func Schema(name string) Option {
 	}
 }
 
-// Engine is a durable.Engine on a schema of a PostgreSQL database. All methods may be called
-// by several goroutines at once.
+// Engine is a durable.Engine on a schema of a PostgreSQL database. All methods may be
+// called by several goroutines at once.
 type Engine struct {
 	config
 	statements
@@ -51,15 +51,16 @@ type Engine struct {
 
 var _ durable.Engine = (*Engine)(nil)
 
-// Connect returns an engine on the database of a pool. Call [Engine.Migrate] before anything
-// else, or have had it called: without its tables all other methods fail. The pool stays the
-// caller's: Close of the engine leaves it open. It must not be closed before.
+// Connect returns an engine on the database of a pool. Call [Engine.Migrate] before
+// anything else, or have had it called: without its tables all other methods fail. The
+// pool stays the caller's: Close of the engine leaves it open. It must not be closed
+// before.
 //
-// An engine with a worker uses up to eight of the pool's connections at a time, and two of its
-// own outside the pool: one listens, and one renews the lease, so that a pool which is
-// exhausted costs no lease. Connect returns [ErrVersion] for a schema that a newer version of
-// this package has migrated, and an error for a database whose encoding is not UTF8. It panics
-// on nil.
+// An engine with a worker uses up to eight of the pool's connections at a time, and two
+// of its own outside the pool: one listens, and one renews the lease, so that a pool
+// which is exhausted costs no lease. Connect returns [ErrVersion] for a schema that a
+// newer version of this package has migrated, and an error for a database whose encoding
+// is not UTF8. It panics on nil.
 func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, error) {
 	if pool == nil {
 		panic("postgres: Connect: nil pool")
@@ -122,18 +123,20 @@ func (e *Engine) now() time.Time {
 	return t
 }
 
-// Close ends the engine, and its workers as if their process had died. The pool stays open.
+// Close ends the engine, and its workers as if their process had died. The pool stays
+// open.
 func (e *Engine) Close() error {
 	e.close()
 	e.wg.Wait()
 	return nil
 }
 
-// hot are the settings of statements that find a handful of rows among millions. The planner
-// must not decide by the table's size whether to read all of it: a plan that was made while
-// the table was small is kept when it has grown. Without jit = off it would take the cost of
-// what is forbidden, where there is no other way, for a reason to compile, for seconds. Of a
-// plan for the lengths of the arrays it would make a new one for each call: 0.5 ms a claim.
+// hot are the settings of statements that find a handful of rows among millions. The
+// planner must not decide by the table's size whether to read all of it: a plan that was
+// made while the table was small is kept when it has grown. Without jit = off it would
+// take the cost of what is forbidden, where there is no other way, for a reason to
+// compile, for seconds. Of a plan for the lengths of the arrays it would make a new one
+// for each call: 0.5 ms a claim.
 const hot = "select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)," +
 	" set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 
@@ -143,8 +146,8 @@ const relaxed = "select set_config('synchronous_commit', 'off', true)"
 // patient is for what may wait for another's transaction that has the key.
 const patient = "select set_config('lock_timeout', '1000', true)"
 
-// ask runs a statement in one round trip and one transaction, and calls each for every row.
-// The settings are statements that go before it.
+// ask runs a statement in one round trip and one transaction, and calls each for every
+// row. The settings are statements that go before it.
 func (e *Engine) ask(ctx context.Context, each func(pgx.Rows) error, statement string, args []any, settings ...string) error {
 	if e.closed.Err() != nil {
 		return durable.ErrClosed
@@ -164,7 +167,12 @@ func (e *Engine) ask(ctx context.Context, each func(pgx.Rows) error, statement s
 		}
 		return rows.Err()
 	})
-	return e.pool.SendBatch(ctx, b).Close()
+	c, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return &notSentError{err}
+	}
+	defer c.Release()
+	return c.SendBatch(ctx, b).Close()
 }
 
 // micros is how durations are passed on.

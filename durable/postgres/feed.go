@@ -14,16 +14,16 @@ import (
 const (
 	batch = 1000 // jobs that are handed out at a time
 
-	// everyPoll is how often a Feed looks if nobody rings. It bounds how late a job is found
-	// that nobody has announced.
+	// everyPoll is how often a Feed looks if nobody rings. It bounds how late a job is
+	// found that nobody has announced.
 	everyPoll = 200 * time.Millisecond
 
 	// pace is the least time between two looks, so that a flood of rings costs little.
 	pace = 5 * time.Millisecond
 
-	// recent is how far back a quick look goes. What is left of jobs that have ended is in the
-	// index on due until a vacuum, and a full look has to pass it: 13 to 94 ms over a million
-	// of them, against 0.05 ms.
+	// recent is how far back a quick look goes. What is left of jobs that have ended is
+	// in the index on due until a vacuum, and a full look has to pass it: 13 to 94 ms
+	// over a million of them, against 0.05 ms.
 	recent = time.Second
 
 	// share is how much of the time full looks may take: one in so many.
@@ -43,8 +43,9 @@ type feed struct {
 }
 
 // Feed looks for what is due soon and free, at once when something is announced, and else
-// every 200 ms. Each look is full if full looks are cheap: then what is overdue, and what dead
-// workers have left, is found in that time, too. Where they are dear quick ones come between.
+// every 200 ms. Each look is full if full looks are cheap: then what is overdue, and what
+// dead workers have left, is found in that time, too. Where they are dear quick ones come
+// between.
 func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -95,8 +96,8 @@ func (f *feed) look(ctx context.Context) (held []*durable.Held, more bool, err e
 	return held, more, err
 }
 
-// finishing returns a context for a statement that is not to be cut off when ctx ends: nobody
-// would know what it has handed out.
+// finishing returns a context for a statement that is not to be cut off when ctx ends:
+// nobody would know what it has handed out.
 func finishing(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// What Insert may be asked once more it must recognize, also if the job has ended since. So
-// an ended job is left in the table until it is this old, and after that nothing is inserted
-// any more that was born so long ago: whether it was stored before nobody would know.
+// What Insert may be asked once more it must recognize, also if the job has ended since.
+// So an ended job is left in the table until it is this old, and after that nothing is
+// inserted any more that was born so long ago: whether it was stored before nobody would
+// know.
 const (
 	repeatable = 60 * time.Second // from birth to the last try of an insert
 	remembered = 75 * time.Second // from birth to when an end may remove the row at once
@@ -56,8 +57,8 @@ func text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// Insert stores the records in one commit. Those with a key have one of their own, since they
-// may have to wait for another's transaction.
+// Insert stores the records in one commit. Those with a key have one of their own, since
+// they may have to wait for another's transaction.
 func (e *Engine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
 	refs, errs := make([]durable.Ref, len(recs)), make([]error, len(recs))
 	var plain, keyed []int
@@ -92,8 +93,8 @@ func pick[T any](s []T, indices []int) []T {
 	return picked
 }
 
-// insertAll stores records in one commit. If one of several has to wait for a key, each goes
-// by itself, so that it holds up no other.
+// insertAll stores records in one commit. If one of several has to wait for a key, each
+// goes by itself, so that it holds up no other.
 func (e *Engine) insertAll(ctx context.Context, recs []durable.Record) []error {
 	errs, err := e.insertOnce(ctx, recs)
 	if err == nil {
@@ -139,8 +140,8 @@ func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error
 	return errs, err
 }
 
-// explain finds out why records were not stored: they had been before, their keys were taken,
-// or it is too late to tell.
+// explain finds out why records were not stored: they had been before, their keys were
+// taken, or it is too late to tell.
 func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored map[string]bool, errs []error) error {
 	var ids []string
 	for i := range recs {

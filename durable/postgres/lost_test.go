@@ -17,8 +17,8 @@ func record(id string, due time.Time) durable.Record {
 	return durable.Record{ID: id, Job: durable.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: now}
 }
 
-// What was committed and its answer lost is done once where that can be known: an insert, a
-// claim and an end. Where it cannot, the caller is told.
+// What was committed and its answer lost is done once where that can be known: an insert,
+// a claim and an end. Where it cannot, the caller is told.
 func TestLostAnswers(t *testing.T) {
 	s := newStore(server(t))
 	e, p := s.behindProxy(t)

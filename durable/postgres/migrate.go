@@ -10,18 +10,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// latest is the version of the schema that this package works with. Version n is made from
-// the one before by sql/n.sql.
+// latest is the version of the schema that this package works with. Version n is made
+// from the one before by sql/n.sql.
 const latest = 1
 
 // ErrVersion: a newer version of this package has migrated the schema.
 var ErrVersion = errors.New("postgres: the schema is of a newer version")
 
-// Migrate makes the schema and its tables, or brings them to this package's version. If they
-// are of that version it changes nothing. It is one transaction, and any number of processes
-// may call it at one time: one migrates, the others wait for it. The role needs the right to
-// create a schema in the database, unless it is there; then to create tables in it. It
-// returns [ErrVersion] for a schema of a newer version.
+// Migrate makes the schema and its tables, or brings them to this package's version. If
+// they are of that version it changes nothing. It is one transaction, and any number of
+// processes may call it at one time: one migrates, the others wait for it. The role needs
+// the right to create a schema in the database, unless it is there; then to create tables
+// in it. It returns [ErrVersion] for a schema of a newer version.
 func (e *Engine) Migrate(ctx context.Context) error {
 	if err := e.retry(ctx, true, func() error { return e.migrate(ctx) }); err != nil {
 		return fmt.Errorf("postgres: Migrate: %w", err)
@@ -53,8 +53,8 @@ func (e *Engine) migrate(ctx context.Context) error {
 	})
 }
 
-// createSchema makes the schema if it is not there. To say "if not exists" needs the right to
-// create schemas in any case.
+// createSchema makes the schema if it is not there. To say "if not exists" needs the
+// right to create schemas in any case.
 func (e *Engine) createSchema(ctx context.Context, tx pgx.Tx) error {
 	var there bool
 	err := tx.QueryRow(ctx, "select exists (select from pg_catalog.pg_namespace where nspname = $1)", e.schema).Scan(&there)
@@ -76,9 +76,9 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// version returns the schema's version, 0 if it has no tables. It reads the catalog's tables:
-// to_regclass would answer from a cache, which in a transaction that has waited for another's
-// migration is that of before.
+// version returns the schema's version, 0 if it has no tables. It reads the catalog's
+// tables: to_regclass would answer from a cache, which in a transaction that has waited
+// for another's migration is that of before.
 func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 	var there bool
 	err = q.QueryRow(ctx, `select exists (select from pg_catalog.pg_class c

@@ -15,8 +15,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-// Nodes that start at one time migrate once, and each can work after; a later call changes
-// nothing.
+// Nodes that start at one time migrate once, and each can work after; a later call
+// changes nothing.
 func TestMigrateAtOneTime(t *testing.T) {
 	srv := server(t)
 	for range 5 {

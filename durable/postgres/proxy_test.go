@@ -14,8 +14,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-// proxy is between an engine and its server. It drops announcements without a word, as those
-// do that share connections, and cuts a connection when it is told to.
+// proxy is between an engine and its server. It drops announcements without a word, as
+// those do that share connections, and cuts a connection when it is told to.
 type proxy struct {
 	listener net.Listener
 	server   string
@@ -60,9 +60,9 @@ func (p *proxy) serve() {
 	}
 }
 
-// answers copies messages, each a letter, its length and the rest, but those of type A. If it
-// is to cut it drops all from a first C, that a statement is complete, to the Z that follows
-// the commit, and returns.
+// answers copies messages, each a letter, its length and the rest, but those of type A.
+// If it is to cut it drops all from a first C, that a statement is complete, to the Z
+// that follows the commit, and returns.
 func (p *proxy) answers(to io.Writer, from io.Reader) {
 	cutting := false
 	for head := make([]byte, 5); ; {

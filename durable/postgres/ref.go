@@ -10,20 +10,21 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// idOf returns a job's id in the table: when it was born, and its ID. So two records are one
-// job if they agree in both; ids grow with time, which keeps new rows on the same few pages
-// of the index; and what was born before a moment is a range of them.
+// idOf returns a job's id in the table: when it was born, and its ID. So two records are
+// one job if they agree in both; ids grow with time, which keeps new rows on the same few
+// pages of the index; and what was born before a moment is a range of them.
 func idOf(r *durable.Record) string { return bornID(r.Born) + "." + r.ID }
 
-// bornID returns what the ids of jobs begin with that were born then. Its width is fixed, so
-// that text sorts like time, from 1970 to the year 6140.
+// bornID returns what the ids of jobs begin with that were born then. Its width is fixed,
+// so that text sorts like time, from 1970 to the year 6140.
 func bornID(t time.Time) string {
 	s := strconv.FormatInt(max(t.UnixMicro(), 0), 36)
 	return strings.Repeat("0", max(0, 11-len(s))) + s
 }
 
-// refOf returns the Ref of an id. The sum, over the schema's name, too, tells it from a Ref
-// of another queue and from one that was mistyped, also when the job is long forgotten.
+// refOf returns the Ref of an id. The sum, over the schema's name, too, tells it from a
+// Ref of another queue and from one that was mistyped, also when the job is long
+// forgotten.
 func (e *Engine) refOf(id string) durable.Ref {
 	return durable.Ref(id + "." + e.checksum(id))
 }

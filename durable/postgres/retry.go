@@ -23,13 +23,18 @@ const (
 	lost                     // the answer was lost: it may have been done
 )
 
+// notSentError is that of a statement for which there was no connection.
+type notSentError struct{ error }
+
+func (e *notSentError) Unwrap() error { return e.error }
+
 // judge tells what an error means.
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
 	case errors.Is(err, durable.ErrClosed), errors.Is(err, ErrVersion), errors.As(err, new(pgx.ScanArgError)):
 		return permanent
-	case errors.As(err, new(*pgconn.ConnectError)):
+	case errors.As(err, new(*notSentError)):
 		return undone
 	case errors.As(err, &pg):
 		return judgeCode(pg)
@@ -39,8 +44,8 @@ func judge(err error) outcome {
 	return lost
 }
 
-// judgeCode tells what an error of the server means. What ends the connection may come after
-// the commit; any other error has undone the transaction.
+// judgeCode tells what an error of the server means. What ends the connection may come
+// after the commit; any other error has undone the transaction.
 func judgeCode(pg *pgconn.PgError) outcome {
 	switch {
 	case pg.Severity == "FATAL" || pg.Severity == "PANIC" || strings.HasPrefix(pg.Code, "08"):
@@ -71,8 +76,8 @@ func (e *Engine) translate(err error) error {
 	return err
 }
 
-// retry calls f until it succeeds, until ctx ends, or until trying again is of no use: then it
-// returns f's error. If f may be repeated after its answer was lost, it is.
+// retry calls f until it succeeds, until ctx ends, or until trying again is of no use:
+// then it returns f's error. If f may be repeated after its answer was lost, it is.
 func (e *Engine) retry(ctx context.Context, repeatable bool, f func() error) error {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := f()

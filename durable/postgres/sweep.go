@@ -13,8 +13,8 @@ const (
 	sweepSize   = 10000 // jobs that one statement looks at
 )
 
-// sweepUntil removes what has ended, until ctx ends. Each worker does, but not at one time.
-// What fails is done by the next pass.
+// sweepUntil removes what has ended, until ctx ends. Each worker does, but not at one
+// time. What fails is done by the next pass.
 func (e *Engine) sweepUntil(ctx context.Context) {
 	expired := time.Now()
 	for ctx.Err() == nil && e.closed.Err() == nil {
@@ -27,8 +27,8 @@ func (e *Engine) sweepUntil(ctx context.Context) {
 	}
 }
 
-// sweepPass runs a statement until it finds less than it may. It does not wait for the disk:
-// what a crash brings back is removed once more.
+// sweepPass runs a statement until it finds less than it may. It does not wait for the
+// disk: what a crash brings back is removed once more.
 func (e *Engine) sweepPass(ctx context.Context, statement string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -11,20 +11,20 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// AddTx stores jobs in a transaction of yours: they are there if and only if it is committed.
-// Until then no worker sees them. It is Queue.Add in all else: the same limits, the same
-// errors, and on [durable.ErrExists] the jobs whose Ref is not empty are stored and the
-// transaction goes on. After any other error roll it back. After counts from this call, not
-// from the commit.
+// AddTx stores jobs in a transaction of yours: they are there if and only if it is
+// committed. Until then no worker sees them. It is Queue.Add in all else: the same
+// limits, the same errors, and on [durable.ErrExists] the jobs whose Ref is not empty are
+// stored and the transaction goes on. After any other error roll it back. After counts
+// from this call, not from the commit.
 //
 // A job that is due within 5 s is announced with the commit, by one NOTIFY for each
-// transaction: workers see it within 50 ms, and if announcements do not reach them, behind a
-// proxy that drops them, within 250 ms. Both take a server and workers that keep up. Jobs that
-// are due later cost no NOTIFY.
+// transaction: workers see it within 50 ms, and if announcements do not reach them,
+// behind a proxy that drops them, within 250 ms. Both take a server and workers that keep
+// up. Jobs that are due later cost no NOTIFY.
 //
-// A Key is taken from this call on: whoever adds it elsewhere waits until the transaction has
-// ended. Queue.Add waits a second, and then returns ErrExists, whether you commit or not. So
-// keep transactions with keys short.
+// A Key is taken from this call on: whoever adds it elsewhere waits until the transaction
+// has ended. Queue.Add waits a second, and then returns ErrExists, whether you commit or
+// not. So keep transactions with keys short.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]durable.Ref, error) {
 	refs := make([]durable.Ref, len(jobs))
 	if e.closed.Err() != nil {
@@ -33,7 +33,8 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]d
 	if len(jobs) == 0 {
 		return refs, nil
 	}
-	// The clock that this engine follows may not have been read for long: no Queue need be open.
+	// The clock that this engine follows may not have been read for long: no Queue need
+	// be open.
 	var now time.Time
 	if err := tx.QueryRow(ctx, "select clock_timestamp()").Scan(&now); err != nil {
 		return refs, fmt.Errorf("postgres: AddTx: %w", err)

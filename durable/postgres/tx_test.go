@@ -58,7 +58,8 @@ func (c *consumer) began(t *testing.T, ref durable.Ref) (at time.Time) {
 	return at
 }
 
-// A job is there if and only if its transaction is committed, together with the caller's row.
+// A job is there if and only if its transaction is committed, together with the caller's
+// row.
 func TestAddTx(t *testing.T) {
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
@@ -104,8 +105,8 @@ func TestAddTx(t *testing.T) {
 	require.Len(t, c.runs, 20)
 }
 
-// What cannot be is refused with nothing written; a key that is taken leaves the transaction
-// as it was.
+// What cannot be is refused with nothing written; a key that is taken leaves the
+// transaction as it was.
 func TestAddTxErrors(t *testing.T) {
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
@@ -152,8 +153,8 @@ func TestAddTxErrors(t *testing.T) {
 	require.ErrorIs(t, err, durable.ErrClosed)
 }
 
-// seen adds jobs in transactions, some of which take longer than a quick look goes back, and
-// returns how long after the commit each has begun, in order.
+// seen adds jobs in transactions, some of which take longer than a quick look goes back,
+// and returns how long after the commit each has begun, in order.
 func seen(t *testing.T, e *postgres.Engine, c *consumer, s *store, n int) []time.Duration {
 	pool := s.pool(t)
 	var took []time.Duration

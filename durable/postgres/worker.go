@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,12 +10,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// worker claims and runs jobs. It has a row of its own, whose time is its lease on all that
-// it has claimed.
+// worker claims and runs jobs. It has a row of its own, whose time is its lease on all
+// that it has claimed.
 type worker struct {
-	e  *Engine
-	c  durable.WorkConfig
-	id int64
+	e    *Engine
+	c    durable.WorkConfig
+	id   int64
+	stay func() bool // has Close of the engine not hang up
 
 	mu   sync.Mutex // guards line
 	line *pgx.Conn  // for beats; nil if there is none
@@ -29,8 +29,8 @@ type handle struct {
 	unsaved bool  // an end was written whose answer was lost
 }
 
-// unknown is a claim whose answer was lost. No other Held of the job can be claimed by this
-// worker: what it has claimed Feed does not hand out to it.
+// unknown is a claim whose answer was lost. No other Held of the job can be claimed by
+// this worker: what it has claimed Feed does not hand out to it.
 const unknown = -1
 
 func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
@@ -38,20 +38,18 @@ func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
 // Work makes a worker known.
 func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	w := &worker{e: e, c: c}
-	err := e.retry(ctx, false, func() error {
+	err := e.retry(ctx, true, func() error {
 		return e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&w.id) }, e.work, []any{c.Name, micros(c.Lease)})
 	})
-	if isCode(err, uniqueViolation) {
-		return nil, fmt.Errorf("%w: there is a worker %q", durable.ErrInvalid, c.Name)
-	}
 	if err != nil {
 		return nil, err
 	}
+	w.stay = context.AfterFunc(e.closed, w.hangUp)
 	return w, nil
 }
 
-// Beat renews the lease, on a connection of its own: a pool that handlers have exhausted must
-// not cost the lease.
+// Beat renews the lease, on a connection of its own: a pool that handlers have exhausted
+// must not cost the lease.
 func (w *worker) Beat(ctx context.Context) (err error) {
 	if w.e.closed.Err() != nil {
 		return durable.ErrClosed
@@ -69,6 +67,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 
 // Close ends the worker. What it has others may have at once, and are told.
 func (w *worker) Close(ctx context.Context) error {
+	w.stay()
 	w.hangUp()
 	err := w.e.ask(ctx, nil, w.e.leave, []any{w.id})
 	if err == nil {

@@ -5,12 +5,12 @@
 //
 //	registry.MustRegister(jobmetrics.NewCollector(q, "mails"))
 //
-// The package has the name of its folder, and so that of the package of client_golang that
-// is imported next to it; this one is used in one line, so rename this one. It is a module
-// of its own, and registers nothing by itself.
+// The package has the name of its folder, and so that of the package of client_golang
+// that is imported next to it; this one is used in one line, so rename this one. It is a
+// module of its own, and registers nothing by itself.
 //
-// Every metric has the label queue, with the name that was given to [NewCollector]. They are
-// the fields of durable.Stats, whose documentation says what exactly they count:
+// Every metric has the label queue, with the name that was given to [NewCollector]. They
+// are the fields of durable.Stats, whose documentation says what exactly they count:
 //
 //	durable_added_total          counter
 //	durable_canceled_total       counter
@@ -27,6 +27,9 @@
 //	durable_ending               gauge
 //	durable_claim_ahead_seconds  gauge
 //	durable_lateness_seconds     histogram
+//
+// How many jobs wait in all is not among them, because that costs a pass over the store:
+// it is [durable.Queue.Count].
 //
 // Alert on durable_dead_total and durable_lease_lost_total that grow, and on
 //
@@ -56,10 +59,10 @@ type figure struct {
 	value func(s *durable.Stats) float64
 }
 
-// NewCollector returns a Collector of the Queue's figures, for a prometheus.Registerer. Name
-// is the value of their label queue; for several Queues register a Collector each, under
-// different names. Each scrape calls Stats once. The Queue may be closed before or after:
-// its counters then stand. NewCollector panics on a nil Queue.
+// NewCollector returns a Collector of the Queue's figures, for a prometheus.Registerer.
+// Name is the value of their label queue; for several Queues register a Collector each,
+// under different names. Each scrape calls Stats once. The Queue may be closed before or
+// after: its counters then stand. NewCollector panics on a nil Queue.
 func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	if q == nil {
 		panic("prometheus: NewCollector of a nil Queue")

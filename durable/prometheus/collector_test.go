@@ -3,63 +3,172 @@ package prometheus_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	jobmetrics "github.com/tickwheel/tickwheel/durable/prometheus"
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-func TestCollector(t *testing.T) {
-	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t))
+// used returns a queue in which something has happened of each kind that a healthy engine
+// knows, with one job that runs, and what ends that.
+func used(t *testing.T) (q *durable.Queue, end func()) {
+	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour }))
 	require.NoError(t, err)
-	defer q.Close()
+	t.Cleanup(func() { q.Close() })
+	begun, release := make(chan bool), make(chan bool)
 	q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
-	q.Handle("bad", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
+	q.Handle("bad", func(context.Context, *durable.Attempt) error { return errors.New("again") })
+	q.Handle("worse", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
+	q.Handle("long", func(context.Context, *durable.Attempt) error {
+		close(begun)
+		<-release
+		return nil
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
-	refs, err := q.Add(ctx, durable.Job{Kind: "good"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "good", After: time.Hour})
+	far := durable.Job{Kind: "good", After: time.Hour}
+	refs, err := q.Add(ctx, durable.Job{Kind: "worse"}, durable.Job{Kind: "good"}, durable.Job{Kind: "good"}, durable.Job{Kind: "good"},
+		durable.Job{Kind: "bad"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "long"}, far, far)
 	require.NoError(t, err)
-	ok, err := q.Cancel(ctx, refs[2])
+	ok, err := q.Cancel(ctx, refs[7])
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Eventually(t, func() bool { return q.Stats().Done+q.Stats().Dead == 2 }, 20*time.Second, time.Millisecond)
-	stop()
-	require.NoError(t, <-done)
+	for range 4 {
+		_, ok, err = q.Reschedule(ctx, refs[8], time.Now().Add(2*time.Hour))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	<-begun
+	is := func(dead int64) func() bool {
+		return func() bool { s := q.Stats(); return s.Done == 3 && s.Failed == 2 && s.Dead == dead && s.Held == 1 }
+	}
+	require.Eventually(t, is(1), 20*time.Second, time.Millisecond)
+	require.NoError(t, q.Redrive(ctx, refs[0]))
+	require.Eventually(t, is(2), 20*time.Second, time.Millisecond)
+	return q, func() {
+		close(release)
+		stop()
+		require.NoError(t, <-done)
+	}
+}
 
-	r := prometheus.NewPedanticRegistry()
-	require.NoError(t, r.Register(jobmetrics.NewCollector(q, "q")))
-	require.NoError(t, testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP durable_added_total Jobs that were accepted here.
-# TYPE durable_added_total counter
-durable_added_total{queue="q"} 3
-# HELP durable_canceled_total Jobs that were canceled here.
-# TYPE durable_canceled_total counter
-durable_canceled_total{queue="q"} 1
-# HELP durable_dead_total Jobs that died here.
-# TYPE durable_dead_total counter
-durable_dead_total{queue="q"} 1
-# HELP durable_done_total Attempts that ended well.
-# TYPE durable_done_total counter
-durable_done_total{queue="q"} 1
-# HELP durable_held Jobs that the engine has handed out to this worker.
-# TYPE durable_held gauge
-durable_held{queue="q"} 0
-`), "durable_added_total", "durable_canceled_total", "durable_dead_total", "durable_done_total", "durable_held"))
-	families, err := r.Gather()
+// scrape gets what Prometheus would, over HTTP, and reads it.
+func scrape(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily {
+	t.Helper()
+	server := httptest.NewServer(promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	defer server.Close()
+	response, err := http.Get(server.URL)
 	require.NoError(t, err)
-	require.Len(t, families, 15)
-	for _, f := range families {
-		if f.GetName() == "durable_lateness_seconds" {
-			require.Equal(t, uint64(2), f.GetMetric()[0].GetHistogram().GetSampleCount())
+	defer response.Body.Close()
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	require.NoError(t, err)
+	return families
+}
+
+// metric returns the name of a field of the Stats, as Prometheus has it.
+func metric(field string) string {
+	words := regexp.MustCompile("[A-Z][a-z]+").FindAllString(field, -1)
+	return "durable_" + strings.ToLower(strings.Join(words, "_"))
+}
+
+// requireStats compares what is scraped with the Stats, field by field.
+func requireStats(t *testing.T, families map[string]*dto.MetricFamily, st durable.Stats) {
+	t.Helper()
+	v := reflect.ValueOf(st)
+	require.Len(t, families, v.NumField(), "every field is there, and nothing else")
+	for i := range v.NumField() {
+		name := metric(v.Type().Field(i).Name)
+		for _, suffix := range []string{"", "_total", "_seconds"} {
+			family := families[name+suffix]
+			if family == nil {
+				continue
+			}
+			require.Len(t, family.Metric, 1)
+			m := family.Metric[0]
+			require.Equal(t, "queue", m.Label[0].GetName())
+			require.Equal(t, "mails", m.Label[0].GetValue())
+			require.Equal(t, suffix == "_total", family.GetType() == dto.MetricType_COUNTER, name)
+			switch value := v.Field(i).Interface().(type) {
+			case timingwheel.Histogram:
+				require.EqualValues(t, value.Total(), m.Histogram.GetSampleCount())
+				require.InDelta(t, value.Sum.Seconds(), m.Histogram.GetSampleSum(), 1e-9)
+			case time.Duration:
+				require.Equal(t, value.Seconds(), m.Gauge.GetValue(), name)
+			case int64:
+				require.EqualValues(t, value, m.GetGauge().GetValue()+m.GetCounter().GetValue(), name)
+			}
+			delete(families, name+suffix)
 		}
 	}
-	require.Panics(t, func() { jobmetrics.NewCollector(nil, "x") })
+	require.Empty(t, families)
+}
+
+func TestScrapeIsStats(t *testing.T) {
+	q, end := used(t)
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
+	st := q.Stats()
+	requireStats(t, scrape(t, registry), st)
+	require.Equal(t, []int64{9, 1, 4, 1, 8, 3, 2, 2, 0, 1, 0, 1, 0}, []int64{st.Added, st.Canceled, st.Rescheduled, st.Redriven,
+		st.Attempts, st.Done, st.Failed, st.Dead, st.LeaseLost, st.Held, st.Claimed, st.Running, st.Ending})
+	require.Positive(t, st.ClaimAhead)
+	end()
+	require.NoError(t, q.Close())
+	requireStats(t, scrape(t, registry), q.Stats())
+}
+
+// The buckets are cumulative, and as many as the Histogram has with a bound.
+func TestLateness(t *testing.T) {
+	q, end := used(t)
+	end()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
+	st := q.Stats()
+	below, n := int64(0), 0
+	for i, b := range scrape(t, registry)["durable_lateness_seconds"].Metric[0].Histogram.Bucket[:timingwheel.HistogramBuckets-1] {
+		below += st.Lateness.Counts[i]
+		require.EqualValues(t, below, b.GetCumulativeCount())
+		require.Equal(t, st.Lateness.UpperBound(i).Seconds(), b.GetUpperBound())
+		n++
+	}
+	require.Equal(t, timingwheel.HistogramBuckets-1, n)
+	require.Equal(t, st.Lateness.Total(), below)
+}
+
+func TestLint(t *testing.T) {
+	q, end := used(t)
+	defer end()
+	problems, err := testutil.CollectAndLint(jobmetrics.NewCollector(q, "mails"))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+func TestSeveralQueues(t *testing.T) {
+	q, end := used(t)
+	defer end()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "a")))
+	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "b")))
+	require.Len(t, scrape(t, registry)["durable_added_total"].Metric, 2)
+	require.ErrorAs(t, registry.Register(jobmetrics.NewCollector(q, "a")), new(prometheus.AlreadyRegisteredError))
+	require.PanicsWithValue(t, "prometheus: NewCollector of a nil Queue", func() { jobmetrics.NewCollector(nil, "x") })
 }

@@ -269,9 +269,15 @@ func TestPlainWriter(t *testing.T) {
 	require.False(t, resp.begun)
 }
 
+// On a machine that is too busy to answer the fast requests in time, another run must do.
 func TestRun(t *testing.T) {
 	var out, errs bytes.Buffer
-	require.Zero(t, run(nil, &out, &errs), "%v", &errs)
+	for tries := 1; run(nil, &out, &errs) != 0; tries++ {
+		require.NotContains(t, errs.String(), "early")
+		require.Less(t, tries, 5, errs.String())
+		out.Reset()
+		errs.Reset()
+	}
 	require.Regexp(t, `(?s)GET /fast +200 "done" .*GET /slow +503 "timed out" .*GET /stubborn +200 "done at last" .*left on the wheel: 0\n$`, out.String())
 	require.Empty(t, errs.String())
 

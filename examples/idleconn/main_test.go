@@ -212,7 +212,7 @@ func TestBoth(t *testing.T) {
 // noMoreGoroutines waits until there are at most so many: those of a wheel that has
 // been stopped take a moment to end. (Eventually would count its own.)
 func noMoreGoroutines(t *testing.T, most int) {
-	for patience := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > most; time.Sleep(time.Millisecond) {
+	for patience := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > most; time.Sleep(time.Millisecond) {
 		if time.Now().After(patience) {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("more than %d goroutines:\n%s", most, stacks[:runtime.Stack(stacks, true)])

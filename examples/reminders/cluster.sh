@@ -4,7 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 work=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$work"' EXIT
+runner=
+end() { # what runs reminders first: it says good-bye to the servers
+	if [ -n "$runner" ]; then kill "$runner" 2>/dev/null && wait "$runner" || true; fi
+	kill $(jobs -p) 2>/dev/null || true
+	wait 2>/dev/null || true
+	rm -rf "$work"
+}
+trap end EXIT
 go build -o "$work/reminders" .
 go build -o "$work/nats-server" github.com/nats-io/nats-server/v2
 
@@ -24,10 +31,12 @@ echo "three nodes; adding reminders"
 for _ in $(seq 60); do reminders add 1s "the cluster is up" > /dev/null 2>&1 && break || sleep 1; done
 for n in 1 2 3 4 5; do reminders add $((n * 8))s "reminder $n" > /dev/null; done
 reminders list
-reminders run > "$work/out" &
+"$work/reminders" -nats "$url" -replicas 3 run > "$work/out" & # not by the function, which would be a shell between
+runner=$!
 sleep 10
 echo "killing node 0"
 kill -9 "${pids[0]}"
+wait "${pids[0]}" 2>/dev/null || true # or the shell says that it was killed
 for _ in $(seq 90); do grep -q 'reminder 5' "$work/out" && break; sleep 1; done
 cat "$work/out"
 for n in 1 2 3 4 5; do grep -q "reminder $n" "$work/out" || { echo "reminder $n is lost"; exit 1; }; done

@@ -1,5 +1,5 @@
-// Reminders keeps reminders that survive a crash, in a directory, on a NATS cluster, or in
-// PostgreSQL.
+// Reminders keeps reminders that survive a crash, in a directory, on a NATS cluster, or
+// in PostgreSQL.
 //
 //	reminders [-dir DIR | -nats URL [-replicas N] | -postgres DSN] COMMAND
 //
@@ -9,9 +9,9 @@
 //	cancel REF
 //	run                shows each when it is due, until Ctrl-C; kill -9 it and start it again
 //
-// The directory, ./reminders-data by default, is one process's at a time: while run has it
-// the other commands say that it is locked. With -nats or -postgres they work beside any
-// number of runs.
+// The directory, ./reminders-data by default, is one process's at a time: while run has
+// it the other commands say that it is locked. With -nats or -postgres they work beside
+// any number of runs.
 package main
 
 import (
@@ -175,7 +175,11 @@ func (p *program) list(ctx context.Context) error {
 		n++
 		fmt.Fprintf(p.stdout, "%s  %s  %v  %s\n", i.Ref, i.Due.Local().Format(time.DateTime), i.State, i.Job.Payload)
 	}
-	fmt.Fprintf(p.stdout, "%d reminders\n", n)
+	noun := "reminders"
+	if n == 1 {
+		noun = "reminder"
+	}
+	fmt.Fprintf(p.stdout, "%d %s\n", n, noun)
 	return nil
 }
 

@@ -38,8 +38,8 @@ func openOrders(ctx context.Context, dsn string) (*orders, error) {
 	return o, nil
 }
 
-// order stores an order and the reminder to follow it up in one transaction: there are both
-// or neither, whatever happens in between.
+// order stores an order and the reminder to follow it up in one transaction: there are
+// both or neither, whatever happens in between.
 func (o *orders) order(ctx context.Context, delay, item string, stdout io.Writer) error {
 	after, err := time.ParseDuration(delay)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestProgram(t *testing.T) {
 	require.Contains(t, stdout, "396 succeeded, 4 gave up after 6 attempts, 0 canceled (0 of them on the wheel)\n")
 	require.Regexp(t, `\n[0-9]+ retries, each later than planned by min [0-9]`, stdout)
 	require.Contains(t, stdout, "and left 0 on the wheel\n")
-	for range 500 { // connections take a moment to go
+	for range 3000 { // connections take a moment to go
 		if runtime.NumGoroutine() <= goroutines {
 			return
 		}

@@ -92,7 +92,7 @@ func (r *round) run() {
 // settle waits until done was called of all operations that have ended, and of those
 // whose deadline comes in this round.
 func (r *round) settle() {
-	patience := time.Now().Add(10 * time.Second)
+	patience := time.Now().Add(30 * time.Second)
 	for _, o := range r.ops {
 		for o.expires && o.done.Load() == 0 || (o.Outcome() == purgatory.Pending) != (o.done.Load() == 0) {
 			if time.Now().After(patience) {

@@ -19,11 +19,17 @@ type Handler struct {
 	// mu guards what follows. It is never held while a wheel is asked or a client is
 	// written to.
 	mu       sync.Mutex
-	wheels   []*wheel // in the order in which they were added
-	pools    []*pool  // likewise
-	parked   []*watched
+	shows    // what was added and not removed
 	watchers map[*watcher]bool
 	rest     func() // ends the sampler; nil if nobody watches, since then none runs
+}
+
+// shows is what a handler shows, each kind in the order in which it was added.
+type shows struct {
+	wheels []*wheel
+	pools  []*pool
+	parked []*watched
+	queues []*queue
 }
 
 // NewHandler returns a handler that shows no wheels yet.
@@ -75,15 +81,16 @@ func (h *Handler) AddPool(name string, p *timingwheel.Pool) {
 }
 
 // AddPurgatory shows p under the name, in a list of purgatories that is beside every
-// wheel: how much is parked, how fast that comes and ends, and the ten keys with most. If
-// another purgatory has that name, p takes its place; a wheel or a pool may have it too.
-// The handler holds the purgatory until [Handler.RemovePurgatory]; one that has been
-// closed stays in the list. Keys are shown as text, which a user's String may make, and
-// of a long one its first 100 characters. Bytes of the name and of keys that are not
-// valid UTF-8 are written as in [Handler.Add].
+// wheel: how much is parked, how fast that comes and ends, and the ten keys with most. A
+// [purgatory.Threshold] may be added too; it has no keys. If another purgatory has that
+// name, p takes its place; a wheel or a pool may have it too. The handler holds the
+// purgatory until [Handler.RemovePurgatory]; one that has been closed stays in the list.
+// Keys are shown as text, which a user's String may make, and of a long one its first 100
+// characters. Bytes of the name and of keys that are not valid UTF-8 are written as in
+// [Handler.Add].
 //
-// AddPurgatory panics if p is nil or was not made by purgatory.New, or if the name is
-// empty. O(purgatories).
+// AddPurgatory panics if p is nil or was not made by purgatory.New or NewThreshold, or if
+// the name is empty. O(purgatories).
 func (h *Handler) AddPurgatory(name string, p Purgatory) {
 	switch {
 	case p == nil:
@@ -95,6 +102,28 @@ func (h *Handler) AddPurgatory(name string, p Purgatory) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.parked = put(h.parked, &watched{name: validName(name), purgatory: p, interval: h.interval, added: time.Now()})
+}
+
+// AddQueue shows q under the name, in a list of queues that is beside every wheel: how many
+// jobs wait, run and are dead, what this process does with them, how late they begin, and
+// the leases that it has lost. If another queue has that name, q takes its place; something
+// of another kind may have it too. The handler holds the queue until [Handler.RemoveQueue].
+// Bytes of the name that are not valid UTF-8 are written as in [Handler.Add]. AddQueue
+// panics if q is nil or the name is empty. O(queues).
+//
+// A queue of module durable is added through its package page:
+//
+//	h.AddQueue("mails", page.Queue(q))
+func (h *Handler) AddQueue(name string, q Queue) {
+	switch {
+	case q == nil:
+		panic("debug: AddQueue: nil queue")
+	case name == "":
+		panic("debug: AddQueue: empty name")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.queues = put(h.queues, &queue{name: validName(name), queue: q, added: time.Now()})
 }
 
 // put puts added into the place of what has its name, or at the end.
@@ -134,11 +163,20 @@ func (h *Handler) RemovePurgatory(name string) {
 	h.parked = slices.DeleteFunc(h.parked, func(w *watched) bool { return w.name == name })
 }
 
-// list returns the wheels, the pools and the purgatories as they are now.
-func (h *Handler) list() ([]*wheel, []*pool, []*watched) {
+// RemoveQueue takes the queue of that name off the page and releases it. It does nothing
+// if there is none. A count that is under way ends within ten seconds. O(queues).
+func (h *Handler) RemoveQueue(name string) {
+	name = validName(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.wheels), slices.Clone(h.pools), slices.Clone(h.parked)
+	h.queues = slices.DeleteFunc(h.queues, func(q *queue) bool { return q.name == name })
+}
+
+// list returns what is shown at present.
+func (h *Handler) list() shows {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return shows{slices.Clone(h.wheels), slices.Clone(h.pools), slices.Clone(h.parked), slices.Clone(h.queues)}
 }
 
 // ServeHTTP answers a request in the form that it asks for; see the package comment. A

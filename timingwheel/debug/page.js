@@ -86,6 +86,7 @@ function receive(event, now) {
   else forget();
   showPools(event.pools);
   showPurgatories(event.purgatories);
+  showQueues(event.queues);
   tip.write();
 }
 
@@ -251,38 +252,93 @@ function showPools(pools) {
   });
 }
 
-const earlier = new Map(); // the last figures of each purgatory, by its name
+// rates returns a function which keeps the last figures of each of all, by its name, and
+// returns the rates of counters of one. Where the counter rising falls, it is a new one of
+// that name.
+function rates(rising) {
+  const earlier = new Map();
+  return (all) => {
+    for (const name of earlier.keys()) {
+      if (!all.some((p) => p.name === name)) earlier.delete(name);
+    }
+    return (p) => {
+      let figures = earlier.get(p.name);
+      const grown = figures && p.age >= figures.at(-1).age && p.stats[rising] >= figures.at(-1).stats[rising];
+      if (!grown) earlier.set(p.name, (figures = [])); // a new one, or another of that name
+      figures.push(p);
+      if (figures.length > 6) figures.shift();
+      return (key) => perSecond(p.stats[key] - figures[0].stats[key], p.age - figures[0].age);
+    };
+  };
+}
+
+const purgatoryRates = rates("Parked");
 
 // showPurgatories shows what is parked, and under which keys most is.
 function showPurgatories(purgatories) {
   $("purgatories-section").hidden = !purgatories.length;
-  for (const name of earlier.keys()) {
-    if (!purgatories.some((p) => p.name === name)) earlier.delete(name);
-  }
+  const ratesOf = purgatoryRates(purgatories);
   const create = () => make("li", {}, make("h3", {}), make("dl", {}), make("ol", { class: "keys", "aria-label": "Keys with most" }));
   const createKey = () => make("li", {}, make("b", {}), make("span", {}));
   rows($("purgatories"), purgatories, create, (row, p) => {
-    let figures = earlier.get(p.name);
-    const grown = figures && p.age >= figures.at(-1).age && p.stats.Parked >= figures.at(-1).stats.Parked;
-    if (!grown) earlier.set(p.name, (figures = [])); // a new one, or another of that name
-    figures.push(p);
-    if (figures.length > 6) figures.shift();
-    const of = (key) => perSecond(p.stats[key] - figures[0].stats[key], p.age - figures[0].age);
+    const of = ratesOf(p);
     setText(row.children[0], p.name);
     list(row.children[1], [
       ["parked", count(p.stats.Pending)],
-      ["keys", count(p.stats.Keys)],
+      ...(p.keys ? [["keys", count(p.stats.Keys)]] : []), // a threshold has none
       ["parked /s", of("Parked")],
       ["satisfied /s", of("Satisfied")],
       ["expired /s", of("Expired")],
       ["canceled /s", of("Canceled")],
-      ["questions /s", of("Checks")],
+      ...(p.keys ? [["questions /s", of("Checks")]] : []),
     ]);
-    rows(row.children[2], p.keys, createKey, (item, k) => {
+    rows(row.children[2], p.keys ?? [], createKey, (item, k) => {
       setText(item.firstChild, k.Key);
       setText(item.lastChild, "× " + count(k.Pending));
     });
   });
+}
+
+const queueRates = rates("Attempts");
+
+// showQueues shows what is kept, which is counted now and then, and what this process does.
+function showQueues(queues) {
+  $("queues-section").hidden = !queues.length;
+  const ratesOf = queueRates(queues);
+  const create = () => make("li", {}, make("h3", {}), make("div", { class: "groups" }));
+  const createGroup = () => make("div", {}, make("h4", {}, make("b", {}), make("span", {})), make("dl", {}));
+  rows($("queues"), queues, create, (row, q) => {
+    setText(row.firstChild, q.name);
+    rows(row.lastChild, queueGroups(q, ratesOf(q)), createGroup, (group, [title, aside, pairs]) => {
+      const [name, more] = group.firstChild.children;
+      setText(name, title);
+      setText(more, aside);
+      list(group.lastChild, pairs);
+    });
+  });
+}
+
+// queueGroups returns what is shown of a queue. Each group has a title, what is beside
+// that, and its values.
+function queueGroups({ stats, counts, countAge, recent }, perSecond) {
+  const counted = (key) => (counts ? (counts.Error && "≥ ") + count(counts[key]) : "–");
+  const ago = countAge < 1e9 ? "just now" : duration(countAge) + " ago";
+  const how = counts ? `counted ${ago}, in ${duration(counts.Took)}` + (counts.Error && `, not all: ${counts.Error}`) : "being counted";
+  const late = (h) => [["p50 ≤", total(h) ? duration(h.P50) : "–"], ["p99 ≤", total(h) ? duration(h.P99) : "–"]];
+  return [
+    ["Kept", how, [["waiting", counted("Waiting")], ["running", counted("Running")], ["dead", counted("Dead")]]],
+    ["Late", sinceWhen(recent), late(recent.lateness)],
+    ["Late", "since the start", late(stats.Lateness)],
+    ["This process", "", [
+      ["held", count(stats.Held)],
+      ["of these claimed", count(stats.Claimed)],
+      ["handlers", count(stats.Running)],
+      ["done /s", perSecond("Done")],
+      ["failed /s", perSecond("Failed")],
+      ["died", count(stats.Dead)],
+      ["leases lost", count(stats.LeaseLost)],
+    ]],
+  ];
 }
 
 open();

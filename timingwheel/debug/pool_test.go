@@ -62,8 +62,7 @@ func TestAddAndRemovePool(t *testing.T) {
 	h.AddPool("b", b)
 	h.AddPool("a", b)
 	workers := func() (n []int) {
-		_, pools, _ := h.list()
-		for _, p := range figuresOf(pools) {
+		for _, p := range figuresOf(h.list().pools) {
 			n = append(n, p.Stats.Workers)
 		}
 		return n

@@ -10,10 +10,15 @@ import (
 	"github.com/tickwheel/tickwheel/purgatory"
 )
 
-// Purgatory is what the handler asks of a purgatory: two methods that only read. Every
-// [purgatory.Purgatory] has them, whatever the type of its keys.
+// Purgatory is what the handler asks of a purgatory: a method that only reads. Every
+// [purgatory.Purgatory] has it, whatever the type of its keys, and so has every
+// [purgatory.Threshold].
 type Purgatory interface {
 	Stats() purgatory.Stats
+}
+
+// keyed is a Purgatory that can tell the keys with most. A Threshold has no keys.
+type keyed interface {
 	Top(n int) []purgatory.KeyCount
 }
 
@@ -43,7 +48,7 @@ type purgatoryFigures struct {
 	Name  string               `json:"name"`
 	Age   time.Duration        `json:"age"` // since it was added; the page takes rates by it
 	Stats purgatory.Stats      `json:"stats"`
-	Keys  []purgatory.KeyCount `json:"keys"` // those with most; may be older than stats
+	Keys  []purgatory.KeyCount `json:"keys"` // those with most; may be older than stats; null for a Threshold
 }
 
 // figures asks for the Stats, which are cheap, and for the keys.
@@ -52,9 +57,13 @@ func (w *watched) figures() purgatoryFigures {
 	return purgatoryFigures{w.name, time.Since(w.added), w.purgatory.Stats(), keys}
 }
 
-// top returns the keys with most operations. To count them is a pass over all that is
-// parked, so it is limited as a wheel's samples are.
+// top returns the keys with most operations, or nil if there are no keys. To count them is
+// a pass over all that is parked, so it is limited as a wheel's samples are.
 func (w *watched) top() []purgatory.KeyCount {
+	p, ok := w.purgatory.(keyed)
+	if !ok {
+		return nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.keys != nil && time.Since(w.taken) < max(w.interval/2, w.costs.pause()) {
@@ -62,7 +71,7 @@ func (w *watched) top() []purgatory.KeyCount {
 	}
 	start := time.Now()
 	keys := make([]purgatory.KeyCount, 0, topKeys)
-	for _, k := range w.purgatory.Top(topKeys) {
+	for _, k := range p.Top(topKeys) {
 		keys = append(keys, purgatory.KeyCount{Key: clip(k.Key), Pending: k.Pending})
 	}
 	w.keys, w.taken = keys, time.Now()
@@ -96,6 +105,11 @@ func figuresOfPurgatories(purgatories []*watched) []purgatoryFigures {
 // as the name of a wheel is.
 func writePurgatory(out io.Writer, p purgatoryFigures) {
 	s := &p.Stats
+	if p.Keys == nil {
+		fmt.Fprintf(out, "threshold %q: %d parked; so far %d satisfied, %d expired, %d canceled, %d closed\n",
+			p.Name, s.Pending, s.Satisfied, s.Expired, s.Canceled, s.Closed)
+		return
+	}
 	fmt.Fprintf(out, "purgatory %q: %d parked, under %d keys; so far %d satisfied, %d expired, %d canceled, %d closed, %d questions\n",
 		p.Name, s.Pending, s.Keys, s.Satisfied, s.Expired, s.Canceled, s.Closed, s.Checks)
 	if len(p.Keys) == 0 {

@@ -61,6 +61,26 @@ func TestPurgatory(t *testing.T) {
 	})
 }
 
+// A threshold has no keys, and nobody is asked.
+func TestThreshold(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	th := purgatory.NewThreshold[int](w)
+	h := NewHandler()
+	h.AddPurgatory("offsets", th)
+	for v := range 5 {
+		_, err := th.Park(v, time.Hour, nil)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, th.Advance(2))
+	require.Equal(t, "no wheels\n\nthreshold \"offsets\": 2 parked; so far 3 satisfied, 0 expired, 0 canceled, 0 closed\n", get(h, "/").Body.String())
+	var form answer
+	require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &form))
+	require.Equal(t, th.Stats(), form.Parked[0].Stats)
+	require.Nil(t, form.Parked[0].Keys)
+	require.PanicsWithValue(t, "purgatory: Stats of a Threshold that NewThreshold did not make", func() { h.AddPurgatory("a", new(purgatory.Threshold[int])) })
+}
+
 // However many keys there are, and however long, what is sent is small.
 func TestTopKeys(t *testing.T) {
 	w := timingwheel.New()

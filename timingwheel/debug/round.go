@@ -18,28 +18,30 @@ type round struct {
 	list   json.RawMessage   // the entries of all wheels, encoded once for all events
 	pools  json.RawMessage   // the figures of all pools, likewise
 	parked json.RawMessage   // and of all purgatories
+	queues json.RawMessage   // and of all queues
 	events map[string][]byte // that are made, by the name of the wheel they show; empty for none
 	cost   time.Duration     // of all this so far, without what each wheel and purgatory limits
 }
 
-// newRound asks all wheels, pools and purgatories for what is cheap, and purgatories for
-// the keys with most.
-func newRound(wheels []*wheel, pools []*pool, purgatories []*watched) *round {
-	figures := figuresOfPurgatories(purgatories)
+// newRound asks all that is shown for what is cheap, and purgatories for the keys with
+// most.
+func newRound(s shows) *round {
+	figures := figuresOfPurgatories(s.parked)
 	start := time.Now()
-	r := &round{wheels: make(map[string]*wheel, len(wheels)), events: map[string][]byte{}}
-	entries := make([]entry, 0, len(wheels))
-	for _, w := range wheels {
+	r := &round{wheels: make(map[string]*wheel, len(s.wheels)), events: map[string][]byte{}}
+	entries := make([]entry, 0, len(s.wheels))
+	for _, w := range s.wheels {
 		stats := w.source.Stats()
 		entries = append(entries, entry{w.name, stats.Pending, stats.Stopped, stats.HeldUp})
 		r.wheels[w.name] = w
 	}
-	if len(wheels) > 0 {
-		r.first = wheels[0].name
+	if len(s.wheels) > 0 {
+		r.first = s.wheels[0].name
 	}
 	r.list = encode(entries)
-	r.pools = encode(figuresOf(pools))
+	r.pools = encode(figuresOf(s.pools))
 	r.parked = encode(figures)
+	r.queues = encode(figuresOfQueues(s.queues))
 	r.cost = time.Since(start)
 	return r
 }
@@ -62,7 +64,7 @@ func (r *round) event(name string) []byte {
 		s = w.sample()
 	}
 	start := time.Now()
-	e := event{Wheels: r.list, Pools: r.pools, Parked: r.parked}
+	e := event{Wheels: r.list, Pools: r.pools, Parked: r.parked, Queues: r.queues}
 	if w != nil {
 		e.Shown = show(s)
 	}

@@ -19,16 +19,16 @@ type answer struct {
 	Wheels []sample           `json:"wheels"`
 	Pools  []poolFigures      `json:"pools"`
 	Parked []purgatoryFigures `json:"purgatories"`
+	Queues []queueFigures     `json:"queues"`
 }
 
 // serve takes samples of the wheel of that name, or of all there is if the name is empty,
 // and answers with what write makes of them.
 func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentType string, write func(io.Writer, answer)) {
-	wheels, pools, parked := h.list()
+	all := h.list()
 	if name != "" {
-		pools, parked = nil, nil
-		wheels = slices.DeleteFunc(wheels, func(w *wheel) bool { return w.name != name })
-		if len(wheels) == 0 {
+		all = shows{wheels: slices.DeleteFunc(all.wheels, func(w *wheel) bool { return w.name != name })}
+		if len(all.wheels) == 0 {
 			http.Error(rw, "no wheel of that name", http.StatusNotFound)
 			return
 		}
@@ -38,10 +38,10 @@ func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentTy
 		return // without a pass over the wheels
 	}
 	a := answer{Wheels: []sample{}}
-	for _, w := range wheels {
+	for _, w := range all.wheels {
 		a.Wheels = append(a.Wheels, w.sample())
 	}
-	a.Pools, a.Parked = figuresOf(pools), figuresOfPurgatories(parked)
+	a.Pools, a.Parked, a.Queues = figuresOf(all.pools), figuresOfPurgatories(all.parked), figuresOfQueues(all.queues)
 	write(rw, a)
 }
 
@@ -62,19 +62,20 @@ func (h *Handler) serveText(rw http.ResponseWriter, r *http.Request, name string
 			}
 			writeText(out, s)
 		}
-		for i, p := range a.Pools {
-			if i == 0 {
-				fmt.Fprintln(out)
-			}
-			writePool(out, p)
-		}
-		for i, p := range a.Parked {
-			if i == 0 {
-				fmt.Fprintln(out)
-			}
-			writePurgatory(out, p)
-		}
+		writeAll(out, a.Pools, writePool)
+		writeAll(out, a.Parked, writePurgatory)
+		writeAll(out, a.Queues, writeQueue)
 	})
+}
+
+// writeAll writes what there is, after an empty line.
+func writeAll[F any](out io.Writer, all []F, write func(io.Writer, F)) {
+	for i, f := range all {
+		if i == 0 {
+			fmt.Fprintln(out)
+		}
+		write(out, f)
+	}
 }
 
 // writeText writes a sample for a reader at a terminal. The name is quoted, because it

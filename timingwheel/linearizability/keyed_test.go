@@ -211,7 +211,7 @@ func (r *round) settle(t *testing.T) {
 }
 
 func (r *round) waitUntilIdle(t *testing.T) {
-	patience := time.Now().Add(5 * time.Second)
+	patience := time.Now().Add(30 * time.Second)
 	for r.keyed.Len() > 0 || r.wheel.Len() > 0 || r.executor.outstanding.Load() > 0 {
 		if time.Now().After(patience) {
 			t.Errorf("%d keys are held, %d tasks pending, and %d with the executor", r.keyed.Len(), r.wheel.Len(), r.executor.outstanding.Load())

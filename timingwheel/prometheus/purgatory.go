@@ -6,7 +6,7 @@ import (
 	"github.com/tickwheel/tickwheel/purgatory"
 )
 
-// Purgatory is a purgatory.Purgatory of any kind of key.
+// Purgatory is a purgatory.Purgatory of any kind of key, or a purgatory.Threshold.
 type Purgatory interface {
 	Stats() purgatory.Stats
 }
@@ -23,7 +23,8 @@ type purgatoryCollector struct {
 //
 //	registry.MustRegister(wheelmetrics.NewPurgatoryCollector(p, "polls"))
 //
-// Name is the value of their label purgatory. They are the fields of purgatory.Stats,
+// P may be a purgatory.Threshold too, which has no keys and no questions. Name is the
+// value of their label purgatory. They are the fields of purgatory.Stats,
 // whose documentation says what exactly they count:
 //
 //	purgatory_parked_total     counter; when nothing is under way, the sum of satisfied,

@@ -67,6 +67,21 @@ func TestScrapeOfPurgatoryIsStats(t *testing.T) {
 	require.EqualValues(t, 5, p.Stats().Closed)
 }
 
+func TestScrapeOfThreshold(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	th := purgatory.NewThreshold[int](w)
+	for v := range 5 {
+		_, err := th.Park(v, time.Hour, nil)
+		require.NoError(t, err)
+	}
+	th.Advance(2)
+	families := scrape(t, registered(t, NewPurgatoryCollector(th, "offsets")))
+	require.Equal(t, 5.0, find(families["purgatory_parked_total"], "purgatory", "offsets").Counter.GetValue())
+	require.Equal(t, 3.0, find(families["purgatory_satisfied_total"], "purgatory", "offsets").Counter.GetValue())
+	require.Equal(t, 2.0, find(families["purgatory_pending"], "purgatory", "offsets").Gauge.GetValue())
+}
+
 func TestLintPurgatory(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()

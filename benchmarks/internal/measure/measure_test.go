@@ -32,8 +32,8 @@ func TestEarly(t *testing.T) {
 func TestUsageOfWork(t *testing.T) {
 	before := Now()
 	var kept [][]byte
-	for time.Since(before.Time) < 50*time.Millisecond {
-		kept = append(kept[:0], make([]byte, 1000))
+	for time.Since(before.Time) < 50*time.Millisecond || Collections() == before.Collections {
+		kept = append(kept[:0], make([]byte, 10_000))
 	}
 	after := Now()
 	if cpu := after.CPU - before.CPU; cpu <= 0 {
@@ -56,7 +56,7 @@ func TestUsageOfWork(t *testing.T) {
 	if switches := CPU().Voluntary - before.Voluntary; switches < 10 {
 		t.Errorf("sleeping 20 times took %d context switches", switches)
 	}
-	if len(kept[0]) != 1000 {
+	if len(kept[0]) != 10_000 {
 		t.Error("unreachable, and keeps the allocation")
 	}
 }

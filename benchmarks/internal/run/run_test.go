@@ -69,7 +69,7 @@ const triesFile = "BENCHMARKS_TEST_TRIES"
 func TestBusyMachineIsTriedAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tries")
 	t.Setenv(triesFile, file)
-	c := workload.Case{Timeout: 5 * time.Second, Without: func(s subject.Subject) string {
+	c := workload.Case{Timeout: time.Minute, Without: func(s subject.Subject) string {
 		if s.Name != "wheel.Schedule" && s.Name != "wheel.AfterFunc" {
 			return workload.NotHere
 		}
@@ -122,7 +122,7 @@ func subjectsOf(set *result.Set, config string, round int) (names []string) {
 
 func TestCrashesAndHangsAreContained(t *testing.T) {
 	set := runTest(t, testWorkload(workload.Case{
-		Timeout: time.Second, // what the one that hangs costs
+		Timeout: 10 * time.Second, // what the one that hangs costs; others begin in time on a busy machine
 		Without: func(s subject.Subject) string {
 			if s.Name == subject.None || strings.HasPrefix(s.Name, "wheel") || s.Kind != subject.Functions {
 				return workload.NotHere
@@ -144,7 +144,7 @@ func TestCrashesAndHangsAreContained(t *testing.T) {
 	want := []string{
 		"a=2 RussellLuo true it crashed: no more",
 		"a=2 go-zero false it is given 1 M at most: ",
-		"a=2 gost true it had not ended after 1s",
+		"a=2 gost true it had not ended after 10s",
 		"a=1 heap true it lost some",
 		"a=2 heap true it lost some",
 	}
@@ -159,7 +159,7 @@ func TestCrashesAndHangsAreContained(t *testing.T) {
 }
 
 func TestNothingBeginsAfterTheBudget(t *testing.T) {
-	c := workload.Case{Timeout: 5 * time.Second, Without: func(subject.Subject) string { return "" }}
+	c := workload.Case{Timeout: time.Minute, Without: func(subject.Subject) string { return "" }}
 	set := runTest(t, testWorkload(c), -1)
 	if len(set.Lines) != 0 || len(set.Misses) == 0 || !strings.Contains(set.Misses[0].Reason, "time for the whole run") {
 		t.Errorf("%d lines, misses %v", len(set.Lines), set.Misses)
@@ -174,7 +174,7 @@ func TestCasesOfFewRounds(t *testing.T) {
 		return ""
 	}
 	for _, together := range []bool{false, true} {
-		c := workload.Case{Timeout: 5 * time.Second, Rounds: 1, Together: together, Without: without}
+		c := workload.Case{Timeout: time.Minute, Rounds: 1, Together: together, Without: without}
 		set := runTest(t, testWorkload(c), time.Minute)
 		if one, two := subjectsOf(set, "a=2", 1), subjectsOf(set, "a=2", 2); len(one) != 1 || len(two) != 0 {
 			t.Errorf("together %v: round 1 has %v and round 2 %v", together, one, two)
@@ -189,7 +189,7 @@ func TestNoRoundBeginsThatWouldTakeTooLong(t *testing.T) {
 		}
 		return ""
 	}
-	w := testWorkload(workload.Case{Timeout: 5 * time.Second, Without: without})
+	w := testWorkload(workload.Case{Timeout: time.Minute, Without: without})
 	w.Share = time.Nanosecond
 	set := runTest(t, w, time.Minute)
 	if one, two := subjectsOf(set, "a=2", 1), subjectsOf(set, "a=2", 2); len(one) != 1 || len(two) != 0 {

@@ -33,7 +33,7 @@ func eachTimer(t *testing.T, test func(t *testing.T, s Subject, timers Timers)) 
 // that.
 func eventually(t *testing.T, counter *atomic.Int64, want int64) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); counter.Load() < want && time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); counter.Load() < want && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -64,7 +64,7 @@ func TestEachFiresOnce(t *testing.T) {
 
 func TestCancelledDoNotFire(t *testing.T) {
 	eachTimer(t, func(t *testing.T, _ Subject, timers Timers) {
-		const n = 300
+		const n, due = 300, time.Second // long enough to cancel all on a busy machine
 		var kept, cancelled atomic.Int64
 		timers.Keep(n)
 		for i := range n {
@@ -72,16 +72,16 @@ func TestCancelledDoNotFire(t *testing.T) {
 			if i%3 == 0 {
 				counter = &kept
 			}
-			timers.Set(i, 200*time.Millisecond, func() { counter.Add(1) })
+			timers.Set(i, due, func() { counter.Add(1) })
 		}
 		for i := range n {
 			if i%3 != 0 {
 				timers.Cancel(i)
 			}
 		}
-		timers.AddCancel(time.Millisecond, func() { cancelled.Add(1) })
+		timers.AddCancel(due, func() { cancelled.Add(1) })
 		worked := false
-		timers.Around(200*time.Millisecond, func() { cancelled.Add(1) }, func() { worked = true })
+		timers.Around(due, func() { cancelled.Add(1) }, func() { worked = true })
 		eventually(t, &kept, n/3)
 		if got := cancelled.Load(); got > 0 {
 			t.Errorf("%d ran though they were cancelled", got)
@@ -97,12 +97,12 @@ func TestResetMoves(t *testing.T) {
 		if !timers.CanReset() {
 			t.Skip("has no Reset")
 		}
-		const n, later = 100, 300 * time.Millisecond
+		const n, later = 100, time.Second
 		var fired, early atomic.Int64
 		timers.Keep(n)
 		due := time.Now().Add(later - 25*time.Millisecond) // as early as the coarsest may be
 		for i := range n {
-			timers.Set(i, 100*time.Millisecond, func() {
+			timers.Set(i, 600*time.Millisecond, func() {
 				if time.Now().Before(due) {
 					early.Add(1)
 				}
@@ -192,14 +192,16 @@ func TestJobs(t *testing.T) {
 func TestKeys(t *testing.T) {
 	eachOf(t, KeyMaker, func(t *testing.T, keys Keys) {
 		var wrong, right atomic.Int64
+		const due = 500 * time.Millisecond // long enough to cancel it on a busy machine
 		for range 3 {
 			keys.ScheduleKey(1, time.Hour, func() { wrong.Add(1) })
 			keys.ScheduleKey(1, time.Millisecond, func() { right.Add(1) })
-			keys.ScheduleKey(2, 10*time.Millisecond, func() { wrong.Add(1) })
+			keys.ScheduleKey(2, due, func() { wrong.Add(1) })
 			keys.CancelKey(2)
 			eventually(t, &right, 1)
 			right.Store(0)
 		}
+		time.Sleep(due + 50*time.Millisecond)
 		if n := wrong.Load(); n > 0 {
 			t.Errorf("%d ran that were replaced or cancelled", n)
 		}
@@ -239,17 +241,18 @@ func TestParking(t *testing.T) {
 func TestGostLosesNoCancel(t *testing.T) {
 	timers := gost.New(Options{})
 	defer timers.Stop()
+	const due = 500 * time.Millisecond
 	var fired atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				timers.AddCancel(50*time.Millisecond, func() { fired.Add(1) })
+				timers.AddCancel(due, func() { fired.Add(1) })
 			}
 		})
 	}
 	wg.Wait()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(due + 50*time.Millisecond)
 	if n := fired.Load(); n > 0 {
 		t.Errorf("%d of 800 ran though they were cancelled", n)
 	}

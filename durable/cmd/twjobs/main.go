@@ -10,8 +10,8 @@
 //	redrive -all [-kind KIND]
 //	stats             how many there are of each kind and state; it reads all of the store
 //
-// A directory can be opened only while no process has it. The exit status is 1 if something
-// failed or was not done, 2 for a wrong command.
+// A directory can be opened only while no process has it. The exit status is 1 if
+// something failed or was not done, 2 for a wrong command.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command bench measures durable jobs on the embedded engine, with every write synced, and
-// prints the rows of the table in durable/README.md.
+// Command bench measures durable jobs on the embedded engine, with every write synced,
+// and prints the rows of the table in durable/README.md.
 //
 //	go run ./internal/bench                     # everything but ten million: some minutes
 //	go run ./internal/bench -only life,accept

@@ -94,8 +94,8 @@ func overdue() error {
 func cascade() error {
 	const near, lead = 5 * time.Second, 20 * time.Second
 	filling := time.Duration(*n / *rate)*time.Second + 30*time.Second
-	// Buckets begin at the multiples of their width since 1970. The second far bucket of this
-	// width begins when the filling and a margin of half a lead are over.
+	// Buckets begin at the multiples of their width since 1970. The second far bucket of
+	// this width begins when the filling and a margin of half a lead are over.
 	start := time.Now().Add(filling + 2*lead).Truncate(near)
 	far := time.Duration(start.Unix()) * time.Second
 	q, _, remove, err := open(jetstream.Buckets(near, far, lead, 10*time.Second))

@@ -16,8 +16,8 @@ import (
 )
 
 // schedules measures what the server has of itself: messages with a schedule, which it
-// publishes to another subject when their time has come. They are consumed and acknowledged;
-// there are no claims, attempts or leases, so it is less than a job's life.
+// publishes to another subject when their time has come. They are consumed and
+// acknowledged; there are no claims, attempts or leases, so it is less than a job's life.
 func schedules() error {
 	dir, err := os.MkdirTemp(os.Getenv("BENCH_DIR"), "bench")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// syncCost prints what a synced write costs on this disk at this moment, which is what the
-// other figures are to be read beside.
+// syncCost prints what a synced write costs on this disk at this moment, which is what
+// the other figures are to be read beside.
 func syncCost() error {
 	f, err := os.CreateTemp(os.Getenv("BENCH_DIR"), "sync")
 	if err != nil {

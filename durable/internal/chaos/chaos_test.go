@@ -65,7 +65,8 @@ func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	lines := map[string]string{
 		"ledger-1": "A ok\nA lost\nA canceled\nc canceled\nC canceled\nA both\nc both\nC both\nA maybe\nc maybe\nA no\nc no\nN no\n",
-		"ledger-2": "R ok\nR both\nD both\nR twice\nD twice\nR twice\nE twice\nA twice\nR stray\nR",
+		"ledger-2": "R ok\nR both\nD both\nR twice\nD twice\nR twice\nB twice\nA twice\nR stray\nR",
+		"ledger-3": "A failed\nc failed\nU failed\nA forgotten\nc forgotten\nE end\n",
 	}
 	for name, text := range lines {
 		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
@@ -77,7 +78,7 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.LostRefs = nil
-	want := account{Accepted: 7, Canceled: 2, Ran: 4, Attempts: 5, Lost: 2, CanceledAndRan: 1, Uncertain: 1, Twice: 1, Stray: 1, Early: 1}
+	want := account{Accepted: 9, Canceled: 2, Ran: 4, Attempts: 5, Lost: 3, CanceledAndRan: 1, Uncertain: 2, Twice: 1, Stray: 1, Early: 1}
 	if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
 		t.Fatalf("%+v, not %+v", a, want)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ledger is a file to which a process appends what it has been promised and what it does, a
-// line each. The system keeps what was written when the process is killed.
+// ledger is a file to which a process appends what it has been promised and what it does,
+// a line each. The system keeps what was written when the process is killed.
 type ledger struct{ f *os.File }
 
 // What a line begins with.
@@ -19,9 +19,11 @@ const (
 	asked    = 'c' // Cancel is about to be called
 	canceled = 'C' // it has returned true
 	refused  = 'N' // it has returned false
+	unsure   = 'U' // it has returned an error
 	began    = 'R' // a handler was called
 	finished = 'D' // and is about to return nil
-	early    = 'E' // it was called before the job was due, by the server's clock
+	early    = 'B' // it was called before the job was due, by the server's clock
+	peace    = 'E' // the process has ended by itself: all that it asked was answered
 )
 
 func openLedger(dir string) (*ledger, error) {
@@ -43,7 +45,7 @@ type account struct {
 	Attempts                int
 	Lost                    int // accepted, neither run nor canceled
 	CanceledAndRan          int
-	Uncertain               int // neither, and the answer of Cancel was lost
+	Uncertain               int // neither, and Cancel had no answer: an error, or the kill
 	Twice                   int // jobs that were begun more than once
 	Stray                   int // begun, and never accepted: the answer was lost
 	Early                   int // attempts that began before they were due
@@ -80,7 +82,7 @@ func audit(dir string) (account, error) {
 		switch {
 		case n[canceled] > 0 && n[began] > 0:
 			a.CanceledAndRan++
-		case n[accepted] > 0 && n[canceled] == 0 && n[began] == 0 && n[asked] > n[refused]:
+		case n[accepted] > 0 && n[canceled] == 0 && n[began] == 0 && n[unsure] > 0:
 			a.Uncertain++
 		case n[accepted] > 0 && n[canceled] == 0 && n[began] == 0:
 			a.Lost++
@@ -92,21 +94,41 @@ func audit(dir string) (account, error) {
 	return a, nil
 }
 
+// readLedger adds up the lines of a file. A call of Cancel without an answer is unsure
+// only if the process was killed: one that ended in peace has written down what it was
+// told.
 func readLedger(name string, jobs map[string]map[rune]int) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	waits := map[string]bool{} // for the answer of Cancel
 	for s := bufio.NewScanner(f); s.Scan(); {
-		what, ref, ok := strings.Cut(s.Text(), " ")
-		if !ok || len(what) != 1 {
+		line, ref, ok := strings.Cut(s.Text(), " ")
+		if !ok || len(line) != 1 {
 			continue // the last line of a process that was killed
 		}
+		switch what := rune(line[0]); what {
+		case peace:
+			return nil
+		case asked:
+			waits[ref] = true
+		default:
+			if what == canceled || what == refused || what == unsure {
+				delete(waits, ref)
+			}
+			if jobs[ref] == nil {
+				jobs[ref] = map[rune]int{}
+			}
+			jobs[ref][what]++
+		}
+	}
+	for ref := range waits {
 		if jobs[ref] == nil {
 			jobs[ref] = map[rune]int{}
 		}
-		jobs[ref][rune(what[0])]++
+		jobs[ref][unsure]++
 	}
 	return nil
 }

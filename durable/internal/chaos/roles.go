@@ -24,6 +24,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
 
+// concurrency is how many jobs may run again when a process is killed: some times as many
+// as are needed at 400 jobs a second.
+const concurrency = 64
+
 // What a process of the test is told, in its environment.
 const (
 	envRole   = "CHAOS_ROLE"   // embedded, server, worker, producer, drain
@@ -63,7 +67,7 @@ func runRole(role string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	q, err := durable.Open(ctx, e, durable.WithLease(lease), durable.WithLogger(log))
+	q, err := durable.Open(ctx, e, durable.WithLease(lease), durable.WithLogger(log), durable.WithConcurrency(concurrency))
 	if err != nil {
 		return err
 	}
@@ -107,6 +111,7 @@ func runRole(role string) error {
 		cancel()
 	}
 	wg.Wait()
+	l.write(peace, "end")
 	return err
 }
 
@@ -171,35 +176,49 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 				return
 			}
 			if rand.N(3) == 0 {
-				time.Sleep(job.After - rand.N(300*time.Millisecond))
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(job.After - rand.N(300*time.Millisecond)):
+				}
 			}
-			l.write(asked, string(ref))
-			switch ok, err := q.Cancel(ctx, ref); {
-			case err != nil:
-			case ok:
-				l.write(canceled, string(ref))
-			default:
-				l.write(refused, string(ref))
-			}
+			cancel(q, l, ref)
 		})
+	}
+}
+
+// cancel writes down what it asks before it does, since the process may be killed before
+// it has the answer. A process that is told to end waits for it.
+func cancel(q *durable.Queue, l *ledger, ref durable.Ref) {
+	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	l.write(asked, string(ref))
+	switch ok, err := q.Cancel(ctx, ref); {
+	case err != nil:
+		l.write(unsure, string(ref))
+	case ok:
+		l.write(canceled, string(ref))
+	default:
+		l.write(refused, string(ref))
 	}
 }
 
 // awaitEmpty returns when nothing is kept any more.
 func awaitEmpty(ctx context.Context, q *durable.Queue) {
-	for ctx.Err() == nil {
-		n := 0
-		for _, err := range q.All(ctx, durable.Filter{}) {
-			n++
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "drain:", err)
-			}
-		}
-		if n == 0 {
-			return
-		}
-		time.Sleep(200 * time.Millisecond)
+	for ctx.Err() == nil && !empty(ctx, q) {
+		time.Sleep(time.Second)
 	}
+}
+
+// empty looks for the first job only: a list of all takes the time that they need to run.
+func empty(ctx context.Context, q *durable.Queue) bool {
+	for _, err := range q.All(ctx, durable.Filter{}) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "drain:", err)
+		}
+		return false
+	}
+	return true
 }
 
 // serve runs a NATS server, alone or as one of three.

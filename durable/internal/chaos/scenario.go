@@ -267,12 +267,30 @@ func (w *world) drain(scenario string) error {
 	if err := start("drain", "drain"); err != nil {
 		return err
 	}
-	select {
-	case <-w.procs["drain"].done:
-		return nil
-	case <-time.After(3 * time.Minute):
-		return errors.New("what is left does not end")
+	for size, since := int64(0), time.Now(); ; {
+		select {
+		case <-w.procs["drain"].done:
+			return nil
+		case <-time.After(100 * time.Millisecond):
+		}
+		if now := w.written(); now > size {
+			size, since = now, time.Now()
+		}
+		if time.Since(since) > time.Minute {
+			return errors.New("what is left does not end")
+		}
 	}
+}
+
+// written returns how large the ledgers are.
+func (w *world) written() (size int64) {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "ledger-*"))
+	for _, f := range files {
+		if fi, err := os.Stat(f); err == nil {
+			size += fi.Size()
+		}
+	}
+	return size
 }
 
 // watchGap watches the ledgers grow, and returns a function that tells the longest time
@@ -282,13 +300,7 @@ func (w *world) watchGap() func() time.Duration {
 	go func() {
 		size, since, longest := int64(0), time.Time{}, time.Duration(0)
 		for {
-			now := int64(0)
-			files, _ := filepath.Glob(filepath.Join(w.dir, "ledger-*"))
-			for _, f := range files {
-				if fi, err := os.Stat(f); err == nil {
-					now += fi.Size()
-				}
-			}
+			now := w.written()
 			if now > size || since.IsZero() {
 				if size > 0 {
 					longest = max(longest, time.Since(since))
@@ -306,18 +318,29 @@ func (w *world) watchGap() func() time.Duration {
 	return func() time.Duration { close(stop); return <-gaps }
 }
 
+// killEmbedded kills a process some time after it has begun to work: at any moment of that,
+// and not again and again before it has begun where that takes long.
 func (w *world) killEmbedded(end time.Time) error {
-	for time.Now().Before(end) {
+	for w.r.Kills == 0 || time.Now().Before(end) {
+		size := w.written()
 		if err := w.start("embedded", "embedded"); err != nil {
 			return err
 		}
+		w.awaitWork(size)
 		time.Sleep(time.Second + rand.N(4*time.Second))
 		w.kill("embedded")
 	}
 	return nil
 }
 
-// startAll starts a server, a producer and two workers.
+// awaitWork waits until the ledgers have grown, but for no longer than a minute.
+func (w *world) awaitWork(size int64) {
+	for began := time.Now(); w.written() == size && time.Since(began) < time.Minute; {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// startAll starts a server, a producer and two workers, and waits until they work.
 func (w *world) startAll() error {
 	var err error
 	if w.pg == nil {
@@ -328,6 +351,7 @@ func (w *world) startAll() error {
 			err = w.startClient(c[0], c[1])
 		}
 	}
+	w.awaitWork(0)
 	return err
 }
 
@@ -335,7 +359,7 @@ func (w *world) killWorkers(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	for n := 0; time.Now().Before(end); n++ {
+	for n := 0; n == 0 || time.Now().Before(end); n++ {
 		time.Sleep(time.Second + rand.N(3*time.Second))
 		name := "worker" + strconv.Itoa(n%2)
 		w.kill(name)
@@ -350,13 +374,15 @@ func (w *world) killServer(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	for time.Now().Before(end) {
+	for w.r.Kills == 0 || time.Now().Before(end) {
 		time.Sleep(2*time.Second + rand.N(4*time.Second))
 		w.kill("server0")
 		time.Sleep(rand.N(time.Second))
+		size := w.written()
 		if err := w.startServer(0); err != nil {
 			return err
 		}
+		w.awaitWork(size)
 	}
 	return nil
 }
@@ -366,7 +392,7 @@ func (w *world) freeze(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	for n := 0; time.Now().Before(end); n++ {
+	for n := 0; n == 0 || time.Now().Before(end); n++ {
 		name := "worker" + strconv.Itoa(n%2)
 		time.Sleep(time.Second + rand.N(2*time.Second))
 		if err := w.signal(name, syscall.SIGSTOP); err != nil {

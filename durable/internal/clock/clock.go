@@ -2,8 +2,8 @@
 //
 // Only the monotonic clock of this one is used, so that it does not matter what its wall
 // clock says, or when that is set. The offset is known to within half a round trip, so
-// the sample with the shortest one is kept, until it is old: clocks drift apart by at most
-// 100 us a second, which is a bad crystal.
+// the sample with the shortest one is kept, until it is old: clocks drift apart by at
+// most 100 us a second, which is a bad crystal.
 package clock
 
 import (
@@ -75,8 +75,8 @@ func (c *Clock) Now() (time.Time, time.Duration) {
 	return s.at(local)
 }
 
-// Until returns how long it takes until the other clock surely shows t, if it does not drift
-// meanwhile. It is not positive if it surely does: who has waited asks once more.
+// Until returns how long it takes until the other clock surely shows t, if it does not
+// drift meanwhile. It is not positive if it surely does: who has waited asks once more.
 func (c *Clock) Until(t time.Time) time.Duration {
 	now, off := c.Now()
 	return t.Sub(now) + off

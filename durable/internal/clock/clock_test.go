@@ -32,8 +32,8 @@ func (o *other) read(context.Context) (time.Time, time.Duration, error) {
 	return t, 0, o.err
 }
 
-// The other clock is never further off than is said, whatever the ways take, and for clocks
-// that drift apart by less than is allowed for.
+// The other clock is never further off than is said, whatever the ways take, and for
+// clocks that drift apart by less than is allowed for.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, off := range []time.Duration{0, time.Hour, -1000 * time.Hour} {

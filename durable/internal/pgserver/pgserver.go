@@ -1,9 +1,9 @@
-// Package pgserver runs a PostgreSQL server for tests and benchmarks: a real one, on a free
-// port of the loopback interface, with a data directory of its own that goes with it. It can
-// be killed as a crash does and started again.
+// Package pgserver runs a PostgreSQL server for tests and benchmarks: a real one, on a
+// free port of the loopback interface, with a data directory of its own that goes with
+// it. It can be killed as a crash does and started again.
 //
-// The server keeps its durable settings: fsync and synchronous_commit are on. Without them
-// a test of a crash would prove nothing, and a benchmark would flatter.
+// The server keeps its durable settings: fsync and synchronous_commit are on. Without
+// them a test of a crash would prove nothing, and a benchmark would flatter.
 package pgserver
 
 import (
@@ -43,8 +43,8 @@ type Server struct {
 }
 
 // Test returns a server for a test or benchmark, which is stopped at its end. Without the
-// binaries the test is skipped, or fails if TICKWHEEL_POSTGRES=required is set. Settings are
-// those of postgresql.conf, such as "max_connections=20".
+// binaries the test is skipped, or fails if TICKWHEEL_POSTGRES=required is set. Settings
+// are those of postgresql.conf, such as "max_connections=20".
 func Test(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := New(settings...)

@@ -31,8 +31,8 @@ func attributes(uid, gid int) *syscall.SysProcAttr {
 	return a
 }
 
-// start starts the command on a thread that lives as long as the command: the death signal
-// is sent when the thread ends that has started it.
+// start starts the command on a thread that lives as long as the command: the death
+// signal is sent when the thread ends that has started it.
 func start(cmd *exec.Cmd) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Elsewhere no server is started: that it ends with this process, and finding its children,
-// are done in Linux's way.
+// Elsewhere no server is started: that it ends with this process, and finding its
+// children, are done in Linux's way.
 const supported = false
 
 type process struct {

@@ -1,12 +1,13 @@
-// Package embedded keeps durable jobs in a directory: a NATS server within the process, with
-// no port and no log, that syncs every write. One process at a time has the directory.
+// Package embedded keeps durable jobs in a directory: a NATS server within the process,
+// with no port and no log, that syncs every write. One process at a time has the
+// directory.
 //
 //	engine, err := embedded.Open(ctx, "/var/lib/reminders")
 //	q, err := durable.Open(ctx, engine)
 //
-// What Add has accepted survives the death of the process and a power cut, but not that of
-// the disk. The engine is that of package jetstream; to outgrow one machine give that a
-// connection to a cluster instead.
+// What Add has accepted survives the death of the process and a power cut, but not that
+// of the disk. The engine is that of package jetstream; to outgrow one machine give that
+// a connection to a cluster instead.
 package embedded
 
 import (
@@ -39,9 +40,11 @@ type config struct {
 }
 
 // MaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
-// durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs, and
-// goes on when jobs have ended. There is always a limit, because a server that runs into
-// the end of the disk has to be restarted. Open panics on less than 8 MiB.
+// durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs,
+// and goes on when jobs have ended. There is always a limit, because a server that runs
+// into the end of the disk has to be restarted: where the disk has less room, that
+// counts. If others leave the disk no room at all, the engine does not answer until it is
+// opened anew, and then has all that it has accepted. Open panics on less than 8 MiB.
 func MaxStore(bytes int64) Option {
 	return func(c *config) {
 		if bytes < 8<<20 {
@@ -67,8 +70,8 @@ type engine struct {
 }
 
 // Open starts a server on the directory, which is made if it is not there, and returns an
-// engine on it. If another process has the directory it returns durable.ErrLocked at once.
-// It takes a second or two for a million jobs to be read.
+// engine on it. If another process has the directory it returns durable.ErrLocked at
+// once. It takes a second or two for a million jobs to be read.
 func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
 	c := config{maxStore: defaultMaxStore}
 	for _, opt := range opts {
@@ -108,7 +111,7 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 		return fmt.Errorf("embedded: Open: %w", err)
 	}
 	maxBytes := c.maxStore - c.maxStore/10
-	own := []jetstream.Option{jetstream.LocalClock(), jetstream.MaxBytes(maxBytes), jetstream.Alone()}
+	own := []jetstream.Option{jetstream.LocalClock(), jetstream.MaxBytes(maxBytes), jetstream.Alone(), jetstream.Disk(func() (int64, error) { return freeBytes(dir) })}
 	e.Engine, err = jetstream.Connect(ctx, e.nc, append(own, c.engine...)...)
 	return err
 }

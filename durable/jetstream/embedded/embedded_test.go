@@ -63,8 +63,8 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A full store refuses more by name, goes on running what it has, and takes jobs again when
-// there is room. Nothing that was accepted is lost.
+// A full store refuses more by name, goes on running what it has, and takes jobs again
+// when there is room. Nothing that was accepted is lost.
 func TestFullStore(t *testing.T) {
 	small := embedded.With(jetstream.Buckets(250*time.Millisecond, 10*time.Second, 2*time.Second, time.Second))
 	_, q := open(t, t.TempDir(), embedded.MaxStore(8<<20), small)
@@ -98,9 +98,25 @@ func TestFullStore(t *testing.T) {
 	drain()
 }
 
-// What was cut off at the end of the last file, as a power cut may, costs no job that was
-// stored before, and the store opens.
+// What a power cut may do to the end of the last file costs no job that was stored
+// before, and the store opens.
 func TestTornBlock(t *testing.T) {
+	for how, damage := range map[string]func(f *os.File, size int64) error{
+		"cut":     func(f *os.File, size int64) error { return f.Truncate(size - 7) },
+		"garbled": func(f *os.File, size int64) error { return writeAt(f, size-20, 20, 0xa5) },
+		"zeros":   func(f *os.File, size int64) error { return writeAt(f, size-20, 4096, 0) },
+		"more":    func(f *os.File, size int64) error { return writeAt(f, size, 4096, 0) },
+	} {
+		t.Run(how, func(t *testing.T) { tornBlock(t, damage, how == "more") })
+	}
+}
+
+func writeAt(f *os.File, at int64, n int, b byte) error {
+	_, err := f.WriteAt(bytes.Repeat([]byte{b}, n), at)
+	return err
+}
+
+func tornBlock(t *testing.T, damage func(*os.File, int64) error, whole bool) {
 	dir := t.TempDir()
 	_, q := open(t, dir)
 	var refs []durable.Ref
@@ -110,32 +126,44 @@ func TestTornBlock(t *testing.T) {
 		refs = append(refs, r...)
 	}
 	require.NoError(t, q.Close())
-	var last string
-	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if strings.HasSuffix(path, ".blk") && strings.Contains(path, "msgs") {
-			last = path
-		}
-		if d.Name() == "index.db" { // it is written at a clean end only
-			require.NoError(t, os.Remove(path))
-		}
-		return err
-	}))
-	require.NotEmpty(t, last)
-	fi, err := os.Stat(last)
+	f, err := os.OpenFile(lastBlock(t, dir), os.O_RDWR, 0)
 	require.NoError(t, err)
-	require.NoError(t, os.Truncate(last, fi.Size()-7))
+	fi, err := f.Stat()
+	require.NoError(t, err)
+	require.NoError(t, damage(f, fi.Size()))
+	require.NoError(t, f.Close())
 	_, q = open(t, dir)
 	for _, ref := range refs[:49] {
 		_, err := q.Get(t.Context(), ref)
 		require.NoError(t, err)
 	}
 	_, err = q.Get(t.Context(), refs[49])
-	require.ErrorIs(t, err, durable.ErrNotFound, "the last message is torn")
+	if whole {
+		require.NoError(t, err)
+	} else {
+		require.ErrorIs(t, err, durable.ErrNotFound, "the last message is torn")
+	}
 	r, err := q.Add(t.Context(), durable.Job{Kind: "k"})
 	require.NoError(t, err)
 	ran, drain := run(t, q)
 	require.Equal(t, r[0], <-ran)
 	drain()
+}
+
+// lastBlock returns the newest file of messages, and removes what only a clean end
+// writes.
+func lastBlock(t *testing.T, dir string) (last string) {
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".blk") && strings.Contains(path, "msgs") {
+			last = path
+		}
+		if d.Name() == "index.db" {
+			require.NoError(t, os.Remove(path))
+		}
+		return err
+	}))
+	require.NotEmpty(t, last)
+	return last
 }
 
 // A process that was killed while it made the stream may leave a store that the server
@@ -234,7 +262,7 @@ type store struct {
 }
 
 func (s *store) Open(t testing.TB) durable.Engine {
-	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, 500*time.Millisecond, time.Second)
+	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	e, err := embedded.Open(context.Background(), s.dir, embedded.With(small))
 	require.NoError(t, err)
 	s.e = e

@@ -12,8 +12,8 @@ import (
 )
 
 // lock is an exclusive flock on a file, which the system releases when the process dies.
-// The server itself lets two processes write to one directory, and they lose what they have
-// acknowledged.
+// The server itself lets two processes write to one directory, and they lose what they
+// have acknowledged.
 type lock struct{ f *os.File }
 
 func lockDir(path string) (*lock, error) {

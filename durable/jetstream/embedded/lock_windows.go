@@ -11,8 +11,8 @@ import (
 )
 
 // lock is an exclusive lock on a file, which the system releases when the process dies.
-// The server itself lets two processes write to one directory, and they lose what they have
-// acknowledged.
+// The server itself lets two processes write to one directory, and they lose what they
+// have acknowledged.
 type lock struct{ f *os.File }
 
 func lockDir(path string) (*lock, error) {

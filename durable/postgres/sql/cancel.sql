@@ -1,4 +1,5 @@
--- Ends jobs that wait, and returns them. For what is removed and what is left see finish.sql.
+-- Ends jobs that wait, and returns them. For what is removed and what is left see
+-- finish.sql.
 with locked as (
     select id, born < clock_timestamp() - $2::int8 * interval '1 microsecond' as old
     from tickwheel.job

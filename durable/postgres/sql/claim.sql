@@ -1,7 +1,7 @@
--- Claims jobs for worker $1, if they have the version that was handed out and wait, or their
--- worker is dead. What this worker has claimed already, in a call whose answer was lost, is
--- its own and counts no second attempt. What is not returned, or returned as gone, has ended
--- or was moved.
+-- Claims jobs for worker $1, if they have the version that was handed out and wait, or
+-- their worker is dead. What this worker has claimed already, in a call whose answer was
+-- lost, is its own and counts no second attempt. What is not returned, or returned as
+-- gone, has ended or was moved.
 with asked as (
     select * from unnest($2::text[], $3::int4[]) as a(id, version)
 ), locked as (

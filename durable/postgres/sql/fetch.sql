@@ -1,6 +1,7 @@
--- Hands out to worker $1 jobs that are due after $2 and in $3 us, at most $5 of them and 8 MiB
--- and one of payload, for $4 us. Free is what waits and nobody has in hand, or who has it in
--- hand is dead; and what runs and its worker is dead. A worker does not find itself dead.
+-- Hands out to worker $1 jobs that are due after $2 and in $3 us, at most $5 of them and
+-- 8 MiB and one of payload, for $4 us. Free is what waits and nobody has in hand, or who
+-- has it in hand is dead; and what runs and its worker is dead. A worker does not find
+-- itself dead.
 with living as materialized (
     select id from tickwheel.worker where until > now() union all select $1::int8
 ), found as (

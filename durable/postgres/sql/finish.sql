@@ -1,7 +1,8 @@
--- Writes ends of worker $1 down: fate 0 done, 1 again, 2 buried. Each is that of one claim: if
--- another worker has taken over since, it is left out, with the next occurrence. What has
--- been there for a while ($8 us) is removed at once; younger jobs are left, without what they
--- were, so that a repeated insert of theirs is known: sweep.sql has them.
+-- Writes ends of worker $1 down: fate 0 done, 1 again, 2 buried. Each is that of one
+-- claim: if another worker has taken over since, it is left out, with the next
+-- occurrence. What has been there for a while ($8 us) is removed at once; younger jobs
+-- are left, without what they were, so that a repeated insert of theirs is known:
+-- sweep.sql has them.
 with ends as (
     select * from unnest($2::text[], $3::int4[], $4::int2[], $5::timestamptz[], $6::text[])
         as e(id, claim, fate, at, error)

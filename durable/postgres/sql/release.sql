@@ -1,5 +1,5 @@
--- Gives back what worker $1 was handed (claim 0), has claimed, or maybe has (claim -1), not to
--- be handed out for $4 us.
+-- Gives back what worker $1 was handed (claim 0), has claimed, or maybe has (claim -1),
+-- not to be handed out for $4 us.
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (

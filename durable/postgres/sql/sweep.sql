@@ -1,5 +1,6 @@
 -- Removes what has ended and was born before $1 (in the form of an id), at most $2 jobs
--- further than the last pass has come. One at a time: who finds another at it does nothing.
+-- further than the last pass has come. One at a time: who finds another at it does
+-- nothing.
 with turn as (
     select swept from tickwheel.meta for update skip locked
 ), span as (

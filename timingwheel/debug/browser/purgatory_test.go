@@ -71,6 +71,13 @@ func TestPurgatories(t *testing.T) {
 	require.Equal(t, evil, eval[string](tb, `$("purgatories").children[1].firstChild.textContent`))
 	require.Zero(t, eval[int](tb, `document.images.length`))
 	require.NotEqual(t, "evil", eval[string](tb, `document.title`))
+
+	th := purgatory.NewThreshold[int](w)
+	_, err := th.Park(7, time.Hour, nil)
+	require.NoError(t, err)
+	h.AddPurgatory(evil, th)
+	tb.until(`[...$("purgatories").children[1].querySelectorAll("dt")].map((d) => d.textContent).join() === "parked,parked /s,satisfied /s,expired /s,canceled /s"`)
+	require.Equal(t, "1", eval[string](tb, `$("purgatories").children[1].querySelector("dd").textContent`))
 	h.RemovePurgatory(evil)
 	h.RemovePurgatory("polls")
 	tb.until(`$("purgatories-section").hidden`)

@@ -1,0 +1,84 @@
+package enginetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Jobs are handed out before they are due, as the worker has asked for, wherever they are
+// kept until then, and while what was due before ends and is removed. What a slow machine
+// may be late by is measured at the same time: what an insert takes.
+func ahead(t *testing.T, s Store) {
+	const n, asked = 120, 100 * time.Millisecond
+	e := s.Open(t)
+	r := open(t, e)
+	w := newHasty(t, e, asked)
+	slowest := time.Duration(0)
+	for i := range n {
+		began := time.Now()
+		r.add(durable.Job{Kind: kind, After: 1100*time.Millisecond + time.Duration(i%2)*2*time.Second})
+		slowest = max(slowest, time.Since(began))
+		time.Sleep(37 * time.Millisecond)
+	}
+	var before []time.Duration
+	for len(before) < n {
+		select {
+		case d := <-w.before:
+			before = append(before, d)
+		case <-time.After(patience):
+			require.FailNow(t, "not handed out", "%d of %d", len(before), n)
+		}
+	}
+	w.drain()
+	slices.Sort(before)
+	late, _ := slices.BinarySearch(before, -2*slowest)
+	t.Logf("handed out before they were due: at least %v, p10 %v, p50 %v; an insert took %v at most", before[0], before[n/10], before[n/2], slowest)
+	require.LessOrEqual(t, late, n/10)
+	empty(t, r)
+}
+
+// hasty is a worker that ends each job when it is handed out.
+type hasty struct {
+	durable.Worker
+	before chan time.Duration // for how long each was handed out before it was due
+	drain  func()
+}
+
+func newHasty(t *testing.T, e durable.Engine, ahead time.Duration) *hasty {
+	worker, err := e.Work(t.Context(), durable.WorkConfig{Name: "hasty", Lease: time.Minute, Ahead: ahead, Retention: time.Hour})
+	require.NoError(t, err)
+	w := &hasty{Worker: worker, before: make(chan time.Duration, 1000)}
+	ctx, stop := context.WithCancel(context.Background())
+	fed := make(chan error, 1)
+	go func() {
+		fed <- w.Feed(ctx, func(hs []*durable.Held) { w.end(t, e, hs) })
+	}()
+	w.drain = func() { stop(); require.NoError(t, <-fed) }
+	t.Cleanup(stop)
+	return w
+}
+
+func (w *hasty) end(t *testing.T, e durable.Engine, hs []*durable.Held) {
+	now, _, err := e.Now(context.Background())
+	if err != nil {
+		t.Error(err)
+	}
+	var outs []durable.Outcome
+	for i, v := range w.Claim(context.Background(), hs) {
+		if v.Claimed == durable.Mine {
+			w.before <- hs[i].Record.Due.Sub(now)
+			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
+		}
+	}
+	for _, err := range w.Finish(context.Background(), outs) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

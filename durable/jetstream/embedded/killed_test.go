@@ -1,0 +1,83 @@
+package embedded_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// A job that kills its process each time is dead when its attempts are used up: each
+// start of the process counts one. Others that were under way then run to their end.
+func TestKilledByItsJob(t *testing.T) {
+	if dir := os.Getenv("KILLED_DIR"); dir != "" {
+		victim(t, dir)
+		return
+	}
+	dir := t.TempDir()
+	_, q := open(t, filepath.Join(dir, "store"))
+	refs, err := q.Add(t.Context(), durable.Job{Kind: "kills", MaxAttempts: 3}, durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	require.NoError(t, q.Close())
+	starts := 0
+	for ; starts < 10; starts++ {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledByItsJob$")
+		cmd.Env = append(os.Environ(), "KILLED_DIR="+dir)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			break
+		}
+		require.Equal(t, "signal: killed", err.Error(), "%s", out)
+	}
+	begun, err := os.ReadFile(filepath.Join(dir, "begun"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2", "3"}, strings.Fields(string(begun)))
+	require.Equal(t, 3, starts)
+	_, q = open(t, filepath.Join(dir, "store"))
+	info, err := q.Get(t.Context(), refs[0])
+	require.NoError(t, err)
+	require.Equal(t, durable.Dead, info.State)
+	require.Contains(t, info.LastError, "its process died")
+	_, err = q.Get(t.Context(), refs[1])
+	require.ErrorIs(t, err, durable.ErrNotFound, "the calm one is done")
+}
+
+// victim is the process that is killed. It ends when nothing waits any more.
+func victim(t *testing.T, dir string) {
+	_, q := open(t, filepath.Join(dir, "store"))
+	q.Handle("kills", func(_ context.Context, a *durable.Attempt) error {
+		f, err := os.OpenFile(filepath.Join(dir, "begun"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintln(f, a.Number)
+		}
+		if err != nil {
+			return err
+		}
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Kill()
+		}
+		if err == nil {
+			select {}
+		}
+		return err
+	})
+	_, drain := run(t, q)
+	require.Eventually(t, func() bool {
+		for info, err := range q.All(t.Context(), durable.Filter{}) {
+			if err != nil || info.State != durable.Dead {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, 20*time.Millisecond, "all has ended")
+	drain()
+}

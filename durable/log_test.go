@@ -1,0 +1,268 @@
+package durable_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
+)
+
+// sick is an engine whose verbs fail while they are in the map.
+type sick struct {
+	durable.Engine
+	mu     sync.Mutex
+	faults map[string]error
+}
+
+func (s *sick) fault(verb string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults[verb]
+}
+
+func (s *sick) set(verb string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults[verb] = err
+}
+
+func (s *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
+	if err := s.fault("now"); err != nil {
+		return time.Time{}, 0, err
+	}
+	return s.Engine.Now(ctx)
+}
+
+func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w, err := s.Engine.Work(ctx, c)
+	return &sickWorker{w, s}, err
+}
+
+type sickWorker struct {
+	durable.Worker
+	s *sick
+}
+
+func (w *sickWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+	if err := w.s.fault("feed"); err != nil {
+		return err
+	}
+	return w.Worker.Feed(ctx, give)
+}
+
+// Claim counts too many attempts, as if all had died with their process.
+func (w *sickWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+	verdicts := w.Worker.Claim(ctx, held)
+	if w.s.fault("claim") != nil {
+		for i := range verdicts {
+			verdicts[i].Attempt = 100
+		}
+	}
+	return verdicts
+}
+
+func (w *sickWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+	if err := w.s.fault("finish"); err != nil {
+		return slices.Repeat([]error{err}, len(outs))
+	}
+	return w.Worker.Finish(ctx, outs)
+}
+
+func (w *sickWorker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+	if err := w.s.fault("release"); err != nil {
+		return err
+	}
+	return w.Worker.Release(ctx, held, after)
+}
+
+func (w *sickWorker) Beat(ctx context.Context) error {
+	if err := w.s.fault("beat"); err != nil {
+		return err
+	}
+	return w.Worker.Beat(ctx)
+}
+
+func (w *sickWorker) Close(ctx context.Context) error {
+	if err := w.s.fault("close"); err != nil {
+		return err
+	}
+	return w.Worker.Close(ctx)
+}
+
+// shared is an engine of several Queues: none of them closes it.
+type shared struct{ durable.Engine }
+
+func (shared) Close() error { return nil }
+
+// schedule is a Scheduler.
+type schedule func(prev time.Time) time.Time
+
+func (f schedule) Next(prev time.Time) time.Time { return f(prev) }
+
+// messages has what provokes each message, in a minute from the start of Run, and its
+// level and attributes.
+var messages = map[string]struct {
+	level      string
+	attributes []string
+	provoke    func(t *testing.T, q *durable.Queue, s *sick)
+}{
+	"an attempt failed": {"WARN", []string{"kind", "ref", "attempt", "dead", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "bad"})
+	}},
+	"a job is dead, because its last attempt did not end": {"WARN", []string{"kind", "ref", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		s.set("claim", errSilent)
+		add(t, q, durable.Job{Kind: "good"})
+	}},
+	"another worker has taken over; the end of the attempt is not written down": {"WARN", []string{"ref"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		s.set("finish", durable.ErrLeaseLost)
+		add(t, q, durable.Job{Kind: "good"})
+	}},
+	"the end of an attempt could not be written down; trying again": {"WARN", []string{"ref", "error", "pause"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		s.set("finish", errSilent)
+		add(t, q, durable.Job{Kind: "good"})
+		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
+	}},
+	"no handler here for jobs of a kind; they are left to other workers": {"WARN", []string{"kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
+	}},
+	"a series ends: this process has not called Every for it": {"WARN", []string{"name"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		other, err := durable.Open(t.Context(), shared{s})
+		require.NoError(t, err)
+		defer other.Close()
+		soon := schedule(func(prev time.Time) time.Time { return prev.Add(time.Second) })
+		require.NoError(t, other.Every(t.Context(), "daily", soon, durable.Job{Kind: "good"}))
+	}},
+	"the engine hands out no jobs; trying again": {"WARN", []string{"error", "pause"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		time.AfterFunc(time.Second, func() { s.set("feed", nil) })
+	}},
+	"the lease could not be renewed": {"WARN", []string{"error", "silent"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.set("beat", errSilent)
+		time.AfterFunc(15*time.Second, func() { s.set("beat", nil) })
+	}},
+	"jobs could not be handed back; others get them after the lease": {"WARN", []string{"error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		s.set("release", errSilent)
+		add(t, q, durable.Job{Kind: "good", After: time.Minute + time.Second})
+	}},
+	"the worker could not be closed; others wait for the end of its lease": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.set("close", errSilent)
+	}},
+	"cannot read the engine's clock": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.set("now", errSilent)
+	}},
+	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.set("beat", errSilent)
+	}},
+	"the ends of attempts could not be written down; they will run again": {"ERROR", []string{"attempts"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		s.set("finish", errSilent)
+		add(t, q, durable.Job{Kind: "good"})
+	}},
+	"a series ends: its Scheduler gave a time that cannot be": {"ERROR", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		began := time.Now()
+		backwards := schedule(func(prev time.Time) time.Time {
+			if time.Since(began) < time.Second/2 {
+				return prev.Add(time.Second)
+			}
+			return prev.Add(-time.Hour)
+		})
+		require.NoError(t, q.Every(t.Context(), "daily", backwards, durable.Job{Kind: "good"}))
+	}},
+}
+
+// Each message is logged, with the level and the attributes that the documentation of
+// WithLogger names, and with no payload or key.
+func TestMessages(t *testing.T) {
+	for message, m := range messages {
+		t.Run(message, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{}}
+				q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewJSONHandler(&log, nil))))
+				require.NoError(t, err)
+				defer q.Close()
+				q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
+				q.Handle("bad", func(context.Context, *durable.Attempt) error { return errors.New("no") })
+				if strings.Contains(message, "hands out no jobs") {
+					s.set("feed", errSilent) // it is asked once, at the start
+				}
+				stop := start(t, q)
+				m.provoke(t, q, s)
+				time.Sleep(time.Minute)
+				stop()
+				require.NoError(t, q.Close())
+				requireLogged(t, &log, message, m.level, m.attributes)
+			})
+		})
+	}
+}
+
+func requireLogged(t *testing.T, log *bytes.Buffer, message, level string, attributes []string) {
+	t.Helper()
+	found := 0
+	for line := range strings.Lines(log.String()) {
+		entry := map[string]any{}
+		require.NoError(t, json.Unmarshal([]byte(line), &entry))
+		require.Contains(t, messages, strings.TrimPrefix(entry["msg"].(string), "durable: "), "an unknown message")
+		if entry["msg"] != "durable: "+message {
+			continue
+		}
+		found++
+		require.Equal(t, level, entry["level"])
+		delete(entry, "time")
+		delete(entry, "level")
+		delete(entry, "msg")
+		require.ElementsMatch(t, attributes, slices.Collect(maps.Keys(entry)))
+	}
+	require.Positive(t, found, "%s", log)
+	if strings.HasPrefix(message, "no handler") {
+		require.Equal(t, 1, found, "once for each kind")
+	}
+}
+
+// Every message that is in the code is in the test, and in the documentation of
+// WithLogger with its attributes.
+func TestMessagesAreDocumented(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	inCode := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`log\.[A-Z][a-z]+\("durable: ([^"]+)"`).FindAllSubmatch(text, -1) {
+			inCode[string(found[1])] = true
+		}
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(messages)), slices.Collect(maps.Keys(inCode)))
+
+	options, err := os.ReadFile("options.go")
+	require.NoError(t, err)
+	text := string(options)
+	text = text[strings.Index(text, "// WithLogger"):strings.Index(text, "func WithLogger")]
+	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "//", "")), " ")
+	items := strings.Split(text, " - ")
+	for message, m := range messages {
+		i := slices.IndexFunc(items, func(item string) bool { return strings.HasPrefix(item, message+": ") })
+		require.GreaterOrEqual(t, i, 0, "%q is not documented", message)
+		list := strings.TrimPrefix(items[i], message+": ")
+		list, _, _ = strings.Cut(list, " At level ")
+		list, _, _ = strings.Cut(list, " Payloads")
+		list = regexp.MustCompile(` \([^)]*\)`).ReplaceAllString(list, "")
+		require.Equal(t, strings.Join(m.attributes, ", "), list, message)
+		require.Equal(t, m.level == "WARN", strings.Contains(text[strings.Index(text, message):], "At level Error"), message)
+	}
+}

@@ -1,0 +1,54 @@
+// Package page shows queues of durable jobs on the page of package timingwheel/debug:
+//
+//	h := debug.NewHandler()
+//	h.AddQueue("mails", page.Queue(q))
+//	mux.Handle("/debug/timingwheel/", h)
+//
+// It stands between two modules. The page is in the core module, which knows no durable
+// jobs, and package durable does without a web server.
+//
+// # Cost
+//
+// What this process does with the jobs (held, claimed, running, lateness, leases lost)
+// comes from [durable.Queue.Stats]. That takes some microseconds, and the page asks for
+// it a few times a second while somebody watches. How many jobs wait, run and are dead in
+// all comes from [durable.Queue.Count], which reads all of the store. The page asks for
+// that while somebody watches only. It then takes at most 2 % of the time, and at most
+// ten seconds each: of a store that takes longer to read, the page says how much has been
+// counted by then.
+package page
+
+import (
+	"context"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/timingwheel/debug"
+)
+
+// Queue returns q as the page asks for it. The queue may be closed before or after: then
+// its figures stand still, and the page says that nothing can be counted any more. Queue
+// panics on nil.
+func Queue(q *durable.Queue) debug.Queue {
+	if q == nil {
+		panic("page: Queue: nil Queue")
+	}
+	return queue{q}
+}
+
+type queue struct{ q *durable.Queue }
+
+// Stats implements debug.Queue.
+func (q queue) Stats() debug.QueueStats {
+	s := q.q.Stats()
+	return debug.QueueStats{
+		Held: s.Held, Claimed: s.Claimed, Running: s.Running,
+		Attempts: s.Attempts, Done: s.Done, Failed: s.Failed, Dead: s.Dead, LeaseLost: s.LeaseLost,
+		Lateness: s.Lateness,
+	}
+}
+
+// Count implements debug.Queue.
+func (q queue) Count(ctx context.Context) (debug.QueueCounts, error) {
+	c, err := q.q.Count(ctx)
+	return debug.QueueCounts(c), err
+}

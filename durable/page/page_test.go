@@ -1,0 +1,116 @@
+package page_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+	"github.com/tickwheel/tickwheel/durable/page"
+	"github.com/tickwheel/tickwheel/timingwheel/debug"
+)
+
+// used returns a queue in a directory, in which four jobs wait, one runs, two are dead
+// and one is done, and what ends the one that runs.
+func used(t *testing.T) (q *durable.Queue, end func()) {
+	e, err := embedded.Open(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	q, err = durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	begun, release := make(chan bool), make(chan bool)
+	q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
+	q.Handle("bad", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
+	q.Handle("long", func(context.Context, *durable.Attempt) error {
+		close(begun)
+		<-release
+		return nil
+	})
+	far := durable.Job{Kind: "good", After: time.Hour}
+	_, err = q.Add(t.Context(), far, far, far, far, durable.Job{Kind: "good"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "long"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	<-begun
+	require.Eventually(t, func() bool { s := q.Stats(); return s.Done == 1 && s.Dead == 2 }, 30*time.Second, time.Millisecond)
+	return q, func() {
+		close(release)
+		stop()
+		require.NoError(t, <-done)
+	}
+}
+
+// shown is what the page is sent of a queue.
+type shown struct {
+	Queues []struct {
+		Name   string
+		Stats  debug.QueueStats
+		Counts *struct {
+			debug.QueueCounts
+			Error string
+		}
+	}
+}
+
+func ask(t *testing.T, h http.Handler) (s shown) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest("GET", "/?format=json", nil))
+	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &s))
+	require.Len(t, s.Queues, 1)
+	return s
+}
+
+// The page shows what a real queue holds, and what its engine keeps.
+func TestQueueOnThePage(t *testing.T) {
+	q, end := used(t)
+	h := debug.NewHandler()
+	h.AddQueue("mails", page.Queue(q))
+	require.Nil(t, ask(t, h).Queues[0].Counts, "the first answer does not wait for a count")
+	var s shown
+	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts != nil }, 30*time.Second, 10*time.Millisecond)
+	got := s.Queues[0]
+	require.Equal(t, "mails", got.Name)
+	require.Empty(t, got.Counts.Error)
+	require.Equal(t, debug.QueueCounts{Waiting: 4, Running: 1, Dead: 2}, got.Counts.QueueCounts)
+	require.Equal(t, []int64{1, 1, 4, 1, 2}, []int64{got.Stats.Held, got.Stats.Running, got.Stats.Attempts, got.Stats.Done, got.Stats.Dead})
+	require.Equal(t, int64(4), got.Stats.Lateness.Total())
+	end()
+
+	require.NoError(t, q.Close())
+	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts.Error != "" }, 30*time.Second, 10*time.Millisecond)
+	require.Contains(t, s.Queues[0].Counts.Error, durable.ErrClosed.Error())
+	require.Equal(t, int64(2), s.Queues[0].Stats.Done, "its figures stand still")
+	require.PanicsWithValue(t, "page: Queue: nil Queue", func() { page.Queue(nil) })
+}
+
+// Whatever the page asks for has the name that it has in the Stats.
+func TestNamesOfStats(t *testing.T) {
+	q, end := used(t)
+	end()
+	stats, shown := reflect.ValueOf(q.Stats()), reflect.ValueOf(page.Queue(q).Stats())
+	for i := range shown.NumField() {
+		name := shown.Type().Field(i).Name
+		require.Equal(t, stats.FieldByName(name).Interface(), shown.Field(i).Interface(), name)
+	}
+}
+
+// A count that has no time left says how far it came.
+func TestCountEnds(t *testing.T) {
+	q, end := used(t)
+	defer end()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c, err := q.Count(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.LessOrEqual(t, c.Waiting, int64(4))
+}

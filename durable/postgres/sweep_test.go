@@ -1,0 +1,75 @@
+package postgres_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// What has ended is removed when nobody can insert it once more, and no earlier; what waits
+// or is dead is left. What ended so late that the sweep had passed is removed in the end, and
+// dead jobs after their retention.
+func TestSweep(t *testing.T) {
+	s := newStore(server(t))
+	e, pool := s.open(t), s.pool(t)
+	now := time.Now()
+	add := func(id string) durable.Ref {
+		refs, errs := e.Insert(t.Context(), []durable.Record{record(id, now.Add(time.Hour))})
+		require.NoError(t, errors.Join(errs...))
+		return refs[0]
+	}
+	cancel := func(id string) {
+		oks, errs := e.Cancel(t.Context(), []durable.Ref{add(id)})
+		require.NoError(t, errs[0])
+		require.True(t, oks[0])
+	}
+	exec := func(sql string, args ...any) {
+		_, err := pool.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	// older has jobs be born an hour before.
+	older := func(ids ...string) {
+		exec("update "+s.schema+".job set id = '00000000000.' || split_part(id, '.', 2), born = born - interval '1 hour' where split_part(id, '.', 2) = any($1)", ids)
+	}
+	left := func() (ids []string) {
+		rows, err := pool.Query(t.Context(), "select split_part(id, '.', 2) from "+s.schema+".job order by 1")
+		require.NoError(t, err)
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return ids
+	}
+	add("waits")
+	cancel("canceled")
+	cancel("young")
+	add("dead")
+	add("long-dead")
+	exec("update " + s.schema + ".job set state = 2 where id like '%dead'")
+	exec("update " + s.schema + ".job set due = now() where id like '%long-dead'")
+	older("waits", "canceled", "dead", "long-dead")
+	e.Sweep(t.Context())
+	require.Equal(t, []string{"dead", "long-dead", "waits", "young"}, left())
+
+	cancel("late")
+	older("late")
+	exec("update " + s.schema + ".job set due = now() where id like '%late'")
+	e.Sweep(t.Context())
+	require.Equal(t, []string{"dead", "late", "long-dead", "waits", "young"}, left())
+	e.Expire(t.Context())
+	require.Equal(t, []string{"dead", "waits", "young"}, left())
+
+	// A job that ends when it is old goes at once.
+	add("old")
+	older("old")
+	for info, err := range e.Scan(t.Context(), durable.Filter{State: durable.Waiting}) {
+		require.NoError(t, err)
+		oks, errs := e.Cancel(t.Context(), []durable.Ref{info.Ref})
+		require.NoError(t, errs[0])
+		require.True(t, oks[0])
+	}
+	require.Equal(t, []string{"dead", "young"}, left())
+}

@@ -9,14 +9,8 @@ import (
 	"time"
 )
 
-// Half of the jobs are due soon after they are added, and half later than any system's
-// scheduler takes to find them.
-const (
-	nearFrom, nearSpan = time.Second, 2 * time.Second
-	farFrom, farSpan   = 6 * time.Second, 4 * time.Second
-)
-
-// late measures how late jobs are that are added at a rate.
+// late measures how late jobs are that are added at a rate. Half of them are due soon after,
+// and half later than any system's scheduler takes to find them.
 func (b *bench) late(ctx context.Context) error {
 	t := newTable(fmt.Sprintf("%d scheduled jobs a second for %v: late by p50, p99, max", b.size.rate, b.size.late), b.systems)
 	rows := [3][]string{}
@@ -32,8 +26,8 @@ func (b *bench) late(ctx context.Context) error {
 			return fmt.Errorf("%s: %d added, %d ran", s.name, l.added, n)
 		}
 	}
-	t.row(fmt.Sprintf("due %v to %v after they were added", nearFrom, nearFrom+nearSpan), rows[0])
-	t.row(fmt.Sprintf("due %v to %v after", farFrom, farFrom+farSpan), rows[1])
+	t.row(fmt.Sprintf("due %v to %v after they were added", b.size.near, 3*b.size.near), rows[0])
+	t.row(fmt.Sprintf("due %v to %v after", b.size.far, b.size.far*5/3), rows[1])
 	t.row("processor time each, server + client", rows[2])
 	t.print()
 	return nil
@@ -43,6 +37,7 @@ func (b *bench) late(ctx context.Context) error {
 type lateness struct {
 	added int
 	used  used
+	isFar time.Duration // from so far ahead on
 
 	mu        sync.Mutex
 	near, far []time.Duration
@@ -52,7 +47,7 @@ func (l *lateness) ran(j job) {
 	late := time.Since(j.due)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if j.ahead < farFrom {
+	if j.ahead < l.isFar {
 		l.near = append(l.near, late)
 	} else {
 		l.far = append(l.far, late)
@@ -71,7 +66,7 @@ func (b *bench) lateness(ctx context.Context, s system) (*lateness, error) {
 		return nil, err
 	}
 	defer closeAll()
-	l := &lateness{}
+	l := &lateness{isFar: b.size.far}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -80,9 +75,9 @@ func (b *bench) lateness(ctx context.Context, s system) (*lateness, error) {
 	wg.Go(func() { workErr = q.work(working, l.ran) })
 	time.Sleep(time.Second) // it starts
 	l.added, err = addAt(ctx, q, b.size.rate, b.size.late, func() job {
-		ahead := nearFrom + rand.N(nearSpan)
+		ahead := b.size.near + rand.N(2*b.size.near)
 		if rand.N(2) == 0 {
-			ahead = farFrom + rand.N(farSpan)
+			ahead = b.size.far + rand.N(b.size.far*2/3)
 		}
 		return job{time.Now().Add(ahead), ahead}
 	})

@@ -36,6 +36,9 @@ type size struct {
 	overdue int           // jobs
 	late    time.Duration // for how long jobs are added
 	rate    int           // of them, a second
+	near    time.Duration // ahead of which half of them are due, up to three times as much
+	far     time.Duration // and the others, up to 5/3 of it
+	flow    time.Duration // of vacuum: ahead of which jobs are due, at most, after the first second
 	step    time.Duration // of vacuum, at each rate tried
 	hold    time.Duration // of vacuum, at the highest that holds
 	pending int           // jobs that wait meanwhile
@@ -50,7 +53,7 @@ type section struct {
 
 func main() {
 	only := flag.String("only", "insert,overdue,late", "a list of insert, overdue, late, vacuum")
-	s := size{rounds: 3, insert: 1500 * time.Millisecond, overdue: 100_000, rate: 1000, pending: 1_000_000, first: 2000, most: 50_000}
+	s := size{rounds: 3, insert: 1500 * time.Millisecond, overdue: 100_000, rate: 1000, near: time.Second, far: 6 * time.Second, flow: 10 * time.Second, pending: 1_000_000, first: 2000, most: 50_000}
 	flag.DurationVar(&s.late, "late", 30*time.Second, "how long jobs are added to see how late they are")
 	flag.DurationVar(&s.step, "step", 30*time.Second, "how long vacuum holds each rate that it tries")
 	flag.DurationVar(&s.hold, "for", 10*time.Minute, "how long vacuum holds the highest one")

@@ -32,6 +32,7 @@ func readTableSize(ctx context.Context, pool *pgxpool.Pool) (s tableSize, err er
 // flow is a queue that runs jobs, and how late those of the last while were.
 type flow struct {
 	*tickwheel
+	span time.Duration
 	rate int // to be held
 
 	mu   sync.Mutex
@@ -69,7 +70,7 @@ func (b *bench) vacuum(ctx context.Context) error {
 		return err
 	}
 	defer closeAll()
-	f := &flow{tickwheel: q.(*tickwheel)}
+	f := &flow{tickwheel: q.(*tickwheel), span: b.size.flow}
 	for left := b.size.pending; left > 0; left -= 1000 {
 		if err := q.add(ctx, dueIn(24*time.Hour, min(left, 1000))); err != nil {
 			return err
@@ -95,10 +96,10 @@ func (b *bench) vacuum(ctx context.Context) error {
 	return errors.Join(err, workErr)
 }
 
-// run adds jobs that are due 1 to 11 s later at a rate.
+// run adds jobs at a rate, which are due a second later, or up to span more.
 func (f *flow) run(ctx context.Context, rate int, length time.Duration) error {
 	n, err := addAt(ctx, f, rate, length, func() job {
-		ahead := time.Second + rand.N(10*time.Second)
+		ahead := time.Second + rand.N(f.span)
 		return job{time.Now().Add(ahead), ahead}
 	})
 	f.added += n
@@ -140,7 +141,7 @@ func (f *flow) findRate(ctx context.Context, s size) error {
 // holdRate prints a row each tenth of the time.
 func (b *bench) holdRate(ctx context.Context, f *flow, pending tableSize) error {
 	fmt.Printf("\nBefore: %d pending take %.0f MB, indexes %.0f MB.\n", b.size.pending, mb(pending.heap), mb(pending.indexes))
-	fmt.Printf("%d jobs a second, due 1 to 11 s later, for %v:\n\n", f.rate, b.size.hold)
+	fmt.Printf("%d jobs a second, due 1s to %v later, for %v:\n\n", f.rate, time.Second+f.span, b.size.hold)
 	fmt.Println("| minute | late by p99 | table | indexes | of the size before | dead tuples | autovacuums | updates that are HOT | load |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	f.take()

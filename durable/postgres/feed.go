@@ -18,6 +18,10 @@ const (
 	// found that nobody has announced.
 	everyPoll = 200 * time.Millisecond
 
+	// reach is how much further a look goes than the worker has asked for: by what may pass
+	// until the next one.
+	reach = 2 * everyPoll
+
 	// pace is the least time between two looks, so that a flood of rings costs little.
 	pace = 5 * time.Millisecond
 
@@ -129,7 +133,7 @@ func (w *worker) fetch(ctx context.Context, full bool) (held []*durable.Held, mo
 		from = w.e.now().Add(-recent)
 	}
 	found := 0
-	args := []any{w.id, from, micros(w.c.Ahead), micros(w.c.Lease), batch}
+	args := []any{w.id, from, micros(w.c.Ahead + reach), micros(w.c.Lease), batch}
 	err = w.e.ask(ctx, func(rows pgx.Rows) error {
 		h, err := w.e.held(rows, &found)
 		held = append(held, h)

@@ -65,7 +65,7 @@ func Test(t testing.TB, settings ...string) *Server {
 // New makes a data directory and starts a server on it. It takes some seconds. The caller
 // calls Stop. The server ends in any case when this process does.
 func New(settings ...string) (*Server, error) {
-	bin, err := binaries()
+	bin, err := binaries("/usr/lib/postgresql")
 	if err != nil {
 		return nil, err
 	}
@@ -109,21 +109,24 @@ func (s *Server) create() error {
 
 // binaries returns the directory with initdb and postgres: that of PATH, or the newest of
 // those that Debian's packages install, which are not in PATH.
-func binaries() (string, error) {
+func binaries(debian string) (string, error) {
+	if !supported {
+		return "", ErrMissing
+	}
 	if p, err := exec.LookPath("initdb"); err == nil {
 		if p, err = filepath.EvalSymlinks(p); err == nil {
 			return filepath.Dir(p), nil
 		}
 	}
 	found, newest := "", -1
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	dirs, _ := filepath.Glob(filepath.Join(debian, "*", "bin", "initdb"))
 	for _, initdb := range dirs {
 		bin := filepath.Dir(initdb)
 		if v, err := strconv.Atoi(filepath.Base(filepath.Dir(bin))); err == nil && v > newest {
 			found, newest = bin, v
 		}
 	}
-	if found == "" || !supported {
+	if found == "" {
 		return "", ErrMissing
 	}
 	return found, nil

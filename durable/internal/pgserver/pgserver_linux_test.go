@@ -2,6 +2,7 @@ package pgserver
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -37,12 +38,23 @@ func TestKillAndStart(t *testing.T) {
 	require.NoError(t, s.Stop())
 }
 
-// A missing server is told apart from one that fails.
-func TestMissing(t *testing.T) {
-	if _, err := os.Stat("/usr/lib/postgresql"); err == nil {
-		t.Skip("there is one outside PATH")
-	}
+// The binaries are those of PATH, or else the newest of Debian's; that there are none is told
+// apart from other failures.
+func TestBinaries(t *testing.T) {
 	t.Setenv("PATH", "")
-	_, err := New()
+	debian := t.TempDir()
+	_, err := binaries(debian)
 	require.ErrorIs(t, err, ErrMissing)
+	for _, version := range []string{"9", "15", "old", "13"} {
+		bin := filepath.Join(debian, version, "bin")
+		require.NoError(t, os.MkdirAll(bin, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "initdb"), nil, 0o755))
+	}
+	bin, err := binaries(debian)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(debian, "15", "bin"), bin)
+	t.Setenv("PATH", filepath.Join(debian, "9", "bin"))
+	bin, err = binaries(debian)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(debian, "9", "bin"), bin)
 }

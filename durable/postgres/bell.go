@@ -10,8 +10,10 @@ import (
 
 const (
 	// window is how far ahead a job may be due for its insert to be announced. What is
-	// due later is found by the next poll in any case.
-	window = 5 * time.Second
+	// due later a poll finds in time, before it is claimed. To look costs as much as
+	// there are jobs in the time looked at, handed out or not, so to look at each insert
+	// of jobs that are due in seconds would be dear, and of no use.
+	window = time.Second
 
 	// announceEvery is how often one process announces at most. A commit with a NOTIFY
 	// takes a lock of the whole server: one with each insert would make inserts 20 times

@@ -18,8 +18,8 @@ const (
 	// found that nobody has announced.
 	everyPoll = 200 * time.Millisecond
 
-	// reach is how much further a look goes than the worker has asked for: by what may pass
-	// until the next one.
+	// reach is how much further a look goes than the worker has asked for: by what may
+	// pass until the next one.
 	reach = 2 * everyPoll
 
 	// pace is the least time between two looks, so that a flood of rings costs little.
@@ -42,6 +42,7 @@ const (
 type feed struct {
 	*worker
 	ear      *ear
+	polled   bool      // the next look is a poll, not the answer to a ring
 	owed     bool      // a full look is to be made
 	fullFrom time.Time // not before
 }
@@ -53,7 +54,7 @@ type feed struct {
 func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := &feed{worker: w, owed: true}
+	f := &feed{worker: w, polled: true, owed: true}
 	var off func()
 	f.ear, off = w.e.feeds.listen()
 	defer off()
@@ -93,6 +94,9 @@ func (f *feed) look(ctx context.Context) (held []*durable.Held, more bool, err e
 		held, more, err = f.fetch(whole, full)
 		return err
 	})
+	if err == nil && !more {
+		f.polled = false
+	}
 	if err == nil && full && !more {
 		f.owed = false
 		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
@@ -121,24 +125,27 @@ func (f *feed) pause(ctx context.Context) {
 	case <-f.ear.rung:
 		f.owed = f.ear.wasAll() || f.owed
 	case <-t.C:
-		f.owed = true
+		f.polled, f.owed = true, true
 	}
 }
 
 // fetch hands out what is due soon and free. What is lost of it in a crash is handed out
 // again, so it does not wait for the disk.
-func (w *worker) fetch(ctx context.Context, full bool) (held []*durable.Held, more bool, err error) {
-	from := time.Unix(0, 0)
+func (f *feed) fetch(ctx context.Context, full bool) (held []*durable.Held, more bool, err error) {
+	from, ahead := time.Unix(0, 0), f.c.Ahead+reach
 	if !full {
-		from = w.e.now().Add(-recent)
+		from = f.e.now().Add(-recent)
+	}
+	if !full && !f.polled {
+		ahead = min(window, ahead) // nothing else is announced
 	}
 	found := 0
-	args := []any{w.id, from, micros(w.c.Ahead + reach), micros(w.c.Lease), batch}
-	err = w.e.ask(ctx, func(rows pgx.Rows) error {
-		h, err := w.e.held(rows, &found)
+	args := []any{f.id, from, micros(ahead), micros(f.c.Lease), batch}
+	err = f.e.ask(ctx, func(rows pgx.Rows) error {
+		h, err := f.e.held(rows, &found)
 		held = append(held, h)
 		return err
-	}, w.e.statements.fetch, args, hot, relaxed)
+	}, f.e.statements.fetch, args, hot, relaxed)
 	slices.SortFunc(held, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
 	return held, len(held) > 0 && found > len(held) || found == batch, err
 }

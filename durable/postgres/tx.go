@@ -17,7 +17,7 @@ import (
 // stored and the transaction goes on. After any other error roll it back. After counts
 // from this call, not from the commit.
 //
-// A job that is due within 5 s is announced with the commit, by one NOTIFY for each
+// A job that is due within a second is announced with the commit, by one NOTIFY for each
 // transaction: workers see it within 50 ms, and if announcements do not reach them,
 // behind a proxy that drops them, within 250 ms. Both take a server and workers that keep
 // up. Jobs that are due later cost no NOTIFY.

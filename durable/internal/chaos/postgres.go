@@ -20,8 +20,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-// connectPostgres opens an engine on a pool, whose size is in the address, and has so many
-// goroutines take connections from it as the environment says.
+// connectPostgres opens an engine on a pool, whose size is in the address, and has so
+// many goroutines take connections from it as the environment says.
 func connectPostgres(ctx context.Context) (durable.Engine, error) {
 	pool, err := pgxpool.New(ctx, os.Getenv(envURL))
 	if err != nil {
@@ -54,7 +54,8 @@ func connectPostgres(ctx context.Context) (durable.Engine, error) {
 	}
 }
 
-// checkShift returns an error if the server's clock is not as far from ours as it has to be.
+// checkShift returns an error if the server's clock is not as far from ours as it has to
+// be.
 func checkShift(ctx context.Context, e durable.Engine) error {
 	shift, _ := time.ParseDuration(os.Getenv(envShift))
 	now, _, err := e.Now(ctx)
@@ -91,8 +92,8 @@ func (w *world) logged(text string) (int, error) {
 	return strings.Count(string(log), text), err
 }
 
-// killPostgres kills all of the server, or one backend, on which the server ends all others
-// and recovers.
+// killPostgres kills all of the server, or one backend, on which the server ends all
+// others and recovers.
 func (w *world) killPostgres(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
@@ -137,8 +138,8 @@ func (w *world) killBackend() error {
 const lockDue = `select id from tickwheel.job where state = 0 and due > now() + %d * interval '1 ms'
 	order by due limit 1 for update skip locked`
 
-// behind waits until a statement of another connection has to wait for this transaction, and
-// returns its process. It is nearly always a claim, else a cancel.
+// behind waits until a statement of another connection has to wait for this transaction,
+// and returns its process. It is nearly always a claim, else a cancel.
 func behind(ctx context.Context, tx pgx.Tx) (pid int, err error) {
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		err = tx.QueryRow(ctx, `select pid from pg_locks
@@ -193,8 +194,8 @@ func terminateAny(ctx context.Context, c *pgx.Conn) error {
 		order by random() limit 1`).Scan(&done)
 }
 
-// exhaustPools gives each process two connections, and twenty others that use them. What it
-// counts is how often all of them were taken by those.
+// exhaustPools gives each process two connections, and twenty others that use them. What
+// it counts is how often all of them were taken by those.
 func (w *world) exhaustPools(end time.Time) error {
 	w.env = []string{envHogs + "=20"}
 	w.poolSize = 2
@@ -241,7 +242,8 @@ func (w *world) moveClock(end time.Time) error {
 	return w.killWorkers(end)
 }
 
-// timeOut has the server give up statements after some milliseconds, for half of the time.
+// timeOut has the server give up statements after some milliseconds, for half of the
+// time.
 func (w *world) timeOut(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
@@ -266,9 +268,9 @@ func (w *world) timeOut(end time.Time) error {
 	return err
 }
 
-// provokeDeadlocks locks a job that is about to be claimed, waits until a claim stands behind
-// it, and then wants those that the claim has locked. The engine is whom the server chooses to
-// fail: it looks for a deadlock after 300 ms, and we after 10 s.
+// provokeDeadlocks locks a job that is about to be claimed, waits until a claim stands
+// behind it, and then wants those that the claim has locked. The engine is whom the
+// server chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s.
 func (w *world) provokeDeadlocks(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
@@ -293,8 +295,8 @@ func (w *world) provokeDeadlocks(end time.Time) error {
 
 const lockNotAvailable = "55P03"
 
-// lockBackwards first holds up a claim, so that the next one is of many jobs, and then has
-// that one wait for the last of its jobs, with all others of it locked.
+// lockBackwards first holds up a claim, so that the next one is of many jobs, and then
+// has that one wait for the last of its jobs, with all others of it locked.
 func lockBackwards(tx pgx.Tx) error {
 	ctx := context.Background()
 	var last string

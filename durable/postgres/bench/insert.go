@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// insert measures how many jobs a second are stored, each system on one database, in turns.
+// insert measures how many jobs a second are stored, each system on one database, in
+// turns.
 func (b *bench) insert(ctx context.Context) error {
 	ways := []struct {
 		title          string

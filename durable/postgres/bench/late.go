@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// late measures how late jobs are that are added at a rate. Half of them are due soon after,
-// and half later than any system's scheduler takes to find them.
+// late measures how late jobs are that are added at a rate. Half of them are due soon
+// after, and half later than any system's scheduler takes to find them.
 func (b *bench) late(ctx context.Context) error {
 	t := newTable(fmt.Sprintf("%d scheduled jobs a second for %v: late by p50, p99, max", b.size.rate, b.size.late), b.systems)
 	rows := [3][]string{}

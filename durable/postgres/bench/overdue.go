@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// overdue measures how fast jobs are worked off that are overdue when a worker starts, until
-// the last of their ends is written down, but for no longer than the patience.
+// overdue measures how fast jobs are worked off that are overdue when a worker starts,
+// until the last of their ends is written down, but for no longer than the patience.
 func (b *bench) overdue(ctx context.Context) error {
 	const patience = 10 * time.Second
 	t := newTable(fmt.Sprintf("%d overdue, or as many as are run in %v", b.size.overdue, patience), b.systems)

@@ -63,8 +63,8 @@ func (u used) per(jobs int) string {
 	return fmt.Sprintf("%d + %d us", (u.server / n).Microseconds(), (u.client / n).Microseconds())
 }
 
-// cpu sums up the server's processes: those that live, and those that its parent process has
-// waited for. Ticks are hundredths of a second on every Linux.
+// cpu sums up the server's processes: those that live, and those that its parent process
+// has waited for. Ticks are hundredths of a second on every Linux.
 func (s *server) cpu() time.Duration {
 	parent := s.pg.PID()
 	_, own, reaped := cpuOf(parent)
@@ -82,7 +82,8 @@ func (s *server) cpu() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// cpuOf returns a process's parent, its own ticks, and those of children it has waited for.
+// cpuOf returns a process's parent, its own ticks, and those of children it has waited
+// for.
 func cpuOf(pid int) (parent, own, reaped int) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -62,8 +62,8 @@ func (f *flow) take() time.Duration {
 	return late[len(late)*99/100]
 }
 
-// vacuum finds the highest rate that holds beside jobs that are pending, holds it, and prints
-// what becomes of the table.
+// vacuum finds the highest rate that holds beside jobs that are pending, holds it, and
+// prints what becomes of the table.
 func (b *bench) vacuum(ctx context.Context) error {
 	q, closeAll, err := b.open(ctx, systems[0])
 	if err != nil {
@@ -116,7 +116,8 @@ func (f *flow) await() error {
 	return nil
 }
 
-// findRate tries rates, each half as much again as the one before, until one does not hold.
+// findRate tries rates, each half as much again as the one before, until one does not
+// hold.
 func (f *flow) findRate(ctx context.Context, s size) error {
 	for rate := s.first; ; rate += rate / 2 {
 		if err := f.run(ctx, rate, s.step/2); err != nil {

@@ -51,6 +51,10 @@ chaos: ## kill what runs durable jobs, each fault for DURATION=10m, and count wh
 bench-durable: ## measure durable jobs on the embedded engine: some minutes
 	cd durable && go run ./internal/bench
 
+.PHONY: bench-postgres
+bench-postgres: ## measure durable jobs on PostgreSQL beside River: seven minutes
+	cd durable/postgres/bench && go run .
+
 .PHONY: bench
 bench: ## measure the wheel, package time, its peers and a heap: half an hour
 	cd benchmarks && go run . -size full

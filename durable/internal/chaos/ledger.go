@@ -22,6 +22,7 @@ const (
 	unsure   = 'U' // it has returned an error
 	began    = 'R' // a handler was called
 	finished = 'D' // and is about to return nil
+	early    = 'B' // it was called before the job was due, by the server's clock
 	peace    = 'E' // the process has ended by itself: all that it asked was answered
 )
 
@@ -47,6 +48,7 @@ type account struct {
 	Uncertain               int // neither, and Cancel had no answer: an error, or the kill
 	Twice                   int // jobs that were begun more than once
 	Stray                   int // begun, and never accepted: the answer was lost
+	Early                   int // attempts that began before they were due
 	LostRefs                []string
 }
 
@@ -64,6 +66,7 @@ func audit(dir string) (account, error) {
 	var a account
 	for ref, n := range jobs {
 		a.Attempts += n[began]
+		a.Early += n[early]
 		if n[accepted] > 0 {
 			a.Accepted++
 		}

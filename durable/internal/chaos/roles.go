@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ const (
 	envNear   = "CHAOS_NEAR"   // how far ahead most jobs are due
 	envFar    = "CHAOS_FAR"    // and the others
 	envLease  = "CHAOS_LEASE"  // of workers
+	envShift  = "CHAOS_SHIFT"  // how far the server's clock is ahead of ours
+	envHogs   = "CHAOS_HOGS"   // goroutines that take connections from the pool
 	envNodes  = "CHAOS_NODES"  // of the cluster
 	envName   = "CHAOS_NAME"   // of a server
 	envPort   = "CHAOS_PORT"   // of a server
@@ -52,6 +55,10 @@ func runRole(role string) error {
 		return serve(ctx)
 	}
 	e, err := connect(ctx, role)
+	if err != nil {
+		return err
+	}
+	shift, err := time.ParseDuration(cmp.Or(os.Getenv(envShift), "0s"))
 	if err != nil {
 		return err
 	}
@@ -87,7 +94,11 @@ func runRole(role string) error {
 	}
 	if role != "producer" {
 		q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
+			now := time.Now().Add(shift)
 			l.write(began, string(a.Ref))
+			if now.Before(a.Due) {
+				l.write(early, string(a.Ref))
+			}
 			time.Sleep(rand.N(5 * time.Millisecond))
 			l.write(finished, string(a.Ref))
 			return nil
@@ -110,6 +121,9 @@ func buckets() jetstream.Option {
 }
 
 func connect(ctx context.Context, role string) (durable.Engine, error) {
+	if strings.HasPrefix(os.Getenv(envURL), "postgres:") {
+		return connectPostgres(ctx)
+	}
 	if role == "embedded" || os.Getenv(envURL) == "" {
 		return embedded.Open(ctx, os.Getenv(envStore), embedded.With(buckets()))
 	}

@@ -10,10 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 )
 
 // lease is that of the workers: short, so that takeovers happen within the test. It is
@@ -24,6 +27,7 @@ const lease = 4 * time.Second
 type result struct {
 	account
 	Kills, Freezes int
+	Provoked       int           // times that the fault was seen, where nothing is killed
 	Gap            time.Duration // the longest time without an accepted job, on the cluster
 	TwiceLimit     float64       // of the accepted
 	CheckTwice     bool
@@ -31,6 +35,9 @@ type result struct {
 
 func (r result) String() string {
 	s := fmt.Sprintf("%v; %d kills, %d freezes", r.account, r.Kills, r.Freezes)
+	if r.Provoked > 0 {
+		s += fmt.Sprintf(", %d times provoked", r.Provoked)
+	}
 	if r.Gap > 0 {
 		s += fmt.Sprintf("; longest time without an accepted job %v", r.Gap.Round(100*time.Millisecond))
 	}
@@ -43,6 +50,8 @@ func (r result) check() error {
 		return errors.New("nothing was accepted")
 	case r.Lost > 0:
 		return fmt.Errorf("%d lost, among them %v", r.Lost, r.LostRefs[:min(3, len(r.LostRefs))])
+	case r.Early > 0:
+		return fmt.Errorf("%d began before they were due", r.Early)
 	case r.CanceledAndRan > 0:
 		return fmt.Errorf("%d canceled and ran", r.CanceledAndRan)
 	case float64(r.Twice) > r.TwiceLimit*float64(r.Accepted) && r.CheckTwice:
@@ -66,8 +75,12 @@ type world struct {
 	set   settings
 	ports []int
 	nodes int
-	procs map[string]*proc
-	r     result
+	pg    *pgserver.Server // instead of nodes
+	env   []string         // of all clients
+
+	poolSize int // of each client's pool, if not 0
+	procs    map[string]*proc
+	r        result
 }
 
 type proc struct {
@@ -75,13 +88,34 @@ type proc struct {
 	done chan struct{}
 }
 
-// scenarios has the faults by name. Each goes on until end.
-var scenarios = map[string]func(w *world, end time.Time) error{
-	"embedded": (*world).killEmbedded, // kill -9 of the process that has server, worker and producer
-	"worker":   (*world).killWorkers,  // kill -9 of workers, beside a server that stays
-	"server":   (*world).killServer,   // kill -9 of the server, beside workers and a producer that stay
-	"freeze":   (*world).freeze,       // SIGSTOP of a worker for longer than its lease, then SIGCONT
-	"cluster":  (*world).killLeader,   // kill -9 of the stream's leader of three nodes
+// fault is what happens until end, to the processes of one engine.
+type fault struct {
+	engine string
+	run    func(w *world, end time.Time) error
+}
+
+// What faults are of.
+const (
+	onJetStream = "jetstream"
+	onPostgres  = "postgres"
+)
+
+// scenarios has the faults by name.
+var scenarios = map[string]fault{
+	"embedded": {onJetStream, (*world).killEmbedded}, // kill -9 of the process that has server, worker and producer
+	"worker":   {onJetStream, (*world).killWorkers},  // kill -9 of workers, beside a server that stays
+	"server":   {onJetStream, (*world).killServer},   // kill -9 of the server, beside workers and a producer that stay
+	"freeze":   {onJetStream, (*world).freeze},       // SIGSTOP of a worker for longer than its lease, then SIGCONT
+	"cluster":  {onJetStream, (*world).killLeader},   // kill -9 of the stream's leader of three nodes
+
+	"pg-worker":    {onPostgres, (*world).killWorkers},
+	"pg-freeze":    {onPostgres, (*world).freeze},
+	"pg-server":    {onPostgres, (*world).killPostgres},      // kill -9 of the server, or of one of its backends
+	"pg-terminate": {onPostgres, (*world).terminateBackends}, // pg_terminate_backend in the middle of a claim
+	"pg-pool":      {onPostgres, (*world).exhaustPools},      // pools of two connections with many users
+	"pg-clock":     {onPostgres, (*world).moveClock},         // the server's clock an hour from the workers', who are killed, too
+	"pg-timeout":   {onPostgres, (*world).timeOut},           // statement_timeout of some ms, now and then
+	"pg-deadlock":  {onPostgres, (*world).provokeDeadlocks},  // a transaction that locks jobs in the wrong order
 }
 
 func runScenario(name, dir string, set settings) (result, error) {
@@ -90,12 +124,18 @@ func runScenario(name, dir string, set settings) (result, error) {
 	if name == "cluster" {
 		w.nodes = 3
 	}
-	defer w.killAll()
-	if err := w.reservePorts(2 * w.nodes); err != nil {
+	if scenarios[name].engine == onPostgres {
+		w.r.TwiceLimit = 0.005
+		if err := w.startPostgres(); err != nil {
+			return w.r, err
+		}
+		defer w.pg.Stop()
+	} else if err := w.reservePorts(2 * w.nodes); err != nil {
 		return w.r, err
 	}
+	defer w.killAll()
 	stopGap := w.watchGap()
-	err := scenarios[name](w, time.Now().Add(set.length))
+	err := scenarios[name].run(w, time.Now().Add(set.length))
 	if gap := stopGap(); name == "cluster" {
 		w.r.Gap = gap
 	}
@@ -128,6 +168,12 @@ func (w *world) reservePorts(n int) error {
 }
 
 func (w *world) url() string {
+	if w.pg != nil {
+		if w.poolSize > 0 {
+			return fmt.Sprintf("%s&pool_max_conns=%d", w.pg.DSN(), w.poolSize)
+		}
+		return w.pg.DSN()
+	}
 	var urls []string
 	for _, p := range w.ports[:w.nodes] {
 		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", p))
@@ -155,7 +201,9 @@ func (w *world) start(name, role string, env ...string) error {
 	return nil
 }
 
-func (w *world) startClient(name, role string) error { return w.start(name, role, envURL+"="+w.url()) }
+func (w *world) startClient(name, role string) error {
+	return w.start(name, role, append(slices.Clone(w.env), envURL+"="+w.url())...)
+}
 
 // startServer starts the i-th server.
 func (w *world) startServer(i int) error {
@@ -311,7 +359,10 @@ func (w *world) awaitWork(size int64) {
 
 // startAll starts a server, a producer and two workers, and waits until they work.
 func (w *world) startAll() error {
-	err := w.startServer(0)
+	var err error
+	if w.pg == nil {
+		err = w.startServer(0)
+	}
 	for _, c := range [][2]string{{"producer", "producer"}, {"worker0", "worker"}, {"worker1", "worker"}} {
 		if err == nil {
 			err = w.startClient(c[0], c[1])

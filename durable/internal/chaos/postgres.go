@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// connectPostgres opens an engine on a pool, whose size is in the address, and has so
+// many goroutines take connections from it as the environment says.
+func connectPostgres(ctx context.Context) (durable.Engine, error) {
+	pool, err := pgxpool.New(ctx, os.Getenv(envURL))
+	if err != nil {
+		return nil, err
+	}
+	hogs, _ := strconv.Atoi(os.Getenv(envHogs))
+	for range hogs {
+		go func() {
+			for ctx.Err() == nil {
+				pool.Exec(ctx, "select pg_sleep(random() * 0.02)")
+				time.Sleep(rand.N(20 * time.Millisecond))
+			}
+		}()
+	}
+	for { // a server that has just been started
+		try, cancel := context.WithTimeout(ctx, 10*time.Second)
+		e, err := postgres.Connect(try, pool)
+		if err == nil {
+			err = e.Migrate(try)
+		}
+		if err == nil {
+			err = checkShift(try, e)
+		}
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return e, err
+		}
+		fmt.Fprintln(os.Stderr, "connect:", err)
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// checkShift returns an error if the server's clock is not as far from ours as it has to
+// be.
+func checkShift(ctx context.Context, e durable.Engine) error {
+	shift, _ := time.ParseDuration(os.Getenv(envShift))
+	now, _, err := e.Now(ctx)
+	if off := time.Until(now) - shift; err == nil && off.Abs() > time.Minute {
+		return fmt.Errorf("the server's clock is %v from where it should be", off)
+	}
+	return err
+}
+
+func (w *world) startPostgres() (err error) {
+	w.pg, err = pgserver.New("deadlock_timeout=300ms")
+	return err
+}
+
+// again calls f with a connection of its own until end, or until it returns an error.
+func (w *world) again(end time.Time, f func(context.Context, *pgx.Conn) error) error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	for time.Now().Before(end) {
+		if err := f(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logged counts the lines of the server's log that have a text.
+func (w *world) logged(text string) (int, error) {
+	log, err := os.ReadFile(w.pg.Log())
+	return strings.Count(string(log), text), err
+}
+
+// killPostgres kills all of the server, or one backend, on which the server ends all
+// others and recovers.
+func (w *world) killPostgres(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	for n := 0; time.Now().Before(end); n++ {
+		time.Sleep(2*time.Second + rand.N(3*time.Second))
+		w.r.Kills++
+		if n%3 == 2 {
+			if err := w.killBackend(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.pg.Kill(); err != nil {
+			return err
+		}
+		time.Sleep(rand.N(time.Second))
+		if err := w.pg.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) killBackend() error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	var pid int
+	err = c.QueryRow(ctx, `select pid from pg_stat_activity
+		where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1`).Scan(&pid)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// lockDue locks the job that is due next, but not before so many milliseconds.
+const lockDue = `select id from tickwheel.job where state = 0 and due > now() + %d * interval '1 ms'
+	order by due limit 1 for update skip locked`
+
+// behind waits until a statement of another connection has to wait for this transaction,
+// and returns its process. It is nearly always a claim, else a cancel.
+func behind(ctx context.Context, tx pgx.Tx) (pid int, err error) {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		err = tx.QueryRow(ctx, `select pid from pg_locks
+			where not granted and pg_backend_pid() = any(pg_blocking_pids(pid)) limit 1`).Scan(&pid)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return pid, err
+		}
+	}
+	return 0, err
+}
+
+// terminateBackends ends connections some times a second: in the middle of a claim, which
+// stands behind a lock of ours, and wherever else they are at work.
+func (w *world) terminateBackends(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	time.Sleep(time.Second) // the schema is there
+	return w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		f := terminateClaim
+		if rand.N(2) == 0 {
+			f = terminateAny
+		}
+		err := f(ctx, c)
+		if errors.Is(err, pgx.ErrNoRows) {
+			time.Sleep(time.Millisecond)
+			return nil
+		}
+		w.r.Kills++
+		time.Sleep(rand.N(300 * time.Millisecond))
+		return err
+	})
+}
+
+func terminateClaim(ctx context.Context, c *pgx.Conn) error {
+	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(lockDue, 60)); err != nil {
+			return err
+		}
+		pid, err := behind(ctx, tx)
+		if err == nil {
+			_, err = tx.Exec(ctx, "select pg_terminate_backend($1)", pid)
+		}
+		return err
+	})
+}
+
+func terminateAny(ctx context.Context, c *pgx.Conn) error {
+	var done bool
+	return c.QueryRow(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
+		where backend_type = 'client backend' and pid <> pg_backend_pid() and state <> 'idle'
+		order by random() limit 1`).Scan(&done)
+}
+
+// exhaustPools gives each process two connections, and twenty others that use them. What
+// it counts is how often all of them were taken by those.
+func (w *world) exhaustPools(end time.Time) error {
+	w.env = []string{envHogs + "=20"}
+	w.poolSize = 2
+	defer func() { w.env, w.poolSize = nil, 0 }()
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	return w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		var taken int
+		err := c.QueryRow(ctx, `select count(*) from pg_stat_activity
+			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken)
+		if taken >= 2*3 {
+			w.r.Provoked++
+		}
+		time.Sleep(20 * time.Millisecond)
+		return err
+	})
+}
+
+// moveClock puts functions before the server's own that tell the time, so that all of the
+// server's statements have a clock an hour from that of the processes.
+func (w *world) moveClock(end time.Time) error {
+	shift := time.Hour
+	if rand.N(2) == 0 {
+		shift = -shift
+	}
+	w.env = []string{envShift + "=" + shift.String()}
+	sql := strings.ReplaceAll(`
+		create schema moved;
+		create function moved.now() returns timestamptz stable language sql
+			as 'select pg_catalog.now() + interval ''$SHIFT''';
+		create function moved.clock_timestamp() returns timestamptz volatile language sql
+			as 'select pg_catalog.clock_timestamp() + interval ''$SHIFT''';
+		alter database postgres set search_path = moved, pg_catalog, public`, "$SHIFT", fmt.Sprintf("%d s", int(shift.Seconds())))
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err == nil {
+		_, err = c.Exec(ctx, sql)
+		c.Close(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return w.killWorkers(end)
+}
+
+// timeOut has the server give up statements after some milliseconds, for half of the
+// time.
+func (w *world) timeOut(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	set := func(ctx context.Context, c *pgx.Conn, ms int) error {
+		_, err := c.Exec(ctx, fmt.Sprintf("alter system set statement_timeout = %d", ms))
+		if err == nil {
+			_, err = c.Exec(ctx, "select pg_reload_conf()")
+		}
+		time.Sleep(rand.N(600 * time.Millisecond))
+		return err
+	}
+	err := w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, "set statement_timeout = 0"); err != nil { // our own
+			return err
+		}
+		return errors.Join(set(ctx, c, 1+rand.N(5)), set(ctx, c, 0))
+	})
+	if err == nil {
+		w.r.Provoked, err = w.logged("canceling statement due to statement timeout")
+	}
+	return err
+}
+
+// provokeDeadlocks locks a job that is about to be claimed, waits until a claim stands
+// behind it, and then wants those that the claim has locked. The engine is whom the
+// server chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s.
+func (w *world) provokeDeadlocks(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	time.Sleep(time.Second) // the schema is there
+	err := w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, "set deadlock_timeout = '10s'; set lock_timeout = '2s'"); err != nil {
+			return err
+		}
+		err := pgx.BeginFunc(ctx, c, lockBackwards)
+		var pg *pgconn.PgError
+		if errors.Is(err, pgx.ErrNoRows) || errors.As(err, &pg) && pg.Code == lockNotAvailable {
+			return nil // nothing was claimed meanwhile
+		}
+		return err
+	})
+	if err == nil {
+		w.r.Provoked, err = w.logged("deadlock detected")
+	}
+	return err
+}
+
+const lockNotAvailable = "55P03"
+
+// lockBackwards first holds up a claim, so that the next one is of many jobs, and then
+// has that one wait for the last of its jobs, with all others of it locked.
+func lockBackwards(tx pgx.Tx) error {
+	ctx := context.Background()
+	var last string
+	if err := tx.QueryRow(ctx, fmt.Sprintf(lockDue, 400)).Scan(&last); err != nil {
+		return err
+	}
+	inner, err := tx.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = inner.Exec(ctx, fmt.Sprintf(lockDue, 60))
+	if err == nil {
+		_, err = behind(ctx, inner)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := errors.Join(err, inner.Rollback(ctx)); err != nil {
+		return err
+	}
+	if _, err := behind(ctx, tx); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `select id from tickwheel.job
+		where id < $1 and state = 0 and due < now() + interval '400 ms' order by id desc for update`, last)
+	return err
+}

@@ -71,10 +71,9 @@ func WithLease(d time.Duration) Option {
 	}
 }
 
-// WithConcurrency sets how many handlers run at once in this process, those included whose
-// job's end is not written down yet. So no more jobs than that run again when the process is
-// killed: where handlers are short and kills are frequent less is better. The default is
-// 256. Open panics on less than 1.
+// WithConcurrency sets how many handlers run at once in this process. No more jobs than
+// that, or 64 if that is more, have begun without their end being written down: so many may
+// run again when the process is killed. The default is 256. Open panics on less than 1.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {

@@ -71,11 +71,10 @@ func WithLease(d time.Duration) Option {
 	}
 }
 
-// WithConcurrency sets how many handlers run at once in this process, those included
-// whose job's end is not written down yet. So no more jobs than that run again when the
-// process is killed: where handlers are short and kills are frequent less is better. The
-// default is
-// 256. Open panics on less than 1.
+// WithConcurrency sets how many handlers run at once in this process. It also bounds how
+// many jobs have begun without their end being written down: to n, or to 64 if that is
+// more. As many may run again when the process is killed. The default is 256. Open panics
+// on less than 1.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {

@@ -226,24 +226,30 @@ func TestEngineRecovers(t *testing.T) {
 	})
 }
 
-// While ends cannot be written down no more jobs begin than there are places: that is
+// While ends cannot be written down no more jobs begin than there are places, or 64: that is
 // what would run again after a kill.
 func TestEndsHavePlaces(t *testing.T) {
+	for places, most := range map[int]int64{3: 64, 100: 100} {
+		endsHavePlaces(t, places, most)
+	}
+}
+
+func endsHavePlaces(t *testing.T, places int, most int64) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broken{Engine: enginetest.NewMemory().Open(t)}
 		b.finish.Store(&errSilent)
-		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(3))
+		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(places))
 		require.NoError(t, err)
 		defer q.Close()
 		var ran atomic.Int64
 		q.Handle("a", func(context.Context, *durable.Attempt) error { ran.Add(1); return nil })
 		stop := start(t, q)
-		add(t, q, slices.Repeat([]durable.Job{{Kind: "a"}}, 20)...)
+		add(t, q, slices.Repeat([]durable.Job{{Kind: "a"}}, 200)...)
 		time.Sleep(10 * time.Second)
-		require.Equal(t, int64(3), ran.Load())
+		require.Equal(t, most, ran.Load())
 		b.finish.Store(nil)
 		time.Sleep(10 * time.Second)
-		require.Equal(t, int64(20), ran.Load())
+		require.Equal(t, int64(200), ran.Load())
 		stop()
 	})
 }

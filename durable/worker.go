@@ -13,6 +13,10 @@ const (
 	maxHeld      = 1 << 16  // jobs that a worker holds, unless its concurrency is higher still
 	maxHeldBytes = 64 << 20 // of their payloads
 
+	// minUnwritten is how many ends may wait to be written down however few handlers may run,
+	// so that a commit is for many.
+	minUnwritten = 64
+
 	minClaimAhead = 50 * time.Millisecond
 	maxClaimAhead = 300 * time.Millisecond
 )
@@ -340,11 +344,11 @@ func (w *worker) bury(t *task) {
 	w.ends.put(&ended{task: t, out: out})
 }
 
-// start begins what is ready, the longest due first, while there is a place. A task has
-// its place until its end is written down: all that has one may run again after a kill.
-// w.mu is held.
+// start begins what is ready, the longest due first, while there is a place. What runs, and
+// what has ended but whose end is not written down yet, may run again after a kill, so both
+// are bounded. w.mu is held.
 func (w *worker) start() {
-	for w.counts[running]+w.counts[ending] < w.q.concurrency {
+	for w.counts[running] < w.q.concurrency && w.counts[running]+w.counts[ending] < max(w.q.concurrency, minUnwritten) {
 		var next *lane
 		for _, l := range w.lanes {
 			if len(l.ready) == 0 || l.running >= l.limit {

@@ -260,7 +260,7 @@ func restart(t *testing.T, s Store) {
 func twoWorkers(t *testing.T, s Store) {
 	a := open(t, s.Open(t), durable.WithConcurrency(8)).handle(kind, slow).start()
 	b := open(t, s.Open(t), durable.WithConcurrency(8)).handle(kind, slow).start()
-	const n = 2000
+	const n = 1000
 	var jobs []durable.Job
 	for i := range n {
 		jobs = append(jobs, durable.Job{Kind: kind, After: 500*time.Millisecond + time.Duration(i)*time.Millisecond})

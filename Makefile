@@ -26,9 +26,10 @@ test: ## run all tests of the core module, with the race detector
 test-nested: ## run all tests of the nested modules but the benchmarks and durable, with the race detector
 	@set -e; for module in $(filter-out ./benchmarks/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
 
+# One package at a time: each starts servers, and they share the processors with the tests.
 .PHONY: test-durable
 test-durable: ## run all tests of durable jobs, on real servers, with the race detector
-	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -timeout 20m ./...); done
+	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -p 1 -timeout 20m ./...); done
 
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half

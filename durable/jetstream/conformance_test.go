@@ -3,7 +3,6 @@ package jetstream_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/internal/ports"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -88,19 +88,15 @@ func newCluster(t testing.TB) *cluster {
 	c := &cluster{store: store{opts: []jetstream.Option{
 		jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second), jetstream.Replicas(3),
 	}}}
+	reserved, err := ports.Reserve(len(c.ports))
+	require.NoError(t, err)
+	t.Cleanup(reserved.Release)
 	for i := range c.ports {
-		c.ports[i], c.dirs[i] = freePort(t), t.TempDir()
+		c.ports[i], c.dirs[i] = reserved.Ports[i], t.TempDir()
 	}
 	c.start(t)
 	t.Cleanup(c.stop)
 	return c
-}
-
-func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func (c *cluster) start(t testing.TB) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/internal/ports"
 )
 
 // lease is that of the workers: short, so that takeovers happen within the test. It is
@@ -130,8 +130,13 @@ func runScenario(name, dir string, set settings) (result, error) {
 			return w.r, err
 		}
 		defer w.pg.Stop()
-	} else if err := w.reservePorts(2 * w.nodes); err != nil {
-		return w.r, err
+	} else {
+		reserved, err := ports.Reserve(2 * w.nodes)
+		if err != nil {
+			return w.r, err
+		}
+		defer reserved.Release()
+		w.ports = reserved.Ports
 	}
 	defer w.killAll()
 	stopGap := w.watchGap()
@@ -146,25 +151,6 @@ func runScenario(name, dir string, set settings) (result, error) {
 	var auditErr error
 	w.r.account, auditErr = audit(dir)
 	return w.r, errors.Join(err, auditErr)
-}
-
-// reservePorts finds free ports on loopback.
-func (w *world) reservePorts(n int) error {
-	var listeners []net.Listener
-	defer func() {
-		for _, l := range listeners {
-			l.Close()
-		}
-	}()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		listeners = append(listeners, l)
-		w.ports = append(w.ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return nil
 }
 
 func (w *world) url() string {

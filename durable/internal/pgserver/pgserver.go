@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable/internal/ports"
 )
 
 // ErrMissing: this machine has no server to start.
@@ -34,9 +35,9 @@ const patience = 60 * time.Second
 
 // Server is one PostgreSQL server. Its methods are for one goroutine at a time.
 type Server struct {
-	dir      string // ours: data and log
-	bin      string // where postgres is
-	port     int
+	dir      string             // ours: data and log
+	bin      string             // where postgres is
+	ports    *ports.Reservation // of one
 	settings []string
 	uid, gid int // whom it runs as; -1: us
 	run      *process
@@ -94,17 +95,15 @@ func (s *Server) create() error {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("pgserver: initdb: %w\n%s", err, out)
 	}
-	// Another process may take the port between our look and the server's.
 	var err error
-	for range 5 {
-		if s.port, err = freePort(); err != nil {
-			return err
-		}
-		if err = s.Start(); err == nil {
-			return nil
-		}
+	if s.ports, err = ports.Reserve(1); err != nil {
+		return err
 	}
-	return err
+	if err := s.Start(); err != nil {
+		s.ports.Release()
+		return err
+	}
+	return nil
 }
 
 // binaries returns the directory with initdb and postgres: that of PATH, or the newest of
@@ -150,14 +149,7 @@ func owner() (uid, gid int, err error) {
 	return uid, gid, err
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
+func (s *Server) port() int { return s.ports.Ports[0] }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
@@ -167,7 +159,7 @@ func (s *Server) Log() string { return filepath.Join(s.dir, "log") }
 // DSN is the address of the server's first database, for pgx and psql. It stays the same
 // over Kill and Start.
 func (s *Server) DSN() string {
-	return fmt.Sprintf("postgres://tickwheel@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+	return fmt.Sprintf("postgres://tickwheel@127.0.0.1:%d/postgres?sslmode=disable", s.port())
 }
 
 // PID is the process id of the server's parent process.
@@ -175,7 +167,7 @@ func (s *Server) PID() int { return s.run.pid }
 
 // Start starts a server that was killed, and returns when it answers.
 func (s *Server) Start() error {
-	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-k", ""}
+	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port()), "-k", ""}
 	for _, set := range s.settings {
 		args = append(args, "-c", set)
 	}
@@ -228,6 +220,7 @@ func (s *Server) Kill() error { return s.run.kill() }
 
 // Stop stops the server, if it runs, and removes its directory.
 func (s *Server) Stop() error {
+	defer s.ports.Release()
 	return errors.Join(s.run.stop(), os.RemoveAll(s.dir))
 }
 

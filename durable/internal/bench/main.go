@@ -1,5 +1,5 @@
-// Command bench measures durable jobs on the embedded engine, with every write synced,
-// and prints the rows of the table in durable/README.md.
+// Command bench measures durable jobs on the embedded engine and on a cluster of three
+// nodes, with every write synced, and prints the rows of the table in durable/README.md.
 //
 //	go run ./internal/bench                     # everything but ten million: some minutes
 //	go run ./internal/bench -only life,accept
@@ -37,7 +37,7 @@ var (
 )
 
 func main() {
-	only := flag.String("only", "", "a list of sync, accept, life, schedules, pending, overdue, cascade")
+	only := flag.String("only", "", "a list of sync, accept, life, schedules, pending, overdue, cascade, nodes")
 	profile := flag.String("cpuprofile", "", "a file for a CPU profile")
 	flag.Parse()
 	if *profile != "" {
@@ -55,7 +55,7 @@ func main() {
 	}
 	for _, s := range []section{
 		{"sync", syncCost},
-		{"accept", accept}, {"life", lives}, {"schedules", schedules}, {"pending", pending}, {"overdue", overdue}, {"cascade", cascade},
+		{"accept", accept}, {"life", lives}, {"schedules", schedules}, {"pending", pending}, {"overdue", overdue}, {"cascade", cascade}, {"nodes", nodes},
 	} {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), s.name) {
 			continue

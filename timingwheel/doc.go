@@ -69,8 +69,8 @@
 // wheel holds nothing of it any more.
 //
 // Idle is idle: while nothing is due, no goroutine wakes up. There is one exception: if
-// all tasks of a bucket are canceled or reset while the driver sleeps toward it, it wakes
-// the driver once.
+// all tasks of a bucket are canceled or reset before it expires, it may start the driver
+// once for nothing.
 //
 // Monotonic: a step of the wall clock moves nothing.
 //

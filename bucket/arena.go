@@ -19,7 +19,7 @@ const isBucket Index = 1 << 31
 
 // entry is 32 bytes, two to a cache line, so that a chunk is four pages to the
 // byte. A free entry has generation 0 and nil task, and next is the next free
-// entry of its chunk. The lowest 9 bits of a generation are the entry's tag, and
+// entry of its chunk. The lowest 10 bits of a generation are the entry's tag, and
 // the next is set once the entry has moved.
 //
 // The task's pointer lies among the plain words rather than in an array of its own.
@@ -51,14 +51,14 @@ type Arena struct {
 	tidy       tidy
 }
 
-// Tag has nine bits that an entry has for the arena's user; they mean nothing here.
+// Tag has ten bits that an entry has for the arena's user; they mean nothing here.
 type Tag uint16
 
 // tagBits is the part of a generation that is the tag, and the bit that tells whether the
-// entry has moved. They take no part in telling entries apart. The other 54 bits count:
-// at a hundred million entries a second, for five years.
+// entry has moved. They take no part in telling entries apart. The other 53 bits count:
+// at a hundred million entries a second, for 2.8 years.
 const (
-	tagBits  = 10
+	tagBits  = 11
 	hasMoved = 1 << (tagBits - 1)
 	tagMask  = hasMoved - 1
 )
@@ -155,6 +155,9 @@ func (a *Arena) SetDeadline(i Index, deadline int64) { a.entry(i).deadline = dea
 
 // Task returns the task of a living entry.
 func (a *Arena) Task(i Index) func() { return a.entry(i).task }
+
+// SetTask changes the task of a living entry.
+func (a *Arena) SetTask(i Index, task func()) { a.entry(i).task = task }
 
 // Tag returns the tag of a living entry.
 func (a *Arena) Tag(i Index) Tag { return Tag(a.entry(i).generation & tagMask) }

@@ -78,6 +78,12 @@ func divideUp(t, tick time.Duration) time.Duration {
 	return ticks
 }
 
+// delay says when a task is due: d after now.
+type delay struct {
+	now time.Duration // since the start
+	d   time.Duration
+}
+
 // later returns t+d, or the longest time.Duration if t+d overflows. Neither may be
 // negative.
 func later(t, d time.Duration) time.Duration {

@@ -16,7 +16,11 @@ type Counts struct {
 	Canceled   int64 // taken off while pending
 	HandedBack int64 // returned by Stop, moved to package time, or ended with the wheel
 
-	Reset    int64 // moved to another time while pending
+	// Reset counts what was moved to another time while pending. A Timer's resets to a later
+	// time take no lock, from the second on. These are counted when the wheel next comes to
+	// the Timer: when it fires or is stopped, at other resets, and at every 1024th.
+	Reset int64
+
 	Cascaded int64 // moved to a finer level; one entry may do so several times
 	Rejected int64 // refused with ErrTooManyPending
 }

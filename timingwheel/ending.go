@@ -24,6 +24,7 @@ func (s *shard) closeLocked() {
 	}
 	s.closed = true
 	for i := range s.arena.All() {
+		s.settle(i) // a Reset to a later time is refused from now on
 		if s.arena.Tag(i)&oneShot == 0 {
 			s.arena.Task(i)()
 			s.arena.Unlink(i)
@@ -41,16 +42,19 @@ func (s *shard) stop() (pending []Pending, contexts *list.List) {
 	s.closeLocked()
 	s.stopped = true
 	for i := range s.arena.All() {
-		if f := s.arena.Task(i); isOwn(s.arena.Tag(i)) {
+		switch f, tag := s.arena.Task(i), s.arena.Tag(i); {
+		case isOwn(tag):
 			f()
-		} else {
+		case tag&lazy != 0:
+			s.handBack(s.arena.Deadline(i), lazyOf(f).f)
+		default:
 			s.handBack(s.arena.Deadline(i), f)
 		}
 		s.limit.release()
 	}
 	s.counts.HandedBack += int64(s.arena.Len())
 	s.driver.waiting.Add(-int64(s.entries[levelWaiting]))
-	s.arena, s.finest, s.coarsest = bucket.Arena{}, nil, nil
+	s.arena, s.finest = bucket.Arena{}, nil
 	s.oneShots, s.entries = 0, [levels]int32{}
 	s.waitsSince.Store(math.MaxInt64)
 	s.driver.runner.ended.tell()

@@ -90,11 +90,25 @@ func (e *entry) cancel() bool { return e.shard.cancel(e.handle) }
 // pending, or if the shard is closed and the new time is later than the old one.
 func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) }
 
+// resetLazy is reset for the entry of a lazyTask, which knows its deadline from then on.
+func (e *entry) resetLazy(after delay, l *lazyTask) bool {
+	return e.shard.resetLazy(e.handle, after, l)
+}
+
+// acceptLazyAgain is acceptAgain for a lazyTask.
+func (e *entry) acceptLazyAgain(after delay, l *lazyTask) error {
+	err := e.acceptAgain(after, l.f, oneShot)
+	if err == nil {
+		e.shard.makeLazy(e.index, l)
+	}
+	return err
+}
+
 // deadline returns the tick on which the entry is due. The entry must be pending, or be
 // the one whose task is being called.
 func (e *entry) deadline() int64 {
 	i, _ := e.shard.arena.Find(e.index, e.generation)
-	return e.shard.arena.Deadline(i)
+	return e.shard.deadline(i)
 }
 
 // due returns the time at which the entry is due, and false if it is not pending.

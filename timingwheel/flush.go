@@ -74,8 +74,8 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 		if i == 0 {
 			break
 		}
-		deadline, level := s.arena.Deadline(i), s.arena.Tag(i)>>levelShift
-		if !c.due && s.finest.add(i, deadline) {
+		level := s.arena.Tag(i) >> levelShift
+		if !s.isDue(i, c) {
 			s.entries[level]--
 			if s.arena.Tag(i)>>levelShift < level { // or else it was pushed back
 				s.history.cascaded[level]++
@@ -86,7 +86,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 			s.out.held = true
 			continue
 		}
-		run.add(deadline, s.clock, now)
+		run.add(s.arena.Deadline(i), s.clock, now)
 		s.fire(i)
 	}
 	s.out.late = max(s.out.late, run.end())
@@ -97,6 +97,28 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 	}
 	c.ring.Close(&s.arena)
 	return false
+}
+
+// isDue reports whether an entry of a cascade is due. If it is not, isDue adds it to the
+// wheels again.
+func (s *shard) isDue(i bucket.Index, c *cascade) bool {
+	if s.arena.Tag(i)&lazy == 0 {
+		return c.due || !s.finest.add(i, s.arena.Deadline(i))
+	}
+	for l := lazyOf(s.arena.Task(i)); ; {
+		deadline, kept := l.deadline()
+		if !kept {
+			return c.due || !s.finest.add(i, s.arena.Deadline(i))
+		}
+		s.arena.SetDeadline(i, deadline)
+		if s.finest.add(i, deadline) {
+			return false
+		}
+		if pushes, ok := l.fall(deadline); ok { // or else it was pushed back just now
+			s.counts.Reset += pushes
+			return true
+		}
+	}
 }
 
 // latenessRun counts how late entries are, in the order in which they fire. Most entries
@@ -139,6 +161,9 @@ func (s *shard) passed(before int) {
 func (s *shard) fire(i bucket.Index) {
 	s.counts.Fired++
 	f, kind := s.remove(i)
+	if kind&lazy != 0 {
+		f = lazyOf(f).f
+	}
 	if !isOwn(kind) {
 		s.expired(function(f))
 		return

@@ -74,7 +74,7 @@ func (g *Group) AfterFunc(d time.Duration, f func()) *Timer {
 		panic("timingwheel: Group.AfterFunc: nil function")
 	}
 	after := g.door.after(d)
-	t := &Timer{f: f, special: &g.special}
+	t := &Timer{lazyTask: lazyTask{f: f}, special: &g.special}
 	g.door.lock()
 	defer g.door.unlock()
 	var err error

@@ -6,6 +6,7 @@ import "github.com/tickwheel/tickwheel/bucket"
 // in the others.
 //
 //	oneShot             a user's function
+//	oneShot|lazy        of a Timer of AfterFunc
 //	own|oneShot         of a Future, a key, a Group or Pool.Schedule
 //	own                 a run of a Job
 //	own|alone           of a channel, a ticker or a context
@@ -29,10 +30,13 @@ const (
 	// due. It never waits at the gate.
 	alone
 
-	kind       = own | oneShot | alone
-	levelShift = 3 // the level's lowest bit
+	// lazy is an entry whose task is a Timer, which knows the deadline. See lazy.go.
+	lazy
 
-	levels       = 1 << (9 - levelShift)
+	kind       = own | oneShot | alone | lazy
+	levelShift = 4 // the level's lowest bit
+
+	levels       = 1 << (10 - levelShift)
 	levelDue     = levels - 1 // on no wheel. Ticks of 1us in 292 years are 54 levels of two slots
 	levelWaiting = levels - 2 // on no wheel, but at the gate
 )

@@ -481,6 +481,7 @@ func (m *model) check() {
 // checkCounts compares the accounts.
 func (m *model) checkCounts() {
 	m.t.Helper()
+	m.w.countPushes()
 	got := m.w.verifyStats(m.t).Counts
 	want := m.counts
 	want.Pending, want.Cascaded = int64(m.pending.Size()), got.Cascaded

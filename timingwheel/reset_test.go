@@ -26,8 +26,9 @@ func (s *shard) whereIs(h handle) *slot {
 	return nil
 }
 
-// A reset to a later time leaves the entry in its bucket; one to an earlier time, to now, or
-// beyond the last level moves it. In each case it fires on time.
+// A reset to a later time leaves the entry in its bucket; one to an earlier time or to now
+// moves it. In each case it fires on time. From the second on, resets to a later time take
+// no lock.
 func TestResetIsLazy(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, reset time.Duration
@@ -39,9 +40,9 @@ func TestResetIsLazy(t *testing.T) {
 		"the same":              {3 * time.Second, 3 * time.Second, false},
 		"earlier":               {3 * time.Second, 2 * time.Second, true},
 		"now":                   {3 * time.Second, 0, true},
-		"beyond the last level": {3 * time.Second, 1000 * time.Hour, true},
+		"beyond the last level": {3 * time.Second, 1000 * time.Hour, false},
 	} {
-		t.Run(name, func(t *testing.T) {
+		test := func(t *testing.T, resets int) {
 			synctest.Test(t, func(t *testing.T) {
 				w := manual(WithWheelSize(512))
 				defer w.Stop()
@@ -51,6 +52,9 @@ func TestResetIsLazy(t *testing.T) {
 				start := time.Now()
 				var fired time.Duration
 				timer := w.AfterFunc(c.first, func() { fired = time.Since(start) })
+				for range resets {
+					require.True(t, timer.Reset(c.first))
+				}
 				before := s.whereIs(timer.entry.handle)
 				require.True(t, timer.Reset(c.reset))
 				after := s.whereIs(timer.entry.handle)
@@ -62,8 +66,12 @@ func TestResetIsLazy(t *testing.T) {
 					w.verify(t)
 				}
 				require.Equal(t, c.reset, fired)
+				require.EqualValues(t, resets+1, w.Stats().Reset)
 			})
-		})
+		}
+		t.Run(name, func(t *testing.T) { test(t, 0) })
+		t.Run(name+", again", func(t *testing.T) { test(t, 1) })
+		t.Run(name+", at the most pushes", func(t *testing.T) { test(t, mostPushes+1) })
 	}
 }
 
@@ -97,6 +105,9 @@ func TestResetInsideACascade(t *testing.T) {
 		timers := make([]*Timer, tasks)
 		for i := range timers {
 			timers[i] = w.AfterFunc(1100*time.Millisecond, func() { fired[i] = time.Since(start) })
+			for range i % 3 { // the second Reset and the later ones take no lock
+				timers[i].Reset(1100 * time.Millisecond)
+			}
 		}
 		time.Sleep(1024 * time.Millisecond)
 		b, ok := w.driver.queue.Poll()
@@ -138,8 +149,9 @@ func TestResetMovesSeldom(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			require.True(t, timer.Reset(10*time.Second))
 		}
-		st := w.Stats()
 		require.False(t, fired.Load())
+		w.countPushes()
+		st := w.Stats()
 		require.EqualValues(t, 10_000, st.Reset-before.Reset)
 		require.LessOrEqual(t, st.Wakeups-before.Wakeups, int64(25), "100 s, in buckets that expire 9.5 to 10 s ahead")
 		require.LessOrEqual(t, st.Cascaded, int64(25))

@@ -39,8 +39,6 @@ type shard struct {
 	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
 	finest *wheel       // nil until the first entry that is not due at once
 
-	coarsest *wheel // the last overflow wheel; nil until then
-
 	counts   Counts        // but for Pending
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
@@ -87,12 +85,6 @@ func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
 type handle struct {
 	index      bucket.Index
 	generation uint64
-}
-
-// delay says when a task is due: d after now.
-type delay struct {
-	now time.Duration // since the start
-	d   time.Duration
 }
 
 // The caller of the methods that follow holds s.mu.
@@ -194,10 +186,14 @@ func (s *shard) cancel(h handle) bool {
 	}
 	s.arena.Unlink(i)
 	s.counts.Canceled++
-	if f, tag := s.remove(i); tag&kind == own|oneShot {
+	switch f, tag := s.remove(i); tag & kind {
+	case own | oneShot:
 		s.canceling = true
 		f()
 		s.canceling = false
+	case oneShot | lazy:
+		_, pushes, _ := lazyOf(f).giveBack()
+		s.counts.Reset += pushes
 	}
 	s.tidy(1)
 	return true
@@ -225,15 +221,17 @@ func (s *shard) tidy(work int) {
 // a bucket whose entries were all pushed back wakes the driver once.
 func (s *shard) reset(h handle, after delay) bool {
 	i, ok := s.arena.Find(h.index, h.generation)
-	if !ok {
-		return false
-	}
+	return ok && s.move(i, after)
+}
+
+// move is reset of an entry that is pending.
+func (s *shard) move(i bucket.Index, after delay) bool {
 	deadline, old := s.clock.deadline(after.now, after.d), s.arena.Deadline(i)
 	if s.closed && deadline > old {
 		return false
 	}
 	s.counts.Reset++
-	if deadline >= old && after.d > 0 && s.canStay(i, deadline) {
+	if deadline >= old && after.d > 0 && s.canStay(i) {
 		s.arena.SetDeadline(i, deadline)
 		return true
 	}
@@ -244,13 +242,57 @@ func (s *shard) reset(h handle, after delay) bool {
 	return true
 }
 
-// canStay reports whether a flush of the entry's bucket will look at its deadline, and
-// whether the deadline is on a level that was made already: Snapshot counts the entry
-// there.
-func (s *shard) canStay(i bucket.Index, deadline int64) bool {
-	level := s.arena.Tag(i) >> levelShift
-	return level < levelWaiting && s.coarsest.covers(deadline)
+// resetLazy is reset for the entry of a lazyTask, which keeps its deadline from then on.
+// AfterFunc does not begin with that. Then every Timer would be on the heap, also one that
+// nobody keeps, and every flush would have to look at it.
+func (s *shard) resetLazy(h handle, after delay, l *lazyTask) bool {
+	i, ok := s.arena.Find(h.index, h.generation)
+	if !ok {
+		return false
+	}
+	s.settle(i)
+	if !s.move(i, after) {
+		return false
+	}
+	s.makeLazy(i, l)
+	return true
 }
+
+// makeLazy gives the deadline of an entry to its lazyTask, if the entry is on a wheel.
+func (s *shard) makeLazy(i bucket.Index, l *lazyTask) {
+	tag := s.arena.Tag(i)
+	if tag&lazy == 0 {
+		s.arena.SetTag(i, tag|lazy)
+		s.arena.SetTask(i, l.disguise())
+	}
+	if tag>>levelShift < levelWaiting && !s.closed {
+		l.keep(s.arena.Deadline(i))
+	}
+}
+
+// settle gives the deadline back to the entry, so that nobody changes it without the lock.
+func (s *shard) settle(i bucket.Index) {
+	if s.arena.Tag(i)&lazy == 0 {
+		return
+	}
+	if deadline, pushes, kept := lazyOf(s.arena.Task(i)).giveBack(); kept {
+		s.arena.SetDeadline(i, deadline)
+		s.counts.Reset += pushes
+	}
+}
+
+// deadline returns the deadline of a living entry.
+func (s *shard) deadline(i bucket.Index) int64 {
+	if s.arena.Tag(i)&lazy != 0 {
+		if deadline, kept := lazyOf(s.arena.Task(i)).deadline(); kept {
+			return deadline
+		}
+	}
+	return s.arena.Deadline(i)
+}
+
+// canStay reports whether a flush of the entry's bucket will look at its deadline.
+func (s *shard) canStay(i bucket.Index) bool { return s.arena.Tag(i)>>levelShift < levelWaiting }
 
 // place puts an entry that is in no bucket where its delay says. It is due at
 // once when the delay is not positive, or when the driver has flushed the
@@ -259,7 +301,6 @@ func (s *shard) place(i bucket.Index, after delay) {
 	if after.d > 0 {
 		if s.finest == nil {
 			s.finest = newWheel(s, 0, 0)
-			s.coarsest = s.finest
 		}
 		if s.finest.add(i, s.arena.Deadline(i)) {
 			return

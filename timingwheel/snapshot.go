@@ -83,7 +83,7 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 	}
 	sn.grow(s.finest)
 	for i := range s.arena.Chunk(chunk) {
-		deadline := s.arena.Deadline(i)
+		deadline := s.deadline(i)
 		sn.Pending++
 		deadlines = append(deadlines, deadline)
 		switch level := s.arena.Tag(i) >> levelShift; level {
@@ -96,6 +96,9 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 				sn.Cascading++
 			} else {
 				w := s.finest.wheelFor(deadline)
+				if int(w.level) >= len(sn.Levels) {
+					sn.grow(s.finest)
+				}
 				sn.Levels[w.level].Occupied[w.position(deadline)]++
 			}
 		}
@@ -104,9 +107,13 @@ func (s *shard) survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 }
 
 // wheelFor returns the wheel that has the slot of a deadline, here or further up. An
-// entry that was pushed back is counted there, where it will be.
+// entry that was pushed back is counted there, where it will be. If that level was not
+// made yet, wheelFor makes it.
 func (w *wheel) wheelFor(deadline int64) *wheel {
 	for !w.covers(deadline) {
+		if w.overflow == nil {
+			w.makeOverflow()
+		}
 		w = w.overflow
 	}
 	return w

@@ -29,7 +29,7 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 		defer s.mu.Unlock()
 		walk := func(b *bucket.Bucket) (n int64) {
 			for i := range b.All(&s.arena) {
-				deadlines = append(deadlines, s.clock.time(s.arena.Deadline(i)))
+				deadlines = append(deadlines, s.clock.time(s.deadline(i)))
 				n++
 			}
 			return n
@@ -38,7 +38,7 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 		// them where they will be.
 		pushedBack := func(l *wheel, b *bucket.Bucket) (n int64) {
 			for i := range b.All(&s.arena) {
-				deadline := s.arena.Deadline(i)
+				deadline := s.deadline(i)
 				if deadline&^(l.tick-1) == b.Expiration() {
 					continue
 				}

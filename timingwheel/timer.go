@@ -21,13 +21,13 @@ type Timer struct {
 	// was sent before is received.
 	C <-chan time.Time
 
-	entry   entry
-	f       func()   // what the entry calls; nil if AfterFunc was refused
-	special *special // nil for AfterFunc
+	entry    entry
+	lazyTask          // its f is what the entry calls; nil if AfterFunc was refused
+	special  *special // nil for AfterFunc
 }
 
 // special says what a Timer is that is not one of AfterFunc: it has a channel, or add
-// adds its function, that of a [Group]. A Timer has one pointer to it, and so 48 bytes.
+// adds its function, that of a [Group]. A Timer has one pointer to it, and so 56 bytes.
 type special struct {
 	channel *channel
 	add     func(after delay, f func(), add adder) (entry, error)
@@ -71,8 +71,10 @@ func (t *Timer) Stop() bool {
 // if its function is running, that run may overlap the next. Reset does not wait for it.
 // It may be called from inside the function.
 //
-// A Reset to a later time only notes that time, which makes it cheap. The price: among
-// the functions of the new tick, this one runs in no certain order.
+// A Reset to a later time only notes that time, which makes it cheap. From the second on,
+// such a Reset of an AfterFunc takes no lock: it is one reading of the clock and one
+// compare-and-swap. The price: among the functions of the new tick, this one runs in no
+// certain order, and [Counts] counts these resets a little later.
 //
 // To push back the timer of an idle connection, call Reset; if it returns false the
 // connection is being closed, so call Stop. [Timeout.Reset] does both in one step.
@@ -91,11 +93,14 @@ func (t *Timer) Reset(d time.Duration) bool {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
 	after := t.entry.after(d)
+	if t.pushBack(t.entry.clock(), after) {
+		return true
+	}
 	t.entry.lock()
 	defer t.entry.unlock()
 	c := t.channel()
 	active := c != nil && c.takeBack()
-	if t.entry.reset(after) {
+	if t.move(after) {
 		return true
 	}
 	t.arm(after)
@@ -121,6 +126,15 @@ func (t *Timer) Deadline() (time.Time, bool) {
 	return t.entry.due()
 }
 
+// move is Reset of a Timer that is pending, and reports whether it was. The caller holds
+// the lock.
+func (t *Timer) move(after delay) bool {
+	if t.special != nil {
+		return t.entry.reset(after)
+	}
+	return t.entry.resetLazy(after, &t.lazyTask)
+}
+
 // arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a
 // channel Timer to package time, and the Timer of a function dead. The caller holds the
 // lock.
@@ -133,10 +147,10 @@ func (t *Timer) arm(after delay) {
 	case t.f == nil: // dead from the beginning
 	case t.special != nil:
 		if e, err := t.special.add(after, t.f, (*entry).acceptAgain); err == nil {
-			t.entry = e
+			t.entry.handle = e.handle // the shard is read without the lock
 		}
 	default:
-		_ = t.entry.acceptAgain(after, t.f, oneShot)
+		_ = t.entry.acceptLazyAgain(after, &t.lazyTask)
 	}
 }
 
@@ -150,7 +164,7 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
 	}
-	t := &Timer{f: f}
+	t := &Timer{lazyTask: lazyTask{f: f}}
 	w.startFunc(t, d)
 	return t
 }
@@ -247,7 +261,7 @@ type channel struct {
 func newChannel() *channel {
 	c := &channel{c: make(chan time.Time, 1)}
 	c.special = special{channel: c}
-	c.timer = Timer{C: c.c, f: c.due, special: &c.special}
+	c.timer = Timer{C: c.c, lazyTask: lazyTask{f: c.due}, special: &c.special}
 	return c
 }
 

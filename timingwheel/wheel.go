@@ -86,8 +86,7 @@ func (w *wheel) add(i bucket.Index, deadline int64) bool {
 	}
 	if !w.covers(deadline) {
 		if w.overflow == nil {
-			w.overflow = newWheel(w.shard, w.level+1, w.currentTime)
-			w.shard.coarsest = w.overflow
+			w.makeOverflow()
 		}
 		return w.overflow.add(i, deadline)
 	}
@@ -101,6 +100,8 @@ func (w *wheel) add(i bucket.Index, deadline int64) bool {
 	w.shard.enter(i, w.level)
 	return true
 }
+
+func (w *wheel) makeOverflow() { w.overflow = newWheel(w.shard, w.level+1, w.currentTime) }
 
 // covers reports whether a tick is in the wheel's current interval.
 func (w *wheel) covers(tick int64) bool { return (tick^w.currentTime)>>(w.shift+w.bits) == 0 }

@@ -1,0 +1,79 @@
+package timingwheel
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// lazyTask is a function that keeps its own deadline, so that it can be pushed back without
+// a lock: that of a Timer of AfterFunc, from its first Reset on. To push it back is one
+// compare-and-swap. It touches the clock and the Timer's cache line, and nothing of the
+// shard. So the timers that one goroutine has made, on one shard, can be pushed back by all
+// processors at the same time. The entry on the wheel has a pointer to the lazyTask. So the
+// flush that comes to the entry finds the new deadline, and adds the entry again.
+//
+// The word has the tick of the deadline in its upper bits. The lowest pushBits count how
+// often it was pushed back since the shard last counted. The zero word says that the entry
+// has the deadline, and that a change takes the lock. So it is while the entry is not on a
+// wheel: when it is due, waits at the gate, or is not pending. And so it is once the shard
+// is closed.
+//
+// The invariant: the entry waits in a bucket that expires at or before the deadline.
+// Without the lock, the deadline only grows, and the word neither comes to zero nor leaves
+// it. So whoever holds the lock may place the entry by a deadline that is no longer the
+// last one. Before it takes the entry off the wheel, it makes the word zero.
+type lazyTask struct {
+	f    func()
+	word atomic.Uint64
+}
+
+// A tick has 54 bits. The shortest ticks, of 1us, take 53 of them in 292 years.
+const (
+	pushBits   = 10
+	mostPushes = 1<<pushBits - 1 // the next push takes the lock, and so the shard counts them
+)
+
+// pushBack notes a later deadline, and reports whether it did. It needs no lock.
+func (l *lazyTask) pushBack(c *clock, after delay) bool {
+	old := l.word.Load()
+	if old == 0 || after.d <= 0 {
+		return false
+	}
+	deadline := uint64(c.deadline(after.now, after.d))
+	if deadline < old>>pushBits || old&mostPushes == mostPushes {
+		return false
+	}
+	return l.word.CompareAndSwap(old, deadline<<pushBits|old&mostPushes+1)
+}
+
+// The caller of the methods that follow holds the shard's lock.
+
+// keep gives the deadline to the lazyTask.
+func (l *lazyTask) keep(deadline int64) { l.word.Store(uint64(deadline) << pushBits) }
+
+// deadline returns the deadline, and false if the entry has it.
+func (l *lazyTask) deadline() (tick int64, kept bool) {
+	w := l.word.Load()
+	return int64(w >> pushBits), w != 0
+}
+
+// giveBack ends keep. It returns the deadline, and the pushes that were not counted yet.
+func (l *lazyTask) giveBack() (deadline, pushes int64, kept bool) {
+	w := l.word.Swap(0)
+	return int64(w >> pushBits), int64(w & mostPushes), w != 0
+}
+
+// fall is giveBack if the deadline is still the one that has come.
+func (l *lazyTask) fall(due int64) (pushes int64, ok bool) {
+	w := l.word.Load()
+	return int64(w & mostPushes), int64(w>>pushBits) == due && l.word.CompareAndSwap(w, 0)
+}
+
+// disguise returns a pointer to l that passes for a function, so that an entry has room for
+// it. Nobody may call it: the entry has the tag lazy. A func value is a pointer, so nothing
+// is converted, and the garbage collector sees what it is. With a field more, an entry
+// would take 40 bytes instead of 32.
+func (l *lazyTask) disguise() func() { return *(*func())(unsafe.Pointer(&l)) }
+
+// lazyOf undoes disguise.
+func lazyOf(task func()) *lazyTask { return *(**lazyTask)(unsafe.Pointer(&task)) }

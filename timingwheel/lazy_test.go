@@ -1,0 +1,164 @@
+package timingwheel
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A Timer that was reset once is pushed back without a lock: also while somebody has it.
+func TestPushBackTakesNoLock(t *testing.T) {
+	w := New(WithShards(1))
+	defer w.Stop()
+	timer := w.AfterFunc(time.Hour, noop)
+	require.True(t, timer.Reset(time.Hour))
+	w.shards[0].mu.Lock()
+	for range mostPushes {
+		require.True(t, timer.Reset(2*time.Hour))
+	}
+	w.shards[0].mu.Unlock()
+	require.True(t, timer.Reset(2*time.Hour), "this one takes the lock")
+	require.EqualValues(t, mostPushes+2, w.Stats().Reset)
+	at, ok := timer.Deadline()
+	require.True(t, ok)
+	require.Greater(t, time.Until(at), 90*time.Minute)
+	require.True(t, timer.Stop())
+	require.False(t, timer.Reset(time.Hour), "it is not pending")
+	require.True(t, timer.Stop())
+}
+
+func TestLazyTask(t *testing.T) {
+	c := newClock(time.Millisecond)
+	in := func(d time.Duration) delay { return delay{now: time.Second, d: d} }
+	l := &lazyTask{f: noop}
+	require.Same(t, l, lazyOf(l.disguise()))
+	require.False(t, l.pushBack(&c, in(time.Second)), "the entry has the deadline")
+	l.keep(5000)
+	require.False(t, l.pushBack(&c, in(3999*time.Millisecond)), "an earlier time")
+	require.True(t, l.pushBack(&c, in(4*time.Second)), "the same")
+	require.True(t, l.pushBack(&c, in(9*time.Second)))
+	require.False(t, l.pushBack(&c, in(0)))
+	require.False(t, l.pushBack(&c, in(-1)))
+	_, ok := l.fall(5000)
+	require.False(t, ok, "it was pushed back")
+	deadline, kept := l.deadline()
+	require.True(t, kept)
+	require.EqualValues(t, 10_000, deadline)
+	pushes, ok := l.fall(10_000)
+	require.True(t, ok)
+	require.EqualValues(t, 2, pushes)
+	require.False(t, l.pushBack(&c, in(time.Hour)))
+	_, _, kept = l.giveBack()
+	require.False(t, kept)
+}
+
+// The longest delay, in the shortest ticks, fits into the word.
+func TestLazyTaskOfTheLongestDelay(t *testing.T) {
+	w := New(WithTick(time.Microsecond))
+	defer w.Stop()
+	timer := w.AfterFunc(time.Hour, noop)
+	for range 3 {
+		require.True(t, timer.Reset(1<<63-1))
+	}
+	at, ok := timer.Deadline()
+	require.True(t, ok)
+	require.Equal(t, w.clock.time(w.clock.deadline(0, 1<<63-1)), at)
+	require.Equal(t, at, w.Snapshot(1).Next[0])
+}
+
+// Pushes that come at the very moment of the deadline either win, and then nothing fires
+// before the new deadline, or lose, and then the timer has fired and is armed anew. None
+// gets lost, and none fires twice.
+func TestPushBackAtTheDeadline(t *testing.T) {
+	const timers, rounds = 8, 300
+	w := New(WithTick(time.Microsecond), WithWheelSize(2))
+	defer w.Stop()
+	var all sync.WaitGroup
+	var fired, armed atomic.Int64
+	for n := range timers {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(n)))
+			var notBefore atomic.Int64
+			f := func() {
+				if w.clock.now() < time.Duration(notBefore.Load()) {
+					t.Error("early")
+				}
+				fired.Add(1)
+			}
+			armed.Add(1)
+			timer := w.AfterFunc(time.Millisecond, f)
+			timer.Reset(time.Millisecond)
+			for range rounds {
+				d := time.Duration(r.IntN(200)) * time.Microsecond
+				for end := w.clock.now() + d; w.clock.now() < end; {
+				}
+				now := w.clock.now()
+				if timer.Reset(200 * time.Microsecond) {
+					notBefore.Store(int64(now + 200*time.Microsecond))
+				} else {
+					armed.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Eventually(t, func() bool { return w.Len() == 0 && fired.Load() == armed.Load() }, 10*time.Second, time.Millisecond)
+	requireAccounts(t, w.Stats())
+}
+
+// Many goroutines reset and stop the same timers, later and earlier, while these fire. What
+// was armed has fired or was stopped, each once.
+func TestPushBackFromEverywhere(t *testing.T) {
+	w := New(WithTick(time.Microsecond), WithWheelSize(2), WithShards(1))
+	defer w.Stop()
+	const timers, goroutines = 4, 8
+	var fired, armed, stopped atomic.Int64
+	var set [timers]*Timer
+	for i := range set {
+		armed.Add(1)
+		set[i] = w.AfterFunc(time.Millisecond, func() { fired.Add(1) })
+	}
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(2, uint64(g)))
+			for range 3000 {
+				timer := set[r.IntN(timers)]
+				if r.IntN(20) == 0 {
+					if timer.Stop() {
+						stopped.Add(1)
+					}
+				} else if !timer.Reset(time.Duration(r.IntN(300)) * time.Microsecond) {
+					armed.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Eventually(t, func() bool { return w.Len() == 0 && fired.Load()+stopped.Load() == armed.Load() },
+		10*time.Second, time.Millisecond)
+	st := w.Stats()
+	require.Equal(t, armed.Load(), st.Scheduled)
+	require.Equal(t, stopped.Load(), st.Canceled)
+	require.EqualValues(t, timers+goroutines*3000, st.Reset+armed.Load()+stopCalls(goroutines, 3000), "each reset is counted once")
+}
+
+// stopCalls counts how often TestPushBackFromEverywhere calls Stop.
+func stopCalls(goroutines, n int) (calls int64) {
+	for g := range goroutines {
+		r := rand.New(rand.NewPCG(2, uint64(g)))
+		for range n {
+			r.IntN(4)
+			if r.IntN(20) == 0 {
+				calls++
+			} else {
+				r.IntN(300)
+			}
+		}
+	}
+	return calls
+}

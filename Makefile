@@ -33,11 +33,12 @@ test-durable: ## run all tests of durable jobs, on real servers, with the race d
 
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half
-	cd timingwheel/debug/browser && go test -run Picture -picture "$(CURDIR)/timingwheel/debug/page.png" .
+	cd timingwheel/debug/browser && TICKWHEEL_BROWSER=required go test -run Picture -picture "$(CURDIR)/timingwheel/debug/page.png" .
 
 .PHONY: fuzz
-fuzz: ## fuzz the wheel and the purgatory against their models (FUZZTIME=30s each)
+fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models (FUZZTIME=30s each)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
+	go test ./timingwheel -run '^$$' -fuzz FuzzLocal -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 	go test ./purgatory -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 
 .PHONY: soak

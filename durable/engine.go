@@ -117,7 +117,7 @@ type Record struct {
 	Version int
 
 	Attempt   int    // attempts that had begun before
-	LastError string // of the one before
+	LastError string // of the one before: UTF-8 without NUL
 	Series    string // the name given to Every, if any
 }
 
@@ -153,7 +153,7 @@ type Outcome struct {
 	Held  *Held
 	End   End
 	At    time.Time // for Again: when it is due next
-	Error string    // for Again and Buried
+	Error string    // for Again and Buried: UTF-8 without NUL
 	Next  *Record   // for Done and Buried: an occurrence to be stored with the end; its Key is the same
 }
 

@@ -145,6 +145,23 @@ func TestLabelsDoNotLeak(t *testing.T) {
 	}
 }
 
+// The labels of a goroutine that calls Execute must not show in the tasks.
+func TestLabelsOfTheCallerDoNotLeak(t *testing.T) {
+	for name, executor := range map[string]timingwheel.Executor{
+		"goroutines": timingwheel.Goroutines(),
+		"pool":       timingwheel.NewPool(1, 0, timingwheel.FullWait),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside := make(chan string)
+			pprof.Do(t.Context(), pprof.Labels("caller", name), func(context.Context) {
+				require.Contains(t, ownStanza(t), `"caller"`)
+				executor.Execute([]func(){func() { inside <- ownStanza(t) }})
+			})
+			require.NotContains(t, <-inside, `"caller"`)
+		})
+	}
+}
+
 // A panic in a task crashes the program, as with time.AfterFunc, and the trace
 // shows the task.
 func TestPanicCrashes(t *testing.T) {

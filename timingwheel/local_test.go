@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,28 +16,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// verify checks the invariants of the Workers of a Pool that is idle.
-func (ws *workers) verify(t testing.TB, p *Pool) {
+// verify checks the invariants of the Workers. No call may be under way.
+func (ws *workers) verify(t testing.TB) {
 	t.Helper()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	require.Empty(t, ws.busy)
-	require.Len(t, ws.free, ws.made)
-	require.LessOrEqual(t, int64(ws.made), p.bound.workers)
-	vacant, ids := map[int]bool{}, map[int]bool{}
+	vacant, ids, pending := map[int]bool{}, map[int]bool{}, map[*seat]int{}
 	for _, i := range ws.vacant {
 		require.Less(t, i, ws.seats)
 		require.False(t, vacant[i], "an index is vacant twice")
 		vacant[i] = true
 	}
+	for i, k := range ws.busy {
+		require.Equal(t, i, k.place)
+		for _, s := range k.closed {
+			pending[s]++
+		}
+	}
+	for s, n := range pending {
+		require.Equal(t, n, s.busy)
+		require.False(t, vacant[s.index], "an index is vacant too early")
+	}
 	for _, k := range ws.free {
-		require.True(t, k.id >= 0 && k.id < ws.made && !ids[k.id], "ID %d", k.id)
-		ids[k.id] = true
 		require.Empty(t, k.closed)
+	}
+	for _, k := range slices.Concat(ws.free, ws.busy) {
 		for i, v := range k.values {
 			require.False(t, v != nil && vacant[i], "a value of a Local that is closed")
 		}
+		if k.id != strange {
+			require.True(t, k.id >= 0 && k.id < ws.made && !ids[k.id], "ID %d", k.id)
+			ids[k.id] = true
+		}
 	}
+	require.Len(t, ids, ws.made)
+}
+
+// verifyIdle is verify while the Pool is idle.
+func (ws *workers) verifyIdle(t testing.TB, p *Pool) {
+	t.Helper()
+	ws.verify(t)
+	require.Empty(t, ws.busy)
+	require.LessOrEqual(t, int64(ws.made), p.bound.workers)
 }
 
 // resource is a value that tells when it is used by two at a time, or after its end. Its
@@ -182,7 +203,7 @@ func stressLocals(t *testing.T, pool *Pool, workers int) {
 		closers.Go(pool.Close)
 	}
 	closers.Wait()
-	pool.workers.verify(t, pool)
+	pool.workers.verifyIdle(t, pool)
 	all.verify()
 	require.Len(t, pool.workers.vacant, pool.workers.seats-len(changes)-1, "an index is lost")
 }
@@ -204,7 +225,7 @@ func withPool(t *testing.T, full WhenFull, test func(t *testing.T, pool *Pool, w
 		test(t, pool, w, all)
 		w.Stop()
 		pool.Close()
-		pool.workers.verify(t, pool)
+		pool.workers.verifyIdle(t, pool)
 		all.verify()
 	})
 }
@@ -480,7 +501,7 @@ func TestLocalRemoveThatPanics(t *testing.T) {
 		w.Stop()
 		require.PanicsWithValue(t, "remove", pool.Close)
 		pool.Close()
-		pool.workers.verify(t, pool)
+		pool.workers.verifyIdle(t, pool)
 		all.verify()
 	})
 }
@@ -504,7 +525,7 @@ func TestPoolShutdownRemovesValues(t *testing.T) {
 		require.NoError(t, pool.Shutdown(t.Context()))
 		require.Zero(t, all.live())
 		require.Equal(t, 20, pool.workers.made)
-		pool.workers.verify(t, pool)
+		pool.workers.verifyIdle(t, pool)
 		w.Stop()
 	})
 }

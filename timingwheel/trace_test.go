@@ -16,29 +16,32 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// A goroutine profile that is taken inside a task shows the wheel's name at the task. After
-// the task it shows the name nowhere else.
+// ownStanza returns what a goroutine profile says of the goroutine that calls it: its
+// labels and its stack.
+func ownStanza(t *testing.T) string {
+	var b strings.Builder
+	pprof.Lookup("goroutine").WriteTo(&b, 1)
+	for stanza := range strings.SplitSeq(b.String(), "\n\n") {
+		if strings.Contains(stanza, "pprof.writeGoroutine+") {
+			return stanza
+		}
+	}
+	t.Error("the profile does not show who takes it")
+	return ""
+}
+
+const sessions = `"timingwheel":"sessions"`
+
+// A goroutine profile that is taken inside a task shows the wheel's name at the task.
 func TestTraceLabels(t *testing.T) {
 	for name, executor := range executors() {
 		t.Run(name, func(t *testing.T) {
 			w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
 			defer w.Stop()
 			for range 3 { // the second time on a goroutine that may have run another
-				profile := make(chan string)
-				w.Schedule(0, func() {
-					var b strings.Builder
-					pprof.Lookup("goroutine").WriteTo(&b, 1)
-					profile <- b.String()
-				})
-				labelled := 0
-				for stanza := range strings.SplitSeq(<-profile, "\n\n") {
-					if !strings.Contains(stanza, `"timingwheel":"sessions"`) {
-						require.NotContains(t, stanza, "writeGoroutine")
-						continue
-					}
-					labelled++
-				}
-				require.Positive(t, labelled)
+				inside := make(chan string)
+				w.Schedule(0, func() { inside <- ownStanza(t) })
+				require.Contains(t, <-inside, sessions)
 			}
 		})
 	}
@@ -46,48 +49,49 @@ func TestTraceLabels(t *testing.T) {
 
 // Labels end with the task, also on a goroutine that is not ours.
 func TestTraceLabelsEndWithTheTask(t *testing.T) {
-	var after string
+	var inside, after string
 	var wg sync.WaitGroup
 	wg.Add(1)
 	w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) {
 		go func() {
 			defer wg.Done()
 			task()
-			var b strings.Builder
-			pprof.Lookup("goroutine").WriteTo(&b, 1)
-			after = b.String()
+			after = ownStanza(t)
 		}()
 	})))
 	defer w.Stop()
-	w.Schedule(0, func() {})
+	w.Schedule(0, func() { inside = ownStanza(t) })
 	wg.Wait()
-	for stanza := range strings.SplitSeq(after, "\n\n") {
-		if strings.Contains(stanza, "writeGoroutine") {
-			require.NotContains(t, stanza, "sessions")
-		}
+	require.Contains(t, inside, sessions)
+	require.NotContains(t, after, sessions)
+}
+
+// executorThatLooks is an executor that says what the labels of its caller are.
+type executorThatLooks struct {
+	t    *testing.T
+	seen string
+}
+
+func (e *executorThatLooks) Execute(tasks []func()) {
+	e.seen = ownStanza(e.t)
+	for _, task := range tasks {
+		task()
 	}
 }
 
 // Under manual drive the caller of Drive is the driver until Drive returns.
 func TestTraceLabelsUnderManualDrive(t *testing.T) {
-	labelled := func() bool {
-		var b strings.Builder
-		pprof.Lookup("goroutine").WriteTo(&b, 1)
-		for stanza := range strings.SplitSeq(b.String(), "\n\n") {
-			if strings.Contains(stanza, "writeGoroutine") {
-				return strings.Contains(stanza, `"timingwheel":"sessions"`)
-			}
-		}
-		t.Fatal("no such goroutine")
-		return false
+	looks := &executorThatLooks{t: t}
+	for _, executor := range []timingwheel.Executor{timingwheel.Inline(), looks} {
+		w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithManualDrive(), timingwheel.WithExecutor(executor))
+		inside := ""
+		w.Schedule(0, func() { inside = ownStanza(t) })
+		require.Equal(t, 1, w.Drive(0))
+		require.Contains(t, inside, sessions)
+		require.NotContains(t, ownStanza(t), sessions)
+		w.Stop()
 	}
-	w := timingwheel.New(timingwheel.WithTrace("sessions"), timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
-	defer w.Stop()
-	inside := false
-	w.Schedule(0, func() { inside = labelled() })
-	require.Equal(t, 1, w.Drive(0))
-	require.True(t, inside)
-	require.False(t, labelled())
+	require.Contains(t, looks.seen, sessions)
 }
 
 // A trace has the regions by name. In every format of a trace, strings are there as they

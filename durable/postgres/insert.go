@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,7 +39,7 @@ func (c *columns) add(r *durable.Record) {
 	c.maxAttempts = append(c.maxAttempts, int32(min(r.Job.MaxAttempts, 1<<31-1)))
 	c.version = append(c.version, int32(r.Version))
 	c.attempt = append(c.attempt, int32(r.Attempt))
-	c.lastError = append(c.lastError, text(r.LastError))
+	c.lastError = append(c.lastError, r.LastError)
 	c.series = append(c.series, r.Series)
 }
 
@@ -50,11 +49,6 @@ func (c *columns) args() []any {
 		c.id, c.key, c.kind, c.payload, c.at, c.due, c.born,
 		c.maxAttempts, c.version, c.attempt, c.lastError, c.series,
 	}
-}
-
-// text makes what a handler has said storable: a text has no zero, and is UTF-8.
-func text(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // Insert stores the records in one commit. Those with a key have one of their own, since

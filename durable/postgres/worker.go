@@ -159,7 +159,7 @@ type ends struct {
 func (c *ends) add(o *durable.Outcome) {
 	h := handleOf(o.Held)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
-	c.at, c.error = append(c.at, o.At), append(c.error, text(o.Error))
+	c.at, c.error = append(c.at, o.At), append(c.error, o.Error)
 	if o.Next != nil {
 		c.after = append(c.after, h.id)
 		c.next.add(o.Next)

@@ -26,7 +26,6 @@
 package delayqueue
 
 import (
-	"container/list"
 	"context"
 	"math"
 	"sync"
@@ -49,7 +48,7 @@ type DelayQueue[T comparable] struct {
 
 	mu      sync.Mutex
 	heap    *heap.Heap[T] // guarded by mu
-	waiters list.List     // of *waiter[T], the leader first; guarded by mu
+	waiters line[T]       // the leader first; guarded by mu
 	sleeper sleeper       // the leader's; guarded by mu, but for the channel that it returns
 	wakeups int64         // guarded by mu
 	alarm   time.Duration // for when the sleeper is set to call onAlarm; noAlarm: it is not; guarded by mu
@@ -65,22 +64,6 @@ type DelayQueue[T comparable] struct {
 
 // noAlarm is no time of an element.
 const noAlarm = time.Duration(math.MinInt64)
-
-// A waiter is a consumer that found nothing due: inside Take, or after TakeFunc.
-type waiter[T comparable] struct {
-	// look tells the waiter to look at the queue again. One slot is enough: a
-	// second signal would say nothing that the first does not.
-	look chan struct{}
-
-	take func(v T) // of one after TakeFunc, which has no look
-}
-
-func (w *waiter[T]) signal() {
-	select {
-	case w.look <- struct{}{}:
-	default:
-	}
-}
 
 // New returns an empty queue. It starts no goroutine.
 func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}) }
@@ -156,13 +139,13 @@ func (q *DelayQueue[T]) Take(ctx context.Context) (T, error) {
 // it sleeps.
 func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 	me := &waiter[T]{look: make(chan struct{}, 1)}
-	place := q.waiters.PushBack(me)
-	defer q.leave(place)
+	q.waiters.join(me)
+	defer q.leave(me)
 
 	for {
 		var due <-chan time.Time
 		_, at, ok := q.heap.Peek()
-		if ok && q.waiters.Front() == place && at <= q.end {
+		if ok && q.waiters.first == me && at <= q.end {
 			due = q.sleeper.wakeAfter(at - time.Since(q.start))
 		}
 
@@ -202,7 +185,7 @@ func (q *DelayQueue[T]) TakeFunc(f func(v T)) (v T, ok bool) {
 	if v, ok = q.poll(); ok {
 		return v, true
 	}
-	q.waiters.PushBack(&waiter[T]{take: f})
+	q.waiters.join(q.waiters.withoutGoroutine(f))
 	q.signalLeader()
 	return v, false
 }
@@ -233,8 +216,8 @@ func (q *DelayQueue[T]) takeForLeader() (v T, take func(v T)) {
 	defer q.mu.Unlock()
 	q.wakeups++
 	q.alarm = noAlarm
-	place := q.waiters.Front()
-	if place == nil || place.Value.(*waiter[T]).take == nil {
+	leader := q.waiters.first
+	if leader == nil || leader.take == nil {
 		return v, nil
 	}
 	v, ok := q.poll()
@@ -242,14 +225,16 @@ func (q *DelayQueue[T]) takeForLeader() (v T, take func(v T)) {
 		q.setAlarm()
 		return v, nil
 	}
-	q.leave(place)
-	return v, place.Value.(*waiter[T]).take
+	take = leader.take
+	q.leave(leader)
+	q.waiters.reuse(leader)
+	return v, take
 }
 
 // leave takes a waiter out of the line and passes the lead on.
-func (q *DelayQueue[T]) leave(place *list.Element) {
-	led := q.waiters.Front() == place
-	q.waiters.Remove(place)
+func (q *DelayQueue[T]) leave(w *waiter[T]) {
+	led := q.waiters.first == w
+	q.waiters.leave(w)
 	if led && q.heap.Len() > 0 {
 		q.signalLeader()
 	}
@@ -257,13 +242,11 @@ func (q *DelayQueue[T]) leave(place *list.Element) {
 
 // signalLeader has the leader look at the queue again, or sets its alarm.
 func (q *DelayQueue[T]) signalLeader() {
-	front := q.waiters.Front()
-	if front == nil {
-		return
-	}
-	if w := front.Value.(*waiter[T]); w.take == nil {
-		w.signal()
-	} else {
+	switch leader := q.waiters.first; {
+	case leader == nil:
+	case leader.take == nil:
+		leader.signal()
+	default:
 		q.setAlarm()
 	}
 }

@@ -149,7 +149,7 @@ func (c *caller) returned() (driving bool) {
 func (c *caller) part() {
 	if c.state.CompareAndSwap(calling, apart) {
 		c.warnAfter(0, c.calls.Load())
-		c.driver.live(c.driver.loop)
+		c.driver.live(func() { c.driver.loop() })
 	}
 }
 

@@ -30,7 +30,7 @@ type history struct {
 // coarser bucket. All of this happens without releasing the lock. Otherwise an entry
 // could be added in between, and overtake those of its tick that are in the bucket.
 func (s *shard) expire(b *slot) (more bool) {
-	s.lockForDriver()
+	s.lockForFlush()
 	defer s.unlock()
 	if s.stopped {
 		return false
@@ -181,13 +181,19 @@ func (s *shard) fire(i bucket.Index) {
 func (s *shard) expired(t task) { s.out.tasks = append(s.out.tasks, t) }
 func (s *shard) end(t task)     { s.out.contexts = append(s.out.contexts, t) }
 
+// lockForFlush locks s.mu for the driver. What it holds for the workers does not wait for a
+// caller.
+func (s *shard) lockForFlush() {
+	if !s.mu.TryLock() {
+		s.driver.startWorkers()
+		s.lockForDriver()
+	}
+}
+
 // dropEmpty removes the bucket from the queue and closes it, if it is the head and no
 // entry is left in it. It reports whether it did: the head may be another bucket now.
 func (s *shard) dropEmpty(b *slot) bool {
-	if !s.mu.TryLock() {
-		s.driver.startWorkers() // what was handed on does not wait for a caller
-		s.lockForDriver()
-	}
+	s.lockForFlush()
 	defer s.unlock()
 	if s.stopped || !b.IsOpen() || b.First(&s.arena) != 0 {
 		return false

@@ -3,7 +3,6 @@ package timingwheel
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/tickwheel/tickwheel/bucket"
 )
@@ -122,7 +121,7 @@ func (p *Pool) execute(tasks []task, r *runner) {
 func (p *Pool) accept(tasks []task, r *runner) int {
 	n := p.bound.take(len(tasks))
 	if n > 0 {
-		p.queue.push(slices.Clone(tasks[:n]), r)
+		p.queue.push(newBatch(tasks[:n]...), r)
 		clear(tasks[:n])
 	}
 	return n
@@ -132,7 +131,7 @@ func (p *Pool) accept(tasks []task, r *runner) int {
 // takes it. Otherwise overflow does what the Pool's WhenFull says.
 func (p *Pool) overflow(t task, r *runner, wait bool) {
 	if p.bound.take(1) == 1 || wait && p.bound.wait() {
-		p.queue.push([]task{t}, r)
+		p.queue.push(newBatch(t), r)
 		return
 	}
 	if p.full.policy == discards {
@@ -238,7 +237,7 @@ func (p *Pool) unclaim() { p.bound.giveBack() }
 // could first let in an entry that came due later. It never blocks.
 func (p *Pool) pass(e *expired, r *runner) {
 	if len(e.tasks) > 0 {
-		p.queue.push(slices.Clone(e.tasks), r)
+		p.queue.push(newBatch(e.tasks...), r)
 		e.passed += len(e.tasks)
 		clear(e.tasks)
 		e.tasks = e.tasks[:0]

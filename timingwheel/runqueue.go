@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"slices"
 	"sync/atomic"
 )
 
@@ -43,6 +42,29 @@ type batch struct {
 	runner *runner
 	taken  atomic.Int64
 	next   atomic.Pointer[batch]
+	few    [8]task // tasks, unless there are more
+}
+
+// newBatch returns a batch with these tasks, which it copies.
+func newBatch(tasks ...task) *batch {
+	b := new(batch)
+	b.tasks = append(b.few[:0], tasks...)
+	return b
+}
+
+// add adds tasks to a batch that was never in a queue.
+func (b *batch) add(tasks []task) {
+	before := b.tasks
+	b.tasks = append(b.tasks, tasks...)
+	if cap(b.tasks) > cap(before) {
+		clear(before) // keep no closure twice
+	}
+}
+
+// empty takes the tasks out of a batch that was never in a queue.
+func (b *batch) empty() {
+	clear(b.tasks)
+	b.tasks = b.tasks[:0]
 }
 
 // poolTask is a task that wants to know that it runs on a goroutine of a Pool.
@@ -77,23 +99,23 @@ func Goroutines() Executor { return newRunQueue(nil) }
 // Execute queues the tasks.
 func (q *runQueue) Execute(tasks []func()) {
 	q.stranger.running.admit(len(tasks))
-	q.push(functions(tasks), &q.stranger)
+	q.push(newBatch(functions(tasks)...), &q.stranger)
 }
 
 func (q *runQueue) execute(tasks []task, r *runner) {
-	q.push(slices.Clone(tasks), r)
+	q.push(newBatch(tasks...), r)
 	clear(tasks)
 }
 
-// push queues the tasks, and keeps the slice.
-func (q *runQueue) push(tasks []task, r *runner) {
-	q.add(tasks, r)
+// push queues the tasks of a batch.
+func (q *runQueue) push(b *batch, r *runner) {
+	q.add(b, r)
 	q.ensureSuccessor()
 }
 
 // add is push without a successor: start or join must come after it.
-func (q *runQueue) add(tasks []task, r *runner) {
-	b := &batch{tasks: tasks, runner: r}
+func (q *runQueue) add(b *batch, r *runner) {
+	b.runner = r
 	// Several wheels may push at the same time. Thanks to Swap each links its batch
 	// behind the one whose place it took.
 	q.last.Swap(b).next.Store(b)
@@ -113,6 +135,12 @@ func (q *runQueue) join() {
 	if q.hasTasks() && q.successor.CompareAndSwap(false, true) {
 		q.run()
 	}
+}
+
+// runAlone runs a task that was never in the queue.
+func (q *runQueue) runAlone(t task, r *runner) {
+	clearLabels()
+	q.runOne(t, r, q.lane.Add(1))
 }
 
 // ensureSuccessor spawns the successor, unless there is one. If there are as many

@@ -118,7 +118,9 @@ func (d *driver) loop() (held *batch) {
 		if !ok {
 			return held
 		}
-		d.held = held
+		if d.held = held; held != nil && len(held.tasks) >= mostHeld {
+			d.startWorkers()
+		}
 		d.begin(b)
 	}
 	return nil
@@ -234,8 +236,8 @@ func (d *driver) hand() (driving bool) {
 	return d.caller.call(tasks)
 }
 
-// mostHeld is how many tasks may wait until the driver has looked whether more is due.
-// To find a task costs 50 to 300 ns.
+// mostHeld is how many tasks may wait while the driver flushes one bucket more. To find a
+// task costs 50 to 300 ns.
 const mostHeld = 64
 
 // handToWorkers is hand for the executor Goroutines. If it is likely that nothing more is
@@ -253,7 +255,7 @@ func (d *driver) handToWorkers(tasks []task) {
 	}
 	d.held.add(tasks)
 	clear(tasks)
-	if d.manual || len(d.cascades) > 0 || len(d.held.tasks) >= mostHeld {
+	if d.manual || len(d.cascades) > 0 {
 		d.startWorkers()
 	}
 }

@@ -74,19 +74,26 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 		if i == 0 {
 			break
 		}
-		level := s.arena.Tag(i) >> levelShift
-		if !s.isDue(i, c) {
+		deadline, tag := s.arena.Deadline(i), s.arena.Tag(i)
+		due := c.due
+		if tag&lazy != 0 {
+			deadline, due = s.isLazyDue(i, c)
+		} else if !due {
+			due = !s.finest.add(i, deadline)
+		}
+		if !due {
+			level := tag >> levelShift
 			s.entries[level]--
 			if s.arena.Tag(i)>>levelShift < level { // or else it was pushed back
 				s.history.cascaded[level]++
 			}
 			continue
 		}
-		if gated && needsExecutor(s.arena.Tag(i)) && s.held(i) {
+		if gated && needsExecutor(tag) && s.held(i) {
 			s.out.held = true
 			continue
 		}
-		run.add(s.arena.Deadline(i), s.clock, now)
+		run.add(deadline, s.clock, now)
 		s.fire(i)
 	}
 	s.out.late = max(s.out.late, run.end())
@@ -99,24 +106,22 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 	return false
 }
 
-// isDue reports whether an entry of a cascade is due. If it is not, isDue adds it to the
-// wheels again.
-func (s *shard) isDue(i bucket.Index, c *cascade) bool {
-	if s.arena.Tag(i)&lazy == 0 {
-		return c.due || !s.finest.add(i, s.arena.Deadline(i))
-	}
+// isLazyDue returns the deadline of an entry of a cascade that has the tag lazy, and
+// reports whether the entry is due. If it is not, isLazyDue adds it to the wheels again.
+func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool) {
 	for l := lazyOf(s.arena.Task(i)); ; {
 		deadline, kept := l.deadline()
 		if !kept {
-			return c.due || !s.finest.add(i, s.arena.Deadline(i))
+			deadline = s.arena.Deadline(i)
+			return deadline, c.due || !s.finest.add(i, deadline)
 		}
 		s.arena.SetDeadline(i, deadline)
 		if s.finest.add(i, deadline) {
-			return false
+			return deadline, false
 		}
 		if pushes, ok := l.fall(deadline); ok { // or else it was pushed back just now
 			s.counts.Reset += pushes
-			return true
+			return deadline, true
 		}
 	}
 }

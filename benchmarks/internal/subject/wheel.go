@@ -13,8 +13,8 @@ const (
 
 var wheelSchedule = Subject{
 	Name: "wheel.Schedule",
-	Setup: "tickwheel's Schedule and Timeout.Cancel, with the defaults: 1 ms, 512 slots, the executor " +
-		"Goroutines. Its Reset is that of wheel.AfterFunc, which has it",
+	Setup: "tickwheel's Schedule, Timeout.Cancel and Timeout.Reset, with the defaults: 1 ms, 512 slots, " +
+		"the executor Goroutines",
 	FinestTick: wheelTick,
 	New:        func(o Options) Timers { return schedule(o, timingwheel.Goroutines()) },
 }
@@ -74,6 +74,7 @@ func scheduleOn(w *timingwheel.TimingWheel) Timers {
 			return t
 		},
 		cancel: func(t timingwheel.Timeout) { t.Cancel() },
+		reset:  func(t timingwheel.Timeout, d time.Duration) { t.Reset(d) },
 		stop:   func() { w.Stop() },
 	})
 }

@@ -20,10 +20,11 @@ import (
 //
 // The driver has a goroutine only while something is due. The queue starts it, with the
 // bucket that has expired. When nothing more is due, the goroutine gives the part of the
-// driver back to the queue, and only then runs tasks itself: it joins the workers. So a
-// wake-up costs one timer and one goroutine, like one of time.AfterFunc, and a task that
-// blocks holds up nobody. Beside a driver goroutine that slept and woke a worker, 1000
-// timers a second, each alone, took 0.75 of the processor time.
+// driver back to the queue, and only then runs tasks itself: the one that it has found, or
+// as one of the workers. So a wake-up costs one timer and one goroutine, like one of
+// time.AfterFunc, and a task that blocks holds up nobody. Beside a driver goroutine that
+// slept and woke a worker, 1000 timers a second, each alone, took 0.75 of the processor
+// time.
 //
 // While the queue is empty, nothing in the runtime refers to the wheel. So a wheel that
 // was forgotten without Stop is garbage once nothing is pending.

@@ -45,6 +45,7 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 	}
 	dst = slices.Grow(dst, len(batch))
 	now := w.clock.now()
+	w.yield(now)
 	var e entry
 	e.join(w)
 	if err := e.reserve(len(batch)); err != nil {

@@ -83,7 +83,9 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 			c.member.end = cancel
 			w.families.join(&c.member, parent, canceler, done)
 		}
-		c.start(w, delay{now.Sub(w.clock.start), d})
+		after := delay{now.Sub(w.clock.start), d}
+		w.yield(after.now)
+		c.start(w, after)
 	}
 	return c, cancel
 }

@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ type driver struct {
 	caller caller
 	gate   gate // of all shards; nil: none
 	manual bool // Drive drives, and no goroutine of ours
+	pulse  pulse
 
 	workers *runQueue             // the executor if it is Goroutines; nil: another
 	spare   atomic.Pointer[batch] // an empty one, for held; or nil
@@ -142,8 +144,13 @@ func (d *driver) dropEmpty() {
 		if dropped == 16 {
 			d.startWorkers()
 		}
-		b, _, ok := d.queue.Peek()
-		if !ok || !b.cascade.shard.dropEmpty(b) {
+		b, at, ok := d.queue.Peek()
+		if !ok {
+			d.pulse.next(math.MaxInt64)
+			return
+		}
+		if !b.cascade.shard.dropEmpty(b) {
+			d.pulse.next(at.Sub(d.clock.start))
 			return
 		}
 	}

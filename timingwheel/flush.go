@@ -67,6 +67,9 @@ func (s *shard) flush(c *cascade) (more bool) {
 // flushSlice is called with s.mu held.
 func (s *shard) flushSlice(c *cascade) (more bool) {
 	now, before := s.clock.now(), len(s.out.tasks)
+	if !s.driver.manual {
+		s.driver.pulse.next(now)
+	}
 	run := latenessRun{of: &s.history.lateness}
 	gated := s.gate != nil && !s.gate.lets()
 	for range sliceLen {

@@ -25,6 +25,7 @@ import (
 // rules that are not a user's to know.
 func (w *TimingWheel) Park(d time.Duration, op parking.Op) (Timeout, error) {
 	after := delay{w.clock.now(), d}
+	w.yield(after.now)
 	var e entry
 	e.join(w)
 	defer e.unlock()

@@ -321,6 +321,9 @@ func (s *shard) offer(b *slot) { s.offerAt(b, s.clock.time(b.Expiration())) }
 
 func (s *shard) offerAt(b *slot, at time.Time) {
 	b.cascade.open++
+	if !s.driver.manual {
+		s.driver.pulse.expect(at.Sub(s.clock.start)) // first, or the driver may have come and gone
+	}
 	s.queue.Offer(b, at)
 }
 

@@ -46,6 +46,7 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 // schedule and Cancel unlock without a defer, which costs 2 ns in each. Nothing under the
 // lock can panic: accept returns an error when the arena is full.
 func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
+	w.yield(after.now)
 	var e entry
 	e.join(w)
 	err := e.accept(after, f, oneShot)

@@ -173,6 +173,7 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 // does not keep the Timer, or stops it where it was made, then needs no allocation.
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	after := delay{w.clock.now(), d}
+	w.yield(after.now)
 	t.entry.join(w)
 	if t.entry.accept(after, t.f, oneShot) != nil {
 		t.f = nil
@@ -192,6 +193,7 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
 	after := delay{w.clock.now(), d}
+	w.yield(after.now)
 	t.entry.join(w)
 	defer t.entry.unlock()
 	t.arm(after)

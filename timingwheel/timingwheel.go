@@ -3,6 +3,7 @@ package timingwheel
 import (
 	"container/list"
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -56,6 +57,7 @@ func New(opts ...Option) *TimingWheel {
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
 	d := &w.driver // rather than a driver that is copied
 	d.clock, d.queue, d.shards, d.runner, d.manual = &w.clock, queue, w.shards, w.runner, c.manual
+	d.pulse.next(math.MaxInt64)
 	d.connect(c.executor, c.gate, c.mayBlock)
 	limit := newLimit(c.maxPending)
 	for i := range w.shards {
@@ -87,6 +89,10 @@ func (w *TimingWheel) lock() *shard {
 	w.tokens.Put(s)
 	return s
 }
+
+// yield lets the driver run first if it is late. The caller, who is about to add and holds
+// no lock, has read the clock.
+func (w *TimingWheel) yield(now time.Duration) { w.driver.pulse.yield(now) }
 
 // Len returns how much is pending: tasks that were not handed to the executor, canceled
 // or handed back. Channel timers, tickers and the deadlines of contexts count too. The
@@ -128,6 +134,7 @@ func (w *TimingWheel) Stop() []Pending {
 		w.driver.queue.DropHead(b)
 	}
 	w.driver.queue.Close()
+	w.driver.pulse.next(math.MaxInt64)
 	if w.driver.gate != nil {
 		w.driver.gate.leave(&w.driver)
 	}

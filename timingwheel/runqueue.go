@@ -1,8 +1,6 @@
 package timingwheel
 
-import (
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // runQueue is the default executor. Goroutines pull tasks from it, and
 //

@@ -84,7 +84,8 @@ func TestCallersYieldToALateDriver(t *testing.T) {
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
-	computing := late(func(d time.Duration, f func()) { time.AfterFunc(d, f) }, func() { time.Now() })
+	spins := 0
+	computing := late(func(d time.Duration, f func()) { time.AfterFunc(d, f) }, func() { spins++ })
 	adding := late(func(d time.Duration, f func()) { w.AfterFunc(d, f) }, func() { w.AfterFunc(time.Hour, noop).Stop() })
 	require.Less(t, adding, computing)
 }

@@ -1,0 +1,73 @@
+package timingwheel
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// addOwn adds a task of the wheel's own to a shard, d from now.
+func (s *shard) addOwn(d time.Duration, f func()) {
+	s.lock()
+	defer s.unlock()
+	s.add(delay{s.clock.now(), d}, f, own|alone)
+}
+
+// addFunction adds a user's function to a shard, d from now.
+func (s *shard) addFunction(d time.Duration, f func()) {
+	s.lock()
+	defer s.unlock()
+	s.accept(delay{s.clock.now(), d}, f, oneShot)
+}
+
+// A driver that has more and more to flush, but nothing for the workers, does not keep them
+// waiting for what it has held back.
+func TestHeldTasksWaitForFewBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1), WithWheelSize(1024))
+		defer w.Stop()
+		s, held := &w.shards[0], [2]int{}
+		for round := range 2 {
+			start := 400 * time.Duration(round) * time.Millisecond
+			s.addOwn(start+time.Millisecond, func() { time.Sleep(time.Second) }) // the driver is late
+			s.addFunction(start+time.Millisecond, noop)
+			for i := range 300 {
+				s.addOwn(start+time.Duration(2+i)*time.Millisecond, func() {
+					if w.driver.held != nil {
+						held[round]++
+					}
+				})
+			}
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		require.Zero(t, w.Len())
+		for _, n := range held {
+			require.Positive(t, n)
+			require.Less(t, n, mostHeld)
+		}
+	})
+}
+
+// What was held back does not wait for a cascade either, also if nothing of that is due.
+func TestHeldTasksDoNotWaitForACascade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(2))
+		defer w.Stop()
+		held := 0
+		w.shards[0].addFunction(time.Millisecond, noop)
+		for range 10 * sliceLen {
+			w.shards[1].addOwn(time.Millisecond, func() {
+				if w.driver.held != nil {
+					held++
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, w.Len())
+		require.Equal(t, sliceLen, held, "the first slice")
+	})
+}

@@ -291,18 +291,19 @@ func (d *driver) startWorkers() {
 // task that is alone need not go through the queue. For the next driver it leaves an
 // empty batch.
 func (d *driver) runHeld(b *batch) {
+	workers := d.workers // a task that blocks must not keep the wheel, of which d is a part
 	switch {
 	case b == nil:
-	case len(b.tasks) == 1 && !d.workers.hasTasks():
+	case len(b.tasks) == 1 && !workers.hasTasks():
 		t := b.tasks[0]
 		b.empty()
 		d.spare.Store(b)
-		d.workers.runAlone(t, d.runner)
+		workers.runAlone(t, d.runner)
 	default:
-		d.workers.add(b, d.runner)
+		workers.add(b, d.runner)
 		d.spare.Store(newBatch())
 	}
-	d.workers.join()
+	workers.join()
 }
 
 // runOwn runs tasks on the wheel's own run queue.

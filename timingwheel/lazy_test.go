@@ -53,8 +53,32 @@ func TestLazyTask(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, 2, pushes)
 	require.False(t, l.pushBack(&c, in(time.Hour)))
+	l.keep(1000) // the tick that it is now
+	require.False(t, l.pushBack(&c, in(0)), "now, without rounding")
+	require.True(t, l.pushBack(&c, in(1)))
+	_, _, kept = l.giveBack()
+	require.True(t, kept)
 	_, _, kept = l.giveBack()
 	require.False(t, kept)
+}
+
+// During Shutdown a timer may be brought forward, and is not pushed back after that either.
+func TestNoPushBackDuringShutdown(t *testing.T) {
+	w := New(WithShards(1))
+	defer w.Stop()
+	timer := w.AfterFunc(time.Hour, noop)
+	require.True(t, timer.Reset(3*time.Hour))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, w.Shutdown(ended))
+	require.False(t, timer.Reset(4*time.Hour))
+	require.True(t, timer.Reset(2*time.Hour))
+	at, ok := timer.Deadline()
+	require.True(t, ok)
+	require.False(t, timer.Reset(3*time.Hour))
+	again, _ := timer.Deadline()
+	require.Equal(t, at, again)
+	require.True(t, timer.Stop())
 }
 
 // The longest delay, in the shortest ticks, fits into the word.

@@ -71,3 +71,31 @@ func TestHeldTasksDoNotWaitForACascade(t *testing.T) {
 		require.Equal(t, sliceLen, held, "the first slice")
 	})
 }
+
+// Whatever the driver has held back, it leaves an empty batch for the next driver, which then
+// allocates none.
+func TestDriverLeavesAnEmptyBatch(t *testing.T) {
+	for _, n := range []int{1, 2, 300} {
+		synctest.Test(t, func(t *testing.T) {
+			w := New(WithShards(1))
+			defer w.Stop()
+			d := &w.driver
+			for range n {
+				w.shards[0].addFunction(time.Millisecond, func() {
+					time.Sleep(time.Second)
+				})
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			spare := d.spare.Load()
+			require.NotNil(t, spare, "while the tasks run")
+			require.Empty(t, spare.tasks)
+			w.shards[0].addOwn(time.Millisecond, func() { require.Same(t, spare, d.spare.Load()) })
+			w.shards[0].addFunction(time.Millisecond, noop)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			require.Same(t, spare, d.spare.Load(), "it was used, and is left again")
+			time.Sleep(time.Second)
+		})
+	}
+}

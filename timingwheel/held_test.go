@@ -99,3 +99,37 @@ func TestDriverLeavesAnEmptyBatch(t *testing.T) {
 		})
 	}
 }
+
+// Nor does it wait for a caller that has the lock of the next bucket's shard.
+func TestHeldTasksDoNotWaitForALock(t *testing.T) {
+	w := New(WithShards(2))
+	defer w.Stop()
+	ran := make(chan struct{})
+	after := delay{w.clock.now(), 5 * time.Millisecond}
+	for i := range w.shards {
+		s := &w.shards[i]
+		s.lock()
+		_, err := s.accept(after, func() { ran <- struct{}{} }, oneShot)
+		s.unlock()
+		require.NoError(t, err)
+	}
+	w.shards[1].lock()
+	<-ran
+	w.shards[1].unlock()
+	<-ran
+}
+
+// Whoever drives by hand holds nothing back: there may be no other call.
+func TestDrivingByHandHoldsNothingBack(t *testing.T) {
+	ran := make(chan struct{})
+	w := New(WithManualDrive())
+	defer w.Stop()
+	w.Schedule(0, func() { ran <- struct{}{} })
+	require.Equal(t, 1, w.Drive(0))
+	<-ran
+	w = New(WithManualClock(time.Now()))
+	defer w.Stop()
+	w.Schedule(time.Second, func() { ran <- struct{}{} })
+	require.Equal(t, 1, w.Advance(time.Second))
+	<-ran
+}

@@ -46,6 +46,7 @@ type driver struct {
 	// Only the one who drives uses what follows.
 	onDue    func(b *slot) // drive
 	held     *batch        // for workers, and not yet handed to them; nil: none
+	heldFor  int           // buckets that were flushed since the first of held
 	cascades []*cascade    // under way, the innermost last
 	sliced   bool          // the last slice was one of a cascade that has more
 	expired  expired
@@ -121,9 +122,7 @@ func (d *driver) loop() (held *batch) {
 		if !ok {
 			return held
 		}
-		if d.held = held; held != nil && len(held.tasks) >= mostHeld {
-			d.startWorkers()
-		}
+		d.hold(held)
 		d.begin(b)
 	}
 	return nil
@@ -181,6 +180,7 @@ func (d *driver) goOn() bool {
 	if len(d.cascades) == 0 {
 		return false
 	}
+	d.startWorkers() // also when nothing more of this cascade is due
 	if d.sliced {
 		d.sliced = false
 		if b, ok := d.poll(); ok {
@@ -244,8 +244,8 @@ func (d *driver) hand() (driving bool) {
 	return d.caller.call(tasks)
 }
 
-// mostHeld is how many tasks may wait while the driver flushes one bucket more. To find a
-// task costs 50 to 300 ns.
+// mostHeld is how many tasks may wait while the driver flushes one bucket more, and for how
+// many buckets. To find a task costs 50 to 300 ns.
 const mostHeld = 64
 
 // handToWorkers is hand for the executor Goroutines. If it is likely that nothing more is
@@ -260,10 +260,24 @@ func (d *driver) handToWorkers(tasks []task) {
 		if d.held = d.spare.Swap(nil); d.held == nil {
 			d.held = newBatch()
 		}
+		d.heldFor = 0
 	}
 	d.held.add(tasks)
 	clear(tasks)
-	if d.manual || len(d.cascades) > 0 {
+	if d.manual {
+		d.startWorkers()
+	}
+}
+
+// hold holds tasks back, or nil, while the driver flushes one bucket more, unless they
+// have waited long. It counts buckets, too, since what is in them need not be for the
+// workers. Otherwise tickers that keep the driver busy would keep the tasks waiting.
+func (d *driver) hold(b *batch) {
+	d.held = b
+	if b == nil {
+		return
+	}
+	if d.heldFor++; d.heldFor == mostHeld || len(b.tasks) >= mostHeld {
 		d.startWorkers()
 	}
 }
@@ -285,18 +299,19 @@ func (d *driver) startWorkers() {
 // task that is alone need not go through the queue. For the next driver it leaves an
 // empty batch.
 func (d *driver) runHeld(b *batch) {
+	workers := d.workers // a task that blocks must not keep the wheel, of which d is a part
 	switch {
 	case b == nil:
-	case len(b.tasks) == 1 && !d.workers.hasTasks():
+	case len(b.tasks) == 1 && !workers.hasTasks():
 		t := b.tasks[0]
 		b.empty()
 		d.spare.Store(b)
-		d.workers.runAlone(t, d.runner)
+		workers.runAlone(t, d.runner)
 	default:
-		d.workers.add(b, d.runner)
+		workers.add(b, d.runner)
 		d.spare.Store(newBatch())
 	}
-	d.workers.join()
+	workers.join()
 }
 
 // runOwn runs tasks on the wheel's own run queue.

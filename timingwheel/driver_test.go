@@ -66,15 +66,14 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
 			defer w.Stop()
-			mu := &w.shards[0].mu
-			defer func() {
-				mu.TryLock() // if the test has failed before the task ran
-				mu.Unlock()
-			}()
+			mu, locked := &w.shards[0].mu, make(chan struct{})
 			w.Schedule(0, func() {
 				w.Schedule(time.Millisecond, noop) // with 0, the driver could inherit a label
 				mu.Lock()
+				close(locked)
 			})
+			<-locked // also tells the race detector that what the task did came first
+			defer mu.Unlock()
 			label := fmt.Sprintf(`"timingwheel":%q`, name)
 			waitUntil(t, func() bool {
 				var b strings.Builder

@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -52,8 +53,32 @@ func TestLazyTask(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, 2, pushes)
 	require.False(t, l.pushBack(&c, in(time.Hour)))
+	l.keep(1000) // the tick that it is now
+	require.False(t, l.pushBack(&c, in(0)), "now, without rounding")
+	require.True(t, l.pushBack(&c, in(1)))
+	_, _, kept = l.giveBack()
+	require.True(t, kept)
 	_, _, kept = l.giveBack()
 	require.False(t, kept)
+}
+
+// During Shutdown a timer may be brought forward, and is not pushed back after that either.
+func TestNoPushBackDuringShutdown(t *testing.T) {
+	w := New(WithShards(1))
+	defer w.Stop()
+	timer := w.AfterFunc(time.Hour, noop)
+	require.True(t, timer.Reset(3*time.Hour))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, w.Shutdown(ended))
+	require.False(t, timer.Reset(4*time.Hour))
+	require.True(t, timer.Reset(2*time.Hour))
+	at, ok := timer.Deadline()
+	require.True(t, ok)
+	require.False(t, timer.Reset(3*time.Hour))
+	again, _ := timer.Deadline()
+	require.Equal(t, at, again)
+	require.True(t, timer.Stop())
 }
 
 // The longest delay, in the shortest ticks, fits into the word.
@@ -150,4 +175,67 @@ func stopCalls(goroutines, n int) (calls int64) {
 		}
 	}
 	return calls
+}
+
+// Goroutines push their timers back while the wheel stops, or begins to shut down. The last
+// Reset that returned true counts: that deadline is handed back, once. From the first that
+// returned false on, all others do.
+func TestPushBackBesideTheEnd(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, end := range map[string]func(w *TimingWheel) []Pending{
+		"Stop": (*TimingWheel).Stop,
+		"Shutdown": func(w *TimingWheel) []Pending {
+			require.Error(t, w.Shutdown(ended))
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				pushBackBesideTheEnd(t, end)
+			}
+		})
+	}
+}
+
+func pushBackBesideTheEnd(t *testing.T, end func(w *TimingWheel) []Pending) {
+	const timers = 4
+	w := New(WithTick(time.Microsecond), WithShards(2))
+	var earliest, latest [timers]time.Time
+	var resets atomic.Int64
+	var all sync.WaitGroup
+	found := -1
+	for i := range timers {
+		earliest[i] = time.Now().Add(time.Hour)
+		timer := w.AfterFunc(time.Hour, func() { found = i })
+		latest[i] = time.Now().Add(time.Hour + time.Microsecond)
+		all.Go(func() {
+			for n := 1; ; n++ {
+				d := time.Hour + time.Duration(n)*time.Second
+				before := time.Now().Add(d)
+				if !timer.Reset(d) {
+					break
+				}
+				earliest[i], latest[i] = before, time.Now().Add(d+time.Microsecond)
+				resets.Add(1)
+			}
+			for range 10 {
+				require.False(t, timer.Reset(1000*time.Hour))
+			}
+		})
+	}
+	waitUntil(t, func() bool { return resets.Load() > 3*timers })
+	pending := end(w)
+	all.Wait()
+	pending = append(pending, w.Stop()...)
+	require.Len(t, pending, timers)
+	for _, p := range pending {
+		p.Func()
+		require.False(t, p.Deadline.Before(earliest[found]), "earlier than promised")
+		require.False(t, p.Deadline.After(latest[found]), "a Reset that returned false counts")
+		earliest[found] = p.Deadline.Add(time.Hour) // it is not to be found again
+	}
+	st := w.Stats()
+	require.Equal(t, resets.Load(), st.Reset)
+	requireAccounts(t, st)
 }

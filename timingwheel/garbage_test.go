@@ -1,0 +1,109 @@
+package timingwheel
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+)
+
+// big is what a function refers to. It is no tiny object, which others would keep alive.
+type big [64]*int
+
+// What has run is garbage, while the wheel lives on: however many tasks come due together,
+// and however long a task goes on that ran before.
+func TestWheelKeepsNothingOfWhatHasRun(t *testing.T) {
+	for _, n := range []int{1, 2, 8, 9, 300} {
+		for _, lazy := range []bool{false, true} {
+			w := New(WithShards(1))
+			release := make(chan struct{})
+			w.Schedule(0, func() { <-release })
+			waitUntil(t, func() bool { return w.Len() == 0 })
+			objects, timers := make([]weak.Pointer[big], n), make([]weak.Pointer[Timer], n)
+			for i := range n {
+				object := new(big)
+				timer := w.AfterFunc(time.Hour, func() { object[0] = nil })
+				if lazy {
+					timer.Reset(time.Hour)
+					timer.Reset(2 * time.Hour)
+				}
+				timer.Reset(30 * time.Millisecond)
+				objects[i], timers[i] = weak.Make(object), weak.Make(timer)
+			}
+			waitForGarbage(t, func() bool {
+				for i := range n {
+					if objects[i].Value() != nil || timers[i].Value() != nil {
+						return false
+					}
+				}
+				return true
+			})
+			require.EqualValues(t, 1, w.Stats().Running)
+			close(release)
+			require.Empty(t, w.Stop())
+		}
+	}
+}
+
+// A Timer that was pushed back without the lock and then stopped is garbage, too.
+func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
+	w := New(WithShards(1))
+	defer w.Stop()
+	timer := w.AfterFunc(time.Hour, noop)
+	for range 3 {
+		require.True(t, timer.Reset(2*time.Hour))
+	}
+	require.True(t, timer.Stop())
+	of := weak.Make(timer)
+	timer = nil
+	waitForGarbage(t, func() bool { return of.Value() == nil })
+}
+
+// A task that blocks does not keep its wheel, nor what other goroutines have run since.
+func TestBlockedTaskKeepsNothing(t *testing.T) {
+	for _, n := range []int{2, 1} {
+		release := make(chan struct{})
+		var began atomic.Int64
+		w := New(WithShards(1), WithExecutor(Goroutines()))
+		for range n {
+			w.Schedule(20*time.Millisecond, func() {
+				began.Add(1)
+				<-release
+			})
+		}
+		waitUntil(t, func() bool { return began.Load() == int64(n) })
+		push := func() {
+			var ran atomic.Int64
+			for range 2 {
+				w.Schedule(time.Millisecond, func() { ran.Add(1) })
+			}
+			waitUntil(t, func() bool { return ran.Load() == 2 })
+		}
+		push()
+		b := weak.Make(w.driver.workers.last.Load())
+		push()
+		push()
+		waitForGarbage(t, func() bool { return b.Value() == nil })
+		wheel := weak.Make(w)
+		w = nil
+		waitForGarbage(t, func() bool { return wheel.Value() == nil })
+		close(release)
+	}
+}
+
+// A batch that has outgrown its own room keeps no task there, where nobody would take it out.
+func TestBatchKeepsNoTaskTwice(t *testing.T) {
+	b := newBatch()
+	for range 4 {
+		b.add([]task{function(noop), function(noop), function(noop)})
+	}
+	require.Len(t, b.tasks, 12)
+	require.Zero(t, b.few)
+	b.empty()
+	require.Empty(t, b.tasks)
+	for _, left := range b.tasks[:12] {
+		require.Nil(t, left)
+	}
+}

@@ -27,7 +27,7 @@ type lazyTask struct {
 	word atomic.Uint64
 }
 
-// A tick has 54 bits. The shortest ticks, of 1us, take 53 of them in 292 years.
+// A tick has 54 bits. The shortest ticks, of 1us, take all of them in 292 years.
 const (
 	pushBits   = 10
 	mostPushes = 1<<pushBits - 1 // the next push takes the lock, and so the shard counts them

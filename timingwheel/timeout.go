@@ -22,7 +22,8 @@ type Timeout struct {
 // A nil f panics. Schedule returns [ErrStopped] on a stopped wheel, and
 // [ErrTooManyPending] where [WithMaxPending] permits no more; f will not run then.
 //
-// O(1), whatever is pending.
+// O(1), whatever is pending. While the driver is late, because no processor is free, one
+// call in some thousands lets other goroutines run first (runtime.Gosched).
 func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: Schedule: nil function")

@@ -253,8 +253,7 @@ const mostHeld = 64
 // drives. Otherwise it does startWorkers.
 //
 // So in most wake-ups the driver allocates nothing. One that allocates has to help the
-// garbage collector when that is in a hurry. Beside 16 goroutines that did nothing but
-// make timers, it then stood still for a tenth of a second now and again.
+// garbage collector when that is in a hurry, and may be taken off its processor there.
 func (d *driver) handToWorkers(tasks []task) {
 	if d.held == nil {
 		if d.held = d.spare.Swap(nil); d.held == nil {

@@ -262,12 +262,11 @@ func (s *shard) resetLazy(h handle, after delay, l *lazyTask) bool {
 
 // makeLazy gives the deadline of an entry to its lazyTask, if the entry is on a wheel.
 func (s *shard) makeLazy(i bucket.Index, l *lazyTask) {
-	tag := s.arena.Tag(i)
-	if tag&lazy == 0 {
+	if tag := s.arena.Tag(i); tag&lazy == 0 {
 		s.arena.SetTag(i, tag|lazy)
 		s.arena.SetTask(i, l.disguise())
 	}
-	if tag>>levelShift < levelWaiting && !s.closed {
+	if s.canStay(i) && !s.closed {
 		l.keep(s.arena.Deadline(i))
 	}
 }

@@ -21,8 +21,13 @@ const maxSpare = 1024
 
 // Heap is a min-heap of values by time. It is not safe for concurrent use. Make one with
 // [New].
+//
+// The least item is in a place of its own. So a look at it is cheap, and a heap that has one
+// item at most, again and again, makes no garbage: a list of gods that is emptied gives its
+// array back.
 type Heap[T any] struct {
-	items *binaryheap.Heap // of *item[T]
+	least *item[T]         // nil if the heap is empty
+	rest  *binaryheap.Heap // of *item[T], none before least
 	spare []*item[T]       // popped items, their values cleared
 	seq   uint64           // of the last Push
 }
@@ -35,7 +40,7 @@ type item[T any] struct {
 
 // New returns an empty heap.
 func New[T any]() *Heap[T] {
-	return &Heap[T]{items: binaryheap.NewWith(compare[T])}
+	return &Heap[T]{rest: binaryheap.NewWith(compare[T])}
 }
 
 func compare[T any](a, b any) int {
@@ -51,7 +56,15 @@ func (h *Heap[T]) Push(v T, at time.Duration) {
 	h.seq++
 	it := h.item()
 	*it = item[T]{value: v, at: at, seq: h.seq}
-	h.items.Push(it)
+	switch {
+	case h.least == nil:
+		h.least = it
+	case at < h.least.at:
+		h.rest.Push(h.least)
+		h.least = it
+	default:
+		h.rest.Push(it)
+	}
 }
 
 func (h *Heap[T]) item() *item[T] {
@@ -67,21 +80,22 @@ func (h *Heap[T]) item() *item[T] {
 
 // Peek returns the least value and its time. ok is false on an empty heap.
 func (h *Heap[T]) Peek() (v T, at time.Duration, ok bool) {
-	top, ok := h.items.Peek()
-	if !ok {
+	if h.least == nil {
 		return v, 0, false
 	}
-	it := top.(*item[T])
-	return it.value, it.at, true
+	return h.least.value, h.least.at, true
 }
 
 // Pop removes the least value and returns it with its time. ok is false on an empty heap.
 func (h *Heap[T]) Pop() (v T, at time.Duration, ok bool) {
-	top, ok := h.items.Pop()
-	if !ok {
+	it := h.least
+	if it == nil {
 		return v, 0, false
 	}
-	it := top.(*item[T])
+	h.least = nil
+	if next, ok := h.rest.Pop(); ok {
+		h.least = next.(*item[T])
+	}
 	v, at = it.value, it.at
 	if len(h.spare) < maxSpare {
 		*it = item[T]{}
@@ -91,4 +105,9 @@ func (h *Heap[T]) Pop() (v T, at time.Duration, ok bool) {
 }
 
 // Len returns the number of values.
-func (h *Heap[T]) Len() int { return h.items.Size() }
+func (h *Heap[T]) Len() int {
+	if h.least == nil {
+		return 0
+	}
+	return 1 + h.rest.Size()
+}

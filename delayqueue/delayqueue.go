@@ -51,6 +51,7 @@ type DelayQueue[T comparable] struct {
 	waiters line[T]       // the leader first; guarded by mu
 	sleeper sleeper       // the leader's; guarded by mu, but for the channel that it returns
 	wakeups int64         // guarded by mu
+	seen    time.Duration // what the clock said last, since the start; guarded by mu
 	alarm   time.Duration // for when the sleeper is set to call onAlarm; noAlarm: it is not; guarded by mu
 	onAlarm func()        // ring
 
@@ -146,7 +147,7 @@ func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 		var due <-chan time.Time
 		_, at, ok := q.heap.Peek()
 		if ok && q.waiters.first == me && at <= q.end {
-			due = q.sleeper.wakeAfter(at - time.Since(q.start))
+			due = q.sleeper.wakeAfter(q.until(at))
 		}
 
 		q.mu.Unlock()
@@ -198,7 +199,7 @@ func (q *DelayQueue[T]) setAlarm() {
 		return
 	}
 	q.alarm = at
-	q.sleeper.callAfter(at-time.Since(q.start), q.onAlarm)
+	q.sleeper.callAfter(q.until(at), q.onAlarm)
 }
 
 // ring is called by the alarm. It may come too early, if the queue has changed since the
@@ -263,7 +264,20 @@ func (q *DelayQueue[T]) poll() (v T, ok bool) {
 	if q.ownClock {
 		panic("delayqueue: Take or Poll of a queue that NewAt has made")
 	}
-	return q.pollAt(time.Since(q.start))
+	if _, at, ok := q.heap.Peek(); !ok || q.until(at) > 0 {
+		return v, false
+	}
+	v, _, ok = q.heap.Pop()
+	return v, ok
+}
+
+// until returns how long it takes until a time comes, and zero if it has come. It reads the
+// clock only if what the clock said last leaves that open.
+func (q *DelayQueue[T]) until(at time.Duration) time.Duration {
+	if at > q.seen {
+		q.seen = time.Since(q.start)
+	}
+	return max(at, q.seen) - q.seen // not max(0, at-q.seen), which may overflow
 }
 
 func (q *DelayQueue[T]) pollAt(now time.Duration) (v T, ok bool) {

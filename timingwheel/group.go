@@ -20,8 +20,8 @@ import (
 // A group that is forgotten is garbage once none of its functions is pending. It need not
 // be stopped.
 type Group struct {
-	door    entry   // leads to the shard; it is never added
-	special special // of the group's Timers
+	door     entry      // leads to the shard; it is never added
+	addTimer groupAdder // add, made once for all Timers
 
 	// What follows is guarded by the shard's lock.
 	members groupTask // root of the ring of those whose function has not begun, the oldest next
@@ -55,7 +55,7 @@ func NewGroup(w *TimingWheel) *Group {
 		panic("timingwheel: NewGroup(nil)")
 	}
 	g := new(Group)
-	g.special.add = g.add
+	g.addTimer = g.add
 	g.members.next, g.members.prev = &g.members, &g.members
 	g.door.join(w)
 	g.door.unlock()
@@ -74,14 +74,21 @@ func (g *Group) AfterFunc(d time.Duration, f func()) *Timer {
 		panic("timingwheel: Group.AfterFunc: nil function")
 	}
 	after := g.door.after(d)
-	t := &Timer{lazyTask: lazyTask{f: f}, special: &g.special}
+	t := &groupTimer{special: special{f: f, add: g.addTimer}}
+	t.become(&t.special)
 	g.door.lock()
 	defer g.door.unlock()
 	var err error
 	if t.entry, err = g.add(after, f, (*entry).accept); err != nil {
-		t.f = nil
+		t.special.f = nil
 	}
-	return t
+	return &t.Timer
+}
+
+// groupTimer is a Timer of a group, in one allocation.
+type groupTimer struct {
+	Timer
+	special special
 }
 
 // Schedule arranges for f to run once, d from now, as [TimingWheel.Schedule] does, as a

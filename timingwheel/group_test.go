@@ -292,7 +292,7 @@ func TestGroupStress(t *testing.T) {
 					d := time.Duration((n*7+i)%40) * 10 * time.Microsecond
 					switch n % 4 {
 					case 0:
-						if timer := g.AfterFunc(d, f); timer.f != nil {
+						if timer := g.AfterFunc(d, f); timer.special().f != nil {
 							accepted.Add(1)
 							if timer.Stop() {
 								canceled.Add(1)

@@ -1,9 +1,6 @@
 package timingwheel
 
-import (
-	"sync/atomic"
-	"unsafe"
-)
+import "sync/atomic"
 
 // lazyTask is a function that keeps its own deadline, so that it can be pushed back without
 // a lock: that of a Timer of AfterFunc, from its first Reset on. To push it back is one
@@ -31,6 +28,10 @@ type lazyTask struct {
 const (
 	pushBits   = 10
 	mostPushes = 1<<pushBits - 1 // the next push takes the lock, and so the shard counts them
+
+	// notLazy is the word of what only looks like a lazyTask, for ever. A push takes the
+	// lock.
+	notLazy = mostPushes
 )
 
 // pushBack notes a later deadline, and reports whether it did. It needs no lock.
@@ -69,11 +70,6 @@ func (l *lazyTask) fall(due int64) (pushes int64, ok bool) {
 	return int64(w & mostPushes), int64(w>>pushBits) == due && l.word.CompareAndSwap(w, 0)
 }
 
-// disguise returns a pointer to l that passes for a function, so that an entry has room for
-// it. Nobody may call it: the entry has the tag lazy. A func value is a pointer, so nothing
-// is converted, and the garbage collector sees what it is. With a field more, an entry
-// would take 40 bytes instead of 32.
-func (l *lazyTask) disguise() func() { return *(*func())(unsafe.Pointer(&l)) }
-
-// lazyOf undoes disguise.
-func lazyOf(task func()) *lazyTask { return *(**lazyTask)(unsafe.Pointer(&task)) }
+// lazyOf returns the lazyTask of an entry with the tag lazy. The entry has a pointer to it in
+// disguise. With a field more, an entry would take 40 bytes instead of 32.
+func lazyOf(task func()) *lazyTask { return undisguise[lazyTask](task) }

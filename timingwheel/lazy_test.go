@@ -36,7 +36,7 @@ func TestLazyTask(t *testing.T) {
 	c := newClock(time.Millisecond)
 	in := func(d time.Duration) delay { return delay{now: time.Second, d: d} }
 	l := &lazyTask{f: noop}
-	require.Same(t, l, lazyOf(l.disguise()))
+	require.Same(t, l, lazyOf(disguise(l)))
 	require.False(t, l.pushBack(&c, in(time.Second)), "the entry has the deadline")
 	l.keep(5000)
 	require.False(t, l.pushBack(&c, in(3999*time.Millisecond)), "an earlier time")

@@ -264,7 +264,7 @@ func (s *shard) resetLazy(h handle, after delay, l *lazyTask) bool {
 func (s *shard) makeLazy(i bucket.Index, l *lazyTask) {
 	if tag := s.arena.Tag(i); tag&lazy == 0 {
 		s.arena.SetTag(i, tag|lazy)
-		s.arena.SetTask(i, l.disguise())
+		s.arena.SetTask(i, disguise(l))
 	}
 	if s.canStay(i) && !s.closed {
 		l.keep(s.arena.Deadline(i))

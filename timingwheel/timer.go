@@ -21,24 +21,44 @@ type Timer struct {
 	// was sent before is received.
 	C <-chan time.Time
 
+	// The order matters: a push uses the word of lazyTask and the shard of entry. They are
+	// in one cache line, wherever the Timer is.
+	lazyTask // its f is nil if AfterFunc was refused
 	entry    entry
-	lazyTask          // its f is what the entry calls; nil if AfterFunc was refused
-	special  *special // nil for AfterFunc
 }
 
-// special says what a Timer is that is not one of AfterFunc: it has a channel, or add
-// adds its function, that of a [Group]. A Timer has one pointer to it, and so 56 bytes.
+// special is what a Timer has that is not one of AfterFunc. The f of its lazyTask is a
+// pointer to it in disguise, and the word of that says so. With a field of its own, every
+// Timer would have 56 bytes instead of 48.
 type special struct {
-	channel *channel
-	add     func(after delay, f func(), add adder) (entry, error)
+	f       func()
+	channel *channel // or nil, and add adds f
+	add     groupAdder
+}
+
+// groupAdder adds a function of a [Group] with an adder. It returns its entry.
+type groupAdder = func(after delay, f func(), add adder) (entry, error)
+
+// become makes a Timer that is new a special one.
+func (t *Timer) become(s *special) {
+	t.f = disguise(s)
+	t.word.Store(notLazy)
+}
+
+// special returns nil for a Timer of AfterFunc.
+func (t *Timer) special() *special {
+	if t.word.Load() != notLazy {
+		return nil
+	}
+	return undisguise[special](t.f)
 }
 
 // channel returns the Timer's channel, and nil if it has a function.
 func (t *Timer) channel() *channel {
-	if t.special == nil {
-		return nil
+	if s := t.special(); s != nil {
+		return s.channel
 	}
-	return t.special.channel
+	return nil
 }
 
 // Stop prevents the Timer from firing. It returns true if the call stops it: then the
@@ -93,9 +113,11 @@ func (t *Timer) Reset(d time.Duration) bool {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
 	after := t.entry.after(d)
-	if t.pushBack(t.entry.clock(), after) {
-		return true
-	}
+	return t.pushBack(t.entry.clock(), after) || t.resetLocked(after)
+}
+
+// resetLocked is Reset with the lock, apart so that pushBack does not pay for the defer.
+func (t *Timer) resetLocked(after delay) bool {
 	t.entry.lock()
 	defer t.entry.unlock()
 	c := t.channel()
@@ -129,7 +151,7 @@ func (t *Timer) Deadline() (time.Time, bool) {
 // move is Reset of a Timer that is pending, and reports whether it was. The caller holds
 // the lock.
 func (t *Timer) move(after delay) bool {
-	if t.special != nil {
+	if t.special() != nil {
 		return t.entry.reset(after)
 	}
 	return t.entry.resetLazy(after, &t.lazyTask)
@@ -139,18 +161,19 @@ func (t *Timer) move(after delay) bool {
 // channel Timer to package time, and the Timer of a function dead. The caller holds the
 // lock.
 func (t *Timer) arm(after delay) {
-	switch c := t.channel(); {
-	case c != nil && t.entry.closed():
-		c.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
-	case c != nil:
-		t.entry.add(after, t.f, own|alone)
-	case t.f == nil: // dead from the beginning
-	case t.special != nil:
-		if e, err := t.special.add(after, t.f, (*entry).acceptAgain); err == nil {
+	s := t.special()
+	switch {
+	case s == nil && t.f == nil: // dead from the beginning
+	case s == nil:
+		_ = t.entry.acceptLazyAgain(after, &t.lazyTask)
+	case s.channel != nil && t.entry.closed():
+		s.channel.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
+	case s.channel != nil:
+		t.entry.add(after, s.f, own|alone)
+	case s.f != nil:
+		if e, err := s.add(after, s.f, (*entry).acceptAgain); err == nil {
 			t.entry.handle = e.handle // the shard is read without the lock
 		}
-	default:
-		_ = t.entry.acceptLazyAgain(after, &t.lazyTask)
 	}
 }
 
@@ -251,8 +274,8 @@ func (w *TimingWheel) SleepContext(ctx context.Context, d time.Duration) error {
 // be taken: there is no stale value. With a send outside the lock there would be one, of
 // a sender that is held up between the wheel and the channel.
 type channel struct {
-	timer   Timer // its f is due
-	special special
+	timer   Timer
+	special special // of timer; its f is due
 	c       chan time.Time
 
 	// relay has taken over since the wheel was stopped; nil if nothing is pending there.
@@ -262,8 +285,9 @@ type channel struct {
 
 func newChannel() *channel {
 	c := &channel{c: make(chan time.Time, 1)}
-	c.special = special{channel: c}
-	c.timer = Timer{C: c.c, lazyTask: lazyTask{f: c.due}, special: &c.special}
+	c.special = special{f: c.due, channel: c}
+	c.timer.C = c.c
+	c.timer.become(&c.special)
 	return c
 }
 

@@ -136,8 +136,16 @@ func eval[T any](tb *tab, expression string) T {
 // until waits until an expression in the page is true.
 func (tb *tab) until(expression string) {
 	tb.t.Helper()
+	tb.repeat(func() {}, expression)
+}
+
+// repeat calls f again and again until an expression in the page is true. So it sees what
+// does not last.
+func (tb *tab) repeat(f func(), expression string) {
+	tb.t.Helper()
 	for start := time.Now(); !eval[bool](tb, expression); time.Sleep(50 * time.Millisecond) {
 		require.Less(tb.t, time.Since(start), patience, expression)
+		f()
 	}
 }
 

@@ -169,7 +169,7 @@ func TestNextDeadlines(t *testing.T) {
 	require.Regexp(t, `^(due now|overdue by .*)× (19|20)$`, next[0]) // the first was due at once
 	require.Equal(t, "in 2.0\u00a0d× 2", next[1], "what reads the same is one line")
 	tb.until(`!$("note").hidden`)
-	require.Regexp(t, `^The executor has held the driver up for [\d.]+.s: .*TestNextDeadlines.*`, tb.text("note"))
+	require.Regexp(t, `^The executor has held the driver up for [\d.]+.(s|min): .*TestNextDeadlines.*`, tb.text("note"))
 	release <- true
 	tb.until(`$("note").hidden`)
 }
@@ -247,10 +247,10 @@ func TestHeldUp(t *testing.T) {
 	s := httptest.NewServer(h)
 	defer s.Close()
 	defer s.CloseClientConnections()
+	tb.open(s.URL)
 	held, release := make(chan bool), make(chan bool)
 	w.Schedule(0, func() { held <- true; <-release })
 	<-held
-	tb.open(s.URL)
 	tb.until(`$("wheels").children[1].textContent === "heldheld up"`)
 	require.True(t, eval[bool](tb, `$("note").hidden`), "the wheel that is shown is well")
 	require.NotContains(t, tb.text("wheels"), "idleheld")

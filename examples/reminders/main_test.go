@@ -56,9 +56,9 @@ func runUntil(t *testing.T, want string, args ...string) string {
 	return seen + string(rest)
 }
 
-// runInVain runs the program until it waits, with a reminder that is due after a while. On
-// a busy machine that may be before the program is killed. Then it adds another, which is
-// due later.
+// runInVain runs the program until it waits, with a reminder that is due after a while.
+// On a busy machine that may be before the program is killed. Then it adds another, which
+// is due later.
 func runInVain(t *testing.T, text string, args ...string) {
 	for delay := 3 * time.Second; ; delay *= 4 {
 		reminders(t, 0, append(args, "add", delay.String(), text)...)

@@ -25,7 +25,8 @@ func TestProgram(t *testing.T) {
 	var stdout, stderr string
 	for _, timeout := range []string{"1s", "5s", "25s"} {
 		status, stdout, stderr = program(t.Context(), "-calls", "400", "-inflight", "20", "-timeout", timeout, "-base", "5ms", "-cap", "20ms", "-limit", "1h")
-		// Those that hang. On a busy machine others take too long: then a longer timeout must do.
+		// Those that hang. On a busy machine others take too long, too. Then a longer
+		// timeout must do.
 		if strings.Contains(stdout, " attempts, 4 of them over their deadline;") {
 			break
 		}

@@ -294,8 +294,8 @@ func TestServerTimeouts(t *testing.T) {
 	}
 }
 
-// streamOutlives checks that a stream goes on after the timeouts of its server. It reports
-// false if the server has ended it before the first event.
+// streamOutlives checks that a stream goes on after the timeouts of its server. It
+// reports false if the server has ended it before the first event.
 func streamOutlives(t *testing.T, timeout time.Duration) bool {
 	h := NewHandler()
 	h.interval = 50 * time.Millisecond

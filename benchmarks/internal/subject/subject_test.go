@@ -19,9 +19,9 @@ var mayBeEarly = map[string]bool{"RussellLuo": true, "go-zero": true, "gost": tr
 var losesTime = map[string]bool{"gost": true}
 
 // eachTimer runs test, beside the others, on each subject that runs functions. A subject
-// that loses time gets several attempts. The test gives its timers about the delay d, and
-// reports false if it took too long to do with them what it had to do before they are due.
-// Then it is run again with a longer one.
+// that loses time gets several attempts. The test gives its timers about the delay d. It
+// reports false if it took too long to do with them what it has to do before they are
+// due. Then it is run again with a longer delay.
 func eachTimer(t *testing.T, test func(t *testing.T, s Subject, timers Timers, d time.Duration, errorf errorf) (inTime bool)) {
 	for _, s := range All() {
 		if s.Name == None || s.Kind != Functions {

@@ -211,7 +211,7 @@ func (r *round) settle(t *testing.T) {
 }
 
 func (r *round) waitUntilIdle(t *testing.T) {
-	patience := time.Now().Add(30 * time.Second)
+	patience := time.Now().Add(2 * time.Minute)
 	for r.keyed.Len() > 0 || r.wheel.Len() > 0 || r.executor.outstanding.Load() > 0 {
 		if time.Now().After(patience) {
 			t.Errorf("%d keys are held, %d tasks pending, and %d with the executor", r.keyed.Len(), r.wheel.Len(), r.executor.outstanding.Load())
@@ -225,7 +225,7 @@ func (r *round) waitUntilIdle(t *testing.T) {
 // and drawn where the flag -artifacts of go test puts it.
 func (r *round) check(t *testing.T, n int) {
 	for _, part := range partition(r.history) {
-		result, info := porcupine.CheckOperationsVerbose(model, part, 30*time.Second)
+		result, info := porcupine.CheckOperationsVerbose(model, part, 2*time.Minute)
 		if result == porcupine.Ok {
 			continue
 		}

@@ -77,7 +77,7 @@ func TestBusyMachineIsTriedAgain(t *testing.T) {
 	}}
 	w := testWorkload(c)
 	w.Rounds = 1
-	set := runTest(t, w, time.Minute)
+	set := runTest(t, w, time.Hour)
 	if got := subjectsOf(set, "a=2", 1); !slices.Equal(got, []string{"wheel.Schedule"}) {
 		t.Errorf("a=2 is of %v", got)
 	}
@@ -95,7 +95,7 @@ func TestBusyMachineIsTriedAgain(t *testing.T) {
 
 func testWorkload(c workload.Case) workload.Workload {
 	c.Name, c.Configs = "case", []string{"a=1", "a=2"}
-	return workload.Workload{Name: "Test", Rounds: 2, Share: time.Minute, Cases: []workload.Case{c}}
+	return workload.Workload{Name: "Test", Rounds: 2, Share: time.Hour, Cases: []workload.Case{c}}
 }
 
 func runTest(t *testing.T, w workload.Workload, budget time.Duration) *result.Set {
@@ -129,7 +129,7 @@ func TestCrashesAndHangsAreContained(t *testing.T) {
 			}
 			return ""
 		},
-	}), time.Minute)
+	}), time.Hour)
 	// What came before a crash or a timeout is kept, and neither is tried again.
 	if got := subjectsOf(set, "a=1", 1); !slices.Equal(got, []string{"time.AfterFunc", "RussellLuo", "go-zero", "gost"}) {
 		t.Errorf("round 1 has %v", got)
@@ -175,7 +175,7 @@ func TestCasesOfFewRounds(t *testing.T) {
 	}
 	for _, together := range []bool{false, true} {
 		c := workload.Case{Timeout: time.Minute, Rounds: 1, Together: together, Without: without}
-		set := runTest(t, testWorkload(c), time.Minute)
+		set := runTest(t, testWorkload(c), time.Hour)
 		if one, two := subjectsOf(set, "a=2", 1), subjectsOf(set, "a=2", 2); len(one) != 1 || len(two) != 0 {
 			t.Errorf("together %v: round 1 has %v and round 2 %v", together, one, two)
 		}
@@ -191,7 +191,7 @@ func TestNoRoundBeginsThatWouldTakeTooLong(t *testing.T) {
 	}
 	w := testWorkload(workload.Case{Timeout: time.Minute, Without: without})
 	w.Share = time.Nanosecond
-	set := runTest(t, w, time.Minute)
+	set := runTest(t, w, time.Hour)
 	if one, two := subjectsOf(set, "a=2", 1), subjectsOf(set, "a=2", 2); len(one) != 1 || len(two) != 0 {
 		t.Errorf("round 1 has %v and round 2 %v", one, two)
 	}

@@ -49,9 +49,14 @@ func serve(t *testing.T, addr string) *site {
 	}))
 	if addr != "" {
 		s.Listener.Close()
-		var err error
-		s.Listener, err = net.Listen("tcp", addr)
-		require.NoError(t, err)
+		// Another program may have a connection from that port for a while.
+		require.Eventually(t, func() (ok bool) {
+			listener, err := net.Listen("tcp", addr)
+			if err == nil {
+				s.Listener = listener
+			}
+			return err == nil
+		}, patience, time.Millisecond)
 	}
 	s.Start()
 	t.Cleanup(s.close)
@@ -103,17 +108,16 @@ func TestPage(t *testing.T) {
 	require.Greater(t, eval[int](tb, `document.querySelectorAll("#dial .slot[d]").length`), 100)
 
 	hand := `document.querySelector("#dial .hand").parentNode.getAttribute("transform")`
-	before, fired := eval[string](tb, hand), tb.term("accounts", "fired")
+	tb.until(hand + ` !== null`) // a frame draws it
+	before := eval[string](tb, hand)
 	require.Regexp(t, `^rotate\(\d`, before)
 	tb.until(hand + fmt.Sprintf(` !== %q`, before))
 	tb.until(`document.querySelector("#dial .spark")` + ` !== null`)
-	time.Sleep(3 * time.Second)
-	now := tb.term("accounts", "fired")
-	require.Greater(t, now, fired)
-	require.LessOrEqual(t, now, float64(s.requests.Stats().Fired))
-	require.Positive(t, tb.term("rates", "fired /s"))
-	require.Positive(t, tb.term("rates", "scheduled /s"))
-	require.Greater(t, eval[int](tb, `document.querySelector("#pending .curve").getAttribute("d").split("L").length`), 5)
+	tb.rises("accounts", "fired")
+	require.LessOrEqual(t, tb.term("accounts", "fired"), float64(s.requests.Stats().Fired))
+	tb.until(number("rates", "fired /s") + ` > 0`)
+	tb.until(number("rates", "scheduled /s") + ` > 0`)
+	tb.until(`document.querySelector("#pending .curve").getAttribute("d").split("L").length > 5`)
 	require.Equal(t, 2*28, eval[int](tb, `document.querySelectorAll("#lateness .bar").length`))
 	require.Positive(t, eval[int](tb, `document.querySelectorAll("#next li").length`))
 	tb.inOrder(s.URL)
@@ -122,16 +126,17 @@ func TestPage(t *testing.T) {
 // The drawing shows what is in the wheel.
 func TestSlotsAreTheWheels(t *testing.T) {
 	tb := newTab(t)
-	w := timingwheel.New(timingwheel.WithTick(time.Minute), timingwheel.WithWheelSize(64), timingwheel.WithShards(1))
+	// With ticks so long, the test is over before the first one.
+	w := timingwheel.New(timingwheel.WithTick(time.Hour), timingwheel.WithWheelSize(64), timingwheel.WithShards(1))
 	defer w.Stop()
-	w.Schedule(30*time.Hour, func() {})
+	w.Schedule(1800*time.Hour, func() {})
 	h := debug.NewHandler()
 	h.Add("still", w)
 	s := httptest.NewServer(h)
 	defer s.Close()
 	defer s.CloseClientConnections()
 	tb.open(s.URL) // with an empty ring
-	for _, d := range []time.Duration{30 * time.Minute, 30 * time.Minute, 45 * time.Minute} {
+	for _, d := range []time.Duration{30 * time.Hour, 30 * time.Hour, 45 * time.Hour} {
 		w.Schedule(d, func() {})
 	}
 	tb.until(`document.querySelector(".total")?.textContent === "4"`)
@@ -142,7 +147,7 @@ func TestSlotsAreTheWheels(t *testing.T) {
 	w.Stop()
 	tb.until(`document.querySelector(".total-name")?.textContent === "stopped"`)
 	require.Contains(t, tb.text("facts"), "stopped")
-	require.Contains(t, tb.text("wheels"), "stopped")
+	tb.until(`$("wheels").textContent === "stillstopped"`) // the list is older than the sample
 	h.Remove("still")
 	tb.until(`!document.querySelector("#note").hidden`)
 	require.Contains(t, tb.text("note"), "No wheel")
@@ -213,6 +218,7 @@ func TestKeyboard(t *testing.T) {
 // What a screen reader finds.
 func TestAccessibleNames(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
+	require.Eventually(t, func() bool { return s.requests.Stats().Fired > 0 }, patience, time.Millisecond)
 	tb.open(s.url())
 	tree, err := chromedp.Call(tb.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	require.NoError(t, err)
@@ -288,23 +294,28 @@ func TestReducedMotion(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
 	tb.media("prefers-reduced-motion:reduce")
 	tb.open(s.url())
-	fired := tb.term("accounts", "fired")
-	hands, start := map[string]bool{}, time.Now()
-	for range 60 {
-		require.Zero(t, eval[int](tb, `document.querySelectorAll("#dial .spark").length`))
-		hands[eval[string](tb, `document.querySelector("#dial .hand").parentNode.getAttribute("transform")`)] = true
-		time.Sleep(20 * time.Millisecond)
-	}
-	require.Greater(t, len(hands), 1)
-	require.LessOrEqual(t, len(hands), int(time.Since(start)/(200*time.Millisecond))+2, "it moves with the events only")
-	require.Greater(t, tb.term("accounts", "fired"), fired)
+	require.True(t, eval[bool](tb, `(() => {
+		window.seen = { events: 0, sparks: 0, hands: new Set() };
+		const original = receive;
+		receive = (...event) => { seen.events++; original(...event); };
+		new MutationObserver(() => {
+			seen.sparks += document.querySelectorAll("#dial .spark").length;
+			seen.hands.add(document.querySelector("#dial .hand").parentNode.getAttribute("transform"));
+		}).observe($("dial"), { subtree: true, childList: true, attributes: true });
+		return true;
+	})()`))
+	tb.rises("accounts", "fired")
+	tb.until(`seen.events >= 6 && seen.hands.size > 1`)
+	seen := eval[[]int](tb, `[seen.sparks, seen.hands.size, seen.events]`)
+	require.Zero(t, seen[0])
+	require.LessOrEqual(t, seen[1], 1+seen[2], "it moves with the events only")
 }
 
 // 320 pixels are a screen of 1280 at 400 %.
 func TestNarrow(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
 	for _, width := range []int64{320, 360, 640, 960, 1920} {
-		tb.do(chromedp.EmulateViewport(width, 800))
+		tb.resize(width, 800)
 		tb.open(s.url())
 		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)
 		require.Greater(t, eval[float64](tb, `document.querySelector("#dial").getBoundingClientRect().width`), 200.0)
@@ -365,9 +376,10 @@ func TestPolicy(t *testing.T) {
 func TestServerRestarts(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
 	tb.open(s.url())
-	old := tb.term("accounts", "scheduled")
-	require.Greater(t, old, 2000.0)
-	time.Sleep(5 * time.Second) // so that the new wheel is younger, and has less to tell
+	for range 100_000 { // so that the new wheel has less to tell
+		s.requests.Schedule(time.Hour, func() {})
+	}
+	tb.until(number("accounts", "scheduled") + ` > 100000`)
 	s.close()
 	tb.until(`document.querySelector("#connection").dataset.state === "lost"`)
 	require.Equal(t, "connection lost, trying again", tb.text("connection"))
@@ -375,10 +387,10 @@ func TestServerRestarts(t *testing.T) {
 
 	serve(t, s.Listener.Addr().String())
 	tb.until(`document.querySelector("#connection").textContent === "live"`)
-	require.NotRegexp(t, `NaN|-\d`, tb.text("rates"), "the new wheel's, not less than none")
-	fired := tb.term("accounts", "fired")
-	time.Sleep(time.Second)
-	require.Greater(t, tb.term("accounts", "fired"), fired)
+	for range 3 {
+		require.NotRegexp(t, `NaN|-\d`, tb.text("rates"), "the new wheel's, not less than none")
+		tb.rises("accounts", "fired")
+	}
 }
 
 // A stream that is silent is opened again. (A proxy may hold a stream open whose server
@@ -397,8 +409,10 @@ func TestSilence(t *testing.T) {
 	}))
 	defer front.Close()
 	defer front.CloseClientConnections()
+	start := time.Now()
 	tb.open(front.URL)
-	require.Equal(t, int64(2), streams.Load())
+	require.GreaterOrEqual(t, streams.Load(), int64(2))
+	require.LessOrEqual(t, streams.Load(), 1+int64(time.Since(start)/(10*time.Second)), "after 10 s of silence each")
 	tb.inOrder(front.URL)
 }
 
@@ -413,9 +427,7 @@ func TestHidden(t *testing.T) {
 	tb.toFront()
 	tb.until(`document.visibilityState === "visible"`)
 	require.Eventually(t, func() bool { return s.listeners.Load() == 1 }, patience, time.Millisecond)
-	fired := tb.term("accounts", "fired")
-	time.Sleep(time.Second)
-	require.Greater(t, tb.term("accounts", "fired"), fired)
+	tb.rises("accounts", "fired")
 	tb.do(chromedp.Navigate("about:blank"))
 	require.Eventually(t, func() bool { return s.listeners.Load() == 0 }, patience, time.Millisecond)
 }

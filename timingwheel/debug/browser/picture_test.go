@@ -40,11 +40,11 @@ func TestPicture(t *testing.T) {
 	require.NoError(t, err)
 	url := strings.TrimSpace(strings.TrimPrefix(line, "open "))
 
-	tb.do(chromedp.EmulateViewport(1280, 1200))
+	tb.resize(1280, 1200)
 	tb.media("prefers-color-scheme:light")
 	if *picture == "" {
 		tb.open(url)
-		require.Equal(t, 3, eval[int](tb, `document.querySelectorAll("#dial .ring").length`))
+		tb.until(`document.querySelectorAll("#dial .ring").length === 3`)
 		return
 	}
 	time.Sleep(5 * time.Second)

@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
@@ -61,7 +60,7 @@ func TestPools(t *testing.T) {
 	require.Equal(t, []string{"0 of 1", "0 of 0", "0"}, eval[[]string](tb, values)[3:])
 	require.Equal(t, []int{0, 0}, eval[[]int](tb, shares)[2:])
 	for _, width := range []int64{320, 640, 1280} {
-		tb.do(chromedp.EmulateViewport(width, 800))
+		tb.resize(width, 800)
 		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)
 	}
 	require.NotContains(t, eval[string](tb, `document.body.innerText`), "running", "a word has one meaning")

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/purgatory"
@@ -47,21 +46,26 @@ func TestPurgatories(t *testing.T) {
 			p.Park(time.Hour, nil, nil, fmt.Sprint("topic ", i))
 		}
 	}
-	tb.until(value("parked") + ` === "1,444" && ` + keys + `.length === 10`)
-	require.Equal(t, "21", eval[string](tb, value("keys")))
+	tb.until(value("parked") + ` === "1,444" && ` + value("keys") + ` === "21"`)
+	tb.until(keys + `[9] === "topic 11× 12"`) // the keys may be older than the other figures
 	top := eval[[]string](tb, keys)
+	require.Len(t, top, 10)
 	require.Equal(t, []string{evil + "× 1,234", "topic 19× 20", "topic 18× 19"}, top[:3])
-	require.Equal(t, "topic 11× 12", top[9])
 	for _, width := range []int64{320, 640, 1280} {
-		tb.do(chromedp.EmulateViewport(width, 800))
+		tb.resize(width, 800)
 		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)
 	}
 
-	// The rates rise with what happens, and fall when nothing does any more.
+	// The rates rise while something happens, and fall when nothing does any more.
 	tb.until(value("parked /s") + ` === "0"`)
-	p.Notify(evil)
 	p.Notify("topic 19")
-	tb.until(`Number(` + value("satisfied /s") + `.replaceAll(",", "")) > 10`)
+	tb.repeat(func() {
+		p.Notify(evil)
+		for range 1000 {
+			p.Park(time.Hour, nil, nil, evil)
+		}
+	}, `Number(`+value("satisfied /s")+`.replaceAll(",", "")) > 10`)
+	p.Notify(evil)
 	tb.until(value("satisfied /s") + ` === "0"`)
 	require.Equal(t, "190", eval[string](tb, value("parked")))
 	tb.until(keys + `[0] === "topic 18× 19"`)

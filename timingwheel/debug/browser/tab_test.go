@@ -20,7 +20,7 @@ import (
 )
 
 // patience is for what comes at once, on a machine that has nothing else to do.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // chromium starts the browser that the tests share, each with a tab of its own.
 var chromium = sync.OnceValues(func() (context.Context, error) {
@@ -36,6 +36,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	}
 	ctx, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path),
+		chromedp.WSURLReadTimeout(patience),
 		chromedp.NoSandbox, // which root can not have
 		chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true),
@@ -91,7 +92,7 @@ func newTab(t *testing.T, opts ...chromedp.ContextOption) *tab {
 			tb.requests = append(tb.requests, e.Request.URL)
 		}
 	}))
-	tb.do(chromedp.EmulateViewport(1280, 900))
+	tb.resize(1280, 900)
 	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	require.NoError(t, err)
 	return tb
@@ -135,8 +136,16 @@ func eval[T any](tb *tab, expression string) T {
 // until waits until an expression in the page is true.
 func (tb *tab) until(expression string) {
 	tb.t.Helper()
+	tb.repeat(func() {}, expression)
+}
+
+// repeat calls f again and again until an expression in the page is true. So it sees what
+// does not last.
+func (tb *tab) repeat(f func(), expression string) {
+	tb.t.Helper()
 	for start := time.Now(); !eval[bool](tb, expression); time.Sleep(50 * time.Millisecond) {
 		require.Less(tb.t, time.Since(start), patience, expression)
+		f()
 	}
 }
 
@@ -146,11 +155,29 @@ func (tb *tab) text(id string) string {
 	return eval[string](tb, fmt.Sprintf(`document.getElementById(%q).innerText`, id))
 }
 
+// number is an expression for what a dl says of a term, as a number.
+func number(dl, term string) string {
+	return fmt.Sprintf(`Number([...document.querySelectorAll("#%s div")]
+		.find((d) => d.children[0].textContent === %q).children[1].textContent.replaceAll(",", ""))`, dl, term)
+}
+
 // term returns what a dl says of a term, as a number.
 func (tb *tab) term(dl, term string) float64 {
 	tb.t.Helper()
-	return eval[float64](tb, fmt.Sprintf(`Number([...document.querySelectorAll("#%s div")]
-		.find((d) => d.children[0].textContent === %q).children[1].textContent.replaceAll(",", ""))`, dl, term))
+	return eval[float64](tb, number(dl, term))
+}
+
+// rises waits until the number that a dl says of a term is greater than now.
+func (tb *tab) rises(dl, term string) {
+	tb.t.Helper()
+	tb.until(fmt.Sprintf(`%s > %v`, number(dl, term), tb.term(dl, term)))
+}
+
+// resize gives the window this size, and waits until the page has it.
+func (tb *tab) resize(width, height int64) {
+	tb.t.Helper()
+	tb.do(chromedp.EmulateViewport(width, height))
+	tb.until(fmt.Sprintf(`innerWidth === %d && innerHeight === %d`, width, height))
 }
 
 // inOrder checks that the page had nothing to complain of, and has asked nobody but its

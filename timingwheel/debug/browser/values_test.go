@@ -3,6 +3,7 @@ package browser
 import (
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,10 +31,18 @@ func serveOne(t *testing.T, w *timingwheel.TimingWheel) string {
 }
 
 // point moves the mouse to the place that an expression in the page returns, as [x, y].
+// What is there may move meanwhile, when a text above it gets longer. Then the mouse
+// follows it.
 func (tb *tab) point(expression string) {
 	tb.t.Helper()
-	at := eval[[]float64](tb, expression)
-	tb.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
+	for at := []float64(nil); ; {
+		now := eval[[]float64](tb, expression)
+		if slices.Equal(at, now) {
+			return
+		}
+		at = now
+		tb.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
+	}
 }
 
 // slot is an expression for the place of a slot of a ring.
@@ -58,27 +67,28 @@ const tip = `$("tip").hidden ? "" : $("tip").textContent`
 
 func TestValuesUnderThePointer(t *testing.T) {
 	tb := newTab(t)
-	w := timingwheel.New(timingwheel.WithTick(time.Minute), timingwheel.WithWheelSize(64), timingwheel.WithShards(1))
+	// With ticks so long, what the tip says of a slot does not change during the test.
+	w := timingwheel.New(timingwheel.WithTick(time.Hour), timingwheel.WithWheelSize(64), timingwheel.WithShards(1))
 	tb.open(serveOne(t, w))
-	for _, d := range []time.Duration{30 * time.Minute, 30 * time.Minute, 30 * time.Hour} {
+	for _, d := range []time.Duration{30 * time.Hour, 30 * time.Hour, 1800 * time.Hour} {
 		w.Schedule(d, func() {})
 	}
 	tb.until(`document.querySelector(".total")?.textContent === "3"`)
 	require.Empty(t, eval[string](tb, tip))
 
 	tb.point(slot(0, 31))
-	require.Equal(t, "slot 32 of 64, 1\u00a0min each\n2 tasks\ndue in 31\u00a0min", eval[string](tb, tip))
-	w.Schedule(30*time.Minute, func() {})
+	require.Equal(t, "slot 32 of 64, 1\u00a0h each\n2 tasks\ndue in 1.3\u00a0d", eval[string](tb, tip))
+	w.Schedule(30*time.Hour, func() {})
 	tb.until(`$("tip").textContent.includes("3 tasks")`) // while the pointer rests
 	tb.point(slot(0, 40))
-	require.Contains(t, eval[string](tb, tip), "slot 41 of 64, 1\u00a0min each\n0 tasks\n")
+	require.Contains(t, eval[string](tb, tip), "slot 41 of 64, 1\u00a0h each\n0 tasks\n")
 	tb.point(slot(1, 28))
-	require.Equal(t, "slot 29 of 64, 1.1\u00a0h each\n1 task\ncascading in 1.2\u00a0d", eval[string](tb, tip))
+	require.Equal(t, "slot 29 of 64, 2.7\u00a0d each\n1 task\ncascading in 75\u00a0d", eval[string](tb, tip))
 	tb.point(`(() => {
 		const box = dial.node.getBoundingClientRect();
 		return [(box.left + box.right) / 2, box.top + 40];
 	})()`)
-	require.Equal(t, "ring of 64 slots of 1\u00a0min", eval[string](tb, tip), "in the gap")
+	require.Equal(t, "ring of 64 slots of 1\u00a0h", eval[string](tb, tip), "in the gap")
 
 	tb.point(part("pending", 1))
 	// The chart's last pixel is of the last event or of the one before it.
@@ -101,7 +111,7 @@ func TestValuesUnderThePointer(t *testing.T) {
 // On a narrow screen the tip is beside the finger and within the window.
 func TestTipStaysInTheWindow(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
-	tb.do(chromedp.EmulateViewport(390, 800))
+	tb.resize(390, 800)
 	tb.open(s.url())
 	for _, i := range []int{40, 64, 128, 192, 220} {
 		tb.point(slot(0, i))
@@ -159,7 +169,7 @@ func TestNextDeadlines(t *testing.T) {
 	require.Regexp(t, `^(due now|overdue by .*)× (19|20)$`, next[0]) // the first was due at once
 	require.Equal(t, "in 2.0\u00a0d× 2", next[1], "what reads the same is one line")
 	tb.until(`!$("note").hidden`)
-	require.Regexp(t, `^The executor has held the driver up for [\d.]+.s: .*TestNextDeadlines.*`, tb.text("note"))
+	require.Regexp(t, `^The executor has held the driver up for [\d.]+.(s|min): .*TestNextDeadlines.*`, tb.text("note"))
 	release <- true
 	tb.until(`$("note").hidden`)
 }
@@ -169,10 +179,14 @@ func TestLatenessOfTheLastMinute(t *testing.T) {
 	tb := newTab(t)
 	w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()))
 	url := serveOne(t, w)
-	for range 50 {
-		w.Schedule(time.Millisecond, func() { time.Sleep(20 * time.Millisecond) })
-		w.Schedule(2*time.Millisecond, func() {})
+	held, release := make(chan bool), make(chan bool)
+	w.Schedule(0, func() { held <- true; <-release })
+	<-held
+	for range 100 {
+		w.Schedule(time.Millisecond, func() {})
 	}
+	time.Sleep(300 * time.Millisecond)
+	close(release)
 	require.Eventually(t, func() bool { return w.Len() == 0 }, patience, time.Millisecond)
 	before := w.Stats().Lateness
 	require.Greater(t, before.Max, 200*time.Millisecond)
@@ -196,7 +210,7 @@ func TestLatenessOfTheLastMinute(t *testing.T) {
 func TestNarrowTable(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
 	for _, width := range []int64{320, 390, 700, 800, 1280} {
-		tb.do(chromedp.EmulateViewport(width, 800))
+		tb.resize(width, 800)
 		tb.open(s.url())
 		cells := eval[[][]float64](tb, `[...document.querySelectorAll("#levels th, #levels td, #quantiles th, #quantiles td")].map((c) => [c.getBoundingClientRect().left, c.getBoundingClientRect().right])`)
 		require.Len(t, cells, 3*7+2*5)
@@ -233,10 +247,10 @@ func TestHeldUp(t *testing.T) {
 	s := httptest.NewServer(h)
 	defer s.Close()
 	defer s.CloseClientConnections()
+	tb.open(s.URL)
 	held, release := make(chan bool), make(chan bool)
 	w.Schedule(0, func() { held <- true; <-release })
 	<-held
-	tb.open(s.URL)
 	tb.until(`$("wheels").children[1].textContent === "heldheld up"`)
 	require.True(t, eval[bool](tb, `$("note").hidden`), "the wheel that is shown is well")
 	require.NotContains(t, tb.text("wheels"), "idleheld")

@@ -44,7 +44,7 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 	done := make(chan error, 1)
 	go func() { done <- q.Run(ctx) }()
 	<-begun
-	require.Eventually(t, func() bool { s := q.Stats(); return s.Done == 1 && s.Dead == 2 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { s := q.Stats(); return s.Done == 1 && s.Dead == 2 }, 2*time.Minute, time.Millisecond)
 	return q, func() {
 		close(release)
 		stop()
@@ -80,7 +80,7 @@ func TestQueueOnThePage(t *testing.T) {
 	h.AddQueue("mails", page.Queue(q))
 	require.Nil(t, ask(t, h).Queues[0].Counts, "the first answer does not wait for a count")
 	var s shown
-	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts != nil }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts != nil }, 2*time.Minute, 10*time.Millisecond)
 	got := s.Queues[0]
 	require.Equal(t, "mails", got.Name)
 	require.Empty(t, got.Counts.Error)
@@ -90,7 +90,7 @@ func TestQueueOnThePage(t *testing.T) {
 	end()
 
 	require.NoError(t, q.Close())
-	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts.Error != "" }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts.Error != "" }, 2*time.Minute, 10*time.Millisecond)
 	require.Contains(t, s.Queues[0].Counts.Error, durable.ErrClosed.Error())
 	require.Equal(t, int64(2), s.Queues[0].Stats.Done, "its figures stand still")
 	require.PanicsWithValue(t, "page: Queue: nil Queue", func() { page.Queue(nil) })

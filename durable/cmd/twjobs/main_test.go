@@ -39,7 +39,7 @@ func fill(t *testing.T) (dir string, waiting, dead string) {
 	q.Handle("fail", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no\nuse")) })
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
-	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, 2*time.Minute, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
 	return dir, string(refs[0]), string(refs[2])

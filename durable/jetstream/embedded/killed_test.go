@@ -78,6 +78,6 @@ func victim(t *testing.T, dir string) {
 			}
 		}
 		return true
-	}, time.Minute, 20*time.Millisecond, "all has ended")
+	}, patience, 20*time.Millisecond, "all has ended")
 	drain()
 }

@@ -16,7 +16,7 @@ import (
 const lease = 3 * time.Second
 
 // patience is how long a test waits for what must come. It is a bound, not a measure.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // within returns a context that ends with patience: an engine tries for as long as it
 // may.

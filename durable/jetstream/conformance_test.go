@@ -160,7 +160,7 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 // may be a moment behind.
 func TestConformanceOfThreeNodes(t *testing.T) {
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
-		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "Accounts")
+		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts")
 }
 
 // A queue over several streams is one queue.

@@ -28,12 +28,20 @@ func TestMain(m *testing.M) {
 func reminders(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	require.Equal(t, want, run(t.Context(), args, &out, &out), "%v: %s", args, &out)
+	require.Equal(t, want, run(within(t), args, &out, &out), "%v: %s", args, &out)
 	return out.String()
 }
 
 // patience is how long a process may take. It is a bound, not a measure.
 const patience = 3 * time.Minute
+
+// within returns a context that ends with patience: an engine tries for as long as it may.
+// Without a deadline it asks once.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // runUntil starts the program as a process, waits until it has printed what is wanted, kills
 // it, and returns all that it has printed.
@@ -133,11 +141,11 @@ func TestOrders(t *testing.T) {
 	out := reminders(t, 0, "-postgres", dsn, "list")
 	require.Contains(t, out, "follow up: two coffees")
 	runUntil(t, addSoon(t, "-postgres", dsn), "-postgres", dsn, "run")
-	pool, err := pgxpool.New(t.Context(), dsn)
+	pool, err := pgxpool.New(within(t), dsn)
 	require.NoError(t, err)
 	defer pool.Close()
 	var orders []string
-	require.NoError(t, pool.QueryRow(t.Context(), "select array_agg(item) from orders").Scan(&orders))
+	require.NoError(t, pool.QueryRow(within(t), "select array_agg(item) from orders").Scan(&orders))
 	require.Equal(t, []string{"two coffees"}, orders)
 }
 

@@ -330,7 +330,7 @@ func TestWrongUse(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- q.Run(running) }()
 	add(t, q, durable.Job{Kind: "a"})
-	require.Eventually(t, func() bool { return q.Stats().Done == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return q.Stats().Done == 1 }, 2*time.Minute, time.Millisecond)
 	panics(`durable: Handle("b"): after Run`, func() { q.Handle("b", handler) })
 	panics("durable: Run: it is under way", func() { q.Run(ctx) })
 	stop()

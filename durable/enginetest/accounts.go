@@ -111,7 +111,7 @@ func (l *ledger) handler(t *testing.T) func(context.Context, *durable.Attempt) e
 func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 	ctx := within(t)
 	var mine []durable.Ref
-	for n := 0; time.Now().Before(end); n++ {
+	for n := 0; n < 10 || time.Now().Before(end); n++ { // enough also where each takes a second
 		job := durable.Job{Kind: kind, After: rand.N(3 * time.Second), MaxAttempts: 1 + rand.N(4)}
 		switch rand.N(10) {
 		case 0:

@@ -38,6 +38,7 @@ func retries(t *testing.T, s Store) {
 	_, ok, err := r.Reschedule(within(t), ref, time.Now())
 	require.NoError(t, err)
 	require.False(t, ok)
+	await(t, "its death is counted", func() bool { return r.Stats().Dead > 0 }) // after it was written down
 	st := r.Stats()
 	require.Equal(t, []int64{3, 2, 1}, []int64{st.Attempts, st.Failed, st.Dead})
 }
@@ -166,10 +167,22 @@ func jsonPayload(t *testing.T, s Store) {
 
 // What is dead is forgotten when its retention is over.
 func retention(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithRetention(6*time.Second)).
-		handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
-	ref := r.add(durable.Job{Kind: kind})[0]
-	r.awaitDead(ref)
+	var r *rig
+	var ref durable.Ref
+	for keep, found := 6*time.Second, false; !found; keep *= 2 { // long enough to be seen
+		require.Less(t, keep, patience, "it is never there")
+		r = open(t, s.Open(t), durable.WithRetention(keep)).
+			handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+		ref = r.add(durable.Job{Kind: kind})[0]
+		await(t, "it dies", func() bool { return r.Stats().Dead == 1 })
+		info, err := r.Get(within(t), ref)
+		if found = err == nil; found {
+			require.Equal(t, durable.Dead, info.State)
+			break
+		}
+		require.ErrorIs(t, err, durable.ErrNotFound)
+		r.drain()
+	}
 	r.awaitGone(ref)
 	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound)
 	empty(t, r)

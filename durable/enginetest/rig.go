@@ -16,7 +16,7 @@ import (
 const lease = 3 * time.Second
 
 // patience is how long a test waits for what must come. It is a bound, not a measure.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // within returns a context that ends with patience: an engine tries for as long as it
 // may.
@@ -161,10 +161,10 @@ func holding() []durable.Option {
 }
 
 // whileHeld calls f for a job that is handed out and not claimed yet, and returns the job for
-// which f has returned true. A busy machine may be too late a few times, but not always.
+// which f has returned true. A busy machine may be too late some times, but not always.
 func (r *rig) whileHeld(f func(durable.Ref) bool) durable.Ref {
 	r.t.Helper()
-	for range 10 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		await(r.t, "nothing is held", func() bool { return r.Stats().Held == 0 })
 		ref := r.add(durable.Job{Kind: kind, After: heldFor})[0]
 		await(r.t, "it is held, or it is too late", func() bool {

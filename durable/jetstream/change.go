@@ -21,7 +21,11 @@ const maxTries = 100
 // the status of that may have been removed before this one was written. What was written
 // then is removed again.
 func (p *part) cancel(ctx context.Context, a address) (bool, error) {
-	token := rand.Text()
+	return p.cancelAs(ctx, a, rand.Text())
+}
+
+// cancelAs is cancel with a token, by which a write whose answer was lost is recognized.
+func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, error) {
 	for try := 0; try < maxTries; try++ {
 		at, s, err := p.current(ctx, a)
 		if err != nil {
@@ -29,7 +33,10 @@ func (p *part) cancel(ctx context.Context, a address) (bool, error) {
 		}
 		switch s.fate {
 		case canceled:
-			return s.token == token, nil
+			if s.token != token {
+				return false, nil
+			}
+			return p.confirmCancel(ctx, at)
 		case claimed, done, dead:
 			return false, nil
 		}

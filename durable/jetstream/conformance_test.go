@@ -17,6 +17,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
+// patience is how long a test waits for servers. It is a bound, not a measure.
+const patience = 2 * time.Minute
+
 // store is a server with one queue, in a directory of the test's.
 type store struct {
 	dir  string
@@ -41,7 +44,7 @@ func (s *store) start(t testing.TB) {
 	})
 	require.NoError(t, err)
 	srv.Start()
-	require.True(t, srv.ReadyForConnections(20*time.Second))
+	require.True(t, srv.ReadyForConnections(patience))
 	s.srv = srv
 }
 
@@ -63,7 +66,7 @@ func (s *store) connect(t testing.TB) *nats.Conn {
 }
 
 func (s *store) Open(t testing.TB) durable.Engine {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	e, err := jetstream.Connect(ctx, s.connect(t), s.opts...)
 	require.NoError(t, err)
@@ -117,7 +120,7 @@ func (c *cluster) start(t testing.TB) {
 		c.servers[i] = srv
 	}
 	for _, srv := range c.servers {
-		require.True(t, srv.ReadyForConnections(30*time.Second))
+		require.True(t, srv.ReadyForConnections(patience))
 	}
 }
 
@@ -141,8 +144,8 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 	nc, err := nats.Connect(c.servers[c.turn%3].ClientURL(), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), patience/4)
 		e, err := jetstream.Connect(ctx, nc, c.opts...)
 		cancel()
 		if err == nil {
@@ -157,7 +160,7 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 // may be a moment behind.
 func TestConformanceOfThreeNodes(t *testing.T) {
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
-		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "Accounts")
+		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts")
 }
 
 // A queue over several streams is one queue.

@@ -269,7 +269,7 @@ type stored struct {
 // before, by anybody, is seen. ErrNotFound if there is none.
 func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	if p.replicas > 1 {
-		return p.lastOfLeader(ctx, subject)
+		return p.ofLeader(ctx, map[string]any{"last_by_subj": subject})
 	}
 	// The only server that has the stream is its leader, so the quick way is as good.
 	for {
@@ -325,12 +325,12 @@ func (p *part) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (p *part) lastOfLeader(ctx context.Context, subject string) (stored, error) {
+// ofLeader returns a message as the stream's leader has it. ErrNotFound if there is none.
+func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
 	var answer struct {
 		Error   *apiError `json:"error"`
 		Message stored    `json:"message"`
 	}
-	request := map[string]any{"last_by_subj": subject}
 	if err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer); err != nil {
 		return stored{}, err
 	}

@@ -29,6 +29,7 @@ type handle struct {
 	acks   string    // where the message is acknowledged
 	since  time.Time // when it was handed out
 	again  bool      // not for the first time, so that it may have ended long ago
+	seq    uint64    // of the message
 	status status    // of the claim
 }
 
@@ -229,10 +230,11 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 	case open == nil:
 		return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
 	case errors.Is(open, errBucketClosed):
-		if hd.p.reopened(ctx, h) {
+		there, err := hd.p.reopened(ctx, hd)
+		if err == nil && there {
 			return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
 		}
-		if err := hd.p.purge(ctx, hd.p.fateSubject(hd.at), 0); err == nil {
+		if err == nil && hd.p.purge(ctx, hd.p.fateSubject(hd.at), 0) == nil {
 			return w.gone(ctx, h)
 		}
 	}
@@ -241,10 +243,15 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 
 // reopened reports whether a job came to its bucket after that was closed: its own
 // message is there. Only the first try of an insert can be so late, on a stream of
-// several replicas.
-func (p *part) reopened(ctx context.Context, h *durable.Held) bool {
-	_, err := p.record(ctx, address{id: h.Record.ID, born: h.Record.Born.UnixMicro()}, h.Handle.(*handle).at, 1)
-	return err == nil
+// several replicas. The leader is asked: another server may be a moment behind, and still
+// have a message of before the closing, or not have the late one yet. Without an answer
+// nobody knows: a job that is taken for gone would be lost.
+func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
+	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
+	if errors.Is(err, durable.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // settle decides about one job whose status was there, or about which the answer was
@@ -442,10 +449,13 @@ func (p *part) heldOf(m natsjs.Msg) (*durable.Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	again := true
-	if meta, err := m.Metadata(); err == nil {
-		again = meta.NumDelivered > 1
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, err
 	}
-	hd := &handle{p: p, at: p.placeOf(&r), acks: m.Reply(), since: time.Now(), again: again}
+	hd := &handle{
+		p: p, at: p.placeOf(&r), acks: m.Reply(), since: time.Now(),
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream,
+	}
 	return &durable.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
 }

@@ -18,12 +18,24 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/debug"
 )
 
+// patience is how long a test waits for what must come. It is a bound, not a measure. The
+// page counts for a fiftieth of the time, so that a slow machine counts seldom.
+const patience = 10 * time.Minute
+
+// within returns a context that ends with patience: an engine tries for as long as it may.
+// Without a deadline it asks once.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // used returns a queue in a directory, in which four jobs wait, one runs, two are dead
 // and one is done, and what ends the one that runs.
 func used(t *testing.T) (q *durable.Queue, end func()) {
-	e, err := embedded.Open(t.Context(), t.TempDir())
+	e, err := embedded.Open(within(t), t.TempDir())
 	require.NoError(t, err)
-	q, err = durable.Open(t.Context(), e)
+	q, err = durable.Open(within(t), e)
 	require.NoError(t, err)
 	t.Cleanup(func() { q.Close() })
 	begun, release := make(chan bool), make(chan bool)
@@ -38,13 +50,13 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 		return nil
 	})
 	far := durable.Job{Kind: "good", After: time.Hour}
-	_, err = q.Add(t.Context(), far, far, far, far, durable.Job{Kind: "good"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "long"})
+	_, err = q.Add(within(t), far, far, far, far, durable.Job{Kind: "good"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "long"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- q.Run(ctx) }()
 	<-begun
-	require.Eventually(t, func() bool { s := q.Stats(); return s.Done == 1 && s.Dead == 2 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { s := q.Stats(); return s.Done == 1 && s.Dead == 2 }, patience, time.Millisecond)
 	return q, func() {
 		close(release)
 		stop()
@@ -80,7 +92,7 @@ func TestQueueOnThePage(t *testing.T) {
 	h.AddQueue("mails", page.Queue(q))
 	require.Nil(t, ask(t, h).Queues[0].Counts, "the first answer does not wait for a count")
 	var s shown
-	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts != nil }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { s = ask(t, h); c := s.Queues[0].Counts; return c != nil && c.Error == "" }, patience, 10*time.Millisecond)
 	got := s.Queues[0]
 	require.Equal(t, "mails", got.Name)
 	require.Empty(t, got.Counts.Error)
@@ -90,7 +102,7 @@ func TestQueueOnThePage(t *testing.T) {
 	end()
 
 	require.NoError(t, q.Close())
-	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts.Error != "" }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { s = ask(t, h); return s.Queues[0].Counts.Error != "" }, patience, 10*time.Millisecond)
 	require.Contains(t, s.Queues[0].Counts.Error, durable.ErrClosed.Error())
 	require.Equal(t, int64(2), s.Queues[0].Stats.Done, "its figures stand still")
 	require.PanicsWithValue(t, "page: Queue: nil Queue", func() { page.Queue(nil) })

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,9 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
+
+// patience is how long a test waits for what must come. It is a bound, not a measure.
+const patience = 2 * time.Minute
 
 // store is a schema of a server.
 type store struct {
@@ -40,13 +44,28 @@ func (s *store) pool(t testing.TB) *pgxpool.Pool {
 func (s *store) Open(t testing.TB) durable.Engine { return s.open(t) }
 
 func (s *store) open(t testing.TB) *postgres.Engine {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	e, err := postgres.Connect(ctx, s.pool(t), postgres.Schema(s.schema))
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	require.NoError(t, e.Migrate(ctx))
 	return e
+}
+
+// listen returns what waits for the next announcement of the queue.
+func (s *store) listen(t testing.TB) (wait func()) {
+	c, err := pgx.Connect(t.Context(), s.srv.DSN())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close(context.Background()) })
+	_, err = c.Exec(t.Context(), "listen "+s.schema)
+	require.NoError(t, err)
+	return func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := c.WaitForNotification(ctx)
+		require.NoError(t, err)
+	}
 }
 
 func (s *store) Restart(t testing.TB) {

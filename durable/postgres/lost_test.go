@@ -66,6 +66,7 @@ func TestLostAnswers(t *testing.T) {
 	held := make(chan *durable.Held, 10)
 	feeding, stop := context.WithCancel(ctx)
 	fed := make(chan error)
+	announced := s.listen(t)
 	_, errs := e.Insert(ctx, []durable.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))
 	go func() {
@@ -78,7 +79,8 @@ func TestLostAnswers(t *testing.T) {
 	a, b := <-held, <-held
 	stop()
 	require.NoError(t, <-fed)
-	time.Sleep(300 * time.Millisecond) // for the announcement, whose answer is not the one to lose
+	announced() // the answer to that is not the one to lose
+	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() == 0 }, patience, time.Millisecond)
 	lose(func(id string) {
 		h := map[string]*durable.Held{"before": a, "lost": b}[id]
 		v := w.Claim(ctx, []*durable.Held{h})[0]

@@ -17,6 +17,7 @@ import (
 // proxy is between an engine and its server. It drops announcements without a word, as
 // those do that share connections, and cuts a connection when it is told to.
 type proxy struct {
+	pool     *pgxpool.Pool // of connections through it
 	listener net.Listener
 	server   string
 
@@ -37,6 +38,7 @@ func (s *store) behindProxy(t *testing.T) (*postgres.Engine, *proxy) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), c)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
+	p.pool = pool
 	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })

@@ -54,7 +54,7 @@ func (c *consumer) began(t *testing.T, ref durable.Ref) (at time.Time) {
 		defer c.mu.Unlock()
 		at = c.runs[ref]
 		return !at.IsZero()
-	}, 30*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	return at
 }
 
@@ -154,12 +154,13 @@ func TestAddTxErrors(t *testing.T) {
 }
 
 // seen adds jobs in transactions, some of which take longer than a quick look goes back,
-// and returns how long after the commit each has begun, in order.
-func seen(t *testing.T, e *postgres.Engine, c *consumer, s *store, n int) []time.Duration {
+// and returns how long after the commit each has begun, in order, and how long the slowest
+// of the quick transactions took: a measure of the machine.
+func seen(t *testing.T, e *postgres.Engine, c *consumer, s *store, n int) (took []time.Duration, slowest time.Duration) {
 	pool := s.pool(t)
-	var took []time.Duration
 	for i := range n {
 		var ref durable.Ref
+		began := time.Now()
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			refs, err := e.AddTx(t.Context(), tx, durable.Job{Kind: "k"})
 			require.NoError(t, err)
@@ -170,11 +171,14 @@ func seen(t *testing.T, e *postgres.Engine, c *consumer, s *store, n int) []time
 			return nil
 		}))
 		committed := time.Now()
+		if i%5 != 0 {
+			slowest = max(slowest, committed.Sub(began))
+		}
 		took = append(took, c.began(t, ref).Sub(committed))
 		time.Sleep(37 * time.Millisecond) // at all times between two polls
 	}
 	slices.Sort(took)
-	return took
+	return took, slowest
 }
 
 const recent = time.Second // how far back a quick look goes
@@ -185,9 +189,9 @@ func TestAddTxIsAnnounced(t *testing.T) {
 	s := newStore(server(t))
 	e, listens := s.open(t), s.open(t)
 	listens.SetPoll(time.Hour)
-	took := seen(t, e, consume(t, listens), s, 30)
+	took, slowest := seen(t, e, consume(t, listens), s, 30)
 	t.Logf("announced: median %v, at most %v", took[15], took[29])
-	require.Less(t, took[15], time.Second)
+	require.Less(t, took[15], time.Second+10*slowest)
 }
 
 // Behind a proxy that drops announcements the same jobs are found by polling.
@@ -195,9 +199,9 @@ func TestAddTxIsPolled(t *testing.T) {
 	s := newStore(server(t))
 	e := s.open(t)
 	polls, _ := s.behindProxy(t)
-	took := seen(t, e, consume(t, polls), s, 30)
+	took, slowest := seen(t, e, consume(t, polls), s, 30)
 	t.Logf("polled: median %v, at most %v", took[15], took[29])
-	require.Less(t, took[15], 2*time.Second)
+	require.Less(t, took[15], 2*time.Second+10*slowest)
 }
 
 // Jobs that Queue.Add stores are announced, too, and retries within the process.

@@ -62,9 +62,9 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 	is := func(dead int64) func() bool {
 		return func() bool { s := q.Stats(); return s.Done == 3 && s.Failed == 2 && s.Dead == dead && s.Held == 1 }
 	}
-	require.Eventually(t, is(1), 20*time.Second, time.Millisecond)
+	require.Eventually(t, is(1), 2*time.Minute, time.Millisecond)
 	require.NoError(t, q.Redrive(ctx, refs[0]))
-	require.Eventually(t, is(2), 20*time.Second, time.Millisecond)
+	require.Eventually(t, is(2), 2*time.Minute, time.Millisecond)
 	return q, func() {
 		close(release)
 		stop()

@@ -28,12 +28,23 @@ func TestMain(m *testing.M) {
 func reminders(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	require.Equal(t, want, run(t.Context(), args, &out, &out), "%v: %s", args, &out)
+	require.Equal(t, want, run(within(t), args, &out, &out), "%v: %s", args, &out)
 	return out.String()
 }
 
-// runUntil starts the program as a process, waits until it has printed what is wanted,
-// kills it, and returns all that it has printed.
+// patience is how long a process may take. It is a bound, not a measure.
+const patience = 3 * time.Minute
+
+// within returns a context that ends with patience: an engine tries for as long as it may.
+// Without a deadline it asks once.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// runUntil starts the program as a process, waits until it has printed what is wanted, kills
+// it, and returns all that it has printed.
 func runUntil(t *testing.T, want string, args ...string) string {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "REMINDERS_TEST=1")
@@ -41,7 +52,7 @@ func runUntil(t *testing.T, want string, args ...string) string {
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
-	timeout := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
+	timeout := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 	defer timeout.Stop()
 	seen := ""
 	for buf := make([]byte, 1000); !strings.Contains(seen, want); {
@@ -56,27 +67,28 @@ func runUntil(t *testing.T, want string, args ...string) string {
 	return seen + string(rest)
 }
 
-// runInVain runs the program until it waits, with a reminder that is due after a while.
-// On a busy machine that may be before the program is killed. Then it adds another, which
-// is due later.
-func runInVain(t *testing.T, text string, args ...string) {
-	for delay := 3 * time.Second; ; delay *= 4 {
-		reminders(t, 0, append(args, "add", delay.String(), text)...)
-		if !strings.Contains(runUntil(t, "waiting", append(args, "run")...), text) {
-			return
+// addSoon adds a reminder, and has the program run and be killed before it is due. It returns
+// its text. On a slow machine it may be due before: then another one is added.
+func addSoon(t *testing.T, store ...string) string {
+	for delay := 2 * time.Second; ; delay *= 2 {
+		require.Less(t, delay, patience)
+		text := "call back after " + delay.String()
+		reminders(t, 0, append(store, "add", delay.String(), text)...)
+		if out := runUntil(t, "waiting", append(store, "run")...); !strings.Contains(out, text) {
+			return text
 		}
-		require.Less(t, delay, time.Minute)
 	}
 }
 
 func TestKilledAndStartedAgain(t *testing.T) {
 	dir := t.TempDir()
 	ref := strings.TrimSpace(reminders(t, 0, "-dir", dir, "add", "1h", "never", "mind"))
-	runInVain(t, "call back", "-dir", dir)
+	soon := addSoon(t, "-dir", dir)
 	out := reminders(t, 0, "-dir", dir, "list")
 	require.Contains(t, out, "never mind")
-	require.Regexp(t, regexp.MustCompile(`\n(1 reminder|[2-9] reminders)\n$`), out)
-	runUntil(t, "call back", "-dir", dir, "run")
+	require.Contains(t, out, soon)
+	require.Regexp(t, regexp.MustCompile(`\d reminders\n$`), out)
+	runUntil(t, soon, "-dir", dir, "run")
 	require.Equal(t, "canceled\n", reminders(t, 0, "-dir", dir, "cancel", ref))
 	require.Contains(t, reminders(t, 1, "-dir", dir, "cancel", ref), "too late")
 }
@@ -85,7 +97,7 @@ func TestOnAServer(t *testing.T) {
 	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
 	require.NoError(t, err)
 	srv.Start()
-	require.True(t, srv.ReadyForConnections(20*time.Second))
+	require.True(t, srv.ReadyForConnections(patience))
 	defer srv.Shutdown()
 	url := srv.ClientURL()
 	reminders(t, 0, "-nats", url, "add", "0s", "now")
@@ -128,13 +140,12 @@ func TestOrders(t *testing.T) {
 	reminders(t, 0, "-postgres", dsn, "order", "1h", "two", "coffees")
 	out := reminders(t, 0, "-postgres", dsn, "list")
 	require.Contains(t, out, "follow up: two coffees")
-	runInVain(t, "call back", "-postgres", dsn)
-	runUntil(t, "call back", "-postgres", dsn, "run")
-	pool, err := pgxpool.New(t.Context(), dsn)
+	runUntil(t, addSoon(t, "-postgres", dsn), "-postgres", dsn, "run")
+	pool, err := pgxpool.New(within(t), dsn)
 	require.NoError(t, err)
 	defer pool.Close()
 	var orders []string
-	require.NoError(t, pool.QueryRow(t.Context(), "select array_agg(item) from orders").Scan(&orders))
+	require.NoError(t, pool.QueryRow(within(t), "select array_agg(item) from orders").Scan(&orders))
 	require.Equal(t, []string{"two coffees"}, orders)
 }
 

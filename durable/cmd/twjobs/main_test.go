@@ -16,30 +16,41 @@ import (
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
+// patience is how long a test waits for what must come. It is a bound, not a measure.
+const patience = 2 * time.Minute
+
+// within returns a context that ends with patience: an engine tries for as long as it may.
+// Without a deadline it asks once.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // twjobs runs the program on a directory, and returns what it prints and its status.
 func twjobs(t *testing.T, dir string, args ...string) (string, int) {
 	t.Helper()
 	var out bytes.Buffer
-	status := run(t.Context(), append([]string{"-dir", dir}, args...), &out, &out)
+	status := run(within(t), append([]string{"-dir", dir}, args...), &out, &out)
 	return out.String(), status
 }
 
 // fill leaves a waiting job, one with a key, and a dead one in a new directory.
 func fill(t *testing.T) (dir string, waiting, dead string) {
 	dir = t.TempDir()
-	e, err := embedded.Open(t.Context(), dir)
+	e, err := embedded.Open(within(t), dir)
 	require.NoError(t, err)
-	q, err := durable.Open(t.Context(), e)
+	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
 	defer q.Close()
-	refs, err := q.Add(t.Context(), durable.Job{Kind: "wait", After: time.Hour, Payload: []byte("hello")},
+	refs, err := q.Add(within(t), durable.Job{Kind: "wait", After: time.Hour, Payload: []byte("hello")},
 		durable.Job{Kind: "key", Key: "k", After: time.Hour}, durable.Job{Kind: "fail"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	q.Handle("fail", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no\nuse")) })
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
-	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, patience, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
 	return dir, string(refs[0]), string(refs[2])
@@ -95,7 +106,7 @@ func TestWrongUse(t *testing.T) {
 	out, status = twjobs(t, dir, "show", "x")
 	require.Equal(t, 1, status, out)
 	require.Contains(t, out, "not found")
-	require.Zero(t, run(t.Context(), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
+	require.Zero(t, run(within(t), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
 }
 
 // The same commands work on a schema of PostgreSQL, which is not made by a look at it.
@@ -103,22 +114,22 @@ func TestPostgres(t *testing.T) {
 	srv := pgserver.Test(t)
 	twjobs := func(args ...string) (string, int) {
 		var out bytes.Buffer
-		status := run(t.Context(), append([]string{"-postgres", srv.DSN(), "-queue", "mails"}, args...), &out, &out)
+		status := run(within(t), append([]string{"-postgres", srv.DSN(), "-queue", "mails"}, args...), &out, &out)
 		return out.String(), status
 	}
 	out, status := twjobs("list")
 	require.Equal(t, 1, status, out)
 	require.Contains(t, out, "call Migrate")
-	pool, err := pgxpool.New(t.Context(), srv.DSN())
+	pool, err := pgxpool.New(within(t), srv.DSN())
 	require.NoError(t, err)
 	defer pool.Close()
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema("mails"))
+	e, err := postgres.Connect(within(t), pool, postgres.Schema("mails"))
 	require.NoError(t, err)
-	require.NoError(t, e.Migrate(t.Context()))
-	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, e.Migrate(within(t)))
+	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
 	defer q.Close()
-	refs, err := q.Add(t.Context(), durable.Job{Kind: "mail", After: time.Hour, Payload: []byte("hello")})
+	refs, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour, Payload: []byte("hello")})
 	require.NoError(t, err)
 	out, status = twjobs("show", string(refs[0]))
 	require.Zero(t, status, out)

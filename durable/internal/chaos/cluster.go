@@ -29,12 +29,12 @@ func (w *world) killLeader(end time.Time) error {
 			return err
 		}
 	}
-	if _, err := awaitLeader(nc, 60*time.Second); err != nil {
+	if _, err := awaitLeader(nc); err != nil {
 		return err
 	}
 	time.Sleep(5 * time.Second)
 	for kills := 0; kills < w.set.leaders || time.Now().Before(end); kills++ {
-		leader, err := awaitLeader(nc, 30*time.Second)
+		leader, err := awaitLeader(nc)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (w *world) killLeader(end time.Time) error {
 }
 
 // awaitLeader returns the name of the node that leads the stream.
-func awaitLeader(nc *nats.Conn, patience time.Duration) (string, error) {
+func awaitLeader(nc *nats.Conn) (string, error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		m, err := nc.Request("$JS.API.STREAM.INFO.TW_default_0", nil, time.Second)
 		if err != nil {

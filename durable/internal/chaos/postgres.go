@@ -70,15 +70,16 @@ func (w *world) startPostgres() (err error) {
 	return err
 }
 
-// again calls f with a connection of its own until end, or until it returns an error.
-func (w *world) again(end time.Time, f func(context.Context, *pgx.Conn) error) error {
+// again calls f with a connection of its own until end, and on until something has happened:
+// a slow machine may need longer. It ends when f returns an error.
+func (w *world) again(end time.Time, happened func() bool, f func(context.Context, *pgx.Conn) error) error {
 	ctx := context.Background()
 	c, err := pgx.Connect(ctx, w.pg.DSN())
 	if err != nil {
 		return err
 	}
 	defer c.Close(ctx)
-	for time.Now().Before(end) {
+	for late := time.Now().Add(patience); time.Now().Before(end) || !happened() && time.Now().Before(late); {
 		if err := f(ctx, c); err != nil {
 			return err
 		}
@@ -86,10 +87,13 @@ func (w *world) again(end time.Time, f func(context.Context, *pgx.Conn) error) e
 	return nil
 }
 
-// logged counts the lines of the server's log that have a text.
-func (w *world) logged(text string) (int, error) {
-	log, err := os.ReadFile(w.pg.Log())
-	return strings.Count(string(log), text), err
+// provoked counts the lines of the server's log that have a text.
+func (w *world) provoked(text string) func() bool {
+	return func() bool {
+		log, err := os.ReadFile(w.pg.Log())
+		w.r.Provoked = strings.Count(string(log), text)
+		return err == nil && w.r.Provoked > 0
+	}
 }
 
 // killPostgres kills all of the server, or one backend, on which the server ends all
@@ -98,7 +102,7 @@ func (w *world) killPostgres(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	for n := 0; time.Now().Before(end); n++ {
+	for n := 0; n == 0 || time.Now().Before(end); n++ {
 		time.Sleep(2*time.Second + rand.N(3*time.Second))
 		w.r.Kills++
 		if n%3 == 2 {
@@ -158,7 +162,7 @@ func (w *world) terminateBackends(end time.Time) error {
 		return err
 	}
 	time.Sleep(time.Second) // the schema is there
-	return w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+	return w.again(end, func() bool { return w.r.Kills > 0 }, func(ctx context.Context, c *pgx.Conn) error {
 		f := terminateClaim
 		if rand.N(2) == 0 {
 			f = terminateAny
@@ -203,7 +207,7 @@ func (w *world) exhaustPools(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
-	return w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+	return w.again(end, func() bool { return w.r.Provoked > 0 }, func(ctx context.Context, c *pgx.Conn) error {
 		var taken int
 		err := c.QueryRow(ctx, `select count(*) from pg_stat_activity
 			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken)
@@ -256,15 +260,14 @@ func (w *world) timeOut(end time.Time) error {
 		time.Sleep(rand.N(600 * time.Millisecond))
 		return err
 	}
-	err := w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+	timeouts := w.provoked("canceling statement due to statement timeout")
+	err := w.again(end, timeouts, func(ctx context.Context, c *pgx.Conn) error {
 		if _, err := c.Exec(ctx, "set statement_timeout = 0"); err != nil { // our own
 			return err
 		}
 		return errors.Join(set(ctx, c, 1+rand.N(5)), set(ctx, c, 0))
 	})
-	if err == nil {
-		w.r.Provoked, err = w.logged("canceling statement due to statement timeout")
-	}
+	timeouts()
 	return err
 }
 
@@ -276,7 +279,8 @@ func (w *world) provokeDeadlocks(end time.Time) error {
 		return err
 	}
 	time.Sleep(time.Second) // the schema is there
-	err := w.again(end, func(ctx context.Context, c *pgx.Conn) error {
+	deadlocks := w.provoked("deadlock detected")
+	err := w.again(end, deadlocks, func(ctx context.Context, c *pgx.Conn) error {
 		if _, err := c.Exec(ctx, "set deadlock_timeout = '10s'; set lock_timeout = '2s'"); err != nil {
 			return err
 		}
@@ -287,9 +291,7 @@ func (w *world) provokeDeadlocks(end time.Time) error {
 		}
 		return err
 	})
-	if err == nil {
-		w.r.Provoked, err = w.logged("deadlock detected")
-	}
+	deadlocks()
 	return err
 }
 

@@ -136,7 +136,7 @@ func connect(ctx context.Context, role string) (durable.Engine, error) {
 		replicas = 3
 	}
 	for { // a server or a cluster that has just been started
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		try, cancel := context.WithTimeout(ctx, 15*time.Second)
 		e, err := jetstream.Connect(try, nc, buckets(), jetstream.Replicas(replicas))
 		cancel()
 		if err == nil || ctx.Err() != nil {
@@ -247,7 +247,7 @@ func serve(ctx context.Context) error {
 		return err
 	}
 	srv.Start()
-	if !srv.ReadyForConnections(30 * time.Second) {
+	if !srv.ReadyForConnections(patience) {
 		return errors.New("the server does not start")
 	}
 	<-ctx.Done()

@@ -23,6 +23,9 @@ import (
 // longer than an election takes only on the cluster.
 const lease = 4 * time.Second
 
+// patience is how long to wait for what must come. It is a bound, not a measure.
+const patience = 2 * time.Minute
+
 // result is what a fault has shown.
 type result struct {
 	account
@@ -226,7 +229,7 @@ func (w *world) end(name string) {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		p.cmd.Process.Kill()
 		<-p.done
 	}
@@ -248,23 +251,33 @@ func (w *world) drain(scenario string) error {
 			w.end(name)
 		}
 	}
-	start := w.startClient
+	start := func() error { return w.startClient("drain", "drain") }
 	if scenario == "embedded" {
-		start = func(name, role string) error { return w.start(name, role) }
+		start = func() error { return w.start("drain", "drain") }
 	}
-	if err := start("drain", "drain"); err != nil {
+	if err := start(); err != nil {
 		return err
 	}
 	for size, since := int64(0), time.Now(); ; {
 		select {
 		case <-w.procs["drain"].done:
-			return nil
+			// One that could not begin, since the engine did not answer in time, is
+			// started again.
+			if status := w.procs["drain"].cmd.ProcessState; status.ExitCode() != failed {
+				if !status.Success() {
+					return fmt.Errorf("the process that runs what is left: %v", status)
+				}
+				return nil
+			}
+			if err := start(); err != nil {
+				return err
+			}
 		case <-time.After(100 * time.Millisecond):
 		}
 		if now := w.written(); now > size {
 			size, since = now, time.Now()
 		}
-		if time.Since(since) > time.Minute {
+		if time.Since(since) > patience {
 			return errors.New("what is left does not end")
 		}
 	}
@@ -336,9 +349,9 @@ func (w *world) killEmbedded(end time.Time) error {
 	return nil
 }
 
-// awaitWork waits until the ledgers have grown, but for no longer than a minute.
+// awaitWork waits until the ledgers have grown, but not for ever.
 func (w *world) awaitWork(size int64) {
-	for began := time.Now(); w.written() == size && time.Since(began) < time.Minute; {
+	for began := time.Now(); w.written() == size && time.Since(began) < patience; {
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -31,7 +31,7 @@ const required = "TICKWHEEL_POSTGRES"
 
 // patience is how long a server may take to start or to stop. It is a bound: a second is
 // normal.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // Server is one PostgreSQL server. Its methods are for one goroutine at a time.
 type Server struct {

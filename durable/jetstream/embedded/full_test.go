@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 	e, q := open(t, dir, small)
 	accepted := map[durable.Ref]bool{}
 	add := func() error {
-		refs, err := q.Add(t.Context(), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
+		refs, err := q.Add(within(t), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
 		if err == nil {
 			accepted[refs[0]] = true
 		}
@@ -45,9 +45,9 @@ func TestFullDisk(t *testing.T) {
 	others := filepath.Join(disk, "others")
 	require.NoError(t, add())
 	require.NoError(t, os.WriteFile(others, make([]byte, 22<<20), 0o600))
-	require.Eventually(t, func() bool { return errors.Is(add(), durable.ErrFull) }, 60*time.Second, 10*time.Millisecond, "others fill the disk")
+	require.Eventually(t, func() bool { return errors.Is(add(), durable.ErrFull) }, patience, 10*time.Millisecond, "others fill the disk")
 	require.NoError(t, os.Remove(others))
-	require.Eventually(t, func() bool { return add() == nil }, 60*time.Second, 100*time.Millisecond, "there is room again")
+	require.Eventually(t, func() bool { return add() == nil }, patience, 100*time.Millisecond, "there is room again")
 
 	var err error
 	for range 2000 {
@@ -66,12 +66,12 @@ func TestFullDisk(t *testing.T) {
 // runAll runs what was accepted, and more that is added when there is room.
 func runAll(t *testing.T, q *durable.Queue, accepted map[durable.Ref]bool, add func() error) {
 	ran, drain := run(t, q)
-	require.Eventually(t, func() bool { return add() == nil }, 60*time.Second, 100*time.Millisecond, "there is room again")
+	require.Eventually(t, func() bool { return add() == nil }, patience, 100*time.Millisecond, "there is room again")
 	for len(accepted) > 0 {
 		select {
 		case ref := <-ran:
 			delete(accepted, ref) // one may run twice when the lease of a slow machine is over
-		case <-time.After(60 * time.Second):
+		case <-time.After(patience):
 			require.FailNow(t, "lost", "%d", len(accepted))
 		}
 	}

@@ -24,7 +24,7 @@ func TestKilledByItsJob(t *testing.T) {
 	}
 	dir := t.TempDir()
 	_, q := open(t, filepath.Join(dir, "store"))
-	refs, err := q.Add(t.Context(), durable.Job{Kind: "kills", MaxAttempts: 3}, durable.Job{Kind: "k"})
+	refs, err := q.Add(within(t), durable.Job{Kind: "kills", MaxAttempts: 3}, durable.Job{Kind: "k"})
 	require.NoError(t, err)
 	require.NoError(t, q.Close())
 	starts := 0
@@ -42,11 +42,11 @@ func TestKilledByItsJob(t *testing.T) {
 	require.Equal(t, []string{"1", "2", "3"}, strings.Fields(string(begun)))
 	require.Equal(t, 3, starts)
 	_, q = open(t, filepath.Join(dir, "store"))
-	info, err := q.Get(t.Context(), refs[0])
+	info, err := q.Get(within(t), refs[0])
 	require.NoError(t, err)
 	require.Equal(t, durable.Dead, info.State)
 	require.Contains(t, info.LastError, "its process died")
-	_, err = q.Get(t.Context(), refs[1])
+	_, err = q.Get(within(t), refs[1])
 	require.ErrorIs(t, err, durable.ErrNotFound, "the calm one is done")
 }
 
@@ -72,12 +72,12 @@ func victim(t *testing.T, dir string) {
 	})
 	_, drain := run(t, q)
 	require.Eventually(t, func() bool {
-		for info, err := range q.All(t.Context(), durable.Filter{}) {
+		for info, err := range q.All(within(t), durable.Filter{}) {
 			if err != nil || info.State != durable.Dead {
 				return false
 			}
 		}
 		return true
-	}, time.Minute, 20*time.Millisecond, "all has ended")
+	}, patience, 20*time.Millisecond, "all has ended")
 	drain()
 }

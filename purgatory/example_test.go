@@ -119,7 +119,7 @@ func ExamplePurgatory_Park() {
 
 	bytes := map[int]int{}
 	enough := func() bool { return bytes[1]+bytes[2]+bytes[3] >= 1000 }
-	fetch, err := p.Park(500*time.Millisecond, enough, func(o purgatory.Outcome) { fmt.Println("fetch", o) }, 1, 2, 3)
+	fetch, err := p.Park(time.Minute, enough, func(o purgatory.Outcome) { fmt.Println("fetch", o) }, 1, 2, 3)
 	if err != nil {
 		fmt.Println(err) // of a wheel that was stopped, or has too much pending
 		return

@@ -16,17 +16,18 @@ func Example() {
 	w := timingwheel.New()
 	defer w.Stop()
 
+	timeout, err := w.Schedule(time.Hour, func() { fmt.Println("request timed out") })
+	if err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("answered in time:", timeout.Cancel())
+
 	var wg sync.WaitGroup
 	wg.Add(1)
 	w.AfterFunc(10*time.Millisecond, func() {
 		fmt.Println("the kettle boils")
 		wg.Done()
 	})
-	timeout, err := w.Schedule(time.Hour, func() { fmt.Println("request timed out") })
-	if err != nil {
-		fmt.Println(err)
-	}
-	fmt.Println("answered in time:", timeout.Cancel())
 	wg.Wait()
 	// Output:
 	// answered in time: true
@@ -200,11 +201,11 @@ func ExampleTimingWheel_NewTimer() {
 	defer w.Stop()
 	answers := make(chan string, 1)
 	answers <- "42"
-	timer := w.NewTimer(time.Second)
+	timer := w.NewTimer(time.Minute)
 	select {
 	case answer := <-answers:
 		fmt.Println("answer:", answer)
-		timer.Stop() // or the wheel holds it for the rest of the second
+		timer.Stop() // or the wheel holds it for the rest of the minute
 	case <-timer.C:
 		fmt.Println("no answer")
 	}
@@ -217,9 +218,9 @@ func ExampleTimingWheel_NewTimer() {
 func ExampleTimingWheel_NewTicker() {
 	w := timingwheel.New()
 	defer w.Stop()
+	last := time.Now()
 	ticker := w.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
-	last := time.Now()
 	for range 3 {
 		now := <-ticker.C
 		fmt.Println("tick", now.After(last))
@@ -549,7 +550,7 @@ func ExampleTimingWheel_Stats_expvar() {
 }
 
 func ExampleTimingWheel_Snapshot() {
-	w := timingwheel.New(timingwheel.WithWheelSize(8), timingwheel.WithTick(time.Second), timingwheel.WithManualDrive())
+	w := timingwheel.New(timingwheel.WithWheelSize(8), timingwheel.WithTick(time.Second), timingwheel.WithManualClock(time.Now()))
 	defer w.Stop()
 	for _, s := range []time.Duration{2, 2, 5, 20, 50} {
 		w.AfterFunc(s*time.Second, func() { fmt.Println("expired") })
@@ -558,9 +559,9 @@ func ExampleTimingWheel_Snapshot() {
 	for _, l := range sn.Levels {
 		fmt.Println(l.Tick, l.Occupied)
 	}
-	fmt.Println("the next one in", time.Until(sn.Next[0]).Round(time.Second))
+	fmt.Println("the next one in", sn.Next[0].Sub(w.Now()))
 	// Output:
-	// 1s [0 0 0 2 0 0 1 0]
+	// 1s [0 0 2 0 0 1 0 0]
 	// 8s [0 0 1 0 0 0 1 0]
-	// the next one in 3s
+	// the next one in 2s
 }

@@ -120,7 +120,7 @@ func TestPushBackAtTheDeadline(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Eventually(t, func() bool { return w.Len() == 0 && fired.Load() == armed.Load() }, 10*time.Second, time.Millisecond)
+	waitUntil(t, func() bool { return w.Len() == 0 && fired.Load() == armed.Load() })
 	requireAccounts(t, w.Stats())
 }
 
@@ -153,8 +153,7 @@ func TestPushBackFromEverywhere(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Eventually(t, func() bool { return w.Len() == 0 && fired.Load()+stopped.Load() == armed.Load() },
-		10*time.Second, time.Millisecond)
+	waitUntil(t, func() bool { return w.Len() == 0 && fired.Load()+stopped.Load() == armed.Load() })
 	st := w.Stats()
 	require.Equal(t, armed.Load(), st.Scheduled)
 	require.Equal(t, stopped.Load(), st.Canceled)

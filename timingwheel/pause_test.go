@@ -74,7 +74,7 @@ func TestStarvedProcess(t *testing.T) {
 
 // child is this test in a process of its own.
 func child(t *testing.T, env ...string) *exec.Cmd {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=5m")
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
 }

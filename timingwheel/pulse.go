@@ -30,11 +30,15 @@ type pulse struct {
 	// lost. But a time that has passed does not stay: the driver runs for it, and sets
 	// the next.
 	lateAfter atomic.Int64
+
+	// Of so many callers that find the driver late, one yields. It is here rather than a
+	// constant for the tests. Only a caller that finds the driver late looks at it.
+	oneOf uint32
 }
 
 const (
 	grace = time.Millisecond // how late the driver may be before callers yield
-	asked = 4096             // of so many callers that find it late, one yields
+	asked = 4096             // oneOf of every wheel
 )
 
 // next is called by the driver. It says when the driver will be at work again at the
@@ -53,12 +57,12 @@ func (p *pulse) isLate(now time.Duration) bool { return int64(now) > p.lateAfter
 // yield lets others run, now and then, if the driver is late.
 func (p *pulse) yield(now time.Duration) {
 	if p.isLate(now) {
-		yieldSeldom()
+		p.yieldSeldom()
 	}
 }
 
-func yieldSeldom() {
-	if rand.Uint32N(asked) == 0 { // a count would be a cache line that all callers write
+func (p *pulse) yieldSeldom() {
+	if rand.Uint32N(p.oneOf) == 0 { // a count would be a cache line that all callers write
 		runtime.Gosched()
 	}
 }

@@ -301,7 +301,7 @@ func TestStatsInsideATask(t *testing.T) {
 			st := <-seen
 			require.EqualValues(t, 1, st.Fired)
 			require.EqualValues(t, 1, st.Running, "the task itself")
-			require.Eventually(t, func() bool { return w.Stats().Running == 0 }, 30*time.Second, time.Millisecond)
+			waitUntil(t, func() bool { return w.Stats().Running == 0 })
 		})
 	}
 }

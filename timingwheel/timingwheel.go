@@ -57,6 +57,7 @@ func New(opts ...Option) *TimingWheel {
 	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
 	d := &w.driver // rather than a driver that is copied
 	d.clock, d.queue, d.shards, d.runner, d.manual = &w.clock, queue, w.shards, w.runner, c.manual
+	d.pulse.oneOf = asked
 	d.pulse.next(math.MaxInt64)
 	d.connect(c.executor, c.gate, c.mayBlock)
 	limit := newLimit(c.maxPending)

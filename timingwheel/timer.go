@@ -112,8 +112,9 @@ func (t *Timer) Reset(d time.Duration) bool {
 	if !t.entry.joined() {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
-	after := t.entry.after(d)
-	return t.pushBack(t.entry.clock(), after) || t.resetLocked(after)
+	c := t.entry.clock()
+	after := delay{c.now(), d} // as entry.after, which the compiler does not inline
+	return t.pushBack(c, after) || t.resetLocked(after)
 }
 
 // resetLocked is Reset with the lock, apart so that pushBack does not pay for the defer.

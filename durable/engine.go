@@ -56,7 +56,8 @@ type Engine interface {
 	// Now returns the engine's time, and by how much it may be off in either direction.
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
 
-	// Work makes a worker known, so that it may claim.
+	// Work makes a worker known, so that it may claim. If there is no answer, it asks again
+	// until ctx ends.
 	Work(ctx context.Context, c WorkConfig) (Worker, error)
 
 	// Close ends the connection, and workers with it as if their process had died. It

@@ -46,7 +46,21 @@ func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", durable.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c}
-	return w, w.Beat(ctx)
+	for {
+		err := w.Beat(ctx)
+		if err == nil {
+			return w, nil
+		}
+		if ctx.Err() != nil || !isUnanswered(err) {
+			return nil, err
+		}
+		e.parts[0].wait(ctx, 100*time.Millisecond)
+	}
+}
+
+// isUnanswered reports whether there was no answer, so that it is worth asking again.
+func isUnanswered(err error) bool {
+	return errors.Is(err, durable.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func (w *worker) Beat(ctx context.Context) error {

@@ -32,6 +32,7 @@ func (w *world) killLeader(end time.Time) error {
 	if _, err := awaitLeader(nc); err != nil {
 		return err
 	}
+	w.awaitWork(0)
 	time.Sleep(5 * time.Second)
 	for kills := 0; kills < w.set.leaders || time.Now().Before(end); kills++ {
 		leader, err := awaitLeader(nc)

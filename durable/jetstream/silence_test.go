@@ -1,0 +1,68 @@
+package jetstream_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// line connects a client and a server. While it is locked, the client hears nothing.
+type line struct {
+	sync.RWMutex
+	srv *server.Server
+}
+
+func (l *line) InProcessConn() (net.Conn, error) {
+	c, err := l.srv.InProcessConn()
+	return lineConn{c, l}, err
+}
+
+type lineConn struct {
+	net.Conn
+	line *line
+}
+
+func (c lineConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.line.RLock()
+	defer c.line.RUnlock()
+	return n, err
+}
+
+// A worker that begins while the server is silent waits for it until its context ends, also
+// one without a deadline.
+func TestWorkWaitsForTheServer(t *testing.T) {
+	l := &line{srv: newStore(t).srv}
+	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	defer nc.Close()
+	e, err := jetstream.Connect(t.Context(), nc)
+	require.NoError(t, err)
+	defer e.Close()
+	work := func(ctx context.Context, name string) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := e.Work(ctx, durable.WorkConfig{Name: name, Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			done <- err
+		}()
+		return done
+	}
+	l.Lock()
+	ctx, cancel := context.WithCancel(t.Context())
+	canceled, done := work(ctx, "canceled"), work(t.Context(), "patient")
+	time.Sleep(12 * time.Second) // longer than the engine waits for one answer
+	cancel()
+	require.ErrorIs(t, <-canceled, context.Canceled)
+	require.Empty(t, done)
+	l.Unlock()
+	require.NoError(t, <-done)
+}

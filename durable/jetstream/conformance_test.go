@@ -75,6 +75,7 @@ func (s *store) Open(t testing.TB) durable.Engine {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // like the others here: most of their time they wait
 	enginetest.Run(t, func(t testing.TB) enginetest.Store { return newStore(t) })
 }
 
@@ -159,12 +160,14 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 // What depends on how many replicas there are: the conditions of writes, and reads that
 // may be a moment behind.
 func TestConformanceOfThreeNodes(t *testing.T) {
+	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts")
 }
 
 // A queue over several streams is one queue.
 func TestConformanceOfPartitions(t *testing.T) {
+	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.Partitions(3)) },
 		"Batch", "List", "UnknownRef", "Keys", "Every", "Accounts")
 }

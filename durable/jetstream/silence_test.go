@@ -41,6 +41,7 @@ func (c lineConn) Read(b []byte) (int, error) {
 // A worker that begins while the server is silent waits for it until its context ends, also
 // one without a deadline.
 func TestWorkWaitsForTheServer(t *testing.T) {
+	t.Parallel()
 	l := &line{srv: newStore(t).srv}
 	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
 	require.NoError(t, err)

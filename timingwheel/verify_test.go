@@ -118,6 +118,7 @@ func (s *shard) verifyLazy(t testing.TB, i bucket.Index, level uint) {
 	}
 	l := lazyOf(s.arena.Task(i))
 	check(t, l.f != nil, "a lazy task without a function")
+	check(t, l.word.Load() != notLazy, "a lazy task that looks like none")
 	deadline, kept := l.deadline()
 	check(t, kept == (level < levelWaiting && !s.closed), "the wrong one has the deadline of a lazy task")
 	check(t, !kept || deadline >= s.arena.Deadline(i), "a lazy task was brought forward")

@@ -3,24 +3,17 @@
 //
 // # How it works
 //
-// Elements wait in a min-heap by time. Consumers that find nothing due wait in
-// the order in which they came. The first of them is the leader. Only the leader
-// sleeps on the clock, until the time of the earliest element. The others sleep
-// until they are told. So one expiry wakes one goroutine, however many wait
-// (the leader-follower pattern of Schmidt, as in the JDK). The leader sleeps on a
-// timer of the runtime. On Linux a timerfd can make that timer punctual
+// Elements wait in a min-heap by time, and consumers in the order in which they came. A
+// consumer is a function. The queue has one alarm, a timer whose function takes the
+// earliest element and calls the first consumer with it. So one expiry wakes one
+// goroutine, however many wait. Take is such a consumer, too: its function sends the
+// element to the goroutine that waits. On Linux a timerfd can make the timer punctual
 // (sleeper.go).
 //
-// A consumer that waits in Take has a goroutine that sleeps. One that waits for TakeFunc
-// has none: if it is the leader, the queue has an alarm for it, a timer whose function
-// takes the element and calls the consumer. An earlier offer then sets the alarm anew, and
-// wakes nobody.
-//
-// The invariant: while an element waits and a consumer waits, the first
-// consumer in line either sleeps toward the time of the earliest element (or has the
-// alarm set for it) or has a signal on its way to look again. Two operations can break
-// the invariant, and each repairs it: an offer that becomes the head signals the leader,
-// and a consumer that leaves the front signals the one behind it.
+// The invariant: while an element waits and a consumer waits, the alarm is set to the
+// time of the earliest element or to an earlier one, or its function is about to run.
+// Whatever changes the earliest element or the first consumer sets the alarm. One that
+// rings too early is set anew.
 //
 // The exception is a time that the clock never reaches: see DelayQueue.end.
 package delayqueue
@@ -28,6 +21,7 @@ package delayqueue
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,8 +42,9 @@ type DelayQueue[T comparable] struct {
 
 	mu      sync.Mutex
 	heap    *heap.Heap[T] // guarded by mu
-	waiters line[T]       // the leader first; guarded by mu
-	sleeper sleeper       // the leader's; guarded by mu, but for the channel that it returns
+	waiting []consumer[T] // the first to come first; guarded by mu
+	tickets uint64        // that were given out; guarded by mu
+	sleeper sleeper       // has the alarm; guarded by mu
 	wakeups int64         // guarded by mu
 	seen    time.Duration // what the clock said last, since the start; guarded by mu
 	alarm   time.Duration // for when the sleeper is set to call onAlarm; noAlarm: it is not; guarded by mu
@@ -57,8 +52,8 @@ type DelayQueue[T comparable] struct {
 
 	// end is where the clock stands still, since the start. In a bubble of testing/synctest
 	// the clock ends in the year 2262. When all goroutines there are blocked, a timer for a
-	// later time fires at that end, and it fires again as often as it is set. A leader that
-	// set it again and again would spin for ever. So the bubble would never find out that
+	// later time fires at that end, and it fires again as often as it is set. An alarm that
+	// is set again and again would ring for ever. So the bubble would never find out that
 	// it has deadlocked.
 	end time.Duration
 }
@@ -66,10 +61,16 @@ type DelayQueue[T comparable] struct {
 // noAlarm is no time of an element.
 const noAlarm = time.Duration(math.MinInt64)
 
+// consumer is one who waits for an element. It is called with it, once.
+type consumer[T any] struct {
+	take   func(v T)
+	ticket uint64 // tells it from the others
+}
+
 // New returns an empty queue. It starts no goroutine.
 func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}) }
 
-// NewPrecise returns an empty queue whose leader wakes up on time: some microseconds
+// NewPrecise returns an empty queue that wakes its consumers on time: some microseconds
 // late, where the timers of an idle process are late by up to a millisecond and, after a
 // long sleep, by up to 0.1 % of it. That takes a file descriptor. [DelayQueue.Close]
 // gives it back. So does the garbage collector, once the queue is forgotten.
@@ -106,9 +107,9 @@ func newQueue[T comparable](s sleeper) *DelayQueue[T] {
 // Offer adds v, which can be taken at or after the time at. A time in the past means now.
 // The same element may be offered several times, and is then taken as often.
 //
-// Offer never blocks for long. It costs O(log n). If v is the new head, it wakes one
-// consumer, or sets the alarm of one that has no goroutine. It allocates nothing while the
-// length stays within 1024 of what it was.
+// Offer never blocks for long. It costs O(log n). If v is the new head, it sets the alarm
+// for the consumer that waits. It allocates nothing while the length stays within 1024 of
+// what it was.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	due := at.Sub(q.start)
 	q.mu.Lock()
@@ -116,57 +117,33 @@ func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	_, head, ok := q.heap.Peek()
 	q.heap.Push(v, due)
 	if !ok || due < head {
-		q.signalLeader()
+		q.setAlarm()
 	}
 }
 
 // Take waits until there is an element whose time has come, removes the earliest and
-// returns it. If ctx has ended, Take takes nothing and returns ctx.Err(). A call that
-// finds an element due takes it at once, before the calls that wait. O(log n).
-func (q *DelayQueue[T]) Take(ctx context.Context) (T, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// returns it. If ctx has ended, Take takes nothing and returns ctx.Err(). If ctx ends at
+// the moment at which the element is taken, Take may return the element. A call that finds
+// an element due takes it at once, before the calls that wait. O(log n), and for one that
+// gives up O(consumers).
+func (q *DelayQueue[T]) Take(ctx context.Context) (v T, err error) {
 	if err := ctx.Err(); err != nil {
-		var zero T
-		return zero, err
+		return v, err
 	}
-	if v, ok := q.poll(); ok {
+	taken := make(chan T, 1)
+	v, ticket := q.takeOrWait(func(v T) { taken <- v })
+	if ticket == 0 {
 		return v, nil
 	}
-	return q.wait(ctx)
-}
-
-// wait is Take's slow path. Called with q.mu held, which it gives up only while
-// it sleeps.
-func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
-	me := &waiter[T]{look: make(chan struct{}, 1)}
-	q.waiters.join(me)
-	defer q.leave(me)
-
-	for {
-		var due <-chan time.Time
-		_, at, ok := q.heap.Peek()
-		if ok && q.waiters.first == me && at <= q.end {
-			due = q.sleeper.wakeAfter(q.until(at))
+	select {
+	case v = <-taken:
+	case <-ctx.Done():
+		if q.leave(ticket) {
+			return v, ctx.Err()
 		}
-
-		q.mu.Unlock()
-		select {
-		case <-due:
-		case <-me.look:
-		case <-ctx.Done():
-		}
-		q.mu.Lock()
-		q.wakeups++
-
-		if err := ctx.Err(); err != nil {
-			var zero T
-			return zero, err
-		}
-		if v, ok := q.poll(); ok {
-			return v, nil
-		}
+		v = <-taken
 	}
+	return v, nil
 }
 
 // TakeFunc is Take for a consumer that has no goroutine while it waits. If there is an
@@ -175,81 +152,88 @@ func (q *DelayQueue[T]) wait(ctx context.Context) (T, error) {
 // that can be taken, once, and on a goroutine of its own.
 //
 // So a wake-up costs what one of time.AfterFunc does: a timer and a goroutine. A consumer
-// inside Take costs more to wake (three channels), and most of all if it has to hand the
-// element to another goroutine.
+// inside Take costs more: it is woken by a channel besides.
 //
 // A consumer that waits in this way holds its place in the line like one inside Take. It
 // cannot give the place up. O(log n).
 func (q *DelayQueue[T]) TakeFunc(f func(v T)) (v T, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if v, ok = q.poll(); ok {
-		return v, true
-	}
-	q.waiters.join(q.waiters.withoutGoroutine(f))
-	q.signalLeader()
-	return v, false
+	v, ticket := q.takeOrWait(f)
+	return v, ticket == 0
 }
 
-// setAlarm sets the alarm to the time of the earliest element. If that has come, the
-// alarm rings at once.
+// takeOrWait takes the earliest element if its time has come, and returns no ticket. Else
+// take is put in line. 0 is no ticket.
+func (q *DelayQueue[T]) takeOrWait(take func(v T)) (v T, ticket uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if v, ok := q.poll(); ok {
+		return v, 0
+	}
+	q.tickets++
+	q.waiting = append(q.waiting, consumer[T]{take, q.tickets})
+	q.setAlarm()
+	return v, q.tickets
+}
+
+// leave takes a consumer out of the line, and reports false if it has left already, with
+// an element.
+func (q *DelayQueue[T]) leave(ticket uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.IndexFunc(q.waiting, func(c consumer[T]) bool { return c.ticket == ticket })
+	if i < 0 {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	q.wakeups++
+	if len(q.waiting) == 0 {
+		q.stopAlarm()
+	}
+	return true
+}
+
+// setAlarm sets the alarm to the time of the earliest element, if a consumer waits. If
+// that has come, the alarm rings at once. It is called with the lock held.
 func (q *DelayQueue[T]) setAlarm() {
 	_, at, ok := q.heap.Peek()
-	if !ok || at == q.alarm || at > q.end {
+	if !ok || len(q.waiting) == 0 || at == q.alarm || at > q.end {
 		return
 	}
 	q.alarm = at
 	q.sleeper.callAfter(q.until(at), q.onAlarm)
 }
 
+func (q *DelayQueue[T]) stopAlarm() {
+	q.sleeper.stop()
+	q.alarm = noAlarm
+}
+
 // ring is called by the alarm. It may come too early, if the queue has changed since the
 // alarm was set.
 func (q *DelayQueue[T]) ring() {
-	if v, take := q.takeForLeader(); take != nil {
+	if v, take := q.takeForFirst(); take != nil {
 		take(v)
 	}
 }
 
-// takeForLeader takes the element for which the alarm rings. It returns a nil function if
-// there is none, or if the leader is inside Take.
-func (q *DelayQueue[T]) takeForLeader() (v T, take func(v T)) {
+// takeForFirst takes the element for which the alarm rings, and the first consumer out of
+// the line. It returns a nil function if there is none of either. For the next ones the
+// alarm is set anew.
+func (q *DelayQueue[T]) takeForFirst() (v T, take func(v T)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wakeups++
 	q.alarm = noAlarm
-	leader := q.waiters.first
-	if leader == nil || leader.take == nil {
+	if len(q.waiting) == 0 {
 		return v, nil
 	}
 	v, ok := q.poll()
-	if !ok {
-		q.setAlarm()
-		return v, nil
+	if ok {
+		take = q.waiting[0].take
+		q.waiting = slices.Delete(q.waiting, 0, 1)
 	}
-	take = leader.take
-	q.leave(leader)
-	q.waiters.reuse(leader)
+	q.setAlarm()
 	return v, take
-}
-
-// leave takes a waiter out of the line and passes the lead on.
-func (q *DelayQueue[T]) leave(w *waiter[T]) {
-	led := q.waiters.first == w
-	q.waiters.leave(w)
-	if led && q.heap.Len() > 0 {
-		q.signalLeader()
-	}
-}
-
-// signalLeader has the leader look at the queue again, or sets its alarm.
-func (q *DelayQueue[T]) signalLeader() {
-	switch leader := q.waiters.first; {
-	case leader == nil:
-	case leader.take == nil:
-		leader.signal()
-	default:
-		q.setAlarm()
-	}
 }
 
 // Poll removes the earliest element and returns it if its time has come, and
@@ -311,8 +295,8 @@ func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 }
 
 // DropHead removes v if it is the head, the element that Peek would return, and
-// reports whether it did. It wakes nobody: a consumer that sleeps until the time of v
-// notices when it wakes. But an empty queue has no alarm set, so that nothing keeps it.
+// reports whether it did. It wakes nobody: the alarm finds out when it rings. But an empty
+// queue has no alarm set, so that nothing keeps it.
 // O(log n).
 //
 // There is no removal from the middle: it would cost a heap O(n). Leave the element where
@@ -326,8 +310,7 @@ func (q *DelayQueue[T]) DropHead(v T) bool {
 	}
 	q.heap.Pop()
 	if q.heap.Len() == 0 {
-		q.sleeper.stop()
-		q.alarm = noAlarm
+		q.stopAlarm()
 	}
 	return true
 }
@@ -339,15 +322,15 @@ func (q *DelayQueue[T]) Len() int {
 	return q.heap.Len()
 }
 
-// Wakeups returns how often consumers that waited in Take have woken up: for a time, for
-// an earlier offer, to become the leader, or at the end of their context. O(1).
+// Wakeups returns how often the alarm has rung, and how often a call of Take has given up
+// at the end of its context. O(1).
 func (q *DelayQueue[T]) Wakeups() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.wakeups
 }
 
-// Precise reports whether the queue wakes its leader on time. It does if [NewPrecise] has
+// Precise reports whether the queue wakes its consumers on time. It does if [NewPrecise] has
 // made it, unless the system has no such descriptor, refused it, or Close was called.
 func (q *DelayQueue[T]) Precise() bool {
 	q.mu.Lock()

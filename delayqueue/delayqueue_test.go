@@ -101,7 +101,7 @@ func TestTimesInThePastAndFarAway(t *testing.T) {
 	})
 }
 
-func TestEarlierOfferWakesTheLeader(t *testing.T) {
+func TestEarlierOfferSetsTheAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := delayqueue.New[string]()
 		start := time.Now()
@@ -129,7 +129,7 @@ func TestEarlierOfferWakesTheLeader(t *testing.T) {
 	})
 }
 
-// Consumers that leave, the leader included, hand on what they waited for.
+// Consumers that leave, the first included, leave to the others what they waited for.
 func TestNothingIsLostWhenAConsumerLeaves(t *testing.T) {
 	for leaver := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestNothingIsLostWhenAConsumerLeaves(t *testing.T) {
 					}
 					taken <- v
 				}()
-				synctest.Wait() // they queue up in this order: 0 leads
+				synctest.Wait() // they wait in this order: 0 is the first
 			}
 			start := time.Now()
 			q.Offer(1, start.Add(time.Second))

@@ -2,13 +2,8 @@ package delayqueue
 
 import "time"
 
-// A sleeper is what the leader of a queue sleeps on. A queue has one sleeper for all its
-// leaders. The queue's lock guards it.
+// A sleeper is the alarm of a queue. The queue's lock guards it.
 type sleeper interface {
-	// wakeAfter returns a channel that delivers a value once d has passed, and not
-	// before. It takes back what an earlier call has promised. A d that is not positive
-	// has passed already.
-	wakeAfter(d time.Duration) <-chan time.Time
 	// callAfter has f called on a goroutine of its own once d has passed, and not before.
 	// It takes back what an earlier call has promised, unless that has passed already. All
 	// calls must have the same f. A d that is not positive has passed already.
@@ -22,21 +17,9 @@ type sleeper interface {
 	close()
 }
 
-// A coarseSleeper is a timer of the runtime, and is late whenever that is late. A timer
-// is kept from sleep to sleep. That of wakeAfter need not be stopped: the runtime holds it
-// only while a leader receives from it.
+// A coarseSleeper is a timer of the runtime, and is late whenever that is late.
 type coarseSleeper struct {
-	timer *time.Timer // of wakeAfter; nil until first needed
-	alarm *time.Timer // of callAfter; nil until first needed
-}
-
-func (s *coarseSleeper) wakeAfter(d time.Duration) <-chan time.Time {
-	if s.timer == nil {
-		s.timer = time.NewTimer(d)
-	} else {
-		s.timer.Reset(d)
-	}
-	return s.timer.C
+	alarm *time.Timer // nil until first needed
 }
 
 func (s *coarseSleeper) callAfter(d time.Duration, f func()) {

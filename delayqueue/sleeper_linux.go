@@ -19,15 +19,14 @@ import (
 //
 // The timerfd does nothing but end the poller's sleep. It is always set after the timer,
 // so the timer's time has come when the timerfd expires. Whatever the timerfd does or
-// fails to do, the timer alone says when the leader wakes up. So nothing here can be
-// early, lose a wake-up or hang. Without the timerfd the leader is as late as with a
-// coarseSleeper. In a bubble of testing/synctest the timer is the bubble's. The timerfd
-// counts real time, and changes nothing there.
+// fails to do, the timer alone says when the alarm rings. So nothing here can be early,
+// lose a wake-up or hang. Without the timerfd the alarm is as late as a coarseSleeper's.
+// In a bubble of testing/synctest the timer is the bubble's. The timerfd counts real time,
+// and changes nothing there.
 //
-// The tempting way is to read the timerfd instead of a channel. The leader would wake up
-// some 2 us sooner, and take less processor time. But an earlier offer and the end of a
-// context would have to break into that read, and each of them could be missed. And in a
-// bubble of synctest the leader would sleep in real time.
+// The tempting way is to have a goroutine read the timerfd. It would wake up some 2 us
+// sooner, and take less processor time. But an earlier offer would have to break into that
+// read, and could be missed. And in a bubble of synctest the read would take real time.
 type timerfdSleeper struct {
 	coarseSleeper
 	fd   int      // of file; -1 once closed
@@ -47,12 +46,6 @@ func newPreciseSleeper() (sleeper, error) {
 		return nil, err
 	}
 	return &timerfdSleeper{fd: fd, file: file}, nil
-}
-
-func (s *timerfdSleeper) wakeAfter(d time.Duration) <-chan time.Time {
-	due := s.coarseSleeper.wakeAfter(d)
-	s.endPoll(d)
-	return due
 }
 
 func (s *timerfdSleeper) callAfter(d time.Duration, f func()) {

@@ -78,7 +78,7 @@ func TestTakeFunc(t *testing.T) {
 }
 
 // Those who wait get an element each, in the order in which they came, whether inside
-// Take or not. A Take that gives up passes the lead on.
+// Take or not. A Take that gives up leaves its turn to the next.
 func TestTakeFuncStandsInLine(t *testing.T) {
 	inBubbles(t, func(t *testing.T, q *delayqueue.DelayQueue[int]) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -207,5 +207,19 @@ func TestTakeFuncStress(t *testing.T) {
 		}
 		require.Zero(t, early.Load())
 		require.Zero(t, q.Len())
+	})
+}
+
+// The alarm has rung for the first of them, and rings once more.
+func TestTwoConsumersAndTwoElementsOfOneTime(t *testing.T) {
+	inBubbles(t, func(t *testing.T, q *delayqueue.DelayQueue[int]) {
+		got := make(chan int, 2)
+		at := time.Now().Add(time.Second)
+		for v := range 2 {
+			q.TakeFunc(func(v int) { got <- v })
+			q.Offer(v, at)
+		}
+		require.Equal(t, 1, <-got+<-got)
+		require.Equal(t, at, time.Now())
 	})
 }

@@ -318,7 +318,7 @@ func (d *driver) runOwn(tasks []task) {
 	if d.own == nil {
 		d.own = newRunQueue(nil)
 	}
-	d.own.stranger.running.admit(len(tasks))
+	d.own.stranger.admit(len(tasks))
 	d.own.execute(tasks, &d.own.stranger)
 }
 

@@ -159,7 +159,7 @@ func (r *latenessRun) end() time.Duration {
 // passed counts the tasks that were added to out since it had the given number of them,
 // and lets the gate hand them over. It is called with s.mu held.
 func (s *shard) passed(before int) {
-	s.driver.runner.running.admit(len(s.out.tasks) - before)
+	s.driver.runner.admit(len(s.out.tasks) - before)
 	if s.gate != nil {
 		s.gate.pass(s.out, s.driver.runner)
 	}

@@ -61,7 +61,7 @@ func (l *inlineRun) all() {
 func (l *inlineRun) ended() {
 	l.running = false
 	l.runner.tracer.label()
-	l.runner.end(0)
+	l.runner.end()
 }
 
 // interrupted does what is left to do if a task has ended the goroutine or panicked.

@@ -63,8 +63,8 @@ func (s *shard) finishParked(done func()) {
 	due := func() {
 		switch {
 		case s.stopped: // a goroutine, since the executor may run it here, with s.mu held
-			s.driver.runner.running.admit(1)
-			go s.driver.runner.run(function(done), 0)
+			s.driver.runner.admit(1)
+			go s.driver.runner.run(function(done))
 		default:
 			s.expired(function(done))
 		}
@@ -78,7 +78,7 @@ func (s *shard) finishParked(done func()) {
 // handler covers it, and Shutdown waits for it. The caller holds s.mu.
 func (s *shard) endParked(op parking.Op) {
 	if rest, by := op.Stop(parking.Held{}); rest != nil {
-		s.driver.runner.running.admit(1)
+		s.driver.runner.admit(1)
 		by.Execute(s.driver.runner.wrap([]task{function(rest)}))
 	}
 }

@@ -105,7 +105,7 @@ func (p *Pool) Stats() PoolStats {
 // full.
 func (p *Pool) Execute(tasks []func()) {
 	r := &p.queue.stranger
-	r.running.admit(len(tasks))
+	r.admit(len(tasks))
 	n := p.accept(functions(tasks), r)
 	each(tasks[n:], func(f func()) { p.overflow(function(f), r, p.full.policy == waits) })
 }

@@ -41,7 +41,10 @@ type runner struct {
 	tracer       *tracer
 	log          *slog.Logger // nil: none
 
-	running running // tasks that were handed over and have not ended
+	// running counts the tasks that were handed to the executor and have not ended. It is
+	// one counter for all goroutines. With eight, each on a cache line of its own, 500,000
+	// tasks that were due at once and did nothing took 0.91 to 1.01 of the time.
+	running atomic.Int64
 
 	panicked   atomic.Int64
 	discarded  atomic.Int64
@@ -52,10 +55,15 @@ type runner struct {
 	ended notice // is told when nothing is running any more
 }
 
-// run runs a task, on the lane of the goroutine. What comes after is deferred, since the
-// task may end its goroutine.
-func (r *runner) run(t task, lane uint32) {
-	defer r.end(lane)
+// admit counts n tasks as running that are about to be handed to the executor. The caller
+// holds the lock of their shard, and has held it since the tasks ceased to be pending. So
+// at any time a task is pending, running or ended, and never in between. Shutdown relies
+// on it: it looks for pending tasks first, with that lock, and then for running ones.
+func (r *runner) admit(n int) { r.running.Add(int64(n)) }
+
+// run runs a task. What comes after is deferred, since the task may end its goroutine.
+func (r *runner) run(t task) {
+	defer r.end()
 	if r.guards() {
 		r.guard(t)
 	} else {
@@ -80,10 +88,9 @@ func (r *runner) guard(t task) {
 }
 
 // end counts the end of a task. If nothing runs any more, it tells those who wait for
-// that. The task that ends last finds that all others have been counted.
-func (r *runner) end(lane uint32) {
-	r.running.end(lane)
-	if r.ended.watched.Load() && r.running.count() == 0 {
+// that.
+func (r *runner) end() {
+	if r.running.Add(-1) == 0 {
 		r.ended.tell()
 	}
 }
@@ -106,7 +113,7 @@ func (r *runner) wrap(tasks []task) []func() {
 			if r.tracer != nil {
 				defer clearLabels()
 			}
-			r.run(t, 0)
+			r.run(t)
 		}
 	}
 	return wrapped

@@ -28,7 +28,6 @@ type runQueue struct {
 	first     atomic.Pointer[batch] // the oldest that may have tasks left
 	last      atomic.Pointer[batch] // the newest
 	successor atomic.Bool           // spawned, not yet begun
-	lane      atomic.Uint32         // of the goroutine that began last, see runner.run
 	bound     *bound                // of a Pool; nil: none
 	stranger  runner                // of tasks that come through Execute and belong to no wheel
 }
@@ -96,7 +95,7 @@ func Goroutines() Executor { return newRunQueue(nil) }
 
 // Execute queues the tasks.
 func (q *runQueue) Execute(tasks []func()) {
-	q.stranger.running.admit(len(tasks))
+	q.stranger.admit(len(tasks))
 	q.push(newBatch(functions(tasks)...), &q.stranger)
 }
 
@@ -138,7 +137,7 @@ func (q *runQueue) join() {
 // runAlone runs a task that was never in the queue.
 func (q *runQueue) runAlone(t task, r *runner) {
 	clearLabels()
-	q.runOne(t, r, q.lane.Add(1))
+	q.runOne(t, r)
 }
 
 // ensureSuccessor spawns the successor, unless there is one. If there are as many
@@ -162,7 +161,6 @@ func (q *runQueue) ensureSuccessor() {
 func (q *runQueue) run() {
 	q.successor.Store(false)
 	clearLabels() // those of the goroutine that spawned it
-	lane := q.lane.Add(1)
 	if q.bound != nil {
 		defer q.leave()
 	}
@@ -174,19 +172,19 @@ func (q *runQueue) run() {
 		if more {
 			q.ensureSuccessor()
 		}
-		q.runOne(t, r, lane)
+		q.runOne(t, r)
 		clearLabels()
 	}
 }
 
-func (q *runQueue) runOne(t task, r *runner, lane uint32) {
+func (q *runQueue) runOne(t task, r *runner) {
 	if q.bound != nil {
 		defer q.bound.release()
 		if t, ok := t.(poolTask); ok {
 			t.enterPool()
 		}
 	}
-	r.run(t, lane)
+	r.run(t)
 }
 
 // leave is the end of a goroutine under a bound. A task may have come while there were as

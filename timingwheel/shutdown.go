@@ -65,5 +65,5 @@ func (w *TimingWheel) isQuiet() bool {
 			return false
 		}
 	}
-	return w.runner.running.count() == 0
+	return w.runner.running.Load() == 0
 }

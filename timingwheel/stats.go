@@ -84,7 +84,7 @@ func (w *TimingWheel) Stats() Stats {
 		CallerRuns: r.callerRuns.Load(),
 		Discarded:  r.discarded.Load(),
 		Panicked:   r.panicked.Load(),
-		Running:    r.running.count(),
+		Running:    r.running.Load(),
 		Waiting:    w.driver.waiting.Load(),
 		HeldUp:     w.driver.caller.heldUp(),
 		Wakeups:    w.driver.queue.Wakeups(),

@@ -6,7 +6,7 @@ DURATION    ?= 10m
 
 # What needs more than the core module may depend on is a module of its own.
 NESTED      := $(dir $(shell find . -mindepth 2 -name go.mod))
-DURABLE     := $(filter ./durable/% ./examples/reminders/%,$(NESTED))
+DURABLE     := $(filter ./durable/% ./examples/integrations/%,$(NESTED))
 
 .DEFAULT_GOAL := help
 
@@ -33,7 +33,7 @@ test-durable: ## run all tests of durable jobs, on real servers, with the race d
 
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half
-	cd timingwheel/debug/browser && TICKWHEEL_BROWSER=required go test -run Picture -picture "$(CURDIR)/timingwheel/debug/page.png" .
+	cd checks/page && TICKWHEEL_BROWSER=required go test -run Picture -picture "$(CURDIR)/timingwheel/debug/page.png" .
 
 .PHONY: fuzz
 fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models (FUZZTIME=30s each)
@@ -43,7 +43,7 @@ fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models 
 
 .PHONY: soak
 soak: ## run wheels under every kind of load at the same time (DURATION=10m)
-	go run ./timingwheel/soak -for $(DURATION)
+	cd checks && go run ./soak -for $(DURATION)
 
 .PHONY: chaos
 chaos: ## kill what runs durable jobs, each fault for DURATION=10m, and count what is lost
@@ -102,9 +102,9 @@ examples: ## run the examples
 	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
 	go run ./examples/longpoll -n 2000 -wait 1s -for 2s
 	go run ./examples/quorum
-	cd examples/cron && go run . -for 2s
-	cd examples/pool && go run .
-	cd examples/reminders && go run . -dir "$$(mktemp -d)" add 10m "call back"
+	cd examples/integrations && go run ./cron -for 2s
+	cd examples/integrations && go run ./pool
+	cd examples/integrations && go run ./reminders -dir "$$(mktemp -d)" add 10m "call back"
 
 .PHONY: check
 check: fmt-check lint test test-nested test-durable test-benchmarks examples ## all that must hold before a change lands

@@ -22,7 +22,7 @@ const module = "github.com/tickwheel/tickwheel/"
 // {bucket, delayqueue}, delayqueue -> internal/heap -> gods. Packages timingwheel and bucket
 // use internal/shrinking too, and internal/parking, which imports nothing, is what purgatory
 // and timingwheel share. Every package that is not named here uses the library (the
-// examples, timingwheel/debug, timingwheel/soak). Such a package may import purgatory,
+// examples, timingwheel/debug). Such a package may import purgatory,
 // timingwheel and packages below it.
 var mayImport = map[string][]string{
 	"purgatory":     {module + "timingwheel", module + "internal/parking"},

@@ -1,0 +1,4 @@
+// Package checks holds what tests the library as a whole, and needs more than the core
+// module may depend on: in its folders, the histories of Keyed and of a purgatory under a
+// checker of linearizability, the page of package debug in a real browser, and the soak.
+package checks

@@ -1,0 +1,20 @@
+module github.com/tickwheel/tickwheel/checks
+
+go 1.26.0
+
+require (
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.22.1
+	github.com/stretchr/testify v1.12.1
+	github.com/tickwheel/tickwheel v0.0.0
+)
+
+require (
+	github.com/emirpasic/gods v1.18.1 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace github.com/tickwheel/tickwheel => ..

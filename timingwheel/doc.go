@@ -36,13 +36,25 @@
 // Where that is too much, set limits:
 //
 //   - [NewPool] limits how many tasks run at once and how many wait for a worker. Its
-//     [WhenFull] says what becomes of the others. A [Local] is a variable of which each
-//     worker has a value of its own.
+//     [WhenFull] says what becomes of the others. Several wheels may share one pool. A
+//     [Local] is a variable of which each worker has a value of its own.
 //   - [WithMaxPending] limits how many functions are pending.
 //   - [WithPanicHandler] has the wheel survive a task that panics.
 //
 // [TimingWheel.Stop] ends a wheel at once and hands back what has not run.
-// [TimingWheel.Shutdown] waits for what is pending and for what runs.
+// [TimingWheel.Shutdown] waits for what is pending, however far off, and for what runs. It
+// refuses what is new. A reset to a later time returns false, and the function runs when
+// it was due before. A service that waits ends like this:
+//
+//	if err := w.Shutdown(ctx); err != nil { // waits for what is pending and what runs
+//		log.Printf("%v: %d will not run", err, len(w.Stop()))
+//	}
+//	if err := pool.Shutdown(ctx); err != nil { // waits for the workers
+//		log.Print(err)
+//	}
+//
+// Both calls return when ctx ends, even if a task never returns. If far-off timers should
+// not hold up the end, call Stop before Shutdown: then Shutdown waits only for what runs.
 //
 // [TimingWheel.Stats] tells what the wheel has done and holds, and how late it was.
 // [TimingWheel.Snapshot] tells what is pending, and where. [WithLogger] logs what the
@@ -76,6 +88,10 @@
 //
 // The jobs of ScheduleFunc are an exception to the last two. They follow the calendar,
 // and look at the wall clock once a minute.
+//
+// Tasks of one tick and one shard are due in the order in which they were scheduled. One
+// that was reset is due anywhere among them. With [Inline] they run in that order. With
+// the default executor, the order in which they begin is close to that, and not promised.
 //
 // Any method may be called from inside a task. Some methods wait, in a task too:
 // Shutdown, Sleep, SleepContext, Drive, Advance, Job.StopWait, Group.StopWait,

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tickwheel/tickwheel/internal/shrinking"
 )
 
 func task() {}
@@ -250,8 +248,7 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		"a bucket with another number":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { b.self++; return nil },
 		"a moved entry that is not found": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).generation |= hasMoved; return nil },
 		"a moved entry that does not live": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
-			a.tidy.moved = shrinking.New[uint64, Index](hashGeneration)
-			a.tidy.moved.Set(hashGeneration(9), 9, i)
+			a.tidy.moved.set(9, i)
 			return nil
 		},
 		"a bucket counted twice":   func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{b, b}) },

@@ -20,8 +20,8 @@ import "github.com/tickwheel/tickwheel/internal/shrinking"
 // with a timeout that is reset again and again. To address all entries through a table
 // costs each operation a cache line, and the table does not shrink.
 type tidy struct {
-	credit int                          // work that is allowed
-	moved  shrinking.Map[uint64, Index] // where an entry is that has moved, by its generation without the tag
+	credit int // work that is allowed
+	moved  moved
 
 	active   bool   // a pass is under way
 	emptying bool   // source is being emptied: it is not in open, so that it gets no new entries
@@ -60,9 +60,6 @@ func (a *Arena) Tidy(work int) {
 	t.credit = 0
 	if !t.active && a.IsSparse() {
 		t.active, t.source, t.target = true, uint32(len(a.chunks)), 0
-		if t.moved.Len() == 0 {
-			t.moved = shrinking.New[uint64, Index](hashGeneration)
-		}
 	}
 	for budget > 0 && t.active {
 		if t.emptying {
@@ -124,8 +121,7 @@ func (t *tidy) move(a *Arena, from Index) {
 	*a.entry(to) = *e
 	*a.next(e.prev) = to
 	*a.prev(e.next) = to
-	g := e.generation >> tagBits
-	t.moved.Set(hashGeneration(g), g, to)
+	t.moved.set(e.generation>>tagBits, to)
 	e.task, e.generation = nil, 0
 	a.put(from)
 }
@@ -152,19 +148,49 @@ func (t *tidy) release(c uint32) bool {
 }
 
 // find returns where the entry of a generation is, if it has moved and lives.
-func (t *tidy) find(generation uint64) (Index, bool) {
-	g := generation >> tagBits
-	return t.moved.Get(hashGeneration(g), g)
-}
+func (t *tidy) find(generation uint64) (Index, bool) { return t.moved.get(generation >> tagBits) }
 
 // forget is told the generation of an entry that has moved and ends now.
-func (t *tidy) forget(generation uint64) {
-	g := generation >> tagBits
-	t.moved.Delete(hashGeneration(g), g)
+func (t *tidy) forget(generation uint64) { t.moved.delete(generation >> tagBits) }
+
+// moved is where entries are that have moved, by their generation without the tag. It is
+// many small maps, so that none takes long to be made anew.
+type moved struct {
+	parts *[movedParts]shrinking.Map[uint64, Index] // nil while nothing has moved
+	len   int
 }
 
-// hashGeneration spreads numbers that follow one another (Fibonacci hashing).
-func hashGeneration(g uint64) uint64 {
-	h := g * 0x9e3779b97f4a7c15
-	return h ^ h>>32
+const movedParts = 64 // a power of two
+
+// part returns the map of a generation. Generations follow one another, so their lowest
+// bits spread them.
+func (m *moved) part(g uint64) *shrinking.Map[uint64, Index] { return &m.parts[g%movedParts] }
+
+func (m *moved) get(g uint64) (i Index, ok bool) {
+	if m.len == 0 {
+		return 0, false
+	}
+	return m.part(g).Get(g)
+}
+
+func (m *moved) set(g uint64, i Index) {
+	if m.parts == nil {
+		m.parts = new([movedParts]shrinking.Map[uint64, Index])
+	}
+	p := m.part(g)
+	m.len -= p.Len()
+	p.Set(g, i)
+	m.len += p.Len()
+}
+
+func (m *moved) delete(g uint64) {
+	if m.len == 0 {
+		return
+	}
+	p := m.part(g)
+	m.len -= p.Len()
+	p.Delete(g)
+	if m.len += p.Len(); m.len == 0 {
+		m.parts = nil
+	}
 }

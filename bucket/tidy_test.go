@@ -110,7 +110,7 @@ func TestTidyModel(t *testing.T) {
 				}
 			}
 			m.verify()
-			moved = max(moved, m.a.tidy.moved.Len())
+			moved = max(moved, m.a.tidy.moved.len)
 			for k := range m.buckets {
 				before := slices.Collect(m.buckets[k].All(&m.a))
 				var other Bucket
@@ -128,7 +128,7 @@ func TestTidyModel(t *testing.T) {
 			m.free(0)
 		}
 		m.verify()
-		require.Zero(t, m.a.tidy.moved.Len())
+		require.Zero(t, m.a.tidy.moved.len)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestTidyKeepsTheOrder(t *testing.T) {
 			m.free(n)
 		}
 	}
-	require.Positive(t, m.a.tidy.moved.Len())
+	require.Positive(t, m.a.tidy.moved.len)
 	for k := range m.buckets {
 		var generations []uint64
 		for i := range m.buckets[k].All(&m.a) {
@@ -216,9 +216,9 @@ func TestTidyIsShort(t *testing.T) {
 	}
 	require.True(t, m.a.IsSparse())
 	calls := 0
-	for before := m.a.tidy.moved.Len(); m.a.IsSparse(); calls++ {
+	for before := m.a.tidy.moved.len; m.a.IsSparse(); calls++ {
 		m.a.Tidy(256)
-		after := m.a.tidy.moved.Len()
+		after := m.a.tidy.moved.len
 		require.LessOrEqual(t, after-before, 256/8+1)
 		before = after
 	}

@@ -73,8 +73,8 @@ func (a *Arena) verifyMoved() error {
 			return fmt.Errorf("entry %d has moved, and is found at %d (%t)", i, found, ok)
 		}
 	}
-	if n != a.tidy.moved.Len() {
-		return fmt.Errorf("%d entries have moved, %d are listed", n, a.tidy.moved.Len())
+	if n != a.tidy.moved.len {
+		return fmt.Errorf("%d entries have moved, %d are listed", n, a.tidy.moved.len)
 	}
 	return nil
 }

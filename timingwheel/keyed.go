@@ -48,7 +48,7 @@ type stripe[K comparable] struct {
 	// handedBack counts the tasks that the wheel's Stop has handed back and that are
 	// still in the map. Stop adds to it without mu, which it must not take.
 	handedBack atomic.Int64
-	_          [8]byte // one stripe to a cache line
+	_          [32]byte // one stripe to a cache line
 }
 
 // dropHandedBack is called before each look at a key. If the key's task was handed back,
@@ -56,7 +56,7 @@ type stripe[K comparable] struct {
 // map, so that the cost is O(1). Once all tasks of the stripe were handed back, it
 // forgets them together. With a pass over the stripe here, the work on n keys that wait
 // in the executor's queue would be quadratic.
-func (s *stripe[K]) dropHandedBack(hash uint64, key K) {
+func (s *stripe[K]) dropHandedBack(key K) {
 	n := s.handedBack.Load()
 	if n == 0 {
 		return
@@ -64,16 +64,16 @@ func (s *stripe[K]) dropHandedBack(hash uint64, key K) {
 	if n == int64(s.tasks.Len()) { // so Stop can hand back no other
 		s.tasks.Clear()
 		s.handedBack.Store(0)
-	} else if t, ok := s.tasks.Get(hash, key); ok {
+	} else if t, ok := s.tasks.Get(key); ok {
 		if _, handedBack := t.where(); handedBack {
-			s.remove(hash, key, true)
+			s.remove(key, true)
 		}
 	}
 }
 
 // remove takes a task out of the map. It must be its key's.
-func (s *stripe[K]) remove(hash uint64, key K, handedBack bool) {
-	s.tasks.Delete(hash, key)
+func (s *stripe[K]) remove(key K, handedBack bool) {
+	s.tasks.Delete(key)
 	if handedBack {
 		s.handedBack.Add(-1)
 	}
@@ -98,32 +98,20 @@ func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
 	if w == nil {
 		panic("timingwheel: NewKeyed(nil)")
 	}
-	k := &Keyed[K]{wheel: w, seed: maphash.MakeSeed()}
-	for i := range k.stripes {
-		k.stripes[i].tasks = shrinking.New[K, *keyedTask[K]](k.inStripe)
-	}
-	return k
+	return &Keyed[K]{wheel: w, seed: maphash.MakeSeed()}
 }
 
-// hash returns the number of the key's stripe and its hash in there.
-func (k *Keyed[K]) hash(key K) (stripe, inStripe uint64) {
-	h := maphash.Comparable(k.seed, key)
-	return h % keyedStripes, h / keyedStripes
+// stripe returns the stripe of a key.
+func (k *Keyed[K]) stripe(key K) *stripe[K] {
+	return &k.stripes[maphash.Comparable(k.seed, key)%keyedStripes]
 }
 
-func (k *Keyed[K]) inStripe(key K) uint64 {
-	_, hash := k.hash(key)
-	return hash
-}
-
-// lock returns the key's stripe, locked, and the key's hash in there. What Stop has
-// handed back is not there any more.
-func (k *Keyed[K]) lock(key K) (s *stripe[K], hash uint64) {
-	i, hash := k.hash(key)
-	s = &k.stripes[i]
+// lock returns the key's stripe, locked. What Stop has handed back is not there any more.
+func (k *Keyed[K]) lock(key K) *stripe[K] {
+	s := k.stripe(key)
 	s.mu.Lock()
-	s.dropHandedBack(hash, key)
-	return s, hash
+	s.dropHandedBack(key)
+	return s
 }
 
 // Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and replaces
@@ -142,15 +130,15 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	if same := key; key != same {
 		panic("timingwheel: Keyed.Schedule: a key that does not equal itself")
 	}
-	s, hash := k.lock(key)
+	s := k.lock(key)
 	defer s.mu.Unlock()
 	after := delay{k.wheel.clock.now(), d}
-	old, ok := s.tasks.Get(hash, key)
+	old, ok := s.tasks.Get(key)
 	if ok && old.change(after, f) {
 		return true, nil
 	}
 	t := &keyedTask[K]{keyed: k, key: key, f: f}
-	return s.put(hash, t, old, after, (*entry).accept)
+	return s.put(t, old, after, (*entry).accept)
 }
 
 // adder is accept or acceptAgain.
@@ -158,7 +146,7 @@ type adder = func(e *entry, after delay, f func(), kind bucket.Tag) error
 
 // put puts a task on the wheel and makes it its key's, instead of old, if that is not
 // nil.
-func (s *stripe[K]) put(hash uint64, t, old *keyedTask[K], after delay, add adder) (replaced bool, err error) {
+func (s *stripe[K]) put(t, old *keyedTask[K], after delay, add adder) (replaced bool, err error) {
 	if err := t.start(after, add); err != nil {
 		return false, err
 	}
@@ -167,7 +155,7 @@ func (s *stripe[K]) put(hash uint64, t, old *keyedTask[K], after delay, add adde
 			s.handedBack.Add(-1)
 		}
 	}
-	s.tasks.Set(hash, t.key, t)
+	s.tasks.Set(t.key, t)
 	return replaced, nil
 }
 
@@ -176,14 +164,14 @@ func (s *stripe[K]) put(hash uint64, t, old *keyedTask[K], after delay, add adde
 // function has started. It also returns false if the wheel's Stop has handed the function
 // back.
 func (k *Keyed[K]) Cancel(key K) bool {
-	s, hash := k.lock(key)
+	s := k.lock(key)
 	defer s.mu.Unlock()
-	t, ok := s.tasks.Get(hash, key)
+	t, ok := s.tasks.Get(key)
 	if !ok {
 		return false
 	}
 	canceled := t.cancel()
-	s.remove(hash, key, !canceled)
+	s.remove(key, !canceled)
 	return canceled
 }
 
@@ -191,9 +179,9 @@ func (k *Keyed[K]) Cancel(key K) bool {
 // key has none, or if the wheel is stopped. During [TimingWheel.Shutdown] it also returns
 // false, and changes nothing, if the new time is later than the old one.
 func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
-	s, hash := k.lock(key)
+	s := k.lock(key)
 	defer s.mu.Unlock()
-	t, ok := s.tasks.Get(hash, key)
+	t, ok := s.tasks.Get(key)
 	if !ok {
 		return false
 	}
@@ -205,21 +193,21 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	case pending: // in Shutdown, which refuses a later time
 		return false
 	case handedBack: // the wheel was stopped just now
-		s.remove(hash, key, true)
+		s.remove(key, true)
 		return false
 	}
 	// It waits in the executor's queue: leave it there, and put another in its place.
 	again := &keyedTask[K]{keyed: k, key: key, f: t.f}
-	_, err := s.put(hash, again, t, after, (*entry).acceptAgain)
+	_, err := s.put(again, t, after, (*entry).acceptAgain)
 	return err == nil
 }
 
 // Deadline returns when the key's function is due, rounded up to a tick. It returns false
 // if the key has none.
 func (k *Keyed[K]) Deadline(key K) (time.Time, bool) {
-	s, hash := k.lock(key)
+	s := k.lock(key)
 	defer s.mu.Unlock()
-	t, ok := s.tasks.Get(hash, key)
+	t, ok := s.tasks.Get(key)
 	if !ok {
 		return time.Time{}, false
 	}
@@ -335,8 +323,7 @@ func (t *keyedTask[K]) due() {
 	case t.entry.canceled(): // by take, which sees to the rest
 	case t.entry.stopped():
 		t.handedBack = true
-		i, _ := t.keyed.hash(t.key)
-		t.keyed.stripes[i].handedBack.Add(1)
+		t.keyed.stripe(t.key).handedBack.Add(1)
 		t.entry.handBack(t.deadline, t.f)
 		t.f = nil
 	default:
@@ -356,12 +343,12 @@ func (t *keyedTask[K]) run() {
 func (t *keyedTask[K]) discard() func() { return t.begin() }
 
 func (t *keyedTask[K]) begin() (f func()) {
-	s, hash := t.keyed.lock(t.key)
+	s := t.keyed.lock(t.key)
 	defer s.mu.Unlock()
-	if its, _ := s.tasks.Get(hash, t.key); its != t {
+	if its, _ := s.tasks.Get(t.key); its != t {
 		return nil
 	}
-	s.remove(hash, t.key, false) // Stop cannot have handed it back: it is in the executor's queue
+	s.remove(t.key, false) // Stop cannot have handed it back: it is in the executor's queue
 	return t.f
 }
 

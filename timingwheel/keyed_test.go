@@ -168,8 +168,8 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	f := func() {}
 	k.Schedule(1, time.Hour, f)
 	k.Schedule(2, time.Hour, f)
-	stripe, hash := k.lock(1)
-	task, ok := stripe.tasks.Get(hash, 1)
+	stripe := k.lock(1)
+	task, ok := stripe.tasks.Get(1)
 	require.True(t, ok)
 	stopped := task.entry.shard
 	stripe.mu.Unlock()

@@ -192,9 +192,9 @@ func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
 // isOnWheel reports whether a key's function has not been handed to the executor yet.
 // Only the accounts depend on it.
 func (m *model) isOnWheel(name int) bool {
-	s, hash := m.keyed.lock(name)
+	s := m.keyed.lock(name)
 	defer s.mu.Unlock()
-	task, _ := s.tasks.Get(hash, name)
+	task, _ := s.tasks.Get(name)
 	pending, _ := task.where()
 	return pending
 }

@@ -75,7 +75,8 @@ type place struct {
 }
 
 // ref returns the text of an address. The sum, over the queue's name, too, tells it from
-// a Ref of another queue and from one that was mistyped: whoever has a Ref was given it.
+// a Ref of another queue and from one that was mistyped. It is no secret: who may call the
+// engine can make a Ref of any job whose ID is known.
 func (a address) ref(salt string) durable.Ref {
 	s := fmt.Sprintf("%d.%s.%s.%s", a.part, strconv.FormatInt(a.bucket, 36), strconv.FormatInt(a.born, 36), a.id)
 	return durable.Ref(s + "." + checksum(salt, s))
@@ -85,10 +86,16 @@ func checksum(salt, s string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(salt+s))), 36)
 }
 
+// maxID is how long the ID of a job may be, in bytes. What package durable makes has at
+// most 30.
+const maxID = 128
+
+// parseRef takes only what ref returns. The ID becomes a token of subjects, so it has to
+// be one: with a wildcard it would stand for all jobs of a bucket.
 func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
-	unknown := fmt.Errorf("%w: %q is no Ref of this queue", durable.ErrNotFound, r)
+	unknown := fmt.Errorf("%w: %.200q is no Ref of this queue", durable.ErrNotFound, string(r))
 	f := strings.Split(string(r), ".")
-	if len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
+	if len(r) > maxID+64 || len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
 		return a, unknown
 	}
 	if a.part, err = strconv.Atoi(f[0]); err != nil || a.part < 0 || a.part >= parts {
@@ -101,6 +108,9 @@ func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
 		return a, unknown
 	}
 	a.id = f[3]
+	if len(a.id) > maxID || !validName(a.id) || a.ref(salt) != r {
+		return a, unknown
+	}
 	return a, nil
 }
 

@@ -68,6 +68,36 @@ func TestRef(t *testing.T) {
 	}
 }
 
+// A Ref whose sum is right, but that no engine has made, is of no job: above all not one
+// that stands for many.
+func TestForgedRef(t *testing.T) {
+	p := newPart(t)
+	now := time.Now().Truncate(time.Microsecond)
+	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	e := &engine{parts: []*part{p}, salt: p.salt}
+	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
+	var refs []durable.Ref
+	for _, id := range []string{"*", ">", "", " ", "a b", "x*", "ä", "a\x00", "a\nb", "a/b", strings.Repeat("a", maxID+1), strings.Repeat("a", 1<<20)} {
+		a.id = id
+		refs = append(refs, a.ref(p.salt))
+	}
+	for _, s := range []string{"+0.0.0.x", "0.0.0.x.y", "0.00.0.x", "0.A.0.x", "00.0.0.x", "0.-0.0.x", "0..0.x"} {
+		refs = append(refs, durable.Ref(s+"."+checksum(p.salt, s)))
+	}
+	for _, ref := range refs {
+		_, err := parseRef(ref, p.salt, 1)
+		require.ErrorIs(t, err, durable.ErrNotFound, "%.100q", string(ref))
+		require.Less(t, len(err.Error()), 1500)
+		oks, errs := e.Cancel(t.Context(), []durable.Ref{ref})
+		require.False(t, oks[0], "%.100q", string(ref))
+		require.ErrorIs(t, errs[0], durable.ErrNotFound, "%.100q", string(ref))
+	}
+	s, err := p.status(t.Context(), p.placeOf(&r))
+	require.NoError(t, err)
+	require.Equal(t, none, s.fate, "the job that is there waits")
+}
+
 // Every moment is in one near bucket, which is in one far bucket, also before 1970.
 func TestGeometry(t *testing.T) {
 	g := defaultGeometry

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	natsjs "github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
@@ -20,6 +20,7 @@ import (
 type worker struct {
 	e *engine
 	c durable.WorkConfig
+	budgets
 }
 
 // handle is what the engine has to know of a job that it has handed out.
@@ -45,7 +46,7 @@ func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 	if !validName(c.Name) {
 		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", durable.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c}
+	w := &worker{e: e, c: c, budgets: newBudgets()}
 	for {
 		err := w.Beat(ctx)
 		if err == nil {
@@ -458,8 +459,8 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 }
 
 // heldOf makes a Held of a message of a near bucket.
-func (p *part) heldOf(m natsjs.Msg) (*durable.Held, error) {
-	r, err := decode(m.Data())
+func (p *part) heldOf(m *nats.Msg) (*durable.Held, error) {
+	r, err := decode(m.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -468,7 +469,7 @@ func (p *part) heldOf(m natsjs.Msg) (*durable.Held, error) {
 		return nil, err
 	}
 	hd := &handle{
-		p: p, at: p.placeOf(&r), acks: m.Reply(), since: time.Now(),
+		p: p, at: p.placeOf(&r), acks: m.Reply, since: time.Now(),
 		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream,
 	}
 	return &durable.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil

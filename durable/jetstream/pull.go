@@ -120,7 +120,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.stream+"."+consumer, inbox, body); err != nil {
 		return 0, notSent(err)
 	}
-	silence := time.NewTimer(r.Expires + time.Second)
+	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()
 	for over := false; !over; {
 		select {
@@ -131,9 +131,11 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 				each(some)
 			}
 			over = over || got >= r.Batch
-			silence.Reset(r.Expires + time.Second)
+			silence.Reset(r.Expires + answerTimeout)
 		case <-silence.C:
-			over = true // the answer was lost, or that it was all
+			// It was lost, or its end was. Patience is better here than haste: what is sent
+			// to one who has gone away comes again only after the lease.
+			over = true
 		}
 	}
 	if got > 0 {

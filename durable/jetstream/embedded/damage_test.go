@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
 
@@ -203,6 +204,16 @@ func TestDamage(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An Open that fails leaves the directory as strictly checked as it was.
+func TestFailedOpenKeepsTheAccount(t *testing.T) {
+	s := newStored(t, true)
+	_, err := embedded.Open(within(t), s.dir, embedded.With(jetstream.Queue("typo"), jetstream.Existing()))
+	require.ErrorIs(t, err, jetstream.ErrNoQueue)
+	require.NoError(t, os.Remove(s.blocks(t)[1]))
+	_, err = embedded.Open(within(t), s.dir)
+	require.ErrorIs(t, err, durable.ErrStorage)
 }
 
 // What a kill or a power cut leaves is no damage: it opens, and has what was accepted

@@ -90,7 +90,7 @@ type engine struct {
 	lock    *lock
 	dir     string
 	log     *slog.Logger
-	opened  bool
+	marked  bool // as open: Close marks it as closed
 	closing sync.Once
 	err     error
 }
@@ -139,13 +139,13 @@ func (e *engine) open(ctx context.Context, c *config) error {
 	if err := markOpen(e.dir); err != nil {
 		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
+	e.marked = true
 	if err := e.start(ctx, e.dir, c); err != nil {
 		return err
 	}
 	if err := noteStreams(e.dir, a); err != nil {
 		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
-	e.opened = true
 	return nil
 }
 
@@ -229,7 +229,7 @@ func (e *engine) Close() error {
 			e.srv.Shutdown()
 			e.srv.WaitForShutdown()
 		}
-		if e.opened {
+		if e.marked {
 			if err := markClosed(e.dir); err != nil { // the next Open is less strict, and that is all
 				e.log.Warn("durable: the directory of the embedded store cannot be written", "dir", e.dir, "error", err)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -153,28 +154,31 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 	}
 }
 
+// unanswered are the errors of a question that nobody has answered.
+var unanswered = []error{
+	context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, durable.ErrUncertain,
+}
+
 // isRefusal reports whether asking again is of no use: the server has said no, and does
-// not say so because it has just started, or is without a leader; or the queue is there
-// and is another one.
+// not say so because it has just started, or is without a leader; or what it has said
+// cannot be worked with.
 func isRefusal(err error) bool {
-	if errors.Is(err, errDiffers) || errors.Is(err, ErrNoQueue) || errors.Is(err, durable.ErrStorage) || errors.Is(err, nats.ErrConnectionClosed) {
-		return true
-	}
-	code := 0
 	var ours *apiError
 	var theirs *natsjs.APIError
+	code := 0
 	switch {
 	case errors.As(err, &theirs):
 		code = int(theirs.ErrorCode)
 	case errors.As(err, &ours):
 		code = ours.ErrCode
+	default:
+		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
 	}
 	switch code {
-	case 0: // no answer of the server's
-		return false
-	case 10004, 10005, 10006, 10007, 10008, 10009, 10075, 10118, 10163, 10202:
-		// No leader, not a member yet, or too few servers for so many replicas: those that
-		// are missing may be starting.
+	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:
+		// No leader, not a member yet, not heard of the stream yet, or too few servers for
+		// so many replicas: those that are missing may be starting.
 		return false
 	}
 	return true

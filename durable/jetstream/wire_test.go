@@ -1,13 +1,16 @@
 package jetstream
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -132,6 +135,22 @@ func TestErrorsOfTheServer(t *testing.T) {
 	other := &apiError{ErrCode: 1}
 	require.True(t, errors.Is(other.err(), other))
 	require.NoError(t, (*apiError)(nil).err())
+}
+
+// Only what a server may say, or not say, while it starts is worth another try.
+func TestRefusals(t *testing.T) {
+	for _, err := range []error{
+		&apiError{ErrCode: 10023}, &natsjs.APIError{ErrorCode: 10074}, natsjs.ErrJetStreamNotEnabled, errDiffers, ErrNoQueue,
+		durable.ErrStorage, nats.ErrConnectionClosed, durable.ErrClosed, errors.New("what was there cannot be read"),
+	} {
+		require.True(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
+	}
+	for _, err := range []error{
+		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008}, &natsjs.APIError{ErrorCode: 10008},
+		natsjs.ErrStreamNotFound, durable.ErrUncertain,
+	} {
+		require.False(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
+	}
 }
 
 func TestWrongOptions(t *testing.T) {

@@ -88,7 +88,8 @@ const maxPartitions = 1000
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
 // fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
 // rest is full. The default, 0, is no limit but the server's. Of a queue that is there and
-// has another limit, Connect returns an error, but see [Alone]. Connect panics on less than 1 MiB.
+// has another limit, Connect returns an error, but see [Alone]. Connect panics on less
+// than 1 MiB.
 func MaxBytes(n int64) Option {
 	return func(c *config) {
 		if n != 0 && n < 1<<20 {

@@ -276,7 +276,7 @@ func (c *caller) due(a *alarm) (held time.Duration, by string, due bool) {
 	}
 	since := c.since.Load()
 	held, by = c.present()
-	if since != 0 && held >= warnings[a.warned] {
+	if held >= warnings[a.warned] {
 		due = true
 		a.warned++
 		c.noisy.Store(true)

@@ -153,7 +153,7 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	defer w.Stop()
 	k := NewKeyed[int](w)
 	k.Schedule(1, time.Hour, func() {})
-	pending, _ := w.shards[0].stop()
+	pending := w.shards[0].stopWholly()
 	require.Len(t, pending, 1)
 	require.False(t, k.Cancel(1))
 	require.Zero(t, k.Len())
@@ -174,7 +174,7 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	stopped := task.entry.shard
 	stripe.mu.Unlock()
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
-	pending, _ := stopped.stop()
+	pending := stopped.stopWholly()
 	require.Len(t, pending, 2)
 	require.False(t, k.Reset(1, time.Minute))
 	replaced, err := k.Schedule(2, time.Minute, f)

@@ -161,9 +161,9 @@ func TestManyTasksAreNotHeldBack(t *testing.T) {
 // What was held back waits while a few empty buckets are dropped, and not while many are.
 func TestHeldTasksDoNotWaitForEmptyBuckets(t *testing.T) {
 	for _, empty := range []int{10, 20} {
-		w := New(WithManualDrive(), WithShards(1))
+		w := New(WithManualDrive(), WithShards(1), WithWheelSize(65536))
 		for i := range empty {
-			timeout, err := w.Schedule(time.Hour+time.Duration(i)*time.Minute, mustNotRun)
+			timeout, err := w.Schedule(time.Second+time.Duration(i)*time.Millisecond, mustNotRun)
 			require.NoError(t, err)
 			require.True(t, timeout.Cancel())
 		}

@@ -169,7 +169,7 @@ func TestHeldTasksDoNotWaitForEmptyBuckets(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, w.driver.queue.Len(), empty)
 		ran := make(chan bool, 1)
-		w.runner.running.admit(1)
+		w.runner.admit(1)
 		w.driver.held = newBatch(function(func() { ran <- true }))
 		w.driver.dropEmpty()
 		if empty > 16 {
@@ -188,7 +188,7 @@ func TestHeldTaskOvertakesNone(t *testing.T) {
 	w := New(WithManualDrive())
 	defer w.Stop()
 	queue, ran := w.driver.workers, make(chan bool, 2)
-	w.runner.running.admit(2)
+	w.runner.admit(2)
 	queue.add(newBatch(function(func() { ran <- true })), w.runner)
 	w.driver.runHeld(newBatch(function(func() { ran <- !queue.hasTasks() })))
 	require.True(t, <-ran)

@@ -1,5 +1,7 @@
 package purgatory
 
+import "maps"
+
 // link is an operation's place under one of its keys. All links of a key form a ring, in
 // the order of parking; the stripe's map has the first, the head. So a key costs its slot
 // in the map and nothing else, and leaves the map together with its last operation.
@@ -79,13 +81,19 @@ func (s *stripe[K]) remove(l *link[K]) bool {
 	return true
 }
 
-// keepMap is how large a map may have been that an empty stripe keeps. Maps do not
-// shrink.
+// keepMap is how large a map may have been that is not made anew.
 const keepMap = 64
 
+// removeKey makes the map anew when a quarter of its room is enough, since Go's maps do
+// not shrink. The keys that it copies are fewer than those that have left since the map
+// was made. So it is O(1) on average; with ten million keys the longest pause of a stripe
+// takes some milliseconds.
 func (s *stripe[K]) removeKey(key K) {
 	delete(s.heads, key)
-	if len(s.heads) == 0 && s.most > keepMap {
-		s.heads, s.most = nil, 0
+	if s.most <= keepMap || len(s.heads) >= s.most/4 {
+		return
 	}
+	fresh := make(map[K]*link[K], len(s.heads))
+	maps.Copy(fresh, s.heads)
+	s.heads, s.most = fresh, len(fresh)
 }

@@ -38,6 +38,7 @@ func (p *Purgatory[K]) verify(t testing.TB) Stats {
 	}
 	require.Empty(t, p.nest.waiting)
 	require.False(t, p.nest.calling)
+	require.Zero(t, p.nest.apart.Load())
 	st := p.Stats()
 	require.EqualValues(t, links, st.Watched)
 	require.EqualValues(t, len(ops), st.Pending)

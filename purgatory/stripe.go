@@ -26,7 +26,7 @@ type stripe[K comparable] struct {
 
 	checks  atomic.Int64 // of those operations
 	running atomic.Int32 // calls of their done, see nest
-	_       [12]byte     // keeps the next stripe's lock out of this one's cache lines
+	_       [12]byte     // keeps the next stripe's lock out of this one's cache lines, with 64 bits
 }
 
 // count counts an operation that has ended without having been registered.

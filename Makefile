@@ -55,8 +55,7 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 	$(MAKE) fuzz FUZZTIME=$(DURATION)
 	$(MAKE) soak
 	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
-	cd timingwheel/linearizability && go test -count 20 -timeout 1h .
-	cd purgatory/linearizability && go test -count 20 -timeout 1h .
+	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel
 
 .PHONY: chaos

@@ -1,7 +1,5 @@
 package purgatory
 
-import "maps"
-
 // link is an operation's place under one of its keys. All links of a key form a ring, in
 // the order of parking; the stripe's map has the first, the head. So a key costs its slot
 // in the map and nothing else, and leaves the map together with its last operation.
@@ -51,16 +49,12 @@ func hasOps[K comparable](ring *link[K]) bool {
 // append puts the link of an operation at the end of its key's ring. O(1).
 func (s *stripe[K]) append(l *link[K]) {
 	s.watched++
-	if head := s.heads[l.key]; head != nil {
+	if head, ok := s.heads.Get(l.key); ok {
 		l.insertBefore(head)
 		return
 	}
 	l.next, l.prev = l, l
-	if s.heads == nil {
-		s.heads = make(map[K]*link[K])
-	}
-	s.heads[l.key] = l
-	s.most = max(s.most, len(s.heads))
+	s.heads.Set(l.key, l)
 }
 
 // remove takes a link out of its ring, and reports false if it is in none. O(1).
@@ -72,28 +66,13 @@ func (s *stripe[K]) remove(l *link[K]) bool {
 	if l.op != nil {
 		s.watched--
 	}
-	switch {
-	case l.op != nil && !hasOps(next):
-		s.removeKey(l.key)
-	case s.heads[l.key] == l: // which for a mark is another ring's, or nil, if its own has no operations
-		s.heads[l.key] = next
+	if l.op != nil && !hasOps(next) {
+		s.heads.Delete(l.key)
+		return true
+	}
+	// The head is another ring's, or nil, for a mark whose own ring has no operations.
+	if head, _ := s.heads.Get(l.key); head == l {
+		s.heads.Set(l.key, next)
 	}
 	return true
-}
-
-// keepMap is how large a map may have been that is not made anew.
-const keepMap = 64
-
-// removeKey makes the map anew when a quarter of its room is enough, since Go's maps do
-// not shrink. The keys that it copies are fewer than those that have left since the map
-// was made. So it is O(1) on average; with ten million keys the longest pause of a stripe
-// takes some milliseconds.
-func (s *stripe[K]) removeKey(key K) {
-	delete(s.heads, key)
-	if s.most <= keepMap || len(s.heads) >= s.most/4 {
-		return
-	}
-	fresh := make(map[K]*link[K], len(s.heads))
-	maps.Copy(fresh, s.heads)
-	s.heads, s.most = fresh, len(fresh)
 }

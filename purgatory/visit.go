@@ -74,7 +74,7 @@ func (v *visit[K]) take() {
 	switch {
 	case !v.begun:
 		v.begun = true
-		if head := s.heads[v.key]; head != nil {
+		if head, ok := s.heads.Get(v.key); ok {
 			v.begin(head)
 		}
 	case v.marks != nil:

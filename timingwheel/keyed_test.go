@@ -191,15 +191,15 @@ func TestKeyedReplacesWhatIsHandedBackMeanwhile(t *testing.T) {
 	defer w.Stop()
 	k := NewKeyed[int](w)
 	k.Schedule(1, time.Hour, func() {})
-	s, hash := k.lock(1)
-	old, ok := s.tasks.Get(hash, 1)
+	s := k.lock(1)
+	old, ok := s.tasks.Get(1)
 	require.True(t, ok)
 	stopped := old.entry.shard
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
 	pending, _ := stopped.stop()
 	require.Len(t, pending, 1)
 	next := &keyedTask[int]{keyed: k, key: 1, f: func() {}}
-	replaced, err := s.put(hash, next, old, delay{w.clock.now(), time.Hour}, (*entry).accept)
+	replaced, err := s.put(next, old, delay{w.clock.now(), time.Hour}, (*entry).accept)
 	s.mu.Unlock()
 	require.NoError(t, err)
 	require.False(t, replaced)

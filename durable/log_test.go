@@ -165,14 +165,14 @@ var messages = map[string]struct {
 	"cannot read the engine's clock": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("now", errSilent)
 	}},
-	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
 	}},
 	"the ends of attempts could not be written down; they will run again": {"ERROR", []string{"attempts"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
-	"a series ends: its Scheduler gave a time that cannot be": {"ERROR", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"a series ends: its Scheduler panics, or gave a time that cannot be": {"ERROR", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		began := time.Now()
 		backwards := schedule(func(prev time.Time) time.Time {
 			if time.Since(began) < time.Second/2 {

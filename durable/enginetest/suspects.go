@@ -241,53 +241,59 @@ func (w *mortalWorker) Close(ctx context.Context) error {
 	return w.e.alive(func() error { return w.Worker.Close(ctx) })
 }
 
-// Killer is a job that kills its process each time, among others.
-type Killer struct {
-	Innocents   int
-	Place       int           // of the killer among them, in the order of their time
-	Length      time.Duration // of an innocent
-	After       time.Duration // that so long after it has begun the killer kills
-	Concurrency int
-	MaxAttempts int
+// killing is jobs that kill their process each time, among others.
+type killing struct {
+	innocents   int
+	killers     int
+	place       int           // of the first killer, in the order of their time; others follow by 50
+	length      time.Duration // of an innocent
+	after       time.Duration // so long after it has begun a killer kills
+	concurrency int
+	maxAttempts int
 }
 
-// Run starts processes until all jobs have ended. No innocent may die, or begin more than a
-// few times, and the killer has to be dead soon.
-func (k Killer) Run(t testing.TB, s Store) {
+// run starts processes until all jobs have ended. No innocent may die, or begin more than a
+// few times, and the killers have to be dead soon.
+func (k killing) run(t testing.TB, s Store) {
 	setUp := open(t, s.Open(t))
-	jobs := slices.Repeat([]durable.Job{{Kind: kind, MaxAttempts: k.MaxAttempts}}, k.Innocents+1)
-	jobs[k.Place].Kind = "kills"
-	refs := setUp.add(jobs...)
-	starts, kills := 0, 0
+	jobs := slices.Repeat([]durable.Job{{Kind: kind, MaxAttempts: k.maxAttempts}}, k.innocents+k.killers)
+	for i := range jobs {
+		jobs[i].After = time.Duration(i) * time.Millisecond
+	}
+	for i := range k.killers {
+		jobs[(k.place+50*i)%len(jobs)].Kind = "kills"
+	}
+	setUp.add(jobs...)
 	var most, done atomic.Int64 // the highest number of an attempt, and ends
-	for limit := k.MaxAttempts + bits.Len(uint(k.Innocents)) + 1; ; {
-		starts++
-		require.LessOrEqual(t, starts, limit, "starts")
-		if !k.start(t, s, &most, &done, func() bool {
-			info, err := setUp.Get(within(t), refs[k.Place])
-			require.NoError(t, err)
-			return info.State == durable.Dead && done.Load() == int64(k.Innocents)
-		}) {
-			break
+	over := func() bool {
+		if done.Load() < int64(k.innocents) {
+			return false
 		}
+		left := 0
+		for info, err := range setUp.All(within(t), durable.Filter{}) {
+			require.NoError(t, err)
+			if info.State == durable.Dead {
+				require.Equal(t, "kills", info.Job.Kind)
+				require.Equal(t, k.maxAttempts, info.Attempt)
+				left++
+			}
+		}
+		return left == k.killers
+	}
+	kills, limit := 0, k.killers*k.maxAttempts+bits.Len(uint(k.innocents))
+	for k.start(t, s, &most, &done, over) {
 		kills++
+		require.LessOrEqual(t, kills, limit)
 	}
 	t.Logf("%+v: %d kills, attempts of an innocent: at most %d", k, kills, most.Load())
-	require.LessOrEqual(t, most.Load(), int64(min(4, k.MaxAttempts)))
-	dead := 0
-	for info, err := range setUp.All(within(t), durable.Filter{}) {
-		require.NoError(t, err)
-		require.Equal(t, refs[k.Place], info.Ref)
-		require.Equal(t, k.MaxAttempts, info.Attempt)
-		dead++
-	}
-	require.Equal(t, 1, dead)
+	require.LessOrEqual(t, most.Load(), int64(min(4, k.maxAttempts)))
+	require.Equal(t, int64(k.innocents), done.Load())
 }
 
 // start is one process; it returns whether it was killed.
-func (k Killer) start(t testing.TB, s Store, most, done *atomic.Int64, over func() bool) (killed bool) {
+func (k killing) start(t testing.TB, s Store, most, done *atomic.Int64, over func() bool) (killed bool) {
 	e := newMortal(s.Open(t))
-	r := open(t, e, durable.WithConcurrency(k.Concurrency))
+	r := open(t, e, durable.WithConcurrency(k.concurrency))
 	var mu sync.Mutex
 	seen := map[durable.Ref]bool{}
 	r.handle(kind, func(_ context.Context, a *durable.Attempt) error {
@@ -300,14 +306,14 @@ func (k Killer) start(t testing.TB, s Store, most, done *atomic.Int64, over func
 		seen[a.Ref] = true
 		mu.Unlock()
 		select {
-		case <-time.After(k.Length):
+		case <-time.After(k.length):
 		case <-e.died:
 		}
 		mu.Lock()
 		return nil
 	}).handle("kills", func(context.Context, *durable.Attempt) error {
 		select {
-		case <-time.After(k.After):
+		case <-time.After(k.after):
 			e.kill()
 		case <-e.died:
 		}
@@ -337,5 +343,5 @@ func (k Killer) start(t testing.TB, s Store, most, done *atomic.Int64, over func
 
 // A job that kills its process dies, and no other with it.
 func killer(t *testing.T, s Store) {
-	Killer{Innocents: 60, Place: 3, Length: 100 * time.Millisecond, After: 20 * time.Millisecond, Concurrency: 32, MaxAttempts: 3}.Run(t, s)
+	killing{innocents: 60, killers: 1, place: 3, length: 100 * time.Millisecond, after: 20 * time.Millisecond, concurrency: 32, maxAttempts: 3}.run(t, s)
 }

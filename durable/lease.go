@@ -111,7 +111,7 @@ func (w *worker) renew(ctx context.Context, began time.Time) {
 		if err != nil && !w.silent {
 			w.lose(now)
 		}
-		if began.After(w.lease.renewed) {
+		if !began.Before(w.lease.renewed) {
 			w.lease.renew(began)
 		}
 		if w.lease.at(now) != over {

@@ -28,6 +28,7 @@ type sick struct {
 	durable.Engine
 	mu     sync.Mutex
 	faults map[string]error
+	feeds  []context.CancelFunc
 }
 
 func (s *sick) fault(verb string) error {
@@ -63,7 +64,25 @@ func (w *sickWorker) Feed(ctx context.Context, give func([]*durable.Held)) error
 	if err := w.s.fault("feed"); err != nil {
 		return err
 	}
-	return w.Worker.Feed(ctx, give)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.s.mu.Lock()
+	w.s.feeds = append(w.s.feeds, cancel)
+	w.s.mu.Unlock()
+	if err := w.Worker.Feed(ctx, give); err != nil {
+		return err
+	}
+	return w.s.fault("feed")
+}
+
+// interrupt ends the calls of Feed that are under way.
+func (s *sick) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cancel := range s.feeds {
+		cancel()
+	}
+	s.feeds = nil
 }
 
 // Claim counts too many attempts, as if all had died with their process.

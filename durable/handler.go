@@ -24,11 +24,12 @@ type Attempt struct {
 // If the handler returns nil, the job is done. If it returns an error, the attempt has
 // failed, and the job is due again after the backoff. [RetryAfter] sets another time, and
 // [Discard] ends the job. When MaxAttempts have begun and the last has failed, the job is
-// dead. A panic is a failure like any other, and so is a handler that ends its goroutine.
+// dead. A panic is a failure like any other, and so is a handler that ends its goroutine,
+// and an error or a backoff whose own code panics.
 //
 // The handler's context ends with [ErrLeaseLost] as cause when the worker's lease is
 // lost, because another worker may have the job then. It ends with [ErrClosed] when the
-// Queue is closed. It does not end with Run's context: Run waits for the handler.
+// Queue is closed, and with the error of Run when that ends with one. It does not end with Run's context: Run waits for the handler.
 //
 // A job may run again although its handler has returned nil, if the process dies before
 // that is written down. So handlers must be idempotent, by Ref.

@@ -42,10 +42,6 @@ func TestKilledByItsJob(t *testing.T) {
 		}
 		require.Equal(t, "signal: killed", err.Error(), "%s", out)
 	}
-	begun, err := os.ReadFile(filepath.Join(dir, "begun"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"1", "1", "2", "3"}, strings.Fields(string(begun)))
-	require.Equal(t, 4, starts)
 	_, q = open(t, filepath.Join(dir, "store"))
 	kept := 0
 	for info, err := range q.All(within(t), durable.Filter{}) {
@@ -57,6 +53,10 @@ func TestKilledByItsJob(t *testing.T) {
 		kept++
 	}
 	require.Equal(t, 1, kept, "the calm ones are done")
+	begun, err := os.ReadFile(filepath.Join(dir, "begun"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "1", "2", "3"}, strings.Fields(string(begun)))
+	require.Equal(t, 4, starts)
 }
 
 // victim is the process that is killed. It ends when nothing waits any more.

@@ -106,6 +106,36 @@ func TestNoBeginUnderALostLease(t *testing.T) {
 	})
 }
 
+// The look is right before the handler, on its goroutine: what was begun before the machine
+// stood still has not begun by then. What was in doubt begins when a beat is answered.
+func TestHandlerLooksItself(t *testing.T) {
+	for old, runs := range map[time.Duration]int{30 * time.Second: 0, 27 * time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &answering{beats: []error{nil}}
+			w, held, ran := woken(t, a, time.Now())
+			require.Equal(t, 1, *ran)
+			*ran = 0
+			again := *held
+			again.Ref = "again"
+			w.mu.Lock()
+			task := &task{held: &again, phase: claimed, attempt: 1}
+			w.tasks["again"] = task
+			w.counts[claimed]++
+			w.lanes["k"].running++
+			w.begin(task) // its goroutine waits for the lock
+			w.lease.renew(time.Now().Add(-old))
+			w.mu.Unlock()
+			synctest.Wait()
+			require.Zero(t, *ran)
+			w.renew(t.Context(), time.Now())
+			synctest.Wait()
+			require.Equal(t, runs, *ran)
+			require.Len(t, a.released, 1-runs)
+			require.Zero(t, w.lanes["k"].running)
+		})
+	}
+}
+
 // Where the lease is in doubt a beat is asked for at once. It decides.
 func TestBeatDecides(t *testing.T) {
 	for answer, runs := range map[error]int{nil: 1, ErrLeaseLost: 0} {

@@ -24,6 +24,7 @@ func TestKillers(t *testing.T) {
 		{innocents: 600, place: 255, maxAttempts: 3, after: 10 * time.Second},
 		{innocents: 600, place: 100, maxAttempts: 2, after: 100 * time.Millisecond},
 		{innocents: 600, place: 20, killers: 7, maxAttempts: 4, after: time.Second},
+		{innocents: 0, place: 0, maxAttempts: 1}, // it begins once
 		{innocents: 40, place: 20, maxAttempts: 3, after: time.Second, concurrency: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {

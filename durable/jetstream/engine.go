@@ -213,7 +213,7 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 			AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 			Duplicates: time.Second, // not used: the default would remember two minutes
 			Metadata: map[string]string{
-				metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts),
+				metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts), metaVersion: strconv.Itoa(wireVersion),
 			},
 		})
 		if errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) { // another one was faster
@@ -224,7 +224,11 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	info := s.CachedInfo()
-	if info.Config.Metadata[metaComplete] == "" {
+	version, err := versionOf(info.Config.Metadata)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+	}
+	if info.Config.Metadata[metaComplete] == "" || version < wireVersion {
 		if info, err = complete(ctx, js, info.Config); err != nil {
 			return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 		}
@@ -257,7 +261,7 @@ const (
 // at each start.
 func complete(ctx context.Context, js natsjs.JetStream, c natsjs.StreamConfig) (*natsjs.StreamInfo, error) {
 	c.Metadata = maps.Clone(c.Metadata)
-	c.Metadata[metaComplete] = "1"
+	c.Metadata[metaComplete], c.Metadata[metaVersion] = "1", strconv.Itoa(wireVersion)
 	s, err := js.UpdateStream(ctx, c)
 	if err != nil {
 		return nil, err
@@ -271,6 +275,9 @@ func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 		return time.Time{}, 0, durable.ErrClosed
 	}
 	info, err := p.info(ctx, "")
+	if err == nil {
+		_, err = versionOf(info.metadata)
+	}
 	if err != nil {
 		return time.Time{}, 0, err
 	}
@@ -284,6 +291,7 @@ func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 type streamInfo struct {
 	now      time.Time
 	last     uint64
+	metadata map[string]string
 	subjects map[string]uint64 // messages of each that the filter selects
 }
 
@@ -292,9 +300,12 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	total := streamInfo{subjects: map[string]uint64{}}
 	for {
 		var answer struct {
-			Error *apiError `json:"error"`
-			Total int       `json:"total"`
-			Now   time.Time `json:"ts"`
+			Error  *apiError `json:"error"`
+			Total  int       `json:"total"`
+			Now    time.Time `json:"ts"`
+			Config struct {
+				Metadata map[string]string `json:"metadata"`
+			} `json:"config"`
 			State struct {
 				Bytes    uint64            `json:"bytes"`
 				LastSeq  uint64            `json:"last_seq"`
@@ -314,7 +325,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		p.mu.Lock()
 		p.looked, p.bytes = time.Now(), answer.State.Bytes
 		p.mu.Unlock()
-		total.now, total.last = answer.Now, answer.State.LastSeq
+		total.now, total.last, total.metadata = answer.Now, answer.State.LastSeq, answer.Config.Metadata
 		for s, n := range answer.State.Subjects {
 			total.subjects[s] = n
 		}

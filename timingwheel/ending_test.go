@@ -184,9 +184,9 @@ func TestOwnTasksBetweenTheMarkAndThePass(t *testing.T) {
 
 // Stats shows a task on its way from the wheel to the executor, and one that comes back.
 func TestStatsMissesNoTask(t *testing.T) {
-	rounds := 2000
+	rounds := 500
 	if testing.Short() {
-		rounds = 300
+		rounds = 100
 	}
 	for range rounds {
 		w := New(WithShards(256))

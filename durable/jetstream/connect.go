@@ -82,7 +82,7 @@ func findOrMake(ctx context.Context, c *config, js natsjs.JetStream, name string
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
 		Metadata: map[string]string{
-			metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts),
+			metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts), metaVersion: strconv.Itoa(wireVersion),
 		},
 	})
 	if errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) { // another one was faster
@@ -91,20 +91,20 @@ func findOrMake(ctx context.Context, c *config, js natsjs.JetStream, name string
 	return s, err
 }
 
-// settle changes what may be changed of a stream, in one update: its limit, and that it
-// is complete. A new stream's metadata is changed so that the server writes what it knows
+// settle changes what may be changed of a stream, in one update: its limit, its version,
+// and that it is complete. A new stream's metadata is changed so that the server writes what it knows
 // of the stream once more. When it is killed while it makes a stream, the file may be
 // there without its checksum, and a start passes the stream over; a stream that is made
 // anew then has all messages, but does not write a file that is there. It would be passed
 // over at each start.
-func (c *config) settle(ctx context.Context, js natsjs.JetStream, info *natsjs.StreamInfo) (*natsjs.StreamInfo, error) {
+func (c *config) settle(ctx context.Context, js natsjs.JetStream, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
 	s := info.Config
 	s.MaxBytes = c.limit(info)
-	if s.Metadata[metaComplete] != "" && s.MaxBytes == info.Config.MaxBytes {
+	if s.Metadata[metaComplete] != "" && version >= wireVersion && s.MaxBytes == info.Config.MaxBytes {
 		return info, nil
 	}
 	s.Metadata = maps.Clone(s.Metadata)
-	s.Metadata[metaComplete] = "1"
+	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(wireVersion)
 	updated, err := js.UpdateStream(ctx, s)
 	if err != nil {
 		return nil, err

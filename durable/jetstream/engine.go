@@ -242,7 +242,11 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 	if err := c.compare(&info.Config); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	if info, err = c.settle(ctx, js, info); err != nil {
+	version, err := versionOf(info.Config.Metadata)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+	}
+	if info, err = c.settle(ctx, js, info, version); err != nil {
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
@@ -272,6 +276,9 @@ func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 		return time.Time{}, 0, durable.ErrClosed
 	}
 	info, err := p.info(ctx, "")
+	if err == nil {
+		_, err = versionOf(info.metadata)
+	}
 	if err != nil {
 		return time.Time{}, 0, err
 	}
@@ -285,6 +292,7 @@ func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 type streamInfo struct {
 	now      time.Time
 	last     uint64
+	metadata map[string]string
 	subjects map[string]uint64 // messages of each that the filter selects
 }
 
@@ -293,9 +301,12 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	total := streamInfo{subjects: map[string]uint64{}}
 	for {
 		var answer struct {
-			Error *apiError `json:"error"`
-			Total int       `json:"total"`
-			Now   time.Time `json:"ts"`
+			Error  *apiError `json:"error"`
+			Total  int       `json:"total"`
+			Now    time.Time `json:"ts"`
+			Config struct {
+				Metadata map[string]string `json:"metadata"`
+			} `json:"config"`
 			State struct {
 				Bytes    uint64            `json:"bytes"`
 				LastSeq  uint64            `json:"last_seq"`
@@ -315,7 +326,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		p.mu.Lock()
 		p.looked, p.bytes = time.Now(), answer.State.Bytes
 		p.mu.Unlock()
-		total.now, total.last = answer.Now, answer.State.LastSeq
+		total.now, total.last, total.metadata = answer.Now, answer.State.LastSeq, answer.Config.Metadata
 		for s, n := range answer.State.Subjects {
 			total.subjects[s] = n
 		}

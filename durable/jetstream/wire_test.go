@@ -21,7 +21,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	for _, r := range []durable.Record{
 		{ID: "x", Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1}, Due: at, Born: at},
 		{ID: "y", Job: durable.Job{Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2},
-			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, LastError: "no\nuse", Series: "s"},
+			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Series: "s"},
 	} {
 		got, err := decode(encode(&r))
 		require.NoError(t, err)
@@ -42,8 +42,13 @@ func TestStatusRoundTrip(t *testing.T) {
 		got, err := decodeStatus(s.encode(), 9)
 		require.NoError(t, err)
 		require.Equal(t, s, got)
+		require.Len(t, strings.Fields(string(s.encode())), 5, "as version 1 had it")
+		s.crashes, s.exact = 3, true
+		got, err = decodeStatus(s.encode(), 9)
+		require.NoError(t, err)
+		require.Equal(t, s, got)
 	}
-	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2"} {
+	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2", "run t w 1", "run t w 1 2 3", "run t w 1 2 x true", "run t w 1 2 3 4"} {
 		_, err := decodeStatus([]byte(bad), 1)
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}

@@ -157,7 +157,7 @@ func (e *Engine) held(rows pgx.Rows, found *int) (*durable.Held, error) {
 	h := &durable.Held{}
 	r := &h.Record
 	err := rows.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
-		&r.Version, &r.Attempt, &r.LastError, &r.Series, found)
+		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, found)
 	if err != nil {
 		return nil, err
 	}

@@ -2,20 +2,22 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable"
 )
 
 // latest is the version of the schema that this package works with. Version n is made
 // from the one before by sql/n.sql.
-const latest = 1
+const latest = 2
 
-// ErrVersion: a newer version of this package has migrated the schema.
-var ErrVersion = errors.New("postgres: the schema is of a newer version")
+// ErrVersion: a newer version of this package has migrated the schema. It wraps
+// [durable.ErrVersion].
+var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", durable.ErrVersion)
 
 // Migrate makes the schema and its tables, or brings them to this package's version. If
 // they are of that version it changes nothing. It is one transaction, and any number of

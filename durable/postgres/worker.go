@@ -61,8 +61,14 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	_, err = w.line.Exec(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease))
-	return err
+	var alive bool
+	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease)).Scan(&alive); err != nil {
+		return err
+	}
+	if !alive {
+		return durable.ErrLeaseLost
+	}
+	return nil
 }
 
 // Close ends the worker. What it has others may have at once, and are told.
@@ -95,9 +101,9 @@ const claimTimeout = 5 * time.Second
 func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
 	ctx, cancel := finishing(ctx, claimTimeout)
 	defer cancel()
-	ids, versions := make([]string, len(held)), make([]int32, len(held))
+	ids, versions, exact := make([]string, len(held)), make([]int32, len(held)), make([]bool, len(held))
 	for i, h := range held {
-		ids[i], versions[i] = handleOf(h).id, int32(h.Record.Version)
+		ids[i], versions[i], exact[i] = handleOf(h).id, int32(h.Record.Version), h.Exact
 	}
 	type answer struct {
 		durable.Verdict
@@ -109,7 +115,7 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 		var gone, mine bool
 		var rest float64
 		var a answer
-		if err := rows.Scan(&id, &gone, &mine, &a.Attempt, &a.claim, &rest); err != nil {
+		if err := rows.Scan(&id, &gone, &mine, &a.Attempt, &a.claim, &rest, &a.Crashes); err != nil {
 			return err
 		}
 		switch {
@@ -117,13 +123,15 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 			a.Verdict = durable.Verdict{Claimed: durable.Gone}
 		case mine:
 			a.Claimed = durable.Mine
+		case a.Crashes > 0:
+			a.Claimed, a.Attempt = durable.Suspect, 0
 		default:
 			after := time.Duration(rest * float64(time.Second))
 			a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
 		}
 		answers[id] = a
 		return nil
-	}, w.e.statements.claim, []any{w.id, ids, versions}, hot)
+	}, w.e.statements.claim, []any{w.id, ids, versions, exact}, hot)
 	verdicts := make([]durable.Verdict, len(held))
 	for i, h := range held {
 		a, ok := answers[ids[i]]

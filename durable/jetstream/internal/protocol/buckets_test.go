@@ -55,10 +55,10 @@ func (m *moves) moveDown(w int) {
 		}
 		*nc = chore{}
 		m.do(&n, 0, "{w} acknowledges {j} in the far bucket", w, j, 0)
-	case ver.fate.final():
+	case ver.fate.final() && c.phase <= late:
 		nc.phase = ackFar
 		m.do(&n, 0, "{w} sees that {j} of the far bucket has ended", w, j, 0)
-	case c.phase == late:
+	case c.phase >= late:
 		m.moveLate(w)
 	case s.marked(ver.bucket):
 		nc.phase = late
@@ -72,40 +72,72 @@ func (m *moves) moveDown(w int) {
 	}
 }
 
-// moveLate takes care of a job whose near bucket was closed before it came there. Who has
-// the message still, and whose job has not ended, stores it as a new version in the first
-// open bucket, in one batch with the end of the old one.
+// moveLate takes care of a job whose near bucket was closed before it came there. First a
+// status that says that it waits, then a look for its message: if that is there the job
+// has not ended, and as long as that status is there it has not ended since. It is stored
+// as a new version in the first open bucket, in one batch with the end of the old one.
 func (m *moves) moveLate(w int) {
 	s := &m.s
 	c := s.workers[w].chore
 	j, v := int(c.job), int(c.version)
-	job := &s.jobs[j]
-	ver := &job.versions[v]
+	ver := &s.jobs[j].versions[v]
 	n := *s
 	nc := &n.workers[w].chore
-	due := ver.due
-	if m.faults.dueNow {
-		due = s.clock
-	}
-	b := m.place(max(due, 1))
-	switch {
-	case job.newest > c.version, c.copy == copies && !m.faults.lateIsGone:
-		nc.phase = ackFar
-		m.do(&n, 0, "{w} sees that a newer version of {j} is stored, or its message gone", w, j, 0)
-	case s.marked(b) && m.faults.lateIsGone:
-		nc.phase = ackFar
-		m.do(&n, 0, "{w} meets a conflict with {j}, and takes it for another's doing", w, j, 0)
-	case s.marked(b) || v+1 == versions:
-	default:
-		n.write(j, v, moved, 0)
-		if !put(&n, j, v+1, b, due, false) {
+	switch c.phase {
+	case late:
+		switch {
+		case ver.fate == claimed && (int(ver.holder) == w+1 || !m.over(w, ver.holder)):
+			*nc = chore{}
+			m.do(&n, 0, "{w} leaves {j} to who has claimed it", w, j, 0)
+		case m.faults.lateUnwritten:
+			nc.phase = lateAsk
+			m.do(&n, 0, "{w} sees that {j} waits", w, j, 0)
+		default:
+			n.write(j, v, freed, 0)
+			nc.phase, nc.same = lateAsk, true
+			m.do(&n, 0, "{w} writes that {j} waits, in order to move it", w, j, 0)
+		}
+	case lateAsk:
+		if c.copy < copies || m.faults.lateUnseen {
+			nc.phase = anew
+			m.do(&n, 0, "{w} finds {j} in the far bucket still", w, j, 0)
 			return
 		}
-		n.jobs[j].newest = uint8(v + 1)
-		n.closing |= 1 << ver.bucket // so that the status is removed some time
-		nc.phase = ackFar
-		m.do(&n, 0, "{w} stores {j} in bucket {n} instead, as a new version", w, j, int(b))
+		if c.same {
+			n.write(j, v, none, 0)
+		}
+		n.workers[w].chore = chore{}
+		m.do(&n, 0, "{w} finds {j} gone from the far bucket", w, j, 0)
+	case anew:
+		m.storeAnew(w, j, v)
 	}
+}
+
+func (m *moves) storeAnew(w, j, v int) {
+	n := m.s
+	nc := &n.workers[w].chore
+	ver := m.s.jobs[j].versions[v]
+	due := ver.due
+	if m.faults.dueNow {
+		due = max(1, n.clock)
+	}
+	b := m.place(due)
+	if !nc.same && !(m.faults.lateUnwritten && ver.fate == none) || n.marked(b) || v+1 == versions {
+		*nc = chore{}
+		if m.faults.lateIsGone {
+			*nc = chore{phase: ackFar, job: uint8(j), version: uint8(v), copy: nc.copy}
+		}
+		m.do(&n, 0, "{w} meets a conflict when it stores {j} anew", w, j, 0)
+		return
+	}
+	n.write(j, v, moved, 0)
+	if !put(&n, j, v+1, b, due, false) {
+		return
+	}
+	n.jobs[j].newest = uint8(v + 1)
+	n.closing |= 1 << ver.bucket // so that the status is removed some time
+	nc.phase, nc.same = ackFar, false
+	m.do(&n, 0, "{w} stores {j} in bucket {n} instead, as a new version", w, j, int(b))
 }
 
 // snapshot returns the bits of the copies of a bucket, and whether there are any and all

@@ -9,6 +9,8 @@ type space struct {
 	parent []int32
 	edges  [][2]int32 // moves by which nothing goes wrong
 
+	taken map[string]bool // the moves that were there
+
 	broken string // the promise that was broken, "" for none
 	path   []string
 }
@@ -16,7 +18,7 @@ type space struct {
 // explore goes from the first state to all others, the nearest first, and ends at the
 // first promise that is broken: the moves to it are as few as can be.
 func explore(w world) *space {
-	sp := &space{world: w}
+	sp := &space{world: w, taken: map[string]bool{}}
 	seen := map[state]int32{}
 	add := func(s state, from int32) int32 {
 		s = canon(s, &w)
@@ -32,11 +34,13 @@ func explore(w world) *space {
 	m := moves{world: &w, faults: &w.faults}
 	for at := int32(0); int(at) < len(sp.states); at++ {
 		s := sp.states[at]
-		if sp.broken = s.check(); sp.broken != "" {
+		if broken := s.check(); broken != "" && (w.watch == "" || w.watch == broken) {
+			sp.broken = broken
 			sp.path = sp.tell(at, "")
 			return sp
 		}
 		for _, st := range m.from(&s) {
+			sp.taken[st.what] = true
 			if st.broken != "" {
 				sp.broken, sp.path = st.broken, sp.tell(at, st.broken)
 				return sp
@@ -47,11 +51,13 @@ func explore(w world) *space {
 			}
 		}
 	}
-	if at := sp.stuck(); at >= 0 {
-		sp.broken, sp.path = "an accepted job never ends", sp.tell(at, "")
+	if at := sp.stuck(); at >= 0 && (w.watch == "" || w.watch == neverEnds) {
+		sp.broken, sp.path = neverEnds, sp.tell(at, "")
 	}
 	return sp
 }
+
+const neverEnds = "an accepted job never ends"
 
 func first(w *world) state {
 	s := state{clock: w.start, left: w.left}
@@ -130,7 +136,7 @@ func (sp *space) tell(at int32, broken string) (path []string) {
 		panic("the path is not one")
 	}
 	for i := len(way) - 1; i >= 0; i-- {
-		walk(func(st *step) bool { return canon(st.to, &sp.world) == sp.states[way[i]] })
+		walk(func(st *step) bool { return st.to.like(&sp.states[way[i]], &sp.world) })
 	}
 	if broken != "" {
 		walk(func(st *step) bool { return st.broken == broken })

@@ -18,8 +18,10 @@ type world struct {
 	users    int  // how many of them have users who cancel or move them
 	both     bool // both workers move and close buckets at one time
 	stale    bool // what is handed out may wait for longer than anybody remembers
+	prompt   bool // what Add sends is stored before the clock goes on
 	left     budget
 	faults   faults
+	watch    string // the promise to look at, empty for all
 }
 
 // alike reports whether it does not matter which job is which.
@@ -27,25 +29,27 @@ func (w *world) alike() bool { return w.jobs == jobs && (w.users == 0 || w.users
 
 // faults puts back what was wrong once, or would be if somebody made it simpler.
 type faults struct {
-	staleIsGone  bool // a handle that is too old is acknowledged unseen
-	lateIsGone   bool // moveLate takes each conflict for another's doing
-	noFloor      bool // nobody remembers how far buckets were closed
-	floorFalls   bool // the floor is what was closed last
-	dueNow       bool // moveLate changes when a job is due
-	beginsBlind  bool // nobody looks at the lease before a handler begins, or after it
-	beatHides    bool // a beat after the lease was over drops nothing
-	wildcard     bool // a condition does not see what is under way
-	tokenUnknown bool // who has lost an answer does not know its own status
-	lostIsFalse  bool // Cancel says false when its answer was lost and the bucket closed
-	repeatsBlind bool // a repeated Add has no condition
-	purgeIgnored bool // a purge that fails ends nothing
-	statusFirst  bool // statuses are removed before their jobs
-	cancelBlind  bool // Cancel does not look at the mark
-	forgetsFar   bool // statuses are removed without a look at the far bucket
-	marksOnly    bool // only the mark says that a bucket was closed
-	beatsExpire  bool // a lease is over when the server's clock says so
-	undoesBlind  bool // who takes a status back removes what others have written, too
-	guardsOld    bool // another attempt is refused if its old bucket is closed
+	staleIsGone   bool // a handle that is too old is acknowledged unseen
+	lateIsGone    bool // moveLate takes each conflict for another's doing
+	lateUnwritten bool // moveLate writes no status before it asks
+	lateUnseen    bool // moveLate does not ask whether its message is there still
+	noFloor       bool // nobody remembers how far buckets were closed
+	floorFalls    bool // the floor is what was closed last
+	dueNow        bool // moveLate changes when a job is due
+	beginsBlind   bool // nobody looks at the lease before a handler begins, or after it
+	beatHides     bool // a beat after the lease was over drops nothing
+	wildcard      bool // a condition does not see what is under way
+	tokenUnknown  bool // who has lost an answer does not know its own status
+	lostIsFalse   bool // Cancel says false when its answer was lost and the bucket closed
+	repeatsBlind  bool // a repeated Add has no condition
+	purgeIgnored  bool // a purge that fails ends nothing
+	statusFirst   bool // statuses are removed before their jobs
+	cancelBlind   bool // Cancel does not look at the mark
+	forgetsFar    bool // statuses are removed without a look at the far bucket
+	marksOnly     bool // only the mark says that a bucket was closed
+	beatsExpire   bool // a lease is over when the server's clock says so
+	undoesBlind   bool // who takes a status back removes what others have written, too
+	guardsOld     bool // another attempt is refused if its old bucket is closed
 }
 
 // fault is the kind of a move by which something goes wrong. What is promised to happen
@@ -56,7 +60,7 @@ const fault = 1
 type step struct {
 	to     state
 	kind   int
-	what   string // in plain words, if the moves are told
+	what   string // in plain words; with names, if the moves are told
 	broken string // the promise that it breaks
 }
 
@@ -72,13 +76,16 @@ type moves struct {
 
 // do adds a step. The words {w}, {j} and {n} of what stand for worker, job and number.
 func (m *moves) do(to *state, kind int, what string, w, j, n int) {
-	st := step{to: *to, kind: kind, broken: m.broken}
+	st := step{to: *to, kind: kind, what: what, broken: m.broken}
 	if m.tell {
 		st.what = strings.NewReplacer("{w}", "worker "+string(rune('A'+w)), "{j}", "job "+strconv.Itoa(j+1),
 			"{n}", strconv.Itoa(n)).Replace(what)
 	}
 	if to.floor < m.s.floor {
 		st.broken = "the floor goes down"
+	}
+	if m.world.watch != "" && st.broken != m.world.watch {
+		st.broken = ""
 	}
 	m.steps = append(m.steps, st)
 	m.broken = ""
@@ -106,7 +113,7 @@ func (m *moves) from(s *state) []step {
 // clock is what befalls the clock and the server.
 func (m *moves) clock() {
 	s := &m.s
-	if s.clock < maxClock {
+	if s.clock < maxClock && !(m.world.prompt && (s.jobs[0].adding == sending || s.jobs[1].adding == sending)) {
 		n := *s
 		n.clock++
 		m.do(&n, 0, "the clock shows {n}", 0, 0, int(n.clock))
@@ -114,8 +121,8 @@ func (m *moves) clock() {
 	if s.left.back > 0 && s.clock >= 2 {
 		n := *s
 		n.left.back--
-		n.clock -= 2
-		m.do(&n, fault, "the clock is set back to {n}", 0, 0, int(n.clock))
+		n.clock = 0
+		m.do(&n, fault, "the clock is set back to {n}", 0, 0, 0)
 	}
 	if s.left.leaps > 0 {
 		n := *s

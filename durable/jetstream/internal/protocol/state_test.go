@@ -70,6 +70,7 @@ const (
 	repeating // the answer was lost
 	accepted
 	refused // ErrUncertain
+	ended   // it was accepted, and has ended, and nothing is left of it
 )
 
 // job is a job, what its user does, and what is true of it.
@@ -136,7 +137,9 @@ type task struct {
 const (
 	nothing = iota
 	down    // cascade: a copy is to be stored in its near bucket
-	late    // that is closed
+	late    // that is closed: a status is to say that the job waits
+	lateAsk // it says so: is the message there?
+	anew    // yes: it is to be stored in another bucket
 	ackFar
 	markFar // what was handed out is acknowledged: closeFar
 	purgeFar
@@ -154,7 +157,13 @@ type chore struct {
 	job     uint8 // of what moves
 	version uint8
 	copy    uint8  // of the far bucket; copies: it is gone
+	same    bool   // the status is its own
 	upTo    uint16 // the copies, or the statuses, that a purge will remove
+}
+
+// moves reports whether a version is being moved.
+func (c *chore) moves(j, v int) bool {
+	return c.phase >= down && c.phase <= ackFar && int(c.job) == j && int(c.version) == v
 }
 
 type worker struct {
@@ -224,8 +233,11 @@ func (s *state) write(j, v int, f fate, holder uint8) {
 		if t := &s.workers[w].tasks[j]; int(t.version) == v {
 			t.same = false
 		}
-		if c := &s.workers[w].chore; c.phase == purgeAll {
+		switch c := &s.workers[w].chore; {
+		case c.phase == purgeAll:
 			c.upTo &^= fateBit(j, v)
+		case c.moves(j, v):
+			c.same = false
 		}
 	}
 	if c := &s.jobs[j].call; int(c.version) == v {
@@ -246,7 +258,7 @@ func (s *state) remove(j, v, c int, far bool) {
 		}
 		ch := &wk.chore
 		switch {
-		case far && ch.phase >= down && ch.phase <= ackFar && int(ch.job) == j && int(ch.version) == v && int(ch.copy) == c:
+		case far && ch.moves(j, v) && int(ch.copy) == c:
 			ch.copy = copies
 		case far && ch.phase == purgeFar, far && ch.phase == markFar,
 			!far && ch.phase == markNear, !far && ch.phase == purgeNear:
@@ -264,6 +276,7 @@ func (s *state) remove(j, v, c int, far bool) {
 // which job is which: the first in an order that may have ties, which cost states, but
 // are no harm.
 func canon(s state, w *world) state {
+	s.drop()
 	if w.alike() && s.jobs[1].order() < s.jobs[0].order() {
 		s = s.swapJobs()
 	}
@@ -271,6 +284,46 @@ func canon(s state, w *world) state {
 		s = s.swapWorkers()
 	}
 	return s
+}
+
+// like reports whether s is what, up to who is who.
+func (s state) like(what *state, w *world) bool {
+	s.drop()
+	if s == *what || s.swapWorkers() == *what {
+		return true
+	}
+	s = s.swapJobs()
+	return w.alike() && (s == *what || s.swapWorkers() == *what)
+}
+
+// drop makes all jobs alike of which nothing is left.
+func (s *state) drop() {
+	for j := range s.jobs {
+		if s.forgotten(j) {
+			s.jobs[j] = job{adding: ended}
+		}
+	}
+}
+
+// forgotten reports whether a job has ended and nothing is left of it, so that it does
+// not matter any more what it was. A user who asks for it gets to the closed bucket.
+func (s *state) forgotten(j int) bool {
+	job := &s.jobs[j]
+	if !job.done && !job.told || job.call != (call{}) {
+		return false
+	}
+	for v := range job.versions {
+		if ver := &job.versions[v]; ver.fate != none || !ver.empty() || ver.far != [copies]uint8{} {
+			return false
+		}
+	}
+	for w := range s.workers {
+		c := &s.workers[w].chore
+		if s.workers[w].tasks[j] != (task{}) || c.phase != nothing && c.phase <= ackFar && int(c.job) == j {
+			return false
+		}
+	}
+	return true
 }
 
 func (j *job) order() (n uint64) {

@@ -244,7 +244,7 @@ func (m *moves) cancelTrue(j int) {
 		m.broken = "Cancel returns true, and it has run"
 	}
 	for w := range n.workers {
-		if n.workers[w].tasks[j].phase == running {
+		if n.workers[w].lease && n.workers[w].tasks[j].phase == running {
 			m.broken = "Cancel returns true while it runs"
 		}
 	}

@@ -171,7 +171,7 @@ func (m *moves) begin(w, j int) {
 	switch {
 	case job.told:
 		m.broken = "what was canceled begins"
-	case job.done, ver.ended:
+	case job.done, ver.ended && !job.canceled: // of a Cancel that has not returned true
 		m.broken = "what has ended begins"
 	case s.clock < job.due:
 		m.broken = "it begins before its time"

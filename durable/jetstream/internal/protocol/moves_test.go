@@ -5,20 +5,23 @@ import (
 	"strings"
 )
 
-// world is what may happen in one exploration.
+// world is what may happen in one exploration. In all of them there are two workers and
+// two near buckets, and one more.
 type world struct {
 	name     string
+	big      bool  // not with the race detector
 	start    uint8 // what the clock shows at first: at 0 the far bucket is used
 	replicas bool  // several, so that the first try of an Add has no condition
 	cancel   bool
 	move     bool
 	again    bool // an attempt may fail, once
 	release  bool
-	jobs     int  // how many there are
-	users    int  // how many of them have users who cancel or move them
-	both     bool // both workers move and close buckets at one time
-	stale    bool // what is handed out may wait for longer than anybody remembers
-	prompt   bool // what Add sends is stored before the clock goes on
+	jobs     int   // how many there are
+	users    int   // how many of them have users who cancel or move them
+	both     bool  // both workers move and close buckets at one time
+	stale    bool  // what is handed out may wait for longer than anybody remembers
+	due      uint8 // when jobs are due, 0 for 1 or 2
+	prompt   bool  // what Add sends is stored before the clock goes on
 	left     budget
 	faults   faults
 	watch    string // the promise to look at, empty for all

@@ -49,6 +49,9 @@ func (m *moves) add(j int) {
 	switch job.adding {
 	case notAdded:
 		for due := max(uint8(1), s.clock); due <= 2; due++ {
+			if m.world.due > 0 && due != m.world.due {
+				continue
+			}
 			n := *s
 			n.jobs[j].due = due
 			m.send(&n, j, "Add sends {j}, due at %d, to bucket {n}")
@@ -273,5 +276,5 @@ func (m *moves) move(j int) {
 	}
 	n.jobs[j].newest, n.jobs[j].due, n.jobs[j].again = uint8(v+1), to, true
 	n.jobs[j].call = call{}
-	m.do(&n, 0, "Move of {j} stores version 1 or higher, due at {n}", 0, j, int(to))
+	m.do(&n, 0, "Move of {j} stores its next version, due at {n}", 0, j, int(to))
 }

@@ -19,7 +19,7 @@ var worlds = []world{
 	{name: "workers freeze", big: true, jobs: 2, start: 1, left: budget{leases: 1}},
 	{name: "workers die", big: true, jobs: 2, start: 1, left: budget{crashes: 2}},
 	{name: "answers are lost", jobs: 2, start: 1, left: budget{lost: 1}},
-	{name: "attempts fail", jobs: 2, again: true, start: 1},
+	{name: "attempts fail", big: true, jobs: 2, again: true, start: 1},
 	{name: "Cancel", big: true, jobs: 2, users: 1, cancel: true, start: 1},
 	{name: "Cancel and Move", big: true, jobs: 1, users: 1, cancel: true, move: true, start: 0, left: budget{leases: 1}},
 	{name: "Cancel of what is retried", big: true, due: 1, jobs: 1, users: 1, cancel: true, again: true, release: true, start: 1, left: budget{leases: 1}},
@@ -97,11 +97,11 @@ var wrong = []struct {
 	{"an accepted job is lost", world{name: "what is stale is acknowledged unseen", jobs: 2, stale: true, start: 1, faults: faults{staleIsGone: true}}},
 
 	// The clock is set back.
-	{"an accepted job is lost", world{name: "moveLate takes each conflict for another's doing", big: true, jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{lateIsGone: true, noFloor: true}}},
+	{"an accepted job is lost", world{name: "moveLate takes each conflict for another's doing", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{lateIsGone: true, noFloor: true}}},
 	{"an Add is refused though nothing failed", world{name: "no floor", jobs: 2, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noFloor: true}}},
-	{"a failed attempt cannot be written down", world{name: "no floor, attempts fail", big: true, jobs: 2, again: true, replicas: true, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noFloor: true}}},
+	{"a failed attempt cannot be written down", world{name: "no floor, attempts fail", jobs: 2, again: true, replicas: true, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noFloor: true}}},
 	{"an accepted job never ends", world{name: "no floor, nobody acknowledges", big: true, jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{noFloor: true}}},
-	{"it begins before its time", world{name: "moveLate changes when a job is due", big: true, jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{dueNow: true, noFloor: true}}},
+	{"it begins before its time", world{name: "moveLate changes when a job is due", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{dueNow: true, noFloor: true}}},
 	{"the floor goes down", world{name: "the floor is what was closed last", jobs: 2, start: 1, faults: faults{floorFalls: true}}},
 
 	// The lease is lost between the claim and the begin.

@@ -35,6 +35,7 @@ test-nested: ## run all tests of the nested modules but the benchmarks and durab
 .PHONY: test-durable
 test-durable: ## run all tests of durable jobs, on real servers, with the race detector
 	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -p 1 -timeout 20m ./...); done
+	cd durable && go test ./jetstream/internal/protocol # whose large worlds are too slow for the race detector
 
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half

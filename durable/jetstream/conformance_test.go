@@ -176,7 +176,8 @@ func (c *cluster) Open(t testing.TB) durable.Engine {
 func TestConformanceOfThreeNodes(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
-		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts")
+		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts",
+		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease")
 }
 
 // A queue over several streams is one queue.

@@ -227,8 +227,8 @@ func TestEngineRecovers(t *testing.T) {
 	})
 }
 
-// While ends cannot be written down no more jobs begin than there are places, or 64: that is
-// what would run again after a kill.
+// While ends cannot be written down no more jobs begin than there are places, or 64:
+// that is what would run again after a kill.
 func TestEndsHavePlaces(t *testing.T) {
 	for places, most := range map[int]int64{3: 64, 100: 100} {
 		endsHavePlaces(t, places, most)
@@ -371,11 +371,12 @@ type hostile struct{ how func() }
 func (e hostile) Error() string { return "text" }
 func (e hostile) Unwrap() error { e.how(); return nil }
 
-// Whatever code of the user's fails, and however, it costs the attempt and not the process:
-// the error's methods, the backoff, the Scheduler.
+// Code of the user's that fails in any way costs the attempt and not the process: the
+// error's methods, the backoff, the Scheduler.
 func TestUsersCodeFails(t *testing.T) {
 	var log bytes.Buffer
-	backoff := func() time.Duration { return 0 }
+	var backoff atomic.Value
+	backoff.Store(func() time.Duration { return 0 })
 	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
 		var result error
 		q.Handle("a", func(context.Context, *durable.Attempt) error { return result })
@@ -396,7 +397,7 @@ func TestUsersCodeFails(t *testing.T) {
 		died((*nilError)(nil), "*durable_test.nilError, whose methods fail: panic: runtime error", "queue_test.go")
 		died(hostile{func() { panic("ouch") }}, "durable_test.hostile, whose methods fail: panic: ouch")
 		died(hostile{runtime.Goexit}, "text")
-		backoff = func() time.Duration { panic("no backoff") }
+		backoff.Store(func() time.Duration { panic("no backoff") })
 		result = errors.New("no")
 		ref := add(t, q, durable.Job{Kind: "a"})[0]
 		time.Sleep(100 * time.Millisecond)
@@ -405,7 +406,7 @@ func TestUsersCodeFails(t *testing.T) {
 		require.Equal(t, durable.Waiting, info.State)
 		require.Contains(t, info.LastError, "no; durable: the backoff function fails: panic: no backoff")
 		require.Greater(t, time.Until(info.Due), 300*time.Millisecond, "by the backoff that is the default")
-		backoff = func() time.Duration { runtime.Goexit(); return 0 }
+		backoff.Store(func() time.Duration { runtime.Goexit(); return 0 })
 		time.Sleep(time.Minute)
 		info, err = q.Get(t.Context(), ref)
 		require.NoError(t, err)
@@ -431,7 +432,7 @@ func TestUsersCodeFails(t *testing.T) {
 		require.Contains(t, log.String(), `level=ERROR msg="durable: a series ends: its Scheduler panics, or gave a time that cannot be" name=panics error="panic: no time`)
 		stop()
 		require.Equal(t, int64(0), q.Stats().Running)
-	}, durable.WithBackoff(func(int) time.Duration { return backoff() }), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	}, durable.WithBackoff(func(int) time.Duration { return backoff.Load().(func() time.Duration)() }), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 }
 
 // A Scheduler may call the Queue, also for a job whose last attempt never ended.
@@ -442,15 +443,15 @@ func TestSchedulerCallsTheQueue(t *testing.T) {
 		require.NoError(t, err)
 		defer q.Close()
 		q.Handle("a", func(context.Context, *durable.Attempt) error { return nil })
-		calls := 0
+		var calls atomic.Int64
 		require.NoError(t, q.Every(t.Context(), "asks", schedule(func(prev time.Time) time.Time {
-			calls++
+			calls.Add(1)
 			q.Stats()
 			return prev.Add(time.Second)
 		}), durable.Job{Kind: "a"}))
 		stop := start(t, q)
 		time.Sleep(10 * time.Second)
-		require.Greater(t, calls, 5)
+		require.Greater(t, calls.Load(), int64(5))
 		stop()
 	})
 }

@@ -23,9 +23,9 @@ import (
 // none, and these lose two or three attempts at most. Fresh jobs have all other places.
 
 // trialPlaces is how many suspects may be on trial at a time, if one of them has so many
-// crashes. On trial is one from its claim on, for a lease at most: a job that has run for so
-// long is no more likely to kill the process than others, and long handlers must not take
-// turns.
+// crashes. On trial is one from its claim on, for a lease at most: a job that has run
+// for so long is no more likely to kill the process than others, and long handlers must
+// not take turns.
 func trialPlaces(crashes, concurrency int) int {
 	if crashes > 1 {
 		return 1
@@ -52,7 +52,8 @@ func bySuspicion(a, b *task) int {
 	return cmp.Or(cmp.Compare(a.crashes, b.crashes), a.held.Record.Due.Compare(b.held.Record.Due))
 }
 
-// toWait is called when the time of a task should have come that is to be claimed exactly.
+// toWait is called when the time of a task should have come that is to be claimed
+// exactly.
 func (w *worker) toWait(t *task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,8 +76,8 @@ func (w *worker) toWait(t *task) {
 }
 
 // start begins what is ready, or reserves its place and has it claimed, the longest due
-// first, while there is a place. What runs, and what has ended but whose end is not written
-// down yet, may run again after a kill, so both are bounded. w.mu is held.
+// first, while there is a place. What runs, and what has ended but whose end is not
+// written down yet, may run again after a kill, so both are bounded. w.mu is held.
 func (w *worker) start() {
 	for {
 		taken := w.counts[running] + w.reserved
@@ -179,8 +180,9 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 	call(ctx, w.q.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
 }
 
-// mayRun looks at the lease once more, on the goroutine of the handler, right before that.
-// If it is lost the task is dropped; if it is in doubt it waits among those that are ready.
+// mayRun looks at the lease once more, on the goroutine of the handler, right before
+// that. If it is lost the task is dropped; if it is in doubt it waits among those that
+// are ready.
 func (w *worker) mayRun(ctx context.Context, t *task) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,8 +207,8 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 	return false
 }
 
-// ran takes a task whose handler has ended. The user's code that decides what becomes of it
-// may fail in any way: the deferred call is made though it ends the goroutine.
+// ran takes a task whose handler has ended. The user's code that decides what becomes of
+// it may fail in any way: the deferred call is made though it ends the goroutine.
 func (w *worker) ran(t *task, err error) {
 	out := w.q.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()

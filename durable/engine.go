@@ -87,12 +87,12 @@ type Worker interface {
 	// answers Later.
 	//
 	// The engine keeps whether each claim was exact, and with Held.Exact not set how many
-	// attempts had begun before it. A claim that never ended, because its worker has died or
-	// was cut off, counts as an attempt if it was exact, and not if it was not. In either case
-	// the job is a suspect from then on: Crashes counts its claims that never ended, since
-	// an attempt has ended the last time. A suspect is claimed exactly or not at all. What
-	// this worker itself has claimed before, in a call whose answer was lost, it may claim
-	// once more; that is no other attempt, and no crash.
+	// attempts had begun before it. A claim that never ended, because its worker has died
+	// or was cut off, counts as an attempt if it was exact, and not if it was not. In
+	// either case the job is a suspect from then on: Crashes counts its claims that never
+	// ended, since an attempt has ended the last time. A suspect is claimed exactly or not
+	// at all. A worker may claim once more the jobs that it has claimed itself in a call
+	// whose answer was lost; that is no other attempt, and no crash.
 	Claim(ctx context.Context, held []*Held) []Verdict
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
@@ -102,18 +102,18 @@ type Worker interface {
 	Finish(ctx context.Context, outs []Outcome) []error
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
-	// count) or not; a suspect remains one. It is handed out again, after a delay that may be
-	// rounded up. What another worker has claimed since remains its own. Failing is no harm:
-	// what was not claimed is handed out again in any case, after the lease, and what was
-	// claimed after Close; until then the Queue calls it again.
+	// count) or not; a suspect remains one. It is handed out again, after a delay that may
+	// be rounded up. Jobs that another worker has claimed since remain its own. Failing is
+	// no harm: jobs that were not claimed are handed out again in any case, after the
+	// lease, and others after Close; until then the Queue calls it again.
 	Release(ctx context.Context, held []*Held, after time.Duration) error
 
 	// Beat renews the lease on all that the worker has claimed. The Queue calls it three
 	// times in a lease, and sometimes more. It returns ErrLeaseLost if the lease was over
-	// before it was renewed, so that another worker may have taken jobs over meanwhile: that
-	// is what a worker learns by whose clocks stood still. If it returns nil none has, since
-	// the call of Beat before that returned nil, or the call of Work. For an error that wraps
-	// ErrClosed or ErrVersion see Feed.
+	// before it was renewed, so that another worker may have taken jobs over meanwhile:
+	// that is what a worker learns by whose clocks stood still. If it returns nil none has,
+	// since the call of Beat before that returned nil, or the call of Work. For an error
+	// that wraps ErrClosed or ErrVersion see Feed.
 	Beat(ctx context.Context) error
 
 	// Close ends the worker. What it still has claimed others may take over at once.

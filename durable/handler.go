@@ -29,7 +29,8 @@ type Attempt struct {
 //
 // The handler's context ends with [ErrLeaseLost] as cause when the worker's lease is
 // lost, because another worker may have the job then. It ends with [ErrClosed] when the
-// Queue is closed, and with the error of Run when that ends with one. It does not end with Run's context: Run waits for the handler.
+// Queue is closed, and with the error of Run when that ends with one. It does not end
+// with Run's context: Run waits for the handler.
 //
 // A job may run again although its handler has returned nil, if the process dies before
 // that is written down. So handlers must be idempotent, by Ref.

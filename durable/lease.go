@@ -9,10 +9,10 @@ import (
 
 // lease is what a worker knows of its own lease.
 //
-// No handler begins but under a lease that was renewed so short a time ago that nobody can
-// have taken its job over. That is looked at where the handler begins, by the age of the
-// lease: a process that was frozen, or cut off, must not depend on which of its goroutines
-// finds that out first.
+// No handler begins but under a lease that was renewed so short a time ago that nobody
+// can have taken its job over. That is looked at where the handler begins, by the age of
+// the lease: a process that was frozen, or cut off, must not depend on which of its
+// goroutines finds that out first.
 type lease struct {
 	length  time.Duration
 	renewed time.Time // when the last beat that was answered began; compared monotonically
@@ -36,11 +36,11 @@ const (
 	over
 )
 
-// at returns how the lease stands. An eighth of it is left for clocks that drift apart, and
-// for what comes between the look and the handler's first instruction. By the monotonic
-// clock it is over after its length. That clock may stand still while a machine is
-// suspended. So where the wall clock says that it is old a beat has to tell: to a machine
-// whose wall clock was set that costs no more than the beat.
+// at returns how the lease stands. An eighth of it is left for clocks that drift apart,
+// and for what comes between the look and the handler's first instruction. By the
+// monotonic clock it is over after its length. That clock may stand still while a
+// machine is suspended. So where the wall clock says that it is old a beat has to tell:
+// to a machine whose wall clock was set that costs no more than the beat.
 func (l *lease) at(now time.Time) standing {
 	age, old := now.Sub(l.renewed), l.length-l.length/8
 	switch {
@@ -53,7 +53,8 @@ func (l *lease) at(now time.Time) standing {
 }
 
 // beat renews the lease until ctx ends. It does not wait for an answer before it asks
-// again: one may be lost, and one that takes longer than a third of a lease counts as well.
+// again: one may be lost, and one that takes longer than a third of a lease counts as
+// well.
 func (w *worker) beat(ctx context.Context) {
 	t := time.NewTicker(w.q.lease / 3)
 	defer t.Stop()
@@ -126,10 +127,10 @@ func (w *worker) renew(ctx context.Context, began time.Time) {
 	}
 }
 
-// lose is called when the lease is lost. It ends the contexts of the handlers that run, and
-// drops what has not begun: others may have taken it over by now, and may have ended it. It
-// is handed back in case that they have not. What the engine is asked about at this moment
-// is dropped with its answer. w.mu is held.
+// lose is called when the lease is lost. It ends the contexts of the handlers that run,
+// and drops what has not begun: others may have taken it over by now, and may have ended
+// it. It is handed back in case that they have not. Claims that are under way at this
+// moment are dropped with their answers. w.mu is held.
 func (w *worker) lose(now time.Time) {
 	w.silent = true
 	w.losses++
@@ -155,8 +156,8 @@ func (w *worker) lose(now time.Time) {
 	w.giveBack(back)
 }
 
-// giveBack hands back what was dropped, which may be claimed, until the engine has taken it
-// or Run ends: nobody else gets what a worker has claimed that lives.
+// giveBack hands back what was dropped, which may be claimed, until the engine has taken
+// it or Run ends: nobody else gets what a worker has claimed that lives.
 func (w *worker) giveBack(held []*Held) {
 	if len(held) == 0 {
 		return
@@ -173,8 +174,8 @@ func (w *worker) giveBack(held []*Held) {
 // forGood reports whether an engine has said that it cannot go on.
 func forGood(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err, ErrVersion) }
 
-// fail ends Run with an error, unless it ends already. The ends of handlers can most likely
-// not be written down, so their contexts end. w.mu is held.
+// fail ends Run with an error, unless it ends already. The ends of handlers can most
+// likely not be written down, so their contexts end. w.mu is held.
 func (w *worker) fail(err error) {
 	if w.failed != nil || w.q.closed.Err() != nil {
 		return

@@ -63,8 +63,8 @@ func (a *answering) Claim(_ context.Context, held []*Held) []Verdict {
 	return verdicts
 }
 
-// woken is a worker none of whose goroutines has noticed yet that its machine stood still,
-// with one claimed job whose time has come. ran counts handlers.
+// woken is a worker none of whose goroutines has noticed yet that its machine stood
+// still, with one claimed job whose time has come. ran counts handlers.
 func woken(t *testing.T, a *answering, since time.Time) (w *worker, held *Held, ran *int) {
 	now := func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil }
 	c, err := clock.New(t.Context(), now)
@@ -106,8 +106,9 @@ func TestNoBeginUnderALostLease(t *testing.T) {
 	})
 }
 
-// The look is right before the handler, on its goroutine: what was begun before the machine
-// stood still has not begun by then. What was in doubt begins when a beat is answered.
+// The look is right before the handler, on its goroutine: a job that was sent there
+// before the machine stood still has not begun by then. A handler in doubt begins when a
+// beat is answered.
 func TestHandlerLooksItself(t *testing.T) {
 	for old, runs := range map[time.Duration]int{30 * time.Second: 0, 27 * time.Second: 1} {
 		synctest.Test(t, func(t *testing.T) {

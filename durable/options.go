@@ -55,9 +55,9 @@ func WithAhead(d time.Duration) Option {
 }
 
 // WithClaimAhead sets how long before it is due a job is claimed. From then on Cancel
-// returns false. A job on its last attempt, or whose worker died the last time, is claimed
-// when it begins, and is late by that. By default it adapts to how long the engine takes to commit, from 50 to
-// 300 ms. Open panics if d is not positive.
+// returns false. A job on its last attempt, or whose worker died the last time, is
+// claimed when it begins, and is late by that. By default it adapts to how long the
+// engine takes to commit, from 50 to 300 ms. Open panics if d is not positive.
 func WithClaimAhead(d time.Duration) Option {
 	return func(c *config) { c.claimAhead = positive("WithClaimAhead", d) }
 }
@@ -76,9 +76,9 @@ func WithLease(d time.Duration) Option {
 
 // WithConcurrency sets how many handlers run at once in this process. It also bounds how
 // many jobs have begun without their end being written down: to n, or to 64 if that is
-// more. As many may run again when the process is killed: those of them that begin anew do
-// so n/16 at a time, or one by one, since one of them may have killed it. The default is 256.
-// Open panics on less than 1.
+// more. As many may run again when the process is killed. Since one of them may have
+// killed it, few of these run at a time at first: n/16, or one; see the package comment.
+// The default is 256. Open panics on less than 1.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {

@@ -14,10 +14,11 @@ import (
 // no more jobs, hands back at once those that have not begun, and waits for the handlers
 // that run and until their ends are written down. Then it returns nil. If the engine
 // cannot make a worker before ctx ends, it returns an error. Later, an engine that does
-// not answer does not end Run. One that says that it cannot go on, because its connection
-// is closed for good ([ErrClosed]), or because a newer version of it has changed the store
-// ([ErrVersion]), ends Run with that error; it is the cause with which the contexts of the
-// handlers end that run. Run panics if another call is under way, or if there is no handler.
+// not answer does not end Run. One that says that it cannot go on, because its
+// connection is closed for good ([ErrClosed]), or because a newer version of it has
+// changed the store ([ErrVersion]), ends Run with that error; it is the cause with which
+// the contexts of the handlers end that run. Run panics if another call is under way, or
+// if there is no handler.
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()

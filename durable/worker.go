@@ -14,8 +14,8 @@ const (
 	maxHeld      = 1 << 16  // jobs that a worker holds, unless its concurrency is higher still
 	maxHeldBytes = 64 << 20 // of their payloads
 
-	// minUnwritten is how many ends may wait to be written down however few handlers may run,
-	// so that a commit is for many.
+	// minUnwritten is how many ends may wait to be written down however few handlers may
+	// run, so that a commit is for many.
 	minUnwritten = 64
 
 	minClaimAhead = 50 * time.Millisecond
@@ -235,8 +235,8 @@ func (w *worker) add(h *Held) {
 	w.schedule(t, 0)
 }
 
-// schedule has a task that was fetched wait for its time to be claimed, and for as long as
-// it is told to. w.mu is held.
+// schedule has a task that was fetched wait for its time to be claimed, and for as long
+// as it is told to. w.mu is held.
 func (w *worker) schedule(t *task, least time.Duration) {
 	if t.held.Exact {
 		w.after(max(w.q.clock.Until(t.held.Record.Due), least), func() { w.toWait(t) })

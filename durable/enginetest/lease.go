@@ -255,8 +255,8 @@ func staleClaim(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// stopped is an engine whose calls wait while it is: as those of a process that is frozen,
-// or cut off.
+// stopped is an engine whose calls wait while it is: as those of a process that is
+// frozen, or cut off.
 type stopped struct {
 	durable.Engine
 	sync.RWMutex // locked: stopped
@@ -305,10 +305,10 @@ func (w *stoppedWorker) Beat(ctx context.Context) error {
 	return w.Worker.Beat(ctx)
 }
 
-// What is claimed and has not begun when the lease is lost never begins there: another
-// worker has had it, and it is canceled. It waits for its time, and for a place, while its
-// worker is stopped; and whether its place is free, or the worker is answered, first, makes
-// no difference.
+// A job that is claimed and has not begun when the lease is lost never begins there:
+// another worker has had it, and it is canceled. It waits for its time, and for a place,
+// while its worker is stopped; and whether its place is free, or the worker is answered,
+// first, makes no difference.
 func leaseLostWaiting(t *testing.T, s Store) {
 	for _, placeFirst := range []bool{true, false} {
 		e := &stopped{Engine: s.Open(t)}

@@ -15,10 +15,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// A claim whose worker dies counts as an attempt if it was exact, and not if it was not. In
-// either case the job is a suspect from then on, and cannot be claimed but exactly; when its
-// attempts are used up it dies. Others take over after the lease, not before, and with a
-// Close at once.
+// A claim whose worker dies counts as an attempt if it was exact, and not if it was not.
+// In either case the job is a suspect from then on, and cannot be claimed but exactly;
+// when its attempts are used up it dies. Others take over after the lease, not before,
+// and with a Close at once.
 func deaths(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
@@ -151,8 +151,8 @@ func claimAnswerLost(t *testing.T, s Store) {
 	}
 }
 
-// mortal is an engine that dies with its process: its worker's claims never end, and no call
-// reaches it any more. Others may take over at once, as after its lease.
+// mortal is an engine that dies with its process: its worker's claims never end, and no
+// call reaches it any more. Others may take over at once, as after its lease.
 type mortal struct {
 	durable.Engine
 	died chan struct{}
@@ -252,8 +252,8 @@ type killing struct {
 	maxAttempts int
 }
 
-// run starts processes until all jobs have ended. No innocent may die, or begin more than a
-// few times, and the killers have to be dead soon.
+// run starts processes until all jobs have ended. No innocent may die, or begin more
+// than a few times, and the killers have to be dead soon.
 func (k killing) run(t testing.TB, s Store) {
 	setUp := open(t, s.Open(t))
 	jobs := slices.Repeat([]durable.Job{{Kind: kind, MaxAttempts: k.maxAttempts}}, k.innocents+k.killers)

@@ -12,8 +12,8 @@ import (
 )
 
 // The simulation in virtual time: whatever the killer's place, however long it takes to
-// kill, and with few attempts or many, no innocent of 600 dies, and the killer does within
-// its attempts and the logarithm of 600.
+// kill, and with few attempts or many, no innocent of 600 dies, and the killer does
+// within its attempts and the logarithm of 600.
 func TestKillers(t *testing.T) {
 	for _, k := range []killing{
 		{innocents: 600, place: 0, maxAttempts: 25},
@@ -37,8 +37,8 @@ func TestKillers(t *testing.T) {
 	}
 }
 
-// Suspects whose handlers take long hold up nobody: neither the fresh jobs, nor one another
-// for longer than a lease each. And fresh jobs do not keep them from beginning.
+// Suspects whose handlers take long hold up nobody: neither the fresh jobs, nor one
+// another for longer than a lease each. And fresh jobs do not keep them from beginning.
 func TestSuspectsWithLongHandlers(t *testing.T) {
 	const long = 8
 	synctest.Test(t, func(t *testing.T) {

@@ -104,10 +104,10 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
 }
 
-// moveGroup ends a version as moved, and stores the next: of a suspect that was handed back
-// one that is a suspect, too. Of what it is based on, all is
-// conditional: the status is as it was read, and the bucket of the old version is open,
-// so that what has ended does not come back.
+// moveGroup ends a version as moved, and stores the next: of a suspect that was handed
+// back one that is a suspect, too. Of what it is based on, all is conditional: the
+// status is as it was read, and the bucket of the old version is open, so that what has
+// ended does not come back.
 func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1

@@ -31,11 +31,11 @@
 //
 // # Versions
 //
-// What is stored has a version, in the metadata of each stream (version.go). Connect raises
-// it to its own; from then on programs with an older version of this package are refused
-// with durable.ErrVersion, and end their Run with it. Their jobs are taken over. So processes
-// of two versions do not work on one queue at a time, and there is no way back. Programs of
-// before the versions know nothing of them: end them first.
+// The stored data has a version, in the metadata of each stream (version.go). Connect
+// raises it to its own; from then on programs with an older version of this package are
+// refused with durable.ErrVersion, and end their Run with it. Their jobs are taken over.
+// So processes of two versions do not work on one queue at a time, and there is no way
+// back. Programs of before the versions know nothing of them: end them first.
 //
 // # Invariants
 //
@@ -47,8 +47,11 @@
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
-//   - The status of a claim says whether it was exact, and how many claims before it never
-//     ended: who takes over tells by it whether an attempt counts.
+//   - The status of a claim says whether it was exact, and how many claims before it
+//     never ended: who takes over tells by it whether an attempt counts.
+//   - A beat that comes later than a lease after the one before, by the server's clock,
+//     tells its worker that the lease is lost. A clock that is set forward by as much
+//     costs each worker a lease: the contexts of its handlers end.
 //   - A status outlives all copies of its job: close.go. Nothing that may be a copy
 //     enters a bucket that is marked; who has created a status looks at the mark after
 //     that, and if the bucket is closed takes it back.

@@ -7,15 +7,16 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// wireVersion is that of what is stored: wire.go, and the subjects in the package comment.
+// wireVersion is that of what is stored: wire.go, and the subjects in the package
+// comment.
 //
 //	1  the first one, which did not say so
 //	2  a claim says whether it is exact, and how many before it did not end; a record, too
 //
-// What a version stores all later ones can read. It is kept in each stream's metadata. A
-// Connect raises it to its own, and one whose version is lower refuses the stream. So does a
-// worker that is at work when it is raised: it is told with its next look at the clock. It
-// would pass what it does not know on without it, or count it differently.
+// All later versions can read what one stores. It is kept in each stream's metadata. A
+// Connect raises it to its own, and one whose version is lower refuses the stream. So
+// does a worker that is at work when it is raised: it is told with its next look at the
+// clock. It would pass what it does not know on without it, or count it differently.
 const wireVersion = 2
 
 const metaVersion = "tickwheel-version"

@@ -65,8 +65,8 @@ func TestVersions(t *testing.T) {
 	require.ErrorIs(t, err, durable.ErrStorage)
 }
 
-// Run ends when the connection is closed for good, as nats.go does when it has tried often
-// enough to connect again.
+// Run ends when the connection is closed for good, as nats.go does when it has tried
+// often enough to connect again.
 func TestConnectionIsClosedForGood(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

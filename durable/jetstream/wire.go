@@ -158,8 +158,8 @@ func (s status) encode() []byte {
 	return fmt.Appendf(text, " %d %t", s.crashes, s.exact)
 }
 
-// begun returns how many attempts have begun, as far as that is certain, and how many claims
-// have not ended, if a claim that is there never does.
+// begun returns how many attempts have begun, as far as that is certain, and how many
+// claims have not ended, if a claim that is there never does.
 func (s status) begun() (attempts, crashes int) {
 	if s.fate != claimed {
 		return s.attempt, s.crashes

@@ -67,8 +67,8 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, durable.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Beat writes the message anew, and looks when the server did that: if it is longer than a
-// lease after the beat before, that was over in between. A server whose clock is set
+// Beat writes the message anew, and looks when the server did that: if it is longer than
+// a lease after the beat before, that was over in between. A server whose clock is set
 // forward by as much looks the same, and costs a lease.
 func (w *worker) Beat(ctx context.Context) error {
 	data, err := json.Marshal(life{Lease: w.c.Lease})
@@ -91,8 +91,8 @@ func (w *worker) Beat(ctx context.Context) error {
 	})
 }
 
-// beaten returns ErrLeaseLost if the lease was over before a beat. Of two beats at one time
-// the later one tells.
+// beaten returns ErrLeaseLost if the lease was over before a beat. Of two beats at one
+// time the later one tells.
 func (w *worker) beaten(p *part, now stored) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,8 +188,9 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 	return verdicts
 }
 
-// claimOf is the status of a claim, after so many attempts and crashes. Nothing is attempt 2
-// of 1: the claim of a job whose last attempt never ended is there for its burial.
+// claimOf is the status of a claim, after so many attempts and crashes. Nothing is
+// attempt 2 of 1: the claim of a job whose last attempt never ended is there for its
+// burial.
 func (w *worker) claimOf(h *durable.Held, token string, begun, crashes int) status {
 	attempt := min(begun, h.Record.Job.MaxAttempts) + 1
 	return status{fate: claimed, token: token, worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
@@ -514,8 +515,8 @@ func (p *part) freeGroup(at place, s status) group {
 	return group{{subject: p.fateSubject(at), data: free.encode(), last: seq(s.seq)}}
 }
 
-// freeOwn gives back a claim of this worker whose sequence it does not know, since the answer
-// was lost. What another one has claimed is not touched.
+// freeOwn gives back a claim of this worker whose sequence it does not know, since the
+// answer was lost. Claims of others are not touched.
 func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	s, err := hd.p.status(ctx, hd.at)
 	if err != nil || s.fate != claimed || s.worker != w.c.Name {

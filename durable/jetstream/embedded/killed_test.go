@@ -16,10 +16,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// A job that kills its process each time is dead when its attempts are used up: each start
-// of the process counts one, but the first, when nobody could know that it had begun. None of
-// the others that were under way dies with it, though it has one attempt less than there
-// are starts: they run to their end.
+// A job that kills its process each time is dead when its attempts are used up: each
+// start of the process counts one, but the first, when nobody could know that it had
+// begun. None of the others that were under way dies with it, though it has one attempt
+// less than there are starts: they run to their end.
 func TestKilledByItsJob(t *testing.T) {
 	if dir := os.Getenv("KILLED_DIR"); dir != "" {
 		victim(t, dir)

@@ -3,9 +3,9 @@
 -- lost, is its own and counts no second attempt. What is not returned, or returned as
 -- gone, has ended or was moved.
 --
--- A claim of a dead worker counts as an attempt if it was exact. What was claimed so is a
--- suspect, and claimed if that is asked exactly ($4). The attempt after the last one has
--- the number after that, whoever claims it.
+-- A claim of a dead worker counts as an attempt if it was exact. Either way the job is a
+-- suspect, and claimed only if that is asked exactly ($4). The attempt after the last one
+-- has the number after that, however often it is claimed.
 with asked as (
     select * from unnest($2::text[], $3::int4[], $4::bool[]) as a(id, version, exact)
 ), locked as (

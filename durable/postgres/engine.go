@@ -146,33 +146,36 @@ const relaxed = "select set_config('synchronous_commit', 'off', true)"
 // patient is for what may wait for another's transaction that has the key.
 const patient = "select set_config('lock_timeout', '1000', true)"
 
-// ask runs a statement in one round trip and one transaction, and calls each for every
-// row. The settings are statements that go before it.
-func (e *Engine) ask(ctx context.Context, each func(pgx.Rows) error, statement string, args []any, settings ...string) error {
+// ask runs a statement in one round trip and one transaction, and returns its rows. The
+// settings are statements that go before it. Rows come before the commit, so on an error
+// ask returns none: what a transaction has said that was rolled back never was.
+func ask[T any](ctx context.Context, e *Engine, row pgx.RowToFunc[T], statement string, args []any, settings ...string) (all []T, err error) {
 	if e.closed.Err() != nil {
-		return durable.ErrClosed
+		return nil, durable.ErrClosed
 	}
 	b := &pgx.Batch{}
 	for _, s := range settings {
 		b.Queue(s)
 	}
-	b.Queue(statement, args...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if each == nil {
-				continue
-			}
-			if err := each(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
+	b.Queue(statement, args...).Query(func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, row)
+		return err
 	})
 	c, err := e.pool.Acquire(ctx)
 	if err != nil {
-		return &notSentError{err}
+		return nil, &notSentError{err}
 	}
 	defer c.Release()
-	return c.SendBatch(ctx, b).Close()
+	if err := c.SendBatch(ctx, b).Close(); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// do is ask of a statement whose rows, if any, say nothing.
+func (e *Engine) do(ctx context.Context, statement string, args []any, settings ...string) error {
+	_, err := ask(ctx, e, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil }, statement, args, settings...)
+	return err
 }
 
 // micros is how durations are passed on.

@@ -75,7 +75,7 @@ func (e *Engine) Insert(ctx context.Context, recs []durable.Record) ([]durable.R
 			}
 		}
 	}
-	e.tell(recs, errs)
+	e.ringFor(recs, errs)
 	return refs, errs
 }
 
@@ -119,55 +119,54 @@ func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error
 		c.add(&recs[i])
 	}
 	args := append(c.args(), micros(repeatable))
-	errs := make([]error, len(recs))
-	stored := map[string]bool{}
-	note := func(rows pgx.Rows) error {
-		var id string
-		err := rows.Scan(&id)
-		stored[id] = true
-		return err
+	ids, err := retry(ctx, e, true, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.insert, args, patient)
+	})
+	if err != nil || len(ids) == len(recs) {
+		return make([]error, len(recs)), err
 	}
-	err := e.retry(ctx, true, func() error { return e.ask(ctx, note, e.insert, args, patient) })
-	if err == nil && len(stored) < len(recs) {
-		err = e.retry(ctx, true, func() error { return e.explain(ctx, recs, stored, errs) })
-	}
-	return errs, err
+	return retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
 }
 
 // explain finds out why records were not stored: they had been before, their keys were
 // taken, or it is too late to tell.
-func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored map[string]bool, errs []error) error {
+func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []string) ([]error, error) {
+	there := setOf(stored)
 	var ids []string
 	for i := range recs {
-		if id := idOf(&recs[i]); !stored[id] {
+		if id := idOf(&recs[i]); !there[id] {
 			ids = append(ids, id)
 		}
 	}
-	var there []string
-	var now time.Time
-	err := e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&there, &now) }, e.known, []any{ids})
+	type answer struct {
+		There []string
+		Now   time.Time
+	}
+	known, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.known, []any{ids})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, id := range there {
-		stored[id] = true
+	for _, id := range known[0].There {
+		there[id] = true
 	}
+	now := known[0].Now
+	errs := make([]error, len(recs))
 	for i := range recs {
 		r := &recs[i]
 		switch {
-		case stored[idOf(r)]:
+		case there[idOf(r)]:
 		case r.Job.Key == "" || !r.Born.After(now.Add(-repeatable)):
 			errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", durable.ErrUncertain, now.Sub(r.Born))
 		default:
 			errs[i] = durable.ErrExists
 		}
 	}
-	return nil
+	return errs, nil
 }
 
-// tell wakes the Feeds of this engine, and announces to the others, if something that was
+// ringFor wakes the Feeds of this engine, and announces to the others, if something that was
 // stored is due soon. What is due later they find by themselves.
-func (e *Engine) tell(recs []durable.Record, errs []error) {
+func (e *Engine) ringFor(recs []durable.Record, errs []error) {
 	soon := e.now().Add(window)
 	for i := range recs {
 		if errs[i] == nil && recs[i].Due.Before(soon) {

@@ -23,7 +23,8 @@ var ErrVersion = errors.New("postgres: the schema is of a newer version")
 // the right to create a schema in the database, unless it is there; then to create tables
 // in it. It returns [ErrVersion] for a schema of a newer version.
 func (e *Engine) Migrate(ctx context.Context) error {
-	if err := e.retry(ctx, true, func() error { return e.migrate(ctx) }); err != nil {
+	_, err := retry(ctx, e, true, func() (struct{}, error) { return struct{}{}, e.migrate(ctx) })
+	if err != nil {
 		return fmt.Errorf("postgres: Migrate: %w", err)
 	}
 	return nil

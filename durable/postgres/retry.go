@@ -76,34 +76,37 @@ func (e *Engine) translate(err error) error {
 	return err
 }
 
-// retry calls f until it succeeds, until ctx ends, or until trying again is of no use:
-// then it returns f's error. If f may be repeated after its answer was lost, it is.
-func (e *Engine) retry(ctx context.Context, repeatable bool, f func() error) error {
+// retry calls try until it succeeds, and returns the answer of that call; or until ctx
+// ends, or trying again is of no use: then it returns the error. If try may be repeated
+// after its answer was lost, it is. An answer comes from one try alone: try returns it, and
+// leaves nothing anywhere for the next one to find.
+func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T, error)) (T, error) {
+	var none T
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := f()
+		answer, err := try()
 		if err == nil {
-			return nil
+			return answer, nil
 		}
 		what := judge(err)
 		err = e.translate(err)
 		if what == lost && !repeatable {
-			return fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+			return none, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 		}
 		if what == permanent || errors.Is(err, durable.ErrFull) {
-			return err
+			return none, err
 		}
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-t.C:
 		case <-e.closed.Done():
 			t.Stop()
-			return durable.ErrClosed
+			return none, durable.ErrClosed
 		case <-ctx.Done():
 			t.Stop()
 			if what == lost {
-				return fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+				return none, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 			}
-			return err
+			return none, err
 		}
 	}
 }

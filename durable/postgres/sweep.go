@@ -34,10 +34,10 @@ func (e *Engine) sweepPass(ctx context.Context, statement string) {
 	defer cancel()
 	args := []any{bornID(e.now().Add(-sweepAfter)), sweepSize}
 	for n := sweepSize; n == sweepSize; {
-		n = 0
-		err := e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&n) }, statement, args, hot, relaxed)
-		if err != nil {
+		seen, err := ask(ctx, e, pgx.RowTo[int], statement, args, hot, relaxed)
+		if err != nil || len(seen) == 0 {
 			return
 		}
+		n = seen[0]
 	}
 }

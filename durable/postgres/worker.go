@@ -38,12 +38,13 @@ func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
 // Work makes a worker known.
 func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	w := &worker{e: e, c: c}
-	err := e.retry(ctx, true, func() error {
-		return e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&w.id) }, e.work, []any{c.Name, micros(c.Lease)})
+	ids, err := retry(ctx, e, true, func() ([]int64, error) {
+		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease)})
 	})
 	if err != nil {
 		return nil, err
 	}
+	w.id = ids[0]
 	w.stay = context.AfterFunc(e.closed, w.hangUp)
 	return w, nil
 }
@@ -69,7 +70,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 func (w *worker) Close(ctx context.Context) error {
 	w.stay()
 	w.hangUp()
-	err := w.e.ask(ctx, nil, w.e.leave, []any{w.id})
+	err := w.e.do(ctx, w.e.leave, []any{w.id})
 	if err == nil {
 		w.e.ring(true)
 	}
@@ -99,31 +100,11 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 	for i, h := range held {
 		ids[i], versions[i] = handleOf(h).id, int32(h.Record.Version)
 	}
-	type answer struct {
-		durable.Verdict
-		claim int32
+	rows, err := ask(ctx, w.e, readVerdict, w.e.statements.claim, []any{w.id, ids, versions}, hot)
+	answers := make(map[string]answer, len(rows))
+	for _, a := range rows {
+		answers[a.id] = a
 	}
-	answers := make(map[string]answer, len(held))
-	err := w.e.ask(ctx, func(rows pgx.Rows) error {
-		var id string
-		var gone, mine bool
-		var rest float64
-		var a answer
-		if err := rows.Scan(&id, &gone, &mine, &a.Attempt, &a.claim, &rest); err != nil {
-			return err
-		}
-		switch {
-		case gone:
-			a.Verdict = durable.Verdict{Claimed: durable.Gone}
-		case mine:
-			a.Claimed = durable.Mine
-		default:
-			after := time.Duration(rest * float64(time.Second))
-			a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
-		}
-		answers[id] = a
-		return nil
-	}, w.e.statements.claim, []any{w.id, ids, versions}, hot)
 	verdicts := make([]durable.Verdict, len(held))
 	for i, h := range held {
 		a, ok := answers[ids[i]]
@@ -142,6 +123,30 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 		}
 	}
 	return verdicts
+}
+
+// answer is a row of claim.sql.
+type answer struct {
+	durable.Verdict
+	id    string
+	claim int32
+}
+
+func readVerdict(row pgx.CollectableRow) (a answer, err error) {
+	var gone, mine bool
+	var attempt int
+	var rest float64
+	err = row.Scan(&a.id, &gone, &mine, &attempt, &a.claim, &rest)
+	switch {
+	case gone:
+		a.Verdict = durable.Verdict{Claimed: durable.Gone}
+	case mine:
+		a.Verdict = durable.Verdict{Claimed: durable.Mine, Attempt: attempt}
+	default:
+		after := time.Duration(rest * float64(time.Second))
+		a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
+	}
+	return a, err
 }
 
 // fates are durable's ends as finish.sql has them.
@@ -173,18 +178,14 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 		c.add(&outs[i])
 	}
 	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after}
-	ended := map[string]bool{}
-	uncertain := false
-	err := w.e.retry(ctx, true, func() error {
-		err := w.e.ask(ctx, func(rows pgx.Rows) error {
-			var id string
-			err := rows.Scan(&id)
-			ended[id] = true
-			return err
-		}, w.e.statements.finish, append(args, c.next.args()...), hot)
+	args = append(args, c.next.args()...)
+	uncertain := false // of all tries: one that was lost may have written the ends down
+	ids, err := retry(ctx, w.e, true, func() ([]string, error) {
+		ids, err := ask(ctx, w.e, pgx.RowTo[string], w.e.statements.finish, args, hot)
 		uncertain = uncertain || err != nil && judge(err) == lost
-		return err
+		return ids, err
 	})
+	ended := setOf(ids)
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		h := handleOf(o.Held)
@@ -218,8 +219,8 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 	for i, h := range held {
 		ids[i], claims[i] = handleOf(h).id, handleOf(h).claim
 	}
-	err := w.e.retry(ctx, true, func() error {
-		return w.e.ask(ctx, nil, w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
+	_, err := retry(ctx, w.e, true, func() (struct{}, error) {
+		return struct{}{}, w.e.do(ctx, w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
 	})
 	if err == nil && after <= 0 {
 		w.e.ring(true)

@@ -116,13 +116,21 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
 		default:
 			verdicts[i] = a.Verdict
-			handleOf(h).claim = 0
-			if a.Claimed == durable.Mine {
-				handleOf(h).claim = a.claim
-			}
+			handleOf(h).note(a)
 		}
 	}
 	return verdicts
+}
+
+// note keeps what a claim has said. Of a row that was locked it has said nothing: who has
+// it locked may be an earlier claim of this handle, whose answer was lost.
+func (h *handle) note(a answer) {
+	switch {
+	case a.Claimed == durable.Mine:
+		h.claim = a.claim
+	case a.claim != unknown:
+		h.claim = 0
+	}
 }
 
 // answer is a row of claim.sql.

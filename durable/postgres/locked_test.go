@@ -1,0 +1,70 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// insertAll stores records, which there must not be yet.
+func insertAll(t testing.TB, e *postgres.Engine, recs ...durable.Record) []durable.Ref {
+	refs, errs := e.Insert(t.Context(), recs)
+	require.NoError(t, errors.Join(errs...))
+	return refs
+}
+
+// lockRow has an idle transaction lock a job, until unlock.
+func (s *store) lockRow(t testing.TB, id string) (unlock func()) {
+	tx, err := s.pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { tx.Rollback(context.Background()) }) // before the pool is closed
+	tag, err := tx.Exec(t.Context(), "select from "+pgx.Identifier{s.schema, "job"}.Sanitize()+" where split_part(id, '.', 2) = $1 for update", id)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+// byID returns what was handed out of the record.
+func byID(t testing.TB, held []*durable.Held, id string) *durable.Held {
+	for _, h := range held {
+		if h.Record.ID == id {
+			return h
+		}
+	}
+	t.Fatalf("%s was not handed out", id)
+	return nil
+}
+
+// A row that somebody has locked, and leaves so, makes none late but itself: the others
+// are claimed, ended and given back beside it. It is not taken for gone or lost
+// meanwhile, and goes on when it is free.
+func TestLockedRow(t *testing.T) {
+	s := newStore(server(t))
+	e := s.open(t)
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	insertAll(t, e, record("locked", time.Now()), record("free", time.Now()), record("gone", time.Now()))
+	all := look(t, w)
+	require.Len(t, all, 3)
+	locked, free, gone := byID(t, all, "locked"), byID(t, all, "free"), byID(t, all, "gone")
+	s.exec(t, s.pool(t), "delete from SCHEMA.job where id like '%.gone'")
+	both := []*durable.Held{locked, free}
+
+	unlock := s.lockRow(t, "locked")
+	verdicts := w.Claim(t.Context(), all)
+	for i, h := range all {
+		want := map[*durable.Held]durable.Claimed{locked: durable.Later, free: durable.Mine, gone: durable.Gone}[h]
+		require.Equal(t, want, verdicts[i].Claimed, h.Record.ID)
+	}
+	unlock()
+	for i, v := range w.Claim(t.Context(), both) {
+		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v, both[i].Record.ID)
+	}
+}

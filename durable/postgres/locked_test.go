@@ -47,8 +47,10 @@ func byID(t testing.TB, held []*durable.Held, id string) *durable.Held {
 // meanwhile, and goes on when it is free.
 func TestLockedRow(t *testing.T) {
 	s := newStore(server(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	e := s.open(t)
-	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	insertAll(t, e, record("locked", time.Now()), record("free", time.Now()), record("gone", time.Now()))
 	all := look(t, w)
@@ -58,13 +60,32 @@ func TestLockedRow(t *testing.T) {
 	both := []*durable.Held{locked, free}
 
 	unlock := s.lockRow(t, "locked")
-	verdicts := w.Claim(t.Context(), all)
+	verdicts := w.Claim(ctx, all)
 	for i, h := range all {
 		want := map[*durable.Held]durable.Claimed{locked: durable.Later, free: durable.Mine, gone: durable.Gone}[h]
 		require.Equal(t, want, verdicts[i].Claimed, h.Record.ID)
 	}
 	unlock()
-	for i, v := range w.Claim(t.Context(), both) {
+	for i, v := range w.Claim(ctx, both) {
 		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v, both[i].Record.ID)
 	}
+
+	unlock = s.lockRow(t, "locked")
+	errs := w.Finish(ctx, []durable.Outcome{
+		{Held: locked, End: durable.Done}, {Held: free, End: durable.Again, At: time.Now()}, {Held: gone, End: durable.Done},
+	})
+	require.ErrorContains(t, errs[0], "locked")
+	require.NotErrorIs(t, errs[0], durable.ErrLeaseLost)
+	require.NoError(t, errs[1])
+	require.ErrorIs(t, errs[2], durable.ErrLeaseLost)
+	again := look(t, w)
+	require.Len(t, again, 1)
+	require.Equal(t, durable.Mine, w.Claim(ctx, again)[0].Claimed)
+
+	released := make(chan error)
+	go func() { released <- w.Release(ctx, []*durable.Held{locked, again[0]}, 0) }()
+	require.Equal(t, "free", look(t, w)[0].Record.ID, "given back while the other is locked")
+	unlock()
+	require.NoError(t, <-released)
+	require.Equal(t, "locked", look(t, w)[0].Record.ID)
 }

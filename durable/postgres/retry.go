@@ -28,13 +28,16 @@ type notSentError struct{ error }
 
 func (e *notSentError) Unwrap() error { return e.error }
 
+// errLocked is that of a row which another transaction has locked, and was left out.
+var errLocked = errors.New("postgres: another transaction has locked the job's row")
+
 // judge tells what an error means.
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
 	case errors.Is(err, durable.ErrClosed), errors.Is(err, ErrVersion), errors.As(err, new(pgx.ScanArgError)):
 		return permanent
-	case errors.As(err, new(*notSentError)):
+	case errors.As(err, new(*notSentError)), errors.Is(err, errLocked):
 		return undone
 	case errors.As(err, &pg):
 		return judgeCode(pg)

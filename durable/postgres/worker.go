@@ -179,7 +179,14 @@ func (c *ends) add(o *durable.Outcome) {
 	}
 }
 
-// Finish writes ends down in one commit.
+// endedRow is a row of finish.sql.
+type endedRow struct {
+	ID   string
+	Busy bool
+}
+
+// Finish writes ends down in one commit. Those whose rows are locked it leaves for the next
+// call: the others do not wait for them.
 func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 	var c ends
 	for i := range outs {
@@ -188,20 +195,29 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after}
 	args = append(args, c.next.args()...)
 	uncertain := false // of all tries: one that was lost may have written the ends down
-	ids, err := retry(ctx, w.e, true, func() ([]string, error) {
-		ids, err := ask(ctx, w.e, pgx.RowTo[string], w.e.statements.finish, args, hot)
+	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
+		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], w.e.statements.finish, args, hot)
 		uncertain = uncertain || err != nil && judge(err) == lost
-		return ids, err
+		return rows, err
 	})
-	ended := setOf(ids)
+	ended := make(map[string]error, len(rows))
+	for _, r := range rows {
+		ended[r.ID] = nil
+		if r.Busy {
+			ended[r.ID] = errLocked
+		}
+	}
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		h := handleOf(o.Held)
 		h.unsaved = h.unsaved || uncertain
+		locked, there := ended[h.id]
 		switch {
 		case err != nil:
 			errs[i] = err
-		case !ended[h.id] && !h.unsaved:
+		case there:
+			errs[i] = locked
+		case !h.unsaved:
 			errs[i] = durable.ErrLeaseLost
 		}
 	}
@@ -221,14 +237,20 @@ func (w *worker) tell(outs []durable.Outcome, errs []error) {
 	}
 }
 
-// Release gives back. The order in which it locks rows is that of the other statements.
+// Release gives back, and once more while there is a row that is locked. What was given
+// back before has no holder any more, so that it is not given back twice. The order in
+// which it locks rows is that of the other statements.
 func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
 	for i, h := range held {
 		ids[i], claims[i] = handleOf(h).id, handleOf(h).claim
 	}
-	_, err := retry(ctx, w.e, true, func() (struct{}, error) {
-		return struct{}{}, w.e.do(ctx, w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
+	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
+		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
+		if err == nil && busy[0] {
+			err = errLocked
+		}
+		return busy, err
 	})
 	if err == nil && after <= 0 {
 		w.e.ring(true)

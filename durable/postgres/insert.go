@@ -2,10 +2,14 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
@@ -88,20 +92,25 @@ func pick[T any](s []T, indices []int) []T {
 }
 
 // insertAll stores records in one commit. If one of several has to wait for a key, each
-// goes by itself, so that it holds up no other.
+// goes by itself, so that it holds up no other, but one for each key that is waited for.
 func (e *Engine) insertAll(ctx context.Context, recs []durable.Record) []error {
 	errs, err := e.insertOnce(ctx, recs)
 	if err == nil {
 		return errs
 	}
+	errs = make([]error, len(recs))
+	busy := map[string]error{}
 	for i := range recs {
+		key := recs[i].Job.Key
 		switch {
-		case !isCode(err, lockTimeout):
+		case !errors.Is(err, durable.ErrExists) || len(recs) == 1:
 			errs[i] = err
-		case len(recs) == 1:
-			errs[i] = fmt.Errorf("%w: a transaction that is under way has it: %w", durable.ErrExists, err)
+		case busy[key] != nil:
+			errs[i] = busy[key]
 		default:
-			errs[i] = e.insertAll(ctx, recs[i:i+1])[0]
+			if errs[i] = e.insertAll(ctx, recs[i:i+1])[0]; errors.Is(errs[i], durable.ErrExists) {
+				busy[key] = errs[i]
+			}
 		}
 	}
 	return errs
@@ -112,16 +121,44 @@ const (
 	uniqueViolation = "23505"
 )
 
-// insertOnce stores what it can. It is repeated until it has an answer.
+// waitsForEntry tells whether an error is that of a wait for another's transaction that has
+// an entry of a unique index. Then the server says which row of which table it was about
+// to insert, in the words of its language; of a wait for a lock of the table it does not.
+func waitsForEntry(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == lockTimeout && tupleID.MatchString(pg.Where) && strings.Contains(pg.Where, "job")
+}
+
+// tupleID is how the server writes where a row is.
+var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
+
+// insertOnce stores what it can, all with a key or all without. It is repeated until it has
+// an answer: whatever it waits for it waits out, but a key.
 func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error, error) {
 	var c columns
 	for i := range recs {
 		c.add(&recs[i])
 	}
 	args := append(c.args(), micros(repeatable))
+	var settings []string
+	if recs[0].Job.Key != "" {
+		settings = []string{patient}
+	}
+	uncertain := false // an earlier try may be what is under way
 	ids, err := retry(ctx, e, true, func() ([]string, error) {
-		return ask(ctx, e, pgx.RowTo[string], e.insert, args, patient)
+		ids, err := ask(ctx, e, pgx.RowTo[string], e.insert, args, settings...)
+		switch {
+		case err == nil:
+		case waitsForEntry(err) && !uncertain:
+			err = fmt.Errorf("%w: a transaction that is under way has it: %w", durable.ErrExists, err)
+		default:
+			uncertain = uncertain || judge(err) == lost
+		}
+		return ids, err
 	})
+	if uncertain && err != nil && !errors.Is(err, durable.ErrUncertain) {
+		err = fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	}
 	if err != nil || len(ids) == len(recs) {
 		return make([]error, len(recs)), err
 	}

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,4 +90,65 @@ func TestLockedRow(t *testing.T) {
 	unlock()
 	require.NoError(t, <-released)
 	require.Equal(t, "locked", look(t, w)[0].Record.ID)
+}
+
+// A lock of the table is no key: an insert waits for it, as long as it may, and is not told
+// that its key exists; neither on a connection that has the statement prepared nor on one
+// that has not.
+func TestLockedTable(t *testing.T) {
+	srv := server(t)
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+		for _, warm := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/warm=%v", mode, warm), func(t *testing.T) {
+				t.Parallel()
+				s := newStore(srv)
+				s.params = "&pool_max_conns=2&default_query_exec_mode=" + mode
+				s.insertLocked(t, s.open(t), warm)
+			})
+		}
+	}
+}
+
+func (s *store) insertLocked(t *testing.T, e *postgres.Engine, warm bool) {
+	keyed := func(id string) durable.Record {
+		r := record(id, time.Now())
+		r.Job.Key = id
+		return r
+	}
+	if warm { // both connections
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() { e.Insert(t.Context(), []durable.Record{record(fmt.Sprint("warm", i), time.Now())}) })
+		}
+		wg.Wait()
+	}
+	tx, err := s.pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "lock table "+s.schema+".job in share mode")
+	require.NoError(t, err)
+
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, errs := e.Insert(short, []durable.Record{keyed("short")})
+	require.Error(t, errs[0])
+	require.NotErrorIs(t, errs[0], durable.ErrExists)
+
+	all, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	inserted := make(chan error, 2)
+	for _, recs := range [][]durable.Record{{record("a", time.Now())}, {keyed("b")}} {
+		go func() {
+			_, errs := e.Insert(all, recs)
+			inserted <- errors.Join(errs...)
+		}()
+	}
+	select {
+	case err := <-inserted:
+		t.Fatalf("it does not wait for the lock: %v", err)
+	case <-time.After(1500 * time.Millisecond): // longer than the wait for a key
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, <-inserted)
+	require.NoError(t, <-inserted)
 }

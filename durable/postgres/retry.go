@@ -35,13 +35,14 @@ var errLocked = errors.New("postgres: another transaction has locked the job's r
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, durable.ErrClosed), errors.Is(err, ErrVersion), errors.As(err, new(pgx.ScanArgError)):
+	case errors.Is(err, durable.ErrClosed), errors.Is(err, durable.ErrExists), errors.Is(err, ErrVersion), errors.As(err, new(pgx.ScanArgError)):
 		return permanent
 	case errors.As(err, new(*notSentError)), errors.Is(err, errLocked):
 		return undone
 	case errors.As(err, &pg):
 		return judgeCode(pg)
-	case pgconn.SafeToRetry(err):
+	case pgconn.SafeToRetry(err), errors.As(err, new(pgx.ErrPreprocessingBatch)):
+		// Statements are prepared in a round trip of their own before anything is run.
 		return undone
 	}
 	return lost
@@ -56,6 +57,7 @@ func judgeCode(pg *pgconn.PgError) outcome {
 	case strings.HasPrefix(pg.Code, "40"), // serialization, deadlock
 		strings.HasPrefix(pg.Code, "53"), // out of connections, memory, disk
 		strings.HasPrefix(pg.Code, "57"), // statement timeout, start, shutdown
+		pg.Code == lockTimeout,           // of the table's lock, or by a setting of the role's
 		pg.Code == "25006":               // a standby that is to be a primary soon
 		return undone
 	}

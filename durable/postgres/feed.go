@@ -62,7 +62,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	defer beside.Wait()
 	defer cancel()
 	beside.Go(func() { w.e.listen(ctx, f.ear) })
-	beside.Go(func() { w.e.sweepUntil(ctx) })
+	beside.Go(func() { w.e.sweepUntil(ctx, w.c.Lease) })
 	for {
 		held, more, err := f.look(ctx)
 		if len(held) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,8 @@ type Engine struct {
 	news  *bell // what announce sends
 	poll  time.Duration
 
+	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
+
 	closed context.Context // ends with Close
 	close  context.CancelFunc
 	wg     sync.WaitGroup // what Close waits for
@@ -58,8 +61,9 @@ var _ durable.Engine = (*Engine)(nil)
 //
 // An engine with a worker uses up to eight of the pool's connections at a time, and two
 // of its own outside the pool: one listens, and one renews the lease, so that a pool
-// which is exhausted costs no lease. Connect returns [ErrVersion] for a schema that a
-// newer version of this package has migrated, and an error for a database whose encoding
+// which is exhausted costs no lease. Connect returns [ErrVersion] for a schema that a newer
+// version of this package has migrated in a way that this one cannot work with, see
+// [Engine.Migrate], and an error for a database whose encoding
 // is not UTF8. It panics on nil.
 func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, error) {
 	if pool == nil {
@@ -81,6 +85,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
 	e.wg.Go(e.announce)
+	e.wg.Go(e.watchVersion)
 	return e, nil
 }
 
@@ -107,8 +112,8 @@ func (e *Engine) serverTime(ctx context.Context) (t time.Time, _ time.Duration, 
 
 // Now is the server's time.
 func (e *Engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
-	if e.closed.Err() != nil {
-		return time.Time{}, 0, durable.ErrClosed
+	if err := e.usable(); err != nil {
+		return time.Time{}, 0, err
 	}
 	if err := e.clock.Sync(ctx); err != nil {
 		return time.Time{}, 0, err
@@ -152,8 +157,8 @@ const patient = "select set_config('lock_timeout', '1000', true)"
 // settings are statements that go before it. Rows come before the commit, so on an error
 // ask returns none: what a transaction has said that was rolled back never was.
 func ask[T any](ctx context.Context, e *Engine, row pgx.RowToFunc[T], statement string, args []any, settings ...string) (all []T, err error) {
-	if e.closed.Err() != nil {
-		return nil, durable.ErrClosed
+	if err := e.usable(); err != nil {
+		return nil, err
 	}
 	b := &pgx.Batch{}
 	for _, s := range settings {

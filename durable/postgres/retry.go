@@ -75,6 +75,8 @@ func (e *Engine) translate(err error) error {
 		return fmt.Errorf("%w: %w", durable.ErrFull, err)
 	case pg.Code == "42P01" || pg.Code == "3F000":
 		return fmt.Errorf("postgres: the schema %q has no tables: call Migrate: %w", e.schema, err)
+	case pg.Code == "42703": // a column
+		return fmt.Errorf("postgres: the schema %q is of another version: call Migrate: %w", e.schema, err)
 	case strings.HasPrefix(pg.Code, "58") || strings.HasPrefix(pg.Code, "XX"):
 		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}

@@ -29,8 +29,8 @@ import (
 // not. So keep transactions with keys short.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]durable.Ref, error) {
 	refs := make([]durable.Ref, len(jobs))
-	if e.closed.Err() != nil {
-		return refs, durable.ErrClosed
+	if err := e.usable(); err != nil {
+		return refs, err
 	}
 	if len(jobs) == 0 {
 		return refs, nil

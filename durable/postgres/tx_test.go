@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -153,6 +154,22 @@ func TestAddTxErrors(t *testing.T) {
 	require.NoError(t, e.Close())
 	_, err = e.AddTx(t.Context(), begin(), keyed)
 	require.ErrorIs(t, err, durable.ErrClosed)
+}
+
+// A transaction with jobs that are due at once can be prepared for a commit in two phases.
+func TestAddTxPrepared(t *testing.T) {
+	s := newStore(pgserver.Test(t, "max_prepared_transactions=10"))
+	e, pool := s.open(t), s.pool(t)
+	c := consume(t, s.open(t))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	refs, err := e.AddTx(t.Context(), tx, durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "prepare transaction 'first phase'")
+	require.NoError(t, err)
+	s.exec(t, pool, "commit prepared 'first phase'")
+	c.began(t, refs[0])
 }
 
 // Callers that ask for the key of an open transaction cost those who add jobs without a key

@@ -37,6 +37,12 @@ func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
 
 // Work makes a worker known.
 func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	if err := e.usable(); err != nil {
+		return nil, err
+	}
+	if err := e.migrated(ctx); err != nil {
+		return nil, err
+	}
 	w := &worker{e: e, c: c}
 	ids, err := retry(ctx, e, true, func() ([]int64, error) {
 		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease)})
@@ -55,8 +61,8 @@ func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 func (w *worker) Beat(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.c.Lease/4)
 	defer cancel()
-	if w.e.closed.Err() != nil {
-		return durable.ErrClosed
+	if err := w.e.usable(); err != nil {
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

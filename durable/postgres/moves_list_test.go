@@ -14,18 +14,18 @@ import (
 // of a step at most, so that a Held is in one, as a Queue keeps it.
 func (b *table) draw() *play {
 	e := b.engines[rand.N(2)]
-	switch rand.N(14) {
+	switch rand.N(15) {
 	case 0, 1:
 		return b.insert(e, fmt.Sprint("j", len(b.recs)), "")
 	case 2:
 		return b.insert(e, fmt.Sprint("j", len(b.recs)), fmt.Sprint("key", rand.N(3)))
 	case 3:
 		return b.repeat(e)
-	case 4:
+	case 4, 5:
 		return b.cancel(e)
-	case 5:
-		return b.move(e)
 	case 6:
+		return b.move(e)
+	case 7:
 		return b.redrive(e)
 	}
 	m := b.members[rand.N(len(b.members))]
@@ -49,8 +49,8 @@ func (b *table) draw() *play {
 // some returns a job that there is, the newer ones more often, or "".
 func (b *table) some() string {
 	n := len(b.recs)
-	if n == 0 {
-		return ""
+	if n == 0 || b.focus != "" && rand.N(3) > 0 {
+		return b.focus
 	}
 	return fmt.Sprint("j", n-1-rand.N(min(n, 12)))
 }

@@ -84,6 +84,7 @@ type table struct {
 	rows    map[string]jobState // after the last step
 	alive   map[int64]bool      // workers whose lease is not over
 	n       int                 // members that there were
+	focus   string              // the job that most moves of this step are about
 	calm    bool                // one move, and no fault
 	cut     bool                // an answer may be lost
 	counts  map[string]int
@@ -180,23 +181,33 @@ func (b *table) step() {
 	for _, m := range b.members {
 		m.busy = false
 	}
+	b.focus = ""
+	b.focus = b.some()
+	fault, n := rand.N(6), 1+rand.N(3)
+	if fault == 0 {
+		n = 3 // who fails is to be overtaken
+	}
 	var plays []*play
-	for range 1 + rand.N(3) {
+	for range n {
 		if p := b.draw(); p != nil {
 			plays = append(plays, p)
 		}
 	}
-	fault := rand.N(6)
 	b.calm, b.cut = len(plays) == 1 && fault > 1, fault == 1
 	switch fault {
 	case 0:
-		b.s.arm(b.t, b.pool, 1+rand.N(2))
+		b.s.arm(b.t, b.pool, 1+rand.N(4))
 	case 1:
 		b.p.cutNext.Store(true)
 	}
 	var wg sync.WaitGroup
 	for _, p := range plays {
-		wg.Go(func() { p.run(ctx) })
+		wg.Go(func() {
+			if !b.calm && rand.N(2) == 0 {
+				time.Sleep(rand.N(20 * time.Millisecond)) // also between two tries of another
+			}
+			p.run(ctx)
+		})
 	}
 	wg.Wait()
 	b.p.cutNext.Store(false)

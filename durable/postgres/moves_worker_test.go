@@ -9,9 +9,9 @@ import (
 )
 
 // pick returns some of what a member holds, claimed or not.
-func (m *member) pick(claimed bool) (held []*durable.Held) {
+func (b *table) pick(m *member, claimed bool) (held []*durable.Held) {
 	for id, h := range m.held {
-		if _, mine := m.claimOf(id); mine == claimed && rand.N(3) > 0 {
+		if _, mine := m.claimOf(id); mine == claimed && (id == b.focus || rand.N(3) == 0) {
 			held = append(held, h)
 		}
 	}
@@ -35,7 +35,7 @@ func (m *member) forget(id string) {
 }
 
 func (b *table) claim(m *member) *play {
-	held := m.pick(false)
+	held := b.pick(m, false)
 	if len(held) == 0 {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (b *table) claimed(m *member, h *durable.Held, v durable.Claimed) effect {
 }
 
 func (b *table) finish(m *member) *play {
-	held := m.pick(true)
+	held := b.pick(m, true)
 	if len(held) == 0 {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (b *table) finish(m *member) *play {
 }
 
 func (b *table) release(m *member) *play {
-	held := append(m.pick(true), m.pick(false)...)
+	held := append(b.pick(m, true), b.pick(m, false)...)
 	if len(held) == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -194,9 +195,35 @@ type endedRow struct {
 	Busy bool
 }
 
-// Finish writes ends down in one commit. Those whose rows are locked it leaves for the next
-// call: the others do not wait for them.
+// lockedPauses are those between the tries of an end whose row is locked: for a moment, as
+// by another's claim that comes too late, or by one who stays.
+var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond, 320 * time.Millisecond}
+
+// Finish writes ends down in one commit. Those whose rows are locked are tried again for a
+// moment; then they are left for the next call, so that the others need not wait.
 func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+	errs := w.finishOnce(ctx, outs)
+	for _, pause := range lockedPauses {
+		var locked []int
+		for i, err := range errs {
+			if errors.Is(err, errLocked) {
+				locked = append(locked, i)
+			}
+		}
+		if len(locked) == 0 || ctx.Err() != nil {
+			break
+		}
+		sleep(ctx, pause)
+		for k, err := range w.finishOnce(ctx, pick(outs, locked)) {
+			errs[locked[k]] = err
+		}
+	}
+	w.tell(outs, errs)
+	return errs
+}
+
+// finishOnce writes down what is not locked.
+func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error {
 	var c ends
 	for i := range outs {
 		c.add(&outs[i])
@@ -230,7 +257,6 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 			errs[i] = durable.ErrLeaseLost
 		}
 	}
-	w.tell(outs, errs)
 	return errs
 }
 

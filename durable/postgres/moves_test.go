@@ -137,7 +137,7 @@ func (b *table) play(steps int) {
 		b.step()
 	}
 	b.t.Log(b.counts)
-	for _, answer := range []string{"insert ok", "insert exists", "cancel true", "claim mine", "finish ok", "finish lease lost", "redrive ok", "cancel uncertain"} {
+	for _, answer := range []string{"insert ok", "insert exists", "cancel true", "cancel false", "claim mine", "claim gone", "finish ok", "move true"} {
 		require.NotZero(b.t, b.counts[answer], "%s: not played", answer)
 	}
 }

@@ -22,6 +22,11 @@ build: ## compile everything
 test: ## run all tests of the core module, with the race detector
 	go test -race ./...
 
+# Where an int has 32 bits, and 64-bit atomics have to be aligned. No race detector there.
+.PHONY: test-386
+test-386: ## run the short tests of the library's packages with 32 bits
+	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel
+
 .PHONY: test-nested
 test-nested: ## run all tests of the nested modules but the benchmarks and durable, with the race detector
 	@set -e; for module in $(filter-out ./benchmarks/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
@@ -30,6 +35,7 @@ test-nested: ## run all tests of the nested modules but the benchmarks and durab
 .PHONY: test-durable
 test-durable: ## run all tests of durable jobs, on real servers, with the race detector
 	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -p 1 -timeout 20m ./...); done
+	cd durable && go test ./jetstream/internal/protocol # whose large worlds are too slow for the race detector
 
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half
@@ -44,6 +50,14 @@ fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models 
 .PHONY: soak
 soak: ## run wheels under every kind of load at the same time (DURATION=10m)
 	cd checks && go run ./soak -for $(DURATION)
+
+.PHONY: nightly
+nightly: ## all that is random, at length and with fresh seeds: fuzz and soak for DURATION=10m each, and half an hour
+	$(MAKE) fuzz FUZZTIME=$(DURATION)
+	$(MAKE) soak
+	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
+	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
+	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel
 
 .PHONY: chaos
 chaos: ## kill what runs durable jobs, each fault for DURATION=10m, and count what is lost

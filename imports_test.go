@@ -19,13 +19,13 @@ import (
 const module = "github.com/tickwheel/tickwheel/"
 
 // Imports point one way: examples, benchmarks, durable -> purgatory -> timingwheel ->
-// {bucket, delayqueue}, delayqueue -> internal/heap -> gods. Packages timingwheel and bucket
-// use internal/shrinking too, and internal/parking, which imports nothing, is what purgatory
-// and timingwheel share. Every package that is not named here uses the library (the
+// {bucket, delayqueue}, delayqueue -> internal/heap -> gods. Packages purgatory, timingwheel
+// and bucket use internal/shrinking too, and internal/parking, which imports nothing, is what
+// purgatory and timingwheel share. Every package that is not named here uses the library (the
 // examples, timingwheel/debug). Such a package may import purgatory,
 // timingwheel and packages below it.
 var mayImport = map[string][]string{
-	"purgatory":     {module + "timingwheel", module + "internal/parking"},
+	"purgatory":     {module + "timingwheel", module + "internal/shrinking", module + "internal/parking"},
 	"timingwheel":   {module + "bucket", module + "delayqueue", module + "internal/shrinking", module + "internal/parking"},
 	"delayqueue":    {module + "internal/heap", "golang.org/x/sys"},
 	"bucket":        {module + "internal/shrinking"},

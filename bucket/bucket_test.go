@@ -25,6 +25,28 @@ func verify(t *testing.T, a *Arena, buckets ...*Bucket) {
 
 func contents(a *Arena, b *Bucket) []Index { return slices.Collect(b.All(a)) }
 
+// At its limit an arena says that it is full; a little later it has no index for another
+// chunk. Nobody has the memory to get there: the chunks are pretended.
+func TestLimit(t *testing.T) {
+	a := new(Arena)
+	i, _ := a.Alloc(1, task, 0)
+	for used, full := range map[int]bool{1: false, maxEntries - 1: false, maxEntries: true, 1<<31 - 1: true} {
+		a.used = used
+		require.Equal(t, full, a.IsFull(), "%d entries", used)
+	}
+	a.used = 1
+	a.Free(i)
+
+	const most = 1 << 31 / chunkLen
+	a = &Arena{chunks: make([]*[chunkLen]entry, most-1), info: make([]chunkInfo, most-1)}
+	i, generation := a.Alloc(1, task, 0)
+	require.Equal(t, Index(1<<31-chunkLen), i&^chunkMask)
+	require.Less(t, i, isBucket)
+	require.True(t, alive(a, i, generation))
+	a.open = nil // its other entries are in use
+	require.PanicsWithValue(t, "bucket: more than 2^31 entries in an arena", func() { a.Alloc(1, task, 0) })
+}
+
 // TestModel steps slices beside the rings: appends, unlinks, moves, opens and
 // closes at random.
 func TestModel(t *testing.T) {

@@ -18,21 +18,34 @@
 //     and listed. If any process is killed at any moment, no job is lost. Each engine
 //     says what else it survives.
 //  2. After a Cancel that returned true, no attempt begins any more. If no attempt had
-//     failed before, the job has not run and never will. A job cannot be canceled in the
-//     last 50 to 300 ms before it is due: then Cancel returns false. This time adapts to
-//     how long the engine takes to commit.
+//     failed or lost its worker before, the job has not run and never will. A job cannot
+//     be canceled in the last 50 to 300 ms before it is due: then Cancel returns false.
+//     This time adapts to how long the engine takes to commit. It holds as well for a
+//     worker that was cut off, or frozen, with the job claimed: a handler begins only under
+//     a lease that was renewed less than seven eighths of it ago.
 //  3. No job begins early by the engine's clock. The wall clock of a worker does not
 //     matter.
 //  4. While the workers keep up, jobs are late by a tick of the wheel. After the death of
 //     a worker, the jobs that it had begun are late by the lease. After the death of a
 //     server, jobs are late by the election of another and the lease.
-//  5. Attempts are counted when a job is claimed. So a job that kills its process ends as
-//     dead. A handler may run for longer than the lease, because the lease is renewed. A
-//     process that was frozen for longer is told ([ErrLeaseLost]), and cannot finish what
-//     another one has taken over.
+//  5. An attempt counts if it has certainly begun. So a job that kills its process ends as
+//     dead, after MaxAttempts and one starts, and none dies with it: see below. A handler
+//     may run for longer than the lease, because the lease is renewed. A process that was
+//     frozen for longer is told ([ErrLeaseLost]), begins nothing that it had claimed, and
+//     cannot finish what another one has taken over.
 //  6. Any number of jobs may be overdue at the start. They take bounded memory, and run
 //     in about the order of their time.
 //  7. Bad input gets an error that names it, and nothing is written.
+//
+// # Jobs that kill their process
+//
+// A job is claimed a little ahead of its time, so that it begins on time. If its worker dies
+// with it, nobody knows whether it had begun. That counts no attempt, but the job is a
+// suspect, until an attempt of it ends. A suspect, and a job that is on its last attempt, is
+// claimed at the moment when it begins, so that the claim counts as the attempt: it is late
+// by a commit. Of suspects at most a sixteenth of WithConcurrency begin within a lease, and of
+// those with two crashes one, beside all other jobs. So others lose an attempt or two to a
+// job that kills. Of a job with MaxAttempts 1 no second attempt begins, whatever fails.
 //
 // A job that was running when its process was killed may run again. So handlers must be
 // idempotent, by Ref. Jobs have no order among each other.

@@ -79,26 +79,41 @@ type Worker interface {
 	// each to one worker, until ctx ends; then it returns nil. It calls give from several
 	// goroutines; give blocks while the worker has as many as it can hold. A job may be
 	// handed out again, to the same worker or another; the claim decides. Feed returns an
-	// error where it cannot go on; the Queue calls it again after a while.
+	// error where it cannot go on; the Queue calls it again after a while. An error that
+	// wraps ErrClosed or ErrVersion says that this is for good, and ends Run.
 	Feed(ctx context.Context, give func([]*Held)) error
 
 	// Claim asks for jobs that Feed has handed out. It never fails: if it cannot tell it
-	// answers Later. If it answers Mine it has counted an attempt, so that a job which
-	// kills its process runs out of attempts.
+	// answers Later.
+	//
+	// The engine keeps whether each claim was exact, and with Held.Exact not set how many
+	// attempts had begun before it. A claim that never ended, because its worker has died or
+	// was cut off, counts as an attempt if it was exact, and not if it was not. In either case
+	// the job is a suspect from then on: Crashes counts its claims that never ended, since
+	// an attempt has ended the last time. A suspect is claimed exactly or not at all. What
+	// this worker itself has claimed before, in a call whose answer was lost, it may claim
+	// once more; that is no other attempt, and no crash.
 	Claim(ctx context.Context, held []*Held) []Verdict
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
-	// the end, the next attempt, the key, the next occurrence. ErrLeaseLost: another
+	// the end, the next attempt, the key, the next occurrence. The job is no suspect any
+	// more. ErrLeaseLost: another
 	// worker has taken over, and nothing was changed. On any other error call it again.
 	Finish(ctx context.Context, outs []Outcome) []error
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
-	// count) or not. It is handed out again, after a delay that may be rounded up.
-	// Failing is no harm: it is handed out again in any case, after the lease.
+	// count) or not; a suspect remains one. It is handed out again, after a delay that may be
+	// rounded up. What another worker has claimed since remains its own. Failing is no harm:
+	// what was not claimed is handed out again in any case, after the lease, and what was
+	// claimed after Close; until then the Queue calls it again.
 	Release(ctx context.Context, held []*Held, after time.Duration) error
 
 	// Beat renews the lease on all that the worker has claimed. The Queue calls it three
-	// times in a lease.
+	// times in a lease, and sometimes more. It returns ErrLeaseLost if the lease was over
+	// before it was renewed, so that another worker may have taken jobs over meanwhile: that
+	// is what a worker learns by whose clocks stood still. If it returns nil none has, since
+	// the call of Beat before that returned nil, or the call of Work. For an error that wraps
+	// ErrClosed or ErrVersion see Feed.
 	Beat(ctx context.Context) error
 
 	// Close ends the worker. What it still has claimed others may take over at once.
@@ -118,6 +133,7 @@ type Record struct {
 	Version int
 
 	Attempt   int    // attempts that had begun before
+	Crashes   int    // claims that never ended, as far as Feed knows; more than 0: a suspect
 	LastError string // of the one before: UTF-8 without NUL
 	Series    string // the name given to Every, if any
 }
@@ -126,6 +142,10 @@ type Record struct {
 type Held struct {
 	Ref    Ref
 	Record Record
+
+	// Exact is set by the Queue for Claim: the handler begins as soon as the claim is there,
+	// so that the claim counts as an attempt even if it never ends.
+	Exact bool
 
 	// Handle is the engine's own: where the job is, and what it was claimed with. The
 	// Queue leaves it alone and gives one Held to one call of the Worker at a time.
@@ -137,16 +157,18 @@ type Claimed int
 
 // The answers to a claim.
 const (
-	Later Claimed = iota // ask again After so long: another worker may have it, or an error
-	Mine                 // it is claimed; Attempt is the number of this attempt, from 1
-	Gone                 // it has ended or was moved, and the engine has forgotten the Held
+	Later   Claimed = iota // ask again After so long: another worker may have it, or an error
+	Mine                   // it is claimed; Attempt is the number of this attempt, from 1
+	Gone                   // it has ended or was moved, and the engine has forgotten the Held
+	Suspect                // it can only be claimed exactly; nothing was changed
 )
 
 // Verdict is an answer to a claim, with what belongs to it.
 type Verdict struct {
 	Claimed Claimed
 	After   time.Duration // for Later
-	Attempt int           // for Mine; more than MaxAttempts if the last one killed its process
+	Attempt int           // for Mine; MaxAttempts and one if the last one never ended
+	Crashes int           // for Suspect: how many claims in a row never ended, at least 1
 }
 
 // Outcome is what became of a claimed job.

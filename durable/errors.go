@@ -34,7 +34,12 @@ var (
 	// ErrLocked: another process has the directory open.
 	ErrLocked = errors.New("durable: store is locked by another process")
 
-	// ErrClosed: the Queue or the Engine is closed.
+	// ErrVersion: what is stored was made, or migrated, by a newer version of the engine
+	// than this program has.
+	ErrVersion = errors.New("durable: stored by a newer version")
+
+	// ErrClosed: the Queue or the Engine is closed, or the connection of the Engine is, for
+	// good.
 	ErrClosed = errors.New("durable: closed")
 )
 

@@ -39,6 +39,9 @@ func checkKey(key string) error {
 // ends with the occurrence that it runs; the next call of Every begins it anew. To end a
 // series, call Every no longer, and cancel what waits: CancelKey(ctx, "every/"+name).
 //
+// If the Scheduler panics, or gives a time that is not after the one that it was asked
+// about, when an occurrence has ended, the series ends with that, and it is logged.
+//
 // Every panics on a nil Scheduler. If the name is empty, unprintable or too long, it
 // returns [ErrInvalid]. If the Scheduler has no time, it stores nothing and returns nil.
 func (q *Queue) Every(ctx context.Context, name string, s timingwheel.Scheduler, j Job) error {
@@ -141,9 +144,14 @@ func (q *Queue) next(h *Held, began time.Time) *Record {
 	if began.After(after) {
 		after = began
 	}
-	rec, ok, err := occurrence(name, s, j, after, q.now())
+	var rec Record
+	var ok bool
+	var err error
+	if failed := protect(func() { rec, ok, err = occurrence(name, s, j, after, q.now()) }); failed != nil {
+		ok, err = false, failed
+	}
 	if err != nil {
-		q.log.Error("durable: a series ends: its Scheduler gave a time that cannot be", "name", name, "error", err)
+		q.log.Error("durable: a series ends: its Scheduler panics, or gave a time that cannot be", "name", name, "error", err)
 	}
 	if !ok {
 		return nil

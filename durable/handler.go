@@ -24,11 +24,12 @@ type Attempt struct {
 // If the handler returns nil, the job is done. If it returns an error, the attempt has
 // failed, and the job is due again after the backoff. [RetryAfter] sets another time, and
 // [Discard] ends the job. When MaxAttempts have begun and the last has failed, the job is
-// dead. A panic is a failure like any other, and so is a handler that ends its goroutine.
+// dead. A panic is a failure like any other, and so is a handler that ends its goroutine,
+// and an error or a backoff whose own code panics.
 //
 // The handler's context ends with [ErrLeaseLost] as cause when the worker's lease is
 // lost, because another worker may have the job then. It ends with [ErrClosed] when the
-// Queue is closed. It does not end with Run's context: Run waits for the handler.
+// Queue is closed, and with the error of Run when that ends with one. It does not end with Run's context: Run waits for the handler.
 //
 // A job may run again although its handler has returned nil, if the process dies before
 // that is written down. So handlers must be idempotent, by Ref.
@@ -84,22 +85,57 @@ func call(ctx context.Context, h handler, a *Attempt, ended func(error)) {
 // maxErrorText is how much of a handler's error is kept.
 const maxErrorText = 4 << 10
 
-// outcome returns what becomes of a job whose handler has returned err.
-func (q *Queue) outcome(h *Held, attempt int, err error) Outcome {
+// undecided returns what becomes of a job whose handler has returned err, if decide does
+// not come to say more.
+func (q *Queue) undecided(h *Held, attempt int, err error) Outcome {
 	if err == nil {
 		return Outcome{Held: h, End: Done}
 	}
-	out := Outcome{Held: h, End: Again, Error: errorText(err)}
-	var after *retryLater
-	switch {
-	case attempt >= h.Record.Job.MaxAttempts || errors.As(err, new(*discarded)):
+	out := Outcome{Held: h, End: Again, At: clip(q.now().Add(exponential(attempt)))}
+	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
+	if attempt >= h.Record.Job.MaxAttempts {
 		out.End = Buried
-	case errors.As(err, &after):
-		out.At = clip(q.now().Add(after.after))
-	default:
-		out.At = clip(q.now().Add(max(0, q.backoff(attempt))))
 	}
 	return out
+}
+
+// decide completes the outcome of an attempt. The methods of err and the backoff are the
+// user's: if they panic, that is what the error says.
+func (q *Queue) decide(out *Outcome, attempt int, err error) {
+	if err == nil {
+		return
+	}
+	var after *retryLater
+	if failed := protect(func() { // nil pointers in an error are usual enough
+		out.Error = errorText(err)
+		if errors.As(err, new(*discarded)) {
+			out.End = Buried
+		}
+		errors.As(err, &after)
+	}); failed != nil {
+		after = nil
+		out.Error = errorText(fmt.Errorf("durable: the handler has returned a %T, whose methods fail: %w", err, failed))
+	}
+	switch {
+	case out.End == Buried:
+	case after != nil:
+		out.At = clip(q.now().Add(after.after))
+	default:
+		if failed := protect(func() { out.At = clip(q.now().Add(max(0, q.backoff(attempt)))) }); failed != nil {
+			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function fails: %w", out.Error, failed))
+		}
+	}
+}
+
+// protect calls a function of the user's. If it panics that is the error.
+func protect(f func()) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
+		}
+	}()
+	f()
+	return nil
 }
 
 func clip(t time.Time) time.Time {

@@ -32,7 +32,9 @@ type Job struct {
 	// bytes, printable.
 	Key string
 
-	// MaxAttempts is how often it may be begun; the last failure makes it dead. 0 is 25.
+	// MaxAttempts is how many attempts there are; the last failure makes it dead. 0 is 25.
+	// An attempt whose process died before anybody knew that it had begun does not count,
+	// but for the last one.
 	MaxAttempts int
 }
 
@@ -68,7 +70,7 @@ type Info struct {
 	Ref       Ref
 	Job       Job // At is when it was first due; After is zero
 	State     State
-	Attempt   int       // attempts that have begun
+	Attempt   int       // attempts that have begun, and the one that is claimed
 	Due       time.Time // of the next attempt, or of the one that runs, or of the last one
 	LastError string    // of the last attempt that failed
 }

@@ -28,6 +28,7 @@ type sick struct {
 	durable.Engine
 	mu     sync.Mutex
 	faults map[string]error
+	feeds  []context.CancelFunc
 }
 
 func (s *sick) fault(verb string) error {
@@ -63,7 +64,25 @@ func (w *sickWorker) Feed(ctx context.Context, give func([]*durable.Held)) error
 	if err := w.s.fault("feed"); err != nil {
 		return err
 	}
-	return w.Worker.Feed(ctx, give)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.s.mu.Lock()
+	w.s.feeds = append(w.s.feeds, cancel)
+	w.s.mu.Unlock()
+	if err := w.Worker.Feed(ctx, give); err != nil {
+		return err
+	}
+	return w.s.fault("feed")
+}
+
+// interrupt ends the calls of Feed that are under way.
+func (s *sick) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cancel := range s.feeds {
+		cancel()
+	}
+	s.feeds = nil
 }
 
 // Claim counts too many attempts, as if all had died with their process.
@@ -165,14 +184,14 @@ var messages = map[string]struct {
 	"cannot read the engine's clock": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("now", errSilent)
 	}},
-	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
 	}},
 	"the ends of attempts could not be written down; they will run again": {"ERROR", []string{"attempts"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
-	"a series ends: its Scheduler gave a time that cannot be": {"ERROR", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	"a series ends: its Scheduler panics, or gave a time that cannot be": {"ERROR", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		began := time.Now()
 		backwards := schedule(func(prev time.Time) time.Time {
 			if time.Since(began) < time.Second/2 {

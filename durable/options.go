@@ -30,7 +30,6 @@ func newConfig(opts []Option) *config {
 		concurrency: 256,
 		kinds:       map[string]int{},
 		retention:   30 * 24 * time.Hour,
-		log:         slog.New(slog.DiscardHandler),
 	}
 	c.backoff = exponential
 	for _, opt := range opts {
@@ -38,6 +37,9 @@ func newConfig(opts []Option) *config {
 			panic("durable: Open: nil Option")
 		}
 		opt(c)
+	}
+	if c.log == nil {
+		c.log = slog.Default() // silence would hide what is lost
 	}
 	// What is handed out has to begin, or be handed back, before the lease is over: half
 	// of it is left for what holds a worker up.
@@ -53,7 +55,8 @@ func WithAhead(d time.Duration) Option {
 }
 
 // WithClaimAhead sets how long before it is due a job is claimed. From then on Cancel
-// returns false. By default it adapts to how long the engine takes to commit, from 50 to
+// returns false. A job on its last attempt, or whose worker died the last time, is claimed
+// when it begins, and is late by that. By default it adapts to how long the engine takes to commit, from 50 to
 // 300 ms. Open panics if d is not positive.
 func WithClaimAhead(d time.Duration) Option {
 	return func(c *config) { c.claimAhead = positive("WithClaimAhead", d) }
@@ -73,8 +76,9 @@ func WithLease(d time.Duration) Option {
 
 // WithConcurrency sets how many handlers run at once in this process. It also bounds how
 // many jobs have begun without their end being written down: to n, or to 64 if that is
-// more. As many may run again when the process is killed. The default is 256. Open panics
-// on less than 1.
+// more. As many may run again when the process is killed: those of them that begin anew do
+// so n/16 at a time, or one by one, since one of them may have killed it. The default is 256.
+// Open panics on less than 1.
 func WithConcurrency(n int) Option {
 	return func(c *config) {
 		if n < 1 {
@@ -130,8 +134,10 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 	}
 }
 
-// WithLogger has the Queue log what nobody is told otherwise. By default nothing is
-// logged. It logs these messages, each after "durable: ", with these attributes.
+// WithLogger sets where the Queue logs what nobody is told otherwise. The default is what
+// slog.Default returns when Open is called; for silence pass a logger with
+// slog.DiscardHandler. The Queue logs these messages, each after "durable: ", with these
+// attributes.
 //
 // At level Warn, what the Queue copes with by itself:
 //
@@ -150,9 +156,10 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //
 // At level Error, what is lost or has to be looked at:
 //
-//   - the lease was not renewed in time: silent, handlers (whose contexts end)
+//   - the lease was not renewed in time: silent, handlers (whose contexts end), dropped
+//     (jobs that have not begun, and are handed back)
 //   - the ends of attempts could not be written down; they will run again: attempts
-//   - a series ends: its Scheduler gave a time that cannot be: name, error
+//   - a series ends: its Scheduler panics, or gave a time that cannot be: name, error
 //
 // Payloads and keys are not logged, but error has the text of a handler's error. The
 // logger is called with a lock of the Queue held now and then: it must not call the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -401,4 +402,155 @@ func TestKeysHoldUpNoOthers(t *testing.T) {
 		<-added
 		require.EqualValues(t, 17, q.Stats().Added)
 	})
+}
+
+// nilError is an error whose methods fail for a nil pointer.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// hostile fails in all of its methods.
+type hostile struct{ how func() }
+
+func (e hostile) Error() string { return "text" }
+func (e hostile) Unwrap() error { e.how(); return nil }
+
+// Whatever code of the user's fails, and however, it costs the attempt and not the process:
+// the error's methods, the backoff, the Scheduler.
+func TestUsersCodeFails(t *testing.T) {
+	var log bytes.Buffer
+	backoff := func() time.Duration { return 0 }
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		var result error
+		q.Handle("a", func(context.Context, *durable.Attempt) error { return result })
+		stop := start(t, q)
+		died := func(err error, want ...string) {
+			t.Helper()
+			result = err
+			ref := add(t, q, durable.Job{Kind: "a", MaxAttempts: 2})[0]
+			time.Sleep(time.Minute)
+			info, err := q.Get(t.Context(), ref)
+			require.NoError(t, err)
+			require.Equal(t, durable.Dead, info.State)
+			require.Equal(t, 2, info.Attempt)
+			for _, w := range want {
+				require.Contains(t, info.LastError, w)
+			}
+		}
+		died((*nilError)(nil), "*durable_test.nilError, whose methods fail: panic: runtime error", "queue_test.go")
+		died(hostile{func() { panic("ouch") }}, "durable_test.hostile, whose methods fail: panic: ouch")
+		died(hostile{runtime.Goexit}, "text")
+		backoff = func() time.Duration { panic("no backoff") }
+		result = errors.New("no")
+		ref := add(t, q, durable.Job{Kind: "a"})[0]
+		time.Sleep(100 * time.Millisecond)
+		info, err := q.Get(t.Context(), ref)
+		require.NoError(t, err)
+		require.Equal(t, durable.Waiting, info.State)
+		require.Contains(t, info.LastError, "no; durable: the backoff function fails: panic: no backoff")
+		require.Greater(t, time.Until(info.Due), 300*time.Millisecond, "by the backoff that is the default")
+		backoff = func() time.Duration { runtime.Goexit(); return 0 }
+		time.Sleep(time.Minute)
+		info, err = q.Get(t.Context(), ref)
+		require.NoError(t, err)
+		require.Greater(t, info.Attempt, 2)
+		require.Equal(t, "no", info.LastError)
+
+		result = nil
+		for name, how := range map[string]func(){"panics": func() { panic("no time") }, "exits": runtime.Goexit} {
+			began := time.Now()
+			s := schedule(func(prev time.Time) time.Time {
+				if time.Since(began) > time.Second/2 {
+					how()
+				}
+				return prev.Add(time.Second)
+			})
+			require.NoError(t, q.Every(t.Context(), name, s, durable.Job{Kind: "a"}))
+		}
+		time.Sleep(time.Minute)
+		for info, err := range q.All(t.Context(), durable.Filter{}) {
+			require.NoError(t, err)
+			require.Empty(t, info.Job.Key, "the series has ended")
+		}
+		require.Contains(t, log.String(), `level=ERROR msg="durable: a series ends: its Scheduler panics, or gave a time that cannot be" name=panics error="panic: no time`)
+		stop()
+		require.Equal(t, int64(0), q.Stats().Running)
+	}, durable.WithBackoff(func(int) time.Duration { return backoff() }), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+}
+
+// A Scheduler may call the Queue, also for a job whose last attempt never ended.
+func TestSchedulerCallsTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{"claim": errSilent}}
+		q, err := durable.Open(t.Context(), s)
+		require.NoError(t, err)
+		defer q.Close()
+		q.Handle("a", func(context.Context, *durable.Attempt) error { return nil })
+		calls := 0
+		require.NoError(t, q.Every(t.Context(), "asks", schedule(func(prev time.Time) time.Time {
+			calls++
+			q.Stats()
+			return prev.Add(time.Second)
+		}), durable.Job{Kind: "a"}))
+		stop := start(t, q)
+		time.Sleep(10 * time.Second)
+		require.Greater(t, calls, 5)
+		stop()
+	})
+}
+
+// Run ends with the error of an engine that cannot go on, and takes its handlers along.
+// While its errors are others Run goes on.
+func TestRunEndsForGood(t *testing.T) {
+	for _, verb := range []string{"feed", "beat"} {
+		for _, wrapped := range []error{durable.ErrClosed, durable.ErrVersion} {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{"feed": errSilent, "beat": errSilent}}
+				q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				require.NoError(t, err)
+				defer q.Close()
+				cause := make(chan error, 1)
+				q.Handle("a", func(ctx context.Context, _ *durable.Attempt) error {
+					<-ctx.Done()
+					cause <- context.Cause(ctx)
+					return nil
+				})
+				ran := make(chan error, 1)
+				go func() { ran <- q.Run(t.Context()) }()
+				time.Sleep(15 * time.Second)
+				s.set("feed", nil)
+				s.set("beat", nil)
+				add(t, q, durable.Job{Kind: "a"})
+				time.Sleep(20 * time.Second)
+				require.Equal(t, int64(1), q.Stats().Running)
+				s.set("finish", durable.ErrClosed)
+				s.set("release", durable.ErrClosed)
+				s.set(verb, fmt.Errorf("connection gone: %w", wrapped))
+				if verb == "feed" {
+					s.interrupt()
+				}
+				time.Sleep(2 * time.Minute)
+				require.ErrorIs(t, <-ran, wrapped)
+				require.ErrorIs(t, <-cause, wrapped)
+				require.NoError(t, q.Close())
+			})
+		}
+	}
+}
+
+// Without a logger, what is lost is logged where the program logs.
+func TestDefaultLogger(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var log bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
+		q.Handle("a", func(context.Context, *durable.Attempt) error { return errors.New("no") })
+		stop := start(t, q)
+		add(t, q, durable.Job{Kind: "a", MaxAttempts: 1})
+		time.Sleep(time.Second)
+		stop()
+	})
+	require.Contains(t, log.String(), "durable: an attempt failed")
 }

@@ -14,8 +14,10 @@ import (
 // no more jobs, hands back at once those that have not begun, and waits for the handlers
 // that run and until their ends are written down. Then it returns nil. If the engine
 // cannot make a worker before ctx ends, it returns an error. Later, an engine that does
-// not answer does not end Run. Run panics if another call is under way, or if there is no
-// handler.
+// not answer does not end Run. One that says that it cannot go on, because its connection
+// is closed for good ([ErrClosed]), or because a newer version of it has changed the store
+// ([ErrVersion]), ends Run with that error; it is the cause with which the contexts of the
+// handlers end that run. Run panics if another call is under way, or if there is no handler.
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()
@@ -25,16 +27,21 @@ func (q *Queue) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(q.closed, cancel)()
+	began := time.Now()
 	engineWorker, err := q.engine.Work(ctx, WorkConfig{
 		Name: rand.Text(), Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
 	})
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
 	}
-	w := newWorker(q, engineWorker)
+	w := newWorker(q, engineWorker, began)
 	q.held.Store(w)
 	defer q.held.Store(nil)
+	w.stop = cancel
 	w.run(ctx)
+	if w.failed != nil {
+		return fmt.Errorf("durable: Run: %w", w.failed)
+	}
 	return nil
 }
 
@@ -69,6 +76,7 @@ func (w *worker) run(ctx context.Context) {
 	w.wheel = wheel
 	beating, stopBeating := context.WithCancel(context.Background())
 	defer stopBeating()
+	w.ending = beating
 	var feeding, claiming, beats sync.WaitGroup
 	beats.Go(func() { w.beat(beating) })
 	claiming.Go(func() { w.claimLoop(ctx) })
@@ -81,6 +89,7 @@ func (w *worker) run(ctx context.Context) {
 	w.ends.close()
 	stopBeating()
 	beats.Wait()
+	w.side.Wait()
 	bye, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
@@ -94,6 +103,12 @@ func (w *worker) feed(ctx context.Context) {
 		began := time.Now()
 		err := w.engine.Feed(ctx, func(held []*Held) { w.hold(ctx, held) })
 		if ctx.Err() != nil {
+			return
+		}
+		if forGood(err) {
+			w.mu.Lock()
+			w.fail(err)
+			w.mu.Unlock()
 			return
 		}
 		if time.Since(began) > time.Minute {
@@ -111,64 +126,4 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-t.C:
 	}
-}
-
-// beat renews the lease until ctx ends. When it has been silent for a lease it tells the
-// handlers, first of all: a process that was frozen finds that out here. It does not wait
-// for an answer before it asks again: one may be lost, and one that takes longer than a
-// third of a lease counts as well.
-func (w *worker) beat(ctx context.Context) {
-	w.renewed = time.Now()
-	t := time.NewTicker(w.q.lease / 3)
-	defer t.Stop()
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		now := time.Now() // before the call, so that the engine's lease ends no earlier
-		w.mu.Lock()
-		silent := now.Sub(w.renewed)
-		w.mu.Unlock()
-		if silent > w.q.lease {
-			w.leaseLost(silent)
-		}
-		asking.Go(func() { w.renew(ctx, now) })
-	}
-}
-
-// renew asks the engine once, at the time now.
-func (w *worker) renew(ctx context.Context, now time.Time) {
-	try, cancel := context.WithTimeout(ctx, w.q.lease)
-	defer cancel()
-	err := w.engine.Beat(try)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case err == nil:
-		if now.After(w.renewed) {
-			w.renewed = now
-		}
-		w.silent = w.silent && time.Since(w.renewed) > w.q.lease
-	case ctx.Err() == nil:
-		w.q.log.Warn("durable: the lease could not be renewed", "error", err, "silent", time.Since(w.renewed))
-	}
-}
-
-// leaseLost ends the contexts of all handlers that run.
-func (w *worker) leaseLost(silent time.Duration) {
-	w.mu.Lock()
-	w.silent = true
-	n := 0
-	for _, t := range w.tasks {
-		if t.cancel != nil {
-			t.cancel(ErrLeaseLost)
-			n++
-		}
-	}
-	w.mu.Unlock()
-	w.q.log.Error("durable: the lease was not renewed in time", "silent", silent, "handlers", n)
 }

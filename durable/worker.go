@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ type phase int
 
 const (
 	fetched   phase = iota // waits on the wheel for its time to be claimed
-	claimable              // in its lane's queue for the claim
+	waiting                // in its lane's queue for a place, to be claimed exactly: begin.go
+	claimable              // in a queue for the claim
 	claiming               // the engine is asked
 	claimed                // waits on the wheel for its time
 	ready                  // in its lane's queue for a free place
@@ -36,21 +38,25 @@ const (
 
 // task is a job that this worker holds.
 type task struct {
-	held    *Held
-	phase   phase
-	attempt int
-	began   time.Time // by the engine's clock
-	cancel  context.CancelCauseFunc
-	next    *Held // a newer version, to be admitted when this one is forgotten
+	held     *Held
+	phase    phase
+	crashes  int  // more than 0: a suspect
+	reserved bool // it has a place, and does not run yet
+	attempt  int
+	began    time.Time               // by the engine's clock
+	cancel   context.CancelCauseFunc // nil: it does not run
+	next     *Held                   // a newer version, to be admitted when this one is forgotten
 }
 
-// lane is what a kind has for itself: its limit, and its two queues.
+// lane is what a kind has for itself: its limit, and its queues.
 type lane struct {
 	limit     int
-	limited   bool // by WithKindConcurrency
-	running   int
+	limited   bool    // by WithKindConcurrency
+	running   int     // and places that are reserved
 	claimable []*task // in the order in which they came due
-	ready     []*task
+	ready     []*task // likewise
+	last      []*task // likewise, of those that wait: on their last attempt
+	suspects  []*task // of those that wait, in the order of bySuspicion
 }
 
 // worker is one Run. A task is in the map from when the engine hands it out until its end
@@ -60,7 +66,11 @@ type worker struct {
 	engine Worker
 	wheel  *timingwheel.TimingWheel
 	ends   *batcher[*ended]
-	wake   chan struct{} // for claimLoop: there may be something to claim
+	wake   chan struct{}   // for claimLoop: there may be something to claim
+	doubt  chan struct{}   // for beat: one is to be asked at once
+	stop   func()          // ends Run
+	ending context.Context // ends when all handlers have returned
+	side   sync.WaitGroup  // what is handed back meanwhile
 
 	mu       sync.Mutex // guards all below, and the fields of tasks but held
 	room     *sync.Cond
@@ -68,9 +78,15 @@ type worker struct {
 	bytes    int
 	lanes    map[string]*lane
 	counts   [ending + 1]int
+	reserved int     // places of tasks that do not run yet
+	exact    []*task // which these are; for claimLoop
+	trial    []*task // the suspects that few may be of
 	draining bool
-	renewed  time.Time       // when the last beat that was answered began
-	silent   bool            // the lease was not renewed in time, and not since
+	failed   error // why Run ends by itself
+	lease    lease
+	asking   int             // beats that are not answered yet
+	silent   bool            // the lease was lost, and not renewed since
+	losses   int             // of the lease
 	unknown  map[string]bool // kinds that were logged as such
 	ahead    time.Duration   // of the claim
 }
@@ -82,10 +98,15 @@ type ended struct {
 	tries int
 }
 
-func newWorker(q *Queue, e Worker) *worker {
+// newWorker returns a worker whose lease was renewed at a time.
+func newWorker(q *Queue, e Worker, renewed time.Time) *worker {
 	w := &worker{
-		q: q, engine: e, wake: make(chan struct{}, 1), tasks: map[Ref]*task{},
+		q: q, engine: e, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
 		lanes: map[string]*lane{}, unknown: map[string]bool{}, ahead: minClaimAhead,
+		lease: newLease(q.lease, renewed),
+	}
+	if w.silent = w.lease.at(time.Now()) == over; w.silent {
+		w.doubt <- struct{}{} // it took long to be made known
 	}
 	if q.claimAhead > 0 {
 		w.ahead = q.claimAhead
@@ -118,12 +139,32 @@ func (w *worker) set(t *task, p phase) {
 	t.phase = p
 }
 
-// forget drops a task. w.mu is held.
-func (w *worker) forget(t *task) {
+// isGone reports whether a task, whose time has come, is not here any more. w.mu is held.
+func (w *worker) isGone(t *task) bool {
+	return w.draining || w.tasks[t.held.Ref] != t
+}
+
+// drop takes a task away, but not out of the queue that it may be in. w.mu is held.
+func (w *worker) drop(t *task) {
+	w.vacate(t)
+	w.endTrial(t)
 	w.counts[t.phase]--
 	delete(w.tasks, t.held.Ref)
 	w.bytes -= len(t.held.Record.Job.Payload)
 	w.room.Broadcast()
+}
+
+// clearQueues empties the queues of tasks that have not begun. w.mu is held.
+func (w *worker) clearQueues() {
+	w.exact = nil
+	for _, l := range w.lanes {
+		l.claimable, l.ready, l.last, l.suspects = nil, nil, nil, nil
+	}
+}
+
+// forget drops a task that has ended, and goes on to its newer version. w.mu is held.
+func (w *worker) forget(t *task) {
+	w.drop(t)
 	if t.next != nil && !w.draining {
 		w.add(t.next)
 	}
@@ -167,12 +208,14 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 		w.unknown[kind] = true
 		w.q.log.Warn("durable: no handler here for jobs of a kind; they are left to other workers", "kind", kind)
 	}
-	if ctx.Err() != nil || w.silent || l == nil || l.limited && len(l.claimable) >= 1024+4*l.limit {
+	if ctx.Err() != nil || w.silent || l == nil || l.limited && l.unclaimed() >= 1024+4*l.limit {
 		return false
 	}
 	w.add(h)
 	return true
 }
+
+func (l *lane) unclaimed() int { return len(l.claimable) + len(l.last) + len(l.suspects) }
 
 // wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
 // between another's look at its condition and its wait.
@@ -184,11 +227,22 @@ func (w *worker) wakeRoom() {
 
 // add takes a job that is not here. w.mu is held.
 func (w *worker) add(h *Held) {
-	t := &task{held: h}
+	t := &task{held: h, crashes: h.Record.Crashes}
+	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.Job.MaxAttempts
 	w.tasks[h.Ref] = t
 	w.counts[fetched]++
 	w.bytes += len(h.Record.Job.Payload)
-	w.after(w.q.clock.Until(h.Record.Due)-w.ahead, func() { w.toClaim(t) })
+	w.schedule(t, 0)
+}
+
+// schedule has a task that was fetched wait for its time to be claimed, and for as long as
+// it is told to. w.mu is held.
+func (w *worker) schedule(t *task, least time.Duration) {
+	if t.held.Exact {
+		w.after(max(w.q.clock.Until(t.held.Record.Due), least), func() { w.toWait(t) })
+		return
+	}
+	w.after(max(w.q.clock.Until(t.held.Record.Due)-w.ahead, least), func() { w.toClaim(t) })
 }
 
 // after calls f when d has passed, at once if it is not positive; never on this
@@ -203,8 +257,8 @@ func (w *worker) after(d time.Duration, f func()) {
 func (w *worker) toClaim(t *task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.draining {
-		return // drain has it
+	if w.isGone(t) {
+		return
 	}
 	w.set(t, claimable)
 	l := w.lanes[t.held.Record.Job.Kind]
@@ -237,12 +291,18 @@ func (w *worker) claimLoop(ctx context.Context) {
 	}
 }
 
-// takeClaimable returns what is to be claimed now. A lane claims no more than may begin
-// soon: what waits unclaimed can be canceled, or run by another worker.
+// takeClaimable returns what is to be claimed now: what has a place, and what may begin
+// soon. A lane claims no more than that: what waits unclaimed can be canceled, or run by
+// another worker.
 func (w *worker) takeClaimable() []*task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var batch []*task
+	n := min(len(w.exact), maxBatch)
+	batch := slices.Clone(w.exact[:n])
+	w.exact = shift(w.exact, n)
+	for _, t := range batch {
+		w.set(t, claiming)
+	}
 	for _, l := range w.lanes {
 		n := min(len(l.claimable), l.limit-len(l.ready), maxBatch-len(batch))
 		if n <= 0 {
@@ -266,31 +326,53 @@ func shift(s []*task, n int) []*task {
 	return s[n:]
 }
 
-// claim asks the engine, and sets each job on its way.
+// claim asks the engine, and sets each job on its way. If the lease is lost meanwhile the
+// answer comes too late, and all are dropped.
 func (w *worker) claim(ctx context.Context, batch []*task) {
 	held := make([]*Held, len(batch))
 	for i, t := range batch {
 		held[i] = t.held
 	}
+	w.mu.Lock()
+	losses := w.losses
+	w.mu.Unlock()
 	began := time.Now()
 	verdicts := w.engine.Claim(ctx, held)
-	took := time.Since(began)
+	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.adapt(took)
+	w.adapt(now.Sub(began))
+	var back []*Held
 	for i, t := range batch {
-		switch v := verdicts[i]; v.Claimed {
-		case Gone:
+		switch {
+		case verdicts[i].Claimed == Gone:
 			w.forget(t)
-		case Later:
-			w.set(t, fetched)
-			w.after(max(v.After, time.Millisecond), func() { w.toClaim(t) })
-		case Mine:
-			w.set(t, claimed)
-			t.attempt = v.Attempt
-			w.proceed(t)
+		case w.stands(now) == over || w.losses != losses:
+			w.drop(t)
+			back = append(back, t.held)
+		default:
+			w.judged(t, verdicts[i])
 		}
 	}
+	w.giveBack(back)
+	w.start() // places may be free that were reserved
+}
+
+// judged sets a task on its way whose claim was answered. w.mu is held.
+func (w *worker) judged(t *task, v Verdict) {
+	if v.Claimed == Mine {
+		t.attempt = v.Attempt
+		w.set(t, claimed)
+		w.proceed(t)
+		return
+	}
+	w.vacate(t)
+	w.endTrial(t)
+	w.set(t, fetched)
+	if v.Claimed == Suspect {
+		t.held.Exact, t.crashes = true, max(v.Crashes, 1)
+	}
+	w.schedule(t, max(v.After, time.Millisecond))
 }
 
 // adapt follows what a claim takes: four times that, up at once and down by a hundredth,
@@ -305,8 +387,8 @@ func (w *worker) adapt(took time.Duration) {
 func (w *worker) toRun(t *task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.draining {
-		return // drain has it
+	if w.isGone(t) {
+		return
 	}
 	w.proceed(t)
 }
@@ -318,89 +400,20 @@ func (w *worker) proceed(t *task) {
 		w.after(early, func() { w.toRun(t) })
 		return
 	}
-	if most := t.held.Record.Job.MaxAttempts; t.attempt > most {
+	if t.attempt > t.held.Record.Job.MaxAttempts {
+		w.vacate(t)
 		w.set(t, ending)
-		w.bury(t)
+		go w.bury(t)
+		return
+	}
+	if t.reserved {
+		w.begin(t)
 		return
 	}
 	w.set(t, ready)
 	l := w.lanes[t.held.Record.Job.Kind]
 	l.ready = append(l.ready, t)
 	w.start()
-}
-
-// errKilled is the failure of a job whose last attempt ended with its process.
-var errKilled = errors.New("durable: the last attempt did not end: its process died, or was cut off")
-
-// bury ends a job that has no attempt left. w.mu is held.
-func (w *worker) bury(t *task) {
-	out := Outcome{Held: t.held, End: Buried, Error: errKilled.Error()}
-	if t.held.Record.LastError != "" {
-		out.Error += "; before: " + t.held.Record.LastError
-	}
-	out.Next = w.q.next(t.held, w.q.now())
-	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
-		"ref", t.held.Ref, "error", out.Error)
-	w.ends.put(&ended{task: t, out: out})
-}
-
-// start begins what is ready, the longest due first, while there is a place. What runs, and
-// what has ended but whose end is not written down yet, may run again after a kill, so both
-// are bounded. w.mu is held.
-func (w *worker) start() {
-	for w.counts[running] < w.q.concurrency && w.counts[running]+w.counts[ending] < max(w.q.concurrency, minUnwritten) {
-		var next *lane
-		for _, l := range w.lanes {
-			if len(l.ready) == 0 || l.running >= l.limit {
-				continue
-			}
-			if next == nil || l.ready[0].held.Record.Due.Before(next.ready[0].held.Record.Due) {
-				next = l
-			}
-		}
-		if next == nil {
-			return
-		}
-		t := next.ready[0]
-		next.ready = shift(next.ready, 1)
-		next.running++
-		w.set(t, running)
-		ctx, cancel := context.WithCancelCause(w.q.closed)
-		t.cancel = cancel
-		w.wakeClaims() // ready has room for one more
-		go w.runTask(ctx, t)
-	}
-}
-
-func (w *worker) runTask(ctx context.Context, t *task) {
-	h := t.held
-	now := w.q.now()
-	t.began = now
-	w.q.stats.lateBy(now.Sub(h.Record.Due))
-	w.q.stats.attempts.Add(1)
-	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due}
-	call(ctx, w.q.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
-}
-
-// ran takes a task whose handler has ended, and gives its place to the next.
-func (w *worker) ran(t *task, err error) {
-	out := w.q.outcome(t.held, t.attempt, err)
-	if out.End != Again {
-		out.Next = w.q.next(t.held, t.began)
-	}
-	if err != nil {
-		w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
-			"attempt", t.attempt, "dead", out.End == Buried, "error", out.Error)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	t.cancel(nil)
-	t.cancel = nil
-	w.set(t, ending)
-	w.lanes[t.held.Record.Job.Kind].running--
-	w.ends.put(&ended{task: t, out: out})
-	w.room.Broadcast() // for drain
-	w.start()          // its kind may have been at its limit
 }
 
 // finish writes ends down. What fails is tried again until it succeeds, or the lease is
@@ -425,6 +438,9 @@ func (w *worker) finish(batch []*ended) {
 			w.q.log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)
 			w.forget(e.task)
 		default:
+			if w.failed != nil && errors.Is(err, ErrClosed) {
+				continue // for good: drain gives up
+			}
 			e.tries++
 			pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
 			w.q.log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
@@ -448,12 +464,14 @@ func (w *worker) tally(out Outcome) {
 	}
 }
 
-func (w *worker) release(held []*Held, after time.Duration) {
+func (w *worker) release(held []*Held, after time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := w.engine.Release(ctx, held, after); err != nil {
+	err := w.engine.Release(ctx, held, after)
+	if err != nil {
 		w.q.log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
 	}
+	return err
 }
 
 // drain hands back what has not begun, and waits for the rest. If the engine is silent it
@@ -469,9 +487,7 @@ func (w *worker) drain() {
 			w.forget(t)
 		}
 	}
-	for _, l := range w.lanes {
-		l.claimable, l.ready = nil, nil
-	}
+	w.clearQueues()
 	w.mu.Unlock()
 	if len(back) > 0 {
 		w.release(back, 0)
@@ -481,7 +497,7 @@ func (w *worker) drain() {
 	for w.counts[running] > 0 {
 		w.room.Wait()
 	}
-	over := false
+	over := errors.Is(w.failed, ErrClosed) // no end can be written down
 	giveUp := time.AfterFunc(w.q.lease, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -3,13 +3,14 @@ package purgatory
 // all calls step until it returns false, also when it panics or ends the goroutine
 // (runtime.Goexit): code of a user does no harm to what comes after it. Then the panic
 // goes on. Of several panics the first does, and the others are dropped.
-func all(step func() bool) {
+//
+// Step goes to the heap, with all that it captures. See visit.all for a walk that may not
+// allocate.
+func (n *nest) all(step func() bool) {
 	finished := false
 	defer func() {
-		if finished {
-			return
-		}
-		for quietly(step) {
+		if !finished {
+			n.rest(step)
 		}
 	}()
 	for step() {
@@ -17,20 +18,25 @@ func all(step func() bool) {
 	finished = true
 }
 
-// quietly calls step while an earlier one panics or ends the goroutine. It drops a panic.
-func quietly(step func() bool) (more bool) {
-	finished := false
-	defer func() {
-		switch {
-		case finished:
-		case recover() != nil:
-			more = true
-		default: // it ends the goroutine, and this is the only place to go on
-			for quietly(step) {
+// rest calls step until it returns false, on goroutines that it may end. It makes another
+// one each time that step does, and waits for it.
+//
+// Its caller's goroutine is about to end, or panics. There, a step that ended it would
+// leave nowhere to go on but in a deferred call inside that step: a million such steps
+// would be a stack of a million calls. And if a deferred call of such a step panics, the
+// goroutine ends all the same when that is recovered, without a way to go on.
+func (n *nest) rest(step func() bool) {
+	n.apart.Add(1)
+	defer n.apart.Add(-1)
+	for more := true; more; {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer func() { _ = recover() }()
+			for more {
+				more = step()
 			}
-		}
-	}()
-	more = step()
-	finished = true
-	return more
+		}()
+		<-ended
+	}
 }

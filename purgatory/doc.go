@@ -42,6 +42,9 @@
 // and after the wheel's Stop by a goroutine of the wheel's, in both cases under the
 // wheel's panic handler.
 //
+// When one of many that a call ends panics or ends the goroutine (runtime.Goexit), the
+// rest are ended by goroutines that the call waits for, since its own is on its way out.
+//
 // A done may end another operation, whose done then runs inside the first. Such calls
 // nest 64 frames deep or so. Those beyond are queued, and called by the outermost that is
 // this deep when its own done has returned: before the method that began it all returns,

@@ -423,8 +423,6 @@ func holding(ready *bool, b *ballast) func() bool {
 // Fault #19928, #20654: what has ended is kept under its other keys, until memory runs
 // out.
 func TestFaultRetained(t *testing.T) {
-	w := timingwheel.New()
-	defer w.Stop()
 	for name, end := range map[string]func(p *Purgatory[int], o *Op[int]){
 		"notify":     func(p *Purgatory[int], _ *Op[int]) { p.Notify(2) },
 		"cancel":     func(_ *Purgatory[int], o *Op[int]) { o.Cancel() },
@@ -434,8 +432,12 @@ func TestFaultRetained(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		},
+		"close":         func(p *Purgatory[int], _ *Op[int]) { p.Close() },
+		"wheel stopped": func(p *Purgatory[int], _ *Op[int]) { p.wheel.Stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			w := timingwheel.New()
+			defer w.Stop()
 			p := New[int](w)
 			for key := range 5 { // neighbours under all keys, who stay
 				_, err := p.Park(time.Hour, never, nil, key)

@@ -18,6 +18,8 @@ type nest struct {
 	mu      sync.Mutex
 	waiting []call
 	calling bool // somebody calls what waits, until nothing does
+
+	apart atomic.Int32 // calls of rest under way
 }
 
 type call struct {
@@ -33,11 +35,15 @@ const (
 	// deepStack is how many frames make a stack deep. The handler of an HTTP request has
 	// about 15 above it. With 128 a look takes twice as long.
 	deepStack = 64
+
+	// manyApart is how many calls of rest make any stack a deep one. Each begins another
+	// stack, which does not show how deep the one is that waits for it.
+	manyApart = 64
 )
 
 // run calls done(o). Running counts the calls under way.
 func (n *nest) run(running *atomic.Int32, done func(Outcome), o Outcome) {
-	if running.Add(1) > freeCalls && isDeep() {
+	if running.Add(1) > freeCalls && (isDeep() || n.apart.Load() > manyApart) {
 		running.Add(-1)
 		n.put(call{done, o})
 		return
@@ -53,7 +59,7 @@ func isDeep() bool {
 
 func (n *nest) put(c call) {
 	if n.add(c) {
-		all(n.next)
+		n.all(n.next)
 	}
 }
 

@@ -224,15 +224,8 @@ func (p *Purgatory[K]) visit(key K, cancel bool) (ended int) {
 		}
 		return 0
 	}
-	v := visit[K]{stripe: s, key: key}
-	all(func() bool {
-		o := v.op()
-		if o != nil && o.visit(cancel) {
-			ended++
-		}
-		return o != nil
-	})
-	return ended
+	v := visit[K]{stripe: s, key: key, cancel: cancel}
+	return v.all(&p.nest)
 }
 
 func (o *Op[K]) visit(cancel bool) (ended bool) {
@@ -252,7 +245,7 @@ func (p *Purgatory[K]) Close() {
 	for i := range p.stripes {
 		ops = append(ops, p.stripes[i].close()...)
 	}
-	all(func() bool {
+	p.nest.all(func() bool {
 		if len(ops) == 0 {
 			return false
 		}

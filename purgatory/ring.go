@@ -49,16 +49,12 @@ func hasOps[K comparable](ring *link[K]) bool {
 // append puts the link of an operation at the end of its key's ring. O(1).
 func (s *stripe[K]) append(l *link[K]) {
 	s.watched++
-	if head := s.heads[l.key]; head != nil {
+	if head, ok := s.heads.Get(l.key); ok {
 		l.insertBefore(head)
 		return
 	}
 	l.next, l.prev = l, l
-	if s.heads == nil {
-		s.heads = make(map[K]*link[K])
-	}
-	s.heads[l.key] = l
-	s.most = max(s.most, len(s.heads))
+	s.heads.Set(l.key, l)
 }
 
 // remove takes a link out of its ring, and reports false if it is in none. O(1).
@@ -70,22 +66,13 @@ func (s *stripe[K]) remove(l *link[K]) bool {
 	if l.op != nil {
 		s.watched--
 	}
-	switch {
-	case l.op != nil && !hasOps(next):
-		s.removeKey(l.key)
-	case s.heads[l.key] == l: // which for a mark is another ring's, or nil, if its own has no operations
-		s.heads[l.key] = next
+	if l.op != nil && !hasOps(next) {
+		s.heads.Delete(l.key)
+		return true
+	}
+	// The head is another ring's, or nil, for a mark whose own ring has no operations.
+	if head, _ := s.heads.Get(l.key); head == l {
+		s.heads.Set(l.key, next)
 	}
 	return true
-}
-
-// keepMap is how large a map may have been that an empty stripe keeps. Maps do not
-// shrink.
-const keepMap = 64
-
-func (s *stripe[K]) removeKey(key K) {
-	delete(s.heads, key)
-	if len(s.heads) == 0 && s.most > keepMap {
-		s.heads, s.most = nil, 0
-	}
 }

@@ -57,7 +57,7 @@ func (s *stripe[K]) addTo(st *Stats) {
 	st.Pending += s.pending
 	st.Immediate += s.immediate
 	st.Watched += s.watched
-	st.Keys += int64(len(s.heads))
+	st.Keys += int64(s.heads.Len())
 	st.Checks += s.checks.Load()
 }
 

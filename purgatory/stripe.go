@@ -3,6 +3,8 @@ package purgatory
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/tickwheel/tickwheel/internal/shrinking"
 )
 
 // stripes is a power of two, and their numbers fit core.stripe.
@@ -13,8 +15,7 @@ const stripes = 64
 type stripe[K comparable] struct {
 	mu     sync.Mutex // guards what follows up to checks
 	closed bool
-	heads  map[K]*link[K]
-	most   int // keys that heads has had
+	heads  shrinking.Map[K, *link[K]]
 
 	// Of the operations whose first key is in this stripe.
 	parked    int64
@@ -26,7 +27,7 @@ type stripe[K comparable] struct {
 
 	checks  atomic.Int64 // of those operations
 	running atomic.Int32 // calls of their done, see nest
-	_       [12]byte     // keeps the next stripe's lock out of this one's cache lines
+	_       [12]byte     // keeps the next stripe's lock out of this one's cache lines, with 64 bits
 }
 
 // count counts an operation that has ended without having been registered.
@@ -74,8 +75,8 @@ func (s *stripe[K]) unlink(l *link[K], home bool, o Outcome) {
 func (s *stripe[K]) only(key K) (o *Op[K], most bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch head := s.heads[key]; {
-	case head == nil:
+	switch head, ok := s.heads.Get(key); {
+	case !ok:
 		return nil, true
 	case head.next == head:
 		return head.op, true
@@ -89,7 +90,7 @@ func (s *stripe[K]) close() []*Op[K] {
 	defer s.mu.Unlock()
 	s.closed = true
 	ops := make([]*Op[K], 0, s.watched)
-	for _, head := range s.heads {
+	for _, head := range s.heads.All() {
 		l := head
 		for {
 			if l.op != nil {

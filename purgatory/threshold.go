@@ -189,7 +189,7 @@ func (w *waiter[V]) enter(d time.Duration) (Outcome, error) {
 func (t *Threshold[V]) Advance(v V) (ended int) {
 	t.mustBeMade("Advance")
 	mustEqualItself("Advance", v)
-	return endAll(t.raise(v), Satisfied)
+	return t.endAll(t.raise(v), Satisfied)
 }
 
 // raise sets the number, and takes out of the tree who waits for no more than that.
@@ -205,9 +205,9 @@ func (t *Threshold[V]) raise(v V) (reached *waiter[V]) {
 }
 
 // endAll ends the waiters of a tree that is nobody's any more.
-func endAll[V cmp.Ordered](root *waiter[V], o Outcome) (ended int) {
+func (t *Threshold[V]) endAll(root *waiter[V], o Outcome) (ended int) {
 	ws := inOrder(root, nil)
-	all(func() bool {
+	t.nest.all(func() bool {
 		if len(ws) == 0 {
 			return false
 		}
@@ -225,7 +225,7 @@ func endAll[V cmp.Ordered](root *waiter[V], o Outcome) (ended int) {
 // and Advance changes nothing any more. It may be called any number of times.
 func (t *Threshold[V]) Close() {
 	t.mustBeMade("Close")
-	endAll(t.close(), Closed)
+	t.endAll(t.close(), Closed)
 }
 
 func (t *Threshold[V]) close() (root *waiter[V]) {

@@ -44,6 +44,7 @@ func TestThreshold(t *testing.T) {
 		require.Zero(t, th.Advance(3))
 		require.Equal(t, 2, th.Advance(8))
 		require.Equal(t, []int{3, 3, 5, 7}, order)
+		require.Zero(t, th.Advance(3), "nor does what was reached")
 		park(8)
 		park(-4)
 		require.Equal(t, []int{3, 3, 5, 7, 8, -4}, order, "reached already")
@@ -332,13 +333,16 @@ func TestThresholdKeepsNothing(t *testing.T) {
 	for i := range 100 {
 		cancel, err := th.Park(1+i%7, time.Hour, func(Outcome) {})
 		require.NoError(t, err)
-		if i%10 == 0 {
+		if i%10 < 5 {
 			kept = append(kept, cancel)
 		}
 	}
 	waiters := weakWaiters(th.root, nil)
 	require.Len(t, waiters, 100)
-	require.Equal(t, 100, th.Advance(7))
+	for i := 0; i < len(kept); i += 2 { // with neighbors in the tree, above and below
+		require.True(t, kept[i]())
+	}
+	require.Equal(t, 75, th.Advance(7))
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		left := 0

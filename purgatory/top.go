@@ -66,7 +66,7 @@ func (s *stripe[K]) crowds(n int) []crowd[K] {
 func (s *stripe[K]) keys(singles int) (keys []crowd[K]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, head := range s.heads {
+	for key, head := range s.heads.All() {
 		switch {
 		case head.next != head:
 			keys = append(keys, crowd[K]{key, 0})

@@ -2,6 +2,7 @@ package purgatory
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestTop(t *testing.T) {
 	}
 	require.Equal(t, []KeyCount{{"crowd", 100}, {"and more", batch + 1}, {"batch", batch}, {"two", 2}}, p.Top(4))
 	require.Len(t, p.Top(10), 10)
-	require.Len(t, p.Top(1<<40), 1005)
+	require.Len(t, p.Top(math.MaxInt), 1005)
 	require.Equal(t, []KeyCount{{"crowd", 100}}, p.Top(1))
 	require.Empty(t, p.Top(0))
 	require.Empty(t, p.Top(-1))
@@ -43,7 +44,7 @@ func TestTop(t *testing.T) {
 	both.Cancel()
 	p.CancelKey("crowd")
 	require.Equal(t, []KeyCount{{"and more", batch + 1}, {"batch", batch}}, p.Top(2))
-	require.Len(t, p.Top(1<<40), 1003)
+	require.Len(t, p.Top(math.MaxInt), 1003)
 	p.Close()
 	require.Empty(t, p.Top(10))
 	require.PanicsWithValue(t, "purgatory: Top of a Purgatory that New did not make", func() { new(Purgatory[int]).Top(1) })

@@ -16,7 +16,7 @@ func (p *Purgatory[K]) verify(t testing.TB) Stats {
 		s := &p.stripes[i]
 		s.mu.Lock()
 		watched := int64(0)
-		for key, head := range s.heads {
+		for key, head := range s.heads.All() {
 			n := verifyRing(t, p, key, head, ops)
 			require.EqualValues(t, i, p.stripeOf(key))
 			watched += int64(n)
@@ -38,6 +38,7 @@ func (p *Purgatory[K]) verify(t testing.TB) Stats {
 	}
 	require.Empty(t, p.nest.waiting)
 	require.False(t, p.nest.calling)
+	require.Zero(t, p.nest.apart.Load())
 	st := p.Stats()
 	require.EqualValues(t, links, st.Watched)
 	require.EqualValues(t, len(ops), st.Pending)

@@ -13,6 +13,8 @@ const batch = 32
 type visit[K comparable] struct {
 	stripe  *stripe[K]
 	key     K
+	cancel  bool // end what is visited with Canceled, instead of asking it
+	ended   int  // those that the visit has ended
 	ops     [batch]*Op[K]
 	n, next int // of ops: how many, and the one to visit next
 	begun   bool
@@ -21,6 +23,31 @@ type visit[K comparable] struct {
 
 type marks[K comparable] struct {
 	at, end link[K]
+}
+
+// all visits them all, and returns how many the visit has ended. It does what nest.all
+// does, without an allocation: only a visit that is interrupted goes to the heap.
+func (v *visit[K]) all(n *nest) (ended int) {
+	finished := false
+	defer func() {
+		if !finished {
+			rest := *v
+			n.rest(rest.step)
+		}
+	}()
+	for v.step() {
+	}
+	finished = true
+	return v.ended
+}
+
+// step visits the next operation, and reports false at the end.
+func (v *visit[K]) step() bool {
+	o := v.op()
+	if o != nil && o.visit(v.cancel) {
+		v.ended++
+	}
+	return o != nil
 }
 
 // op returns the next operation that was still linked when its batch was taken, and nil
@@ -47,7 +74,7 @@ func (v *visit[K]) take() {
 	switch {
 	case !v.begun:
 		v.begun = true
-		if head := s.heads[v.key]; head != nil {
+		if head, ok := s.heads.Get(v.key); ok {
 			v.begin(head)
 		}
 	case v.marks != nil:

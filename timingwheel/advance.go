@@ -21,6 +21,11 @@ func (w *TimingWheel) Now() time.Time { return w.clock.read() }
 // function that always schedules another without a delay keeps Advance for ever. With a d
 // of zero, Advance does what is due now.
 //
+// The clock ends after 292 years, a nanosecond before the longest time.Duration from its
+// start, and Advance moves it no further. What would be due later never is: it stays
+// pending until it is canceled or Stop hands it back. So with a ticker, a job or a timer
+// that resets itself, Advance ends too.
+//
 // With an executor other than Inline, the tasks may be still running, or may not have
 // begun, when Advance returns; those that began may have seen a later time.
 //
@@ -45,7 +50,7 @@ func (w *TimingWheel) Advance(d time.Duration) int {
 		return 0
 	}
 	defer w.endTurn()
-	end := later(w.clock.now(), d)
+	end := min(later(w.clock.now(), d), endOfClock)
 	handed := w.driver.finish() // what is left of a call in which a task panicked or ended the goroutine
 	for w.advanceToNext(end) {
 		if b, ok := w.driver.queue.PollAt(w.clock.read()); ok {

@@ -49,11 +49,11 @@ func TestAdvance(t *testing.T) {
 	w.verify(t)
 	require.Zero(t, w.Advance(24*time.Hour))
 	require.Equal(t, 1, w.Advance(math.MaxInt64), "saturates")
-	require.Equal(t, moonLanding.Add(math.MaxInt64), w.Now())
-	w.Schedule(time.Hour, note)
+	require.Equal(t, moonLanding.Add(endOfClock), w.Now())
+	w.Schedule(0, note)
 	require.Equal(t, 1, w.Advance(0), "the clock has ended")
 	require.Zero(t, w.Stats().Lateness.Max, "nothing was late")
-	require.Equal(t, time.Duration(math.MaxInt64), w.Stats().Now)
+	require.Equal(t, endOfClock, w.Stats().Now)
 	w.verify(t)
 }
 
@@ -310,5 +310,43 @@ func TestAdvanceRaces(t *testing.T) {
 		w.Stop()
 		require.NoError(t, w.Shutdown(t.Context()))
 		require.Equal(t, accepted.Load(), ran.Load())
+	}
+}
+
+// At the end of the clock nothing is armed again, whatever arms itself: Advance returns. What
+// would be due later stays pending.
+func TestAdvanceToTheEndOfTheClock(t *testing.T) {
+	for _, tick := range []time.Duration{time.Millisecond, 7 * time.Millisecond, time.Hour} {
+		w := virtual(WithTick(tick))
+		const century = 100 * 365 * 24 * time.Hour
+		ticker := w.NewTicker(century)
+		runs, resets, chain := 0, 0, 0
+		mustJob(t)(w.ScheduleAtFixedRate(century, century, func() { runs++ }))
+		var timer *Timer
+		timer = w.AfterFunc(century, func() { resets++; timer.Reset(century) })
+		var next func()
+		next = func() { chain++; w.Schedule(century, next) }
+		next()
+		never, _ := w.Schedule(math.MaxInt64, mustNotRun)
+		returned := make(chan int)
+		go func() { returned <- w.Advance(math.MaxInt64) }()
+		select {
+		case handed := <-returned:
+			require.Equal(t, 6, handed)
+		case <-time.After(time.Minute):
+			t.Fatal("Advance does not return")
+		}
+		require.Equal(t, []int{2, 2, 3}, []int{runs, resets, chain})
+		require.Equal(t, endOfClock, w.Now().Sub(moonLanding))
+		require.Len(t, ticker.C, 1)
+		require.Equal(t, 5, w.Len())
+		w.verify(t)
+		require.Zero(t, w.Advance(math.MaxInt64))
+		w.Schedule(1, mustNotRun)
+		require.Zero(t, w.Advance(0))
+		require.True(t, timer.Reset(0))
+		require.Equal(t, 1, w.Advance(0))
+		require.True(t, never.Cancel())
+		require.Len(t, w.Stop(), 3)
 	}
 }

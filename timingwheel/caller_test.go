@@ -152,6 +152,9 @@ func TestLaterCallIsWatched(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, w.Len())
 		require.False(t, w.driver.caller.armed.Load(), "nothing is left behind")
+		require.Nil(t, w.runner.apart.Load())
+		w.driver.caller.ring(new(alarm)) // which went off just when the call returned
+		require.Nil(t, w.driver.caller.alarm)
 	})
 }
 

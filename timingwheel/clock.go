@@ -20,6 +20,11 @@ type clock struct {
 	made   time.Time     // when the clock was made, in real time
 }
 
+// endOfClock is where a manual clock ends. What is armed there for later has a deadline
+// that saturates, a nanosecond after. So it never comes, and nothing is armed again and
+// again at a time that stands still.
+const endOfClock time.Duration = math.MaxInt64 - 1
+
 func newClock(tick time.Duration) clock {
 	now := time.Now()
 	return clock{start: now, tick: tick, last: int64(math.MaxInt64 / tick), made: now}

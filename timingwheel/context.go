@@ -165,7 +165,7 @@ func (c *deadlineCtx) start(w *TimingWheel, after delay) {
 // parent, so due leaves it to another goroutine. If the wheel was stopped first, it moves
 // to package time. The caller holds the shard's lock.
 func (c *deadlineCtx) due() {
-	if c.entry.closed() {
+	if c.entry.dismissed() {
 		c.moveToTime()
 		return
 	}

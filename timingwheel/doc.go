@@ -78,7 +78,9 @@
 // back: it ends with [ErrStopped].)
 //
 // Canceled is canceled: if a cancel returns true, the function will not run, and the
-// wheel holds nothing of it any more.
+// wheel holds nothing of it any more. Under any executor, what has not begun can be
+// canceled, but for one slice: the 256 functions that the executor was handed last. (What
+// waits in the queue of a [Pool] or of an executor of your own was handed over, too.)
 //
 // Idle is idle: while nothing is due, no goroutine wakes up. There is one exception: if
 // all tasks of a bucket are canceled or reset before it expires, it may start the driver

@@ -328,12 +328,15 @@ func (d *driver) keep(tasks []task) {
 	d.expired.tasks = slices.DeleteFunc(tasks, func(t task) bool { return t == nil })
 }
 
-// takeWaiting takes all that waits at the gate.
-func (d *driver) takeWaiting() []task {
-	var out expired
-	for i := range d.shards {
-		d.shards[i].takeWaiting(&out, func() bool { return true })
-	}
+// takeWaiting takes a slice of what waits at the gate, of the shard that has waited
+// longest. It uses the memory of tasks. What it leaves stays pending.
+func (d *driver) takeWaiting(tasks []task) []task {
+	out := expired{tasks: tasks[:0]}
+	n := 0
+	d.longestWaiting().takeWaiting(&out, func() bool {
+		n++
+		return n <= sliceLen
+	})
 	return out.tasks
 }
 

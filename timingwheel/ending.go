@@ -7,63 +7,105 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// A shard ends in two steps. When it is closed, it accepts no more. When it is stopped,
-// it holds no more.
+// A shard ends in two steps. Once it is closed, it accepts no more, and holds only what is
+// to run once. Once it is stopped, it fires no more, and soon holds nothing.
+//
+// Each step is a mark and a pass. The mark takes the lock for a moment, and has its effect
+// at once. The pass goes over all entries, in slices, and gives way to others in between.
+// Until the pass has come to an entry, the entry is pending as before: a cancel in between
+// wins, and the pass finds it no more. Neither does a pass miss an entry. For a shard that
+// is closed moves none (tidy), and gets no other that a pass is to find.
 
-// close makes the shard refuse what comes later. It calls the wheel's own tasks for which
-// nobody has to wait, and takes them off the wheel.
+// close makes the shard refuse what comes later.
 func (s *shard) close() {
 	s.lock()
 	defer s.unlock()
-	s.closeLocked()
-}
-
-func (s *shard) closeLocked() {
-	if s.closed {
-		return
-	}
 	s.closed = true
-	for i := range s.arena.All() {
-		s.settle(i) // a Reset to a later time is refused from now on
-		if s.arena.Tag(i)&oneShot == 0 {
-			s.arena.Task(i)()
-			s.arena.Unlink(i)
-			s.remove(i)
-			s.counts.HandedBack++
-		}
-	}
 }
 
-// stop closes the shard, and lets go of it. It returns what is to be handed back, and the
-// contexts that remember has noted.
-func (s *shard) stop() (pending []Pending, contexts *list.List) {
+// closeSlice is a slice of the pass: it goes on with the chunk of the arena, and returns
+// the one that is next, and false if there is none. It calls the wheel's own tasks for
+// which nobody has to wait, and takes them off the wheel.
+func (s *shard) closeSlice(chunk int) (next int, more bool) {
+	s.lockLast()
+	defer s.unlock()
+	if chunk >= s.arena.Chunks() {
+		return chunk, false
+	}
+	n := 0
+	for i := range s.arena.Chunk(chunk) {
+		s.settle(i) // a Reset to a later time is refused from now on
+		if s.arena.Tag(i)&oneShot != 0 {
+			continue
+		}
+		if n++; n > sliceLen {
+			return chunk, true // those before are off, and the others are settled already
+		}
+		s.dismiss(i)
+	}
+	chunk++
+	return chunk, chunk < s.arena.Chunks()
+}
+
+// dismiss takes an entry off the wheel that is not going to fire, because the shard is
+// closed or stopped. If it is a task of the wheel's own, it is called. The caller holds
+// s.mu.
+func (s *shard) dismiss(i bucket.Index) {
+	switch f, tag := s.arena.Task(i), s.arena.Tag(i); {
+	case isOwn(tag):
+		s.dismissing = true
+		f() // first: it may ask for its deadline
+		s.dismissing = false
+	case tag&lazy != 0:
+		s.handBack(s.arena.Deadline(i), lazyOf(f).f)
+	default:
+		s.handBack(s.arena.Deadline(i), f)
+	}
+	s.counts.HandedBack++
+	s.arena.Unlink(i)
+	s.remove(i)
+}
+
+// stop closes the shard, and lets nothing fire any more. It returns how many one-shots are
+// pending, and the contexts that remember has noted.
+func (s *shard) stop() (oneShots int64, contexts *list.List) {
 	s.lock()
 	defer s.unlock()
-	s.closeLocked()
-	s.stopped = true
-	for i := range s.arena.All() {
-		switch f, tag := s.arena.Task(i), s.arena.Tag(i); {
-		case isOwn(tag):
-			f()
-		case tag&lazy != 0:
-			s.handBack(s.arena.Deadline(i), lazyOf(f).f)
-		default:
-			s.handBack(s.arena.Deadline(i), f)
-		}
-		s.limit.release()
+	if !s.stopped {
+		s.closed, s.stopped = true, true
+		// Nothing waits for the executor any more. Who serves those that wait does not
+		// look for them here.
+		s.driver.waiting.Add(-int64(s.entries[levelWaiting]))
+		s.waitsSince.Store(math.MaxInt64)
 	}
-	s.counts.HandedBack += int64(s.arena.Len())
-	s.driver.waiting.Add(-int64(s.entries[levelWaiting]))
-	s.arena, s.finest = bucket.Arena{}, nil
-	s.oneShots, s.entries = 0, [levels]int32{}
-	s.waitsSince.Store(math.MaxInt64)
-	s.driver.runner.ended.tell()
-	pending, s.pending = s.pending, nil
 	contexts, s.contexts = s.contexts, nil
-	return pending, contexts
+	return s.oneShots, contexts
+}
+
+// stopSlice is a slice of the pass: it goes on with the chunk of the arena, appends what
+// is to be handed back, and returns the chunk that is next, and false if there is none.
+// The memory of a chunk is given back with the last of its entries.
+func (s *shard) stopSlice(chunk, most int, pending *[]Pending) (next int, more bool) {
+	s.lockLast()
+	defer s.unlock()
+	if chunk >= s.arena.Chunks() {
+		s.arena, s.finest = bucket.Arena{}, nil // it is empty: the pass has come to all
+		return chunk, false
+	}
+	s.pending = pending
+	defer func() { s.pending = nil }()
+	n := 0
+	for i := range s.arena.Chunk(chunk) {
+		if n++; n > most {
+			return chunk, true
+		}
+		s.settle(i)
+		s.dismiss(i)
+	}
+	return chunk + 1, true
 }
 
 // handBack is called with s.mu held, while the shard is being stopped.
 func (s *shard) handBack(deadline int64, f func()) {
-	s.pending = append(s.pending, Pending{s.clock.time(deadline), f})
+	*s.pending = append(*s.pending, Pending{s.clock.time(deadline), f})
 }

@@ -87,7 +87,8 @@ func (e *entry) pending() bool { return e.shard.isPending(e.handle) }
 func (e *entry) cancel() bool { return e.shard.cancel(e.handle) }
 
 // reset moves a pending entry to a new time. It reports false if the entry is not
-// pending, or if the shard is closed and the new time is later than the old one.
+// pending, or if the shard is closed and the new time is later than the old one, or if
+// the shard is stopped. Then the entry may be pending still.
 func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) }
 
 // resetLazy is reset for the entry of a lazyTask, which knows its deadline from then on.
@@ -161,6 +162,10 @@ func (e *entry) closed() bool { return e.shard.closed }
 
 // canceled reports whether a task is being called because its entry was canceled.
 func (e *entry) canceled() bool { return e.shard.canceling }
+
+// dismissed reports whether a task is being called because its shard is closed: the entry
+// will not fire.
+func (e *entry) dismissed() bool { return e.shard.dismissing }
 
 // stopped reports whether the shard was stopped. One that is stopped is also closed.
 func (e *entry) stopped() bool { return e.shard.stopped }

@@ -45,6 +45,13 @@ type foreign struct{ Executor }
 func (f foreign) execute(tasks []task, r *runner) {
 	wrapped := r.wrap(tasks)
 	clear(tasks) // what becomes of them is the executor's business
+	if submit, ok := f.Executor.(ExecutorFunc); ok {
+		each(wrapped, func(task func()) {
+			r.begin(0) // each call of its own, see caller.began
+			submit(task)
+		})
+		return
+	}
 	f.Execute(wrapped)
 }
 

@@ -133,3 +133,64 @@ func TestDrivingByHandHoldsNothingBack(t *testing.T) {
 	require.Equal(t, 1, w.Advance(time.Second))
 	<-ran
 }
+
+// Many tasks are not held back at all: what they wait for may take long.
+func TestManyTasksAreNotHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1))
+		defer w.Stop()
+		s, held := &w.shards[0], 0
+		s.addOwn(time.Millisecond, func() { time.Sleep(time.Second) }) // the driver is late
+		for range mostHeld {
+			s.addFunction(time.Millisecond, noop)
+		}
+		for i := range 10 {
+			s.addOwn(time.Duration(2+i)*time.Millisecond, func() {
+				if w.driver.held != nil {
+					held++
+				}
+			})
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		require.Zero(t, w.Len())
+		require.Zero(t, held)
+	})
+}
+
+// What was held back waits while a few empty buckets are dropped, and not while many are.
+func TestHeldTasksDoNotWaitForEmptyBuckets(t *testing.T) {
+	for _, empty := range []int{10, 20} {
+		w := New(WithManualDrive(), WithShards(1), WithWheelSize(65536))
+		for i := range empty {
+			timeout, err := w.Schedule(time.Second+time.Duration(i)*time.Millisecond, mustNotRun)
+			require.NoError(t, err)
+			require.True(t, timeout.Cancel())
+		}
+		require.GreaterOrEqual(t, w.driver.queue.Len(), empty)
+		ran := make(chan bool, 1)
+		w.runner.admit(1)
+		w.driver.held = newBatch(function(func() { ran <- true }))
+		w.driver.dropEmpty()
+		if empty > 16 {
+			require.Nil(t, w.driver.held)
+			<-ran
+		} else {
+			require.NotNil(t, w.driver.held)
+		}
+		require.Zero(t, w.driver.queue.Len())
+		w.Stop()
+	}
+}
+
+// A task that is alone goes behind what is in the queue already.
+func TestHeldTaskOvertakesNone(t *testing.T) {
+	w := New(WithManualDrive())
+	defer w.Stop()
+	queue, ran := w.driver.workers, make(chan bool, 2)
+	w.runner.admit(2)
+	queue.add(newBatch(function(func() { ran <- true })), w.runner)
+	w.driver.runHeld(newBatch(function(func() { ran <- !queue.hasTasks() })))
+	require.True(t, <-ran)
+	require.True(t, <-ran, "it ran while an older task was in the queue")
+}

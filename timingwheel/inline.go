@@ -46,7 +46,7 @@ func (l *inlineRun) all() {
 		l.tasks[0] = nil // keep no closure while the others run
 		l.tasks = l.tasks[1:]
 		l.running = true
-		l.runner.inline.Store(code(t))
+		l.runner.begin(code(t))
 		if l.runner.guards() {
 			l.runner.guard(t)
 		} else {

@@ -3,6 +3,7 @@ package timingwheel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -695,6 +696,41 @@ func TestCalendarFollowsTheWallClock(t *testing.T) {
 		require.Equal(t, []time.Duration{162 * time.Minute, 210 * time.Minute}, log.take())
 		require.EqualValues(t, 4, job.Runs())
 	})
+}
+
+// The wall clock is set while a run is under way. No planned time is run twice, however
+// far back the clock goes; of those that it jumps over the policy decides.
+func TestClockIsSetDuringARun(t *testing.T) {
+	hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Truncate(time.Hour).Add(time.Hour) })
+	for _, c := range []struct {
+		step   time.Duration
+		missed MissedPolicy
+		want   []string // by the wall clock
+	}{
+		{-30 * time.Minute, MissedSkip, []string{"01:00", "02:00", "03:00", "04:00"}},
+		{-30 * time.Minute, MissedBurst, []string{"01:00", "02:00", "03:00", "04:00"}},
+		{-30 * time.Minute, MissedDelay, []string{"01:00", "02:00", "03:00", "04:00"}},
+		{-10 * time.Hour, MissedBurst, []string{"01:00", "02:00", "03:00", "04:00"}},
+		{150 * time.Minute, MissedSkip, []string{"01:00", "04:00", "05:00", "06:00"}},
+		{150 * time.Minute, MissedBurst, []string{"01:00", "03:30", "03:30", "04:00"}},
+		{150 * time.Minute, MissedDelay, []string{"01:00", "04:00", "05:00", "06:00"}},
+	} {
+		t.Run(fmt.Sprint(c.step, c.missed), func(t *testing.T) {
+			jobBubble(t, func(t *testing.T, w *TimingWheel, _ *timeLog) {
+				var step atomic.Int64
+				w.wall = func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+				runs := make(chan string)
+				job := mustJob(t)(w.ScheduleFunc(hourly, func() {
+					runs <- w.wall().UTC().Format("15:04")
+					step.Store(int64(c.step))
+				}, OnMissed(c.missed)))
+				for _, want := range c.want {
+					require.Equal(t, want, <-runs)
+				}
+				job.Stop()
+			})
+		})
+	}
 }
 
 func TestBadJobsPanic(t *testing.T) {

@@ -153,7 +153,7 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	defer w.Stop()
 	k := NewKeyed[int](w)
 	k.Schedule(1, time.Hour, func() {})
-	pending, _ := w.shards[0].stop()
+	pending := w.shards[0].stopWholly()
 	require.Len(t, pending, 1)
 	require.False(t, k.Cancel(1))
 	require.Zero(t, k.Len())
@@ -174,7 +174,7 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	stopped := task.entry.shard
 	stripe.mu.Unlock()
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
-	pending, _ := stopped.stop()
+	pending := stopped.stopWholly()
 	require.Len(t, pending, 2)
 	require.False(t, k.Reset(1, time.Minute))
 	replaced, err := k.Schedule(2, time.Minute, f)
@@ -182,6 +182,30 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	require.False(t, replaced, "it was handed back")
 	require.Equal(t, 1, k.Len())
 	require.Len(t, w.Stop(), 1)
+}
+
+// A Schedule that finds its key's old function on the wheel, and is slower than Stop at
+// its shard. The accounts are those of a key that was replaced after it was handed back.
+func TestKeyedReplacesWhatIsHandedBackMeanwhile(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(2))
+	defer w.Stop()
+	k := NewKeyed[int](w)
+	k.Schedule(1, time.Hour, func() {})
+	s := k.lock(1)
+	old, ok := s.tasks.Get(1)
+	require.True(t, ok)
+	stopped := old.entry.shard
+	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
+	pending, _ := stopped.stop()
+	require.Len(t, pending, 1)
+	next := &keyedTask[int]{keyed: k, key: 1, f: func() {}}
+	replaced, err := s.put(next, old, delay{w.clock.now(), time.Hour}, (*entry).accept)
+	s.mu.Unlock()
+	require.NoError(t, err)
+	require.False(t, replaced)
+	require.Equal(t, 1, k.Len())
+	require.True(t, k.Cancel(1))
+	require.Zero(t, k.Len())
 }
 
 func TestKeyThatDoesNotEqualItself(t *testing.T) {

@@ -13,7 +13,7 @@ import "github.com/tickwheel/tickwheel/bucket"
 //	own|oneShot|alone   of package purgatory
 const (
 	// own is a task of the wheel's own. It is called under s.mu: by the driver when it is
-	// due, and by close or stop when that comes first (s.closed and s.stopped tell). So
+	// due, and by dismiss when close or stop comes first (s.dismissing tells). So
 	// whatever it does is one with the state of its entry, and whoever cancels it under
 	// s.mu knows that it is neither running nor about to. It must be short, never block,
 	// and run no code of a user.

@@ -3,6 +3,7 @@ package timingwheel
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -26,9 +27,20 @@ type likeness struct {
 
 const likenessTick = time.Millisecond
 
+var fresh = flag.Int("fresh", 0, "how many random programs with new seeds run beside packages time and context, after those that always do")
+
 func alike(t *testing.T, steps int, run func(l *likeness) (step, compare func())) {
-	for seed := range uint64(40) {
+	for n := range uint64(40 + *fresh) {
+		seed := n
+		if n >= 40 {
+			seed = rand.Uint64()
+		}
 		synctest.Test(t, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Log("seed", seed)
+				}
+			}()
 			r := rand.New(rand.NewPCG(seed, 0))
 			w := New(WithTick(likenessTick), WithWheelSize(2<<r.IntN(9)), WithShards(1+r.IntN(3)))
 			defer w.Stop()

@@ -3,7 +3,9 @@ package timingwheel
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -31,6 +33,26 @@ func requireFull(t *testing.T, w *TimingWheel, want error) {
 	require.False(t, replaced)
 	require.Zero(t, keyed.Len())
 	requireDead(t, w.AfterFunc(time.Hour, f))
+}
+
+// A shard whose arena has no index left refuses, like one at its limit.
+func TestArenaIsFull(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(1))
+	defer w.Stop()
+	pending := w.AfterFunc(time.Hour, func() {})
+	s := &w.shards[0]
+	used := (*int)(reflect.ValueOf(&s.arena).Elem().FieldByName("used").Addr().UnsafePointer())
+	require.Equal(t, 1, *used)
+	*used = math.MaxInt32 // nobody has the memory to get there
+	requireFull(t, w, ErrTooManyPending)
+	_, err := w.ScheduleBatch(nil, []Delayed{{time.Hour, func() {}}})
+	require.ErrorIs(t, err, ErrTooManyPending)
+	*used = 1
+	require.EqualValues(t, 6, w.Stats().Rejected)
+	require.True(t, pending.Reset(time.Minute))
+	_, err = w.Schedule(time.Hour, func() {})
+	require.NoError(t, err)
+	w.verify(t)
 }
 
 func requireDead(t *testing.T, timer *Timer) {

@@ -24,12 +24,14 @@ type localModel struct {
 	r       *rand.Rand
 	pool    *Pool
 	room    int // workers of the Pool
+	queue   int // how many more the Pool accepts
 	wheels  []*TimingWheel
 	all     *ledger
 	locals  []*modelLocal
 	made    int            // Workers
 	free    []*modelWorker // the one that was free last is the last
 	running []*ordered
+	queued  []*ordered // in the Pool
 	waiting []*ordered // for room, on the wheel
 	closed  bool
 }
@@ -52,10 +54,11 @@ type modelWorker struct {
 // ordered is a function that has a Worker and obeys orders. When there are no more, it
 // returns.
 type ordered struct {
-	wheel  *TimingWheel
-	orders chan func(k *Worker)
-	k      *Worker
-	worker *modelWorker
+	wheel   *TimingWheel
+	timeout Timeout
+	orders  chan func(k *Worker)
+	k       *Worker
+	worker  *modelWorker
 }
 
 func (f *ordered) run(k *Worker) {
@@ -85,12 +88,15 @@ func runElsewhere(f func()) {
 
 func (m *localModel) start() {
 	f := &ordered{wheel: m.freeWheel(), orders: make(chan func(k *Worker), 1)}
-	_, err := m.pool.Schedule(f.wheel, 0, f.run)
+	var err error
+	f.timeout, err = m.pool.Schedule(f.wheel, 0, f.run)
 	require.NoError(m.t, err)
 	synctest.Wait()
 	switch {
 	case m.hasRoom():
 		m.enter(f)
+	case !m.closed && len(m.queued) < m.queue:
+		m.queued = append(m.queued, f)
 	case m.pool.full.policy == waits:
 		m.waiting = append(m.waiting, f)
 	default:
@@ -164,9 +170,27 @@ func (m *localModel) left(f *ordered) {
 		return
 	}
 	m.free = append(m.free, f.worker)
-	if len(m.waiting) > 0 && m.hasRoom() {
-		m.enter(m.waiting[0])
+	if len(m.waiting) > 0 && !m.closed {
+		m.queued = append(m.queued, m.waiting[0])
 		m.waiting = m.waiting[1:]
+	}
+	if len(m.queued) > 0 {
+		m.enter(m.queued[0])
+		m.queued = m.queued[1:]
+	}
+}
+
+// cancel cancels a function, which has left its wheel unless it waits for room there.
+func (m *localModel) cancel() {
+	if len(m.waiting) > 0 {
+		i := m.r.IntN(len(m.waiting))
+		f := m.waiting[i]
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+		require.True(m.t, f.timeout.Cancel())
+		require.False(m.t, f.timeout.Cancel())
+	}
+	for _, f := range slices.Concat(m.running, m.queued) {
+		require.False(m.t, f.timeout.Cancel())
 	}
 }
 
@@ -348,7 +372,7 @@ func (m *localModel) anyRunning() *ordered { return m.running[m.r.IntN(len(m.run
 // act makes one call.
 func (m *localModel) act() {
 	switch op := m.r.IntN(16); {
-	case op < 3 && len(m.running)+len(m.waiting) < mostOrdered:
+	case op < 3 && len(m.running)+len(m.queued)+len(m.waiting) < mostOrdered:
 		m.start()
 	case op == 3 && len(m.locals) < 12:
 		m.newLocal()
@@ -358,6 +382,8 @@ func (m *localModel) act() {
 		m.shutdown()
 	case op == 5:
 		m.forget()
+	case op == 9 && m.r.IntN(3) == 0:
+		m.cancel()
 	case len(m.running) == 0:
 	case op == 6:
 		m.finish(m.anyRunning())
@@ -387,6 +413,9 @@ func (m *localModel) check() {
 	ws.verify(m.t)
 	require.Equal(m.t, m.made, ws.made)
 	require.LessOrEqual(m.t, m.made, m.room)
+	st := m.pool.Stats()
+	require.EqualValues(m.t, len(m.queued), st.Queued)
+	require.EqualValues(m.t, len(m.waiting), st.Waiting)
 	require.Len(m.t, ws.busy, len(m.running))
 	require.Len(m.t, ws.free, len(m.free))
 	live := map[int]bool{}
@@ -397,7 +426,7 @@ func (m *localModel) check() {
 		require.NotNil(m.t, f.k, "it does not run")
 		m.checkWorker(f.k, f.worker, live)
 	}
-	for _, f := range m.waiting {
+	for _, f := range slices.Concat(m.queued, m.waiting) {
 		require.Nil(m.t, f.k, "it runs")
 	}
 	for id, times := range m.all.removed {
@@ -467,7 +496,7 @@ func (m *localModel) end() {
 	for _, w := range m.wheels {
 		w.Stop()
 	}
-	for _, f := range append(m.running, m.waiting...) {
+	for _, f := range slices.Concat(m.running, m.queued, m.waiting) {
 		close(f.orders)
 	}
 }
@@ -477,9 +506,9 @@ func runLocalModel(t *testing.T, data []byte) {
 	source := &byteSource{data: data}
 	r := rand.New(source)
 	synctest.Test(t, func(t *testing.T) {
-		m := &localModel{t: t, r: r, room: 1 + r.IntN(3), all: &ledger{t: t}}
+		m := &localModel{t: t, r: r, room: 1 + r.IntN(3), queue: r.IntN(3), all: &ledger{t: t}}
 		full := []WhenFull{FullWait, FullCallerRuns, FullDiscard(runElsewhere)}[r.IntN(3)]
-		m.pool = NewPool(m.room, 0, full)
+		m.pool = NewPool(m.room, m.queue, full)
 		for range mostOrdered {
 			m.wheels = append(m.wheels, New(WithExecutor(m.pool), WithShards(1), WithPanicHandler(func(any, []byte) {})))
 		}

@@ -157,3 +157,45 @@ func TestLoggerThatMisbehaves(t *testing.T) {
 		})
 	}
 }
+
+// The log speaks of one function. Many short ones that follow one another hold nobody up for
+// long, however long they take together; and one after the other is warned about for itself.
+func TestHeldUpLogSpeaksOfOneFunction(t *testing.T) {
+	for name, executor := range map[string]timingwheel.Executor{
+		"inline": timingwheel.Inline(),
+		"func":   timingwheel.ExecutorFunc(func(task func()) { task() }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, lines := logged()
+				w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
+				defer w.Stop()
+				run := func(pauses ...time.Duration) (logged []string) {
+					before := len(lines())
+					for _, pause := range pauses {
+						w.AfterFunc(time.Millisecond, func() { time.Sleep(pause) })
+					}
+					time.Sleep(time.Hour)
+					synctest.Wait()
+					return lines()[before:]
+				}
+				w.AfterFunc(time.Millisecond, longFunction)
+				time.Sleep(time.Hour)
+				require.Len(t, lines(), 3)
+
+				var pile []time.Duration
+				for range 3000 { // a minute and a half
+					pile = append(pile, 30*time.Millisecond)
+				}
+				require.Empty(t, run(pile...))
+				require.Empty(t, run(900*time.Millisecond, 900*time.Millisecond, 500*time.Millisecond))
+
+				logged := run(append([]time.Duration{2 * time.Second, 20 * time.Second, 999 * time.Millisecond, 90 * time.Second, time.Second + 1}, pile...)...)
+				require.Len(t, logged, 7)
+				for i, want := range []string{"for=1s", "for=1s", "for=10s", "for=1s", "for=10s", "for=1m0s", "for=1s"} {
+					require.Contains(t, logged[i], want)
+				}
+			})
+		})
+	}
+}

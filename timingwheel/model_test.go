@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
@@ -43,6 +44,7 @@ type model struct {
 
 	counts Counts // but for Pending and Cascaded
 
+	closed     bool // by Shutdown
 	stopped    bool
 	handedBack *modelTask
 }
@@ -119,6 +121,10 @@ func (m *model) schedule(d time.Duration) {
 	task.f = func() { m.fired(task) }
 	m.tasks = append(m.tasks, task)
 	var err error
+	if m.closed {
+		m.scheduleClosed(task, d)
+		return
+	}
 	switch m.r.IntN(11) {
 	case 9, 10:
 		err = m.scheduleInGroup(task, d)
@@ -137,6 +143,76 @@ func (m *model) schedule(d time.Duration) {
 		task.timeout, err = m.w.Schedule(d, task.f)
 	}
 	require.NoError(m.t, err)
+}
+
+// scheduleClosed checks that each form is refused, and that what a key was scheduled for
+// stays.
+func (m *model) scheduleClosed(task *modelTask, d time.Duration) {
+	var err error
+	task.f = mustNotRun
+	switch m.r.IntN(6) {
+	case 0:
+		_, err = m.keyed.Schedule(1+m.r.IntN(3), d, task.f)
+	case 1:
+		_, err = m.w.ScheduleAtFixedRate(d, time.Hour, task.f)
+	case 2:
+		_, err = m.w.ScheduleBatch(nil, []Delayed{{d, task.f}})
+	case 3:
+		_, err = m.group.Schedule(d, task.f)
+	case 4:
+		task.timer, err = m.w.AfterFunc(d, task.f), ErrStopped
+		return
+	default:
+		_, err = m.w.Schedule(d, task.f)
+	}
+	m.tasks = m.tasks[:len(m.tasks)-1]
+	require.Equal(m.t, ErrStopped, err)
+}
+
+// shutdown closes the wheel: nothing new is accepted, what is pending can be reset to an
+// earlier time only, and jobs have ended. Its context has ended already.
+func (m *model) shutdown() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	jobs := 0
+	for _, task := range m.tasks {
+		if task.job != nil && task.pending {
+			m.forget(task)
+			m.counts.HandedBack++
+			jobs++
+		}
+	}
+	idle := m.pending.Size() == 0 && m.release == nil
+	for range 1 + m.r.IntN(2) {
+		if err := m.w.Shutdown(ctx); idle {
+			require.NoError(m.t, err)
+		} else {
+			require.ErrorIs(m.t, err, context.Canceled)
+		}
+	}
+	m.closed = true
+	if idle {
+		return // stopped, too
+	}
+	m.w.verifySettled(m.t)
+	for _, task := range m.tasks[len(m.tasks)-min(len(m.tasks), 20):] {
+		if task.job != nil && !task.pending {
+			<-task.job.Done()
+		}
+	}
+}
+
+// refuses reports whether a reset of a task to d from now is refused.
+func (m *model) refuses(task *modelTask, d time.Duration) bool {
+	if !m.closed {
+		return false
+	}
+	if !task.pending {
+		return true
+	}
+	m.seq-- // keyFor is asked for the deadline only
+	k := m.keyFor(d)
+	return m.onTick(k) > m.onTick(task.key)
 }
 
 func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
@@ -243,6 +319,8 @@ func (m *model) cancel(task *modelTask) {
 func (m *model) reset(task *modelTask, d time.Duration) {
 	was := task.pending
 	switch {
+	case m.refuses(task, d):
+		m.resetRefused(task, d)
 	case task.timer != nil && task.group != nil && task.group != m.group: // stopped
 		require.False(m.t, task.timer.Reset(d))
 	case task.timer != nil:
@@ -263,6 +341,17 @@ func (m *model) reset(task *modelTask, d time.Duration) {
 			m.again(task, d)
 		}
 		require.Equal(m.t, was, task.timeout.Reset(d))
+	}
+}
+
+func (m *model) resetRefused(task *modelTask, d time.Duration) {
+	switch {
+	case task.timer != nil:
+		require.False(m.t, task.timer.Reset(d))
+	case task.keyed != 0 && m.keys[task.keyed] == task:
+		require.False(m.t, m.keyed.Reset(task.keyed, d))
+	case task.isTimeout():
+		require.False(m.t, task.timeout.Reset(d))
 	}
 }
 
@@ -520,7 +609,7 @@ func (m *model) hold() {
 		close(m.release)
 		m.release = nil
 		return
-	case m.runs == runsInline || m.pending.Size() > 0 && m.pending.Left().Key.(key).at <= m.now():
+	case m.closed || m.runs == runsInline || m.pending.Size() > 0 && m.pending.Left().Key.(key).at <= m.now():
 		return
 	}
 	m.release = make(chan struct{})
@@ -571,9 +660,10 @@ func (m *model) burst() {
 // stop checks that what Stop hands back is what did not fire and was not
 // canceled, with its deadline.
 func (m *model) stop() {
+	m.counts.HandedBack += int64(m.pending.Size())
+	pending := m.stopInSlices()
 	m.stopped = true
-	m.counts.HandedBack = int64(m.pending.Size())
-	for _, p := range m.w.Stop() {
+	for _, p := range pending {
 		m.handedBack = nil
 		p.Func() // functions cannot be compared; this one says which task it is of
 		require.NotNil(m.t, m.handedBack)
@@ -600,6 +690,51 @@ func (m *model) stop() {
 		require.Zero(m.t, m.pool.bound.count())
 		require.True(m.t, m.pool.line.isEmpty())
 	}
+}
+
+// stopInSlices is Stop, and cancels and resets between its slices, which are short.
+func (m *model) stopInSlices() (pending []Pending) {
+	if m.r.IntN(4) == 0 {
+		return m.w.Stop()
+	}
+	s := &m.w.shards[0]
+	oneShots, _ := m.w.stopShards()
+	require.Equal(m.t, s.oneShots, oneShots)
+	for chunk, more := 0, true; more; {
+		chunk, more = s.stopSlice(chunk, 1+m.r.IntN(5), &pending)
+		for range m.r.IntN(3) {
+			if len(m.tasks) == 0 {
+				break
+			}
+			task := m.tasks[m.r.IntN(len(m.tasks))]
+			if m.r.IntN(2) == 0 {
+				if task.timer != nil {
+					require.False(m.t, task.timer.Reset(-1))
+				}
+			} else if m.cancelMaybe(task) {
+				m.counts.HandedBack--
+				m.counts.Canceled++
+				m.forget(task)
+			}
+			m.w.verifyStats(m.t)
+		}
+		require.LessOrEqual(m.t, m.w.Len(), m.pending.Size())
+	}
+	return append(pending, m.w.Stop()...)
+}
+
+// cancelMaybe cancels a task that may have been handed back, and reports whether it was
+// pending.
+func (m *model) cancelMaybe(task *modelTask) bool {
+	switch {
+	case task.timer != nil:
+		return task.timer.Stop()
+	case task.job != nil:
+		return false // it may have ended with the shard
+	case task.keyed == 0:
+		return task.timeout.Cancel()
+	}
+	return task.pending && m.keys[task.keyed] == task && m.keyed.Cancel(task.keyed)
 }
 
 // end lets all goroutines end, also when something has failed.
@@ -691,8 +826,10 @@ func (m *model) act() (sleep time.Duration) {
 		m.stopGroup()
 	case op == 8 && m.r.IntN(3) == 0:
 		m.hold()
-	case op == 8 && m.r.IntN(8) == 0:
+	case op == 8 && m.r.IntN(8) == 0 && !m.closed:
 		m.burst()
+	case op == 8 && m.r.IntN(30) == 0:
+		m.shutdown()
 	case op == 8:
 		return time.Duration(m.r.Int64N(1 << (10 + m.r.IntN(46))))
 	case op == 9 && m.pending.Size() > 0:

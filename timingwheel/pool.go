@@ -87,6 +87,7 @@ type PoolStats struct {
 // other. So they may not fit together while tasks come and go. Stats costs a pass over
 // the wheels that wait.
 func (p *Pool) Stats() PoolStats {
+	waiting := p.line.waiting() // first, since a task goes that way: it is seen in one place at least
 	tasks := p.bound.count()
 	running := min(tasks, p.bound.workers, p.bound.active.Load())
 	return PoolStats{
@@ -94,7 +95,7 @@ func (p *Pool) Stats() PoolStats {
 		Queue:   int(p.bound.capacity - p.bound.workers),
 		Running: running,
 		Queued:  tasks - running,
-		Waiting: p.line.waiting(),
+		Waiting: waiting,
 		Closed:  p.bound.isClosed(),
 	}
 }

@@ -582,6 +582,49 @@ func TestPoolClose(t *testing.T) {
 	})
 }
 
+// Execute, which waits for room, goes on when there is some, though no worker has become
+// free: another task that waited has it by then.
+func TestPoolExecuteGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 1, FullWait)
+		first, second := busy(pool, 1), busy(pool, 1)
+		var accepted atomic.Bool
+		go func() {
+			pool.Execute([]func(){func() {}})
+			accepted.Store(true)
+		}()
+		synctest.Wait()
+		require.False(t, accepted.Load())
+		first()
+		synctest.Wait()
+		require.True(t, accepted.Load())
+		second()
+		pool.Close()
+	})
+}
+
+// Close ends the wait of Execute at once, though no task of the Pool ends: it runs the
+// task itself.
+func TestPoolCloseEndsTheWaitOfExecute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		release := busy(pool, 1)
+		var ran atomic.Bool
+		go pool.Execute([]func(){func() { ran.Store(true) }})
+		synctest.Wait()
+		require.False(t, ran.Load())
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			pool.Close()
+		}()
+		synctest.Wait()
+		require.True(t, ran.Load())
+		release()
+		<-closed
+	})
+}
+
 // A closed Pool lets nothing in any more. What comes due stays pending, and Stop hands it back.
 func TestPoolCloseWhileTasksWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -696,6 +739,38 @@ func useAndForget(executor Executor) (weak.Pointer[TimingWheel], []weak.Pointer[
 		w.Schedule(time.Duration(i)*10*time.Microsecond, func() { held[0]++ })
 	}
 	return weak.Make(w), closures
+}
+
+// A wheel that goes on keeps nothing of the tasks that have run, either.
+func TestWheelKeepsNothingThatRan(t *testing.T) {
+	for name, executor := range map[string]Executor{
+		"goroutines":  Goroutines(),
+		"inline":      Inline(),
+		"own":         ExecutorFunc(func(task func()) { task() }),
+		"block":       NewPool(2, 500, FullWait),
+		"caller runs": NewPool(1, 0, FullCallerRuns),
+		"discard":     NewPool(1, 500, FullDiscard(func(func()) {})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := New(WithExecutor(executor), WithTick(50*time.Microsecond), WithShards(1))
+			defer w.Stop()
+			var closures []weak.Pointer[[1024]byte]
+			for range 500 { // in one go
+				held := new([1024]byte)
+				closures = append(closures, weak.Make(held))
+				w.Schedule(time.Millisecond, func() { held[0]++ })
+			}
+			waitForGarbage(t, func() bool {
+				for _, c := range closures {
+					if c.Value() != nil {
+						return false
+					}
+				}
+				return true
+			})
+			require.EqualValues(t, 500, w.Stats().Fired)
+		})
+	}
 }
 
 // A huge Pool is as good as none; what makes no sense is told.

@@ -61,10 +61,11 @@ type shard struct {
 
 	out *expired // where what is due goes, set by whoever takes it out of its bucket
 
-	closed    bool      // accepts no more
-	stopped   bool      // and nothing is pending any more
-	pending   []Pending // collected by stop
-	canceling bool      // cancel is calling the task of the entry that it has removed
+	closed     bool       // accepts no more
+	stopped    bool       // and fires no more
+	pending    *[]Pending // where stopSlice collects; nil but in a slice
+	canceling  bool       // cancel is calling the task of the entry that it has removed
+	dismissing bool       // dismiss is calling the task of the entry that it will remove
 
 	contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
@@ -165,7 +166,7 @@ func (s *shard) leave(i bucket.Index) { s.leaveLevel(s.arena.Tag(i) >> levelShif
 
 func (s *shard) leaveLevel(level bucket.Tag) {
 	s.entries[level]--
-	if level == levelWaiting {
+	if level == levelWaiting && !s.stopped {
 		s.driver.waiting.Add(-1)
 	}
 }
@@ -201,9 +202,8 @@ func (s *shard) cancel(h handle) bool {
 }
 
 // tidy has the arena move entries together. work is the number of entries that the caller
-// has just worked on. It does nothing once the shard is closed. For closeLocked and stop
-// pass over all entries then, and in the middle of that, tasks of the wheel's own may
-// cancel others.
+// has just worked on. It does nothing once the shard is closed. For then there are passes
+// over all entries, and what is canceled in between must not move the others.
 func (s *shard) tidy(work int) {
 	if s.arena.IsSparse() && !s.closed {
 		s.arena.Tidy(work)
@@ -211,7 +211,8 @@ func (s *shard) tidy(work int) {
 }
 
 // reset moves the task of h to a new time. It reports false if the task is not pending,
-// or if the shard is closed and the new time is later than the old one: see Shutdown.
+// if the shard is closed and the new time is later than the old one (see Shutdown), or if
+// the shard is stopped.
 //
 // A reset to a later time is lazy: it writes the deadline and leaves the entry where it
 // is. The entry still waits in a bucket that expires at or before its own tick, which is
@@ -229,7 +230,7 @@ func (s *shard) reset(h handle, after delay) bool {
 // move is reset of an entry that is pending.
 func (s *shard) move(i bucket.Index, after delay) bool {
 	deadline, old := s.clock.deadline(after.now, after.d), s.arena.Deadline(i)
-	if s.closed && deadline > old {
+	if s.closed && (deadline > old || s.stopped) {
 		return false
 	}
 	s.counts.Reset++

@@ -32,7 +32,7 @@ import (
 // task that calls it waits for itself until ctx ends, also if it runs inline. An executor
 // of your own that never runs a task keeps Shutdown waiting in the same way. With
 // [WithManualDrive] or [WithManualClock], somebody has to go on calling Drive or Advance.
-// Shutdown costs a pass over what is pending, as Stop does.
+// Shutdown costs a pass over what is pending, and gives way on it, as Stop does.
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	// A closed shard refuses a reset to a later time. The alternatives are worse. If the
 	// reset were done, one connection that is never idle would keep Shutdown waiting for
@@ -40,7 +40,7 @@ func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	// that its caller was promised. A caller that gets false knows that the function
 	// comes sooner, and can stop it: what callers do anyway with a connection that
 	// closes.
-	w.closeShards()
+	w.closeShards(ctx)
 	if !w.runner.ended.until(ctx.Done(), w.isQuiet) {
 		return fmt.Errorf("timingwheel: Shutdown: %w", ctx.Err())
 	}
@@ -48,7 +48,30 @@ func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-func (w *TimingWheel) closeShards() {
+// closeShards makes the shards refuse what comes later, all at once. Then it takes off
+// them what nobody has to wait for. That may take long, with many channel timers and
+// contexts. If ctx ends in the middle of many, another goroutine does the rest.
+func (w *TimingWheel) closeShards(ctx context.Context) {
+	w.markClosed()
+	for i := range w.shards {
+		chunk, more := 0, true
+		for more {
+			chunk, more = w.shards[i].closeSlice(chunk)
+			if more && ctx.Err() != nil {
+				go func() {
+					for ; i < len(w.shards); i, chunk, more = i+1, 0, true {
+						for more {
+							chunk, more = w.shards[i].closeSlice(chunk)
+						}
+					}
+				}()
+				return
+			}
+		}
+	}
+}
+
+func (w *TimingWheel) markClosed() {
 	w.batches.Lock()
 	defer w.batches.Unlock()
 	for i := range w.shards {

@@ -19,9 +19,11 @@ type Stats struct {
 	// executor that holds the driver up. It is a part of Pending.
 	Waiting int64
 
-	// HeldUp is for how long the executor has been in its present call. HeldUpBy is the
-	// function that it runs on the driver, or else the executor, as far as known. No
-	// function fires during a call. A call of less than a millisecond is normal. Zero
+	// HeldUp is for how long the executor has held the driver up: how long its present
+	// function has run on the driver, or how long its present call has gone on if it is an
+	// [Executor] of your own. HeldUpBy is that function, or else the executor, as far as
+	// known. No other function fires meanwhile. Less than a millisecond is normal; then, and
+	// when the wheel is driven by hand, it may be that of several functions in a row. Zero
 	// means that there is no call; so it always is under [Goroutines] and under a Pool of
 	// FullWait.
 	HeldUp   time.Duration
@@ -78,23 +80,39 @@ type LevelStats struct {
 // also on a stopped wheel. It takes the lock of each shard, and some microseconds. The
 // figures of one shard were true at one moment; those of the next shard are a moment
 // younger.
+//
+// But Pending and Running are both 0 only if at one moment nothing was pending and nothing
+// ran: no task is missed on its way from one to the other.
 func (w *TimingWheel) Stats() Stats {
+	running, last := &w.runner.running, int64(-1)
+	for {
+		before := running.Load()
+		st := w.look()
+		// After what is pending, since a task goes that way; and before, since one that runs
+		// may have put itself, or another, on the wheel before it has ended.
+		st.Running = max(before, running.Load())
+		if st.Pending+st.Running > 0 || st.Scheduled+st.Fired == last {
+			return st
+		}
+		// Nothing is left. But something may have come and gone, shard by shard, ahead of
+		// the look. If it did not between two looks, there was nothing in between.
+		last = st.Scheduled + st.Fired
+	}
+}
+
+// look is Stats but for Running.
+func (w *TimingWheel) look() Stats {
 	r := w.runner
 	st := Stats{
 		CallerRuns: r.callerRuns.Load(),
 		Discarded:  r.discarded.Load(),
 		Panicked:   r.panicked.Load(),
-		Running:    r.running.Load(),
-		Waiting:    w.driver.waiting.Load(),
-		HeldUp:     w.driver.caller.heldUp(),
 		Wakeups:    w.driver.queue.Wakeups(),
 		Precise:    w.driver.queue.Precise(),
 		Tick:       w.clock.tick,
 		Shards:     len(w.shards),
 	}
-	if st.HeldUp > 0 {
-		st.HeldUpBy = w.driver.caller.culprit()
-	}
+	st.HeldUp, st.HeldUpBy = w.driver.caller.present()
 	for i := range w.shards {
 		w.shards[i].addTo(&st)
 	}
@@ -109,6 +127,7 @@ func (s *shard) addTo(st *Stats) {
 	defer s.unlock()
 	st.Counts.add(s.counts)
 	st.Pending += int64(s.arena.Len())
+	st.Waiting += int64(s.entries[levelWaiting])
 	s.history.addTo(st)
 	st.Stopped = st.Stopped || s.closed
 	st.Arena.Capacity += int64(s.arena.Cap())

@@ -98,7 +98,7 @@ func (t *Ticker) start(now, d time.Duration) {
 // due is the wheel's own task. It sends the time, and arms the Ticker for the next time
 // on its grid that is still to come. If the wheel was stopped first, it does nothing.
 func (t *Ticker) due() {
-	if t.entry.closed() {
+	if t.entry.dismissed() {
 		return
 	}
 	now := t.entry.clock().read()

@@ -126,6 +126,9 @@ func (t *Timer) resetLocked(after delay) bool {
 	if t.move(after) {
 		return true
 	}
+	if c != nil && t.entry.cancel() {
+		active = true // the wheel is being closed, and has not come to this timer yet
+	}
 	t.arm(after)
 	return active
 }
@@ -143,10 +146,11 @@ func (t *Timer) Deadline() (time.Time, bool) {
 	}
 	t.entry.lock()
 	defer t.entry.unlock()
-	if c := t.channel(); c != nil && t.entry.closed() {
+	at, ok := t.entry.due()
+	if c := t.channel(); c != nil && !ok {
 		return c.relay.due()
 	}
-	return t.entry.due()
+	return at, ok
 }
 
 // move is Reset of a Timer that is pending, and reports whether it was. The caller holds
@@ -297,7 +301,7 @@ func newChannel() *channel {
 // due is the wheel's own task: it sends the time, or moves to package time if the wheel
 // was stopped first.
 func (c *channel) due() {
-	if e := &c.timer.entry; e.closed() {
+	if e := &c.timer.entry; e.dismissed() {
 		c.moveToTime(e.clock().time(e.deadline()))
 		return
 	}

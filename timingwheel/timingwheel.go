@@ -120,11 +120,15 @@ func (w *TimingWheel) Len() int {
 //
 // Stop may be called any number of times, from anywhere, also from a task. The first call
 // returns nil if nothing is pending, and later calls return nil. Of several calls at the
-// same time each returns a part. Stop costs a pass over what is pending, and holds each
-// shard's lock for that shard's part.
+// same time each returns a part.
+//
+// Stop costs a pass over what is pending, and takes the memory that it returns, 32 bytes a
+// function; that of the wheel is freed on the way. After every 256 functions it gives way
+// to those who wait for the lock, so it holds nobody up. What it has not come to yet can
+// be canceled meanwhile, and is not returned then.
 func (w *TimingWheel) Stop() []Pending {
 	w.cancel(ErrStopped)
-	pending, contexts := w.stopShards()
+	oneShots, contexts := w.stopShards()
 	for _, of := range contexts {
 		for place := of.Front(); place != nil; place = place.Next() {
 			place.Value.(context.CancelCauseFunc)(ErrStopped)
@@ -136,6 +140,7 @@ func (w *TimingWheel) Stop() []Pending {
 	}
 	w.driver.queue.Close()
 	w.driver.pulse.next(math.MaxInt64)
+	pending := w.handBack(oneShots)
 	if w.driver.gate != nil {
 		w.driver.gate.leave(&w.driver)
 	}
@@ -145,18 +150,41 @@ func (w *TimingWheel) Stop() []Pending {
 // runsOn reports whether New was given this executor.
 func (w *TimingWheel) runsOn(e ownExecutor) bool { return w.driver.caller.executor == e }
 
-// stopShards returns what is to be handed back, and the contexts of the Futures that run.
-// These are for the caller to end, without a lock: contexts call what others have
-// registered.
-func (w *TimingWheel) stopShards() (pending []Pending, contexts []*list.List) {
+// stopShards lets nothing fire any more. It returns how many one-shots are pending, and
+// the contexts of the Futures that run. These are for the caller to end, without a lock:
+// contexts call what others have registered.
+func (w *TimingWheel) stopShards() (oneShots int64, contexts []*list.List) {
 	w.batches.Lock()
 	defer w.batches.Unlock()
 	for i := range w.shards {
-		p, c := w.shards[i].stop()
-		pending = append(pending, p...)
+		n, c := w.shards[i].stop()
+		oneShots += n
 		if c != nil {
 			contexts = append(contexts, c)
 		}
 	}
-	return pending, contexts
+	return oneShots, contexts
+}
+
+// handBack takes all that is pending off the shards, which are stopped, and returns what
+// is to be handed back. It asks for the memory once, since append would take several times
+// as much: for all one-shots, although Futures and the operations of package purgatory end
+// instead. If there are many of these, it returns a copy.
+func (w *TimingWheel) handBack(oneShots int64) []Pending {
+	var pending []Pending
+	if oneShots > 0 {
+		pending = make([]Pending, 0, oneShots)
+	}
+	for i := range w.shards {
+		for chunk, more := 0, true; more; {
+			chunk, more = w.shards[i].stopSlice(chunk, sliceLen, &pending)
+		}
+	}
+	switch {
+	case len(pending) == 0:
+		return nil
+	case len(pending) < cap(pending)/2:
+		return append([]Pending(nil), pending...)
+	}
+	return pending
 }

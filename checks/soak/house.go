@@ -9,6 +9,7 @@ import (
 // house makes one wheel, or two that share a Pool, and uses them until end.
 func (s *soak) house(end time.Time) {
 	s.virtual()
+	s.blocked()
 	a, b := randomShape(), randomShape()
 	b.executor = a.executor
 	switch a.executor {

@@ -33,6 +33,7 @@ type memJob struct {
 	by    string    // the worker that it is handed out to, or that has claimed it
 	since time.Time // when it was handed out
 	claim int       // counts claims and what ends them, so that an old one is recognized
+	exact bool      // that claim counts as an attempt though it never ends
 	until time.Time // how long a dead one is kept
 }
 
@@ -196,7 +197,7 @@ func (e *memEngine) Redrive(_ context.Context, ref durable.Ref, at time.Time) er
 	case j.rec.Job.Key != "" && e.m.holder(j.rec.Job.Key) != "":
 		return durable.ErrExists
 	}
-	j.rec.Due, j.rec.Attempt, j.state, j.by = at, 0, durable.Waiting, ""
+	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, durable.Waiting, ""
 	j.rec.Version++
 	e.m.change()
 	return nil
@@ -215,7 +216,8 @@ func (e *memEngine) Lookup(_ context.Context, key string) (durable.Ref, error) {
 }
 
 func (j *memJob) info(ref durable.Ref) durable.Info {
-	return durable.Info{Ref: ref, Job: j.rec.Job, State: j.state, Attempt: j.rec.Attempt, Due: j.rec.Due, LastError: j.rec.LastError}
+	attempt := min(j.rec.Attempt, j.rec.Job.MaxAttempts)
+	return durable.Info{Ref: ref, Job: j.rec.Job, State: j.state, Attempt: attempt, Due: j.rec.Due, LastError: j.rec.LastError}
 }
 
 func (e *memEngine) Get(_ context.Context, ref durable.Ref) (durable.Info, error) {
@@ -304,7 +306,9 @@ func (w *memWorker) due() ([]*durable.Held, chan struct{}) {
 			if waits {
 				j.by = w.c.Name
 			}
-			batch = append(batch, &durable.Held{Ref: ref, Record: j.rec, Handle: memHandle{}})
+			rec := j.rec
+			rec.Attempt, rec.Crashes = j.begun()
+			batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: memHandle{}})
 		}
 	}
 	slices.SortFunc(batch, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
@@ -331,16 +335,38 @@ func (w *memWorker) claim(h *durable.Held) durable.Verdict {
 	if !ok || (j.state != durable.Waiting && j.state != durable.Running) || j.rec.Version != h.Record.Version {
 		return durable.Verdict{Claimed: durable.Gone}
 	}
+	if j.state == durable.Running && j.by == w.c.Name { // the answer was lost
+		j.exact = j.exact || h.Exact
+		h.Handle = memHandle{claim: j.claim}
+		return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt}
+	}
 	if j.state == durable.Running {
 		if left := m.lease(j.by); left > 0 {
 			return durable.Verdict{Claimed: durable.Later, After: left}
 		}
 	}
-	j.state, j.by = durable.Running, w.c.Name
-	j.rec.Attempt++
+	begun, crashes := j.begun()
+	if crashes > 0 && !h.Exact {
+		return durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
+	}
+	j.state, j.by, j.exact = durable.Running, w.c.Name, h.Exact
+	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.Job.MaxAttempts)+1, crashes
 	j.claim++
 	h.Handle = memHandle{claim: j.claim}
 	return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt}
+}
+
+// begun returns how many attempts have begun, as far as that is certain, and how many
+// claims have not ended, if the one that is there never does.
+func (j *memJob) begun() (attempts, crashes int) {
+	attempts, crashes = j.rec.Attempt, j.rec.Crashes
+	if j.state == durable.Running {
+		crashes++
+		if !j.exact {
+			attempts--
+		}
+	}
+	return attempts, crashes
 }
 
 // mine returns the job if the Held has claimed it, and nobody has taken over.
@@ -372,7 +398,7 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 		return durable.ErrLeaseLost
 	}
 	j.claim++
-	j.rec.LastError = o.Error
+	j.rec.LastError, j.rec.Crashes = o.Error, 0
 	switch o.End {
 	case durable.Done:
 		j.state = 0
@@ -419,7 +445,11 @@ func (w *memWorker) Beat(context.Context) error {
 	if err := w.e.open(); err != nil {
 		return err
 	}
-	w.beat = time.Now()
+	lost := m.workers[w.c.Name] != w || m.lease(w.c.Name) <= 0
+	m.workers[w.c.Name], w.beat = w, time.Now()
+	if lost {
+		return durable.ErrLeaseLost
+	}
 	return nil
 }
 

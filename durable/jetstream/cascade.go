@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -36,16 +37,12 @@ func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time
 func (f *feed) cascade(ctx context.Context, h int64) {
 	cons, err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
-		var batch natsjs.MessageBatch
-		if batch, err = cons.FetchNoWait(pageSize); err != nil {
+		var got int
+		if got, err = f.movePage(ctx, h); err != nil {
 			break
 		}
-		var msgs []natsjs.Msg
-		for m := range batch.Messages() {
-			msgs = append(msgs, m)
-		}
-		if len(msgs) > 0 {
-			if err = f.moveDown(ctx, msgs); err == nil && n%purgeEvery == 0 {
+		if got > 0 {
+			if n%purgeEvery == 0 {
 				err = f.purgeMoved(ctx, h, cons)
 			}
 			continue
@@ -56,6 +53,22 @@ func (f *feed) cascade(ctx context.Context, h int64) {
 		}
 		f.wait(ctx, lookEvery)
 	}
+}
+
+// movePage moves what one request brings, and returns how many that is.
+func (f *feed) movePage(ctx context.Context, h int64) (int, error) {
+	if !f.w.move.take(ctx, share) {
+		return 0, ctx.Err()
+	}
+	defer f.w.move.give(share)
+	var page []*nats.Msg
+	got, err := f.pull(farConsumer(h), pullRequest{Batch: pageSize, MaxBytes: share, NoWait: true}, func(msgs []*nats.Msg) {
+		page = append(page, msgs...)
+	})
+	if err != nil || got == 0 {
+		return got, err
+	}
+	return got, f.moveDown(ctx, page)
 }
 
 // purgeEvery is after how many pages what was moved is removed, so that a cascade needs
@@ -72,7 +85,7 @@ func (f *feed) purgeMoved(ctx context.Context, h int64, cons natsjs.Consumer) er
 
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
 // has ended is left behind.
-func (f *feed) moveDown(ctx context.Context, msgs []natsjs.Msg) error {
+func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	held := make([]*durable.Held, 0, len(msgs))
 	for _, m := range msgs {
 		h, err := f.heldOf(m)

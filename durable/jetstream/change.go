@@ -104,14 +104,15 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
 }
 
-// moveGroup ends a version as moved, and stores the next. Of what it is based on, all is
+// moveGroup ends a version as moved, and stores the next: of a suspect that was handed back
+// one that is a suspect, too. Of what it is based on, all is
 // conditional: the status is as it was read, and the bucket of the old version is open,
 // so that what has ended does not come back.
 func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
 	if s.fate == freed {
-		next.Attempt = s.attempt
+		next.Attempt, next.Crashes = s.attempt, s.crashes
 	}
 	end := status{fate: moved, token: token, bucket: p.nearOf(to), attempt: s.attempt}
 	forward := p.forwardWrite(&next)
@@ -137,7 +138,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		if err != nil {
 			return err
 		}
-		r.Due, r.Attempt, r.Version = at, 0, r.Version+1
+		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(m.Seq)
 		g := group{tombstone, p.forwardWrite(&r), p.recordWrite(&r, p.now(), true)}

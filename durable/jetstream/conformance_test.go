@@ -89,6 +89,14 @@ type cluster struct {
 }
 
 func newCluster(t testing.TB) *cluster {
+	c := prepareCluster(t)
+	c.start(t)
+	t.Cleanup(c.stop)
+	return c
+}
+
+// prepareCluster returns a cluster of which no server has started.
+func prepareCluster(t testing.TB) *cluster {
 	c := &cluster{store: store{opts: []jetstream.Option{
 		jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second), jetstream.Replicas(3),
 	}}}
@@ -98,39 +106,45 @@ func newCluster(t testing.TB) *cluster {
 	for i := range c.ports {
 		c.ports[i], c.dirs[i] = reserved.Ports[i], t.TempDir()
 	}
-	c.start(t)
-	t.Cleanup(c.stop)
 	return c
 }
 
 func (c *cluster) start(t testing.TB) {
 	for i := range c.servers {
-		opts := &server.Options{
-			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true,
-			StoreDir: c.dirs[i], JetStreamMaxStore: 4 << 30, JetStreamMaxMemory: 1 << 30,
-		}
-		opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "test", "127.0.0.1", c.ports[i]
-		for k, p := range c.ports {
-			if k != i {
-				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", p)})
-			}
-		}
-		srv, err := server.NewServer(opts)
-		require.NoError(t, err)
-		srv.Start()
-		c.servers[i] = srv
+		c.startNode(t, i)
 	}
 	for _, srv := range c.servers {
 		require.True(t, srv.ReadyForConnections(patience))
 	}
 }
 
+func (c *cluster) startNode(t testing.TB, i int) {
+	opts := &server.Options{
+		ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true,
+		StoreDir: c.dirs[i], JetStreamMaxStore: 4 << 30, JetStreamMaxMemory: 1 << 30,
+	}
+	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "test", "127.0.0.1", c.ports[i]
+	for k, p := range c.ports {
+		if k != i {
+			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", p)})
+		}
+	}
+	srv, err := server.NewServer(opts)
+	require.NoError(t, err)
+	srv.Start()
+	c.servers[i] = srv
+}
+
 func (c *cluster) stop() {
 	for _, srv := range c.servers {
-		srv.Shutdown()
+		if srv != nil { // nil: the test has ended before it was started
+			srv.Shutdown()
+		}
 	}
 	for _, srv := range c.servers {
-		srv.WaitForShutdown()
+		if srv != nil {
+			srv.WaitForShutdown()
+		}
 	}
 }
 

@@ -29,6 +29,14 @@
 // and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
 // grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
 //
+// # Versions
+//
+// What is stored has a version, in the metadata of each stream (version.go). Connect raises
+// it to its own; from then on programs with an older version of this package are refused
+// with durable.ErrVersion, and end their Run with it. Their jobs are taken over. So processes
+// of two versions do not work on one queue at a time, and there is no way back. Programs of
+// before the versions know nothing of them: end them first.
+//
 // # Invariants
 //
 //   - A status is created on the condition that there is none, and replaced on the
@@ -39,6 +47,8 @@
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
+//   - The status of a claim says whether it was exact, and how many claims before it never
+//     ended: who takes over tells by it whether an attempt counts.
 //   - A status outlives all copies of its job: close.go. Nothing that may be a copy
 //     enters a bucket that is marked; who has created a status looks at the mark after
 //     that, and if the bucket is closed takes it back.

@@ -2,11 +2,9 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"iter"
-	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +27,8 @@ type config struct {
 	geometry geometry
 	local    bool
 	alone    bool
+	existing bool
+	asked    []asked
 	free     func() (int64, error)
 }
 
@@ -53,38 +53,52 @@ func validName(name string) bool {
 }
 
 // Replicas sets on how many servers of a cluster each partition is kept when it is made:
-// 1, the default, 3 or 5. Connect panics on less than 1.
+// 1, the default, 3 or 5. Of a queue that is there and has another number, Connect returns
+// an error. Connect panics on less than 1.
 func Replicas(n int) Option {
 	return func(c *config) {
 		if n < 1 {
 			panic(fmt.Sprintf("jetstream: Replicas(%d): less than 1", n))
 		}
 		c.replicas = n
+		c.ask("Replicas", func(s *natsjs.StreamConfig) (there, asked string) {
+			return strconv.Itoa(s.Replicas), strconv.Itoa(n)
+		})
 	}
 }
 
 // Partitions sets over how many streams the queue is spread when it is made, by default
-// 1. It cannot be changed later: a Connect with another number is an error. A partition
-// carries some 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
+// 1. It cannot be changed later: a Connect with another number is an error, and one
+// without this option takes the number that is there. A partition carries some 10,000
+// jobs a second. Connect panics on less than 1, or more than 1000.
 func Partitions(n int) Option {
 	return func(c *config) {
-		if n < 1 || n > 1000 {
-			panic(fmt.Sprintf("jetstream: Partitions(%d): not from 1 to 1000", n))
+		if n < 1 || n > maxPartitions {
+			panic(fmt.Sprintf("jetstream: Partitions(%d): not from 1 to %d", n, maxPartitions))
 		}
 		c.parts = n
+		c.ask("Partitions", func(s *natsjs.StreamConfig) (there, asked string) {
+			return s.Metadata[metaPartitions], strconv.Itoa(n)
+		})
 	}
 }
 
+const maxPartitions = 1000
+
 // MaxBytes sets how large each partition may get on a server's disk when it is made. A
 // fifth of it is kept free for the ends of jobs: Add returns durable.ErrFull when the
-// rest is full. The default, 0, is no limit but the server's. Connect panics on less than
-// 1 MiB.
+// rest is full. The default, 0, is no limit but the server's. Of a queue that is there and
+// has another limit, Connect returns an error, but see [Alone]. Connect panics on less
+// than 1 MiB.
 func MaxBytes(n int64) Option {
 	return func(c *config) {
 		if n != 0 && n < 1<<20 {
 			panic(fmt.Sprintf("jetstream: MaxBytes(%d): less than 1 MiB", n))
 		}
 		c.maxBytes = n
+		c.ask(maxBytesName, func(s *natsjs.StreamConfig) (there, asked string) {
+			return strconv.FormatInt(max(0, s.MaxBytes), 10), strconv.FormatInt(n, 10)
+		})
 	}
 }
 
@@ -93,8 +107,9 @@ func MaxBytes(n int64) Option {
 // after its end a near one is closed at the earliest. The defaults are 5s, 1h, 10m and
 // 10s. Narrower buckets take more work and less memory for jobs that have just ended. A
 // near bucket, the Queue's WithAhead, half a second and what a commit takes have to be
-// less than half a lease, and less than lead. Connect panics if one is not positive, or
-// far is not a multiple of near.
+// less than half a lease, and less than lead. Of a queue that is there and has others,
+// Connect returns an error. Connect panics if one is not positive, or far is not a
+// multiple of near.
 func Buckets(near, far, lead, settle time.Duration) Option {
 	return func(c *config) {
 		if near < time.Millisecond || far <= 0 || far%near != 0 || lead <= 0 || settle <= 0 {
@@ -103,6 +118,10 @@ func Buckets(near, far, lead, settle time.Duration) Option {
 		c.geometry = geometry{
 			near: near.Microseconds(), far: far.Microseconds(), lead: lead.Microseconds(), settle: settle.Microseconds(),
 		}
+		want := c.geometry.String()
+		c.ask("Buckets, in microseconds", func(s *natsjs.StreamConfig) (there, asked string) {
+			return s.Metadata[metaBuckets], want
+		})
 	}
 }
 
@@ -113,7 +132,8 @@ func LocalClock() Option {
 }
 
 // Alone says that no other process uses the queue, so that the leases of workers that
-// have been there before are over. It is for a server within the process.
+// have been there before are over, and the limit of MaxBytes can be changed; with Existing
+// it stays. It is for a server within the process.
 func Alone() Option {
 	return func(c *config) { c.alone = true }
 }
@@ -162,9 +182,14 @@ type part struct {
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
-// and makes the queue's streams if they are not there. The connection stays the caller's:
-// Close of the engine leaves it open. It should be one that reconnects for ever
-// (nats.MaxReconnects(-1)). Connect panics on nil.
+// and makes the queue's streams if they are not there; see [Existing]. Options that are
+// not given take what is there, and one that contradicts it is an error. While the
+// servers are starting, or elect a leader, Connect asks again until ctx ends, or for a
+// minute if ctx has no deadline. What a server refuses is an error at once.
+//
+// The connection stays the caller's: Close of the engine leaves it open. It has to be one
+// that reconnects for ever, made with nats.MaxReconnects(-1): one that gives up some time
+// is an error, since the queue would stand still from then on. Connect panics on nil.
 func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine, error) {
 	if nc == nil {
 		panic("jetstream: Connect: nil connection")
@@ -176,19 +201,27 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 		}
 		opt(&c)
 	}
+	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
+		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
+	}
 	js, err := natsjs.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("jetstream: Connect: %w", err)
 	}
 	closed, cancel := context.WithCancel(context.Background())
 	e := &engine{close: cancel}
-	for i := range c.parts {
-		p, err := openPart(ctx, &c, nc, js, i, closed)
+	for i := 0; i < c.parts; i++ { // the first one tells how many there are
+		err := patiently(ctx, func(try context.Context) error {
+			p, err := openPart(try, &c, nc, js, i, closed)
+			if err == nil {
+				e.parts = append(e.parts, p)
+			}
+			return err
+		})
 		if err != nil {
 			cancel()
 			return nil, fmt.Errorf("jetstream: Connect: %w", err)
 		}
-		e.parts = append(e.parts, p)
 	}
 	e.salt = e.parts[0].salt
 	for _, p := range e.parts {
@@ -200,41 +233,28 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
 func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
-	p := &part{nc: nc, js: js, number: i, of: c.parts, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches)}
-	maxBytes := c.maxBytes
-	if maxBytes == 0 {
-		maxBytes = -1
-	}
-	s, err := js.Stream(ctx, p.stream)
-	if errors.Is(err, natsjs.ErrStreamNotFound) {
-		s, err = js.CreateStream(ctx, natsjs.StreamConfig{
-			Name: p.stream, Subjects: []string{p.stream + ".>"}, Storage: natsjs.FileStorage,
-			Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.replicas, MaxBytes: maxBytes,
-			AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
-			Duplicates: time.Second, // not used: the default would remember two minutes
-			Metadata: map[string]string{
-				metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts),
-			},
-		})
-		if errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) { // another one was faster
-			s, err = js.Stream(ctx, p.stream)
-		}
-	}
+	p := &part{nc: nc, js: js, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches)}
+	s, err := findOrMake(ctx, c, js, p.stream)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	info := s.CachedInfo()
-	if info.Config.Metadata[metaComplete] == "" {
-		if info, err = complete(ctx, js, info.Config); err != nil {
-			return nil, fmt.Errorf("stream %s: %w", p.stream, err)
-		}
+	if err := c.compare(&info.Config); err != nil {
+		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+	}
+	version, err := versionOf(info.Config.Metadata)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+	}
+	if info, err = c.settle(ctx, js, info, version); err != nil {
+		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
 		return nil, err
 	}
-	if n := info.Config.Metadata[metaPartitions]; n != strconv.Itoa(c.parts) {
-		return nil, fmt.Errorf("stream %s: the queue has %s partitions, not %d", p.stream, n, c.parts)
-	}
+	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has looked at it
+	Partitions(n)(c)                                           // what the first one says the others have to say
+	p.of = n
 	p.salt, p.replicas = c.queue, info.Config.Replicas
 	p.maxBytes, p.free = max(0, info.Config.MaxBytes), c.free
 	if p.clock, err = clock.New(ctx, p.look); err == nil && c.alone {
@@ -250,27 +270,15 @@ const (
 	metaComplete   = "tickwheel-complete"
 )
 
-// complete changes a new stream's metadata, so that the server writes what it knows of
-// the stream once more. When it is killed while it makes a stream, the file may be there
-// without its checksum, and a start passes the stream over; a stream that is made anew
-// then has all messages, but does not write a file that is there. It would be passed over
-// at each start.
-func complete(ctx context.Context, js natsjs.JetStream, c natsjs.StreamConfig) (*natsjs.StreamInfo, error) {
-	c.Metadata = maps.Clone(c.Metadata)
-	c.Metadata[metaComplete] = "1"
-	s, err := js.UpdateStream(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	return s.CachedInfo(), nil
-}
-
 // look reads the server's clock, and how full the stream is.
 func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 	if p.closed.Err() != nil {
 		return time.Time{}, 0, durable.ErrClosed
 	}
 	info, err := p.info(ctx, "")
+	if err == nil {
+		_, err = versionOf(info.metadata)
+	}
 	if err != nil {
 		return time.Time{}, 0, err
 	}
@@ -284,6 +292,7 @@ func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 type streamInfo struct {
 	now      time.Time
 	last     uint64
+	metadata map[string]string
 	subjects map[string]uint64 // messages of each that the filter selects
 }
 
@@ -292,9 +301,12 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	total := streamInfo{subjects: map[string]uint64{}}
 	for {
 		var answer struct {
-			Error *apiError `json:"error"`
-			Total int       `json:"total"`
-			Now   time.Time `json:"ts"`
+			Error  *apiError `json:"error"`
+			Total  int       `json:"total"`
+			Now    time.Time `json:"ts"`
+			Config struct {
+				Metadata map[string]string `json:"metadata"`
+			} `json:"config"`
 			State struct {
 				Bytes    uint64            `json:"bytes"`
 				LastSeq  uint64            `json:"last_seq"`
@@ -314,7 +326,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		p.mu.Lock()
 		p.looked, p.bytes = time.Now(), answer.State.Bytes
 		p.mu.Unlock()
-		total.now, total.last = answer.Now, answer.State.LastSeq
+		total.now, total.last, total.metadata = answer.Now, answer.State.LastSeq, answer.Config.Metadata
 		for s, n := range answer.State.Subjects {
 			total.subjects[s] = n
 		}

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,11 +200,13 @@ func farConsumer(h int64) string  { return "h" + itoa(h) }
 // read hands out what is in a bucket until the bucket is closed. A reader of a bucket
 // that has nothing more waits for what is handed out again.
 func (f *feed) read(ctx context.Context, b int64, r *reader) {
+	f.w.wait.join(1)
+	defer f.w.wait.join(-1)
 	for ctx.Err() == nil {
-		cons, err := f.consumer(ctx, nearConsumer(b), f.nearSubject(b))
+		_, err := f.consumer(ctx, nearConsumer(b), f.nearSubject(b))
 		for err == nil && ctx.Err() == nil {
 			var got int
-			got, err = f.fetch(ctx, cons, !f.now().After(f.closeAt(b)))
+			got, err = f.fetch(ctx, nearConsumer(b), !f.now().After(f.closeAt(b)))
 			f.mu.Lock()
 			r.busy = got > 0
 			f.mu.Unlock()
@@ -217,48 +218,35 @@ func (f *feed) read(ctx context.Context, b int64, r *reader) {
 	}
 }
 
-// fetch hands out what comes as it comes, and waits a while for it if it is told to. It
-// does so to the end though ctx has ended: what is on its way would be missed until the
-// lease is over.
-func (f *feed) fetch(ctx context.Context, cons natsjs.Consumer, wait bool) (int, error) {
-	var batch natsjs.MessageBatch
-	var err error
+// fetch hands out what comes as it comes, and waits a while for it if it is told to. One
+// that has waited for nothing then looks whether there is something that did not fit.
+func (f *feed) fetch(ctx context.Context, consumer string, wait bool) (int, error) {
 	if wait {
-		batch, err = cons.Fetch(fetchSize, natsjs.FetchMaxWait(fetchWait))
-	} else {
-		batch, err = cons.FetchNoWait(fetchSize)
-	}
-	if err != nil {
-		return 0, err
-	}
-	got := 0
-	var held []*durable.Held
-	take := func(m natsjs.Msg) {
-		got++
-		h, err := f.heldOf(m)
-		if err != nil { // not ours, or damaged: it stays where it is
-			return
+		n := f.w.wait.part(waitShare)
+		if got, err := f.fetchOf(ctx, f.w.wait, consumer, pullRequest{MaxBytes: n, Expires: fetchWait}); got > 0 || err != nil {
+			return got, err
 		}
-		held = append(held, h)
 	}
-	msgs := batch.Messages()
-	for m := range msgs {
-		take(m)
-		for more := true; more && len(held) < fetchSize; {
-			select {
-			case m, ok := <-msgs:
-				if more = ok; ok {
-					take(m)
-				}
-			default:
-				more = false
+	return f.fetchOf(ctx, f.w.read, consumer, pullRequest{MaxBytes: share, NoWait: true})
+}
+
+func (f *feed) fetchOf(ctx context.Context, b *budget, consumer string, r pullRequest) (int, error) {
+	if !b.take(ctx, r.MaxBytes) {
+		return 0, ctx.Err()
+	}
+	defer b.give(r.MaxBytes)
+	r.Batch = fetchSize
+	got, err := f.pull(consumer, r, func(msgs []*nats.Msg) {
+		held := make([]*durable.Held, 0, len(msgs))
+		for _, m := range msgs {
+			if h, err := f.heldOf(m); err == nil { // else not ours, or damaged: it stays where it is
+				held = append(held, h)
 			}
 		}
 		f.give(held)
-		held = nil
+	})
+	if err == nil {
+		err = ctx.Err()
 	}
-	if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) && got == 0 {
-		return got, err
-	}
-	return got, ctx.Err()
+	return got, err
 }

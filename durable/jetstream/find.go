@@ -188,7 +188,7 @@ func infoOf(ref durable.Ref, r *durable.Record, s status) durable.Info {
 	i := durable.Info{Ref: ref, Job: r.Job, State: durable.Waiting, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError}
 	switch s.fate {
 	case claimed:
-		i.State, i.Attempt = durable.Running, s.attempt
+		i.State, i.Attempt = durable.Running, min(s.attempt, r.Job.MaxAttempts)
 	case freed:
 		i.Attempt = s.attempt
 	}

@@ -405,8 +405,12 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	}
 }
 
-// pageSize is how many messages are read at once; the server's limit is 1024.
-const pageSize = 500
+// pageSize is how many messages are read at once; the server's limit is 1024. A page of
+// large ones ends with the one that exceeds pageBytes.
+const (
+	pageSize  = 500
+	pageBytes = 4 << 20
+)
 
 // lasts returns the last message of each of the subjects that has one; see direct.
 func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored, error) {
@@ -429,7 +433,7 @@ func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored,
 // is 0, from a time on; see direct.
 func (p *part) pages(ctx context.Context, filter string, from uint64, since time.Time, each func([]stored) (bool, error)) error {
 	for {
-		request := map[string]any{"next_by_subj": filter, "batch": pageSize}
+		request := map[string]any{"next_by_subj": filter, "batch": pageSize, "max_bytes": pageBytes}
 		if from > 0 {
 			request["seq"] = from
 		} else {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ type wire struct {
 	Max     int    `json:"max"`
 	Version int    `json:"v,omitempty"`
 	Attempt int    `json:"n,omitempty"`
+	Crashes int    `json:"x,omitempty"`
 	Error   string `json:"err,omitempty"`
 	Series  string `json:"series,omitempty"`
 }
@@ -31,7 +33,7 @@ func encode(r *durable.Record) []byte {
 	head, err := json.Marshal(wire{
 		ID: r.ID, Kind: r.Job.Kind, Key: r.Job.Key, At: r.Job.At.UnixMicro(), Due: r.Due.UnixMicro(),
 		Born: r.Born.UnixMicro(), Max: r.Job.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
-		Error: r.LastError, Series: r.Series,
+		Crashes: r.Crashes, Error: r.LastError, Series: r.Series,
 	})
 	if err != nil {
 		panic(err) // strings and integers
@@ -54,7 +56,7 @@ func decode(data []byte) (durable.Record, error) {
 			Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
 		},
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
-		Attempt: w.Attempt, LastError: w.Error, Series: w.Series,
+		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Series: w.Series,
 	}, nil
 }
 
@@ -75,7 +77,8 @@ type place struct {
 }
 
 // ref returns the text of an address. The sum, over the queue's name, too, tells it from
-// a Ref of another queue and from one that was mistyped: whoever has a Ref was given it.
+// a Ref of another queue and from one that was mistyped. It is no secret: who may call the
+// engine can make a Ref of any job whose ID is known.
 func (a address) ref(salt string) durable.Ref {
 	s := fmt.Sprintf("%d.%s.%s.%s", a.part, strconv.FormatInt(a.bucket, 36), strconv.FormatInt(a.born, 36), a.id)
 	return durable.Ref(s + "." + checksum(salt, s))
@@ -85,10 +88,16 @@ func checksum(salt, s string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(salt+s))), 36)
 }
 
+// maxID is how long the ID of a job may be, in bytes. What package durable makes has at
+// most 30.
+const maxID = 128
+
+// parseRef takes only what ref returns. The ID becomes a token of subjects, so it has to
+// be one: with a wildcard it would stand for all jobs of a bucket.
 func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
-	unknown := fmt.Errorf("%w: %q is no Ref of this queue", durable.ErrNotFound, r)
+	unknown := fmt.Errorf("%w: %.200q is no Ref of this queue", durable.ErrNotFound, string(r))
 	f := strings.Split(string(r), ".")
-	if len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
+	if len(r) > maxID+64 || len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
 		return a, unknown
 	}
 	if a.part, err = strconv.Atoi(f[0]); err != nil || a.part < 0 || a.part >= parts {
@@ -101,6 +110,9 @@ func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
 		return a, unknown
 	}
 	a.id = f[3]
+	if len(a.id) > maxID || !validName(a.id) || a.ref(salt) != r {
+		return a, unknown
+	}
 	return a, nil
 }
 
@@ -129,6 +141,8 @@ type status struct {
 	worker  string // of claimed
 	attempt int    // of claimed, and of freed those that count
 	bucket  int64  // of moved: where to
+	crashes int    // of claimed and freed: how many claims before had not ended
+	exact   bool   // of claimed: the claim counts as an attempt though it never ends
 	seq     uint64 // of the message in the stream; 0 for none
 }
 
@@ -137,20 +151,46 @@ func (s status) encode() []byte {
 	if worker == "" {
 		worker = "-"
 	}
-	return fmt.Appendf(nil, "%s %s %s %d %d", fates[s.fate], s.token, worker, s.attempt, s.bucket)
+	text := fmt.Appendf(nil, "%s %s %s %d %d", fates[s.fate], s.token, worker, s.attempt, s.bucket)
+	if s.crashes == 0 && !s.exact {
+		return text // as version 1 had it
+	}
+	return fmt.Appendf(text, " %d %t", s.crashes, s.exact)
+}
+
+// begun returns how many attempts have begun, as far as that is certain, and how many claims
+// have not ended, if a claim that is there never does.
+func (s status) begun() (attempts, crashes int) {
+	if s.fate != claimed {
+		return s.attempt, s.crashes
+	}
+	if s.exact {
+		return s.attempt, s.crashes + 1
+	}
+	return s.attempt - 1, s.crashes + 1
 }
 
 func decodeStatus(data []byte, seq uint64) (status, error) {
 	s := status{seq: seq}
-	var name string
-	if _, err := fmt.Sscanf(string(data), "%s %s %s %d %d", &name, &s.token, &s.worker, &s.attempt, &s.bucket); err != nil {
-		return s, fmt.Errorf("%w: what became of a job cannot be read: %q", durable.ErrStorage, data)
-	}
-	for f, n := range fates {
-		if n == name {
-			s.fate = fate(f)
-			return s, nil
+	f := strings.Fields(string(data))
+	ok := len(f) == 5 || len(f) == 7 // five are all that version 1 has
+	number := func(i int) (n int64) {
+		if ok {
+			var err error
+			n, err = strconv.ParseInt(f[i], 10, 64)
+			ok = err == nil
 		}
+		return n
 	}
-	return s, fmt.Errorf("%w: what became of a job cannot be read: %q", durable.ErrStorage, data)
+	if s.attempt, s.bucket = int(number(3)), number(4); len(f) == 7 {
+		s.crashes, s.exact = int(number(5)), f[6] == "true"
+		ok = ok && (s.exact || f[6] == "false")
+	}
+	if ok {
+		s.fate, s.token, s.worker = fate(slices.Index(fates, f[0])), f[1], f[2]
+	}
+	if !ok || s.fate <= none {
+		return status{seq: seq}, fmt.Errorf("%w: what became of a job cannot be read: %q", durable.ErrStorage, data)
+	}
+	return s, nil
 }

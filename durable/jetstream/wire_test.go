@@ -1,13 +1,16 @@
 package jetstream
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -18,7 +21,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	for _, r := range []durable.Record{
 		{ID: "x", Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1}, Due: at, Born: at},
 		{ID: "y", Job: durable.Job{Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2},
-			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, LastError: "no\nuse", Series: "s"},
+			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Series: "s"},
 	} {
 		got, err := decode(encode(&r))
 		require.NoError(t, err)
@@ -39,8 +42,13 @@ func TestStatusRoundTrip(t *testing.T) {
 		got, err := decodeStatus(s.encode(), 9)
 		require.NoError(t, err)
 		require.Equal(t, s, got)
+		require.Len(t, strings.Fields(string(s.encode())), 5, "as version 1 had it")
+		s.crashes, s.exact = 3, true
+		got, err = decodeStatus(s.encode(), 9)
+		require.NoError(t, err)
+		require.Equal(t, s, got)
 	}
-	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2"} {
+	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2", "run t w 1", "run t w 1 2 3", "run t w 1 2 x true", "run t w 1 2 3 4"} {
 		_, err := decodeStatus([]byte(bad), 1)
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}
@@ -66,6 +74,36 @@ func TestRef(t *testing.T) {
 		_, err := parseRef(durable.Ref(b), "q", 3)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%s", b)
 	}
+}
+
+// A Ref whose sum is right, but that no engine has made, is of no job: above all not one
+// that stands for many.
+func TestForgedRef(t *testing.T) {
+	p := newPart(t)
+	now := time.Now().Truncate(time.Microsecond)
+	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	e := &engine{parts: []*part{p}, salt: p.salt}
+	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
+	var refs []durable.Ref
+	for _, id := range []string{"*", ">", "", " ", "a b", "x*", "ä", "a\x00", "a\nb", "a/b", strings.Repeat("a", maxID+1), strings.Repeat("a", 1<<20)} {
+		a.id = id
+		refs = append(refs, a.ref(p.salt))
+	}
+	for _, s := range []string{"+0.0.0.x", "0.0.0.x.y", "0.00.0.x", "0.A.0.x", "00.0.0.x", "0.-0.0.x", "0..0.x"} {
+		refs = append(refs, durable.Ref(s+"."+checksum(p.salt, s)))
+	}
+	for _, ref := range refs {
+		_, err := parseRef(ref, p.salt, 1)
+		require.ErrorIs(t, err, durable.ErrNotFound, "%.100q", string(ref))
+		require.Less(t, len(err.Error()), 1500)
+		oks, errs := e.Cancel(t.Context(), []durable.Ref{ref})
+		require.False(t, oks[0], "%.100q", string(ref))
+		require.ErrorIs(t, errs[0], durable.ErrNotFound, "%.100q", string(ref))
+	}
+	s, err := p.status(t.Context(), p.placeOf(&r))
+	require.NoError(t, err)
+	require.Equal(t, none, s.fate, "the job that is there waits")
 }
 
 // Every moment is in one near bucket, which is in one far bucket, also before 1970.
@@ -102,6 +140,22 @@ func TestErrorsOfTheServer(t *testing.T) {
 	other := &apiError{ErrCode: 1}
 	require.True(t, errors.Is(other.err(), other))
 	require.NoError(t, (*apiError)(nil).err())
+}
+
+// Only what a server may say, or not say, while it starts is worth another try.
+func TestRefusals(t *testing.T) {
+	for _, err := range []error{
+		&apiError{ErrCode: 10023}, &natsjs.APIError{ErrorCode: 10074}, natsjs.ErrJetStreamNotEnabled, errDiffers, ErrNoQueue,
+		durable.ErrStorage, nats.ErrConnectionClosed, durable.ErrClosed, errors.New("what was there cannot be read"),
+	} {
+		require.True(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
+	}
+	for _, err := range []error{
+		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008}, &natsjs.APIError{ErrorCode: 10008},
+		natsjs.ErrStreamNotFound, durable.ErrUncertain,
+	} {
+		require.False(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
+	}
 }
 
 func TestWrongOptions(t *testing.T) {

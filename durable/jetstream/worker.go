@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	natsjs "github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
@@ -20,6 +20,10 @@ import (
 type worker struct {
 	e *engine
 	c durable.WorkConfig
+	budgets
+
+	mu    sync.Mutex
+	beats []stored // the last one of each partition, as the server has it
 }
 
 // handle is what the engine has to know of a job that it has handed out.
@@ -45,7 +49,7 @@ func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 	if !validName(c.Name) {
 		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", durable.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c}
+	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts))}
 	for {
 		err := w.Beat(ctx)
 		if err == nil {
@@ -63,6 +67,9 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, durable.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// Beat writes the message anew, and looks when the server did that: if it is longer than a
+// lease after the beat before, that was over in between. A server whose clock is set
+// forward by as much looks the same, and costs a lease.
 func (w *worker) Beat(ctx context.Context) error {
 	data, err := json.Marshal(life{Lease: w.c.Lease})
 	if err != nil {
@@ -73,8 +80,31 @@ func (w *worker) Beat(ctx context.Context) error {
 		if err := p.write(ctx, beat); err != nil {
 			return err
 		}
-		return p.clock.Sync(ctx)
+		now, err := p.last(ctx, beat.subject)
+		if err != nil {
+			return err
+		}
+		if err := p.clock.Sync(ctx); err != nil {
+			return err
+		}
+		return w.beaten(p, now)
 	})
+}
+
+// beaten returns ErrLeaseLost if the lease was over before a beat. Of two beats at one time
+// the later one tells.
+func (w *worker) beaten(p *part, now stored) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.beats[p.number]
+	if now.Seq <= before.Seq {
+		return nil
+	}
+	w.beats[p.number] = now
+	if before.Seq > 0 && now.Time.Sub(before.Time) > w.c.Lease {
+		return durable.ErrLeaseLost
+	}
+	return nil
 }
 
 func (w *worker) Close(ctx context.Context) error {
@@ -97,6 +127,7 @@ func (w *worker) each(f func(p *part) error) error {
 // message: that of a worker that has taken leave is removed, that of one that died is
 // kept for longer than its lease.
 func (p *part) leaseOf(ctx context.Context, worker string) (time.Duration, error) {
+	now, off := p.clock.Now() // before the look: a beat that comes after that is in time
 	m, err := p.last(ctx, p.workerSubject(worker))
 	if errors.Is(err, durable.ErrNotFound) {
 		return 0, nil
@@ -108,7 +139,6 @@ func (p *part) leaseOf(ctx context.Context, worker string) (time.Duration, error
 	if err := json.Unmarshal(m.Data, &l); err != nil {
 		return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", durable.ErrStorage, err)
 	}
-	now, off := p.clock.Now()
 	return m.Time.Add(l.Lease + off).Sub(now), nil
 }
 
@@ -134,7 +164,11 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 			verdicts[i] = w.gone(ctx, h)
 			continue
 		}
-		hd.status = status{fate: claimed, token: token, worker: w.c.Name, attempt: h.Record.Attempt + 1}
+		if h.Record.Crashes > 0 && !h.Exact {
+			verdicts[i] = durable.Verdict{Claimed: durable.Suspect, Crashes: h.Record.Crashes}
+			continue
+		}
+		hd.status = w.claimOf(h, token, h.Record.Attempt, h.Record.Crashes)
 		trying = append(trying, i)
 	}
 	open := map[int64]error{} // what is known of the buckets, after the commit
@@ -152,6 +186,13 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 		verdicts[trying[k]] = w.confirm(ctx, h, open[hd.at.bucket])
 	}
 	return verdicts
+}
+
+// claimOf is the status of a claim, after so many attempts and crashes. Nothing is attempt 2
+// of 1: the claim of a job whose last attempt never ended is there for its burial.
+func (w *worker) claimOf(h *durable.Held, token string, begun, crashes int) status {
+	attempt := min(begun, h.Record.Job.MaxAttempts) + 1
+	return status{fate: claimed, token: token, worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
 }
 
 // commitClaims writes the statuses of claims. A batch is refused as a whole when one of
@@ -278,6 +319,7 @@ func (w *worker) settle(ctx context.Context, h *durable.Held, token string) dura
 		if err != nil {
 			break
 		}
+		begun, crashes := h.Record.Attempt, h.Record.Crashes
 		switch s.fate {
 		case claimed:
 			if s.token == token {
@@ -287,12 +329,20 @@ func (w *worker) settle(ctx context.Context, h *durable.Held, token string) dura
 			if left, err := p.leaseOf(ctx, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
 				return durable.Verdict{Claimed: durable.Later, After: max(left, 10*time.Millisecond)}
 			}
-			// What this worker claimed in a call whose answer it did not wait for it
-			// claims again.
+			if begun, crashes = s.begun(); s.worker == w.c.Name {
+				// In a call whose answer was lost: that was no crash, and nothing has begun.
+				begun, crashes = s.attempt-1, s.crashes
+			}
+		case freed:
+			begun, crashes = s.begun()
 		case done, canceled, moved, dead:
 			return w.gone(ctx, h)
 		}
-		hd.status = status{fate: claimed, token: token, worker: w.c.Name, attempt: max(s.attempt, h.Record.Attempt) + 1}
+		if crashes > 0 && !h.Exact {
+			hd.status = status{}
+			return durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
+		}
+		hd.status = w.claimOf(h, token, begun, crashes)
 		res := p.commit(ctx, []group{{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(s.seq)}}})[0]
 		if hd.status.seq = res.first; res.err == nil {
 			return w.confirm(ctx, h, p.stillOpen(ctx, hd.at.bucket))
@@ -386,7 +436,7 @@ func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []
 func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token string) (group, error) {
 	hd := o.Held.Handle.(*handle)
 	r := o.Held.Record
-	r.Attempt, r.LastError = hd.status.attempt, o.Error
+	r.Attempt, r.Crashes, r.LastError = min(hd.status.attempt, r.Job.MaxAttempts), 0, o.Error
 	if o.End == durable.Again {
 		return p.moveGroup(&r, hd.at, hd.status, token, o.At, p.now()), nil
 	}
@@ -433,16 +483,17 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 	errs := make([]error, len(w.e.parts))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		var groups []group
+		var of []*handle
 		for _, h := range pick(held, indices) {
-			hd := h.Handle.(*handle)
-			if hd.status.fate != claimed {
-				continue
+			if hd := h.Handle.(*handle); hd.status.fate == claimed {
+				groups, of = append(groups, p.freeGroup(hd.at, hd.status)), append(of, hd)
 			}
-			free := status{fate: freed, token: rand.Text(), attempt: hd.status.attempt - 1}
-			groups = append(groups, group{{subject: p.fateSubject(hd.at), data: free.encode(), last: seq(hd.status.seq)}})
 		}
-		for _, res := range p.commit(ctx, groups) {
-			if res.err != nil && !errors.Is(res.err, errConflict) {
+		for k, res := range p.commit(ctx, groups) {
+			if errors.Is(res.err, errConflict) {
+				res.err = w.freeOwn(ctx, of[k])
+			}
+			if res.err != nil {
 				errs[p.number] = res.err
 			}
 		}
@@ -457,9 +508,28 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 	return errors.Join(errs...)
 }
 
+// freeGroup replaces a claim.
+func (p *part) freeGroup(at place, s status) group {
+	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
+	return group{{subject: p.fateSubject(at), data: free.encode(), last: seq(s.seq)}}
+}
+
+// freeOwn gives back a claim of this worker whose sequence it does not know, since the answer
+// was lost. What another one has claimed is not touched.
+func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
+	s, err := hd.p.status(ctx, hd.at)
+	if err != nil || s.fate != claimed || s.worker != w.c.Name {
+		return err
+	}
+	if err := hd.p.write(ctx, hd.p.freeGroup(hd.at, s)...); !errors.Is(err, errConflict) {
+		return err
+	}
+	return nil // another one has taken it over, or has it freed, in between
+}
+
 // heldOf makes a Held of a message of a near bucket.
-func (p *part) heldOf(m natsjs.Msg) (*durable.Held, error) {
-	r, err := decode(m.Data())
+func (p *part) heldOf(m *nats.Msg) (*durable.Held, error) {
+	r, err := decode(m.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -468,7 +538,7 @@ func (p *part) heldOf(m natsjs.Msg) (*durable.Held, error) {
 		return nil, err
 	}
 	hd := &handle{
-		p: p, at: p.placeOf(&r), acks: m.Reply(), since: time.Now(),
+		p: p, at: p.placeOf(&r), acks: m.Reply, since: time.Now(),
 		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream,
 	}
 	return &durable.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil

@@ -65,6 +65,9 @@
 //
 //   - A job that waits or runs has its key in a unique index; one that is dead or has
 //     ended has not.
+//   - A claim says in the row whether it is exact, and how many before it never ended, so
+//     that who takes over can tell whether an attempt counts. Who does locks the row of the
+//     worker whose lease is over, so that a late beat learns of it.
 //   - Each claim adds one to the row's count of claims, so what a worker claimed that has
 //     been overtaken fits no row.
 //   - A row that was born less than 75 s ago is not removed: its job may be inserted once
@@ -73,7 +76,7 @@
 //   - No column that claim and end change is in an index, unless the job has a key.
 //   - What a call returns is of the one try that was committed.
 //
-// Read it in this order: sql/1.sql (the tables), ref.go, insert.go, tx.go, change.go,
+// Read it in this order: sql/1.sql and sql/2.sql (the tables), ref.go, insert.go, tx.go, change.go,
 // feed.go with bell.go, worker.go, sweep.go, find.go, retry.go. Each statement is a file
 // in sql.
 package postgres

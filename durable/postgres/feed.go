@@ -161,7 +161,7 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error)
 	h := &durable.Held{}
 	r := &h.Record
 	err := row.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
-		&r.Version, &r.Attempt, &r.LastError, &r.Series, found)
+		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, found)
 	if err != nil {
 		return nil, err
 	}

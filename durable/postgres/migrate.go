@@ -15,11 +15,11 @@ import (
 
 // latest is the version of the schema that this package works with. Version n is made
 // from the one before by sql/n.sql.
-const latest = 1
+const latest = 2
 
 // ErrVersion: a newer version of this package has migrated the schema, and this one cannot
-// work with it.
-var ErrVersion = errors.New("postgres: the schema is of a newer version")
+// work with it. It wraps [durable.ErrVersion].
+var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", durable.ErrVersion)
 
 // Migrate makes the schema and its tables, or brings them to this package's version. If
 // they are of that version, or of a newer one that this one can work with, it changes

@@ -50,6 +50,8 @@ func (b *table) claim(m *member) *play {
 			switch r := now[id]; {
 			case e.answer == "gone":
 				m.forget(id)
+			case e.answer == "suspect":
+				m.held[id].Exact = true // claimed so the next time
 			case e.answer == "mine" && b.alive[m.id]:
 				m.mine[id] = r.claim
 			case e.answer == "mine" && r.holder == m.id:
@@ -65,7 +67,7 @@ func (b *table) claim(m *member) *play {
 // claimed is what an answer to a claim says of a row. A worker that has claimed the job in a
 // call whose answer was lost has it. Where there is other traffic Later may mean anything.
 func (b *table) claimed(m *member, h *durable.Held, v durable.Claimed) effect {
-	answer := map[durable.Claimed]string{durable.Mine: "mine", durable.Gone: "gone", durable.Later: "later"}[v]
+	answer := map[durable.Claimed]string{durable.Mine: "mine", durable.Gone: "gone", durable.Later: "later", durable.Suspect: "suspect"}[v]
 	return effect{answer, func(s jobState) []jobState {
 		there := s.phase <= runs && s.version == int32(h.Record.Version)
 		own := there && s.phase == runs && s.holder == m.id
@@ -74,6 +76,8 @@ func (b *table) claimed(m *member, h *durable.Held, v durable.Claimed) effect {
 		next.phase, next.holder, next.claim = runs, m.id, s.claim+1
 		switch {
 		case answer == "mine" && own, answer == "gone" && !there:
+			return []jobState{s}
+		case answer == "suspect" && free && !h.Exact:
 			return []jobState{s}
 		case answer == "mine" && free:
 			return []jobState{next}

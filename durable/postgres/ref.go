@@ -33,12 +33,26 @@ func (e *Engine) checksum(id string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(e.schema+"\n"+id))), 36)
 }
 
-// parse returns the id of a Ref.
+// maxID is how long an id may be, in bytes.
+const maxID = 160
+
+// parse returns the id of a Ref. It takes no text that no id can be, so that the server is
+// asked nothing that it cannot read.
 func (e *Engine) parse(r durable.Ref) (string, error) {
-	if i := strings.LastIndexByte(string(r), '.'); i >= 0 {
-		if id := string(r[:i]); e.checksum(id) == string(r[i+1:]) {
+	if i := strings.LastIndexByte(string(r), '.'); i >= 0 && i <= maxID {
+		if id := string(r[:i]); validID(id) && e.checksum(id) == string(r[i+1:]) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %q is no Ref of this queue", durable.ErrNotFound, r)
+	return "", fmt.Errorf("%w: %.200q is no Ref of this queue", durable.ErrNotFound, string(r))
+}
+
+// validID reports whether a text may be an id: of letters, digits, -, _ and the dot.
+func validID(id string) bool {
+	for _, r := range id {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
+			return false
+		}
+	}
+	return true
 }

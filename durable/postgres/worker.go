@@ -72,8 +72,14 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	_, err = w.line.Exec(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease))
-	return err
+	var alive bool
+	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease)).Scan(&alive); err != nil {
+		return err
+	}
+	if !alive {
+		return durable.ErrLeaseLost
+	}
+	return nil
 }
 
 // Close ends the worker. What it has others may have at once, and are told.
@@ -106,11 +112,11 @@ const claimTimeout = 5 * time.Second
 func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
 	ctx, cancel := finishing(ctx, claimTimeout)
 	defer cancel()
-	ids, versions := make([]string, len(held)), make([]int32, len(held))
+	ids, versions, exact := make([]string, len(held)), make([]int32, len(held)), make([]bool, len(held))
 	for i, h := range held {
-		ids[i], versions[i] = handleOf(h).id, int32(h.Record.Version)
+		ids[i], versions[i], exact[i] = handleOf(h).id, int32(h.Record.Version), h.Exact
 	}
-	rows, err := ask(ctx, w.e, readVerdict, w.e.statements.claim, []any{w.id, ids, versions}, hot)
+	rows, err := ask(ctx, w.e, readVerdict, w.e.statements.claim, []any{w.id, ids, versions, exact}, hot)
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {
 		answers[a.id] = a
@@ -152,14 +158,16 @@ type answer struct {
 
 func readVerdict(row pgx.CollectableRow) (a answer, err error) {
 	var gone, mine bool
-	var attempt int
+	var attempt, crashes int
 	var rest float64
-	err = row.Scan(&a.id, &gone, &mine, &attempt, &a.claim, &rest)
+	err = row.Scan(&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes)
 	switch {
 	case gone:
 		a.Verdict = durable.Verdict{Claimed: durable.Gone}
 	case mine:
 		a.Verdict = durable.Verdict{Claimed: durable.Mine, Attempt: attempt}
+	case crashes > 0:
+		a.Verdict = durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
 	default:
 		after := time.Duration(rest * float64(time.Second))
 		a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}

@@ -8,9 +8,11 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -32,6 +34,25 @@ var states = map[string]durable.State{"": 0, "waiting": durable.Waiting, "runnin
 // when writes a time as people read it, and how far off it is.
 func when(t time.Time) string {
 	return fmt.Sprintf("%s (%v)", t.Local().Format(time.DateTime), time.Until(t).Round(time.Second))
+}
+
+// printable returns a text as a terminal may have it: what is not to be seen, and could
+// move its cursor or change what it shows, is written as Go writes it in a string.
+func printable(s string) string {
+	var b strings.Builder
+	for i, n := 0, 0; i < len(s); i += n {
+		var r rune
+		switch r, n = utf8.DecodeRuneInString(s[i:]); {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
 }
 
 func (t *tool) list(args []string) error {
@@ -58,7 +79,7 @@ func (t *tool) list(args []string) error {
 			break
 		}
 		line, _, _ := strings.Cut(i.LastError, "\n")
-		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\t%s\n", i.Ref, i.Job.Kind, i.State, i.Attempt, when(i.Due), line)
+		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\t%s\n", i.Ref, printable(i.Job.Kind), i.State, i.Attempt, when(i.Due), strings.ReplaceAll(printable(line), "\t", " "))
 	}
 	return w.Flush()
 }
@@ -72,15 +93,15 @@ func (t *tool) show(args []string) error {
 		return err
 	}
 	fmt.Fprintf(t.out, "ref      %s\nkind     %s\nstate    %v\nattempt  %d of %d\ndue      %s\nfirst    %s\nkey      %s\n",
-		i.Ref, i.Job.Kind, i.State, i.Attempt, i.Job.MaxAttempts, when(i.Due), when(i.Job.At), i.Job.Key)
+		i.Ref, printable(i.Job.Kind), i.State, i.Attempt, i.Job.MaxAttempts, when(i.Due), when(i.Job.At), printable(i.Job.Key))
 	if i.LastError != "" {
-		fmt.Fprintf(t.out, "error    %s\n", strings.ReplaceAll(i.LastError, "\n", "\n         "))
+		fmt.Fprintf(t.out, "error    %s\n", strings.ReplaceAll(printable(i.LastError), "\n", "\n         "))
 	}
-	format := "payload  %s\n"
-	if !utf8.Valid(i.Job.Payload) {
-		format = "payload  %x\n"
+	payload := fmt.Sprintf("%x", i.Job.Payload)
+	if utf8.Valid(i.Job.Payload) {
+		payload = printable(string(i.Job.Payload))
 	}
-	fmt.Fprintf(t.out, format, i.Job.Payload)
+	fmt.Fprintf(t.out, "payload  %s\n", payload)
 	return nil
 }
 
@@ -88,9 +109,10 @@ func (t *tool) show(args []string) error {
 func (t *tool) each(refs []string, yes, no string, do func(durable.Ref) (bool, error)) (err error) {
 	for _, ref := range refs {
 		ok, e := do(durable.Ref(ref))
+		ref := printable(ref)
 		switch {
 		case e != nil:
-			fmt.Fprintf(t.out, "%s: %v\n", ref, e)
+			fmt.Fprintf(t.out, "%s: %s\n", ref, printable(e.Error()))
 			err = errors.New("not all was done")
 		case ok:
 			fmt.Fprintf(t.out, "%s: %s\n", ref, yes)
@@ -174,7 +196,7 @@ func (t *tool) stats(args []string) error {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.state, b.state))
 	})
 	for _, g := range groups {
-		fmt.Fprintf(w, "%s\t%v\t%d\n", g.kind, g.state, counts[g])
+		fmt.Fprintf(w, "%s\t%v\t%d\n", printable(g.kind), g.state, counts[g])
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -10,8 +10,10 @@
 //	redrive -all [-kind KIND]
 //	stats             how many there are of each kind and state; it reads all of the store
 //
-// A directory can be opened only while no process has it. The exit status is 1 if
-// something failed or was not done, 2 for a wrong command.
+// It never makes a queue: one that is not there is an error. A directory can be opened
+// only while no process has it. What is printed has no control characters but line ends
+// and tabs: \x1b and the like stand for them. The exit status is 1 if something failed or
+// was not done, 2 for a wrong command.
 package main
 
 import (
@@ -20,8 +22,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage)
 		return 2
 	case err != nil:
-		fmt.Fprintln(stderr, "twjobs:", err)
+		fmt.Fprintln(stderr, "twjobs:", printable(err.Error()))
 		return 1
 	}
 	return 0
@@ -84,7 +90,24 @@ func parse(f *flag.FlagSet, args []string) error {
 type place struct {
 	dir, nats, postgres string // one of them is set
 	queue               string // "": the engine's default
-	partitions          int
+	partitions          int    // 0: as it is
+}
+
+var (
+	queueName  = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+	schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+)
+
+// checkQueue says what is wrong with the queue's name.
+func (p place) checkQueue() error {
+	switch {
+	case p.queue == "":
+	case p.postgres != "" && !schemaName.MatchString(p.queue):
+		return fmt.Errorf("-queue %q: a schema's name is of small letters, digits and _", p.queue)
+	case p.postgres == "" && !queueName.MatchString(p.queue):
+		return fmt.Errorf("-queue %q: a queue's name is of letters, digits, - and _", p.queue)
+	}
+	return nil
 }
 
 func (p place) valid() bool {
@@ -94,7 +117,7 @@ func (p place) valid() bool {
 			set++
 		}
 	}
-	return set == 1 && p.partitions >= 1
+	return set == 1 && p.partitions >= 0 && p.partitions <= 1000
 }
 
 func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -104,13 +127,16 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.StringVar(&p.nats, "nats", "", "the URL of a NATS server or cluster")
 	f.StringVar(&p.postgres, "postgres", "", "the address of a PostgreSQL database")
 	f.StringVar(&p.queue, "queue", "", "the name of the queue, in PostgreSQL that of its schema")
-	f.IntVar(&p.partitions, "partitions", 1, "over how many streams it is spread")
+	f.IntVar(&p.partitions, "partitions", 0, "over how many streams it is spread; 0: as it is")
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	command, ok := commands[f.Arg(0)]
 	if !ok || !p.valid() {
 		return errUsage
+	}
+	if err := p.checkQueue(); err != nil {
+		return err
 	}
 	q, closeAll, err := p.open(ctx)
 	if err != nil {
@@ -138,29 +164,58 @@ func (p place) open(ctx context.Context) (*durable.Queue, func(), error) {
 	return q, func() { q.Close(); disconnect() }, nil
 }
 
-// engine connects to what keeps the queue.
+// engine connects to what keeps the queue. It makes nothing: a name that was mistyped is an
+// error.
 func (p place) engine(ctx context.Context) (e durable.Engine, disconnect func(), err error) {
-	var opts []jetstream.Option
-	if p.queue != "" && p.postgres == "" {
+	opts := []jetstream.Option{jetstream.Existing()}
+	if p.queue != "" {
 		opts = append(opts, jetstream.Queue(p.queue))
 	}
-	opts = append(opts, jetstream.Partitions(p.partitions))
+	if p.partitions > 0 {
+		opts = append(opts, jetstream.Partitions(p.partitions))
+	}
 	switch {
 	case p.postgres != "":
 		return p.connectPostgres(ctx)
 	case p.nats != "":
-		nc, err := nats.Connect(p.nats)
-		if err != nil {
-			return nil, func() {}, fmt.Errorf("%s: %w", p.nats, err)
-		}
-		e, err = jetstream.Connect(ctx, nc, opts...)
-		return e, nc.Close, err
+		return connectNATS(ctx, p.nats, opts)
 	}
-	if _, err := os.Stat(p.dir); err != nil {
-		return nil, func() {}, err // rather than make an empty one
+	if _, err := os.Stat(filepath.Join(p.dir, "jetstream")); err != nil {
+		return nil, func() {}, fmt.Errorf("-dir: no queue has been kept there: %w", err)
 	}
 	e, err = embedded.Open(ctx, p.dir, embedded.With(opts...))
 	return e, func() {}, err
+}
+
+// connectNATS shows nothing of a user and a password that are in the addresses.
+func connectNATS(ctx context.Context, urls string, opts []jetstream.Option) (durable.Engine, func(), error) {
+	for address := range strings.SplitSeq(urls, ",") {
+		if _, _, ok := strings.Cut(address, "://"); !ok {
+			address = "nats://" + address
+		}
+		if _, err := url.Parse(strings.TrimSpace(address)); err != nil {
+			return nil, func() {}, errors.New("-nats: that is no URL") // the error has parts of it
+		}
+	}
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, func() {}, errors.New(redact(fmt.Sprintf("%s: %v", urls, err), urls))
+	}
+	e, err := jetstream.Connect(ctx, nc, opts...)
+	return e, nc.Close, err
+}
+
+// redact takes what is before the @ of each address out of a text.
+func redact(text, urls string) string {
+	for address := range strings.SplitSeq(urls, ",") {
+		if _, rest, ok := strings.Cut(address, "://"); ok {
+			address = rest
+		}
+		if i := strings.LastIndexByte(address, '@'); i > 0 {
+			text = strings.ReplaceAll(text, address[:i+1], "xxxxx@")
+		}
+	}
+	return text
 }
 
 // connectPostgres makes no tables: a queue that is not there is an error.

@@ -4,14 +4,22 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
@@ -92,7 +100,7 @@ func TestCommands(t *testing.T) {
 }
 
 func TestWrongUse(t *testing.T) {
-	dir := t.TempDir()
+	dir, _, _ := fill(t)
 	for _, args := range [][]string{
 		{}, {"nothing"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
 		{"redrive", "-all", "x"}, {"stats", "x"}, {"-nats", "x", "list"},
@@ -107,6 +115,122 @@ func TestWrongUse(t *testing.T) {
 	require.Equal(t, 1, status, out)
 	require.Contains(t, out, "not found")
 	require.Zero(t, run(within(t), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
+}
+
+// A tool makes no queue, wherever it looks.
+func TestMakesNothing(t *testing.T) {
+	dir, waiting, _ := fill(t)
+	for range 2 { // the first look has made nothing
+		out, status := twjobs(t, dir, "-queue", "typo", "list")
+		require.Equal(t, 1, status, out)
+		require.Contains(t, out, `there is no such queue: "typo"`)
+	}
+	out, status := twjobs(t, dir, "-partitions", "2", "list")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "1 is there, 2 was asked for")
+	out, status = twjobs(t, dir, "-queue", "default", "show", waiting)
+	require.Zero(t, status, out)
+	empty := t.TempDir()
+	out, status = twjobs(t, empty, "list")
+	require.Equal(t, 1, status, out)
+	made, err := os.ReadDir(empty)
+	require.NoError(t, err)
+	require.Empty(t, made)
+
+	url, nc := serve(t)
+	e, err := jetstream.Connect(within(t), nc, jetstream.Queue("spread"), jetstream.Partitions(3))
+	require.NoError(t, err)
+	defer e.Close()
+	of := func(queue string) (string, int) {
+		var out bytes.Buffer
+		status := run(within(t), []string{"-nats", url, "-queue", queue, "list"}, &out, &out)
+		return out.String(), status
+	}
+	for range 2 {
+		out, status = of("sprad")
+		require.Equal(t, 1, status, out)
+		require.Contains(t, out, `there is no such queue: "sprad"`)
+	}
+	out, status = of("spread")
+	require.Zero(t, status, out, "it knows itself over how many streams it is spread")
+}
+
+// serve returns the address of a server, with user u and password p4ss, and a
+// connection.
+func serve(t *testing.T) (string, *nats.Conn) {
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), Username: "u", Password: "p4ss",
+	})
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	require.True(t, srv.ReadyForConnections(patience))
+	address := "nats://u:p4ss@" + srv.Addr().String()
+	nc, err := nats.Connect(address, nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return address, nc
+}
+
+// What is before the @ of an address is a secret, whatever is wrong with it.
+func TestShowsNoPassword(t *testing.T) {
+	address, _ := serve(t)
+	_, host, _ := strings.Cut(address, "@")
+	for _, url := range []string{
+		"nats://joe:s3cret@127.0.0.1:1", "nats://joe:s3cret@" + host, "joe:s3cret@127.0.0.1:1", "nats://s3cret@127.0.0.1:1",
+		"nats://joe:s3cret/x@127.0.0.1:1", "nats://joe:%s3cret@127.0.0.1:1", "nats://joe:s3cret@h:port", "nats://joe:a@s3cret@127.0.0.1:1",
+		"nats://127.0.0.1:1,nats://joe:s3cret@127.0.0.1:2", "nats://joe:a,s3cret@127.0.0.1:1", "nats://joe:s3cret\x7f@127.0.0.1:1",
+		"bad://joe:s3cret@127.0.0.1:1",
+	} {
+		var out bytes.Buffer
+		require.Equal(t, 1, run(within(t), []string{"-nats", url, "list"}, &out, &out))
+		require.NotContains(t, out.String(), "s3cret", url)
+		require.NotEmpty(t, out.String())
+	}
+}
+
+// A name that no queue can have is an error.
+func TestBadQueue(t *testing.T) {
+	for _, place := range [][]string{{"-dir", t.TempDir()}, {"-nats", "127.0.0.1:1"}, {"-postgres", "host=127.0.0.1 port=1"}} {
+		for _, queue := range []string{"a.b", "*", "a b", "\x1b[2J", "ä"} {
+			var out bytes.Buffer
+			require.Equal(t, 1, run(within(t), append(place, "-queue", queue, "list"), &out, &out), queue)
+			require.Contains(t, out.String(), "-queue "+strconv.Quote(queue))
+			require.NotContains(t, out.String(), "\x1b")
+		}
+	}
+}
+
+// What jobs bring along cannot steer the terminal.
+func TestShowsNoEscapes(t *testing.T) {
+	dir := t.TempDir()
+	e, err := embedded.Open(within(t), dir)
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	const evil = "\x1b]0;owned\a\x1b[2J\u202e\u009b\r"
+	refs, err := q.Add(within(t), durable.Job{Kind: "k", Payload: []byte(evil + "line\n\tend")})
+	require.NoError(t, err)
+	q.Handle("k", func(context.Context, *durable.Attempt) error {
+		return durable.Discard(errors.New("bad" + evil + "\xff\x80"))
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, patience, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-done)
+	require.NoError(t, q.Close())
+	for _, args := range [][]string{{"list"}, {"show", string(refs[0])}, {"stats"}, {"cancel", evil}, {"show", evil}, {"cancel", "-key", evil}} {
+		out, _ := twjobs(t, dir, args...)
+		for _, r := range out {
+			require.True(t, r == '\n' || r == '\t' || unicode.IsPrint(r), "%v: %q", args, out)
+		}
+		require.True(t, utf8.ValidString(out), "%v: %q", args, out)
+	}
+	out, _ := twjobs(t, dir, "show", string(refs[0]))
+	require.Contains(t, out, `bad\x1b]0;owned\a\x1b[2J\u202e\u009b\r`)
+	require.Contains(t, out, "line\n\tend")
 }
 
 // The same commands work on a schema of PostgreSQL, which is not made by a look at it.

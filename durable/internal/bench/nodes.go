@@ -99,7 +99,7 @@ func node(dir string, i int, routes []int) (*server.Server, error) {
 // connect returns a Queue on the cluster, once that has elected its leaders: what it was
 // asked before may have no answer.
 func connect(urls string) (*durable.Queue, error) {
-	nc, err := nats.Connect(urls)
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1))
 	if err != nil {
 		return nil, err
 	}

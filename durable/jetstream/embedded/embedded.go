@@ -1,12 +1,12 @@
 // Package embedded keeps durable jobs in a directory: a NATS server within the process,
-// with no port and no log, that syncs every write. One process at a time has the
-// directory.
+// with no port, that syncs every write. One process at a time has the directory.
 //
 //	engine, err := embedded.Open(ctx, "/var/lib/reminders")
 //	q, err := durable.Open(ctx, engine)
 //
 // What Add has accepted survives the death of the process and a power cut, but not that
-// of the disk. The engine is that of package jetstream; to outgrow one machine give that
+// of the disk. Open finds out whether the directory is damaged; see [Open] for what it can
+// find. The engine is that of package jetstream; to outgrow one machine give that
 // a connection to a cluster instead.
 package embedded
 
@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -35,8 +36,10 @@ const (
 type Option func(*config)
 
 type config struct {
-	maxStore int64
-	engine   []jetstream.Option
+	maxStore   int64
+	acceptLoss bool
+	log        *slog.Logger
+	engine     []jetstream.Option
 }
 
 // MaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
@@ -54,6 +57,26 @@ func MaxStore(bytes int64) Option {
 	}
 }
 
+// Logger sets where the server's warnings and errors go, slog.Default() by default. What
+// it says of lost or damaged messages is at level Error, the rest of its warnings at Warn:
+// after a kill it warns that it reads its files anew, which is in order. Open panics on
+// nil.
+func Logger(l *slog.Logger) Option {
+	return func(c *config) {
+		if l == nil {
+			panic("embedded: Logger(nil)")
+		}
+		c.log = l
+	}
+}
+
+// AcceptLoss has Open go on with what is left of a damaged store, instead of returning an
+// error. It logs what is lost at level Error. What cannot be read is then removed for
+// good, so copy the directory before.
+func AcceptLoss() Option {
+	return func(c *config) { c.acceptLoss = true }
+}
+
 // With passes options on to jetstream.Connect, such as its Queue.
 func With(opts ...jetstream.Option) Option {
 	return func(c *config) { c.engine = append(c.engine, opts...) }
@@ -65,15 +88,28 @@ type engine struct {
 	nc      *nats.Conn
 	srv     *server.Server
 	lock    *lock
+	dir     string
+	log     *slog.Logger
+	marked  bool // as open: Close marks it as closed
 	closing sync.Once
 	err     error
 }
 
 // Open starts a server on the directory, which is made if it is not there, and returns an
 // engine on it. If another process has the directory it returns durable.ErrLocked at
-// once. It takes a second or two for a million jobs to be read.
+// once.
+//
+// It first reads all that is there, which takes about a second for a GB in memory or on a
+// good disk. If something is damaged it returns durable.ErrStorage and says what; see
+// [AcceptLoss]. After a Close in order it finds every file that is missing, was added or
+// has another length, and every record that was changed. After a kill or a power cut it
+// finds what was changed within a file, and a queue that is gone. Then it cannot tell a
+// file, one of many, or the end of one that is missing to the byte from what the server
+// has removed, nor damage to what was written last from a write that was cut off: nobody
+// was told that such a write was done, and it is no error. What is damaged while the store
+// is open the next Open finds.
 func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
-	c := config{maxStore: defaultMaxStore}
+	c := config{maxStore: defaultMaxStore, log: slog.Default()}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("embedded: Open: nil Option")
@@ -87,11 +123,59 @@ func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, erro
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{lock: l}
-	if err := e.start(ctx, dir, &c); err != nil {
+	e := &engine{lock: l, dir: dir, log: c.log}
+	if err := e.open(ctx, &c); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
+}
+
+// open checks the directory, starts the server on it, and notes what there is then.
+func (e *engine) open(ctx context.Context, c *config) error {
+	a, err := e.check(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := markOpen(e.dir); err != nil {
+		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+	}
+	e.marked = true
+	if err := e.start(ctx, e.dir, c); err != nil {
+		return err
+	}
+	if err := noteStreams(e.dir, a); err != nil {
+		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+	}
+	return nil
+}
+
+// check returns the account of what there is, or an error that says what is not there any
+// more.
+func (e *engine) check(ctx context.Context, c *config) (*account, error) {
+	a, accountErr := readAccount(e.dir)
+	in, err := inspect(ctx, e.dir, a)
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("embedded: Open: reading the directory: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
+	}
+	if accountErr != nil {
+		in.found("what there was cannot be read: %v", accountErr)
+	}
+	if len(in.damage) == 0 {
+		return a, nil
+	}
+	if !c.acceptLoss {
+		return nil, fmt.Errorf("%w: %s is damaged: %s (AcceptLoss opens what is left)", durable.ErrStorage, e.dir, in)
+	}
+	for _, what := range in.damage {
+		c.log.Error("durable: the embedded store is damaged", "dir", e.dir, "what", what)
+	}
+	if err := in.repair(); err != nil {
+		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
+	}
+	return a, nil
 }
 
 func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
@@ -103,6 +187,7 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
+	e.srv.SetLogger(serverLog{c.log}, false, false)
 	e.srv.Start()
 	if err := e.awaitReady(ctx); err != nil {
 		return err
@@ -143,6 +228,11 @@ func (e *engine) Close() error {
 		if e.srv != nil {
 			e.srv.Shutdown()
 			e.srv.WaitForShutdown()
+		}
+		if e.marked {
+			if err := markClosed(e.dir); err != nil { // the next Open is less strict, and that is all
+				e.log.Warn("durable: the directory of the embedded store cannot be written", "dir", e.dir, "error", err)
+			}
 		}
 		e.err = errors.Join(e.err, e.lock.release())
 	})

@@ -168,7 +168,7 @@ func lastBlock(t *testing.T, dir string) (last string) {
 		if strings.HasSuffix(path, ".blk") && strings.Contains(path, "msgs") {
 			last = path
 		}
-		if d.Name() == "index.db" {
+		if d.Name() == "index.db" || d.Name() == "closed.json" {
 			require.NoError(t, os.Remove(path))
 		}
 		return err

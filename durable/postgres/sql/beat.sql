@@ -1,4 +1,14 @@
--- Renews a worker's lease, also of one that was taken for dead and forgotten.
-insert into tickwheel.worker (id, name, until)
-values ($1::int8, $2::text, now() + $3::int8 * interval '1 microsecond')
-on conflict (id) do update set until = excluded.until
+-- Renews a worker's lease, also of one that was taken for dead and forgotten, and returns
+-- whether it was not over before. The clock is read with the row locked: who has taken jobs
+-- over in between had it locked while the lease was over (claim.sql), or finds it renewed.
+with locked as materialized (
+    select until from tickwheel.worker where id = $1::int8 for update
+), before as materialized (
+    select until > clock_timestamp() as alive from locked
+), renewed as (
+    insert into tickwheel.worker (id, name, until)
+    select $1::int8, $2::text, clock_timestamp() + $3::int8 * interval '1 microsecond'
+    from (select count(*) from before) as looked -- before the row is changed
+    on conflict (id) do update set until = excluded.until
+)
+select coalesce((select alive from before), false)

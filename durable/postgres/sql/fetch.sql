@@ -23,4 +23,6 @@ set hand = now() + $4::int8 * interval '1 microsecond',
 from picked p
 where j.id = p.id
 returning j.id, j.name, j.kind, j.payload, j.at, j.due, j.born, j.max_attempts, j.version,
-    j.attempt, j.last_error, j.series, (select count(*) from found)
+    j.attempt - case when j.state = 1 and not j.exact then 1 else 0 end,
+    j.crashes + case when j.state = 1 then 1 else 0 end,
+    j.last_error, j.series, (select count(*) from found)

@@ -16,11 +16,13 @@ with ends as (
     for update of j skip locked
 ), again as (
     update tickwheel.job j
-    set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error
+    set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error,
+        crashes = 0, exact = false
     from locked l where j.id = l.id and l.fate = 1
 ), buried as (
     update tickwheel.job j
     set state = 2, holder = null, key = null, tried = j.due, last_error = l.error,
+        attempt = least(j.attempt, j.max_attempts), crashes = 0, exact = false,
         due = clock_timestamp() + $7::int8 * interval '1 microsecond'
     from locked l where j.id = l.id and l.fate = 2
     returning j.id

@@ -1,6 +1,6 @@
 -- Gives back what worker $1 was handed (claim 0), has claimed, or maybe has (claim -1),
 -- not to be handed out for $4 us. What another transaction has locked is left out; it
--- returns whether there is such a one.
+-- returns whether there is such a one. A suspect stays one.
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
@@ -12,7 +12,7 @@ with back as (
     for update of j skip locked
 ), freed as (
     update tickwheel.job j
-    set attempt = j.attempt - case j.state when 1 then 1 else 0 end, state = 0, holder = null,
+    set attempt = j.attempt - case j.state when 1 then 1 else 0 end, state = 0, holder = null, exact = false,
         hand = case when $4::int8 > 0 then now() + $4::int8 * interval '1 microsecond' end
     from locked l
     where j.id = l.id

@@ -22,6 +22,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -53,7 +54,7 @@ func main() {
 // place is where the reminders are kept.
 type place struct {
 	dir, nats, postgres string
-	replicas            int
+	replicas            int // 0: as they are
 }
 
 // program is an open place.
@@ -72,13 +73,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&at.dir, "dir", "reminders-data", "where they are kept")
 	flags.StringVar(&at.nats, "nats", "", "a NATS server or cluster that keeps them instead")
 	flags.StringVar(&at.postgres, "postgres", "", "a PostgreSQL database that keeps them instead")
-	flags.IntVar(&at.replicas, "replicas", 1, "on how many servers of the cluster")
+	flags.Func("replicas", "on how many servers of the cluster; by default on as many as they are, and on one if they are new", func(s string) (err error) {
+		if at.replicas, err = strconv.Atoi(s); at.replicas < 1 && err == nil {
+			err = errors.New("less than 1")
+		}
+		return err
+	})
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
 	}
-	if at.replicas < 1 || at.nats != "" && at.postgres != "" || !valid(flags.Args(), at.postgres != "") {
+	if at.nats != "" && at.postgres != "" || !valid(flags.Args(), at.postgres != "") {
 		fmt.Fprint(stderr, usage)
 		return 2
 	}
@@ -108,7 +114,11 @@ func (at place) with(ctx context.Context, stdout io.Writer, f func(*program) err
 			return fmt.Errorf("%s: %w", at.nats, connectErr)
 		}
 		defer nc.Close()
-		e, err = jetstream.Connect(ctx, nc, jetstream.Queue("reminders"), jetstream.Replicas(at.replicas))
+		opts := []jetstream.Option{jetstream.Queue("reminders")}
+		if at.replicas > 0 {
+			opts = append(opts, jetstream.Replicas(at.replicas))
+		}
+		e, err = jetstream.Connect(ctx, nc, opts...)
 	default:
 		e, err = embedded.Open(ctx, at.dir)
 	}

@@ -1,0 +1,249 @@
+package durable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+)
+
+// How a job begins depends on what its claim has to say if it never ends.
+//
+// Most are claimed ahead of their time, so that they begin on time. If their worker dies,
+// nobody knows which of them had begun. So such a claim counts no attempt, but the job is
+// a suspect from then on: one of them may have killed the worker.
+//
+// A suspect, and a job that is on its last attempt, is claimed exactly: when its time has
+// come and a place for its handler is reserved, so that its claim is its begin. If that
+// never ends, the attempt counts. It costs the job a commit's time of lateness, and its
+// place that long. No job costs another write.
+//
+// Few suspects run at a time, those with fewer crashes first: after two crashes one at a
+// time. So a job that kills its process does that beside few others soon, and then beside
+// none, and these lose two or three attempts at most. Fresh jobs have all other places.
+
+// trialPlaces is how many suspects may be on trial at a time, if one of them has so many
+// crashes. On trial is one from its claim on, for a lease at most: a job that has run for so
+// long is no more likely to kill the process than others, and long handlers must not take
+// turns.
+func trialPlaces(crashes, concurrency int) int {
+	if crashes > 1 {
+		return 1
+	}
+	return max(1, concurrency/16)
+}
+
+// mayTry reports whether a suspect may go on trial. w.mu is held.
+func (w *worker) mayTry(t *task) bool {
+	most := t.crashes
+	for _, other := range w.trial {
+		most = max(most, other.crashes)
+	}
+	return len(w.trial) < trialPlaces(most, w.q.concurrency)
+}
+
+// endTrial gives a suspect's place on trial to the next. w.mu is held.
+func (w *worker) endTrial(t *task) {
+	w.trial = slices.DeleteFunc(w.trial, func(other *task) bool { return other == t })
+}
+
+// bySuspicion is the order of suspects: fewer crashes first, then the longest due.
+func bySuspicion(a, b *task) int {
+	return cmp.Or(cmp.Compare(a.crashes, b.crashes), a.held.Record.Due.Compare(b.held.Record.Due))
+}
+
+// toWait is called when the time of a task should have come that is to be claimed exactly.
+func (w *worker) toWait(t *task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isGone(t) {
+		return
+	}
+	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
+		w.after(early, func() { w.toWait(t) })
+		return
+	}
+	w.set(t, waiting)
+	l := w.lanes[t.held.Record.Job.Kind]
+	if t.crashes == 0 {
+		l.last = append(l.last, t)
+	} else {
+		i, _ := slices.BinarySearchFunc(l.suspects, t, bySuspicion)
+		l.suspects = slices.Insert(l.suspects, i, t)
+	}
+	w.start()
+}
+
+// start begins what is ready, or reserves its place and has it claimed, the longest due
+// first, while there is a place. What runs, and what has ended but whose end is not written
+// down yet, may run again after a kill, so both are bounded. w.mu is held.
+func (w *worker) start() {
+	for {
+		taken := w.counts[running] + w.reserved
+		if taken >= w.q.concurrency || taken+w.counts[ending] >= max(w.q.concurrency, minUnwritten) {
+			return
+		}
+		l, queue := w.first()
+		if queue == nil || !w.mayBegin() {
+			return // when a beat is answered this is called again
+		}
+		t := (*queue)[0]
+		*queue = shift(*queue, 1)
+		l.running++
+		if t.phase == ready {
+			w.wakeClaims() // ready has room for one more
+			w.begin(t)
+			continue
+		}
+		w.reserved++
+		t.reserved = true
+		if t.crashes > 0 {
+			w.trial = append(w.trial, t)
+		}
+		w.set(t, claimable)
+		w.exact = append(w.exact, t)
+		w.wakeClaims()
+	}
+}
+
+// first returns whose turn it is, as the head of a queue: of what may begin the longest
+// due, but of suspects the one with the fewest crashes. w.mu is held.
+func (w *worker) first() (l *lane, queue *[]*task) {
+	var suspect *lane
+	for _, other := range w.lanes {
+		if other.running >= other.limit {
+			continue
+		}
+		for _, q := range []*[]*task{&other.ready, &other.last} {
+			if len(*q) > 0 && (queue == nil || (*q)[0].held.Record.Due.Before((*queue)[0].held.Record.Due)) {
+				l, queue = other, q
+			}
+		}
+		if len(other.suspects) > 0 && (suspect == nil || bySuspicion(other.suspects[0], suspect.suspects[0]) < 0) {
+			suspect = other
+		}
+	}
+	if suspect == nil || !w.mayTry(suspect.suspects[0]) {
+		return l, queue
+	}
+	if queue == nil || suspect.suspects[0].held.Record.Due.Before((*queue)[0].held.Record.Due) {
+		return suspect, &suspect.suspects
+	}
+	return l, queue
+}
+
+// vacate gives a reserved place back, if the task has one. w.mu is held.
+func (w *worker) vacate(t *task) {
+	if t.reserved {
+		t.reserved = false
+		w.reserved--
+		w.lanes[t.held.Record.Job.Kind].running--
+	}
+}
+
+// begin runs a task that has a place, counted in its lane. w.mu is held.
+func (w *worker) begin(t *task) {
+	if t.reserved {
+		t.reserved = false
+		w.reserved--
+	}
+	w.set(t, running)
+	ctx, cancel := context.WithCancelCause(w.q.closed)
+	t.cancel = cancel
+	if t.crashes > 0 {
+		w.after(w.q.lease, func() { w.proven(t) })
+	}
+	go w.runTask(ctx, t)
+}
+
+func (w *worker) proven(t *task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isGone(t) {
+		return
+	}
+	w.endTrial(t)
+	w.start()
+}
+
+func (w *worker) runTask(ctx context.Context, t *task) {
+	if !w.mayRun(ctx, t) {
+		return
+	}
+	h := t.held
+	now := w.q.now()
+	t.began = now
+	w.q.stats.lateBy(now.Sub(h.Record.Due))
+	w.q.stats.attempts.Add(1)
+	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due}
+	call(ctx, w.q.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
+}
+
+// mayRun looks at the lease once more, on the goroutine of the handler, right before that.
+// If it is lost the task is dropped; if it is in doubt it waits among those that are ready.
+func (w *worker) mayRun(ctx context.Context, t *task) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sound := w.mayBegin() // it may lose the lease, and end ctx
+	lost := errors.Is(context.Cause(ctx), ErrLeaseLost)
+	if sound && !lost {
+		return true
+	}
+	t.cancel(nil)
+	t.cancel = nil
+	l := w.lanes[t.held.Record.Job.Kind]
+	l.running--
+	switch {
+	case lost || w.draining:
+		w.drop(t)
+		w.giveBack([]*Held{t.held})
+	default:
+		w.set(t, ready)
+		l.ready = slices.Insert(l.ready, 0, t)
+	}
+	w.room.Broadcast() // for drain
+	return false
+}
+
+// ran takes a task whose handler has ended. The user's code that decides what becomes of it
+// may fail in any way: the deferred call is made though it ends the goroutine.
+func (w *worker) ran(t *task, err error) {
+	out := w.q.undecided(t.held, t.attempt, err)
+	defer func() { w.ended(t, &out) }()
+	w.q.decide(&out, t.attempt, err)
+	if out.End != Again {
+		out.Next = w.q.next(t.held, t.began)
+	}
+}
+
+// ended has an end written down, and gives the place of the task to the next.
+func (w *worker) ended(t *task, out *Outcome) {
+	if out.End != Done {
+		w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
+			"attempt", t.attempt, "dead", out.End == Buried, "error", out.Error)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.cancel(nil)
+	t.cancel = nil
+	w.set(t, ending)
+	w.lanes[t.held.Record.Job.Kind].running--
+	w.ends.put(&ended{task: t, out: *out})
+	w.room.Broadcast() // for drain
+	w.start()          // its kind may have been at its limit
+}
+
+// errKilled is the failure of a job whose last attempt ended with its process.
+var errKilled = errors.New("durable: the last attempt did not end: its process died, or was cut off")
+
+// bury ends a job that has no attempt left.
+func (w *worker) bury(t *task) {
+	out := Outcome{Held: t.held, End: Buried, Error: errKilled.Error()}
+	if t.held.Record.LastError != "" {
+		out.Error += "; before: " + t.held.Record.LastError
+	}
+	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
+		"ref", t.held.Ref, "error", out.Error)
+	defer func() { w.ends.put(&ended{task: t, out: out}) }()
+	out.Next = w.q.next(t.held, w.q.now())
+}

@@ -1,0 +1,185 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// ErrNoQueue is what Connect returns with [Existing] if there is no such queue.
+var ErrNoQueue = errors.New("jetstream: there is no such queue")
+
+// errDiffers: an option contradicts the queue that is there.
+var errDiffers = errors.New("jetstream: the queue is there, and differs")
+
+// Existing has Connect make nothing: if the queue is not there, it returns ErrNoQueue. It
+// is for tools, where a name that was mistyped must not become a queue.
+func Existing() Option {
+	return func(c *config) { c.existing = true }
+}
+
+// asked is what an option asks for: its name, and what a stream has of it and what it
+// should have.
+type asked struct {
+	name string
+	of   func(*natsjs.StreamConfig) (there, asked string)
+}
+
+const maxBytesName = "MaxBytes"
+
+func (c *config) ask(name string, of func(*natsjs.StreamConfig) (there, asked string)) {
+	for i := range c.asked {
+		if c.asked[i].name == name { // the last one counts
+			c.asked[i].of = of
+			return
+		}
+	}
+	c.asked = append(c.asked, asked{name, of})
+}
+
+// compare returns an error if a stream is not what the options ask for. Options that were
+// not given ask for nothing. Who has the queue alone may change its limit; see limit.
+func (c *config) compare(s *natsjs.StreamConfig) error {
+	if n, err := strconv.Atoi(s.Metadata[metaPartitions]); err != nil || n < 1 || n > maxPartitions {
+		return fmt.Errorf("%w: its number of partitions %q cannot be read", durable.ErrStorage, s.Metadata[metaPartitions])
+	}
+	for _, a := range c.asked {
+		if a.name == maxBytesName && c.alone {
+			continue
+		}
+		if there, want := a.of(s); there != want {
+			return fmt.Errorf("%w: %s: %s is there, %s was asked for", errDiffers, a.name, there, want)
+		}
+	}
+	return nil
+}
+
+// findOrMake returns a partition's stream.
+func findOrMake(ctx context.Context, c *config, js natsjs.JetStream, name string) (natsjs.Stream, error) {
+	s, err := js.Stream(ctx, name)
+	if !errors.Is(err, natsjs.ErrStreamNotFound) {
+		return s, err
+	}
+	if c.existing {
+		return nil, fmt.Errorf("%w: %q", ErrNoQueue, c.queue)
+	}
+	maxBytes := c.maxBytes
+	if maxBytes == 0 {
+		maxBytes = -1
+	}
+	s, err = js.CreateStream(ctx, natsjs.StreamConfig{
+		Name: name, Subjects: []string{name + ".>"}, Storage: natsjs.FileStorage,
+		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.replicas, MaxBytes: maxBytes,
+		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
+		Duplicates: time.Second, // not used: the default would remember two minutes
+		Metadata: map[string]string{
+			metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts), metaVersion: strconv.Itoa(wireVersion),
+		},
+	})
+	if errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) { // another one was faster
+		s, err = js.Stream(ctx, name)
+	}
+	return s, err
+}
+
+// settle changes what may be changed of a stream, in one update: its limit, its version,
+// and that it is complete. A new stream's metadata is changed so that the server writes what it knows
+// of the stream once more. When it is killed while it makes a stream, the file may be
+// there without its checksum, and a start passes the stream over; a stream that is made
+// anew then has all messages, but does not write a file that is there. It would be passed
+// over at each start.
+func (c *config) settle(ctx context.Context, js natsjs.JetStream, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
+	s := info.Config
+	s.MaxBytes = c.limit(info)
+	if s.Metadata[metaComplete] != "" && version >= wireVersion && s.MaxBytes == info.Config.MaxBytes {
+		return info, nil
+	}
+	s.Metadata = maps.Clone(s.Metadata)
+	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(wireVersion)
+	updated, err := js.UpdateStream(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return updated.CachedInfo(), nil
+}
+
+// limit returns how large a stream may get. Who has the queue alone says so anew each
+// time, but leaves room for the ends of the jobs that are there.
+func (c *config) limit(info *natsjs.StreamInfo) int64 {
+	if !c.alone || c.existing || c.maxBytes == 0 {
+		return info.Config.MaxBytes
+	}
+	used := int64(info.State.Bytes)
+	return max(c.maxBytes, used+used/4)
+}
+
+const (
+	connectTimeout = time.Minute            // of a Connect without a deadline
+	firstTry       = 2 * time.Second        // each one may take twice as long as the last
+	longestTry     = 30 * time.Second       // and this at most
+	tryAgainAfter  = 100 * time.Millisecond // when the answer was that it is too early
+)
+
+// patiently calls f, which may be called any number of times, until it succeeds, is
+// refused or ctx ends. A question that nobody answers is the rule while servers start or
+// elect a leader: what was sent to the one that is gone is lost, and to wait for its
+// answer as long as ctx lasts is to wait for nothing.
+func patiently(ctx context.Context, f func(try context.Context) error) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+	}
+	for patience := firstTry; ; patience = min(2*patience, longestTry) {
+		try, cancel := context.WithTimeout(ctx, patience)
+		err := f(try)
+		cancel()
+		if err == nil || isRefusal(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last try: %w", context.Cause(ctx), err)
+		case <-time.After(tryAgainAfter):
+		}
+	}
+}
+
+// unanswered are the errors of a question that nobody has answered.
+var unanswered = []error{
+	context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, durable.ErrUncertain,
+}
+
+// isRefusal reports whether asking again is of no use: the server has said no, and does
+// not say so because it has just started, or is without a leader; or what it has said
+// cannot be worked with.
+func isRefusal(err error) bool {
+	var ours *apiError
+	var theirs *natsjs.APIError
+	code := 0
+	switch {
+	case errors.As(err, &theirs):
+		code = int(theirs.ErrorCode)
+	case errors.As(err, &ours):
+		code = ours.ErrCode
+	default:
+		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
+	}
+	switch code {
+	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:
+		// No leader, not a member yet, not heard of the stream yet, or too few servers for
+		// so many replicas: those that are missing may be starting.
+		return false
+	}
+	return true
+}

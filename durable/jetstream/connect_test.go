@@ -1,0 +1,159 @@
+package jetstream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Several Connects at once on servers of which two are not there yet, and which then elect
+// a leader, all succeed.
+func TestConnectsWhileServersStart(t *testing.T) {
+	t.Parallel()
+	c := prepareCluster(t)
+	c.startNode(t, 0)
+	require.True(t, c.servers[0].ReadyForConnections(patience))
+	url := c.servers[0].ClientURL()
+	t.Cleanup(c.stop)
+	const n = 6
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		wg.Go(func() {
+			e, err := jetstream.Connect(within(t), nc, append([]jetstream.Option{jetstream.Partitions(2)}, c.opts...)...)
+			if errs[i] = err; err == nil {
+				e.Close()
+			}
+		})
+	}
+	time.Sleep(3 * time.Second) // they ask, and nobody answers
+	c.startNode(t, 1)
+	time.Sleep(2 * time.Second)
+	c.startNode(t, 2)
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+}
+
+// deaf connects a client and a server that does not hear the first question of an API.
+type deaf struct {
+	srv  *server.Server
+	to   string
+	once sync.Once
+}
+
+func (d *deaf) InProcessConn() (net.Conn, error) {
+	c, err := d.srv.InProcessConn()
+	return deafConn{c, d}, err
+}
+
+type deafConn struct {
+	net.Conn
+	deaf *deaf
+}
+
+// Write gives the first question another subject, to which nobody listens but the test.
+func (c deafConn) Write(b []byte) (int, error) {
+	if i := bytes.Index(b, []byte("PUB "+c.deaf.to)); i >= 0 {
+		c.deaf.once.Do(func() { b = bytes.Replace(b, []byte("PUB $JS"), []byte("PUB $NO"), 1) })
+	}
+	return c.Conn.Write(b)
+}
+
+// A question that is lost, as it is when the leader that has it falls, is asked again.
+func TestConnectAsksAgain(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	_, err := s.connect(t).Subscribe("$NO.>", func(*nats.Msg) {})
+	require.NoError(t, err)
+	for _, api := range []string{"$JS.API.STREAM.INFO.", "$JS.API.STREAM.CREATE.", "$JS.API.STREAM.UPDATE."} {
+		nc, err := nats.Connect("", nats.InProcessServer(&deaf{srv: s.srv, to: api}), nats.MaxReconnects(-1))
+		require.NoError(t, err)
+		defer nc.Close()
+		queue := jetstream.Queue(strings.ToLower(strings.Split(api, ".")[3]))
+		e, err := jetstream.Connect(within(t), nc, queue)
+		require.NoError(t, err, api)
+		require.NoError(t, e.Close())
+	}
+}
+
+// What a server refuses is an error at once, with its text.
+func TestConnectIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	began := time.Now()
+	_, err := jetstream.Connect(within(t), s.connect(t), jetstream.Replicas(3))
+	require.ErrorContains(t, err, "replicas > 1 not supported in non-clustered mode")
+	require.Less(t, time.Since(began), patience/2, "it does not ask again")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = jetstream.Connect(ctx, s.connect(t))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What is asked for and what is there are compared; what is not asked for is taken as it
+// is there.
+func TestConnectCompares(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	_, err := jetstream.Connect(within(t), s.connect(t), jetstream.Existing(), jetstream.Queue("q"))
+	require.ErrorIs(t, err, jetstream.ErrNoQueue)
+	require.ErrorContains(t, err, `"q"`)
+	connect := func(opts ...jetstream.Option) error {
+		e, err := jetstream.Connect(within(t), s.connect(t), append([]jetstream.Option{jetstream.Queue("q")}, opts...)...)
+		if err == nil {
+			err = e.Close()
+		}
+		return err
+	}
+	require.ErrorIs(t, connect(jetstream.Existing()), jetstream.ErrNoQueue, "the first one has made nothing")
+	buckets := jetstream.Buckets(time.Second, time.Minute, 10*time.Second, time.Second)
+	require.NoError(t, connect(jetstream.Partitions(2), buckets, jetstream.MaxBytes(10<<20)))
+	require.NoError(t, connect())
+	require.NoError(t, connect(jetstream.Existing(), jetstream.Replicas(1), jetstream.Partitions(2), buckets, jetstream.MaxBytes(10<<20)))
+	require.NoError(t, connect(jetstream.Partitions(3), jetstream.Partitions(2)), "the last one counts")
+	for text, opt := range map[string]jetstream.Option{
+		"Replicas: 1 is there, 3 was asked for":                jetstream.Replicas(3),
+		"Partitions: 2 is there, 1 was asked for":              jetstream.Partitions(1),
+		"MaxBytes: 10485760 is there, 20971520 was asked for":  jetstream.MaxBytes(20 << 20),
+		"1000000 60000000 10000000 1000000 is there, 2000000 ": jetstream.Buckets(2*time.Second, time.Minute, 10*time.Second, time.Second),
+	} {
+		require.ErrorContains(t, connect(opt), text)
+	}
+	require.NoError(t, connect(jetstream.Alone(), jetstream.Existing(), jetstream.MaxBytes(20<<20)))
+	require.NoError(t, connect(jetstream.MaxBytes(10<<20)), "it has stayed")
+	require.NoError(t, connect(jetstream.Alone(), jetstream.MaxBytes(20<<20)))
+	require.NoError(t, connect(jetstream.MaxBytes(20<<20)), "it was changed")
+}
+
+// A connection that will give up is refused.
+func TestConnectionThatGivesUp(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	for _, opt := range []nats.Option{nats.MaxReconnects(60), nats.MaxReconnects(0), nats.NoReconnect()} {
+		nc, err := nats.Connect("", nats.InProcessServer(s.srv), opt)
+		require.NoError(t, err)
+		defer nc.Close()
+		_, err = jetstream.Connect(within(t), nc)
+		require.ErrorContains(t, err, "nats.MaxReconnects(-1)")
+	}
+}

@@ -1,0 +1,57 @@
+// Package protocol has no code but tests: a model of how the engine of package jetstream
+// keeps its promises. It is a small state machine of one stream, two workers and the
+// users of two jobs, in which each question and each write of the engine is one step, and
+// the steps of all are taken in every order. Who changes a step of the engine changes it
+// here, too, and sees within a minute what that breaks, in as few moves as it takes.
+//
+// What may go wrong: a worker dies, or is frozen for longer than its lease, between any
+// two steps; the answer to a write is lost; the server's clock is set back, or leaps
+// forward, so that what has a TTL is gone; a consumer is lost, and hands out all once
+// more; a job waits in a worker for longer than anybody remembers.
+//
+// What is promised, in every state: an accepted job has ended, or a copy is there that
+// can be run, and if nothing more goes wrong it ends. What has ended does not begin; what
+// Cancel returned true for has not run and does not begin; Cancel does not return false
+// for what it has canceled. Two never run a job under a valid lease. Nothing begins
+// before its time. A copy of what has ended has a status that says so. The floor never
+// goes down. An Add, and the end of an attempt, can always be written.
+//
+// # The moves, and what they are of the engine
+//
+//	add, insert          insert.go: insert, insertGroups, recordWrite; the mark's condition
+//	place, isFar         where a version is stored: the first bucket above the floor
+//	call, read           change.go: cancelAs, move; find.go: forwarded, current
+//	open                 find.go: isOpen
+//	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
+//	move                 change.go: moveGroup
+//	feed                 feed.go: startNear, read, fetch; with endedAmong
+//	claim, seize         worker.go: claim, commitClaims
+//	settling             worker.go: settle; over is leaseOf
+//	begin, live          package durable, worker.go: a handler begins, the lease is lost
+//	finish, acks         worker.go: finish, end, checkEnd; Again is moveGroup
+//	chores, moveDown     cascade.go: cascade, moveDown
+//	moveLate, storeAnew  cascade.go: moveLate
+//	closeFar             cascade.go: closeFar
+//	closeNear            close.go: closeEmptied, emptied, closeNear, forget
+//	resume               close.go: resume
+//	clock                the server's clock, TTLs, consumers
+//
+// Keys, occurrences, dead jobs and batches of several jobs are left out: they are writes
+// in the commits that are here. A lease may be over at any moment, and then is so for all;
+// what a worker that has died had claimed may be taken over at once. An Add chooses its
+// bucket by the floor as it is, and may arrive at any later time.
+//
+// # Where the engine is behind
+//
+// The model keeps its promises. The engine does not do all that the model does; each of
+// these takes two that are frozen at the worst moment, for as long as a bucket is open:
+//
+//   - What confirm and confirmCancel take back is the whole subject, not just the status
+//     that they have written (undoesBlind).
+//   - Cancel returns false, not ErrUncertain, if the bucket was closed between its write
+//     and its look at the mark, or when it reads again after an answer was lost
+//     (lostIsFalse).
+//   - forget does not look at the far bucket (forgetsFar).
+//   - moveLate does not write a status before it asks, and does not ask whether its
+//     message is there still (lateUnwritten, lateUnseen).
+package protocol

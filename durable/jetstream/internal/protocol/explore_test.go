@@ -1,0 +1,145 @@
+package protocol
+
+import "fmt"
+
+// space is what an exploration has seen: each state once, up to who is who.
+type space struct {
+	world  world
+	states []state
+	parent []int32
+	edges  [][2]int32 // moves by which nothing goes wrong
+
+	taken map[string]bool // the moves that were there
+
+	broken string // the promise that was broken, "" for none
+	path   []string
+}
+
+// explore goes from the first state to all others, the nearest first, and ends at the
+// first promise that is broken: the moves to it are as few as can be.
+func explore(w world) *space {
+	sp := &space{world: w, taken: map[string]bool{}}
+	seen := map[state]int32{}
+	add := func(s state, from int32) int32 {
+		s = canon(s, &w)
+		i, ok := seen[s]
+		if !ok {
+			i = int32(len(sp.states))
+			seen[s] = i
+			sp.states, sp.parent = append(sp.states, s), append(sp.parent, from)
+		}
+		return i
+	}
+	add(first(&w), -1)
+	m := moves{world: &w, faults: &w.faults}
+	for at := int32(0); int(at) < len(sp.states); at++ {
+		s := sp.states[at]
+		if broken := s.check(); broken != "" && (w.watch == "" || w.watch == broken) {
+			sp.broken = broken
+			sp.path = sp.tell(at, "")
+			return sp
+		}
+		for _, st := range m.from(&s) {
+			sp.taken[st.what] = true
+			if st.broken != "" {
+				sp.broken, sp.path = st.broken, sp.tell(at, st.broken)
+				return sp
+			}
+			to := add(st.to, at)
+			if st.kind != fault && to != at {
+				sp.edges = append(sp.edges, [2]int32{at, to})
+			}
+		}
+	}
+	if at := sp.stuck(); at >= 0 && (w.watch == "" || w.watch == neverEnds) {
+		sp.broken, sp.path = neverEnds, sp.tell(at, "")
+	}
+	return sp
+}
+
+const neverEnds = "an accepted job never ends"
+
+func first(w *world) state {
+	s := state{clock: w.start, left: w.left}
+	for i := range s.workers {
+		s.workers[i].lease = true
+	}
+	return s
+}
+
+// stuck returns the nearest state from which, though nothing more goes wrong, the jobs
+// that were accepted cannot end; -1 if there is none.
+func (sp *space) stuck() int32 {
+	into := make([]int32, len(sp.states)+1) // where the edges into a state begin
+	for _, e := range sp.edges {
+		into[e[1]+1]++
+	}
+	for i := range sp.states {
+		into[i+1] += into[i]
+	}
+	from, next := make([]int32, len(sp.edges)), append([]int32(nil), into...)
+	for _, e := range sp.edges {
+		from[next[e[1]]] = e[0]
+		next[e[1]]++
+	}
+	ends := make([]bool, len(sp.states))
+	var todo []int32
+	for i := range sp.states {
+		if sp.states[i].over() {
+			ends[i], todo = true, append(todo, int32(i))
+		}
+	}
+	for len(todo) > 0 {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, f := range from[into[at]:into[at+1]] {
+			if !ends[f] {
+				ends[f], todo = true, append(todo, f)
+			}
+		}
+	}
+	for i, ok := range ends {
+		if !ok {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// over reports whether all that was accepted has ended.
+func (s *state) over() bool {
+	for j := range s.jobs {
+		if job := &s.jobs[j]; job.adding == accepted && !job.done && !job.canceled {
+			return false
+		}
+	}
+	return true
+}
+
+// tell returns the moves to a state in plain words, and then one that breaks a promise,
+// if there is one. States are kept up to who is who, so the path is walked once more.
+func (sp *space) tell(at int32, broken string) (path []string) {
+	var way []int32
+	for i := at; i > 0; i = sp.parent[i] {
+		way = append(way, i)
+	}
+	s := first(&sp.world)
+	m := moves{world: &sp.world, faults: &sp.world.faults, tell: true}
+	walk := func(fits func(*step) bool) {
+		for _, st := range m.from(&s) {
+			if fits(&st) {
+				path = append(path, fmt.Sprintf("%2d. %s", len(path)+1, st.what))
+				s = st.to
+				return
+			}
+		}
+		panic("the path is not one")
+	}
+	for i := len(way) - 1; i >= 0; i-- {
+		walk(func(st *step) bool { return st.to.like(&sp.states[way[i]], &sp.world) })
+	}
+	if broken != "" {
+		walk(func(st *step) bool { return st.broken == broken })
+	}
+	return path
+}

@@ -1,0 +1,180 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// What was asked for and not handed on yet takes memory here, and in the server, which
+// cuts off a client that is 64 MiB behind. So all that a worker asks for at one time, over
+// all partitions and buckets, has a bound in bytes: readers take of it before they ask,
+// and give back when what came was handed on. A reader that waits for what may come must
+// not keep others from what is there, and a far bucket is to be moved though no handler
+// has a place, so each of these has a part of the bound for itself.
+const (
+	readBytes = 4 << 20 // of those that read what is there
+	waitBytes = 4 << 20 // of those that wait for what may come
+	moveBytes = 1 << 20 // of those that move far buckets
+
+	// share is what one reader takes. Any job fits, so that each request brings something
+	// on: a payload has 256 KiB at most. Of small ones fetchSize fit.
+	share = 1 << 20
+
+	// waitShare is what one takes that waits, and less if many do. A job that does not fit
+	// is read with a share.
+	waitShare = 128 << 10
+)
+
+// budget is a number of bytes that may be asked for.
+type budget struct {
+	size int
+
+	mu    sync.Mutex
+	freed *sync.Cond
+	free  int
+	users int
+}
+
+func newBudget(size int) *budget {
+	b := &budget{size: size, free: size}
+	b.freed = sync.NewCond(&b.mu)
+	return b
+}
+
+// take waits until n bytes are free, and takes them; false if ctx has ended before.
+func (b *budget) take(ctx context.Context, n int) bool {
+	defer context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		b.freed.Broadcast()
+		b.mu.Unlock()
+	})()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.free < n && ctx.Err() == nil {
+		b.freed.Wait()
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	b.free -= n
+	return true
+}
+
+func (b *budget) give(n int) {
+	b.mu.Lock()
+	b.free += n
+	b.mu.Unlock()
+	b.freed.Broadcast()
+}
+
+// join and leave count who shares it.
+func (b *budget) join(n int) {
+	b.mu.Lock()
+	b.users += n
+	b.mu.Unlock()
+}
+
+// part returns what one may take so that there is some for all.
+func (b *budget) part(most int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return min(most, b.size/max(1, b.users))
+}
+
+// budgets are those of a worker.
+type budgets struct{ read, wait, move *budget }
+
+func newBudgets() budgets {
+	return budgets{newBudget(readBytes), newBudget(waitBytes), newBudget(moveBytes)}
+}
+
+// pullRequest asks a consumer for messages.
+type pullRequest struct {
+	Batch    int           `json:"batch"`
+	MaxBytes int           `json:"max_bytes"`
+	NoWait   bool          `json:"no_wait,omitempty"`
+	Expires  time.Duration `json:"expires,omitempty"`
+}
+
+// pull asks a consumer, and hands on what comes as it comes, many at a time when they come
+// close together. It does so to the end though ctx may have ended: what is on its way would
+// be missed until the lease is over. It returns how many came.
+func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got int, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
+	inbox := p.nc.NewInbox()
+	sub, err := p.nc.ChanSubscribe(inbox, msgs)
+	if err != nil {
+		return 0, notSent(err)
+	}
+	defer sub.Unsubscribe()
+	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.stream+"."+consumer, inbox, body); err != nil {
+		return 0, notSent(err)
+	}
+	silence := time.NewTimer(r.Expires + answerTimeout)
+	defer silence.Stop()
+	for over := false; !over; {
+		select {
+		case m, ok := <-msgs:
+			var some []*nats.Msg
+			some, over, err = collect(m, ok, msgs)
+			if got += len(some); len(some) > 0 {
+				each(some)
+			}
+			over = over || got >= r.Batch
+			silence.Reset(r.Expires + answerTimeout)
+		case <-silence.C:
+			// It was lost, or its end was. Patience is better here than haste: what is sent
+			// to one who has gone away comes again only after the lease.
+			over = true
+		}
+	}
+	if got > 0 {
+		err = nil // the next request tells
+	}
+	return got, err
+}
+
+// collect adds to a message those that are there already, up to the one that ends the
+// request.
+func collect(m *nats.Msg, ok bool, msgs <-chan *nats.Msg) (some []*nats.Msg, over bool, err error) {
+	for {
+		if !ok {
+			return some, true, nats.ErrConnectionClosed
+		}
+		if status := m.Header.Get("Status"); status == "" {
+			some = append(some, m)
+		} else if over, err = ending(status, m.Header.Get("Description")); over {
+			return some, true, err
+		}
+		select {
+		case m, ok = <-msgs:
+		default:
+			return some, false, nil
+		}
+	}
+}
+
+// ending tells what ends a request: that there is no more, that no more fits, or an error.
+func ending(status, description string) (over bool, err error) {
+	switch {
+	case status == "100": // a heartbeat
+		return false, nil
+	case status == "404", status == "408":
+		return true, nil
+	case status == "409" && (strings.Contains(description, "Exceeds MaxBytes") || strings.Contains(description, "Batch Completed")):
+		return true, nil
+	case status == "503":
+		return true, nats.ErrNoResponders
+	}
+	return true, fmt.Errorf("jetstream: fetching: %s %s", status, description)
+}

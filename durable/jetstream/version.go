@@ -1,0 +1,37 @@
+package jetstream
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// wireVersion is that of what is stored: wire.go, and the subjects in the package comment.
+//
+//	1  the first one, which did not say so
+//	2  a claim says whether it is exact, and how many before it did not end; a record, too
+//
+// What a version stores all later ones can read. It is kept in each stream's metadata. A
+// Connect raises it to its own, and one whose version is lower refuses the stream. So does a
+// worker that is at work when it is raised: it is told with its next look at the clock. It
+// would pass what it does not know on without it, or count it differently.
+const wireVersion = 2
+
+const metaVersion = "tickwheel-version"
+
+// versionOf returns the version of a stream's metadata.
+func versionOf(metadata map[string]string) (int, error) {
+	text := metadata[metaVersion]
+	if text == "" {
+		return 1, nil
+	}
+	v, err := strconv.Atoi(text)
+	if err != nil || v < 1 {
+		return 0, fmt.Errorf("%w: the stream's version %q cannot be read", durable.ErrStorage, text)
+	}
+	if v > wireVersion {
+		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", durable.ErrVersion, v, wireVersion)
+	}
+	return v, nil
+}

@@ -1,0 +1,197 @@
+package durable
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+func TestLeaseStands(t *testing.T) {
+	const length = 8 * time.Second
+	now := time.Now()
+	for age, want := range map[time.Duration]standing{
+		0: sound, 7*time.Second - 1: sound, 7 * time.Second: doubtful, 8*time.Second - 1: doubtful, 8 * time.Second: over, time.Hour: over,
+	} {
+		l := newLease(length, now)
+		require.Equal(t, want, l.at(now.Add(age)), age)
+	}
+	// The machine was suspended, and its monotonic clock with it, or the wall clock was set.
+	l := newLease(length, now)
+	l.wall = l.wall.Add(-time.Hour)
+	require.Equal(t, doubtful, l.at(now))
+	l.wall = now.Round(0).Add(time.Hour)
+	require.Equal(t, sound, l.at(now), "it was set back")
+}
+
+// answering is an engine's worker whose beats are answered as it is told to.
+type answering struct {
+	Worker
+	beats    []error
+	asked    int
+	released []Ref
+}
+
+func (a *answering) Beat(context.Context) error {
+	err := a.beats[min(a.asked, len(a.beats)-1)]
+	a.asked++
+	return err
+}
+
+func (a *answering) Release(_ context.Context, held []*Held, _ time.Duration) error {
+	for _, h := range held {
+		a.released = append(a.released, h.Ref)
+	}
+	return nil
+}
+
+func (a *answering) Finish(_ context.Context, outs []Outcome) []error {
+	return make([]error, len(outs))
+}
+
+func (a *answering) Claim(_ context.Context, held []*Held) []Verdict {
+	verdicts := make([]Verdict, len(held))
+	for i := range verdicts {
+		verdicts[i] = Verdict{Claimed: Mine, Attempt: 1}
+	}
+	return verdicts
+}
+
+// woken is a worker none of whose goroutines has noticed yet that its machine stood still,
+// with one claimed job whose time has come. ran counts handlers.
+func woken(t *testing.T, a *answering, since time.Time) (w *worker, held *Held, ran *int) {
+	now := func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil }
+	c, err := clock.New(t.Context(), now)
+	require.NoError(t, err)
+	ran = new(int)
+	q := &Queue{config: *newConfig(nil), clock: c, handlers: map[string]handler{
+		"k": func(context.Context, *Attempt) error { *ran++; return nil },
+	}}
+	q.log = slog.New(slog.DiscardHandler)
+	q.closed, q.close = context.WithCancelCause(t.Context())
+	w = newWorker(q, a, since)
+	w.wheel = timingwheel.New()
+	t.Cleanup(func() { w.wheel.Stop() })
+	w.ending = t.Context()
+	held = &Held{Ref: "r", Record: Record{Job: Job{Kind: "k", MaxAttempts: 25}, Due: time.Now().Add(-time.Second)}}
+	w.silent = false
+	require.True(t, w.admit(t.Context(), held))
+	synctest.Wait()
+	w.claim(t.Context(), w.takeClaimable())
+	synctest.Wait()
+	return w, held, ran
+}
+
+// A handler looks for itself how old the lease is, whoever else finds that out later.
+func TestNoBeginUnderALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &answering{beats: []error{nil}}
+		w, held, ran := woken(t, a, time.Now().Add(-30*time.Second))
+		require.Zero(t, *ran)
+		require.Empty(t, w.tasks)
+		require.Equal(t, []Ref{held.Ref}, a.released)
+		require.False(t, w.admit(t.Context(), held), "nothing is taken before a beat is answered")
+		w.renew(t.Context(), time.Now())
+		require.True(t, w.admit(t.Context(), held))
+		synctest.Wait()
+		w.claim(t.Context(), w.takeClaimable())
+		synctest.Wait()
+		require.Equal(t, 1, *ran)
+	})
+}
+
+// The look is right before the handler, on its goroutine: what was begun before the machine
+// stood still has not begun by then. What was in doubt begins when a beat is answered.
+func TestHandlerLooksItself(t *testing.T) {
+	for old, runs := range map[time.Duration]int{30 * time.Second: 0, 27 * time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &answering{beats: []error{nil}}
+			w, held, ran := woken(t, a, time.Now())
+			require.Equal(t, 1, *ran)
+			*ran = 0
+			again := *held
+			again.Ref = "again"
+			w.mu.Lock()
+			task := &task{held: &again, phase: claimed, attempt: 1}
+			w.tasks["again"] = task
+			w.counts[claimed]++
+			w.lanes["k"].running++
+			w.begin(task) // its goroutine waits for the lock
+			w.lease.renew(time.Now().Add(-old))
+			w.mu.Unlock()
+			synctest.Wait()
+			require.Zero(t, *ran)
+			w.renew(t.Context(), time.Now())
+			synctest.Wait()
+			require.Equal(t, runs, *ran)
+			require.Len(t, a.released, 1-runs)
+			require.Zero(t, w.lanes["k"].running)
+		})
+	}
+}
+
+// Where the lease is in doubt a beat is asked for at once. It decides.
+func TestBeatDecides(t *testing.T) {
+	for answer, runs := range map[error]int{nil: 1, ErrLeaseLost: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &answering{beats: []error{errGoexit, answer}}
+			w, held, ran := woken(t, a, time.Now())
+			require.Equal(t, 1, *ran)
+			*ran = 0
+			w.lease.wall = w.lease.wall.Add(-time.Hour)
+			again := *held
+			again.Ref = "again"
+			require.True(t, w.admit(t.Context(), &again))
+			synctest.Wait()
+			w.claim(t.Context(), w.takeClaimable())
+			synctest.Wait()
+			require.Zero(t, *ran)
+			<-w.doubt // a beat is asked for
+			for range a.beats {
+				w.renew(t.Context(), time.Now())
+				synctest.Wait()
+			}
+			require.Equal(t, runs, *ran)
+			require.Len(t, a.released, 1-runs)
+		})
+	}
+}
+
+// A claim whose answer comes after the lease was lost is dropped.
+func TestLateClaimIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &answering{beats: []error{nil}}
+		w, held, ran := woken(t, a, time.Now())
+		require.Equal(t, 1, *ran)
+		again := *held
+		again.Ref = "again"
+		require.True(t, w.admit(t.Context(), &again))
+		synctest.Wait()
+		w.engine = &losing{a, w}
+		w.claim(t.Context(), w.takeClaimable())
+		synctest.Wait()
+		require.Equal(t, 1, *ran)
+		require.Empty(t, w.tasks)
+		require.Equal(t, []Ref{"again"}, a.released)
+	})
+}
+
+// losing loses its lease, and has it again, while it claims.
+type losing struct {
+	*answering
+	w *worker
+}
+
+func (l *losing) Claim(ctx context.Context, held []*Held) []Verdict {
+	l.w.mu.Lock()
+	l.w.lose(time.Now())
+	l.w.mu.Unlock()
+	l.w.renew(ctx, time.Now().Add(time.Millisecond))
+	return l.answering.Claim(ctx, held)
+}

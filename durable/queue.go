@@ -25,7 +25,8 @@ type Queue struct {
 	config
 	engine Engine
 	clock  *clock.Clock
-	adds   *batcher[*adding]
+	plain  *batcher[*adding] // jobs without a key
+	keyed  *batcher[*adding] // an engine may wait for who has a key; others do not wait with it
 	stats  counters
 
 	closed  context.Context // ends with Close
@@ -60,7 +61,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
-	q.adds = newBatcher(q.insert)
+	q.plain, q.keyed = newBatcher(q.insert), newBatcher(q.insert)
 	q.wg.Go(q.followClock)
 	return q, nil
 }
@@ -97,7 +98,8 @@ func (q *Queue) now() time.Time {
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.close(ErrClosed)
-		q.adds.close()
+		q.plain.close()
+		q.keyed.close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
 	})
@@ -174,13 +176,21 @@ func (q *Queue) add(ctx context.Context, recs []Record) ([]Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return refs, context.Cause(ctx)
 	}
-	items := make([]*adding, len(recs))
-	for i, r := range recs {
-		items[i] = &adding{rec: r, done: make(chan struct{})}
-	}
-	if !q.adds.put(items...) {
+	if q.closed.Err() != nil {
 		return refs, ErrClosed
 	}
+	items := make([]*adding, len(recs))
+	var plain, keyed []*adding
+	for i, r := range recs {
+		items[i] = &adding{rec: r, done: make(chan struct{})}
+		if r.Job.Key == "" {
+			plain = append(plain, items[i])
+		} else {
+			keyed = append(keyed, items[i])
+		}
+	}
+	q.put(q.plain, plain)
+	q.put(q.keyed, keyed)
 	var errs []error
 	for i, it := range items {
 		select {
@@ -196,7 +206,18 @@ func (q *Queue) add(ctx context.Context, recs []Record) ([]Ref, error) {
 	return refs, errors.Join(errs...)
 }
 
-// insert stores what the batcher has collected.
+// put hands items to a batcher; if it is closed they fail.
+func (q *Queue) put(b *batcher[*adding], items []*adding) {
+	if b.put(items...) {
+		return
+	}
+	for _, it := range items {
+		it.err = ErrClosed
+		close(it.done)
+	}
+}
+
+// insert stores what a batcher has collected.
 func (q *Queue) insert(items []*adding) {
 	recs := make([]Record, len(items))
 	for i, it := range items {

@@ -360,6 +360,50 @@ func ExampleOpen() {
 	// Output: hello, attempt 1
 }
 
+// slowKeys is an engine that waits for somebody who has the keys.
+type slowKeys struct {
+	durable.Engine
+	free chan struct{}
+}
+
+func (e *slowKeys) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+	for _, r := range recs {
+		if r.Job.Key != "" {
+			<-e.free
+		}
+	}
+	return e.Engine.Insert(ctx, recs)
+}
+
+// Jobs without a key do not wait with those whose key is waited for, also not those of the
+// same call.
+func TestKeysHoldUpNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &slowKeys{enginetest.NewMemory().Open(t), make(chan struct{})}
+		q, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		defer q.Close()
+		var waiting sync.WaitGroup
+		for i := range 8 {
+			waiting.Go(func() { add(t, q, durable.Job{Kind: "a", Key: fmt.Sprint(i)}, durable.Job{Kind: "a"}) })
+		}
+		synctest.Wait()
+		added := make(chan struct{})
+		go func() { defer close(added); add(t, q, durable.Job{Kind: "a"}) }()
+		synctest.Wait()
+		select {
+		case <-added:
+		default:
+			t.Error("it waits for the keys of others")
+		}
+		require.EqualValues(t, 9, q.Stats().Added)
+		close(e.free)
+		waiting.Wait()
+		<-added
+		require.EqualValues(t, 17, q.Stats().Added)
+	})
+}
+
 // nilError is an error whose methods fail for a nil pointer.
 type nilError struct{ text string }
 

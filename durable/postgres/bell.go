@@ -106,7 +106,7 @@ func (e *Engine) announce() {
 			what = all
 		}
 		ctx, cancel := context.WithTimeout(e.closed, time.Second)
-		_ = e.ask(ctx, nil, e.notify, []any{e.schema, what}, relaxed)
+		_ = e.do(ctx, e.notify, []any{e.schema, what}, relaxed)
 		cancel()
 		sleep(e.closed, announceEvery)
 	}

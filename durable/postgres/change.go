@@ -18,15 +18,10 @@ func (e *Engine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []erro
 	for i, ref := range refs {
 		ids[i], errs[i] = e.parse(ref)
 	}
-	canceled := map[string]bool{}
-	err := e.retry(ctx, false, func() error {
-		return e.ask(ctx, func(rows pgx.Rows) error {
-			var id string
-			err := rows.Scan(&id)
-			canceled[id] = true
-			return err
-		}, e.cancel, []any{ids, micros(remembered)}, hot)
+	done, err := retry(ctx, e, false, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.cancel, []any{ids, micros(remembered)}, hot)
 	})
+	canceled := setOf(done)
 	for i, id := range ids {
 		if errs[i] != nil {
 			continue
@@ -63,14 +58,22 @@ func (e *Engine) change(ctx context.Context, ref durable.Ref, statement string, 
 	if err != nil {
 		return 0, err
 	}
-	err = e.retry(ctx, false, func() error {
-		n = 0
-		return e.ask(ctx, func(pgx.Rows) error { n++; return nil }, statement, []any{id, at}, hot)
+	found, err := retry(ctx, e, false, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], statement, []any{id, at}, hot)
 	})
-	if err == nil && n > 0 && at.Before(e.now().Add(window)) {
+	if len(found) > 0 && at.Before(e.now().Add(window)) {
 		e.ring(false)
 	}
-	return n, err
+	return len(found), err
+}
+
+// setOf returns what is among the ids.
+func setOf(ids []string) map[string]bool {
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
 }
 
 func isCode(err error, code string) bool {

@@ -25,6 +25,7 @@ const patience = 2 * time.Minute
 type store struct {
 	srv    *pgserver.Server
 	schema string
+	dsn    string // another way to the server, if any
 	params string // of the pool
 }
 
@@ -35,7 +36,11 @@ func newStore(srv *pgserver.Server) *store {
 }
 
 func (s *store) pool(t testing.TB) *pgxpool.Pool {
-	pool, err := pgxpool.New(t.Context(), s.srv.DSN()+"&pool_max_conns=8"+s.params)
+	dsn := s.dsn
+	if dsn == "" {
+		dsn = s.srv.DSN()
+	}
+	pool, err := pgxpool.New(t.Context(), dsn+"&pool_max_conns=8"+s.params)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool

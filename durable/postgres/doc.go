@@ -14,7 +14,8 @@
 //	err = tx.Commit(ctx)
 //
 // Each Queue has an engine of its own; any number of processes may connect to one schema.
-// It is tested with PostgreSQL 15.
+// It is tested with PostgreSQL 15. Versions of this package that may run together are told
+// by the schema, see [Engine.Migrate].
 //
 // # Settings
 //
@@ -30,6 +31,13 @@
 // by transaction, drops announcements; jobs are found by polling then. Statements are
 // prepared: such a proxy has to support that, or the pool's DefaultQueryExecMode be set
 // to pgx.QueryExecModeExec.
+//
+// Connections of workers should be of one role. Each worker looks for connections of its
+// role that hang in the middle of one of this package's statements, since the network has
+// lost the rest of what was sent or the client does not take the answer, and ends them with
+// pg_terminate_backend when they have done so for a third of the lease. Until then the rows
+// that such a statement has locked are passed over. It needs track_activities, which is on
+// by default.
 //
 // Migrate sets the table's fillfactor, and has autovacuum come early and without a pause.
 // A transaction that stays open for long, of whomever in the database, keeps dead rows
@@ -48,7 +56,9 @@
 // whose lease is over, or whose row is gone, is handed out again.
 //
 // Statements are for many jobs at a time, by arrays; they lock rows in the order of their
-// ids. Where the server still finds a deadlock, with transactions of yours, the statement
+// ids. Claims, ends and releases pass over what another transaction has locked, and tell it
+// from what is gone: they ask for it again. Cancel, Move and Redrive wait for it. Where the
+// server still finds a deadlock, with transactions of yours, the statement
 // is tried again, as after a serialization failure, a timeout, or a restart.
 //
 // # Invariants
@@ -64,6 +74,7 @@
 //     more, by one who does not know that it was stored. What was born more than 60 s ago
 //     is not inserted.
 //   - No column that claim and end change is in an index, unless the job has a key.
+//   - What a call returns is of the one try that was committed.
 //
 // Read it in this order: sql/1.sql and sql/2.sql (the tables), ref.go, insert.go, tx.go,
 // change.go, feed.go with bell.go, worker.go, sweep.go, find.go, retry.go. Each

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,8 @@ type Engine struct {
 	news  *bell // what announce sends
 	poll  time.Duration
 
+	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
+
 	closed context.Context // ends with Close
 	close  context.CancelFunc
 	wg     sync.WaitGroup // what Close waits for
@@ -58,8 +61,9 @@ var _ durable.Engine = (*Engine)(nil)
 //
 // An engine with a worker uses up to eight of the pool's connections at a time, and two
 // of its own outside the pool: one listens, and one renews the lease, so that a pool
-// which is exhausted costs no lease. Connect returns [ErrVersion] for a schema that a
-// newer version of this package has migrated, and an error for a database whose encoding
+// which is exhausted costs no lease. Connect returns [ErrVersion] for a schema that a newer
+// version of this package has migrated in a way that this one cannot work with, see
+// [Engine.Migrate], and an error for a database whose encoding
 // is not UTF8. It panics on nil.
 func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, error) {
 	if pool == nil {
@@ -81,6 +85,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
 	e.wg.Go(e.announce)
+	e.wg.Go(e.watchVersion)
 	return e, nil
 }
 
@@ -107,8 +112,8 @@ func (e *Engine) serverTime(ctx context.Context) (t time.Time, _ time.Duration, 
 
 // Now is the server's time.
 func (e *Engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
-	if e.closed.Err() != nil {
-		return time.Time{}, 0, durable.ErrClosed
+	if err := e.usable(); err != nil {
+		return time.Time{}, 0, err
 	}
 	if err := e.clock.Sync(ctx); err != nil {
 		return time.Time{}, 0, err
@@ -143,36 +148,41 @@ const hot = "select set_config('enable_seqscan', 'off', true), set_config('enabl
 // relaxed is for what a crash may take back: it does not wait for the disk.
 const relaxed = "select set_config('synchronous_commit', 'off', true)"
 
-// patient is for what may wait for another's transaction that has the key.
+// patient is for what may wait for another's transaction that has the key. It does not
+// bound the wait for a lock of the table: a statement that is prepared anew waits for that
+// before the setting is made.
 const patient = "select set_config('lock_timeout', '1000', true)"
 
-// ask runs a statement in one round trip and one transaction, and calls each for every
-// row. The settings are statements that go before it.
-func (e *Engine) ask(ctx context.Context, each func(pgx.Rows) error, statement string, args []any, settings ...string) error {
-	if e.closed.Err() != nil {
-		return durable.ErrClosed
+// ask runs a statement in one round trip and one transaction, and returns its rows. The
+// settings are statements that go before it. Rows come before the commit, so on an error
+// ask returns none: what a transaction has said that was rolled back never was.
+func ask[T any](ctx context.Context, e *Engine, row pgx.RowToFunc[T], statement string, args []any, settings ...string) (all []T, err error) {
+	if err := e.usable(); err != nil {
+		return nil, err
 	}
 	b := &pgx.Batch{}
 	for _, s := range settings {
 		b.Queue(s)
 	}
-	b.Queue(statement, args...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if each == nil {
-				continue
-			}
-			if err := each(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
+	b.Queue(statement, args...).Query(func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, row)
+		return err
 	})
 	c, err := e.pool.Acquire(ctx)
 	if err != nil {
-		return &notSentError{err}
+		return nil, &notSentError{err}
 	}
 	defer c.Release()
-	return c.SendBatch(ctx, b).Close()
+	if err := c.SendBatch(ctx, b).Close(); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// do is ask of a statement whose rows, if any, say nothing.
+func (e *Engine) do(ctx context.Context, statement string, args []any, settings ...string) error {
+	_, err := ask(ctx, e, func(pgx.CollectableRow) (struct{}, error) { return struct{}{}, nil }, statement, args, settings...)
+	return err
 }
 
 // micros is how durations are passed on.

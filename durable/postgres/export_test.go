@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
 )
 
 // SetPoll changes how often the engine's Feeds look if nobody rings, before they do.
@@ -13,3 +15,16 @@ func (e *Engine) Sweep(ctx context.Context) { e.sweepPass(ctx, e.sweep) }
 
 // Expire makes one pass of what workers do now and then.
 func (e *Engine) Expire(ctx context.Context) { e.sweepPass(ctx, e.expire) }
+
+// Look makes one look of a worker's Feed, at all that is due.
+func Look(ctx context.Context, w durable.Worker) ([]*durable.Held, error) {
+	f := &feed{worker: w.(*worker), polled: true, owed: true}
+	held, _, err := f.look(ctx)
+	return held, err
+}
+
+// WorkerID is what a worker is called in the table.
+func WorkerID(w durable.Worker) int64 { return w.(*worker).id }
+
+// EndHung does what workers do all the time.
+func (e *Engine) EndHung(ctx context.Context, after time.Duration) { e.endHung(ctx, after) }

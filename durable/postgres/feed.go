@@ -62,7 +62,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	defer beside.Wait()
 	defer cancel()
 	beside.Go(func() { w.e.listen(ctx, f.ear) })
-	beside.Go(func() { w.e.sweepUntil(ctx) })
+	beside.Go(func() { w.e.sweepUntil(ctx, w.c.Lease) })
 	for {
 		held, more, err := f.look(ctx)
 		if len(held) > 0 {
@@ -88,12 +88,12 @@ func (f *feed) look(ctx context.Context) (held []*durable.Held, more bool, err e
 	full := f.owed && !began.Before(f.fullFrom)
 	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
 	defer cancel()
-	err = f.e.retry(ctx, true, func() error {
+	got, err := retry(ctx, f.e, true, func() (fetched, error) {
 		whole, cancel := finishing(ctx, feedTimeout)
 		defer cancel()
-		held, more, err = f.fetch(whole, full)
-		return err
+		return f.fetch(whole, full)
 	})
+	held, more = got.held, got.more
 	if err == nil && !more {
 		f.polled = false
 	}
@@ -129,9 +129,15 @@ func (f *feed) pause(ctx context.Context) {
 	}
 }
 
+// fetched is the answer to a look.
+type fetched struct {
+	held []*durable.Held
+	more bool // there may be more of the same
+}
+
 // fetch hands out what is due soon and free. What is lost of it in a crash is handed out
 // again, so it does not wait for the disk.
-func (f *feed) fetch(ctx context.Context, full bool) (held []*durable.Held, more bool, err error) {
+func (f *feed) fetch(ctx context.Context, full bool) (fetched, error) {
 	from, ahead := time.Unix(0, 0), f.c.Ahead+reach
 	if !full {
 		from = f.e.now().Add(-recent)
@@ -141,22 +147,20 @@ func (f *feed) fetch(ctx context.Context, full bool) (held []*durable.Held, more
 	}
 	found := 0
 	args := []any{f.id, from, micros(ahead), micros(f.c.Lease), batch}
-	err = f.e.ask(ctx, func(rows pgx.Rows) error {
-		h, err := f.e.held(rows, &found)
-		held = append(held, h)
-		return err
+	held, err := ask(ctx, f.e, func(row pgx.CollectableRow) (*durable.Held, error) {
+		return f.e.held(row, &found)
 	}, f.e.statements.fetch, args, hot, relaxed)
 	slices.SortFunc(held, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
-	return held, len(held) > 0 && found > len(held) || found == batch, err
+	return fetched{held, len(held) > 0 && found > len(held) || found == batch}, err
 }
 
 // held reads a row of fetch.sql, and how many jobs that has found.
-func (e *Engine) held(rows pgx.Rows, found *int) (*durable.Held, error) {
+func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error) {
 	var id string
 	var key *string
 	h := &durable.Held{}
 	r := &h.Record
-	err := rows.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
+	err := row.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
 		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, found)
 	if err != nil {
 		return nil, err

@@ -18,18 +18,16 @@ const page = 200
 
 // Lookup returns the job that has the key.
 func (e *Engine) Lookup(ctx context.Context, key string) (ref durable.Ref, err error) {
-	var id string
-	err = e.retry(ctx, true, func() error {
-		id = ""
-		return e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&id) }, e.lookup, []any{key}, hot)
+	ids, err := retry(ctx, e, true, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.lookup, []any{key}, hot)
 	})
 	switch {
 	case err != nil:
 		return "", err
-	case id == "":
+	case len(ids) == 0:
 		return "", durable.ErrNotFound
 	}
-	return e.refOf(id), nil
+	return e.refOf(ids[0]), nil
 }
 
 // Get returns what is known of a job that is kept.
@@ -76,25 +74,19 @@ func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 }
 
 // infos runs a statement that returns jobs.
-func (e *Engine) infos(ctx context.Context, statement string, args ...any) (infos []durable.Info, err error) {
-	err = e.retry(ctx, true, func() error {
-		infos = nil
-		return e.ask(ctx, func(rows pgx.Rows) error {
-			i, err := e.info(rows)
-			infos = append(infos, i)
-			return err
-		}, statement, args, hot)
+func (e *Engine) infos(ctx context.Context, statement string, args ...any) ([]durable.Info, error) {
+	return retry(ctx, e, true, func() ([]durable.Info, error) {
+		return ask(ctx, e, e.info, statement, args, hot)
 	})
-	return infos, err
 }
 
 // info reads a row of get.sql or scan.sql.
-func (e *Engine) info(rows pgx.Rows) (i durable.Info, err error) {
+func (e *Engine) info(row pgx.CollectableRow) (i durable.Info, err error) {
 	var id string
 	var key *string
 	var state int16
 	var at, due time.Time
-	err = rows.Scan(&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError)
+	err = row.Scan(&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError)
 	i.Ref, i.Job.At, i.Due = e.refOf(id), at, due
 	i.State = durable.Waiting + durable.State(state)
 	if key != nil {

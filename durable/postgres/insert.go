@@ -2,10 +2,14 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
@@ -75,7 +79,7 @@ func (e *Engine) Insert(ctx context.Context, recs []durable.Record) ([]durable.R
 			}
 		}
 	}
-	e.tell(recs, errs)
+	e.ringFor(recs, errs)
 	return refs, errs
 }
 
@@ -88,20 +92,25 @@ func pick[T any](s []T, indices []int) []T {
 }
 
 // insertAll stores records in one commit. If one of several has to wait for a key, each
-// goes by itself, so that it holds up no other.
+// goes by itself, so that it holds up no other, but one for each key that is waited for.
 func (e *Engine) insertAll(ctx context.Context, recs []durable.Record) []error {
 	errs, err := e.insertOnce(ctx, recs)
 	if err == nil {
 		return errs
 	}
+	errs = make([]error, len(recs))
+	busy := map[string]error{}
 	for i := range recs {
+		key := recs[i].Job.Key
 		switch {
-		case !isCode(err, lockTimeout):
+		case !errors.Is(err, durable.ErrExists) || len(recs) == 1:
 			errs[i] = err
-		case len(recs) == 1:
-			errs[i] = fmt.Errorf("%w: a transaction that is under way has it: %w", durable.ErrExists, err)
+		case busy[key] != nil:
+			errs[i] = busy[key]
 		default:
-			errs[i] = e.insertAll(ctx, recs[i:i+1])[0]
+			if errs[i] = e.insertAll(ctx, recs[i:i+1])[0]; errors.Is(errs[i], durable.ErrExists) {
+				busy[key] = errs[i]
+			}
 		}
 	}
 	return errs
@@ -112,62 +121,89 @@ const (
 	uniqueViolation = "23505"
 )
 
-// insertOnce stores what it can. It is repeated until it has an answer.
+// waitsForEntry tells whether an error is that of a wait for another's transaction that has
+// an entry of a unique index. Then the server says which row of which table it was about
+// to insert, in the words of its language; of a wait for a lock of the table it does not.
+func waitsForEntry(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == lockTimeout && tupleID.MatchString(pg.Where) && strings.Contains(pg.Where, "job")
+}
+
+// tupleID is how the server writes where a row is.
+var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
+
+// insertOnce stores what it can, all with a key or all without. It is repeated until it has
+// an answer: whatever it waits for it waits out, but a key.
 func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error, error) {
 	var c columns
 	for i := range recs {
 		c.add(&recs[i])
 	}
 	args := append(c.args(), micros(repeatable))
-	errs := make([]error, len(recs))
-	stored := map[string]bool{}
-	note := func(rows pgx.Rows) error {
-		var id string
-		err := rows.Scan(&id)
-		stored[id] = true
-		return err
+	var settings []string
+	if recs[0].Job.Key != "" {
+		settings = []string{patient}
 	}
-	err := e.retry(ctx, true, func() error { return e.ask(ctx, note, e.insert, args, patient) })
-	if err == nil && len(stored) < len(recs) {
-		err = e.retry(ctx, true, func() error { return e.explain(ctx, recs, stored, errs) })
+	uncertain := false // an earlier try may be what is under way
+	ids, err := retry(ctx, e, true, func() ([]string, error) {
+		ids, err := ask(ctx, e, pgx.RowTo[string], e.insert, args, settings...)
+		switch {
+		case err == nil:
+		case waitsForEntry(err) && !uncertain:
+			err = fmt.Errorf("%w: a transaction that is under way has it: %w", durable.ErrExists, err)
+		default:
+			uncertain = uncertain || judge(err) == lost
+		}
+		return ids, err
+	})
+	if uncertain && err != nil && !errors.Is(err, durable.ErrUncertain) {
+		err = fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 	}
-	return errs, err
+	if err != nil || len(ids) == len(recs) {
+		return make([]error, len(recs)), err
+	}
+	return retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
 }
 
 // explain finds out why records were not stored: they had been before, their keys were
 // taken, or it is too late to tell.
-func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored map[string]bool, errs []error) error {
+func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []string) ([]error, error) {
+	there := setOf(stored)
 	var ids []string
 	for i := range recs {
-		if id := idOf(&recs[i]); !stored[id] {
+		if id := idOf(&recs[i]); !there[id] {
 			ids = append(ids, id)
 		}
 	}
-	var there []string
-	var now time.Time
-	err := e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&there, &now) }, e.known, []any{ids})
+	type answer struct {
+		There []string
+		Now   time.Time
+	}
+	known, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.known, []any{ids})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, id := range there {
-		stored[id] = true
+	for _, id := range known[0].There {
+		there[id] = true
 	}
+	now := known[0].Now
+	errs := make([]error, len(recs))
 	for i := range recs {
 		r := &recs[i]
 		switch {
-		case stored[idOf(r)]:
+		case there[idOf(r)]:
 		case r.Job.Key == "" || !r.Born.After(now.Add(-repeatable)):
 			errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", durable.ErrUncertain, now.Sub(r.Born))
 		default:
 			errs[i] = durable.ErrExists
 		}
 	}
-	return nil
+	return errs, nil
 }
 
-// tell wakes the Feeds of this engine, and announces to the others, if something that was
+// ringFor wakes the Feeds of this engine, and announces to the others, if something that was
 // stored is due soon. What is due later they find by themselves.
-func (e *Engine) tell(recs []durable.Record, errs []error) {
+func (e *Engine) ringFor(recs []durable.Record, errs []error) {
 	soon := e.now().Add(window)
 	for i := range recs {
 		if errs[i] == nil && recs[i].Due.Before(soon) {

@@ -2,9 +2,11 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,24 +17,32 @@ import (
 // from the one before by sql/n.sql.
 const latest = 2
 
-// ErrVersion: a newer version of this package has migrated the schema. It wraps
-// [durable.ErrVersion].
+// ErrVersion: a newer version of this package has migrated the schema, and this one cannot
+// work with it. It wraps [durable.ErrVersion].
 var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", durable.ErrVersion)
 
 // Migrate makes the schema and its tables, or brings them to this package's version. If
-// they are of that version it changes nothing. It is one transaction, and any number of
-// processes may call it at one time: one migrates, the others wait for it. The role needs
-// the right to create a schema in the database, unless it is there; then to create tables
-// in it. It returns [ErrVersion] for a schema of a newer version.
+// they are of that version, or of a newer one that this one can work with, it changes
+// nothing. It is one transaction, and any number of processes may call it at one time: one
+// migrates, the others wait for it. The role needs the right to create a schema in the
+// database, unless it is there; then to create tables in it. It returns [ErrVersion] for a
+// schema of a newer version that this one cannot work with.
+//
+// Processes of several versions may run beside one another where the newest says so in the
+// schema. Where it does not, all that is called in an older process returns ErrVersion some
+// seconds after the migration, and its worker ends. A process that is newer than the schema
+// can do nothing before it has migrated.
 func (e *Engine) Migrate(ctx context.Context) error {
-	if err := e.retry(ctx, true, func() error { return e.migrate(ctx) }); err != nil {
+	_, err := retry(ctx, e, true, func() (struct{}, error) { return struct{}{}, e.migrate(ctx) })
+	if err != nil {
 		return fmt.Errorf("postgres: Migrate: %w", err)
 	}
 	return nil
 }
 
 func (e *Engine) migrate(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+	// Who has waited for the lock must see what was done meanwhile, whatever the default is.
+	return pgx.BeginTxFunc(ctx, e.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", e.lockKey()); err != nil {
 			return err
 		}
@@ -78,9 +88,9 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// version returns the schema's version, 0 if it has no tables. It reads the catalog's
-// tables: to_regclass would answer from a cache, which in a transaction that has waited
-// for another's migration is that of before.
+// version returns the schema's version, 0 if it has no tables, or ErrVersion. It reads the
+// catalog's tables: to_regclass would answer from a cache, which in a transaction that has
+// waited for another's migration is that of before.
 func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 	var there bool
 	err = q.QueryRow(ctx, `select exists (select from pg_catalog.pg_class c
@@ -88,11 +98,49 @@ func (e *Engine) version(ctx context.Context, q querier) (v int, err error) {
 	if err != nil || !there {
 		return 0, err
 	}
-	if err := q.QueryRow(ctx, "select version from "+pgx.Identifier{e.schema, "meta"}.Sanitize()).Scan(&v); err != nil {
+	var oldest int
+	if err := q.QueryRow(ctx, e.statements.version).Scan(&v, &oldest); err != nil {
 		return 0, err
 	}
-	if v > latest {
-		return v, fmt.Errorf("%w: %q has version %d, and this program knows %d", ErrVersion, e.schema, v, latest)
+	if oldest > latest {
+		return v, fmt.Errorf("%w: %q has version %d, for programs that know %d, and this one knows %d", ErrVersion, e.schema, v, oldest, latest)
 	}
 	return v, nil
+}
+
+// migrated returns an error if the schema is older than this package needs.
+func (e *Engine) migrated(ctx context.Context) error {
+	v, err := retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
+	if err == nil && v < latest {
+		err = fmt.Errorf("postgres: the schema %q has version %d, and this program needs %d: call Migrate", e.schema, v, latest)
+	}
+	return err
+}
+
+// watchEvery is how often an engine looks whether it is outdated.
+const watchEvery = 2 * time.Second
+
+// watchVersion has all that is asked for fail once the schema is of a version that this
+// package cannot work with, until Close.
+func (e *Engine) watchVersion() {
+	for e.outdated.Load() == nil && e.closed.Err() == nil {
+		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
+		if _, err := e.version(ctx, e.pool); errors.Is(err, ErrVersion) {
+			e.outdated.Store(&err)
+			e.ring(false) // Feeds find out at once
+		}
+		cancel()
+		sleep(e.closed, watchEvery)
+	}
+}
+
+// usable returns why the engine cannot be used any more.
+func (e *Engine) usable() error {
+	if e.closed.Err() != nil {
+		return durable.ErrClosed
+	}
+	if err := e.outdated.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

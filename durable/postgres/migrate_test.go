@@ -2,12 +2,14 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -19,8 +21,11 @@ import (
 // changes nothing.
 func TestMigrateAtOneTime(t *testing.T) {
 	srv := server(t)
-	for range 5 {
+	for i := range 10 {
 		s := newStore(srv)
+		if i%2 == 1 {
+			s.params = "&default_transaction_isolation=serializable"
+		}
 		var wg sync.WaitGroup
 		for i := range 6 {
 			e, err := postgres.Connect(t.Context(), s.pool(t), postgres.Schema(s.schema))
@@ -60,7 +65,7 @@ func TestWrongDatabase(t *testing.T) {
 	require.ErrorContains(t, errs[0], "call Migrate")
 
 	require.NoError(t, e.Migrate(t.Context()))
-	exec("update " + s.schema + ".meta set version = 1000")
+	exec("update " + s.schema + ".meta set version = 1000, oldest = 1000")
 	require.ErrorIs(t, e.Migrate(t.Context()), postgres.ErrVersion)
 	_, err = postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
 	require.ErrorIs(t, err, postgres.ErrVersion)
@@ -72,6 +77,69 @@ func TestWrongDatabase(t *testing.T) {
 	defer latin.Close()
 	_, err = postgres.Connect(t.Context(), latin)
 	require.ErrorContains(t, err, "UTF8")
+}
+
+// A program works with a schema of a newer version that says that it may, and with no other:
+// then its worker ends, and nothing that it is asked for is done.
+func TestNewerSchema(t *testing.T) {
+	s := newStore(server(t))
+	e, pool := s.open(t), s.pool(t)
+	s.exec(t, pool, "update SCHEMA.meta set version = 1000")
+	fresh, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	require.NoError(t, err)
+	defer fresh.Close()
+	require.NoError(t, fresh.Migrate(t.Context()))
+	w, err := fresh.Work(t.Context(), workConfig("w", time.Minute))
+	require.NoError(t, err)
+	refs := insertAll(t, fresh, record("a", time.Now()))
+	held := look(t, w)
+	require.Equal(t, durable.Mine, w.Claim(t.Context(), held)[0].Claimed)
+	require.NoError(t, w.Beat(t.Context()))
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	fed, ran := make(chan error), make(chan error)
+	go func() { fed <- w.Feed(ctx, func([]*durable.Held) {}) }()
+	q, err := durable.Open(ctx, s.open(t))
+	require.NoError(t, err)
+	q.Handle("other", func(context.Context, *durable.Attempt) error { return nil })
+	go func() { ran <- q.Run(ctx) }()
+	s.exec(t, pool, "update SCHEMA.meta set oldest = 1000")
+	require.ErrorIs(t, <-fed, postgres.ErrVersion)
+	require.ErrorIs(t, <-ran, durable.ErrVersion)
+	require.NoError(t, q.Close())
+	require.ErrorIs(t, w.Beat(ctx), postgres.ErrVersion)
+	require.ErrorIs(t, w.Finish(ctx, []durable.Outcome{{Held: held[0], End: durable.Done}})[0], postgres.ErrVersion)
+	_, errs := fresh.Insert(ctx, []durable.Record{record("b", time.Now())})
+	require.ErrorIs(t, errs[0], postgres.ErrVersion)
+	_, errs = fresh.Cancel(ctx, refs)
+	require.ErrorIs(t, errs[0], postgres.ErrVersion)
+	_, err = fresh.Get(ctx, refs[0])
+	require.ErrorIs(t, err, postgres.ErrVersion)
+	_, err = fresh.Work(ctx, workConfig("w2", time.Minute))
+	require.ErrorIs(t, err, postgres.ErrVersion)
+	_, _, err = fresh.Now(ctx)
+	require.ErrorIs(t, err, postgres.ErrVersion)
+	require.ErrorIs(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := fresh.AddTx(ctx, tx, durable.Job{Kind: "k"})
+		return err
+	}), postgres.ErrVersion)
+	require.Eventually(t, func() bool { // one that has no worker finds out, too
+		_, errs := e.Insert(ctx, []durable.Record{record("c", time.Now())})
+		return errors.Is(errs[0], postgres.ErrVersion)
+	}, patience, 10*time.Millisecond)
+}
+
+// A program that is newer than the schema is told to migrate.
+func TestOlderSchema(t *testing.T) {
+	s := newStore(server(t))
+	e, pool := s.open(t), s.pool(t)
+	s.exec(t, pool, "update SCHEMA.meta set version = 0")
+	_, err := e.Work(t.Context(), workConfig("w", time.Minute))
+	require.ErrorContains(t, err, "call Migrate")
+	s.exec(t, pool, "alter table SCHEMA.job rename column payload to content")
+	_, errs := e.Insert(t.Context(), []durable.Record{record("a", time.Now())})
+	require.ErrorContains(t, errs[0], "call Migrate")
 }
 
 // A role that may not create schemas migrates one that was made for it.

@@ -15,7 +15,8 @@ import (
 )
 
 // proxy is between an engine and its server. It drops announcements without a word, as
-// those do that share connections, and cuts a connection when it is told to.
+// those do that share connections, and cuts a connection when it is told to, or leaves it
+// half open.
 type proxy struct {
 	pool     *pgxpool.Pool // of connections through it
 	listener net.Listener
@@ -23,11 +24,14 @@ type proxy struct {
 
 	cutNext atomic.Bool // what is done next is committed, and its answer lost
 	cuts    atomic.Int64
+
+	holdNext atomic.Int64 // if positive: half-open a connection after so many statements of a batch
+	holds    atomic.Int64
 }
 
 // behindProxy returns an engine that reaches the server by way of a proxy.
 func (s *store) behindProxy(t *testing.T) (*postgres.Engine, *proxy) {
-	c, err := pgxpool.ParseConfig(s.srv.DSN())
+	c, err := pgxpool.ParseConfig(s.srv.DSN() + s.params)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -57,8 +61,51 @@ func (p *proxy) serve() {
 			client.Close()
 			return
 		}
-		go func() { io.Copy(server, client); server.Close() }()
+		go func() {
+			if !p.questions(server, client) {
+				server.Close()
+			}
+		}()
 		go func() { p.answers(client, server); client.Close(); server.Close() }()
+	}
+}
+
+// questions copies what a client says: a first message without a letter, and messages. If
+// it is to hold it drops the end of a batch that has so many statements, and all that
+// follows, and returns true: the server waits for it.
+func (p *proxy) questions(to io.Writer, from io.Reader) (held bool) {
+	size := make([]byte, 4)
+	if _, err := io.ReadFull(from, size); err != nil {
+		return false
+	}
+	if _, err := to.Write(size); err != nil {
+		return false
+	}
+	if _, err := io.CopyN(to, from, int64(binary.BigEndian.Uint32(size))-4); err != nil {
+		return false
+	}
+	var statements int64
+	for head := make([]byte, 5); ; {
+		if _, err := io.ReadFull(from, head); err != nil {
+			return false
+		}
+		switch head[0] {
+		case 'E':
+			statements++
+		case 'S':
+			if n := p.holdNext.Load(); n > 0 && statements == n && p.holdNext.CompareAndSwap(n, 0) {
+				p.holds.Add(1)
+				io.Copy(io.Discard, from)
+				return true
+			}
+			statements = 0
+		}
+		if _, err := to.Write(head); err != nil {
+			return false
+		}
+		if _, err := io.CopyN(to, from, int64(binary.BigEndian.Uint32(head[1:]))-4); err != nil {
+			return false
+		}
 	}
 }
 

@@ -28,17 +28,21 @@ type notSentError struct{ error }
 
 func (e *notSentError) Unwrap() error { return e.error }
 
+// errLocked is that of a row which another transaction has locked, and was left out.
+var errLocked = errors.New("postgres: another transaction has locked the job's row")
+
 // judge tells what an error means.
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, durable.ErrClosed), errors.Is(err, ErrVersion), errors.As(err, new(pgx.ScanArgError)):
+	case errors.Is(err, durable.ErrClosed), errors.Is(err, durable.ErrExists), errors.Is(err, ErrVersion), errors.As(err, new(pgx.ScanArgError)):
 		return permanent
-	case errors.As(err, new(*notSentError)):
+	case errors.As(err, new(*notSentError)), errors.Is(err, errLocked):
 		return undone
 	case errors.As(err, &pg):
 		return judgeCode(pg)
-	case pgconn.SafeToRetry(err):
+	case pgconn.SafeToRetry(err), errors.As(err, new(pgx.ErrPreprocessingBatch)):
+		// Statements are prepared in a round trip of their own before anything is run.
 		return undone
 	}
 	return lost
@@ -53,6 +57,7 @@ func judgeCode(pg *pgconn.PgError) outcome {
 	case strings.HasPrefix(pg.Code, "40"), // serialization, deadlock
 		strings.HasPrefix(pg.Code, "53"), // out of connections, memory, disk
 		strings.HasPrefix(pg.Code, "57"), // statement timeout, start, shutdown
+		pg.Code == lockTimeout,           // of the table's lock, or by a setting of the role's
 		pg.Code == "25006":               // a standby that is to be a primary soon
 		return undone
 	}
@@ -70,40 +75,45 @@ func (e *Engine) translate(err error) error {
 		return fmt.Errorf("%w: %w", durable.ErrFull, err)
 	case pg.Code == "42P01" || pg.Code == "3F000":
 		return fmt.Errorf("postgres: the schema %q has no tables: call Migrate: %w", e.schema, err)
+	case pg.Code == "42703": // a column
+		return fmt.Errorf("postgres: the schema %q is of another version: call Migrate: %w", e.schema, err)
 	case strings.HasPrefix(pg.Code, "58") || strings.HasPrefix(pg.Code, "XX"):
 		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
 	return err
 }
 
-// retry calls f until it succeeds, until ctx ends, or until trying again is of no use:
-// then it returns f's error. If f may be repeated after its answer was lost, it is.
-func (e *Engine) retry(ctx context.Context, repeatable bool, f func() error) error {
+// retry calls try until it succeeds, and returns the answer of that call; or until ctx
+// ends, or trying again is of no use: then it returns the error. If try may be repeated
+// after its answer was lost, it is. An answer comes from one try alone: try returns it, and
+// leaves nothing anywhere for the next one to find.
+func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T, error)) (T, error) {
+	var none T
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := f()
+		answer, err := try()
 		if err == nil {
-			return nil
+			return answer, nil
 		}
 		what := judge(err)
 		err = e.translate(err)
 		if what == lost && !repeatable {
-			return fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+			return none, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 		}
 		if what == permanent || errors.Is(err, durable.ErrFull) {
-			return err
+			return none, err
 		}
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-t.C:
 		case <-e.closed.Done():
 			t.Stop()
-			return durable.ErrClosed
+			return none, durable.ErrClosed
 		case <-ctx.Done():
 			t.Stop()
 			if what == lost {
-				return fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+				return none, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 			}
-			return err
+			return none, err
 		}
 	}
 }

@@ -15,16 +15,22 @@ var files embed.FS
 // statements are those of one schema.
 type statements struct {
 	insert, known, fetch, claim, finish, release, cancel, move, redrive, lookup, get, scan,
-	work, beat, leave, sweep, expire, notify string
+	version, work, beat, leave, sweep, expire, hung, notify, notifyTx string
+
+	mark string // what those begin with that lock rows
 }
 
 func newStatements(schema string) statements {
 	s := func(name string) string { return statement(name, schema) }
+	// The mark tells whose statement a connection is at, see hung.sql.
+	mark := "-- durable jobs of " + pgx.Identifier{schema}.Sanitize() + "\n"
+	locks := func(name string) string { return mark + s(name) }
 	return statements{
-		insert: s("insert"), known: s("known"), fetch: s("fetch"), claim: s("claim"), finish: s("finish"),
-		release: s("release"), cancel: s("cancel"), move: s("move"), redrive: s("redrive"),
-		lookup: s("lookup"), get: s("get"), scan: s("scan"), work: s("work"), beat: s("beat"),
-		leave: s("leave"), sweep: s("sweep"), expire: s("expire"), notify: s("notify"),
+		insert: locks("insert"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
+		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"),
+		work: locks("work"), beat: locks("beat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
+		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"),
+		hung: s("hung"), notify: s("notify"), notifyTx: s("notify_tx"), mark: mark,
 	}
 }
 

@@ -13,11 +13,13 @@ const (
 	sweepSize   = 10000 // jobs that one statement looks at
 )
 
-// sweepUntil removes what has ended, until ctx ends. Each worker does, but not at one
-// time. What fails is done by the next pass.
-func (e *Engine) sweepUntil(ctx context.Context) {
+// sweepUntil removes what has ended, until ctx ends, and frees what hung connections have
+// locked for a third of the lease. Each worker does, but not at one time. What fails is
+// done by the next pass.
+func (e *Engine) sweepUntil(ctx context.Context, lease time.Duration) {
 	expired := time.Now()
 	for ctx.Err() == nil && e.closed.Err() == nil {
+		e.endHung(ctx, lease/3)
 		e.sweepPass(ctx, e.sweep)
 		if time.Since(expired) > expireEvery {
 			expired = time.Now()
@@ -34,10 +36,21 @@ func (e *Engine) sweepPass(ctx context.Context, statement string) {
 	defer cancel()
 	args := []any{bornID(e.now().Add(-sweepAfter)), sweepSize}
 	for n := sweepSize; n == sweepSize; {
-		n = 0
-		err := e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&n) }, statement, args, hot, relaxed)
-		if err != nil {
+		seen, err := ask(ctx, e, pgx.RowTo[int], statement, args, hot, relaxed)
+		if err != nil || len(seen) == 0 {
 			return
 		}
+		n = seen[0]
 	}
+}
+
+// endHung ends connections, of whatever process, that have waited for their client for so
+// long in the middle of a statement that has locked rows: when a network loses the rest of
+// what was sent, or no longer takes the answer. Both ends may go on for long: the server
+// knows nothing of the lease. Who waits for an answer there has given up, or is told that
+// it is lost.
+func (e *Engine) endHung(ctx context.Context, after time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_ = e.do(ctx, e.hung, []any{e.mark, micros(after)})
 }

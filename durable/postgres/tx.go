@@ -20,15 +20,17 @@ import (
 // A job that is due within a second is announced with the commit, by one NOTIFY for each
 // transaction: workers see it within 50 ms, and if announcements do not reach them,
 // behind a proxy that drops them, within 250 ms. Both take a server and workers that keep
-// up. Jobs that are due later cost no NOTIFY.
+// up. Jobs that are due later cost no NOTIFY. Where the server has
+// max_prepared_transactions above zero no job of AddTx is announced, since PREPARE
+// TRANSACTION fails after a NOTIFY: there, too, such jobs are seen within 250 ms.
 //
 // A Key is taken from this call on: whoever adds it elsewhere waits until the transaction
 // has ended. Queue.Add waits a second, and then returns ErrExists, whether you commit or
 // not. So keep transactions with keys short.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]durable.Ref, error) {
 	refs := make([]durable.Ref, len(jobs))
-	if e.closed.Err() != nil {
-		return refs, durable.ErrClosed
+	if err := e.usable(); err != nil {
+		return refs, err
 	}
 	if len(jobs) == 0 {
 		return refs, nil
@@ -81,7 +83,7 @@ func (e *Engine) insertTx(ctx context.Context, tx pgx.Tx, c *columns, announce b
 	})
 	if announce {
 		// Maybe long due, if the transaction takes long.
-		b.Queue(e.notify, e.schema, all)
+		b.Queue(e.notifyTx, e.schema, all)
 	}
 	return stored, tx.SendBatch(ctx, b).Close()
 }

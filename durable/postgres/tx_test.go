@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -151,6 +154,73 @@ func TestAddTxErrors(t *testing.T) {
 	require.NoError(t, e.Close())
 	_, err = e.AddTx(t.Context(), begin(), keyed)
 	require.ErrorIs(t, err, durable.ErrClosed)
+}
+
+// A transaction with jobs that are due at once can be prepared for a commit in two phases.
+func TestAddTxPrepared(t *testing.T) {
+	s := newStore(pgserver.Test(t, "max_prepared_transactions=10"))
+	e, pool := s.open(t), s.pool(t)
+	c := consume(t, s.open(t))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	refs, err := e.AddTx(t.Context(), tx, durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "prepare transaction 'first phase'")
+	require.NoError(t, err)
+	s.exec(t, pool, "commit prepared 'first phase'")
+	c.began(t, refs[0])
+}
+
+// Callers that ask for the key of an open transaction cost those who add jobs without a key
+// little.
+func TestAddBesideOpenKey(t *testing.T) {
+	s := newStore(server(t))
+	e, pool := s.open(t), s.pool(t)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	_, err = e.AddTx(t.Context(), tx, durable.Job{Kind: "k", Key: "open", After: time.Hour})
+	require.NoError(t, err)
+	var asking atomic.Bool // whether callers ask for the key
+	var added atomic.Int64 // jobs without a key
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := q.Add(ctx, durable.Job{Kind: "k", After: time.Hour}); err == nil {
+					added.Add(1)
+				}
+			}
+		})
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				time.Sleep(rand.N(200 * time.Millisecond)) // so that one asks after another
+				if !asking.Load() {
+					continue
+				}
+				if _, err := q.Add(ctx, durable.Job{Kind: "k", Key: "open"}); err == nil {
+					t.Error("two have the key")
+				}
+			}
+		})
+	}
+	most := map[bool]int64{}
+	for i := range 6 {
+		ask := i%2 == 1
+		asking.Store(ask)
+		before := added.Load()
+		time.Sleep(2 * time.Second)
+		most[ask] = max(most[ask], added.Load()-before)
+	}
+	stop()
+	callers.Wait()
+	t.Logf("in 2 s: %d, and %d beside callers for the key", most[false], most[true])
+	require.Greater(t, 4*most[true], most[false])
 }
 
 // seen adds jobs in transactions, some of which take longer than a quick look goes back,

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -37,22 +38,32 @@ func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
 
 // Work makes a worker known.
 func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	if err := e.usable(); err != nil {
+		return nil, err
+	}
+	if err := e.migrated(ctx); err != nil {
+		return nil, err
+	}
 	w := &worker{e: e, c: c}
-	err := e.retry(ctx, true, func() error {
-		return e.ask(ctx, func(rows pgx.Rows) error { return rows.Scan(&w.id) }, e.work, []any{c.Name, micros(c.Lease)})
+	ids, err := retry(ctx, e, true, func() ([]int64, error) {
+		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease)})
 	})
 	if err != nil {
 		return nil, err
 	}
+	w.id = ids[0]
 	w.stay = context.AfterFunc(e.closed, w.hangUp)
 	return w, nil
 }
 
 // Beat renews the lease, on a connection of its own: a pool that handlers have exhausted
-// must not cost the lease.
+// must not cost the lease. A connection that is silent for a quarter of it is given up, so
+// that the next call, on another one, is in time.
 func (w *worker) Beat(ctx context.Context) (err error) {
-	if w.e.closed.Err() != nil {
-		return durable.ErrClosed
+	ctx, cancel := context.WithTimeout(ctx, w.c.Lease/4)
+	defer cancel()
+	if err := w.e.usable(); err != nil {
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +86,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 func (w *worker) Close(ctx context.Context) error {
 	w.stay()
 	w.hangUp()
-	err := w.e.ask(ctx, nil, w.e.leave, []any{w.id})
+	err := w.e.do(ctx, w.e.leave, []any{w.id})
 	if err == nil {
 		w.e.ring(true)
 	}
@@ -105,33 +116,11 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 	for i, h := range held {
 		ids[i], versions[i], exact[i] = handleOf(h).id, int32(h.Record.Version), h.Exact
 	}
-	type answer struct {
-		durable.Verdict
-		claim int32
+	rows, err := ask(ctx, w.e, readVerdict, w.e.statements.claim, []any{w.id, ids, versions, exact}, hot)
+	answers := make(map[string]answer, len(rows))
+	for _, a := range rows {
+		answers[a.id] = a
 	}
-	answers := make(map[string]answer, len(held))
-	err := w.e.ask(ctx, func(rows pgx.Rows) error {
-		var id string
-		var gone, mine bool
-		var rest float64
-		var a answer
-		if err := rows.Scan(&id, &gone, &mine, &a.Attempt, &a.claim, &rest, &a.Crashes); err != nil {
-			return err
-		}
-		switch {
-		case gone:
-			a.Verdict = durable.Verdict{Claimed: durable.Gone}
-		case mine:
-			a.Claimed = durable.Mine
-		case a.Crashes > 0:
-			a.Claimed, a.Attempt = durable.Suspect, 0
-		default:
-			after := time.Duration(rest * float64(time.Second))
-			a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
-		}
-		answers[id] = a
-		return nil
-	}, w.e.statements.claim, []any{w.id, ids, versions, exact}, hot)
 	verdicts := make([]durable.Verdict, len(held))
 	for i, h := range held {
 		a, ok := answers[ids[i]]
@@ -143,13 +132,47 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
 		default:
 			verdicts[i] = a.Verdict
-			handleOf(h).claim = 0
-			if a.Claimed == durable.Mine {
-				handleOf(h).claim = a.claim
-			}
+			handleOf(h).note(a)
 		}
 	}
 	return verdicts
+}
+
+// note keeps what a claim has said. Of a row that was locked it has said nothing: who has
+// it locked may be an earlier claim of this handle, whose answer was lost.
+func (h *handle) note(a answer) {
+	switch {
+	case a.Claimed == durable.Mine:
+		h.claim = a.claim
+	case a.claim != unknown:
+		h.claim = 0
+	}
+}
+
+// answer is a row of claim.sql.
+type answer struct {
+	durable.Verdict
+	id    string
+	claim int32
+}
+
+func readVerdict(row pgx.CollectableRow) (a answer, err error) {
+	var gone, mine bool
+	var attempt, crashes int
+	var rest float64
+	err = row.Scan(&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes)
+	switch {
+	case gone:
+		a.Verdict = durable.Verdict{Claimed: durable.Gone}
+	case mine:
+		a.Verdict = durable.Verdict{Claimed: durable.Mine, Attempt: attempt}
+	case crashes > 0:
+		a.Verdict = durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
+	default:
+		after := time.Duration(rest * float64(time.Second))
+		a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
+	}
+	return a, err
 }
 
 // fates are durable's ends as finish.sql has them.
@@ -174,37 +197,74 @@ func (c *ends) add(o *durable.Outcome) {
 	}
 }
 
-// Finish writes ends down in one commit.
+// endedRow is a row of finish.sql.
+type endedRow struct {
+	ID   string
+	Busy bool
+}
+
+// lockedPauses are those between the tries of an end whose row is locked: for a moment, as
+// by another's claim that comes too late, or by one who stays.
+var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond, 320 * time.Millisecond}
+
+// Finish writes ends down in one commit. Those whose rows are locked are tried again for a
+// moment; then they are left for the next call, so that the others need not wait.
 func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+	errs := w.finishOnce(ctx, outs)
+	for _, pause := range lockedPauses {
+		var locked []int
+		for i, err := range errs {
+			if errors.Is(err, errLocked) {
+				locked = append(locked, i)
+			}
+		}
+		if len(locked) == 0 || ctx.Err() != nil {
+			break
+		}
+		sleep(ctx, pause)
+		for k, err := range w.finishOnce(ctx, pick(outs, locked)) {
+			errs[locked[k]] = err
+		}
+	}
+	w.tell(outs, errs)
+	return errs
+}
+
+// finishOnce writes down what is not locked.
+func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error {
 	var c ends
 	for i := range outs {
 		c.add(&outs[i])
 	}
 	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after}
-	ended := map[string]bool{}
-	uncertain := false
-	err := w.e.retry(ctx, true, func() error {
-		err := w.e.ask(ctx, func(rows pgx.Rows) error {
-			var id string
-			err := rows.Scan(&id)
-			ended[id] = true
-			return err
-		}, w.e.statements.finish, append(args, c.next.args()...), hot)
+	args = append(args, c.next.args()...)
+	uncertain := false // of all tries: one that was lost may have written the ends down
+	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
+		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], w.e.statements.finish, args, hot)
 		uncertain = uncertain || err != nil && judge(err) == lost
-		return err
+		return rows, err
 	})
+	ended := make(map[string]error, len(rows))
+	for _, r := range rows {
+		ended[r.ID] = nil
+		if r.Busy {
+			ended[r.ID] = errLocked
+		}
+	}
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		h := handleOf(o.Held)
 		h.unsaved = h.unsaved || uncertain
+		locked, there := ended[h.id]
 		switch {
 		case err != nil:
 			errs[i] = err
-		case !ended[h.id] && !h.unsaved:
+		case there:
+			errs[i] = locked
+		case !h.unsaved:
 			errs[i] = durable.ErrLeaseLost
 		}
 	}
-	w.tell(outs, errs)
 	return errs
 }
 
@@ -220,14 +280,20 @@ func (w *worker) tell(outs []durable.Outcome, errs []error) {
 	}
 }
 
-// Release gives back. The order in which it locks rows is that of the other statements.
+// Release gives back, and once more while there is a row that is locked. What was given
+// back before has no holder any more, so that it is not given back twice. The order in
+// which it locks rows is that of the other statements.
 func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
 	for i, h := range held {
 		ids[i], claims[i] = handleOf(h).id, handleOf(h).claim
 	}
-	err := w.e.retry(ctx, true, func() error {
-		return w.e.ask(ctx, nil, w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
+	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
+		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
+		if err == nil && busy[0] {
+			err = errLocked
+		}
+		return busy, err
 	})
 	if err == nil && after <= 0 {
 		w.e.ring(true)

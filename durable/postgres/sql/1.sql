@@ -1,11 +1,15 @@
 -- Version 1 of the schema. Migrate runs it in one transaction.
 
--- One row: the version, and how far sweep.sql has come.
+-- One row: the version, how far sweep.sql has come, and which programs may work here: those
+-- whose version of the schema is at least oldest. A migration that older programs cannot
+-- work with sets it. If their statements would do harm meanwhile it makes them fail, such as
+-- by another name for a column: until a program has noticed some seconds may pass.
 create table tickwheel.meta (
     version int4 not null,
-    swept   text collate "C" not null
+    swept   text collate "C" not null,
+    oldest  int4 not null
 );
-insert into tickwheel.meta values (1, '');
+insert into tickwheel.meta values (1, '', 1);
 
 -- Jobs. What changes while a job is handed out, claimed and ended is in no index, so that
 -- these updates stay within the page (HOT), for which a third of each page is left free.

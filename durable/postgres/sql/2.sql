@@ -3,4 +3,4 @@
 alter table tickwheel.job
     add column crashes int4 not null default 0,     -- claims that never ended, since an attempt has
     add column exact bool not null default false;   -- the claim counts as an attempt though it never ends
-update tickwheel.meta set version = 2;
+update tickwheel.meta set version = 2, oldest = 2;

@@ -1,7 +1,8 @@
 -- Claims jobs for worker $1, if they have the version that was handed out and wait, or
 -- their worker is dead. What this worker has claimed already, in a call whose answer was
--- lost, is its own and counts no second attempt. What is not returned, or returned as
--- gone, has ended or was moved.
+-- lost, is its own and counts no second attempt. What is returned as gone has ended or was
+-- moved. What another transaction has locked is passed over, so that it makes no other
+-- late: it is neither gone nor mine, and claim -1 says that nothing is known of it.
 --
 -- A claim of a dead worker counts as an attempt if it was exact. Either way the job is a
 -- suspect, and claimed only if that is asked exactly ($4). The attempt after the last one
@@ -13,7 +14,7 @@ with asked as (
         a.exact, j.version = a.version and j.state < 2 as there
     from tickwheel.job j join asked a on a.id = j.id
     order by j.id
-    for update of j
+    for update of j skip locked
 ), dead as materialized ( -- a lock, so that who takes over and who renews do not pass each other: beat.sql
     select w.id
     from tickwheel.worker w
@@ -41,8 +42,10 @@ with asked as (
     where j.id = c.id and (c.before or c.exact or c.crashes = 0)
     returning j.id, j.attempt, j.claim
 )
-select g.id, not g.there as gone, k.id is not null as mine,
-    coalesce(k.attempt, g.attempt), coalesce(k.claim, g.claim), g.rest,
+select a.id,
+    case when g.id is null then not exists (select from tickwheel.job j where j.id = a.id) else not g.there end as gone,
+    k.id is not null as mine,
+    coalesce(k.attempt, g.attempt, 0), coalesce(k.claim, g.claim, -1), coalesce(g.rest, 0),
     case when k.id is null then coalesce(c.crashes, 0) else 0 end as suspect
-from judged g left join counted c on c.id = g.id left join claimed k on k.id = g.id
+from asked a left join judged g on g.id = a.id left join counted c on c.id = a.id left join claimed k on k.id = a.id
 -- A job that waits has no holder whose lease would count.

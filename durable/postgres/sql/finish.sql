@@ -2,7 +2,8 @@
 -- claim: if another worker has taken over since, it is left out, with the next
 -- occurrence. What has been there for a while ($8 us) is removed at once; younger jobs
 -- are left, without what they were, so that a repeated insert of theirs is known:
--- sweep.sql has them.
+-- sweep.sql has them. What another transaction has locked is left out and returned as
+-- such, so that it makes no other wait: it is to be asked for again.
 with ends as (
     select * from unnest($2::text[], $3::int4[], $4::int2[], $5::timestamptz[], $6::text[])
         as e(id, claim, fate, at, error)
@@ -12,7 +13,7 @@ with ends as (
     from tickwheel.job j join ends e on e.id = j.id
     where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim
     order by j.id
-    for update of j
+    for update of j skip locked
 ), again as (
     update tickwheel.job j
     set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error,
@@ -45,4 +46,7 @@ with ends as (
         on e.id = r.after
     on conflict do nothing
 )
-select id from locked
+select id, false as busy from locked
+union all
+select j.id, true from tickwheel.job j join ends e on e.id = j.id
+where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim and j.id not in (select id from locked)

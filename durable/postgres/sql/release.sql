@@ -1,5 +1,6 @@
 -- Gives back what worker $1 was handed (claim 0), has claimed, or maybe has (claim -1),
--- not to be handed out for $4 us. A suspect stays one.
+-- not to be handed out for $4 us. What another transaction has locked is left out; it
+-- returns whether there is such a one. A suspect stays one.
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
@@ -8,10 +9,17 @@ with back as (
     where j.holder = $1::int8
         and (j.state = 0 and b.claim <= 0 or j.state = 1 and (j.claim = b.claim or b.claim = -1))
     order by j.id
-    for update of j
+    for update of j skip locked
+), freed as (
+    update tickwheel.job j
+    set attempt = j.attempt - case j.state when 1 then 1 else 0 end, state = 0, holder = null, exact = false,
+        hand = case when $4::int8 > 0 then now() + $4::int8 * interval '1 microsecond' end
+    from locked l
+    where j.id = l.id
 )
-update tickwheel.job j
-set attempt = j.attempt - case j.state when 1 then 1 else 0 end, state = 0, holder = null, exact = false,
-    hand = case when $4::int8 > 0 then now() + $4::int8 * interval '1 microsecond' end
-from locked l
-where j.id = l.id
+select exists (
+    select from tickwheel.job j join back b on b.id = j.id
+    where j.holder = $1::int8
+        and (j.state = 0 and b.claim <= 0 or j.state = 1 and (j.claim = b.claim or b.claim = -1))
+        and j.id not in (select id from locked)
+)

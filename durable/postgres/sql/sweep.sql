@@ -8,8 +8,12 @@ with turn as (
     where id > (select swept from turn) and id < $1::text
     order by id
     limit $2::int4
+), ended as ( -- what is locked expire.sql has later
+    select j.id from tickwheel.job j join span s on s.id = j.id where s.state = 3
+    order by j.id
+    for update of j skip locked
 ), gone as (
-    delete from tickwheel.job j using span s where j.id = s.id and s.state = 3
+    delete from tickwheel.job j using ended e where j.id = e.id
 ), mark as (
     update tickwheel.meta
     set swept = case when (select count(*) from span) = $2::int4 then (select max(id) from span) else $1::text end

@@ -1,0 +1,75 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+func workConfig(name string, lease time.Duration) durable.WorkConfig {
+	return durable.WorkConfig{Name: name, Lease: lease, Ahead: time.Second, Retention: time.Hour}
+}
+
+// A claim whose connection is half open keeps its row from nobody for long: the server has
+// the claim, and waits for the end of what was sent.
+func TestHalfOpen(t *testing.T) {
+	s := newStore(server(t))
+	e := s.open(t)
+	behind, p := s.behindProxy(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	insertAll(t, e, record("a", time.Now()))
+	cut, err := behind.Work(ctx, workConfig("cut", 2*time.Second))
+	require.NoError(t, err)
+	held := look(t, cut)
+	require.Len(t, held, 1)
+	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() == 0 }, patience, time.Millisecond)
+	p.holdNext.Store(2) // the settings, and the claim
+	require.Equal(t, durable.Later, cut.Claim(ctx, held)[0].Claimed)
+	require.EqualValues(t, 1, p.holds.Load())
+
+	w, err := e.Work(ctx, workConfig("w", 6*time.Second))
+	require.NoError(t, err)
+	feeding, stop := context.WithCancel(ctx)
+	got := make(chan *durable.Held, 100)
+	fed := make(chan error)
+	go func() {
+		fed <- w.Feed(feeding, func(hs []*durable.Held) {
+			for _, h := range hs {
+				got <- h
+			}
+		})
+	}()
+	defer func() { stop(); require.NoError(t, <-fed) }()
+	for mine := false; !mine; {
+		select {
+		case h := <-got:
+			mine = w.Claim(ctx, []*durable.Held{h})[0].Claimed == durable.Mine
+		case <-ctx.Done():
+			t.Fatal("the row is locked for good")
+		}
+	}
+}
+
+// A beat whose connection is half open is given up in time for another one, and what it has
+// locked is free when the connection is ended.
+func TestHalfOpenBeat(t *testing.T) {
+	s := newStore(server(t))
+	e := s.open(t)
+	behind, p := s.behindProxy(t)
+	w, err := behind.Work(t.Context(), workConfig("w", 20*time.Second))
+	require.NoError(t, err)
+	require.NoError(t, w.Beat(t.Context()))
+	lease, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p.holdNext.Store(1)
+	require.Error(t, w.Beat(lease))
+	require.NoError(t, lease.Err(), "the lease is over")
+	require.EqualValues(t, 1, p.holds.Load())
+	e.EndHung(t.Context(), 0)
+	require.NoError(t, w.Beat(t.Context()))
+}

@@ -1,0 +1,154 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// insertAll stores records, which there must not be yet.
+func insertAll(t testing.TB, e *postgres.Engine, recs ...durable.Record) []durable.Ref {
+	refs, errs := e.Insert(t.Context(), recs)
+	require.NoError(t, errors.Join(errs...))
+	return refs
+}
+
+// lockRow has an idle transaction lock a job, until unlock.
+func (s *store) lockRow(t testing.TB, id string) (unlock func()) {
+	tx, err := s.pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { tx.Rollback(context.Background()) }) // before the pool is closed
+	tag, err := tx.Exec(t.Context(), "select from "+pgx.Identifier{s.schema, "job"}.Sanitize()+" where split_part(id, '.', 2) = $1 for update", id)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+// byID returns what was handed out of the record.
+func byID(t testing.TB, held []*durable.Held, id string) *durable.Held {
+	for _, h := range held {
+		if h.Record.ID == id {
+			return h
+		}
+	}
+	t.Fatalf("%s was not handed out", id)
+	return nil
+}
+
+// A row that somebody has locked, and leaves so, makes none late but itself: the others
+// are claimed, ended and given back beside it. It is not taken for gone or lost
+// meanwhile, and goes on when it is free.
+func TestLockedRow(t *testing.T) {
+	s := newStore(server(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	e := s.open(t)
+	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	insertAll(t, e, record("locked", time.Now()), record("free", time.Now()), record("gone", time.Now()))
+	all := look(t, w)
+	require.Len(t, all, 3)
+	locked, free, gone := byID(t, all, "locked"), byID(t, all, "free"), byID(t, all, "gone")
+	s.exec(t, s.pool(t), "delete from SCHEMA.job where id like '%.gone'")
+	both := []*durable.Held{locked, free}
+
+	unlock := s.lockRow(t, "locked")
+	verdicts := w.Claim(ctx, all)
+	for i, h := range all {
+		want := map[*durable.Held]durable.Claimed{locked: durable.Later, free: durable.Mine, gone: durable.Gone}[h]
+		require.Equal(t, want, verdicts[i].Claimed, h.Record.ID)
+	}
+	unlock()
+	for i, v := range w.Claim(ctx, both) {
+		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v, both[i].Record.ID)
+	}
+
+	unlock = s.lockRow(t, "locked")
+	errs := w.Finish(ctx, []durable.Outcome{
+		{Held: locked, End: durable.Done}, {Held: free, End: durable.Again, At: time.Now()}, {Held: gone, End: durable.Done},
+	})
+	require.ErrorContains(t, errs[0], "locked")
+	require.NotErrorIs(t, errs[0], durable.ErrLeaseLost)
+	require.NoError(t, errs[1])
+	require.ErrorIs(t, errs[2], durable.ErrLeaseLost)
+	again := look(t, w)
+	require.Len(t, again, 1)
+	require.Equal(t, durable.Mine, w.Claim(ctx, again)[0].Claimed)
+
+	released := make(chan error)
+	go func() { released <- w.Release(ctx, []*durable.Held{locked, again[0]}, 0) }()
+	require.Equal(t, "free", look(t, w)[0].Record.ID, "given back while the other is locked")
+	unlock()
+	require.NoError(t, <-released)
+	require.Equal(t, "locked", look(t, w)[0].Record.ID)
+}
+
+// A lock of the table is no key: an insert waits for it, as long as it may, and is not told
+// that its key exists; neither on a connection that has the statement prepared nor on one
+// that has not.
+func TestLockedTable(t *testing.T) {
+	srv := server(t)
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+		for _, warm := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/warm=%v", mode, warm), func(t *testing.T) {
+				t.Parallel()
+				s := newStore(srv)
+				s.params = "&pool_max_conns=2&default_query_exec_mode=" + mode
+				s.insertLocked(t, s.open(t), warm)
+			})
+		}
+	}
+}
+
+func (s *store) insertLocked(t *testing.T, e *postgres.Engine, warm bool) {
+	keyed := func(id string) durable.Record {
+		r := record(id, time.Now())
+		r.Job.Key = id
+		return r
+	}
+	if warm { // both connections
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() { e.Insert(t.Context(), []durable.Record{record(fmt.Sprint("warm", i), time.Now())}) })
+		}
+		wg.Wait()
+	}
+	tx, err := s.pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "lock table "+s.schema+".job in share mode")
+	require.NoError(t, err)
+
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, errs := e.Insert(short, []durable.Record{keyed("short")})
+	require.Error(t, errs[0])
+	require.NotErrorIs(t, errs[0], durable.ErrExists)
+
+	all, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	inserted := make(chan error, 2)
+	for _, recs := range [][]durable.Record{{record("a", time.Now())}, {keyed("b")}} {
+		go func() {
+			_, errs := e.Insert(all, recs)
+			inserted <- errors.Join(errs...)
+		}()
+	}
+	select {
+	case err := <-inserted:
+		t.Fatalf("it does not wait for the lock: %v", err)
+	case <-time.After(1500 * time.Millisecond): // longer than the wait for a key
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, <-inserted)
+	require.NoError(t, <-inserted)
+}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -57,7 +56,6 @@ max_client_conn = 200
 	if os.Getuid() == 0 { // it refuses to run as root
 		cmd.Args = []string{bin, "-u", "nobody", config}
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	dsn := fmt.Sprintf("postgres://tickwheel@127.0.0.1:%d/postgres?sslmode=disable&default_query_exec_mode=exec", port.Ports[0])

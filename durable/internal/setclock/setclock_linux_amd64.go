@@ -20,13 +20,13 @@ const Supported = true
 // The kernel maps a page of code into each process that tells the time, the vDSO. Go's
 // time.Now calls its function clock_gettime, through a pointer that it has found at the
 // start. So that function is replaced, in the copy of the page that becomes this process's
-// own when it is written. The new one asks the kernel, and adds the shift.
+// own when it is written. The new one asks the kernel, and adds what the file says.
 //
-// It is the only way to set the clock of a program as it is: a library that is loaded
+// It is the only way to set the clocks of a program as it is: a library that is loaded
 // before it is not asked, a namespace of time has no wall clock, and a program that is
 // built with another package time is another program.
 
-// Follow has the wall clock of this process follow the Clock of a file. It is called once,
+// Follow has the clocks of this process follow the Clock of a file. It is called once, and
 // before the process looks at the time.
 func Follow(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -34,11 +34,11 @@ func Follow(path string) error {
 		return err
 	}
 	defer f.Close()
-	cell, err := unix.Mmap(int(f.Fd()), 0, cellSize, unix.PROT_READ, unix.MAP_SHARED)
+	table, err := unix.Mmap(int(f.Fd()), 0, cellsSize, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("setclock: %s: %w", path, err)
 	}
-	if err := replace(code(uintptr(unsafe.Pointer(&cell[0])))); err != nil {
+	if err := replace(code(uintptr(unsafe.Pointer(&table[0])))); err != nil {
 		return fmt.Errorf("setclock: %w", err)
 	}
 	return nil
@@ -53,19 +53,19 @@ func Real() time.Time {
 	return time.Unix(ts.Unix())
 }
 
-// code is clock_gettime(clock, *timespec) that adds the seconds of the cell to those of
-// CLOCK_REALTIME, which has the number 0.
-func code(cell uintptr) []byte {
+// code is clock_gettime(clock, *timespec) that adds the seconds of the clock's cell.
+func code(table uintptr) []byte {
 	c := []byte{
 		0xb8, unix.SYS_CLOCK_GETTIME, 0, 0, 0, // mov eax, SYS_clock_gettime
 		0x0f, 0x05, // syscall
-		0x85, 0xff, // test edi, edi
-		0x75, 0x10, // jne to ret
-		0x48, 0xb9, // mov rcx, the cell's address
+		0x89, 0xff, // mov edi, edi
+		0x83, 0xff, cells - 1, // cmp edi, the last cell
+		0x77, 0x11, // ja to ret
+		0x48, 0xb9, // mov rcx, the table
 	}
-	c = binary.LittleEndian.AppendUint64(c, uint64(cell))
+	c = binary.LittleEndian.AppendUint64(c, uint64(table))
 	return append(c,
-		0x48, 0x8b, 0x09, // mov rcx, [rcx]
+		0x48, 0x8b, 0x0c, 0xf9, // mov rcx, [rcx+rdi*8]
 		0x48, 0x01, 0x0e, // add [rsi], rcx
 		0xc3, // ret
 	)

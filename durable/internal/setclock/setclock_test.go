@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // A process that follows sees its wall clock set, forward and back, and its monotonic
-// clock go on. What does not ask the vDSO has the system's time.
+// clock go on; both go on when time passes. What asks the kernel has the system's time.
 func TestFollow(t *testing.T) {
 	if !Supported {
 		t.Skip("not on this system")
@@ -44,12 +44,22 @@ func TestFollow(t *testing.T) {
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
-	c, began := &Clock{f}, time.Now()
-	for _, shift := range []time.Duration{0, time.Hour, 25 * time.Hour, -40 * time.Second, -3 * time.Hour, 0} {
-		require.NoError(t, c.Set(shift))
+	c, began := &Clock{f: f}, time.Now()
+	check := func(wall, passed time.Duration) {
+		t.Helper()
 		right, now := Real(), time.Now()
-		require.WithinDuration(t, right.Add(shift), now.Round(0), 10*time.Second)
-		require.Less(t, now.Sub(began).Abs(), time.Minute) // monotonic
-		require.Less(t, time.Since(now).Abs(), time.Minute)
+		require.WithinDuration(t, right.Add(wall+passed), now.Round(0), 10*time.Second)
+		require.InDelta(t, passed.Seconds(), now.Sub(began).Seconds(), 10) // monotonic
 	}
+	for _, wall := range []time.Duration{0, time.Hour, 25 * time.Hour, -40 * time.Second, -3 * time.Hour, 0} {
+		require.NoError(t, c.Set(wall))
+		check(wall, 0)
+	}
+	late := time.NewTimer(time.Hour)
+	require.NoError(t, c.Pass(61*time.Minute))
+	require.NoError(t, c.Set(-time.Minute))
+	require.NoError(t, c.Pass(time.Hour))
+	check(-time.Minute, 121*time.Minute)
+	<-late.C
+	require.Panics(t, func() { c.Pass(-time.Second) })
 }

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// failed is the status of a process of the test that has returned an error.
-const failed = 4
+// statusFailed is the status of a process of the test that has returned an error.
+const statusFailed = 4
 
 func main() {
 	if role := os.Getenv(envRole); role != "" {
 		if err := runRole(role); err != nil {
 			fmt.Fprintln(os.Stderr, role+":", err)
-			os.Exit(failed)
+			os.Exit(statusFailed)
 		}
 		return
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -57,16 +58,16 @@ func connectPostgres(ctx context.Context) (durable.Engine, error) {
 // checkShift returns an error if the server's clock is not as far from ours as it has to
 // be.
 func checkShift(ctx context.Context, e durable.Engine) error {
-	shift, _ := time.ParseDuration(os.Getenv(envShift))
+	shift, _ := logIn(os.Getenv(envDir)).shifts()
 	now, _, err := e.Now(ctx)
-	if off := time.Until(now) - shift; err == nil && off.Abs() > time.Minute {
+	if off := now.Sub(setclock.Real().Add(shift)); err == nil && off.Abs() > time.Minute {
 		return fmt.Errorf("the server's clock is %v from where it should be", off)
 	}
 	return err
 }
 
 func (w *world) startPostgres() (err error) {
-	w.pg, err = pgserver.New("deadlock_timeout=300ms")
+	w.pg, err = pgserver.New("deadlock_timeout=300ms", "max_connections=200")
 	return err
 }
 
@@ -219,31 +220,130 @@ func (w *world) exhaustPools(end time.Time) error {
 	})
 }
 
-// moveClock puts functions before the server's own that tell the time, so that all of the
-// server's statements have a clock an hour from that of the processes.
+// moveClock has a server whose clock is an hour from that of the processes.
 func (w *world) moveClock(end time.Time) error {
 	shift := time.Hour
 	if rand.N(2) == 0 {
 		shift = -shift
 	}
-	w.env = []string{envShift + "=" + shift.String()}
-	sql := strings.ReplaceAll(`
-		create schema moved;
-		create function moved.now() returns timestamptz stable language sql
-			as 'select pg_catalog.now() + interval ''$SHIFT''';
-		create function moved.clock_timestamp() returns timestamptz volatile language sql
-			as 'select pg_catalog.clock_timestamp() + interval ''$SHIFT''';
-		alter database postgres set search_path = moved, pg_catalog, public`, "$SHIFT", fmt.Sprintf("%d s", int(shift.Seconds())))
+	if err := w.setClock(shift); err != nil {
+		return err
+	}
+	return w.killWorkers(end)
+}
+
+// turnPostgres sets the server's clock while workers and a producer use it.
+func (w *world) turnPostgres(end time.Time) error {
+	w.r.CheckTwice = false // by a clock that is set forward a lease is over
+	w.env = fewFail
+	if err := w.setClock(0); err != nil {
+		return err
+	}
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	return w.turns(end)
+}
+
+// setPostgresClock puts functions before the server's own that tell the time, so that all
+// of the server's statements have a clock that is so much ahead.
+func (w *world) setPostgresClock(shift time.Duration) error {
+	const functions = `
+		create schema if not exists moved;
+		create table if not exists moved.clock (ahead interval not null);
+		create or replace function moved.now() returns timestamptz stable language sql
+			as 'select pg_catalog.now() + ahead from moved.clock';
+		create or replace function moved.clock_timestamp() returns timestamptz volatile language sql
+			as 'select pg_catalog.clock_timestamp() + ahead from moved.clock';
+		alter database postgres set search_path = moved, pg_catalog, public;
+		insert into moved.clock select '0' where not exists (select from moved.clock);`
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	if !w.shifted {
+		if _, err := c.Exec(ctx, functions); err != nil {
+			return err
+		}
+		w.shifted = true
+	}
+	_, err = c.Exec(ctx, "update moved.clock set ahead = $1 * interval '1 second'", shift.Seconds())
+	return err
+}
+
+// failCommits has the server refuse a fifth of all commits at their end, as those of
+// transactions that conflict are.
+func (w *world) failCommits(end time.Time) error {
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	refused := w.provoked(refusal)
+	var made bool
+	err := w.again(end, refused, func(ctx context.Context, c *pgx.Conn) error {
+		if !made {
+			_, err := c.Exec(ctx, failing)
+			made = err == nil
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+		return nil
+	})
+	refused()
+	return err
+}
+
+const (
+	refusal = "this commit is meant to fail"
+	failing = `
+		create schema failing;
+		create function failing.fail() returns trigger language plpgsql as $$ begin
+			if txid_current() % 5 = 0 then raise exception '` + refusal + `' using errcode = '40001'; end if;
+			return null;
+		end $$;
+		create constraint trigger fail after insert or update or delete on tickwheel.job
+			deferrable initially deferred for each row execute function failing.fail()`
+)
+
+// beSerializable has all transactions be serializable that do not say otherwise, and the
+// server end some that conflict.
+func (w *world) beSerializable(end time.Time) error {
 	ctx := context.Background()
 	c, err := pgx.Connect(ctx, w.pg.DSN())
 	if err == nil {
-		_, err = c.Exec(ctx, sql)
+		_, err = c.Exec(ctx, "alter database postgres set default_transaction_isolation = serializable")
 		c.Close(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return w.killWorkers(end)
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	conflicts := w.provoked("could not serialize access")
+	err = w.again(end, conflicts, func(context.Context, *pgx.Conn) error {
+		time.Sleep(100 * time.Millisecond)
+		return nil
+	})
+	conflicts()
+	return err
+}
+
+// lockTable holds a lock on the jobs for a while, as a change of the table does.
+func (w *world) lockTable() error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	time.Sleep(rand.N(2 * time.Second))
+	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "lock table tickwheel.job in share row exclusive mode")
+		time.Sleep(1500*time.Millisecond + rand.N(time.Second))
+		return err
+	})
 }
 
 // timeOut has the server give up statements after some milliseconds, for half of the

@@ -83,8 +83,9 @@ func (w *world) makeClocks(n int) error {
 
 func (w *world) clockPath(i int) string { return filepath.Join(w.dir, "clock"+strconv.Itoa(i)) }
 
-// setClock sets the engine's clock to so much ahead. The log knows first.
+// setClock sets the engine's clock to so much ahead, in whole seconds. The log knows first.
 func (w *world) setClock(shift time.Duration) error {
+	shift = shift.Truncate(time.Second)
 	w.r.Provoked++
 	w.shift, w.farthest = shift, max(w.farthest, shift)
 	err := logIn(w.dir).write(shift)
@@ -114,34 +115,56 @@ func (w *world) pass(d time.Duration) error {
 	return err
 }
 
-// turns sets the clock again and again. First it is ahead for longer than a bucket takes to
-// be closed, and then set back by as much, so that what is added now is due in buckets that
-// were closed. Later it is set anywhere, and from there again a few seconds forward and
-// back. At last it is where it was farthest: all that was added is due.
+// turns sets the clock again and again. It is ahead for a while, in which buckets are
+// closed, and then set back to before that, so that what is added now is due in buckets
+// that were closed. At last it is where it was farthest: all that was added is due soon.
 func (w *world) turns(end time.Time) error {
-	for n := 0; n < 3 || time.Now().Before(end); n++ {
-		to := w.shift + 8*time.Second
-		switch {
-		case n%2 == 1:
-			to = w.shift - 8*time.Second - rand.N(4*time.Second)
-		case n > 3:
-			places := []time.Duration{0, 0, time.Minute, -time.Minute, time.Hour, -time.Hour, 25 * time.Hour}
-			to = places[rand.N(len(places))] + rand.N(20*time.Second)
+	for n := 0; n < 2 || time.Now().Before(end); n++ {
+		stay := 8 * time.Second
+		if n > 1 {
+			stay += rand.N(8 * time.Second)
+		}
+		to := w.ahead(n)
+		if n%2 == 1 {
+			to = w.shift - stay - rand.N(5*time.Second)
 		}
 		if err := w.setClock(to); err != nil {
 			return err
 		}
-		time.Sleep(3*time.Second + rand.N(4*time.Second))
+		time.Sleep(stay)
 	}
 	return w.setClock(w.farthest)
 }
 
+// ahead returns where to set the clock: some seconds ahead, and later anywhere. Mostly that
+// is when the far bucket that comes next is being moved, though what is due in it was added
+// by nobody: then its near buckets are closed, and itself is not.
+func (w *world) ahead(n int) time.Duration {
+	to := w.shift + 8*time.Second
+	if n > 0 && rand.N(2) == 0 {
+		places := []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour, 25 * time.Hour}
+		to = places[rand.N(len(places))] + rand.N(20*time.Second)
+	}
+	to = to.Truncate(time.Second)
+	if rand.N(4) > 0 {
+		there := setclock.Real().Add(to)
+		moved := there.Truncate(farBucket).Add(farBucket - leadOfFar - time.Second)
+		to += (moved.Sub(there.Truncate(time.Second)) + farBucket) % farBucket
+	}
+	return to
+}
+
 // fewFail has some attempts fail, so that jobs that were canceled have begun before.
-var fewFail = []string{envFail + "=10", envCancel + "=1"}
+var fewFail = []string{envFail + "=10", envCancel + "=50"}
+
+// fewRejected is the share of jobs that may be refused because the clock was set while they
+// were added.
+const fewRejected = 0.1
 
 // turnClock sets the server's clock while workers and a producer use it.
 func (w *world) turnClock(end time.Time) error {
 	w.r.CheckTwice = false // by a clock that is set forward a lease is over
+	w.r.RejectedLimit = fewRejected
 	w.env = fewFail
 	if err := w.makeClocks(1); err != nil {
 		return err
@@ -154,7 +177,7 @@ func (w *world) turnClock(end time.Time) error {
 
 // turnEmbedded sets the clock of the process that has server, worker and producer.
 func (w *world) turnEmbedded(end time.Time) error {
-	w.r.CheckTwice = false
+	w.r.CheckTwice, w.r.RejectedLimit = false, fewRejected
 	if err := w.makeClocks(1); err != nil {
 		return err
 	}

@@ -44,24 +44,28 @@ func mutePath(dir, name string) string { return filepath.Join(dir, "mute-"+name)
 // and the jobs are canceled: none of them may begin in the slow one any more.
 func (w *world) loseLease(end time.Time) error {
 	w.r.CheckTwice = false // what runs in a slow worker begins elsewhere, too: that is the promise
-	w.env = []string{envFail + "=50", envCancel + "=1"}
-	if err := w.startAll(envSlow+"=6s", envPlaces+"=4"); err != nil {
+	w.env = []string{envFail + "=80", envCancel + "=100"}
+	if err := w.startAll(envSlow+"=10s", envPlaces+"=4"); err != nil {
 		return err
 	}
 	if err := w.startClient("worker2", "worker"); err != nil {
 		return err
 	}
+	slow := []string{mutePath(w.dir, "worker0"), mutePath(w.dir, "worker1")}
 	for n := 0; n == 0 || time.Now().Before(end); n++ {
-		file := mutePath(w.dir, [...]string{"worker0", "worker1"}[n%2])
 		time.Sleep(w.lease/2 + rand.N(w.lease/2))
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			return err
+		for _, file := range slow {
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				return err
+			}
 		}
 		time.Sleep(2*w.lease + rand.N(w.lease))
-		if err := os.Remove(file); err != nil {
-			return err
+		for _, file := range slow {
+			if err := os.Remove(file); err != nil {
+				return err
+			}
+			w.r.Provoked++
 		}
-		w.r.Provoked++
 	}
 	return nil
 }

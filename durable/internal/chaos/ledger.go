@@ -21,6 +21,7 @@ type ledger struct{ f *os.File }
 // What a line begins with.
 const (
 	accepted = 'A' // Add has returned the Ref
+	rejected = 'X' // it has returned an error
 	wrong    = 'W' // it has returned ErrExists for a job without a key
 	asked    = 'c' // Cancel is about to be called
 	canceled = 'C' // it has returned true
@@ -57,6 +58,7 @@ type account struct {
 	Twice                   int // jobs that were begun more often than they failed, and once more
 	Stray                   int // begun, and never accepted: the answer was lost
 	Early                   int // attempts that began before they were due
+	Rejected                int // jobs that were not accepted
 	Wrong                   int // answers that cannot be
 	LostRefs                []string
 }
@@ -104,6 +106,7 @@ func audit(dir string) (account, error) {
 	for ref, p := range jobs {
 		a.Attempts += p.n[began]
 		a.Early += p.n[early]
+		a.Rejected += p.n[rejected]
 		a.Wrong += p.n[wrong]
 		a.Accepted += min(p.n[accepted], 1)
 		a.Canceled += min(p.n[canceled], 1)
@@ -178,6 +181,6 @@ func readLedger(name string, jobs map[string]*past) error {
 }
 
 func (a account) String() string {
-	return fmt.Sprintf("accepted %d, canceled %d, ran %d in %d attempts; lost %d, canceled and ran %d, early %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
-		a.Accepted, a.Canceled, a.Ran, a.Attempts, a.Lost, a.CanceledAndRan, a.Early, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
+	return fmt.Sprintf("accepted %d, rejected %d, canceled %d, ran %d in %d attempts; lost %d, canceled and ran %d, early %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
+		a.Accepted, a.Rejected, a.Canceled, a.Ran, a.Attempts, a.Lost, a.CanceledAndRan, a.Early, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
 }

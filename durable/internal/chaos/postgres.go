@@ -273,9 +273,14 @@ func (w *world) setPostgresClock(shift time.Duration) error {
 	return err
 }
 
+// races has many jobs be canceled at the moment when they are claimed.
+var races = []string{envRace + "=40"}
+
 // failCommits has the server refuse a fifth of all commits at their end, as those of
-// transactions that conflict are.
+// transactions that conflict are. It takes its time for that, so that another statement
+// stands behind the locks of the one that fails, and goes first.
 func (w *world) failCommits(end time.Time) error {
+	w.env = races
 	if err := w.startAll(); err != nil {
 		return err
 	}
@@ -299,7 +304,10 @@ const (
 	failing = `
 		create schema failing;
 		create function failing.fail() returns trigger language plpgsql as $$ begin
-			if txid_current() % 5 = 0 then raise exception '` + refusal + `' using errcode = '40001'; end if;
+			if txid_current() % 5 = 0 then
+				perform pg_sleep(random() * 0.05);
+				raise exception '` + refusal + `' using errcode = '40001';
+			end if;
 			return null;
 		end $$;
 		create constraint trigger fail after insert or update or delete on tickwheel.job
@@ -318,6 +326,7 @@ func (w *world) beSerializable(end time.Time) error {
 	if err != nil {
 		return err
 	}
+	w.env = races
 	if err := w.startAll(); err != nil {
 		return err
 	}

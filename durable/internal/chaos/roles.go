@@ -44,7 +44,9 @@ const (
 	envPlaces = "CHAOS_PLACES" // how many handlers run at once in a worker
 	envFail   = "CHAOS_FAIL"   // of a hundred attempts in a worker
 	envDead   = "CHAOS_DEAD"   // of a hundred of those: the job is dead at once
-	envCancel = "CHAOS_CANCEL" // if set, half of the jobs whose attempt has failed are canceled
+	envMoved  = "CHAOS_MOVED"  // if set, jobs are moved to other times
+	envRace   = "CHAOS_RACE"   // of a hundred jobs: they are canceled when they are about to be claimed
+	envCancel = "CHAOS_CANCEL" // of a hundred jobs whose attempt has failed: they are canceled
 	envHogs   = "CHAOS_HOGS"   // goroutines that take connections from the pool
 	envNodes  = "CHAOS_NODES"  // of the cluster
 	envName   = "CHAOS_NAME"   // of a server or a client
@@ -132,8 +134,9 @@ type handling struct {
 	l          *ledger
 	clock      clockLog
 	slow       time.Duration
-	fail, dead int // of a hundred
-	cancel     bool
+	fail, dead int // of a hundred; so is cancel
+	cancel     int
+	moved      bool
 	canceling  sync.WaitGroup
 }
 
@@ -142,15 +145,20 @@ func newHandling(q *durable.Queue, l *ledger, role string) *handling {
 	h := &handling{q: q, l: l, clock: logIn(os.Getenv(envDir)), slow: 5 * time.Millisecond}
 	if role != "drain" {
 		h.slow = cmp.Or(span(envSlow), h.slow)
-		h.fail, h.dead, h.cancel = number(envFail, 0), number(envDead, 0), os.Getenv(envCancel) != ""
+		h.fail, h.dead, h.cancel = number(envFail, 0), number(envDead, 0), number(envCancel, 0)
 	}
+	h.moved = os.Getenv(envMoved) != ""
 	return h
 }
 
 var errMeant = errors.New("it is meant to fail")
 
 func (h *handling) handle(_ context.Context, a *durable.Attempt) error {
-	isEarly := h.clock.isEarly(a.Due)
+	due := a.Due
+	if a.Number == 1 && !h.moved && due.Before(a.Job.At) {
+		due = a.Job.At
+	}
+	isEarly := h.clock.isEarly(due)
 	h.l.write(began, string(a.Ref))
 	if isEarly {
 		h.l.write(early, string(a.Ref))
@@ -164,18 +172,25 @@ func (h *handling) handle(_ context.Context, a *durable.Attempt) error {
 	if rand.N(100) < h.dead {
 		return durable.Discard(errMeant)
 	}
-	if h.cancel && rand.N(2) == 0 {
+	if rand.N(100) < h.cancel {
 		h.canceling.Go(func() {
-			time.Sleep(rand.N(300 * time.Millisecond))
+			time.Sleep(rand.N(100 * time.Millisecond))
 			cancel(h.q, h.l, a.Ref)
 		})
 	}
 	return durable.RetryAfter(500*time.Millisecond+rand.N(time.Second), errMeant)
 }
 
-// small buckets, so that jobs cascade and buckets close all the time.
+// Small buckets, so that jobs cascade and buckets close all the time.
+const (
+	nearBucket = time.Second
+	farBucket  = 10 * time.Second
+	leadOfFar  = 2 * time.Second // before it begins a far bucket is moved to its near ones
+	settle     = 2 * time.Second // after its end a near one is closed
+)
+
 func buckets() jetstream.Option {
-	return jetstream.Buckets(time.Second, 10*time.Second, 2*time.Second, 2*time.Second)
+	return jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle)
 }
 
 func connect(ctx context.Context, role string) (durable.Engine, error) {
@@ -208,6 +223,7 @@ func connect(ctx context.Context, role string) (durable.Engine, error) {
 func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, far time.Duration) {
 	t := time.NewTicker(time.Second / time.Duration(rate))
 	defer t.Stop()
+	race := number(envRace, 0)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
@@ -229,14 +245,18 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 				if job.Key == "" && errors.Is(err, durable.ErrExists) {
 					l.write(wrong, "none")
 				}
+				if !errors.Is(err, durable.ErrExists) {
+					l.write(rejected, "none")
+				}
 				return
 			}
 			ref := refs[0]
 			l.write(accepted, string(ref))
-			if rand.N(10) > 0 {
+			races := rand.N(100) < race
+			if !races && rand.N(10) > 0 {
 				return
 			}
-			if rand.N(3) == 0 {
+			if races || rand.N(3) == 0 {
 				select {
 				case <-ctx.Done():
 					return

@@ -35,6 +35,7 @@ type result struct {
 	Gap            time.Duration // the longest time without an accepted job, on the cluster
 	TwiceLimit     float64       // of the accepted
 	CheckTwice     bool
+	RejectedLimit  float64 // of the accepted; 0: none
 }
 
 func (r result) String() string {
@@ -60,6 +61,8 @@ func (r result) check() error {
 		return fmt.Errorf("%d canceled and ran", r.CanceledAndRan)
 	case r.Wrong > 0:
 		return fmt.Errorf("%d times Add has returned ErrExists for a job without a key", r.Wrong)
+	case float64(r.Rejected) > r.RejectedLimit*float64(r.Accepted) && r.RejectedLimit > 0:
+		return fmt.Errorf("%d were not accepted, more than %.1f %%", r.Rejected, 100*r.RejectedLimit)
 	case float64(r.Twice) > r.TwiceLimit*float64(r.Accepted) && r.CheckTwice:
 		return fmt.Errorf("%d ran twice, more than %.1f %%", r.Twice, 100*r.TwiceLimit)
 	}
@@ -287,6 +290,13 @@ func (w *world) drain(scenario string) error {
 	for _, name := range []string{"producer", "tool", "worker0", "worker1", "worker2", "embedded"} {
 		if w.procs[name] != nil {
 			w.end(name)
+		}
+	}
+	// What a worker that has ended has not handed back comes after the lease. That time
+	// passes here, where the lease is long.
+	if w.lease > lease {
+		if err := w.pass(w.lease + time.Minute); err != nil {
+			return err
 		}
 	}
 	if err := start(); err != nil {

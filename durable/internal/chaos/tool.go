@@ -15,7 +15,7 @@ const callers = 4
 
 // useTool has operators beside what runs: they list, look up, cancel, move and redrive.
 func (w *world) useTool(end time.Time) error {
-	w.env = []string{envFail + "=10", envDead + "=50"}
+	w.env = []string{envFail + "=10", envDead + "=50", envMoved + "=1"}
 	if err := w.startAll(); err != nil {
 		return err
 	}

@@ -193,6 +193,7 @@ func (w *world) turnEmbedded(end time.Time) error {
 // leader change all the time. Then early is what begins before it is due by all of them.
 func (w *world) turnLeaders(end time.Time) error {
 	w.r.CheckTwice = false
+	start := time.Now()
 	if err := w.makeClocks(w.nodes); err != nil {
 		return err
 	}
@@ -219,6 +220,8 @@ func (w *world) turnLeaders(end time.Time) error {
 	if err := w.startClients(); err != nil {
 		return err
 	}
+	w.awaitWork(0)
+	end = end.Add(time.Since(start)) // it has taken as long as that until they work
 	leaders := map[string]bool{}
 	for late := end.Add(patience); time.Now().Before(end) || len(leaders) < 2 && time.Now().Before(late); {
 		time.Sleep(3*time.Second + rand.N(3*time.Second))

@@ -47,7 +47,8 @@ func connectPostgres(ctx context.Context) (durable.Engine, error) {
 			err = checkShift(try, e)
 		}
 		cancel()
-		if err == nil || ctx.Err() != nil {
+		var refusal *pgconn.PgError // rather than that it cannot be reached, or has just been started
+		if err == nil || ctx.Err() != nil || errors.As(err, &refusal) && strings.HasPrefix(refusal.Code, "42") {
 			return e, err
 		}
 		fmt.Fprintln(os.Stderr, "connect:", err)

@@ -25,7 +25,7 @@ type link struct {
 
 	mu   sync.Mutex // held while nothing passes
 	dead bool       // nothing passes any more, and nobody is told
-	part bool       // of what the client sends next a part passes, and then it is dead
+	part bool       // what the client sends next passes but for its end, and then it is dead
 }
 
 // newProxy returns a proxy before the server of an address.
@@ -74,7 +74,7 @@ func (p *proxy) pass(l *link, to, from *net.TCPConn) {
 		l.mu.Lock()
 		dead := l.dead
 		if !dead && l.part && from == l.client && n > 1 {
-			n = 1 + rand.N(n-1)
+			n -= 1 + rand.N(min(n-1, 5)) // of a transaction, only its end is missing
 			l.dead = true
 		}
 		if !dead && n > 0 {
@@ -142,7 +142,7 @@ func (l *link) hold(d time.Duration) {
 	time.AfterFunc(d, l.mu.Unlock)
 }
 
-// halve lets nothing pass any more, from now on or from the middle of what is sent next.
+// halve lets nothing pass any more, from now on or from the end of what is sent next.
 func (l *link) halve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,6 +31,7 @@ const patience = 2 * time.Minute
 type result struct {
 	account
 	Kills, Freezes int
+	Died           int           // processes that have ended by themselves
 	Provoked       int           // times that the fault was seen, where nothing is killed
 	Gap            time.Duration // the longest time without an accepted job, on the cluster
 	TwiceLimit     float64       // of the accepted
@@ -51,14 +52,16 @@ func (r result) String() string {
 
 func (r result) check() error {
 	switch {
-	case r.Accepted == 0:
-		return errors.New("nothing was accepted")
 	case r.Lost > 0:
 		return fmt.Errorf("%d lost, among them %v", r.Lost, r.LostRefs[:min(3, len(r.LostRefs))])
 	case r.Early > 0:
 		return fmt.Errorf("%d began before they were due", r.Early)
 	case r.CanceledAndRan > 0:
 		return fmt.Errorf("%d canceled and ran", r.CanceledAndRan)
+	case r.Died > 0:
+		return fmt.Errorf("%d processes have ended by themselves", r.Died)
+	case r.Accepted == 0:
+		return errors.New("nothing was accepted")
 	case r.Wrong > 0:
 		return fmt.Errorf("%d times Add has returned ErrExists for a job without a key", r.Wrong)
 	case float64(r.Rejected) > r.RejectedLimit*float64(r.Accepted) && r.RejectedLimit > 0:
@@ -260,9 +263,14 @@ func (w *world) kill(name string) {
 	w.r.Kills++
 }
 
-// end ends a process in peace.
+// end ends a process in peace. None may have ended before that by itself.
 func (w *world) end(name string) {
 	p := w.procs[name]
+	select {
+	case <-p.done:
+		w.r.Died++
+	default:
+	}
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:

@@ -65,9 +65,9 @@ type account struct {
 
 // past is what the ledgers say of one job.
 type past struct {
-	n     map[rune]int
-	first map[rune]time.Time // the first line of each
-	last  map[rune]time.Time
+	n [128]uint32 // lines of each kind
+
+	firstCanceled, firstFailed, lastBegan time.Time
 }
 
 // slack is how long the line of a handler may take to be written after the queue has
@@ -82,8 +82,20 @@ func (p *past) canceledAndRan() bool {
 	if p.n[canceled] == 0 || p.n[began] == 0 {
 		return false
 	}
-	end := p.first[canceled]
-	return p.n[failed] == 0 || p.first[failed].After(end) || p.last[began].After(end.Add(slack))
+	end := p.firstCanceled
+	return p.n[failed] == 0 || p.firstFailed.After(end) || p.lastBegan.After(end.Add(slack))
+}
+
+func (p *past) add(what rune, at time.Time) {
+	p.n[what]++
+	switch {
+	case what == canceled && (p.n[canceled] == 1 || at.Before(p.firstCanceled)):
+		p.firstCanceled = at
+	case what == failed && (p.n[failed] == 1 || at.Before(p.firstFailed)):
+		p.firstFailed = at
+	case what == began && at.After(p.lastBegan):
+		p.lastBegan = at
+	}
 }
 
 // lost reports whether a job that was accepted has no end.
@@ -104,13 +116,13 @@ func audit(dir string) (account, error) {
 	}
 	var a account
 	for ref, p := range jobs {
-		a.Attempts += p.n[began]
-		a.Early += p.n[early]
-		a.Rejected += p.n[rejected]
-		a.Wrong += p.n[wrong]
-		a.Accepted += min(p.n[accepted], 1)
-		a.Canceled += min(p.n[canceled], 1)
-		a.Ran += min(p.n[began], 1)
+		a.Attempts += int(p.n[began])
+		a.Early += int(p.n[early])
+		a.Rejected += int(p.n[rejected])
+		a.Wrong += int(p.n[wrong])
+		a.Accepted += int(min(p.n[accepted], 1))
+		a.Canceled += int(min(p.n[canceled], 1))
+		a.Ran += int(min(p.n[began], 1))
 		if p.n[began] > 1+p.n[failed] {
 			a.Twice++
 		}
@@ -140,21 +152,15 @@ func readLedger(name string, jobs map[string]*past) error {
 	add := func(what rune, ref string, at time.Time) {
 		p := jobs[ref]
 		if p == nil {
-			p = &past{map[rune]int{}, map[rune]time.Time{}, map[rune]time.Time{}}
+			p = &past{}
 			jobs[ref] = p
 		}
-		p.n[what]++
-		if p.n[what] == 1 || at.Before(p.first[what]) {
-			p.first[what] = at
-		}
-		if at.After(p.last[what]) {
-			p.last[what] = at
-		}
+		p.add(what, at)
 	}
 	waits := map[string]time.Time{} // for the answer of Cancel
 	for s := bufio.NewScanner(f); s.Scan(); {
 		part := strings.Split(s.Text(), " ")
-		if len(part) != 3 || len(part[0]) != 1 {
+		if len(part) != 3 || len(part[0]) != 1 || part[0][0] >= 128 {
 			continue // the last line of a process that was killed
 		}
 		nanos, err := strconv.ParseInt(part[2], 10, 64)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -44,6 +45,9 @@ func runShort(t *testing.T, engine string, atOnce int) {
 			defer func() { <-turns }()
 			t.Run(name, func(t *testing.T) {
 				r, err := runScenario(name, t.TempDir(), set)
+				if errors.Is(err, errors.ErrUnsupported) {
+					t.Skip(err)
+				}
 				t.Log(r)
 				if err == nil {
 					err = r.check()

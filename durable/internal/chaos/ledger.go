@@ -21,7 +21,7 @@ type ledger struct{ f *os.File }
 // What a line begins with.
 const (
 	accepted = 'A' // Add has returned the Ref
-	rejected = 'X' // it has returned an error
+	rejected = 'X' // it has returned an error, but ErrExists
 	wrong    = 'W' // it has returned ErrExists for a job without a key
 	asked    = 'c' // Cancel is about to be called
 	canceled = 'C' // it has returned true

@@ -245,7 +245,7 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 				if job.Key == "" && errors.Is(err, durable.ErrExists) {
 					l.write(wrong, "none")
 				}
-				if !errors.Is(err, durable.ErrExists) {
+				if !errors.Is(err, durable.ErrExists) && ctx.Err() == nil {
 					l.write(rejected, "none")
 				}
 				return

@@ -145,13 +145,13 @@ var scenarios = map[string]fault{
 	"pg-timeout":   {onPostgres, (*world).timeOut},           // statement_timeout of some ms, now and then
 	"pg-deadlock":  {onPostgres, (*world).provokeDeadlocks},  // a transaction that locks jobs in the wrong order
 
-	"pg-set-clock":    {onPostgres, (*world).turnPostgres},
-	"pg-hold":         {onPostgres, (*world).hold},
-	"pg-lease":        {onPostgres, (*world).loseLease},
+	"pg-set-clock":    {onPostgres, (*world).turnPostgres},   // the server's clock is set while it runs
+	"pg-hold":         {onPostgres, (*world).hold},           // as above
+	"pg-lease":        {onPostgres, (*world).loseLease},      // as above
 	"pg-commit":       {onPostgres, (*world).failCommits},    // a fifth of the commits fails
 	"pg-serializable": {onPostgres, (*world).beSerializable}, // transactions are serializable if they do not say otherwise
-	"pg-proxy":        {onPostgres, (*world).disturb},
-	"pg-tool":         {onPostgres, (*world).useTool}, // and one of them locks the table
+	"pg-proxy":        {onPostgres, (*world).disturb},        // as above
+	"pg-tool":         {onPostgres, (*world).useTool},        // as above, and one of them locks the table
 }
 
 func runScenario(name, dir string, set settings) (result, error) {

@@ -19,9 +19,9 @@ import (
 // what that shows: lines of when, by the system's clock, and of how far it is ahead of
 // that from then on.
 //
-// A worker reads the engine's clock twice a second. So for a while after that was set back
-// it goes by what it has read before. That is why an attempt counts as early only if it
-// begins before its job is due by every setting of the clock within the last [grace].
+// A worker reads the engine's clock twice a second. So for a while after that was set
+// back it goes by what it has read before. That is why an attempt counts as early only if
+// it begins before its job is due by every setting of the clock within the last [grace].
 type clockLog string
 
 // grace is how long a worker may take to learn that the clock was set, on a busy machine.
@@ -83,7 +83,8 @@ func (w *world) makeClocks(n int) error {
 
 func (w *world) clockPath(i int) string { return filepath.Join(w.dir, "clock"+strconv.Itoa(i)) }
 
-// setClock sets the engine's clock to so much ahead, in whole seconds. The log knows first.
+// setClock sets the engine's clock to so much ahead, in whole seconds. The log knows
+// first.
 func (w *world) setClock(shift time.Duration) error {
 	shift = shift.Truncate(time.Second)
 	w.r.Provoked++
@@ -136,9 +137,9 @@ func (w *world) turns(end time.Time) error {
 	return w.setClock(w.farthest)
 }
 
-// ahead returns where to set the clock: some seconds ahead, and later anywhere. Mostly that
-// is when the far bucket that comes next is being moved, though what is due in it was added
-// by nobody: then its near buckets are closed, and itself is not.
+// ahead returns where to set the clock: some seconds ahead, and later anywhere. Mostly
+// that is when the far bucket that comes next is being moved, though what is due in it
+// was added by nobody: then its near buckets are closed, and itself is not.
 func (w *world) ahead(n int) time.Duration {
 	to := w.shift + 8*time.Second
 	if n > 0 && rand.N(2) == 0 {
@@ -157,8 +158,8 @@ func (w *world) ahead(n int) time.Duration {
 // fewFail has some attempts fail, so that jobs that were canceled have begun before.
 var fewFail = []string{envFail + "=10", envCancel + "=50"}
 
-// fewRejected is the share of jobs that may be refused because the clock was set while they
-// were added.
+// fewRejected is the share of jobs that may be refused because the clock was set while
+// they were added.
 const fewRejected = 0.1
 
 // turnClock sets the server's clock while workers and a producer use it.

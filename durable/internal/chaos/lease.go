@@ -39,9 +39,9 @@ func (m *muteableWorker) Beat(ctx context.Context) error {
 
 func mutePath(dir, name string) string { return filepath.Join(dir, "mute-"+name) }
 
-// loseLease has slow workers lose their lease while jobs that they have claimed wait for a
-// place, and all else of them goes on. A quick worker takes over and fails the attempts,
-// and the jobs are canceled: none of them may begin in the slow one any more.
+// loseLease has slow workers lose their lease while jobs that they have claimed wait for
+// a place, and all else of them goes on. A quick worker takes over and fails the
+// attempts, and the jobs are canceled: none of them may begin in the slow one any more.
 func (w *world) loseLease(end time.Time) error {
 	w.r.CheckTwice = false // what runs in a slow worker begins elsewhere, too: that is the promise
 	w.env = []string{envFail + "=80", envCancel + "=100"}

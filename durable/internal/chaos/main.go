@@ -1,6 +1,6 @@
 // Command chaos does to what runs durable jobs what can happen to it, and proves from
-// ledgers on disk that no job was lost, that none ran that was canceled, and that none ran
-// early.
+// ledgers on disk that no job was lost, that none ran that was canceled, and that none
+// ran early.
 //
 //	go run ./internal/chaos -for 10m                # each fault for ten minutes
 //	go run ./internal/chaos -total 1h               # all of them in an hour

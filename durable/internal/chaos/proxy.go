@@ -172,9 +172,9 @@ func (w *world) closeProxy() {
 	}
 }
 
-// disturb has clients reach the server by way of a proxy that cuts connections, holds them
-// up and leaves them half open. At the end the rest is run over connections of its own,
-// while the server has those for a while.
+// disturb has clients reach the server by way of a proxy that cuts connections, holds
+// them up and leaves them half open. At the end the rest is run over connections of its
+// own, while the server has those for a while.
 func (w *world) disturb(end time.Time) error {
 	w.r.CheckTwice = false // who is cut off for longer than the lease has lost it
 	p, err := newProxy(w.url())

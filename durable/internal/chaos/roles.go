@@ -284,8 +284,8 @@ func cancel(q *durable.Queue, l *ledger, ref durable.Ref) {
 	}
 }
 
-// awaitEmpty returns when nothing waits or runs any more. It looks twice, since what fails
-// and is stored anew while it looks may be where it does not.
+// awaitEmpty returns when nothing waits or runs any more. It looks twice, since what
+// fails and is stored anew while it looks may be where it does not.
 func awaitEmpty(ctx context.Context, q *durable.Queue) {
 	for seen := 0; ctx.Err() == nil && seen < 2; time.Sleep(time.Second) {
 		if seen++; !empty(ctx, q) {

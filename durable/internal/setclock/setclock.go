@@ -1,6 +1,6 @@
 // Package setclock has processes whose clocks are set while they run, for tests: as a
-// wrong clock is corrected, or an hour passes in which a machine stands still. Only such a
-// process sees it; the system's clocks stay.
+// wrong clock is corrected, or an hour passes in which a machine stands still. Only such
+// a process sees it; the system's clocks stay.
 //
 // A Clock is a file. What it says is added to all that the processes which follow it read
 // of the clocks, from one moment to the next.

@@ -19,15 +19,16 @@ const Supported = true
 
 // The kernel maps a page of code into each process that tells the time, the vDSO. Go's
 // time.Now calls its function clock_gettime, through a pointer that it has found at the
-// start. So that function is replaced, in the copy of the page that becomes this process's
-// own when it is written. The new one asks the kernel, and adds what the file says.
+// start. So that function is replaced, in the copy of the page that becomes this
+// process's own when it is written. The new one asks the kernel, and adds what the file
+// says.
 //
 // It is the only way to set the clocks of a program as it is: a library that is loaded
 // before it is not asked, a namespace of time has no wall clock, and a program that is
 // built with another package time is another program.
 
-// Follow has the clocks of this process follow the Clock of a file. It is called once, and
-// before the process looks at the time.
+// Follow has the clocks of this process follow the Clock of a file. It is called once,
+// and before the process looks at the time.
 func Follow(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -71,9 +72,9 @@ func code(table uintptr) []byte {
 	)
 }
 
-// replace writes the code to where the vDSO has clock_getres, which nobody calls, and then
-// a jump to it to where it has clock_gettime. A thread that is in the old function has
-// passed its first bytes, and ends it.
+// replace writes the code to where the vDSO has clock_getres, which nobody calls, and
+// then a jump to it to where it has clock_gettime. A thread that is in the old function
+// has passed its first bytes, and ends it.
 func replace(code []byte) error {
 	base, err := vdso()
 	if err != nil {

@@ -382,9 +382,10 @@ func (w *world) timeOut(end time.Time) error {
 }
 
 // provokeDeadlocks locks a job that is about to be claimed, waits whether a claim stands
-// behind it, and then wants those that the claim has locked. The engine is whom the server
-// chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s. A claim that
-// passes over what is locked meets none. What it counts is how often jobs were locked.
+// behind it, and then wants those that the claim has locked. The engine is whom the
+// server chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s. A claim
+// that passes over what is locked meets none. What it counts is how often jobs were
+// locked.
 func (w *world) provokeDeadlocks(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err

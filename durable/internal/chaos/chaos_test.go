@@ -21,10 +21,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Each fault for some seconds. `make chaos` has them for as long as one likes.
-func TestFaults(t *testing.T) { runShort(t, onJetStream, len(scenarios)) }
+// Each fault for some seconds, few at once: a machine that is too busy accepts too little.
+// `make chaos` has them for as long as one likes.
+func TestFaults(t *testing.T) { runShort(t, onJetStream, 4) }
 
-// Of these few at once: some may not be late by the lease because the machine is busy.
+// Some of these may not be late by the lease because the machine is busy.
 func TestPostgresFaults(t *testing.T) {
 	pgserver.Test(t) // or it is skipped
 	runShort(t, onPostgres, 3)
@@ -63,7 +64,7 @@ func runShort(t *testing.T, engine string, atOnce int) {
 	}
 }
 
-var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 14 * time.Second, leaders: 1, anyTwice: true}
+var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 14 * time.Second, leaders: 1, brief: true}
 
 // Early is what is due later than by all settings of the clock of the last seconds.
 func TestClockLog(t *testing.T) {

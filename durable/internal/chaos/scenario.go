@@ -78,7 +78,7 @@ type settings struct {
 	rate      int           // jobs a second
 	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
 	leaders   int           // of the cluster that are killed at the least
-	anyTwice  bool          // it is too short to say how many run twice
+	brief     bool          // it is too short to say how many run twice, or are refused
 }
 
 // world is the processes of a scenario.
@@ -156,7 +156,7 @@ var scenarios = map[string]fault{
 
 func runScenario(name, dir string, set settings) (result, error) {
 	w := &world{dir: dir, set: set, procs: map[string]*proc{}, nodes: 1, lease: lease}
-	w.r.TwiceLimit, w.r.CheckTwice = 0.02, !set.anyTwice
+	w.r.TwiceLimit, w.r.CheckTwice = 0.02, !set.brief
 	if strings.HasPrefix(name, "cluster") {
 		w.nodes = 3
 	}
@@ -178,6 +178,9 @@ func runScenario(name, dir string, set settings) (result, error) {
 	defer w.closeProxy()
 	stopGap := w.watchGap()
 	err := scenarios[name].run(w, time.Now().Add(set.length))
+	if set.brief {
+		w.r.RejectedLimit = 0
+	}
 	if gap := stopGap(); name == "cluster" {
 		w.r.Gap = gap
 	}

@@ -45,7 +45,7 @@ func mutePath(dir, name string) string { return filepath.Join(dir, "mute-"+name)
 func (w *world) loseLease(end time.Time) error {
 	w.r.CheckTwice = false // what runs in a slow worker begins elsewhere, too: that is the promise
 	w.env = []string{envFail + "=80", envCancel + "=100"}
-	if err := w.startAll(envSlow+"=10s", envPlaces+"=4"); err != nil {
+	if err := w.startAll(envSlow+"=10s", envPlaces+"=16"); err != nil {
 		return err
 	}
 	if err := w.startClient("worker2", "worker"); err != nil {

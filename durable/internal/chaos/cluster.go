@@ -19,15 +19,13 @@ func (w *world) killLeader(end time.Time) error {
 			return err
 		}
 	}
-	nc, err := nats.Connect(w.url(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := w.connectCluster()
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	for _, c := range [][2]string{{"producer", "producer"}, {"worker0", "worker"}, {"worker1", "worker"}} {
-		if err := w.startClient(c[0], c[1]); err != nil {
-			return err
-		}
+	if err := w.startClients(); err != nil {
+		return err
 	}
 	if _, err := awaitLeader(nc); err != nil {
 		return err
@@ -53,10 +51,17 @@ func (w *world) killLeader(end time.Time) error {
 	return nil
 }
 
+func (w *world) connectCluster() (*nats.Conn, error) {
+	return nats.Connect(w.url(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
+}
+
+// stream is that of the only partition.
+const stream = "TW_default_0"
+
 // awaitLeader returns the name of the node that leads the stream.
 func awaitLeader(nc *nats.Conn) (string, error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		m, err := nc.Request("$JS.API.STREAM.INFO.TW_default_0", nil, time.Second)
+		m, err := nc.Request("$JS.API.STREAM.INFO."+stream, nil, time.Second)
 		if err != nil {
 			continue
 		}

@@ -2,27 +2,36 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 )
 
 // ledger is a file to which a process appends what it has been promised and what it does,
-// a line each. The system keeps what was written when the process is killed.
+// a line each: what, of which job, and when, by the system's clock, which no fault sets.
+// The system keeps what was written when the process is killed.
 type ledger struct{ f *os.File }
 
 // What a line begins with.
 const (
 	accepted = 'A' // Add has returned the Ref
+	rejected = 'X' // it has returned an error, but ErrExists
+	wrong    = 'W' // it has returned ErrExists for a job without a key
 	asked    = 'c' // Cancel is about to be called
 	canceled = 'C' // it has returned true
 	refused  = 'N' // it has returned false
 	unsure   = 'U' // it has returned an error
 	began    = 'R' // a handler was called
-	finished = 'D' // and is about to return nil
-	early    = 'B' // it was called before the job was due, by the server's clock
+	early    = 'B' // it was called before the job was due, by the engine's clock: see [clockLog]
+	failed   = 'F' // it is about to return an error
+	finished = 'D' // it is about to return nil
+	listed   = 'L' // the job is dead, and was listed as such at the end
 	peace    = 'E' // the process has ended by itself: all that it asked was answered
 )
 
@@ -33,7 +42,7 @@ func openLedger(dir string) (*ledger, error) {
 }
 
 func (l *ledger) write(what rune, ref string) {
-	if _, err := fmt.Fprintf(l.f, "%c %s\n", what, ref); err != nil {
+	if _, err := fmt.Fprintf(l.f, "%c %s %d\n", what, ref, setclock.Real().UnixNano()); err != nil {
 		fmt.Fprintln(os.Stderr, "ledger:", err)
 		os.Exit(3)
 	}
@@ -43,13 +52,55 @@ func (l *ledger) write(what rune, ref string) {
 type account struct {
 	Accepted, Canceled, Ran int // jobs
 	Attempts                int
-	Lost                    int // accepted, neither run nor canceled
+	Lost                    int // accepted; neither done, nor canceled, nor dead and listed
 	CanceledAndRan          int
 	Uncertain               int // neither, and Cancel had no answer: an error, or the kill
-	Twice                   int // jobs that were begun more than once
+	Twice                   int // jobs that were begun more often than they failed, and once more
 	Stray                   int // begun, and never accepted: the answer was lost
 	Early                   int // attempts that began before they were due
+	Rejected                int // jobs that were not accepted
+	Wrong                   int // answers that cannot be
 	LostRefs                []string
+}
+
+// past is what the ledgers say of one job.
+type past struct {
+	n [128]uint32 // lines of each kind
+
+	firstCanceled, firstFailed, lastBegan time.Time
+}
+
+// slack is how long the line of a handler may take to be written after the queue has
+// begun the attempt: a busy machine lets it wait. It is shorter than what has to happen
+// until a job that another worker has begun can be canceled: the end of a lease, and an
+// attempt that fails.
+const slack = time.Second
+
+// canceledAndRan reports whether the promise of Cancel was broken: it has returned true,
+// and an attempt began later; or there was an attempt before, and none had failed.
+func (p *past) canceledAndRan() bool {
+	if p.n[canceled] == 0 || p.n[began] == 0 {
+		return false
+	}
+	end := p.firstCanceled
+	return p.n[failed] == 0 || p.firstFailed.After(end) || p.lastBegan.After(end.Add(slack))
+}
+
+func (p *past) add(what rune, at time.Time) {
+	p.n[what]++
+	switch {
+	case what == canceled && (p.n[canceled] == 1 || at.Before(p.firstCanceled)):
+		p.firstCanceled = at
+	case what == failed && (p.n[failed] == 1 || at.Before(p.firstFailed)):
+		p.firstFailed = at
+	case what == began && at.After(p.lastBegan):
+		p.lastBegan = at
+	}
+}
+
+// lost reports whether a job that was accepted has no end.
+func (p *past) lost() bool {
+	return p.n[accepted] > 0 && cmp.Or(p.n[finished], p.n[canceled], p.n[listed]) == 0
 }
 
 func audit(dir string) (account, error) {
@@ -57,83 +108,85 @@ func audit(dir string) (account, error) {
 	if err != nil {
 		return account{}, err
 	}
-	jobs := map[string]map[rune]int{}
+	jobs := map[string]*past{}
 	for _, name := range files {
 		if err := readLedger(name, jobs); err != nil {
 			return account{}, err
 		}
 	}
 	var a account
-	for ref, n := range jobs {
-		a.Attempts += n[began]
-		a.Early += n[early]
-		if n[accepted] > 0 {
-			a.Accepted++
-		}
-		if n[canceled] > 0 {
-			a.Canceled++
-		}
-		if n[began] > 0 {
-			a.Ran++
-		}
-		if n[began] > 1 {
+	for ref, p := range jobs {
+		a.Attempts += int(p.n[began])
+		a.Early += int(p.n[early])
+		a.Rejected += int(p.n[rejected])
+		a.Wrong += int(p.n[wrong])
+		a.Accepted += int(min(p.n[accepted], 1))
+		a.Canceled += int(min(p.n[canceled], 1))
+		a.Ran += int(min(p.n[began], 1))
+		if p.n[began] > 1+p.n[failed] {
 			a.Twice++
 		}
 		switch {
-		case n[canceled] > 0 && n[began] > 0:
+		case p.canceledAndRan():
 			a.CanceledAndRan++
-		case n[accepted] > 0 && n[canceled] == 0 && n[began] == 0 && n[unsure] > 0:
+		case p.lost() && p.n[unsure] > 0:
 			a.Uncertain++
-		case n[accepted] > 0 && n[canceled] == 0 && n[began] == 0:
+		case p.lost():
 			a.Lost++
 			a.LostRefs = append(a.LostRefs, ref)
-		case n[accepted] == 0 && n[began] > 0:
+		case p.n[accepted] == 0 && p.n[began] > 0:
 			a.Stray++
 		}
 	}
 	return a, nil
 }
 
-// readLedger adds up the lines of a file. A call of Cancel without an answer is unsure
-// only if the process was killed: one that ended in peace has written down what it was
-// told.
-func readLedger(name string, jobs map[string]map[rune]int) error {
+// readLedger adds the lines of a file. A call of Cancel without an answer is unsure only
+// if the process was killed: one that ended in peace has written down what it was told.
+func readLedger(name string, jobs map[string]*past) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	waits := map[string]bool{} // for the answer of Cancel
+	add := func(what rune, ref string, at time.Time) {
+		p := jobs[ref]
+		if p == nil {
+			p = &past{}
+			jobs[ref] = p
+		}
+		p.add(what, at)
+	}
+	waits := map[string]time.Time{} // for the answer of Cancel
 	for s := bufio.NewScanner(f); s.Scan(); {
-		line, ref, ok := strings.Cut(s.Text(), " ")
-		if !ok || len(line) != 1 {
+		part := strings.Split(s.Text(), " ")
+		if len(part) != 3 || len(part[0]) != 1 || part[0][0] >= 128 {
 			continue // the last line of a process that was killed
 		}
-		switch what := rune(line[0]); what {
+		nanos, err := strconv.ParseInt(part[2], 10, 64)
+		if err != nil {
+			continue
+		}
+		ref, at := part[1], time.Unix(0, nanos)
+		switch what := rune(part[0][0]); what {
 		case peace:
 			return nil
 		case asked:
-			waits[ref] = true
+			waits[ref] = at
 		default:
 			if what == canceled || what == refused || what == unsure {
 				delete(waits, ref)
 			}
-			if jobs[ref] == nil {
-				jobs[ref] = map[rune]int{}
-			}
-			jobs[ref][what]++
+			add(what, ref, at)
 		}
 	}
-	for ref := range waits {
-		if jobs[ref] == nil {
-			jobs[ref] = map[rune]int{}
-		}
-		jobs[ref][unsure]++
+	for ref, at := range waits {
+		add(unsure, ref, at)
 	}
 	return nil
 }
 
 func (a account) String() string {
-	return fmt.Sprintf("accepted %d, canceled %d, ran %d; lost %d, canceled and ran %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
-		a.Accepted, a.Canceled, a.Ran, a.Lost, a.CanceledAndRan, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
+	return fmt.Sprintf("accepted %d, rejected %d, canceled %d, ran %d in %d attempts; lost %d, canceled and ran %d, early %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
+		a.Accepted, a.Rejected, a.Canceled, a.Ran, a.Attempts, a.Lost, a.CanceledAndRan, a.Early, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
 }

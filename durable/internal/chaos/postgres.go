@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -46,7 +47,8 @@ func connectPostgres(ctx context.Context) (durable.Engine, error) {
 			err = checkShift(try, e)
 		}
 		cancel()
-		if err == nil || ctx.Err() != nil {
+		var refusal *pgconn.PgError // rather than that it cannot be reached, or has just been started
+		if err == nil || ctx.Err() != nil || errors.As(err, &refusal) && strings.HasPrefix(refusal.Code, "42") {
 			return e, err
 		}
 		fmt.Fprintln(os.Stderr, "connect:", err)
@@ -57,16 +59,16 @@ func connectPostgres(ctx context.Context) (durable.Engine, error) {
 // checkShift returns an error if the server's clock is not as far from ours as it has to
 // be.
 func checkShift(ctx context.Context, e durable.Engine) error {
-	shift, _ := time.ParseDuration(os.Getenv(envShift))
+	shift, _ := logIn(os.Getenv(envDir)).shifts()
 	now, _, err := e.Now(ctx)
-	if off := time.Until(now) - shift; err == nil && off.Abs() > time.Minute {
+	if off := now.Sub(setclock.Real().Add(shift)); err == nil && off.Abs() > time.Minute {
 		return fmt.Errorf("the server's clock is %v from where it should be", off)
 	}
 	return err
 }
 
 func (w *world) startPostgres() (err error) {
-	w.pg, err = pgserver.New("deadlock_timeout=300ms")
+	w.pg, err = pgserver.New("deadlock_timeout=300ms", "max_connections=200")
 	return err
 }
 
@@ -219,31 +221,139 @@ func (w *world) exhaustPools(end time.Time) error {
 	})
 }
 
-// moveClock puts functions before the server's own that tell the time, so that all of the
-// server's statements have a clock an hour from that of the processes.
+// moveClock has a server whose clock is an hour from that of the processes.
 func (w *world) moveClock(end time.Time) error {
 	shift := time.Hour
 	if rand.N(2) == 0 {
 		shift = -shift
 	}
-	w.env = []string{envShift + "=" + shift.String()}
-	sql := strings.ReplaceAll(`
-		create schema moved;
-		create function moved.now() returns timestamptz stable language sql
-			as 'select pg_catalog.now() + interval ''$SHIFT''';
-		create function moved.clock_timestamp() returns timestamptz volatile language sql
-			as 'select pg_catalog.clock_timestamp() + interval ''$SHIFT''';
-		alter database postgres set search_path = moved, pg_catalog, public`, "$SHIFT", fmt.Sprintf("%d s", int(shift.Seconds())))
+	if err := w.setClock(shift); err != nil {
+		return err
+	}
+	return w.killWorkers(end)
+}
+
+// turnPostgres sets the server's clock while workers and a producer use it.
+func (w *world) turnPostgres(end time.Time) error {
+	w.r.CheckTwice = false // by a clock that is set forward a lease is over
+	w.env = fewFail
+	if err := w.setClock(0); err != nil {
+		return err
+	}
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	return w.turns(end)
+}
+
+// setPostgresClock puts functions before the server's own that tell the time, so that all
+// of the server's statements have a clock that is so much ahead.
+func (w *world) setPostgresClock(shift time.Duration) error {
+	const functions = `
+		create schema if not exists moved;
+		create table if not exists moved.clock (ahead interval not null);
+		create or replace function moved.now() returns timestamptz stable language sql
+			as 'select pg_catalog.now() + ahead from moved.clock';
+		create or replace function moved.clock_timestamp() returns timestamptz volatile language sql
+			as 'select pg_catalog.clock_timestamp() + ahead from moved.clock';
+		alter database postgres set search_path = moved, pg_catalog, public;
+		insert into moved.clock select '0' where not exists (select from moved.clock);`
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	if !w.shifted {
+		if _, err := c.Exec(ctx, functions); err != nil {
+			return err
+		}
+		w.shifted = true
+	}
+	_, err = c.Exec(ctx, "update moved.clock set ahead = $1 * interval '1 second'", shift.Seconds())
+	return err
+}
+
+// races has many jobs be canceled at the moment when they are claimed.
+var races = []string{envRace + "=40"}
+
+// failCommits has the server refuse a fifth of all commits at their end, as those of
+// transactions that conflict are. It takes its time for that, so that another statement
+// stands behind the locks of the one that fails, and goes first.
+func (w *world) failCommits(end time.Time) error {
+	w.env = races
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	refused := w.provoked(refusal)
+	var made bool
+	err := w.again(end, refused, func(ctx context.Context, c *pgx.Conn) error {
+		if !made {
+			_, err := c.Exec(ctx, failing)
+			made = err == nil
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+		return nil
+	})
+	refused()
+	return err
+}
+
+const (
+	refusal = "this commit is meant to fail"
+	failing = `
+		create schema failing;
+		create function failing.fail() returns trigger language plpgsql as $$ begin
+			if txid_current() % 5 = 0 then
+				perform pg_sleep(random() * 0.05);
+				raise exception '` + refusal + `' using errcode = '40001';
+			end if;
+			return null;
+		end $$;
+		create constraint trigger fail after insert or update or delete on tickwheel.job
+			deferrable initially deferred for each row execute function failing.fail()`
+)
+
+// beSerializable has all transactions be serializable that do not say otherwise, and the
+// server end some that conflict.
+func (w *world) beSerializable(end time.Time) error {
 	ctx := context.Background()
 	c, err := pgx.Connect(ctx, w.pg.DSN())
 	if err == nil {
-		_, err = c.Exec(ctx, sql)
+		_, err = c.Exec(ctx, "alter database postgres set default_transaction_isolation = serializable")
 		c.Close(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return w.killWorkers(end)
+	w.env = races
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	conflicts := w.provoked("could not serialize access")
+	err = w.again(end, conflicts, func(context.Context, *pgx.Conn) error {
+		time.Sleep(100 * time.Millisecond)
+		return nil
+	})
+	conflicts()
+	return err
+}
+
+// lockTable holds a lock on the jobs for a while, as a change of the table does.
+func (w *world) lockTable() error {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, w.pg.DSN())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	time.Sleep(rand.N(2 * time.Second))
+	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "lock table tickwheel.job in share row exclusive mode")
+		time.Sleep(1500*time.Millisecond + rand.N(time.Second))
+		return err
+	})
 }
 
 // timeOut has the server give up statements after some milliseconds, for half of the
@@ -271,40 +381,40 @@ func (w *world) timeOut(end time.Time) error {
 	return err
 }
 
-// provokeDeadlocks locks a job that is about to be claimed, waits until a claim stands
+// provokeDeadlocks locks a job that is about to be claimed, waits whether a claim stands
 // behind it, and then wants those that the claim has locked. The engine is whom the
-// server chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s.
+// server chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s. A claim
+// that passes over what is locked meets none. What it counts is how often jobs were
+// locked.
 func (w *world) provokeDeadlocks(end time.Time) error {
 	if err := w.startAll(); err != nil {
 		return err
 	}
 	time.Sleep(time.Second) // the schema is there
-	deadlocks := w.provoked("deadlock detected")
-	err := w.again(end, deadlocks, func(ctx context.Context, c *pgx.Conn) error {
+	return w.again(end, func() bool { return w.r.Provoked > 0 }, func(ctx context.Context, c *pgx.Conn) error {
 		if _, err := c.Exec(ctx, "set deadlock_timeout = '10s'; set lock_timeout = '2s'"); err != nil {
 			return err
 		}
-		err := pgx.BeginFunc(ctx, c, lockBackwards)
+		err := pgx.BeginFunc(ctx, c, w.lockBackwards)
 		var pg *pgconn.PgError
 		if errors.Is(err, pgx.ErrNoRows) || errors.As(err, &pg) && pg.Code == lockNotAvailable {
 			return nil // nothing was claimed meanwhile
 		}
 		return err
 	})
-	deadlocks()
-	return err
 }
 
 const lockNotAvailable = "55P03"
 
 // lockBackwards first holds up a claim, so that the next one is of many jobs, and then
 // has that one wait for the last of its jobs, with all others of it locked.
-func lockBackwards(tx pgx.Tx) error {
+func (w *world) lockBackwards(tx pgx.Tx) error {
 	ctx := context.Background()
 	var last string
 	if err := tx.QueryRow(ctx, fmt.Sprintf(lockDue, 400)).Scan(&last); err != nil {
 		return err
 	}
+	w.r.Provoked++
 	inner, err := tx.Begin(ctx)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
@@ -30,7 +31,7 @@ const concurrency = 64
 
 // What a process of the test is told, in its environment.
 const (
-	envRole   = "CHAOS_ROLE"   // embedded, server, worker, producer, drain
+	envRole   = "CHAOS_ROLE"   // embedded, server, worker, producer, tool, drain
 	envDir    = "CHAOS_DIR"    // of ledgers
 	envStore  = "CHAOS_STORE"  // of the server
 	envURL    = "CHAOS_URL"    // of servers
@@ -38,10 +39,17 @@ const (
 	envNear   = "CHAOS_NEAR"   // how far ahead most jobs are due
 	envFar    = "CHAOS_FAR"    // and the others
 	envLease  = "CHAOS_LEASE"  // of workers
-	envShift  = "CHAOS_SHIFT"  // how far the server's clock is ahead of ours
+	envClock  = "CHAOS_CLOCK"  // the file that its clocks follow
+	envSlow   = "CHAOS_SLOW"   // how long a handler of a worker takes at most
+	envPlaces = "CHAOS_PLACES" // how many handlers run at once in a worker
+	envFail   = "CHAOS_FAIL"   // of a hundred attempts in a worker
+	envDead   = "CHAOS_DEAD"   // of a hundred of those: the job is dead at once
+	envMoved  = "CHAOS_MOVED"  // if set, jobs are moved to other times
+	envRace   = "CHAOS_RACE"   // of a hundred jobs: they are canceled when they are about to be claimed
+	envCancel = "CHAOS_CANCEL" // of a hundred jobs whose attempt has failed: they are canceled
 	envHogs   = "CHAOS_HOGS"   // goroutines that take connections from the pool
 	envNodes  = "CHAOS_NODES"  // of the cluster
-	envName   = "CHAOS_NAME"   // of a server
+	envName   = "CHAOS_NAME"   // of a server or a client
 	envPort   = "CHAOS_PORT"   // of a server
 	envRoutes = "CHAOS_ROUTES" // ports of the cluster, the server's own first
 	kind      = "job"
@@ -49,6 +57,11 @@ const (
 
 // runRole is the main function of a process of the test.
 func runRole(role string) error {
+	if path := os.Getenv(envClock); path != "" {
+		if err := setclock.Follow(path); err != nil {
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if role == "server" {
@@ -58,16 +71,14 @@ func runRole(role string) error {
 	if err != nil {
 		return err
 	}
-	shift, err := time.ParseDuration(cmp.Or(os.Getenv(envShift), "0s"))
-	if err != nil {
-		return err
-	}
-	lease, err := time.ParseDuration(os.Getenv(envLease))
-	if err != nil {
-		return err
-	}
+	e = &muteable{e, mutePath(os.Getenv(envDir), os.Getenv(envName))}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	q, err := durable.Open(ctx, e, durable.WithLease(lease), durable.WithLogger(log), durable.WithConcurrency(concurrency))
+	places := concurrency
+	if role != "drain" {
+		places = number(envPlaces, concurrency)
+	}
+	q, err := durable.Open(ctx, e, durable.WithLease(span(envLease)), durable.WithLogger(log),
+		durable.WithConcurrency(places), durable.WithRetention(retention))
 	if err != nil {
 		return err
 	}
@@ -78,46 +89,108 @@ func runRole(role string) error {
 	}
 	var wg sync.WaitGroup
 	if role == "embedded" || role == "producer" {
-		rate, err := strconv.Atoi(os.Getenv(envRate))
-		if err != nil {
-			return err
-		}
-		near, err := time.ParseDuration(os.Getenv(envNear))
-		if err != nil {
-			return err
-		}
-		far, err := time.ParseDuration(os.Getenv(envFar))
-		if err != nil {
-			return err
-		}
-		wg.Go(func() { produce(ctx, q, l, rate, near, far) })
+		wg.Go(func() { produce(ctx, q, l, number(envRate, 0), span(envNear), span(envFar)) })
 	}
-	if role != "producer" {
-		q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
-			now := time.Now().Add(shift)
-			l.write(began, string(a.Ref))
-			if now.Before(a.Due) {
-				l.write(early, string(a.Ref))
-			}
-			time.Sleep(rand.N(5 * time.Millisecond))
-			l.write(finished, string(a.Ref))
-			return nil
-		})
+	switch role {
+	case "tool":
+		operate(ctx, q, e, l)
+	case "producer":
+	default:
+		h := newHandling(q, l, role)
+		q.Handle(kind, h.handle)
 		runCtx, cancel := context.WithCancel(ctx)
 		if role == "drain" {
-			wg.Go(func() { awaitEmpty(ctx, q); cancel() })
+			wg.Go(func() { awaitEmpty(ctx, q); listDead(ctx, q, l); cancel() })
 		}
 		err = q.Run(runCtx)
 		cancel()
+		h.canceling.Wait()
 	}
 	wg.Wait()
 	l.write(peace, "end")
 	return err
 }
 
-// small buckets, so that jobs cascade and buckets close all the time.
+// retention is longer than all that passes in a fault.
+const retention = 20 * 365 * 24 * time.Hour
+
+// number returns what the environment says, or else.
+func number(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// span returns what the environment says, or 0.
+func span(name string) time.Duration {
+	d, _ := time.ParseDuration(os.Getenv(name))
+	return d
+}
+
+// handling is how a process runs jobs.
+type handling struct {
+	q          *durable.Queue
+	l          *ledger
+	clock      clockLog
+	slow       time.Duration
+	fail, dead int // of a hundred; so is cancel
+	cancel     int
+	moved      bool
+	canceling  sync.WaitGroup
+}
+
+// newHandling follows the environment, but what is left at the end is run quickly.
+func newHandling(q *durable.Queue, l *ledger, role string) *handling {
+	h := &handling{q: q, l: l, clock: logIn(os.Getenv(envDir)), slow: 5 * time.Millisecond}
+	if role != "drain" {
+		h.slow = cmp.Or(span(envSlow), h.slow)
+		h.fail, h.dead, h.cancel = number(envFail, 0), number(envDead, 0), number(envCancel, 0)
+	}
+	h.moved = os.Getenv(envMoved) != ""
+	return h
+}
+
+var errMeant = errors.New("it is meant to fail")
+
+func (h *handling) handle(_ context.Context, a *durable.Attempt) error {
+	due := a.Due
+	if a.Number == 1 && !h.moved && due.Before(a.Job.At) {
+		due = a.Job.At
+	}
+	isEarly := h.clock.isEarly(due)
+	h.l.write(began, string(a.Ref))
+	if isEarly {
+		h.l.write(early, string(a.Ref))
+	}
+	time.Sleep(rand.N(h.slow))
+	if rand.N(100) >= h.fail {
+		h.l.write(finished, string(a.Ref))
+		return nil
+	}
+	h.l.write(failed, string(a.Ref))
+	if rand.N(100) < h.dead {
+		return durable.Discard(errMeant)
+	}
+	if rand.N(100) < h.cancel {
+		h.canceling.Go(func() {
+			time.Sleep(rand.N(100 * time.Millisecond))
+			cancel(h.q, h.l, a.Ref)
+		})
+	}
+	return durable.RetryAfter(500*time.Millisecond+rand.N(time.Second), errMeant)
+}
+
+// Small buckets, so that jobs cascade and buckets close all the time.
+const (
+	nearBucket = time.Second
+	farBucket  = 10 * time.Second
+	leadOfFar  = 2 * time.Second // before it begins a far bucket is moved to its near ones
+	settle     = 2 * time.Second // after its end a near one is closed
+)
+
 func buckets() jetstream.Option {
-	return jetstream.Buckets(time.Second, 10*time.Second, 2*time.Second, 2*time.Second)
+	return jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle)
 }
 
 func connect(ctx context.Context, role string) (durable.Engine, error) {
@@ -150,6 +223,7 @@ func connect(ctx context.Context, role string) (durable.Engine, error) {
 func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, far time.Duration) {
 	t := time.NewTicker(time.Second / time.Duration(rate))
 	defer t.Stop()
+	race := number(envRace, 0)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
@@ -159,7 +233,7 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 		case <-t.C:
 		}
 		wg.Go(func() {
-			job := durable.Job{Kind: kind, After: rand.N(near)}
+			job := durable.Job{Kind: kind, After: rand.N(near), MaxAttempts: 1000}
 			if rand.N(3) == 0 {
 				job.After = rand.N(far)
 			}
@@ -168,14 +242,21 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 			}
 			refs, err := q.Add(ctx, job)
 			if err != nil {
+				if job.Key == "" && errors.Is(err, durable.ErrExists) {
+					l.write(wrong, "none")
+				}
+				if !errors.Is(err, durable.ErrExists) && ctx.Err() == nil {
+					l.write(rejected, "none")
+				}
 				return
 			}
 			ref := refs[0]
 			l.write(accepted, string(ref))
-			if rand.N(10) > 0 {
+			races := rand.N(100) < race
+			if !races && rand.N(10) > 0 {
 				return
 			}
-			if rand.N(3) == 0 {
+			if races || rand.N(3) == 0 {
 				select {
 				case <-ctx.Done():
 					return
@@ -203,22 +284,39 @@ func cancel(q *durable.Queue, l *ledger, ref durable.Ref) {
 	}
 }
 
-// awaitEmpty returns when nothing is kept any more.
+// awaitEmpty returns when nothing waits or runs any more. It looks twice, since what
+// fails and is stored anew while it looks may be where it does not.
 func awaitEmpty(ctx context.Context, q *durable.Queue) {
-	for ctx.Err() == nil && !empty(ctx, q) {
-		time.Sleep(time.Second)
+	for seen := 0; ctx.Err() == nil && seen < 2; time.Sleep(time.Second) {
+		if seen++; !empty(ctx, q) {
+			seen = 0
+		}
 	}
 }
 
 // empty looks for the first job only: a list of all takes the time that they need to run.
 func empty(ctx context.Context, q *durable.Queue) bool {
-	for _, err := range q.All(ctx, durable.Filter{}) {
+	for info, err := range q.All(ctx, durable.Filter{}) {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "drain:", err)
+			return false
 		}
-		return false
+		if info.State != durable.Dead {
+			return false
+		}
 	}
 	return true
+}
+
+// listDead writes down what is dead.
+func listDead(ctx context.Context, q *durable.Queue, l *ledger) {
+	for info, err := range q.All(ctx, durable.Filter{State: durable.Dead}) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "drain:", err)
+			return
+		}
+		l.write(listed, string(info.Ref))
+	}
 }
 
 // serve runs a NATS server, alone or as one of three.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/internal/ports"
+	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 )
 
 // lease is that of the workers: short, so that takeovers happen within the test. It is
@@ -30,10 +31,12 @@ const patience = 2 * time.Minute
 type result struct {
 	account
 	Kills, Freezes int
+	Died           int           // processes that have ended by themselves
 	Provoked       int           // times that the fault was seen, where nothing is killed
 	Gap            time.Duration // the longest time without an accepted job, on the cluster
 	TwiceLimit     float64       // of the accepted
 	CheckTwice     bool
+	RejectedLimit  float64 // of the accepted; 0: none
 }
 
 func (r result) String() string {
@@ -49,14 +52,20 @@ func (r result) String() string {
 
 func (r result) check() error {
 	switch {
-	case r.Accepted == 0:
-		return errors.New("nothing was accepted")
 	case r.Lost > 0:
 		return fmt.Errorf("%d lost, among them %v", r.Lost, r.LostRefs[:min(3, len(r.LostRefs))])
 	case r.Early > 0:
 		return fmt.Errorf("%d began before they were due", r.Early)
 	case r.CanceledAndRan > 0:
 		return fmt.Errorf("%d canceled and ran", r.CanceledAndRan)
+	case r.Died > 0:
+		return fmt.Errorf("%d processes have ended by themselves", r.Died)
+	case r.Accepted == 0:
+		return errors.New("nothing was accepted")
+	case r.Wrong > 0:
+		return fmt.Errorf("%d times Add has returned ErrExists for a job without a key", r.Wrong)
+	case float64(r.Rejected) > r.RejectedLimit*float64(r.Accepted) && r.RejectedLimit > 0:
+		return fmt.Errorf("%d were not accepted, more than %.1f %%", r.Rejected, 100*r.RejectedLimit)
 	case float64(r.Twice) > r.TwiceLimit*float64(r.Accepted) && r.CheckTwice:
 		return fmt.Errorf("%d ran twice, more than %.1f %%", r.Twice, 100*r.TwiceLimit)
 	}
@@ -69,7 +78,7 @@ type settings struct {
 	rate      int           // jobs a second
 	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
 	leaders   int           // of the cluster that are killed at the least
-	anyTwice  bool          // it is too short to say how many run twice
+	brief     bool          // it is too short to say how many run twice, or are refused
 }
 
 // world is the processes of a scenario.
@@ -79,7 +88,15 @@ type world struct {
 	ports []int
 	nodes int
 	pg    *pgserver.Server // instead of nodes
-	env   []string         // of all clients
+	env   []string         // of all clients, and of what is embedded
+	lease time.Duration
+
+	clocks   []*setclock.Clock // of servers
+	shift    time.Duration     // how far the engine's clock is ahead now
+	farthest time.Duration     // and was at most
+	shifted  bool              // PostgreSQL has the functions for that
+	proxy    *proxy            // between clients and the server; nil: none
+	broken   *proxy            // the same, also when new clients go without it
 
 	poolSize int // of each client's pool, if not 0
 	procs    map[string]*proc
@@ -111,6 +128,14 @@ var scenarios = map[string]fault{
 	"freeze":   {onJetStream, (*world).freeze},       // SIGSTOP of a worker for longer than its lease, then SIGCONT
 	"cluster":  {onJetStream, (*world).killLeader},   // kill -9 of the stream's leader of three nodes
 
+	"clock":          {onJetStream, (*world).turnClock},    // the server's clock is set while it runs, forward and back, by seconds and hours
+	"embedded-clock": {onJetStream, (*world).turnEmbedded}, // the same of the process that has all
+	"cluster-clock":  {onJetStream, (*world).turnLeaders},  // three nodes whose clocks are a minute apart lead by turns
+	"hold":           {onJetStream, (*world).hold},         // jobs wait in workers for hours
+	"lease":          {onJetStream, (*world).loseLease},    // it is lost between claim and begin
+	"proxy":          {onJetStream, (*world).disturb},      // connections are cut, held up, and half open
+	"tool":           {onJetStream, (*world).useTool},      // operators list, cancel, move and redrive jobs
+
 	"pg-worker":    {onPostgres, (*world).killWorkers},
 	"pg-freeze":    {onPostgres, (*world).freeze},
 	"pg-server":    {onPostgres, (*world).killPostgres},      // kill -9 of the server, or of one of its backends
@@ -119,12 +144,20 @@ var scenarios = map[string]fault{
 	"pg-clock":     {onPostgres, (*world).moveClock},         // the server's clock an hour from the workers', who are killed, too
 	"pg-timeout":   {onPostgres, (*world).timeOut},           // statement_timeout of some ms, now and then
 	"pg-deadlock":  {onPostgres, (*world).provokeDeadlocks},  // a transaction that locks jobs in the wrong order
+
+	"pg-set-clock":    {onPostgres, (*world).turnPostgres},   // the server's clock is set while it runs
+	"pg-hold":         {onPostgres, (*world).hold},           // as above
+	"pg-lease":        {onPostgres, (*world).loseLease},      // as above
+	"pg-commit":       {onPostgres, (*world).failCommits},    // a fifth of the commits fails
+	"pg-serializable": {onPostgres, (*world).beSerializable}, // transactions are serializable if they do not say otherwise
+	"pg-proxy":        {onPostgres, (*world).disturb},        // as above
+	"pg-tool":         {onPostgres, (*world).useTool},        // as above, and one of them locks the table
 }
 
 func runScenario(name, dir string, set settings) (result, error) {
-	w := &world{dir: dir, set: set, procs: map[string]*proc{}, nodes: 1}
-	w.r.TwiceLimit, w.r.CheckTwice = 0.02, !set.anyTwice
-	if name == "cluster" {
+	w := &world{dir: dir, set: set, procs: map[string]*proc{}, nodes: 1, lease: lease}
+	w.r.TwiceLimit, w.r.CheckTwice = 0.02, !set.brief
+	if strings.HasPrefix(name, "cluster") {
 		w.nodes = 3
 	}
 	if scenarios[name].engine == onPostgres {
@@ -142,8 +175,12 @@ func runScenario(name, dir string, set settings) (result, error) {
 		w.ports = reserved.Ports
 	}
 	defer w.killAll()
+	defer w.closeProxy()
 	stopGap := w.watchGap()
 	err := scenarios[name].run(w, time.Now().Add(set.length))
+	if set.brief {
+		w.r.RejectedLimit = 0
+	}
 	if gap := stopGap(); name == "cluster" {
 		w.r.Gap = gap
 	}
@@ -157,6 +194,9 @@ func runScenario(name, dir string, set settings) (result, error) {
 }
 
 func (w *world) url() string {
+	if w.proxy != nil {
+		return w.proxy.url
+	}
 	if w.pg != nil {
 		if w.poolSize > 0 {
 			return fmt.Sprintf("%s&pool_max_conns=%d", w.pg.DSN(), w.poolSize)
@@ -178,7 +218,7 @@ func (w *world) start(name, role string, env ...string) error {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), envRole+"="+role, envDir+"="+w.dir, envStore+"="+filepath.Join(w.dir, "store"),
-		envRate+"="+strconv.Itoa(w.set.rate), envNear+"="+w.set.near.String(), envFar+"="+w.set.far.String(), envLease+"="+lease.String(), envNodes+"="+strconv.Itoa(w.nodes))
+		envRate+"="+strconv.Itoa(w.set.rate), envNear+"="+w.set.near.String(), envFar+"="+w.set.far.String(), envLease+"="+w.lease.String(), envNodes+"="+strconv.Itoa(w.nodes))
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -190,14 +230,17 @@ func (w *world) start(name, role string, env ...string) error {
 	return nil
 }
 
-func (w *world) startClient(name, role string) error {
-	return w.start(name, role, append(slices.Clone(w.env), envURL+"="+w.url())...)
+func (w *world) startClient(name, role string, env ...string) error {
+	return w.start(name, role, slices.Concat(w.env, env, []string{envURL + "=" + w.url(), envName + "=" + name})...)
 }
 
 // startServer starts the i-th server.
 func (w *world) startServer(i int) error {
 	env := []string{envName + "=n" + strconv.Itoa(i), envPort + "=" + strconv.Itoa(w.ports[i])}
 	env = append(env, envStore+"="+filepath.Join(w.dir, "store"+strconv.Itoa(i)))
+	if i < len(w.clocks) {
+		env = append(env, envClock+"="+w.clockPath(i))
+	}
 	if w.nodes > 1 {
 		routes := []string{strconv.Itoa(w.ports[w.nodes+i])}
 		for k := range w.nodes {
@@ -223,9 +266,14 @@ func (w *world) kill(name string) {
 	w.r.Kills++
 }
 
-// end ends a process in peace.
+// end ends a process in peace. None may have ended before that by itself.
 func (w *world) end(name string) {
 	p := w.procs[name]
+	select {
+	case <-p.done:
+		w.r.Died++
+	default:
+	}
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -244,16 +292,23 @@ func (w *world) killAll() {
 	clear(w.procs)
 }
 
-// drain ends the producer and the workers, and lets one worker run what is left.
+// drain ends all but the servers, and lets one worker run what is left.
 func (w *world) drain(scenario string) error {
-	for _, name := range []string{"producer", "worker0", "worker1", "embedded"} {
+	start := func() error { return w.startClient("drain", "drain") }
+	if strings.HasPrefix(scenario, "embedded") {
+		start = func() error { return w.start("drain", "drain", w.env...) }
+	}
+	for _, name := range []string{"producer", "tool", "worker0", "worker1", "worker2", "embedded"} {
 		if w.procs[name] != nil {
 			w.end(name)
 		}
 	}
-	start := func() error { return w.startClient("drain", "drain") }
-	if scenario == "embedded" {
-		start = func() error { return w.start("drain", "drain") }
+	// What a worker that has ended has not handed back comes after the lease. That time
+	// passes here, where the lease is long.
+	if w.lease > lease {
+		if err := w.pass(w.lease + time.Minute); err != nil {
+			return err
+		}
 	}
 	if err := start(); err != nil {
 		return err
@@ -263,7 +318,7 @@ func (w *world) drain(scenario string) error {
 		case <-w.procs["drain"].done:
 			// One that could not begin, since the engine did not answer in time, is
 			// started again.
-			if status := w.procs["drain"].cmd.ProcessState; status.ExitCode() != failed {
+			if status := w.procs["drain"].cmd.ProcessState; status.ExitCode() != statusFailed {
 				if !status.Success() {
 					return fmt.Errorf("the process that runs what is left: %v", status)
 				}
@@ -356,19 +411,22 @@ func (w *world) awaitWork(size int64) {
 	}
 }
 
-// startAll starts a server, a producer and two workers, and waits until they work.
-func (w *world) startAll() error {
-	var err error
+// startAll starts a server, a producer and two workers, and waits until they work. The
+// environment is that of the workers.
+func (w *world) startAll(env ...string) error {
 	if w.pg == nil {
-		err = w.startServer(0)
-	}
-	for _, c := range [][2]string{{"producer", "producer"}, {"worker0", "worker"}, {"worker1", "worker"}} {
-		if err == nil {
-			err = w.startClient(c[0], c[1])
+		if err := w.startServer(0); err != nil {
+			return err
 		}
 	}
+	err := w.startClients(env...)
 	w.awaitWork(0)
 	return err
+}
+
+func (w *world) startClients(env ...string) error {
+	return errors.Join(w.startClient("producer", "producer"),
+		w.startClient("worker0", "worker", env...), w.startClient("worker1", "worker", env...))
 }
 
 func (w *world) killWorkers(end time.Time) error {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +18,24 @@ import (
 
 // logged returns a logger, and what it has logged, a line each.
 func logged() (*slog.Logger, func() []string) {
-	var b bytes.Buffer
-	return slog.New(slog.NewTextHandler(&b, nil)), func() []string {
+	b := new(lockedBuffer)
+	return slog.New(slog.NewTextHandler(b, nil)), func() []string {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	}
+}
+
+// lockedBuffer is written by one goroutine while another one reads it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
 }
 
 // A process that was suspended finds that things are late, which is logged once until the

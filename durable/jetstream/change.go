@@ -97,6 +97,9 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 		case err == nil:
 			return true, nil
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+			if err := p.sync(ctx); err != nil {
+				return false, err
+			}
 		default:
 			return false, err
 		}
@@ -105,21 +108,25 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 }
 
 // moveGroup ends a version as moved, and stores the next. Of what it is based on, all is
-// conditional: the status is as it was read, and the bucket of the old version is open,
-// so that what has ended does not come back.
+// conditional: the status is as it was read, and if there was none, the bucket of the old
+// version is open, so that what has ended does not come back. A status that is there says
+// as much, in a closed bucket too: it is removed after its job.
 func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
 	if s.fate == freed {
 		next.Attempt = s.attempt
 	}
-	end := status{fate: moved, token: token, bucket: p.nearOf(to), attempt: s.attempt}
-	forward := p.forwardWrite(&next)
-	forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
+	bucket := p.openFor(to)
+	end := status{fate: moved, token: token, bucket: bucket, attempt: s.attempt}
+	forward := p.forwardWrite(&next, bucket)
+	if s.seq == 0 {
+		forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
+	}
 	return group{
 		{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)},
 		forward,
-		p.recordWrite(&next, now, true),
+		p.recordWrite(&next, bucket, now, true),
 	}
 }
 
@@ -140,7 +147,8 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		r.Due, r.Attempt, r.Version = at, 0, r.Version+1
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(m.Seq)
-		g := group{tombstone, p.forwardWrite(&r), p.recordWrite(&r, p.now(), true)}
+		bucket := p.openFor(at)
+		g := group{tombstone, p.forwardWrite(&r, bucket), p.recordWrite(&r, bucket, p.now(), true)}
 		if r.Job.Key != "" {
 			h, err := p.keyHolder(ctx, r.Job.Key)
 			if err != nil {
@@ -153,6 +161,9 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		}
 		err = p.write(ctx, g...)
 		if !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+			return err
+		}
+		if err := p.sync(ctx); err != nil {
 			return err
 		}
 	}

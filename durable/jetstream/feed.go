@@ -270,14 +270,14 @@ func (f *feed) fetch(ctx context.Context, cons natsjs.Consumer, wait bool) (int,
 }
 
 // putOff gives back what is in a bucket that is read long before its time, and is not due
-// soon: what is held for nothing would take the room of what is due. The wait is bounded,
-// because the clock may be set forward meanwhile.
+// soon: what is held for nothing would take the room of what is due. It comes again after a
+// lease, because the clock may be set forward meanwhile.
 func (f *feed) putOff(h *durable.Held) bool {
 	bucket := time.Duration(f.geometry.near) * time.Microsecond
 	early := h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
 	if early <= 0 {
 		return false
 	}
-	h.Handle.(*handle).nak(min(early, time.Minute))
+	h.Handle.(*handle).nak(min(early, f.w.c.Lease))
 	return true
 }

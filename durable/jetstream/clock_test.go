@@ -327,3 +327,43 @@ func (b *book) series(q *durable.Queue) (n int, err error) {
 	}
 	return n, err
 }
+
+// Three servers whose clocks differ lead one after the other, while jobs are stored and
+// run: none is lost or refused, and none is early by more than the clocks differ.
+func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	const apart = 8 * time.Second
+	clock := &serverClock{servers: map[string]time.Duration{"n0": 0, "n1": apart, "n2": -apart}}
+	c := newCluster(t)
+	c.opts = append(c.opts, jetstream.Shift(clock.show))
+	b := newBook(t, clock)
+	b.early = 2 * apart
+	var queues []*durable.Queue
+	for range 2 {
+		q := b.open(c.Open(t), time.Second, durable.WithLease(15*time.Second))
+		b.start(q)
+		queues = append(queues, q)
+	}
+	nc := c.connectTo(t, 0)
+	for i := range 5 {
+		for k := range 12 {
+			q := queues[k%2]
+			b.add(q, durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond},
+				durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond, Key: fmt.Sprint(i, " ", k)},
+				durable.Job{Kind: "retried", After: time.Duration(k) * 100 * time.Millisecond})
+			time.Sleep(100 * time.Millisecond)
+		}
+		// Another one takes over; an answer may be lost.
+		if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.TW_default_0", nil, 5*time.Second); err != nil {
+			t.Log("stepdown:", err)
+		}
+	}
+	await(t, func() string {
+		if n := b.missing(); n > 0 {
+			return fmt.Sprintf("%d of %d are not done", n, len(b.accepted))
+		}
+		return ""
+	})
+	t.Logf("%d jobs, %d steps of the clock", len(b.done), queues[0].Stats().ClockSteps)
+	require.Positive(t, queues[0].Stats().ClockSteps)
+}

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -22,4 +23,11 @@ func ClosedUntil(e durable.Engine) time.Time {
 		return time.Time{}
 	}
 	return p.end(p.lowest().near)
+}
+
+// HasBeat reports whether the last beat of a worker is there.
+func HasBeat(ctx context.Context, e durable.Engine, worker string) bool {
+	p := e.(*engine).parts[0]
+	_, err := p.last(ctx, p.workerSubject(worker))
+	return err == nil
 }

@@ -44,6 +44,7 @@ func TestConformanceOfStaleHandles(t *testing.T) {
 
 // two is a job that one worker has claimed and that was handed out to another, too.
 type two struct {
+	e             durable.Engine
 	clock         *serverClock
 	owner, other  durable.Worker
 	mine, offered *durable.Held
@@ -77,6 +78,7 @@ func newTwo(t *testing.T) *two {
 		return worker, held
 	}
 	e := s.Open(t)
+	w.e = e
 	now, _, err := e.Now(within(t))
 	require.NoError(t, err)
 	at := now.Truncate(time.Microsecond)
@@ -106,17 +108,23 @@ func (w *two) claim(t *testing.T) durable.Claimed {
 }
 
 // A dead worker whose last beat lies in the future, since the clock was set back, keeps its
-// jobs for its lease, not for the length of the step.
+// jobs for its lease, not for the length of the step, nor for as long as the beat is kept.
 func TestDeadWorkerFromTheFuture(t *testing.T) {
 	t.Parallel()
-	w := newTwo(t)
-	w.clock.set(0)
-	await(t, func() string {
-		if w.claim(t) != durable.Mine {
-			return "not taken over"
+	for range 5 { // this machine may be too busy to see the beat once more
+		w := newTwo(t)
+		w.clock.set(0)
+		await(t, func() string {
+			if w.claim(t) != durable.Mine {
+				return "not taken over"
+			}
+			return ""
+		})
+		if jetstream.HasBeat(within(t), w.e, "owner") {
+			return
 		}
-		return ""
-	})
+	}
+	require.FailNow(t, "taken over when the beat was gone")
 }
 
 // A worker that lives keeps its jobs when the clock is set forward by more than a lease.

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -337,6 +338,9 @@ func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, er
 	return answer.Message, answer.Error.err()
 }
 
+// noLeader is in the answer of a server that knows that the stream has no leader.
+var noLeader = []byte(`"err_code":10008,`)
+
 // ask calls the server's API, again while the stream has no leader and ctx has not ended.
 func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 	body, err := json.Marshal(request)
@@ -350,8 +354,11 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 		try, cancel := context.WithTimeout(ctx, answerTimeout)
 		m, err := p.nc.RequestWithContext(try, "$JS.API."+api, body)
 		cancel()
-		if err == nil {
+		if err == nil && !bytes.Contains(m.Data, noLeader) {
 			return json.Unmarshal(m.Data, answer)
+		}
+		if err == nil {
+			err = nats.ErrNoResponders
 		}
 		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return notSent(err)

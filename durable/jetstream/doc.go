@@ -21,13 +21,33 @@
 //	f.<id>                        where the newest version is, of a job that was moved
 //	k.<hash of key>               the job that has the key, or had it last
 //	x.<id>                        a dead job
-//	m.<near>, m.h<far>            the bucket is closed
+//	m.<near>, m.h<far>            the bucket is closed (for a day)
+//	t                             the floor: how far buckets were ever closed
 //	p.<near>                      it is being removed
 //	w.<worker>                    the worker's last beat
 //
 // Two levels, since what waits costs next to no memory in a bucket that holds an hour,
 // and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
 // grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
+//
+// # Time
+//
+// Time is what the clock of the server that leads the stream shows. A job is due by it,
+// and a bucket is moved or closed by it. It may be set, forward or back, and after an
+// election it is another server's.
+//
+//   - What a clock has once closed stays closed: the floor (floor.go) never falls, and is
+//     written with the mark. What is stored after that, and is due below the floor, is
+//     stored in the first bucket above it, which is read from then on.
+//   - When a job is due is never changed but by its user. So no step makes a job early by
+//     the clock as it then is. A step forward makes due what it passes over. What is
+//     stored in the bucket of its time is found though that lies in the future again.
+//   - Where clocks of servers differ, an election is a step: a job is early or late by
+//     their difference at most.
+//   - What is held in a process for long is measured by the process's own clock: handles
+//     that are stale, and the beats of others while the server's clock cannot be trusted.
+//   - What a step cannot spare: dead jobs, marks and beats are kept by the server for as
+//     long as its clock says. Marks and beats are not relied on after a step.
 //
 // # Invariants
 //
@@ -39,6 +59,10 @@
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
+//   - The bucket of a version is that of the subject where it is stored. If that is not
+//     the one of its time, a forward leads there, which is written in the same commit.
+//   - Nothing is acknowledged but what was found to have ended, to be gone from the
+//     stream, or to be stored elsewhere. A conflict is none of these.
 //   - A status outlives all copies of its job: close.go. Nothing that may be a copy
 //     enters a bucket that is marked; who has created a status looks at the mark after
 //     that, and if the bucket is closed takes it back.
@@ -46,7 +70,7 @@
 //     is acknowledged is, since only what has ended is acknowledged; and that is all that
 //     is removed.
 //
-// Read it in this order: geometry.go (time), wire.go (what is stored), stream.go (writing
+// Read it in this order: geometry.go and floor.go (time), wire.go (what is stored), stream.go (writing
 // on conditions, reading), insert.go, change.go (cancel, move, redrive), feed.go,
 // worker.go (claim and end), cascade.go, close.go, find.go.
 package jetstream

@@ -142,7 +142,7 @@ func (f *feed) moveLate(ctx context.Context, hd *handle, r *durable.Record) erro
 			return nil
 		}
 		if s.fate == claimed {
-			if left, err := f.leaseOf(ctx, s.worker, f.w.c.Lease); err != nil || left > 0 {
+			if left, err := f.w.leaseOf(ctx, f.part, s.worker); err != nil || left > 0 {
 				return err
 			}
 			r.Attempt = s.attempt

@@ -36,15 +36,15 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 			if s.token != token {
 				return false, nil
 			}
-			return p.confirmCancel(ctx, at)
+			return p.confirmCancel(ctx, at, s.seq)
 		case claimed, done, dead:
 			return false, nil
 		}
 		w := write{subject: p.fateSubject(at), data: status{fate: canceled, token: token}.encode(), last: seq(s.seq)}
-		err = p.write(ctx, w)
-		switch {
+		res := p.commit(ctx, []group{{w}})[0]
+		switch err := res.err; {
 		case err == nil:
-			return p.confirmCancel(ctx, at)
+			return p.confirmCancel(ctx, at, res.first)
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
 		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
 		default:
@@ -54,9 +54,10 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
 }
 
-// confirmCancel looks at the bucket's mark once the status is there.
-func (p *part) confirmCancel(ctx context.Context, at place) (bool, error) {
-	open, err := p.isOpen(ctx, at.bucket)
+// confirmCancel looks at the bucket's mark once the status is there, with this sequence.
+func (p *part) confirmCancel(ctx context.Context, at place, seq uint64) (bool, error) {
+	_, err := p.lastSince(ctx, witness{p.fateSubject(at), seq}, p.nearMark(at.bucket), true)
+	open, err := p.isOpenBy(ctx, at.bucket, err)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 	}

@@ -93,6 +93,11 @@ const markTTL = 24 * time.Hour
 // after that a bucket below the floor is closed if it is empty.
 func (p *part) isOpen(ctx context.Context, bucket int64) (bool, error) {
 	_, err := p.last(ctx, p.nearMark(bucket))
+	return p.isOpenBy(ctx, bucket, err)
+}
+
+// isOpenBy is isOpen with the error of reading the mark.
+func (p *part) isOpenBy(ctx context.Context, bucket int64, err error) (bool, error) {
 	if err == nil {
 		return false, nil
 	}

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -430,6 +431,53 @@ func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored,
 		subjects = subjects[n:]
 	}
 	return found, nil
+}
+
+// witness is a message that is known to have been written.
+type witness struct {
+	subject string
+	seq     uint64
+}
+
+// errBehind is that of a read that no server has answered that was known to be up to date.
+var errBehind = errors.New("jetstream: the server that answers is behind, or what was written is gone")
+
+// lastSince is last as of when the witness was written, or later, whoever answers. What is
+// lasting is true whenever it was written, and so is known from any server.
+//
+// To ask the leader is not enough for that: a leader that is cut off from the others does
+// not know for some seconds that it was deposed, and answers as things were before. So the
+// witness is read with the subject, in one isolated read: a server that has it has all
+// that was written before it. Where there is but one server it is never behind.
+func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting bool) (stored, error) {
+	if p.replicas == 1 {
+		return p.last(ctx, subject)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	for {
+		found, err := p.lasts(ctx, []string{subject, w.subject})
+		s, ok := found[subject]
+		switch upToDate := err == nil && found[w.subject].Seq >= w.seq; {
+		case ok && (lasting || upToDate):
+			return s, nil
+		case upToDate:
+			return s, durable.ErrNotFound
+		}
+		if p.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || p.closed.Err() != nil {
+			return stored{}, cmp.Or(err, errBehind)
+		}
+	}
+}
+
+// knows returns errBehind if the server that says that it leads has not what is known to
+// have been written.
+func (p *part) knows(ctx context.Context, w witness) error {
+	m, err := p.last(ctx, w.subject)
+	if errors.Is(err, durable.ErrNotFound) || err == nil && m.Seq < w.seq {
+		return errBehind
+	}
+	return err
 }
 
 // pages reads the messages of a filter in the stream's order, from a sequence or, if that

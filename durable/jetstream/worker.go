@@ -77,17 +77,23 @@ func isUnanswered(err error) bool {
 }
 
 func (w *worker) Beat(ctx context.Context) error {
-	data, err := json.Marshal(life{Lease: w.c.Lease})
-	if err != nil {
-		return err
-	}
 	return w.each(func(p *part) error {
-		beat := write{subject: p.workerSubject(w.c.Name), data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second}
-		if err := p.write(ctx, beat); err != nil {
+		if _, err := w.beat(ctx, p); err != nil {
 			return err
 		}
 		return p.clock.Sync(ctx)
 	})
+}
+
+// beat writes the beat of a partition, and returns it as a witness.
+func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
+	data, err := json.Marshal(life{Lease: w.c.Lease})
+	if err != nil {
+		return witness{}, err
+	}
+	subject := p.workerSubject(w.c.Name)
+	res := p.commit(ctx, []group{{{subject: subject, data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second}}})[0]
+	return witness{subject, res.first}, res.err
 }
 
 func (w *worker) Close(ctx context.Context) error {
@@ -120,36 +126,49 @@ type sighting struct {
 // future; and a clock that is set forward makes beats look old, or removes them. Then a
 // beat is watched by the clock of this machine: if it is the same for the length of a
 // lease, that is over.
-func (p *part) leaseOf(ctx context.Context, worker string, own time.Duration) (time.Duration, error) {
-	m, err := p.last(ctx, p.workerSubject(worker))
+//
+// Before a lease is said to be over the beat is read once more, as of now: a leader that
+// was deposed and does not know shows old ones.
+func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Duration, error) {
+	m, readErr := p.last(ctx, p.workerSubject(worker))
+	left, err := w.leaseBy(p, worker, m, readErr)
+	if err != nil || left > 0 {
+		return left, err
+	}
+	if err := p.clock.Sync(ctx); err != nil { // it may have been set this moment
+		return 0, err
+	}
+	if p.replicas > 1 && worker != w.c.Name {
+		now, err := w.beat(ctx, p)
+		if err != nil {
+			return 0, err
+		}
+		m, readErr = p.lastSince(ctx, now, p.workerSubject(worker), false)
+	}
+	return w.leaseBy(p, worker, m, readErr)
+}
+
+// leaseBy is leaseOf by the beat that was read, or the error of that.
+func (w *worker) leaseBy(p *part, worker string, m stored, err error) (time.Duration, error) {
 	missing := errors.Is(err, durable.ErrNotFound)
 	if err != nil && !missing {
 		return 0, err
 	}
-	l := life{Lease: own} // one that is not there any more is taken to have had the same
+	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
 	if !missing {
 		if err := json.Unmarshal(m.Data, &l); err != nil {
 			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", durable.ErrStorage, err)
 		}
 	}
 	unchanged := p.watch(worker, m.Seq)
-	left := func() time.Duration {
-		now, off := p.clock.Now()
-		switch step := p.clock.Step(); {
-		case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
-			return l.Lease - unchanged
-		case missing:
-			return 0
-		}
-		return min(p.serverTime(m.Time).Add(l.Lease+off).Sub(now), l.Lease+off-unchanged)
+	now, off := p.clock.Now()
+	switch step := p.clock.Step(); {
+	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
+		return l.Lease - unchanged, nil
+	case missing:
+		return 0, nil
 	}
-	if left() > 0 {
-		return left(), nil
-	}
-	if err := p.clock.Sync(ctx); err != nil { // it may have been set this moment
-		return 0, err
-	}
-	return left(), nil
+	return min(p.serverTime(m.Time).Add(l.Lease+off).Sub(now), l.Lease+off-unchanged), nil
 }
 
 // watch returns for how long a worker's beat has been the same, as far as it was looked at
@@ -278,9 +297,10 @@ func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
 
 var errBucketClosed = errors.New("jetstream: the bucket is closed")
 
-// stillOpen looks for the mark of a job's bucket.
+// stillOpen looks for the mark of a job's bucket, as of when the job was claimed.
 func (p *part) stillOpen(ctx context.Context, hd *handle) error {
-	switch _, err := p.last(ctx, p.nearMark(hd.at.bucket)); {
+	claim := witness{p.fateSubject(hd.at), hd.status.seq}
+	switch _, err := p.lastSince(ctx, claim, p.nearMark(hd.at.bucket), true); {
 	case err == nil:
 		return errBucketClosed
 	case errors.Is(err, durable.ErrNotFound):
@@ -319,12 +339,19 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 // can, on a stream of several replicas, or the bucket is not closed. The leader is asked: another server may be a moment behind, and still
 // have a message of before the closing, or not have the late one yet. Without an answer
 // nobody knows: a job that is taken for gone would be lost.
+//
+// A leader that was deposed and does not know may have what is gone, or not have what is
+// there. So it is asked before and after whether it knows of the claim.
 func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
-	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
-	if errors.Is(err, durable.ErrNotFound) {
-		return false, nil
+	claim := witness{p.fateSubject(hd.at), hd.status.seq}
+	if err := p.knows(ctx, claim); err != nil {
+		return false, err
 	}
-	return err == nil, err
+	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
+	if err != nil && !errors.Is(err, durable.ErrNotFound) {
+		return false, err
+	}
+	return err == nil, p.knows(ctx, claim)
 }
 
 // settle decides about one job whose status was there, or about which the answer was
@@ -343,7 +370,7 @@ func (w *worker) settle(ctx context.Context, h *durable.Held, token string) dura
 				hd.status = s
 				return w.confirm(ctx, h, p.stillOpen(ctx, hd))
 			}
-			if left, err := p.leaseOf(ctx, s.worker, w.c.Lease); err != nil || left > 0 && s.worker != w.c.Name {
+			if left, err := w.leaseOf(ctx, p, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
 				return durable.Verdict{Claimed: durable.Later, After: max(left, 10*time.Millisecond)}
 			}
 			// What this worker claimed in a call whose answer it did not wait for it

@@ -66,11 +66,13 @@
 //   - A status outlives all copies of its job: close.go. Nothing that may be a copy
 //     enters a bucket that is marked; who has created a status looks at the mark after
 //     that, and if the bucket is closed takes it back.
+//   - What a claim, a cancel or a takeover depends on is read as of its own write: a leader
+//     that was deposed and does not know answers as things were (stream.go, lastSince).
 //   - No consumer is trusted: it may hand out anything any number of times. What it says
 //     is acknowledged is, since only what has ended is acknowledged; and that is all that
 //     is removed.
 //
-// Read it in this order: geometry.go and floor.go (time), wire.go (what is stored), stream.go (writing
-// on conditions, reading), insert.go, change.go (cancel, move, redrive), feed.go,
-// worker.go (claim and end), cascade.go, close.go, find.go.
+// Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
+// stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,
+// redrive), feed.go, worker.go (claim and end), cascade.go, close.go, find.go.
 package jetstream

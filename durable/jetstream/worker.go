@@ -336,9 +336,10 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 
 // reopened reports whether a job waits in a bucket that is, or may be, closed: its own
 // message is there. It came there after the closing, as only the first try of an insert
-// can, on a stream of several replicas, or the bucket is not closed. The leader is asked: another server may be a moment behind, and still
-// have a message of before the closing, or not have the late one yet. Without an answer
-// nobody knows: a job that is taken for gone would be lost.
+// can, on a stream of several replicas, or the bucket is not closed. The leader is asked:
+// another server may be a moment behind, and still have a message of before the closing,
+// or not have the late one yet. Without an answer nobody knows: a job that is taken for
+// gone would be lost.
 //
 // A leader that was deposed and does not know may have what is gone, or not have what is
 // there. So it is asked before and after whether it knows of the claim.
@@ -520,7 +521,7 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, token string
 		return nil // the answer was lost
 	case s.fate == claimed && s.token == hd.status.token:
 		hd.status.seq = s.seq
-		if errors.Is(err, errConflict) { // with something else, such as the key's sequence, or a bucket that is closed
+		if errors.Is(err, errConflict) { // about the key, or a bucket that is closed
 			return cmp.Or(p.readFloor(ctx), err)
 		}
 		return err

@@ -125,11 +125,15 @@ func (b *book) accept(refs []durable.Ref) {
 	}
 }
 
-func (b *book) cancel(q *durable.Queue, ref durable.Ref) {
+// cancel cancels a job that is due so much later. If that is not long it may be too late.
+func (b *book) cancel(q *durable.Queue, ref durable.Ref, later time.Duration) {
 	b.t.Helper()
 	ok, err := q.Cancel(within(b.t), ref)
 	require.NoError(b.t, err)
-	require.True(b.t, ok, "it waits")
+	if !ok {
+		require.Less(b.t, later, time.Minute, "it waits")
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.accepted, ref)
@@ -274,26 +278,32 @@ func setBack(t *testing.T, clock *serverClock, e durable.Engine, by time.Duratio
 		require.NoError(t, err)
 		switch i % 4 {
 		case 0:
-			b.cancel(q, ref)
+			b.cancel(q, ref, info.Due.Sub(clock.now()))
 		case 1:
 			_, ok, err := q.Reschedule(within(t), ref, closed(7*i))
 			require.NoError(t, err)
-			require.True(t, ok)
-			info, err := q.Get(within(t), ref)
-			require.NoError(t, err)
-			require.False(t, info.Due.Before(closed(7*i)))
+			if by > time.Minute {
+				require.True(t, ok)
+				info, err := q.Get(within(t), ref)
+				require.NoError(t, err)
+				require.False(t, info.Due.Before(closed(7*i)))
+			}
 		}
 	}
-	b.cancel(q, b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0])
-	again := b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0]
-	_, err := q.Add(within(t), durable.Job{Kind: "plain", At: closed(38), Key: "canceled"})
-	require.ErrorIs(t, err, durable.ErrExists)
-	_, err = q.Get(within(t), again)
-	require.NoError(t, err)
+	if by > time.Minute { // time enough
+		b.cancel(q, b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0], by)
+		again := b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0]
+		_, err := q.Add(within(t), durable.Job{Kind: "plain", At: closed(38), Key: "canceled"})
+		require.ErrorIs(t, err, durable.ErrExists)
+		_, err = q.Get(within(t), again)
+		require.NoError(t, err)
+	}
 	b.mu.Lock()
 	ran := len(b.begun)
 	b.mu.Unlock()
-	require.NoError(t, q.Every(within(t), "every", everySecond{began, began.Add(span)}, durable.Job{Kind: "plain"}))
+	if by >= 40*time.Second {
+		require.NoError(t, q.Every(within(t), "every", everySecond{began, began.Add(span)}, durable.Job{Kind: "plain"}))
+	}
 
 	passing, stop := context.WithCancel(t.Context()) // time passes until all is done
 	defer stop()
@@ -303,8 +313,12 @@ func setBack(t *testing.T, clock *serverClock, e durable.Engine, by time.Duratio
 			clock.set(time.Duration(i) * by / 8)
 		}
 	}()
-	every, err := b.series(q)
-	require.NoError(t, err)
+	every := 0
+	if by >= 40*time.Second { // time enough for the series to begin before its end
+		n, err := b.series(q)
+		require.NoError(t, err)
+		every = n
+	}
 	b.check()
 	t.Logf("%d ran before, %d in all; %v", ran, len(b.done), every)
 }
@@ -325,7 +339,8 @@ func (b *book) series(q *durable.Queue) (n int, err error) {
 		}
 		for info, e := range q.All(within(b.t), durable.Filter{}) {
 			if err = e; err == nil && info.Job.Key != "" {
-				return "the series has not ended"
+				time.Sleep(200 * time.Millisecond) // a scan is dear
+				return "the series has not ended: " + fmt.Sprint(info.Job.Key, info.State, info.Due, b.clock.now())
 			}
 		}
 		return ""
@@ -362,8 +377,8 @@ func TestClocksThatDiffer(t *testing.T) {
 				durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond, Key: fmt.Sprint(i, " ", k)},
 				durable.Job{Kind: "retried", After: time.Duration(k) * 100 * time.Millisecond})
 			b.accept(refs)
-			for _, err := range unjoin(err) { // the election may take longer than an Add may
-				require.True(t, errors.Is(err, context.DeadlineExceeded), "refused: %v", err)
+			for _, err := range unjoin(err) { // the election took long, or the next clock is too far on
+				require.ErrorIs(t, err, durable.ErrUncertain)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}

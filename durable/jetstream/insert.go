@@ -73,11 +73,12 @@ func (p *part) elsewhere(r *durable.Record, bucket int64, guarded bool) group {
 	return group{p.forwardWrite(&next, bucket), p.recordWrite(&next, bucket, r.Born, guarded)}
 }
 
-// fresh reports whether a record was born so short a time ago that no bucket of its time
-// can have been closed since, but for a clock that was set in between: a bucket that is
-// closed was so before the record was born.
+// fresh reports whether the bucket of a record's time cannot have been closed since the
+// record was born, but by a clock that was set in between: by the clock as it is now it is
+// too soon for that. So if it is closed, it was so before.
 func (p *part) fresh(r *durable.Record) bool {
-	return p.now().Sub(r.Born).Abs() < time.Duration(p.settle/2)*time.Microsecond
+	now, margin := p.now(), time.Duration(p.settle/2)*time.Microsecond
+	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(p.closeAt(p.nearOf(r.Due)))
 }
 
 // insertTries bounds how often a record is stored anew because a bucket was closed, or

@@ -453,10 +453,12 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 	if p.replicas == 1 {
 		return p.last(ctx, subject)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*answerTimeout)
 	defer cancel()
-	for {
-		found, err := p.lasts(ctx, []string{subject, w.subject})
+	for patience := answerTimeout / 20; ; patience *= 2 { // who was asked may be cut off
+		try, cancel := context.WithTimeout(ctx, patience)
+		found, err := p.lasts(try, []string{subject, w.subject})
+		cancel()
 		s, ok := found[subject]
 		switch upToDate := err == nil && found[w.subject].Seq >= w.seq; {
 		case ok && (lasting || upToDate):

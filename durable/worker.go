@@ -188,7 +188,24 @@ func (w *worker) add(h *Held) {
 	w.tasks[h.Ref] = t
 	w.counts[fetched]++
 	w.bytes += len(h.Record.Job.Payload)
-	w.after(w.q.clock.Until(h.Record.Due)-w.ahead, func() { w.toClaim(t) })
+	w.arm(t)
+}
+
+// arm has a task claimed when its time comes. It looks at the clock once a lease at least,
+// because that may be set forward. w.mu is held.
+func (w *worker) arm(t *task) {
+	d := w.q.clock.Until(t.held.Record.Due) - w.ahead
+	if d <= w.q.lease {
+		w.after(d, func() { w.toClaim(t) })
+		return
+	}
+	w.after(w.q.lease, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.draining {
+			w.arm(t)
+		}
+	})
 }
 
 // after calls f when d has passed, at once if it is not positive; never on this
@@ -315,7 +332,7 @@ func (w *worker) toRun(t *task) {
 // now, and has others wait for theirs. w.mu is held.
 func (w *worker) proceed(t *task) {
 	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
-		w.after(early, func() { w.toRun(t) })
+		w.after(min(early, w.q.lease), func() { w.toRun(t) })
 		return
 	}
 	if most := t.held.Record.Job.MaxAttempts; t.attempt > most {

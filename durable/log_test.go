@@ -47,7 +47,11 @@ func (s *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	if err := s.fault("now"); err != nil {
 		return time.Time{}, 0, err
 	}
-	return s.Engine.Now(ctx)
+	now, off, err := s.Engine.Now(ctx)
+	if s.fault("clock") != nil {
+		now = now.Add(-time.Hour)
+	}
+	return now, off, err
 }
 
 func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
@@ -134,6 +138,9 @@ type schedule func(prev time.Time) time.Time
 
 func (f schedule) Next(prev time.Time) time.Time { return f(prev) }
 
+// clockSet is the message about an engine's clock that has stepped.
+const clockSet = "the engine's clock was set, or another one answers, or this process stood still"
+
 // messages has what provokes each message, in a minute from the start of Run, and its
 // level and attributes.
 var messages = map[string]struct {
@@ -183,6 +190,16 @@ var messages = map[string]struct {
 	}},
 	"cannot read the engine's clock": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("now", errSilent)
+	}},
+	clockSet: {"WARN", []string{"by"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		for i := range int64(2) {
+			require.Equal(t, 2*i, q.Stats().ClockSteps)
+			s.set("clock", errSilent)
+			time.Sleep(5 * time.Second)
+			require.Equal(t, 2*i+1, q.Stats().ClockSteps)
+			s.set("clock", nil)
+			time.Sleep(5 * time.Second)
+		}
 	}},
 	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
@@ -250,6 +267,9 @@ func requireLogged(t *testing.T, log *bytes.Buffer, message, level string, attri
 	require.Positive(t, found, "%s", log)
 	if strings.HasPrefix(message, "no handler") {
 		require.Equal(t, 1, found, "once for each kind")
+	}
+	if message == clockSet {
+		require.Equal(t, 4, found, "once for each step")
 	}
 }
 

@@ -153,6 +153,8 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - jobs could not be handed back; others get them after the lease: error
 //   - the worker could not be closed; others wait for the end of its lease: error
 //   - cannot read the engine's clock: error
+//   - the engine's clock was set, or another one answers, or this process stood still: by
+//     (forward, or back if negative; once for each step that [Stats] counts)
 //
 // At level Error, what is lost or has to be looked at:
 //

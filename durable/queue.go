@@ -66,11 +66,11 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	return q, nil
 }
 
-// followClock reads the engine's clock until Close.
+// followClock reads the engine's clock until Close, and says when that was set.
 func (q *Queue) followClock() {
 	t := time.NewTicker(syncEvery)
 	defer t.Stop()
-	for {
+	for logged := int64(0); ; {
 		select {
 		case <-q.closed.Done():
 			return
@@ -81,6 +81,11 @@ func (q *Queue) followClock() {
 			q.log.Warn("durable: cannot read the engine's clock", "error", err)
 		}
 		cancel()
+		if step := q.clock.Step(); step.Count > logged {
+			logged = step.Count
+			q.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
+				"by", step.By.Round(time.Millisecond))
+		}
 	}
 }
 

@@ -30,6 +30,10 @@ type Stats struct {
 
 	ClaimAhead time.Duration // how long before they are due jobs are claimed at present
 
+	// ClockSteps is how often the engine's clock was found to have been set by a tenth of a
+	// second or more, forward or back, or to be that of another server.
+	ClockSteps int64
+
 	// Lateness is by how much handlers have begun after the due time of their attempt, by
 	// the engine's clock.
 	Lateness timingwheel.Histogram
@@ -62,6 +66,7 @@ func (q *Queue) Stats() Stats {
 		Added: c.added.Load(), Canceled: c.canceled.Load(), Rescheduled: c.rescheduled.Load(),
 		Redriven: c.redriven.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
 		Failed: c.failed.Load(), Dead: c.dead.Load(), LeaseLost: c.leaseLost.Load(),
+		ClockSteps: q.clock.Step().Count,
 	}
 	c.mu.Lock()
 	st.Lateness = c.late

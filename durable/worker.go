@@ -236,13 +236,24 @@ func (w *worker) add(h *Held) {
 }
 
 // schedule has a task that was fetched wait for its time to be claimed, and for as long
-// as it is told to. w.mu is held.
+// as it is told to. It looks at the clock once a lease at least, because that may be set
+// forward. w.mu is held.
 func (w *worker) schedule(t *task, least time.Duration) {
-	if t.held.Exact {
-		w.after(max(w.q.clock.Until(t.held.Record.Due), least), func() { w.toWait(t) })
+	d, come := w.q.clock.Until(t.held.Record.Due), w.toWait
+	if !t.held.Exact {
+		d, come = d-w.ahead, w.toClaim
+	}
+	if d = max(d, least); d <= w.q.lease {
+		w.after(d, func() { come(t) })
 		return
 	}
-	w.after(max(w.q.clock.Until(t.held.Record.Due)-w.ahead, least), func() { w.toClaim(t) })
+	w.after(w.q.lease, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.isGone(t) {
+			w.schedule(t, max(0, least-w.q.lease))
+		}
+	})
 }
 
 // after calls f when d has passed, at once if it is not positive; never on this
@@ -397,7 +408,7 @@ func (w *worker) toRun(t *task) {
 // now, and has others wait for theirs. w.mu is held.
 func (w *worker) proceed(t *task) {
 	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
-		w.after(early, func() { w.toRun(t) })
+		w.after(min(early, w.q.lease), func() { w.toRun(t) })
 		return
 	}
 	if t.attempt > t.held.Record.Job.MaxAttempts {

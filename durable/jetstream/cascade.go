@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"sync"
 	"time"
@@ -97,7 +98,7 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	}
 	ended := f.endedAmong(ctx, held)
 	var groups []group
-	var moving []*handle
+	var moving []*durable.Held
 	for i, h := range held {
 		hd := h.Handle.(*handle)
 		if ended[i] {
@@ -109,14 +110,15 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 		groups = append(groups, group{{
 			subject: f.nearSubject(hd.at.bucket), data: encode(&h.Record), last: seq(0), guard: f.nearMark(hd.at.bucket),
 		}})
-		moving = append(moving, hd)
+		moving = append(moving, h)
 	}
 	for i, res := range f.commit(ctx, groups) {
+		hd := moving[i].Handle.(*handle)
 		switch {
 		case res.err == nil:
-			moving[i].ack()
+			hd.ack()
 		case errors.Is(res.err, errConflict):
-			if err := f.moveLate(ctx, moving[i], groups[i]); err != nil {
+			if err := f.moveLate(ctx, hd, &moving[i].Record); err != nil {
 				return err
 			}
 		default:
@@ -126,39 +128,84 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-// moveLate takes care of a job that comes to its far bucket after its near bucket was
-// closed: only the first try of an insert can be so late, on a stream of several
-// replicas. It is stored as a new version that is due now.
-func (f *feed) moveLate(ctx context.Context, hd *handle, g group) error {
-	r, err := decode(g[0].data)
-	if err != nil {
-		return err
+// moveLate takes care of a job whose near bucket is closed when it is moved there: that
+// was done by a clock that was ahead, or the job has come to its far bucket late, as the
+// first try of an insert can on a stream of several replicas. It is stored as a new
+// version in the first open bucket, and is acknowledged then. It is acknowledged without
+// that only if it has ended, or a newer version is there. What a worker has claimed comes
+// again.
+func (f *feed) moveLate(ctx context.Context, hd *handle, r *durable.Record) error {
+	for range maxTries {
+		if err := f.readFloor(ctx); err != nil {
+			return err
+		}
+		forward, replaced, err := f.replaced(ctx, hd.at)
+		if err != nil {
+			return err
+		}
+		s, err := f.status(ctx, hd.at)
+		if err != nil {
+			return err
+		}
+		if replaced || s.fate.final() {
+			if err := f.tidy(ctx, r, hd.at); err != nil {
+				return err
+			}
+			hd.ack()
+			return nil
+		}
+		if s.fate == claimed {
+			if left, err := f.w.leaseOf(ctx, f.part, s.worker); err != nil || left > 0 {
+				return err
+			}
+			r.Attempt = s.attempt
+		}
+		g := f.moveGroup(r, hd.at, s, rand.Text(), r.Due, f.now())
+		g[0].ttl = markTTL // nobody closes this bucket again
+		g[1].last, g[1].guard = seq(forward), ""
+		err = f.write(ctx, g...)
+		if err == nil {
+			hd.ack()
+			return nil
+		}
+		if !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+			return err
+		}
 	}
-	r.Due, r.Version = f.now(), r.Version+1
-	forward := f.forwardWrite(&r)
-	forward.last = seq(0)
-	err = f.write(ctx, forward, f.recordWrite(&r, f.now(), true))
-	if err == nil || errors.Is(err, errConflict) { // or another one was faster
-		hd.ack()
-		return nil
+	return nil
+}
+
+// replaced reports whether a newer version of a job is there, or was and has ended, and
+// returns the sequence of the forward: 0 if there is none.
+func (p *part) replaced(ctx context.Context, at place) (uint64, bool, error) {
+	m, err := p.last(ctx, p.forward(at.id))
+	switch {
+	case errors.Is(err, durable.ErrNotFound):
+		return 0, at.version > 0, nil // it goes with the end
+	case err != nil:
+		return 0, false, err
+	case len(m.Data) == 0:
+		return m.Seq, true, nil
 	}
-	return err
+	newest, err := parseForward(at.id, m.Data)
+	return m.Seq, newest.version > at.version, err
 }
 
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
 // ones are closed, and for the same reasons.
 func (f *feed) closeFar(ctx context.Context, h int64, cons natsjs.Consumer) (bool, error) {
-	floor, ok, err := f.emptied(ctx, cons)
+	upTo, ok, err := f.emptied(ctx, cons)
 	if err != nil || !ok {
 		return false, err
 	}
-	if floor == 0 {
+	if upTo == 0 {
 		return true, nil // another worker was faster
 	}
-	if err := f.write(ctx, f.mark(f.farMark(h))); err != nil {
+	ok, err = f.markClosed(ctx, f.farMark(h), func(fl *floor) { fl.far = max(fl.far, h) })
+	if err != nil || !ok {
 		return false, err
 	}
-	if err := f.purge(ctx, f.farSubject(h), floor); err != nil {
+	if err := f.purge(ctx, f.farSubject(h), upTo); err != nil {
 		return false, err
 	}
 	info, err := f.info(ctx, f.farSubject(h))

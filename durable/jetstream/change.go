@@ -36,15 +36,15 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 			if s.token != token {
 				return false, nil
 			}
-			return p.confirmCancel(ctx, at)
+			return p.confirmCancel(ctx, at, s.seq)
 		case claimed, done, dead:
 			return false, nil
 		}
 		w := write{subject: p.fateSubject(at), data: status{fate: canceled, token: token}.encode(), last: seq(s.seq)}
-		err = p.write(ctx, w)
-		switch {
+		res := p.commit(ctx, []group{{w}})[0]
+		switch err := res.err; {
 		case err == nil:
-			return p.confirmCancel(ctx, at)
+			return p.confirmCancel(ctx, at, res.first)
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
 		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
 		default:
@@ -54,9 +54,10 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
 }
 
-// confirmCancel looks at the bucket's mark once the status is there.
-func (p *part) confirmCancel(ctx context.Context, at place) (bool, error) {
-	open, err := p.isOpen(ctx, at.bucket)
+// confirmCancel looks at the bucket's mark once the status is there, with this sequence.
+func (p *part) confirmCancel(ctx context.Context, at place, seq uint64) (bool, error) {
+	_, err := p.lastSince(ctx, witness{p.fateSubject(at), seq}, p.nearMark(at.bucket), true)
+	open, err := p.isOpenBy(ctx, at.bucket, err)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 	}
@@ -97,6 +98,9 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 		case err == nil:
 			return true, nil
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+			if err := p.sync(ctx); err != nil {
+				return false, err
+			}
 		default:
 			return false, err
 		}
@@ -106,21 +110,25 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 
 // moveGroup ends a version as moved, and stores the next: of a suspect that was handed
 // back one that is a suspect, too. Of what it is based on, all is conditional: the
-// status is as it was read, and the bucket of the old version is open, so that what has
-// ended does not come back.
+// status is as it was read, and if there was none, the bucket of the old version is open,
+// so that what has ended does not come back. A status that is there says as much, in a
+// closed bucket too: it is removed after its job.
 func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
 	if s.fate == freed {
 		next.Attempt, next.Crashes = s.attempt, s.crashes
 	}
-	end := status{fate: moved, token: token, bucket: p.nearOf(to), attempt: s.attempt}
-	forward := p.forwardWrite(&next)
-	forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
+	bucket := p.openFor(to)
+	end := status{fate: moved, token: token, bucket: bucket, attempt: s.attempt}
+	forward := p.forwardWrite(&next, bucket)
+	if s.seq == 0 {
+		forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
+	}
 	return group{
 		{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)},
 		forward,
-		p.recordWrite(&next, now, true),
+		p.recordWrite(&next, bucket, now, true),
 	}
 }
 
@@ -141,7 +149,8 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(m.Seq)
-		g := group{tombstone, p.forwardWrite(&r), p.recordWrite(&r, p.now(), true)}
+		bucket := p.openFor(at)
+		g := group{tombstone, p.forwardWrite(&r, bucket), p.recordWrite(&r, bucket, p.now(), true)}
 		if r.Job.Key != "" {
 			h, err := p.keyHolder(ctx, r.Job.Key)
 			if err != nil {
@@ -154,6 +163,9 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 		}
 		err = p.write(ctx, g...)
 		if !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+			return err
+		}
+		if err := p.sync(ctx); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // newPart returns a stream of its own, on a server of its own.
-func newPart(t *testing.T) *part {
+func newPart(t *testing.T, opts ...Option) *part {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
 	})
@@ -23,7 +23,7 @@ func newPart(t *testing.T) *part {
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	e, err := Connect(t.Context(), nc)
+	e, err := Connect(t.Context(), nc, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	return e.(*engine).parts[0]

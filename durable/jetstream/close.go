@@ -10,7 +10,7 @@ import (
 // A near bucket is closed in this order, and by any worker:
 //
 //  1. all that was handed out of it is acknowledged, that is, has ended;
-//  2. the mark m.<bucket> is written: from now on no copy enters;
+//  2. the mark m.<bucket> is written, and the floor with it: from now on no copy enters;
 //  3. its jobs are removed, up to the last one that was acknowledged;
 //  4. it is empty: what was on its way when the mark was written has arrived by now,
 //     since the removal was behind it;
@@ -99,15 +99,16 @@ func (f *feed) closeNear(ctx context.Context, b int64, had bool) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		floor, ok, err := f.emptied(ctx, cons)
-		if err != nil || !ok || floor == 0 {
+		upTo, ok, err := f.emptied(ctx, cons)
+		if err != nil || !ok || upTo == 0 {
 			return false, err
 		}
 		closing := write{subject: f.closingSubject(b), rollup: true}
-		if err := f.write(ctx, f.mark(f.nearMark(b)), closing); err != nil {
+		ok, err = f.markClosed(ctx, f.nearMark(b), func(fl *floor) { fl.near = max(fl.near, b) }, closing)
+		if err != nil || !ok {
 			return false, err
 		}
-		if err := f.purge(ctx, f.nearSubject(b), floor); err != nil {
+		if err := f.purge(ctx, f.nearSubject(b), upTo); err != nil {
 			return false, err
 		}
 	}

@@ -153,12 +153,17 @@ func (c *cluster) Restart(t testing.TB) {
 	c.start(t)
 }
 
+func (c *cluster) connectTo(t testing.TB, i int) *nats.Conn {
+	nc, err := nats.Connect(c.servers[i].ClientURL(), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
 // Open connects to one server after the other, so that most are not the stream's leader.
 func (c *cluster) Open(t testing.TB) durable.Engine {
 	c.turn++
-	nc, err := nats.Connect(c.servers[c.turn%3].ClientURL(), nats.MaxReconnects(-1))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := c.connectTo(t, c.turn%3)
 	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience/4)
 		e, err := jetstream.Connect(ctx, nc, c.opts...)

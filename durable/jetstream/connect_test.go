@@ -17,12 +17,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // Several Connects at once on servers of which two are not there yet, and which then elect
 // a leader, all succeed.
 func TestConnectsWhileServersStart(t *testing.T) {

@@ -21,7 +21,8 @@
 //	f.<id>                        where the newest version is, of a job that was moved
 //	k.<hash of key>               the job that has the key, or had it last
 //	x.<id>                        a dead job
-//	m.<near>, m.h<far>            the bucket is closed
+//	m.<near>, m.h<far>            the bucket is closed (for a day)
+//	t                             the floor: how far buckets were ever closed
 //	p.<near>                      it is being removed
 //	w.<worker>                    the worker's last beat
 //
@@ -36,6 +37,24 @@
 // refused with durable.ErrVersion, and end their Run with it. Their jobs are taken over.
 // So processes of two versions do not work on one queue at a time, and there is no way
 // back. Programs of before the versions know nothing of them: end them first.
+// # Time
+//
+// Time is what the clock of the server that leads the stream shows. A job is due by it,
+// and a bucket is moved or closed by it. It may be set, forward or back, and after an
+// election it is another server's.
+//
+//   - What a clock has once closed stays closed: the floor (floor.go) never falls, and is
+//     written with the mark. What is stored after that, and is due below the floor, is
+//     stored in the first bucket above it, which is read from then on.
+//   - When a job is due is never changed but by its user. So no step makes a job early by
+//     the clock as it then is. A step forward makes due what it passes over. What is
+//     stored in the bucket of its time is found though that lies in the future again.
+//   - Where clocks of servers differ, an election is a step: a job is early or late by
+//     their difference at most.
+//   - What is held in a process for long is measured by the process's own clock: handles
+//     that are stale, and the beats of others while the server's clock cannot be trusted.
+//   - What a step cannot spare: dead jobs, marks and beats are kept by the server for as
+//     long as its clock says. Marks and beats are not relied on after a step.
 //
 // # Invariants
 //
@@ -52,14 +71,20 @@
 //   - A beat that comes later than a lease after the one before, by the server's clock,
 //     tells its worker that the lease is lost. A clock that is set forward by as much
 //     costs each worker a lease: the contexts of its handlers end.
+//   - The bucket of a version is that of the subject where it is stored. If that is not
+//     the one of its time, a forward leads there, which is written in the same commit.
+//   - Nothing is acknowledged but what was found to have ended, to be gone from the
+//     stream, or to be stored elsewhere. A conflict is none of these.
 //   - A status outlives all copies of its job: close.go. Nothing that may be a copy
 //     enters a bucket that is marked; who has created a status looks at the mark after
 //     that, and if the bucket is closed takes it back.
+//   - What a claim, a cancel or a takeover depends on is read as of its own write: a leader
+//     that was deposed and does not know answers as things were (stream.go, lastSince).
 //   - No consumer is trusted: it may hand out anything any number of times. What it says
 //     is acknowledged is, since only what has ended is acknowledged; and that is all that
 //     is removed.
 //
-// Read it in this order: geometry.go (time), wire.go (what is stored), stream.go (writing
-// on conditions, reading), insert.go, change.go (cancel, move, redrive), feed.go,
-// worker.go (claim and end), cascade.go, close.go, find.go.
+// Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
+// stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,
+// redrive), feed.go, worker.go (claim and end), cascade.go, close.go, find.go.
 package jetstream

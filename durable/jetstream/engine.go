@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"iter"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,10 @@ type config struct {
 	existing bool
 	asked    []asked
 	free     func() (int64, error)
+
+	// For tests: another age, and what the clock of the server that leads shows at a time.
+	staleAge time.Duration
+	shift    func(leader string, t time.Time) time.Time
 }
 
 // Queue sets the name of the queue: letters, digits, - and _. The default is "default".
@@ -179,6 +184,11 @@ type part struct {
 	mu     sync.Mutex // guards what the last look at the stream has shown
 	looked time.Time
 	bytes  uint64
+	floor  floor
+	beats  map[string]sighting // of other workers
+
+	staleAge time.Duration
+	shift    func(leader string, t time.Time) time.Time // nil but in tests
 }
 
 // Connect returns an engine on a server's or a cluster's JetStream (NATS 2.12 or later),
@@ -194,7 +204,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 	if nc == nil {
 		panic("jetstream: Connect: nil connection")
 	}
-	c := config{queue: "default", replicas: 1, parts: 1, geometry: defaultGeometry}
+	c := config{queue: "default", replicas: 1, parts: 1, geometry: defaultGeometry, staleAge: staleAge}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("jetstream: Connect: nil Option")
@@ -233,7 +243,10 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
 func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
-	p := &part{nc: nc, js: js, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches)}
+	p := &part{
+		nc: nc, js: js, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches),
+		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift,
+	}
 	s, err := findOrMake(ctx, c, js, p.stream)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
@@ -257,7 +270,10 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 	p.of = n
 	p.salt, p.replicas = c.queue, info.Config.Replicas
 	p.maxBytes, p.free = max(0, info.Config.MaxBytes), c.free
-	if p.clock, err = clock.New(ctx, p.look); err == nil && c.alone {
+	if p.clock, err = clock.New(ctx, p.look); err == nil {
+		err = p.findFloor(ctx)
+	}
+	if err == nil && c.alone {
 		err = p.purge(ctx, p.workerSubject("*"), 0)
 	}
 	return p, err
@@ -283,14 +299,26 @@ func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 		return time.Time{}, 0, err
 	}
 	if p.local {
-		return time.Now(), 0, nil
+		info.now = time.Now()
+	}
+	if p.shift != nil {
+		info.now = p.shift(info.leader, info.now)
 	}
 	return info.now, 0, nil
+}
+
+// serverTime is the time of a message of the stream.
+func (p *part) serverTime(t time.Time) time.Time {
+	if p.shift != nil {
+		return p.shift("", t)
+	}
+	return t
 }
 
 // streamInfo is what is asked for of the server's account of a stream.
 type streamInfo struct {
 	now      time.Time
+	leader   string // the server that has answered; empty where there is but one
 	last     uint64
 	metadata map[string]string
 	subjects map[string]uint64 // messages of each that the filter selects
@@ -301,9 +329,12 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	total := streamInfo{subjects: map[string]uint64{}}
 	for {
 		var answer struct {
-			Error  *apiError `json:"error"`
-			Total  int       `json:"total"`
-			Now    time.Time `json:"ts"`
+			Error   *apiError `json:"error"`
+			Total   int       `json:"total"`
+			Now     time.Time `json:"ts"`
+			Cluster struct {
+				Leader string `json:"leader"`
+			} `json:"cluster"`
 			Config struct {
 				Metadata map[string]string `json:"metadata"`
 			} `json:"config"`
@@ -326,7 +357,8 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		p.mu.Lock()
 		p.looked, p.bytes = time.Now(), answer.State.Bytes
 		p.mu.Unlock()
-		total.now, total.last, total.metadata = answer.Now, answer.State.LastSeq, answer.Config.Metadata
+		total.now, total.leader = answer.Now, answer.Cluster.Leader
+		total.last, total.metadata = answer.State.LastSeq, answer.Config.Metadata
 		for s, n := range answer.State.Subjects {
 			total.subjects[s] = n
 		}
@@ -372,7 +404,7 @@ func (p *part) room(ctx context.Context) error {
 	old := time.Since(p.looked) > age
 	p.mu.Unlock()
 	if old {
-		if err := p.clock.Sync(ctx); err != nil {
+		if err := p.sync(ctx); err != nil {
 			return err
 		}
 	}
@@ -432,8 +464,17 @@ func (p *part) refOf(r *durable.Record) durable.Ref {
 	return address{part: p.number, bucket: p.nearOf(r.Job.At), born: r.Born.UnixMicro(), id: r.ID}.ref(p.salt)
 }
 
-func (p *part) placeOf(r *durable.Record) place {
-	return place{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
+// placeOf returns the place of a version that was read under a subject: the bucket is that
+// of a near subject, which may be later than that of its time, and the latter in a far
+// one.
+func (p *part) placeOf(subject string, r *durable.Record) place {
+	at := place{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
+	if number, near := strings.CutPrefix(subject, p.subject("q.")); near {
+		if b, err := strconv.ParseInt(number, 10, 64); err == nil {
+			at.bucket = b
+		}
+	}
+	return at
 }
 
 // of returns the partition of a key, or else of an ID.
@@ -558,7 +599,7 @@ func (e *engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 // Now is the clock of the first partition's leader. Servers of a cluster agree to within
 // what NTP does; all partitions' times are taken from their own leaders.
 func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
-	if err := e.parts[0].clock.Sync(ctx); err != nil {
+	if err := e.parts[0].sync(ctx); err != nil {
 		return time.Time{}, 0, err
 	}
 	t, off := e.parts[0].clock.Now()

@@ -101,7 +101,7 @@ type view struct {
 func (f *feed) lookAround(ctx context.Context, readers *sync.WaitGroup) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
-	if err := f.clock.Sync(try); err != nil {
+	if err := f.sync(try); err != nil {
 		return v, err
 	}
 	if v.far, err = f.buckets(try, "h"); err != nil {
@@ -150,9 +150,11 @@ func sorted[V any](m map[int64]V) []int64 {
 
 // startNear has those buckets read whose time comes before the next look, and those that
 // are current, which may get something at any moment. Of those that are overdue only the
-// oldest are begun: the others wait until these have nothing more to hand out.
+// oldest are begun: the others wait until these have nothing more to hand out. Of those
+// whose time has not come any up to the first one above the floor may have what is due
+// now, if the clock was set back.
 func (f *feed) startNear(ctx context.Context, near map[int64]uint64, now time.Time, readers *sync.WaitGroup) {
-	ahead := f.nearOf(now.Add(f.w.c.Ahead + lookEvery))
+	ahead, first := f.nearOf(now.Add(f.w.c.Ahead+lookEvery)), f.openFor(now)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	busy := 0
@@ -165,11 +167,13 @@ func (f *feed) startNear(ctx context.Context, near map[int64]uint64, now time.Ti
 	for b := current; b <= ahead; b++ {
 		near[b] += 0
 	}
+	near[first] += 0
 	for _, b := range sorted(near) {
-		if b > ahead {
+		if b > max(ahead, first) {
 			break
 		}
-		if f.near[b] != nil || b < current && busy >= busyAtOnce {
+		waits := b < current || b > ahead && b != first
+		if f.near[b] != nil || waits && busy >= busyAtOnce {
 			continue
 		}
 		busy++
@@ -239,7 +243,8 @@ func (f *feed) fetchOf(ctx context.Context, b *budget, consumer string, r pullRe
 	got, err := f.pull(consumer, r, func(msgs []*nats.Msg) {
 		held := make([]*durable.Held, 0, len(msgs))
 		for _, m := range msgs {
-			if h, err := f.heldOf(m); err == nil { // else not ours, or damaged: it stays where it is
+			h, err := f.heldOf(m)
+			if err == nil && !f.putOff(h) { // with an error not ours, or damaged: it stays where it is
 				held = append(held, h)
 			}
 		}
@@ -249,4 +254,17 @@ func (f *feed) fetchOf(ctx context.Context, b *budget, consumer string, r pullRe
 		err = ctx.Err()
 	}
 	return got, err
+}
+
+// putOff gives back what is in a bucket that is read long before its time, and is not due
+// soon: what is held for nothing would take the room of what is due. It comes again after a
+// lease, because the clock may be set forward meanwhile.
+func (f *feed) putOff(h *durable.Held) bool {
+	bucket := time.Duration(f.geometry.near) * time.Microsecond
+	early := h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
+	if early <= 0 {
+		return false
+	}
+	h.Handle.(*handle).nak(min(early, f.w.c.Lease))
+	return true
 }

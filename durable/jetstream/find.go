@@ -36,18 +36,24 @@ func (p *part) forwarded(ctx context.Context, a address) (place, uint64, error) 
 	if err != nil {
 		return at, 0, err
 	}
-	bucket, version, _ := strings.Cut(string(m.Data), " ")
+	at, err = parseForward(a.id, m.Data)
+	return at, m.Seq, err
+}
+
+func parseForward(id string, data []byte) (at place, err error) {
+	bucket, version, _ := strings.Cut(string(data), " ")
+	at.id = id
 	if at.bucket, err = strconv.ParseInt(bucket, 10, 64); err == nil {
 		at.version, err = strconv.Atoi(version)
 	}
 	if err != nil {
-		return at, 0, fmt.Errorf("%w: where a job was moved cannot be read: %q", durable.ErrStorage, m.Data)
+		return at, fmt.Errorf("%w: where a job was moved cannot be read: %q", durable.ErrStorage, data)
 	}
-	return at, m.Seq, nil
+	return at, nil
 }
 
-func (p *part) forwardWrite(r *durable.Record) write {
-	return write{subject: p.forward(r.ID), data: fmt.Appendf(nil, "%d %d", p.nearOf(r.Due), r.Version), rollup: true}
+func (p *part) forwardWrite(r *durable.Record, bucket int64) write {
+	return write{subject: p.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
 }
 
 // current returns where the newest version of a job is, and its status: final if it has
@@ -84,16 +90,21 @@ func (p *part) current(ctx context.Context, a address) (place, status, error) {
 const markTTL = 24 * time.Hour
 
 // isOpen reports whether a near bucket has not been closed. The mark says so for a day;
-// after that it is closed if it is empty.
+// after that a bucket below the floor is closed if it is empty.
 func (p *part) isOpen(ctx context.Context, bucket int64) (bool, error) {
 	_, err := p.last(ctx, p.nearMark(bucket))
+	return p.isOpenBy(ctx, bucket, err)
+}
+
+// isOpenBy is isOpen with the error of reading the mark.
+func (p *part) isOpenBy(ctx context.Context, bucket int64, err error) (bool, error) {
 	if err == nil {
 		return false, nil
 	}
 	if !errors.Is(err, durable.ErrNotFound) {
 		return false, err
 	}
-	if p.now().Before(p.closeAt(bucket).Add(markTTL / 2)) {
+	if bucket > p.lowest().near && p.now().Before(p.closeAt(bucket).Add(markTTL/2)) {
 		return true, nil
 	}
 	for _, s := range []string{p.farSubject(p.farOf(bucket)), p.nearSubject(bucket)} { // in the order in which jobs move
@@ -131,11 +142,15 @@ func (p *part) record(ctx context.Context, a address, at place, forward uint64) 
 		return durable.Record{}, durable.ErrNotFound
 	}
 	// The sender's idea of the server's clock is good to within its round trip, unless
-	// that was set.
-	for _, before := range []time.Duration{50 * time.Millisecond, 10 * time.Second} {
-		since := time.UnixMicro(a.born).Add(-before)
+	// that was set. Then the whole bucket is searched.
+	born := time.UnixMicro(a.born)
+	for _, since := range []time.Time{born.Add(-50 * time.Millisecond), born.Add(-10 * time.Second), {}} {
+		from := forward
+		if since.IsZero() {
+			from = max(from, 1)
+		}
 		for _, far := range []bool{true, false} {
-			if err := p.pages(ctx, p.jobSubject(at.bucket, far), forward, since, search); err != nil {
+			if err := p.pages(ctx, p.jobSubject(at.bucket, far), from, since, search); err != nil {
 				return durable.Record{}, err
 			}
 			if found != nil {
@@ -249,7 +264,7 @@ func (p *part) scanPage(ctx context.Context, page []stored, f durable.Filter, se
 		if recs[i], err = decode(m.Data); err != nil {
 			return false, err
 		}
-		subjects[i] = p.fateSubject(p.placeOf(&recs[i]))
+		subjects[i] = p.fateSubject(p.placeOf(m.Subject, &recs[i]))
 	}
 	fates, err := p.lasts(ctx, subjects)
 	if err != nil {
@@ -263,7 +278,7 @@ func (p *part) scanPage(ctx context.Context, page []stored, f durable.Filter, se
 				return false, err
 			}
 		}
-		if far := p.farOf(p.nearOf(recs[i].Due)); !now.Before(p.cascadeAt(far)) {
+		if far := p.farOf(p.nearOf(recs[i].Due)); far <= p.lowest().far || !now.Before(p.cascadeAt(far)) {
 			if seen[subjects[i]] {
 				continue
 			}

@@ -1,11 +1,13 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,20 +18,24 @@ import (
 // one claim between them.
 func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 	errs := make([]error, len(recs))
-	if err := p.room(ctx); err != nil {
+	err := p.room(ctx)
+	if err == nil && slices.ContainsFunc(recs, func(r durable.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
+		err = p.sync(ctx) // the clock was set back, maybe just now
+	}
+	if err != nil {
 		for i := range errs {
 			errs[i] = err
 		}
 		return errs
 	}
-	var groups []group
+	var groups []*inserting
 	var of []int // which record a group is of
 	for i := range recs {
 		if recs[i].Job.Key != "" {
 			errs[i] = p.insertKeyed(ctx, &recs[i])
 			continue
 		}
-		groups = append(groups, group{p.recordWrite(&recs[i], recs[i].Born, false)})
+		groups = append(groups, p.place(&recs[i]))
 		of = append(of, i)
 	}
 	for k, err := range p.insertGroups(ctx, groups) {
@@ -38,34 +44,111 @@ func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 	return errs
 }
 
+// inserting is a record on its way.
+type inserting struct {
+	r      *durable.Record
+	group  group
+	putOff bool // it goes to another bucket than that of its time, with a forward
+	tried  bool // an earlier try may have stored it
+}
+
+// place returns what stores a record for the first time. If the bucket of its time is
+// below the floor it goes to the first open one, as its second version, but only if it is
+// fresh: otherwise it may have been stored, and run, before that bucket was closed.
+func (p *part) place(r *durable.Record) *inserting {
+	bucket := p.openFor(r.Due)
+	if bucket == p.nearOf(r.Due) || !p.fresh(r) {
+		return &inserting{r: r, group: group{p.recordWrite(r, p.nearOf(r.Due), r.Born, false)}}
+	}
+	in := &inserting{r: r, putOff: true, group: p.elsewhere(r, bucket, false)}
+	in.group[0].last = seq(0)
+	return in
+}
+
+// elsewhere returns what stores a new job in another bucket than that of its time: as a
+// second version, to which a forward leads.
+func (p *part) elsewhere(r *durable.Record, bucket int64, guarded bool) group {
+	next := *r
+	next.Version = 1
+	return group{p.forwardWrite(&next, bucket), p.recordWrite(&next, bucket, r.Born, guarded)}
+}
+
+// fresh reports whether the bucket of a record's time cannot have been closed since the
+// record was born, but by a clock that was set in between: by the clock as it is now it is
+// too soon for that. So if it is closed, it was so before.
+func (p *part) fresh(r *durable.Record) bool {
+	now, margin := p.now(), time.Duration(p.settle/2)*time.Microsecond
+	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(p.closeAt(p.nearOf(r.Due)))
+}
+
+// insertTries bounds how often a record is stored anew because a bucket was closed, or
+// the server is busy, meanwhile.
+const insertTries = 20
+
 // insertGroups writes records, and repeats those whose answer was lost until there is one
 // or ctx ends. What is refused because its bucket is closed may have been stored, and
 // run, by an earlier try.
-func (p *part) insertGroups(ctx context.Context, groups []group) []error {
-	errs := make([]error, len(groups))
-	trying := make([]int, len(groups))
+func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
+	errs := make([]error, len(all))
+	trying := make([]int, len(all))
 	for i := range trying {
 		trying[i] = i
 	}
-	for len(trying) > 0 {
-		var again []int
-		for k, res := range p.commit(ctx, pick(groups, trying)) {
+	for refusals := 0; len(trying) > 0; {
+		groups := make([]group, len(trying))
+		for k, i := range trying {
+			groups[k] = all[i].group
+		}
+		var again, refused []int
+		for k, res := range p.commit(ctx, groups) {
 			i := trying[k]
 			errs[i] = res.err
 			switch {
 			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
-				errs[i] = fmt.Errorf("%w: it came too late for its bucket", durable.ErrUncertain)
+				errs[i] = tooLate
+				refused = append(refused, i)
 			case errors.Is(res.err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+				all[i].repeat(p)
 				again = append(again, i)
 			}
 		}
-		for _, i := range again {
-			w := &groups[i][0]
-			w.last, w.guard = seq(0), p.markOf(w.subject)
+		if len(refused) > 0 && refusals < insertTries && p.sync(ctx) == nil {
+			refusals++
+			for _, i := range refused {
+				var more bool
+				if more, errs[i] = p.refused(ctx, all[i]); more {
+					again = append(again, i)
+				}
+			}
 		}
 		trying = again
 	}
 	return errs
+}
+
+var tooLate = fmt.Errorf("%w: it came too late for its bucket", durable.ErrUncertain)
+
+// repeat has the next try refused where the bucket is closed: it may make a copy.
+func (in *inserting) repeat(p *part) {
+	in.tried = true
+	w := &in.group[len(in.group)-1]
+	w.last, w.guard = seq(0), p.markOf(w.subject)
+}
+
+// refused finds out why a record was not stored, once the floor has been read, and
+// whether it is to be tried again, perhaps elsewhere.
+func (p *part) refused(ctx context.Context, in *inserting) (again bool, err error) {
+	if in.putOff {
+		_, err := p.last(ctx, p.forward(in.r.ID))
+		if !errors.Is(err, durable.ErrNotFound) {
+			return false, err // nil: an earlier try has stored it; it may have ended since
+		}
+	}
+	if in.tried || !p.fresh(in.r) {
+		return false, tooLate
+	}
+	*in = *p.place(in.r)
+	return true, tooLate
 }
 
 // markOf returns the mark of the bucket that a job's subject is of.
@@ -82,9 +165,8 @@ func (p *part) markOf(subject string) string {
 // when nobody remembers that it ran. On several replicas such a condition would have
 // writers wait for one another, so only what may be a copy has it; what comes late is
 // found by the scan for old buckets.
-func (p *part) recordWrite(r *durable.Record, now time.Time, guarded bool) write {
-	bucket := p.nearOf(r.Due)
-	far := p.isFar(bucket, now)
+func (p *part) recordWrite(r *durable.Record, bucket int64, now time.Time, guarded bool) write {
+	far := p.toFar(bucket, r.Due, now)
 	w := write{subject: p.jobSubject(bucket, far), data: encode(r)}
 	if guarded || p.replicas == 1 {
 		w.last, w.guard = seq(0), p.jobMark(bucket, far)
@@ -92,22 +174,38 @@ func (p *part) recordWrite(r *durable.Record, now time.Time, guarded bool) write
 	return w
 }
 
-// insertKeyed stores a record and takes its key, in one commit.
+// insertKeyed stores a record and takes its key, in one commit. If that is refused though
+// nobody has touched the key, it is the bucket that is closed.
 func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
-	uncertain := error(nil)
-	for try := 0; try < 20; try++ {
+	var uncertain, closed error
+	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
+	for range insertTries {
 		h, err := p.keyHolder(ctx, r.Job.Key)
+		if closed = nil; refused && h.seq == before {
+			closed = tooLate
+		}
 		switch {
 		case err != nil:
-			return err
+			return cmp.Or(uncertain, err)
 		case h.ref == p.refOf(r):
 			return nil // an earlier try has stored it; it may have ended since
 		case h.alive:
 			return durable.ErrExists
+		case closed != nil && (uncertain != nil || !p.fresh(r)):
+			return closed // an earlier try may have stored it, and it have run
 		}
-		err = p.write(ctx, p.keyWrite(r, h.seq), p.recordWrite(r, r.Born, true))
+		in := p.place(r)
+		if in.putOff {
+			in.group[0].last = nil // the key's condition is that of both
+		}
+		in.repeat(p)
+		err = p.write(ctx, append(in.group, p.keyWrite(r, h.seq))...)
+		refused, before = errors.Is(err, errConflict), h.seq
 		switch {
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+		case refused, errors.Is(err, errBusy):
+			if err := p.sync(ctx); err != nil {
+				return cmp.Or(uncertain, err)
+			}
 			continue
 		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
 			uncertain = err
@@ -115,8 +213,8 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 		}
 		return err
 	}
-	if uncertain != nil {
-		return uncertain
+	if err := cmp.Or(uncertain, closed); err != nil {
+		return err
 	}
 	return fmt.Errorf("%w: others take and leave the key %q all the time", durable.ErrExists, r.Job.Key)
 }

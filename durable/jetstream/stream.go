@@ -1,6 +1,8 @@
 package jetstream
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -337,6 +339,9 @@ func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, er
 	return answer.Message, answer.Error.err()
 }
 
+// noLeader is in the answer of a server that knows that the stream has no leader.
+var noLeader = []byte(`"err_code":10008,`)
+
 // ask calls the server's API, again while the stream has no leader and ctx has not ended.
 func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 	body, err := json.Marshal(request)
@@ -350,8 +355,11 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 		try, cancel := context.WithTimeout(ctx, answerTimeout)
 		m, err := p.nc.RequestWithContext(try, "$JS.API."+api, body)
 		cancel()
-		if err == nil {
+		if err == nil && !bytes.Contains(m.Data, noLeader) {
 			return json.Unmarshal(m.Data, answer)
+		}
+		if err == nil {
+			err = nats.ErrNoResponders
 		}
 		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return notSent(err)
@@ -427,6 +435,55 @@ func (p *part) lasts(ctx context.Context, subjects []string) (map[string]stored,
 		subjects = subjects[n:]
 	}
 	return found, nil
+}
+
+// witness is a message that is known to have been written.
+type witness struct {
+	subject string
+	seq     uint64
+}
+
+// errBehind is that of a read that no server has answered that was known to be up to date.
+var errBehind = errors.New("jetstream: the server that answers is behind, or what was written is gone")
+
+// lastSince is last as of when the witness was written, or later, whoever answers. What is
+// lasting is true whenever it was written, and so is known from any server.
+//
+// To ask the leader is not enough for that: a leader that is cut off from the others does
+// not know for some seconds that it was deposed, and answers as things were before. So the
+// witness is read with the subject, in one isolated read: a server that has it has all
+// that was written before it. Where there is but one server it is never behind.
+func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting bool) (stored, error) {
+	if p.replicas == 1 {
+		return p.last(ctx, subject)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*answerTimeout)
+	defer cancel()
+	for patience := answerTimeout / 20; ; patience *= 2 { // who was asked may be cut off
+		try, cancel := context.WithTimeout(ctx, patience)
+		found, err := p.lasts(try, []string{subject, w.subject})
+		cancel()
+		s, ok := found[subject]
+		switch upToDate := err == nil && found[w.subject].Seq >= w.seq; {
+		case ok && (lasting || upToDate):
+			return s, nil
+		case upToDate:
+			return s, durable.ErrNotFound
+		}
+		if p.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || p.closed.Err() != nil {
+			return stored{}, cmp.Or(err, errBehind)
+		}
+	}
+}
+
+// knows returns errBehind if the server that says that it leads has not what is known to
+// have been written.
+func (p *part) knows(ctx context.Context, w witness) error {
+	m, err := p.last(ctx, w.subject)
+	if errors.Is(err, durable.ErrNotFound) || err == nil && m.Seq < w.seq {
+		return errBehind
+	}
+	return err
 }
 
 // pages reads the messages of a filter in the stream's order, from a sequence or, if that

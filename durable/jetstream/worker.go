@@ -1,11 +1,13 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -32,14 +34,25 @@ type handle struct {
 	at     place
 	acks   string    // where the message is acknowledged
 	since  time.Time // when it was handed out
+	steps  int64     // of the clock before that
 	again  bool      // not for the first time, so that it may have ended long ago
 	seq    uint64    // of the message
 	status status    // of the claim
 }
 
-// stale is the age from which what was handed out is not claimed any more: its bucket may
-// have been closed, and the mark of that be gone.
-const stale = time.Hour
+// staleAge is the age from which the mark of a bucket does not say any more whether what
+// was handed out of it may be claimed: the bucket may have been closed, and the mark be
+// gone by now. It is much less than what a mark lasts.
+const staleAge = time.Hour
+
+// stale reports whether a job was handed out so long ago, by this machine's clocks: one
+// stands still while the machine is suspended, and the other may be set. When the
+// server's clock was set forward since, marks may be gone as well.
+func (h *handle) stale() bool {
+	now := time.Now()
+	age := max(now.Sub(h.since), now.Round(0).Sub(h.since.Round(0)))
+	return age > h.p.staleAge || h.steps != h.p.clock.Step().Count
+}
 
 type life struct {
 	Lease time.Duration `json:"lease"`
@@ -71,16 +84,12 @@ func isUnanswered(err error) bool {
 // a lease after the beat before, that was over in between. A server whose clock is set
 // forward by as much looks the same, and costs a lease.
 func (w *worker) Beat(ctx context.Context) error {
-	data, err := json.Marshal(life{Lease: w.c.Lease})
-	if err != nil {
-		return err
-	}
 	return w.each(func(p *part) error {
-		beat := write{subject: p.workerSubject(w.c.Name), data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second}
-		if err := p.write(ctx, beat); err != nil {
+		written, err := w.beat(ctx, p)
+		if err != nil {
 			return err
 		}
-		now, err := p.last(ctx, beat.subject)
+		now, err := p.lastSince(ctx, written, written.subject, false)
 		if err != nil {
 			return err
 		}
@@ -89,6 +98,17 @@ func (w *worker) Beat(ctx context.Context) error {
 		}
 		return w.beaten(p, now)
 	})
+}
+
+// beat writes the beat of a partition, and returns it as a witness.
+func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
+	data, err := json.Marshal(life{Lease: w.c.Lease})
+	if err != nil {
+		return witness{}, err
+	}
+	subject := p.workerSubject(w.c.Name)
+	res := p.commit(ctx, []group{{{subject: subject, data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second}}})[0]
+	return witness{subject, res.first}, res.err
 }
 
 // beaten returns ErrLeaseLost if the lease was over before a beat. Of two beats at one
@@ -123,23 +143,79 @@ func (w *worker) each(f func(p *part) error) error {
 	return errors.Join(errs...)
 }
 
+// sighting is a beat that was seen here first at a time of this machine's clock.
+type sighting struct {
+	beat uint64 // the sequence of its message; 0 for none
+	at   time.Time
+}
+
 // leaseOf returns for how long a worker's lease is not over. It is over if there is no
 // message: that of a worker that has taken leave is removed, that of one that died is
 // kept for longer than its lease.
-func (p *part) leaseOf(ctx context.Context, worker string) (time.Duration, error) {
-	now, off := p.clock.Now() // before the look: a beat that comes after that is in time
-	m, err := p.last(ctx, p.workerSubject(worker))
-	if errors.Is(err, durable.ErrNotFound) {
-		return 0, nil
+//
+// That is so by the server's clock, if that was not set. It was if a beat lies in the
+// future; and a clock that is set forward makes beats look old, or removes them. Then a
+// beat is watched by the clock of this machine: if it is the same for the length of a
+// lease, that is over.
+//
+// Before a lease is said to be over the beat is read once more, as of now: a leader that
+// was deposed and does not know shows old ones. The clock is read before each look: a beat
+// that comes after that is in time.
+func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Duration, error) {
+	now, off := p.clock.Now()
+	m, readErr := p.last(ctx, p.workerSubject(worker))
+	left, err := w.leaseBy(p, worker, now.Add(-off), m, readErr)
+	if err != nil || left > 0 {
+		return left, err
 	}
-	if err != nil {
+	if err := p.clock.Sync(ctx); err != nil { // it may have been set this moment
 		return 0, err
 	}
-	var l life
-	if err := json.Unmarshal(m.Data, &l); err != nil {
-		return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", durable.ErrStorage, err)
+	if p.replicas > 1 && worker != w.c.Name {
+		written, err := w.beat(ctx, p)
+		if err != nil {
+			return 0, err
+		}
+		now, off = p.clock.Now()
+		m, readErr = p.lastSince(ctx, written, p.workerSubject(worker), false)
 	}
-	return m.Time.Add(l.Lease + off).Sub(now), nil
+	return w.leaseBy(p, worker, now.Add(-off), m, readErr)
+}
+
+// leaseBy is leaseOf by the beat that was read, or the error of that, at a time that is
+// not later than the server's.
+func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored, err error) (time.Duration, error) {
+	missing := errors.Is(err, durable.ErrNotFound)
+	if err != nil && !missing {
+		return 0, err
+	}
+	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
+	if !missing {
+		if err := json.Unmarshal(m.Data, &l); err != nil {
+			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", durable.ErrStorage, err)
+		}
+	}
+	unchanged := p.watch(worker, m.Seq)
+	switch step := p.clock.Step(); {
+	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
+		return l.Lease - unchanged, nil
+	case missing:
+		return 0, nil
+	}
+	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
+}
+
+// watch returns for how long a worker's beat has been the same, as far as it was looked at
+// from here.
+func (p *part) watch(worker string, beat uint64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, ok := p.beats[worker]; ok && s.beat == beat {
+		return time.Since(s.at)
+	}
+	maps.DeleteFunc(p.beats, func(_ string, s sighting) bool { return time.Since(s.at) > time.Hour })
+	p.beats[worker] = sighting{beat: beat, at: time.Now()}
+	return 0
 }
 
 func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
@@ -160,7 +236,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 	var trying []int
 	for i, h := range held {
 		hd := h.Handle.(*handle)
-		if ended[i] || time.Since(hd.since) > stale {
+		if ended[i] {
 			verdicts[i] = w.gone(ctx, h)
 			continue
 		}
@@ -172,6 +248,8 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 		trying = append(trying, i)
 	}
 	open := map[int64]error{} // what is known of the buckets, after the commit
+	// What is not found to have ended is claimed, however long ago it was handed out, and
+	// confirmed: it is never acknowledged unseen.
 	for k, res := range p.commitClaims(ctx, pick(held, trying)) {
 		h := held[trying[k]]
 		hd := h.Handle.(*handle)
@@ -180,8 +258,8 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 			verdicts[trying[k]] = w.settle(ctx, h, token)
 			continue
 		}
-		if _, asked := open[hd.at.bucket]; !asked {
-			open[hd.at.bucket] = p.stillOpen(ctx, hd.at.bucket)
+		if _, asked := open[hd.at.bucket]; !asked && !hd.stale() {
+			open[hd.at.bucket] = p.stillOpen(ctx, hd)
 		}
 		verdicts[trying[k]] = w.confirm(ctx, h, open[hd.at.bucket])
 	}
@@ -265,9 +343,10 @@ func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
 
 var errBucketClosed = errors.New("jetstream: the bucket is closed")
 
-// stillOpen looks for a bucket's mark.
-func (p *part) stillOpen(ctx context.Context, bucket int64) error {
-	switch _, err := p.last(ctx, p.nearMark(bucket)); {
+// stillOpen looks for the mark of a job's bucket, as of when the job was claimed.
+func (p *part) stillOpen(ctx context.Context, hd *handle) error {
+	claim := witness{p.fateSubject(hd.at), hd.status.seq}
+	switch _, err := p.lastSince(ctx, claim, p.nearMark(hd.at.bucket), true); {
 	case err == nil:
 		return errBucketClosed
 	case errors.Is(err, durable.ErrNotFound):
@@ -279,9 +358,13 @@ func (p *part) stillOpen(ctx context.Context, bucket int64) error {
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
 // ended before and that was forgotten: a worker that was frozen between Feed and Claim is
-// told here. What it has written is removed.
+// told here. What it has written is removed. Of a stale handle the bucket's mark says
+// nothing, so the job's message itself is looked for.
 func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durable.Verdict {
 	hd := h.Handle.(*handle)
+	if open == nil && hd.stale() {
+		open = errBucketClosed
+	}
 	switch {
 	case open == nil:
 		return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
@@ -297,17 +380,25 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 	return durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
 }
 
-// reopened reports whether a job came to its bucket after that was closed: its own
-// message is there. Only the first try of an insert can be so late, on a stream of
-// several replicas. The leader is asked: another server may be a moment behind, and still
-// have a message of before the closing, or not have the late one yet. Without an answer
-// nobody knows: a job that is taken for gone would be lost.
+// reopened reports whether a job waits in a bucket that is, or may be, closed: its own
+// message is there. It came there after the closing, as only the first try of an insert
+// can, on a stream of several replicas, or the bucket is not closed. The leader is asked:
+// another server may be a moment behind, and still have a message of before the closing,
+// or not have the late one yet. Without an answer nobody knows: a job that is taken for
+// gone would be lost.
+//
+// A leader that was deposed and does not know may have what is gone, or not have what is
+// there. So it is asked before and after whether it knows of the claim.
 func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
-	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
-	if errors.Is(err, durable.ErrNotFound) {
-		return false, nil
+	claim := witness{p.fateSubject(hd.at), hd.status.seq}
+	if err := p.knows(ctx, claim); err != nil {
+		return false, err
 	}
-	return err == nil, err
+	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
+	if err != nil && !errors.Is(err, durable.ErrNotFound) {
+		return false, err
+	}
+	return err == nil, p.knows(ctx, claim)
 }
 
 // settle decides about one job whose status was there, or about which the answer was
@@ -325,9 +416,9 @@ func (w *worker) settle(ctx context.Context, h *durable.Held, token string) dura
 		case claimed:
 			if s.token == token {
 				hd.status = s
-				return w.confirm(ctx, h, p.stillOpen(ctx, hd.at.bucket))
+				return w.confirm(ctx, h, p.stillOpen(ctx, hd))
 			}
-			if left, err := p.leaseOf(ctx, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
+			if left, err := w.leaseOf(ctx, p, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
 				return durable.Verdict{Claimed: durable.Later, After: max(left, 10*time.Millisecond)}
 			}
 			if begun, crashes = s.begun(); s.worker == w.c.Name {
@@ -346,7 +437,7 @@ func (w *worker) settle(ctx context.Context, h *durable.Held, token string) dura
 		hd.status = w.claimOf(h, token, begun, crashes)
 		res := p.commit(ctx, []group{{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(s.seq)}}})[0]
 		if hd.status.seq = res.first; res.err == nil {
-			return w.confirm(ctx, h, p.stillOpen(ctx, hd.at.bucket))
+			return w.confirm(ctx, h, p.stillOpen(ctx, hd))
 		}
 	}
 	return durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
@@ -389,6 +480,15 @@ func (p *part) tidy(ctx context.Context, r *durable.Record, at place) error {
 }
 
 func (h *handle) ack() { h.answer("+ACK") }
+
+// nak has the consumer hand the job out again, after a while.
+func (h *handle) nak(after time.Duration) {
+	if after > 0 {
+		h.answer(fmt.Sprintf(`-NAK {"delay": %d}`, after.Nanoseconds()))
+		return
+	}
+	h.answer("-NAK")
+}
 
 // answer tells the consumer, without waiting: if it is lost the job is handed out again.
 func (h *handle) answer(s string) {
@@ -457,10 +557,13 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 		return nil, err
 	}
 	g = append(g, key...)
-	if o.Next != nil && len(key) > 0 {
-		g = append(g, p.recordWrite(o.Next, p.now(), true))
+	if o.Next == nil || len(key) == 0 {
+		return g, nil
 	}
-	return g, nil
+	if bucket := p.openFor(o.Next.Due); bucket != p.nearOf(o.Next.Due) {
+		return append(g, p.elsewhere(o.Next, bucket, true)...), nil
+	}
+	return append(g, p.recordWrite(o.Next, p.nearOf(o.Next.Due), p.now(), true)), nil
 }
 
 // checkEnd finds out what an error of an end means.
@@ -473,7 +576,10 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, token string
 		return nil // the answer was lost
 	case s.fate == claimed && s.token == hd.status.token:
 		hd.status.seq = s.seq
-		return err // something else was wrong, such as the key's sequence
+		if errors.Is(err, errConflict) { // about the key, or a bucket that is closed
+			return cmp.Or(p.readFloor(ctx), err)
+		}
+		return err
 	default:
 		return durable.ErrLeaseLost
 	}
@@ -499,11 +605,7 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 			}
 		}
 		for _, h := range pick(held, indices) {
-			nak := "-NAK"
-			if after > 0 {
-				nak = fmt.Sprintf(`-NAK {"delay": %d}`, after.Nanoseconds())
-			}
-			h.Handle.(*handle).answer(nak)
+			h.Handle.(*handle).nak(after)
 		}
 	})
 	return errors.Join(errs...)
@@ -539,7 +641,7 @@ func (p *part) heldOf(m *nats.Msg) (*durable.Held, error) {
 		return nil, err
 	}
 	hd := &handle{
-		p: p, at: p.placeOf(&r), acks: m.Reply, since: time.Now(),
+		p: p, at: p.placeOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
 		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream,
 	}
 	return &durable.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil

@@ -21,6 +21,7 @@
 //	durable_failed_total         counter
 //	durable_dead_total           counter
 //	durable_lease_lost_total     counter
+//	durable_clock_steps_total    counter
 //	durable_held                 gauge
 //	durable_claimed              gauge
 //	durable_running              gauge
@@ -86,6 +87,7 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	counter("failed_total", "Attempts that failed and are followed by another.", func(s *durable.Stats) int64 { return s.Failed })
 	counter("dead_total", "Jobs that died here.", func(s *durable.Stats) int64 { return s.Dead })
 	counter("lease_lost_total", "Attempts that another worker has taken over.", func(s *durable.Stats) int64 { return s.LeaseLost })
+	counter("clock_steps_total", "Times that the engine's clock was found to have been set.", func(s *durable.Stats) int64 { return s.ClockSteps })
 	gauge("held", "Jobs that the engine has handed out to this worker.", func(s *durable.Stats) float64 { return float64(s.Held) })
 	gauge("claimed", "Jobs that are claimed and have not begun.", func(s *durable.Stats) float64 { return float64(s.Claimed) })
 	gauge("running", "Handlers that run.", func(s *durable.Stats) float64 { return float64(s.Running) })

@@ -18,6 +18,18 @@ type Source func(ctx context.Context) (time.Time, time.Duration, error)
 
 const drift = 100e-6 // seconds a second
 
+// stepMin is the least contradiction that counts as a Step. Clocks of servers that NTP
+// keeps together are closer to one another, and what is smaller does no harm.
+const stepMin = 100 * time.Millisecond
+
+// Step tells how often the other clock was found to have been set, and of the last time
+// by how much and when.
+type Step struct {
+	Count int64
+	By    time.Duration // negative: back
+	Seen  time.Time     // by this machine's clock; compared monotonically
+}
+
 type sample struct {
 	local time.Time // the middle of the round trip; compared monotonically
 	there time.Time
@@ -30,6 +42,7 @@ type Clock struct {
 
 	mu   sync.Mutex
 	best sample
+	step Step
 }
 
 // New returns a Clock that has read its source once.
@@ -55,10 +68,21 @@ func (c *Clock) Sync(ctx context.Context) error {
 		return nil
 	}
 	was, wasOff := c.best.at(s.local)
-	if apart := s.there.Sub(was).Abs(); s.off <= wasOff || apart > s.off+wasOff {
+	by := s.there.Sub(was)
+	if by.Abs() > s.off+wasOff+stepMin {
+		c.step = Step{Count: c.step.Count + 1, By: by, Seen: s.local}
+	}
+	if s.off <= wasOff || by.Abs() > s.off+wasOff {
 		c.best = s
 	}
 	return nil
+}
+
+// Step returns the last step that Sync has found; its Count is 0 if there was none.
+func (c *Clock) Step() Step {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.step
 }
 
 func (s sample) at(local time.Time) (time.Time, time.Duration) {

@@ -88,6 +88,38 @@ func TestFollowsAStep(t *testing.T) {
 	})
 }
 
+// A step is counted once, with its size, and nothing else is: not what clocks drift apart,
+// nor what a slow answer leaves open.
+func TestCountsSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		way := time.Millisecond
+		o := &other{start: time.Now(), drift: 90e-6, answer: func() time.Duration { return way }}
+		c, err := New(t.Context(), o.read)
+		require.NoError(t, err)
+		quiet := func() {
+			for range 100 {
+				way = rand.N(time.Second)
+				time.Sleep(rand.N(10 * time.Second))
+				require.NoError(t, c.Sync(t.Context()))
+			}
+			way = time.Millisecond
+			require.NoError(t, c.Sync(t.Context()))
+		}
+		quiet()
+		require.Zero(t, c.Step())
+		for i, step := range []time.Duration{time.Minute, -time.Hour, -150 * time.Millisecond} {
+			o.off += step
+			require.NoError(t, c.Sync(t.Context()))
+			got := c.Step()
+			require.EqualValues(t, i+1, got.Count)
+			require.InDelta(t, step, got.By, float64(10*time.Millisecond))
+			require.Less(t, time.Since(got.Seen), time.Second)
+			quiet()
+			require.Equal(t, got, c.Step())
+		}
+	})
+}
+
 func TestError(t *testing.T) {
 	o := &other{answer: func() time.Duration { return 0 }, err: errors.New("no answer")}
 	_, err := New(t.Context(), o.read)

@@ -1,0 +1,405 @@
+package jetstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// serverClock is the clock of a server, or those of several, which a test sets.
+type serverClock struct {
+	mu      sync.Mutex
+	history []setting
+	servers map[string]time.Duration // how far each is ahead; nil: as was set last
+}
+
+// setting is from when on the clock is ahead, and by how much.
+type setting struct {
+	from time.Time
+	by   time.Duration
+}
+
+func (c *serverClock) set(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = append(c.history, setting{time.Now(), by})
+}
+
+// show is what the clock of a server shows, or has shown when a message was written.
+func (c *serverClock) show(server string, t time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if by, ok := c.servers[server]; ok {
+		if n := len(c.history); n == 0 || c.history[n-1].by != by {
+			c.history = append(c.history, setting{time.Now(), by})
+		}
+		return t.Add(by)
+	}
+	by := time.Duration(0)
+	for _, s := range c.history {
+		if s.from.After(t) {
+			break
+		}
+		by = s.by
+	}
+	return t.Add(by)
+}
+
+func (c *serverClock) now() time.Time { return c.show("", time.Now()) }
+
+// book keeps account of what was accepted and what ran.
+type book struct {
+	t     *testing.T
+	clock *serverClock
+	early time.Duration // that is allowed
+
+	mu       sync.Mutex
+	accepted map[durable.Ref]bool
+	begun    map[durable.Ref]int
+	done     map[durable.Ref]int
+}
+
+func newBook(t *testing.T, c *serverClock) *book {
+	return &book{t: t, clock: c, accepted: map[durable.Ref]bool{}, begun: map[durable.Ref]int{}, done: map[durable.Ref]int{}}
+}
+
+// open returns a Queue whose handler writes the book. A job of the kind "retried" fails
+// once, one of the kind "dying" always.
+func (b *book) open(e durable.Engine, retry time.Duration, opts ...durable.Option) *durable.Queue {
+	q, err := durable.Open(within(b.t), e, append([]durable.Option{durable.WithLease(5 * time.Second)}, opts...)...)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { q.Close() })
+	run := func(_ context.Context, a *durable.Attempt) error {
+		now := b.clock.now()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if now.Add(b.early).Before(a.Due) {
+			b.t.Errorf("%s of kind %s is %v early", a.Ref, a.Job.Kind, a.Due.Sub(now))
+		}
+		b.begun[a.Ref]++
+		switch {
+		case a.Job.Kind == "retried" && a.Number == 1:
+			return durable.RetryAfter(retry, errors.New("once"))
+		case a.Job.Kind == "dying" && b.begun[a.Ref] == 1:
+			return durable.Discard(errors.New("dead"))
+		}
+		b.done[a.Ref]++
+		return nil
+	}
+	for _, kind := range []string{"plain", "retried", "dying"} {
+		q.Handle(kind, run)
+	}
+	return q
+}
+
+func (b *book) start(q *durable.Queue) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	b.t.Cleanup(func() { cancel(); <-done })
+}
+
+func (b *book) add(q *durable.Queue, jobs ...durable.Job) []durable.Ref {
+	b.t.Helper()
+	refs, err := q.Add(within(b.t), jobs...)
+	require.NoError(b.t, err)
+	b.accept(refs)
+	return refs
+}
+
+func (b *book) accept(refs []durable.Ref) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ref := range refs {
+		if ref != "" {
+			b.accepted[ref] = true
+		}
+	}
+}
+
+// cancel cancels a job that is due so much later. If that is not long it may be too late.
+func (b *book) cancel(q *durable.Queue, ref durable.Ref, later time.Duration) {
+	b.t.Helper()
+	ok, err := q.Cancel(within(b.t), ref)
+	require.NoError(b.t, err)
+	if !ok {
+		require.Less(b.t, later, time.Minute, "it waits")
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.accepted, ref)
+}
+
+// missing returns how many of the accepted are not done.
+func (b *book) missing() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for ref := range b.accepted {
+		if b.done[ref] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// check waits until all that was accepted is done, and demands that it was once, and
+// nothing else.
+func (b *book) check() {
+	b.t.Helper()
+	await(b.t, func() string {
+		if n := b.missing(); n > 0 {
+			return fmt.Sprintf("%d of %d are not done", n, len(b.accepted))
+		}
+		return ""
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for ref, n := range b.done {
+		require.Equal(b.t, 1, n, "done twice: %s", ref)
+		require.True(b.t, b.accepted[ref], "canceled, and ran: %s", ref)
+	}
+}
+
+// await waits until there is nothing to wait for.
+func await(t testing.TB, what func() string) {
+	t.Helper()
+	for end := time.Now().Add(patience); what() != ""; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			require.FailNow(t, fmt.Sprintf("after %v: %s", patience, what()))
+		}
+	}
+}
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// awaitSteps waits until the Queue knows that the clock was set.
+func awaitSteps(t *testing.T, q *durable.Queue, n int64) {
+	t.Helper()
+	await(t, func() string {
+		if q.Stats().ClockSteps < n {
+			return "the step was not noticed"
+		}
+		return ""
+	})
+}
+
+// everySecond is a Scheduler.
+type everySecond struct{ from, to time.Time }
+
+func (s everySecond) Next(prev time.Time) time.Time {
+	next := prev.Truncate(time.Second).Add(time.Second)
+	if next.Before(s.from) {
+		next = s.from
+	}
+	if next.After(s.to) {
+		return time.Time{}
+	}
+	return next
+}
+
+// The server's clock is ahead while jobs run, and then it is corrected. What is added after
+// that, and is due when buckets are closed already, runs, once and not early; so does
+// what is moved there, fails and is tried again there, is dead and redriven there, has a
+// key, or recurs; and it can be found and canceled.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	type buckets struct{ near, far, lead, settle time.Duration }
+	small := buckets{250 * time.Millisecond, 2 * time.Second, time.Second, time.Second}
+	narrow := buckets{time.Second, 10 * time.Second, 3 * time.Second, time.Second}
+	wide := buckets{5 * time.Second, time.Hour, 10 * time.Minute, time.Second}
+	for name, c := range map[string]struct {
+		buckets
+		by time.Duration
+	}{
+		"small, 6s": {small, 6 * time.Second}, "small, 2h": {small, 2 * time.Hour},
+		"narrow, 40s": {narrow, 40 * time.Second}, "narrow, 60s": {narrow, time.Minute},
+		"wide, 2h": {wide, 2 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := &serverClock{}
+			s := newStore(t, jetstream.Shift(clock.show), jetstream.Buckets(c.near, c.far, c.lead, c.settle))
+			setBack(t, clock, s.Open(t), c.by)
+		})
+	}
+}
+
+// setBack is the course of TestClockSetBack.
+func setBack(t *testing.T, clock *serverClock, e durable.Engine, by time.Duration) {
+	b := newBook(t, clock)
+	clock.set(by)
+	q := b.open(e, by/3)
+	b.start(q)
+	const span = 4 * time.Second
+	began := clock.now().Truncate(time.Microsecond)
+	for i := range 40 { // a bucket is closed only if something was in it
+		b.add(q, durable.Job{Kind: "plain", At: began.Add(time.Duration(i+1) * span / 40)})
+	}
+	dying := b.add(q, durable.Job{Kind: "dying"})[0]
+	await(t, func() string {
+		if until := jetstream.ClosedUntil(e); until.Before(began.Add(span)) {
+			return "closed until " + until.String()
+		}
+		return ""
+	})
+	clock.set(0)
+	awaitSteps(t, q, 1)
+
+	// These are due now, in the closed range, and in between.
+	now := clock.now()
+	closed := func(i int) time.Time { return began.Add(time.Duration(i%40) * span / 40) }
+	var refs []durable.Ref
+	for i := range 40 {
+		refs = append(refs, b.add(q,
+			durable.Job{Kind: "plain", At: now.Add(time.Duration(i) * by / 40)},
+			durable.Job{Kind: "plain", At: closed(i), Key: fmt.Sprint("k", i)},
+			durable.Job{Kind: "plain", At: closed(i)},
+			durable.Job{Kind: "retried", At: now.Add(time.Duration(i) * by / 40)})...)
+	}
+	require.NoError(t, q.Redrive(within(t), dying))
+	for i, ref := range refs[len(refs)-40:] {
+		info, err := q.Get(within(t), ref)
+		if errors.Is(err, durable.ErrNotFound) || info.State != durable.Waiting || info.Due.Before(clock.now().Add(time.Second)) {
+			continue // it runs, or may at any moment
+		}
+		require.NoError(t, err)
+		switch i % 4 {
+		case 0:
+			b.cancel(q, ref, info.Due.Sub(clock.now()))
+		case 1:
+			_, ok, err := q.Reschedule(within(t), ref, closed(7*i))
+			require.NoError(t, err)
+			if by > time.Minute {
+				require.True(t, ok)
+				info, err := q.Get(within(t), ref)
+				require.NoError(t, err)
+				require.False(t, info.Due.Before(closed(7*i)))
+			}
+		}
+	}
+	if by > time.Minute { // time enough
+		b.cancel(q, b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0], by)
+		again := b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0]
+		_, err := q.Add(within(t), durable.Job{Kind: "plain", At: closed(38), Key: "canceled"})
+		require.ErrorIs(t, err, durable.ErrExists)
+		_, err = q.Get(within(t), again)
+		require.NoError(t, err)
+	}
+	b.mu.Lock()
+	ran := len(b.begun)
+	b.mu.Unlock()
+	if by >= 40*time.Second {
+		require.NoError(t, q.Every(within(t), "every", everySecond{began, began.Add(span)}, durable.Job{Kind: "plain"}))
+	}
+
+	passing, stop := context.WithCancel(t.Context()) // time passes until all is done
+	defer stop()
+	go func() {
+		for i := 1; passing.Err() == nil; i++ {
+			time.Sleep(time.Second)
+			clock.set(time.Duration(i) * by / 8)
+		}
+	}()
+	every := 0
+	if by >= 40*time.Second { // time enough for the series to begin before its end
+		n, err := b.series(q)
+		require.NoError(t, err)
+		every = n
+	}
+	b.check()
+	t.Logf("%d ran before, %d in all; %v", ran, len(b.done), every)
+}
+
+// series waits until a series has ended, and takes its occurrences into the book.
+func (b *book) series(q *durable.Queue) (n int, err error) {
+	await(b.t, func() string {
+		n, err = 0, nil
+		b.mu.Lock()
+		for ref := range b.done {
+			if !b.accepted[ref] {
+				n++
+			}
+		}
+		b.mu.Unlock()
+		if n < 1 {
+			return "no occurrence has run"
+		}
+		for info, e := range q.All(within(b.t), durable.Filter{}) {
+			if err = e; err == nil && info.Job.Key != "" {
+				time.Sleep(200 * time.Millisecond) // a scan is dear
+				return "the series has not ended: " + fmt.Sprint(info.Job.Key, info.State, info.Due, b.clock.now())
+			}
+		}
+		return ""
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for ref := range b.done {
+		b.accepted[ref] = true
+	}
+	return n, err
+}
+
+// Three servers whose clocks differ lead one after the other, while jobs are stored and
+// run: none is lost or refused, and none is early by more than the clocks differ.
+func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
+	const apart = 8 * time.Second
+	clock := &serverClock{servers: map[string]time.Duration{"n0": 0, "n1": apart, "n2": -apart}}
+	c := newCluster(t)
+	c.opts = append(c.opts, jetstream.Shift(clock.show))
+	b := newBook(t, clock)
+	b.early = 2 * apart
+	var queues []*durable.Queue
+	for range 2 {
+		q := b.open(c.Open(t), time.Second, durable.WithLease(15*time.Second))
+		b.start(q)
+		queues = append(queues, q)
+	}
+	nc := c.connectTo(t, 0)
+	for i := range 5 {
+		for k := range 12 {
+			q := queues[k%2]
+			refs, err := q.Add(within(t), durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond},
+				durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond, Key: fmt.Sprint(i, " ", k)},
+				durable.Job{Kind: "retried", After: time.Duration(k) * 100 * time.Millisecond})
+			b.accept(refs)
+			for _, err := range unjoin(err) { // the election took long, or the next clock is too far on
+				require.ErrorIs(t, err, durable.ErrUncertain)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		// Another one takes over; an answer may be lost.
+		if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.TW_default_0", nil, 5*time.Second); err != nil {
+			t.Log("stepdown:", err)
+		}
+	}
+	await(t, func() string {
+		if n := b.missing(); n > 0 {
+			return fmt.Sprintf("%d of %d are not done", n, len(b.accepted))
+		}
+		return ""
+	})
+	t.Logf("%d jobs, %d steps of the clock", len(b.done), queues[0].Stats().ClockSteps)
+	require.Positive(t, queues[0].Stats().ClockSteps)
+}
+
+func unjoin(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		return j.Unwrap()
+	}
+	return nil
+}

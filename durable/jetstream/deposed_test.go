@@ -1,0 +1,229 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/ports"
+)
+
+// gate is a way from one server to another. While it is locked nothing comes through, in
+// either direction, and the connections stay.
+type gate struct {
+	sync.RWMutex
+	listener net.Listener
+	to       string
+}
+
+func newGate(t *testing.T, to string) *gate {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := &gate{listener: l, to: to}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go g.carry(in, out)
+			go g.carry(out, in)
+		}
+	}()
+	return g
+}
+
+func (g *gate) carry(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		g.RLock()
+		_, writeErr := to.Write(buffer[:n])
+		g.RUnlock()
+		if err != nil || writeErr != nil {
+			return
+		}
+	}
+}
+
+// divisible is three servers, each of which can be cut off from the others.
+type divisible struct {
+	servers [3]*server.Server
+	gates   map[[2]int]*gate // by from and to
+}
+
+func newDivisible(t *testing.T) *divisible {
+	d := &divisible{gates: map[[2]int]*gate{}}
+	reserved, err := ports.Reserve(3)
+	require.NoError(t, err)
+	t.Cleanup(reserved.Release)
+	for from := range 3 {
+		for to := range 3 {
+			if from != to {
+				d.gates[[2]int{from, to}] = newGate(t, fmt.Sprintf("127.0.0.1:%d", reserved.Ports[to]))
+			}
+		}
+	}
+	for i := range d.servers {
+		opts := &server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true,
+			StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 30, JetStreamMaxMemory: 1 << 30,
+		}
+		opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port = "test", "127.0.0.1", reserved.Ports[i]
+		opts.Cluster.NoAdvertise = true // or they would find a way around the gates
+		for to := range 3 {
+			if to != i {
+				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: d.gates[[2]int{i, to}].listener.Addr().String()})
+			}
+		}
+		d.servers[i], err = server.NewServer(opts)
+		require.NoError(t, err)
+		d.servers[i].Start()
+	}
+	t.Cleanup(func() {
+		for _, s := range d.servers {
+			s.Shutdown()
+		}
+	})
+	for _, s := range d.servers {
+		require.True(t, s.ReadyForConnections(2*time.Minute))
+	}
+	return d
+}
+
+// cutOff locks all ways to and from a server, until the end of the test.
+func (d *divisible) cutOff(t *testing.T, i int) {
+	for ways, g := range d.gates {
+		if ways[0] == i || ways[1] == i {
+			g.Lock()
+			t.Cleanup(g.Unlock)
+		}
+	}
+}
+
+func (d *divisible) open(t *testing.T, i int) *part {
+	nc, err := nats.Connect(d.servers[i].ClientURL(), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		e, err := Connect(ctx, nc, Replicas(3))
+		cancel()
+		if err == nil {
+			t.Cleanup(func() { e.Close() })
+			return e.(*engine).parts[0]
+		}
+		require.True(t, time.Now().Before(end), "the cluster does not start: %v", err)
+	}
+}
+
+// leader returns who leads the stream, as a server knows it; -1 for nobody.
+func (p *part) leader(t *testing.T) int {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	info, err := p.info(ctx, "")
+	if err != nil || info.leader == "" {
+		return -1
+	}
+	var n int
+	_, err = fmt.Sscanf(info.leader, "n%d", &n)
+	require.NoError(t, err)
+	return n
+}
+
+// A leader that is cut off answers for some seconds as if it led still. A worker whose
+// connection moves there between the write of its claim and the look at the bucket must
+// not begin what has ended meanwhile, nor a Cancel be true, nor a lease be over.
+func TestDeposedLeader(t *testing.T) {
+	t.Parallel()
+	for try := range 5 { // the election may take longer than the old leader takes to notice
+		if deposedLeader(t) {
+			return
+		}
+		t.Logf("try %d: the old leader has noticed too early", try)
+	}
+	require.FailNow(t, "no old leader answered")
+}
+
+func deposedLeader(t *testing.T) bool {
+	d := newDivisible(t)
+	first := d.open(t, 0)
+	old := first.leader(t)
+	require.GreaterOrEqual(t, old, 0)
+	deposed, p := d.open(t, old), d.open(t, (old+1)%3)
+	now := p.now().Truncate(time.Microsecond)
+	records := []durable.Record{recordAt("claimed", now, now), recordAt("canceled", now, now)}
+	for _, err := range p.insert(t.Context(), records) {
+		require.NoError(t, err)
+	}
+	b := p.nearOf(now)
+	found := map[string]uint64{}
+	require.NoError(t, p.pages(t.Context(), p.nearSubject(b), 1, time.Time{}, func(page []stored) (bool, error) {
+		for _, m := range page {
+			r, err := decode(m.Data)
+			require.NoError(t, err)
+			found[r.ID] = m.Seq
+		}
+		return true, nil
+	}))
+	d.cutOff(t, old)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if n := p.leader(t); n >= 0 && n != old {
+			break
+		}
+		require.True(t, time.Now().Before(end), "nobody was elected")
+	}
+	// The jobs end, and that is forgotten.
+	closeBucket(t, p, b)
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(b), 0))
+
+	// What was handed out before is claimed and canceled; the connection moves in between.
+	e := &engine{parts: []*part{p}, salt: p.salt}
+	w := &worker{e: e, c: durable.WorkConfig{Name: "w", Lease: 30 * time.Second}}
+	hd := &handle{p: p, at: place{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"]}
+	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
+	res := p.commit(t.Context(), []group{{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}}})[0]
+	require.NoError(t, res.err)
+	hd.status.seq = res.first
+	at := place{id: "canceled", bucket: b}
+	res = p.commit(t.Context(), []group{{{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode(), last: seq(0)}}})[0]
+	require.NoError(t, res.err)
+	hd.p = deposed
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
+		return false
+	}
+	verdict := w.confirm(ctx, &durable.Held{Record: records[0], Handle: hd}, deposed.stillOpen(ctx, hd))
+	ok, _ := deposed.confirmCancel(ctx, at, res.first)
+	if deposed.leader(t) != old {
+		return false
+	}
+	require.NotEqual(t, durable.Mine, verdict.Claimed, "it has ended")
+	require.False(t, ok, "it has ended")
+
+	// Where the connection goes to the others, it is told.
+	hd.p = p
+	require.Equal(t, durable.Gone, w.confirm(t.Context(), &durable.Held{Record: records[0], Handle: hd}, p.stillOpen(t.Context(), hd)).Claimed)
+	ok, err := p.confirmCancel(t.Context(), at, res.first)
+	require.NoError(t, err)
+	require.False(t, ok)
+	return true
+}

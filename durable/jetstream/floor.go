@@ -1,0 +1,150 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// The server's clock decides when a bucket is moved or closed, and that clock may be set
+// back, or be that of another server, after an election. What it has caused stays: a
+// bucket that is closed is closed for good, though its time comes once more. So the
+// stream has a floor, that no clock can lower: the highest near bucket that was ever
+// closed, and the highest far one that was ever moved. It is one message, t, without an
+// end, that is written in the commit of the mark, on the condition that it is as it was
+// read.
+//
+// A version of a job is stored in the bucket of its time if that is above the floor, and
+// in the first one above it if not: with its own time, so that it is not early, and read
+// from now on, so that it is not late. It is found through its forward.
+
+// floor is what such a message says.
+type floor struct {
+	near, far int64
+	seq       uint64 // of the message; 0 for none
+}
+
+// bottom is the floor of a stream of which no bucket was ever closed.
+var bottom = floor{near: math.MinInt64, far: math.MinInt64}
+
+func (p *part) floorSubject() string { return p.subject("t") }
+
+func (f floor) encode() []byte { return fmt.Appendf(nil, "%d %d", f.near, f.far) }
+
+// lowest returns the floor as it is known here. It may have risen since, never fallen: a
+// write on the condition that a bucket has no mark tells.
+func (p *part) lowest() floor {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.floor
+}
+
+// learn takes over what was read or written of the floor.
+func (p *part) learn(f floor) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.seq > p.floor.seq {
+		p.floor = f
+	}
+}
+
+// sync reads the server's clock and the floor: before a look, and after a conflict.
+func (p *part) sync(ctx context.Context) error {
+	if err := p.readFloor(ctx); err != nil {
+		return err
+	}
+	return p.clock.Sync(ctx)
+}
+
+func (p *part) readFloor(ctx context.Context) error {
+	m, err := p.last(ctx, p.floorSubject())
+	if errors.Is(err, durable.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f := floor{seq: m.Seq}
+	if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
+		return fmt.Errorf("%w: how far buckets were closed cannot be read: %q", durable.ErrStorage, m.Data)
+	}
+	p.learn(f)
+	return nil
+}
+
+// findFloor reads the floor when the engine is opened. A stream that has none may have
+// marks, from before there were floors: these make the first one.
+func (p *part) findFloor(ctx context.Context) error {
+	p.floor = bottom
+	if err := p.readFloor(ctx); err != nil || p.lowest().seq > 0 {
+		return err
+	}
+	info, err := p.info(ctx, p.subject("m.*"))
+	if err != nil {
+		return err
+	}
+	f := bottom
+	for s := range info.subjects {
+		number, isFar := strings.CutPrefix(strings.TrimPrefix(s, p.subject("m.")), "h")
+		n, err := strconv.ParseInt(number, 10, 64)
+		switch {
+		case err != nil:
+		case isFar:
+			f.far = max(f.far, n)
+		default:
+			f.near = max(f.near, n)
+		}
+	}
+	if f == bottom {
+		return nil
+	}
+	err = p.write(ctx, write{subject: p.floorSubject(), data: f.encode(), last: seq(0), rollup: true})
+	if err != nil && !errors.Is(err, errConflict) {
+		return err
+	}
+	return p.readFloor(ctx)
+}
+
+// markClosed writes the mark of a bucket, and with it what else belongs to that and the
+// floor, if that has to rise. False without an error: another one has raised it, so try
+// again.
+func (p *part) markClosed(ctx context.Context, subject string, raise func(*floor), with ...write) (bool, error) {
+	was := p.lowest()
+	f := was
+	raise(&f)
+	g := append(group{p.mark(subject)}, with...)
+	if f != was {
+		g = append(g, write{subject: p.floorSubject(), data: f.encode(), last: seq(was.seq), rollup: true})
+	}
+	res := p.commit(ctx, []group{g})[0]
+	if errors.Is(res.err, errConflict) || errors.Is(res.err, errBusy) {
+		return false, p.readFloor(ctx)
+	}
+	if res.err == nil && f != was {
+		f.seq = res.first + uint64(len(g)) - 1
+		p.learn(f)
+	}
+	return res.err == nil, res.err
+}
+
+// openFor returns the bucket of a version that is due at a time: its own, or the first
+// one above the floor.
+func (p *part) openFor(due time.Time) int64 {
+	b, f := p.nearOf(due), p.lowest()
+	if b <= f.near {
+		return f.near + 1
+	}
+	return b
+}
+
+// toFar reports whether a version that is stored in a bucket now goes to the coarser
+// level. What is put off to the first open bucket does not: it may be due at once.
+func (p *part) toFar(bucket int64, due, now time.Time) bool {
+	return bucket == p.nearOf(due) && p.farOf(bucket) > p.lowest().far && p.isFar(bucket, now)
+}

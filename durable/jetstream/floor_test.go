@@ -1,0 +1,169 @@
+package jetstream
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// closeBucket closes a near bucket as a clock that is ahead does.
+func closeBucket(t *testing.T, p *part, b int64) {
+	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *floor) { f.near = max(f.near, b) })
+	require.NoError(t, err)
+	require.True(t, ok)
+}
+
+func recordAt(id string, due, born time.Time) durable.Record {
+	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
+	return durable.Record{ID: id, Job: durable.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: born}
+}
+
+// The floor rises and never falls, whoever writes it, and is what a new engine finds.
+func TestFloor(t *testing.T) {
+	p := newPart(t)
+	other, err := Connect(t.Context(), p.nc)
+	require.NoError(t, err)
+	defer other.Close()
+	late := other.(*engine).parts[0]
+	require.Equal(t, bottom, late.lowest())
+	closeBucket(t, p, 100)
+	closeBucket(t, p, 70)
+	require.EqualValues(t, 100, p.lowest().near)
+	ok, err := late.markClosed(t.Context(), late.nearMark(80), func(f *floor) { f.near = max(f.near, 80) })
+	require.NoError(t, err)
+	require.False(t, ok, "it did not know how high the floor is")
+	require.EqualValues(t, 100, late.lowest().near)
+	ok, err = late.markClosed(t.Context(), late.farMark(7), func(f *floor) { f.far = max(f.far, 7) })
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, p.readFloor(t.Context()))
+	for _, q := range []*part{p, late} {
+		require.EqualValues(t, 100, q.lowest().near)
+		require.EqualValues(t, 7, q.lowest().far)
+	}
+	require.NoError(t, p.purge(t.Context(), p.floorSubject(), 0)) // a stream from before there were floors
+	again, err := Connect(t.Context(), p.nc)
+	require.NoError(t, err)
+	defer again.Close()
+	require.EqualValues(t, 100, again.(*engine).parts[0].lowest().near)
+	require.EqualValues(t, 7, again.(*engine).parts[0].lowest().far)
+}
+
+// An insert that finds its bucket closed goes to the first open one if it is new, also
+// where the writer did not know. If an earlier try may have stored it, nobody knows
+// whether that has run: ErrUncertain, with a key as without.
+func TestInsertBelowTheFloor(t *testing.T) {
+	for _, key := range []string{"", "key"} {
+		p := newPart(t)
+		other, err := Connect(t.Context(), p.nc)
+		require.NoError(t, err)
+		defer other.Close()
+		now := p.now()
+		b := p.nearOf(now.Add(2 * time.Minute)) // so near that it is not in a far bucket
+		insert := func(p *part, id string, due, born time.Time) error {
+			r := recordAt(id, due, born)
+			r.Job.Key = key
+			if key != "" {
+				r.Job.Key += id
+			}
+			return p.insert(t.Context(), []durable.Record{r})[0]
+		}
+		for _, b := range []int64{p.nearOf(now.Add(-time.Minute)), b - 1, b} {
+			closeBucket(t, p, b)
+		}
+		require.NoError(t, insert(other.(*engine).parts[0], "unknown", p.start(b), now))
+		require.NoError(t, insert(p, "known", p.start(b), now))
+		require.NoError(t, insert(p, "known", p.start(b), now), "repeated")
+		require.NoError(t, insert(p, "above", p.end(b), now))
+		old := now.Add(-time.Minute)
+		require.ErrorIs(t, insert(p, "late", old, old), durable.ErrUncertain)
+		for id, want := range map[string]place{
+			"unknown": {"unknown", b + 1, 1}, "known": {"known", b + 1, 1}, "above": {"above", b + 1, 0},
+		} {
+			r := recordAt(id, p.start(b), now)
+			if id == "above" {
+				r = recordAt(id, p.end(b), now)
+			}
+			a := address{bucket: p.nearOf(r.Due), born: r.Born.UnixMicro(), id: id}
+			at, _, err := p.forwarded(t.Context(), a)
+			require.NoError(t, err)
+			require.Equal(t, want, at)
+			info, err := p.describe(t.Context(), p.refOf(&r), a)
+			require.NoError(t, err)
+			require.True(t, r.Due.Equal(info.Due))
+		}
+		info, err := p.info(t.Context(), p.nearSubject(b+1))
+		require.NoError(t, err)
+		require.EqualValues(t, 3, info.subjects[p.nearSubject(b+1)], "each is stored once")
+	}
+}
+
+// A far bucket is moved while the near buckets of its jobs are closed already: all of them
+// run, none before its time. So too when the buckets of the present are closed, and when
+// the move had been tried before.
+func TestMoveToClosedBuckets(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"a closed range": 0, "and the present": 10 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var by, early atomic.Int64
+			p := newPart(t, Shift(func(_ string, now time.Time) time.Time { return now.Add(time.Duration(by.Load())) }))
+			e := &engine{parts: []*part{p}, salt: p.salt, close: func() {}}
+			now := p.now()
+			due := p.start(p.nearOf(now.Add(3 * time.Hour)))
+			const jobs = 50
+			for i := range jobs {
+				r := recordAt("r"+itoa(int64(i)), due, now)
+				require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+			}
+			closeBucket(t, p, p.nearOf(due))
+			if ahead > 0 {
+				closeBucket(t, p, p.nearOf(now.Add(ahead)))
+				for at := now; at.Before(now.Add(time.Minute)); at = at.Add(5 * time.Second) {
+					closeBucket(t, p, p.nearOf(at.Add(due.Sub(now)-9*time.Minute)))
+				}
+			}
+			q, err := durable.Open(t.Context(), e, durable.WithLease(5*time.Second))
+			require.NoError(t, err)
+			defer q.Close()
+			var ran atomic.Int64
+			q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+				if p.now().Before(a.Due) || !a.Due.Equal(due) {
+					early.Add(1)
+				}
+				ran.Add(1)
+				return nil
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- q.Run(ctx) }()
+			until := func(ok func() bool) {
+				for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+					require.True(t, time.Now().Before(end), "%d of %d have run", ran.Load(), jobs)
+				}
+			}
+			by.Store(int64(due.Sub(now) - 9*time.Minute)) // it is moved ten minutes ahead
+			until(func() bool {
+				info, err := p.info(t.Context(), p.subject("h.*"))
+				require.NoError(t, err)
+				return len(info.subjects) == 0
+			})
+			require.Zero(t, ran.Load(), "before its time")
+			n := 0
+			for _, err := range q.All(t.Context(), durable.Filter{}) {
+				require.NoError(t, err)
+				n++
+			}
+			require.Equal(t, jobs, n)
+			by.Store(int64(due.Sub(now)))
+			until(func() bool { return ran.Load() == jobs })
+			cancel()
+			require.NoError(t, <-done)
+			require.Zero(t, early.Load())
+		})
+	}
+}

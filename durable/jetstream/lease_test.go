@@ -1,0 +1,168 @@
+package jetstream_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// What waits unclaimed in a worker for longer than marks are trusted runs, once.
+func TestHeldForLong(t *testing.T) {
+	t.Parallel()
+	const age = 2 * time.Second
+	clock := &serverClock{}
+	b := newBook(t, clock)
+	e := newStore(t, jetstream.Shift(clock.show), jetstream.StaleAge(age)).Open(t)
+	q := b.open(e, 0, durable.WithConcurrency(1))
+	q.Handle("long", func(context.Context, *durable.Attempt) error {
+		time.Sleep(3 * age)
+		return nil
+	})
+	_, err := q.Add(within(t), durable.Job{Kind: "long"})
+	require.NoError(t, err)
+	b.start(q)
+	for range 23 {
+		b.add(q, durable.Job{Kind: "plain"})
+	}
+	b.check()
+}
+
+// A handle that is stale is as good as another: what has ended is not begun, and what has
+// not is not lost.
+func TestConformanceOfStaleHandles(t *testing.T) {
+	t.Parallel()
+	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.StaleAge(time.Nanosecond)) },
+		"StaleClaim", "TwoWorkers", "CancelAgainstClaim", "Deaths", "Accounts")
+}
+
+// two is a job that one worker has claimed and that was handed out to another, too.
+type two struct {
+	e             durable.Engine
+	clock         *serverClock
+	owner, other  durable.Worker
+	mine, offered *durable.Held
+}
+
+const testLease = 6 * time.Second
+
+func newTwo(t *testing.T) *two {
+	w := &two{clock: &serverClock{}}
+	w.clock.set(time.Hour)
+	s := newStore(t, jetstream.Shift(w.clock.show))
+	worker := func(name string) (durable.Worker, <-chan *durable.Held) {
+		worker, err := s.Open(t).Work(within(t), durable.WorkConfig{
+			Name: name, Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
+		})
+		require.NoError(t, err)
+		held, done := make(chan *durable.Held, 100), make(chan struct{})
+		ctx, stop := context.WithCancel(context.Background())
+		go func() {
+			defer close(done)
+			worker.Feed(ctx, func(hs []*durable.Held) {
+				for _, h := range hs {
+					held <- h
+				}
+				if name == "owner" {
+					stop()
+				}
+			})
+		}()
+		t.Cleanup(func() { stop(); <-done })
+		return worker, held
+	}
+	e := s.Open(t)
+	w.e = e
+	now, _, err := e.Now(within(t))
+	require.NoError(t, err)
+	at := now.Truncate(time.Microsecond)
+	_, errs := e.Insert(within(t), []durable.Record{{ID: "x", Job: durable.Job{Kind: "plain", At: at, MaxAttempts: 9}, Due: at, Born: at}})
+	require.NoError(t, errs[0])
+	var held <-chan *durable.Held
+	w.owner, held = worker("owner")
+	w.mine = <-held
+	await(t, func() string {
+		if w.owner.Claim(within(t), []*durable.Held{w.mine})[0].Claimed != durable.Mine {
+			return "the owner has not claimed it"
+		}
+		return ""
+	})
+	w.other, held = worker("other")
+	select { // it is handed out again after a lease
+	case w.offered = <-held:
+	case <-time.After(patience):
+		require.FailNow(t, "not handed out again")
+	}
+	require.NoError(t, w.owner.Beat(within(t)))
+	return w
+}
+
+func (w *two) claim(t *testing.T) durable.Claimed {
+	return w.other.Claim(within(t), []*durable.Held{w.offered})[0].Claimed
+}
+
+// A dead worker whose last beat lies in the future, since the clock was set back, keeps its
+// jobs for its lease, not for the length of the step, nor for as long as the beat is kept.
+func TestDeadWorkerFromTheFuture(t *testing.T) {
+	t.Parallel()
+	for range 5 { // this machine may be too busy to see the beat once more
+		w := newTwo(t)
+		w.clock.set(0)
+		await(t, func() string {
+			if w.claim(t) != durable.Mine {
+				return "not taken over"
+			}
+			return ""
+		})
+		if jetstream.HasBeat(within(t), w.e, "owner") {
+			return
+		}
+	}
+	require.FailNow(t, "taken over when the beat was gone")
+}
+
+// A worker that lives keeps its jobs when the clock is set forward by more than a lease.
+func TestLivingWorkerFromThePast(t *testing.T) {
+	t.Parallel()
+	for {
+		w := newTwo(t)
+		var slowest atomic.Int64
+		beating, stop := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for last := time.Now(); beating.Err() == nil; {
+				time.Sleep(testLease / 6)
+				if w.owner.Beat(beating) == nil {
+					slowest.Store(max(slowest.Load(), int64(time.Since(last))))
+					last = time.Now()
+				}
+			}
+		}()
+		w.clock.set(2 * time.Hour)
+		taken := false
+		for end := time.Now().Add(2 * testLease); time.Now().Before(end) && !taken; time.Sleep(10 * time.Millisecond) {
+			taken = w.claim(t) == durable.Mine
+		}
+		stop()
+		<-done
+		if slowest.Load() > int64(testLease/2) {
+			t.Log("this machine is too busy for the lease; again")
+			continue
+		}
+		require.False(t, taken, "a worker that has renewed its lease has lost its job")
+		await(t, func() string { // it is silent now
+			if w.claim(t) != durable.Mine {
+				return "not taken over"
+			}
+			return ""
+		})
+		return
+	}
+}

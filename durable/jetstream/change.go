@@ -54,9 +54,10 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
 }
 
-// confirmCancel looks at the bucket's mark once the status is there, with this sequence.
-func (p *part) confirmCancel(ctx context.Context, at place, seq uint64) (bool, error) {
-	_, err := p.lastSince(ctx, witness{p.fateSubject(at), seq}, p.nearMark(at.bucket), true)
+// confirmCancel looks at the bucket's mark once the status is there, with the sequence
+// that it has. No other than that is taken back: another may have written what is right.
+func (p *part) confirmCancel(ctx context.Context, at place, written uint64) (bool, error) {
+	_, err := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
 	open, err := p.isOpenBy(ctx, at.bucket, err)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
@@ -64,7 +65,7 @@ func (p *part) confirmCancel(ctx context.Context, at place, seq uint64) (bool, e
 	if open {
 		return true, nil
 	}
-	return false, p.purge(ctx, p.fateSubject(at), 0)
+	return false, p.purge(ctx, p.fateSubject(at), written)
 }
 
 // move changes when a waiting job is due: its version ends as moved, and the next one is

@@ -126,8 +126,14 @@ func (f *feed) closeNear(ctx context.Context, b int64, had bool) (bool, error) {
 
 func (p *part) closingSubject(b int64) string { return p.subject("p." + itoa(b)) }
 
-// forget removes the statuses of a marked bucket, if that is empty.
+// forget removes the statuses of a marked bucket, if that is empty. So must be its far
+// bucket: a cascade that was cut off between its copy and the acknowledgment has left a
+// job in there, too, that may have ended since.
 func (f *feed) forget(ctx context.Context, b int64) (bool, error) {
+	far, err := f.info(ctx, f.farSubject(f.farOf(b)))
+	if err != nil || len(far.subjects) > 0 {
+		return false, err
+	}
 	info, err := f.info(ctx, f.nearSubject(b))
 	if err != nil || len(info.subjects) > 0 {
 		return false, err

@@ -373,7 +373,9 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 		if err == nil && there {
 			return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
 		}
-		if err == nil && hd.p.purge(ctx, hd.p.fateSubject(hd.at), 0) == nil {
+		// Another may have taken over meanwhile: the status that it has written is the one
+		// that says how the job has ended, and stays.
+		if err == nil && hd.p.purge(ctx, hd.p.fateSubject(hd.at), hd.status.seq) == nil {
 			return w.gone(ctx, h)
 		}
 	}

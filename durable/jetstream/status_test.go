@@ -1,0 +1,75 @@
+package jetstream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Who takes back what it has written, because the bucket is closed, leaves alone what
+// another has written after that: it says that the job has ended, and a copy of the job
+// may be there still.
+func TestTakesBackItsOwnStatusOnly(t *testing.T) {
+	p := newPart(t)
+	now := time.Now().Truncate(time.Microsecond)
+	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	at := place{id: r.ID, bucket: p.nearOf(now)}
+	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(at.bucket))))
+	put := func(s status) uint64 {
+		res := p.commit(t.Context(), []group{{{subject: p.fateSubject(at), data: s.encode()}}})[0]
+		require.NoError(t, res.err)
+		return res.first
+	}
+	stays := func(want fate) {
+		s, err := p.status(t.Context(), at)
+		require.NoError(t, err)
+		require.Equal(t, want, s.fate)
+	}
+
+	mine := status{fate: claimed, token: "mine", worker: "a", attempt: 1}
+	mine.seq = put(mine)
+	put(status{fate: done, token: "another", worker: "b", attempt: 2})
+	gone := put(status{fate: done, token: "another", worker: "b", attempt: 2}) + 1
+	h := &durable.Held{Record: r, Handle: &handle{p: p, at: at, seq: gone, status: mine}}
+	w := &worker{e: &engine{parts: []*part{p}}}
+	require.Equal(t, durable.Gone, w.confirm(t.Context(), h, errBucketClosed).Claimed)
+	stays(done)
+
+	late := put(status{fate: canceled, token: "mine"})
+	put(status{fate: done, token: "another"})
+	ok, err := p.confirmCancel(t.Context(), at, late)
+	require.NoError(t, err)
+	require.False(t, ok)
+	stays(done)
+
+	ok, err = p.confirmCancel(t.Context(), at, put(status{fate: canceled, token: "mine"}))
+	require.NoError(t, err)
+	require.False(t, ok)
+	stays(none)
+}
+
+// Statuses stay as long as there is something in the far bucket that may have ended.
+func TestStatusesOutliveTheFarBucket(t *testing.T) {
+	p := newPart(t)
+	f := &feed{part: p}
+	now := time.Now().Truncate(time.Microsecond)
+	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	at := place{id: r.ID, bucket: p.nearOf(now)}
+	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}
+	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
+	require.NoError(t, p.write(t.Context(), left, end, p.mark(p.nearMark(at.bucket)), write{subject: p.closingSubject(at.bucket)}))
+
+	require.NoError(t, f.resume(t.Context()))
+	s, err := p.status(t.Context(), at)
+	require.NoError(t, err)
+	require.Equal(t, canceled, s.fate)
+
+	require.NoError(t, p.purge(t.Context(), left.subject, 0))
+	require.NoError(t, f.resume(t.Context()))
+	s, err = p.status(t.Context(), at)
+	require.NoError(t, err)
+	require.Equal(t, none, s.fate)
+}

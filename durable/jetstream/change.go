@@ -55,7 +55,10 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 }
 
 // confirmCancel looks at the bucket's mark once the status is there, with the sequence
-// that it has. No other than that is taken back: another may have written what is right.
+// that it has. If that is before the mark the job was canceled, unless the bucket was
+// closed before and is closed once more: nobody knows, and the status goes with the
+// bucket. If it is after the mark it is taken back, and no other than that: another may
+// have written what is right.
 func (p *part) confirmCancel(ctx context.Context, at place, written uint64) (bool, error) {
 	_, err := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
 	open, err := p.isOpenBy(ctx, at.bucket, err)
@@ -64,6 +67,13 @@ func (p *part) confirmCancel(ctx context.Context, at place, written uint64) (boo
 	}
 	if open {
 		return true, nil
+	}
+	m, err := p.last(ctx, p.nearMark(at.bucket))
+	if err != nil && !errors.Is(err, durable.ErrNotFound) {
+		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	}
+	if err == nil && m.Seq > written {
+		return false, fmt.Errorf("%w: the bucket was closed meanwhile", durable.ErrUncertain)
 	}
 	return false, p.purge(ctx, p.fateSubject(at), written)
 }

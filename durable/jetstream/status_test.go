@@ -51,6 +51,23 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	stays(none)
 }
 
+// A Cancel that has written before its bucket was closed, and looks after that, does not
+// say that it has not canceled the job.
+func TestCancelBeforeTheMark(t *testing.T) {
+	p := newPart(t)
+	now := time.Now().Truncate(time.Microsecond)
+	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
+	at := place{id: a.id, bucket: a.bucket}
+	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
+	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket), 0))
+
+	_, err := p.cancelAs(t.Context(), a, "t")
+	require.ErrorIs(t, err, durable.ErrUncertain)
+}
+
 // Statuses stay as long as there is something in the far bucket that may have ended.
 func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	p := newPart(t)

@@ -43,15 +43,11 @@
 //
 // # Where the engine is behind
 //
-// The model keeps its promises. The engine does not do all that the model does; each of
-// these takes two that are frozen at the worst moment, for as long as a bucket is open:
+// The model keeps its promises. The engine does not do all that the model does; both take
+// one that is frozen at the worst moment, for as long as a bucket is open:
 //
-//   - What confirm and confirmCancel take back is the whole subject, not just the status
-//     that they have written (undoesBlind).
-//   - Cancel returns false, not ErrUncertain, if the bucket was closed between its write
-//     and its look at the mark, or when it reads again after an answer was lost
-//     (lostIsFalse).
-//   - forget does not look at the far bucket (forgetsFar).
+//   - Cancel returns false, not ErrUncertain, when it reads again after an answer was lost
+//     and the bucket was closed and forgotten meanwhile (lostIsFalse).
 //   - moveLate does not write a status before it asks, and does not ask whether its
 //     message is there still (lateUnwritten, lateUnseen).
 package protocol

@@ -134,6 +134,12 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 // version in the first open bucket, and is acknowledged then. It is acknowledged without
 // that only if it has ended, or a newer version is there. What a worker has claimed comes
 // again.
+//
+// First a status that says that it waits, if there is none, and then a look whether its
+// message is there still: if it is the job has not ended, since the statuses of what has
+// ended are removed after that. And as long as that status is there it has not ended since.
+// A cascade that was frozen until all was forgotten would bring back to life what has run,
+// or was canceled.
 func (f *feed) moveLate(ctx context.Context, hd *handle, r *durable.Record) error {
 	for range maxTries {
 		if err := f.readFloor(ctx); err != nil {
@@ -159,6 +165,26 @@ func (f *feed) moveLate(ctx context.Context, hd *handle, r *durable.Record) erro
 				return err
 			}
 			r.Attempt = s.attempt
+		}
+		if s.fate == none {
+			s = status{fate: freed, token: rand.Text(), attempt: r.Attempt}
+			res := f.commit(ctx, []group{{{subject: f.fateSubject(hd.at), data: s.encode(), last: seq(0), ttl: markTTL}}})[0]
+			if errors.Is(res.err, errConflict) || errors.Is(res.err, errBusy) {
+				continue
+			}
+			if res.err != nil {
+				return res.err
+			}
+			s.seq = res.first
+		}
+		hd.status = s
+		if there, err := f.reopened(ctx, hd); err != nil {
+			return err
+		} else if !there { // another one was done with it: it has ended, or is on its way
+			if s.fate == claimed {
+				return nil
+			}
+			return f.purge(ctx, f.fateSubject(hd.at), s.seq)
 		}
 		g := f.moveGroup(r, hd.at, s, rand.Text(), r.Due, f.now())
 		g[0].ttl = markTTL // nobody closes this bucket again

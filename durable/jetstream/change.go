@@ -60,19 +60,15 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 // bucket. If it is after the mark it is taken back, and no other than that: another may
 // have written what is right.
 func (p *part) confirmCancel(ctx context.Context, at place, written uint64) (bool, error) {
-	_, err := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
-	open, err := p.isOpenBy(ctx, at.bucket, err)
+	mark, missing := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
+	open, err := p.isOpenBy(ctx, at.bucket, missing)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 	}
 	if open {
 		return true, nil
 	}
-	m, err := p.last(ctx, p.nearMark(at.bucket))
-	if err != nil && !errors.Is(err, durable.ErrNotFound) {
-		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
-	}
-	if err == nil && m.Seq > written {
+	if missing == nil && mark.Seq > written {
 		return false, fmt.Errorf("%w: the bucket was closed meanwhile", durable.ErrUncertain)
 	}
 	return false, p.purge(ctx, p.fateSubject(at), written)

@@ -90,3 +90,31 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate)
 }
+
+// A cascade that was frozen with a job in its hands, until that had ended and all of it
+// was forgotten, does not store it anew.
+func TestMoveLateAsksForItsMessage(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		p := newPart(t)
+		f := &feed{part: p, w: &worker{c: durable.WorkConfig{Lease: time.Minute}}}
+		now := time.Now().Truncate(time.Microsecond)
+		r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+		at := place{id: r.ID, bucket: p.nearOf(now)}
+		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}}})[0]
+		require.NoError(t, res.err)
+		ok, err := p.markClosed(t.Context(), p.nearMark(at.bucket), func(fl *floor) { fl.near = at.bucket })
+		require.NoError(t, err)
+		require.True(t, ok)
+		if !there {
+			require.NoError(t, p.purge(t.Context(), p.farSubject(p.farOf(at.bucket)), 0))
+		}
+
+		require.NoError(t, f.moveLate(t.Context(), &handle{p: p, at: at, seq: res.first}, &r))
+		info, err := p.info(t.Context(), p.nearSubject(at.bucket+1))
+		require.NoError(t, err)
+		require.Equal(t, there, len(info.subjects) > 0, "stored anew")
+		s, err := p.status(t.Context(), at)
+		require.NoError(t, err)
+		require.Equal(t, map[bool]fate{true: moved, false: none}[there], s.fate)
+	}
+}

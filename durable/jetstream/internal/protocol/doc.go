@@ -43,11 +43,7 @@
 //
 // # Where the engine is behind
 //
-// The model keeps its promises. The engine does not do all that the model does; both take
-// one that is frozen at the worst moment, for as long as a bucket is open:
-//
-//   - Cancel returns false, not ErrUncertain, when it reads again after an answer was lost
-//     and the bucket was closed and forgotten meanwhile (lostIsFalse).
-//   - moveLate does not write a status before it asks, and does not ask whether its
-//     message is there still (lateUnwritten, lateUnseen).
+// The model keeps its promises. The engine does not do all that the model does: Cancel
+// returns false, not ErrUncertain, when it reads again after an answer was lost, and the
+// bucket was closed and forgotten meanwhile (lostIsFalse).
 package protocol

@@ -24,19 +24,24 @@ func (p *part) cancel(ctx context.Context, a address) (bool, error) {
 	return p.cancelAs(ctx, a, rand.Text())
 }
 
-// cancelAs is cancel with a token, by which a write whose answer was lost is recognized.
+// cancelAs is cancel with a token, by which a write whose answer was lost is recognized. If
+// the bucket was closed since, nobody knows whether that write has ended the job.
 func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, error) {
+	lost := error(nil) // of a write whose answer was lost
 	for try := 0; try < maxTries; try++ {
 		at, s, err := p.current(ctx, a)
 		if err != nil {
 			return false, err
+		}
+		if lost != nil && s.fate == done && s.token == "" {
+			return false, lost
 		}
 		switch s.fate {
 		case canceled:
 			if s.token != token {
 				return false, nil
 			}
-			return p.confirmCancel(ctx, at, s.seq)
+			return p.confirmCancel(ctx, a, at, s.seq)
 		case claimed, done, dead:
 			return false, nil
 		}
@@ -44,9 +49,10 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 		res := p.commit(ctx, []group{{w}})[0]
 		switch err := res.err; {
 		case err == nil:
-			return p.confirmCancel(ctx, at, res.first)
+			return p.confirmCancel(ctx, a, at, res.first)
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
 		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+			lost = err
 		default:
 			return false, err
 		}
@@ -59,9 +65,9 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 // closed before and is closed once more: nobody knows, and the status goes with the
 // bucket. If it is after the mark it is taken back, and no other than that: another may
 // have written what is right.
-func (p *part) confirmCancel(ctx context.Context, at place, written uint64) (bool, error) {
+func (p *part) confirmCancel(ctx context.Context, a address, at place, written uint64) (bool, error) {
 	mark, missing := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
-	open, err := p.isOpenBy(ctx, at.bucket, missing)
+	open, err := p.isOpenBy(ctx, a, at, missing)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 	}

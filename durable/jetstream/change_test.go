@@ -12,7 +12,9 @@ import (
 )
 
 // newPart returns a stream of its own, on a server of its own.
-func newPart(t *testing.T, opts ...Option) *part {
+func newPart(t *testing.T, opts ...Option) *part { return connectPart(t, newServer(t), opts...) }
+
+func newServer(t *testing.T) *server.Server {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "test", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
 	})
@@ -20,6 +22,10 @@ func newPart(t *testing.T, opts ...Option) *part {
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
 	require.True(t, srv.ReadyForConnections(2*time.Minute))
+	return srv
+}
+
+func connectPart(t *testing.T, srv nats.InProcessConnProvider, opts ...Option) *part {
 	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

@@ -212,7 +212,7 @@ func deposedLeader(t *testing.T) bool {
 		return false
 	}
 	verdict := w.confirm(ctx, &durable.Held{Record: records[0], Handle: hd}, deposed.stillOpen(ctx, hd))
-	ok, _ := deposed.confirmCancel(ctx, at, res.first)
+	ok, _ := deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, res.first)
 	if deposed.leader(t) != old {
 		return false
 	}
@@ -222,7 +222,7 @@ func deposedLeader(t *testing.T) bool {
 	// Where the connection goes to the others, it is told.
 	hd.p = p
 	require.Equal(t, durable.Gone, w.confirm(t.Context(), &durable.Held{Record: records[0], Handle: hd}, p.stillOpen(t.Context(), hd)).Claimed)
-	ok, err := p.confirmCancel(t.Context(), at, res.first)
+	ok, err := p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, res.first)
 	require.NoError(t, err)
 	require.False(t, ok)
 	return true

@@ -69,7 +69,7 @@ func (p *part) current(ctx context.Context, a address) (place, status, error) {
 			return at, s, err
 		}
 		if s.fate == none {
-			open, err := p.isOpen(ctx, at.bucket)
+			open, err := p.isOpen(ctx, a, at)
 			if err != nil || open {
 				return at, s, err
 			}
@@ -89,32 +89,40 @@ func (p *part) current(ctx context.Context, a address) (place, status, error) {
 // markTTL is for how long it is remembered that a bucket was closed.
 const markTTL = 24 * time.Hour
 
-// isOpen reports whether a near bucket has not been closed. The mark says so for a day;
-// after that a bucket below the floor is closed if it is empty.
-func (p *part) isOpen(ctx context.Context, bucket int64) (bool, error) {
-	_, err := p.last(ctx, p.nearMark(bucket))
-	return p.isOpenBy(ctx, bucket, err)
+// isOpen reports whether a version that has no status waits: its near bucket has not been
+// closed.
+func (p *part) isOpen(ctx context.Context, a address, at place) (bool, error) {
+	_, err := p.last(ctx, p.nearMark(at.bucket))
+	return p.isOpenBy(ctx, a, at, err)
 }
 
-// isOpenBy is isOpen with the error of reading the mark.
-func (p *part) isOpenBy(ctx context.Context, bucket int64, err error) (bool, error) {
+// isOpenBy is isOpen with the error of reading the bucket's mark. That says for a day that
+// the bucket was closed. After that, and below the floor, where a clock that was set may
+// have passed over the mark's time or over the bucket, what counts is whether the job is
+// there. That others are in its bucket says nothing: it may have been stored elsewhere,
+// and have ended.
+func (p *part) isOpenBy(ctx context.Context, a address, at place, err error) (bool, error) {
 	if err == nil {
 		return false, nil
 	}
 	if !errors.Is(err, durable.ErrNotFound) {
 		return false, err
 	}
-	if bucket > p.lowest().near && p.now().Before(p.closeAt(bucket).Add(markTTL/2)) {
+	if at.bucket > p.lowest().near && p.now().Before(p.closeAt(at.bucket).Add(markTTL/2)) {
 		return true, nil
 	}
-	for _, s := range []string{p.farSubject(p.farOf(bucket)), p.nearSubject(bucket)} { // in the order in which jobs move
-		if _, err := p.last(ctx, s); err == nil {
-			return true, nil
-		} else if !errors.Is(err, durable.ErrNotFound) {
-			return false, err
-		}
+	again, forward, err := p.forwarded(ctx, a)
+	if err != nil || again != at {
+		return false, err
 	}
-	return false, nil
+	_, seq, err := p.find(ctx, a, at, forward)
+	if err == nil {
+		_, err = p.ofLeader(ctx, map[string]any{"seq": seq}) // others may be behind
+	}
+	if errors.Is(err, durable.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 var errStop = errors.New("jetstream: found")
@@ -124,7 +132,14 @@ var errStop = errors.New("jetstream: found")
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
 func (p *part) record(ctx context.Context, a address, at place, forward uint64) (durable.Record, error) {
+	r, _, err := p.find(ctx, a, at, forward)
+	return r, err
+}
+
+// find is record, and returns the sequence of its message, too.
+func (p *part) find(ctx context.Context, a address, at place, forward uint64) (durable.Record, uint64, error) {
 	var found *durable.Record
+	var place uint64
 	search := func(page []stored) (bool, error) {
 		for _, m := range page {
 			r, err := decode(m.Data)
@@ -132,14 +147,14 @@ func (p *part) record(ctx context.Context, a address, at place, forward uint64) 
 				return false, err
 			}
 			if r.ID == at.id && r.Version == at.version {
-				found = &r
+				found, place = &r, m.Seq
 				return false, nil
 			}
 		}
 		return true, nil
 	}
 	if at.version > 0 && forward == 0 {
-		return durable.Record{}, durable.ErrNotFound
+		return durable.Record{}, 0, durable.ErrNotFound
 	}
 	// The sender's idea of the server's clock is good to within its round trip, unless
 	// that was set. Then the whole bucket is searched.
@@ -151,14 +166,14 @@ func (p *part) record(ctx context.Context, a address, at place, forward uint64) 
 		}
 		for _, far := range []bool{true, false} {
 			if err := p.pages(ctx, p.jobSubject(at.bucket, far), from, since, search); err != nil {
-				return durable.Record{}, err
+				return durable.Record{}, 0, err
 			}
 			if found != nil {
-				return *found, nil
+				return *found, place, nil
 			}
 		}
 	}
-	return durable.Record{}, durable.ErrNotFound
+	return durable.Record{}, 0, durable.ErrNotFound
 }
 
 // describe returns what is known of a job that is kept.

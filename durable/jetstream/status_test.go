@@ -1,9 +1,13 @@
 package jetstream
 
 import (
+	"bytes"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -40,12 +44,12 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 
 	late := put(status{fate: canceled, token: "mine"})
 	put(status{fate: done, token: "another"})
-	ok, err := p.confirmCancel(t.Context(), at, late)
+	ok, err := p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, late)
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(done)
 
-	ok, err = p.confirmCancel(t.Context(), at, put(status{fate: canceled, token: "mine"}))
+	ok, err = p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, put(status{fate: canceled, token: "mine"}))
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(none)
@@ -117,4 +121,89 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[bool]fate{true: moved, false: none}[there], s.fate)
 	}
+}
+
+// A job whose bucket a clock had passed over was stored elsewhere, and has ended there. Then
+// nothing is left of it. That another job is in the bucket of its time does not say that it
+// waits. One that is there itself does.
+func TestCancelBelowTheFloor(t *testing.T) {
+	p := newPart(t)
+	now := p.now()
+	b := p.nearOf(now)
+	due := p.start(b)
+	closeBucket(t, p, b+2)
+	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
+	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b), data: encode(&there)}))
+	cancel := func(r durable.Record) bool {
+		ok, err := p.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
+		require.NoError(t, err)
+		return ok
+	}
+	require.False(t, cancel(ended))
+	s, err := p.status(t.Context(), place{id: ended.ID, bucket: b})
+	require.NoError(t, err)
+	require.Equal(t, none, s.fate, "nothing is written of it")
+	require.True(t, cancel(there))
+	require.False(t, cancel(there))
+}
+
+// A Cancel whose answer is lost does not say that it was none, if it finds the bucket
+// closed when it asks again.
+func TestCancelWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	p := connectPart(t, srv)
+	l := &losing{srv: srv, write: "PUB " + p.subject("c.")}
+	caller := connectPart(t, l)
+	now := p.now()
+	r := recordAt("x", now, now)
+	a := address{bucket: p.nearOf(now), born: r.Born.UnixMicro(), id: r.ID}
+	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	result := make(chan error, 1)
+	go func() {
+		_, err := caller.cancel(t.Context(), a)
+		result <- err
+	}()
+	at := place{id: r.ID, bucket: a.bucket}
+	require.Eventually(t, func() bool {
+		s, err := p.status(t.Context(), at)
+		return err == nil && s.fate == canceled
+	}, time.Minute, time.Millisecond)
+	closeBucket(t, p, a.bucket)
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket), 0))
+	require.NoError(t, p.purge(t.Context(), p.fateSubject(at), 0))
+	require.ErrorIs(t, <-result, durable.ErrUncertain)
+	require.True(t, l.lost.Load())
+}
+
+// losing connects a client and a server, and loses the answer to the first write.
+type losing struct {
+	srv           *server.Server
+	write         string
+	written, lost atomic.Bool
+}
+
+func (l *losing) InProcessConn() (net.Conn, error) {
+	c, err := l.srv.InProcessConn()
+	return losingConn{c, l}, err
+}
+
+type losingConn struct {
+	net.Conn
+	of *losing
+}
+
+func (c losingConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.of.write)) {
+		c.of.written.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c losingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.of.written.Load() && bytes.Contains(b[:n], []byte(`{"stream":`)) && c.of.lost.CompareAndSwap(false, true) {
+		return c.Conn.Read(b)
+	}
+	return n, err
 }

@@ -40,10 +40,4 @@
 // in the commits that are here. A lease may be over at any moment, and then is so for all;
 // what a worker that has died had claimed may be taken over at once. An Add chooses its
 // bucket by the floor as it is, and may arrive at any later time.
-//
-// # Where the engine is behind
-//
-// The model keeps its promises. The engine does not do all that the model does: Cancel
-// returns false, not ErrUncertain, when it reads again after an answer was lost, and the
-// bucket was closed and forgotten meanwhile (lostIsFalse).
 package protocol

@@ -17,7 +17,7 @@ import (
 // fields below need no lock. All that has to outlast a step is in these fields rather
 // than on that goroutine's stack. So another goroutine can carry on where the last one
 // was ended by a task (runtime.Goexit under an executor that runs tasks on the driver),
-// or is held up by one (see caller).
+// or is held up by one (see handoff).
 //
 // The driver has a goroutine only while something is due. The queue starts it, with the
 // bucket that has expired. When nothing more is due, the goroutine gives the part of the
@@ -30,14 +30,14 @@ import (
 // While the queue is empty, nothing in the runtime refers to the wheel. So a wheel that
 // was forgotten without Stop is garbage once nothing is pending.
 type driver struct {
-	clock  *clock
-	queue  *delayqueue.DelayQueue[*slot]
-	shards []shard
-	runner *runner
-	caller caller
-	gate   gate // of all shards; nil: none
-	manual bool // Drive drives, and no goroutine of ours
-	pulse  pulse
+	clock   *clock
+	queue   *delayqueue.DelayQueue[*slot]
+	shards  []shard
+	runner  *runner
+	handoff handoff
+	gate    gate // of all shards; nil: none
+	manual  bool // Drive drives, and no goroutine of ours
+	pulse   pulse
 
 	workers *runQueue             // the executor if it is Goroutines; nil: another
 	spare   atomic.Pointer[batch] // an empty one, for held; or nil
@@ -66,13 +66,13 @@ type expired struct {
 }
 
 // connect gives the driver its executor, and the executor's gate if it has one. If the
-// executor may run a user's function on the driver, the caller watches it.
+// executor may run a user's function on the driver, the gate is the handoff.
 func (d *driver) connect(e ownExecutor, g gate, mayBlock bool) {
-	d.caller = caller{driver: d, executor: e, mayBlock: mayBlock, watched: mayBlock && !d.manual, patience: patience}
+	d.handoff = handoff{driver: d, executor: e, patience: time.Millisecond}
 	d.workers, _ = e.(*runQueue)
 	d.gate = g
-	if d.caller.watched {
-		d.gate = &d.caller
+	if mayBlock && !d.manual {
+		d.gate = &d.handoff
 	}
 }
 
@@ -130,7 +130,7 @@ func (d *driver) loop() (held *batch) {
 
 // resume carries on for a goroutine that a task has ended.
 func (d *driver) resume() {
-	if d.caller.returned() {
+	if d.handoff.returned() {
 		d.loop()
 	}
 }
@@ -241,7 +241,7 @@ func (d *driver) hand() (driving bool) {
 	if d.manual {
 		defer d.keep(tasks)
 	}
-	return d.caller.call(tasks)
+	return d.handoff.call(tasks)
 }
 
 // mostHeld is how many tasks may wait while the driver flushes one bucket more, and for how

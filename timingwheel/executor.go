@@ -47,7 +47,7 @@ func (f foreign) execute(tasks []task, r *runner) {
 	clear(tasks) // what becomes of them is the executor's business
 	if submit, ok := f.Executor.(ExecutorFunc); ok {
 		each(wrapped, func(task func()) {
-			r.begin(0) // each call of its own, see caller.began
+			r.begin(0) // each call of its own, see handoff.began
 			submit(task)
 		})
 		return

@@ -4,7 +4,7 @@ import "github.com/tickwheel/tickwheel/bucket"
 
 // gate stands between the wheel and an executor that cannot take every task at once. What
 // does not get through stays pending: it waits on its shard, in the order in which it
-// came due. The caller and the Pool are gates; the default executor has none.
+// came due. The handoff and the Pool are gates; the default executor has none.
 type gate interface {
 	// lets reports whether every entry would get through that comes due in the present
 	// slice, without hold. A gate that cannot say it at once for all returns false. The

@@ -352,13 +352,6 @@ func (d *driver) longestWaiting() *shard {
 	return longest
 }
 
-// offerWaiting has Drive take what waits at the gate.
-func (d *driver) offerWaiting() {
-	for i := range d.shards {
-		d.shards[i].offerWaiting()
-	}
-}
-
 // finish completes the cascades under way, and returns how many tasks it handed on. It is
 // for Drive.
 func (d *driver) finish() (handed int) {

@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"math"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -39,11 +38,6 @@ func (s *shard) expire(b *slot) (more bool) {
 	b.cascade.open--
 	if s.history == nil {
 		s.history = new(history)
-	}
-	if b == &s.waiting {
-		s.offered = false
-		s.flushWaiting(s.gate.claim)
-		return false
 	}
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())
@@ -209,10 +203,6 @@ func (s *shard) dropEmpty(b *slot) bool {
 	if s.queue.DropHead(b) {
 		b.Close(&s.arena)
 		b.cascade.open--
-		if b == &s.waiting {
-			s.offered = false
-			s.waitsSince.Store(math.MaxInt64)
-		}
 	}
 	return true
 }

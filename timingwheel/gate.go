@@ -17,11 +17,6 @@ type gate interface {
 	// pass, and returns false. The caller holds s.mu.
 	hold(s *shard, i bucket.Index) bool
 
-	// claim takes room for one task, and reports whether there was some. The wheel calls
-	// it only where Drive takes the entries that wait. So only a gate with such entries
-	// has to implement it. The caller holds the lock of the shard.
-	claim() bool
-
 	// unclaim gives back the room of an entry that turned out to have no task. The caller
 	// holds the lock of the shard, and has look called afterwards.
 	unclaim()

@@ -182,7 +182,6 @@ func (h *handoff) hold(s *shard, i bucket.Index) bool {
 	return true
 }
 
-func (h *handoff) claim() bool            { return true }
 func (h *handoff) unclaim()               {}
 func (h *handoff) pass(*expired, *runner) {}
 func (h *handoff) look(*driver)           {}

@@ -167,8 +167,9 @@ var (
 	// wheels that share the Pool take turns, a task each. The driver never waits, so
 	// nothing else is late.
 	//
-	// Under manual drive a task that waits goes in the next Drive after there is room. On
-	// a closed Pool there is never room: what comes due stays pending until Stop.
+	// Under manual drive, too, a task that waits goes as soon as there is room, and not
+	// only during a call of Drive. On a closed Pool there is never room: what comes due
+	// stays pending until Stop.
 	FullWait = WhenFull{policy: waits}
 
 	// FullCallerRuns has the driver run the task itself. Nothing is lost, and the wheel
@@ -227,7 +228,7 @@ func (p *Pool) hold(s *shard, i bucket.Index) bool {
 	return true
 }
 
-// claim implements gate.
+// claim takes room for one task, and reports whether there was some.
 func (p *Pool) claim() bool { return p.bound.take(1) == 1 }
 
 // unclaim implements gate. A wheel that could not get this room is in the line by now, or
@@ -246,12 +247,7 @@ func (p *Pool) pass(e *expired, r *runner) {
 }
 
 // look implements gate.
-func (p *Pool) look(d *driver) {
-	if d.waiting.Load() > 0 {
-		p.line.join(d) // it left the line when Drive was called for
-	}
-	p.serve()
-}
+func (p *Pool) look(*driver) { p.serve() }
 
 // serve lets in those that wait, as long as there is room.
 //
@@ -270,11 +266,6 @@ func (p *Pool) serve() {
 func (p *Pool) letIn() bool {
 	d := p.line.next()
 	if d == nil {
-		return false
-	}
-	if d.manual {
-		p.line.remove(d) // first: it joins again if there is no room then
-		d.offerWaiting()
 		return false
 	}
 	var out expired

@@ -52,12 +52,9 @@ type shard struct {
 	dueCascade cascade
 
 	// waiting holds the entries that are due and wait at the gate, in the order in which
-	// they came due. Whoever opens the gate takes them from here (takeWaiting). It is in
-	// the queue only where Drive has to take them: then offered is true.
-	waiting        slot
-	waitingCascade cascade
-	offered        bool
-	waitsSince     atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
+	// they came due. Whoever opens the gate takes them from here (takeWaiting).
+	waiting    bucket.Bucket
+	waitsSince atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
 
 	out *expired // where what is due goes, set by whoever takes it out of its bucket
 
@@ -77,8 +74,6 @@ func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
 	s.gate = d.gate
 	s.dueCascade = cascade{shard: s, due: true}
 	s.due.cascade = &s.dueCascade
-	s.waitingCascade = cascade{shard: s, due: true}
-	s.waiting.cascade = &s.waitingCascade
 	s.waitsSince.Store(math.MaxInt64)
 }
 

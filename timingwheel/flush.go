@@ -183,7 +183,7 @@ func (s *shard) fire(i bucket.Index) {
 func (s *shard) expired(t task) { s.out.tasks = append(s.out.tasks, t) }
 func (s *shard) end(t task)     { s.out.contexts = append(s.out.contexts, t) }
 
-// lockForFlush locks s.mu for the driver. What it holds for the workers does not wait for a
+// lockForFlush locks s.mu for the driver. What is for the workers does not wait for a
 // caller.
 func (s *shard) lockForFlush() {
 	if !s.mu.TryLock() {

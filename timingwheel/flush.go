@@ -173,7 +173,7 @@ func (s *shard) fire(i bucket.Index) {
 	before := len(s.out.tasks)
 	f()
 	if s.gate != nil && needsExecutor(kind) && len(s.out.tasks) == before {
-		s.gate.unclaim() // a Job only had to look at its calendar
+		s.gate.release() // a Job only had to look at its calendar
 		s.out.held = true
 	}
 }

@@ -17,9 +17,9 @@ type gate interface {
 	// pass, and returns false. The caller holds s.mu.
 	hold(s *shard, i bucket.Index) bool
 
-	// unclaim gives back the room of an entry that turned out to have no task. The caller
+	// release gives back the room of an entry that turned out to have no task. The caller
 	// holds the lock of the shard, and has look called afterwards.
-	unclaim()
+	release()
 
 	// pass gets the tasks that have passed, of the wheel of r. It may hand them over at
 	// once. The caller holds the shard's lock.

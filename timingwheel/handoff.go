@@ -182,7 +182,7 @@ func (h *handoff) hold(s *shard, i bucket.Index) bool {
 	return true
 }
 
-func (h *handoff) unclaim()               {}
+func (h *handoff) release()               {}
 func (h *handoff) pass(*expired, *runner) {}
 func (h *handoff) look(*driver)           {}
 func (h *handoff) leave(*driver)          {}

@@ -220,7 +220,7 @@ func (p *Pool) lets() bool { return false }
 
 // hold implements gate. What comes when others wait goes behind them.
 func (p *Pool) hold(s *shard, i bucket.Index) bool {
-	if p.line.isEmpty() && p.claim() {
+	if p.line.isEmpty() && p.tryAcquire() {
 		return false
 	}
 	s.wait(i)
@@ -228,12 +228,12 @@ func (p *Pool) hold(s *shard, i bucket.Index) bool {
 	return true
 }
 
-// claim takes room for one task, and reports whether there was some.
-func (p *Pool) claim() bool { return p.bound.take(1) == 1 }
+// tryAcquire takes room for one task, and reports whether there was some.
+func (p *Pool) tryAcquire() bool { return p.bound.take(1) == 1 }
 
-// unclaim implements gate. A wheel that could not get this room is in the line by now, or
+// release implements gate. A wheel that could not get this room is in the line by now, or
 // is about to join it. look serves that wheel.
-func (p *Pool) unclaim() { p.bound.giveBack() }
+func (p *Pool) release() { p.bound.giveBack() }
 
 // pass implements gate. It hands over under the lock of the shard. Otherwise a worker
 // could first let in an entry that came due later. It never blocks.
@@ -254,7 +254,7 @@ func (p *Pool) look(*driver) { p.serve() }
 // No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker
 // gives back its room, and then calls serve. So one of the two sees the other.
 func (p *Pool) serve() {
-	for !p.line.isEmpty() && p.claim() {
+	for !p.line.isEmpty() && p.tryAcquire() {
 		if !p.letIn() {
 			p.bound.giveBack()
 		}

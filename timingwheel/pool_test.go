@@ -845,7 +845,7 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 			w.driver.begin(b)
 			require.EqualValues(t, 1, w.driver.waiting.Load())
 		}
-		require.True(t, pool.claim())
+		require.True(t, pool.tryAcquire())
 		flush("first")
 		pool.bound.giveBack() // by a worker that has seen an empty line
 		flush("second")

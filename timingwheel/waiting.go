@@ -31,9 +31,9 @@ func (s *shard) wait(i bucket.Index) {
 	s.driver.waiting.Add(1)
 }
 
-// takeWaiting fires entries that wait at the gate into out, as long as claim returns
+// takeWaiting fires entries that wait at the gate into out, as long as acquire returns
 // true.
-func (s *shard) takeWaiting(out *expired, claim func() bool) {
+func (s *shard) takeWaiting(out *expired, acquire func() bool) {
 	s.lock()
 	defer s.unlock()
 	if s.stopped || !s.waiting.IsOpen() {
@@ -43,7 +43,7 @@ func (s *shard) takeWaiting(out *expired, claim func() bool) {
 	now, before := s.clock.now(), len(out.tasks)
 	run := latenessRun{of: &s.history.lateness}
 	i := s.waiting.First(&s.arena)
-	for ; i != 0 && claim(); i = s.waiting.First(&s.arena) {
+	for ; i != 0 && acquire(); i = s.waiting.First(&s.arena) {
 		s.arena.Unlink(i)
 		run.add(s.arena.Deadline(i), s.clock, now)
 		s.fire(i)

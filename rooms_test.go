@@ -23,14 +23,14 @@ var surface = []string{
 }
 
 // engine are the types behind the door.
-var engine = []string{"shard", "driver", "caller", "wheel", "slot", "cascade", "turns", "expired"}
+var engine = []string{"shard", "driver", "handoff", "wheel", "slot", "cascade", "turns", "expired"}
 
 // circles are the files that refer to one another in both directions. A shard offers its
 // buckets to the driver, and the driver flushes them through the shard and its wheels. What is
-// due must pass the gate, back into the shard if it has to wait; the caller is the gate of an
+// due must pass the gate, back into the shard if it has to wait; the handoff is the gate of an
 // executor that may hold the driver up, and has another goroutine drive then.
 var circles = [][]string{{
-	"caller.go", "driver.go", "flush.go", "gate.go", "shard.go", "turns.go", "waiting.go", "wheel.go",
+	"driver.go", "flush.go", "gate.go", "handoff.go", "shard.go", "turns.go", "waiting.go", "wheel.go",
 }}
 
 // house is package timingwheel with its types resolved.

@@ -128,7 +128,6 @@ func TestRoomOfAJobThatOnlyLooksGoesToOthers(t *testing.T) {
 		time.Sleep(lookInterval)
 		require.Zero(t, calendar.Drive(0))
 		require.GreaterOrEqual(t, looks, 3)
-		require.Equal(t, 1, other.Drive(0))
 		synctest.Wait()
 		require.True(t, ran)
 		calendar.Stop()

@@ -67,7 +67,7 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 func addSlice(e entry, dst []Timeout, now time.Duration, slice []Delayed) []Timeout {
 	defer e.unlock()
 	for i := range slice {
-		e.addReserved(delay{now, slice[i].After}, slice[i].Func)
+		e.add(delay{now, slice[i].After}, slice[i].Func, oneShot)
 		dst = append(dst, Timeout{e})
 	}
 	return dst

@@ -55,29 +55,26 @@ func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
 	return err
 }
 
-// reserve takes the places of n one-shots that are new, for addReserved. It returns
+// reserve takes the places of n one-shots that are new, for add. It returns
 // ErrStopped if the shard is closed, and ErrTooManyPending if there are fewer.
 func (e *entry) reserve(n int) error { return e.shard.refuse(int64(n)) }
-
-// addReserved adds a user's function whose place was reserved. The shard must not be
-// closed.
-func (e *entry) addReserved(after delay, f func()) { e.handle = e.shard.add(after, f, oneShot) }
 
 // acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
 // does not refuse it. If the shard is closed, it returns ErrStopped and changes nothing;
 // then the entry may be pending: its reset was refused.
 func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) error {
-	h, err := e.shard.acceptAgain(after, f, kind)
-	if err == nil {
-		e.handle = h
+	if e.closed() {
+		return ErrStopped
 	}
-	return err
+	e.shard.limit.force()
+	e.add(after, f, kind)
+	return nil
 }
 
 // add adds a task of the wheel's own that is no one-shot, so that the limit does not
-// count it. The shard must not be closed.
-func (e *entry) add(after delay, due func(), kind bucket.Tag) {
-	e.handle = e.shard.add(after, due, kind)
+// count it, or a one-shot whose place was reserved. The shard must not be closed.
+func (e *entry) add(after delay, f func(), kind bucket.Tag) {
+	e.handle = e.shard.add(after, f, kind)
 }
 
 // pending reports whether the entry is on the wheel.

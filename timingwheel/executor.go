@@ -47,7 +47,7 @@ func (f foreign) execute(tasks []task, r *runner) {
 	clear(tasks) // what becomes of them is the executor's business
 	if submit, ok := f.Executor.(ExecutorFunc); ok {
 		each(wrapped, func(task func()) {
-			r.begin(0) // each call of its own, see caller.began
+			r.begin(0) // each call of its own, see handoff.began
 			submit(task)
 		})
 		return
@@ -55,18 +55,23 @@ func (f foreign) execute(tasks []task, r *runner) {
 	f.Execute(wrapped)
 }
 
-// each calls run for every task. When a task ends the goroutine (runtime.Goexit),
-// the rest run in its deferred calls; when one panics, they do not run.
-func each[T any](tasks []T, run func(task T)) {
+// each calls run for every task. When a task ends the goroutine (runtime.Goexit), the
+// rest run in its deferred calls. When one panics, they do not run.
+func each[T any](tasks []T, run func(task T)) { all(tasks, run, false) }
+
+// all is each. With anyway, the rest also run after a panic, while it goes on.
+func all[T any](tasks []T, run func(task T), anyway bool) {
 	next := 0
 	defer func() {
 		if next == len(tasks) {
 			return
 		}
-		if r := recover(); r != nil {
-			panic(r)
+		if !anyway {
+			if r := recover(); r != nil {
+				panic(r)
+			}
 		}
-		each(tasks[next:], run)
+		all(tasks[next:], run, anyway)
 	}()
 	for next < len(tasks) {
 		var none T

@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"math"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -39,11 +38,6 @@ func (s *shard) expire(b *slot) (more bool) {
 	b.cascade.open--
 	if s.history == nil {
 		s.history = new(history)
-	}
-	if b == &s.waiting {
-		s.offered = false
-		s.flushWaiting(s.gate.claim)
-		return false
 	}
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())
@@ -179,7 +173,7 @@ func (s *shard) fire(i bucket.Index) {
 	before := len(s.out.tasks)
 	f()
 	if s.gate != nil && needsExecutor(kind) && len(s.out.tasks) == before {
-		s.gate.unclaim() // a Job only had to look at its calendar
+		s.gate.release() // a Job only had to look at its calendar
 		s.out.held = true
 	}
 }
@@ -189,7 +183,7 @@ func (s *shard) fire(i bucket.Index) {
 func (s *shard) expired(t task) { s.out.tasks = append(s.out.tasks, t) }
 func (s *shard) end(t task)     { s.out.contexts = append(s.out.contexts, t) }
 
-// lockForFlush locks s.mu for the driver. What it holds for the workers does not wait for a
+// lockForFlush locks s.mu for the driver. What is for the workers does not wait for a
 // caller.
 func (s *shard) lockForFlush() {
 	if !s.mu.TryLock() {
@@ -209,10 +203,6 @@ func (s *shard) dropEmpty(b *slot) bool {
 	if s.queue.DropHead(b) {
 		b.Close(&s.arena)
 		b.cascade.open--
-		if b == &s.waiting {
-			s.offered = false
-			s.waitsSince.Store(math.MaxInt64)
-		}
 	}
 	return true
 }

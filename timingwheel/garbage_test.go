@@ -94,18 +94,3 @@ func TestBlockedTaskKeepsNothing(t *testing.T) {
 		close(release)
 	}
 }
-
-// A batch that has outgrown its own room keeps no task there, where nobody would take it out.
-func TestBatchKeepsNoTaskTwice(t *testing.T) {
-	b := newBatch()
-	for range 4 {
-		b.add([]task{function(noop), function(noop), function(noop)})
-	}
-	require.Len(t, b.tasks, 12)
-	require.Zero(t, b.few)
-	b.empty()
-	require.Empty(t, b.tasks)
-	for _, left := range b.tasks[:12] {
-		require.Nil(t, left)
-	}
-}

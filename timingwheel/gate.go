@@ -4,7 +4,7 @@ import "github.com/tickwheel/tickwheel/bucket"
 
 // gate stands between the wheel and an executor that cannot take every task at once. What
 // does not get through stays pending: it waits on its shard, in the order in which it
-// came due. The caller and the Pool are gates; the default executor has none.
+// came due. The handoff and the Pool are gates; the default executor has none.
 type gate interface {
 	// lets reports whether every entry would get through that comes due in the present
 	// slice, without hold. A gate that cannot say it at once for all returns false. The
@@ -17,14 +17,9 @@ type gate interface {
 	// pass, and returns false. The caller holds s.mu.
 	hold(s *shard, i bucket.Index) bool
 
-	// claim takes room for one task, and reports whether there was some. The wheel calls
-	// it only where Drive takes the entries that wait. So only a gate with such entries
-	// has to implement it. The caller holds the lock of the shard.
-	claim() bool
-
-	// unclaim gives back the room of an entry that turned out to have no task. The caller
+	// release gives back the room of an entry that turned out to have no task. The caller
 	// holds the lock of the shard, and has look called afterwards.
-	unclaim()
+	release()
 
 	// pass gets the tasks that have passed, of the wheel of r. It may hand them over at
 	// once. The caller holds the shard's lock.

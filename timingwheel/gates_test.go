@@ -54,7 +54,7 @@ func TestGatesUnderStress(t *testing.T) {
 				require.Zero(t, w.Len())
 				require.Zero(t, w.driver.waiting.Load())
 				require.Zero(t, w.shards[0].limit.pending.Load())
-				waitUntil(t, func() bool { return w.driver.caller.state.Load() == together })
+				waitUntil(t, func() bool { return w.driver.handoff.state.Load() == idle })
 			}
 			require.Equal(t, g.accepted.Load(), g.ran.Load()+g.canceled.Load()+g.handedBack.Load())
 			if pool != nil {

@@ -196,7 +196,9 @@ func TestKeyedReplacesWhatIsHandedBackMeanwhile(t *testing.T) {
 	require.True(t, ok)
 	stopped := old.entry.shard
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
-	pending, _ := stopped.stop()
+	var pending []Pending
+	stopped.stop()
+	stopped.stopSlice(0, sliceLen, &pending)
 	require.Len(t, pending, 1)
 	next := &keyedTask[int]{keyed: k, key: 1, f: func() {}}
 	replaced, err := s.put(next, old, delay{w.clock.now(), time.Hour}, (*entry).accept)

@@ -55,21 +55,7 @@ func (l *line) next() *driver {
 func (l *line) leave(d *driver) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if d.waiting.Load() == 0 {
-		l.drop(d)
-	}
-}
-
-// remove takes a wheel out of the line.
-func (l *line) remove(d *driver) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drop(d)
-}
-
-// drop is called with mu held.
-func (l *line) drop(d *driver) {
-	if place := l.places[d]; place != nil {
+	if place := l.places[d]; place != nil && d.waiting.Load() == 0 {
 		l.wheels.Remove(place)
 		delete(l.places, d)
 		l.length.Add(-1)

@@ -271,7 +271,8 @@ func WithPreciseWakeups() Option {
 
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a
 // call of [TimingWheel.Drive]. With [Inline], the tasks have run when Drive returns. With
-// [Goroutines], they may be still running, or may not have begun.
+// [Goroutines], they may be still running, or may not have begun. What waits for room in a
+// [Pool] of [FullWait] goes as soon as there is room, also between two calls.
 func WithManualDrive() Option {
 	return func(c *config) { c.manual = true }
 }

@@ -167,8 +167,9 @@ var (
 	// wheels that share the Pool take turns, a task each. The driver never waits, so
 	// nothing else is late.
 	//
-	// Under manual drive a task that waits goes in the next Drive after there is room. On
-	// a closed Pool there is never room: what comes due stays pending until Stop.
+	// Under manual drive, too, a task that waits goes as soon as there is room, and not
+	// only during a call of Drive. On a closed Pool there is never room: what comes due
+	// stays pending until Stop.
 	FullWait = WhenFull{policy: waits}
 
 	// FullCallerRuns has the driver run the task itself. Nothing is lost, and the wheel
@@ -219,7 +220,7 @@ func (p *Pool) lets() bool { return false }
 
 // hold implements gate. What comes when others wait goes behind them.
 func (p *Pool) hold(s *shard, i bucket.Index) bool {
-	if p.line.isEmpty() && p.claim() {
+	if p.line.isEmpty() && p.tryAcquire() {
 		return false
 	}
 	s.wait(i)
@@ -227,12 +228,12 @@ func (p *Pool) hold(s *shard, i bucket.Index) bool {
 	return true
 }
 
-// claim implements gate.
-func (p *Pool) claim() bool { return p.bound.take(1) == 1 }
+// tryAcquire takes room for one task, and reports whether there was some.
+func (p *Pool) tryAcquire() bool { return p.bound.take(1) == 1 }
 
-// unclaim implements gate. A wheel that could not get this room is in the line by now, or
+// release implements gate. A wheel that could not get this room is in the line by now, or
 // is about to join it. look serves that wheel.
-func (p *Pool) unclaim() { p.bound.giveBack() }
+func (p *Pool) release() { p.bound.giveBack() }
 
 // pass implements gate. It hands over under the lock of the shard. Otherwise a worker
 // could first let in an entry that came due later. It never blocks.
@@ -246,19 +247,14 @@ func (p *Pool) pass(e *expired, r *runner) {
 }
 
 // look implements gate.
-func (p *Pool) look(d *driver) {
-	if d.waiting.Load() > 0 {
-		p.line.join(d) // it left the line when Drive was called for
-	}
-	p.serve()
-}
+func (p *Pool) look(*driver) { p.serve() }
 
 // serve lets in those that wait, as long as there is room.
 //
 // No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker
 // gives back its room, and then calls serve. So one of the two sees the other.
 func (p *Pool) serve() {
-	for !p.line.isEmpty() && p.claim() {
+	for !p.line.isEmpty() && p.tryAcquire() {
 		if !p.letIn() {
 			p.bound.giveBack()
 		}
@@ -270,11 +266,6 @@ func (p *Pool) serve() {
 func (p *Pool) letIn() bool {
 	d := p.line.next()
 	if d == nil {
-		return false
-	}
-	if d.manual {
-		p.line.remove(d) // first: it joins again if there is no room then
-		d.offerWaiting()
 		return false
 	}
 	var out expired

@@ -50,8 +50,8 @@ type runner struct {
 	discarded  atomic.Int64
 	callerRuns atomic.Int64
 
-	inline atomic.Uintptr         // code of the function that last ran on the driver; 0: unknown
-	apart  atomic.Pointer[caller] // of a call that is apart from the driver; nil: none
+	inline   atomic.Uintptr          // code of the function that last ran on the driver; 0: unknown
+	detached atomic.Pointer[handoff] // of a call that is detached from the driver; nil: none
 
 	ended notice // is told when nothing is running any more
 }
@@ -73,15 +73,15 @@ func (r *runner) run(t task) {
 }
 
 // begin notes that a function begins on the driver, or on the goroutine of a call that is
-// apart from it. See caller.began.
+// detached from it. See handoff.began.
 func (r *runner) begin(code uintptr) {
-	c := r.apart.Load()
-	if c != nil {
-		c.since.Store(0) // or somebody could take the time of the one for that of the other
+	h := r.detached.Load()
+	if h != nil {
+		h.since.Store(0) // or somebody could take the time of the one for that of the other
 	}
 	r.inline.Store(code)
-	if c != nil {
-		c.began()
+	if h != nil {
+		h.began()
 	}
 }
 

@@ -49,21 +49,6 @@ func newBatch(tasks ...task) *batch {
 	return b
 }
 
-// add adds tasks to a batch that was never in a queue.
-func (b *batch) add(tasks []task) {
-	before := b.tasks
-	b.tasks = append(b.tasks, tasks...)
-	if cap(b.tasks) > cap(before) {
-		clear(before) // keep no closure twice
-	}
-}
-
-// empty takes the tasks out of a batch that was never in a queue.
-func (b *batch) empty() {
-	clear(b.tasks)
-	b.tasks = b.tasks[:0]
-}
-
 // poolTask is a task that wants to know that it runs on a goroutine of a Pool.
 type poolTask interface {
 	enterPool() // called before run, by the goroutine that calls run
@@ -134,10 +119,18 @@ func (q *runQueue) join() {
 	}
 }
 
-// runAlone runs a task that was never in the queue.
-func (q *runQueue) runAlone(t task, r *runner) {
-	clearLabels()
-	q.runOne(t, r)
+// work runs a task that was never in the queue, unless older ones wait, or nil. Then it is
+// join.
+func (q *runQueue) work(t task, r *runner) {
+	switch {
+	case t == nil:
+	case q.hasTasks():
+		q.add(newBatch(t), r)
+	default:
+		clearLabels()
+		q.runOne(t, r)
+	}
+	q.join()
 }
 
 // ensureSuccessor spawns the successor, unless there is one. If there are as many

@@ -52,12 +52,9 @@ type shard struct {
 	dueCascade cascade
 
 	// waiting holds the entries that are due and wait at the gate, in the order in which
-	// they came due. Whoever opens the gate takes them from here (takeWaiting). It is in
-	// the queue only where Drive has to take them: then offered is true.
-	waiting        slot
-	waitingCascade cascade
-	offered        bool
-	waitsSince     atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
+	// they came due. Whoever opens the gate takes them from here (takeWaiting).
+	waiting    bucket.Bucket
+	waitsSince atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
 
 	out *expired // where what is due goes, set by whoever takes it out of its bucket
 
@@ -77,8 +74,6 @@ func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
 	s.gate = d.gate
 	s.dueCascade = cascade{shard: s, due: true}
 	s.due.cascade = &s.dueCascade
-	s.waitingCascade = cascade{shard: s, due: true}
-	s.waiting.cascade = &s.waitingCascade
 	s.waitsSince.Store(math.MaxInt64)
 }
 
@@ -91,21 +86,14 @@ type handle struct {
 
 // The caller of the methods that follow holds s.mu.
 
-// accept adds a one-shot that is new, unless the shard is closed or the limit reached. It
-// repeats the code of add, since every Schedule goes through it. With two calls more, a
-// Schedule and its Cancel took 305 cycles, and with this code 300. Before one-shots were
-// counted they took 297.
+// accept adds a one-shot that is new, unless the shard is closed or the limit reached.
 func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
 	if s.closed || s.limit != nil || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
 			return handle{}, err
 		}
 	}
-	i, generation := s.arena.Alloc(s.clock.deadline(after.now, after.d), f, kind)
-	s.counts.Scheduled++
-	s.oneShots++
-	s.place(i, after)
-	return handle{i, generation}, nil
+	return s.add(after, f, kind), nil
 }
 
 // refuse takes n places under the limit, or none, and returns why not.
@@ -118,16 +106,6 @@ func (s *shard) refuse(n int64) error {
 		return ErrTooManyPending
 	}
 	return nil
-}
-
-// acceptAgain adds a one-shot that was accepted before, and is not pending any more,
-// unless the shard is closed.
-func (s *shard) acceptAgain(after delay, f func(), kind bucket.Tag) (handle, error) {
-	if s.closed {
-		return handle{}, ErrStopped
-	}
-	s.limit.force()
-	return s.add(after, f, kind), nil
 }
 
 // add adds a task. The shard must not be closed, and a one-shot must have its place

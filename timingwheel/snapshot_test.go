@@ -53,7 +53,7 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 			return n
 		}
 		want.Due += walk(&s.due.Bucket) + walk(&s.dueCascade.ring)
-		want.Waiting += walk(&s.waiting.Bucket)
+		want.Waiting += walk(&s.waiting)
 		for l := s.finest; l != nil; l = l.overflow {
 			want.Cascading += walk(&l.cascade.ring) - pushedBack(l, &l.cascade.ring)
 			for n := range l.slots {

@@ -112,7 +112,7 @@ func (w *TimingWheel) look() Stats {
 		Tick:       w.clock.tick,
 		Shards:     len(w.shards),
 	}
-	st.HeldUp, st.HeldUpBy = w.driver.caller.present()
+	st.HeldUp, st.HeldUpBy, _ = w.driver.handoff.present()
 	for i := range w.shards {
 		w.shards[i].addTo(&st)
 	}

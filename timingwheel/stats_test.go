@@ -35,7 +35,7 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 		ofDue := s.count(&s.due.Bucket) + s.count(&s.dueCascade.ring)
 		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
 		require.Equal(t, s.countOneShots(), s.oneShots, "one-shots")
-		ofWaiting := s.count(&s.waiting.Bucket)
+		ofWaiting := s.count(&s.waiting)
 		require.EqualValues(t, ofWaiting, s.entries[levelWaiting], "waiting entries")
 		due += ofDue + ofWaiting
 		for l := s.finest; l != nil; l = l.overflow {

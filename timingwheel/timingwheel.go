@@ -148,7 +148,7 @@ func (w *TimingWheel) Stop() []Pending {
 }
 
 // runsOn reports whether New was given this executor.
-func (w *TimingWheel) runsOn(e ownExecutor) bool { return w.driver.caller.executor == e }
+func (w *TimingWheel) runsOn(e ownExecutor) bool { return w.driver.handoff.executor == e }
 
 // stopShards lets nothing fire any more. It returns how many one-shots are pending, and
 // the contexts of the Futures that run. These are for the caller to end, without a lock:

@@ -81,12 +81,10 @@ func (s *shard) verifyCounts(t testing.TB) (oneShots, due int64) {
 				open++
 			}
 		}
-		if level != levelWaiting {
-			require.Equal(t, open, c.open)
-		}
+		require.Equal(t, open, c.open)
 	}
 	countAll(levelDue, &s.dueCascade, s.due)
-	countAll(levelWaiting, &s.waitingCascade, s.waiting)
+	count(levelWaiting, &s.waiting)
 	for w := s.finest; w != nil; w = w.overflow {
 		countAll(w.level, &w.cascade, w.slots...)
 	}
@@ -176,9 +174,6 @@ func (s *shard) verify(t testing.TB, queued map[*slot]time.Time) {
 		check(t, at.IsZero() || queuedAt.Equal(at), "a bucket waits for another time than its expiration")
 		delete(queued, b)
 	}
-	if s.offered {
-		inQueue(&s.waiting, time.Time{})
-	}
 	if s.due.IsOpen() {
 		inQueue(&s.due, time.Time{})
 	}
@@ -209,7 +204,7 @@ func (s *shard) verify(t testing.TB, queued map[*slot]time.Time) {
 // buckets iterates over every bucket of the shard, open or not.
 func (s *shard) buckets() func(yield func(*bucket.Bucket) bool) {
 	return func(yield func(*bucket.Bucket) bool) {
-		if !yield(&s.due.Bucket) || !yield(&s.dueCascade.ring) || !yield(&s.waiting.Bucket) {
+		if !yield(&s.due.Bucket) || !yield(&s.dueCascade.ring) || !yield(&s.waiting) {
 			return
 		}
 		for w := s.finest; w != nil; w = w.overflow {

@@ -31,25 +31,19 @@ func (s *shard) wait(i bucket.Index) {
 	s.driver.waiting.Add(1)
 }
 
-// takeWaiting fires entries that wait at the gate into out, as long as claim returns
-// true, and reports whether one was there.
-func (s *shard) takeWaiting(out *expired, claim func() bool) bool {
+// takeWaiting fires entries that wait at the gate into out, as long as acquire returns
+// true.
+func (s *shard) takeWaiting(out *expired, acquire func() bool) {
 	s.lock()
 	defer s.unlock()
 	if s.stopped || !s.waiting.IsOpen() {
-		return false
+		return
 	}
 	s.out = out
-	return s.flushWaiting(claim)
-}
-
-// flushWaiting is called with s.mu held.
-func (s *shard) flushWaiting(claim func() bool) (some bool) {
-	now, before := s.clock.now(), len(s.out.tasks)
+	now, before := s.clock.now(), len(out.tasks)
 	run := latenessRun{of: &s.history.lateness}
 	i := s.waiting.First(&s.arena)
-	for ; i != 0 && claim(); i = s.waiting.First(&s.arena) {
-		some = true
+	for ; i != 0 && acquire(); i = s.waiting.First(&s.arena) {
 		s.arena.Unlink(i)
 		run.add(s.arena.Deadline(i), s.clock, now)
 		s.fire(i)
@@ -58,21 +52,8 @@ func (s *shard) flushWaiting(claim func() bool) (some bool) {
 	s.passed(before)
 	if i != 0 {
 		s.waitsSince.Store(s.arena.Deadline(i))
-		s.out.held = true
-		return some
+		return
 	}
 	s.waiting.Close(&s.arena)
 	s.waitsSince.Store(math.MaxInt64)
-	return some
-}
-
-// offerWaiting has Drive take the entries that wait at the gate, since there may be room.
-func (s *shard) offerWaiting() {
-	s.lock()
-	defer s.unlock()
-	if s.stopped || s.offered || !s.waiting.IsOpen() {
-		return
-	}
-	s.offered = true
-	s.offerAt(&s.waiting, s.clock.read())
 }

@@ -83,19 +83,7 @@ func (k *Worker) takeAll(taken []value) []value {
 // removeAll removes values that were taken out. It calls functions of a user's, so that
 // no lock may be held. If one of them does not return, the others are called while the
 // stack unwinds.
-func removeAll(values []value) {
-	next := 0
-	defer func() {
-		if next < len(values) {
-			removeAll(values[next:])
-		}
-	}()
-	for next < len(values) {
-		v := values[next]
-		next++
-		v.remove()
-	}
-}
+func removeAll(values []value) { all(values, value.remove, true) }
 
 // seat is a Local's place in each Worker: an index.
 //

@@ -129,6 +129,7 @@ func TestLaterCallIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()), WithShards(1))
 		defer w.Stop()
+		patience := w.driver.handoff.patience
 		start := time.Now()
 		for i := range 2*sliceLen + 10 {
 			pause := time.Duration(0)
@@ -142,19 +143,19 @@ func TestLaterCallIsWatched(t *testing.T) {
 		}
 		time.Sleep(time.Second + patience*3/2)
 		synctest.Wait()
-		require.EqualValues(t, calling, w.driver.caller.state.Load(), "it has some patience left")
+		require.EqualValues(t, calling, w.driver.handoff.state.Load(), "it has some patience left")
 		time.Sleep(patience / 2)
 		synctest.Wait()
-		require.EqualValues(t, apart, w.driver.caller.state.Load())
+		require.EqualValues(t, detached, w.driver.handoff.state.Load())
 		<-w.After(5 * time.Second)
 		require.Less(t, time.Since(start), 7*time.Second)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Zero(t, w.Len())
-		require.False(t, w.driver.caller.armed.Load(), "nothing is left behind")
-		require.Nil(t, w.runner.apart.Load())
-		w.driver.caller.ring(new(alarm)) // which went off just when the call returned
-		require.Nil(t, w.driver.caller.alarm)
+		require.False(t, w.driver.handoff.armed.Load(), "nothing is left behind")
+		require.Nil(t, w.runner.detached.Load())
+		w.driver.handoff.ring(new(alarm)) // which went off just when the call returned
+		require.Nil(t, w.driver.handoff.alarm)
 	})
 }
 
@@ -197,7 +198,7 @@ func TestStopWhileHeldUp(t *testing.T) {
 				close(release)
 				require.NoError(t, w.Shutdown(t.Context()))
 				synctest.Wait()
-				require.EqualValues(t, together, w.driver.caller.state.Load())
+				require.EqualValues(t, idle, w.driver.handoff.state.Load())
 			}) // the bubble ends only when all its goroutines have
 		})
 	}
@@ -205,7 +206,7 @@ func TestStopWhileHeldUp(t *testing.T) {
 
 // Real goroutines: functions that take longer than patience or not, that end their goroutine,
 // cancel others and schedule more. At no time do two run at once, none is lost, and channels go on.
-func TestCallerStress(t *testing.T) {
+func TestHandoffStress(t *testing.T) {
 	rounds := 1500
 	if testing.Short() {
 		rounds = 300
@@ -249,7 +250,7 @@ func TestCallerStress(t *testing.T) {
 			require.NoError(t, w.Shutdown(t.Context()))
 			require.EqualValues(t, 4*rounds, done.Load()+canceled.Load())
 			requireAccounts(t, w.Stats())
-			waitUntil(t, func() bool { return w.driver.caller.state.Load() == together })
+			waitUntil(t, func() bool { return w.driver.handoff.state.Load() == idle })
 		})
 	}
 }
@@ -276,7 +277,7 @@ func TestHeldUpEndsWithTheCall(t *testing.T) {
 	}
 }
 
-// However early the watch ends, a call that does not return parts from the driver: also if the
+// However early the watch ends, a call that does not return is detached: also if the
 // driver is descheduled just when it has armed the watch.
 func TestWatchNeverComesTooEarly(t *testing.T) {
 	rounds := 1000
@@ -285,7 +286,7 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 	}
 	w := New(WithExecutor(Inline()), WithShards(1))
 	defer w.Stop()
-	w.driver.caller.patience = 0
+	w.driver.handoff.patience = 0
 	for range rounds {
 		release, ended := make(chan bool), make(chan bool)
 		w.Schedule(0, func() { <-release; close(ended) })
@@ -299,19 +300,19 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 	}
 }
 
-// A call returns just when an entry has found it apart: then nobody would take what waits.
+// A call returns just when an entry has found it detached: then nobody would take what waits.
 func TestNothingWaitsForACallThatIsOver(t *testing.T) {
 	w := New(WithExecutor(Inline()), WithShards(1))
 	defer w.Stop()
-	s, c := &w.shards[0], &w.driver.caller
+	s, h := &w.shards[0], &w.driver.handoff
 	i, _ := s.arena.Alloc(0, noop, oneShot)
-	c.state.Store(apart)
-	c.mu.Lock() // as rejoin does
+	h.state.Store(detached)
+	h.mu.Lock() // as rejoin does
 	held := make(chan bool)
-	go func() { held <- c.hold(s, i) }()
+	go func() { held <- h.hold(s, i) }()
 	time.Sleep(10 * time.Millisecond) // until it waits for the lock
-	c.state.Store(together)
-	c.mu.Unlock()
+	h.state.Store(idle)
+	h.mu.Unlock()
 	require.False(t, <-held)
 	s.arena.Free(i)
 }

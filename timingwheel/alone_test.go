@@ -1,0 +1,135 @@
+package timingwheel
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// addOwn adds a task of the wheel's own to a shard, d from now.
+func (s *shard) addOwn(d time.Duration, f func()) {
+	s.lock()
+	defer s.unlock()
+	s.add(delay{s.clock.now(), d}, f, own|alone)
+}
+
+// addFunction adds a user's function to a shard, d from now.
+func (s *shard) addFunction(d time.Duration, f func()) {
+	s.lock()
+	defer s.unlock()
+	s.accept(delay{s.clock.now(), d}, f, oneShot)
+}
+
+// What is due for the workers does not wait until the driver has flushed what else is due.
+// The wheel's own tasks run on the driver: here they wait until the functions have run.
+func TestWorkersDoNotWaitForTheDriver(t *testing.T) {
+	for _, functions := range []int{1, 2, 200} {
+		for _, cascade := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				w := New(WithShards(2))
+				defer w.Stop()
+				s, other := &w.shards[0], &w.shards[1]
+				var ran sync.WaitGroup
+				ran.Add(functions)
+				s.addOwn(time.Millisecond, func() { time.Sleep(time.Second) }) // the driver is late
+				for range functions {
+					s.addFunction(2*time.Millisecond, ran.Done)
+				}
+				other.addOwn(3*time.Millisecond, ran.Wait)
+				if cascade {
+					for range 10 * sliceLen {
+						other.addOwn(3*time.Millisecond, noop)
+					}
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Zero(t, w.Len())
+			})
+		}
+	}
+}
+
+// Nor does it wait for the rest of its own cascade, of which nothing more is due for them.
+func TestWorkersDoNotWaitForACascade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1))
+		defer w.Stop()
+		s, ran := &w.shards[0], make(chan struct{})
+		s.addFunction(time.Millisecond, func() { close(ran) })
+		for range sliceLen {
+			s.addOwn(time.Millisecond, noop)
+		}
+		s.addOwn(time.Millisecond, func() { <-ran })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Zero(t, w.Len())
+	})
+}
+
+// Nor does it wait for a caller that has the lock of the next bucket's shard.
+func TestWorkersDoNotWaitForALock(t *testing.T) {
+	w := New(WithShards(2))
+	defer w.Stop()
+	ran := make(chan struct{})
+	after := delay{w.clock.now(), 5 * time.Millisecond}
+	for i := range w.shards {
+		s := &w.shards[i]
+		s.lock()
+		_, err := s.accept(after, func() { ran <- struct{}{} }, oneShot)
+		s.unlock()
+		require.NoError(t, err)
+	}
+	w.shards[1].lock()
+	<-ran
+	w.shards[1].unlock()
+	<-ran
+}
+
+// Whoever drives by hand holds nothing back: there may be no other call.
+func TestDrivingByHandHoldsNothingBack(t *testing.T) {
+	ran := make(chan struct{})
+	w := New(WithManualDrive())
+	defer w.Stop()
+	w.Schedule(0, func() { ran <- struct{}{} })
+	require.Equal(t, 1, w.Drive(0))
+	<-ran
+	w = New(WithManualClock(time.Now()))
+	defer w.Stop()
+	w.Schedule(time.Second, func() { ran <- struct{}{} })
+	require.Equal(t, 1, w.Advance(time.Second))
+	<-ran
+}
+
+// Nor does it wait while many empty buckets are dropped.
+func TestWorkersDoNotWaitForEmptyBuckets(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(1), WithWheelSize(65536))
+	defer w.Stop()
+	for i := range 20 {
+		timeout, err := w.Schedule(time.Second+time.Duration(i)*time.Millisecond, mustNotRun)
+		require.NoError(t, err)
+		require.True(t, timeout.Cancel())
+	}
+	require.GreaterOrEqual(t, w.driver.queue.Len(), 20)
+	ran := make(chan bool)
+	w.runner.admit(1)
+	w.driver.alone = function(func() { ran <- true })
+	w.driver.dropEmpty()
+	require.Nil(t, w.driver.alone)
+	<-ran
+	require.Zero(t, w.driver.queue.Len())
+}
+
+// A task that is alone goes behind what is in the queue already.
+func TestTaskThatIsAloneOvertakesNone(t *testing.T) {
+	w := New(WithManualDrive())
+	defer w.Stop()
+	queue, ran := w.driver.workers, make(chan bool, 2)
+	w.runner.admit(2)
+	queue.add(newBatch(function(func() { ran <- true })), w.runner)
+	queue.work(function(func() { ran <- !queue.hasTasks() }), w.runner)
+	require.True(t, <-ran)
+	require.True(t, <-ran, "it ran while an older task was in the queue")
+}

@@ -66,7 +66,7 @@ type expired struct {
 // connect gives the driver its executor, and the executor's gate if it has one. If the
 // executor may run a user's function on the driver, the gate is the handoff.
 func (d *driver) connect(e ownExecutor, g gate, mayBlock bool) {
-	d.handoff = handoff{driver: d, executor: e, patience: time.Millisecond}
+	d.handoff = handoff{driver: d, executor: e, patience: time.Millisecond, began: stopwatch{clock: d.clock}}
 	d.workers, _ = e.(*runQueue)
 	d.gate = g
 	if mayBlock && !d.manual {

@@ -34,12 +34,12 @@ type handoff struct {
 	patience time.Duration // how long a call may hold up the driver
 
 	state atomic.Int32 // idle, calling, detached
-	since atomic.Int64 // see began; 0: there is no call
-	mu    sync.Mutex   // lock order: shard, mu
-	watch *time.Timer  // ends patience; the goroutine that calls uses it alone
-	armed atomic.Bool  // expired will be called, or has just been
-	slice []task       // what has waited; only the goroutine of a detached call uses it
-	alarm *alarm       // of the detached call; nil: none, or no logger; guarded by mu
+	began stopwatch
+	mu    sync.Mutex  // lock order: shard, mu
+	watch *time.Timer // ends patience; the goroutine that calls uses it alone
+	armed atomic.Bool // expired will be called, or has just been
+	slice []task      // what has waited; only the goroutine of a detached call uses it
+	alarm *alarm      // of the detached call; nil: none, or no logger; guarded by mu
 }
 
 const (
@@ -95,7 +95,7 @@ func (h *handoff) expired() {
 	if h.state.Load() != calling {
 		return
 	}
-	if left := h.patience - h.heldUp(h.since.Load()); left > 0 {
+	if left := h.patience - h.began.elapsed(h.began.since.Load()); left > 0 {
 		h.armed.Store(true)
 		time.AfterFunc(left, h.expired) // the watch is the driver's
 		return
@@ -106,16 +106,10 @@ func (h *handoff) expired() {
 }
 
 func (h *handoff) execute(tasks []task) {
-	defer h.since.Store(0) // deferred, since a task may end the goroutine, or panic under Drive
-	h.began()
+	defer h.began.stop() // deferred, since a task may end the goroutine, or panic under Drive
+	h.began.start()
 	h.executor.execute(tasks, h.driver.runner)
 }
-
-// began notes the time, in ns since the wheel was made: a call begins, or a function of
-// one that is detached. So what is told of a long call is told of one function, and not
-// of many short ones together. In a call that is not detached, the 38 ns for a look at
-// the clock would be more than the 15 that a function takes.
-func (h *handoff) began() { h.since.Store(max(1, int64(h.driver.clock.real()))) }
 
 // returned is called when a call has returned, or a task has ended its goroutine. It
 // reports whether the goroutine may drive. If it may not, returned has run all that
@@ -139,11 +133,11 @@ func (h *handoff) detach() bool {
 	if !h.state.CompareAndSwap(calling, detached) {
 		return false
 	}
-	h.driver.runner.detached.Store(h)
+	h.driver.runner.detached.Store(&h.began)
 	if h.driver.runner.log != nil {
 		a := new(alarm)
 		h.alarm = a
-		a.timer = time.AfterFunc(warnings[0]-h.heldUp(h.since.Load()), func() { h.ring(a) })
+		a.timer = time.AfterFunc(warnings[0]-h.began.elapsed(h.began.since.Load()), func() { h.ring(a) })
 	}
 	return true
 }
@@ -229,24 +223,16 @@ func (h *handoff) due(a *alarm) (held time.Duration, by string, due bool) {
 	return held, by, due
 }
 
-// heldUp returns for how long what began at since has gone on; zero if that is 0.
-func (h *handoff) heldUp(since int64) time.Duration {
-	if since == 0 {
-		return 0
-	}
-	return max(0, h.driver.clock.real()-time.Duration(since))
-}
-
 // present returns for how long the present call has held the driver up, or the present
 // function of a detached one, by what, and since when; zero if there is none. All are of
 // the same function.
 func (h *handoff) present() (held time.Duration, by string, since int64) {
 	for {
-		since = h.since.Load()
-		if held = h.heldUp(since); held == 0 {
+		since = h.began.since.Load()
+		if held = h.began.elapsed(since); held == 0 {
 			return 0, "", 0
 		}
-		if by = h.culprit(); h.since.Load() == since {
+		if by = h.culprit(); h.began.since.Load() == since {
 			return held, by, since
 		}
 	}

@@ -32,9 +32,12 @@ func (w *TimingWheel) verify(t testing.TB) {
 	require.Equal(t, st.Pending, due)
 	waiting := int64(0)
 	for i := range w.shards {
-		if !w.shards[i].stopped { // or else nothing there waits for the executor any more
-			waiting += int64(w.shards[i].entries[levelWaiting])
+		s := &w.shards[i]
+		s.mu.Lock()
+		if !s.stopped { // or else nothing there waits for the executor any more
+			waiting += int64(s.entries[levelWaiting])
 		}
+		s.mu.Unlock()
 	}
 	require.Equal(t, waiting, w.driver.waiting.Load())
 }

@@ -261,7 +261,7 @@ func TestHeldUp(t *testing.T) {
 	first := eval[float64](tb, seconds)
 	require.GreaterOrEqual(t, first, 1.0)
 	require.LessOrEqual(t, first, w.Stats().HeldUp.Seconds()+0.5, "it is rounded")
-	require.Regexp(t, `: .*/browser\.TestHeldUp\.func\d+\. No function fires until it returns\.$`, tb.text("note"))
+	require.Regexp(t, `: .*/page\.TestHeldUp\.func\d+\. No function fires until it returns\.$`, tb.text("note"))
 	tb.until(fmt.Sprintf(`%s > %v`, seconds, first+1))
 
 	close(release)

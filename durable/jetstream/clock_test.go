@@ -291,12 +291,7 @@ func setBack(t *testing.T, clock *serverClock, e durable.Engine, by time.Duratio
 		}
 	}
 	if by > time.Minute { // time enough
-		b.cancel(q, b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0], by)
-		again := b.add(q, durable.Job{Kind: "plain", At: closed(39), Key: "canceled"})[0]
-		_, err := q.Add(within(t), durable.Job{Kind: "plain", At: closed(38), Key: "canceled"})
-		require.ErrorIs(t, err, durable.ErrExists)
-		_, err = q.Get(within(t), again)
-		require.NoError(t, err)
+		b.keyTwice(q, closed(39), by)
 	}
 	b.mu.Lock()
 	ran := len(b.begun)
@@ -321,6 +316,17 @@ func setBack(t *testing.T, clock *serverClock, e durable.Engine, by time.Duratio
 	}
 	b.check()
 	t.Logf("%d ran before, %d in all; %v", ran, len(b.done), every)
+}
+
+// keyTwice cancels a job with a key that is due at a time, and gives the key to another.
+func (b *book) keyTwice(q *durable.Queue, at time.Time, left time.Duration) {
+	job := durable.Job{Kind: "plain", At: at, Key: "canceled"}
+	b.cancel(q, b.add(q, job)[0], left)
+	again := b.add(q, job)[0]
+	_, err := q.Add(within(b.t), job)
+	require.ErrorIs(b.t, err, durable.ErrExists)
+	_, err = q.Get(within(b.t), again)
+	require.NoError(b.t, err)
 }
 
 // series waits until a series has ended, and takes its occurrences into the book.

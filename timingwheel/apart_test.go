@@ -37,7 +37,7 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 					h, err := s.accept(delay{w.clock.now(), 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, oneShot)
 					s.unlock()
 					require.NoError(t, err)
-					timeouts = append(timeouts, Timeout{entry{s, h}})
+					timeouts = append(timeouts, Timeout(entry{s, h}))
 				}
 				time.Sleep(2*time.Second + 100*time.Millisecond - time.Microsecond)
 				synctest.Wait()

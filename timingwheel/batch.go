@@ -38,37 +38,38 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 	if len(batch) == 0 {
 		return dst, nil
 	}
+	e := w.engine()
 	if len(batch) > sliceLen {
 		// Or Stop could come between two slices, and hand back a part.
-		w.batches.RLock()
-		defer w.batches.RUnlock()
+		e.beginBatch()
+		defer e.endBatch()
 	}
 	dst = slices.Grow(dst, len(batch))
-	now := w.clock.now()
-	w.yield(now)
-	var e entry
-	e.join(w)
-	if err := e.reserve(len(batch)); err != nil {
-		e.unlock()
+	now := e.clock.now()
+	e.yield(now)
+	var h entry
+	h.join(e)
+	if err := h.reserve(len(batch)); err != nil {
+		h.unlock()
 		return dst, err
 	}
 	for {
 		n := min(len(batch), sliceLen)
-		dst = addSlice(e, dst, now, batch[:n])
+		dst = addSlice(h, dst, now, batch[:n])
 		if batch = batch[n:]; len(batch) == 0 {
 			return dst, nil
 		}
-		e.lock()
+		h.lock()
 	}
 }
 
 // addSlice adds functions whose places are reserved. It is called with the lock of the
 // entry's shard held, and releases it.
-func addSlice(e entry, dst []Timeout, now time.Duration, slice []Delayed) []Timeout {
-	defer e.unlock()
+func addSlice(h entry, dst []Timeout, now time.Duration, slice []Delayed) []Timeout {
+	defer h.unlock()
 	for i := range slice {
-		e.add(delay{now, slice[i].After}, slice[i].Func, oneShot)
-		dst = append(dst, Timeout{e})
+		h.add(delay{now, slice[i].After}, slice[i].Func, oneShot)
+		dst = append(dst, Timeout(h))
 	}
 	return dst
 }

@@ -26,8 +26,8 @@ func TestAllocations(t *testing.T) {
 	timeout, _ := w.Schedule(time.Hour, noop)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { timeout.Reset(time.Hour); timeout.Deadline() }), "Timeout.Reset")
 	require.LessOrEqual(t, unsafe.Sizeof(Timer{}), uintptr(48), "a size class of the allocator")
-	require.Zero(t, unsafe.Offsetof(timer.word)%16, "in the cache line of entry.shard")
-	require.Equal(t, unsafe.Offsetof(timer.word)+8, unsafe.Offsetof(timer.entry)+unsafe.Offsetof(timer.entry.shard))
+	require.Zero(t, (unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.word))%16, "in the cache line of entry.shard")
+	require.Equal(t, unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.word)+8, unsafe.Offsetof(timer.entry)+unsafe.Offsetof(timer.entry.shard))
 }
 
 func TestNewIsLight(t *testing.T) {

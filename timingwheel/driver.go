@@ -3,10 +3,7 @@ package timingwheel
 import (
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
-
-	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
 // driver moves the clocks of all shards. It waits until the earliest bucket expires,
@@ -30,17 +27,10 @@ import (
 // While the queue is empty, nothing in the runtime refers to the wheel. So a wheel that
 // was forgotten without Stop is garbage once nothing is pending.
 type driver struct {
-	clock   *clock
-	queue   *delayqueue.DelayQueue[*slot]
+	hub
 	shards  []shard
-	runner  *runner
 	handoff handoff
-	gate    gate // of all shards; nil: none
-	manual  bool // Drive drives, and no goroutine of ours
-	pulse   pulse
-
-	workers *runQueue    // the executor if it is Goroutines; nil: another
-	waiting atomic.Int64 // entries on levelWaiting, of all shards
+	workers *runQueue // the executor if it is Goroutines; nil: another
 
 	// Only the one who drives uses what follows.
 	onDue    func(b *slot) // drive
@@ -53,23 +43,16 @@ type driver struct {
 	marks    *marks    // nil without a logger
 }
 
-// expired is what the flush of a slice has found to be due. hand empties it before the
-// next slice. A worker of a Pool has one of its own, see Pool.serve.
-type expired struct {
-	tasks    []task        // for the executor
-	contexts []task        // for a run queue of the wheel's own, which no user's function can block
-	passed   int           // tasks that were handed to a Pool already, see gate.pass
-	held     bool          // something waits at the gate, or has given its room back
-	late     time.Duration // the most by which one was late that fired; -1 if none did
-}
-
-// connect gives the driver its executor, and the executor's gate if it has one. If the
-// executor may run a user's function on the driver, the gate is the handoff.
-func (d *driver) connect(e ownExecutor, g gate, mayBlock bool) {
-	d.handoff = handoff{driver: d, executor: e, patience: time.Millisecond, began: stopwatch{clock: d.clock}}
+// connect gives the driver its executor, and the executor's admission if it has one. If
+// the executor may run a user's function on the driver, the gate is the handoff.
+func (d *driver) connect(e ownExecutor, room admission, mayBlock bool) {
+	d.host, d.room = d, room
+	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: stopwatch{clock: d.clock}}
 	d.workers, _ = e.(*runQueue)
-	d.gate = g
-	if mayBlock && !d.manual {
+	switch {
+	case room != nil:
+		d.gate = roomGate{&d.hub}
+	case mayBlock && !d.manual:
 		d.gate = &d.handoff
 	}
 }
@@ -147,7 +130,7 @@ func (d *driver) dropEmpty() {
 			d.pulse.next(math.MaxInt64)
 			return
 		}
-		if !b.cascade.shard.dropEmpty(b) {
+		if !d.shards[b.cascade.shard].dropEmpty(b) {
 			d.pulse.next(at.Sub(d.clock.start))
 			return
 		}
@@ -159,7 +142,7 @@ func (d *driver) begin(b *slot) {
 	if t := d.runner.tracer; t != nil {
 		defer t.startFlush().End()
 	}
-	d.sliced = b.cascade.shard.expire(b)
+	d.sliced = d.shards[b.cascade.shard].expire(b, &d.expired)
 	if d.sliced {
 		d.cascades = append(d.cascades, b.cascade)
 	}
@@ -208,7 +191,7 @@ func (d *driver) step() (more bool) {
 	}
 	last := len(d.cascades) - 1
 	c := d.cascades[last]
-	d.sliced = c.shard.flush(c)
+	d.sliced = d.shards[c.shard].flush(c, &d.expired)
 	if !d.sliced {
 		d.cascades = d.cascades[:last]
 	}
@@ -220,8 +203,8 @@ func (d *driver) step() (more bool) {
 // runs on the wheel's own run queue goes first, since the executor may end the goroutine.
 func (d *driver) hand() (driving bool) {
 	tasks, contexts, late := d.expired.tasks, d.expired.contexts, d.expired.late
-	if d.expired.held {
-		d.gate.look(d)
+	if d.expired.held && d.room != nil {
+		d.room.serve()
 	}
 	d.expired = expired{tasks: tasks[:0], contexts: contexts[:0], late: -1}
 	if late >= 0 && d.runner.log != nil {
@@ -302,6 +285,22 @@ func (d *driver) takeWaiting(tasks []task) []task {
 	return out.tasks
 }
 
+// waits and letIn implement waiter.
+func (d *driver) waits() int64 { return d.waiting.Load() }
+
+func (d *driver) letIn() (used bool) {
+	var out expired
+	d.longestWaiting().takeWaiting(&out, func() bool {
+		first := !used
+		used = true
+		return first
+	})
+	return used
+}
+
+// driveOn is the life of a goroutine that becomes the driver.
+func (d *driver) driveOn() { d.live(func() { d.loop() }) }
+
 // longestWaiting returns the shard whose first entry at the gate was due first.
 // O(shards).
 func (d *driver) longestWaiting() *shard {
@@ -372,10 +371,10 @@ func (d *driver) noteLateness(late time.Duration, tasks []task) []task {
 	d.behind = late > tooLate
 	if d.behind && !wasBehind {
 		log, all := d.runner.log, d.lateness()
-		last := all.Sub(d.marks.older)
+		last := all.sub(d.marks.older)
 		tasks = append(tasks, function(func() {
 			log.Warn("timingwheel: driver is late", "late", late,
-				"p99", last.Quantile(0.99), "p99_since_start", all.Quantile(0.99))
+				"p99", last.quantile(0.99), "p99_since_start", all.quantile(0.99))
 		}))
 	}
 	return tasks
@@ -384,7 +383,7 @@ func (d *driver) noteLateness(late time.Duration, tasks []task) []task {
 // marks are what the histogram of lateness was some time ago. The difference to the older
 // one is the lateness of the last minute: one hiccup at the start does not stay in it.
 type marks struct {
-	older, newer Histogram
+	older, newer histogram
 	at           time.Duration // of newer
 }
 
@@ -399,7 +398,7 @@ func (d *driver) markLateness() {
 }
 
 // lateness returns the lateness of all shards.
-func (d *driver) lateness() (all Histogram) {
+func (d *driver) lateness() (all histogram) {
 	for i := range d.shards {
 		s := &d.shards[i]
 		s.lockForDriver()

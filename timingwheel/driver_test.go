@@ -273,7 +273,7 @@ func TestForgottenWheelInABubble(t *testing.T) {
 // bucket that poll returned must not be in the queue any more, or it would be flushed twice.
 func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
 	now := newClock(time.Millisecond)
-	d := &driver{clock: &now, queue: delayqueue.New[*slot]()}
+	d := &driver{hub: hub{clock: &now, queue: delayqueue.New[*slot]()}}
 	first, earlier := &slot{cascade: &cascade{}}, &slot{cascade: &cascade{}}
 	past := time.Now().Add(-time.Hour)
 	var round, offered atomic.Int64

@@ -75,25 +75,25 @@ func (s *shard) stop() (oneShots int64, contexts *list.List) {
 		s.closed, s.stopped = true, true
 		// Nothing waits for the executor any more. Who serves those that wait does not
 		// look for them here.
-		s.driver.waiting.Add(-int64(s.entries[levelWaiting]))
+		s.hub.waiting.Add(-int64(s.entries[levelWaiting]))
 		s.waitsSince.Store(math.MaxInt64)
 	}
 	contexts, s.contexts = s.contexts, nil
 	return s.oneShots, contexts
 }
 
-// stopSlice is a slice of the pass: it goes on with the chunk of the arena, appends what
-// is to be handed back, and returns the chunk that is next, and false if there is none.
-// The memory of a chunk is given back with the last of its entries.
-func (s *shard) stopSlice(chunk, most int, pending *[]Pending) (next int, more bool) {
+// stopSlice is a slice of the pass: it goes on with the chunk of the arena, gives the heir
+// what is to be handed back, and returns the chunk that is next, and false if there is
+// none. The memory of a chunk is given back with the last of its entries.
+func (s *shard) stopSlice(chunk, most int, h heir) (next int, more bool) {
 	s.lockLast()
 	defer s.unlock()
 	if chunk >= s.arena.Chunks() {
 		s.arena, s.finest = bucket.Arena{}, nil // it is empty: the pass has come to all
 		return chunk, false
 	}
-	s.pending = pending
-	defer func() { s.pending = nil }()
+	s.heir = h
+	defer func() { s.heir = nil }()
 	n := 0
 	for i := range s.arena.Chunk(chunk) {
 		if n++; n > most {
@@ -106,6 +106,4 @@ func (s *shard) stopSlice(chunk, most int, pending *[]Pending) (next int, more b
 }
 
 // handBack is called with s.mu held, while the shard is being stopped.
-func (s *shard) handBack(deadline int64, f func()) {
-	*s.pending = append(*s.pending, Pending{s.clock.time(deadline), f})
-}
+func (s *shard) handBack(deadline int64, f func()) { s.heir.take(s.clock.time(deadline), f) }

@@ -14,12 +14,13 @@ import (
 )
 
 // stopWholly stops the shard alone, and returns what it hands back.
-func (s *shard) stopWholly() (pending []Pending) {
+func (s *shard) stopWholly() []Pending {
+	var c collector
 	s.stop()
 	for chunk, more := 0, true; more; {
-		chunk, more = s.stopSlice(chunk, sliceLen, &pending)
+		chunk, more = s.stopSlice(chunk, sliceLen, &c)
 	}
-	return pending
+	return c.pending
 }
 
 // Stop allocates little more than it returns, and frees the arena on the way.
@@ -42,13 +43,14 @@ func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	for i := range tasks {
 		s.addFunction(time.Duration(i*7919%tasks)*time.Millisecond, noop)
 	}
-	w.stopShards()
-	pending = make([]Pending, 0, tasks)
-	for chunk := 0; len(pending) < tasks/2; {
-		chunk, _ = s.stopSlice(chunk, sliceLen, &pending)
-		require.LessOrEqual(t, s.arena.Cap()+len(pending), tasks+4*1024)
+	w.engine().stopShards()
+	var c collector
+	c.expect(tasks)
+	for chunk := 0; len(c.pending) < tasks/2; {
+		chunk, _ = s.stopSlice(chunk, sliceLen, &c)
+		require.LessOrEqual(t, s.arena.Cap()+len(c.pending), tasks+4*1024)
 	}
-	require.Len(t, append(pending, w.Stop()...), tasks)
+	require.Len(t, append(c.pending, w.Stop()...), tasks)
 }
 
 // Futures end, so that Stop has nothing to hand back for them, and keeps no room for that.
@@ -144,7 +146,7 @@ func TestOwnTasksBetweenTheMarkAndThePass(t *testing.T) {
 		other := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, func() { t.Error("ran") }))
 		last := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, func() { t.Error("ran") }))
 
-		w.markClosed()
+		w.engine().markClosed()
 		require.True(t, later.Reset(2*time.Minute))
 		at, ok := later.Deadline()
 		require.True(t, ok)

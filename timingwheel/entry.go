@@ -19,8 +19,8 @@ type entry struct {
 	handle
 }
 
-// join gives the entry a shard of w, that of the processor that it runs on, and locks it.
-func (e *entry) join(w *TimingWheel) { e.shard = w.lock() }
+// join gives the entry a shard of an engine, that of the processor that it runs on, and locks it.
+func (e *entry) join(of *engine) { e.shard = of.lock() }
 
 // sibling returns an entry on the same shard, which has not been added.
 func (e *entry) sibling() entry { return entry{shard: e.shard} }
@@ -48,23 +48,23 @@ func (e *entry) after(d time.Duration) delay { return delay{e.shard.clock.now(),
 // The caller of the methods that follow holds the shard's lock. A task of the wheel's own
 // holds it too while it runs.
 
-// accept adds a one-shot that is new. It returns ErrStopped if the shard is closed, and
-// ErrTooManyPending if the limit is reached.
+// accept adds a one-shot that is new. It returns errStopped if the shard is closed, and
+// errTooManyPending if the limit is reached.
 func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
 	e.handle, err = e.shard.accept(after, f, kind)
 	return err
 }
 
 // reserve takes the places of n one-shots that are new, for add. It returns
-// ErrStopped if the shard is closed, and ErrTooManyPending if there are fewer.
+// errStopped if the shard is closed, and errTooManyPending if there are fewer.
 func (e *entry) reserve(n int) error { return e.shard.refuse(int64(n)) }
 
 // acceptAgain adds a one-shot that was accepted before and is not pending now. The limit
-// does not refuse it. If the shard is closed, it returns ErrStopped and changes nothing;
+// does not refuse it. If the shard is closed, it returns errStopped and changes nothing;
 // then the entry may be pending: its reset was refused.
 func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) error {
 	if e.closed() {
-		return ErrStopped
+		return errStopped
 	}
 	e.shard.limit.force()
 	e.add(after, f, kind)
@@ -129,12 +129,12 @@ func (e *entry) end(t task) { e.shard.end(t) }
 // when stopped says that the shard is being stopped.
 func (e *entry) handBack(deadline int64, f func()) { e.shard.handBack(deadline, f) }
 
-// remember has the wheel's Stop call cancel, with ErrStopped, unless forget comes first.
+// remember has the wheel's Stop call cancel, with errStopped, unless forget comes first.
 // On a stopped shard it calls cancel itself: nobody else can know of the context yet, so
 // that nothing of a user's is called.
 func (e *entry) remember(cancel context.CancelCauseFunc) *list.Element {
 	if e.shard.stopped {
-		cancel(ErrStopped)
+		cancel(errStopped)
 		return nil
 	}
 	if e.shard.contexts == nil {

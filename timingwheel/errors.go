@@ -10,11 +10,11 @@ import (
 
 // ErrStopped is returned by what is called after [TimingWheel.Stop] or
 // [TimingWheel.Shutdown]. It is also the error of the jobs and futures that these ended.
-var ErrStopped = errors.New("timingwheel: stopped")
+var ErrStopped = errStopped
 
 // ErrTooManyPending is returned when as many functions are pending as [WithMaxPending]
 // permits, or two billion on one shard.
-var ErrTooManyPending = errors.New("timingwheel: too many pending")
+var ErrTooManyPending = errTooManyPending
 
 // ErrCanceled is the error of a [Job] that its Stop ended, and of a [Future] that its
 // Cancel ended. It wraps context.Canceled: errors.Is(ErrCanceled, context.Canceled) is

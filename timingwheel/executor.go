@@ -32,52 +32,33 @@ type ExecutorFunc func(task func())
 // Execute calls f(task) for each task.
 func (f ExecutorFunc) Execute(tasks []func()) { each(tasks, f) }
 
-// ownExecutor is what the executors of this package are besides. They run each task
-// through the wheel's runner, which costs no allocation.
-type ownExecutor interface {
-	Executor
-	execute(tasks []task, r *runner) // sets to nil what it takes, and must not keep the slice
-}
+// Goroutines returns an Executor that runs each task on a goroutine that is the
+// task's alone until it returns: a task that blocks delays no other, and one that
+// panics crashes the program, as with time.AfterFunc. This is the default. The
+// order in which tasks begin is nearly that of their deadlines, but not promised.
+//
+// Tasks that return take turns on a goroutine, which shows only in state that is kept by
+// goroutine. pprof labels are cleared between tasks. Before a task returns, it must undo
+// runtime.LockOSThread, together with whatever it has done to its thread, and
+// debug.SetPanicOnFault. A stack that has grown stays grown for the next task.
+//
+// The executor has a queue of its own, without bound, and no goroutine while nothing is
+// due. The number of its goroutines has no bound either: 100,000 tasks that block are
+// 100,000 goroutines. A task may end its goroutine (runtime.Goexit). One executor may
+// serve several wheels; in a synctest bubble, only those of that bubble.
+func Goroutines() Executor { return newRunQueue(nil) }
 
-// foreign is an executor of a user's own.
-type foreign struct{ Executor }
-
-func (f foreign) execute(tasks []task, r *runner) {
-	wrapped := r.wrap(tasks)
-	clear(tasks) // what becomes of them is the executor's business
-	if submit, ok := f.Executor.(ExecutorFunc); ok {
-		each(wrapped, func(task func()) {
-			r.begin(0) // each call of its own, see handoff.began
-			submit(task)
-		})
-		return
-	}
-	f.Execute(wrapped)
-}
-
-// each calls run for every task. When a task ends the goroutine (runtime.Goexit), the
-// rest run in its deferred calls. When one panics, they do not run.
-func each[T any](tasks []T, run func(task T)) { all(tasks, run, false) }
-
-// all is each. With anyway, the rest also run after a panic, while it goes on.
-func all[T any](tasks []T, run func(task T), anyway bool) {
-	next := 0
-	defer func() {
-		if next == len(tasks) {
-			return
-		}
-		if !anyway {
-			if r := recover(); r != nil {
-				panic(r)
-			}
-		}
-		all(tasks[next:], run, anyway)
-	}()
-	for next < len(tasks) {
-		var none T
-		task := tasks[next]
-		tasks[next] = none // keep no closure while the others run
-		next++
-		run(task)
-	}
-}
+// Inline returns an Executor that runs tasks on the driver, one after the other. It is
+// the cheapest, and keeps the tasks of one shard in order. It is for short functions that
+// do not block: a function that takes long delays every other function of the wheel by as
+// much.
+//
+// Channels, tickers, Sleep and contexts do not wait for a function: they fire while it
+// runs. So a task may use Sleep, or wait for a context of its own wheel. A task that
+// waits for another function of the wheel waits for ever: for a Future, for Shutdown or
+// for StopWait. (With [WithManualDrive] or [WithManualClock], nothing fires while a task
+// runs. Then a task that waits for anything of its own wheel waits for ever.)
+//
+// The pprof labels of the goroutine are cleared after each task. Under manual drive these
+// include the labels that the caller of Drive had set.
+func Inline() Executor { return inline{} }

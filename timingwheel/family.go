@@ -66,6 +66,9 @@ type registry struct {
 	_ [64 - 8 - 32 - 8]byte // a cache line each
 }
 
+// parents returns the families of the wheel.
+func (w *TimingWheel) parents() *families { return w.engine().attached.(*families) }
+
 func (s *families) registries() *registries {
 	if r := s.made.Load(); r != nil {
 		return r

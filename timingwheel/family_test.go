@@ -135,10 +135,10 @@ func TestFamiliesAtOnce(t *testing.T) {
 	for _, cancel := range cancels {
 		time.Sleep(time.Millisecond)
 		cancel()
-		w.families.verify(t)
+		w.parents().verify(t)
 	}
 	children.Wait()
-	for deadline := time.Now().Add(30 * time.Second); w.Len() > 0 || w.families.verify(t) > 0; {
+	for deadline := time.Now().Add(30 * time.Second); w.Len() > 0 || w.parents().verify(t) > 0; {
 		require.True(t, time.Now().Before(deadline), "waited in vain")
 		time.Sleep(100 * time.Microsecond)
 	}
@@ -170,10 +170,10 @@ func TestFamilyIsOfOneCanceler(t *testing.T) {
 	} {
 		_, cancel := w.WithTimeout(c.parent, time.Hour)
 		defer cancel()
-		require.Equal(t, c.families, w.families.verify(t))
+		require.Equal(t, c.families, w.parents().verify(t))
 	}
 	cancelParent()
-	for deadline := time.Now().Add(30 * time.Second); w.families.verify(t) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); w.parents().verify(t) > 0; time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "waited in vain")
 	}
 }

@@ -13,10 +13,20 @@ import (
 // at 25 to 50 ns each make about 10 us.
 const sliceLen = 256
 
+// expired is what the flush of a slice has found to be due. hand empties it before the
+// next slice.
+type expired struct {
+	tasks    []task        // for the executor
+	contexts []task        // for a run queue of the wheel's own, which no user's function can block
+	passed   int           // tasks that an admission got already
+	held     bool          // something waits at the gate, or has given its room back
+	late     time.Duration // the most by which one was late that fired; -1 if none did
+}
+
 // history is what a shard remembers of what was flushed. It is apart from the shard, which
 // would have almost twice the size with it, also where nothing was ever added.
 type history struct {
-	lateness Histogram
+	lateness histogram
 	cascaded [levels]int64 // entries that have left the level for a finer one
 }
 
@@ -28,13 +38,13 @@ type history struct {
 // only, never to now. Otherwise an entry added later could overtake one that waits in a
 // coarser bucket. All of this happens without releasing the lock. Otherwise an entry
 // could be added in between, and overtake those of its tick that are in the bucket.
-func (s *shard) expire(b *slot) (more bool) {
+func (s *shard) expire(b *slot, out *expired) (more bool) {
 	s.lockForFlush()
 	defer s.unlock()
 	if s.stopped {
 		return false
 	}
-	s.out = &s.driver.expired
+	s.out = out
 	b.cascade.open--
 	if s.history == nil {
 		s.history = new(history)
@@ -48,24 +58,24 @@ func (s *shard) expire(b *slot) (more bool) {
 
 // flush goes on with a cascade: it adds a slice of the entries to the wheels again, fires
 // those that are due, and reports whether entries are left.
-func (s *shard) flush(c *cascade) (more bool) {
+func (s *shard) flush(c *cascade, out *expired) (more bool) {
 	s.relockForDriver()
 	defer s.unlock()
 	if s.stopped {
 		return false
 	}
-	s.out = &s.driver.expired
+	s.out = out
 	return s.flushSlice(c)
 }
 
 // flushSlice is called with s.mu held.
 func (s *shard) flushSlice(c *cascade) (more bool) {
 	now, before := s.clock.now(), len(s.out.tasks)
-	if !s.driver.manual {
-		s.driver.pulse.next(now)
+	if !s.hub.manual {
+		s.hub.pulse.next(now)
 	}
 	run := latenessRun{of: &s.history.lateness}
-	gated := s.gate != nil && !s.gate.lets()
+	gated := s.hub.gate != nil && !s.hub.gate.lets()
 	for range sliceLen {
 		i := c.ring.TakeFirst(&s.arena)
 		if i == 0 {
@@ -76,7 +86,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 		if tag&lazy != 0 {
 			deadline, due = s.isLazyDue(i, c)
 		} else if !due {
-			due = !s.finest.add(i, deadline)
+			due = !s.addAgain(i, deadline)
 		}
 		if !due {
 			level := tag >> levelShift
@@ -103,6 +113,15 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 	return false
 }
 
+// addAgain adds an entry of a cascade to the wheels, and reports false if it is due.
+func (s *shard) addAgain(i bucket.Index, deadline int64) bool {
+	level, ok := s.finest.add(i, deadline)
+	if ok {
+		s.enter(i, level)
+	}
+	return ok
+}
+
 // isLazyDue returns the deadline of an entry of a cascade that has the tag lazy, and
 // reports whether the entry is due. If it is not, isLazyDue adds it to the wheels again.
 func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool) {
@@ -110,10 +129,10 @@ func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool)
 		deadline, kept := l.deadline()
 		if !kept {
 			deadline = s.arena.Deadline(i)
-			return deadline, c.due || !s.finest.add(i, deadline)
+			return deadline, c.due || !s.addAgain(i, deadline)
 		}
 		s.arena.SetDeadline(i, deadline)
-		if s.finest.add(i, deadline) {
+		if s.addAgain(i, deadline) {
 			return deadline, false
 		}
 		if pushes, ok := l.fall(deadline); ok { // or else it was pushed back just now
@@ -126,7 +145,7 @@ func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool)
 // latenessRun counts how late entries are, in the order in which they fire. Most entries
 // have the tick of the one before. They share its computation.
 type latenessRun struct {
-	of       *Histogram
+	of       *histogram
 	n        int64 // entries of the present tick
 	deadline int64 // the present tick
 	late     time.Duration
@@ -153,9 +172,13 @@ func (r *latenessRun) end() time.Duration {
 // passed counts the tasks that were added to out since it had the given number of them,
 // and lets the gate hand them over. It is called with s.mu held.
 func (s *shard) passed(before int) {
-	s.driver.runner.admit(len(s.out.tasks) - before)
-	if s.gate != nil {
-		s.gate.pass(s.out, s.driver.runner)
+	out, r := s.out, s.hub.runner
+	r.admit(len(out.tasks) - before)
+	if room := s.hub.room; room != nil && len(out.tasks) > 0 {
+		room.pass(out.tasks, r)
+		out.passed += len(out.tasks)
+		clear(out.tasks)
+		out.tasks = out.tasks[:0]
 	}
 }
 
@@ -172,8 +195,8 @@ func (s *shard) fire(i bucket.Index) {
 	}
 	before := len(s.out.tasks)
 	f()
-	if s.gate != nil && needsExecutor(kind) && len(s.out.tasks) == before {
-		s.gate.release() // a Job only had to look at its calendar
+	if room := s.hub.room; room != nil && needsExecutor(kind) && len(s.out.tasks) == before {
+		room.release() // a Job only had to look at its calendar
 		s.out.held = true
 	}
 }
@@ -187,7 +210,7 @@ func (s *shard) end(t task)     { s.out.contexts = append(s.out.contexts, t) }
 // caller.
 func (s *shard) lockForFlush() {
 	if !s.mu.TryLock() {
-		s.driver.startWorkers()
+		s.hub.host.startWorkers()
 		s.lockForDriver()
 	}
 }
@@ -200,7 +223,7 @@ func (s *shard) dropEmpty(b *slot) bool {
 	if s.stopped || !b.IsOpen() || b.First(&s.arena) != 0 {
 		return false
 	}
-	if s.queue.DropHead(b) {
+	if s.hub.queue.DropHead(b) {
 		b.Close(&s.arena)
 		b.cascade.open--
 	}

@@ -9,10 +9,10 @@ import (
 // Future is the result of a function that [Submit] runs. All methods are safe for
 // concurrent use.
 type Future[T any] struct {
-	f     func(ctx context.Context) (T, error)
-	wheel *TimingWheel
-	entry entry
-	done  chan struct{}
+	f      func(ctx context.Context) (T, error)
+	engine *engine
+	entry  entry
+	done   chan struct{}
 
 	// Guarded by the shard's lock until done is closed.
 	cancel context.CancelCauseFunc // of the running function's context
@@ -34,9 +34,9 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 	if f == nil {
 		panic("timingwheel: Submit: nil function")
 	}
-	r := &Future[T]{f: f, wheel: w, done: make(chan struct{})}
-	after := delay{w.clock.now(), d}
-	r.entry.join(w)
+	r := &Future[T]{f: f, engine: w.engine(), done: make(chan struct{})}
+	after := delay{r.engine.clock.now(), d}
+	r.entry.join(r.engine)
 	defer r.entry.unlock()
 	if err := r.entry.accept(after, r.due, own|oneShot); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (r *Future[T]) due() {
 	case r.entry.stopped():
 		r.end(r.value, ErrStopped)
 	default:
-		r.entry.execute(r)
+		r.entry.execute((*futureRun[T])(r))
 	}
 }
 
@@ -67,12 +67,16 @@ func (r *Future[T]) end(value T, err error) bool {
 	return true
 }
 
-// run is the task that the executor runs.
+// futureRun is a Future as the task that the executor runs.
+type futureRun[T any] Future[T]
+
+// run runs the function.
 //
 // The context is no child of the wheel's: package context keeps children in a map, and a
 // map does not shrink. After 300,000 functions that ran at the same time, the wheel's
 // context held 14 MB for its life. So Stop ends the contexts itself.
-func (r *Future[T]) run() {
+func (t *futureRun[T]) run() {
+	r := (*Future[T])(t)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	f := r.begin(cancel)
@@ -84,7 +88,7 @@ func (r *Future[T]) run() {
 	defer func() {
 		if p := newPanicError(recover()); p != nil {
 			err = p
-			r.wheel.runner.panicked.Add(1)
+			r.engine.countPanic()
 		}
 		r.entry.lock()
 		defer r.entry.unlock()
@@ -95,7 +99,8 @@ func (r *Future[T]) run() {
 }
 
 // discard ends the Future, and has nothing to run.
-func (r *Future[T]) discard() func() {
+func (t *futureRun[T]) discard() func() {
+	r := (*Future[T])(t)
 	r.entry.lock()
 	defer r.entry.unlock()
 	if !r.end(r.value, ErrDiscarded) {

@@ -59,8 +59,8 @@ func TestGatesUnderStress(t *testing.T) {
 			require.Equal(t, g.accepted.Load(), g.ran.Load()+g.canceled.Load()+g.handedBack.Load())
 			if pool != nil {
 				pool.Close()
-				require.Zero(t, pool.bound.count())
-				require.True(t, pool.line.isEmpty())
+				require.Zero(t, pool.bounded.bound.count())
+				require.True(t, pool.bounded.line.isEmpty())
 			}
 		}
 	})

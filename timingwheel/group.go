@@ -57,7 +57,7 @@ func NewGroup(w *TimingWheel) *Group {
 	g := new(Group)
 	g.addTimer = g.add
 	g.members.next, g.members.prev = &g.members, &g.members
-	g.door.join(w)
+	g.door.join(w.engine())
 	g.door.unlock()
 	return g
 }
@@ -108,7 +108,7 @@ func (g *Group) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if err != nil {
 		return Timeout{}, err
 	}
-	return Timeout{e}, nil
+	return Timeout(e), nil
 }
 
 // Stop ends the group. It cancels all of its functions that have not begun, also those

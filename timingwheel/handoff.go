@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,7 @@ import (
 // and sometimes the wake-up of a processor, for a tick or so; and 3 ns a task to note the
 // function.
 type handoff struct {
-	driver   *driver
+	hub      *hub
 	executor ownExecutor
 	patience time.Duration // how long a call may hold up the driver
 
@@ -50,7 +49,7 @@ const (
 
 // call hands tasks to the executor. It reports false if another goroutine drives on.
 func (h *handoff) call(tasks []task) (driving bool) {
-	if h.driver.manual {
+	if h.hub.manual {
 		h.execute(tasks)
 		return true
 	}
@@ -61,7 +60,7 @@ func (h *handoff) call(tasks []task) (driving bool) {
 	if !h.returned() {
 		return false
 	}
-	h.driver.runner.tracer.label() // again: tasks that ran here had labels of their own
+	h.hub.runner.tracer.label() // again: tasks that ran here had labels of their own
 	if !many {
 		h.watch.Stop()
 		h.armed.Store(false)
@@ -101,14 +100,14 @@ func (h *handoff) expired() {
 		return
 	}
 	if h.detach() {
-		h.driver.live(func() { h.driver.loop() })
+		h.hub.host.driveOn()
 	}
 }
 
 func (h *handoff) execute(tasks []task) {
 	defer h.began.stop() // deferred, since a task may end the goroutine, or panic under Drive
 	h.began.start()
-	h.executor.execute(tasks, h.driver.runner)
+	h.executor.execute(tasks, h.hub.runner)
 }
 
 // returned is called when a call has returned, or a task has ended its goroutine. It
@@ -119,7 +118,7 @@ func (h *handoff) returned() (driving bool) {
 		return true
 	}
 	for !h.rejoin() {
-		if h.slice = h.driver.takeWaiting(h.slice); len(h.slice) > 0 {
+		if h.slice = h.hub.host.takeWaiting(h.slice); len(h.slice) > 0 {
 			h.execute(h.slice)
 		}
 	}
@@ -133,8 +132,8 @@ func (h *handoff) detach() bool {
 	if !h.state.CompareAndSwap(calling, detached) {
 		return false
 	}
-	h.driver.runner.detached.Store(&h.began)
-	if h.driver.runner.log != nil {
+	h.hub.runner.detached.Store(&h.began)
+	if h.hub.runner.log != nil {
 		a := new(alarm)
 		h.alarm = a
 		a.timer = time.AfterFunc(warnings[0]-h.began.elapsed(h.began.since.Load()), func() { h.ring(a) })
@@ -146,14 +145,14 @@ func (h *handoff) detach() bool {
 func (h *handoff) rejoin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.driver.waiting.Load() > 0 {
+	if h.hub.waiting.Load() > 0 {
 		return false
 	}
 	if h.alarm != nil {
 		h.alarm.timer.Stop()
 		h.alarm = nil
 	}
-	h.driver.runner.detached.Store(nil)
+	h.hub.runner.detached.Store(nil)
 	h.state.Store(idle)
 	return true
 }
@@ -176,11 +175,6 @@ func (h *handoff) hold(s *shard, i bucket.Index) bool {
 	return true
 }
 
-func (h *handoff) release()               {}
-func (h *handoff) pass(*expired, *runner) {}
-func (h *handoff) look(*driver)           {}
-func (h *handoff) leave(*driver)          {}
-
 // warnings is after how long a function is logged that has not returned.
 var warnings = [...]time.Duration{time.Second, 10 * time.Second, time.Minute}
 
@@ -196,7 +190,7 @@ type alarm struct {
 // ring runs on the alarm's goroutine, where the logger can hold up nobody.
 func (h *handoff) ring(a *alarm) {
 	if held, by, due := h.due(a); due {
-		h.driver.runner.log.Warn("timingwheel: the executor holds the driver up", "for", held, "by", by)
+		h.hub.runner.log.Warn("timingwheel: the executor holds the driver up", "for", held, "by", by)
 	}
 }
 
@@ -241,11 +235,8 @@ func (h *handoff) present() (held time.Duration, by string, since int64) {
 // culprit names what the present call is busy with, as far as that is known: the function
 // that runs on the driver, or the executor.
 func (h *handoff) culprit() string {
-	if f := runtime.FuncForPC(uintptr(h.driver.runner.inline.Load())); f != nil {
+	if f := runtime.FuncForPC(uintptr(h.hub.runner.inline.Load())); f != nil {
 		return f.Name()
 	}
-	if e, ok := h.executor.(foreign); ok {
-		return fmt.Sprintf("%T", e.Executor)
-	}
-	return fmt.Sprintf("%T", h.executor)
+	return nameOf(h.executor)
 }

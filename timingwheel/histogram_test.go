@@ -13,7 +13,7 @@ import (
 func histogramOf(ds []time.Duration) *Histogram {
 	h := new(Histogram)
 	for _, d := range ds {
-		h.add(d, 1)
+		(*histogram)(h).add(d, 1)
 	}
 	return h
 }
@@ -103,12 +103,12 @@ func TestHistogramMerge(t *testing.T) {
 			for range r.IntN(50) {
 				ds = append(ds, randomDuration(r)>>10)
 			}
-			merged.merge(histogramOf(ds))
+			(*histogram)(merged).merge((*histogram)(histogramOf(ds)))
 			all = append(all, ds...)
 		}
 		whole := histogramOf(all)
 		require.Equal(t, whole, merged)
-		merged.summarize()
+		(*histogram)(merged).summarize()
 		require.Equal(t, []time.Duration{whole.Quantile(0.5), whole.Quantile(0.9), whole.Quantile(0.99), whole.Quantile(0.999)},
 			[]time.Duration{merged.P50, merged.P90, merged.P99, merged.P999})
 	}

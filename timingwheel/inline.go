@@ -2,21 +2,7 @@ package timingwheel
 
 import "reflect"
 
-// Inline returns an Executor that runs tasks on the driver, one after the other. It is
-// the cheapest, and keeps the tasks of one shard in order. It is for short functions that
-// do not block: a function that takes long delays every other function of the wheel by as
-// much.
-//
-// Channels, tickers, Sleep and contexts do not wait for a function: they fire while it
-// runs. So a task may use Sleep, or wait for a context of its own wheel. A task that
-// waits for another function of the wheel waits for ever: for a Future, for Shutdown or
-// for StopWait. (With [WithManualDrive] or [WithManualClock], nothing fires while a task
-// runs. Then a task that waits for anything of its own wheel waits for ever.)
-//
-// The pprof labels of the goroutine are cleared after each task. Under manual drive these
-// include the labels that the caller of Drive had set.
-func Inline() Executor { return inline{} }
-
+// inline runs tasks on the driver, one after the other.
 type inline struct{}
 
 func (inline) Execute(tasks []func())          { runAll(functions(tasks), new(runner)) }

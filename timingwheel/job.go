@@ -18,10 +18,10 @@ import (
 //
 // All methods are safe for concurrent use, also from inside a run, and O(1).
 type Job struct {
-	wheel *TimingWheel
-	entry entry
-	task  func() // due
-	done  chan struct{}
+	engine *engine
+	entry  entry
+	task   func() // due
+	done   chan struct{}
 
 	jobConfig
 	rate     *rate     // nil with a calendar
@@ -74,7 +74,7 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 		panic("timingwheel: " + name + ": OnMissed, but nothing can be missed")
 	}
 	j.rate = r
-	now := w.clock.now()
+	now := w.engine().clock.now()
 	r.planned = later(now, max(0, initial))
 	return j.start(now, r.planned-now)
 }
@@ -101,15 +101,13 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 	if s == nil {
 		panic("timingwheel: ScheduleFunc: nil Scheduler")
 	}
-	if w.ctx.Err() != nil {
+	e := w.engine()
+	if e.isStopped() {
 		return nil, ErrStopped
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
-	j.calendar = &calendar{scheduler: s, wall: w.wall, look: lookInterval}
-	if w.wall == nil {
-		j.calendar.wall = w.clock.read
-	}
-	if w.clock.isManual() {
+	j.calendar = &calendar{scheduler: s, wall: e.wall, look: lookInterval}
+	if e.clock.isManual() {
 		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
 	}
 	first, err := j.calendar.ask(j.calendar.now())
@@ -117,20 +115,20 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return nil, err
 	}
 	if first.IsZero() {
-		j.entry.join(w)
+		j.entry.join(e)
 		defer j.entry.unlock()
 		j.end(nil)
 		return j, nil
 	}
 	j.calendar.planned = first
-	return j.start(w.clock.now(), j.calendar.wait())
+	return j.start(e.clock.now(), j.calendar.wait())
 }
 
 func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 	if f == nil {
 		panic("timingwheel: " + name + ": nil function")
 	}
-	j := &Job{wheel: w, f: f, done: make(chan struct{})}
+	j := &Job{engine: w.engine(), f: f, done: make(chan struct{})}
 	j.task = j.due
 	for _, opt := range opts {
 		if opt == nil {
@@ -143,7 +141,7 @@ func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 
 // start puts the first run on the wheel.
 func (j *Job) start(now, wait time.Duration) (*Job, error) {
-	j.entry.join(j.wheel)
+	j.entry.join(j.engine)
 	defer j.entry.unlock()
 	if j.entry.closed() {
 		return nil, ErrStopped
@@ -176,7 +174,7 @@ func (j *Job) due() {
 			return
 		}
 	}
-	j.entry.execute(j)
+	j.entry.execute((*jobRun)(j))
 }
 
 // end ends the job, which must not have ended before.
@@ -198,9 +196,13 @@ func (j *Job) over() {
 
 // The methods that follow take the shard's lock themselves.
 
-// run is the task that the executor runs. When it panics, it first ends the job, or plans
-// the next run. Then the panic goes on to the handler, if there is one.
-func (j *Job) run() {
+// jobRun is a Job as the task that the executor runs.
+type jobRun Job
+
+// run runs the function. When it panics, run first ends the job, or plans the next run.
+// Then the panic goes on to the handler, if there is one.
+func (r *jobRun) run() {
+	j := (*Job)(r)
 	f := j.begin(1)
 	if f == nil {
 		return
@@ -220,7 +222,8 @@ func (j *Job) run() {
 }
 
 // discard leaves the run out, and plans the next.
-func (j *Job) discard() (f func()) {
+func (r *jobRun) discard() (f func()) {
+	j := (*Job)(r)
 	if f = j.begin(0); f != nil {
 		j.finish()
 	}
@@ -344,7 +347,7 @@ func (j *Job) Reset(period time.Duration) bool {
 	if period <= 0 {
 		panic("timingwheel: non-positive period for Job.Reset")
 	}
-	now := j.wheel.clock.now()
+	now := j.engine.clock.now()
 	j.entry.lock()
 	defer j.entry.unlock()
 	if j.ended || j.rate == nil {

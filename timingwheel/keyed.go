@@ -34,7 +34,7 @@ import (
 // number of its keys, up and down. All methods are safe for concurrent use. They are
 // O(1).
 type Keyed[K comparable] struct {
-	wheel   *TimingWheel
+	engine  *engine
 	seed    maphash.Seed
 	stripes [keyedStripes]stripe[K]
 }
@@ -98,7 +98,7 @@ func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
 	if w == nil {
 		panic("timingwheel: NewKeyed(nil)")
 	}
-	return &Keyed[K]{wheel: w, seed: maphash.MakeSeed()}
+	return &Keyed[K]{engine: w.engine(), seed: maphash.MakeSeed()}
 }
 
 // stripe returns the stripe of a key.
@@ -132,7 +132,7 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	}
 	s := k.lock(key)
 	defer s.mu.Unlock()
-	after := delay{k.wheel.clock.now(), d}
+	after := delay{k.engine.clock.now(), d}
 	old, ok := s.tasks.Get(key)
 	if ok && old.change(after, f) {
 		return true, nil
@@ -185,7 +185,7 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	if !ok {
 		return false
 	}
-	after := delay{k.wheel.clock.now(), d}
+	after := delay{k.engine.clock.now(), d}
 	if t.change(after, nil) {
 		return true
 	}
@@ -307,7 +307,7 @@ func (k *Keyed[K]) drain(i int, drained []KeyedPending[K]) []KeyedPending[K] {
 
 // start puts the task on the wheel.
 func (t *keyedTask[K]) start(after delay, add adder) error {
-	t.entry.join(t.keyed.wheel)
+	t.entry.join(t.keyed.engine)
 	defer t.entry.unlock()
 	if err := add(&t.entry, after, t.due, own|oneShot); err != nil {
 		return err

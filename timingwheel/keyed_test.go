@@ -196,10 +196,10 @@ func TestKeyedReplacesWhatIsHandedBackMeanwhile(t *testing.T) {
 	require.True(t, ok)
 	stopped := old.entry.shard
 	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
-	var pending []Pending
+	var c collector
 	stopped.stop()
-	stopped.stopSlice(0, sliceLen, &pending)
-	require.Len(t, pending, 1)
+	stopped.stopSlice(0, sliceLen, &c)
+	require.Len(t, c.pending, 1)
 	next := &keyedTask[int]{keyed: k, key: 1, f: func() {}}
 	replaced, err := s.put(next, old, delay{w.clock.now(), time.Hour}, (*entry).accept)
 	s.mu.Unlock()

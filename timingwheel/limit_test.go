@@ -206,7 +206,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 							t.Error("more are pending than may be")
 							return
 						}
-						if timer.f == nil {
+						if timer.lazy.f == nil {
 							rejected.Add(1)
 							time.Sleep(10 * time.Microsecond)
 						}

@@ -14,9 +14,9 @@ import (
 // The invariant: a wheel with an entry that waits is in the line, or is about to join it.
 // A wheel whose entries were all canceled may be in it too, until its turn comes.
 type line struct {
-	mu     sync.Mutex                // lock order: shard, mu
-	wheels list.List                 // of *driver, the next first; guarded by mu
-	places map[*driver]*list.Element // guarded by mu
+	mu     sync.Mutex               // lock order: shard, mu
+	wheels list.List                // of waiter, the next first; guarded by mu
+	places map[waiter]*list.Element // guarded by mu
 	length atomic.Int32
 }
 
@@ -24,22 +24,22 @@ type line struct {
 func (l *line) isEmpty() bool { return l.length.Load() == 0 }
 
 // join puts a wheel at the end of the line, unless it is in it.
-func (l *line) join(d *driver) {
+func (l *line) join(w waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.places[d] != nil {
+	if l.places[w] != nil {
 		return
 	}
 	if l.places == nil {
-		l.places = map[*driver]*list.Element{}
+		l.places = map[waiter]*list.Element{}
 	}
-	l.places[d] = l.wheels.PushBack(d)
+	l.places[w] = l.wheels.PushBack(w)
 	l.length.Add(1)
 }
 
 // next returns the wheel at the front, and moves it to the end. It returns nil if there
 // is none.
-func (l *line) next() *driver {
+func (l *line) next() waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	front := l.wheels.Front()
@@ -47,17 +47,17 @@ func (l *line) next() *driver {
 		return nil
 	}
 	l.wheels.MoveToBack(front)
-	return front.Value.(*driver)
+	return front.Value.(waiter)
 }
 
 // leave takes a wheel out of the line, unless one of its entries waits. An entry counts
 // as waiting before its wheel joins. So no entry is left behind.
-func (l *line) leave(d *driver) {
+func (l *line) leave(w waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if place := l.places[d]; place != nil && d.waiting.Load() == 0 {
+	if place := l.places[w]; place != nil && w.waits() == 0 {
 		l.wheels.Remove(place)
-		delete(l.places, d)
+		delete(l.places, w)
 		l.length.Add(-1)
 	}
 }
@@ -66,8 +66,8 @@ func (l *line) leave(d *driver) {
 func (l *line) waiting() (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for d := range l.places {
-		n += d.waiting.Load()
+	for w := range l.places {
+		n += w.waits()
 	}
 	return n
 }

@@ -97,7 +97,7 @@ func (m *localModel) start() {
 		m.enter(f)
 	case !m.closed && len(m.queued) < m.queue:
 		m.queued = append(m.queued, f)
-	case m.pool.full.policy == waits:
+	case m.pool.bounded.full == waits:
 		m.waiting = append(m.waiting, f)
 	default:
 		m.enterElsewhere(f)

@@ -57,7 +57,7 @@ func (ws *workers) verifyIdle(t testing.TB, p *Pool) {
 	t.Helper()
 	ws.verify(t)
 	require.Empty(t, ws.busy)
-	require.LessOrEqual(t, int64(ws.made), p.bound.workers)
+	require.LessOrEqual(t, int64(ws.made), p.bounded.bound.workers)
 }
 
 // resource is a value that tells when it is used by two at a time, or after its end. Its

@@ -687,21 +687,22 @@ func (m *model) stop() {
 	require.NoError(m.t, m.w.Shutdown(m.t.Context()))
 	if m.pool != nil {
 		m.pool.Close()
-		require.Zero(m.t, m.pool.bound.count())
-		require.True(m.t, m.pool.line.isEmpty())
+		require.Zero(m.t, m.pool.bounded.bound.count())
+		require.True(m.t, m.pool.bounded.line.isEmpty())
 	}
 }
 
 // stopInSlices is Stop, and cancels and resets between its slices, which are short.
-func (m *model) stopInSlices() (pending []Pending) {
+func (m *model) stopInSlices() []Pending {
 	if m.r.IntN(4) == 0 {
 		return m.w.Stop()
 	}
+	var c collector
 	s := &m.w.shards[0]
-	oneShots, _ := m.w.stopShards()
+	oneShots, _ := m.w.engine().stopShards()
 	require.Equal(m.t, s.oneShots, oneShots)
 	for chunk, more := 0, true; more; {
-		chunk, more = s.stopSlice(chunk, 1+m.r.IntN(5), &pending)
+		chunk, more = s.stopSlice(chunk, 1+m.r.IntN(5), &c)
 		for range m.r.IntN(3) {
 			if len(m.tasks) == 0 {
 				break
@@ -720,7 +721,7 @@ func (m *model) stopInSlices() (pending []Pending) {
 		}
 		require.LessOrEqual(m.t, m.w.Len(), m.pending.Size())
 	}
-	return append(pending, m.w.Stop()...)
+	return append(c.pending, m.w.Stop()...)
 }
 
 // cancelMaybe cancels a task that may have been handed back, and reports whether it was

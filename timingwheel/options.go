@@ -3,11 +3,9 @@ package timingwheel
 import (
 	"fmt"
 	"log/slog"
-	"math/bits"
+	"reflect"
 	"runtime"
 	"time"
-
-	"github.com/tickwheel/tickwheel/delayqueue"
 )
 
 const (
@@ -24,22 +22,7 @@ const (
 // Option sets up a wheel that [New] makes.
 type Option func(*config)
 
-type config struct {
-	tick     time.Duration
-	slots    int
-	shards   int
-	executor ownExecutor
-	gate     gate       // of the executor; nil: none
-	mayBlock bool       // the executor may run a user's function on the driver
-	manual   bool       // Drive or Advance drives
-	start    *time.Time // of a manual clock; nil: real time
-	precise  bool
-
-	maxPending   int
-	panicHandler func(recovered any, stack []byte)
-	tracer       *tracer
-	log          *slog.Logger
-}
+type config struct{ settings }
 
 // WithTick sets the width of a tick. Deadlines round up to a tick, so this is the most by
 // which the wheel itself makes a task late. Ticks count from the moment when the wheel is
@@ -114,26 +97,30 @@ func isNil(e Executor) bool {
 		return true
 	case ExecutorFunc:
 		return e == nil
-	case *Pool:
-		return e == nil
 	}
-	return false
+	v := reflect.ValueOf(e)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// resolve finds out how the wheel uses an executor. The type decides, not a method. A
-// user's type that embeds a Pool has the methods too; with a method to decide, its own
-// Execute, which may count or wrap the tasks, would never be called.
+// resolve finds out how the wheel uses an executor.
 func (c *config) resolve(e Executor) {
-	c.gate, c.mayBlock = nil, true
+	c.room, c.mayBlock = nil, true
 	switch e := e.(type) {
 	case inline:
 		c.executor = e
 	case *runQueue:
 		c.executor, c.mayBlock = e, false
-	case *Pool:
-		c.executor = e
-		if e.full.policy == waits {
-			c.gate, c.mayBlock = e, false
+	case ExecutorFunc:
+		c.executor = submitter{e}
+	case interface{ open(owner any) *bounded }:
+		b := e.open(e)
+		if b == nil {
+			c.executor = foreign{e.(Executor)}
+			return
+		}
+		c.executor = b
+		if b.full == waits {
+			c.room, c.mayBlock = b, false
 		}
 	default:
 		c.executor = foreign{e}
@@ -308,8 +295,8 @@ func WithManualClock(start time.Time) Option {
 	return func(c *config) { c.start = &start }
 }
 
-func newConfig(opts []Option) *config {
-	c := &config{tick: defaultTick, slots: 512}
+func newSettings(opts []Option) *settings {
+	c := &config{settings{tick: defaultTick, slots: 512}}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("timingwheel: New: nil Option")
@@ -326,32 +313,7 @@ func newConfig(opts []Option) *config {
 	if c.shards == 0 {
 		c.shards = min(runtime.GOMAXPROCS(0), maxChosenShards)
 	}
-	c.shards = 1 << log2(c.shards)
-	return c
-}
-
-// log2 returns the base-2 logarithm of n, rounded up.
-func log2(n int) uint { return uint(bits.Len(uint(n - 1))) }
-
-func (c *config) newClock() clock {
-	if c.start != nil {
-		return newManualClock(c.tick, *c.start)
-	}
-	return newClock(c.tick)
-}
-
-func (c *config) newQueue() *delayqueue.DelayQueue[*slot] {
-	if c.start != nil {
-		return delayqueue.NewAt[*slot](*c.start)
-	}
-	if !c.precise {
-		return delayqueue.New[*slot]()
-	}
-	queue := delayqueue.NewPrecise[*slot]()
-	if c.log != nil && !queue.Precise() {
-		c.log.Warn("timingwheel: precise wake-ups are not available")
-	}
-	return queue
+	return &c.settings
 }
 
 // MissedPolicy says what becomes of missed runs of a job. A run is missed if its planned

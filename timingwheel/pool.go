@@ -3,8 +3,6 @@ package timingwheel
 import (
 	"context"
 	"fmt"
-
-	"github.com/tickwheel/tickwheel/bucket"
 )
 
 // Pool is an [Executor] that limits how many tasks run at once. Make one with [NewPool],
@@ -15,10 +13,8 @@ import (
 // A Pool is a run queue like that of [Goroutines], with a bound. It has no goroutine
 // while it has no task. What Goroutines says of goroutine-local state is true here too.
 type Pool struct {
-	queue   *runQueue
-	bound   bound
-	line    line // of wheels that wait, under FullWait
-	full    WhenFull
+	door    // by which a wheel finds bounded
+	bounded *bounded
 	workers workers // what Pool.Schedule's functions get
 }
 
@@ -40,12 +36,8 @@ func NewPool(workers, queue int, full WhenFull) *Pool {
 	case full.policy == unset:
 		panic("timingwheel: NewPool: zero WhenFull")
 	}
-	p := &Pool{full: full}
-	p.bound.init(workers, queue)
-	if full.policy == waits {
-		p.bound.freed = p.serve
-	}
-	p.queue = newRunQueue(&p.bound)
+	p := &Pool{bounded: newBounded(workers, queue, full.policy, full.discard)}
+	p.door = p.bounded.doorOf(p)
 	return p
 }
 
@@ -63,7 +55,7 @@ func NewPool(workers, queue int, full WhenFull) *Pool {
 // Shutdown and Close may be called any number of times, at the same time too. Then one of
 // them removes the values, and another may return while it does.
 func (p *Pool) Shutdown(ctx context.Context) error {
-	if err := p.bound.close(ctx); err != nil {
+	if err := p.bounded.close(ctx); err != nil {
 		return fmt.Errorf("timingwheel: Pool.Shutdown: %w", err)
 	}
 	p.workers.clear()
@@ -86,79 +78,20 @@ type PoolStats struct {
 // Stats returns what the Pool does at this moment. The figures are read one after the
 // other. So they may not fit together while tasks come and go. Stats costs a pass over
 // the wheels that wait.
-func (p *Pool) Stats() PoolStats {
-	waiting := p.line.waiting() // first, since a task goes that way: it is seen in one place at least
-	tasks := p.bound.count()
-	running := min(tasks, p.bound.workers, p.bound.active.Load())
-	return PoolStats{
-		Workers: int(p.bound.workers),
-		Queue:   int(p.bound.capacity - p.bound.workers),
-		Running: running,
-		Queued:  tasks - running,
-		Waiting: waiting,
-		Closed:  p.bound.isClosed(),
-	}
-}
+func (p *Pool) Stats() PoolStats { return PoolStats(p.bounded.stats()) }
 
 // Execute runs the tasks. When the Pool is full, its [WhenFull] decides. Under
 // [FullWait], Execute waits for room; on a closed Pool it runs the tasks itself. So an
 // Executor of your own that calls Execute of a Pool holds up its driver while the Pool is
 // full.
-func (p *Pool) Execute(tasks []func()) {
-	r := &p.queue.stranger
-	r.admit(len(tasks))
-	n := p.accept(functions(tasks), r)
-	each(tasks[n:], func(f func()) { p.overflow(function(f), r, p.full.policy == waits) })
-}
-
-// execute passes on what there is room for in one go, and the rest one by one. Under
-// FullWait nothing comes here: the tasks pass the gate.
-func (p *Pool) execute(tasks []task, r *runner) {
-	n := p.accept(tasks, r)
-	each(tasks[n:], func(t task) { p.overflow(t, r, false) })
-}
-
-// accept takes the first tasks, as many as there is room for, and returns how many.
-func (p *Pool) accept(tasks []task, r *runner) int {
-	n := p.bound.take(len(tasks))
-	if n > 0 {
-		p.queue.push(newBatch(tasks[:n]...), r)
-		clear(tasks[:n])
-	}
-	return n
-}
-
-// overflow is called with a task that found no room. If there is room by now, the task
-// takes it. Otherwise overflow does what the Pool's WhenFull says.
-func (p *Pool) overflow(t task, r *runner, wait bool) {
-	if p.bound.take(1) == 1 || wait && p.bound.wait() {
-		p.queue.push(newBatch(t), r)
-		return
-	}
-	if p.full.policy == discards {
-		r.discarded.Add(1) // first: the user's function may end the goroutine
-		runAll([]task{discarded{t, p.full.discard}}, r)
-		return
-	}
-	r.callerRuns.Add(1)
-	runAll([]task{t}, r)
-}
+func (p *Pool) Execute(tasks []func()) { p.bounded.Execute(tasks) }
 
 // WhenFull says what happens to a task that comes due when a [Pool] is full: [FullWait],
 // [FullCallerRuns], or what [FullDiscard] returns.
 type WhenFull struct {
-	policy  policy
+	policy  fullPolicy
 	discard func(task func())
 }
-
-type policy int
-
-const (
-	unset policy = iota
-	callerRuns
-	waits
-	discards
-)
 
 var (
 	// FullWait makes the task wait on its wheel until there is room. It stays pending
@@ -198,86 +131,3 @@ func FullDiscard(f func(task func())) WhenFull {
 	}
 	return WhenFull{policy: discards, discard: f}
 }
-
-// discarded is the task of discarding a task.
-type discarded struct {
-	task
-	to func(task func())
-}
-
-func (d discarded) run() {
-	if f := d.task.discard(); f != nil {
-		d.to(f)
-	}
-}
-
-// Under FullWait a Pool is the gate of its wheels. The room of a task is taken before the
-// task leaves its wheel, so that the bound holds exactly. A worker that has run a task
-// makes room, and lets in the next task that waits.
-
-// lets implements gate: there may be room for some of the tasks only.
-func (p *Pool) lets() bool { return false }
-
-// hold implements gate. What comes when others wait goes behind them.
-func (p *Pool) hold(s *shard, i bucket.Index) bool {
-	if p.line.isEmpty() && p.tryAcquire() {
-		return false
-	}
-	s.wait(i)
-	p.line.join(s.driver)
-	return true
-}
-
-// tryAcquire takes room for one task, and reports whether there was some.
-func (p *Pool) tryAcquire() bool { return p.bound.take(1) == 1 }
-
-// release implements gate. A wheel that could not get this room is in the line by now, or
-// is about to join it. look serves that wheel.
-func (p *Pool) release() { p.bound.giveBack() }
-
-// pass implements gate. It hands over under the lock of the shard. Otherwise a worker
-// could first let in an entry that came due later. It never blocks.
-func (p *Pool) pass(e *expired, r *runner) {
-	if len(e.tasks) > 0 {
-		p.queue.push(newBatch(e.tasks...), r)
-		e.passed += len(e.tasks)
-		clear(e.tasks)
-		e.tasks = e.tasks[:0]
-	}
-}
-
-// look implements gate.
-func (p *Pool) look(*driver) { p.serve() }
-
-// serve lets in those that wait, as long as there is room.
-//
-// No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker
-// gives back its room, and then calls serve. So one of the two sees the other.
-func (p *Pool) serve() {
-	for !p.line.isEmpty() && p.tryAcquire() {
-		if !p.letIn() {
-			p.bound.giveBack()
-		}
-	}
-}
-
-// letIn lets in one task, for which there is room, and reports false if the room was not
-// needed.
-func (p *Pool) letIn() bool {
-	d := p.line.next()
-	if d == nil {
-		return false
-	}
-	var out expired
-	once := true
-	d.longestWaiting().takeWaiting(&out, func() bool {
-		first := once
-		once = false
-		return first
-	})
-	p.line.leave(d)
-	return !once // or the task was none, and has given the room back
-}
-
-// leave implements gate.
-func (p *Pool) leave(d *driver) { p.line.leave(d) }

@@ -53,8 +53,8 @@ func TestPoolStress(t *testing.T) {
 				pool := NewPool(size.workers, size.queue, full(func(func()) { discarded.Add(1); done.Add(1) }))
 				work := func(n int) {
 					atOnce.see(running.Add(1))
-					accepted.see(pool.bound.tasks.Load())
-					active.see(pool.bound.active.Load())
+					accepted.see(pool.bounded.bound.tasks.Load())
+					active.see(pool.bounded.bound.active.Load())
 					if n%16 == 0 {
 						time.Sleep(20 * time.Microsecond)
 					}
@@ -140,7 +140,7 @@ func TestPoolLosesNoWakeUp(t *testing.T) {
 			}
 			waitUntil(t, func() bool { return pushed.Load() == int64(callers*rounds*2) && ran.Load() == pushed.Load() })
 			pool.Close()
-			require.Zero(t, pool.bound.active.Load())
+			require.Zero(t, pool.bounded.bound.active.Load())
 		}
 	})
 }
@@ -326,7 +326,7 @@ func TestPoolWaitsAndTheWheelEnds(t *testing.T) {
 		require.NoError(t, shut.Shutdown(t.Context()))
 		require.Equal(t, 3, ran)
 		require.NoError(t, pool.Shutdown(t.Context()))
-		require.True(t, pool.line.isEmpty())
+		require.True(t, pool.bounded.line.isEmpty())
 	})
 }
 
@@ -389,7 +389,7 @@ func TestPoolOfManyWheels(t *testing.T) {
 	}
 	require.EqualValues(t, wheels*tasks, ran.Load()+canceled.Load())
 	require.LessOrEqual(t, atOnce.Load(), int64(2))
-	require.True(t, pool.line.isEmpty())
+	require.True(t, pool.bounded.line.isEmpty())
 	require.NoError(t, pool.Shutdown(t.Context()))
 }
 
@@ -643,7 +643,7 @@ func TestPoolCloseWhileTasksWait(t *testing.T) {
 		time.Sleep(time.Second)
 		w.verify(t)
 		require.Len(t, w.Stop(), 11)
-		require.True(t, pool.line.isEmpty())
+		require.True(t, pool.bounded.line.isEmpty())
 	})
 }
 
@@ -689,8 +689,8 @@ func TestPoolCloseRacesWithExecute(t *testing.T) {
 		all.Wait()
 		require.Zero(t, closedBefore.Load(), "a task of the Pool after Close")
 		require.EqualValues(t, callers*tasks, inPool.Load()+onCaller.Load())
-		require.Zero(t, pool.bound.active.Load())
-		require.EqualValues(t, int64(boundClosed), pool.bound.tasks.Load())
+		require.Zero(t, pool.bounded.bound.active.Load())
+		require.EqualValues(t, int64(boundClosed), pool.bounded.bound.tasks.Load())
 	}
 }
 
@@ -795,9 +795,9 @@ func TestPoolSizes(t *testing.T) {
 func TestPoolStartsNothingAfterClose(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	pool := closedPool(FullWait)
-	pool.queue.ensureSuccessor()
-	require.Zero(t, pool.bound.active.Load())
-	require.False(t, pool.queue.successor.Load())
+	pool.bounded.queue.ensureSuccessor()
+	require.Zero(t, pool.bounded.bound.active.Load())
+	require.False(t, pool.bounded.queue.successor.Load())
 }
 
 // A job that only looks at the calendar takes no room in the Pool.
@@ -819,7 +819,7 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				require.Zero(t, pool.bound.count())
+				require.Zero(t, pool.bounded.bound.count())
 				require.True(t, ran)
 				require.True(t, job.Stop())
 				w.Stop()
@@ -845,9 +845,9 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 			w.driver.begin(b)
 			require.EqualValues(t, 1, w.driver.waiting.Load())
 		}
-		require.True(t, pool.tryAcquire())
+		require.True(t, pool.bounded.tryAcquire())
 		flush("first")
-		pool.bound.giveBack() // by a worker that has seen an empty line
+		pool.bounded.bound.giveBack() // by a worker that has seen an empty line
 		flush("second")
 		wheels["first"].driver.hand()
 		synctest.Wait()

@@ -24,17 +24,18 @@ func (p *Pool) Schedule(w *TimingWheel, d time.Duration, f func(*Worker)) (Timeo
 		panic("timingwheel: Pool.Schedule: nil wheel")
 	case f == nil:
 		panic("timingwheel: Pool.Schedule: nil function")
-	case !w.runsOn(p):
+	case !(*engine)(w).runsOn(p.bounded):
 		panic("timingwheel: Pool.Schedule: the wheel has another executor")
 	}
-	after := delay{w.clock.now(), d}
+	e := (*engine)(w)
+	after := delay{e.clock.now(), d}
 	t := &pooledTask{workers: &p.workers, f: f}
-	t.entry.join(w)
+	t.entry.join(e)
 	defer t.entry.unlock()
 	if err := t.entry.accept(after, t.due, own|oneShot); err != nil {
 		return Timeout{}, err
 	}
-	return Timeout{t.entry}, nil
+	return Timeout(t.entry), nil
 }
 
 // pooledTask is a function that gets a Worker.

@@ -95,7 +95,7 @@ func TestCallersYieldToALateDriver(t *testing.T) {
 		return all[len(all)/2]
 	}
 	atLeastOnce(t, func() bool {
-		computing, adding := late(func(time.Duration) {}), late(w.yield)
+		computing, adding := late(func(time.Duration) {}), late(w.engine().yield)
 		t.Logf("late for %d calls, and beside one that computes for %d rounds", adding, computing)
 		return adding < 8*oneOf
 	})

@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -131,12 +132,13 @@ func (r *runner) end() {
 }
 
 func (r *runner) recover() {
-	if p := newPanicError(recover()); p != nil { // nil also when the task ends the goroutine
+	if p := recover(); p != nil { // nil also when the task ends the goroutine
+		stack := debug.Stack()
 		r.panicked.Add(1)
 		if r.log != nil {
-			r.log.Error("timingwheel: task panicked", "panic", p.Value, "stack", string(p.Stack))
+			r.log.Error("timingwheel: task panicked", "panic", p, "stack", string(stack))
 		}
-		r.panicHandler(p.Value, p.Stack)
+		r.panicHandler(p, stack)
 	}
 }
 

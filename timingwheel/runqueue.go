@@ -62,22 +62,6 @@ func newRunQueue(b *bound) *runQueue {
 	return q
 }
 
-// Goroutines returns an Executor that runs each task on a goroutine that is the
-// task's alone until it returns: a task that blocks delays no other, and one that
-// panics crashes the program, as with time.AfterFunc. This is the default. The
-// order in which tasks begin is nearly that of their deadlines, but not promised.
-//
-// Tasks that return take turns on a goroutine, which shows only in state that is kept by
-// goroutine. pprof labels are cleared between tasks. Before a task returns, it must undo
-// runtime.LockOSThread, together with whatever it has done to its thread, and
-// debug.SetPanicOnFault. A stack that has grown stays grown for the next task.
-//
-// The executor has a queue of its own, without bound, and no goroutine while nothing is
-// due. The number of its goroutines has no bound either: 100,000 tasks that block are
-// 100,000 goroutines. A task may end its goroutine (runtime.Goexit). One executor may
-// serve several wheels; in a synctest bubble, only those of that bubble.
-func Goroutines() Executor { return newRunQueue(nil) }
-
 // Execute queues the tasks.
 func (q *runQueue) Execute(tasks []func()) {
 	q.stranger.admit(len(tasks))

@@ -5,18 +5,9 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
-	"github.com/tickwheel/tickwheel/delayqueue"
 )
-
-// Pending is a function that was pending when the wheel was stopped: its deadline,
-// rounded up to a tick and at most 292 years ahead, and the function.
-type Pending struct {
-	Deadline time.Time
-	Func     func()
-}
 
 // shard is one hierarchy of wheels with the arena of its entries and one lock around
 // both. Under that lock every operation is a few plain instructions. The ring that an
@@ -25,22 +16,19 @@ type Pending struct {
 //
 // Lock order: the turnstile (see turns), shard, queue.
 type shard struct {
-	clock *clock
-	queue *delayqueue.DelayQueue[*slot]
-	bits  uint   // log2 of the slots of a wheel
-	next  *shard // the ring of all shards, see TimingWheel.lock
+	hub   *hub
+	clock *clock // the hub's, as is limit
+	limit *limit
+	id    int    // its place among the shards
+	next  *shard // the ring of all shards, see engine.lock
 
 	turns turns // who gets mu next
-
-	driver *driver
-	gate   gate   // what is due must pass it on its way to the executor; nil: none
-	limit  *limit // of all shards; nil: none
 
 	mu     sync.Mutex
 	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
 	finest *wheel       // nil until the first entry that is not due at once
 
-	counts   Counts        // but for Pending
+	counts   counts        // but for Pending
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
@@ -58,21 +46,20 @@ type shard struct {
 
 	out *expired // where what is due goes, set by whoever takes it out of its bucket
 
-	closed     bool       // accepts no more
-	stopped    bool       // and fires no more
-	pending    *[]Pending // where stopSlice collects; nil but in a slice
-	canceling  bool       // cancel is calling the task of the entry that it has removed
-	dismissing bool       // dismiss is calling the task of the entry that it will remove
+	closed     bool // accepts no more
+	stopped    bool // and fires no more
+	heir       heir // of stopSlice; nil but in a slice
+	canceling  bool // cancel is calling the task of the entry that it has removed
+	dismissing bool // dismiss is calling the task of the entry that it will remove
 
 	contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
 
-func (s *shard) init(c *clock, d *driver, l *limit, bits uint, next *shard) {
-	s.clock, s.queue, s.driver, s.limit, s.bits, s.next = c, d.queue, d, l, bits, next
-	s.gate = d.gate
-	s.dueCascade = cascade{shard: s, due: true}
+func (s *shard) init(h *hub, id int, next *shard) {
+	s.hub, s.clock, s.limit, s.id, s.next = h, h.clock, h.limit, id, next
+	s.dueCascade = cascade{shard: id, due: true}
 	s.due.cascade = &s.dueCascade
 	s.waitsSince.Store(math.MaxInt64)
 }
@@ -99,11 +86,11 @@ func (s *shard) accept(after delay, f func(), kind bucket.Tag) (handle, error) {
 // refuse takes n places under the limit, or none, and returns why not.
 func (s *shard) refuse(n int64) error {
 	if s.closed {
-		return ErrStopped
+		return errStopped
 	}
 	if s.arena.IsFull() || !s.limit.take(n) {
 		s.counts.Rejected += n
-		return ErrTooManyPending
+		return errTooManyPending
 	}
 	return nil
 }
@@ -127,7 +114,7 @@ func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
 	if tag&oneShot != 0 {
 		s.limit.release()
 		if s.oneShots--; s.oneShots == 0 && s.closed {
-			s.driver.runner.ended.tell()
+			s.hub.runner.ended.tell()
 		}
 	}
 	return f, tag
@@ -145,7 +132,7 @@ func (s *shard) leave(i bucket.Index) { s.leaveLevel(s.arena.Tag(i) >> levelShif
 func (s *shard) leaveLevel(level bucket.Tag) {
 	s.entries[level]--
 	if level == levelWaiting && !s.stopped {
-		s.driver.waiting.Add(-1)
+		s.hub.waiting.Add(-1)
 	}
 }
 
@@ -280,30 +267,23 @@ func (s *shard) canStay(i bucket.Index) bool { return s.arena.Tag(i)>>levelShift
 func (s *shard) place(i bucket.Index, after delay) {
 	if after.d > 0 {
 		if s.finest == nil {
-			s.finest = newWheel(s, 0, 0)
+			s.finest = newWheel(s, &s.arena, s.id, s.hub.bits, 0, 0)
 		}
-		if s.finest.add(i, s.arena.Deadline(i)) {
+		if level, ok := s.finest.add(i, s.arena.Deadline(i)); ok {
+			s.enter(i, level)
 			return
 		}
 	}
 	if !s.due.IsOpen() {
 		s.due.Open(&s.arena, 0)
-		s.offerAt(&s.due, s.clock.start.Add(after.now))
+		s.hub.offer(&s.due, s.clock.start.Add(after.now))
 	}
 	s.due.Append(&s.arena, i)
 	s.enter(i, levelDue)
 }
 
-// offer puts a bucket that was just opened into the queue, for its expiration.
-func (s *shard) offer(b *slot) { s.offerAt(b, s.clock.time(b.Expiration())) }
-
-func (s *shard) offerAt(b *slot, at time.Time) {
-	b.cascade.open++
-	if !s.driver.manual {
-		s.driver.pulse.expect(at.Sub(s.clock.start)) // first, or the driver may have come and gone
-	}
-	s.queue.Offer(b, at)
-}
+// opened implements wheelOwner.
+func (s *shard) opened(b *slot) { s.hub.offer(b, s.clock.time(b.Expiration())) }
 
 func (s *shard) len() int {
 	s.lock()

@@ -2,6 +2,31 @@ package timingwheel
 
 import "time"
 
+// Counts are the accounts of a wheel since it was made. They cover all that waits on the
+// wheel: functions, channel timers, tickers, the deadlines of contexts, and the runs of
+// jobs. At any time
+//
+//	Scheduled = Fired + Canceled + HandedBack + Pending
+type Counts struct {
+	Pending int64 // what is pending now, as [TimingWheel.Len] returns it
+
+	// Scheduled counts what was accepted. Arming a timer that is not pending counts, and
+	// so does each run of a job.
+	Scheduled int64
+
+	Fired      int64 // came due: handed to the executor, sent, or a context was ended
+	Canceled   int64 // taken off while pending
+	HandedBack int64 // returned by Stop, moved to package time, or ended with the wheel
+
+	// Reset counts what was moved to another time while pending. A Timer's resets to a later
+	// time take no lock, from the second on. These are counted when the wheel next comes to
+	// the Timer: when it fires or is stopped, at other resets, and at every 1024th.
+	Reset int64
+
+	Cascaded int64 // moved to a finer level; one entry may do so several times
+	Rejected int64 // refused with ErrTooManyPending
+}
+
 // Stats is what [TimingWheel.Stats] returns. It encodes to JSON; durations are
 // nanoseconds there.
 type Stats struct {
@@ -83,82 +108,120 @@ type LevelStats struct {
 //
 // But Pending and Running are both 0 only if at one moment nothing was pending and nothing
 // ran: no task is missed on its way from one to the other.
-func (w *TimingWheel) Stats() Stats {
-	running, last := &w.runner.running, int64(-1)
-	for {
-		before := running.Load()
-		st := w.look()
-		// After what is pending, since a task goes that way; and before, since one that runs
-		// may have put itself, or another, on the wheel before it has ended.
-		st.Running = max(before, running.Load())
-		if st.Pending+st.Running > 0 || st.Scheduled+st.Fired == last {
-			return st
-		}
-		// Nothing is left. But something may have come and gone, shard by shard, ahead of
-		// the look. If it did not between two looks, there was nothing in between.
-		last = st.Scheduled + st.Fired
-	}
-}
+func (w *TimingWheel) Stats() Stats { return newStats(w.engine().stats()) }
 
-// look is Stats but for Running.
-func (w *TimingWheel) look() Stats {
-	r := w.runner
+func newStats(s engineStats) Stats {
 	st := Stats{
-		CallerRuns: r.callerRuns.Load(),
-		Discarded:  r.discarded.Load(),
-		Panicked:   r.panicked.Load(),
-		Wakeups:    w.driver.queue.Wakeups(),
-		Precise:    w.driver.queue.Precise(),
-		Tick:       w.clock.tick,
-		Shards:     len(w.shards),
+		Counts:     Counts(s.counts),
+		CallerRuns: s.callerRuns,
+		Discarded:  s.discarded,
+		Panicked:   s.panicked,
+		Running:    s.running,
+		Waiting:    s.waiting,
+		HeldUp:     s.heldUp,
+		HeldUpBy:   s.heldUpBy,
+		Wakeups:    s.wakeups,
+		Now:        s.now,
+		Tick:       s.tick,
+		Shards:     s.shards,
+		Stopped:    s.stopped,
+		Precise:    s.precise,
+		Arena:      ArenaStats{Capacity: s.capacity, Free: s.free},
+		Lateness:   Histogram(s.lateness),
 	}
-	st.HeldUp, st.HeldUpBy, _ = w.driver.handoff.present()
-	for i := range w.shards {
-		w.shards[i].addTo(&st)
+	for _, l := range s.levels {
+		st.Levels = append(st.Levels, LevelStats(l))
 	}
-	st.Lateness.summarize()
-	st.Now = w.clock.now() // last, so that no CurrentTime is after it
 	return st
 }
 
-// addTo adds the shard's figures.
-func (s *shard) addTo(st *Stats) {
-	s.lock()
-	defer s.unlock()
-	st.Counts.add(s.counts)
-	st.Pending += int64(s.arena.Len())
-	st.Waiting += int64(s.entries[levelWaiting])
-	s.history.addTo(st)
-	st.Stopped = st.Stopped || s.closed
-	st.Arena.Capacity += int64(s.arena.Cap())
-	st.Arena.Free += int64(s.arena.Vacancy())
-	for w := s.finest; w != nil; w = w.overflow {
-		if len(st.Levels) == int(w.level) {
-			st.Levels = append(st.Levels, LevelStats{})
-		}
-		w.addTo(&st.Levels[w.level])
-	}
+// Snapshot is what [TimingWheel.Snapshot] returns: what is pending, and where. It encodes
+// to JSON; durations are nanoseconds there.
+type Snapshot struct {
+	Now       time.Duration    // since the wheel was made
+	Pending   int64            // the sum of Due, Waiting, Cascading and all of Occupied
+	Due       int64            // due at once, and not yet handed on by the driver
+	Waiting   int64            // as in [Stats]
+	Cascading int64            // in buckets of the levels, being flushed
+	Levels    []LevelOccupancy // of all shards together, the finest first
+	Next      []time.Time      // the next deadlines, rounded up to a tick, the earliest first
 }
 
-func (w *wheel) addTo(l *LevelStats) {
-	s := w.shard
-	l.Tick = s.clock.duration(w.tick)
-	l.Interval = s.clock.duration(w.interval())
-	l.Slots = len(w.slots)
-	l.CurrentTime = max(l.CurrentTime, s.clock.duration(w.currentTime))
-	l.Buckets += w.cascade.open
-	l.Entries += int64(s.entries[w.level])
-	if s.history != nil {
-		l.Cascaded += s.history.cascaded[w.level]
-	}
+// LevelOccupancy describes a level and how much each of its slots holds.
+type LevelOccupancy struct {
+	LevelStats
+	Hand int // number of the slot of CurrentTime
+
+	// Occupied has the number of entries of each slot. A level holds what is due before
+	// its next revolution, and the coarser levels have the rest. So the slots up to the
+	// Hand are empty, except for entries that have expired and wait to be flushed. An
+	// entry that was pushed back is counted in the slot of its new deadline, also while
+	// it waits in an earlier one.
+	Occupied []int32
 }
 
-func (h *history) addTo(st *Stats) {
-	if h == nil {
-		return
+// Snapshot returns how many entries wait in each slot, and the next deadlines, as many as
+// next says. It returns no deadlines if next is not positive. It is for debugging. It may
+// be called at any time, and by several goroutines. On a stopped wheel all but Now is
+// zero.
+//
+// It passes over all that is pending, at a few nanoseconds each. (With a large next it
+// takes more, since the deadlines are sorted.) After every 1024 entries it gives way to
+// those who wait for the lock, so it holds nobody up. What is added, fires or moves to a
+// finer level meanwhile may be counted or not. The same is true of what the wheel moves
+// in memory because it has become much emptier. Each entry is counted at most once, so
+// Pending is the sum of Due, Waiting, Cascading and all of Occupied. (A timer that fires
+// and is armed again is another entry then.)
+func (w *TimingWheel) Snapshot(next int) Snapshot {
+	s := w.engine().snapshot(next)
+	sn := Snapshot{Now: s.now, Pending: s.pending, Due: s.due, Waiting: s.waiting, Cascading: s.cascading, Next: s.next}
+	for _, l := range s.levels {
+		sn.Levels = append(sn.Levels, LevelOccupancy{LevelStats: LevelStats(l.levelStats), Hand: l.hand, Occupied: l.occupied})
 	}
-	for _, n := range h.cascaded {
-		st.Cascaded += n
-	}
-	st.Lateness.merge(&h.lateness)
+	return sn
 }
+
+// HistogramBuckets is the number of buckets of a [Histogram].
+const HistogramBuckets = 28
+
+// Histogram counts durations, in buckets whose bounds are powers of two.
+type Histogram struct {
+	// Counts[0] counts what is less than 1us. Counts[i] counts what is at least 2^(i-1)
+	// us and less than 2^i us. The last one, from 67 s, has no upper bound.
+	Counts [HistogramBuckets]int64
+	Sum    time.Duration // of all that was counted, saturating at 292 years
+	Max    time.Duration
+
+	// P50 to P999 are the quantiles 0.5 to 0.999. Stats fills them in.
+	P50, P90, P99, P999 time.Duration
+}
+
+// Sub returns what h has counted since earlier, which must be an older value of the same
+// histogram. Two values of [Stats] give the lateness of the time between them:
+//
+//	recent := now.Lateness.Sub(before.Lateness)
+//
+// The result's Max is exact if h.Max is larger than earlier.Max. Otherwise the largest
+// duration of that time is not known, and Max is the upper bound of its bucket, but at
+// most h.Max. Sum is too small if h.Sum has reached its limit. P50 to P999 are set.
+//
+// If earlier is not older than h, a difference that would be negative is zero. O(1).
+func (h Histogram) Sub(earlier Histogram) Histogram {
+	return Histogram(histogram(h).sub(histogram(earlier)))
+}
+
+// UpperBound returns the exclusive upper bound of Counts[i]. The last one has no bound:
+// for it, UpperBound returns Max plus 1ns. It panics on a negative i. An i that is too
+// large counts as the last.
+func (h *Histogram) UpperBound(i int) time.Duration { return (*histogram)(h).upperBound(i) }
+
+// Total returns how many were counted.
+func (h *Histogram) Total() int64 { return (*histogram)(h).total() }
+
+// Quantile returns a duration that at least the fraction q of what was counted does not
+// exceed. It returns the upper bound of a bucket, or Max if that is less. So the result
+// is at most twice too large (or 1us, in the first bucket); beyond 67 s it is Max.
+//
+// It returns 0 if nothing was counted. A q below 0 counts as 0, for which the result is
+// that of the shortest duration; so does NaN. A q above 1 counts as 1.
+func (h *Histogram) Quantile(q float64) time.Duration { return (*histogram)(h).quantile(q) }

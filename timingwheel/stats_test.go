@@ -42,7 +42,7 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 			if int(l.level) == len(walked) {
 				walked = append(walked, LevelStats{})
 			}
-			l.walk(&walked[l.level])
+			s.walk(l, &walked[l.level])
 		}
 	}
 	for i := range w.shards {
@@ -61,15 +61,14 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 }
 
 // walk adds what the wheel holds, by counting it.
-func (w *wheel) walk(l *LevelStats) {
-	s := w.shard
+func (s *shard) walk(w *wheel, l *LevelStats) {
 	tick := uint64(s.clock.tick)
-	l.Tick = saturated(tick, 1<<(uint(w.level)*s.bits))
+	l.Tick = saturated(tick, 1<<(uint(w.level)*s.hub.bits))
 	l.Interval = saturated(tick, math.MaxUint64)
-	if shift := (w.level + 1) * s.bits; shift < 64 {
+	if shift := (w.level + 1) * s.hub.bits; shift < 64 {
 		l.Interval = saturated(tick, 1<<shift)
 	}
-	l.Slots = 1 << s.bits
+	l.Slots = 1 << s.hub.bits
 	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.currentTime)))
 	l.Entries += s.count(&w.cascade.ring)
 	for n := range w.slots {

@@ -38,8 +38,8 @@ func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	c := make(chan time.Time, 1)
 	t := &Ticker{C: c, c: c}
 	t.task = t.due
-	now := w.clock.now()
-	t.entry.join(w)
+	now := w.engine().clock.now()
+	t.entry.join(w.engine())
 	defer t.entry.unlock()
 	t.start(now, d)
 	return t

@@ -6,9 +6,7 @@ import "time"
 // scheduled. It is a small value: copy and keep it at will. Once the function was handed
 // to the executor or canceled, the Timeout names nothing, and it keeps no function alive.
 // The zero Timeout names nothing.
-type Timeout struct {
-	entry entry
-}
+type Timeout entry
 
 // Schedule arranges for f to run once, d from now, and returns a [Timeout] that can
 // cancel it. It allocates nothing, except when the arena or the levels grow.
@@ -28,7 +26,9 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: Schedule: nil function")
 	}
-	return w.schedule(delay{w.clock.now(), d}, f)
+	e := w.engine()
+	h, err := e.schedule(delay{e.clock.now(), d}, f, oneShot)
+	return Timeout(h), err
 }
 
 // ScheduleAt is [TimingWheel.Schedule] for a point in time. It converts the time to a
@@ -40,22 +40,10 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 		panic("timingwheel: ScheduleAt: nil function")
 	}
 	// One reading of the clock: with two, a time on a tick would be a tick late.
-	now := w.clock.read()
-	return w.schedule(delay{now.Sub(w.clock.start), at.Sub(now)}, f)
-}
-
-// schedule and Cancel unlock without a defer, which costs 2 ns in each. Nothing under the
-// lock can panic: accept returns an error when the arena is full.
-func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
-	w.yield(after.now)
-	var e entry
-	e.join(w)
-	err := e.accept(after, f, oneShot)
-	e.unlock()
-	if err != nil {
-		return Timeout{}, err
-	}
-	return Timeout{e}, nil
+	e := w.engine()
+	now := e.clock.read()
+	h, err := e.schedule(delay{now.Sub(e.clock.start), at.Sub(now)}, f, oneShot)
+	return Timeout(h), err
 }
 
 // Cancel takes the function off the wheel. It returns true if the call did so: then the
@@ -64,12 +52,13 @@ func (w *TimingWheel) schedule(after delay, f func()) (Timeout, error) {
 // canceled before, and for the zero Timeout; so false does not mean that the function has
 // run. Of several calls at the same time one returns true. O(1).
 func (t Timeout) Cancel() bool {
-	if !t.entry.joined() {
+	h := entry(t)
+	if !h.joined() {
 		return false
 	}
-	t.entry.lock()
-	canceled := t.entry.cancel()
-	t.entry.unlock()
+	h.lock() // without a defer, which costs 2 ns: nothing here can panic
+	canceled := h.cancel()
+	h.unlock()
 	return canceled
 }
 
@@ -90,23 +79,25 @@ func (t Timeout) Cancel() bool {
 // one goroutine schedules and many others push back, use AfterFunc: Reset of a [Timer]
 // mostly takes no lock. With 16 others it took a third of the time.
 func (t Timeout) Reset(d time.Duration) bool {
-	if !t.entry.joined() {
+	h := entry(t)
+	if !h.joined() {
 		return false
 	}
-	after := t.entry.after(d)
-	t.entry.lock()
-	defer t.entry.unlock()
-	return t.entry.reset(after)
+	after := h.after(d)
+	h.lock()
+	defer h.unlock()
+	return h.reset(after)
 }
 
 // Deadline returns the time at which the function is due, rounded up to a tick, and false
 // if it is not pending any more. The time is no more than 292 years after the wheel was
 // made. O(1).
 func (t Timeout) Deadline() (time.Time, bool) {
-	if !t.entry.joined() {
+	h := entry(t)
+	if !h.joined() {
 		return time.Time{}, false
 	}
-	t.entry.lock()
-	defer t.entry.unlock()
-	return t.entry.due()
+	h.lock()
+	defer h.unlock()
+	return h.due()
 }

@@ -21,13 +21,13 @@ type Timer struct {
 	// was sent before is received.
 	C <-chan time.Time
 
-	// The order matters: a push uses the word of lazyTask and the shard of entry. They are
-	// in one cache line, wherever the Timer is.
-	lazyTask // its f is nil if AfterFunc was refused
-	entry    entry
+	// The order matters: a push uses the word of lazy and the shard of entry. They are in
+	// one cache line, wherever the Timer is.
+	lazy  lazyTask // its f is nil if AfterFunc was refused
+	entry entry
 }
 
-// special is what a Timer has that is not one of AfterFunc. The f of its lazyTask is a
+// special is what a Timer has that is not one of AfterFunc. The f of its lazy is a
 // pointer to it in disguise, and the word of that says so. With a field of its own, every
 // Timer would have 56 bytes instead of 48.
 type special struct {
@@ -41,16 +41,16 @@ type groupAdder = func(after delay, f func(), add adder) (entry, error)
 
 // become makes a Timer that is new a special one.
 func (t *Timer) become(s *special) {
-	t.f = disguise(s)
-	t.word.Store(notLazy)
+	t.lazy.f = disguise(s)
+	t.lazy.word.Store(notLazy)
 }
 
 // special returns nil for a Timer of AfterFunc.
 func (t *Timer) special() *special {
-	if t.word.Load() != notLazy {
+	if t.lazy.word.Load() != notLazy {
 		return nil
 	}
-	return undisguise[special](t.f)
+	return undisguise[special](t.lazy.f)
 }
 
 // channel returns the Timer's channel, and nil if it has a function.
@@ -114,7 +114,7 @@ func (t *Timer) Reset(d time.Duration) bool {
 	}
 	c := t.entry.clock()
 	after := delay{c.now(), d} // as entry.after, which the compiler does not inline
-	return t.pushBack(c, after) || t.resetLocked(after)
+	return t.lazy.pushBack(c, after) || t.resetLocked(after)
 }
 
 // resetLocked is Reset with the lock, apart so that pushBack does not pay for the defer.
@@ -159,7 +159,7 @@ func (t *Timer) move(after delay) bool {
 	if t.special() != nil {
 		return t.entry.reset(after)
 	}
-	return t.entry.resetLazy(after, &t.lazyTask)
+	return t.entry.resetLazy(after, &t.lazy)
 }
 
 // arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a
@@ -168,9 +168,9 @@ func (t *Timer) move(after delay) bool {
 func (t *Timer) arm(after delay) {
 	s := t.special()
 	switch {
-	case s == nil && t.f == nil: // dead from the beginning
+	case s == nil && t.lazy.f == nil: // dead from the beginning
 	case s == nil:
-		_ = t.entry.acceptLazyAgain(after, &t.lazyTask)
+		_ = t.entry.acceptLazyAgain(after, &t.lazy)
 	case s.channel != nil && t.entry.closed():
 		s.channel.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
 	case s.channel != nil:
@@ -192,7 +192,7 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
 	}
-	t := &Timer{lazyTask: lazyTask{f: f}}
+	t := &Timer{lazy: lazyTask{f: f}}
 	w.startFunc(t, d)
 	return t
 }
@@ -200,11 +200,12 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 // startFunc is apart from AfterFunc so that the compiler inlines AfterFunc. A caller who
 // does not keep the Timer, or stops it where it was made, then needs no allocation.
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
-	after := delay{w.clock.now(), d}
-	w.yield(after.now)
-	t.entry.join(w)
-	if t.entry.accept(after, t.f, oneShot) != nil {
-		t.f = nil
+	e := w.engine()
+	after := delay{e.clock.now(), d}
+	e.yield(after.now)
+	t.entry.join(e)
+	if t.entry.accept(after, t.lazy.f, oneShot) != nil {
+		t.lazy.f = nil
 	}
 	t.entry.unlock() // not deferred, see schedule
 }
@@ -220,9 +221,10 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 // O(1), and four allocations, two of them for the channel.
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
-	after := delay{w.clock.now(), d}
-	w.yield(after.now)
-	t.entry.join(w)
+	e := w.engine()
+	after := delay{e.clock.now(), d}
+	e.yield(after.now)
+	t.entry.join(e)
 	defer t.entry.unlock()
 	t.arm(after)
 	return t

@@ -1,37 +1,21 @@
 package timingwheel
 
 import (
-	"container/list"
 	"context"
-	"math"
-	"sync"
+	"fmt"
 	"time"
+
+	"github.com/tickwheel/tickwheel/internal/parking"
 )
 
 // TimingWheel schedules functions. Make one with [New] and end it with [TimingWheel.Stop]
 // or [TimingWheel.Shutdown]. The zero value is not usable. All methods are safe for
 // concurrent use, and may be called from inside a task.
-type TimingWheel struct {
-	clock   clock
-	shards  []shard
-	ctx     context.Context // ends when the wheel stops
-	cancel  context.CancelCauseFunc
-	wall    func() time.Time // instead of the clock; nil except in tests
-	driver  driver
-	runner  *runner       // apart, since an executor's queue may refer to it when nobody refers to the wheel
-	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
+type TimingWheel engine
 
-	// batches is held for reading by a batch that is added in several slices, and for
-	// writing while the shards are closed. So a batch is accepted as a whole. Lock order:
-	// batches, shard.
-	batches sync.RWMutex
-
-	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
-	// standard library that is kept by processor.
-	tokens sync.Pool // of *shard
-
-	families families // of the contexts' parents
-}
+// engine returns what the wheel is inside. TimingWheel is the same type with other methods,
+// so that package purgatory and package pool can do this too, and nobody outside this module.
+func (w *TimingWheel) engine() *engine { return (*engine)(w) }
 
 // New returns a wheel that is running. The options change the defaults: ticks of 1ms, 512
 // slots a wheel, about one shard a processor, and an executor under which a task that
@@ -47,63 +31,19 @@ type TimingWheel struct {
 // or a ticker goes on for ever. (If what was pending was canceled, the timer may keep the
 // wheel until its time has come.)
 func New(opts ...Option) *TimingWheel {
-	c := newConfig(opts)
-	queue := c.newQueue()
-	w := &TimingWheel{
-		clock:  c.newClock(),
-		shards: make([]shard, c.shards),
-	}
-	w.ctx, w.cancel = context.WithCancelCause(context.Background())
-	w.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
-	d := &w.driver // rather than a driver that is copied
-	d.clock, d.queue, d.shards, d.runner, d.manual = &w.clock, queue, w.shards, w.runner, c.manual
-	d.pulse.oneOf = asked
-	d.pulse.next(math.MaxInt64)
-	d.connect(c.executor, c.gate, c.mayBlock)
-	limit := newLimit(c.maxPending)
-	for i := range w.shards {
-		next := &w.shards[(i+1)%len(w.shards)]
-		w.shards[i].init(&w.clock, d, limit, log2(c.slots), next)
-	}
-	if c.manual {
-		w.driving = make(chan struct{}, 1)
-	} else {
-		d.start()
-	}
-	return w
+	return (*TimingWheel)(newEngine(newSettings(opts), new(families)))
 }
-
-// lock returns the shard of the processor that it runs on, locked. The choice must follow
-// the processor. If it were random, a shard's cache lines would travel between cores at
-// every call, at three times the price. A processor that finds its shard locked moves on
-// to the next shard for good. So two processors that share a shard by chance part, and
-// nobody waits for a slice of a cascade while another shard is free.
-func (w *TimingWheel) lock() *shard {
-	s, ok := w.tokens.Get().(*shard)
-	if !ok {
-		s = &w.shards[0] // a processor that finds it taken moves on
-	}
-	if !s.tryLock() {
-		s = s.next
-		s.lock()
-	}
-	w.tokens.Put(s)
-	return s
-}
-
-// yield lets the driver run first if it is late. The caller, who is about to add and holds
-// no lock, has read the clock.
-func (w *TimingWheel) yield(now time.Duration) { w.driver.pulse.yield(now) }
 
 // Len returns how much is pending: tasks that were not handed to the executor, canceled
 // or handed back. Channel timers, tickers and the deadlines of contexts count too. The
 // number is exact while nothing else is under way. O(shards).
-func (w *TimingWheel) Len() int {
-	n := 0
-	for i := range w.shards {
-		n += w.shards[i].len()
-	}
-	return n
+func (w *TimingWheel) Len() int { return w.engine().len() }
+
+// Pending is a function that was pending when the wheel was stopped: its deadline,
+// rounded up to a tick and at most 292 years ahead, and the function.
+type Pending struct {
+	Deadline time.Time
+	Func     func()
 }
 
 // Stop ends the wheel at once and returns the functions that will not run, in no order.
@@ -127,64 +67,74 @@ func (w *TimingWheel) Len() int {
 // to those who wait for the lock, so it holds nobody up. What it has not come to yet can
 // be canceled meanwhile, and is not returned then.
 func (w *TimingWheel) Stop() []Pending {
-	w.cancel(ErrStopped)
-	oneShots, contexts := w.stopShards()
-	for _, of := range contexts {
-		for place := of.Front(); place != nil; place = place.Next() {
-			place.Value.(context.CancelCauseFunc)(ErrStopped)
-		}
-	}
-	// Release the buckets too, for those who keep a Timer.
-	for b, _, ok := w.driver.queue.Peek(); ok; b, _, ok = w.driver.queue.Peek() {
-		w.driver.queue.DropHead(b)
-	}
-	w.driver.queue.Close()
-	w.driver.pulse.next(math.MaxInt64)
-	pending := w.handBack(oneShots)
-	if w.driver.gate != nil {
-		w.driver.gate.leave(&w.driver)
-	}
-	return pending
+	var c collector
+	w.engine().stop(&c)
+	return c.all()
 }
 
-// runsOn reports whether New was given this executor.
-func (w *TimingWheel) runsOn(e ownExecutor) bool { return w.driver.handoff.executor == e }
+// collector gets what is handed back. It asks for the memory once, since append would take
+// several times as much: for all one-shots, although Futures and the operations of package
+// purgatory end instead. If there are many of these, it returns a copy.
+type collector struct{ pending []Pending }
 
-// stopShards lets nothing fire any more. It returns how many one-shots are pending, and
-// the contexts of the Futures that run. These are for the caller to end, without a lock:
-// contexts call what others have registered.
-func (w *TimingWheel) stopShards() (oneShots int64, contexts []*list.List) {
-	w.batches.Lock()
-	defer w.batches.Unlock()
-	for i := range w.shards {
-		n, c := w.shards[i].stop()
-		oneShots += n
-		if c != nil {
-			contexts = append(contexts, c)
-		}
+func (c *collector) expect(n int64) {
+	if n > 0 {
+		c.pending = make([]Pending, 0, n)
 	}
-	return oneShots, contexts
 }
 
-// handBack takes all that is pending off the shards, which are stopped, and returns what
-// is to be handed back. It asks for the memory once, since append would take several times
-// as much: for all one-shots, although Futures and the operations of package purgatory end
-// instead. If there are many of these, it returns a copy.
-func (w *TimingWheel) handBack(oneShots int64) []Pending {
-	var pending []Pending
-	if oneShots > 0 {
-		pending = make([]Pending, 0, oneShots)
-	}
-	for i := range w.shards {
-		for chunk, more := 0, true; more; {
-			chunk, more = w.shards[i].stopSlice(chunk, sliceLen, &pending)
-		}
-	}
-	switch {
-	case len(pending) == 0:
+func (c *collector) take(deadline time.Time, f func()) {
+	c.pending = append(c.pending, Pending{deadline, f})
+}
+
+func (c *collector) all() []Pending {
+	switch n := len(c.pending); {
+	case n == 0:
 		return nil
-	case len(pending) < cap(pending)/2:
-		return append([]Pending(nil), pending...)
+	case n < cap(c.pending)/2:
+		return append([]Pending(nil), c.pending...)
 	}
-	return pending
+	return c.pending
+}
+
+// Shutdown ends the wheel in peace. It accepts no more. It waits until all pending
+// functions have been handed to the executor, however far off they are, and until all
+// functions that were handed over have ended. Then it stops the wheel and returns nil.
+//
+// From the moment of the call the wheel refuses what is new, as a stopped one does: also
+// a new function for a key of [Keyed], and a timer that is not pending. What is pending
+// can still be canceled, and reset to an earlier time. A reset to a later time is
+// refused: it returns false, and the function runs when it was due before. So traffic
+// that keeps its timers alive cannot prolong Shutdown: it returns, at the latest, when
+// the last deadline that was pending at the call has passed and all tasks have ended.
+//
+// Jobs end: their pending runs are dropped, and a run that has begun is waited for. What
+// belongs to time's and context's surface moves to package time at once, and tickers end,
+// as with [TimingWheel.Stop].
+//
+// If ctx ends first, Shutdown returns an error that wraps ctx.Err(). What is pending then
+// stays pending, and fires when it is due, until Stop hands it back. Shutdown may be
+// called again.
+//
+// On a wheel that is stopped, before or meanwhile, Shutdown waits only for the tasks that
+// run or wait in the executor's queue. So a service whose far-off timers should not hold
+// up its end calls Stop and then Shutdown.
+//
+// Shutdown may be called any number of times, by several goroutines at the same time. A
+// task that calls it waits for itself until ctx ends, also if it runs inline. An executor
+// of your own that never runs a task keeps Shutdown waiting in the same way. With
+// [WithManualDrive] or [WithManualClock], somebody has to go on calling Drive or Advance.
+// Shutdown costs a pass over what is pending, and gives way on it, as Stop does.
+func (w *TimingWheel) Shutdown(ctx context.Context) error {
+	if err := w.engine().drain(ctx); err != nil {
+		return fmt.Errorf("timingwheel: Shutdown: %w", err)
+	}
+	w.Stop()
+	return nil
+}
+
+// Park is temporary.
+func (w *TimingWheel) Park(d time.Duration, op parking.Op) (Timeout, error) {
+	h, err := w.engine().Park(d, op)
+	return Timeout(h), err
 }

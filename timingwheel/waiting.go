@@ -16,7 +16,7 @@ func (s *shard) held(i bucket.Index) bool {
 		s.wait(i)
 		return true
 	}
-	return s.gate.hold(s, i)
+	return s.hub.gate.hold(s, i)
 }
 
 // wait makes an entry that is due and in no bucket wait at the gate.
@@ -28,7 +28,7 @@ func (s *shard) wait(i bucket.Index) {
 	}
 	s.waiting.Append(&s.arena, i)
 	s.enter(i, levelWaiting)
-	s.driver.waiting.Add(1)
+	s.hub.waiting.Add(1)
 }
 
 // takeWaiting fires entries that wait at the gate into out, as long as acquire returns

@@ -31,16 +31,20 @@ import (
 //	flush at 27      The clock of level 0 advances to 27. add returns false: the
 //	                 entry is due.
 type wheel struct {
-	shard       *shard
-	level       uint  // 0 for the finest
-	shift       uint  // log2 of tick
-	bits        uint  // log2 of the number of slots
-	tick        int64 // width of a slot
-	currentTime int64 // expiration of the last flushed bucket, rounded down to tick
+	owner       wheelOwner
+	arena       *bucket.Arena // of the owner
+	level       uint          // 0 for the finest
+	shift       uint          // log2 of tick
+	bits        uint          // log2 of the number of slots
+	tick        int64         // width of a slot
+	currentTime int64         // expiration of the last flushed bucket, rounded down to tick
 	slots       []slot
 	cascade     cascade
 	overflow    *wheel // nil until first needed
 }
+
+// wheelOwner is told of each bucket that was just opened.
+type wheelOwner interface{ opened(b *slot) }
 
 // slot is a bucket in its place: in a wheel, or as the due bucket of a shard. Slots are
 // what waits in the delay queue. A slot is there exactly once while its bucket is open,
@@ -54,22 +58,23 @@ type slot struct {
 // slices. Each level has one, because a finer bucket may be flushed between two slices of
 // a coarser one. Of one level, only one bucket cascades at a time.
 type cascade struct {
-	shard *shard
-	ring  bucket.Bucket // open while under way; guarded by shard.mu
-	open  int           // buckets of the level that are open; guarded by shard.mu
+	shard int           // which one
+	ring  bucket.Bucket // open while under way; guarded by the shard's lock
+	open  int           // buckets of the level that are open; guarded by the shard's lock
 	due   bool          // the entries are due, whatever their deadline
 }
 
-func newWheel(s *shard, level uint, currentTime int64) *wheel {
-	shift := level * s.bits
+func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint, currentTime int64) *wheel {
+	shift := level * bits
 	w := &wheel{
-		shard:   s,
+		owner:   owner,
+		arena:   arena,
 		level:   level,
 		shift:   shift,
-		bits:    s.bits,
+		bits:    bits,
 		tick:    1 << shift,
-		slots:   make([]slot, 1<<s.bits),
-		cascade: cascade{shard: s},
+		slots:   make([]slot, 1<<bits),
+		cascade: cascade{shard: shard},
 	}
 	w.currentTime = currentTime &^ (w.tick - 1)
 	for i := range w.slots {
@@ -79,10 +84,10 @@ func newWheel(s *shard, level uint, currentTime int64) *wheel {
 }
 
 // add puts an entry that is in no bucket into the bucket of its deadline, on this level
-// or on a coarser one. It returns false if the entry is due. O(levels).
-func (w *wheel) add(i bucket.Index, deadline int64) bool {
+// or on a coarser one, and returns which. It returns false if the entry is due. O(levels).
+func (w *wheel) add(i bucket.Index, deadline int64) (level uint, ok bool) {
 	if deadline < w.currentTime+w.tick {
-		return false
+		return 0, false
 	}
 	if !w.covers(deadline) {
 		if w.overflow == nil {
@@ -90,18 +95,18 @@ func (w *wheel) add(i bucket.Index, deadline int64) bool {
 		}
 		return w.overflow.add(i, deadline)
 	}
-	arena := &w.shard.arena
 	s := &w.slots[w.position(deadline)]
 	if !s.IsOpen() {
-		s.Open(arena, deadline&^(w.tick-1))
-		w.shard.offer(s)
+		s.Open(w.arena, deadline&^(w.tick-1))
+		w.owner.opened(s)
 	}
-	s.Append(arena, i)
-	w.shard.enter(i, w.level)
-	return true
+	s.Append(w.arena, i)
+	return w.level, true
 }
 
-func (w *wheel) makeOverflow() { w.overflow = newWheel(w.shard, w.level+1, w.currentTime) }
+func (w *wheel) makeOverflow() {
+	w.overflow = newWheel(w.owner, w.arena, w.cascade.shard, w.bits, w.level+1, w.currentTime)
+}
 
 // covers reports whether a tick is in the wheel's current interval.
 func (w *wheel) covers(tick int64) bool { return (tick^w.currentTime)>>(w.shift+w.bits) == 0 }

@@ -9,7 +9,43 @@ import (
 // [WithManualClock], the time to which [TimingWheel.Advance] has moved it; inside a
 // function that runs inline it is that function's own, its deadline. It can be called at
 // any time, from anywhere.
-func (w *TimingWheel) Now() time.Time { return w.clock.read() }
+func (w *TimingWheel) Now() time.Time { return w.engine().clock.read() }
+
+// Drive drives a wheel that was made with [WithManualDrive]. It waits up to timeout for
+// the next bucket to expire, and does all that is due by then. It returns how many tasks
+// it handed to the executor; channel timers, tickers and contexts do not count. If
+// timeout is not positive, it does not wait. It moves no clock but the wheel's own: time
+// itself passes as always.
+//
+// Drive returns 0 if nothing came due in time, if the tasks of the bucket only moved to a
+// finer wheel, if they were canceled while it waited, and on a stopped wheel.
+//
+// A task without delay that is added while Drive runs waits for the next call. The
+// exception: one that is added while a bucket of more than 256 is flushed may go between
+// its slices. To run all that is pending, where no ticker or job goes on for ever:
+//
+//	for w.Len() > 0 {
+//		w.Drive(time.Hour)
+//	}
+//
+// With an executor other than [Inline], the tasks may be still running, or may not have
+// begun, when Drive returns.
+//
+// One call drives at a time. Another call waits for its turn, up to its timeout. So a
+// call from a task that runs inline only waits until its timeout ends.
+//
+// Inline tasks run on the caller's goroutine. If one panics and the caller recovers, the
+// tasks that came due together with it run in the next call. (If an executor of your own
+// runs tasks inline, these tasks are lost, up to 255.)
+//
+// Drive panics on a wheel that drives itself.
+func (w *TimingWheel) Drive(timeout time.Duration) int {
+	e := w.engine()
+	if !e.isManual() || e.clock.isManual() {
+		panic("timingwheel: Drive of a wheel without WithManualDrive")
+	}
+	return e.drive(timeout)
+}
 
 // Advance moves the clock of a wheel that was made with [WithManualClock] by d, and does
 // all that comes due meanwhile. It returns how many tasks it handed to the executor;
@@ -40,42 +76,12 @@ func (w *TimingWheel) Now() time.Time { return w.clock.read() }
 // deadlines it costs what a wake-up of the driver does without the sleep, whatever the
 // time between them.
 func (w *TimingWheel) Advance(d time.Duration) int {
+	e := w.engine()
 	switch {
-	case !w.clock.isManual():
+	case !e.clock.isManual():
 		panic("timingwheel: Advance of a wheel without WithManualClock")
 	case d < 0:
 		panic(fmt.Sprintf("timingwheel: Advance(%v): negative", d))
 	}
-	if !w.takeTurn(w.ctx) {
-		return 0
-	}
-	defer w.endTurn()
-	end := min(later(w.clock.now(), d), endOfClock)
-	handed := w.driver.finish() // what is left of a call in which a task panicked or ended the goroutine
-	for w.advanceToNext(end) {
-		if b, ok := w.driver.queue.PollAt(w.clock.read()); ok {
-			w.driver.begin(b)
-			handed += w.driver.finish()
-		}
-	}
-	if w.ctx.Err() == nil {
-		w.clock.set(end)
-	}
-	return handed
-}
-
-// advanceToNext sets the clock to the expiration of the next bucket, and reports false if
-// there is none up to end.
-func (w *TimingWheel) advanceToNext(end time.Duration) bool {
-	w.driver.dropEmpty()
-	_, at, ok := w.driver.queue.Peek()
-	if !ok {
-		return false
-	}
-	next := at.Sub(w.clock.start)
-	if next > end {
-		return false
-	}
-	w.clock.set(max(next, w.clock.now()))
-	return true
+	return e.advance(d)
 }

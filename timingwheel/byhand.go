@@ -1,0 +1,99 @@
+package timingwheel
+
+import (
+	"context"
+	"time"
+)
+
+// An engine that is driven by hand has no driver goroutine. The caller of drive or of
+// advance does the driver's steps, on its own goroutine.
+
+// isManual reports whether somebody has to call drive or advance.
+func (e *engine) isManual() bool { return e.driving != nil }
+
+// drive waits up to timeout for the next bucket, and does all that is due by then. It
+// returns how many tasks it handed to the executor. What it does is said at
+// [TimingWheel.Drive].
+func (e *engine) drive(timeout time.Duration) int {
+	ctx, cancel := context.WithTimeout(e.ctx, timeout)
+	defer cancel()
+	if !e.takeTurn(ctx) {
+		return 0
+	}
+	defer e.endTurn()
+
+	d := &e.driver
+	handed := d.finish() // what is left of a call in which a task panicked or ended the goroutine
+	d.dropEmpty()
+	b, ok := d.queue.Poll()
+	if !ok {
+		var err error
+		if b, err = d.queue.Take(ctx); err != nil {
+			return handed
+		}
+	}
+	return handed + d.flushAll(b, time.Now())
+}
+
+// takeTurn waits for the turn to drive, and reports whether it has it. If the turn is
+// free and ctx has ended, it takes the turn. The goroutine gets the wheel's labels.
+func (e *engine) takeTurn(ctx context.Context) bool {
+	select {
+	case e.driving <- struct{}{}:
+	default:
+		select {
+		case e.driving <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if t := e.runner.tracer; t != nil {
+		t.label()
+	}
+	return true
+}
+
+// endTurn gives up the turn. What the caller does next is not the wheel's work.
+func (e *engine) endTurn() {
+	if e.runner.tracer != nil {
+		clearLabels()
+	}
+	<-e.driving
+}
+
+// advance moves a manual clock by d, and does all that comes due meanwhile. It returns how
+// many tasks it handed to the executor.
+func (e *engine) advance(d time.Duration) int {
+	if !e.takeTurn(e.ctx) {
+		return 0
+	}
+	defer e.endTurn()
+	end := min(later(e.clock.now(), d), endOfClock)
+	handed := e.driver.finish() // what is left of a call in which a task panicked or ended the goroutine
+	for e.advanceToNext(end) {
+		if b, ok := e.driver.queue.PollAt(e.clock.read()); ok {
+			e.driver.begin(b)
+			handed += e.driver.finish()
+		}
+	}
+	if e.ctx.Err() == nil {
+		e.clock.set(end)
+	}
+	return handed
+}
+
+// advanceToNext sets the clock to the expiration of the next bucket, and reports false if
+// there is none up to end.
+func (e *engine) advanceToNext(end time.Duration) bool {
+	e.driver.dropEmpty()
+	_, at, ok := e.driver.queue.Peek()
+	if !ok {
+		return false
+	}
+	next := at.Sub(e.clock.start)
+	if next > end {
+		return false
+	}
+	e.clock.set(max(next, e.clock.now()))
+	return true
+}

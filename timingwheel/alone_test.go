@@ -10,14 +10,14 @@ import (
 )
 
 // addOwn adds a task of the wheel's own to a shard, d from now.
-func (s *shard) addOwn(d time.Duration, f func()) {
+func addOwn(s *shard, d time.Duration, f func()) {
 	s.lock()
 	defer s.unlock()
 	s.add(delay{s.clock.now(), d}, f, own|alone)
 }
 
 // addFunction adds a user's function to a shard, d from now.
-func (s *shard) addFunction(d time.Duration, f func()) {
+func addFunction(s *shard, d time.Duration, f func()) {
 	s.lock()
 	defer s.unlock()
 	s.accept(delay{s.clock.now(), d}, f, oneShot)
@@ -31,17 +31,17 @@ func TestWorkersDoNotWaitForTheDriver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := New(WithShards(2))
 				defer w.Stop()
-				s, other := &w.shards[0], &w.shards[1]
+				s, other := &w.engine().Shards()[0], &w.engine().Shards()[1]
 				var ran sync.WaitGroup
 				ran.Add(functions)
-				s.addOwn(time.Millisecond, func() { time.Sleep(time.Second) }) // the driver is late
+				addOwn(s, time.Millisecond, func() { time.Sleep(time.Second) }) // the driver is late
 				for range functions {
-					s.addFunction(2*time.Millisecond, ran.Done)
+					addFunction(s, 2*time.Millisecond, ran.Done)
 				}
-				other.addOwn(3*time.Millisecond, ran.Wait)
+				addOwn(other, 3*time.Millisecond, ran.Wait)
 				if cascade {
 					for range 10 * sliceLen {
-						other.addOwn(3*time.Millisecond, noop)
+						addOwn(other, 3*time.Millisecond, noop)
 					}
 				}
 				time.Sleep(time.Minute)
@@ -57,12 +57,12 @@ func TestWorkersDoNotWaitForACascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithShards(1))
 		defer w.Stop()
-		s, ran := &w.shards[0], make(chan struct{})
-		s.addFunction(time.Millisecond, func() { close(ran) })
+		s, ran := &w.engine().Shards()[0], make(chan struct{})
+		addFunction(s, time.Millisecond, func() { close(ran) })
 		for range sliceLen {
-			s.addOwn(time.Millisecond, noop)
+			addOwn(s, time.Millisecond, noop)
 		}
-		s.addOwn(time.Millisecond, func() { <-ran })
+		addOwn(s, time.Millisecond, func() { <-ran })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Zero(t, w.Len())
@@ -74,17 +74,17 @@ func TestWorkersDoNotWaitForALock(t *testing.T) {
 	w := New(WithShards(2))
 	defer w.Stop()
 	ran := make(chan struct{})
-	after := delay{w.clock.now(), 5 * time.Millisecond}
-	for i := range w.shards {
-		s := &w.shards[i]
+	after := delay{w.engine().Clock().now(), 5 * time.Millisecond}
+	for i := range w.engine().Shards() {
+		s := &w.engine().Shards()[i]
 		s.lock()
 		_, err := s.accept(after, func() { ran <- struct{}{} }, oneShot)
 		s.unlock()
 		require.NoError(t, err)
 	}
-	w.shards[1].lock()
+	w.engine().Shards()[1].lock()
 	<-ran
-	w.shards[1].unlock()
+	w.engine().Shards()[1].unlock()
 	<-ran
 }
 
@@ -112,24 +112,24 @@ func TestWorkersDoNotWaitForEmptyBuckets(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, timeout.Cancel())
 	}
-	require.GreaterOrEqual(t, w.driver.queue.Len(), 20)
+	require.GreaterOrEqual(t, w.engine().Driver().queue.Len(), 20)
 	ran := make(chan bool)
-	w.runner.admit(1)
-	w.driver.alone = function(func() { ran <- true })
-	w.driver.dropEmpty()
-	require.Nil(t, w.driver.alone)
+	w.engine().Runner().admit(1)
+	w.engine().Driver().alone = function(func() { ran <- true })
+	w.engine().Driver().dropEmpty()
+	require.Nil(t, w.engine().Driver().alone)
 	<-ran
-	require.Zero(t, w.driver.queue.Len())
+	require.Zero(t, w.engine().Driver().queue.Len())
 }
 
 // A task that is alone goes behind what is in the queue already.
 func TestTaskThatIsAloneOvertakesNone(t *testing.T) {
 	w := New(WithManualDrive())
 	defer w.Stop()
-	queue, ran := w.driver.workers, make(chan bool, 2)
-	w.runner.admit(2)
-	queue.add(newBatch(function(func() { ran <- true })), w.runner)
-	queue.work(function(func() { ran <- !queue.hasTasks() }), w.runner)
+	queue, ran := w.engine().Driver().workers, make(chan bool, 2)
+	w.engine().Runner().admit(2)
+	queue.add(newBatch(function(func() { ran <- true })), w.engine().Runner())
+	queue.work(function(func() { ran <- !queue.hasTasks() }), w.engine().Runner())
 	require.True(t, <-ran)
 	require.True(t, <-ran, "it ran while an older task was in the queue")
 }

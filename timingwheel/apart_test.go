@@ -32,9 +32,9 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 				w.Schedule(time.Second, func() { time.Sleep(time.Second) })
 				var timeouts []Timeout
 				for i := range tasks {
-					s := &w.shards[i%2]
+					s := &w.engine().Shards()[i%2]
 					s.lock()
-					h, err := s.accept(delay{w.clock.now(), 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, oneShot)
+					h, err := s.accept(delay{w.engine().Clock().now(), 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, oneShot)
 					s.unlock()
 					require.NoError(t, err)
 					timeouts = append(timeouts, Timeout(entry{s, h}))
@@ -63,13 +63,13 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 // longest: with a Pool, which lets in one at a time, it is the order of the deadlines.
 func TestShardThatHasWaitedLongestGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := NewPool(1, 0, FullWait)
+		pool := newPool(1, 0, fullWait)
 		w := New(WithExecutor(pool), WithShards(4))
 		release := make(chan struct{})
 		pool.Execute([]func(){func() { <-release }})
 		var order, want []int
 		for i := range 40 {
-			w.shards[i*7%4].addFunction(time.Duration(1+i)*time.Second, func() { order = append(order, i) })
+			addFunction(&w.engine().Shards()[i*7%4], time.Duration(1+i)*time.Second, func() { order = append(order, i) })
 			want = append(want, i)
 		}
 		time.Sleep(time.Minute)
@@ -92,7 +92,7 @@ func TestSlicesOfTheShardThatHasWaitedLongest(t *testing.T) {
 		var order []int
 		for i, s := range []int{1, 0, 1} { // the last of shard 1 is more than a slice away from its first
 			for range sliceLen {
-				w.shards[s].addFunction(time.Duration(2+i)*time.Second, func() { order = append(order, i) })
+				addFunction(&w.engine().Shards()[s], time.Duration(2+i)*time.Second, func() { order = append(order, i) })
 			}
 		}
 		time.Sleep(time.Hour)
@@ -111,7 +111,7 @@ func TestSlicesOfTheShardThatHasWaitedLongest(t *testing.T) {
 // has found no room meanwhile, on another wheel, gets it at once: nothing else would tell.
 func TestRoomOfAJobThatOnlyLooksGoesToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := NewPool(1, 0, FullWait)
+		pool := newPool(1, 0, fullWait)
 		calendar, other := manual(WithExecutor(pool)), manual(WithExecutor(pool))
 		ran := false
 		other.Schedule(time.Second, func() { ran = true })

@@ -45,7 +45,7 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 		defer e.endBatch()
 	}
 	dst = slices.Grow(dst, len(batch))
-	now := e.clock.now()
+	now := e.Clock().now()
 	e.yield(now)
 	var h entry
 	h.join(e)

@@ -92,7 +92,7 @@ func TestScheduleBatchAllOrNone(t *testing.T) {
 	require.Equal(t, ErrStopped, err)
 	require.Empty(t, none)
 	w.ScheduleBatch(nil, nil)
-	require.Zero(t, w.shards[0].limit.pending.Load())
+	require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
 }
 
 // Stop either comes before a batch or hands back all of it.

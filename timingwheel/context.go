@@ -14,14 +14,14 @@ import (
 //	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
 //	defer cancel() // takes the timer off the wheel
 func (w *TimingWheel) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	now := w.engine().clock.read()
+	now := w.engine().Clock().read()
 	return w.withDeadline(parent, now, now.Add(d), exceeded)
 }
 
 // WithTimeoutCause is [TimingWheel.WithTimeout] with a cause, which context.Cause
 // returns once the timeout has expired. The CancelFunc does not set it.
 func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
-	now := w.engine().clock.read()
+	now := w.engine().Clock().read()
 	return w.withDeadline(parent, now, now.Add(d), exceededBecause(cause))
 }
 
@@ -50,13 +50,13 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // first called, or when package context first derives from the context. A nil parent
 // panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.engine().clock.read(), at, exceeded)
+	return w.withDeadline(parent, w.engine().Clock().read(), at, exceeded)
 }
 
 // WithDeadlineCause is [TimingWheel.WithDeadline] with a cause, which context.Cause
 // returns once the deadline has passed. The CancelFunc does not set it.
 func (w *TimingWheel) WithDeadlineCause(parent context.Context, at time.Time, cause error) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.engine().clock.read(), at, exceededBecause(cause))
+	return w.withDeadline(parent, w.engine().Clock().read(), at, exceededBecause(cause))
 }
 
 func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, timedOut *outcome) (context.Context, context.CancelFunc) {
@@ -83,7 +83,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 			c.member.end = cancel
 			w.parents().join(&c.member, parent, canceler, done)
 		}
-		after := delay{now.Sub(w.engine().clock.start), d}
+		after := delay{now.Sub(w.engine().Clock().start), d}
 		w.engine().yield(after.now)
 		c.start(w, after)
 	}
@@ -97,7 +97,7 @@ type clockKey struct{}
 // wheel's. On a wheel with a manual clock, only the deadlines of the wheel's own contexts
 // can. That of another context must not hide the wheel's.
 func (w *TimingWheel) sharesClock(ctx context.Context) bool {
-	return !w.engine().clock.isManual() || ctx.Value(clockKey{}) == &w.engine().clock
+	return !w.engine().Clock().isManual() || ctx.Value(clockKey{}) == w.engine().Clock()
 }
 
 // deadlineCtx is a context whose deadline is kept by a wheel.

@@ -27,7 +27,7 @@ func TestAllocations(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { timeout.Reset(time.Hour); timeout.Deadline() }), "Timeout.Reset")
 	require.LessOrEqual(t, unsafe.Sizeof(Timer{}), uintptr(48), "a size class of the allocator")
 	require.Zero(t, (unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.word))%16, "in the cache line of entry.shard")
-	require.Equal(t, unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.word)+8, unsafe.Offsetof(timer.entry)+unsafe.Offsetof(timer.entry.shard))
+	require.Equal(t, unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.word)+8, unsafe.Offsetof(timer.entry), "the shard is its first field")
 }
 
 func TestNewIsLight(t *testing.T) {
@@ -44,14 +44,14 @@ func TestNewIsLight(t *testing.T) {
 func TestLevelsAreMadeOnFirstUse(t *testing.T) {
 	w := New(WithShards(4))
 	defer w.Stop()
-	for i := range w.shards {
-		require.Nil(t, w.shards[i].finest)
+	for i := range w.engine().Shards() {
+		require.Nil(t, w.engine().Shards()[i].finest)
 	}
 	w.AfterFunc(0, noop)
 	w.AfterFunc(100*time.Millisecond, noop)
 	levels := 0
-	for i := range w.shards {
-		for l := w.shards[i].finest; l != nil; l = l.overflow {
+	for i := range w.engine().Shards() {
+		for l := w.engine().Shards()[i].finest; l != nil; l = l.overflow {
 			levels++
 		}
 	}
@@ -137,6 +137,6 @@ func TestEmptiedBucketsKeepNoChunks(t *testing.T) {
 	for _, timeout := range timeouts {
 		require.True(t, timeout.Cancel())
 	}
-	require.Greater(t, w.driver.queue.Len(), 30_000)
+	require.Greater(t, w.engine().Driver().queue.Len(), 30_000)
 	require.LessOrEqual(t, w.Stats().Arena.Capacity, int64(2048))
 }

@@ -9,7 +9,7 @@ import (
 // [WithManualClock], the time to which [TimingWheel.Advance] has moved it; inside a
 // function that runs inline it is that function's own, its deadline. It can be called at
 // any time, from anywhere.
-func (w *TimingWheel) Now() time.Time { return w.engine().clock.read() }
+func (w *TimingWheel) Now() time.Time { return w.engine().Clock().read() }
 
 // Drive drives a wheel that was made with [WithManualDrive]. It waits up to timeout for
 // the next bucket to expire, and does all that is due by then. It returns how many tasks
@@ -41,7 +41,7 @@ func (w *TimingWheel) Now() time.Time { return w.engine().clock.read() }
 // Drive panics on a wheel that drives itself.
 func (w *TimingWheel) Drive(timeout time.Duration) int {
 	e := w.engine()
-	if !e.isManual() || e.clock.isManual() {
+	if !e.isManual() || e.Clock().isManual() {
 		panic("timingwheel: Drive of a wheel without WithManualDrive")
 	}
 	return e.drive(timeout)
@@ -78,7 +78,7 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 func (w *TimingWheel) Advance(d time.Duration) int {
 	e := w.engine()
 	switch {
-	case !e.clock.isManual():
+	case !e.Clock().isManual():
 		panic("timingwheel: Advance of a wheel without WithManualClock")
 	case d < 0:
 		panic(fmt.Sprintf("timingwheel: Advance(%v): negative", d))

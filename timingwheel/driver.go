@@ -47,7 +47,7 @@ type driver struct {
 // the executor may run a user's function on the driver, the gate is the handoff.
 func (d *driver) connect(e ownExecutor, room admission, mayBlock bool) {
 	d.host, d.room = d, room
-	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: stopwatch{clock: d.clock}}
+	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: stopwatch{made: d.clock.made}}
 	d.workers, _ = e.(*runQueue)
 	switch {
 	case room != nil:

@@ -61,12 +61,12 @@ func TestDriverEndsAndLosesNoWakeUp(t *testing.T) {
 func TestTraceLabelsTheDriver(t *testing.T) {
 	executors := blocking()
 	executors["goroutines"] = Goroutines()
-	executors["pool"] = NewPool(2, 2, FullWait)
+	executors["pool"] = newPool(2, 2, fullWait)
 	for name, executor := range executors {
 		t.Run(name, func(t *testing.T) {
 			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
 			defer w.Stop()
-			mu, locked := &w.shards[0].mu, make(chan struct{})
+			mu, locked := &w.engine().Shards()[0].mu, make(chan struct{})
 			w.Schedule(0, func() {
 				w.Schedule(time.Millisecond, noop) // with 0, the driver could inherit a label
 				mu.Lock()
@@ -122,10 +122,10 @@ func TestTasksOnTheDriversGoroutine(t *testing.T) {
 func requireOneDriver(t *testing.T, w *TimingWheel) {
 	t.Helper()
 	add := func(s *shard) {
-		_, err := s.accept(delay{w.clock.now(), 0}, noop, oneShot)
+		_, err := s.accept(delay{w.engine().Clock().now(), 0}, noop, oneShot)
 		require.NoError(t, err)
 	}
-	first, second := &w.shards[0], &w.shards[1]
+	first, second := &w.engine().Shards()[0], &w.engine().Shards()[1]
 	waitUntil(t, func() bool { return w.Len() == 0 })
 	first.mu.Lock()
 	add(first)
@@ -232,7 +232,7 @@ func TestForgottenWheel(t *testing.T) {
 			job.Stop()
 		},
 		"pool": func(start func(...Option) *TimingWheel, note func()) {
-			start(WithExecutor(NewPool(2, 2, FullWait))).AfterFunc(time.Millisecond, note)
+			start(WithExecutor(newPool(2, 2, fullWait))).AfterFunc(time.Millisecond, note)
 		},
 		"limit and handler": func(start func(...Option) *TimingWheel, note func()) {
 			w := start(WithMaxPending(1), WithPanicHandler(func(any, []byte) { note() }))
@@ -344,8 +344,8 @@ func TestStopEmptiesTheQueue(t *testing.T) {
 		w.AfterFunc(d, noop)
 	}
 	timer := w.AfterFunc(time.Hour, noop)
-	require.Greater(t, w.driver.queue.Len(), 10)
+	require.Greater(t, w.engine().Driver().queue.Len(), 10)
 	w.Stop()
-	require.Zero(t, w.driver.queue.Len())
+	require.Zero(t, w.engine().Driver().queue.Len())
 	require.False(t, timer.Stop())
 }

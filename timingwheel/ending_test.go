@@ -14,7 +14,7 @@ import (
 )
 
 // stopWholly stops the shard alone, and returns what it hands back.
-func (s *shard) stopWholly() []Pending {
+func stopWholly(s *shard) []Pending {
 	var c collector
 	s.stop()
 	for chunk, more := 0, true; more; {
@@ -28,7 +28,7 @@ func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	const tasks = 300_000
 	w := New(WithManualDrive(), WithShards(4))
 	for i := range tasks {
-		w.shards[i%4].addFunction(time.Duration(i)*time.Microsecond, noop)
+		addFunction(&w.engine().Shards()[i%4], time.Duration(i)*time.Microsecond, noop)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -39,9 +39,9 @@ func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	require.Less(t, float64(after.TotalAlloc-before.TotalAlloc)/returned, 1.3)
 
 	w = New(WithManualDrive(), WithShards(1))
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	for i := range tasks {
-		s.addFunction(time.Duration(i*7919%tasks)*time.Millisecond, noop)
+		addFunction(s, time.Duration(i*7919%tasks)*time.Millisecond, noop)
 	}
 	w.engine().stopShards()
 	var c collector
@@ -194,8 +194,8 @@ func TestStatsMissesNoTask(t *testing.T) {
 		w := New(WithShards(256))
 		var ran atomic.Bool
 		release := make(chan struct{})
-		w.shards[0].addFunction(0, func() { <-release })
-		w.shards[255].addFunction(0, func() { ran.Store(true) })
+		addFunction(&w.engine().Shards()[0], 0, func() { <-release })
+		addFunction(&w.engine().Shards()[255], 0, func() { ran.Store(true) })
 		for {
 			st, over := w.Stats(), ran.Load()
 			if over {

@@ -155,6 +155,23 @@ func (e *engine) endBatch()   { e.batches.RUnlock() }
 // runsOn reports whether this is the executor.
 func (e *engine) runsOn(x ownExecutor) bool { return e.driver.handoff.executor == x }
 
+// Clock returns the engine's clock.
+func (e *engine) Clock() *clock { return &e.clock }
+
+// Wall returns the function that reads the wall clock.
+func (e *engine) Wall() func() time.Time { return e.wall }
+
+// Attached returns what New was given for the surface.
+func (e *engine) Attached() any { return e.attached }
+
+// Driver, Shards and Runner are for tests.
+func (e *engine) Driver() *driver { return &e.driver }
+func (e *engine) Shards() []shard { return e.shards }
+func (e *engine) Runner() *runner { return e.runner }
+
+// Pin has all that is added go to one shard from now on. It is for tests.
+func (e *engine) Pin(s *shard) { e.tokens = sync.Pool{New: func() any { return s }} }
+
 // isStopped reports whether stop was called.
 func (e *engine) isStopped() bool { return e.ctx.Err() != nil }
 

@@ -25,6 +25,9 @@ func (e *entry) join(of *engine) { e.shard = of.lock() }
 // sibling returns an entry on the same shard, which has not been added.
 func (e *entry) sibling() entry { return entry{shard: e.shard} }
 
+// Shard returns the entry's shard. It is for tests.
+func (e *entry) Shard() *shard { return e.shard }
+
 // joined reports whether the entry has a shard.
 func (e *entry) joined() bool { return e.shard != nil }
 

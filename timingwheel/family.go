@@ -67,7 +67,7 @@ type registry struct {
 }
 
 // parents returns the families of the wheel.
-func (w *TimingWheel) parents() *families { return w.engine().attached.(*families) }
+func (w *TimingWheel) parents() *families { return w.engine().Attached().(*families) }
 
 func (s *families) registries() *registries {
 	if r := s.made.Load(); r != nil {

@@ -29,8 +29,8 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 		for _, late := range []time.Duration{0, 1, 3, 511, 512, 513, 100_000} {
 			synctest.Test(t, func(t *testing.T) {
 				w := manual(WithWheelSize(size))
-				s := &w.shards[0]
-				stale := w.clock.now()
+				s := &w.engine().Shards()[0]
+				stale := w.engine().Clock().now()
 				// Meanwhile the clock goes on to a later round, and the slot of the
 				// deadline is taken by one.
 				w.AfterFunc(10*time.Millisecond+late*time.Millisecond, func() {})
@@ -64,14 +64,14 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 		for i := range timeouts {
 			timeouts[i], _ = w.Schedule(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { ran++ })
 		}
-		_, at, ok := w.driver.queue.Peek()
+		_, at, ok := w.engine().Driver().queue.Peek()
 		require.True(t, ok)
 		time.Sleep(time.Until(at))
-		b, ok := w.driver.queue.Poll()
+		b, ok := w.engine().Driver().queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
-		require.NotEmpty(t, w.driver.cascades, "one slice is down, the rest between two buckets")
+		w.engine().Driver().begin(b)
+		w.engine().Driver().hand()
+		require.NotEmpty(t, w.engine().Driver().cascades, "one slice is down, the rest between two buckets")
 		for i, timeout := range timeouts {
 			if i%2 == 0 {
 				require.True(t, timeout.Cancel())
@@ -99,10 +99,10 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 			timers[i] = w.AfterFunc(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { t.Error("ran") })
 		}
 		time.Sleep(1024 * time.Millisecond)
-		b, ok := w.driver.queue.Poll()
+		b, ok := w.engine().Driver().queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
+		w.engine().Driver().begin(b)
+		w.engine().Driver().hand()
 		for i, timer := range timers {
 			if i%3 == 0 {
 				require.True(t, timer.Reset(time.Hour))
@@ -111,7 +111,7 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 		w.verify(t)
 		require.Equal(t, tasks, w.Len())
 		require.Len(t, w.Stop(), tasks)
-		require.Zero(t, w.driver.finish(), "the driver finds nothing left of a cascade that Stop has cleared")
+		require.Zero(t, w.engine().Driver().finish(), "the driver finds nothing left of a cascade that Stop has cleared")
 	})
 }
 
@@ -259,7 +259,7 @@ func TestFaultExtremeDelays(t *testing.T) {
 		w.Drive(0)
 		require.Equal(t, 2, ran)
 		levels := 0
-		for l := w.shards[0].finest; l != nil; l = l.overflow {
+		for l := w.engine().Shards()[0].finest; l != nil; l = l.overflow {
 			levels++
 		}
 		require.LessOrEqual(t, levels, 63)
@@ -306,16 +306,16 @@ func TestFaultAddWaitsForTheCascade(t *testing.T) {
 			w.Schedule(time.Second, func() {})
 		}
 		time.Sleep(time.Second)
-		b, ok := w.driver.queue.Poll()
+		b, ok := w.engine().Driver().queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
-		s, c := &w.shards[0], b.cascade
+		w.engine().Driver().begin(b)
+		w.engine().Driver().hand()
+		s, c := &w.engine().Shards()[0], b.cascade
 		for range 10 {
 			before := countRing(s, c)
 			require.True(t, s.tryLock(), "between slices the lock is free")
 			s.mu.Unlock()
-			more := w.driver.step()
+			more := w.engine().Driver().step()
 			require.True(t, more)
 			require.Equal(t, sliceLen, before-countRing(s, c))
 		}
@@ -449,17 +449,17 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 			w.AfterFunc(1500*time.Millisecond, func() {})
 		}
 		time.Sleep(1024 * time.Millisecond) // the coarse bucket of 1.5 s expires
-		b, ok := w.driver.queue.Poll()
+		b, ok := w.engine().Driver().queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
+		w.engine().Driver().begin(b)
+		w.engine().Driver().hand()
 		passed := false
 		w.AfterFunc(time.Millisecond, func() {
 			passed = true
-			require.Positive(t, countRing(&w.shards[0], b.cascade), "the cascade is still under way")
+			require.Positive(t, countRing(&w.engine().Shards()[0], b.cascade), "the cascade is still under way")
 		})
 		time.Sleep(time.Millisecond)
-		w.driver.finish()
+		w.engine().Driver().finish()
 		require.True(t, passed)
 	})
 }
@@ -483,8 +483,8 @@ func TestIdleIsIdle(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, 1, w.driver.queue.Len(), "emptied buckets are dropped before the driver sleeps")
-		_, at, _ := w.driver.queue.Peek()
+		require.Equal(t, 1, w.engine().Driver().queue.Len(), "emptied buckets are dropped before the driver sleeps")
+		_, at, _ := w.engine().Driver().queue.Peek()
 		require.Greater(t, at.Sub(start), time.Minute)
 		w.verify(t)
 	})

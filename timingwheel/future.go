@@ -35,7 +35,7 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 		panic("timingwheel: Submit: nil function")
 	}
 	r := &Future[T]{f: f, engine: w.engine(), done: make(chan struct{})}
-	after := delay{r.engine.clock.now(), d}
+	after := delay{r.engine.Clock().now(), d}
 	r.entry.join(r.engine)
 	defer r.entry.unlock()
 	if err := r.entry.accept(after, r.due, own|oneShot); err != nil {

@@ -31,14 +31,14 @@ type gates struct {
 func TestGatesUnderStress(t *testing.T) {
 	atProcessors(t, func(t *testing.T) {
 		for _, kind := range []string{"pool", "inline", "caller runs"} {
-			var pool *Pool
+			var pool *testPool
 			executor := Inline()
 			switch kind {
 			case "pool":
-				pool = NewPool(2, 1, FullWait)
+				pool = newPool(2, 1, fullWait)
 				executor = pool
 			case "caller runs":
-				pool = NewPool(1, 0, FullCallerRuns)
+				pool = newPool(1, 0, fullCallerRuns)
 				executor = pool
 			}
 			g := &gates{}
@@ -52,9 +52,9 @@ func TestGatesUnderStress(t *testing.T) {
 				require.NoError(t, w.Shutdown(t.Context()))
 				requireAccounts(t, w.Stats())
 				require.Zero(t, w.Len())
-				require.Zero(t, w.driver.waiting.Load())
-				require.Zero(t, w.shards[0].limit.pending.Load())
-				waitUntil(t, func() bool { return w.driver.handoff.state.Load() == idle })
+				require.Zero(t, w.engine().Driver().waiting.Load())
+				require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
+				waitUntil(t, func() bool { return w.engine().Driver().handoff.state.Load() == idle })
 			}
 			require.Equal(t, g.accepted.Load(), g.ran.Load()+g.canceled.Load()+g.handedBack.Load())
 			if pool != nil {

@@ -124,7 +124,7 @@ func TestGroupEdges(t *testing.T) {
 	require.Equal(t, ErrStopped, err)
 	require.Zero(t, g.Stop())
 	require.NoError(t, g.StopWait(t.Context()))
-	require.Zero(t, w.shards[0].limit.pending.Load())
+	require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
 	_, err = NewGroup(w).Schedule(0, f)
 	require.Equal(t, ErrStopped, err)
 }
@@ -190,7 +190,7 @@ func TestGroupStopWait(t *testing.T) {
 
 func TestGroupDiscards(t *testing.T) {
 	var discarded []func()
-	pool := NewPool(1, 0, FullDiscard(func(task func()) { discarded = append(discarded, task) }))
+	pool := newPool(1, 0, fullDiscard(func(task func()) { discarded = append(discarded, task) }))
 	pool.Close()
 	w := New(WithManualDrive(), WithExecutor(pool))
 	defer w.Stop()
@@ -209,7 +209,7 @@ func TestGroupDiscards(t *testing.T) {
 // What waits for room in a Pool is pending, and the group's Stop cancels it.
 func TestGroupStopsWhatWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := NewPool(1, 0, FullWait)
+		pool := newPool(1, 0, fullWait)
 		w := New(WithExecutor(pool))
 		g := NewGroup(w)
 		release := make(chan bool)

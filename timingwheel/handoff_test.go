@@ -17,8 +17,8 @@ import (
 func blocking() map[string]Executor {
 	return map[string]Executor{
 		"inline":      Inline(),
-		"caller runs": closedPool(FullCallerRuns),
-		"discard":     closedPool(FullDiscard(func(task func()) { task() })),
+		"caller runs": closedPool(fullCallerRuns),
+		"discard":     closedPool(fullDiscard(func(task func()) { task() })),
 		"func":        ExecutorFunc(func(task func()) { task() }),
 	}
 }
@@ -129,7 +129,7 @@ func TestLaterCallIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()), WithShards(1))
 		defer w.Stop()
-		patience := w.driver.handoff.patience
+		patience := w.engine().Driver().handoff.patience
 		start := time.Now()
 		for i := range 2*sliceLen + 10 {
 			pause := time.Duration(0)
@@ -143,19 +143,19 @@ func TestLaterCallIsWatched(t *testing.T) {
 		}
 		time.Sleep(time.Second + patience*3/2)
 		synctest.Wait()
-		require.EqualValues(t, calling, w.driver.handoff.state.Load(), "it has some patience left")
+		require.EqualValues(t, calling, w.engine().Driver().handoff.state.Load(), "it has some patience left")
 		time.Sleep(patience / 2)
 		synctest.Wait()
-		require.EqualValues(t, detached, w.driver.handoff.state.Load())
+		require.EqualValues(t, detached, w.engine().Driver().handoff.state.Load())
 		<-w.After(5 * time.Second)
 		require.Less(t, time.Since(start), 7*time.Second)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Zero(t, w.Len())
-		require.False(t, w.driver.handoff.armed.Load(), "nothing is left behind")
-		require.Nil(t, w.runner.detached.Load())
-		w.driver.handoff.ring(new(alarm)) // which went off just when the call returned
-		require.Nil(t, w.driver.handoff.alarm)
+		require.False(t, w.engine().Driver().handoff.armed.Load(), "nothing is left behind")
+		require.Nil(t, w.engine().Runner().detached.Load())
+		w.engine().Driver().handoff.ring(new(alarm)) // which went off just when the call returned
+		require.Nil(t, w.engine().Driver().handoff.alarm)
 	})
 }
 
@@ -198,7 +198,7 @@ func TestStopWhileHeldUp(t *testing.T) {
 				close(release)
 				require.NoError(t, w.Shutdown(t.Context()))
 				synctest.Wait()
-				require.EqualValues(t, idle, w.driver.handoff.state.Load())
+				require.EqualValues(t, idle, w.engine().Driver().handoff.state.Load())
 			}) // the bubble ends only when all its goroutines have
 		})
 	}
@@ -250,7 +250,7 @@ func TestHandoffStress(t *testing.T) {
 			require.NoError(t, w.Shutdown(t.Context()))
 			require.EqualValues(t, 4*rounds, done.Load()+canceled.Load())
 			requireAccounts(t, w.Stats())
-			waitUntil(t, func() bool { return w.driver.handoff.state.Load() == idle })
+			waitUntil(t, func() bool { return w.engine().Driver().handoff.state.Load() == idle })
 		})
 	}
 }
@@ -286,7 +286,7 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 	}
 	w := New(WithExecutor(Inline()), WithShards(1))
 	defer w.Stop()
-	w.driver.handoff.patience = 0
+	w.engine().Driver().handoff.patience = 0
 	for range rounds {
 		release, ended := make(chan bool), make(chan bool)
 		w.Schedule(0, func() { <-release; close(ended) })
@@ -304,7 +304,7 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 func TestNothingWaitsForACallThatIsOver(t *testing.T) {
 	w := New(WithExecutor(Inline()), WithShards(1))
 	defer w.Stop()
-	s, h := &w.shards[0], &w.driver.handoff
+	s, h := &w.engine().Shards()[0], &w.engine().Driver().handoff
 	i, _ := s.arena.Alloc(0, noop, oneShot)
 	h.state.Store(detached)
 	h.mu.Lock() // as rejoin does

@@ -74,7 +74,7 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 		panic("timingwheel: " + name + ": OnMissed, but nothing can be missed")
 	}
 	j.rate = r
-	now := w.engine().clock.now()
+	now := w.engine().Clock().now()
 	r.planned = later(now, max(0, initial))
 	return j.start(now, r.planned-now)
 }
@@ -106,8 +106,8 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return nil, ErrStopped
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
-	j.calendar = &calendar{scheduler: s, wall: e.wall, look: lookInterval}
-	if e.clock.isManual() {
+	j.calendar = &calendar{scheduler: s, wall: e.Wall(), look: lookInterval}
+	if e.Clock().isManual() {
 		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
 	}
 	first, err := j.calendar.ask(j.calendar.now())
@@ -121,7 +121,7 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return j, nil
 	}
 	j.calendar.planned = first
-	return j.start(e.clock.now(), j.calendar.wait())
+	return j.start(e.Clock().now(), j.calendar.wait())
 }
 
 func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
@@ -347,7 +347,7 @@ func (j *Job) Reset(period time.Duration) bool {
 	if period <= 0 {
 		panic("timingwheel: non-positive period for Job.Reset")
 	}
-	now := j.engine.clock.now()
+	now := j.engine.Clock().now()
 	j.entry.lock()
 	defer j.entry.unlock()
 	if j.ended || j.rate == nil {

@@ -132,7 +132,7 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	}
 	s := k.lock(key)
 	defer s.mu.Unlock()
-	after := delay{k.engine.clock.now(), d}
+	after := delay{k.engine.Clock().now(), d}
 	old, ok := s.tasks.Get(key)
 	if ok && old.change(after, f) {
 		return true, nil
@@ -185,7 +185,7 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	if !ok {
 		return false
 	}
-	after := delay{k.engine.clock.now(), d}
+	after := delay{k.engine.Clock().now(), d}
 	if t.change(after, nil) {
 		return true
 	}

@@ -153,7 +153,7 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	defer w.Stop()
 	k := NewKeyed[int](w)
 	k.Schedule(1, time.Hour, func() {})
-	pending := w.shards[0].stopWholly()
+	pending := stopWholly(&w.engine().Shards()[0])
 	require.Len(t, pending, 1)
 	require.False(t, k.Cancel(1))
 	require.Zero(t, k.Len())
@@ -171,10 +171,10 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	stripe := k.lock(1)
 	task, ok := stripe.tasks.Get(1)
 	require.True(t, ok)
-	stopped := task.entry.shard
+	stopped := task.entry.Shard()
 	stripe.mu.Unlock()
-	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
-	pending := stopped.stopWholly()
+	w.engine().Pin(stopped.next) // where adds go from now on
+	pending := stopWholly(stopped)
 	require.Len(t, pending, 2)
 	require.False(t, k.Reset(1, time.Minute))
 	replaced, err := k.Schedule(2, time.Minute, f)
@@ -194,14 +194,14 @@ func TestKeyedReplacesWhatIsHandedBackMeanwhile(t *testing.T) {
 	s := k.lock(1)
 	old, ok := s.tasks.Get(1)
 	require.True(t, ok)
-	stopped := old.entry.shard
-	w.tokens = sync.Pool{New: func() any { return stopped.next }} // where adds go from now on
+	stopped := old.entry.Shard()
+	w.engine().Pin(stopped.next) // where adds go from now on
 	var c collector
 	stopped.stop()
 	stopped.stopSlice(0, sliceLen, &c)
 	require.Len(t, c.pending, 1)
 	next := &keyedTask[int]{keyed: k, key: 1, f: func() {}}
-	replaced, err := s.put(next, old, delay{w.clock.now(), time.Hour}, (*entry).accept)
+	replaced, err := s.put(next, old, delay{w.engine().Clock().now(), time.Hour}, (*entry).accept)
 	s.mu.Unlock()
 	require.NoError(t, err)
 	require.False(t, replaced)
@@ -268,7 +268,7 @@ func TestKeyedRetainsNothing(t *testing.T) {
 
 // Nor does the executor's queue keep what was canceled or replaced while it waited there.
 func TestKeyedRetainsNothingInTheQueue(t *testing.T) {
-	pool := NewPool(1, 10, FullWait)
+	pool := newPool(1, 10, fullWait)
 	w := New(WithExecutor(pool))
 	release := busy(pool, 1)
 	k := NewKeyed[int](w)

@@ -17,11 +17,11 @@ func TestPushBackTakesNoLock(t *testing.T) {
 	defer w.Stop()
 	timer := w.AfterFunc(time.Hour, noop)
 	require.True(t, timer.Reset(time.Hour))
-	w.shards[0].mu.Lock()
+	w.engine().Shards()[0].mu.Lock()
 	for range mostPushes {
 		require.True(t, timer.Reset(2*time.Hour))
 	}
-	w.shards[0].mu.Unlock()
+	w.engine().Shards()[0].mu.Unlock()
 	require.True(t, timer.Reset(2*time.Hour), "this one takes the lock")
 	require.EqualValues(t, mostPushes+2, w.Stats().Reset)
 	at, ok := timer.Deadline()
@@ -91,7 +91,7 @@ func TestLazyTaskOfTheLongestDelay(t *testing.T) {
 	}
 	at, ok := timer.Deadline()
 	require.True(t, ok)
-	require.Equal(t, w.clock.time(w.clock.deadline(0, 1<<63-1)), at)
+	require.Equal(t, w.engine().Clock().time(w.engine().Clock().deadline(0, 1<<63-1)), at)
 	require.Equal(t, at, w.Snapshot(1).Next[0])
 }
 
@@ -111,7 +111,7 @@ func TestPushBackAtTheDeadline(t *testing.T) {
 			timer := w.AfterFunc(time.Millisecond, func() { fired.Add(1) })
 			for range rounds {
 				d := time.Duration(r.IntN(200)) * time.Microsecond
-				for end := w.clock.now() + d; w.clock.now() < end; {
+				for end := w.engine().Clock().now() + d; w.engine().Clock().now() < end; {
 				}
 				if !timer.Reset(200 * time.Microsecond) {
 					armed.Add(1)

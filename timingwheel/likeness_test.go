@@ -296,6 +296,6 @@ func TestContextThatEndsBeforeItStarts(t *testing.T) {
 	defer w.Stop()
 	c := &deadlineCtx{parent: context.Background(), deadline: time.Now().Add(time.Hour), timedOut: exceeded}
 	c.end(canceled)
-	c.start(w, delay{w.clock.now(), time.Hour})
+	c.start(w, delay{w.engine().Clock().now(), time.Hour})
 	require.Zero(t, w.Len())
 }

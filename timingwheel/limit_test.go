@@ -40,7 +40,7 @@ func TestArenaIsFull(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(1))
 	defer w.Stop()
 	pending := w.AfterFunc(time.Hour, func() {})
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	used := (*int)(reflect.ValueOf(&s.arena).Elem().FieldByName("used").Addr().UnsafePointer())
 	require.Equal(t, 1, *used)
 	*used = math.MaxInt32 // nobody has the memory to get there
@@ -126,7 +126,7 @@ func TestMaxPending(t *testing.T) {
 		require.True(t, job.Stop())
 		require.Len(t, w.Stop(), 3)
 		requireFull(t, w, ErrStopped)
-		require.Zero(t, w.shards[0].limit.pending.Load())
+		require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
 	})
 }
 
@@ -147,7 +147,7 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 		require.ErrorIs(t, err, ErrTooManyPending)
 		require.True(t, keyed.Reset(1, time.Second), "a re-arm")
 		w.verify(t)
-		require.EqualValues(t, 2, w.shards[0].limit.pending.Load())
+		require.EqualValues(t, 2, w.engine().Shards()[0].limit.pending.Load())
 		require.True(t, other.Cancel())
 		queue[0]()
 		require.Zero(t, ran, "put off")
@@ -155,7 +155,7 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 		require.Equal(t, 1, w.Drive(0))
 		queue[1]()
 		require.Equal(t, 1, ran)
-		require.Zero(t, w.shards[0].limit.pending.Load())
+		require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
 		require.Empty(t, w.Stop())
 	})
 }
@@ -189,7 +189,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 							keyed.Schedule(n%3, time.Duration(rand.IntN(500_000)), noop)
 							Submit(w, time.Duration(rand.IntN(500_000)), func(context.Context) (int, error) { return 0, nil })
 						}
-						if rearms || w.ctx.Err() != nil {
+						if rearms || w.engine().isStopped() {
 							timer.Reset(time.Duration(rand.IntN(500_000)))
 						}
 						if n%3 == 0 {
@@ -197,12 +197,12 @@ func TestMaxPendingIsExact(t *testing.T) {
 							keyed.Cancel(n % 3)
 						}
 						// While the wheel is being stopped, the Reset above may be a re-arm, too.
-						pending := w.shards[0].limit.pending.Load()
-						if pending < 0 || !rearms && pending > limit && w.ctx.Err() == nil {
+						pending := w.engine().Shards()[0].limit.pending.Load()
+						if pending < 0 || !rearms && pending > limit && !w.engine().isStopped() {
 							t.Errorf("%d places taken", pending)
 							return
 						}
-						if shards == 1 && !rearms && w.Len() > limit && w.ctx.Err() == nil {
+						if shards == 1 && !rearms && w.Len() > limit && !w.engine().isStopped() {
 							t.Error("more are pending than may be")
 							return
 						}
@@ -219,7 +219,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 			}
 			callers.Wait()
 			if stop {
-				require.Zero(t, w.shards[0].limit.pending.Load())
+				require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
 				requireFull(t, w, ErrStopped)
 				return
 			}

@@ -13,8 +13,8 @@ import (
 func TestAdvanceClockAfterAPanic(t *testing.T) {
 	for name, executor := range map[string]Executor{
 		"inline":      Inline(),
-		"caller runs": closedPool(FullCallerRuns),
-		"discard":     closedPool(FullDiscard(func(task func()) { task() })),
+		"caller runs": closedPool(fullCallerRuns),
+		"discard":     closedPool(fullDiscard(func(task func()) { task() })),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -43,8 +43,8 @@ func TestAdvanceClockAfterAPanic(t *testing.T) {
 }
 
 // closedPool returns a Pool that is full for ever.
-func closedPool(full WhenFull) *Pool {
-	p := NewPool(1, 0, full)
+func closedPool(full whenFull) *testPool {
+	p := newPool(1, 0, full)
 	p.Close()
 	return p
 }

@@ -30,7 +30,7 @@ type model struct {
 	tasks   []*modelTask       // all that were ever scheduled
 	seq     int
 	runs    modelExecutor
-	pool    *Pool         // of one worker, if runs says so
+	pool    *testPool     // of one worker, if runs says so
 	release chan struct{} // closed when the function ends that nothing can pass; nil: there is none
 	freed   time.Duration // when the last of these ended
 	driven  bool          // by the driver goroutine or Advance, so that a task fires on its tick
@@ -55,7 +55,7 @@ type modelExecutor int
 const (
 	runsInline     modelExecutor = iota
 	runsInlineHeld               // the same, and now and then a function holds the driver up
-	runsInPool                   // with FullWait, and now and then the worker is busy
+	runsInPool                   // with fullWait, and now and then the worker is busy
 )
 
 // key orders pending tasks. A task that was due at once has a time between ticks; without
@@ -580,7 +580,7 @@ func (m *model) checkCounts() {
 // settle lets everything fire that is due.
 func (m *model) settle() {
 	switch {
-	case m.w.clock.isManual():
+	case m.w.engine().Clock().isManual():
 		m.w.Advance(0)
 		return
 	case m.driven:
@@ -682,7 +682,7 @@ func (m *model) stop() {
 	require.Nil(m.t, m.w.Stop())
 	m.checkCounts()
 	requireAccounts(m.t, m.w.Stats())
-	require.Zero(m.t, m.w.shards[0].limit.pending.Load())
+	require.Zero(m.t, m.w.engine().Shards()[0].limit.pending.Load())
 	m.end()
 	require.NoError(m.t, m.w.Shutdown(m.t.Context()))
 	if m.pool != nil {
@@ -698,7 +698,7 @@ func (m *model) stopInSlices() []Pending {
 		return m.w.Stop()
 	}
 	var c collector
-	s := &m.w.shards[0]
+	s := &m.w.engine().Shards()[0]
 	oneShots, _ := m.w.engine().stopShards()
 	require.Equal(m.t, s.oneShots, oneShots)
 	for chunk, more := 0, true; more; {
@@ -786,9 +786,9 @@ func runModel(t *testing.T, data []byte, mode mode) {
 		opts = append(opts, WithManualClock(time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC)))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var pool *Pool
+		var pool *testPool
 		if runs == runsInPool {
-			pool = NewPool(1, 0, FullWait)
+			pool = newPool(1, 0, fullWait)
 			opts = append(opts, WithExecutor(pool))
 		}
 		m := &model{
@@ -844,7 +844,7 @@ func (m *model) act() (sleep time.Duration) {
 func (m *model) sleep(d time.Duration) {
 	switch {
 	case m.now() >= 1<<61 || d >= 1<<56:
-	case m.w.clock.isManual():
+	case m.w.engine().Clock().isManual():
 		m.w.Advance(max(0, d))
 	default:
 		time.Sleep(d)

@@ -25,16 +25,6 @@ func (p *peak) see(n int64) {
 	}
 }
 
-// atProcessors runs a test on 1, 2 and 8 processors.
-func atProcessors(t *testing.T, test func(t *testing.T)) {
-	for _, n := range []int{1, 2, 8} {
-		t.Run(fmt.Sprintf("processors=%d", n), func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
-			test(t)
-		})
-	}
-}
-
 // Several wheels fill one Pool with more than it takes. No more run at once than it has
 // workers, no more wait than its queue has room for, and each task is run or discarded
 // once. Close then finds nothing left.
@@ -215,7 +205,7 @@ func TestPoolUsesAllWorkers(t *testing.T) {
 }
 
 // busy fills the Pool with tasks that end when release is called.
-func busy(pool *Pool, tasks int) (release func()) {
+func busyPool(pool *Pool, tasks int) (release func()) {
 	c := make(chan struct{})
 	for range tasks {
 		pool.Execute([]func(){func() { <-c }})
@@ -246,7 +236,7 @@ func (o *runOrder) all() []int {
 func TestPoolWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(2, 3, FullWait)
-		release := busy(pool, 5)
+		release := busyPool(pool, 5)
 		w := New(WithExecutor(pool), WithShards(1))
 		var order runOrder
 		timeouts := make([]Timeout, 10)
@@ -306,7 +296,7 @@ func TestPoolWaits(t *testing.T) {
 func TestPoolWaitsAndTheWheelEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 0, FullWait)
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		stopped, shut := New(WithExecutor(pool)), New(WithExecutor(pool))
 		ran := 0
 		for range 3 {
@@ -334,7 +324,7 @@ func TestPoolWaitsAndTheWheelEnds(t *testing.T) {
 func TestPoolWaitsFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 0, FullWait)
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		var order []int
 		var wheels []*TimingWheel
 		for i := range 3 {
@@ -471,7 +461,7 @@ func TestPoolDiscards(t *testing.T) {
 		var passed []func()
 		pool := NewPool(1, 0, FullDiscard(func(task func()) { passed = append(passed, task) }))
 		w := New(WithExecutor(pool), WithShards(1))
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		var ran []string
 		note := func(name string) func() { return func() { ran = append(ran, name) } }
 
@@ -522,7 +512,7 @@ func TestPoolDiscardsNothingThatIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var after []func() // called by the first that is discarded
 		passed := 0
-		pool := closedPool(FullDiscard(func(func()) {
+		pool := closedRealPool(FullDiscard(func(func()) {
 			passed++
 			for _, f := range after {
 				f()
@@ -584,7 +574,7 @@ func TestPoolClose(t *testing.T) {
 func TestPoolExecuteGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 1, FullWait)
-		first, second := busy(pool, 1), busy(pool, 1)
+		first, second := busyPool(pool, 1), busyPool(pool, 1)
 		var accepted atomic.Bool
 		go func() {
 			pool.Execute([]func(){func() {}})
@@ -605,7 +595,7 @@ func TestPoolExecuteGoesOn(t *testing.T) {
 func TestPoolCloseEndsTheWaitOfExecute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 0, FullWait)
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		var ran atomic.Bool
 		go pool.Execute([]func(){func() { ran.Store(true) }})
 		synctest.Wait()
@@ -626,7 +616,7 @@ func TestPoolCloseEndsTheWaitOfExecute(t *testing.T) {
 func TestPoolCloseWhileTasksWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 0, FullWait)
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		w := New(WithExecutor(pool))
 		for range 10 {
 			w.Schedule(time.Millisecond, func() { t.Error("ran") })
@@ -794,7 +784,7 @@ func TestPoolSizes(t *testing.T) {
 // starts no goroutine any more.
 func TestPoolStartsNothingAfterClose(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	pool := closedPool(FullWait)
+	pool := closedRealPool(FullWait)
 	pool.bounded.queue.ensureSuccessor()
 	require.Zero(t, pool.bounded.bound.active.Load())
 	require.False(t, pool.bounded.queue.successor.Load())
@@ -812,7 +802,7 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 				job := mustJob(t)(w.ScheduleFunc(hourly, func() { ran = true }))
 				for range 30 {
 					time.Sleep(3 * time.Minute)
-					if w.driving != nil {
+					if w.engine().isManual() {
 						for w.Drive(0) > 0 {
 							synctest.Wait()
 						}
@@ -840,16 +830,16 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 			w := manual(WithExecutor(pool))
 			wheels[name] = w
 			w.Schedule(0, func() { order = append(order, name) })
-			b, ok := w.driver.queue.Poll()
+			b, ok := w.engine().Driver().queue.Poll()
 			require.True(t, ok)
-			w.driver.begin(b)
-			require.EqualValues(t, 1, w.driver.waiting.Load())
+			w.engine().Driver().begin(b)
+			require.EqualValues(t, 1, w.engine().Driver().waiting.Load())
 		}
 		require.True(t, pool.bounded.tryAcquire())
 		flush("first")
 		pool.bounded.bound.giveBack() // by a worker that has seen an empty line
 		flush("second")
-		wheels["first"].driver.hand()
+		wheels["first"].engine().Driver().hand()
 		synctest.Wait()
 		require.Equal(t, []string{"first", "second"}, order)
 		for _, w := range wheels {
@@ -857,4 +847,11 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 		}
 		pool.Close()
 	})
+}
+
+// closedRealPool returns a Pool that is full for ever.
+func closedRealPool(full WhenFull) *Pool {
+	p := NewPool(1, 0, full)
+	p.Close()
+	return p
 }

@@ -28,7 +28,7 @@ func (p *Pool) Schedule(w *TimingWheel, d time.Duration, f func(*Worker)) (Timeo
 		panic("timingwheel: Pool.Schedule: the wheel has another executor")
 	}
 	e := (*engine)(w)
-	after := delay{e.clock.now(), d}
+	after := delay{e.Clock().now(), d}
 	t := &pooledTask{workers: &p.workers, f: f}
 	t.entry.join(e)
 	defer t.entry.unlock()

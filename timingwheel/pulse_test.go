@@ -34,7 +34,7 @@ func TestPulseOfAWheel(t *testing.T) {
 		defer w.Stop()
 		lateAfter := func() time.Duration {
 			synctest.Wait()
-			return time.Duration(w.driver.pulse.lateAfter.Load())
+			return time.Duration(w.engine().Driver().pulse.lateAfter.Load())
 		}
 		const never = time.Duration(math.MaxInt64)
 		require.Equal(t, never, lateAfter(), "nothing is pending")
@@ -60,7 +60,7 @@ func TestPulseOfAManualWheel(t *testing.T) {
 	for _, w := range []*TimingWheel{New(WithManualDrive()), New(WithManualClock(time.Now()))} {
 		w.Schedule(time.Millisecond, noop)
 		w.Schedule(0, noop)
-		require.False(t, w.driver.pulse.isLate(time.Hour))
+		require.False(t, w.engine().Driver().pulse.isLate(time.Hour))
 		w.Stop()
 	}
 }
@@ -75,16 +75,16 @@ func TestCallersYieldToALateDriver(t *testing.T) {
 	const oneOf = 64 // what computes does some thousand rounds also on a busy machine
 	w := New()
 	defer w.Stop()
-	w.driver.pulse.oneOf = oneOf
+	w.engine().Driver().pulse.oneOf = oneOf
 	late := func(loop func(now time.Duration)) int {
 		var all []int
 		for range 9 {
 			var fired atomic.Bool
-			n, after := 0, w.clock.now()+2*time.Millisecond
+			n, after := 0, w.engine().Clock().now()+2*time.Millisecond
 			w.AfterFunc(2*time.Millisecond, func() { fired.Store(true) })
 			for !fired.Load() {
-				now := w.clock.now()
-				if now > after+w.clock.tick+grace {
+				now := w.engine().Clock().now()
+				if now > after+w.engine().Clock().tick+grace {
 					n++
 				}
 				loop(now)
@@ -119,9 +119,9 @@ func TestEveryAddYields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := New(WithManualDrive(), WithShards(1))
 			defer w.Stop()
-			w.driver.pulse.oneOf = 1
+			w.engine().Driver().pulse.oneOf = 1
 			yields := func(lateAfter int64) (n int) {
-				w.driver.pulse.lateAfter.Store(lateAfter)
+				w.engine().Driver().pulse.lateAfter.Store(lateAfter)
 				for range rounds {
 					var ran atomic.Bool
 					go ran.Store(true)

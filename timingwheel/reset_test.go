@@ -11,7 +11,7 @@ import (
 )
 
 // whereIs returns the bucket in which an entry waits.
-func (s *shard) whereIs(h handle) *slot {
+func whereIs(s *shard, h handle) *slot {
 	s.lock()
 	defer s.unlock()
 	for w := s.finest; w != nil; w = w.overflow {
@@ -46,7 +46,7 @@ func TestResetIsLazy(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := manual(WithWheelSize(512))
 				defer w.Stop()
-				s := &w.shards[0]
+				s := &w.engine().Shards()[0]
 				w.Schedule(4*time.Minute, func() {}) // makes three levels
 				w.Schedule(10*time.Minute, func() {})
 				start := time.Now()
@@ -55,9 +55,9 @@ func TestResetIsLazy(t *testing.T) {
 				for range resets {
 					require.True(t, timer.Reset(c.first))
 				}
-				before := s.whereIs(timer.entry.handle)
+				before := whereIs(s, timer.entry.handle)
 				require.True(t, timer.Reset(c.reset))
-				after := s.whereIs(timer.entry.handle)
+				after := whereIs(s, timer.entry.handle)
 				require.Equal(t, c.moves, before != after)
 				w.verify(t)
 				w.verifySnapshot(t, 3)
@@ -110,11 +110,11 @@ func TestResetInsideACascade(t *testing.T) {
 			}
 		}
 		time.Sleep(1024 * time.Millisecond)
-		b, ok := w.driver.queue.Poll()
+		b, ok := w.engine().Driver().queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
-		require.NotEmpty(t, w.driver.cascades)
+		w.engine().Driver().begin(b)
+		w.engine().Driver().hand()
+		require.NotEmpty(t, w.engine().Driver().cascades)
 		for i, timer := range timers {
 			if i%2 == 0 {
 				require.True(t, timer.Reset(time.Minute))

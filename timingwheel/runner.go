@@ -92,11 +92,11 @@ func (r *runner) begin(code uintptr) {
 // one that is detached. So what is told of a long call is told of one function, and not of
 // many short ones together.
 type stopwatch struct {
-	clock *clock
-	since atomic.Int64 // in ns since the wheel was made; 0: nothing runs
+	made  time.Time
+	since atomic.Int64 // in ns since made; 0: nothing runs
 }
 
-func (s *stopwatch) start() { s.since.Store(max(1, int64(s.clock.real()))) }
+func (s *stopwatch) start() { s.since.Store(max(1, int64(time.Since(s.made)))) }
 func (s *stopwatch) stop()  { s.since.Store(0) }
 
 // elapsed returns for how long what began at since has gone on; zero if that is 0.
@@ -104,7 +104,7 @@ func (s *stopwatch) elapsed(since int64) time.Duration {
 	if since == 0 {
 		return 0
 	}
-	return max(0, s.clock.real()-time.Duration(since))
+	return max(0, time.Since(s.made)-time.Duration(since))
 }
 
 // guards reports whether the options have asked for something around a task. Otherwise

@@ -218,7 +218,7 @@ func TestShutdownBySeveral(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Empty(t, w.runner.ended.watchers)
+		require.Empty(t, w.engine().Runner().ended.watchers)
 
 		unused := New()
 		require.NoError(t, unused.Shutdown(t.Context()))
@@ -334,7 +334,7 @@ func TestShutdownSeesATaskOnItsWay(t *testing.T) {
 	for range rounds {
 		w := New(WithShards(256))
 		var ended atomic.Bool
-		s := &w.shards[len(w.shards)-1]
+		s := &w.engine().Shards()[len(w.engine().Shards())-1]
 		s.lock()
 		_, err := s.accept(delay{}, func() { time.Sleep(100 * time.Microsecond); ended.Store(true) }, oneShot)
 		s.mu.Unlock()

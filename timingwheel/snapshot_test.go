@@ -66,8 +66,8 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 			}
 		}
 	}
-	for i := range w.shards {
-		count(&w.shards[i])
+	for i := range w.engine().Shards() {
+		count(&w.engine().Shards()[i])
 	}
 	want.Pending = int64(len(deadlines))
 	slices.SortFunc(deadlines, time.Time.Compare)
@@ -76,7 +76,7 @@ func (w *TimingWheel) verifySnapshot(t testing.TB, next int) Snapshot {
 	}
 	require.Equal(t, want, got)
 	for _, l := range got.Levels {
-		require.True(t, len(w.shards) > 1 || !slices.ContainsFunc(l.Occupied[:l.Hand+1], positive), "up to the hand none: %+v", l)
+		require.True(t, len(w.engine().Shards()) > 1 || !slices.ContainsFunc(l.Occupied[:l.Hand+1], positive), "up to the hand none: %+v", l)
 	}
 	checkSnapshot(t, got, next)
 	return got
@@ -148,7 +148,7 @@ func TestSnapshotOfALevelThatIsNew(t *testing.T) {
 	defer w.Stop()
 	w.AfterFunc(time.Hour, noop)
 	var sn engineSnapshot
-	_, more := w.shards[0].survey(0, &sn, nil)
+	_, more := w.engine().Shards()[0].survey(0, &sn, nil)
 	require.True(t, more)
 	whole := w.engine().snapshot(0)
 	whole.now = 0
@@ -161,7 +161,7 @@ func TestSnapshotOfSoManyNext(t *testing.T) {
 	w := newManual(WithShards(4))
 	defer w.Stop()
 	for i := range 5000 {
-		w.shards[i%4].addForTest(time.Duration(1 + r.Int64N(1<<(20+r.IntN(40)))))
+		addForTest(&w.engine().Shards()[i%4], time.Duration(1+r.Int64N(1<<(20+r.IntN(40)))))
 	}
 	for _, next := range []int{math.MinInt, -1, 0, 1, 2, 100, 2499, 2500, 2501, 4999, 5000, 5001, math.MaxInt32, math.MaxInt} {
 		w.verifySnapshot(t, next)

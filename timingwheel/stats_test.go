@@ -32,21 +32,21 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 			return
 		}
 		pending += int64(s.arena.Len())
-		ofDue := s.count(&s.due.Bucket) + s.count(&s.dueCascade.ring)
+		ofDue := countIn(s, &s.due.Bucket) + countIn(s, &s.dueCascade.ring)
 		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
-		require.Equal(t, s.countOneShots(), s.oneShots, "one-shots")
-		ofWaiting := s.count(&s.waiting)
+		require.Equal(t, countOneShots(s), s.oneShots, "one-shots")
+		ofWaiting := countIn(s, &s.waiting)
 		require.EqualValues(t, ofWaiting, s.entries[levelWaiting], "waiting entries")
 		due += ofDue + ofWaiting
 		for l := s.finest; l != nil; l = l.overflow {
 			if int(l.level) == len(walked) {
 				walked = append(walked, LevelStats{})
 			}
-			s.walk(l, &walked[l.level])
+			walk(s, l, &walked[l.level])
 		}
 	}
-	for i := range w.shards {
-		walk(&w.shards[i])
+	for i := range w.engine().Shards() {
+		walk(&w.engine().Shards()[i])
 	}
 	require.Equal(t, walked, got.Levels)
 	inLevels := int64(0)
@@ -61,7 +61,7 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 }
 
 // walk adds what the wheel holds, by counting it.
-func (s *shard) walk(w *wheel, l *LevelStats) {
+func walk(s *shard, w *wheel, l *LevelStats) {
 	tick := uint64(s.clock.tick)
 	l.Tick = saturated(tick, 1<<(uint(w.level)*s.hub.bits))
 	l.Interval = saturated(tick, math.MaxUint64)
@@ -70,11 +70,11 @@ func (s *shard) walk(w *wheel, l *LevelStats) {
 	}
 	l.Slots = 1 << s.hub.bits
 	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.currentTime)))
-	l.Entries += s.count(&w.cascade.ring)
+	l.Entries += countIn(s, &w.cascade.ring)
 	for n := range w.slots {
 		if b := &w.slots[n].Bucket; b.IsOpen() {
 			l.Buckets++
-			l.Entries += s.count(b)
+			l.Entries += countIn(s, b)
 		}
 	}
 	if s.history != nil {
@@ -89,14 +89,14 @@ func saturated(a, b uint64) time.Duration {
 	return math.MaxInt64
 }
 
-func (s *shard) count(b *bucket.Bucket) (n int64) {
+func countIn(s *shard, b *bucket.Bucket) (n int64) {
 	for range b.All(&s.arena) {
 		n++
 	}
 	return n
 }
 
-func (s *shard) countOneShots() (n int64) {
+func countOneShots(s *shard) (n int64) {
 	for i := range s.arena.All() {
 		if s.arena.Tag(i)&oneShot != 0 {
 			n++
@@ -225,7 +225,7 @@ func TestStatsOfFiftyFourLevels(t *testing.T) {
 }
 
 // addForTest schedules on a shard of the caller's choice.
-func (s *shard) addForTest(d time.Duration) {
+func addForTest(s *shard, d time.Duration) {
 	s.lock()
 	defer s.mu.Unlock()
 	s.accept(delay{s.clock.now(), d}, noop, oneShot)
@@ -239,7 +239,7 @@ func TestStatsOfShardsThatDiffer(t *testing.T) {
 		defer w.Stop()
 		for i := range 7 { // the last one has none
 			for range i + 1 {
-				w.shards[i].addForTest(time.Millisecond << (2 * i))
+				addForTest(&w.engine().Shards()[i], time.Millisecond<<(2*i))
 			}
 		}
 		st := w.verifyStats(t)
@@ -268,7 +268,7 @@ func TestStatsDuringACascade(t *testing.T) {
 		w.AfterFunc(66*time.Millisecond, noop)
 		w.AfterFunc(200*time.Millisecond, noop) // of the level, and not in the cascade
 		time.Sleep(64 * time.Millisecond)
-		d := &w.driver
+		d := w.engine().Driver()
 		b, ok := d.queue.Poll()
 		require.True(t, ok)
 		d.begin(b)

@@ -62,7 +62,7 @@ func (s *stress) schedule() {
 		task.mu.Unlock()
 		s.account(task, accepted)
 	} else {
-		task.due = s.w.clock.now() + d
+		task.due = s.w.engine().Clock().now() + d
 		timeout, err := s.w.Schedule(d, task.f)
 		task.mu.Lock()
 		task.timeout = timeout
@@ -153,7 +153,7 @@ func (s *stress) ended(task *stressTask, how *atomic.Int64) {
 
 func (s *stress) run(task *stressTask) {
 	s.ended(task, &s.fired)
-	if s.w.clock.now() < task.due {
+	if s.w.engine().Clock().now() < task.due {
 		s.t.Error("early")
 	}
 	switch rand.IntN(12) {
@@ -194,9 +194,9 @@ var stressExecutors = []struct {
 }{
 	{"goroutines", false, Goroutines},
 	{"inline", true, Inline},
-	{"pool, block", false, func() Executor { return NewPool(8, 10, FullWait) }},
-	{"pool, caller runs", true, func() Executor { return NewPool(2, 1, FullCallerRuns) }},
-	{"pool, discard", true, func() Executor { return NewPool(2, 10, FullDiscard(func(task func()) { task() })) }},
+	{"pool, block", false, func() Executor { return newPool(8, 10, fullWait) }},
+	{"pool, caller runs", true, func() Executor { return newPool(2, 1, fullCallerRuns) }},
+	{"pool, discard", true, func() Executor { return newPool(2, 10, fullDiscard(func(task func()) { task() })) }},
 }
 
 // TestStress runs many goroutines against wheels of all shapes, and stops each wheel at a
@@ -229,7 +229,7 @@ func TestStress(t *testing.T) {
 			require.Zero(t, s.w.Len())
 			requireAccounts(t, s.w.Stats())
 			require.Zero(t, s.w.Stats().Running)
-			require.Zero(t, s.w.shards[0].limit.pending.Load())
+			require.Zero(t, s.w.engine().Shards()[0].limit.pending.Load())
 			t.Logf("scheduled %d = fired %d + canceled %d + handed back %d",
 				s.scheduled.Load(), s.fired.Load(), s.canceled.Load(), s.handedBack.Load())
 		})
@@ -356,5 +356,15 @@ func TestConcurrentStops(t *testing.T) {
 		for i := range seen {
 			require.EqualValues(t, 1, seen[i].Load())
 		}
+	}
+}
+
+// atProcessors runs a test on 1, 2 and 8 processors.
+func atProcessors(t *testing.T, test func(t *testing.T)) {
+	for _, n := range []int{1, 2, 8} {
+		t.Run(fmt.Sprintf("processors=%d", n), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
+			test(t)
+		})
 	}
 }

@@ -38,7 +38,7 @@ func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	c := make(chan time.Time, 1)
 	t := &Ticker{C: c, c: c}
 	t.task = t.due
-	now := w.engine().clock.now()
+	now := w.engine().Clock().now()
 	t.entry.join(w.engine())
 	defer t.entry.unlock()
 	t.start(now, d)

@@ -27,7 +27,7 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 		panic("timingwheel: Schedule: nil function")
 	}
 	e := w.engine()
-	h, err := e.schedule(delay{e.clock.now(), d}, f, oneShot)
+	h, err := e.schedule(delay{e.Clock().now(), d}, f, oneShot)
 	return Timeout(h), err
 }
 
@@ -41,8 +41,8 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	}
 	// One reading of the clock: with two, a time on a tick would be a tick late.
 	e := w.engine()
-	now := e.clock.read()
-	h, err := e.schedule(delay{now.Sub(e.clock.start), at.Sub(now)}, f, oneShot)
+	now := e.Clock().read()
+	h, err := e.schedule(delay{now.Sub(e.Clock().start), at.Sub(now)}, f, oneShot)
 	return Timeout(h), err
 }
 

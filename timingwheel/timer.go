@@ -201,7 +201,7 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 // does not keep the Timer, or stops it where it was made, then needs no allocation.
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	e := w.engine()
-	after := delay{e.clock.now(), d}
+	after := delay{e.Clock().now(), d}
 	e.yield(after.now)
 	t.entry.join(e)
 	if t.entry.accept(after, t.lazy.f, oneShot) != nil {
@@ -222,7 +222,7 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
 	e := w.engine()
-	after := delay{e.clock.now(), d}
+	after := delay{e.Clock().now(), d}
 	e.yield(after.now)
 	t.entry.join(e)
 	defer t.entry.unlock()

@@ -14,7 +14,7 @@ import (
 func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	for range 200 {
 		s.turns.gaveWay, s.turns.lastWait = -time.Hour, 0
 		s.lockForDriver()
@@ -41,8 +41,8 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
-	s.turns.gaveWay = w.clock.now() + time.Hour // as if a moment ago, until the test ends
+	s := &w.engine().Shards()[0]
+	s.turns.gaveWay = w.engine().Clock().now() + time.Hour // as if a moment ago, until the test ends
 	s.turns.waiting.Store(true)
 	s.relockForDriver() // would hang
 	s.turns.waiting.Store(false)
@@ -53,7 +53,7 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	s.turns.gaveWay = -time.Hour
 	s.turns.waiting.Store(true)
 	s.lockForDriver() // would hang
@@ -65,7 +65,7 @@ func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
 func TestNobodyPassesTheDriver(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	require.True(t, s.tryLock())
 	s.mu.Unlock()
 	s.turns.wanted.Store(true)
@@ -94,7 +94,7 @@ func TestNobodyPassesTheDriver(t *testing.T) {
 func TestCallersLineUpInTheGate(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	s.lock()
 	var wg sync.WaitGroup
 	for range 3 {
@@ -118,7 +118,7 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 func TestStaleTokenLetsNobodyBy(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	s.turns.gaveWay = -time.Hour
 	s.turns.entered = make(chan struct{}, 1)
 	s.turns.entered <- struct{}{} // stale
@@ -154,7 +154,7 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	s.turns.entered = make(chan struct{}, 1)
 	s.turns.waiting.Store(true)
 	end, fed := make(chan struct{}), make(chan struct{})

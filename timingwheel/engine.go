@@ -57,8 +57,6 @@ type settings struct {
 	start    *time.Time // of a manual clock; nil: real time
 	precise  bool
 
-	wall func() time.Time // nil: that of the clock
-
 	maxPending   int
 	panicHandler func(recovered any, stack []byte)
 	tracer       *tracer
@@ -71,9 +69,7 @@ func newEngine(c *settings, attached any) *engine {
 	e := &engine{clock: c.newClock(), attached: attached, shards: make([]shard, 1<<log2(c.shards))}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.runner = &runner{panicHandler: c.panicHandler, tracer: c.tracer, log: c.log}
-	if e.wall = c.wall; e.wall == nil {
-		e.wall = e.clock.read
-	}
+	e.wall = e.clock.read
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
 	d.hub.init(&e.clock, queue, e.runner, newLimit(c.maxPending), log2(c.slots), c.manual)
@@ -160,6 +156,9 @@ func (e *engine) Clock() *clock { return &e.clock }
 
 // Wall returns the function that reads the wall clock.
 func (e *engine) Wall() func() time.Time { return e.wall }
+
+// SetWall sets the function that reads the wall clock. It is for tests.
+func (e *engine) SetWall(now func() time.Time) { e.wall = now }
 
 // Attached returns what New was given for the surface.
 func (e *engine) Attached() any { return e.attached }

@@ -25,6 +25,14 @@ func (e *entry) join(of *engine) { e.shard = of.lock() }
 // sibling returns an entry on the same shard, which has not been added.
 func (e *entry) sibling() entry { return entry{shard: e.shard} }
 
+// follow makes the entry name what another of its shard names. Unlike an assignment it
+// does not write the shard, which is read without the lock.
+func (e *entry) follow(other entry) { e.handle = other.handle }
+
+// Place returns where the entry is in its arena, and 0 if it was never added. It is for
+// tests.
+func (e *entry) Place() bucket.Index { return e.index }
+
 // Shard returns the entry's shard. It is for tests.
 func (e *entry) Shard() *shard { return e.shard }
 

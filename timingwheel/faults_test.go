@@ -179,13 +179,13 @@ func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 		stale, _ := w.Schedule(time.Millisecond, func() {})
 		time.Sleep(time.Millisecond)
 		require.Equal(t, 2, w.Drive(0))
-		firstPlace, stalePlace := first.entry.handle.index, stale.handle.index
+		firstPlace, stalePlace := first.entry.Place(), (*entry)(&stale).Place()
 
 		ran := 0
 		places := map[bucket.Index]bool{}
 		for range 5 {
 			stranger, _ := w.Schedule(time.Millisecond, func() { ran++ })
-			places[stranger.handle.index] = true
+			places[(*entry)(&stranger).Place()] = true
 		}
 		require.True(t, places[firstPlace] || places[stalePlace], "the test needs a place to be used again")
 		for range 2 {

@@ -674,7 +674,8 @@ func TestCalendarOverWeeks(t *testing.T) {
 func TestCalendarFollowsTheWallClock(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		var step atomic.Int64
-		w.wall = func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+		wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+		w.engine().SetWall(wall)
 		hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Truncate(time.Hour).Add(time.Hour) })
 		job := mustJob(t)(w.ScheduleFunc(hourly, log.note))
 		time.Sleep(10*time.Minute + second)
@@ -718,10 +719,11 @@ func TestClockIsSetDuringARun(t *testing.T) {
 		t.Run(fmt.Sprint(c.step, c.missed), func(t *testing.T) {
 			jobBubble(t, func(t *testing.T, w *TimingWheel, _ *timeLog) {
 				var step atomic.Int64
-				w.wall = func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+				wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+				w.engine().SetWall(wall)
 				runs := make(chan string)
 				job := mustJob(t)(w.ScheduleFunc(hourly, func() {
-					runs <- w.wall().UTC().Format("15:04")
+					runs <- wall().UTC().Format("15:04")
 					step.Store(int64(c.step))
 				}, OnMissed(c.missed)))
 				for _, want := range c.want {

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/bucket"
 )
 
 // whereIs returns the bucket in which an entry waits.
-func whereIs(s *shard, h handle) *slot {
+func whereIs(s *shard, place bucket.Index) *slot {
 	s.lock()
 	defer s.unlock()
 	for w := s.finest; w != nil; w = w.overflow {
 		for n := range w.slots {
 			for i := range w.slots[n].All(&s.arena) {
-				if i == h.index {
+				if i == place {
 					return &w.slots[n]
 				}
 			}
@@ -55,9 +56,9 @@ func TestResetIsLazy(t *testing.T) {
 				for range resets {
 					require.True(t, timer.Reset(c.first))
 				}
-				before := whereIs(s, timer.entry.handle)
+				before := whereIs(s, timer.entry.Place())
 				require.True(t, timer.Reset(c.reset))
-				after := whereIs(s, timer.entry.handle)
+				after := whereIs(s, timer.entry.Place())
 				require.Equal(t, c.moves, before != after)
 				w.verify(t)
 				w.verifySnapshot(t, 3)

@@ -112,13 +112,13 @@ func (s *stress) reset(task *stressTask) {
 		return
 	}
 	task.arms.Add(1)
-	before := task.timer.entry.handle
+	before := task.timer.entry
 	pending := task.timer.Reset(s.delay())
 	if pending {
 		task.arms.Add(-1)
 	} else {
-		now := task.timer.entry.handle
-		s.account(task, now != before && now != handle{})
+		now := task.timer.entry
+		s.account(task, now != before && now.Place() != 0)
 	}
 }
 

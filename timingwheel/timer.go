@@ -177,7 +177,7 @@ func (t *Timer) arm(after delay) {
 		t.entry.add(after, s.f, own|alone)
 	case s.f != nil:
 		if e, err := s.add(after, s.f, (*entry).acceptAgain); err == nil {
-			t.entry.handle = e.handle // the shard is read without the lock
+			t.entry.follow(e)
 		}
 	}
 }

@@ -1,35 +1,43 @@
 package timingwheel
 
 import (
-	"testing"
+	"errors"
+	"fmt"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// Verify checks the invariants of the whole engine. The driver must be asleep, or the
+// verifier collects what is wrong. It is for tests.
+type verifier struct{ wrong []error }
+
+func (v *verifier) check(ok bool, format string, args ...any) {
+	if !ok && len(v.wrong) < 10 {
+		v.wrong = append(v.wrong, fmt.Errorf(format, args...))
+	}
+}
+
+// Verify checks the invariants of the whole engine. It is for tests. The driver must be asleep, or the
 // drive manual, and no call may be under way.
-func Verify(t testing.TB, e *engine) {
-	t.Helper()
-	queued := queuedOf(t, e)
+func Verify(e *engine) error {
+	v := new(verifier)
+	queued := v.queuedOf(e)
 	oneShots, due := int64(0), int64(0)
 	for i := range e.Shards() {
-		verifyShard(&e.Shards()[i], t, queued)
-		n, d := verifyCounts(&e.Shards()[i], t)
+		v.shard(&e.Shards()[i], queued)
+		n, d := v.counts(&e.Shards()[i])
 		oneShots, due = oneShots+n, due+d
 	}
-	require.Empty(t, queued, "buckets in the queue that are not open")
+	v.check(len(queued) == 0, "%d buckets in the queue that are not open", len(queued))
 	if l := e.Shards()[0].limit; l != nil {
-		require.Equal(t, oneShots, l.pending.Load())
+		v.check(l.pending.Load() == oneShots, "the limit counts %d pending, not %d", l.pending.Load(), oneShots)
 	}
 	st := e.stats()
-	check(t, st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
+	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
 	for _, l := range st.levels {
 		due += l.Entries
 	}
-	require.Equal(t, st.Pending, due)
+	v.check(st.Pending == due, "%d pending, %d entries", st.Pending, due)
 	waiting := int64(0)
 	for i := range e.Shards() {
 		s := &e.Shards()[i]
@@ -39,28 +47,20 @@ func Verify(t testing.TB, e *engine) {
 		}
 		s.mu.Unlock()
 	}
-	require.Equal(t, waiting, e.Driver().waiting.Load())
-}
-
-// check is require.True without its price: it is called for each entry, after each step.
-func check(t testing.TB, ok bool, message string) {
-	if !ok {
-		t.Helper()
-		require.Fail(t, message)
-	}
+	v.check(e.Driver().waiting.Load() == waiting, "the hub counts %d that wait, not %d", e.Driver().waiting.Load(), waiting)
+	return errors.Join(v.wrong...)
 }
 
 // verifyCounts compares what the shard has counted with the structure: the entries of
 // each level, the open buckets, and the one-shots.
-func verifyCounts(s *shard, t testing.TB) (oneShots, due int64) {
-	t.Helper()
+func (v *verifier) counts(s *shard) (oneShots, due int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var entries [levels]int32
 	count := func(level uint, b *bucket.Bucket) {
 		for i := range b.All(&s.arena) {
-			check(t, uint(s.arena.Tag(i)>>levelShift) == level, "an entry whose tag names another level")
-			verifyLazy(s, t, i, level)
+			v.check(uint(s.arena.Tag(i)>>levelShift) == level, "an entry whose tag names another level")
+			v.lazy(s, i, level)
 			entries[level]++
 			if s.arena.Tag(i)&oneShot != 0 {
 				oneShots++
@@ -76,17 +76,15 @@ func verifyCounts(s *shard, t testing.TB) (oneShots, due int64) {
 				open++
 			}
 		}
-		require.Equal(t, open, c.open)
+		v.check(open == c.open, "%d buckets are open, not %d", open, c.open)
 	}
 	countAll(levelDue, &s.dueCascade, s.due)
 	count(levelWaiting, &s.waiting)
 	for w := s.finest; w != nil; w = w.overflow {
 		countAll(w.level, &w.cascade, w.slots...)
 	}
-	if entries != s.entries {
-		require.Equal(t, entries, s.entries)
-	}
-	require.Equal(t, oneShots, s.oneShots)
+	v.check(entries == s.entries, "entries of the levels: %v, not %v", s.entries, entries)
+	v.check(oneShots == s.oneShots, "%d one-shots, not %d", s.oneShots, oneShots)
 	return oneShots, int64(entries[levelDue] + entries[levelWaiting])
 }
 
@@ -107,45 +105,45 @@ func Pushes(e *engine) (n int64) {
 }
 
 // verifyLazy checks the word of a lazyTask, if the entry has one.
-func verifyLazy(s *shard, t testing.TB, i bucket.Index, level uint) {
+func (v *verifier) lazy(s *shard, i bucket.Index, level uint) {
 	if s.arena.Tag(i)&lazy == 0 {
 		return
 	}
 	l := lazyOf(s.arena.Task(i))
-	check(t, l.f != nil, "a lazy task without a function")
-	check(t, l.word.Load() != notLazy, "a lazy task that looks like none")
+	v.check(l.f != nil, "a lazy task without a function")
+	v.check(l.word.Load() != notLazy, "a lazy task that looks like none")
 	deadline, kept := l.deadline()
 	// Until the pass has come to the entry, one of a closed shard is as it was.
-	check(t, kept == (level < levelWaiting) || s.closed, "the wrong one has the deadline of a lazy task")
-	check(t, !kept || deadline >= s.arena.Deadline(i), "a lazy task was brought forward")
+	v.check(kept == (level < levelWaiting) || s.closed, "the wrong one has the deadline of a lazy task")
+	v.check(!kept || deadline >= s.arena.Deadline(i), "a lazy task was brought forward")
 }
 
 // VerifySettled checks that the shards have the deadlines of all lazy tasks, as they must
 // once they are closed and the pass is over.
-func VerifySettled(t testing.TB, e *engine) {
-	t.Helper()
+func VerifySettled(e *engine) error {
+	v := new(verifier)
 	for i := range e.Shards() {
 		s := &e.Shards()[i]
 		s.mu.Lock()
 		for i := range s.arena.All() {
-			check(t, s.arena.Tag(i)&oneShot != 0, "a closed shard holds what does not run once")
-			check(t, s.arena.Tag(i)&lazy == 0 || lazyOf(s.arena.Task(i)).word.Load() == 0, "a closed shard has not settled a lazy task")
+			v.check(s.arena.Tag(i)&oneShot != 0, "a closed shard holds what does not run once")
+			v.check(s.arena.Tag(i)&lazy == 0 || lazyOf(s.arena.Task(i)).word.Load() == 0, "a closed shard has not settled a lazy task")
 		}
 		s.mu.Unlock()
 	}
+	return errors.Join(v.wrong...)
 }
 
 // queuedOf returns the buckets in the queue, each with its time, and checks that
 // none is in it twice. It empties the queue and fills it again in the same order.
-func queuedOf(t testing.TB, e *engine) map[*slot]time.Time {
-	t.Helper()
+func (v *verifier) queuedOf(e *engine) map[*slot]time.Time {
 	q := e.Driver().queue
 	times := map[*slot]time.Time{}
 	var order []*slot
 	for q.Len() > 0 {
 		b, at, _ := q.Peek()
-		check(t, q.DropHead(b), "the head of the queue is not its head")
-		check(t, times[b].IsZero(), "a bucket is in the queue twice")
+		v.check(q.DropHead(b), "the head of the queue is not its head")
+		v.check(times[b].IsZero(), "a bucket is in the queue twice")
 		times[b] = at
 		order = append(order, b)
 	}
@@ -156,17 +154,17 @@ func queuedOf(t testing.TB, e *engine) map[*slot]time.Time {
 }
 
 // verify takes the shard's open buckets out of queued.
-func verifyShard(s *shard, t testing.TB, queued map[*slot]time.Time) {
-	t.Helper()
+func (v *verifier) shard(s *shard, queued map[*slot]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	require.NoError(t, s.arena.Verify(buckets(s)))
+	err := s.arena.Verify(buckets(s))
+	v.check(err == nil, "%v", err)
 
 	inQueue := func(b *slot, at time.Time) {
 		queuedAt, ok := queued[b]
-		check(t, ok, "an open bucket is not in the queue")
-		check(t, at.IsZero() || queuedAt.Equal(at), "a bucket waits for another time than its expiration")
+		v.check(ok, "an open bucket is not in the queue")
+		v.check(at.IsZero() || queuedAt.Equal(at), "a bucket waits for another time than its expiration")
 		delete(queued, b)
 	}
 	if s.due.IsOpen() {
@@ -174,10 +172,10 @@ func verifyShard(s *shard, t testing.TB, queued map[*slot]time.Time) {
 	}
 	for w := s.finest; w != nil; w = w.overflow {
 		if w.overflow != nil {
-			require.Equal(t, w.tick<<w.bits, w.overflow.tick, "the overflow's tick is this wheel's interval")
-			require.Equal(t, w.currentTime&^(w.overflow.tick-1), w.overflow.currentTime)
+			v.check(w.overflow.tick == w.tick<<w.bits, "the overflow's tick is not this wheel's interval")
+			v.check(w.overflow.currentTime == w.currentTime&^(w.overflow.tick-1), "the clock of the overflow is another")
 		}
-		require.Zero(t, w.currentTime%w.tick)
+		v.check(w.currentTime%w.tick == 0, "a clock between two ticks")
 		for n := range w.slots {
 			b := &w.slots[n]
 			if !b.IsOpen() {
@@ -185,12 +183,12 @@ func verifyShard(s *shard, t testing.TB, queued map[*slot]time.Time) {
 			}
 			e := b.Expiration()
 			inQueue(b, s.clock.time(e))
-			check(t, int64(n) == e>>w.shift&(1<<w.bits-1), "a bucket is in another slot's place")
-			check(t, e%w.tick == 0, "a bucket expires between two ticks")
-			check(t, e > w.currentTime, "the clock has passed a bucket that was not flushed")
-			check(t, (e^w.currentTime)>>(w.shift+w.bits) == 0, "a bucket outside the current interval")
+			v.check(int64(n) == e>>w.shift&(1<<w.bits-1), "a bucket is in another slot's place")
+			v.check(e%w.tick == 0, "a bucket expires between two ticks")
+			v.check(e > w.currentTime, "the clock has passed a bucket that was not flushed")
+			v.check((e^w.currentTime)>>(w.shift+w.bits) == 0, "a bucket outside the current interval")
 			for i := range b.All(&s.arena) {
-				check(t, s.deadline(i) >= e, "an entry waits in a bucket that expires after it")
+				v.check(s.deadline(i) >= e, "an entry waits in a bucket that expires after it")
 			}
 		}
 	}

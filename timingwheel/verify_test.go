@@ -10,12 +10,12 @@ import (
 // drive manual, and no call may be under way.
 func (w *TimingWheel) verify(t testing.TB) {
 	t.Helper()
-	Verify(t, w.engine())
+	require.NoError(t, Verify(w.engine()))
 }
 
 func (w *TimingWheel) verifySettled(t testing.TB) {
 	t.Helper()
-	VerifySettled(t, w.engine())
+	require.NoError(t, VerifySettled(w.engine()))
 }
 
 func (w *TimingWheel) pushes() int64 { return Pushes(w.engine()) }

@@ -141,7 +141,7 @@ func (t *Threshold[V]) begin(v V, d time.Duration) (Outcome, error) {
 
 // register puts the waiter on the wheel and into the tree, and sets parked.
 func (w *waiter[V]) register(d time.Duration) (err error) {
-	if w.timer, err = w.threshold.wheel.Park(d, (*waiterOnWheel[V])(w)); err != nil {
+	if w.timer, err = park(w.threshold.wheel, d, (*waiterOnWheel[V])(w)); err != nil {
 		return err
 	}
 	switch outcome, err := w.enter(d); {

@@ -43,7 +43,7 @@ func TestPark(t *testing.T) {
 		var places [5]Timeout
 		park := func(i int, d time.Duration) (err error) {
 			ops[i].by = Goroutines()
-			places[i], err = w.Park(d, &ops[i])
+			places[i], err = park(w, d, &ops[i])
 			return err
 		}
 		require.NoError(t, park(0, time.Second))
@@ -78,7 +78,7 @@ func TestShutdownWaitsForWhatStopLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New()
 		release := make(chan struct{})
-		_, err := w.Park(time.Hour, blockedOp(release))
+		_, err := park(w, time.Hour, blockedOp(release))
 		require.NoError(t, err)
 		w.Stop()
 		ended := make(chan error)

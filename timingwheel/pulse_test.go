@@ -113,7 +113,7 @@ func TestEveryAddYields(t *testing.T) {
 		"Schedule":      func(w *TimingWheel) { w.Schedule(time.Hour, noop) },
 		"ScheduleAt":    func(w *TimingWheel) { w.ScheduleAt(time.Now().Add(time.Hour), noop) },
 		"ScheduleBatch": func(w *TimingWheel) { w.ScheduleBatch(nil, []Delayed{{time.Hour, noop}}) },
-		"Park":          func(w *TimingWheel) { w.Park(time.Hour, &parkedOp{silent: true}) },
+		"Park":          func(w *TimingWheel) { park(w, time.Hour, &parkedOp{silent: true}) },
 		"WithTimeout":   func(w *TimingWheel) { w.WithTimeout(context.Background(), time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/tickwheel/tickwheel/internal/parking"
 )
 
 // TimingWheel schedules functions. Make one with [New] and end it with [TimingWheel.Stop]
@@ -131,10 +129,4 @@ func (w *TimingWheel) Shutdown(ctx context.Context) error {
 	}
 	w.Stop()
 	return nil
-}
-
-// Park is temporary.
-func (w *TimingWheel) Park(d time.Duration, op parking.Op) (Timeout, error) {
-	h, err := w.engine().Park(d, op)
-	return Timeout(h), err
 }

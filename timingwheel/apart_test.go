@@ -33,11 +33,12 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 				var timeouts []Timeout
 				for i := range tasks {
 					s := &w.engine().Shards()[i%2]
-					s.lock()
-					h, err := s.accept(delay{w.engine().Clock().now(), 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, oneShot)
-					s.unlock()
+					var h entry
+					h.JoinTo(s)
+					err := h.accept(delay{w.engine().Clock().now(), 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, oneShot)
+					h.unlock()
 					require.NoError(t, err)
-					timeouts = append(timeouts, Timeout(entry{s, h}))
+					timeouts = append(timeouts, Timeout(h))
 				}
 				time.Sleep(2*time.Second + 100*time.Millisecond - time.Microsecond)
 				synctest.Wait()
@@ -116,13 +117,13 @@ func TestRoomOfAJobThatOnlyLooksGoesToOthers(t *testing.T) {
 		ran := false
 		other.Schedule(time.Second, func() { ran = true })
 		looks := 0
-		calendar.wall = func() time.Time {
+		calendar.engine().SetWall(func() time.Time {
 			if looks++; looks == 3 { // the job has the room, and has yet to find that it has to wait
 				require.Zero(t, other.Drive(0))
 				require.EqualValues(t, 1, other.Stats().Waiting)
 			}
 			return time.Now()
-		}
+		})
 		mustJob(t)(calendar.ScheduleFunc(at(time.Now().Add(time.Hour)), noop))
 		require.Equal(t, 2, looks)
 		time.Sleep(lookInterval)

@@ -22,6 +22,12 @@ type entry struct {
 // join gives the entry a shard of an engine, that of the processor that it runs on, and locks it.
 func (e *entry) join(of *engine) { e.shard = of.lock() }
 
+// JoinTo is join for a certain shard. It is for tests.
+func (e *entry) JoinTo(s *shard) {
+	e.shard = s
+	s.lock()
+}
+
 // sibling returns an entry on the same shard, which has not been added.
 func (e *entry) sibling() entry { return entry{shard: e.shard} }
 

@@ -58,7 +58,7 @@ func (s *stress) schedule() {
 	if rand.IntN(2) == 0 {
 		task.mu.Lock() // until the fields are there for the task itself
 		task.timer = s.w.AfterFunc(d, task.f)
-		accepted := task.timer.entry.handle != handle{} // only ever replaced, by Reset
+		accepted := task.timer.entry.Place() != 0 // only ever replaced, by Reset
 		task.mu.Unlock()
 		s.account(task, accepted)
 	} else {

@@ -802,7 +802,7 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 				job := mustJob(t)(w.ScheduleFunc(hourly, func() { ran = true }))
 				for range 30 {
 					time.Sleep(3 * time.Minute)
-					if w.engine().isManual() {
+					if (*engine)(w).isManual() {
 						for w.Drive(0) > 0 {
 							synctest.Wait()
 						}
@@ -830,16 +830,16 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 			w := manual(WithExecutor(pool))
 			wheels[name] = w
 			w.Schedule(0, func() { order = append(order, name) })
-			b, ok := w.engine().Driver().queue.Poll()
+			b, ok := (*engine)(w).Driver().queue.Poll()
 			require.True(t, ok)
-			w.engine().Driver().begin(b)
-			require.EqualValues(t, 1, w.engine().Driver().waiting.Load())
+			(*engine)(w).Driver().begin(b)
+			require.EqualValues(t, 1, (*engine)(w).Driver().waiting.Load())
 		}
 		require.True(t, pool.bounded.tryAcquire())
 		flush("first")
 		pool.bounded.bound.giveBack() // by a worker that has seen an empty line
 		flush("second")
-		wheels["first"].engine().Driver().hand()
+		(*engine)(wheels["first"]).Driver().hand()
 		synctest.Wait()
 		require.Equal(t, []string{"first", "second"}, order)
 		for _, w := range wheels {

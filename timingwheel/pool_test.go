@@ -858,3 +858,39 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 		pool.Close()
 	})
 }
+
+// What waited on a shard was canceled. What comes there later does not go behind it, but to the
+// Pool, which has room by now.
+func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		release := busy(pool, 1)
+		w := New(WithExecutor(pool), WithShards(2))
+		defer w.Stop()
+		var handles []handle
+		for i := range w.shards {
+			s := &w.shards[i]
+			s.lock()
+			h, err := s.accept(delay{w.clock.now(), time.Duration(i)}, mustNotRun, oneShot)
+			s.unlock()
+			require.NoError(t, err)
+			handles = append(handles, h)
+		}
+		time.Sleep(time.Second)
+		for i, h := range handles {
+			s := &w.shards[i]
+			s.lock()
+			require.True(t, s.cancel(h))
+			s.unlock()
+		}
+		release()
+		synctest.Wait()
+		ran := 0
+		for i := range w.shards {
+			w.shards[i].addFunction(0, func() { ran++ })
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 2, ran)
+		pool.Close()
+	})
+}

@@ -411,3 +411,31 @@ func TestFunctionThatHoldsUpFromTheBeginning(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// What is due at once waits its turn behind what was due before.
+func TestDueAtOnceGoesBehindWhatWasDueBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		var order []int
+		w.Schedule(time.Millisecond, func() { order = append(order, 1) })
+		time.Sleep(5 * time.Millisecond)
+		w.Schedule(0, func() { order = append(order, 2) })
+		require.Equal(t, 2, w.Drive(0))
+		require.Equal(t, []int{1, 2}, order)
+	})
+}
+
+// What a function adds without delay under manual drive runs in the next call, and is not lost.
+func TestDriveLeavesWhatIsAddedForTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		ran := 0
+		w.Schedule(0, func() { w.Schedule(0, func() { ran++ }) })
+		require.Equal(t, 1, w.Drive(0))
+		require.Zero(t, ran)
+		require.Equal(t, 1, w.Drive(0))
+		require.Equal(t, 1, ran)
+	})
+}

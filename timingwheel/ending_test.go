@@ -314,3 +314,50 @@ func TestStatsMissesNothingThatChangesShards(t *testing.T) {
 	last.unlock()
 	require.EqualValues(t, 1, (<-looked).Pending)
 }
+
+// While a pass is under way, what is canceled moves no other entry to where the pass has been.
+func TestPassMissesNothingWhenOthersAreCanceled(t *testing.T) {
+	const functions = 20_000
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	timeouts := make([]Timeout, functions)
+	for i := range timeouts {
+		timeouts[i], _ = w.Schedule(time.Hour, mustNotRun)
+	}
+	for range 100 {
+		s.addOwn(time.Hour, noop)
+	}
+	s.close()
+	chunk, more := 0, true
+	for chunk < 4 {
+		chunk, more = s.closeSlice(chunk)
+		require.True(t, more)
+	}
+	for i := range timeouts {
+		if i%500 != 0 {
+			require.True(t, timeouts[i].Cancel())
+		}
+	}
+	for more {
+		chunk, more = s.closeSlice(chunk)
+	}
+	require.Equal(t, functions/500, s.len())
+	w.verifySettled(t)
+	s.stop()
+	require.False(t, timeouts[0].Reset(time.Minute), "it fires no more")
+}
+
+// A function that was pushed back without the lock is handed back like any other.
+func TestStopHandsBackWhatWasPushedBack(t *testing.T) {
+	w := virtual()
+	ran := 0
+	timer := w.AfterFunc(time.Second, func() { ran++ })
+	require.True(t, timer.Reset(2*time.Second))
+	require.True(t, timer.Reset(3*time.Second))
+	pending := w.Stop()
+	require.Len(t, pending, 1)
+	require.Equal(t, moonLanding.Add(3*time.Second), pending[0].Deadline)
+	pending[0].Func()
+	require.Equal(t, 1, ran)
+}

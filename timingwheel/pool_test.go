@@ -885,12 +885,12 @@ func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 		}
 		release()
 		synctest.Wait()
-		ran := 0
+		var ran atomic.Int64
 		for i := range w.shards {
-			w.shards[i].addFunction(0, func() { ran++ })
+			w.shards[i].addFunction(0, func() { ran.Add(1) })
 			time.Sleep(time.Second)
 		}
-		require.Equal(t, 2, ran)
+		require.EqualValues(t, 2, ran.Load())
 		pool.Close()
 	})
 }

@@ -396,3 +396,26 @@ func TestShutdownLooksAtWhatIsPendingFirst(t *testing.T) {
 	w.runner.end()
 	require.True(t, w.isQuiet())
 }
+
+// A batch that is being added is accepted as a whole: Shutdown and Stop wait for it.
+func TestClosingWaitsForABatch(t *testing.T) {
+	for name, end := range map[string]func(w *TimingWheel){
+		"Shutdown": (*TimingWheel).markClosed,
+		"Stop":     func(w *TimingWheel) { w.stopShards() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := manual()
+			defer w.Stop()
+			w.batches.RLock()
+			ended := make(chan bool)
+			begun := make(chan bool)
+			go func() { close(begun); end(w); close(ended) }()
+			<-begun
+			time.Sleep(20 * time.Millisecond)
+			require.False(t, w.Stats().Stopped)
+			w.batches.RUnlock()
+			<-ended
+			require.True(t, w.Stats().Stopped)
+		})
+	}
+}

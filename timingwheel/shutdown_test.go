@@ -412,9 +412,10 @@ func TestClosingWaitsForABatch(t *testing.T) {
 			go func() { close(begun); end(w); close(ended) }()
 			<-begun
 			time.Sleep(20 * time.Millisecond)
-			require.False(t, w.Stats().Stopped)
+			early := w.Stats().Stopped
 			w.batches.RUnlock()
 			<-ended
+			require.False(t, early)
 			require.True(t, w.Stats().Stopped)
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -348,4 +349,93 @@ func TestStopEmptiesTheQueue(t *testing.T) {
 	w.Stop()
 	require.Zero(t, w.engine().Driver().queue.Len())
 	require.False(t, timer.Stop())
+}
+
+// The executor gets at most a slice at a time, and a bucket that comes due during a cascade
+// does not wait for the end of it.
+func TestBucketsBetweenTheSlicesOfACascade(t *testing.T) {
+	var calls []int
+	w := New(WithManualClock(moonLanding), WithShards(2), WithExecutor(executeFunc(func(tasks []func()) {
+		calls = append(calls, len(tasks))
+		each(tasks, func(task func()) { task() })
+	})))
+	defer w.Stop()
+	order := make([]int, 0, 12*sliceLen)
+	for i, n := range []int{10 * sliceLen, 2 * sliceLen} {
+		for range n {
+			w.shards[i].addFunction(time.Second, func() { order = append(order, i) })
+		}
+	}
+	require.Equal(t, 12*sliceLen, w.Advance(time.Second))
+	require.Equal(t, slices.Repeat([]int{sliceLen}, 12), calls)
+	short := []int{}
+	for n, i := range order {
+		if i == 1 {
+			short = append(short, n)
+		}
+	}
+	require.Less(t, short[len(short)-1], 4*sliceLen)
+}
+
+// A context that ends together with a function that blocks does not wait for it.
+func TestContextDoesNotWaitForAFunctionOfItsOwnTick(t *testing.T) {
+	for name, executor := range blocking() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := New(WithExecutor(executor), WithShards(1))
+				defer w.Stop()
+				start := time.Now()
+				w.Schedule(time.Second, func() { time.Sleep(time.Minute) })
+				ctx, cancel := w.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				<-ctx.Done()
+				require.Equal(t, time.Second, time.Since(start))
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// Also at the very beginning of a bubble, where no time has passed since the wheel was made.
+func TestFunctionThatHoldsUpFromTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(Inline()), WithShards(1))
+		defer w.Stop()
+		w.Schedule(0, func() { time.Sleep(time.Minute) })
+		synctest.Wait()
+		require.Zero(t, w.Stats().HeldUp)
+		start := time.Now()
+		<-w.After(time.Second)
+		require.Equal(t, time.Second, time.Since(start))
+		require.Positive(t, w.Stats().HeldUp)
+		time.Sleep(time.Minute)
+	})
+}
+
+// What is due at once waits its turn behind what was due before.
+func TestDueAtOnceGoesBehindWhatWasDueBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		var order []int
+		w.Schedule(time.Millisecond, func() { order = append(order, 1) })
+		time.Sleep(5 * time.Millisecond)
+		w.Schedule(0, func() { order = append(order, 2) })
+		require.Equal(t, 2, w.Drive(0))
+		require.Equal(t, []int{1, 2}, order)
+	})
+}
+
+// What a function adds without delay under manual drive runs in the next call, and is not lost.
+func TestDriveLeavesWhatIsAddedForTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := manual()
+		defer w.Stop()
+		ran := 0
+		w.Schedule(0, func() { w.Schedule(0, func() { ran++ }) })
+		require.Equal(t, 1, w.Drive(0))
+		require.Zero(t, ran)
+		require.Equal(t, 1, w.Drive(0))
+		require.Equal(t, 1, ran)
+	})
 }

@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -216,4 +217,149 @@ func TestStatsMissesNoTask(t *testing.T) {
 		st := w.Stats()
 		require.Positive(t, st.Pending+st.Running)
 	}
+}
+
+// From the mark on a shard fires nothing, whatever was on its way: what waits at the gate, the
+// rest of a cascade, and a bucket that is being dropped. Marking it again changes nothing.
+func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
+	w := manual()
+	s, d := &w.shards[0], &w.driver
+	for range 2 * sliceLen {
+		s.addFunction(0, mustNotRun)
+	}
+	s.addFunction(time.Hour, mustNotRun)
+	var emptied Timeout
+	emptied, _ = w.Schedule(time.Minute, mustNotRun)
+	cascade := &s.dueCascade
+	due, ok := d.queue.Poll()
+	require.True(t, ok)
+	require.True(t, s.expire(due)) // the first slice
+	require.Len(t, d.expired.tasks, sliceLen)
+	d.expired.tasks = nil
+	w.runner.running.Store(0)
+	s.mu.Lock()
+	i := cascade.ring.TakeFirst(&s.arena)
+	s.wait(i)
+	s.mu.Unlock()
+	require.True(t, emptied.Cancel())
+	head, _, ok := d.queue.Peek()
+	require.True(t, ok)
+
+	for range 2 {
+		s.stop()
+		require.Zero(t, d.waiting.Load())
+		require.EqualValues(t, math.MaxInt64, s.waitsSince.Load())
+	}
+	var out expired
+	s.takeWaiting(&out, func() bool { return true })
+	require.Empty(t, out.tasks)
+	require.False(t, s.flush(cascade))
+	require.Empty(t, d.expired.tasks)
+	require.False(t, s.dropEmpty(head))
+	require.Len(t, w.Stop(), sliceLen+1)
+	require.Nil(t, s.pending, "it keeps what was handed back")
+	require.False(t, s.dropEmpty(head))
+	require.False(t, s.flush(cascade))
+	require.Zero(t, w.Len())
+	require.Zero(t, d.waiting.Load())
+}
+
+// A pass holds the lock for a slice at a time, and is over with an entry when it has come to it.
+func TestPassGoesSliceBySlice(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	for range 2 * sliceLen {
+		s.addOwn(time.Hour, noop)
+		s.addFunction(time.Hour, mustNotRun)
+	}
+	s.close()
+	chunk, more := s.closeSlice(0)
+	require.True(t, more)
+	require.Equal(t, 3*sliceLen, s.len())
+	require.False(t, s.dismissing)
+	for more {
+		chunk, more = s.closeSlice(chunk)
+	}
+	require.Equal(t, 2*sliceLen, s.len())
+	s.stop()
+	var pending []Pending
+	chunk, more = s.stopSlice(0, 100, &pending)
+	require.True(t, more)
+	require.Len(t, pending, 100)
+	for more {
+		chunk, more = s.stopSlice(chunk, 100, &pending)
+	}
+	require.Len(t, pending, 2*sliceLen)
+}
+
+// What is on its way from one shard to another is not missed, also if nothing is left where
+// Stats has not been yet.
+func TestStatsMissesNothingThatChangesShards(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(2))
+	defer w.Stop()
+	first, last := &w.shards[0], &w.shards[1]
+	timeout := func(s *shard) handle {
+		h, err := s.accept(delay{0, time.Hour}, mustNotRun, oneShot)
+		require.NoError(t, err)
+		return h
+	}
+	last.lock()
+	h := timeout(last)
+	looked := make(chan Stats)
+	go func() { looked <- w.Stats() }()
+	waitUntil(t, last.turns.waiting.Load) // it has seen the first shard
+	first.lock()
+	timeout(first)
+	first.unlock()
+	require.True(t, last.cancel(h))
+	last.unlock()
+	require.EqualValues(t, 1, (<-looked).Pending)
+}
+
+// While a pass is under way, what is canceled moves no other entry to where the pass has been.
+func TestPassMissesNothingWhenOthersAreCanceled(t *testing.T) {
+	const functions = 20_000
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	timeouts := make([]Timeout, functions)
+	for i := range timeouts {
+		timeouts[i], _ = w.Schedule(time.Hour, mustNotRun)
+	}
+	for range 100 {
+		s.addOwn(time.Hour, noop)
+	}
+	s.close()
+	chunk, more := 0, true
+	for chunk < 4 {
+		chunk, more = s.closeSlice(chunk)
+		require.True(t, more)
+	}
+	for i := range timeouts {
+		if i%500 != 0 {
+			require.True(t, timeouts[i].Cancel())
+		}
+	}
+	for more {
+		chunk, more = s.closeSlice(chunk)
+	}
+	require.Equal(t, functions/500, s.len())
+	w.verifySettled(t)
+	s.stop()
+	require.False(t, timeouts[0].Reset(time.Minute), "it fires no more")
+}
+
+// A function that was pushed back without the lock is handed back like any other.
+func TestStopHandsBackWhatWasPushedBack(t *testing.T) {
+	w := virtual()
+	ran := 0
+	timer := w.AfterFunc(time.Second, func() { ran++ })
+	require.True(t, timer.Reset(2*time.Second))
+	require.True(t, timer.Reset(3*time.Second))
+	pending := w.Stop()
+	require.Len(t, pending, 1)
+	require.Equal(t, moonLanding.Add(3*time.Second), pending[0].Deadline)
+	pending[0].Func()
+	require.Equal(t, 1, ran)
 }

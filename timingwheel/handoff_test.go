@@ -2,6 +2,7 @@ package timingwheel
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
@@ -315,4 +316,173 @@ func TestNothingWaitsForACallThatIsOver(t *testing.T) {
 	h.mu.Unlock()
 	require.False(t, <-held)
 	s.arena.Free(i)
+}
+
+// A watch that finds nobody in the executor is over, and does not wake up again and again.
+func TestWatchEndsWhenNothingRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(Inline()), WithShards(1))
+		h := &w.driver.handoff
+		for range sliceLen { // after a full slice the watch goes on
+			w.Schedule(time.Second, noop)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.True(t, h.armed.Load())
+		time.Sleep(h.patience)
+		synctest.Wait()
+		require.False(t, h.armed.Load())
+		w.Schedule(time.Second, noop)
+		time.Sleep(time.Second + w.clock.tick)
+		synctest.Wait()
+		require.False(t, h.armed.Load(), "or else the next call is not watched")
+		w.Stop()
+	})
+}
+
+// A goroutine that drives on beside a long call may be ended by a later task: another drives.
+func TestTaskEndsTheDriverThatTookOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(Inline()), WithShards(2))
+		defer w.Stop()
+		s, other := &w.shards[0], &w.shards[1]
+		const begin = 10 * time.Millisecond
+		patience := w.driver.handoff.patience
+		var ran []int
+		s.addFunction(begin, func() { time.Sleep(2 * patience) })
+		other.addOwn(begin+patience, func() { time.Sleep(5 * patience) }) // takes longer than the call
+		s.addFunction(begin+3*patience, func() { ran = append(ran, 1); runtime.Goexit() })
+		s.addFunction(begin+4*patience, func() { ran = append(ran, 2) })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []int{1, 2}, ran)
+	})
+}
+
+// inDetachedCall calls f with a wheel that is driven by hand, whose handoff looks as if
+// another goroutine were driving on beside a call.
+func inDetachedCall(t *testing.T, f func(w *TimingWheel, h *handoff), opts ...Option) {
+	w := manual(opts...)
+	defer w.Stop()
+	h := &w.driver.handoff
+	require.False(t, h.detach(), "there is no call")
+	h.state.Store(calling)
+	h.began.start()
+	require.True(t, h.detach())
+	f(w, h)
+	require.EqualValues(t, idle, h.state.Load())
+}
+
+// Something comes to wait just when the call wants to be over: then it goes on.
+func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
+	inDetachedCall(t, func(w *TimingWheel, h *handoff) {
+		h.mu.Lock() // as hold does
+		rejoined := make(chan bool)
+		go func() { rejoined <- h.rejoin() }()
+		time.Sleep(10 * time.Millisecond) // until it waits for the lock
+		w.driver.waiting.Add(1)
+		h.mu.Unlock()
+		require.False(t, <-rejoined)
+		require.EqualValues(t, detached, h.state.Load())
+		w.driver.waiting.Add(-1)
+		require.True(t, h.rejoin())
+	})
+}
+
+// What waited may be canceled at the last moment. The executor never gets an empty slice.
+func TestExecutorGetsNoEmptySlice(t *testing.T) {
+	calls := 0
+	inDetachedCall(t, func(w *TimingWheel, h *handoff) {
+		w.driver.waiting.Add(1)
+		returned := make(chan bool)
+		go func() { returned <- h.returned() }()
+		time.Sleep(10 * time.Millisecond)
+		w.driver.waiting.Add(-1)
+		require.False(t, <-returned)
+	}, WithExecutor(executeFunc(func([]func()) { calls++ })))
+	require.Zero(t, calls)
+}
+
+// executeFunc is an Executor that is given all tasks at once.
+type executeFunc func(tasks []func())
+
+func (f executeFunc) Execute(tasks []func()) { f(tasks) }
+
+// The goroutine of a call that was detached does not drive any more, also if a task has ended
+// it: somebody else has the driver in his hands.
+func TestDetachedGoroutineDoesNotDrive(t *testing.T) {
+	inDetachedCall(t, func(w *TimingWheel, _ *handoff) {
+		w.driver.expired.tasks = []task{function(mustNotRun)} // what the other is about to hand on
+		w.driver.resume()
+		require.Len(t, w.driver.expired.tasks, 1)
+		w.driver.expired.tasks = nil
+	}, WithExecutor(Inline()))
+}
+
+// The alarm of a call that has returned rings no more, and is not set again.
+func TestAlarmEndsWithItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inDetachedCall(t, func(w *TimingWheel, h *handoff) {
+			alarm := h.alarm
+			require.NotNil(t, alarm)
+			require.True(t, h.rejoin())
+			h.state.Store(calling) // a later one
+			time.Sleep(2 * time.Second)
+			_, _, due := h.due(alarm)
+			require.False(t, due)
+			require.False(t, alarm.timer.Stop(), "it is set for another look")
+			h.state.Store(idle)
+			h.began.stop()
+		}, WithExecutor(Inline()), WithLogger(slog.New(slog.DiscardHandler)))
+	})
+}
+
+// What is told of a function is told of one function: its name and its beginning belong together.
+func TestHeldUpByOneFunction(t *testing.T) {
+	inDetachedCall(t, func(w *TimingWheel, h *handoff) {
+		codes := [...]uintptr{code(function(longFunctionA)), code(function(longFunctionB))}
+		began := map[int64]string{} // the function, by when it began
+		var end atomic.Bool
+		var running sync.WaitGroup
+		running.Go(func() {
+			defer end.Store(true)
+			for n := range 20_000 {
+				w.runner.begin(codes[n%2])
+				since := h.began.since.Load()
+				if _, ok := began[since]; ok {
+					began[since] = "" // a coarse clock: nobody can tell
+					continue
+				}
+				began[since] = runtime.FuncForPC(codes[n%2]).Name()
+			}
+		})
+		told := map[int64]string{}
+		for !end.Load() {
+			if _, by, since := h.present(); since != 0 {
+				told[since] = by
+			}
+		}
+		running.Wait()
+		for since, by := range told {
+			if was := began[since]; was != "" {
+				require.Equal(t, was, by)
+			}
+		}
+		require.True(t, h.rejoin())
+	}, WithExecutor(Inline()))
+}
+
+func longFunctionA() {}
+func longFunctionB() {}
+
+// An executor of the user's own is named by its own type.
+func TestHeldUpByAnExecutor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(ExecutorFunc(func(task func()) { task() })), WithShards(1))
+		defer w.Stop()
+		w.Schedule(time.Second, func() { time.Sleep(time.Second) })
+		time.Sleep(3 * time.Second / 2)
+		require.Equal(t, "timingwheel.ExecutorFunc", w.Stats().HeldUpBy)
+		time.Sleep(time.Second)
+	})
 }

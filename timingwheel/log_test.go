@@ -214,3 +214,30 @@ func TestHeldUpLogSpeaksOfOneFunction(t *testing.T) {
 		})
 	}
 }
+
+// The last minute is at least half a minute.
+func TestLateDriverIsLoggedWithWhatWasALittleBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lines := logged()
+		w := timingwheel.New(timingwheel.WithLogger(l), timingwheel.WithManualDrive())
+		defer w.Stop()
+		fire := func(n int, late time.Duration) {
+			for range n {
+				w.AfterFunc(0, func() {})
+			}
+			time.Sleep(late)
+			for w.Len() > 0 {
+				w.Drive(0)
+			}
+			synctest.Wait()
+		}
+		fire(1000, 900*time.Millisecond)
+		time.Sleep(45 * time.Second)
+		fire(1, 0)
+		time.Sleep(5 * time.Second)
+		fire(1, 2*time.Second)
+		require.Len(t, lines(), 1)
+		require.NotContains(t, lines()[0], "p99=2s")
+		require.NotContains(t, lines()[0], "p99=1µs")
+	})
+}

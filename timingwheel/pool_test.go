@@ -855,3 +855,39 @@ func closedRealPool(full WhenFull) *Pool {
 	p.Close()
 	return p
 }
+
+// What waited on a shard was canceled. What comes there later does not go behind it, but to the
+// Pool, which has room by now.
+func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		release := busy(pool, 1)
+		w := New(WithExecutor(pool), WithShards(2))
+		defer w.Stop()
+		var handles []handle
+		for i := range w.shards {
+			s := &w.shards[i]
+			s.lock()
+			h, err := s.accept(delay{w.clock.now(), time.Duration(i)}, mustNotRun, oneShot)
+			s.unlock()
+			require.NoError(t, err)
+			handles = append(handles, h)
+		}
+		time.Sleep(time.Second)
+		for i, h := range handles {
+			s := &w.shards[i]
+			s.lock()
+			require.True(t, s.cancel(h))
+			s.unlock()
+		}
+		release()
+		synctest.Wait()
+		var ran atomic.Int64
+		for i := range w.shards {
+			w.shards[i].addFunction(0, func() { ran.Add(1) })
+			time.Sleep(time.Second)
+		}
+		require.EqualValues(t, 2, ran.Load())
+		pool.Close()
+	})
+}

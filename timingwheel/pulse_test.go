@@ -141,3 +141,17 @@ func TestEveryAddYields(t *testing.T) {
 		})
 	}
 }
+
+// A driver that is behind but at work is not late: nobody has to yield to it.
+func TestPulseOfADriverAtWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithShards(1))
+		defer w.Stop()
+		s, late := &w.shards[0], true
+		s.addOwn(100*time.Millisecond, func() { time.Sleep(10 * time.Millisecond) })
+		s.addOwn(101*time.Millisecond, func() { late = w.driver.pulse.isLate(w.clock.now()) })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.False(t, late)
+	})
+}

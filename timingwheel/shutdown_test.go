@@ -343,3 +343,80 @@ func TestShutdownSeesATaskOnItsWay(t *testing.T) {
 		require.True(t, ended.Load())
 	}
 }
+
+// Shutdown ends as Stop does: with the driver, the queue and all that belongs to the wheel.
+func TestShutdownStopsTheWheel(t *testing.T) {
+	w := manual()
+	s := &w.shards[0]
+	canceled, err := w.Schedule(time.Hour, mustNotRun)
+	require.NoError(t, err)
+	require.True(t, canceled.Cancel())
+	require.NoError(t, w.Shutdown(t.Context()))
+	require.True(t, s.stopped)
+	require.ErrorIs(t, context.Cause(w.ctx), ErrStopped)
+	require.Zero(t, w.driver.queue.Len())
+	require.Zero(t, s.arena.Cap(), "it keeps memory")
+}
+
+// When its context has ended in the middle of one shard, the others have their turn all the same.
+func TestShutdownMovesAllShardsInTheBackground(t *testing.T) {
+	const shards = 4
+	w := New(WithManualDrive(), WithShards(shards))
+	defer w.Stop()
+	var dismissed atomic.Int64
+	for i := range w.shards {
+		for range 2 * sliceLen {
+			w.shards[i].addOwn(time.Hour, func() { dismissed.Add(1) })
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.closeShards(ended)
+	waitUntil(t, func() bool { return w.Len() == 0 })
+	require.EqualValues(t, shards*2*sliceLen, dismissed.Load())
+}
+
+// A task goes from pending to running. Shutdown looks in that order, and does not miss it.
+func TestShutdownLooksAtWhatIsPendingFirst(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	s.addFunction(0, noop)
+	s.lock()
+	quiet := make(chan bool)
+	go func() { quiet <- w.isQuiet() }()
+	waitUntil(t, s.turns.waiting.Load)
+	for i := range s.arena.All() {
+		s.arena.Unlink(i)
+		s.remove(i)
+	}
+	w.runner.admit(1)
+	s.unlock()
+	require.False(t, <-quiet)
+	w.runner.end()
+	require.True(t, w.isQuiet())
+}
+
+// A batch that is being added is accepted as a whole: Shutdown and Stop wait for it.
+func TestClosingWaitsForABatch(t *testing.T) {
+	for name, end := range map[string]func(w *TimingWheel){
+		"Shutdown": (*TimingWheel).markClosed,
+		"Stop":     func(w *TimingWheel) { w.stopShards() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := manual()
+			defer w.Stop()
+			w.batches.RLock()
+			ended := make(chan bool)
+			begun := make(chan bool)
+			go func() { close(begun); end(w); close(ended) }()
+			<-begun
+			time.Sleep(20 * time.Millisecond)
+			early := w.Stats().Stopped
+			w.batches.RUnlock()
+			<-ended
+			require.False(t, early)
+			require.True(t, w.Stats().Stopped)
+		})
+	}
+}

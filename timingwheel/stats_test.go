@@ -407,3 +407,46 @@ func TestIntervalSaturates(t *testing.T) {
 		require.Positive(t, l.Interval)
 	}
 }
+
+// What was pushed back has not left its level for a finer one.
+func TestCascadedCountsNothingThatWasPushedBack(t *testing.T) {
+	w := virtual()
+	defer w.Stop()
+	timeout, err := w.Schedule(10*msec, noop)
+	require.NoError(t, err)
+	require.True(t, timeout.Reset(20*msec))
+	w.Advance(15 * msec) // on the same level
+	require.True(t, timeout.Reset(time.Hour))
+	w.Advance(15 * msec) // to a coarser one
+	require.Zero(t, w.Stats().Cascaded)
+	require.Equal(t, 1, w.Advance(time.Hour))
+	require.Positive(t, w.Stats().Cascaded)
+}
+
+// The lateness of a function that was pushed back counts from its last deadline, also if it has
+// waited for the executor.
+func TestLatenessOfWhatWasPushedBackAndWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(WithExecutor(Inline()), WithShards(1))
+		defer w.Stop()
+		w.Schedule(time.Second, func() { time.Sleep(9 * time.Second) })
+		timer := w.AfterFunc(2*time.Second, noop)
+		require.True(t, timer.Reset(2*time.Second))
+		require.True(t, timer.Reset(8*time.Second))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 2*time.Second, w.Stats().Lateness.Max)
+	})
+}
+
+func TestLatenessRun(t *testing.T) {
+	c := newClock(time.Millisecond)
+	var h Histogram
+	run := latenessRun{of: &h}
+	require.EqualValues(t, -1, run.end())
+	for _, deadline := range []int64{2, 2, 5, 20} {
+		run.add(deadline, &c, 10*time.Millisecond)
+	}
+	require.Equal(t, 8*time.Millisecond, run.end())
+	require.EqualValues(t, 2*8+5, h.Sum/time.Millisecond, "nothing is early")
+}

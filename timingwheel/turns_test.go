@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,6 +148,7 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 	<-gaveWay
 	wg.Wait()
 	require.True(t, entered.Load())
+	require.Positive(t, s.turns.lastWait)
 }
 
 // The driver gives way no more often than minTurn, also when the last time was short: each
@@ -179,4 +181,46 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	<-fed
 	s.turns.waiting.Store(false)
 	require.True(t, kept)
+}
+
+// The driver gives way at least every maxTurn, however long that took the last time, and also
+// while the wheel's own clock stands still. If nobody waits any more, it goes on at once.
+func TestDriverGivesWayAtLeastEveryMaxTurn(t *testing.T) {
+	w := virtual()
+	defer w.Stop()
+	s := &w.shards[0]
+	s.turns.entered = make(chan struct{}, 1)
+	w.clock.made = w.clock.made.Add(-time.Hour)
+	before := s.clock.real() - 2*maxTurn
+	s.turns.gaveWay, s.turns.lastWait = before, time.Hour
+	s.giveWay()
+	require.Greater(t, s.turns.gaveWay, before)
+	require.Less(t, s.turns.lastWait, time.Hour)
+}
+
+// A caller that has just got the lock does not leave the driver waiting for it.
+func TestGivingWayEnds(t *testing.T) {
+	rounds := 3000
+	if testing.Short() {
+		rounds = 1000
+	}
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	for range rounds {
+		s.turns.entered = nil // as for the first caller
+		s.turns.gaveWay, s.turns.lastWait = -time.Hour, 0
+		s.mu.Lock()
+		var caller sync.WaitGroup
+		caller.Go(func() {
+			s.waitForLock()
+			s.unlock()
+		})
+		for !s.turns.waiting.Load() {
+			runtime.Gosched()
+		}
+		s.mu.Unlock()
+		s.giveWay()
+		caller.Wait()
+	}
 }

@@ -188,6 +188,25 @@ func TestThresholdPanics(t *testing.T) {
 	require.Zero(t, th.verify(t))
 }
 
+// Advance counts whom it ends itself: not one that a done has canceled before its turn.
+func TestThresholdCountsItsOwn(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	th := NewThreshold[int](w)
+	var cancel func() bool
+	var e ends
+	_, err := th.Park(1, time.Hour, func(o Outcome) {
+		require.True(t, cancel())
+		e.done(o)
+	})
+	require.NoError(t, err)
+	cancel, err = th.Park(2, time.Hour, e.done)
+	require.NoError(t, err)
+	require.Equal(t, 1, th.Advance(2))
+	require.Equal(t, []Outcome{Canceled, Satisfied}, e.all())
+	require.Zero(t, th.verify(t))
+}
+
 // The tree beside a sorted list.
 func TestThresholdModel(t *testing.T) {
 	w := timingwheel.New()

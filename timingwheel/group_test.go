@@ -270,6 +270,26 @@ func TestForgottenGroup(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
+// Stop lets a caller that waits for the shard's lock in after every slice.
+func TestGroupStopLetsTheWaitingCallerIn(t *testing.T) {
+	const slices = 20
+	w := New(WithManualDrive(), WithShards(1))
+	defer w.Stop()
+	g := NewGroup(w)
+	for range slices * sliceLen {
+		g.Schedule(time.Hour, noop)
+	}
+	left := make(chan int)
+	first, s := g.members.next, g.door.shard
+	s.arena.SetTask(first.entry.index, func() { // Stop calls it first, with the lock held
+		go func() { left <- g.Len() }()
+		waitUntil(t, s.turns.waiting.Load)
+		first.due()
+	})
+	go g.Stop()
+	require.Equal(t, (slices-1)*sliceLen, <-left)
+}
+
 // With everything at once, each function runs or was canceled, once; and after StopWait
 // none runs.
 func TestGroupStress(t *testing.T) {

@@ -464,6 +464,23 @@ func TestPoolCallerRuns(t *testing.T) {
 	})
 }
 
+// A task that the driver runs is counted, also if it ends the driver's goroutine.
+func TestPoolCountsWhatEndsTheDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullCallerRuns)
+		release := busy(pool, 1)
+		w := New(WithExecutor(pool), WithShards(1))
+		for range 3 {
+			w.Schedule(time.Millisecond, runtime.Goexit)
+		}
+		time.Sleep(time.Second)
+		require.EqualValues(t, 3, w.Stats().CallerRuns)
+		release()
+		require.NoError(t, w.Shutdown(t.Context()))
+		pool.Close()
+	})
+}
+
 // What is discarded is passed on once; a job goes on to its next run, a Future ends, and a
 // key is gone. What was canceled in the last moment is not passed on.
 func TestPoolDiscards(t *testing.T) {

@@ -246,6 +246,28 @@ func TestWait(t *testing.T) {
 	require.NotErrorIs(t, ErrCanceled, context.Canceled)
 }
 
+// ender is an operation that somebody else has ended.
+type ender struct{}
+
+func (ender) Cancel() bool { return false }
+
+// When ctx ends just after somebody else has ended the operation, Wait returns when that
+// one is done with it, and says how it has ended.
+func TestWaitForWhoWasFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var c core
+		c.end(Expired, parked)
+		ended, result := make(chan struct{}), make(chan error, 1)
+		go func() { result <- wait(ctx, ender{}, &c, ended) }()
+		synctest.Wait()
+		require.Empty(t, result)
+		close(ended)
+		require.Equal(t, ErrExpired, <-result)
+	})
+}
+
 func TestWaitWithEndedContext(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		ctx, cancel := context.WithCancel(t.Context())

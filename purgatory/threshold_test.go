@@ -207,6 +207,28 @@ func TestThresholdCountsItsOwn(t *testing.T) {
 	require.Zero(t, th.verify(t))
 }
 
+// The number rises between the first look at it and the entry into the tree, to the value
+// that is waited for or beyond.
+func TestThresholdRisesDuringPark(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	for _, v := range []int{1, 2} {
+		th := NewThreshold[int](w)
+		outcome, err := th.begin(1, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, Pending, outcome)
+		require.Zero(t, th.Advance(v))
+		var e ends
+		x := &waiter[int]{threshold: th, v: 1}
+		x.done = e.done
+		require.NoError(t, x.register(time.Hour))
+		require.Equal(t, []Outcome{Satisfied}, e.all())
+		require.Zero(t, th.verify(t))
+		require.Equal(t, Stats{Parked: 1, Satisfied: 1}, th.Stats())
+		require.Zero(t, w.Len())
+	}
+}
+
 // The tree beside a sorted list.
 func TestThresholdModel(t *testing.T) {
 	w := timingwheel.New()

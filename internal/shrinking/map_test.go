@@ -54,7 +54,7 @@ func TestModel(t *testing.T) {
 	m.Delete(1)
 }
 
-// What a map holds follows its keys, up and down.
+// What a map holds follows its keys, up and down, also while other keys are set.
 func TestMemoryIsGivenBack(t *testing.T) {
 	held := func() int64 {
 		runtime.GC()
@@ -74,6 +74,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	for left := keys; left > 400; left /= 2 {
 		for _, k := range order[left/2 : left] {
 			m.Delete(k)
+			m.Set(order[0], k)
 		}
 		verify(t, &m)
 		require.Less(t, (held()-before-64<<10)*keys, 9*full*int64(left/2), "with %d keys left", left/2)

@@ -875,3 +875,56 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 		pool.Close()
 	})
 }
+
+// The wheel at the front of the line has nothing any more that waits: the next one gets the
+// room, since no worker comes later.
+func TestPoolServesWhoIsBehindNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		release := busy(pool, 1)
+		front, behind := New(WithExecutor(pool)), New(WithExecutor(pool))
+		canceled, _ := front.Schedule(time.Millisecond, func() { t.Error("ran") })
+		time.Sleep(time.Second)
+		ran := 0
+		behind.Schedule(0, func() { ran++ })
+		synctest.Wait()
+		require.True(t, canceled.Cancel())
+		require.EqualValues(t, 2, pool.line.length.Load())
+		release()
+		synctest.Wait()
+		require.Equal(t, 1, ran)
+		require.True(t, pool.line.isEmpty())
+		require.NoError(t, front.Shutdown(t.Context()))
+		require.NoError(t, behind.Shutdown(t.Context()))
+		pool.Close()
+	})
+}
+
+// An entry waits before its wheel joins the line: or a worker could find nothing there
+// that waits, and take the wheel out.
+func TestPoolWaitsBeforeItJoins(t *testing.T) {
+	pool := closedPool(FullWait)
+	w := manual(WithExecutor(pool))
+	w.Schedule(0, mustNotRun)
+	b, ok := w.driver.queue.Poll()
+	require.True(t, ok)
+	pool.line.mu.Lock()
+	flushed := make(chan struct{})
+	go func() {
+		w.driver.begin(b)
+		close(flushed)
+	}()
+	waitUntil(t, func() bool { return w.driver.waiting.Load() == 1 })
+	require.True(t, pool.line.isEmpty())
+	pool.line.mu.Unlock()
+	<-flushed
+	require.False(t, pool.line.isEmpty())
+	require.Len(t, w.Stop(), 1)
+}
+
+// Tasks wait in the Pool until goroutines have them, though there would be workers.
+func TestPoolStatsBeforeAWorkerComes(t *testing.T) {
+	pool := NewPool(3, 2, FullWait)
+	require.Equal(t, 2, pool.bound.take(2))
+	require.Equal(t, PoolStats{Workers: 3, Queue: 2, Queued: 2}, pool.Stats())
+}

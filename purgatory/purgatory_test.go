@@ -246,6 +246,37 @@ func TestWait(t *testing.T) {
 	require.NotErrorIs(t, ErrCanceled, context.Canceled)
 }
 
+// When Wait has expired, the operation is out of its keys.
+func TestWaitIsOverWhenItReturns(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var then Stats
+		o, err := p.Park(time.Second, nil, func(Outcome) { then = p.Stats() }, 1, 2)
+		require.NoError(t, err)
+		o.state.Or(ours) // as Wait's own
+		time.Sleep(2 * time.Second)
+		require.Equal(t, Stats{Parked: 1, Expired: 1}, then)
+	})
+}
+
+// Who asks has try for itself, also when the operation ends meanwhile, and then lets go of
+// it.
+func TestTryBelongsToWhoAsks(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var o *Op[int]
+		o, err := p.Park(time.Hour, func() bool {
+			if o != nil {
+				require.True(t, o.Cancel())
+				require.NotNil(t, o.try)
+			}
+			return false
+		}, nil, 1)
+		require.NoError(t, err)
+		require.Zero(t, p.Notify(1))
+		require.Equal(t, Canceled, o.Outcome())
+		require.Nil(t, o.try)
+	})
+}
+
 // ender is an operation that somebody else has ended.
 type ender struct{}
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -332,6 +333,34 @@ func TestClose(t *testing.T) {
 }
 
 // One that is in the middle of Park when Close comes is refused, or was there before.
+// Close inside a visit of several batches ends all, those too that the visit has yet to
+// come to. A done that Close calls parks nothing more.
+func TestCloseInsideAVisit(t *testing.T) {
+	const n = 4 * batch
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var e ends
+		visiting := false
+		for range n {
+			_, err := p.Park(time.Hour, func() bool {
+				if visiting {
+					visiting = false
+					p.Close()
+				}
+				return false
+			}, func(o Outcome) {
+				e.done(o)
+				_, err := p.Park(0, nil, nil, 2)
+				require.Equal(t, ErrClosed, err)
+			}, 1)
+			require.NoError(t, err)
+		}
+		visiting = true
+		require.Zero(t, p.Notify(1))
+		require.Equal(t, slices.Repeat([]Outcome{Closed}, n), e.all())
+		require.Zero(t, w.Len())
+	})
+}
+
 func TestCloseDuringPark(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
 		first := true
@@ -741,6 +770,49 @@ func TestVisitEndsWhereItHasTo(t *testing.T) {
 }
 
 // Visits of one key that are in the middle at the same time do not disturb each other.
+// All that a visit was to come to leaves meanwhile, and another comes: that one stays under
+// the key, though the marks of the visit were before it.
+func TestVisitWhoseRingIsReplaced(t *testing.T) {
+	for _, early := range []bool{true, false} { // it comes before the others leave, or after
+		bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+			var ops []*Op[int]
+			var late ends
+			visiting := false
+			park := func() {
+				_, err := p.Park(time.Hour, nil, late.done, 1)
+				require.NoError(t, err)
+			}
+			for range batch + 8 {
+				o, err := p.Park(time.Hour, func() bool {
+					if !visiting {
+						return false
+					}
+					visiting = false
+					if early {
+						park()
+					}
+					for _, o := range ops {
+						require.True(t, o.Cancel())
+					}
+					if !early {
+						park()
+					}
+					return false
+				}, nil, 1)
+				require.NoError(t, err)
+				ops = append(ops, o)
+			}
+			visiting = true
+			require.Zero(t, p.Notify(1))
+			require.Empty(t, late.all())
+			require.EqualValues(t, 1, p.verify(t).Keys)
+			require.Equal(t, 1, p.Notify(1))
+			require.Equal(t, []Outcome{Satisfied}, late.all())
+			require.Zero(t, p.verify(t).Keys)
+		})
+	}
+}
+
 func TestNestedVisits(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		const n, visits = 5 * batch, 4
@@ -885,6 +957,43 @@ func TestPanicInPark(t *testing.T) {
 			require.Zero(t, p.verify(t).Pending)
 		})
 	}
+}
+
+// A try that panics in Park, after it has ended its own operation: that is finished.
+func TestPanicInParkOfWhatHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		asked := 0
+		require.PanicsWithValue(t, "oops", func() {
+			p.Park(time.Hour, func() bool {
+				if asked++; asked == 2 {
+					require.Equal(t, 1, p.CancelKey(2))
+					panic("oops")
+				}
+				return false
+			}, nil, 1, 2)
+		})
+		require.Zero(t, w.Len())
+		require.Equal(t, Stats{Parked: 1, Canceled: 1, Checks: 2}, p.verify(t))
+	})
+}
+
+// Done of what the second question satisfies is called when Park has registered the
+// operation in full. Or another goroutine could call it, too.
+func TestDoneAfterRegistration(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var o *Op[int]
+		asked, called := 0, 0
+		_, err := p.Park(time.Hour, func() bool {
+			o, _ = p.stripes[p.stripeOf(1)].only(1)
+			asked++
+			return asked == 2
+		}, func(Outcome) {
+			called++
+			require.NotZero(t, o.state.Load()&parked)
+		}, 1)
+		require.NoError(t, err)
+		require.Equal(t, 1, called)
+	})
 }
 
 // An event that comes while a try is about to panic is followed by a question.

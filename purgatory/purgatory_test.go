@@ -467,8 +467,8 @@ func TestProgrammerErrors(t *testing.T) {
 }
 
 func TestOutcomeString(t *testing.T) {
-	require.Equal(t, "Pending Satisfied Expired Canceled Closed Outcome(9)",
-		Pending.String()+" "+Satisfied.String()+" "+Expired.String()+" "+Canceled.String()+" "+Closed.String()+" "+Outcome(9).String())
+	require.Equal(t, "Pending Satisfied Expired Canceled Closed Outcome(5)",
+		Pending.String()+" "+Satisfied.String()+" "+Expired.String()+" "+Canceled.String()+" "+Closed.String()+" "+Outcome(5).String())
 }
 
 func TestStoppedWheel(t *testing.T) {

@@ -39,6 +39,7 @@ func TestThreshold(t *testing.T) {
 			park(v)
 		}
 		require.Equal(t, 5, th.verify(t))
+		require.Equal(t, Stats{Parked: 5, Pending: 5, Watched: 5, Keys: 1}, th.Stats())
 		require.Zero(t, th.Advance(2))
 		require.Equal(t, 2, th.Advance(3))
 		require.Zero(t, th.Advance(1), "it never goes back")

@@ -894,6 +894,7 @@ func TestPoolServesWhoIsBehindNobody(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, ran)
 		require.True(t, pool.line.isEmpty())
+		require.Zero(t, pool.line.wheels.Len(), "the line keeps no wheel that has left")
 		require.NoError(t, front.Shutdown(t.Context()))
 		require.NoError(t, behind.Shutdown(t.Context()))
 		pool.Close()

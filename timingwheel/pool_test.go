@@ -929,3 +929,11 @@ func TestPoolStatsBeforeAWorkerComes(t *testing.T) {
 	require.Equal(t, 2, pool.bound.take(2))
 	require.Equal(t, PoolStats{Workers: 3, Queue: 2, Queued: 2}, pool.Stats())
 }
+
+// The last wheel may leave the line just after somebody has taken room for it. That one
+// learns that the room was not needed.
+func TestPoolLetsNobodyIn(t *testing.T) {
+	pool := NewPool(1, 0, FullWait)
+	require.True(t, pool.tryAcquire())
+	require.False(t, pool.letIn())
+}

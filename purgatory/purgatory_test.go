@@ -255,6 +255,7 @@ func TestWaitIsOverWhenItReturns(t *testing.T) {
 		require.NoError(t, err)
 		o.state.Or(ours) // as Wait's own
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		require.Equal(t, Stats{Parked: 1, Expired: 1}, then)
 	})
 }

@@ -57,7 +57,9 @@ func (m *room) free(n int) held {
 	m.held[n], m.held = m.held[last], m.held[:last]
 	i := m.find(h)
 	m.a.Unlink(i)
-	m.a.Free(i)
+	if _, tag := m.a.Free(i); tag != h.tag {
+		require.Fail(m.t, "another tag")
+	}
 	m.a.Tidy(1)
 	if _, ok := m.a.Find(h.i, h.generation); ok {
 		require.Fail(m.t, "a freed entry is found")
@@ -224,4 +226,38 @@ func TestTidyIsShort(t *testing.T) {
 	}
 	require.Greater(t, calls, 40)
 	require.Less(t, calls, 1000)
+}
+
+// The numbers of chunks that were given back are used again, while an entry that is left
+// keeps a chunk of a higher number.
+func TestNumbersOfChunksAreUsedAgain(t *testing.T) {
+	var a Arena
+	var b Bucket
+	b.Open(&a, 1)
+	fill := func() {
+		for a.Len() < 4*chunkLen-1 {
+			i, _ := a.Alloc(0, task, 0)
+			b.Append(&a, i)
+		}
+	}
+	for range 3 {
+		fill()
+		require.Equal(t, 4, a.Chunks())
+		for i := range a.All() {
+			if i>>chunkBits != 3 {
+				a.Unlink(i)
+				a.Free(i)
+			}
+		}
+		require.Less(t, a.Cap(), 4*chunkLen)
+		verify(t, &a, &b)
+	}
+}
+
+// An arena is sparse from the room on that Tidy promises.
+func TestIsSparse(t *testing.T) {
+	a := Arena{made: 12, used: 4 * chunkLen}
+	require.False(t, a.IsSparse())
+	a.used--
+	require.True(t, a.IsSparse())
 }

@@ -174,6 +174,51 @@ func TestEndedContextTakesNothing(t *testing.T) {
 	require.Equal(t, 1, q.Len())
 }
 
+// When ctx ends at the moment at which the element is taken, the element is either
+// returned or still there.
+func TestContextEndsAtThatMoment(t *testing.T) {
+	q := delayqueue.New[int]()
+	for round := range 2000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() {
+			_, err := q.Take(ctx)
+			result <- err
+		}()
+		for q.Waiting() == 0 {
+			runtime.Gosched()
+		}
+		q.Offer(round, time.Now())
+		for range round % 3 {
+			runtime.Gosched()
+		}
+		cancel()
+		if <-result == nil {
+			require.Zero(t, q.Len())
+			continue
+		}
+		got, ok := q.Poll()
+		require.True(t, ok, "it is lost")
+		require.Equal(t, round, got)
+	}
+}
+
+// The alarm is set anew for the same element, after the only consumer has given up.
+func TestAlarmAfterTheOnlyConsumerHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := delayqueue.New[int]()
+		start := time.Now()
+		q.Offer(1, start.Add(time.Minute))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := q.Take(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = q.Take(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, time.Minute, time.Since(start))
+	})
+}
+
 // Many producers and consumers, some of whom keep giving up: every element is
 // taken once and none early.
 func TestStress(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -246,6 +247,60 @@ func TestWait(t *testing.T) {
 	require.NotErrorIs(t, ErrCanceled, context.Canceled)
 }
 
+// When Wait has expired, the operation is out of its keys.
+func TestWaitIsOverWhenItReturns(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var then Stats
+		o, err := p.Park(time.Second, nil, func(Outcome) { then = p.Stats() }, 1, 2)
+		require.NoError(t, err)
+		o.state.Or(ours) // as Wait's own
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, Stats{Parked: 1, Expired: 1}, then)
+	})
+}
+
+// Who asks has try for itself, also when the operation ends meanwhile, and then lets go of
+// it.
+func TestTryBelongsToWhoAsks(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var o *Op[int]
+		o, err := p.Park(time.Hour, func() bool {
+			if o != nil {
+				require.True(t, o.Cancel())
+				require.NotNil(t, o.try)
+			}
+			return false
+		}, nil, 1)
+		require.NoError(t, err)
+		require.Zero(t, p.Notify(1))
+		require.Equal(t, Canceled, o.Outcome())
+		require.Nil(t, o.try)
+	})
+}
+
+// ender is an operation that somebody else has ended.
+type ender struct{}
+
+func (ender) Cancel() bool { return false }
+
+// When ctx ends just after somebody else has ended the operation, Wait returns when that
+// one is done with it, and says how it has ended.
+func TestWaitForWhoWasFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var c core
+		c.end(Expired, parked)
+		ended, result := make(chan struct{}), make(chan error, 1)
+		go func() { result <- wait(ctx, ender{}, &c, ended) }()
+		synctest.Wait()
+		require.Empty(t, result)
+		close(ended)
+		require.Equal(t, ErrExpired, <-result)
+	})
+}
+
 func TestWaitWithEndedContext(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -279,6 +334,34 @@ func TestClose(t *testing.T) {
 }
 
 // One that is in the middle of Park when Close comes is refused, or was there before.
+// Close inside a visit of several batches ends all, those too that the visit has yet to
+// come to. A done that Close calls parks nothing more.
+func TestCloseInsideAVisit(t *testing.T) {
+	const n = 4 * batch
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var e ends
+		visiting := false
+		for range n {
+			_, err := p.Park(time.Hour, func() bool {
+				if visiting {
+					visiting = false
+					p.Close()
+				}
+				return false
+			}, func(o Outcome) {
+				e.done(o)
+				_, err := p.Park(0, nil, nil, 2)
+				require.Equal(t, ErrClosed, err)
+			}, 1)
+			require.NoError(t, err)
+		}
+		visiting = true
+		require.Zero(t, p.Notify(1))
+		require.Equal(t, slices.Repeat([]Outcome{Closed}, n), e.all())
+		require.Zero(t, w.Len())
+	})
+}
+
 func TestCloseDuringPark(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
 		first := true
@@ -385,8 +468,8 @@ func TestProgrammerErrors(t *testing.T) {
 }
 
 func TestOutcomeString(t *testing.T) {
-	require.Equal(t, "Pending Satisfied Expired Canceled Closed Outcome(9)",
-		Pending.String()+" "+Satisfied.String()+" "+Expired.String()+" "+Canceled.String()+" "+Closed.String()+" "+Outcome(9).String())
+	require.Equal(t, "Pending Satisfied Expired Canceled Closed Outcome(5)",
+		Pending.String()+" "+Satisfied.String()+" "+Expired.String()+" "+Canceled.String()+" "+Closed.String()+" "+Outcome(5).String())
 }
 
 func TestStoppedWheel(t *testing.T) {
@@ -688,6 +771,49 @@ func TestVisitEndsWhereItHasTo(t *testing.T) {
 }
 
 // Visits of one key that are in the middle at the same time do not disturb each other.
+// All that a visit was to come to leaves meanwhile, and another comes: that one stays under
+// the key, though the marks of the visit were before it.
+func TestVisitWhoseRingIsReplaced(t *testing.T) {
+	for _, early := range []bool{true, false} { // it comes before the others leave, or after
+		bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+			var ops []*Op[int]
+			var late ends
+			visiting := false
+			park := func() {
+				_, err := p.Park(time.Hour, nil, late.done, 1)
+				require.NoError(t, err)
+			}
+			for range batch + 8 {
+				o, err := p.Park(time.Hour, func() bool {
+					if !visiting {
+						return false
+					}
+					visiting = false
+					if early {
+						park()
+					}
+					for _, o := range ops {
+						require.True(t, o.Cancel())
+					}
+					if !early {
+						park()
+					}
+					return false
+				}, nil, 1)
+				require.NoError(t, err)
+				ops = append(ops, o)
+			}
+			visiting = true
+			require.Zero(t, p.Notify(1))
+			require.Empty(t, late.all())
+			require.EqualValues(t, 1, p.verify(t).Keys)
+			require.Equal(t, 1, p.Notify(1))
+			require.Equal(t, []Outcome{Satisfied}, late.all())
+			require.Zero(t, p.verify(t).Keys)
+		})
+	}
+}
+
 func TestNestedVisits(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *timingwheel.TimingWheel, p *Purgatory[int]) {
 		const n, visits = 5 * batch, 4
@@ -832,6 +958,43 @@ func TestPanicInPark(t *testing.T) {
 			require.Zero(t, p.verify(t).Pending)
 		})
 	}
+}
+
+// A try that panics in Park, after it has ended its own operation: that is finished.
+func TestPanicInParkOfWhatHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		asked := 0
+		require.PanicsWithValue(t, "oops", func() {
+			p.Park(time.Hour, func() bool {
+				if asked++; asked == 2 {
+					require.Equal(t, 1, p.CancelKey(2))
+					panic("oops")
+				}
+				return false
+			}, nil, 1, 2)
+		})
+		require.Zero(t, w.Len())
+		require.Equal(t, Stats{Parked: 1, Canceled: 1, Checks: 2}, p.verify(t))
+	})
+}
+
+// Done of what the second question satisfies is called when Park has registered the
+// operation in full. Or another goroutine could call it, too.
+func TestDoneAfterRegistration(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel, p *Purgatory[int]) {
+		var o *Op[int]
+		asked, called := 0, 0
+		_, err := p.Park(time.Hour, func() bool {
+			o, _ = p.stripes[p.stripeOf(1)].only(1)
+			asked++
+			return asked == 2
+		}, func(Outcome) {
+			called++
+			require.NotZero(t, o.state.Load()&parked)
+		}, 1)
+		require.NoError(t, err)
+		require.Equal(t, 1, called)
+	})
 }
 
 // An event that comes while a try is about to panic is followed by a question.

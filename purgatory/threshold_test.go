@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tickwheel/tickwheel/internal/parking"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -38,6 +39,7 @@ func TestThreshold(t *testing.T) {
 			park(v)
 		}
 		require.Equal(t, 5, th.verify(t))
+		require.Equal(t, Stats{Parked: 5, Pending: 5, Watched: 5, Keys: 1}, th.Stats())
 		require.Zero(t, th.Advance(2))
 		require.Equal(t, 2, th.Advance(3))
 		require.Zero(t, th.Advance(1), "it never goes back")
@@ -186,6 +188,94 @@ func TestThresholdPanics(t *testing.T) {
 	require.PanicsWithValue(t, 6, th.Close)
 	require.Equal(t, 10, ended)
 	require.Zero(t, th.verify(t))
+}
+
+// Advance counts whom it ends itself: not one that a done has canceled before its turn.
+func TestThresholdCountsItsOwn(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	th := NewThreshold[int](w)
+	var cancel func() bool
+	var e ends
+	_, err := th.Park(1, time.Hour, func(o Outcome) {
+		require.True(t, cancel())
+		e.done(o)
+	})
+	require.NoError(t, err)
+	cancel, err = th.Park(2, time.Hour, e.done)
+	require.NoError(t, err)
+	require.Equal(t, 1, th.Advance(2))
+	require.Equal(t, []Outcome{Canceled, Satisfied}, e.all())
+	require.Zero(t, th.verify(t))
+}
+
+// The number rises between the first look at it and the entry into the tree, to the value
+// that is waited for or beyond.
+func TestThresholdRisesDuringPark(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	for _, v := range []int{1, 2} {
+		th := NewThreshold[int](w)
+		outcome, err := th.begin(1, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, Pending, outcome)
+		require.Zero(t, th.Advance(v))
+		var e ends
+		x := &waiter[int]{threshold: th, v: 1}
+		x.done = e.done
+		require.NoError(t, x.register(time.Hour))
+		require.Equal(t, []Outcome{Satisfied}, e.all())
+		require.Zero(t, th.verify(t))
+		require.Equal(t, Stats{Parked: 1, Satisfied: 1}, th.Stats())
+		require.Zero(t, w.Len())
+	}
+}
+
+// A Threshold that is closed between the first look and the entry into the tree refuses.
+func TestThresholdClosesDuringPark(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	th := NewThreshold[int](w)
+	_, err := th.begin(1, time.Hour)
+	require.NoError(t, err)
+	th.Close()
+	x := &waiter[int]{threshold: th, v: 1}
+	require.Equal(t, ErrClosed, x.register(time.Hour))
+	require.Zero(t, th.verify(t))
+	require.Zero(t, w.Len())
+}
+
+// What ends a waiter before Park has registered it in full leaves the rest to Park. Or done
+// could be called twice.
+func TestThresholdEndsDuringPark(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	for want, end := range map[Outcome]func(th *Threshold[int], x *waiter[int]){
+		Satisfied: func(th *Threshold[int], _ *waiter[int]) { require.Equal(t, 1, th.Advance(1)) },
+		Canceled:  func(_ *Threshold[int], x *waiter[int]) { require.True(t, x.Cancel()) },
+		Closed: func(_ *Threshold[int], x *waiter[int]) {
+			rest, _ := (*waiterOnWheel[int])(x).Stop(parking.Held{})
+			require.Nil(t, rest)
+		},
+		Expired: func(_ *Threshold[int], x *waiter[int]) {
+			leave, done := (*waiterOnWheel[int])(x).Expire(parking.Held{})
+			require.Nil(t, leave)
+			require.Nil(t, done)
+		},
+	} {
+		th := NewThreshold[int](w)
+		var e ends
+		x := &waiter[int]{threshold: th, v: 1}
+		x.done = e.done
+		_, err := x.enter(time.Hour)
+		require.NoError(t, err)
+		end(th, x)
+		require.Empty(t, e.all())
+		require.Equal(t, want, x.settle())
+		finish(x, want)
+		require.Equal(t, []Outcome{want}, e.all())
+		require.Zero(t, th.verify(t))
+	}
 }
 
 // The tree beside a sorted list.

@@ -50,6 +50,25 @@ func TestTop(t *testing.T) {
 	require.PanicsWithValue(t, "purgatory: Top of a Purgatory that New did not make", func() { new(Purgatory[int]).Top(1) })
 }
 
+// Of keys with one operation each, Top returns as many as it is asked for, also when all
+// of them are in one stripe.
+func TestTopOfOneStripe(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := New[int](w)
+	for key, n := 0, 0; n < 3; key++ {
+		if p.stripeOf(key) != 0 {
+			continue
+		}
+		_, err := p.Park(time.Hour, nil, nil, key)
+		require.NoError(t, err)
+		n++
+		require.Len(t, p.Top(n), n)
+		require.Len(t, p.Top(n-1), n-1)
+		require.Len(t, p.Top(n+1), n)
+	}
+}
+
 // Keys of any type become text, and those that are equal in number are in its order.
 func TestTopOfOtherKeys(t *testing.T) {
 	type partition struct {
@@ -94,7 +113,7 @@ func TestTopMeanwhile(t *testing.T) {
 	}
 	for range 200 {
 		for _, k := range p.Top(2) {
-			if k.Key == "0" && k.Pending < steady || k.Pending > most {
+			if k.Key == "0" && k.Pending < steady || k.Pending > most || k.Pending == 0 {
 				t.Errorf("%+v", k)
 			}
 		}

@@ -127,6 +127,32 @@ func TestScheduleBatchRacesWithStop(t *testing.T) {
 	t.Log("refused:", before, "handed back:", after)
 }
 
+// The delays count from the call, though it has to wait for the lock. And Stop waits for a
+// batch of more than a slice.
+func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
+	w := New(WithManualDrive(), WithShards(1))
+	s := &w.shards[0]
+	s.mu.Lock()
+	added := make(chan []Timeout)
+	go func() {
+		timeouts, _ := w.ScheduleBatch(nil, slices.Repeat([]Delayed{{time.Hour, noop}}, sliceLen+1))
+		added <- timeouts
+	}()
+	waitUntil(t, s.turns.waiting.Load)
+	called := time.Now()
+	stopMayCome := w.batches.TryLock()
+	time.Sleep(20 * time.Millisecond)
+	s.mu.Unlock()
+	timeouts := <-added
+	require.False(t, stopMayCome)
+	for _, timeout := range timeouts {
+		at, ok := timeout.Deadline()
+		require.True(t, ok)
+		require.LessOrEqual(t, at.Sub(called), time.Hour+time.Millisecond)
+	}
+	require.Len(t, w.Stop(), sliceLen+1)
+}
+
 func TestScheduleBatchAllocations(t *testing.T) {
 	w := New()
 	defer w.Stop()

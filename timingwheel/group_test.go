@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -103,8 +104,10 @@ func TestGroupEdges(t *testing.T) {
 	requireDead(t, g.AfterFunc(0, f))
 	require.EqualValues(t, 2, w.Stats().Rejected)
 	g.verify(t)
+	require.Equal(t, 1, g.spares, "the second that was refused has used that of the first")
 	require.Equal(t, 1, w.Drive(0))
 	require.Equal(t, 1, ran)
+	require.Equal(t, 2, g.spares, "that of the one that ran")
 	require.False(t, due.Reset(0))
 	timer := g.AfterFunc(time.Hour, f)
 	w.verify(t)
@@ -154,6 +157,24 @@ func TestGroupStopWinsAgainstTheQueue(t *testing.T) {
 	st := w.Stats()
 	require.EqualValues(t, 4, st.Fired)
 	require.EqualValues(t, 1, st.Canceled)
+	require.Empty(t, w.Stop())
+}
+
+// An executor that runs a task twice, what none should, runs no other function with it.
+func TestGroupTaskThatRunsTwice(t *testing.T) {
+	var queue []func()
+	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	g := NewGroup(w)
+	ran := 0
+	g.Schedule(0, func() { ran++ })
+	require.Equal(t, 1, w.Drive(0))
+	queue[0]()
+	queue[0]()
+	g.Schedule(time.Hour, mustNotRun) // with the member of the first
+	queue[0]()
+	require.Equal(t, 1, ran)
+	g.verify(t)
+	require.Equal(t, 1, g.Stop())
 	require.Empty(t, w.Stop())
 }
 
@@ -268,6 +289,55 @@ func TestForgottenGroup(t *testing.T) {
 	_, data := forget(func(g *Group, timeout Timeout) { kept = g; timeout.Cancel() })
 	waitForGarbage(t, func() bool { return data.Value() == nil }) // the spare member has its function no more
 	runtime.KeepAlive(kept)
+}
+
+// Stop lets a caller that waits for the shard's lock in after every slice.
+func TestGroupStopLetsTheWaitingCallerIn(t *testing.T) {
+	const n = 20
+	w := New(WithManualDrive(), WithShards(1))
+	defer w.Stop()
+	g := NewGroup(w)
+	for range n * sliceLen {
+		g.Schedule(time.Hour, noop)
+	}
+	left := make(chan int)
+	first, s := g.members.next, g.door.shard
+	s.arena.SetTask(first.entry.index, func() { // Stop calls it first, with the lock held
+		go func() { left <- g.Len() }()
+		waitUntil(t, s.turns.waiting.Load)
+		first.due()
+	})
+	go g.Stop()
+	require.Equal(t, (n-1)*sliceLen, <-left)
+}
+
+// Of members that have left the group there are no more than it may keep: none that it
+// keeps holds another that it does not.
+func TestGroupKeepsFewMembers(t *testing.T) {
+	w := New(WithManualDrive())
+	defer w.Stop()
+	g := NewGroup(w)
+	timeouts := make([]Timeout, 10*maxSpares)
+	for i := range timeouts {
+		timeouts[i], _ = g.Schedule(time.Hour, noop)
+	}
+	var members []weak.Pointer[groupTask]
+	for m := g.members.next; m != &g.members; m = m.next {
+		members = append(members, weak.Make(m))
+	}
+	for _, timeout := range slices.Backward(timeouts) {
+		require.True(t, timeout.Cancel())
+	}
+	waitForGarbage(t, func() bool {
+		left := 0
+		for _, m := range members {
+			if m.Value() != nil {
+				left++
+			}
+		}
+		return left <= maxSpares
+	})
+	g.verify(t)
 }
 
 // With everything at once, each function runs or was canceled, once; and after StopWait

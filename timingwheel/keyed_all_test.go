@@ -88,6 +88,7 @@ func TestKeyedDrain(t *testing.T) {
 	k.Schedule(2, time.Hour, noop)
 	require.Len(t, w.Stop(), 1)
 	require.Nil(t, k.Drain(), "Stop has handed it back")
+	require.Zero(t, k.Len())
 }
 
 // With everything at once, each function runs, or is drained, or is handed back: once.

@@ -146,17 +146,72 @@ func TestKeyedOnAStoppedWheel(t *testing.T) {
 	require.Zero(t, k.Len())
 }
 
-// A Cancel that has looked whether the wheel is stopped before it was, and comes to
-// the shard after.
+// A Cancel that finds its key's function on the wheel, and is slower than Stop at its
+// shard.
 func TestKeyedCancelDuringStop(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(1))
 	defer w.Stop()
 	k := NewKeyed[int](w)
-	k.Schedule(1, time.Hour, func() {})
-	pending := stopWholly(&w.engine().Shards()[0])
-	require.Len(t, pending, 1)
-	require.False(t, k.Cancel(1))
+	k.Schedule(1, time.Hour, noop)
+	task, ok := k.stripe(1).tasks.Get(1)
+	require.True(t, ok)
+	s := &w.shards[0]
+	s.mu.Lock()
+	canceled := make(chan bool)
+	go func() { canceled <- k.Cancel(1) }()
+	waitUntil(t, s.turns.waiting.Load)
+	var c collector
+	s.closed, s.stopped, s.heir = true, true, &c
+	s.dismiss(task.entry.index)
+	s.heir = nil
+	s.mu.Unlock()
+	require.False(t, <-canceled)
+	require.Len(t, c.pending, 1)
 	require.Zero(t, k.Len())
+}
+
+// Keys that Stop has handed back are counted right, each for itself, while another of their
+// stripe waits in the executor's queue.
+func TestKeyedCountsBesideTheQueue(t *testing.T) {
+	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(func()) {})))
+	k := NewKeyed[int](w)
+	var keys []int
+	for key := 0; len(keys) < 4; key++ {
+		if k.stripe(key) == &k.stripes[0] {
+			keys = append(keys, key)
+		}
+	}
+	k.Schedule(keys[0], 0, mustNotRun)
+	require.Equal(t, 1, w.Drive(0))
+	for _, key := range keys[1:] {
+		k.Schedule(key, time.Hour, mustNotRun)
+	}
+	require.Len(t, w.Stop(), 3)
+	for i, look := range []func(key int){
+		func(key int) { k.Cancel(key) },
+		func(key int) { k.Reset(key, 0) },
+		func(key int) { k.Deadline(key) },
+	} {
+		look(keys[1+i])
+		require.Equal(t, 1, k.Len())
+	}
+	require.True(t, k.Cancel(keys[0]))
+	require.Zero(t, k.Len())
+}
+
+// A key that is replaced keeps its place under the limit, and its entry.
+func TestKeyedReplacesAtTheLimit(t *testing.T) {
+	w := New(WithManualDrive(), WithMaxPending(1))
+	k := NewKeyed[int](w)
+	_, err := k.Schedule(1, time.Hour, mustNotRun)
+	require.NoError(t, err)
+	replaced, err := k.Schedule(1, time.Minute, noop)
+	require.NoError(t, err)
+	require.True(t, replaced)
+	_, err = k.Schedule(2, time.Minute, noop)
+	require.Equal(t, ErrTooManyPending, err)
+	require.Equal(t, 1, k.Len())
+	require.Len(t, w.Stop(), 1)
 }
 
 // A Reset or Schedule that comes while Stop has ended one shard, and not yet the

@@ -506,6 +506,40 @@ func TestLocalRemoveThatPanics(t *testing.T) {
 	})
 }
 
+// A remove may use the Pool: no lock is held, whoever calls it.
+func TestLocalRemoveHoldsNoLock(t *testing.T) {
+	withPool(t, FullWait, func(t *testing.T, pool *Pool, w *TimingWheel, all *ledger) {
+		removed := 0
+		remove := func(int) {
+			removed++
+			require.True(t, pool.workers.mu.TryLock())
+			pool.workers.mu.Unlock()
+		}
+		locals := make([]*Local[int], 4)
+		for i := range locals {
+			locals[i] = NewLocal(pool, nil, remove)
+		}
+		goOn := make(chan struct{})
+		inPool(t, pool, w, func(k *Worker) {
+			for _, l := range locals {
+				l.Get(k)
+			}
+			locals[0].Remove(k)
+			<-goOn
+		})
+		locals[1].Close()
+		require.Equal(t, 1, removed)
+		close(goOn)
+		synctest.Wait()
+		require.Equal(t, 2, removed, "when the function returns")
+		locals[2].Close()
+		require.Equal(t, 3, removed)
+		w.Stop()
+		pool.Close()
+		require.Equal(t, 4, removed)
+	})
+}
+
 // Shutdown that gives up removes nothing.
 func TestPoolShutdownRemovesValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -454,6 +454,23 @@ func TestPoolCallerRuns(t *testing.T) {
 	})
 }
 
+// A task that the driver runs is counted, also if it ends the driver's goroutine.
+func TestPoolCountsWhatEndsTheDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullCallerRuns)
+		release := busy(pool, 1)
+		w := New(WithExecutor(pool), WithShards(1))
+		for range 3 {
+			w.Schedule(time.Millisecond, runtime.Goexit)
+		}
+		time.Sleep(time.Second)
+		require.EqualValues(t, 3, w.Stats().CallerRuns)
+		release()
+		require.NoError(t, w.Shutdown(t.Context()))
+		pool.Close()
+	})
+}
+
 // What is discarded is passed on once; a job goes on to its next run, a Future ends, and a
 // key is gone. What was canceled in the last moment is not passed on.
 func TestPoolDiscards(t *testing.T) {
@@ -890,4 +907,66 @@ func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 		require.EqualValues(t, 2, ran.Load())
 		pool.Close()
 	})
+}
+
+// The wheel at the front of the line has nothing any more that waits: the next one gets the
+// room, since no worker comes later.
+func TestPoolServesWhoIsBehindNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := NewPool(1, 0, FullWait)
+		release := busy(pool, 1)
+		front, behind := New(WithExecutor(pool)), New(WithExecutor(pool))
+		canceled, _ := front.Schedule(time.Millisecond, func() { t.Error("ran") })
+		time.Sleep(time.Second)
+		ran := 0
+		behind.Schedule(0, func() { ran++ })
+		synctest.Wait()
+		require.True(t, canceled.Cancel())
+		require.EqualValues(t, 2, pool.line.length.Load())
+		release()
+		synctest.Wait()
+		require.Equal(t, 1, ran)
+		require.True(t, pool.line.isEmpty())
+		require.Zero(t, pool.line.wheels.Len(), "the line keeps no wheel that has left")
+		require.NoError(t, front.Shutdown(t.Context()))
+		require.NoError(t, behind.Shutdown(t.Context()))
+		pool.Close()
+	})
+}
+
+// An entry waits before its wheel joins the line: or a worker could find nothing there
+// that waits, and take the wheel out.
+func TestPoolWaitsBeforeItJoins(t *testing.T) {
+	pool := closedPool(FullWait)
+	w := manual(WithExecutor(pool))
+	w.Schedule(0, mustNotRun)
+	b, ok := w.driver.queue.Poll()
+	require.True(t, ok)
+	pool.line.mu.Lock()
+	flushed := make(chan struct{})
+	go func() {
+		w.driver.begin(b)
+		close(flushed)
+	}()
+	waitUntil(t, func() bool { return w.driver.waiting.Load() == 1 })
+	require.True(t, pool.line.isEmpty())
+	pool.line.mu.Unlock()
+	<-flushed
+	require.False(t, pool.line.isEmpty())
+	require.Len(t, w.Stop(), 1)
+}
+
+// Tasks wait in the Pool until goroutines have them, though there would be workers.
+func TestPoolStatsBeforeAWorkerComes(t *testing.T) {
+	pool := NewPool(3, 2, FullWait)
+	require.Equal(t, 2, pool.bound.take(2))
+	require.Equal(t, PoolStats{Workers: 3, Queue: 2, Queued: 2}, pool.Stats())
+}
+
+// The last wheel may leave the line just after somebody has taken room for it. That one
+// learns that the room was not needed.
+func TestPoolLetsNobodyIn(t *testing.T) {
+	pool := NewPool(1, 0, FullWait)
+	require.True(t, pool.tryAcquire())
+	require.False(t, pool.letIn())
 }

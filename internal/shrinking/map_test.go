@@ -54,30 +54,43 @@ func TestModel(t *testing.T) {
 	m.Delete(1)
 }
 
-// What a map holds follows its keys, up and down.
+// What a map holds follows its keys, up and down, whether or not others are set meanwhile,
+// and Clear gives all of it back.
 func TestMemoryIsGivenBack(t *testing.T) {
-	held := func() int64 {
-		runtime.GC()
-		runtime.GC()
-		var s runtime.MemStats
-		runtime.ReadMemStats(&s)
-		return int64(s.HeapAlloc)
-	}
-	const keys = 200_000
-	order := rand.New(rand.NewPCG(3, 4)).Perm(keys)
-	before := held()
-	var m Map[int, int]
-	for k := range keys {
-		m.Set(k, k)
-	}
-	full := held() - before
-	for left := keys; left > 400; left /= 2 {
-		for _, k := range order[left/2 : left] {
-			m.Delete(k)
+	for _, setting := range []bool{false, true} {
+		const keys = 200_000
+		order := rand.New(rand.NewPCG(3, 4)).Perm(keys)
+		before := held()
+		var m Map[int, int]
+		fill := func() {
+			for k := range keys {
+				m.Set(k, k)
+			}
 		}
-		verify(t, &m)
-		require.Less(t, (held()-before-64<<10)*keys, 9*full*int64(left/2), "with %d keys left", left/2)
+		fill()
+		full := held() - before
+		for left := keys; left > 400; left /= 2 {
+			for _, k := range order[left/2 : left] {
+				m.Delete(k)
+				if setting {
+					m.Set(order[0], k)
+				}
+			}
+			verify(t, &m)
+			require.Less(t, (held()-before-64<<10)*keys, 9*full*int64(left/2), "with %d keys left", left/2)
+		}
+		fill()
+		m.Clear()
+		require.Less(t, held()-before, full/8, "cleared")
+		runtime.KeepAlive(&m)
+		runtime.KeepAlive(order)
 	}
-	runtime.KeepAlive(&m)
-	runtime.KeepAlive(order)
+}
+
+func held() int64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return int64(s.HeapAlloc)
 }

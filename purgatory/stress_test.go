@@ -295,7 +295,8 @@ func TestStressOneWins(t *testing.T) {
 	w := timingwheel.New()
 	defer w.Stop()
 	p := New[int](w)
-	const rounds, n = 20, 5_000
+	const n = 5_000
+	rounds := unlessShort(20, 6)
 	var calls, wins atomic.Int64
 	within(t, func() {
 		for range rounds {

@@ -26,10 +26,7 @@ import (
 // task: one lost wake-up stops the test.
 func TestDriverEndsAndLosesNoWakeUp(t *testing.T) {
 	const callers = 3
-	rounds := 8000
-	if testing.Short() {
-		rounds = 3000
-	}
+	rounds := unlessShort(8000, 3000)
 	atProcessors(t, func(t *testing.T) {
 		for _, shards := range []int{1, 4} {
 			w := New(WithTick(time.Microsecond), WithShards(shards))

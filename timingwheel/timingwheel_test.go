@@ -291,7 +291,7 @@ func TestReentrant(t *testing.T) {
 	}
 }
 
-func TestAdvanceClock(t *testing.T) {
+func TestAdvance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 		start := time.Now()
@@ -325,7 +325,7 @@ func TestAdvanceClock(t *testing.T) {
 
 // A call from an inline task waits until its timeout ends. The zero-delay task that it
 // adds is taken in its turn.
-func TestAdvanceClockFromATask(t *testing.T) {
+func TestAdvanceFromATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 		defer w.Stop()
@@ -381,7 +381,7 @@ func TestClosuresAreReleased(t *testing.T) {
 	for _, timeout := range keep {
 		require.True(t, timeout.Cancel())
 	}
-	require.Less(t, held()-before, int64(1<<20), "held after cancel")
+	waitFor(t, func() bool { return held()-before < 1<<20 }) // what was canceled
 
 	wg.Add(timers)
 	for i := range keep {

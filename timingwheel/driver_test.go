@@ -61,6 +61,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 	executors["pool"] = NewPool(2, 2, FullWait)
 	for name, executor := range executors {
 		t.Run(name, func(t *testing.T) {
+			name := fmt.Sprintf("%s %d", name, rand.Int()) // nothing else has its label
 			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
 			defer w.Stop()
 			mu, locked := &w.shards[0].mu, make(chan struct{})
@@ -76,8 +77,8 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 				var b strings.Builder
 				pprof.Lookup("goroutine").WriteTo(&b, 1)
 				for stanza := range strings.SplitSeq(b.String(), "\n\n") {
-					if strings.Contains(stanza, ").lockForDriver+") && strings.Contains(stanza, label) {
-						return true // any other is of a wheel of an earlier test, which is ending
+					if strings.Contains(stanza, "sync.(*Mutex).Lock+") && strings.Contains(stanza, label) {
+						return true
 					}
 				}
 				return false

@@ -291,7 +291,7 @@ func TestReentrant(t *testing.T) {
 	}
 }
 
-func TestAdvance(t *testing.T) {
+func TestDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 		start := time.Now()
@@ -325,7 +325,7 @@ func TestAdvance(t *testing.T) {
 
 // A call from an inline task waits until its timeout ends. The zero-delay task that it
 // adds is taken in its turn.
-func TestAdvanceFromATask(t *testing.T) {
+func TestDriveFromATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 		defer w.Stop()

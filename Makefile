@@ -18,9 +18,14 @@ help: ## list the targets
 build: ## compile everything
 	go build ./...
 
+# Fewer seeds and rounds than test-long has; each promise has a test here, too.
 .PHONY: test
-test: ## run all tests of the core module, with the race detector
-	go test -race ./...
+test: ## run the tests of the core module in their short form, with the race detector: two minutes
+	go test -race -short ./...
+
+.PHONY: test-long
+test-long: ## run all tests of the core module at length, with the race detector
+	go test -race -timeout 30m ./...
 
 # Where an int has 32 bits, and 64-bit atomics have to be aligned. No race detector there.
 .PHONY: test-386
@@ -121,4 +126,4 @@ examples: ## run the examples
 	cd examples/integrations && go run ./reminders -dir "$$(mktemp -d)" add 10m "call back"
 
 .PHONY: check
-check: fmt-check lint test test-nested test-durable test-benchmarks examples ## all that must hold before a change lands
+check: fmt-check lint test-long test-nested test-durable test-benchmarks examples ## all that must hold before a change lands

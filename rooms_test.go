@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,28 +42,34 @@ type house struct {
 	info  *types.Info
 }
 
-func openHouse(t *testing.T) *house {
-	t.Helper()
+// openHouse resolves the types of the standard library, too, and takes seconds. The tests
+// share what it returns.
+var openHouse = sync.OnceValues(func() (*house, error) {
 	h := &house{fset: token.NewFileSet(), info: &types.Info{
 		Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{},
 	}}
 	paths, err := filepath.Glob("timingwheel/*.go")
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	for _, path := range paths {
 		built, err := build.Default.MatchFile("timingwheel", filepath.Base(path))
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		if strings.HasSuffix(path, "_test.go") || !built {
 			continue
 		}
 		file, err := parser.ParseFile(h.fset, path, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		h.files = append(h.files, file)
 	}
 	config := types.Config{Importer: importer.ForCompiler(h.fset, "source", nil)}
 	h.pkg, err = config.Check(module+"timingwheel", h.fset, h.files, h.info)
-	require.NoError(t, err)
-	return h
-}
+	return h, err
+})
 
 // fileOf returns the name of the file that has the position.
 func (h *house) fileOf(pos token.Pos) string { return filepath.Base(h.fset.Position(pos).Filename) }
@@ -77,7 +84,8 @@ func (h *house) isEngine(t types.Type) bool {
 }
 
 func TestSurfaceReachesTheShardThroughTheDoor(t *testing.T) {
-	h := openHouse(t)
+	h, err := openHouse()
+	require.NoError(t, err)
 	for _, name := range engine {
 		require.NotNil(t, h.pkg.Scope().Lookup(name), "%s is gone, and with it what this test checks", name)
 	}
@@ -101,7 +109,8 @@ func TestSurfaceReachesTheShardThroughTheDoor(t *testing.T) {
 }
 
 func TestFilesFormNoOtherCircles(t *testing.T) {
-	h := openHouse(t)
+	h, err := openHouse()
+	require.NoError(t, err)
 	uses := map[string]map[string]bool{}
 	for _, file := range h.files {
 		uses[h.fileOf(file.Package)] = map[string]bool{}

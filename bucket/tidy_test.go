@@ -85,7 +85,11 @@ func (m *room) verify() {
 // The owners find their entries, and the rings keep their order, however the arena moves
 // them.
 func TestTidyModel(t *testing.T) {
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		m := newRoom(t, seed)
 		var gone []held
 		moved := 0
@@ -159,6 +163,9 @@ func TestTidyKeepsTheOrder(t *testing.T) {
 func TestRoomFollowsTheEntries(t *testing.T) {
 	m := newRoom(t, 2)
 	peak := 400_000
+	if testing.Short() {
+		peak = 150_000
+	}
 	for range 3 {
 		for len(m.held) < peak {
 			m.add()

@@ -279,7 +279,13 @@ func stress(t *testing.T, q *delayqueue.DelayQueue[stressed]) {
 	}
 	require.Zero(t, early.Load())
 	require.Zero(t, q.Len())
-	for deadline := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	waitForGoroutines(t, before)
+}
+
+// waitForGoroutines waits until there are no more than so many goroutines.
+func waitForGoroutines(t *testing.T, most int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > most; time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "goroutines are left")
 	}
 }

@@ -45,14 +45,15 @@ func TestMillionParked(t *testing.T) {
 	w := timingwheel.New(timingwheel.WithShards(1)) // each has 80 KB of its own once it is used
 	defer w.Stop()
 	w.AfterFunc(time.Hour, func() {}) // the driver is there
-	goroutines, before := runtime.NumGoroutine(), heap()
+	before, goroutines := heap(), runtime.NumGoroutine()
+	noMore := func() bool { return runtime.NumGoroutine() <= goroutines+1 } // Eventually has one, which looks
 	p := New[int](w)
 	for i := range million {
 		if _, err := p.Park(time.Hour, nil, nil, i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	require.Eventually(t, noMore, 30*time.Second, time.Millisecond)
 	bytes := (heap() - before) / million
 	t.Logf("%d bytes for each of %d operations with a key of its own", bytes, million)
 	require.LessOrEqual(t, bytes, int64(256))
@@ -68,8 +69,9 @@ func TestMillionParked(t *testing.T) {
 	p.Close()
 	require.Zero(t, p.verify(t).Pending)
 	require.Equal(t, 1, w.Len())
-	require.Less(t, heap()-before, int64(million), "what has ended is kept: a byte for each, or more")
-	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	require.Eventually(t, func() bool { return heap()-before < million }, 30*time.Second, time.Millisecond,
+		"what has ended is kept: a byte for each, or more")
+	require.Eventually(t, noMore, 30*time.Second, time.Millisecond)
 	runtime.KeepAlive(p)
 }
 
@@ -81,12 +83,13 @@ func TestKeysGiveTheirRoomBack(t *testing.T) {
 	const keys, left = 300_000, 500
 	before := heap()
 	for i := range keys {
-		_, err := p.Park(time.Hour, nil, nil, i)
-		require.NoError(t, err)
+		p.Park(time.Hour, nil, nil, i)
 	}
+	ended := 0
 	for i := range keys - left { // those that stay share few chunks of the wheel's arena
-		require.Equal(t, 1, p.Notify(i))
+		ended += p.Notify(i)
 	}
+	require.Equal(t, keys-left, ended)
 	require.EqualValues(t, left, p.verify(t).Keys)
 	require.Eventually(t, func() bool { return heap()-before < keys }, time.Minute, time.Millisecond,
 		"a byte or more for each key, though most are gone")

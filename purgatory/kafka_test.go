@@ -305,7 +305,7 @@ func TestFaultStarvedByException(t *testing.T) {
 // Fault #17177: a completion that completes another, and so on, until the stack
 // overflows.
 func TestFaultRecursion(t *testing.T) {
-	const n = 100_000
+	n := unlessShort(100_000, 30_000)
 	defer debug.SetMaxStack(debug.SetMaxStack(64 * n)) // less for each operation than a call takes
 	w := timingwheel.New()
 	defer w.Stop()
@@ -344,7 +344,7 @@ func TestFaultRecursion(t *testing.T) {
 
 // The same by other ways than Notify.
 func TestFaultRecursionByOtherWays(t *testing.T) {
-	const n = 100_000
+	n := unlessShort(100_000, 30_000)
 	defer debug.SetMaxStack(debug.SetMaxStack(64 * n))
 	w := timingwheel.New()
 	defer w.Stop()

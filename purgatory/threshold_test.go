@@ -286,7 +286,7 @@ func TestThresholdModel(t *testing.T) {
 		v, id  int
 		cancel func() bool
 	}
-	for seed := range uint64(200) {
+	for seed := range uint64(unlessShort(200, 50)) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		th := NewThreshold[int](w)
 		var list []entry // sorted by v, then in the order of parking

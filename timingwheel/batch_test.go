@@ -99,7 +99,7 @@ func TestScheduleBatchAllOrNone(t *testing.T) {
 func TestScheduleBatchRacesWithStop(t *testing.T) {
 	const size = 200 * sliceLen // long enough for Stop to get the lock between two slices
 	before, after := 0, 0
-	for range 20 {
+	for range unlessShort(20, 6) {
 		w := New()
 		batch := slices.Repeat([]Delayed{{time.Hour, noop}}, size)
 		var timeouts []Timeout

@@ -27,10 +27,7 @@ import (
 // task: one lost wake-up stops the test.
 func TestDriverEndsAndLosesNoWakeUp(t *testing.T) {
 	const callers = 3
-	rounds := 8000
-	if testing.Short() {
-		rounds = 3000
-	}
+	rounds := unlessShort(8000, 3000)
 	atProcessors(t, func(t *testing.T) {
 		for _, shards := range []int{1, 4} {
 			w := New(WithTick(time.Microsecond), WithShards(shards))
@@ -65,6 +62,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 	executors["pool"] = newPool(2, 2, fullWait)
 	for name, executor := range executors {
 		t.Run(name, func(t *testing.T) {
+			name := fmt.Sprintf("%s %d", name, rand.Int()) // nothing else has its label
 			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
 			defer w.Stop()
 			mu, locked := &w.engine().Shards()[0].mu, make(chan struct{})
@@ -80,8 +78,8 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 				var b strings.Builder
 				pprof.Lookup("goroutine").WriteTo(&b, 1)
 				for stanza := range strings.SplitSeq(b.String(), "\n\n") {
-					if strings.Contains(stanza, ").lockForDriver+") && strings.Contains(stanza, label) {
-						return true // any other is of a wheel of an earlier test, which is ending
+					if strings.Contains(stanza, "sync.(*Mutex).Lock+") && strings.Contains(stanza, label) {
+						return true
 					}
 				}
 				return false

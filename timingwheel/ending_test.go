@@ -26,7 +26,7 @@ func stopWholly(s *shard) []Pending {
 
 // Stop allocates little more than it returns, and frees the arena on the way.
 func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
-	const tasks = 300_000
+	tasks := unlessShort(300_000, 100_000)
 	w := New(WithManualDrive(), WithShards(4))
 	for i := range tasks {
 		addFunction(&w.engine().Shards()[i%4], time.Duration(i)*time.Microsecond, noop)
@@ -36,7 +36,7 @@ func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	pending := w.Stop()
 	runtime.ReadMemStats(&after)
 	require.Len(t, pending, tasks)
-	returned := float64(tasks * unsafe.Sizeof(Pending{}))
+	returned := float64(tasks) * float64(unsafe.Sizeof(Pending{}))
 	require.Less(t, float64(after.TotalAlloc-before.TotalAlloc)/returned, 1.3)
 
 	w = New(WithManualDrive(), WithShards(1))
@@ -187,10 +187,7 @@ func TestOwnTasksBetweenTheMarkAndThePass(t *testing.T) {
 
 // Stats shows a task on its way from the wheel to the executor, and one that comes back.
 func TestStatsMissesNoTask(t *testing.T) {
-	rounds := 500
-	if testing.Short() {
-		rounds = 100
-	}
+	rounds := unlessShort(500, 100)
 	for range rounds {
 		w := New(WithShards(256))
 		var ran atomic.Bool

@@ -111,7 +111,7 @@ func TestLabelsDoNotLeak(t *testing.T) {
 			})
 			defer w.Stop()
 			var wg sync.WaitGroup
-			profiles := make([]string, 20)
+			profiles := make([]string, unlessShort(20, 5))
 			for i := range profiles {
 				// Many tasks that set labels and return, so that the task that looks gets
 				// the goroutine of one of them.

@@ -208,10 +208,7 @@ func TestStopWhileHeldUp(t *testing.T) {
 // Real goroutines: functions that take longer than patience or not, that end their goroutine,
 // cancel others and schedule more. At no time do two run at once, none is lost, and channels go on.
 func TestHandoffStress(t *testing.T) {
-	rounds := 1500
-	if testing.Short() {
-		rounds = 300
-	}
+	rounds := unlessShort(1500, 300)
 	for name, executor := range blocking() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -281,10 +278,7 @@ func TestHeldUpEndsWithTheCall(t *testing.T) {
 // However early the watch ends, a call that does not return is detached: also if the
 // driver is descheduled just when it has armed the watch.
 func TestWatchNeverComesTooEarly(t *testing.T) {
-	rounds := 1000
-	if testing.Short() {
-		rounds = 300
-	}
+	rounds := unlessShort(1000, 300)
 	w := New(WithExecutor(Inline()), WithShards(1))
 	defer w.Stop()
 	w.engine().Driver().handoff.patience = 0

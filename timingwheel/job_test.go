@@ -88,14 +88,14 @@ func TestFixedRate(t *testing.T) {
 
 // However many periods, each a little off the tick: they do not drift by a nanosecond.
 func TestFixedRateDoesNotDrift(t *testing.T) {
-	const periods = 100_000
+	periods := time.Duration(unlessShort(100_000, 10_000))
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		period := 10*msec + 333*time.Nanosecond
 		runs := 0
 		job := mustJob(t)(w.ScheduleAtFixedRate(0, period, func() { runs++ }))
 		time.Sleep(periods*period + msec)
 		synctest.Wait()
-		require.Equal(t, periods+1, runs)
+		require.EqualValues(t, periods+1, runs)
 		next, ok := job.Next()
 		require.True(t, ok)
 		require.Equal(t, log.start.Add((periods+1)*period), next)
@@ -588,7 +588,7 @@ func TestJobRetainsNothing(t *testing.T) {
 		job.Stop()
 		ended = append(ended, job)
 	}
-	require.Less(t, heapInUse(), before+jobs*size/10)
+	waitUntil(t, func() bool { return heapInUse() < before+jobs*size/10 })
 	runtime.KeepAlive(ended)
 }
 
@@ -659,13 +659,14 @@ func TestCalendarOverWeeks(t *testing.T) {
 		often := mustJob(t)(w.ScheduleFunc(schedulerFunc(func(prev time.Time) time.Time {
 			return prev.Truncate(time.Minute).Add(time.Minute)
 		}), func() {}))
-		time.Sleep(28 * 24 * time.Hour)
+		days := unlessShort(28, 14)
+		time.Sleep(time.Duration(days) * 24 * time.Hour)
 		synctest.Wait()
-		require.EqualValues(t, 28*24*60, often.Runs())
+		require.EqualValues(t, days*24*60, often.Runs())
 		for i, at := range log.take() {
 			require.Equal(t, time.Duration(i)*24*time.Hour+27*time.Hour+30*time.Minute, at) // a bubble begins at midnight
 		}
-		require.EqualValues(t, 27, job.Runs())
+		require.EqualValues(t, days-1, job.Runs())
 	})
 }
 

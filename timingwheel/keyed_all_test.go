@@ -26,7 +26,7 @@ func TestKeyedAll(t *testing.T) {
 				continue // scheduled by the body below: may come or not
 			}
 			require.Equal(t, log.start.Add(time.Duration(key)*second+msec), at)
-			require.True(t, k.Reset(key, time.Duration(key)*second))
+			require.True(t, k.Reset(key, time.Duration(key)*second+msec)) // not at once: it is to be replaced
 			replaced, err := k.Schedule(key, time.Duration(key)*second+1, log.note)
 			require.NoError(t, err)
 			require.True(t, replaced)

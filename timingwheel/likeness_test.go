@@ -30,9 +30,10 @@ const likenessTick = time.Millisecond
 var fresh = flag.Int("fresh", 0, "how many random programs with new seeds run beside packages time and context, after those that always do")
 
 func alike(t *testing.T, steps int, run func(l *likeness) (step, compare func())) {
-	for n := range uint64(40 + *fresh) {
+	always := uint64(unlessShort(40, 15))
+	for n := range always + uint64(*fresh) {
 		seed := n
-		if n >= 40 {
+		if n >= always {
 			seed = rand.Uint64()
 		}
 		synctest.Test(t, func(t *testing.T) {

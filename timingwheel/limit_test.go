@@ -163,10 +163,7 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 // However adds, cancels, resets and firings meet, the limit holds for what is new. No
 // place stays taken, and none is freed twice.
 func TestMaxPendingIsExact(t *testing.T) {
-	rounds := 12
-	if testing.Short() {
-		rounds = 4
-	}
+	rounds := unlessShort(12, 4)
 	const limit = 100
 	for round := range rounds {
 		shards, rearms, stop := []int{1, 8}[round%2], round/2%2 == 1, round%3 == 2

@@ -10,7 +10,7 @@ import (
 
 // If the caller of Drive recovers a panic, no other task is lost: what came due together
 // with that task runs in the next call, and Shutdown finds that all have ended.
-func TestAdvanceClockAfterAPanic(t *testing.T) {
+func TestDriveAfterAPanic(t *testing.T) {
 	for name, executor := range map[string]Executor{
 		"inline":      Inline(),
 		"caller runs": closedPool(fullCallerRuns),

@@ -879,19 +879,19 @@ func randomBytes(seed uint64, n int) []byte {
 }
 
 func TestModelManualDrive(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(unlessShort(60, 10)) {
 		runModel(t, randomBytes(seed, 3000), manualDrive)
 	}
 }
 
 func TestModelDriver(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(unlessShort(60, 10)) {
 		runModel(t, randomBytes(seed, 3000), driverGoroutine)
 	}
 }
 
 func TestModelManualClock(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(unlessShort(60, 10)) {
 		runModel(t, randomBytes(seed, 3000), manualClock)
 	}
 }

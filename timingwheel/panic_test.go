@@ -97,7 +97,7 @@ func TestPanicHandlerInEveryExecutor(t *testing.T) {
 
 // What goes wrong in the function of FullDiscard goes wrong in a task. It harms no other
 // task, and all tasks are counted.
-func TestDiscardToThatPanics(t *testing.T) {
+func TestDiscardThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p panics
 		n := 0

@@ -37,6 +37,7 @@ func TestPausedProcess(t *testing.T) {
 		u.checkMissed(pause)
 		return
 	}
+	t.Parallel() // it waits for the child
 	cmd := child(t, "TICKWHEEL_PAUSE="+pauseFor.String())
 	out := startUntilReady(t, cmd)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
@@ -68,6 +69,7 @@ func TestStarvedProcess(t *testing.T) {
 		u.checkMissed(0)
 		return
 	}
+	t.Parallel() // it waits for the child
 	out, err := child(t, "TICKWHEEL_STARVE=1", "GOMAXPROCS=1").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

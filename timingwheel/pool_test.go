@@ -29,7 +29,8 @@ func (p *peak) see(n int64) {
 // workers, no more wait than its queue has room for, and each task is run or discarded
 // once. Close then finds nothing left.
 func TestPoolStress(t *testing.T) {
-	const wheels, tasks = 3, 3000
+	const wheels = 3
+	tasks := unlessShort(3000, 1000)
 	for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {3, 5}, {8, 100}, {4, math.MaxInt}} {
 		for name, full := range map[string]func(seen func(task func())) WhenFull{
 			"caller runs": func(func(func())) WhenFull { return FullCallerRuns },
@@ -62,7 +63,7 @@ func TestPoolStress(t *testing.T) {
 						ws[i].Schedule(time.Duration(n)*5*time.Microsecond, func() { work(i*tasks + n) })
 					}
 				}
-				waitUntil(t, func() bool { return done.Load() == wheels*tasks })
+				waitUntil(t, func() bool { return done.Load() == int64(wheels*tasks) })
 				var callerRuns, discards int64
 				for _, w := range ws {
 					require.NoError(t, w.Shutdown(t.Context()))
@@ -103,10 +104,7 @@ func TestPoolStress(t *testing.T) {
 // everything.
 func TestPoolLosesNoWakeUp(t *testing.T) {
 	const callers = 4
-	rounds := 5000
-	if testing.Short() {
-		rounds = 2000
-	}
+	rounds := unlessShort(5000, 2000)
 	atProcessors(t, func(t *testing.T) {
 		for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {8, 0}} {
 			pool := NewPool(size.workers, size.queue, FullWait)
@@ -137,10 +135,7 @@ func TestPoolLosesNoWakeUp(t *testing.T) {
 
 // The same without anybody who comes later: what was pushed last has to be run, too.
 func TestPoolRunsTheLastTask(t *testing.T) {
-	rounds := 20_000
-	if testing.Short() {
-		rounds = 2000
-	}
+	rounds := unlessShort(20_000, 2000)
 	atProcessors(t, func(t *testing.T) {
 		pool := NewPool(1, 1, FullWait)
 		for range rounds {
@@ -348,10 +343,8 @@ func TestPoolWaitsFairly(t *testing.T) {
 // Thousands of wheels share a small Pool, whose bound holds all the time. Tasks cancel and
 // reset what waits, and every task runs once or was canceled.
 func TestPoolOfManyWheels(t *testing.T) {
-	wheels, tasks := 2000, 10
-	if testing.Short() {
-		wheels = 300
-	}
+	const tasks = 10
+	wheels := unlessShort(2000, 300)
 	pool := NewPool(2, 1, FullWait)
 	var ran, canceled, running atomic.Int64
 	var atOnce peak
@@ -657,10 +650,7 @@ func TestPoolCloseWhileTasksWait(t *testing.T) {
 // Close at the same time as many Executes: each task runs or is discarded, none after
 // Close has returned but on its caller, and no goroutine of the Pool is left, or comes.
 func TestPoolCloseRacesWithExecute(t *testing.T) {
-	rounds := 1500
-	if testing.Short() {
-		rounds = 300
-	}
+	rounds := unlessShort(1500, 300)
 	const callers, tasks = 3, 20
 	for round := range rounds {
 		var inPool, onCaller, closedBefore atomic.Int64

@@ -252,10 +252,7 @@ func TestShutdownUnderManualDrive(t *testing.T) {
 // Shutdown must not wait for ever. What is added meanwhile has run when it returns, or
 // was refused.
 func TestShutdownRaces(t *testing.T) {
-	rounds := 3000
-	if testing.Short() {
-		rounds = 500
-	}
+	rounds := unlessShort(3000, 500)
 	goroutines := runtime.NumGoroutine()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -327,10 +324,7 @@ func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 // A task that is handed over while Shutdown looks from shard to shard is seen as pending
 // or as running. Here it is in the last of many shards, and takes a while.
 func TestShutdownSeesATaskOnItsWay(t *testing.T) {
-	rounds := 500
-	if testing.Short() {
-		rounds = 50
-	}
+	rounds := unlessShort(500, 50)
 	for range rounds {
 		w := New(WithShards(256))
 		var ended atomic.Bool

@@ -173,7 +173,7 @@ func TestSnapshotOfSoManyNext(t *testing.T) {
 func TestSnapshotHoldsUpNobody(t *testing.T) {
 	w := New(WithShards(1))
 	defer w.Stop()
-	const pending = 500_000
+	pending := unlessShort(500_000, 100_000)
 	r := newRandForTest(t)
 	for range pending {
 		w.Schedule(time.Minute+time.Duration(r.Int64N(int64(time.Hour))), noop)

@@ -204,10 +204,7 @@ var stressExecutors = []struct {
 // cascade of several slices. Then every single task must be accounted for, and no
 // goroutine may be left.
 func TestStress(t *testing.T) {
-	rounds := 24
-	if testing.Short() {
-		rounds = 6
-	}
+	rounds := unlessShort(24, 6)
 	for round := range rounds {
 		tick := []time.Duration{time.Microsecond, 50 * time.Microsecond, time.Millisecond}[round%3]
 		size := []int{2, 4, 512}[round/3%3]

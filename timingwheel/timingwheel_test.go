@@ -291,7 +291,7 @@ func TestReentrant(t *testing.T) {
 	}
 }
 
-func TestAdvanceClock(t *testing.T) {
+func TestDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 		start := time.Now()
@@ -325,7 +325,7 @@ func TestAdvanceClock(t *testing.T) {
 
 // A call from an inline task waits until its timeout ends. The zero-delay task that it
 // adds is taken in its turn.
-func TestAdvanceClockFromATask(t *testing.T) {
+func TestDriveFromATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.Inline()))
 		defer w.Stop()
@@ -355,7 +355,8 @@ func TestDeadlinesAreMonotonic(t *testing.T) {
 
 // Canceled and fired tasks must keep neither their closures nor what these hold.
 func TestClosuresAreReleased(t *testing.T) {
-	const timers, size = 20_000, 8 << 10
+	const size = 8 << 10
+	timers := unlessShort(20_000, 5000)
 	held := func() int64 {
 		runtime.GC()
 		runtime.GC()
@@ -380,7 +381,7 @@ func TestClosuresAreReleased(t *testing.T) {
 	for _, timeout := range keep {
 		require.True(t, timeout.Cancel())
 	}
-	require.Less(t, held()-before, int64(1<<20), "held after cancel")
+	waitFor(t, func() bool { return held()-before < 1<<20 }) // what was canceled
 
 	wg.Add(timers)
 	for i := range keep {

@@ -87,8 +87,9 @@ func TestTopKeys(t *testing.T) {
 	defer w.Stop()
 	p := purgatory.New[string](w)
 	for i := range 50 {
+		key := fmt.Sprint(i, strings.Repeat("ä", 1<<16))
 		for range i + 1 {
-			p.Park(time.Hour, nil, nil, fmt.Sprint(i, strings.Repeat("ä", 1<<16)))
+			p.Park(time.Hour, nil, nil, key)
 		}
 	}
 	h := NewHandler()

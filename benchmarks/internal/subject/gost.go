@@ -37,10 +37,10 @@ type gostTimers struct {
 	w     *gxtime.TimerWheel
 	fired atomic.Int64
 
-	mu        sync.Mutex
-	added     int64
-	cancelled int64
-	resets    int
+	mu       sync.Mutex
+	added    int64
+	canceled int64
+	resets   int
 }
 
 func (g *gostTimers) run(_ gxtime.TimerID, _ time.Time, f any) error {
@@ -89,13 +89,13 @@ func (g *gostTimers) send(d time.Duration, f func()) *gxtime.Timer {
 // drop cancels a timer; the queue is empty. The caller holds mu.
 func (g *gostTimers) drop(t *gxtime.Timer) {
 	t.Stop()
-	g.cancelled++
+	g.canceled++
 	g.settle()
 }
 
 // settle waits until what was sent has been done. The caller holds mu.
 func (g *gostTimers) settle() {
-	for int64(g.w.TimerNumber()) != g.added-g.cancelled-g.fired.Load() {
+	for int64(g.w.TimerNumber()) != g.added-g.canceled-g.fired.Load() {
 		runtime.Gosched()
 	}
 }

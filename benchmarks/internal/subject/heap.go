@@ -12,7 +12,7 @@ var heapTimer = Subject{
 	Name: "heap",
 	Setup: "the textbook: a binary heap (github.com/emirpasic/gods v1.18.1) under one lock, with one " +
 		"goroutine that sleeps until the head is due and starts a goroutine for each task, in the manner " +
-		"of the JDK's ScheduledThreadPoolExecutor. A cancelled task stays in the heap, as with the JDK's " +
+		"of the JDK's ScheduledThreadPoolExecutor. A canceled task stays in the heap, as with the JDK's " +
 		"default (setRemoveOnCancelPolicy(false)), since this heap cannot remove from its middle; its " +
 		"function is released at once, and once more than half of the tasks are dead the heap is built " +
 		"anew from the others, which costs a constant for each cancel. It keeps its tasks in a slice " +
@@ -27,7 +27,7 @@ var heapTimer = Subject{
 // its place in the heap, and the handle points there.
 type heapTask struct {
 	due  time.Duration // since the start of its heapTimers
-	f    func()        // nil once it has run or was cancelled
+	f    func()        // nil once it has run or was canceled
 	next *heapTask     // what it was reset to
 }
 
@@ -56,7 +56,7 @@ type heapTimers struct {
 	mu      sync.Mutex
 	heap    *binaryheap.Heap
 	tasks   []*heapTask // all of the heap, and dead ones
-	dead    int         // tasks that have run or were cancelled
+	dead    int         // tasks that have run or were canceled
 	stopped bool
 }
 

@@ -94,10 +94,10 @@ func TestCancelledDoNotFire(t *testing.T) {
 	eachTimer(t, func(t *testing.T, _ Subject, timers Timers, due time.Duration, errorf errorf) bool {
 		const n = 300
 		begin := time.Now()
-		var kept, cancelled atomic.Int64
+		var kept, canceled atomic.Int64
 		timers.Keep(n)
 		for i := range n {
-			counter := &cancelled
+			counter := &canceled
 			if i%3 == 0 {
 				counter = &kept
 			}
@@ -108,15 +108,15 @@ func TestCancelledDoNotFire(t *testing.T) {
 				timers.Cancel(i)
 			}
 		}
-		timers.AddCancel(due, func() { cancelled.Add(1) })
+		timers.AddCancel(due, func() { canceled.Add(1) })
 		worked := false
-		timers.Around(due, func() { cancelled.Add(1) }, func() { worked = true })
+		timers.Around(due, func() { canceled.Add(1) }, func() { worked = true })
 		if time.Since(begin) > due/2 {
 			return false
 		}
 		eventually(errorf, &kept, n/3)
-		if got := cancelled.Load(); got > 0 {
-			errorf("%d ran though they were cancelled", got)
+		if got := canceled.Load(); got > 0 {
+			errorf("%d ran though they were canceled", got)
 		}
 		if !worked {
 			errorf("Around did not work")
@@ -246,7 +246,7 @@ func TestKeys(t *testing.T) {
 		}
 		time.Sleep(due + 50*time.Millisecond)
 		if n := wrong.Load(); n > late {
-			t.Errorf("%d ran that were replaced or cancelled, %d of them late", n, late)
+			t.Errorf("%d ran that were replaced or canceled, %d of them late", n, late)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestGostLosesNoCancel(t *testing.T) {
 	wg.Wait()
 	time.Sleep(due + 50*time.Millisecond)
 	if n := fired.Load(); n > 80+late.Load() { // some are, on a busy machine
-		t.Errorf("%d of 800 ran though they were cancelled, %d of them late", n, late.Load())
+		t.Errorf("%d of 800 ran though they were canceled, %d of them late", n, late.Load())
 	}
 }
 

@@ -24,7 +24,7 @@ func addCancel(size Size) Workload {
 			"within a process; %s have one of their own, in two rounds at most. A measurement lasts %v "+
 			"or, if the subject makes garbage, until that has been collected, so that each pays for its "+
 			"own. A random time moves up two places of a binary heap on average, however large it is, "+
-			"and neither package time nor the heap here takes a cancelled timer out at once: their "+
+			"and neither package time nor the heap here takes a canceled timer out at once: their "+
 			"logarithm is paid where timers come to the top.", Count(sizes[last]), spell),
 		Rounds: pick(size, 5, 3, 1),
 		Share:  pick(size, 115*time.Second, 9*time.Second, time.Second),

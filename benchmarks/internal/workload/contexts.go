@@ -26,7 +26,7 @@ func contexts(size Size) Workload {
 		Title: "Contexts with a timeout",
 		Shows: "One goroutine makes a context with a timeout and cancels it, beside so many pending " +
 			"timers that run a function: below context.Background(), and below a parent that can be " +
-			"cancelled, in which each context is noted. With Done, it asks for the channel in between, " +
+			"canceled, in which each context is noted. With Done, it asks for the channel in between, " +
 			"which is made only then. The last two columns are Err and Done of one context, called in a " +
 			"loop.",
 		Rounds: pick(size, 5, 3, 1),

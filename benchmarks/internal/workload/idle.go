@@ -14,12 +14,12 @@ import (
 func idle(size Size) Workload {
 	spell := pick(size, 5*time.Second, time.Second, 20*time.Millisecond)
 	most := pick(size, 100_000, 100_000, 100)
-	const one, cancelled = "after=nothing", "after=cancels"
+	const one, canceled = "after=nothing", "after=cancels"
 	w := Workload{
 		Name:  "Idle",
 		Title: "Idle",
 		Shows: fmt.Sprintf("For %v nothing is due: with one timer an hour ahead, and after %s timers of "+
-			"10 to 500 ms were started and all cancelled, which is where a wheel may wake for buckets "+
+			"10 to 500 ms were started and all canceled, which is where a wheel may wake for buckets "+
 			"that are empty. A switch is a voluntary one: a thread that went to sleep, having been "+
 			"woken. The row of the subject none is the process without a timer, which sleeps in the "+
 			"system, without a timer of the runtime; what is above it is the subject's. All subjects "+
@@ -29,11 +29,11 @@ func idle(size Size) Workload {
 		Tables: []Table{{Caption: fmt.Sprintf("%v of idleness", spell), Columns: []Column{
 			{Head: "switches, one timer", Config: one, Unit: "switches"},
 			{Head: "CPU ms", Config: one, Unit: "cpu-ms"},
-			{Head: "switches, after cancels", Config: cancelled, Unit: "switches"},
-			{Head: "CPU ms", Config: cancelled, Unit: "cpu-ms"},
+			{Head: "switches, after cancels", Config: canceled, Unit: "switches"},
+			{Head: "CPU ms", Config: canceled, Unit: "cpu-ms"},
 		}}},
 	}
-	for _, config := range []string{one, cancelled} {
+	for _, config := range []string{one, canceled} {
 		w.Cases = append(w.Cases, Case{
 			Name: config, Configs: []string{config}, Together: true,
 			Timeout: spell + 20*time.Second,
@@ -66,7 +66,7 @@ func idle(size Size) Workload {
 	return w
 }
 
-// startAndCancel starts n timers, all of which are cancelled: a thousand at a time,
+// startAndCancel starts n timers, all of which are canceled: a thousand at a time,
 // so that none is due before its turn has come.
 func startAndCancel(t subject.Timers, n int) {
 	const group = 1000

@@ -34,7 +34,7 @@ func memory(size Size) Workload {
 			"slice, which is counted; a handle of wheel.AfterFunc is an object of its own, which the " +
 			"wheel does not need to fire. GC is the shortest of three full collections, on an otherwise " +
 			"idle process: the time of the collection, most of it beside the program, not a pause. " +
-			"Retained is the share of 20,000 closures of cancelled timers that are still reachable after " +
+			"Retained is the share of 20,000 closures of canceled timers that are still reachable after " +
 			"two collections, when no handle is left.",
 		Rounds: pick(size, 3, 2, 1),
 		Share:  pick(size, 90*time.Second, 6*time.Second, time.Second),

@@ -13,7 +13,7 @@ import (
 	"github.com/tickwheel/tickwheel/benchmarks/internal/subject"
 )
 
-// mix is a service at a steady load: most timers are cancelled, some are pushed
+// mix is a service at a steady load: most timers are canceled, some are pushed
 // back, few fire.
 func mix(size Size) Workload {
 	rate := pick(size, 50_000, 50_000, 1000)
@@ -24,8 +24,8 @@ func mix(size Size) Workload {
 		Name:  "Mix",
 		Title: "A realistic mix",
 		Shows: fmt.Sprintf("For %v one goroutine starts %s timers a second, with log-normal delays "+
-			"(median 300 ms, sigma 1, at most %v). 70 %% are cancelled before they are due, 20 %% are "+
-			"reset to as long again from then and cancelled later, 10 %% fire. All is planned "+
+			"(median 300 ms, sigma 1, at most %v). 70 %% are canceled before they are due, 20 %% are "+
+			"reset to as long again from then and canceled later, 10 %% fire. All is planned "+
 			"beforehand, the same for every subject, and carried out in a batch for each millisecond. "+
 			"CPU is the process's for each timer started, all that fire included. The row of the subject "+
 			"none is the generator's share of it; net is without that, and its ratio is that of the net "+

@@ -18,7 +18,7 @@ func parallel(size Size) Workload {
 		Name:  "Parallel",
 		Title: "The same with all processors busy",
 		Shows: fmt.Sprintf("Beside %s pending, with 1, 8 and 64 goroutines for each of GOMAXPROCS, all "+
-			"adding and cancelling for %v. The time is the wall's divided by the operations of all, so "+
+			"adding and canceling for %v. The time is the wall's divided by the operations of all, so "+
 			"with two processors half of it would be perfect scaling. A GOMAXPROCS above the machine's "+
 			"processors shows what happens when the holder of a lock is taken off its processor by the "+
 			"system; 8 and 16 are run once, for information.", Count(most), spell),

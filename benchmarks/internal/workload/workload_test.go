@@ -148,7 +148,7 @@ func TestPlanOfTheMix(t *testing.T) {
 	}
 	near("fire", counts[startToFire], 0.1)
 	near("are reset", counts[reset], 0.2)
-	near("are cancelled", counts[cancel], 0.9)
+	near("are canceled", counts[cancel], 0.9)
 	if !slices.Equal(steps, plan(rate, spell, longest)) {
 		t.Error("the plan of another subject differs")
 	}

@@ -131,7 +131,7 @@ func TestScheduleBatchRacesWithStop(t *testing.T) {
 // batch of more than a slice.
 func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(1))
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	s.mu.Lock()
 	added := make(chan []Timeout)
 	go func() {

@@ -138,6 +138,6 @@ func TestEmptiedBucketsKeepNoChunks(t *testing.T) {
 	for _, timeout := range timeouts {
 		require.True(t, timeout.Cancel())
 	}
-	require.Greater(t, w.driver.queue.Len(), buckets/2-2000)
+	require.Greater(t, w.engine().Driver().queue.Len(), buckets/2-2000)
 	require.LessOrEqual(t, w.Stats().Arena.Capacity, int64(2048))
 }

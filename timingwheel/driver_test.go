@@ -361,7 +361,7 @@ func TestBucketsBetweenTheSlicesOfACascade(t *testing.T) {
 	order := make([]int, 0, 12*sliceLen)
 	for i, n := range []int{10 * sliceLen, 2 * sliceLen} {
 		for range n {
-			w.shards[i].addFunction(time.Second, func() { order = append(order, i) })
+			addFunction(&w.engine().Shards()[i], time.Second, func() { order = append(order, i) })
 		}
 	}
 	require.Equal(t, 12*sliceLen, w.Advance(time.Second))

@@ -46,7 +46,7 @@ func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	}
 	w.engine().stopShards()
 	var c collector
-	c.expect(tasks)
+	c.expect(int64(tasks))
 	for chunk := 0; len(c.pending) < tasks/2; {
 		chunk, _ = s.stopSlice(chunk, sliceLen, &c)
 		require.LessOrEqual(t, s.arena.Cap()+len(c.pending), tasks+4*1024)
@@ -220,20 +220,20 @@ func TestStatsMissesNoTask(t *testing.T) {
 // rest of a cascade, and a bucket that is being dropped. Marking it again changes nothing.
 func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 	w := manual()
-	s, d := &w.shards[0], &w.driver
+	s, d := &w.engine().Shards()[0], w.engine().Driver()
 	for range 2 * sliceLen {
-		s.addFunction(0, mustNotRun)
+		addFunction(s, 0, mustNotRun)
 	}
-	s.addFunction(time.Hour, mustNotRun)
+	addFunction(s, time.Hour, mustNotRun)
 	var emptied Timeout
 	emptied, _ = w.Schedule(time.Minute, mustNotRun)
 	cascade := &s.dueCascade
 	due, ok := d.queue.Poll()
 	require.True(t, ok)
-	require.True(t, s.expire(due)) // the first slice
+	require.True(t, s.expire(due, &d.expired)) // the first slice
 	require.Len(t, d.expired.tasks, sliceLen)
 	d.expired.tasks = nil
-	w.runner.running.Store(0)
+	w.engine().Runner().running.Store(0)
 	s.mu.Lock()
 	i := cascade.ring.TakeFirst(&s.arena)
 	s.wait(i)
@@ -250,13 +250,13 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 	var out expired
 	s.takeWaiting(&out, func() bool { return true })
 	require.Empty(t, out.tasks)
-	require.False(t, s.flush(cascade))
+	require.False(t, s.flush(cascade, &d.expired))
 	require.Empty(t, d.expired.tasks)
 	require.False(t, s.dropEmpty(head))
 	require.Len(t, w.Stop(), sliceLen+1)
-	require.Nil(t, s.pending, "it keeps what was handed back")
+	require.Nil(t, s.heir, "it keeps what was handed back")
 	require.False(t, s.dropEmpty(head))
-	require.False(t, s.flush(cascade))
+	require.False(t, s.flush(cascade, &d.expired))
 	require.Zero(t, w.Len())
 	require.Zero(t, d.waiting.Load())
 }
@@ -265,10 +265,10 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 func TestPassGoesSliceBySlice(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	for range 2 * sliceLen {
-		s.addOwn(time.Hour, noop)
-		s.addFunction(time.Hour, mustNotRun)
+		addOwn(s, time.Hour, noop)
+		addFunction(s, time.Hour, mustNotRun)
 	}
 	s.close()
 	chunk, more := s.closeSlice(0)
@@ -280,14 +280,14 @@ func TestPassGoesSliceBySlice(t *testing.T) {
 	}
 	require.Equal(t, 2*sliceLen, s.len())
 	s.stop()
-	var pending []Pending
-	chunk, more = s.stopSlice(0, 100, &pending)
+	var c collector
+	chunk, more = s.stopSlice(0, 100, &c)
 	require.True(t, more)
-	require.Len(t, pending, 100)
+	require.Len(t, c.pending, 100)
 	for more {
-		chunk, more = s.stopSlice(chunk, 100, &pending)
+		chunk, more = s.stopSlice(chunk, 100, &c)
 	}
-	require.Len(t, pending, 2*sliceLen)
+	require.Len(t, c.pending, 2*sliceLen)
 }
 
 // What is on its way from one shard to another is not missed, also if nothing is left where
@@ -295,7 +295,7 @@ func TestPassGoesSliceBySlice(t *testing.T) {
 func TestStatsMissesNothingThatChangesShards(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(2))
 	defer w.Stop()
-	first, last := &w.shards[0], &w.shards[1]
+	first, last := &w.engine().Shards()[0], &w.engine().Shards()[1]
 	timeout := func(s *shard) handle {
 		h, err := s.accept(delay{0, time.Hour}, mustNotRun, oneShot)
 		require.NoError(t, err)
@@ -319,13 +319,13 @@ func TestPassMissesNothingWhenOthersAreCanceled(t *testing.T) {
 	const functions = 20_000
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	timeouts := make([]Timeout, functions)
 	for i := range timeouts {
 		timeouts[i], _ = w.Schedule(time.Hour, mustNotRun)
 	}
 	for range 100 {
-		s.addOwn(time.Hour, noop)
+		addOwn(s, time.Hour, noop)
 	}
 	s.close()
 	chunk, more := 0, true

@@ -212,8 +212,8 @@ func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
 		require.NoError(t, err)
 	})
 	waitUntil(t, func() bool { return heapInUse() < before+300<<10 })
-	for i := range w.shards {
-		s := &w.shards[i]
+	for i := range w.engine().Shards() {
+		s := &w.engine().Shards()[i]
 		require.True(t, s.contexts == nil || s.contexts.Len() == 0)
 	}
 }

@@ -316,7 +316,7 @@ func TestNothingWaitsForACallThatIsOver(t *testing.T) {
 func TestWatchEndsWhenNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()), WithShards(1))
-		h := &w.driver.handoff
+		h := &w.engine().Driver().handoff
 		for range sliceLen { // after a full slice the watch goes on
 			w.Schedule(time.Second, noop)
 		}
@@ -327,7 +327,7 @@ func TestWatchEndsWhenNothingRuns(t *testing.T) {
 		synctest.Wait()
 		require.False(t, h.armed.Load())
 		w.Schedule(time.Second, noop)
-		time.Sleep(time.Second + w.clock.tick)
+		time.Sleep(time.Second + w.engine().Clock().tick)
 		synctest.Wait()
 		require.False(t, h.armed.Load(), "or else the next call is not watched")
 		w.Stop()
@@ -339,14 +339,14 @@ func TestTaskEndsTheDriverThatTookOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()), WithShards(2))
 		defer w.Stop()
-		s, other := &w.shards[0], &w.shards[1]
+		s, other := &w.engine().Shards()[0], &w.engine().Shards()[1]
 		const begin = 10 * time.Millisecond
-		patience := w.driver.handoff.patience
+		patience := w.engine().Driver().handoff.patience
 		var ran []int
-		s.addFunction(begin, func() { time.Sleep(2 * patience) })
-		other.addOwn(begin+patience, func() { time.Sleep(5 * patience) }) // takes longer than the call
-		s.addFunction(begin+3*patience, func() { ran = append(ran, 1); runtime.Goexit() })
-		s.addFunction(begin+4*patience, func() { ran = append(ran, 2) })
+		addFunction(s, begin, func() { time.Sleep(2 * patience) })
+		addOwn(other, begin+patience, func() { time.Sleep(5 * patience) }) // takes longer than the call
+		addFunction(s, begin+3*patience, func() { ran = append(ran, 1); runtime.Goexit() })
+		addFunction(s, begin+4*patience, func() { ran = append(ran, 2) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []int{1, 2}, ran)
@@ -358,7 +358,7 @@ func TestTaskEndsTheDriverThatTookOver(t *testing.T) {
 func inDetachedCall(t *testing.T, f func(w *TimingWheel, h *handoff), opts ...Option) {
 	w := manual(opts...)
 	defer w.Stop()
-	h := &w.driver.handoff
+	h := &w.engine().Driver().handoff
 	require.False(t, h.detach(), "there is no call")
 	h.state.Store(calling)
 	h.began.start()
@@ -374,11 +374,11 @@ func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
 		rejoined := make(chan bool)
 		go func() { rejoined <- h.rejoin() }()
 		time.Sleep(10 * time.Millisecond) // until it waits for the lock
-		w.driver.waiting.Add(1)
+		w.engine().Driver().waiting.Add(1)
 		h.mu.Unlock()
 		require.False(t, <-rejoined)
 		require.EqualValues(t, detached, h.state.Load())
-		w.driver.waiting.Add(-1)
+		w.engine().Driver().waiting.Add(-1)
 		require.True(t, h.rejoin())
 	})
 }
@@ -387,11 +387,11 @@ func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
 func TestExecutorGetsNoEmptySlice(t *testing.T) {
 	calls := 0
 	inDetachedCall(t, func(w *TimingWheel, h *handoff) {
-		w.driver.waiting.Add(1)
+		w.engine().Driver().waiting.Add(1)
 		returned := make(chan bool)
 		go func() { returned <- h.returned() }()
 		time.Sleep(10 * time.Millisecond)
-		w.driver.waiting.Add(-1)
+		w.engine().Driver().waiting.Add(-1)
 		require.False(t, <-returned)
 	}, WithExecutor(executeFunc(func([]func()) { calls++ })))
 	require.Zero(t, calls)
@@ -406,10 +406,10 @@ func (f executeFunc) Execute(tasks []func()) { f(tasks) }
 // it: somebody else has the driver in his hands.
 func TestDetachedGoroutineDoesNotDrive(t *testing.T) {
 	inDetachedCall(t, func(w *TimingWheel, _ *handoff) {
-		w.driver.expired.tasks = []task{function(mustNotRun)} // what the other is about to hand on
-		w.driver.resume()
-		require.Len(t, w.driver.expired.tasks, 1)
-		w.driver.expired.tasks = nil
+		w.engine().Driver().expired.tasks = []task{function(mustNotRun)} // what the other is about to hand on
+		w.engine().Driver().resume()
+		require.Len(t, w.engine().Driver().expired.tasks, 1)
+		w.engine().Driver().expired.tasks = nil
 	}, WithExecutor(Inline()))
 }
 
@@ -441,7 +441,7 @@ func TestHeldUpByOneFunction(t *testing.T) {
 		running.Go(func() {
 			defer end.Store(true)
 			for n := range 20_000 {
-				w.runner.begin(codes[n%2])
+				w.engine().Runner().begin(codes[n%2])
 				since := h.began.since.Load()
 				if _, ok := began[since]; ok {
 					began[since] = "" // a coarse clock: nobody can tell

@@ -155,7 +155,7 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	k.Schedule(1, time.Hour, noop)
 	task, ok := k.stripe(1).tasks.Get(1)
 	require.True(t, ok)
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	s.mu.Lock()
 	canceled := make(chan bool)
 	go func() { canceled <- k.Cancel(1) }()

@@ -451,7 +451,7 @@ func TestPoolCallerRuns(t *testing.T) {
 func TestPoolCountsWhatEndsTheDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 0, FullCallerRuns)
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		w := New(WithExecutor(pool), WithShards(1))
 		for range 3 {
 			w.Schedule(time.Millisecond, runtime.Goexit)
@@ -868,21 +868,21 @@ func closedRealPool(full WhenFull) *Pool {
 func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 0, FullWait)
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		w := New(WithExecutor(pool), WithShards(2))
 		defer w.Stop()
 		var handles []handle
-		for i := range w.shards {
-			s := &w.shards[i]
+		for i := range (*engine)(w).Shards() {
+			s := &(*engine)(w).Shards()[i]
 			s.lock()
-			h, err := s.accept(delay{w.clock.now(), time.Duration(i)}, mustNotRun, oneShot)
+			h, err := s.accept(delay{(*engine)(w).Clock().now(), time.Duration(i)}, mustNotRun, oneShot)
 			s.unlock()
 			require.NoError(t, err)
 			handles = append(handles, h)
 		}
 		time.Sleep(time.Second)
 		for i, h := range handles {
-			s := &w.shards[i]
+			s := &(*engine)(w).Shards()[i]
 			s.lock()
 			require.True(t, s.cancel(h))
 			s.unlock()
@@ -890,8 +890,8 @@ func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 		release()
 		synctest.Wait()
 		var ran atomic.Int64
-		for i := range w.shards {
-			w.shards[i].addFunction(0, func() { ran.Add(1) })
+		for i := range (*engine)(w).Shards() {
+			addFunction(&(*engine)(w).Shards()[i], 0, func() { ran.Add(1) })
 			time.Sleep(time.Second)
 		}
 		require.EqualValues(t, 2, ran.Load())
@@ -904,7 +904,7 @@ func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 func TestPoolServesWhoIsBehindNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := NewPool(1, 0, FullWait)
-		release := busy(pool, 1)
+		release := busyPool(pool, 1)
 		front, behind := New(WithExecutor(pool)), New(WithExecutor(pool))
 		canceled, _ := front.Schedule(time.Millisecond, func() { t.Error("ran") })
 		time.Sleep(time.Second)
@@ -912,12 +912,12 @@ func TestPoolServesWhoIsBehindNobody(t *testing.T) {
 		behind.Schedule(0, func() { ran++ })
 		synctest.Wait()
 		require.True(t, canceled.Cancel())
-		require.EqualValues(t, 2, pool.line.length.Load())
+		require.EqualValues(t, 2, pool.bounded.line.length.Load())
 		release()
 		synctest.Wait()
 		require.Equal(t, 1, ran)
-		require.True(t, pool.line.isEmpty())
-		require.Zero(t, pool.line.wheels.Len(), "the line keeps no wheel that has left")
+		require.True(t, pool.bounded.line.isEmpty())
+		require.Zero(t, pool.bounded.line.wheels.Len(), "the line keeps no wheel that has left")
 		require.NoError(t, front.Shutdown(t.Context()))
 		require.NoError(t, behind.Shutdown(t.Context()))
 		pool.Close()
@@ -927,29 +927,29 @@ func TestPoolServesWhoIsBehindNobody(t *testing.T) {
 // An entry waits before its wheel joins the line: or a worker could find nothing there
 // that waits, and take the wheel out.
 func TestPoolWaitsBeforeItJoins(t *testing.T) {
-	pool := closedPool(FullWait)
+	pool := closedRealPool(FullWait)
 	w := manual(WithExecutor(pool))
 	w.Schedule(0, mustNotRun)
-	b, ok := w.driver.queue.Poll()
+	b, ok := (*engine)(w).Driver().queue.Poll()
 	require.True(t, ok)
-	pool.line.mu.Lock()
+	pool.bounded.line.mu.Lock()
 	flushed := make(chan struct{})
 	go func() {
-		w.driver.begin(b)
+		(*engine)(w).Driver().begin(b)
 		close(flushed)
 	}()
-	waitUntil(t, func() bool { return w.driver.waiting.Load() == 1 })
-	require.True(t, pool.line.isEmpty())
-	pool.line.mu.Unlock()
+	waitUntil(t, func() bool { return (*engine)(w).Driver().waiting.Load() == 1 })
+	require.True(t, pool.bounded.line.isEmpty())
+	pool.bounded.line.mu.Unlock()
 	<-flushed
-	require.False(t, pool.line.isEmpty())
+	require.False(t, pool.bounded.line.isEmpty())
 	require.Len(t, w.Stop(), 1)
 }
 
 // Tasks wait in the Pool until goroutines have them, though there would be workers.
 func TestPoolStatsBeforeAWorkerComes(t *testing.T) {
 	pool := NewPool(3, 2, FullWait)
-	require.Equal(t, 2, pool.bound.take(2))
+	require.Equal(t, 2, pool.bounded.bound.take(2))
 	require.Equal(t, PoolStats{Workers: 3, Queue: 2, Queued: 2}, pool.Stats())
 }
 
@@ -957,6 +957,6 @@ func TestPoolStatsBeforeAWorkerComes(t *testing.T) {
 // learns that the room was not needed.
 func TestPoolLetsNobodyIn(t *testing.T) {
 	pool := NewPool(1, 0, FullWait)
-	require.True(t, pool.tryAcquire())
-	require.False(t, pool.letIn())
+	require.True(t, pool.bounded.tryAcquire())
+	require.False(t, pool.bounded.letIn())
 }

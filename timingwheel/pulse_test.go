@@ -147,9 +147,9 @@ func TestPulseOfADriverAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithShards(1))
 		defer w.Stop()
-		s, late := &w.shards[0], true
-		s.addOwn(100*time.Millisecond, func() { time.Sleep(10 * time.Millisecond) })
-		s.addOwn(101*time.Millisecond, func() { late = w.driver.pulse.isLate(w.clock.now()) })
+		s, late := &w.engine().Shards()[0], true
+		addOwn(s, 100*time.Millisecond, func() { time.Sleep(10 * time.Millisecond) })
+		addOwn(s, 101*time.Millisecond, func() { late = w.engine().Driver().pulse.isLate(w.engine().Clock().now()) })
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.False(t, late)

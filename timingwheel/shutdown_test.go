@@ -341,14 +341,14 @@ func TestShutdownSeesATaskOnItsWay(t *testing.T) {
 // Shutdown ends as Stop does: with the driver, the queue and all that belongs to the wheel.
 func TestShutdownStopsTheWheel(t *testing.T) {
 	w := manual()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	canceled, err := w.Schedule(time.Hour, mustNotRun)
 	require.NoError(t, err)
 	require.True(t, canceled.Cancel())
 	require.NoError(t, w.Shutdown(t.Context()))
 	require.True(t, s.stopped)
 	require.ErrorIs(t, context.Cause(w.ctx), ErrStopped)
-	require.Zero(t, w.driver.queue.Len())
+	require.Zero(t, w.engine().Driver().queue.Len())
 	require.Zero(t, s.arena.Cap(), "it keeps memory")
 }
 
@@ -358,14 +358,14 @@ func TestShutdownMovesAllShardsInTheBackground(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(shards))
 	defer w.Stop()
 	var dismissed atomic.Int64
-	for i := range w.shards {
+	for i := range w.engine().Shards() {
 		for range 2 * sliceLen {
-			w.shards[i].addOwn(time.Hour, func() { dismissed.Add(1) })
+			addOwn(&w.engine().Shards()[i], time.Hour, func() { dismissed.Add(1) })
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	w.closeShards(ended)
+	w.engine().closeShards(ended)
 	waitUntil(t, func() bool { return w.Len() == 0 })
 	require.EqualValues(t, shards*2*sliceLen, dismissed.Load())
 }
@@ -374,28 +374,28 @@ func TestShutdownMovesAllShardsInTheBackground(t *testing.T) {
 func TestShutdownLooksAtWhatIsPendingFirst(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
-	s.addFunction(0, noop)
+	s := &w.engine().Shards()[0]
+	addFunction(s, 0, noop)
 	s.lock()
 	quiet := make(chan bool)
-	go func() { quiet <- w.isQuiet() }()
+	go func() { quiet <- w.engine().isQuiet() }()
 	waitUntil(t, s.turns.waiting.Load)
 	for i := range s.arena.All() {
 		s.arena.Unlink(i)
 		s.remove(i)
 	}
-	w.runner.admit(1)
+	w.engine().Runner().admit(1)
 	s.unlock()
 	require.False(t, <-quiet)
-	w.runner.end()
-	require.True(t, w.isQuiet())
+	w.engine().Runner().end()
+	require.True(t, w.engine().isQuiet())
 }
 
 // A batch that is being added is accepted as a whole: Shutdown and Stop wait for it.
 func TestClosingWaitsForABatch(t *testing.T) {
 	for name, end := range map[string]func(w *TimingWheel){
-		"Shutdown": (*TimingWheel).markClosed,
-		"Stop":     func(w *TimingWheel) { w.stopShards() },
+		"Shutdown": func(w *TimingWheel) { w.engine().markClosed() },
+		"Stop":     func(w *TimingWheel) { w.engine().stopShards() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := manual()

@@ -441,7 +441,7 @@ func TestLatenessOfWhatWasPushedBackAndWaited(t *testing.T) {
 
 func TestLatenessRun(t *testing.T) {
 	c := newClock(time.Millisecond)
-	var h Histogram
+	var h histogram
 	run := latenessRun{of: &h}
 	require.EqualValues(t, -1, run.end())
 	for _, deadline := range []int64{2, 2, 5, 20} {

@@ -188,9 +188,9 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 func TestDriverGivesWayAtLeastEveryMaxTurn(t *testing.T) {
 	w := virtual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	s.turns.entered = make(chan struct{}, 1)
-	w.clock.made = w.clock.made.Add(-time.Hour)
+	w.engine().Clock().made = w.engine().Clock().made.Add(-time.Hour)
 	before := s.clock.real() - 2*maxTurn
 	s.turns.gaveWay, s.turns.lastWait = before, time.Hour
 	s.giveWay()
@@ -206,7 +206,7 @@ func TestGivingWayEnds(t *testing.T) {
 	}
 	w := manual()
 	defer w.Stop()
-	s := &w.shards[0]
+	s := &w.engine().Shards()[0]
 	for range rounds {
 		s.turns.entered = nil // as for the first caller
 		s.turns.gaveWay, s.turns.lastWait = -time.Hour, 0

@@ -140,11 +140,11 @@ func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
 	}()
 	waitUntil(t, s.turns.waiting.Load)
 	called := time.Now()
-	stopMayCome := w.batches.TryLock()
+	stopHasToWait := w.engine().HasBatch()
 	time.Sleep(20 * time.Millisecond)
 	s.mu.Unlock()
 	timeouts := <-added
-	require.False(t, stopMayCome)
+	require.True(t, stopHasToWait)
 	for _, timeout := range timeouts {
 		at, ok := timeout.Deadline()
 		require.True(t, ok)

@@ -171,6 +171,18 @@ func (e *engine) Runner() *runner { return e.runner }
 // Pin has all that is added go to one shard from now on. It is for tests.
 func (e *engine) Pin(s *shard) { e.tokens = sync.Pool{New: func() any { return s }} }
 
+// HasBatch reports whether a batch keeps the shards from being closed. It is for tests, as
+// is Ended, which returns the cause of the end.
+func (e *engine) HasBatch() bool {
+	if e.batches.TryLock() {
+		e.batches.Unlock()
+		return false
+	}
+	return true
+}
+
+func (e *engine) Ended() error { return context.Cause(e.ctx) }
+
 // isStopped reports whether stop was called.
 func (e *engine) isStopped() bool { return e.ctx.Err() != nil }
 

@@ -16,7 +16,7 @@ import (
 // each time it is added again. The handle is guarded by the shard's lock.
 type entry struct {
 	shard *shard // nil until join
-	handle
+	ref   handle
 }
 
 // join gives the entry a shard of an engine, that of the processor that it runs on, and locks it.
@@ -33,11 +33,11 @@ func (e *entry) sibling() entry { return entry{shard: e.shard} }
 
 // follow makes the entry name what another of its shard names. Unlike an assignment it
 // does not write the shard, which is read without the lock.
-func (e *entry) follow(other entry) { e.handle = other.handle }
+func (e *entry) follow(other entry) { e.ref = other.ref }
 
 // Place returns where the entry is in its arena, and 0 if it was never added. It is for
 // tests.
-func (e *entry) Place() bucket.Index { return e.index }
+func (e *entry) Place() bucket.Index { return e.ref.index }
 
 // Shard returns the entry's shard. It is for tests.
 func (e *entry) Shard() *shard { return e.shard }
@@ -68,7 +68,7 @@ func (e *entry) after(d time.Duration) delay { return delay{e.shard.clock.now(),
 // accept adds a one-shot that is new. It returns errStopped if the shard is closed, and
 // errTooManyPending if the limit is reached.
 func (e *entry) accept(after delay, f func(), kind bucket.Tag) (err error) {
-	e.handle, err = e.shard.accept(after, f, kind)
+	e.ref, err = e.shard.accept(after, f, kind)
 	return err
 }
 
@@ -91,30 +91,30 @@ func (e *entry) acceptAgain(after delay, f func(), kind bucket.Tag) error {
 // add adds a task of the wheel's own that is no one-shot, so that the limit does not
 // count it, or a one-shot whose place was reserved. The shard must not be closed.
 func (e *entry) add(after delay, f func(), kind bucket.Tag) {
-	e.handle = e.shard.add(after, f, kind)
+	e.ref = e.shard.add(after, f, kind)
 }
 
 // pending reports whether the entry is on the wheel.
-func (e *entry) pending() bool { return e.shard.isPending(e.handle) }
+func (e *entry) pending() bool { return e.shard.isPending(e.ref) }
 
 // cancel takes the entry off the wheel, and reports whether it was pending.
-func (e *entry) cancel() bool { return e.shard.cancel(e.handle) }
+func (e *entry) cancel() bool { return e.shard.cancel(e.ref) }
 
 // reset moves a pending entry to a new time. It reports false if the entry is not
 // pending, or if the shard is closed and the new time is later than the old one, or if
 // the shard is stopped. Then the entry may be pending still.
-func (e *entry) reset(after delay) bool { return e.shard.reset(e.handle, after) }
+func (e *entry) reset(after delay) bool { return e.shard.reset(e.ref, after) }
 
 // resetLazy is reset for the entry of a lazyTask, which knows its deadline from then on.
 func (e *entry) resetLazy(after delay, l *lazyTask) bool {
-	return e.shard.resetLazy(e.handle, after, l)
+	return e.shard.resetLazy(e.ref, after, l)
 }
 
 // acceptLazyAgain is acceptAgain for a lazyTask.
 func (e *entry) acceptLazyAgain(after delay, l *lazyTask) error {
 	err := e.acceptAgain(after, l.f, oneShot)
 	if err == nil {
-		e.shard.makeLazy(e.index, l)
+		e.shard.makeLazy(e.ref.index, l)
 	}
 	return err
 }
@@ -122,7 +122,7 @@ func (e *entry) acceptLazyAgain(after delay, l *lazyTask) error {
 // deadline returns the tick on which the entry is due. The entry must be pending, or be
 // the one whose task is being called.
 func (e *entry) deadline() int64 {
-	i, _ := e.shard.arena.Find(e.index, e.generation)
+	i, _ := e.shard.arena.Find(e.ref.index, e.ref.generation)
 	return e.shard.deadline(i)
 }
 

@@ -301,8 +301,8 @@ func TestGroupStopLetsTheWaitingCallerIn(t *testing.T) {
 		g.Schedule(time.Hour, noop)
 	}
 	left := make(chan int)
-	first, s := g.members.next, g.door.shard
-	s.arena.SetTask(first.entry.index, func() { // Stop calls it first, with the lock held
+	first, s := g.members.next, g.door.Shard()
+	s.arena.SetTask(first.entry.Place(), func() { // Stop calls it first, with the lock held
 		go func() { left <- g.Len() }()
 		waitUntil(t, s.turns.waiting.Load)
 		first.due()

@@ -162,7 +162,7 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	waitUntil(t, s.turns.waiting.Load)
 	var c collector
 	s.closed, s.stopped, s.heir = true, true, &c
-	s.dismiss(task.entry.index)
+	s.dismiss(task.entry.Place())
 	s.heir = nil
 	s.mu.Unlock()
 	require.False(t, <-canceled)

@@ -347,7 +347,7 @@ func TestShutdownStopsTheWheel(t *testing.T) {
 	require.True(t, canceled.Cancel())
 	require.NoError(t, w.Shutdown(t.Context()))
 	require.True(t, s.stopped)
-	require.ErrorIs(t, context.Cause(w.ctx), ErrStopped)
+	require.ErrorIs(t, w.engine().Ended(), ErrStopped)
 	require.Zero(t, w.engine().Driver().queue.Len())
 	require.Zero(t, s.arena.Cap(), "it keeps memory")
 }
@@ -400,14 +400,14 @@ func TestClosingWaitsForABatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := manual()
 			defer w.Stop()
-			w.batches.RLock()
+			w.engine().beginBatch()
 			ended := make(chan bool)
 			begun := make(chan bool)
 			go func() { close(begun); end(w); close(ended) }()
 			<-begun
 			time.Sleep(20 * time.Millisecond)
 			early := w.Stats().Stopped
-			w.batches.RUnlock()
+			w.engine().endBatch()
 			<-ended
 			require.False(t, early)
 			require.True(t, w.Stats().Stopped)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/purgatory"
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // A parked operation expires on time while a user's function holds the driver up, or while a
@@ -17,8 +19,8 @@ import (
 func TestExpiresWhateverTheExecutorDoes(t *testing.T) {
 	for name, executor := range map[string]func() timingwheel.Executor{
 		"inline":       timingwheel.Inline,
-		"pool, wait":   func() timingwheel.Executor { return timingwheel.NewPool(1, 0, timingwheel.FullWait) },
-		"pool, caller": func() timingwheel.Executor { return timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns) },
+		"pool, wait":   func() timingwheel.Executor { return pool.New(1, 0, pool.Wait) },
+		"pool, caller": func() timingwheel.Executor { return pool.New(1, 0, pool.CallerRuns) },
 	} {
 		for _, stopped := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {

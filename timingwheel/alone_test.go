@@ -7,20 +7,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 // addOwn adds a task of the wheel's own to a shard, d from now.
-func addOwn(s *shard, d time.Duration, f func()) {
-	s.lock()
-	defer s.unlock()
-	s.add(delay{s.clock.now(), d}, f, own|alone)
+func addOwn(s *engine.Shard, d time.Duration, f func()) {
+	s.Lock()
+	defer s.Unlock()
+	s.Add(engine.Delay{Now: s.Clock.Now(), D: d}, f, engine.Internal|engine.NoExecutor)
 }
 
 // addFunction adds a user's function to a shard, d from now.
-func addFunction(s *shard, d time.Duration, f func()) {
-	s.lock()
-	defer s.unlock()
-	s.accept(delay{s.clock.now(), d}, f, oneShot)
+func addFunction(s *engine.Shard, d time.Duration, f func()) {
+	s.Lock()
+	defer s.Unlock()
+	s.Accept(engine.Delay{Now: s.Clock.Now(), D: d}, f, engine.OneShot)
 }
 
 // What is due for the workers does not wait until the driver has flushed what else is due.
@@ -40,7 +42,7 @@ func TestWorkersDoNotWaitForTheDriver(t *testing.T) {
 				}
 				addOwn(other, 3*time.Millisecond, ran.Wait)
 				if cascade {
-					for range 10 * sliceLen {
+					for range 10 * engine.SliceLen {
 						addOwn(other, 3*time.Millisecond, noop)
 					}
 				}
@@ -59,7 +61,7 @@ func TestWorkersDoNotWaitForACascade(t *testing.T) {
 		defer w.Stop()
 		s, ran := &w.engine().Shards()[0], make(chan struct{})
 		addFunction(s, time.Millisecond, func() { close(ran) })
-		for range sliceLen {
+		for range engine.SliceLen {
 			addOwn(s, time.Millisecond, noop)
 		}
 		addOwn(s, time.Millisecond, func() { <-ran })
@@ -74,17 +76,17 @@ func TestWorkersDoNotWaitForALock(t *testing.T) {
 	w := New(WithShards(2))
 	defer w.Stop()
 	ran := make(chan struct{})
-	after := delay{w.engine().Clock().now(), 5 * time.Millisecond}
+	after := engine.Delay{Now: w.engine().Clock().Now(), D: 5 * time.Millisecond}
 	for i := range w.engine().Shards() {
 		s := &w.engine().Shards()[i]
-		s.lock()
-		_, err := s.accept(after, func() { ran <- struct{}{} }, oneShot)
-		s.unlock()
+		s.Lock()
+		_, err := s.Accept(after, func() { ran <- struct{}{} }, engine.OneShot)
+		s.Unlock()
 		require.NoError(t, err)
 	}
-	w.engine().Shards()[1].lock()
+	w.engine().Shards()[1].Lock()
 	<-ran
-	w.engine().Shards()[1].unlock()
+	w.engine().Shards()[1].Unlock()
 	<-ran
 }
 
@@ -112,24 +114,24 @@ func TestWorkersDoNotWaitForEmptyBuckets(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, timeout.Cancel())
 	}
-	require.GreaterOrEqual(t, w.engine().Driver().queue.Len(), 20)
+	require.GreaterOrEqual(t, w.engine().Driver().Queue.Len(), 20)
 	ran := make(chan bool)
-	w.engine().Runner().admit(1)
-	w.engine().Driver().alone = function(func() { ran <- true })
-	w.engine().Driver().dropEmpty()
-	require.Nil(t, w.engine().Driver().alone)
+	w.engine().Runner().Admit(1)
+	w.engine().Driver().Alone = run.Function(func() { ran <- true })
+	w.engine().Driver().DropEmpty()
+	require.Nil(t, w.engine().Driver().Alone)
 	<-ran
-	require.Zero(t, w.engine().Driver().queue.Len())
+	require.Zero(t, w.engine().Driver().Queue.Len())
 }
 
 // A task that is alone goes behind what is in the queue already.
 func TestTaskThatIsAloneOvertakesNone(t *testing.T) {
 	w := New(WithManualDrive())
 	defer w.Stop()
-	queue, ran := w.engine().Driver().workers, make(chan bool, 2)
-	w.engine().Runner().admit(2)
-	queue.add(newBatch(function(func() { ran <- true })), w.engine().Runner())
-	queue.work(function(func() { ran <- !queue.hasTasks() }), w.engine().Runner())
+	queue, ran := w.engine().Driver().Workers, make(chan bool, 2)
+	w.engine().Runner().Admit(2)
+	queue.Enqueue(run.NewBatch(run.Function(func() { ran <- true })), w.engine().Runner())
+	queue.Work(run.Function(func() { ran <- !queue.HasTasks() }), w.engine().Runner())
 	require.True(t, <-ran)
 	require.True(t, <-ran, "it ran while an older task was in the queue")
 }

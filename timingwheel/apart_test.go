@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // wholeSlices is an executor of a user's own that runs all tasks of a call itself.
@@ -33,16 +34,16 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 				var timeouts []Timeout
 				for i := range tasks {
 					s := &w.engine().Shards()[i%2]
-					var h entry
+					var h engine.Handle
 					h.JoinTo(s)
-					err := h.accept(delay{w.engine().Clock().now(), 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, oneShot)
-					h.unlock()
+					err := h.Accept(engine.Delay{Now: w.engine().Clock().Now(), D: 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, engine.OneShot)
+					h.UnlockShard()
 					require.NoError(t, err)
 					timeouts = append(timeouts, Timeout(h))
 				}
 				time.Sleep(2*time.Second + 100*time.Millisecond - time.Microsecond)
 				synctest.Wait()
-				require.EqualValues(t, tasks-sliceLen, w.Len())
+				require.EqualValues(t, tasks-engine.SliceLen, w.Len())
 				st := w.verifyStats(t)
 				require.EqualValues(t, w.Len(), st.Waiting)
 				if name != "slices" {
@@ -52,9 +53,9 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 					require.True(t, timeouts[tasks-1-i].Cancel())
 				}
 				w.verify(t)
-				require.Len(t, w.Stop(), tasks-sliceLen-500)
+				require.Len(t, w.Stop(), tasks-engine.SliceLen-500)
 				require.NoError(t, w.Shutdown(t.Context()))
-				require.Equal(t, sliceLen, ran)
+				require.Equal(t, engine.SliceLen, ran)
 			})
 		})
 	}
@@ -92,7 +93,7 @@ func TestSlicesOfTheShardThatHasWaitedLongest(t *testing.T) {
 		w.Schedule(time.Second, func() { time.Sleep(time.Minute) })
 		var order []int
 		for i, s := range []int{1, 0, 1} { // the last of shard 1 is more than a slice away from its first
-			for range sliceLen {
+			for range engine.SliceLen {
 				addFunction(&w.engine().Shards()[s], time.Duration(2+i)*time.Second, func() { order = append(order, i) })
 			}
 		}
@@ -100,7 +101,7 @@ func TestSlicesOfTheShardThatHasWaitedLongest(t *testing.T) {
 		synctest.Wait()
 		var want []int
 		for i := range 3 {
-			for range sliceLen {
+			for range engine.SliceLen {
 				want = append(want, i)
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Delayed is a function and the delay after which it is to run, for
@@ -39,36 +41,36 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 		return dst, nil
 	}
 	e := w.engine()
-	if len(batch) > sliceLen {
+	if len(batch) > engine.SliceLen {
 		// Or Stop could come between two slices, and hand back a part.
-		e.beginBatch()
-		defer e.endBatch()
+		e.BeginBatch()
+		defer e.EndBatch()
 	}
 	dst = slices.Grow(dst, len(batch))
-	now := e.Clock().now()
-	e.yield(now)
-	var h entry
-	h.join(e)
-	if err := h.reserve(len(batch)); err != nil {
-		h.unlock()
+	now := e.Clock().Now()
+	e.Yield(now)
+	var h engine.Handle
+	h.Join(e)
+	if err := h.Reserve(len(batch)); err != nil {
+		h.UnlockShard()
 		return dst, err
 	}
 	for {
-		n := min(len(batch), sliceLen)
+		n := min(len(batch), engine.SliceLen)
 		dst = addSlice(h, dst, now, batch[:n])
 		if batch = batch[n:]; len(batch) == 0 {
 			return dst, nil
 		}
-		h.lock()
+		h.LockShard()
 	}
 }
 
 // addSlice adds functions whose places are reserved. It is called with the lock of the
 // entry's shard held, and releases it.
-func addSlice(h entry, dst []Timeout, now time.Duration, slice []Delayed) []Timeout {
-	defer h.unlock()
+func addSlice(h engine.Handle, dst []Timeout, now time.Duration, slice []Delayed) []Timeout {
+	defer h.UnlockShard()
 	for i := range slice {
-		h.add(delay{now, slice[i].After}, slice[i].Func, oneShot)
+		h.Add(engine.Delay{Now: now, D: slice[i].After}, slice[i].Func, engine.OneShot)
 		dst = append(dst, Timeout(h))
 	}
 	return dst

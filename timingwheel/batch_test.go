@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // A batch runs in the order of its ticks and, within a tick, of the batch, together with
 // what was scheduled before and after it.
 func TestScheduleBatch(t *testing.T) {
-	for _, size := range []int{1, 10, sliceLen, sliceLen + 1, 3*sliceLen + 7} {
+	for _, size := range []int{1, 10, engine.SliceLen, engine.SliceLen + 1, 3*engine.SliceLen + 7} {
 		synctest.Test(t, func(t *testing.T) {
 			w := New(WithShards(1), WithExecutor(Inline()))
 			defer w.Stop()
@@ -92,12 +93,12 @@ func TestScheduleBatchAllOrNone(t *testing.T) {
 	require.Equal(t, ErrStopped, err)
 	require.Empty(t, none)
 	w.ScheduleBatch(nil, nil)
-	require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
+	require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
 }
 
 // Stop either comes before a batch or hands back all of it.
 func TestScheduleBatchRacesWithStop(t *testing.T) {
-	const size = 200 * sliceLen // long enough for Stop to get the lock between two slices
+	const size = 200 * engine.SliceLen // long enough for Stop to get the lock between two slices
 	before, after := 0, 0
 	for range unlessShort(20, 6) {
 		w := New()
@@ -132,17 +133,17 @@ func TestScheduleBatchRacesWithStop(t *testing.T) {
 func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(1))
 	s := &w.engine().Shards()[0]
-	s.mu.Lock()
+	s.Mu.Lock()
 	added := make(chan []Timeout)
 	go func() {
-		timeouts, _ := w.ScheduleBatch(nil, slices.Repeat([]Delayed{{time.Hour, noop}}, sliceLen+1))
+		timeouts, _ := w.ScheduleBatch(nil, slices.Repeat([]Delayed{{time.Hour, noop}}, engine.SliceLen+1))
 		added <- timeouts
 	}()
-	waitUntil(t, s.turns.waiting.Load)
+	waitUntil(t, s.Fairness.Waiting.Load)
 	called := time.Now()
 	stopHasToWait := w.engine().HasBatch()
 	time.Sleep(20 * time.Millisecond)
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	timeouts := <-added
 	require.True(t, stopHasToWait)
 	for _, timeout := range timeouts {
@@ -150,7 +151,7 @@ func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
 		require.True(t, ok)
 		require.LessOrEqual(t, at.Sub(called), time.Hour+time.Millisecond)
 	}
-	require.Len(t, w.Stop(), sliceLen+1)
+	require.Len(t, w.Stop(), engine.SliceLen+1)
 }
 
 func TestScheduleBatchAllocations(t *testing.T) {

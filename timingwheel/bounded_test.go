@@ -1,34 +1,38 @@
 package timingwheel
 
-import "context"
+import (
+	"context"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
+)
 
 // testPool is a pool.Pool without Workers. Tests inside this package cannot import that
 // package, which imports this one.
 type testPool struct {
-	door
-	bounded *bounded
+	run.Door
+	bounded *run.Bounded
 }
 
 type whenFull struct {
-	policy  fullPolicy
+	policy  run.Policy
 	discard func(task func())
 }
 
 var (
-	fullWait       = whenFull{policy: waits}
-	fullCallerRuns = whenFull{policy: callerRuns}
+	fullWait       = whenFull{policy: run.Waits}
+	fullCallerRuns = whenFull{policy: run.CallerRuns}
 )
 
-func fullDiscard(f func(task func())) whenFull { return whenFull{discards, f} }
+func fullDiscard(f func(task func())) whenFull { return whenFull{run.Discards, f} }
 
 func newPool(workers, queue int, full whenFull) *testPool {
-	p := &testPool{bounded: newBounded(workers, queue, full.policy, full.discard)}
-	p.door = p.bounded.doorOf(p)
+	p := &testPool{bounded: run.NewBounded(workers, queue, full.policy, full.discard)}
+	p.Door = p.bounded.DoorOf(p)
 	return p
 }
 
 func (p *testPool) Execute(tasks []func()) { p.bounded.Execute(tasks) }
-func (p *testPool) Close()                 { p.bounded.close(context.Background()) }
+func (p *testPool) Close()                 { p.bounded.Close(context.Background()) }
 
 // busy gives the pool so many tasks, which end with release.
 func busy(pool *testPool, tasks int) (release func()) {

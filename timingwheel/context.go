@@ -7,6 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 // WithTimeout returns WithDeadline(parent, w.Now().Add(d)).
@@ -14,14 +17,14 @@ import (
 //	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
 //	defer cancel() // takes the timer off the wheel
 func (w *TimingWheel) WithTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	now := w.engine().Clock().read()
+	now := w.engine().Clock().Read()
 	return w.withDeadline(parent, now, now.Add(d), exceeded)
 }
 
 // WithTimeoutCause is [TimingWheel.WithTimeout] with a cause, which context.Cause
 // returns once the timeout has expired. The CancelFunc does not set it.
 func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
-	now := w.engine().Clock().read()
+	now := w.engine().Clock().Read()
 	return w.withDeadline(parent, now, now.Add(d), exceededBecause(cause))
 }
 
@@ -50,13 +53,13 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // first called, or when package context first derives from the context. A nil parent
 // panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.engine().Clock().read(), at, exceeded)
+	return w.withDeadline(parent, w.engine().Clock().Read(), at, exceeded)
 }
 
 // WithDeadlineCause is [TimingWheel.WithDeadline] with a cause, which context.Cause
 // returns once the deadline has passed. The CancelFunc does not set it.
 func (w *TimingWheel) WithDeadlineCause(parent context.Context, at time.Time, cause error) (context.Context, context.CancelFunc) {
-	return w.withDeadline(parent, w.engine().Clock().read(), at, exceededBecause(cause))
+	return w.withDeadline(parent, w.engine().Clock().Read(), at, exceededBecause(cause))
 }
 
 func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, timedOut *outcome) (context.Context, context.CancelFunc) {
@@ -83,8 +86,8 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 			c.member.end = cancel
 			w.parents().join(&c.member, parent, canceler, done)
 		}
-		after := delay{now.Sub(w.engine().Clock().start), d}
-		w.engine().yield(after.now)
+		after := engine.Delay{Now: now.Sub(w.engine().Clock().Start), D: d}
+		w.engine().Yield(after.Now)
 		c.start(w, after)
 	}
 	return c, cancel
@@ -97,7 +100,7 @@ type clockKey struct{}
 // wheel's. On a wheel with a manual clock, only the deadlines of the wheel's own contexts
 // can. That of another context must not hide the wheel's.
 func (w *TimingWheel) sharesClock(ctx context.Context) bool {
-	return !w.engine().Clock().isManual() || ctx.Value(clockKey{}) == w.engine().Clock()
+	return !w.engine().Clock().IsManual() || ctx.Value(clockKey{}) == w.engine().Clock()
 }
 
 // deadlineCtx is a context whose deadline is kept by a wheel.
@@ -137,27 +140,27 @@ type deadlineCtx struct {
 	// Mu is held while the context ends. So whoever comes second to end it waits until it
 	// has ended. Lock order: mu, the lock of the shard.
 	mu       sync.Mutex
-	proxy    atomic.Value    // nil, or the proxy; set once, with mu held
-	done     <-chan struct{} // the proxy's; valid once proxy is not nil
-	endProxy func()          // ends the proxy with the outcome; guarded by mu
-	entry    entry           // joins a shard in start; guarded by mu
-	relay    *relay          // has taken over since the wheel was stopped; guarded by the shard's lock
-	member   member          // of the family of the parent, if the parent can be canceled
+	proxy    atomic.Value     // nil, or the proxy; set once, with mu held
+	done     <-chan struct{}  // the proxy's; valid once proxy is not nil
+	endProxy func()           // ends the proxy with the outcome; guarded by mu
+	entry    engine.Handle    // joins a shard in start; guarded by mu
+	relay    *engine.Fallback // has taken over since the wheel was stopped; guarded by the shard's lock
+	member   member           // of the family of the parent, if the parent can be canceled
 }
 
 // start puts the deadline on the wheel, unless the parent has ended meanwhile.
-func (c *deadlineCtx) start(w *TimingWheel, after delay) {
+func (c *deadlineCtx) start(w *TimingWheel, after engine.Delay) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.outcome.Load() != nil {
 		return
 	}
-	c.entry.join(w.engine())
-	defer c.entry.unlock()
-	if c.entry.closed() {
+	c.entry.Join(w.engine())
+	defer c.entry.UnlockShard()
+	if c.entry.Closed() {
 		c.moveToTime()
 	} else {
-		c.entry.add(after, c.due, own|alone)
+		c.entry.Add(after, c.due, engine.Internal|engine.NoExecutor)
 	}
 }
 
@@ -165,12 +168,12 @@ func (c *deadlineCtx) start(w *TimingWheel, after delay) {
 // parent, so due leaves it to another goroutine. If the wheel was stopped first, it moves
 // to package time. The caller holds the shard's lock.
 func (c *deadlineCtx) due() {
-	if c.entry.dismissed() {
+	if c.entry.Dismissed() {
 		c.moveToTime()
 		return
 	}
 	c.outcome.CompareAndSwap(nil, overdue)
-	c.entry.end(function(c.expire))
+	c.entry.RunInternal(run.Function(c.expire))
 }
 
 // moveToTime is called with the shard's lock held.
@@ -178,14 +181,14 @@ func (c *deadlineCtx) moveToTime() {
 	if c.isCutShort() {
 		c.outcome.CompareAndSwap(nil, overdue) // so that it shows at once
 	}
-	c.relay = c.entry.relay(c.deadline, func() { go c.expire() })
+	c.relay = c.entry.Fallback(c.deadline, func() { go c.expire() })
 }
 
 func (c *deadlineCtx) leaveWheel() {
-	c.entry.lock()
-	defer c.entry.unlock()
-	c.entry.cancel()
-	c.relay.stop()
+	c.entry.LockShard()
+	defer c.entry.UnlockShard()
+	c.entry.Cancel()
+	c.relay.Stop()
 }
 
 // expire ends the context at its deadline, or because the deadline will never come.
@@ -204,8 +207,8 @@ func (c *deadlineCtx) cancel() { c.endUnlessParent(canceled) }
 // its clock is manual. Call it only if the deadline has come or the wheel is stopped. The
 // context must have been on the wheel.
 func (c *deadlineCtx) isCutShort() bool {
-	clock := c.entry.clock()
-	return clock.isManual() && clock.read().Before(c.deadline)
+	clock := c.entry.Clock()
+	return clock.IsManual() && clock.Read().Before(c.deadline)
 }
 
 func (c *deadlineCtx) endUnlessParent(o *outcome) {
@@ -230,7 +233,7 @@ func (c *deadlineCtx) endOnce(o *outcome) (ended bool) {
 		return false
 	}
 	c.outcome.Store(o)
-	if c.entry.joined() {
+	if c.entry.Joined() {
 		c.leaveWheel()
 	}
 	if c.endProxy != nil {
@@ -304,8 +307,8 @@ func (c *deadlineCtx) Err() error {
 // When package context looks for a context of its own, Value answers with the proxy.
 func (c *deadlineCtx) Value(key any) any {
 	if key != packageKey {
-		if _, ok := key.(clockKey); ok && c.entry.joined() {
-			return c.entry.clock()
+		if _, ok := key.(clockKey); ok && c.entry.Joined() {
+			return c.entry.Clock()
 		}
 		return c.parent.Value(key)
 	}
@@ -320,8 +323,8 @@ func (c *deadlineCtx) String() string {
 		name = s.String()
 	}
 	left := time.Until(c.deadline)
-	if c.entry.joined() { // or else it had ended when it was made
-		left = c.deadline.Sub(c.entry.clock().read())
+	if c.entry.Joined() { // or else it had ended when it was made
+		left = c.deadline.Sub(c.entry.Clock().Read())
 	}
 	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, left)
 }

@@ -26,8 +26,8 @@ func TestAllocations(t *testing.T) {
 	timeout, _ := w.Schedule(time.Hour, noop)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { timeout.Reset(time.Hour); timeout.Deadline() }), "Timeout.Reset")
 	require.LessOrEqual(t, unsafe.Sizeof(Timer{}), uintptr(48), "a size class of the allocator")
-	require.Zero(t, (unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.word))%16, "in the cache line of entry.shard")
-	require.Equal(t, unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.word)+8, unsafe.Offsetof(timer.entry), "the shard is its first field")
+	require.Zero(t, (unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.Word))%16, "in the cache line of entry.shard")
+	require.Equal(t, unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.Word)+8, unsafe.Offsetof(timer.entry), "the shard is its first field")
 }
 
 func TestNewIsLight(t *testing.T) {
@@ -45,13 +45,13 @@ func TestLevelsAreMadeOnFirstUse(t *testing.T) {
 	w := New(WithShards(4))
 	defer w.Stop()
 	for i := range w.engine().Shards() {
-		require.Nil(t, w.engine().Shards()[i].finest)
+		require.Nil(t, w.engine().Shards()[i].Finest)
 	}
 	w.AfterFunc(0, noop)
 	w.AfterFunc(100*time.Millisecond, noop)
 	levels := 0
 	for i := range w.engine().Shards() {
-		for l := w.engine().Shards()[i].finest; l != nil; l = l.overflow {
+		for l := w.engine().Shards()[i].Finest; l != nil; l = l.Overflow {
 			levels++
 		}
 	}
@@ -138,6 +138,6 @@ func TestEmptiedBucketsKeepNoChunks(t *testing.T) {
 	for _, timeout := range timeouts {
 		require.True(t, timeout.Cancel())
 	}
-	require.Greater(t, w.engine().Driver().queue.Len(), buckets/2-2000)
+	require.Greater(t, w.engine().Driver().Queue.Len(), buckets/2-2000)
 	require.LessOrEqual(t, w.Stats().Arena.Capacity, int64(2048))
 }

@@ -9,7 +9,7 @@ import (
 // [WithManualClock], the time to which [TimingWheel.Advance] has moved it; inside a
 // function that runs inline it is that function's own, its deadline. It can be called at
 // any time, from anywhere.
-func (w *TimingWheel) Now() time.Time { return w.engine().Clock().read() }
+func (w *TimingWheel) Now() time.Time { return w.engine().Clock().Read() }
 
 // Drive drives a wheel that was made with [WithManualDrive]. It waits up to timeout for
 // the next bucket to expire, and does all that is due by then. It returns how many tasks
@@ -41,10 +41,10 @@ func (w *TimingWheel) Now() time.Time { return w.engine().Clock().read() }
 // Drive panics on a wheel that drives itself.
 func (w *TimingWheel) Drive(timeout time.Duration) int {
 	e := w.engine()
-	if !e.isManual() || e.Clock().isManual() {
+	if !e.IsManual() || e.Clock().IsManual() {
 		panic("timingwheel: Drive of a wheel without WithManualDrive")
 	}
-	return e.drive(timeout)
+	return e.Drive(timeout)
 }
 
 // Advance moves the clock of a wheel that was made with [WithManualClock] by d, and does
@@ -78,10 +78,10 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 func (w *TimingWheel) Advance(d time.Duration) int {
 	e := w.engine()
 	switch {
-	case !e.Clock().isManual():
+	case !e.Clock().IsManual():
 		panic("timingwheel: Advance of a wheel without WithManualClock")
 	case d < 0:
 		panic(fmt.Sprintf("timingwheel: Advance(%v): negative", d))
 	}
-	return e.advance(d)
+	return e.Advance(d)
 }

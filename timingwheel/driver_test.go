@@ -18,8 +18,9 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
-
 	"github.com/tickwheel/tickwheel/delayqueue"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 // The driver goroutine ends when nothing more is due. A caller that adds at that moment
@@ -65,7 +66,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 			name := fmt.Sprintf("%s %d", name, rand.Int()) // nothing else has its label
 			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
 			defer w.Stop()
-			mu, locked := &w.engine().Shards()[0].mu, make(chan struct{})
+			mu, locked := &w.engine().Shards()[0].Mu, make(chan struct{})
 			w.Schedule(0, func() {
 				w.Schedule(time.Millisecond, noop) // with 0, the driver could inherit a label
 				mu.Lock()
@@ -120,21 +121,21 @@ func TestTasksOnTheDriversGoroutine(t *testing.T) {
 // one, would come to the other shard meanwhile.
 func requireOneDriver(t *testing.T, w *TimingWheel) {
 	t.Helper()
-	add := func(s *shard) {
-		_, err := s.accept(delay{w.engine().Clock().now(), 0}, noop, oneShot)
+	add := func(s *engine.Shard) {
+		_, err := s.Accept(engine.Delay{Now: w.engine().Clock().Now(), D: 0}, noop, engine.OneShot)
 		require.NoError(t, err)
 	}
 	first, second := &w.engine().Shards()[0], &w.engine().Shards()[1]
 	waitUntil(t, func() bool { return w.Len() == 0 })
-	first.mu.Lock()
+	first.Mu.Lock()
 	add(first)
-	waitUntil(t, first.turns.wanted.Load)
-	second.lock()
+	waitUntil(t, first.Fairness.Wanted.Load)
+	second.Lock()
 	add(second)
-	second.unlock()
+	second.Unlock()
 	time.Sleep(10 * time.Millisecond)
-	require.Equal(t, 1, second.len())
-	first.mu.Unlock()
+	require.Equal(t, 1, second.Len())
+	first.Mu.Unlock()
 	waitUntil(t, func() bool { return w.Len() == 0 })
 }
 
@@ -271,9 +272,9 @@ func TestForgottenWheelInABubble(t *testing.T) {
 // Between poll's look at the head and its removal somebody may offer an earlier bucket. A
 // bucket that poll returned must not be in the queue any more, or it would be flushed twice.
 func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
-	now := newClock(time.Millisecond)
-	d := &driver{hub: hub{clock: &now, queue: delayqueue.New[*slot]()}}
-	first, earlier := &slot{cascade: &cascade{}}, &slot{cascade: &cascade{}}
+	now := engine.NewClock(time.Millisecond)
+	d := &engine.Driver{Hub: engine.Hub{Clock: &now, Queue: delayqueue.New[*engine.Slot]()}}
+	first, earlier := &engine.Slot{Cascade: &engine.Cascade{}}, &engine.Slot{Cascade: &engine.Cascade{}}
 	past := time.Now().Add(-time.Hour)
 	var round, offered atomic.Int64
 	var end atomic.Bool
@@ -284,25 +285,25 @@ func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
 				runtime.Gosched()
 				continue
 			}
-			d.queue.Offer(earlier, past.Add(-time.Minute))
+			d.Queue.Offer(earlier, past.Add(-time.Minute))
 			n++
 			offered.Store(n)
 		}
 	}()
 	for n, start := int64(0), time.Now(); time.Since(start) < 500*time.Millisecond; n++ {
-		d.queue.Offer(first, past)
+		d.Queue.Offer(first, past)
 		round.Store(n + 1)
 		got := 0
 		for offered.Load() <= n {
-			if _, ok := d.poll(); ok {
+			if _, ok := d.Poll(); ok {
 				got++
 			}
 		}
-		if got+d.queue.Len() != 2 {
-			require.Fail(t, "poll", "it has returned %d of 2 buckets, and %d are left", got, d.queue.Len())
+		if got+d.Queue.Len() != 2 {
+			require.Fail(t, "poll", "it has returned %d of 2 buckets, and %d are left", got, d.Queue.Len())
 		}
-		for d.queue.Len() > 0 {
-			d.queue.Poll()
+		for d.Queue.Len() > 0 {
+			d.Queue.Poll()
 		}
 	}
 }
@@ -343,9 +344,9 @@ func TestStopEmptiesTheQueue(t *testing.T) {
 		w.AfterFunc(d, noop)
 	}
 	timer := w.AfterFunc(time.Hour, noop)
-	require.Greater(t, w.engine().Driver().queue.Len(), 10)
+	require.Greater(t, w.engine().Driver().Queue.Len(), 10)
 	w.Stop()
-	require.Zero(t, w.engine().Driver().queue.Len())
+	require.Zero(t, w.engine().Driver().Queue.Len())
 	require.False(t, timer.Stop())
 }
 
@@ -355,24 +356,24 @@ func TestBucketsBetweenTheSlicesOfACascade(t *testing.T) {
 	var calls []int
 	w := New(WithManualClock(moonLanding), WithShards(2), WithExecutor(executeFunc(func(tasks []func()) {
 		calls = append(calls, len(tasks))
-		each(tasks, func(task func()) { task() })
+		run.Each(tasks, func(task func()) { task() })
 	})))
 	defer w.Stop()
-	order := make([]int, 0, 12*sliceLen)
-	for i, n := range []int{10 * sliceLen, 2 * sliceLen} {
+	order := make([]int, 0, 12*engine.SliceLen)
+	for i, n := range []int{10 * engine.SliceLen, 2 * engine.SliceLen} {
 		for range n {
 			addFunction(&w.engine().Shards()[i], time.Second, func() { order = append(order, i) })
 		}
 	}
-	require.Equal(t, 12*sliceLen, w.Advance(time.Second))
-	require.Equal(t, slices.Repeat([]int{sliceLen}, 12), calls)
+	require.Equal(t, 12*engine.SliceLen, w.Advance(time.Second))
+	require.Equal(t, slices.Repeat([]int{engine.SliceLen}, 12), calls)
 	short := []int{}
 	for n, i := range order {
 		if i == 1 {
 			short = append(short, n)
 		}
 	}
-	require.Less(t, short[len(short)-1], 4*sliceLen)
+	require.Less(t, short[len(short)-1], 4*engine.SliceLen)
 }
 
 // A context that ends together with a function that blocks does not wait for it.

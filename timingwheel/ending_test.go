@@ -12,14 +12,15 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // stopWholly stops the shard alone, and returns what it hands back.
-func stopWholly(s *shard) []Pending {
+func stopWholly(s *engine.Shard) []Pending {
 	var c collector
-	s.stop()
+	s.Stop()
 	for chunk, more := 0, true; more; {
-		chunk, more = s.stopSlice(chunk, sliceLen, &c)
+		chunk, more = s.StopSlice(chunk, engine.SliceLen, &c)
 	}
 	return c.pending
 }
@@ -44,12 +45,12 @@ func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	for i := range tasks {
 		addFunction(s, time.Duration(i*7919%tasks)*time.Millisecond, noop)
 	}
-	w.engine().stopShards()
+	w.engine().StopShards()
 	var c collector
-	c.expect(int64(tasks))
+	c.Expect(int64(tasks))
 	for chunk := 0; len(c.pending) < tasks/2; {
-		chunk, _ = s.stopSlice(chunk, sliceLen, &c)
-		require.LessOrEqual(t, s.arena.Cap()+len(c.pending), tasks+4*1024)
+		chunk, _ = s.StopSlice(chunk, engine.SliceLen, &c)
+		require.LessOrEqual(t, s.Arena.Cap()+len(c.pending), tasks+4*1024)
 	}
 	require.Len(t, append(c.pending, w.Stop()...), tasks)
 }
@@ -147,7 +148,7 @@ func TestOwnTasksBetweenTheMarkAndThePass(t *testing.T) {
 		other := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, func() { t.Error("ran") }))
 		last := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, func() { t.Error("ran") }))
 
-		w.engine().markClosed()
+		w.engine().MarkClosed()
 		require.True(t, later.Reset(2*time.Minute))
 		at, ok := later.Deadline()
 		require.True(t, ok)
@@ -221,44 +222,44 @@ func TestStatsMissesNoTask(t *testing.T) {
 func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 	w := manual()
 	s, d := &w.engine().Shards()[0], w.engine().Driver()
-	for range 2 * sliceLen {
+	for range 2 * engine.SliceLen {
 		addFunction(s, 0, mustNotRun)
 	}
 	addFunction(s, time.Hour, mustNotRun)
 	var emptied Timeout
 	emptied, _ = w.Schedule(time.Minute, mustNotRun)
-	cascade := &s.dueCascade
-	due, ok := d.queue.Poll()
+	cascade := &s.DueCascade
+	due, ok := d.Queue.Poll()
 	require.True(t, ok)
-	require.True(t, s.expire(due, &d.expired)) // the first slice
-	require.Len(t, d.expired.tasks, sliceLen)
-	d.expired.tasks = nil
-	w.engine().Runner().running.Store(0)
-	s.mu.Lock()
-	i := cascade.ring.TakeFirst(&s.arena)
-	s.wait(i)
-	s.mu.Unlock()
+	require.True(t, s.Expire(due, &d.Due)) // the first slice
+	require.Len(t, d.Due.Tasks, engine.SliceLen)
+	d.Due.Tasks = nil
+	w.engine().Runner().Running.Store(0)
+	s.Mu.Lock()
+	i := cascade.Ring.TakeFirst(&s.Arena)
+	s.Wait(i)
+	s.Mu.Unlock()
 	require.True(t, emptied.Cancel())
-	head, _, ok := d.queue.Peek()
+	head, _, ok := d.Queue.Peek()
 	require.True(t, ok)
 
 	for range 2 {
-		s.stop()
-		require.Zero(t, d.waiting.Load())
-		require.EqualValues(t, math.MaxInt64, s.waitsSince.Load())
+		s.Stop()
+		require.Zero(t, d.Waiting.Load())
+		require.EqualValues(t, math.MaxInt64, s.WaitsSince.Load())
 	}
-	var out expired
-	s.takeWaiting(&out, func() bool { return true })
-	require.Empty(t, out.tasks)
-	require.False(t, s.flush(cascade, &d.expired))
-	require.Empty(t, d.expired.tasks)
-	require.False(t, s.dropEmpty(head))
-	require.Len(t, w.Stop(), sliceLen+1)
-	require.Nil(t, s.heir, "it keeps what was handed back")
-	require.False(t, s.dropEmpty(head))
-	require.False(t, s.flush(cascade, &d.expired))
+	var out engine.DueTasks
+	s.TakeWaiting(&out, func() bool { return true })
+	require.Empty(t, out.Tasks)
+	require.False(t, s.Flush(cascade, &d.Due))
+	require.Empty(t, d.Due.Tasks)
+	require.False(t, s.DropEmpty(head))
+	require.Len(t, w.Stop(), engine.SliceLen+1)
+	require.Nil(t, s.Heir, "it keeps what was handed back")
+	require.False(t, s.DropEmpty(head))
+	require.False(t, s.Flush(cascade, &d.Due))
 	require.Zero(t, w.Len())
-	require.Zero(t, d.waiting.Load())
+	require.Zero(t, d.Waiting.Load())
 }
 
 // A pass holds the lock for a slice at a time, and is over with an entry when it has come to it.
@@ -266,28 +267,28 @@ func TestPassGoesSliceBySlice(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	for range 2 * sliceLen {
+	for range 2 * engine.SliceLen {
 		addOwn(s, time.Hour, noop)
 		addFunction(s, time.Hour, mustNotRun)
 	}
-	s.close()
-	chunk, more := s.closeSlice(0)
+	s.Close()
+	chunk, more := s.CloseSlice(0)
 	require.True(t, more)
-	require.Equal(t, 3*sliceLen, s.len())
-	require.False(t, s.dismissing)
+	require.Equal(t, 3*engine.SliceLen, s.Len())
+	require.False(t, s.Dismissing)
 	for more {
-		chunk, more = s.closeSlice(chunk)
+		chunk, more = s.CloseSlice(chunk)
 	}
-	require.Equal(t, 2*sliceLen, s.len())
-	s.stop()
+	require.Equal(t, 2*engine.SliceLen, s.Len())
+	s.Stop()
 	var c collector
-	chunk, more = s.stopSlice(0, 100, &c)
+	chunk, more = s.StopSlice(0, 100, &c)
 	require.True(t, more)
 	require.Len(t, c.pending, 100)
 	for more {
-		chunk, more = s.stopSlice(chunk, 100, &c)
+		chunk, more = s.StopSlice(chunk, 100, &c)
 	}
-	require.Len(t, c.pending, 2*sliceLen)
+	require.Len(t, c.pending, 2*engine.SliceLen)
 }
 
 // What is on its way from one shard to another is not missed, also if nothing is left where
@@ -296,21 +297,21 @@ func TestStatsMissesNothingThatChangesShards(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(2))
 	defer w.Stop()
 	first, last := &w.engine().Shards()[0], &w.engine().Shards()[1]
-	timeout := func(s *shard) handle {
-		h, err := s.accept(delay{0, time.Hour}, mustNotRun, oneShot)
+	timeout := func(s *engine.Shard) engine.Ref {
+		h, err := s.Accept(engine.Delay{Now: 0, D: time.Hour}, mustNotRun, engine.OneShot)
 		require.NoError(t, err)
 		return h
 	}
-	last.lock()
+	last.Lock()
 	h := timeout(last)
 	looked := make(chan Stats)
 	go func() { looked <- w.Stats() }()
-	waitUntil(t, last.turns.waiting.Load) // it has seen the first shard
-	first.lock()
+	waitUntil(t, last.Fairness.Waiting.Load) // it has seen the first shard
+	first.Lock()
 	timeout(first)
-	first.unlock()
-	require.True(t, last.cancel(h))
-	last.unlock()
+	first.Unlock()
+	require.True(t, last.Cancel(h))
+	last.Unlock()
 	require.EqualValues(t, 1, (<-looked).Pending)
 }
 
@@ -327,10 +328,10 @@ func TestPassMissesNothingWhenOthersAreCanceled(t *testing.T) {
 	for range 100 {
 		addOwn(s, time.Hour, noop)
 	}
-	s.close()
+	s.Close()
 	chunk, more := 0, true
 	for chunk < 4 {
-		chunk, more = s.closeSlice(chunk)
+		chunk, more = s.CloseSlice(chunk)
 		require.True(t, more)
 	}
 	for i := range timeouts {
@@ -339,11 +340,11 @@ func TestPassMissesNothingWhenOthersAreCanceled(t *testing.T) {
 		}
 	}
 	for more {
-		chunk, more = s.closeSlice(chunk)
+		chunk, more = s.CloseSlice(chunk)
 	}
-	require.Equal(t, functions/500, s.len())
+	require.Equal(t, functions/500, s.Len())
 	w.verifySettled(t)
-	s.stop()
+	s.Stop()
 	require.False(t, timeouts[0].Reset(time.Minute), "it fires no more")
 }
 

@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // ErrStopped is returned by what is called after [TimingWheel.Stop] or
 // [TimingWheel.Shutdown]. It is also the error of the jobs and futures that these ended.
-var ErrStopped = errStopped
+var ErrStopped = engine.ErrStopped
 
 // ErrTooManyPending is returned when as many functions are pending as [WithMaxPending]
 // permits, or two billion on one shard.
-var ErrTooManyPending = errTooManyPending
+var ErrTooManyPending = engine.ErrTooManyPending
 
 // ErrCanceled is the error of a [Job] that its Stop ended, and of a [Future] that its
 // Cancel ended. It wraps context.Canceled: errors.Is(ErrCanceled, context.Canceled) is

@@ -462,25 +462,6 @@ func ExampleInline() {
 	// task 2
 }
 
-// Two at a time, four wait, and the rest are given up: better not at all than late.
-func ExampleNewPool() {
-	discarded := 0
-	pool := timingwheel.NewPool(2, 4, timingwheel.FullDiscard(func(func()) { discarded++ }))
-	w := timingwheel.New(timingwheel.WithExecutor(pool))
-	busy := make(chan bool)
-	for range 10 {
-		w.Schedule(time.Millisecond, func() { <-busy })
-	}
-	for w.Stats().Discarded < 4 {
-		time.Sleep(time.Millisecond)
-	}
-	close(busy)
-	w.Shutdown(context.Background())
-	pool.Close()
-	fmt.Println("discarded:", discarded)
-	// Output: discarded: 4
-}
-
 func ExampleWithMaxPending() {
 	w := timingwheel.New(timingwheel.WithMaxPending(1))
 	defer w.Stop()

@@ -1,5 +1,7 @@
 package timingwheel
 
+import "github.com/tickwheel/tickwheel/timingwheel/internal/run"
+
 // Executor runs tasks whose time has come.
 //
 // The driver calls Execute with one or more tasks, in the order in which they are to
@@ -30,7 +32,7 @@ type Executor interface {
 type ExecutorFunc func(task func())
 
 // Execute calls f(task) for each task.
-func (f ExecutorFunc) Execute(tasks []func()) { each(tasks, f) }
+func (f ExecutorFunc) Execute(tasks []func()) { run.Each(tasks, f) }
 
 // Goroutines returns an Executor that runs each task on a goroutine that is the
 // task's alone until it returns: a task that blocks delays no other, and one that
@@ -46,7 +48,7 @@ func (f ExecutorFunc) Execute(tasks []func()) { each(tasks, f) }
 // due. The number of its goroutines has no bound either: 100,000 tasks that block are
 // 100,000 goroutines. A task may end its goroutine (runtime.Goexit). One executor may
 // serve several wheels; in a synctest bubble, only those of that bubble.
-func Goroutines() Executor { return newRunQueue(nil) }
+func Goroutines() Executor { return run.NewQueue(nil) }
 
 // Inline returns an Executor that runs tasks on the driver, one after the other. It is
 // the cheapest, and keeps the tasks of one shard in order. It is for short functions that
@@ -61,4 +63,4 @@ func Goroutines() Executor { return newRunQueue(nil) }
 //
 // The pprof labels of the goroutine are cleared after each task. Under manual drive these
 // include the labels that the caller of Drive had set.
-func Inline() Executor { return inline{} }
+func Inline() Executor { return run.Inline{} }

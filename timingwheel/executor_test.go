@@ -17,26 +17,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // executors returns one of each kind, each of which runs every task. A closed Pool is
 // always full.
 func executors() map[string]timingwheel.Executor {
-	discard := timingwheel.FullDiscard(func(task func()) { task() })
+	discard := pool.Discard(func(task func()) { task() })
 	return map[string]timingwheel.Executor{
 		"goroutines":               timingwheel.Goroutines(),
 		"inline":                   timingwheel.Inline(),
 		"func":                     timingwheel.ExecutorFunc(func(task func()) { task() }),
 		"func that go":             timingwheel.ExecutorFunc(func(task func()) { go task() }),
-		"pool, block":              timingwheel.NewPool(2, 1, timingwheel.FullWait),
-		"pool, caller runs":        timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns),
-		"pool, discard":            timingwheel.NewPool(1, 0, discard),
-		"closed pool, caller runs": closed(timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns)),
-		"closed pool, discard":     closed(timingwheel.NewPool(1, 0, discard)),
+		"pool, block":              pool.New(2, 1, pool.Wait),
+		"pool, caller runs":        pool.New(1, 0, pool.CallerRuns),
+		"pool, discard":            pool.New(1, 0, discard),
+		"closed pool, caller runs": closed(pool.New(1, 0, pool.CallerRuns)),
+		"closed pool, discard":     closed(pool.New(1, 0, discard)),
 	}
 }
 
-func closed(p *timingwheel.Pool) *timingwheel.Pool {
+func closed(p *pool.Pool) *pool.Pool {
 	p.Close()
 	return p
 }
@@ -149,7 +151,7 @@ func TestLabelsDoNotLeak(t *testing.T) {
 func TestLabelsOfTheCallerDoNotLeak(t *testing.T) {
 	for name, executor := range map[string]timingwheel.Executor{
 		"goroutines": timingwheel.Goroutines(),
-		"pool":       timingwheel.NewPool(1, 0, timingwheel.FullWait),
+		"pool":       pool.New(1, 0, pool.Wait),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inside := make(chan string)
@@ -261,7 +263,7 @@ func TestGoroutinesRunTasksThatWaitForEachOther(t *testing.T) {
 
 // countingPool is a Pool with an Execute of its own.
 type countingPool struct {
-	*timingwheel.Pool
+	*pool.Pool
 	seen int
 }
 
@@ -274,7 +276,7 @@ func (p *countingPool) Execute(tasks []func()) {
 // its Execute all the same.
 func TestExecutorThatEmbedsAPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := &countingPool{Pool: timingwheel.NewPool(2, 1, timingwheel.FullWait)}
+		pool := &countingPool{Pool: pool.New(2, 1, pool.Wait)}
 		w := timingwheel.New(timingwheel.WithExecutor(pool))
 		var ran atomic.Int64
 		for range 10 {

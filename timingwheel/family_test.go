@@ -12,7 +12,7 @@ import (
 )
 
 // verify checks the invariants of all families, and returns how many are in the tables.
-func (s *families) verify(t *testing.T) (count int) {
+func (s *parentWatches) verify(t *testing.T) (count int) {
 	rs := s.registries()
 	for i := range rs.all {
 		r := &rs.all[i]
@@ -42,7 +42,7 @@ func (s *families) verify(t *testing.T) (count int) {
 	return count
 }
 
-func (t *familyTable) verify(test *testing.T) (found []*family) {
+func (t *familyTable) verify(test *testing.T) (found []*parentWatch) {
 	for i, f := range t.chains {
 		for ; f != nil; f = f.chain {
 			require.Same(test, &t.chains[i], t.chain(f.hash))
@@ -60,12 +60,12 @@ func TestFamilyTableIsLikeAMap(t *testing.T) {
 	for seed := range uint64(unlessShort(20, 5)) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		var table familyTable
-		model := map[<-chan struct{}]*family{}
-		var known []*family
+		model := map[<-chan struct{}]*parentWatch{}
+		var known []*parentWatch
 		for step := range 3000 {
 			grow := step/500%2 == 0
 			if r.IntN(4) > 0 == grow {
-				f := &family{done: make(chan struct{}), hash: r.Uint64() &^ (r.Uint64() << 34)}
+				f := &parentWatch{done: make(chan struct{}), hash: r.Uint64() &^ (r.Uint64() << 34)}
 				table.insert(f)
 				model[f.done] = f
 				known = append(known, f)

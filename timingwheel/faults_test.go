@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
 	"github.com/tickwheel/tickwheel/bucket"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // The tests in this file are named for proven faults of widely used timing
@@ -30,7 +30,7 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := manual(WithWheelSize(size))
 				s := &w.engine().Shards()[0]
-				stale := w.engine().Clock().now()
+				stale := w.engine().Clock().Now()
 				// Meanwhile the clock goes on to a later round, and the slot of the
 				// deadline is taken by one.
 				w.AfterFunc(10*time.Millisecond+late*time.Millisecond, func() {})
@@ -40,10 +40,10 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				w.AfterFunc(time.Duration(size*size)*time.Millisecond, func() {})
 
 				fired := false
-				s.mu.Lock()
-				h := s.add(delay{stale, 10 * time.Millisecond}, func() { fired = true }, oneShot)
-				s.mu.Unlock()
-				require.True(t, s.isPending(h))
+				s.Mu.Lock()
+				h := s.Add(engine.Delay{Now: stale, D: 10 * time.Millisecond}, func() { fired = true }, engine.OneShot)
+				s.Mu.Unlock()
+				require.True(t, s.IsPending(h))
 				w.verify(t)
 				require.Equal(t, 1, w.Drive(0), "it is due, and nothing else is")
 				require.True(t, fired)
@@ -58,20 +58,20 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
 		defer w.Stop()
-		const tasks = 3 * sliceLen
+		const tasks = 3 * engine.SliceLen
 		ran := 0
 		timeouts := make([]Timeout, tasks)
 		for i := range timeouts {
 			timeouts[i], _ = w.Schedule(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { ran++ })
 		}
-		_, at, ok := w.engine().Driver().queue.Peek()
+		_, at, ok := w.engine().Driver().Queue.Peek()
 		require.True(t, ok)
 		time.Sleep(time.Until(at))
-		b, ok := w.engine().Driver().queue.Poll()
+		b, ok := w.engine().Driver().Queue.Poll()
 		require.True(t, ok)
-		w.engine().Driver().begin(b)
-		w.engine().Driver().hand()
-		require.NotEmpty(t, w.engine().Driver().cascades, "one slice is down, the rest between two buckets")
+		w.engine().Driver().Begin(b)
+		w.engine().Driver().Hand()
+		require.NotEmpty(t, w.engine().Driver().Cascades, "one slice is down, the rest between two buckets")
 		for i, timeout := range timeouts {
 			if i%2 == 0 {
 				require.True(t, timeout.Cancel())
@@ -93,16 +93,16 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
-		const tasks = 3 * sliceLen
+		const tasks = 3 * engine.SliceLen
 		timers := make([]*Timer, tasks)
 		for i := range timers {
 			timers[i] = w.AfterFunc(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { t.Error("ran") })
 		}
 		time.Sleep(1024 * time.Millisecond)
-		b, ok := w.engine().Driver().queue.Poll()
+		b, ok := w.engine().Driver().Queue.Poll()
 		require.True(t, ok)
-		w.engine().Driver().begin(b)
-		w.engine().Driver().hand()
+		w.engine().Driver().Begin(b)
+		w.engine().Driver().Hand()
 		for i, timer := range timers {
 			if i%3 == 0 {
 				require.True(t, timer.Reset(time.Hour))
@@ -111,7 +111,7 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 		w.verify(t)
 		require.Equal(t, tasks, w.Len())
 		require.Len(t, w.Stop(), tasks)
-		require.Zero(t, w.engine().Driver().finish(), "the driver finds nothing left of a cascade that Stop has cleared")
+		require.Zero(t, w.engine().Driver().Finish(), "the driver finds nothing left of a cascade that Stop has cleared")
 	})
 }
 
@@ -179,13 +179,13 @@ func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 		stale, _ := w.Schedule(time.Millisecond, func() {})
 		time.Sleep(time.Millisecond)
 		require.Equal(t, 2, w.Drive(0))
-		firstPlace, stalePlace := first.entry.Place(), (*entry)(&stale).Place()
+		firstPlace, stalePlace := first.entry.Place(), (*engine.Handle)(&stale).Place()
 
 		ran := 0
 		places := map[bucket.Index]bool{}
 		for range 5 {
 			stranger, _ := w.Schedule(time.Millisecond, func() { ran++ })
-			places[(*entry)(&stranger).Place()] = true
+			places[(*engine.Handle)(&stranger).Place()] = true
 		}
 		require.True(t, places[firstPlace] || places[stalePlace], "the test needs a place to be used again")
 		for range 2 {
@@ -259,7 +259,7 @@ func TestFaultExtremeDelays(t *testing.T) {
 		w.Drive(0)
 		require.Equal(t, 2, ran)
 		levels := 0
-		for l := w.engine().Shards()[0].finest; l != nil; l = l.overflow {
+		for l := w.engine().Shards()[0].Finest; l != nil; l = l.Overflow {
 			levels++
 		}
 		require.LessOrEqual(t, levels, 63)
@@ -301,29 +301,29 @@ func TestFaultAddWaitsForTheCascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
 		defer w.Stop()
-		const tasks = 11*sliceLen + 1
+		const tasks = 11*engine.SliceLen + 1
 		for range tasks {
 			w.Schedule(time.Second, func() {})
 		}
 		time.Sleep(time.Second)
-		b, ok := w.engine().Driver().queue.Poll()
+		b, ok := w.engine().Driver().Queue.Poll()
 		require.True(t, ok)
-		w.engine().Driver().begin(b)
-		w.engine().Driver().hand()
-		s, c := &w.engine().Shards()[0], b.cascade
+		w.engine().Driver().Begin(b)
+		w.engine().Driver().Hand()
+		s, c := &w.engine().Shards()[0], b.Cascade
 		for range 10 {
 			before := countRing(s, c)
-			require.True(t, s.tryLock(), "between slices the lock is free")
-			s.mu.Unlock()
-			more := w.engine().Driver().step()
+			require.True(t, s.TryLock(), "between slices the lock is free")
+			s.Mu.Unlock()
+			more := w.engine().Driver().Step()
 			require.True(t, more)
-			require.Equal(t, sliceLen, before-countRing(s, c))
+			require.Equal(t, engine.SliceLen, before-countRing(s, c))
 		}
 	})
 }
 
-func countRing(s *shard, c *cascade) (n int) {
-	for range c.ring.All(&s.arena) {
+func countRing(s *engine.Shard, c *engine.Cascade) (n int) {
+	for range c.Ring.All(&s.Arena) {
 		n++
 	}
 	return n
@@ -335,9 +335,9 @@ func TestFaultCascadeStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
 		defer w.Stop()
-		const slices, repeaters = 10, 3 * sliceLen
+		const slices, repeaters = 10, 3 * engine.SliceLen
 		ran, others := 0, 0
-		for range slices * sliceLen {
+		for range slices * engine.SliceLen {
 			w.AfterFunc(time.Second, func() { ran++ })
 		}
 		var again func()
@@ -351,7 +351,7 @@ func TestFaultCascadeStarves(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		w.Drive(0)
-		require.Equal(t, slices*sliceLen, ran)
+		require.Equal(t, slices*engine.SliceLen, ran)
 		require.LessOrEqual(t, others, 2*slices*repeaters)
 		require.Equal(t, repeaters, w.Len(), "each waits for the next call")
 		w.verify(t)
@@ -445,22 +445,22 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
 		defer w.Stop()
-		const tasks = 10 * sliceLen
+		const tasks = 10 * engine.SliceLen
 		for range tasks {
 			w.AfterFunc(1500*time.Millisecond, func() {})
 		}
 		time.Sleep(1024 * time.Millisecond) // the coarse bucket of 1.5 s expires
-		b, ok := w.engine().Driver().queue.Poll()
+		b, ok := w.engine().Driver().Queue.Poll()
 		require.True(t, ok)
-		w.engine().Driver().begin(b)
-		w.engine().Driver().hand()
+		w.engine().Driver().Begin(b)
+		w.engine().Driver().Hand()
 		passed := false
 		w.AfterFunc(time.Millisecond, func() {
 			passed = true
-			require.Positive(t, countRing(&w.engine().Shards()[0], b.cascade), "the cascade is still under way")
+			require.Positive(t, countRing(&w.engine().Shards()[0], b.Cascade), "the cascade is still under way")
 		})
 		time.Sleep(time.Millisecond)
-		w.engine().Driver().finish()
+		w.engine().Driver().Finish()
 		require.True(t, passed)
 	})
 }
@@ -484,8 +484,8 @@ func TestIdleIsIdle(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, 1, w.engine().Driver().queue.Len(), "emptied buckets are dropped before the driver sleeps")
-		_, at, _ := w.engine().Driver().queue.Peek()
+		require.Equal(t, 1, w.engine().Driver().Queue.Len(), "emptied buckets are dropped before the driver sleeps")
+		_, at, _ := w.engine().Driver().Queue.Peek()
 		require.Greater(t, at.Sub(start), time.Minute)
 		w.verify(t)
 	})

@@ -4,14 +4,16 @@ import (
 	"container/list"
 	"context"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Future is the result of a function that [Submit] runs. All methods are safe for
 // concurrent use.
 type Future[T any] struct {
 	f      func(ctx context.Context) (T, error)
-	engine *engine
-	entry  entry
+	engine *engine.Engine
+	entry  engine.Handle
 	done   chan struct{}
 
 	// Guarded by the shard's lock until done is closed.
@@ -35,10 +37,10 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 		panic("timingwheel: Submit: nil function")
 	}
 	r := &Future[T]{f: f, engine: w.engine(), done: make(chan struct{})}
-	after := delay{r.engine.Clock().now(), d}
-	r.entry.join(r.engine)
-	defer r.entry.unlock()
-	if err := r.entry.accept(after, r.due, own|oneShot); err != nil {
+	after := engine.Delay{Now: r.engine.Clock().Now(), D: d}
+	r.entry.Join(r.engine)
+	defer r.entry.UnlockShard()
+	if err := r.entry.Accept(after, r.due, engine.Internal|engine.OneShot); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -48,11 +50,11 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 // if the wheel was stopped first. The caller holds the shard's lock.
 func (r *Future[T]) due() {
 	switch {
-	case r.entry.canceled(): // by cancelOnce, which has ended the Future
-	case r.entry.stopped():
+	case r.entry.Canceled(): // by cancelOnce, which has ended the Future
+	case r.entry.Stopped():
 		r.end(r.value, ErrStopped)
 	default:
-		r.entry.execute((*futureRun[T])(r))
+		r.entry.Execute((*futureRun[T])(r))
 	}
 }
 
@@ -70,12 +72,12 @@ func (r *Future[T]) end(value T, err error) bool {
 // futureRun is a Future as the task that the executor runs.
 type futureRun[T any] Future[T]
 
-// run runs the function.
+// Run runs the function.
 //
 // The context is no child of the wheel's: package context keeps children in a map, and a
 // map does not shrink. After 300,000 functions that ran at the same time, the wheel's
 // context held 14 MB for its life. So Stop ends the contexts itself.
-func (t *futureRun[T]) run() {
+func (t *futureRun[T]) Run() {
 	r := (*Future[T])(t)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -88,21 +90,21 @@ func (t *futureRun[T]) run() {
 	defer func() {
 		if p := newPanicError(recover()); p != nil {
 			err = p
-			r.engine.countPanic()
+			r.engine.CountPanic()
 		}
-		r.entry.lock()
-		defer r.entry.unlock()
-		r.entry.forget(r.place)
+		r.entry.LockShard()
+		defer r.entry.UnlockShard()
+		r.entry.Forget(r.place)
 		r.end(value, err)
 	}()
 	value, err = f(ctx)
 }
 
-// discard ends the Future, and has nothing to run.
-func (t *futureRun[T]) discard() func() {
+// Discard ends the Future, and has nothing to run.
+func (t *futureRun[T]) Discard() func() {
 	r := (*Future[T])(t)
-	r.entry.lock()
-	defer r.entry.unlock()
+	r.entry.LockShard()
+	defer r.entry.UnlockShard()
 	if !r.end(r.value, ErrDiscarded) {
 		return nil
 	}
@@ -112,13 +114,13 @@ func (t *futureRun[T]) discard() func() {
 // begin returns the function to run, or nil if the Future was canceled while it
 // waited in the executor's queue. On a stopped wheel its context has ended.
 func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Context) (T, error) {
-	r.entry.lock()
-	defer r.entry.unlock()
+	r.entry.LockShard()
+	defer r.entry.UnlockShard()
 	if r.f == nil {
 		return nil
 	}
 	r.cancel = cancel
-	r.place = r.entry.remember(cancel)
+	r.place = r.entry.Remember(cancel)
 	return r.f
 }
 
@@ -158,12 +160,12 @@ func (r *Future[T]) Cancel() bool {
 }
 
 func (r *Future[T]) cancelOnce() (cancel context.CancelCauseFunc, canceled bool) {
-	r.entry.lock()
-	defer r.entry.unlock()
+	r.entry.LockShard()
+	defer r.entry.UnlockShard()
 	var none T
 	if !r.end(none, ErrCanceled) {
 		return nil, false
 	}
-	r.entry.cancel()
+	r.entry.Cancel()
 	return r.cancel, true
 }

@@ -214,7 +214,7 @@ func TestManyFuturesAtOnceLeaveNothing(t *testing.T) {
 	waitUntil(t, func() bool { return heapInUse() < before+300<<10 })
 	for i := range w.engine().Shards() {
 		s := &w.engine().Shards()[i]
-		require.True(t, s.contexts == nil || s.contexts.Len() == 0)
+		require.True(t, s.Contexts == nil || s.Contexts.Len() == 0)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestBlockedTaskKeepsNothing(t *testing.T) {
 			waitUntil(t, func() bool { return ran.Load() == 2 })
 		}
 		push()
-		b := weak.Make(w.engine().Driver().workers.last.Load())
+		b := weak.Make(w.engine().Driver().Workers.Last.Load())
 		waitForGarbage(t, func() bool {
 			push() // again, since on two ticks each task runs alone, and not through the queue
 			return b.Value() == nil

@@ -3,6 +3,8 @@ package timingwheel
 import (
 	"context"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Group holds functions that end together: those of a connection, a session or a request.
@@ -20,8 +22,8 @@ import (
 // A group that is forgotten is garbage once none of its functions is pending. It need not
 // be stopped.
 type Group struct {
-	door     entry      // leads to the shard; it is never added
-	addTimer groupAdder // add, made once for all Timers
+	door     engine.Handle // leads to the shard; it is never added
+	addTimer groupAdder    // add, made once for all Timers
 
 	// What follows is guarded by the shard's lock.
 	members groupTask // root of the ring of those whose function has not begun, the oldest next
@@ -43,7 +45,7 @@ type groupTask struct {
 	group      *Group
 	task       func() // due
 	f          func() // nil once it will not run
-	entry      entry
+	entry      engine.Handle
 	queued     bool // handed to the executor
 	next, prev *groupTask
 }
@@ -57,8 +59,8 @@ func NewGroup(w *TimingWheel) *Group {
 	g := new(Group)
 	g.addTimer = g.add
 	g.members.next, g.members.prev = &g.members, &g.members
-	g.door.join(w.engine())
-	g.door.unlock()
+	g.door.Join(w.engine())
+	g.door.UnlockShard()
 	return g
 }
 
@@ -73,13 +75,13 @@ func (g *Group) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: Group.AfterFunc: nil function")
 	}
-	after := g.door.after(d)
+	after := g.door.After(d)
 	t := &groupTimer{special: special{f: f, add: g.addTimer}}
 	t.become(&t.special)
-	g.door.lock()
-	defer g.door.unlock()
+	g.door.LockShard()
+	defer g.door.UnlockShard()
 	var err error
-	if t.entry, err = g.add(after, f, (*entry).accept); err != nil {
+	if t.entry, err = g.add(after, f, (*engine.Handle).Accept); err != nil {
 		t.special.f = nil
 	}
 	return &t.Timer
@@ -101,10 +103,10 @@ func (g *Group) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: Group.Schedule: nil function")
 	}
-	after := g.door.after(d)
-	g.door.lock()
-	defer g.door.unlock()
-	e, err := g.add(after, f, (*entry).accept)
+	after := g.door.After(d)
+	g.door.LockShard()
+	defer g.door.UnlockShard()
+	e, err := g.add(after, f, (*engine.Handle).Accept)
 	if err != nil {
 		return Timeout{}, err
 	}
@@ -120,16 +122,16 @@ func (g *Group) Schedule(d time.Duration, f func()) (Timeout, error) {
 // return 0. What the wheel's Stop has handed back does not count. O(functions). It
 // releases the lock of the shard after every 256 of them.
 func (g *Group) Stop() (canceled int) {
-	g.door.lock()
-	defer g.door.unlock()
+	g.door.LockShard()
+	defer g.door.UnlockShard()
 	if g.stopped {
 		return 0
 	}
 	g.stopped = true
 	for g.members.next != &g.members {
 		g.cancelFirst()
-		if canceled++; canceled%sliceLen == 0 {
-			g.door.relock()
+		if canceled++; canceled%engine.SliceLen == 0 {
+			g.door.RelockShard()
 		}
 	}
 	g.spare, g.spares = nil, 0
@@ -158,16 +160,16 @@ func (g *Group) StopWait(ctx context.Context) error {
 // Len returns how many functions of the group have not begun: those that are pending and
 // those that wait in the executor's queue. O(1).
 func (g *Group) Len() int {
-	g.door.lock()
-	defer g.door.unlock()
+	g.door.LockShard()
+	defer g.door.UnlockShard()
 	return g.len
 }
 
 // whenIdle returns a channel that is closed once no function of the group runs. The group
 // must be stopped: after that none begins.
 func (g *Group) whenIdle() <-chan struct{} {
-	g.door.lock()
-	defer g.door.unlock()
+	g.door.LockShard()
+	defer g.door.UnlockShard()
 	if g.idle == nil {
 		g.idle = make(chan struct{})
 		if g.running == 0 {
@@ -179,8 +181,8 @@ func (g *Group) whenIdle() <-chan struct{} {
 
 // ended counts a function that has ended.
 func (g *Group) ended() {
-	g.door.lock()
-	defer g.door.unlock()
+	g.door.LockShard()
+	defer g.door.UnlockShard()
 	if g.running--; g.running == 0 && g.idle != nil {
 		close(g.idle)
 	}
@@ -189,14 +191,14 @@ func (g *Group) ended() {
 // The caller of the methods that follow holds the shard's lock.
 
 // add adds a function and returns its entry.
-func (g *Group) add(after delay, f func(), add adder) (entry, error) {
+func (g *Group) add(after engine.Delay, f func(), add adder) (engine.Handle, error) {
 	if g.stopped {
-		return g.door.sibling(), ErrStopped
+		return g.door.Sibling(), ErrStopped
 	}
 	m := g.newMember()
-	if err := add(&m.entry, after, m.task, own|oneShot); err != nil {
+	if err := add(&m.entry, after, m.task, engine.Internal|engine.OneShot); err != nil {
 		g.keep(m)
-		return g.door.sibling(), err
+		return g.door.Sibling(), err
 	}
 	m.f = f
 	g.link(m)
@@ -206,7 +208,7 @@ func (g *Group) add(after delay, f func(), add adder) (entry, error) {
 func (g *Group) newMember() *groupTask {
 	m := g.spare
 	if m == nil {
-		m = &groupTask{group: g, entry: g.door.sibling()}
+		m = &groupTask{group: g, entry: g.door.Sibling()}
 		m.task = m.due
 		return m
 	}
@@ -245,7 +247,7 @@ func (g *Group) unlink(m *groupTask) (f func()) {
 // task, the task will find that the function is gone.
 func (g *Group) cancelFirst() {
 	m := g.members.next
-	if !m.entry.cancel() { // which calls due
+	if !m.entry.Cancel() { // which calls due
 		g.unlink(m)
 	}
 }
@@ -256,22 +258,22 @@ func (g *Group) cancelFirst() {
 func (m *groupTask) due() {
 	g := m.group
 	switch {
-	case m.entry.canceled():
+	case m.entry.Canceled():
 		g.unlink(m)
 		g.keep(m)
-	case m.entry.stopped():
-		m.entry.handBack(m.entry.deadline(), m.f)
+	case m.entry.Stopped():
+		m.entry.HandBack(m.entry.Deadline(), m.f)
 		g.unlink(m)
 	default:
 		m.queued = true
-		m.entry.execute(m)
+		m.entry.Execute(m)
 	}
 }
 
 // The methods that follow take the shard's lock themselves.
 
-// run is the task that the executor runs.
-func (m *groupTask) run() {
+// Run is the task that the executor runs.
+func (m *groupTask) Run() {
 	g := m.group
 	f := m.begin(1)
 	if f == nil {
@@ -281,15 +283,15 @@ func (m *groupTask) run() {
 	f()
 }
 
-// discard takes the function from its group.
-func (m *groupTask) discard() func() { return m.begin(0) }
+// Discard takes the function from its group.
+func (m *groupTask) Discard() func() { return m.begin(0) }
 
 // begin returns the function if it may begin, and adds runs to those that run. Until then
 // Stop of the group wins: it has canceled the function, or is about to.
 func (m *groupTask) begin(runs int) (f func()) {
 	g := m.group
-	g.door.lock()
-	defer g.door.unlock()
+	g.door.LockShard()
+	defer g.door.UnlockShard()
 	if !m.queued || g.stopped {
 		return nil
 	}

@@ -13,25 +13,26 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // verify checks the ring of the group against its count.
 func (g *Group) verify(t testing.TB) {
 	t.Helper()
-	g.door.lock()
-	defer g.door.unlock()
+	g.door.LockShard()
+	defer g.door.UnlockShard()
 	n := 0
 	for m := g.members.next; m != &g.members; m = m.next {
 		require.Same(t, m, m.next.prev)
 		require.NotNil(t, m.f)
-		require.NotEqual(t, m.queued, m.entry.pending(), "it waits on the wheel or in the executor's queue")
+		require.NotEqual(t, m.queued, m.entry.Pending(), "it waits on the wheel or in the executor's queue")
 		n++
 	}
 	require.Equal(t, n, g.len)
 	spares := 0
 	for m := g.spare; m != nil; m = m.next {
 		require.Nil(t, m.f)
-		require.False(t, m.queued || m.entry.pending())
+		require.False(t, m.queued || m.entry.Pending())
 		spares++
 	}
 	require.Equal(t, spares, g.spares)
@@ -127,7 +128,7 @@ func TestGroupEdges(t *testing.T) {
 	require.Equal(t, ErrStopped, err)
 	require.Zero(t, g.Stop())
 	require.NoError(t, g.StopWait(t.Context()))
-	require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
+	require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
 	_, err = NewGroup(w).Schedule(0, f)
 	require.Equal(t, ErrStopped, err)
 }
@@ -297,18 +298,18 @@ func TestGroupStopLetsTheWaitingCallerIn(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(1))
 	defer w.Stop()
 	g := NewGroup(w)
-	for range n * sliceLen {
+	for range n * engine.SliceLen {
 		g.Schedule(time.Hour, noop)
 	}
 	left := make(chan int)
 	first, s := g.members.next, g.door.Shard()
-	s.arena.SetTask(first.entry.Place(), func() { // Stop calls it first, with the lock held
+	s.Arena.SetTask(first.entry.Place(), func() { // Stop calls it first, with the lock held
 		go func() { left <- g.Len() }()
-		waitUntil(t, s.turns.waiting.Load)
+		waitUntil(t, s.Fairness.Waiting.Load)
 		first.due()
 	})
 	go g.Stop()
-	require.Equal(t, (n-1)*sliceLen, <-left)
+	require.Equal(t, (n-1)*engine.SliceLen, <-left)
 }
 
 // Of members that have left the group there are no more than it may keep: none that it

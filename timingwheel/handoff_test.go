@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 // blocking are the executors that may run a user's function on the driver.
@@ -130,33 +132,33 @@ func TestLaterCallIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()), WithShards(1))
 		defer w.Stop()
-		patience := w.engine().Driver().handoff.patience
+		patience := w.engine().Driver().Handoff.Patience
 		start := time.Now()
-		for i := range 2*sliceLen + 10 {
+		for i := range 2*engine.SliceLen + 10 {
 			pause := time.Duration(0)
 			switch i {
-			case sliceLen - 1:
+			case engine.SliceLen - 1:
 				pause = patience * 3 / 5
-			case sliceLen + 1:
+			case engine.SliceLen + 1:
 				pause = time.Minute
 			}
 			w.Schedule(time.Second, func() { time.Sleep(pause) })
 		}
 		time.Sleep(time.Second + patience*3/2)
 		synctest.Wait()
-		require.EqualValues(t, calling, w.engine().Driver().handoff.state.Load(), "it has some patience left")
+		require.EqualValues(t, engine.Calling, w.engine().Driver().Handoff.State.Load(), "it has some patience left")
 		time.Sleep(patience / 2)
 		synctest.Wait()
-		require.EqualValues(t, detached, w.engine().Driver().handoff.state.Load())
+		require.EqualValues(t, engine.Detached, w.engine().Driver().Handoff.State.Load())
 		<-w.After(5 * time.Second)
 		require.Less(t, time.Since(start), 7*time.Second)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Zero(t, w.Len())
-		require.False(t, w.engine().Driver().handoff.armed.Load(), "nothing is left behind")
-		require.Nil(t, w.engine().Runner().detached.Load())
-		w.engine().Driver().handoff.ring(new(alarm)) // which went off just when the call returned
-		require.Nil(t, w.engine().Driver().handoff.alarm)
+		require.False(t, w.engine().Driver().Handoff.Armed.Load(), "nothing is left behind")
+		require.Nil(t, w.engine().Runner().Detached.Load())
+		w.engine().Driver().Handoff.Ring(new(engine.Alarm)) // which went off just when the call returned
+		require.Nil(t, w.engine().Driver().Handoff.Alarm)
 	})
 }
 
@@ -199,7 +201,7 @@ func TestStopWhileHeldUp(t *testing.T) {
 				close(release)
 				require.NoError(t, w.Shutdown(t.Context()))
 				synctest.Wait()
-				require.EqualValues(t, idle, w.engine().Driver().handoff.state.Load())
+				require.EqualValues(t, engine.Idle, w.engine().Driver().Handoff.State.Load())
 			}) // the bubble ends only when all its goroutines have
 		})
 	}
@@ -248,7 +250,7 @@ func TestHandoffStress(t *testing.T) {
 			require.NoError(t, w.Shutdown(t.Context()))
 			require.EqualValues(t, 4*rounds, done.Load()+canceled.Load())
 			requireAccounts(t, w.Stats())
-			waitUntil(t, func() bool { return w.engine().Driver().handoff.state.Load() == idle })
+			waitUntil(t, func() bool { return w.engine().Driver().Handoff.State.Load() == engine.Idle })
 		})
 	}
 }
@@ -281,7 +283,7 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 	rounds := unlessShort(1000, 300)
 	w := New(WithExecutor(Inline()), WithShards(1))
 	defer w.Stop()
-	w.engine().Driver().handoff.patience = 0
+	w.engine().Driver().Handoff.Patience = 0
 	for range rounds {
 		release, ended := make(chan bool), make(chan bool)
 		w.Schedule(0, func() { <-release; close(ended) })
@@ -299,37 +301,37 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 func TestNothingWaitsForACallThatIsOver(t *testing.T) {
 	w := New(WithExecutor(Inline()), WithShards(1))
 	defer w.Stop()
-	s, h := &w.engine().Shards()[0], &w.engine().Driver().handoff
-	i, _ := s.arena.Alloc(0, noop, oneShot)
-	h.state.Store(detached)
-	h.mu.Lock() // as rejoin does
+	s, h := &w.engine().Shards()[0], &w.engine().Driver().Handoff
+	i, _ := s.Arena.Alloc(0, noop, engine.OneShot)
+	h.State.Store(engine.Detached)
+	h.Mu.Lock() // as rejoin does
 	held := make(chan bool)
-	go func() { held <- h.hold(s, i) }()
+	go func() { held <- h.Hold(s, i) }()
 	time.Sleep(10 * time.Millisecond) // until it waits for the lock
-	h.state.Store(idle)
-	h.mu.Unlock()
+	h.State.Store(engine.Idle)
+	h.Mu.Unlock()
 	require.False(t, <-held)
-	s.arena.Free(i)
+	s.Arena.Free(i)
 }
 
 // A watch that finds nobody in the executor is over, and does not wake up again and again.
 func TestWatchEndsWhenNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(WithExecutor(Inline()), WithShards(1))
-		h := &w.engine().Driver().handoff
-		for range sliceLen { // after a full slice the watch goes on
+		h := &w.engine().Driver().Handoff
+		for range engine.SliceLen { // after a full slice the watch goes on
 			w.Schedule(time.Second, noop)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.True(t, h.armed.Load())
-		time.Sleep(h.patience)
+		require.True(t, h.Armed.Load())
+		time.Sleep(h.Patience)
 		synctest.Wait()
-		require.False(t, h.armed.Load())
+		require.False(t, h.Armed.Load())
 		w.Schedule(time.Second, noop)
-		time.Sleep(time.Second + w.engine().Clock().tick)
+		time.Sleep(time.Second + w.engine().Clock().Tick)
 		synctest.Wait()
-		require.False(t, h.armed.Load(), "or else the next call is not watched")
+		require.False(t, h.Armed.Load(), "or else the next call is not watched")
 		w.Stop()
 	})
 }
@@ -341,7 +343,7 @@ func TestTaskEndsTheDriverThatTookOver(t *testing.T) {
 		defer w.Stop()
 		s, other := &w.engine().Shards()[0], &w.engine().Shards()[1]
 		const begin = 10 * time.Millisecond
-		patience := w.engine().Driver().handoff.patience
+		patience := w.engine().Driver().Handoff.Patience
 		var ran []int
 		addFunction(s, begin, func() { time.Sleep(2 * patience) })
 		addOwn(other, begin+patience, func() { time.Sleep(5 * patience) }) // takes longer than the call
@@ -355,43 +357,43 @@ func TestTaskEndsTheDriverThatTookOver(t *testing.T) {
 
 // inDetachedCall calls f with a wheel that is driven by hand, whose handoff looks as if
 // another goroutine were driving on beside a call.
-func inDetachedCall(t *testing.T, f func(w *TimingWheel, h *handoff), opts ...Option) {
+func inDetachedCall(t *testing.T, f func(w *TimingWheel, h *engine.Handoff), opts ...Option) {
 	w := manual(opts...)
 	defer w.Stop()
-	h := &w.engine().Driver().handoff
-	require.False(t, h.detach(), "there is no call")
-	h.state.Store(calling)
-	h.began.start()
-	require.True(t, h.detach())
+	h := &w.engine().Driver().Handoff
+	require.False(t, h.Detach(), "there is no call")
+	h.State.Store(engine.Calling)
+	h.Began.Start()
+	require.True(t, h.Detach())
 	f(w, h)
-	require.EqualValues(t, idle, h.state.Load())
+	require.EqualValues(t, engine.Idle, h.State.Load())
 }
 
 // Something comes to wait just when the call wants to be over: then it goes on.
 func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
-	inDetachedCall(t, func(w *TimingWheel, h *handoff) {
-		h.mu.Lock() // as hold does
+	inDetachedCall(t, func(w *TimingWheel, h *engine.Handoff) {
+		h.Mu.Lock() // as hold does
 		rejoined := make(chan bool)
-		go func() { rejoined <- h.rejoin() }()
+		go func() { rejoined <- h.Rejoin() }()
 		time.Sleep(10 * time.Millisecond) // until it waits for the lock
-		w.engine().Driver().waiting.Add(1)
-		h.mu.Unlock()
+		w.engine().Driver().Waiting.Add(1)
+		h.Mu.Unlock()
 		require.False(t, <-rejoined)
-		require.EqualValues(t, detached, h.state.Load())
-		w.engine().Driver().waiting.Add(-1)
-		require.True(t, h.rejoin())
+		require.EqualValues(t, engine.Detached, h.State.Load())
+		w.engine().Driver().Waiting.Add(-1)
+		require.True(t, h.Rejoin())
 	})
 }
 
 // What waited may be canceled at the last moment. The executor never gets an empty slice.
 func TestExecutorGetsNoEmptySlice(t *testing.T) {
 	calls := 0
-	inDetachedCall(t, func(w *TimingWheel, h *handoff) {
-		w.engine().Driver().waiting.Add(1)
+	inDetachedCall(t, func(w *TimingWheel, h *engine.Handoff) {
+		w.engine().Driver().Waiting.Add(1)
 		returned := make(chan bool)
-		go func() { returned <- h.returned() }()
+		go func() { returned <- h.Returned() }()
 		time.Sleep(10 * time.Millisecond)
-		w.engine().Driver().waiting.Add(-1)
+		w.engine().Driver().Waiting.Add(-1)
 		require.False(t, <-returned)
 	}, WithExecutor(executeFunc(func([]func()) { calls++ })))
 	require.Zero(t, calls)
@@ -405,44 +407,44 @@ func (f executeFunc) Execute(tasks []func()) { f(tasks) }
 // The goroutine of a call that was detached does not drive any more, also if a task has ended
 // it: somebody else has the driver in his hands.
 func TestDetachedGoroutineDoesNotDrive(t *testing.T) {
-	inDetachedCall(t, func(w *TimingWheel, _ *handoff) {
-		w.engine().Driver().expired.tasks = []task{function(mustNotRun)} // what the other is about to hand on
-		w.engine().Driver().resume()
-		require.Len(t, w.engine().Driver().expired.tasks, 1)
-		w.engine().Driver().expired.tasks = nil
+	inDetachedCall(t, func(w *TimingWheel, _ *engine.Handoff) {
+		w.engine().Driver().Due.Tasks = []run.Task{run.Function(mustNotRun)} // what the other is about to hand on
+		w.engine().Driver().Resume()
+		require.Len(t, w.engine().Driver().Due.Tasks, 1)
+		w.engine().Driver().Due.Tasks = nil
 	}, WithExecutor(Inline()))
 }
 
 // The alarm of a call that has returned rings no more, and is not set again.
 func TestAlarmEndsWithItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inDetachedCall(t, func(w *TimingWheel, h *handoff) {
-			alarm := h.alarm
+		inDetachedCall(t, func(w *TimingWheel, h *engine.Handoff) {
+			alarm := h.Alarm
 			require.NotNil(t, alarm)
-			require.True(t, h.rejoin())
-			h.state.Store(calling) // a later one
+			require.True(t, h.Rejoin())
+			h.State.Store(engine.Calling) // a later one
 			time.Sleep(2 * time.Second)
-			_, _, due := h.due(alarm)
+			_, _, due := h.Due(alarm)
 			require.False(t, due)
-			require.False(t, alarm.timer.Stop(), "it is set for another look")
-			h.state.Store(idle)
-			h.began.stop()
+			require.False(t, alarm.Timer.Stop(), "it is set for another look")
+			h.State.Store(engine.Idle)
+			h.Began.Stop()
 		}, WithExecutor(Inline()), WithLogger(slog.New(slog.DiscardHandler)))
 	})
 }
 
 // What is told of a function is told of one function: its name and its beginning belong together.
 func TestHeldUpByOneFunction(t *testing.T) {
-	inDetachedCall(t, func(w *TimingWheel, h *handoff) {
-		codes := [...]uintptr{code(function(longFunctionA)), code(function(longFunctionB))}
+	inDetachedCall(t, func(w *TimingWheel, h *engine.Handoff) {
+		codes := [...]uintptr{run.Code(run.Function(longFunctionA)), run.Code(run.Function(longFunctionB))}
 		began := map[int64]string{} // the function, by when it began
 		var end atomic.Bool
 		var running sync.WaitGroup
 		running.Go(func() {
 			defer end.Store(true)
 			for n := range 20_000 {
-				w.engine().Runner().begin(codes[n%2])
-				since := h.began.since.Load()
+				w.engine().Runner().Begin(codes[n%2])
+				since := h.Began.Since.Load()
 				if _, ok := began[since]; ok {
 					began[since] = "" // a coarse clock: nobody can tell
 					continue
@@ -452,7 +454,7 @@ func TestHeldUpByOneFunction(t *testing.T) {
 		})
 		told := map[int64]string{}
 		for !end.Load() {
-			if _, by, since := h.present(); since != 0 {
+			if _, by, since := h.Present(); since != 0 {
 				told[since] = by
 			}
 		}
@@ -462,7 +464,7 @@ func TestHeldUpByOneFunction(t *testing.T) {
 				require.Equal(t, was, by)
 			}
 		}
-		require.True(t, h.rejoin())
+		require.True(t, h.Rejoin())
 	}, WithExecutor(Inline()))
 }
 

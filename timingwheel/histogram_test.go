@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 func histogramOf(ds []time.Duration) *Histogram {
 	h := new(Histogram)
 	for _, d := range ds {
-		(*histogram)(h).add(d, 1)
+		(*engine.Histogram)(h).Record(d, 1)
 	}
 	return h
 }
@@ -27,14 +28,14 @@ func TestHistogramBuckets(t *testing.T) {
 	h := Histogram{Max: time.Hour}
 	for i := range HistogramBuckets - 1 {
 		bound := h.UpperBound(i)
-		require.Equal(t, i, bucketOf(bound-1), "below the bound of its bucket")
-		require.Equal(t, i+1, bucketOf(bound), "a bound is the next bucket's")
+		require.Equal(t, i, engine.BucketOf(bound-1), "below the bound of its bucket")
+		require.Equal(t, i+1, engine.BucketOf(bound), "a bound is the next bucket's")
 	}
 	require.Equal(t, time.Microsecond, h.UpperBound(0))
 	require.Equal(t, time.Hour+1, h.UpperBound(HistogramBuckets-1))
-	require.Equal(t, HistogramBuckets-1, bucketOf(math.MaxInt64))
-	require.Zero(t, bucketOf(0))
-	require.Zero(t, bucketOf(math.MinInt64))
+	require.Equal(t, HistogramBuckets-1, engine.BucketOf(math.MaxInt64))
+	require.Zero(t, engine.BucketOf(0))
+	require.Zero(t, engine.BucketOf(math.MinInt64))
 	h.Max = math.MaxInt64
 	require.EqualValues(t, int64(math.MaxInt64), h.UpperBound(HistogramBuckets-1))
 }
@@ -103,12 +104,12 @@ func TestHistogramMerge(t *testing.T) {
 			for range r.IntN(50) {
 				ds = append(ds, randomDuration(r)>>10)
 			}
-			(*histogram)(merged).merge((*histogram)(histogramOf(ds)))
+			(*engine.Histogram)(merged).Merge((*engine.Histogram)(histogramOf(ds)))
 			all = append(all, ds...)
 		}
 		whole := histogramOf(all)
 		require.Equal(t, whole, merged)
-		(*histogram)(merged).summarize()
+		(*engine.Histogram)(merged).Summarize()
 		require.Equal(t, []time.Duration{whole.Quantile(0.5), whole.Quantile(0.9), whole.Quantile(0.99), whole.Quantile(0.999)},
 			[]time.Duration{merged.P50, merged.P90, merged.P99, merged.P999})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Job runs a function again and again, until it is stopped, its Scheduler has no further
@@ -18,8 +20,8 @@ import (
 //
 // All methods are safe for concurrent use, also from inside a run, and O(1).
 type Job struct {
-	engine *engine
-	entry  entry
+	engine *engine.Engine
+	entry  engine.Handle
 	task   func() // due
 	done   chan struct{}
 
@@ -74,8 +76,8 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 		panic("timingwheel: " + name + ": OnMissed, but nothing can be missed")
 	}
 	j.rate = r
-	now := w.engine().Clock().now()
-	r.planned = later(now, max(0, initial))
+	now := w.engine().Clock().Now()
+	r.planned = engine.Later(now, max(0, initial))
 	return j.start(now, r.planned-now)
 }
 
@@ -102,12 +104,12 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		panic("timingwheel: ScheduleFunc: nil Scheduler")
 	}
 	e := w.engine()
-	if e.isStopped() {
+	if e.IsStopped() {
 		return nil, ErrStopped
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
 	j.calendar = &calendar{scheduler: s, wall: e.Wall(), look: lookInterval}
-	if e.Clock().isManual() {
+	if e.Clock().IsManual() {
 		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
 	}
 	first, err := j.calendar.ask(j.calendar.now())
@@ -115,13 +117,13 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return nil, err
 	}
 	if first.IsZero() {
-		j.entry.join(e)
-		defer j.entry.unlock()
+		j.entry.Join(e)
+		defer j.entry.UnlockShard()
 		j.end(nil)
 		return j, nil
 	}
 	j.calendar.planned = first
-	return j.start(e.Clock().now(), j.calendar.wait())
+	return j.start(e.Clock().Now(), j.calendar.wait())
 }
 
 func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
@@ -141,9 +143,9 @@ func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 
 // start puts the first run on the wheel.
 func (j *Job) start(now, wait time.Duration) (*Job, error) {
-	j.entry.join(j.engine)
-	defer j.entry.unlock()
-	if j.entry.closed() {
+	j.entry.Join(j.engine)
+	defer j.entry.UnlockShard()
+	if j.entry.Closed() {
 		return nil, ErrStopped
 	}
 	j.arm(now, wait)
@@ -154,27 +156,27 @@ func (j *Job) start(now, wait time.Duration) (*Job, error) {
 
 // arm puts the next run on the wheel, or the next look at the calendar.
 func (j *Job) arm(now, wait time.Duration) {
-	if j.entry.closed() {
+	if j.entry.Closed() {
 		j.end(ErrStopped)
 		return
 	}
-	j.entry.add(delay{now, wait}, j.task, own)
+	j.entry.Add(engine.Delay{Now: now, D: wait}, j.task, engine.Internal)
 }
 
 // due is the wheel's own task: it hands the run to the executor, or ends the job if the
 // wheel was stopped first.
 func (j *Job) due() {
-	if j.entry.closed() {
+	if j.entry.Closed() {
 		j.end(ErrStopped)
 		return
 	}
 	if j.calendar != nil {
 		if wait := j.calendar.wait(); wait > 0 {
-			j.arm(j.entry.clock().now(), wait)
+			j.arm(j.entry.Clock().Now(), wait)
 			return
 		}
 	}
-	j.entry.execute((*jobRun)(j))
+	j.entry.Execute((*jobRun)(j))
 }
 
 // end ends the job, which must not have ended before.
@@ -199,9 +201,9 @@ func (j *Job) over() {
 // jobRun is a Job as the task that the executor runs.
 type jobRun Job
 
-// run runs the function. When it panics, run first ends the job, or plans the next run.
+// Run runs the function. When it panics, run first ends the job, or plans the next run.
 // Then the panic goes on to the handler, if there is one.
-func (r *jobRun) run() {
+func (r *jobRun) Run() {
 	j := (*Job)(r)
 	f := j.begin(1)
 	if f == nil {
@@ -221,8 +223,8 @@ func (r *jobRun) run() {
 	f()
 }
 
-// discard leaves the run out, and plans the next.
-func (r *jobRun) discard() (f func()) {
+// Discard leaves the run out, and plans the next.
+func (r *jobRun) Discard() (f func()) {
 	j := (*Job)(r)
 	if f = j.begin(0); f != nil {
 		j.finish()
@@ -233,8 +235,8 @@ func (r *jobRun) discard() (f func()) {
 // begin returns the function if the run may begin, and adds runs to the count. Until then
 // Stop wins.
 func (j *Job) begin(runs int64) (f func()) {
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	if j.ended {
 		return nil
 	}
@@ -253,14 +255,14 @@ func (j *Job) finish() {
 			return
 		}
 	}
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	j.running = false
 	if j.ended {
 		j.over()
 		return
 	}
-	now := j.entry.clock().now()
+	now := j.entry.Clock().Now()
 	if j.calendar != nil {
 		j.calendar.planned = next
 		j.arm(now, j.calendar.wait())
@@ -289,15 +291,15 @@ func (j *Job) ask() (next time.Time, err error) {
 }
 
 func (j *Job) hasEnded() bool {
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	return j.ended
 }
 
 // fail ends the job after a run that is its last.
 func (j *Job) fail(err error) {
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	j.running = false
 	if j.ended {
 		j.over()
@@ -310,12 +312,12 @@ func (j *Job) fail(err error) {
 // Stop no run begins, not even one that waits in the executor's queue. Stop does not wait
 // for a run that has begun, which may be the caller's own; StopWait does.
 func (j *Job) Stop() bool {
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	if j.ended {
 		return false
 	}
-	j.entry.cancel()
+	j.entry.Cancel()
 	j.end(ErrCanceled)
 	return true
 }
@@ -347,23 +349,23 @@ func (j *Job) Reset(period time.Duration) bool {
 	if period <= 0 {
 		panic("timingwheel: non-positive period for Job.Reset")
 	}
-	now := j.engine.Clock().now()
-	j.entry.lock()
-	defer j.entry.unlock()
+	now := j.engine.Clock().Now()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	if j.ended || j.rate == nil {
 		return false
 	}
 	j.rate.period, j.rate.planned = period, now
-	if j.entry.reset(delay{now, period}) {
-		j.rate.planned = later(now, period)
+	if j.entry.Reset(engine.Delay{Now: now, D: period}) {
+		j.rate.planned = engine.Later(now, period)
 	}
 	return true
 }
 
 // Runs returns how many runs have begun.
 func (j *Job) Runs() int64 {
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	return j.runs
 }
 
@@ -371,15 +373,15 @@ func (j *Job) Runs() int64 {
 // already. It returns false if there is none: the job has ended, or a run is under way,
 // which plans the next when it is over.
 func (j *Job) Next() (time.Time, bool) {
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	switch {
 	case j.ended || j.running:
 		return time.Time{}, false
 	case j.calendar != nil:
 		return j.calendar.planned, true
 	default:
-		return j.entry.clock().start.Add(j.rate.planned), true
+		return j.entry.Clock().Start.Add(j.rate.planned), true
 	}
 }
 
@@ -391,7 +393,7 @@ func (j *Job) Done() <-chan struct{} { return j.done }
 // and nil if the Scheduler had no further time. Err also returns nil while the job goes
 // on; Done tells the two apart.
 func (j *Job) Err() error {
-	j.entry.lock()
-	defer j.entry.unlock()
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
 	return j.err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/bucket"
 	"github.com/tickwheel/tickwheel/internal/shrinking"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Keyed holds at most one pending function for each key, for example the expiry of a
@@ -34,7 +35,7 @@ import (
 // number of its keys, up and down. All methods are safe for concurrent use. They are
 // O(1).
 type Keyed[K comparable] struct {
-	engine  *engine
+	engine  *engine.Engine
 	seed    maphash.Seed
 	stripes [keyedStripes]stripe[K]
 }
@@ -66,13 +67,13 @@ func (s *stripe[K]) dropHandedBack(key K) {
 		s.handedBack.Store(0)
 	} else if t, ok := s.tasks.Get(key); ok {
 		if _, handedBack := t.where(); handedBack {
-			s.remove(key, true)
+			s.Remove(key, true)
 		}
 	}
 }
 
-// remove takes a task out of the map. It must be its key's.
-func (s *stripe[K]) remove(key K, handedBack bool) {
+// Remove takes a task out of the map. It must be its key's.
+func (s *stripe[K]) Remove(key K, handedBack bool) {
 	s.tasks.Delete(key)
 	if handedBack {
 		s.handedBack.Add(-1)
@@ -85,7 +86,7 @@ type keyedTask[K comparable] struct {
 	keyed *Keyed[K]
 	key   K
 	f     func() // guarded by the shard's lock while the wheel has the task, then by the stripe's
-	entry entry
+	entry engine.Handle
 
 	// Guarded by the shard's lock.
 	deadline   int64
@@ -132,21 +133,21 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	}
 	s := k.lock(key)
 	defer s.mu.Unlock()
-	after := delay{k.engine.Clock().now(), d}
+	after := engine.Delay{Now: k.engine.Clock().Now(), D: d}
 	old, ok := s.tasks.Get(key)
 	if ok && old.change(after, f) {
 		return true, nil
 	}
 	t := &keyedTask[K]{keyed: k, key: key, f: f}
-	return s.put(t, old, after, (*entry).accept)
+	return s.put(t, old, after, (*engine.Handle).Accept)
 }
 
 // adder is accept or acceptAgain.
-type adder = func(e *entry, after delay, f func(), kind bucket.Tag) error
+type adder = func(e *engine.Handle, after engine.Delay, f func(), kind bucket.Tag) error
 
 // put puts a task on the wheel and makes it its key's, instead of old, if that is not
 // nil.
-func (s *stripe[K]) put(t, old *keyedTask[K], after delay, add adder) (replaced bool, err error) {
+func (s *stripe[K]) put(t, old *keyedTask[K], after engine.Delay, add adder) (replaced bool, err error) {
 	if err := t.start(after, add); err != nil {
 		return false, err
 	}
@@ -171,7 +172,7 @@ func (k *Keyed[K]) Cancel(key K) bool {
 		return false
 	}
 	canceled := t.cancel()
-	s.remove(key, !canceled)
+	s.Remove(key, !canceled)
 	return canceled
 }
 
@@ -185,7 +186,7 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	if !ok {
 		return false
 	}
-	after := delay{k.engine.Clock().now(), d}
+	after := engine.Delay{Now: k.engine.Clock().Now(), D: d}
 	if t.change(after, nil) {
 		return true
 	}
@@ -193,12 +194,12 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	case pending: // in Shutdown, which refuses a later time
 		return false
 	case handedBack: // the wheel was stopped just now
-		s.remove(key, true)
+		s.Remove(key, true)
 		return false
 	}
 	// It waits in the executor's queue: leave it there, and put another in its place.
 	again := &keyedTask[K]{keyed: k, key: key, f: t.f}
-	_, err := s.put(again, t, after, (*entry).acceptAgain)
+	_, err := s.put(again, t, after, (*engine.Handle).AcceptAgain)
 	return err == nil
 }
 
@@ -306,13 +307,13 @@ func (k *Keyed[K]) drain(i int, drained []KeyedPending[K]) []KeyedPending[K] {
 }
 
 // start puts the task on the wheel.
-func (t *keyedTask[K]) start(after delay, add adder) error {
-	t.entry.join(t.keyed.engine)
-	defer t.entry.unlock()
-	if err := add(&t.entry, after, t.due, own|oneShot); err != nil {
+func (t *keyedTask[K]) start(after engine.Delay, add adder) error {
+	t.entry.Join(t.keyed.engine)
+	defer t.entry.UnlockShard()
+	if err := add(&t.entry, after, t.due, engine.Internal|engine.OneShot); err != nil {
 		return err
 	}
-	t.deadline = t.entry.deadline()
+	t.deadline = t.entry.Deadline()
 	return nil
 }
 
@@ -320,27 +321,27 @@ func (t *keyedTask[K]) start(after delay, add adder) error {
 // the wheel was stopped first. The caller holds the shard's lock.
 func (t *keyedTask[K]) due() {
 	switch {
-	case t.entry.canceled(): // by take, which sees to the rest
-	case t.entry.stopped():
+	case t.entry.Canceled(): // by take, which sees to the rest
+	case t.entry.Stopped():
 		t.handedBack = true
 		t.keyed.stripe(t.key).handedBack.Add(1)
-		t.entry.handBack(t.deadline, t.f)
+		t.entry.HandBack(t.deadline, t.f)
 		t.f = nil
 	default:
-		t.entry.execute(t)
+		t.entry.Execute(t)
 	}
 }
 
-// run is the task that the executor runs. It does nothing if the task is no longer its
+// Run is the task that the executor runs. It does nothing if the task is no longer its
 // key's.
-func (t *keyedTask[K]) run() {
+func (t *keyedTask[K]) Run() {
 	if f := t.begin(); f != nil {
 		f()
 	}
 }
 
-// discard takes the task from its key.
-func (t *keyedTask[K]) discard() func() { return t.begin() }
+// Discard takes the task from its key.
+func (t *keyedTask[K]) Discard() func() { return t.begin() }
 
 func (t *keyedTask[K]) begin() (f func()) {
 	s := t.keyed.lock(t.key)
@@ -348,7 +349,7 @@ func (t *keyedTask[K]) begin() (f func()) {
 	if its, _ := s.tasks.Get(t.key); its != t {
 		return nil
 	}
-	s.remove(t.key, false) // Stop cannot have handed it back: it is in the executor's queue
+	s.Remove(t.key, false) // Stop cannot have handed it back: it is in the executor's queue
 	return t.f
 }
 
@@ -363,9 +364,9 @@ func (t *keyedTask[K]) cancel() bool { return t.take() != nil }
 // its key's. Or it was handed back, and take returns nil. The queue may be long, so take
 // lets go of the function.
 func (t *keyedTask[K]) take() (f func()) {
-	t.entry.lock()
-	defer t.entry.unlock()
-	t.entry.cancel()
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
+	t.entry.Cancel()
 	f, t.f = t.f, nil // nil if it was handed back
 	return f
 }
@@ -373,33 +374,33 @@ func (t *keyedTask[K]) take() (f func()) {
 // change gives a task that is still on the wheel a new time, and another function unless
 // that is nil. It reports false if the task is not there any more, or if the wheel is in
 // Shutdown and refuses: it refuses every new function, also for a key that is scheduled.
-func (t *keyedTask[K]) change(after delay, f func()) bool {
-	t.entry.lock()
-	defer t.entry.unlock()
-	if f != nil && t.entry.closed() || !t.entry.reset(after) {
+func (t *keyedTask[K]) change(after engine.Delay, f func()) bool {
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
+	if f != nil && t.entry.Closed() || !t.entry.Reset(after) {
 		return false
 	}
 	if f != nil {
 		t.f = f
 	}
-	t.deadline = t.entry.deadline()
+	t.deadline = t.entry.Deadline()
 	return true
 }
 
 // dueAt returns when the task is due, or was, and false if it was handed back.
 func (t *keyedTask[K]) dueAt() (time.Time, bool) {
-	t.entry.lock()
-	defer t.entry.unlock()
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
 	if t.handedBack {
 		return time.Time{}, false
 	}
-	return t.entry.clock().time(t.deadline), true
+	return t.entry.Clock().Time(t.deadline), true
 }
 
 // where reports whether the task is on the wheel, and whether it was handed back. If it
 // is neither, it is in the executor's queue.
 func (t *keyedTask[K]) where() (pending, handedBack bool) {
-	t.entry.lock()
-	defer t.entry.unlock()
-	return t.entry.pending(), t.handedBack
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
+	return t.entry.Pending(), t.handedBack
 }

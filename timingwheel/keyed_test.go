@@ -13,6 +13,7 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 func TestKeyed(t *testing.T) {
@@ -156,15 +157,15 @@ func TestKeyedCancelDuringStop(t *testing.T) {
 	task, ok := k.stripe(1).tasks.Get(1)
 	require.True(t, ok)
 	s := &w.engine().Shards()[0]
-	s.mu.Lock()
+	s.Mu.Lock()
 	canceled := make(chan bool)
 	go func() { canceled <- k.Cancel(1) }()
-	waitUntil(t, s.turns.waiting.Load)
+	waitUntil(t, s.Fairness.Waiting.Load)
 	var c collector
-	s.closed, s.stopped, s.heir = true, true, &c
-	s.dismiss(task.entry.Place())
-	s.heir = nil
-	s.mu.Unlock()
+	s.Closed, s.Stopped, s.Heir = true, true, &c
+	s.Dismiss(task.entry.Place())
+	s.Heir = nil
+	s.Mu.Unlock()
 	require.False(t, <-canceled)
 	require.Len(t, c.pending, 1)
 	require.Zero(t, k.Len())
@@ -228,7 +229,7 @@ func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
 	require.True(t, ok)
 	stopped := task.entry.Shard()
 	stripe.mu.Unlock()
-	w.engine().Pin(stopped.next) // where adds go from now on
+	w.engine().Pin(stopped.Next) // where adds go from now on
 	pending := stopWholly(stopped)
 	require.Len(t, pending, 2)
 	require.False(t, k.Reset(1, time.Minute))
@@ -250,13 +251,13 @@ func TestKeyedReplacesWhatIsHandedBackMeanwhile(t *testing.T) {
 	old, ok := s.tasks.Get(1)
 	require.True(t, ok)
 	stopped := old.entry.Shard()
-	w.engine().Pin(stopped.next) // where adds go from now on
+	w.engine().Pin(stopped.Next) // where adds go from now on
 	var c collector
-	stopped.stop()
-	stopped.stopSlice(0, sliceLen, &c)
+	stopped.Stop()
+	stopped.StopSlice(0, engine.SliceLen, &c)
 	require.Len(t, c.pending, 1)
 	next := &keyedTask[int]{keyed: k, key: 1, f: func() {}}
-	replaced, err := s.put(next, old, delay{w.engine().Clock().now(), time.Hour}, (*entry).accept)
+	replaced, err := s.put(next, old, engine.Delay{Now: w.engine().Clock().Now(), D: time.Hour}, (*engine.Handle).Accept)
 	s.mu.Unlock()
 	require.NoError(t, err)
 	require.False(t, replaced)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // A Timer that was reset once is pushed back without a lock: also while somebody has it.
@@ -17,13 +18,13 @@ func TestPushBackTakesNoLock(t *testing.T) {
 	defer w.Stop()
 	timer := w.AfterFunc(time.Hour, noop)
 	require.True(t, timer.Reset(time.Hour))
-	w.engine().Shards()[0].mu.Lock()
-	for range mostPushes {
+	w.engine().Shards()[0].Mu.Lock()
+	for range engine.MostPushes {
 		require.True(t, timer.Reset(2*time.Hour))
 	}
-	w.engine().Shards()[0].mu.Unlock()
+	w.engine().Shards()[0].Mu.Unlock()
 	require.True(t, timer.Reset(2*time.Hour), "this one takes the lock")
-	require.EqualValues(t, mostPushes+2, w.Stats().Reset)
+	require.EqualValues(t, engine.MostPushes+2, w.Stats().Reset)
 	at, ok := timer.Deadline()
 	require.True(t, ok)
 	require.Greater(t, time.Until(at), 90*time.Minute)
@@ -33,32 +34,32 @@ func TestPushBackTakesNoLock(t *testing.T) {
 }
 
 func TestLazyTask(t *testing.T) {
-	c := newClock(time.Millisecond)
-	in := func(d time.Duration) delay { return delay{now: time.Second, d: d} }
-	l := &lazyTask{f: noop}
-	require.Same(t, l, lazyOf(disguise(l)))
-	require.False(t, l.pushBack(&c, in(time.Second)), "the entry has the deadline")
-	l.keep(5000)
-	require.False(t, l.pushBack(&c, in(3999*time.Millisecond)), "an earlier time")
-	require.True(t, l.pushBack(&c, in(4*time.Second)), "the same")
-	require.True(t, l.pushBack(&c, in(9*time.Second)))
-	require.False(t, l.pushBack(&c, in(0)))
-	require.False(t, l.pushBack(&c, in(-1)))
-	_, ok := l.fall(5000)
+	c := engine.NewClock(time.Millisecond)
+	in := func(d time.Duration) engine.Delay { return engine.Delay{Now: time.Second, D: d} }
+	l := &engine.LazyTask{F: noop}
+	require.Same(t, l, engine.LazyOf(engine.Disguise(l)))
+	require.False(t, l.PushBack(&c, in(time.Second)), "the entry has the deadline")
+	l.Keep(5000)
+	require.False(t, l.PushBack(&c, in(3999*time.Millisecond)), "an earlier time")
+	require.True(t, l.PushBack(&c, in(4*time.Second)), "the same")
+	require.True(t, l.PushBack(&c, in(9*time.Second)))
+	require.False(t, l.PushBack(&c, in(0)))
+	require.False(t, l.PushBack(&c, in(-1)))
+	_, ok := l.Fall(5000)
 	require.False(t, ok, "it was pushed back")
-	deadline, kept := l.deadline()
+	deadline, kept := l.Deadline()
 	require.True(t, kept)
 	require.EqualValues(t, 10_000, deadline)
-	pushes, ok := l.fall(10_000)
+	pushes, ok := l.Fall(10_000)
 	require.True(t, ok)
 	require.EqualValues(t, 2, pushes)
-	require.False(t, l.pushBack(&c, in(time.Hour)))
-	l.keep(1000) // the tick that it is now
-	require.False(t, l.pushBack(&c, in(0)), "now, without rounding")
-	require.True(t, l.pushBack(&c, in(1)))
-	_, _, kept = l.giveBack()
+	require.False(t, l.PushBack(&c, in(time.Hour)))
+	l.Keep(1000) // the tick that it is now
+	require.False(t, l.PushBack(&c, in(0)), "now, without rounding")
+	require.True(t, l.PushBack(&c, in(1)))
+	_, _, kept = l.GiveBack()
 	require.True(t, kept)
-	_, _, kept = l.giveBack()
+	_, _, kept = l.GiveBack()
 	require.False(t, kept)
 }
 
@@ -91,7 +92,7 @@ func TestLazyTaskOfTheLongestDelay(t *testing.T) {
 	}
 	at, ok := timer.Deadline()
 	require.True(t, ok)
-	require.Equal(t, w.engine().Clock().time(w.engine().Clock().deadline(0, 1<<63-1)), at)
+	require.Equal(t, w.engine().Clock().Time(w.engine().Clock().Deadline(0, 1<<63-1)), at)
 	require.Equal(t, at, w.Snapshot(1).Next[0])
 }
 
@@ -111,7 +112,7 @@ func TestPushBackAtTheDeadline(t *testing.T) {
 			timer := w.AfterFunc(time.Millisecond, func() { fired.Add(1) })
 			for range rounds {
 				d := time.Duration(r.IntN(200)) * time.Microsecond
-				for end := w.engine().Clock().now() + d; w.engine().Clock().now() < end; {
+				for end := w.engine().Clock().Now() + d; w.engine().Clock().Now() < end; {
 				}
 				if !timer.Reset(200 * time.Microsecond) {
 					armed.Add(1)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // The tests in this file do everything twice, on the wheel and with the standard library.
@@ -297,6 +298,6 @@ func TestContextThatEndsBeforeItStarts(t *testing.T) {
 	defer w.Stop()
 	c := &deadlineCtx{parent: context.Background(), deadline: time.Now().Add(time.Hour), timedOut: exceeded}
 	c.end(canceled)
-	c.start(w, delay{w.engine().Clock().now(), time.Hour})
+	c.start(w, engine.Delay{Now: w.engine().Clock().Now(), D: time.Hour})
 	require.Zero(t, w.Len())
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // requireFull tries to add in every way that the limit refuses.
@@ -41,7 +42,7 @@ func TestArenaIsFull(t *testing.T) {
 	defer w.Stop()
 	pending := w.AfterFunc(time.Hour, func() {})
 	s := &w.engine().Shards()[0]
-	used := (*int)(reflect.ValueOf(&s.arena).Elem().FieldByName("used").Addr().UnsafePointer())
+	used := (*int)(reflect.ValueOf(&s.Arena).Elem().FieldByName("used").Addr().UnsafePointer())
 	require.Equal(t, 1, *used)
 	*used = math.MaxInt32 // nobody has the memory to get there
 	requireFull(t, w, ErrTooManyPending)
@@ -126,7 +127,7 @@ func TestMaxPending(t *testing.T) {
 		require.True(t, job.Stop())
 		require.Len(t, w.Stop(), 3)
 		requireFull(t, w, ErrStopped)
-		require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
+		require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
 	})
 }
 
@@ -147,7 +148,7 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 		require.ErrorIs(t, err, ErrTooManyPending)
 		require.True(t, keyed.Reset(1, time.Second), "a re-arm")
 		w.verify(t)
-		require.EqualValues(t, 2, w.engine().Shards()[0].limit.pending.Load())
+		require.EqualValues(t, 2, w.engine().Shards()[0].Limit.Pending.Load())
 		require.True(t, other.Cancel())
 		queue[0]()
 		require.Zero(t, ran, "put off")
@@ -155,7 +156,7 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 		require.Equal(t, 1, w.Drive(0))
 		queue[1]()
 		require.Equal(t, 1, ran)
-		require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
+		require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
 		require.Empty(t, w.Stop())
 	})
 }
@@ -186,7 +187,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 							keyed.Schedule(n%3, time.Duration(rand.IntN(500_000)), noop)
 							Submit(w, time.Duration(rand.IntN(500_000)), func(context.Context) (int, error) { return 0, nil })
 						}
-						if rearms || w.engine().isStopped() {
+						if rearms || w.engine().IsStopped() {
 							timer.Reset(time.Duration(rand.IntN(500_000)))
 						}
 						if n%3 == 0 {
@@ -194,16 +195,16 @@ func TestMaxPendingIsExact(t *testing.T) {
 							keyed.Cancel(n % 3)
 						}
 						// While the wheel is being stopped, the Reset above may be a re-arm, too.
-						pending := w.engine().Shards()[0].limit.pending.Load()
-						if pending < 0 || !rearms && pending > limit && !w.engine().isStopped() {
+						pending := w.engine().Shards()[0].Limit.Pending.Load()
+						if pending < 0 || !rearms && pending > limit && !w.engine().IsStopped() {
 							t.Errorf("%d places taken", pending)
 							return
 						}
-						if shards == 1 && !rearms && w.Len() > limit && !w.engine().isStopped() {
+						if shards == 1 && !rearms && w.Len() > limit && !w.engine().IsStopped() {
 							t.Error("more are pending than may be")
 							return
 						}
-						if timer.lazy.f == nil {
+						if timer.lazy.F == nil {
 							rejected.Add(1)
 							time.Sleep(10 * time.Microsecond)
 						}
@@ -216,7 +217,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 			}
 			callers.Wait()
 			if stop {
-				require.Zero(t, w.engine().Shards()[0].limit.pending.Load())
+				require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
 				requireFull(t, w, ErrStopped)
 				return
 			}
@@ -247,9 +248,9 @@ func TestMaxPendingThatMakesNoSense(t *testing.T) {
 // Two callers on two shards meet at the last place: exactly one gets it.
 func TestLimit(t *testing.T) {
 	const rounds = 50_000
-	limits, arrived, taken := make([]limit, rounds), make([]atomic.Int64, rounds), make([]atomic.Int64, rounds)
+	limits, arrived, taken := make([]engine.Limit, rounds), make([]atomic.Int64, rounds), make([]atomic.Int64, rounds)
 	for i := range limits {
-		limits[i].max = 1
+		limits[i].Max = 1
 	}
 	var both sync.WaitGroup
 	for range 2 {
@@ -258,7 +259,7 @@ func TestLimit(t *testing.T) {
 				for arrived[i].Add(1); arrived[i].Load() < 2; {
 					runtime.Gosched()
 				}
-				if limits[i].take(1) {
+				if limits[i].Take(1) {
 					taken[i].Add(1)
 				}
 			}

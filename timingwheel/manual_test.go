@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // If the caller of Drive recovers a panic, no other task is lost: what came due together
@@ -19,7 +20,7 @@ func TestDriveAfterAPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := manual(WithExecutor(executor))
-				const tasks = 2 * sliceLen
+				const tasks = 2 * engine.SliceLen
 				ran := 0
 				for i := range tasks {
 					w.Schedule(time.Millisecond, func() {

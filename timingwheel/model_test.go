@@ -13,6 +13,7 @@ import (
 
 	"github.com/emirpasic/gods/trees/redblacktree"
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // model is the dumb reference beside a wheel of one shard. It has all pending tasks in a
@@ -259,7 +260,7 @@ func (m *model) scheduleBatch(task *modelTask, d time.Duration) error {
 func (m *model) scheduleJob(task *modelTask, d time.Duration) (err error) {
 	job := &modelJob{period: time.Hour + 1 + m.delay().Abs()/4, left: 1 + m.r.IntN(4)}
 	task.job = job
-	job.planned = later(m.now(), max(0, d))
+	job.planned = engine.Later(m.now(), max(0, d))
 	m.accept(task, d)
 	job.Job, err = m.w.ScheduleAtFixedRate(d, job.period, task.f)
 	return err
@@ -333,7 +334,7 @@ func (m *model) reset(task *modelTask, d time.Duration) {
 		require.Equal(m.t, was, m.keyed.Reset(task.keyed, d))
 	case task.job != nil && was:
 		task.job.period = time.Hour + d.Abs()/4
-		task.job.planned = later(m.now(), task.job.period)
+		task.job.planned = engine.Later(m.now(), task.job.period)
 		m.again(task, task.job.period)
 		require.True(m.t, task.job.Reset(task.job.period))
 	case task.isTimeout():
@@ -495,7 +496,7 @@ func (m *model) ran(task *modelTask) {
 		require.True(m.t, job.Stop())
 		return
 	}
-	job.planned = later(job.planned, job.period)
+	job.planned = engine.Later(job.planned, job.period)
 	m.accept(task, job.planned-m.now())
 }
 
@@ -580,7 +581,7 @@ func (m *model) checkCounts() {
 // settle lets everything fire that is due.
 func (m *model) settle() {
 	switch {
-	case m.w.engine().Clock().isManual():
+	case m.w.engine().Clock().IsManual():
 		m.w.Advance(0)
 		return
 	case m.driven:
@@ -631,7 +632,7 @@ func (m *model) burst() {
 	n := 3*1024 + r.IntN(most-3*1024)
 	var timeouts []Timeout
 	for i := range n {
-		if i%500 == 0 && m.pending.Size() < sliceLen {
+		if i%500 == 0 && m.pending.Size() < engine.SliceLen {
 			task := &modelTask{} // not by schedule, whose batches have delays of zero: these fire meanwhile
 			task.f = func() { m.fired(task) }
 			m.tasks = append(m.tasks, task)
@@ -682,13 +683,13 @@ func (m *model) stop() {
 	require.Nil(m.t, m.w.Stop())
 	m.checkCounts()
 	requireAccounts(m.t, m.w.Stats())
-	require.Zero(m.t, m.w.engine().Shards()[0].limit.pending.Load())
+	require.Zero(m.t, m.w.engine().Shards()[0].Limit.Pending.Load())
 	m.end()
 	require.NoError(m.t, m.w.Shutdown(m.t.Context()))
 	if m.pool != nil {
 		m.pool.Close()
-		require.Zero(m.t, m.pool.bounded.bound.count())
-		require.True(m.t, m.pool.bounded.line.isEmpty())
+		require.Zero(m.t, m.pool.bounded.Semaphore.Count())
+		require.True(m.t, m.pool.bounded.WaitQueue.IsEmpty())
 	}
 }
 
@@ -699,10 +700,10 @@ func (m *model) stopInSlices() []Pending {
 	}
 	var c collector
 	s := &m.w.engine().Shards()[0]
-	oneShots, _ := m.w.engine().stopShards()
-	require.Equal(m.t, s.oneShots, oneShots)
+	oneShots, _ := m.w.engine().StopShards()
+	require.Equal(m.t, s.OneShots, oneShots)
 	for chunk, more := 0, true; more; {
-		chunk, more = s.stopSlice(chunk, 1+m.r.IntN(5), &c)
+		chunk, more = s.StopSlice(chunk, 1+m.r.IntN(5), &c)
 		for range m.r.IntN(3) {
 			if len(m.tasks) == 0 {
 				break
@@ -815,7 +816,7 @@ func (m *model) act() (sleep time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch op := m.r.IntN(10); {
-	case op < 4 && m.pending.Size() < sliceLen: // a longer cascade has no order
+	case op < 4 && m.pending.Size() < engine.SliceLen: // a longer cascade has no order
 		m.schedule(m.delay())
 	case op < 6 && len(m.tasks) > 0:
 		m.cancel(m.tasks[m.r.IntN(len(m.tasks))])
@@ -844,7 +845,7 @@ func (m *model) act() (sleep time.Duration) {
 func (m *model) sleep(d time.Duration) {
 	switch {
 	case m.now() >= 1<<61 || d >= 1<<56:
-	case m.w.engine().Clock().isManual():
+	case m.w.engine().Clock().IsManual():
 		m.w.Advance(max(0, d))
 	default:
 		time.Sleep(d)

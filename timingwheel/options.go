@@ -6,6 +6,9 @@ import (
 	"reflect"
 	"runtime"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 const (
@@ -22,7 +25,7 @@ const (
 // Option sets up a wheel that [New] makes.
 type Option func(*config)
 
-type config struct{ settings }
+type config struct{ engine.Config }
 
 // WithTick sets the width of a tick. Deadlines round up to a tick, so this is the most by
 // which the wheel itself makes a task late. Ticks count from the moment when the wheel is
@@ -41,7 +44,7 @@ func WithTick(d time.Duration) Option {
 		if d < minTick {
 			panic(fmt.Sprintf("timingwheel: WithTick(%v): less than %v", d, minTick))
 		}
-		c.tick = d
+		c.Tick = d
 	}
 }
 
@@ -53,7 +56,7 @@ func WithWheelSize(slots int) Option {
 		if slots < minWheelSize || slots > maxWheelSize {
 			panic(fmt.Sprintf("timingwheel: WithWheelSize(%d): not from %d to %d", slots, minWheelSize, maxWheelSize))
 		}
-		c.slots = slots
+		c.Slots = slots
 	}
 }
 
@@ -72,7 +75,7 @@ func WithShards(n int) Option {
 		if n < 0 || n > maxShards {
 			panic(fmt.Sprintf("timingwheel: WithShards(%d): not from 0 to %d", n, maxShards))
 		}
-		c.shards = n
+		c.Shards = n
 	}
 }
 
@@ -104,26 +107,26 @@ func isNil(e Executor) bool {
 
 // resolve finds out how the wheel uses an executor.
 func (c *config) resolve(e Executor) {
-	c.room, c.mayBlock = nil, true
+	c.Room, c.MayBlock = nil, true
 	switch e := e.(type) {
-	case inline:
-		c.executor = e
-	case *runQueue:
-		c.executor, c.mayBlock = e, false
+	case run.Inline:
+		c.Executor = e
+	case *run.Queue:
+		c.Executor, c.MayBlock = e, false
 	case ExecutorFunc:
-		c.executor = submitter{e}
-	case interface{ open(owner any) *bounded }:
-		b := e.open(e)
+		c.Executor = run.Submitter{Submit: e}
+	case interface{ Open(owner any) *run.Bounded }:
+		b := e.Open(e)
 		if b == nil {
-			c.executor = foreign{e.(Executor)}
+			c.Executor = run.Foreign{UserExecutor: e.(Executor)}
 			return
 		}
-		c.executor = b
-		if b.full == waits {
-			c.room, c.mayBlock = b, false
+		c.Executor = b
+		if b.Full == run.Waits {
+			c.Room, c.MayBlock = b, false
 		}
 	default:
-		c.executor = foreign{e}
+		c.Executor = run.Foreign{UserExecutor: e}
 	}
 }
 
@@ -149,7 +152,7 @@ func WithMaxPending(n int) Option {
 		if n < 0 {
 			panic(fmt.Sprintf("timingwheel: WithMaxPending(%d): negative", n))
 		}
-		c.maxPending = n
+		c.MaxPending = n
 	}
 }
 
@@ -162,7 +165,7 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 		if h == nil {
 			panic("timingwheel: WithPanicHandler(nil)")
 		}
-		c.panicHandler = h
+		c.PanicHandler = h
 	}
 }
 
@@ -189,7 +192,7 @@ func WithLogger(l *slog.Logger) Option {
 		if l == nil {
 			panic("timingwheel: WithLogger(nil)")
 		}
-		c.log = l
+		c.Log = l
 	}
 }
 
@@ -207,7 +210,7 @@ func WithLogger(l *slog.Logger) Option {
 // allocation.
 func WithTrace(name string) Option {
 	return func(c *config) {
-		c.tracer = newTracer(name)
+		c.Tracer = run.NewTracer(name)
 	}
 }
 
@@ -253,7 +256,7 @@ func WithTrace(name string) Option {
 // without the option, and its Stats say so. In a bubble of testing/synctest the option
 // changes nothing: time is exact there.
 func WithPreciseWakeups() Option {
-	return func(c *config) { c.precise = true }
+	return func(c *config) { c.Precise = true }
 }
 
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a
@@ -261,7 +264,7 @@ func WithPreciseWakeups() Option {
 // [Goroutines], they may be still running, or may not have begun. What waits for room in a
 // [Pool] of [FullWait] goes as soon as there is room, also between two calls.
 func WithManualDrive() Option {
-	return func(c *config) { c.manual = true }
+	return func(c *config) { c.Manual = true }
 }
 
 // WithManualClock makes a wheel in virtual time. Its clock stands at start until
@@ -292,28 +295,28 @@ func WithManualDrive() Option {
 // New panics if [WithManualDrive] is given too. [WithPreciseWakeups] does nothing.
 func WithManualClock(start time.Time) Option {
 	start = start.Round(0) // times with a monotonic reading are compared by that, which is real time's
-	return func(c *config) { c.start = &start }
+	return func(c *config) { c.Start = &start }
 }
 
-func newSettings(opts []Option) *settings {
-	c := &config{settings{tick: defaultTick, slots: 512}}
+func newSettings(opts []Option) *engine.Config {
+	c := &config{engine.Config{Tick: engine.DefaultTick, Slots: 512}}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("timingwheel: New: nil Option")
 		}
 		opt(c)
 	}
-	if c.start != nil && c.manual {
+	if c.Start != nil && c.Manual {
 		panic("timingwheel: New: both WithManualDrive and WithManualClock")
 	}
-	c.manual = c.manual || c.start != nil
-	if c.executor == nil {
+	c.Manual = c.Manual || c.Start != nil
+	if c.Executor == nil {
 		c.resolve(Goroutines())
 	}
-	if c.shards == 0 {
-		c.shards = min(runtime.GOMAXPROCS(0), maxChosenShards)
+	if c.Shards == 0 {
+		c.Shards = min(runtime.GOMAXPROCS(0), maxChosenShards)
 	}
-	return &c.settings
+	return &c.Config
 }
 
 // MissedPolicy says what becomes of missed runs of a job. A run is missed if its planned

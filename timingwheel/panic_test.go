@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // panics is a handler that keeps what it was called with.
@@ -101,7 +103,7 @@ func TestDiscardThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p panics
 		n := 0
-		executor := closed(timingwheel.NewPool(1, 0, timingwheel.FullDiscard(func(func()) {
+		executor := closed(pool.New(1, 0, pool.Discard(func(func()) {
 			switch n++; n % 3 {
 			case 0:
 				panickingTask()

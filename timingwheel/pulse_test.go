@@ -11,20 +11,21 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 func TestPulse(t *testing.T) {
-	var p pulse
-	p.next(math.MaxInt64)
-	require.False(t, p.isLate(math.MaxInt64))
-	p.expect(time.Second)
-	require.False(t, p.isLate(time.Second+grace))
-	require.True(t, p.isLate(time.Second+grace+1))
-	p.expect(time.Minute)
-	require.True(t, p.isLate(2*time.Second), "the earlier time counts")
-	p.next(2 * time.Second)
-	require.False(t, p.isLate(2*time.Second))
-	require.True(t, p.isLate(time.Minute))
+	var p engine.LateHint
+	p.Next(math.MaxInt64)
+	require.False(t, p.IsLate(math.MaxInt64))
+	p.Expect(time.Second)
+	require.False(t, p.IsLate(time.Second+engine.Grace))
+	require.True(t, p.IsLate(time.Second+engine.Grace+1))
+	p.Expect(time.Minute)
+	require.True(t, p.IsLate(2*time.Second), "the earlier time counts")
+	p.Next(2 * time.Second)
+	require.False(t, p.IsLate(2*time.Second))
+	require.True(t, p.IsLate(time.Minute))
 }
 
 // The pulse follows what the wheel holds, whoever adds it.
@@ -34,19 +35,19 @@ func TestPulseOfAWheel(t *testing.T) {
 		defer w.Stop()
 		lateAfter := func() time.Duration {
 			synctest.Wait()
-			return time.Duration(w.engine().Driver().pulse.lateAfter.Load())
+			return time.Duration(w.engine().Driver().LateHint.LateAfter.Load())
 		}
 		const never = time.Duration(math.MaxInt64)
 		require.Equal(t, never, lateAfter(), "nothing is pending")
 		w.Schedule(100*time.Millisecond, noop)
-		require.Equal(t, 100*time.Millisecond+grace, lateAfter())
+		require.Equal(t, 100*time.Millisecond+engine.Grace, lateAfter())
 		w.Schedule(200*time.Millisecond, noop)
-		require.Equal(t, 100*time.Millisecond+grace, lateAfter())
+		require.Equal(t, 100*time.Millisecond+engine.Grace, lateAfter())
 		canceled, _ := w.Schedule(50*time.Millisecond, noop)
-		require.Equal(t, 50*time.Millisecond+grace, lateAfter())
+		require.Equal(t, 50*time.Millisecond+engine.Grace, lateAfter())
 		canceled.Cancel()
 		time.Sleep(150 * time.Millisecond)
-		require.Equal(t, 200*time.Millisecond+grace, lateAfter())
+		require.Equal(t, 200*time.Millisecond+engine.Grace, lateAfter())
 		time.Sleep(150 * time.Millisecond)
 		require.Equal(t, never, lateAfter())
 		w.Schedule(time.Second, noop)
@@ -60,7 +61,7 @@ func TestPulseOfAManualWheel(t *testing.T) {
 	for _, w := range []*TimingWheel{New(WithManualDrive()), New(WithManualClock(time.Now()))} {
 		w.Schedule(time.Millisecond, noop)
 		w.Schedule(0, noop)
-		require.False(t, w.engine().Driver().pulse.isLate(time.Hour))
+		require.False(t, w.engine().Driver().LateHint.IsLate(time.Hour))
 		w.Stop()
 	}
 }
@@ -75,16 +76,16 @@ func TestCallersYieldToALateDriver(t *testing.T) {
 	const oneOf = 64 // what computes does some thousand rounds also on a busy machine
 	w := New()
 	defer w.Stop()
-	w.engine().Driver().pulse.oneOf = oneOf
+	w.engine().Driver().LateHint.OneOf = oneOf
 	late := func(loop func(now time.Duration)) int {
 		var all []int
 		for range 9 {
 			var fired atomic.Bool
-			n, after := 0, w.engine().Clock().now()+2*time.Millisecond
+			n, after := 0, w.engine().Clock().Now()+2*time.Millisecond
 			w.AfterFunc(2*time.Millisecond, func() { fired.Store(true) })
 			for !fired.Load() {
-				now := w.engine().Clock().now()
-				if now > after+w.engine().Clock().tick+grace {
+				now := w.engine().Clock().Now()
+				if now > after+w.engine().Clock().Tick+engine.Grace {
 					n++
 				}
 				loop(now)
@@ -95,7 +96,7 @@ func TestCallersYieldToALateDriver(t *testing.T) {
 		return all[len(all)/2]
 	}
 	atLeastOnce(t, func() bool {
-		computing, adding := late(func(time.Duration) {}), late(w.engine().yield)
+		computing, adding := late(func(time.Duration) {}), late(w.engine().Yield)
 		t.Logf("late for %d calls, and beside one that computes for %d rounds", adding, computing)
 		return adding < 8*oneOf
 	})
@@ -119,9 +120,9 @@ func TestEveryAddYields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := New(WithManualDrive(), WithShards(1))
 			defer w.Stop()
-			w.engine().Driver().pulse.oneOf = 1
+			w.engine().Driver().LateHint.OneOf = 1
 			yields := func(lateAfter int64) (n int) {
-				w.engine().Driver().pulse.lateAfter.Store(lateAfter)
+				w.engine().Driver().LateHint.LateAfter.Store(lateAfter)
 				for range rounds {
 					var ran atomic.Bool
 					go ran.Store(true)
@@ -149,7 +150,7 @@ func TestPulseOfADriverAtWork(t *testing.T) {
 		defer w.Stop()
 		s, late := &w.engine().Shards()[0], true
 		addOwn(s, 100*time.Millisecond, func() { time.Sleep(10 * time.Millisecond) })
-		addOwn(s, 101*time.Millisecond, func() { late = w.engine().Driver().pulse.isLate(w.engine().Clock().now()) })
+		addOwn(s, 101*time.Millisecond, func() { late = w.engine().Driver().LateHint.IsLate(w.engine().Clock().Now()) })
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.False(t, late)

@@ -1,6 +1,10 @@
 package timingwheel
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+)
 
 // rate plans the runs of a job with a fixed rate or a fixed delay. Its times count from
 // the wheel's start and are not rounded, so that no error adds up: a rate of 1.5 ticks
@@ -14,10 +18,10 @@ type rate struct {
 // next plans the run after the one that has just ended. It returns the time until then,
 // which is not positive if the run is due.
 func (r *rate) next(now time.Duration, missed MissedPolicy) time.Duration {
-	planned := later(r.planned, r.period)
+	planned := engine.Later(r.planned, r.period)
 	switch {
 	case r.fromEnd, missed == MissedDelay && planned < now:
-		planned = later(now, r.period)
+		planned = engine.Later(now, r.period)
 	case missed == MissedSkip && planned < now:
 		planned += (now - planned + r.period - 1) / r.period * r.period
 	}

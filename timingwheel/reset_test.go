@@ -9,17 +9,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tickwheel/tickwheel/bucket"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // whereIs returns the bucket in which an entry waits.
-func whereIs(s *shard, place bucket.Index) *slot {
-	s.lock()
-	defer s.unlock()
-	for w := s.finest; w != nil; w = w.overflow {
-		for n := range w.slots {
-			for i := range w.slots[n].All(&s.arena) {
+func whereIs(s *engine.Shard, place bucket.Index) *engine.Slot {
+	s.Lock()
+	defer s.Unlock()
+	for w := s.Finest; w != nil; w = w.Overflow {
+		for n := range w.Slots {
+			for i := range w.Slots[n].All(&s.Arena) {
 				if i == place {
-					return &w.slots[n]
+					return &w.Slots[n]
 				}
 			}
 		}
@@ -72,7 +73,7 @@ func TestResetIsLazy(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) { test(t, 0) })
 		t.Run(name+", again", func(t *testing.T) { test(t, 1) })
-		t.Run(name+", at the most pushes", func(t *testing.T) { test(t, mostPushes+1) })
+		t.Run(name+", at the most pushes", func(t *testing.T) { test(t, engine.MostPushes+1) })
 	}
 }
 
@@ -100,7 +101,7 @@ func TestResetInsideACascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
 		defer w.Stop()
-		const tasks = 3 * sliceLen
+		const tasks = 3 * engine.SliceLen
 		start := time.Now()
 		fired := make([]time.Duration, tasks)
 		timers := make([]*Timer, tasks)
@@ -111,11 +112,11 @@ func TestResetInsideACascade(t *testing.T) {
 			}
 		}
 		time.Sleep(1024 * time.Millisecond)
-		b, ok := w.engine().Driver().queue.Poll()
+		b, ok := w.engine().Driver().Queue.Poll()
 		require.True(t, ok)
-		w.engine().Driver().begin(b)
-		w.engine().Driver().hand()
-		require.NotEmpty(t, w.engine().Driver().cascades)
+		w.engine().Driver().Begin(b)
+		w.engine().Driver().Hand()
+		require.NotEmpty(t, w.engine().Driver().Cascades)
 		for i, timer := range timers {
 			if i%2 == 0 {
 				require.True(t, timer.Reset(time.Minute))

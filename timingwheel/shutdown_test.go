@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Shutdown waits for what is pending in each form, however far off, and for what runs.
@@ -218,7 +219,7 @@ func TestShutdownBySeveral(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Empty(t, w.engine().Runner().ended.watchers)
+		require.Empty(t, w.engine().Runner().Ended.Watchers)
 
 		unused := New()
 		require.NoError(t, unused.Shutdown(t.Context()))
@@ -329,9 +330,9 @@ func TestShutdownSeesATaskOnItsWay(t *testing.T) {
 		w := New(WithShards(256))
 		var ended atomic.Bool
 		s := &w.engine().Shards()[len(w.engine().Shards())-1]
-		s.lock()
-		_, err := s.accept(delay{}, func() { time.Sleep(100 * time.Microsecond); ended.Store(true) }, oneShot)
-		s.mu.Unlock()
+		s.Lock()
+		_, err := s.Accept(engine.Delay{}, func() { time.Sleep(100 * time.Microsecond); ended.Store(true) }, engine.OneShot)
+		s.Mu.Unlock()
 		require.NoError(t, err)
 		require.NoError(t, w.Shutdown(t.Context()))
 		require.True(t, ended.Load())
@@ -346,10 +347,10 @@ func TestShutdownStopsTheWheel(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, canceled.Cancel())
 	require.NoError(t, w.Shutdown(t.Context()))
-	require.True(t, s.stopped)
+	require.True(t, s.Stopped)
 	require.ErrorIs(t, w.engine().Ended(), ErrStopped)
-	require.Zero(t, w.engine().Driver().queue.Len())
-	require.Zero(t, s.arena.Cap(), "it keeps memory")
+	require.Zero(t, w.engine().Driver().Queue.Len())
+	require.Zero(t, s.Arena.Cap(), "it keeps memory")
 }
 
 // When its context has ended in the middle of one shard, the others have their turn all the same.
@@ -359,15 +360,15 @@ func TestShutdownMovesAllShardsInTheBackground(t *testing.T) {
 	defer w.Stop()
 	var dismissed atomic.Int64
 	for i := range w.engine().Shards() {
-		for range 2 * sliceLen {
+		for range 2 * engine.SliceLen {
 			addOwn(&w.engine().Shards()[i], time.Hour, func() { dismissed.Add(1) })
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	w.engine().closeShards(ended)
+	w.engine().CloseShards(ended)
 	waitUntil(t, func() bool { return w.Len() == 0 })
-	require.EqualValues(t, shards*2*sliceLen, dismissed.Load())
+	require.EqualValues(t, shards*2*engine.SliceLen, dismissed.Load())
 }
 
 // A task goes from pending to running. Shutdown looks in that order, and does not miss it.
@@ -376,38 +377,38 @@ func TestShutdownLooksAtWhatIsPendingFirst(t *testing.T) {
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
 	addFunction(s, 0, noop)
-	s.lock()
+	s.Lock()
 	quiet := make(chan bool)
-	go func() { quiet <- w.engine().isQuiet() }()
-	waitUntil(t, s.turns.waiting.Load)
-	for i := range s.arena.All() {
-		s.arena.Unlink(i)
-		s.remove(i)
+	go func() { quiet <- w.engine().IsQuiet() }()
+	waitUntil(t, s.Fairness.Waiting.Load)
+	for i := range s.Arena.All() {
+		s.Arena.Unlink(i)
+		s.Remove(i)
 	}
-	w.engine().Runner().admit(1)
-	s.unlock()
+	w.engine().Runner().Admit(1)
+	s.Unlock()
 	require.False(t, <-quiet)
-	w.engine().Runner().end()
-	require.True(t, w.engine().isQuiet())
+	w.engine().Runner().End()
+	require.True(t, w.engine().IsQuiet())
 }
 
 // A batch that is being added is accepted as a whole: Shutdown and Stop wait for it.
 func TestClosingWaitsForABatch(t *testing.T) {
 	for name, end := range map[string]func(w *TimingWheel){
-		"Shutdown": func(w *TimingWheel) { w.engine().markClosed() },
-		"Stop":     func(w *TimingWheel) { w.engine().stopShards() },
+		"Shutdown": func(w *TimingWheel) { w.engine().MarkClosed() },
+		"Stop":     func(w *TimingWheel) { w.engine().StopShards() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := manual()
 			defer w.Stop()
-			w.engine().beginBatch()
+			w.engine().BeginBatch()
 			ended := make(chan bool)
 			begun := make(chan bool)
 			go func() { close(begun); end(w); close(ended) }()
 			<-begun
 			time.Sleep(20 * time.Millisecond)
 			early := w.Stats().Stopped
-			w.engine().endBatch()
+			w.engine().EndBatch()
 			<-ended
 			require.False(t, early)
 			require.True(t, w.Stats().Stopped)

@@ -1,6 +1,10 @@
 package timingwheel
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+)
 
 // Counts are the accounts of a wheel since it was made. They cover all that waits on the
 // wheel: functions, channel timers, tickers, the deadlines of contexts, and the runs of
@@ -108,28 +112,28 @@ type LevelStats struct {
 //
 // But Pending and Running are both 0 only if at one moment nothing was pending and nothing
 // ran: no task is missed on its way from one to the other.
-func (w *TimingWheel) Stats() Stats { return newStats(w.engine().stats()) }
+func (w *TimingWheel) Stats() Stats { return newStats(w.engine().Stats()) }
 
-func newStats(s engineStats) Stats {
+func newStats(s engine.Stats) Stats {
 	st := Stats{
-		Counts:     Counts(s.counts),
-		CallerRuns: s.callerRuns,
-		Discarded:  s.discarded,
-		Panicked:   s.panicked,
-		Running:    s.running,
-		Waiting:    s.waiting,
-		HeldUp:     s.heldUp,
-		HeldUpBy:   s.heldUpBy,
-		Wakeups:    s.wakeups,
-		Now:        s.now,
-		Tick:       s.tick,
-		Shards:     s.shards,
-		Stopped:    s.stopped,
-		Precise:    s.precise,
-		Arena:      ArenaStats{Capacity: s.capacity, Free: s.free},
-		Lateness:   Histogram(s.lateness),
+		Counts:     Counts(s.Counts),
+		CallerRuns: s.CallerRuns,
+		Discarded:  s.Discarded,
+		Panicked:   s.Panicked,
+		Running:    s.Running,
+		Waiting:    s.Waiting,
+		HeldUp:     s.HeldUp,
+		HeldUpBy:   s.HeldUpBy,
+		Wakeups:    s.Wakeups,
+		Now:        s.Now,
+		Tick:       s.Tick,
+		Shards:     s.Shards,
+		Stopped:    s.Stopped,
+		Precise:    s.Precise,
+		Arena:      ArenaStats{Capacity: s.Capacity, Free: s.Free},
+		Lateness:   Histogram(s.Lateness),
 	}
-	for _, l := range s.levels {
+	for _, l := range s.Levels {
 		st.Levels = append(st.Levels, LevelStats(l))
 	}
 	return st
@@ -173,10 +177,10 @@ type LevelOccupancy struct {
 // Pending is the sum of Due, Waiting, Cascading and all of Occupied. (A timer that fires
 // and is armed again is another entry then.)
 func (w *TimingWheel) Snapshot(next int) Snapshot {
-	s := w.engine().snapshot(next)
-	sn := Snapshot{Now: s.now, Pending: s.pending, Due: s.due, Waiting: s.waiting, Cascading: s.cascading, Next: s.next}
-	for _, l := range s.levels {
-		sn.Levels = append(sn.Levels, LevelOccupancy{LevelStats: LevelStats(l.levelStats), Hand: l.hand, Occupied: l.occupied})
+	s := w.engine().Snapshot(next)
+	sn := Snapshot{Now: s.Now, Pending: s.Pending, Due: s.Due, Waiting: s.Waiting, Cascading: s.Cascading, Next: s.Next}
+	for _, l := range s.Levels {
+		sn.Levels = append(sn.Levels, LevelOccupancy{LevelStats: LevelStats(l.LevelStats), Hand: l.Hand, Occupied: l.Occupied})
 	}
 	return sn
 }
@@ -207,16 +211,16 @@ type Histogram struct {
 //
 // If earlier is not older than h, a difference that would be negative is zero. O(1).
 func (h Histogram) Sub(earlier Histogram) Histogram {
-	return Histogram(histogram(h).sub(histogram(earlier)))
+	return Histogram(engine.Histogram(h).Sub(engine.Histogram(earlier)))
 }
 
 // UpperBound returns the exclusive upper bound of Counts[i]. The last one has no bound:
 // for it, UpperBound returns Max plus 1ns. It panics on a negative i. An i that is too
 // large counts as the last.
-func (h *Histogram) UpperBound(i int) time.Duration { return (*histogram)(h).upperBound(i) }
+func (h *Histogram) UpperBound(i int) time.Duration { return (*engine.Histogram)(h).UpperBound(i) }
 
 // Total returns how many were counted.
-func (h *Histogram) Total() int64 { return (*histogram)(h).total() }
+func (h *Histogram) Total() int64 { return (*engine.Histogram)(h).Total() }
 
 // Quantile returns a duration that at least the fraction q of what was counted does not
 // exceed. It returns the upper bound of a bucket, or Max if that is less. So the result
@@ -224,4 +228,4 @@ func (h *Histogram) Total() int64 { return (*histogram)(h).total() }
 //
 // It returns 0 if nothing was counted. A q below 0 counts as 0, for which the result is
 // that of the shortest duration; so does NaN. A q above 1 counts as 1.
-func (h *Histogram) Quantile(q float64) time.Duration { return (*histogram)(h).quantile(q) }
+func (h *Histogram) Quantile(q float64) time.Duration { return (*engine.Histogram)(h).Quantile(q) }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
 	"github.com/tickwheel/tickwheel/bucket"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // verifyStats compares Stats with a walk of the real structure, and returns it. The
@@ -23,26 +23,26 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 	got := w.Stats()
 	var pending, due int64
 	var walked []LevelStats
-	walk := func(s *shard) {
-		s.mu.Lock() // the driver may be asleep in the middle of a task, and go on any time
-		defer s.mu.Unlock()
-		if s.stopped && s.arena.Chunks() == 0 { // its buckets refer to an arena that is gone
-			require.Equal(t, [levels]int32{}, s.entries)
-			require.Zero(t, s.arena.Cap())
+	walk := func(s *engine.Shard) {
+		s.Mu.Lock() // the driver may be asleep in the middle of a task, and go on any time
+		defer s.Mu.Unlock()
+		if s.Stopped && s.Arena.Chunks() == 0 { // its buckets refer to an arena that is gone
+			require.Equal(t, [engine.Levels]int32{}, s.Entries)
+			require.Zero(t, s.Arena.Cap())
 			return
 		}
-		pending += int64(s.arena.Len())
-		ofDue := countIn(s, &s.due.Bucket) + countIn(s, &s.dueCascade.ring)
-		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
-		require.Equal(t, countOneShots(s), s.oneShots, "one-shots")
-		ofWaiting := countIn(s, &s.waiting)
-		require.EqualValues(t, ofWaiting, s.entries[levelWaiting], "waiting entries")
+		pending += int64(s.Arena.Len())
+		ofDue := countIn(s, &s.Due.Bucket) + countIn(s, &s.DueCascade.Ring)
+		require.EqualValues(t, ofDue, s.Entries[engine.LevelDue], "due entries")
+		require.Equal(t, countOneShots(s), s.OneShots, "one-shots")
+		ofWaiting := countIn(s, &s.Waiting)
+		require.EqualValues(t, ofWaiting, s.Entries[engine.LevelWaiting], "waiting entries")
 		due += ofDue + ofWaiting
-		for l := s.finest; l != nil; l = l.overflow {
-			if int(l.level) == len(walked) {
+		for l := s.Finest; l != nil; l = l.Overflow {
+			if int(l.Level) == len(walked) {
 				walked = append(walked, LevelStats{})
 			}
-			walk(s, l, &walked[l.level])
+			walk(s, l, &walked[l.Level])
 		}
 	}
 	for i := range w.engine().Shards() {
@@ -61,24 +61,24 @@ func (w *TimingWheel) verifyStats(t testing.TB) Stats {
 }
 
 // walk adds what the wheel holds, by counting it.
-func walk(s *shard, w *wheel, l *LevelStats) {
-	tick := uint64(s.clock.tick)
-	l.Tick = saturated(tick, 1<<(uint(w.level)*s.hub.bits))
+func walk(s *engine.Shard, w *engine.Wheel, l *LevelStats) {
+	tick := uint64(s.Clock.Tick)
+	l.Tick = saturated(tick, 1<<(uint(w.Level)*s.Hub.Bits))
 	l.Interval = saturated(tick, math.MaxUint64)
-	if shift := (w.level + 1) * s.hub.bits; shift < 64 {
+	if shift := (w.Level + 1) * s.Hub.Bits; shift < 64 {
 		l.Interval = saturated(tick, 1<<shift)
 	}
-	l.Slots = 1 << s.hub.bits
-	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.currentTime)))
-	l.Entries += countIn(s, &w.cascade.ring)
-	for n := range w.slots {
-		if b := &w.slots[n].Bucket; b.IsOpen() {
+	l.Slots = 1 << s.Hub.Bits
+	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.CurrentTime)))
+	l.Entries += countIn(s, &w.Cascade.Ring)
+	for n := range w.Slots {
+		if b := &w.Slots[n].Bucket; b.IsOpen() {
 			l.Buckets++
 			l.Entries += countIn(s, b)
 		}
 	}
-	if s.history != nil {
-		l.Cascaded += s.history.cascaded[w.level] // nothing is left to count
+	if s.History != nil {
+		l.Cascaded += s.History.Cascaded[w.Level] // nothing is left to count
 	}
 }
 
@@ -89,16 +89,16 @@ func saturated(a, b uint64) time.Duration {
 	return math.MaxInt64
 }
 
-func countIn(s *shard, b *bucket.Bucket) (n int64) {
-	for range b.All(&s.arena) {
+func countIn(s *engine.Shard, b *bucket.Bucket) (n int64) {
+	for range b.All(&s.Arena) {
 		n++
 	}
 	return n
 }
 
-func countOneShots(s *shard) (n int64) {
-	for i := range s.arena.All() {
-		if s.arena.Tag(i)&oneShot != 0 {
+func countOneShots(s *engine.Shard) (n int64) {
+	for i := range s.Arena.All() {
+		if s.Arena.Tag(i)&engine.OneShot != 0 {
 			n++
 		}
 	}
@@ -225,10 +225,10 @@ func TestStatsOfFiftyFourLevels(t *testing.T) {
 }
 
 // addForTest schedules on a shard of the caller's choice.
-func addForTest(s *shard, d time.Duration) {
-	s.lock()
-	defer s.mu.Unlock()
-	s.accept(delay{s.clock.now(), d}, noop, oneShot)
+func addForTest(s *engine.Shard, d time.Duration) {
+	s.Lock()
+	defer s.Mu.Unlock()
+	s.Accept(engine.Delay{Now: s.Clock.Now(), D: d}, noop, engine.OneShot)
 }
 
 // Shards make their levels when they need them. Their clocks stand where their last
@@ -262,28 +262,28 @@ func TestStatsDuringACascade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newManual(WithWheelSize(8), WithShards(1))
 		defer w.Stop()
-		for i := range 3 * sliceLen {
+		for i := range 3 * engine.SliceLen {
 			w.AfterFunc(64*time.Millisecond+time.Duration(i%60)*time.Millisecond, noop)
 		}
 		w.AfterFunc(66*time.Millisecond, noop)
 		w.AfterFunc(200*time.Millisecond, noop) // of the level, and not in the cascade
 		time.Sleep(64 * time.Millisecond)
 		d := w.engine().Driver()
-		b, ok := d.queue.Poll()
+		b, ok := d.Queue.Poll()
 		require.True(t, ok)
-		d.begin(b)
-		d.hand()
+		d.Begin(b)
+		d.Hand()
 		for range 2 {
 			st := w.verifyStats(t)
 			require.Positive(t, st.Levels[2].Entries)
 			sn := w.verifySnapshot(t, 10)
 			require.Equal(t, st.Levels[2].Entries-1, sn.Cascading)
-			more := d.step()
+			more := d.Step()
 			require.True(t, more)
 		}
-		d.finish()
+		d.Finish()
 		require.Zero(t, w.verifySnapshot(t, 10).Cascading)
-		require.EqualValues(t, 3*sliceLen+2, w.verifyStats(t).Scheduled)
+		require.EqualValues(t, 3*engine.SliceLen+2, w.verifyStats(t).Scheduled)
 	})
 }
 
@@ -440,13 +440,13 @@ func TestLatenessOfWhatWasPushedBackAndWaited(t *testing.T) {
 }
 
 func TestLatenessRun(t *testing.T) {
-	c := newClock(time.Millisecond)
-	var h histogram
-	run := latenessRun{of: &h}
-	require.EqualValues(t, -1, run.end())
+	c := engine.NewClock(time.Millisecond)
+	var h engine.Histogram
+	run := engine.LatenessRun{Of: &h}
+	require.EqualValues(t, -1, run.End())
 	for _, deadline := range []int64{2, 2, 5, 20} {
-		run.add(deadline, &c, 10*time.Millisecond)
+		run.Record(deadline, &c, 10*time.Millisecond)
 	}
-	require.Equal(t, 8*time.Millisecond, run.end())
+	require.Equal(t, 8*time.Millisecond, run.End())
 	require.EqualValues(t, 2*8+5, h.Sum/time.Millisecond, "nothing is early")
 }

@@ -62,7 +62,7 @@ func (s *stress) schedule() {
 		task.mu.Unlock()
 		s.account(task, accepted)
 	} else {
-		task.due = s.w.engine().Clock().now() + d
+		task.due = s.w.engine().Clock().Now() + d
 		timeout, err := s.w.Schedule(d, task.f)
 		task.mu.Lock()
 		task.timeout = timeout
@@ -153,7 +153,7 @@ func (s *stress) ended(task *stressTask, how *atomic.Int64) {
 
 func (s *stress) run(task *stressTask) {
 	s.ended(task, &s.fired)
-	if s.w.engine().Clock().now() < task.due {
+	if s.w.engine().Clock().Now() < task.due {
 		s.t.Error("early")
 	}
 	switch rand.IntN(12) {
@@ -226,7 +226,7 @@ func TestStress(t *testing.T) {
 			require.Zero(t, s.w.Len())
 			requireAccounts(t, s.w.Stats())
 			require.Zero(t, s.w.Stats().Running)
-			require.Zero(t, s.w.engine().Shards()[0].limit.pending.Load())
+			require.Zero(t, s.w.engine().Shards()[0].Limit.Pending.Load())
 			t.Logf("scheduled %d = fired %d + canceled %d + handed back %d",
 				s.scheduled.Load(), s.fired.Load(), s.canceled.Load(), s.handedBack.Load())
 		})

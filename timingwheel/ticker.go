@@ -1,6 +1,10 @@
 package timingwheel
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+)
 
 // Ticker sends the time on its channel at intervals, as time.Ticker does. Make one with
 // [TimingWheel.NewTicker], and stop it: the wheel holds a Ticker until it is stopped,
@@ -12,7 +16,7 @@ type Ticker struct {
 	// time.Ticker it is always 0).
 	C <-chan time.Time
 
-	entry entry // has no shard if the user made the Ticker around a channel
+	entry engine.Handle // has no shard if the user made the Ticker around a channel
 	c     chan time.Time
 	task  func() // due
 
@@ -38,9 +42,9 @@ func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	c := make(chan time.Time, 1)
 	t := &Ticker{C: c, c: c}
 	t.task = t.due
-	now := w.engine().Clock().now()
-	t.entry.join(w.engine())
-	defer t.entry.unlock()
+	now := w.engine().Clock().Now()
+	t.entry.Join(w.engine())
+	defer t.entry.UnlockShard()
 	t.start(now, d)
 	return t
 }
@@ -59,11 +63,11 @@ func (w *TimingWheel) Tick(d time.Duration) <-chan time.Time {
 // was sent before. It does not close C. On a Ticker that NewTicker did not make, Stop
 // does nothing. O(1).
 func (t *Ticker) Stop() {
-	if !t.entry.joined() {
+	if !t.entry.Joined() {
 		return
 	}
-	t.entry.lock()
-	defer t.entry.unlock()
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
 	t.end()
 }
 
@@ -75,12 +79,12 @@ func (t *Ticker) Reset(d time.Duration) {
 	if d <= 0 {
 		panic("timingwheel: non-positive interval for Ticker.Reset")
 	}
-	if !t.entry.joined() {
+	if !t.entry.Joined() {
 		panic("timingwheel: Reset called on uninitialized Ticker")
 	}
-	now := t.entry.clock().now()
-	t.entry.lock()
-	defer t.entry.unlock()
+	now := t.entry.Clock().Now()
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
 	t.end()
 	t.start(now, d)
 }
@@ -89,38 +93,38 @@ func (t *Ticker) Reset(d time.Duration) {
 
 // start starts a Ticker that has ended.
 func (t *Ticker) start(now, d time.Duration) {
-	clock := t.entry.clock()
-	t.period = clock.roundUp(d)
-	t.next = clock.roundUp(later(now, t.period))
+	clock := t.entry.Clock()
+	t.period = clock.RoundUp(d)
+	t.next = clock.RoundUp(engine.Later(now, t.period))
 	t.arm(now, t.next-now)
 }
 
 // due is the wheel's own task. It sends the time, and arms the Ticker for the next time
 // on its grid that is still to come. If the wheel was stopped first, it does nothing.
 func (t *Ticker) due() {
-	if t.entry.dismissed() {
+	if t.entry.Dismissed() {
 		return
 	}
-	now := t.entry.clock().read()
+	now := t.entry.Clock().Read()
 	select {
 	case t.c <- now:
 	default:
 	}
-	late := now.Sub(t.entry.clock().start) - t.next
+	late := now.Sub(t.entry.Clock().Start) - t.next
 	last := t.next + late - late%t.period
-	t.next = later(last, t.period)
+	t.next = engine.Later(last, t.period)
 	t.arm(last, t.period)
 }
 
 func (t *Ticker) arm(now, d time.Duration) {
-	if !t.entry.closed() {
-		t.entry.add(delay{now, d}, t.task, own|alone)
+	if !t.entry.Closed() {
+		t.entry.Add(engine.Delay{Now: now, D: d}, t.task, engine.Internal|engine.NoExecutor)
 	}
 }
 
 // end takes the Ticker off the wheel, and takes back a tick that nobody has received.
 func (t *Ticker) end() {
-	t.entry.cancel()
+	t.entry.Cancel()
 	select {
 	case <-t.c:
 	default:

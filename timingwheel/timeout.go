@@ -1,12 +1,16 @@
 package timingwheel
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+)
 
 // Timeout names a function that [TimingWheel.Schedule] or [TimingWheel.ScheduleAt] has
 // scheduled. It is a small value: copy and keep it at will. Once the function was handed
 // to the executor or canceled, the Timeout names nothing, and it keeps no function alive.
 // The zero Timeout names nothing.
-type Timeout entry
+type Timeout engine.Handle
 
 // Schedule arranges for f to run once, d from now, and returns a [Timeout] that can
 // cancel it. It allocates nothing, except when the arena or the levels grow.
@@ -27,7 +31,7 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 		panic("timingwheel: Schedule: nil function")
 	}
 	e := w.engine()
-	h, err := e.schedule(delay{e.Clock().now(), d}, f, oneShot)
+	h, err := e.Schedule(engine.Delay{Now: e.Clock().Now(), D: d}, f, engine.OneShot)
 	return Timeout(h), err
 }
 
@@ -41,8 +45,8 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	}
 	// One reading of the clock: with two, a time on a tick would be a tick late.
 	e := w.engine()
-	now := e.Clock().read()
-	h, err := e.schedule(delay{now.Sub(e.Clock().start), at.Sub(now)}, f, oneShot)
+	now := e.Clock().Read()
+	h, err := e.Schedule(engine.Delay{Now: now.Sub(e.Clock().Start), D: at.Sub(now)}, f, engine.OneShot)
 	return Timeout(h), err
 }
 
@@ -52,13 +56,13 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 // canceled before, and for the zero Timeout; so false does not mean that the function has
 // run. Of several calls at the same time one returns true. O(1).
 func (t Timeout) Cancel() bool {
-	h := entry(t)
-	if !h.joined() {
+	h := engine.Handle(t)
+	if !h.Joined() {
 		return false
 	}
-	h.lock() // without a defer, which costs 2 ns: nothing here can panic
-	canceled := h.cancel()
-	h.unlock()
+	h.LockShard() // without a defer, which costs 2 ns: nothing here can panic
+	canceled := h.Cancel()
+	h.UnlockShard()
 	return canceled
 }
 
@@ -79,25 +83,25 @@ func (t Timeout) Cancel() bool {
 // one goroutine schedules and many others push back, use AfterFunc: Reset of a [Timer]
 // mostly takes no lock. With 16 others it took a third of the time.
 func (t Timeout) Reset(d time.Duration) bool {
-	h := entry(t)
-	if !h.joined() {
+	h := engine.Handle(t)
+	if !h.Joined() {
 		return false
 	}
-	after := h.after(d)
-	h.lock()
-	defer h.unlock()
-	return h.reset(after)
+	after := h.After(d)
+	h.LockShard()
+	defer h.UnlockShard()
+	return h.Reset(after)
 }
 
 // Deadline returns the time at which the function is due, rounded up to a tick, and false
 // if it is not pending any more. The time is no more than 292 years after the wheel was
 // made. O(1).
 func (t Timeout) Deadline() (time.Time, bool) {
-	h := entry(t)
-	if !h.joined() {
+	h := engine.Handle(t)
+	if !h.Joined() {
 		return time.Time{}, false
 	}
-	h.lock()
-	defer h.unlock()
-	return h.due()
+	h.LockShard()
+	defer h.UnlockShard()
+	return h.Due()
 }

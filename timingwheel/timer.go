@@ -3,6 +3,8 @@ package timingwheel
 import (
 	"context"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Timer is one event: a function to run ([TimingWheel.AfterFunc]) or a time to send on C
@@ -23,8 +25,8 @@ type Timer struct {
 
 	// The order matters: a push uses the word of lazy and the shard of entry. They are in
 	// one cache line, wherever the Timer is.
-	lazy  lazyTask // its f is nil if AfterFunc was refused
-	entry entry
+	lazy  engine.LazyTask // its f is nil if AfterFunc was refused
+	entry engine.Handle
 }
 
 // special is what a Timer has that is not one of AfterFunc. The f of its lazy is a
@@ -37,20 +39,20 @@ type special struct {
 }
 
 // groupAdder adds a function of a [Group] with an adder. It returns its entry.
-type groupAdder = func(after delay, f func(), add adder) (entry, error)
+type groupAdder = func(after engine.Delay, f func(), add adder) (engine.Handle, error)
 
 // become makes a Timer that is new a special one.
 func (t *Timer) become(s *special) {
-	t.lazy.f = disguise(s)
-	t.lazy.word.Store(notLazy)
+	t.lazy.F = engine.Disguise(s)
+	t.lazy.Word.Store(engine.NotLazy)
 }
 
 // special returns nil for a Timer of AfterFunc.
 func (t *Timer) special() *special {
-	if t.lazy.word.Load() != notLazy {
+	if t.lazy.Word.Load() != engine.NotLazy {
 		return nil
 	}
-	return undisguise[special](t.lazy.f)
+	return engine.Undisguise[special](t.lazy.F)
 }
 
 // channel returns the Timer's channel, and nil if it has a function.
@@ -73,15 +75,15 @@ func (t *Timer) channel() *channel {
 //
 // O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
 func (t *Timer) Stop() bool {
-	if !t.entry.joined() {
+	if !t.entry.Joined() {
 		panic("timingwheel: Stop called on uninitialized Timer")
 	}
-	t.entry.lock() // without a defer, which costs 2 ns: nothing here can panic
-	active := t.entry.cancel()
+	t.entry.LockShard() // without a defer, which costs 2 ns: nothing here can panic
+	active := t.entry.Cancel()
 	if c := t.channel(); c != nil && c.takeBack() {
 		active = true
 	}
-	t.entry.unlock()
+	t.entry.UnlockShard()
 	return active
 }
 
@@ -109,24 +111,24 @@ func (t *Timer) Stop() bool {
 //
 // O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
 func (t *Timer) Reset(d time.Duration) bool {
-	if !t.entry.joined() {
+	if !t.entry.Joined() {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
-	c := t.entry.clock()
-	after := delay{c.now(), d} // as entry.after, which the compiler does not inline
-	return t.lazy.pushBack(c, after) || t.resetLocked(after)
+	c := t.entry.Clock()
+	after := engine.Delay{Now: c.Now(), D: d} // as entry.after, which the compiler does not inline
+	return t.lazy.PushBack(c, after) || t.resetLocked(after)
 }
 
 // resetLocked is Reset with the lock, apart so that pushBack does not pay for the defer.
-func (t *Timer) resetLocked(after delay) bool {
-	t.entry.lock()
-	defer t.entry.unlock()
+func (t *Timer) resetLocked(after engine.Delay) bool {
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
 	c := t.channel()
 	active := c != nil && c.takeBack()
 	if t.move(after) {
 		return true
 	}
-	if c != nil && t.entry.cancel() {
+	if c != nil && t.entry.Cancel() {
 		active = true // the wheel is being closed, and has not come to this timer yet
 	}
 	t.arm(after)
@@ -141,43 +143,43 @@ func (t *Timer) resetLocked(after delay) bool {
 //
 // O(1). It panics on a Timer that neither AfterFunc nor NewTimer made.
 func (t *Timer) Deadline() (time.Time, bool) {
-	if !t.entry.joined() {
+	if !t.entry.Joined() {
 		panic("timingwheel: Deadline called on uninitialized Timer")
 	}
-	t.entry.lock()
-	defer t.entry.unlock()
-	at, ok := t.entry.due()
+	t.entry.LockShard()
+	defer t.entry.UnlockShard()
+	at, ok := t.entry.Due()
 	if c := t.channel(); c != nil && !ok {
-		return c.relay.due()
+		return c.relay.Due()
 	}
 	return at, ok
 }
 
 // move is Reset of a Timer that is pending, and reports whether it was. The caller holds
 // the lock.
-func (t *Timer) move(after delay) bool {
+func (t *Timer) move(after engine.Delay) bool {
 	if t.special() != nil {
-		return t.entry.reset(after)
+		return t.entry.Reset(after)
 	}
-	return t.entry.resetLazy(after, &t.lazy)
+	return t.entry.ResetLazy(after, &t.lazy)
 }
 
 // arm puts a Timer that is not pending on the wheel. On a stopped wheel it leaves a
 // channel Timer to package time, and the Timer of a function dead. The caller holds the
 // lock.
-func (t *Timer) arm(after delay) {
+func (t *Timer) arm(after engine.Delay) {
 	s := t.special()
 	switch {
-	case s == nil && t.lazy.f == nil: // dead from the beginning
+	case s == nil && t.lazy.F == nil: // dead from the beginning
 	case s == nil:
-		_ = t.entry.acceptLazyAgain(after, &t.lazy)
-	case s.channel != nil && t.entry.closed():
-		s.channel.moveToTime(t.entry.clock().start.Add(later(after.now, after.d)))
+		_ = t.entry.AcceptLazyAgain(after, &t.lazy)
+	case s.channel != nil && t.entry.Closed():
+		s.channel.moveToTime(t.entry.Clock().Start.Add(engine.Later(after.Now, after.D)))
 	case s.channel != nil:
-		t.entry.add(after, s.f, own|alone)
+		t.entry.Add(after, s.f, engine.Internal|engine.NoExecutor)
 	case s.f != nil:
-		if e, err := s.add(after, s.f, (*entry).acceptAgain); err == nil {
-			t.entry.follow(e)
+		if e, err := s.add(after, s.f, (*engine.Handle).AcceptAgain); err == nil {
+			t.entry.Follow(e)
 		}
 	}
 }
@@ -192,7 +194,7 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("timingwheel: AfterFunc: nil function")
 	}
-	t := &Timer{lazy: lazyTask{f: f}}
+	t := &Timer{lazy: engine.LazyTask{F: f}}
 	w.startFunc(t, d)
 	return t
 }
@@ -201,13 +203,13 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 // does not keep the Timer, or stops it where it was made, then needs no allocation.
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	e := w.engine()
-	after := delay{e.Clock().now(), d}
-	e.yield(after.now)
-	t.entry.join(e)
-	if t.entry.accept(after, t.lazy.f, oneShot) != nil {
-		t.lazy.f = nil
+	after := engine.Delay{Now: e.Clock().Now(), D: d}
+	e.Yield(after.Now)
+	t.entry.Join(e)
+	if t.entry.Accept(after, t.lazy.F, engine.OneShot) != nil {
+		t.lazy.F = nil
 	}
-	t.entry.unlock() // not deferred, see schedule
+	t.entry.UnlockShard() // not deferred, see schedule
 }
 
 // NewTimer returns a [Timer] that sends the time on its channel C, d from now, as
@@ -222,10 +224,10 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
 	e := w.engine()
-	after := delay{e.Clock().now(), d}
-	e.yield(after.now)
-	t.entry.join(e)
-	defer t.entry.unlock()
+	after := engine.Delay{Now: e.Clock().Now(), D: d}
+	e.Yield(after.Now)
+	t.entry.Join(e)
+	defer t.entry.UnlockShard()
 	t.arm(after)
 	return t
 }
@@ -287,7 +289,7 @@ type channel struct {
 
 	// relay has taken over since the wheel was stopped; nil if nothing is pending there.
 	// Guarded by the shard's lock.
-	relay *relay
+	relay *engine.Fallback
 }
 
 func newChannel() *channel {
@@ -303,8 +305,8 @@ func newChannel() *channel {
 // due is the wheel's own task: it sends the time, or moves to package time if the wheel
 // was stopped first.
 func (c *channel) due() {
-	if e := &c.timer.entry; e.dismissed() {
-		c.moveToTime(e.clock().time(e.deadline()))
+	if e := &c.timer.entry; e.Dismissed() {
+		c.moveToTime(e.Clock().Time(e.Deadline()))
 		return
 	}
 	c.send()
@@ -313,7 +315,7 @@ func (c *channel) due() {
 // send never blocks: whoever arms the timer empties the channel first.
 func (c *channel) send() {
 	select {
-	case c.c <- c.timer.entry.clock().read():
+	case c.c <- c.timer.entry.Clock().Read():
 	default:
 	}
 }
@@ -321,7 +323,7 @@ func (c *channel) send() {
 // takeBack takes the value out of the channel, and the timer from package time. It
 // reports whether there was something to take.
 func (c *channel) takeBack() bool {
-	active := c.relay.stop()
+	active := c.relay.Stop()
 	select {
 	case <-c.c:
 		return true
@@ -332,5 +334,5 @@ func (c *channel) takeBack() bool {
 
 // moveToTime has package time send the time when it is at. The wheel must be stopped.
 func (c *channel) moveToTime(at time.Time) {
-	c.relay = c.timer.entry.relay(at, c.send)
+	c.relay = c.timer.entry.Fallback(at, c.send)
 }

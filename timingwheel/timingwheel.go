@@ -4,16 +4,18 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // TimingWheel schedules functions. Make one with [New] and end it with [TimingWheel.Stop]
 // or [TimingWheel.Shutdown]. The zero value is not usable. All methods are safe for
 // concurrent use, and may be called from inside a task.
-type TimingWheel engine
+type TimingWheel engine.Engine
 
 // engine returns what the wheel is inside. TimingWheel is the same type with other methods,
 // so that package purgatory and package pool can do this too, and nobody outside this module.
-func (w *TimingWheel) engine() *engine { return (*engine)(w) }
+func (w *TimingWheel) engine() *engine.Engine { return (*engine.Engine)(w) }
 
 // New returns a wheel that is running. The options change the defaults: ticks of 1ms, 512
 // slots a wheel, about one shard a processor, and an executor under which a task that
@@ -29,13 +31,13 @@ func (w *TimingWheel) engine() *engine { return (*engine)(w) }
 // or a ticker goes on for ever. (If what was pending was canceled, the timer may keep the
 // wheel until its time has come.)
 func New(opts ...Option) *TimingWheel {
-	return (*TimingWheel)(newEngine(newSettings(opts), new(families)))
+	return (*TimingWheel)(engine.New(newSettings(opts), new(parentWatches)))
 }
 
 // Len returns how much is pending: tasks that were not handed to the executor, canceled
 // or handed back. Channel timers, tickers and the deadlines of contexts count too. The
 // number is exact while nothing else is under way. O(shards).
-func (w *TimingWheel) Len() int { return w.engine().len() }
+func (w *TimingWheel) Len() int { return w.engine().Len() }
 
 // Pending is a function that was pending when the wheel was stopped: its deadline,
 // rounded up to a tick and at most 292 years ahead, and the function.
@@ -66,7 +68,7 @@ type Pending struct {
 // be canceled meanwhile, and is not returned then.
 func (w *TimingWheel) Stop() []Pending {
 	var c collector
-	w.engine().stop(&c)
+	w.engine().Stop(&c)
 	return c.all()
 }
 
@@ -75,13 +77,13 @@ func (w *TimingWheel) Stop() []Pending {
 // purgatory end instead. If there are many of these, it returns a copy.
 type collector struct{ pending []Pending }
 
-func (c *collector) expect(n int64) {
+func (c *collector) Expect(n int64) {
 	if n > 0 {
 		c.pending = make([]Pending, 0, n)
 	}
 }
 
-func (c *collector) take(deadline time.Time, f func()) {
+func (c *collector) Take(deadline time.Time, f func()) {
 	c.pending = append(c.pending, Pending{deadline, f})
 }
 
@@ -124,7 +126,7 @@ func (c *collector) all() []Pending {
 // [WithManualDrive] or [WithManualClock], somebody has to go on calling Drive or Advance.
 // Shutdown costs a pass over what is pending, and gives way on it, as Stop does.
 func (w *TimingWheel) Shutdown(ctx context.Context) error {
-	if err := w.engine().drain(ctx); err != nil {
+	if err := w.engine().Drain(ctx); err != nil {
 		return fmt.Errorf("timingwheel: Shutdown: %w", err)
 	}
 	w.Stop()

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 func never() { panic("a task ran that must not") }
@@ -177,7 +179,7 @@ func TestBadArgumentsPanic(t *testing.T) {
 		timingwheel.New(timingwheel.WithExecutor(timingwheel.ExecutorFunc(nil)))
 	})
 	require.PanicsWithValue(t, "timingwheel: WithExecutor(nil)", func() {
-		timingwheel.New(timingwheel.WithExecutor((*timingwheel.Pool)(nil)))
+		timingwheel.New(timingwheel.WithExecutor((*pool.Pool)(nil)))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Between two slices the caller that waits gets the lock before the driver has it again.
@@ -17,23 +18,23 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
 	for range 200 {
-		s.turns.gaveWay, s.turns.lastWait = -time.Hour, 0
-		s.lockForDriver()
+		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0
+		s.LockForDriver()
 		entered := false // guarded by s.mu
 		left := make(chan struct{})
 		go func() {
-			s.lock()
+			s.Lock()
 			entered = true
-			s.mu.Unlock()
+			s.Mu.Unlock()
 			close(left)
 		}()
-		for !s.turns.waiting.Load() {
+		for !s.Fairness.Waiting.Load() {
 			time.Sleep(time.Microsecond)
 		}
-		s.mu.Unlock()
-		s.relockForDriver()
+		s.Mu.Unlock()
+		s.RelockForDriver()
 		first := entered
-		s.mu.Unlock()
+		s.Mu.Unlock()
 		<-left
 		require.True(t, first)
 	}
@@ -43,11 +44,11 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	s.turns.gaveWay = w.engine().Clock().now() + time.Hour // as if a moment ago, until the test ends
-	s.turns.waiting.Store(true)
-	s.relockForDriver() // would hang
-	s.turns.waiting.Store(false)
-	s.mu.Unlock()
+	s.Fairness.GaveWay = w.engine().Clock().Now() + time.Hour // as if a moment ago, until the test ends
+	s.Fairness.Waiting.Store(true)
+	s.RelockForDriver() // would hang
+	s.Fairness.Waiting.Store(false)
+	s.Mu.Unlock()
 }
 
 // Before a bucket, the driver lets nobody in: it has not had the lock for long.
@@ -55,11 +56,11 @@ func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	s.turns.gaveWay = -time.Hour
-	s.turns.waiting.Store(true)
-	s.lockForDriver() // would hang
-	s.turns.waiting.Store(false)
-	s.mu.Unlock()
+	s.Fairness.GaveWay = -time.Hour
+	s.Fairness.Waiting.Store(true)
+	s.LockForDriver() // would hang
+	s.Fairness.Waiting.Store(false)
+	s.Mu.Unlock()
 }
 
 // While the driver waits for the lock, callers do not take it in passing.
@@ -67,27 +68,27 @@ func TestNobodyPassesTheDriver(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	require.True(t, s.tryLock())
-	s.mu.Unlock()
-	s.turns.wanted.Store(true)
-	require.False(t, s.tryLock())
-	s.turns.wanted.Store(false)
+	require.True(t, s.TryLock())
+	s.Mu.Unlock()
+	s.Fairness.Wanted.Store(true)
+	require.False(t, s.TryLock())
+	s.Fairness.Wanted.Store(false)
 
-	s.lock()
+	s.Lock()
 	driven := make(chan struct{})
 	go func() {
-		s.lockForDriver()
-		s.mu.Unlock()
+		s.LockForDriver()
+		s.Mu.Unlock()
 		close(driven)
 	}()
-	for !s.turns.wanted.Load() {
+	for !s.Fairness.Wanted.Load() {
 		time.Sleep(time.Microsecond)
 	}
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	<-driven
-	require.False(t, s.turns.wanted.Load())
-	require.True(t, s.tryLock())
-	s.mu.Unlock()
+	require.False(t, s.Fairness.Wanted.Load())
+	require.True(t, s.TryLock())
+	s.Mu.Unlock()
 }
 
 // One caller at a time waits for the lock itself; the others line up in the turnstile, so that
@@ -96,23 +97,23 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	s.lock()
+	s.Lock()
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			s.lock()
-			s.unlock()
+			s.Lock()
+			s.Unlock()
 		})
 	}
-	for !s.turns.waiting.Load() {
+	for !s.Fairness.Waiting.Load() {
 		time.Sleep(time.Microsecond)
 	}
-	open := s.turns.turnstile.TryLock()
-	s.unlock()
+	open := s.Fairness.Turnstile.TryLock()
+	s.Unlock()
 	wg.Wait()
 	require.False(t, open, "the turnstile is open while a caller waits")
-	require.True(t, s.turns.turnstile.TryLock())
-	s.turns.turnstile.Unlock()
+	require.True(t, s.Fairness.Turnstile.TryLock())
+	s.Fairness.Turnstile.Unlock()
 }
 
 // The token of a caller who got the lock earlier does not count for the one who waits now.
@@ -120,23 +121,23 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	s.turns.gaveWay = -time.Hour
-	s.turns.entered = make(chan struct{}, 1)
-	s.turns.entered <- struct{}{} // stale
-	s.mu.Lock()
+	s.Fairness.GaveWay = -time.Hour
+	s.Fairness.Entered = make(chan struct{}, 1)
+	s.Fairness.Entered <- struct{}{} // stale
+	s.Mu.Lock()
 	var entered atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		s.waitForLock()
+		s.WaitForLock()
 		entered.Store(true)
-		s.mu.Unlock()
+		s.Mu.Unlock()
 	})
-	for !s.turns.waiting.Load() {
+	for !s.Fairness.Waiting.Load() {
 		time.Sleep(time.Microsecond)
 	}
 	gaveWay := make(chan struct{})
 	go func() {
-		s.giveWay()
+		s.GiveWay()
 		close(gaveWay)
 	}()
 	select {
@@ -144,11 +145,11 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 		t.Error("the driver goes on while the caller waits")
 	case <-time.After(50 * time.Millisecond):
 	}
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	<-gaveWay
 	wg.Wait()
 	require.True(t, entered.Load())
-	require.Positive(t, s.turns.lastWait)
+	require.Positive(t, s.Fairness.LastWait)
 }
 
 // The driver gives way no more often than minTurn, also when the last time was short: each
@@ -157,14 +158,14 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	s.turns.entered = make(chan struct{}, 1)
-	s.turns.waiting.Store(true)
+	s.Fairness.Entered = make(chan struct{}, 1)
+	s.Fairness.Waiting.Store(true)
 	end, fed := make(chan struct{}), make(chan struct{})
 	go func() { // the callers, who never keep the driver waiting
 		defer close(fed)
 		for {
 			select {
-			case s.turns.entered <- struct{}{}:
+			case s.Fairness.Entered <- struct{}{}:
 			case <-end:
 				return
 			}
@@ -172,14 +173,14 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	}()
 	kept := false
 	for round := 0; round < 10_000 && !kept; round++ { // the test itself may be slower than minTurn
-		s.turns.gaveWay, s.turns.lastWait = s.clock.now(), 0
-		before := s.turns.gaveWay
-		s.giveWay()
-		kept = s.turns.gaveWay == before
+		s.Fairness.GaveWay, s.Fairness.LastWait = s.Clock.Now(), 0
+		before := s.Fairness.GaveWay
+		s.GiveWay()
+		kept = s.Fairness.GaveWay == before
 	}
 	close(end)
 	<-fed
-	s.turns.waiting.Store(false)
+	s.Fairness.Waiting.Store(false)
 	require.True(t, kept)
 }
 
@@ -189,13 +190,13 @@ func TestDriverGivesWayAtLeastEveryMaxTurn(t *testing.T) {
 	w := virtual()
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
-	s.turns.entered = make(chan struct{}, 1)
-	w.engine().Clock().made = w.engine().Clock().made.Add(-time.Hour)
-	before := s.clock.real() - 2*maxTurn
-	s.turns.gaveWay, s.turns.lastWait = before, time.Hour
-	s.giveWay()
-	require.Greater(t, s.turns.gaveWay, before)
-	require.Less(t, s.turns.lastWait, time.Hour)
+	s.Fairness.Entered = make(chan struct{}, 1)
+	w.engine().Clock().Made = w.engine().Clock().Made.Add(-time.Hour)
+	before := s.Clock.Real() - 2*engine.MaxTurn
+	s.Fairness.GaveWay, s.Fairness.LastWait = before, time.Hour
+	s.GiveWay()
+	require.Greater(t, s.Fairness.GaveWay, before)
+	require.Less(t, s.Fairness.LastWait, time.Hour)
 }
 
 // A caller that has just got the lock does not leave the driver waiting for it.
@@ -208,19 +209,19 @@ func TestGivingWayEnds(t *testing.T) {
 	defer w.Stop()
 	s := &w.engine().Shards()[0]
 	for range rounds {
-		s.turns.entered = nil // as for the first caller
-		s.turns.gaveWay, s.turns.lastWait = -time.Hour, 0
-		s.mu.Lock()
+		s.Fairness.Entered = nil // as for the first caller
+		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0
+		s.Mu.Lock()
 		var caller sync.WaitGroup
 		caller.Go(func() {
-			s.waitForLock()
-			s.unlock()
+			s.WaitForLock()
+			s.Unlock()
 		})
-		for !s.turns.waiting.Load() {
+		for !s.Fairness.Waiting.Load() {
 			runtime.Gosched()
 		}
-		s.mu.Unlock()
-		s.giveWay()
+		s.Mu.Unlock()
+		s.GiveWay()
 		caller.Wait()
 	}
 }

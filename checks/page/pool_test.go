@@ -9,12 +9,14 @@ import (
 
 	"github.com/tickwheel/tickwheel/timingwheel"
 	"github.com/tickwheel/tickwheel/timingwheel/debug"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // Pools are shown as they are now, with bars against their bounds.
 func TestPools(t *testing.T) {
 	tb := newTab(t)
-	p := timingwheel.NewPool(2, 4, timingwheel.FullWait)
+	p := pool.New(2, 4, pool.Wait)
 	w := timingwheel.New(timingwheel.WithExecutor(p))
 	defer w.Stop()
 	h := debug.NewHandler()
@@ -53,7 +55,7 @@ func TestPools(t *testing.T) {
 	shows("2 of 2", "4 of 4", "2", 100, 100)
 	tb.until(`[...document.querySelectorAll("#now div")].find((d) => d.children[0].textContent === "waiting for room").children[1].textContent === "2"`)
 
-	evil := timingwheel.NewPool(1, 0, timingwheel.FullWait)
+	evil := pool.New(1, 0, pool.Wait)
 	h.AddPool("<img src=x>", evil)
 	tb.until(`$("pools").children.length === 2`)
 	require.Equal(t, "<img src=x>", eval[string](tb, `$("pools").children[1].firstChild.textContent`))

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 const (
@@ -45,7 +47,7 @@ type crowded struct {
 	soak     *soak
 	w        *timingwheel.TimingWheel
 	release  chan struct{} // closed when the block ends
-	pool     *timingwheel.Pool
+	pool     *pool.Pool
 	ends     [crowd]atomic.Int32 // how often each function has ended
 	ran      atomic.Int64
 	canceled int64
@@ -59,7 +61,7 @@ func (c *crowded) executor() timingwheel.Executor {
 	case 1:
 		return timingwheel.Inline()
 	}
-	c.pool = timingwheel.NewPool(1, 0, timingwheel.FullCallerRuns)
+	c.pool = pool.New(1, 0, pool.CallerRuns)
 	return c.pool
 }
 

@@ -22,7 +22,7 @@ func (s *soak) house(end time.Time) {
 
 // live makes wheels of these shapes, uses them until end, and closes their accounts. P is
 // the Pool that they share, or nil.
-func (s *soak) live(end time.Time, shapes []shape, p *pool) {
+func (s *soak) live(end time.Time, shapes []shape, p *keptPool) {
 	var wg sync.WaitGroup
 	var lives []*life
 	// What the wheels fire after an early Close finds the pool full.

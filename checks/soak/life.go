@@ -15,7 +15,7 @@ import (
 type life struct {
 	soak  *soak
 	shape shape
-	pool  *pool // nil: none
+	pool  *keptPool // nil: none
 	w     *timingwheel.TimingWheel
 	mode  atomic.Int32 // what a call of a task's function means
 
@@ -38,7 +38,7 @@ const (
 	handingBack
 )
 
-func (s *soak) newLife(sh shape, p *pool) *life {
+func (s *soak) newLife(sh shape, p *keptPool) *life {
 	l := &life{soak: s, shape: sh, pool: p}
 	opts := sh.options(p)
 	if sh.handler {

@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // locals are the values that the workers of a Pool have. Each is used by one function at
 // a time and removed once.
 type locals struct {
 	violations    *violations
-	stays         *timingwheel.Local[*local]
-	changes       atomic.Pointer[timingwheel.Local[*local]] // closed now and then
+	stays         *pool.Local[*local]
+	changes       atomic.Pointer[pool.Local[*local]] // closed now and then
 	made, removed atomic.Int64
 }
 
@@ -25,14 +27,14 @@ type local struct {
 	uses  int
 }
 
-func newLocals(p *timingwheel.Pool, v *violations) *locals {
+func newLocals(p *pool.Pool, v *violations) *locals {
 	l := &locals{violations: v}
-	l.stays = timingwheel.NewLocal(p, l.init, l.remove)
-	l.changes.Store(timingwheel.NewLocal(p, l.init, l.remove))
+	l.stays = pool.NewLocal(p, l.init, l.remove)
+	l.changes.Store(pool.NewLocal(p, l.init, l.remove))
 	return l
 }
 
-func (l *locals) init(*timingwheel.Worker) *local {
+func (l *locals) init(*pool.Worker) *local {
 	l.made.Add(1)
 	return new(local)
 }
@@ -45,17 +47,17 @@ func (l *locals) remove(v *local) {
 }
 
 // scheduleOn has the Pool schedule a task on the wheel, which uses values first.
-func (p *pool) scheduleOn(w *timingwheel.TimingWheel, d time.Duration, t *task) (timingwheel.Timeout, error) {
+func (p *keptPool) scheduleOn(w *timingwheel.TimingWheel, d time.Duration, t *task) (timingwheel.Timeout, error) {
 	if rand.IntN(1000) == 0 {
-		p.locals.changes.Swap(timingwheel.NewLocal(p.Pool, p.locals.init, p.locals.remove)).Close()
+		p.locals.changes.Swap(pool.NewLocal(p.Pool, p.locals.init, p.locals.remove)).Close()
 	}
-	return p.Schedule(w, d, func(k *timingwheel.Worker) {
+	return p.Schedule(w, d, func(k *pool.Worker) {
 		p.locals.use(k)
 		t.run()
 	})
 }
 
-func (l *locals) use(k *timingwheel.Worker) {
+func (l *locals) use(k *pool.Worker) {
 	v := *l.stays.Get(k)
 	if v.users.Add(1) != 1 || v.gone.Load() {
 		l.violations.add("Local: a value is used by two, or after it was removed")

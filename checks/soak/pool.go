@@ -5,40 +5,40 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
-// pool is a Pool that keeps the tasks it discards. They are called at the end, to learn
+// keptPool is a Pool that keeps the tasks it discards. They are called at the end, to learn
 // which tasks they are. Before that, such a call could be mistaken for a run.
-type pool struct {
-	*timingwheel.Pool
+type keptPool struct {
+	*pool.Pool
 	locals *locals
 	mu     sync.Mutex
 	kept   []func() // guarded by mu
 }
 
-func newPool(kind string, v *violations) *pool {
-	p := &pool{}
-	full := timingwheel.FullWait
+func newPool(kind string, v *violations) *keptPool {
+	p := &keptPool{}
+	full := pool.Wait
 	switch kind {
 	case poolCallerRuns:
-		full = timingwheel.FullCallerRuns
+		full = pool.CallerRuns
 	case poolDiscard:
-		full = timingwheel.FullDiscard(p.keep)
+		full = pool.Discard(p.keep)
 	}
-	p.Pool = timingwheel.NewPool(1+rand.IntN(8), rand.IntN(64), full)
+	p.Pool = pool.New(1+rand.IntN(8), rand.IntN(64), full)
 	p.locals = newLocals(p.Pool, v)
 	return p
 }
 
-func (p *pool) keep(task func()) {
+func (p *keptPool) keep(task func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.kept = append(p.kept, task)
 }
 
 // callDiscarded calls the discarded tasks. The pool must be closed.
-func (p *pool) callDiscarded() {
+func (p *keptPool) callDiscarded() {
 	p.mu.Lock()
 	kept := p.kept
 	p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *pool) callDiscarded() {
 }
 
 // close closes the pool. It is a violation if that does not end.
-func (p *pool) close(v *violations) {
+func (p *keptPool) close(v *violations) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

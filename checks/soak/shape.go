@@ -63,7 +63,7 @@ func (s shape) mayBlock() bool {
 
 // options returns the options for New, all but the panic handler. P is used only if the
 // executor is a pool.
-func (s shape) options(p *pool) []timingwheel.Option {
+func (s shape) options(p *keptPool) []timingwheel.Option {
 	opts := []timingwheel.Option{
 		timingwheel.WithTick(s.tick),
 		timingwheel.WithWheelSize(s.size),

@@ -32,6 +32,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/timingwheel"
 	"github.com/tickwheel/tickwheel/timingwheel/debug"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 const (
@@ -115,7 +117,7 @@ func show(ctx context.Context, set settings, stdout io.Writer) error {
 	requests := timingwheel.New()
 	defer requests.Stop()
 	workers := 1 + set.rate/1000 // enough, but for the many that expire at the start
-	cleaning := timingwheel.NewPool(workers, 4*workers, timingwheel.FullWait)
+	cleaning := pool.New(workers, 4*workers, pool.Wait)
 	defer cleaning.Close()
 	sessions := timingwheel.New(timingwheel.WithTick(100*time.Millisecond), timingwheel.WithExecutor(cleaning))
 	defer sessions.Stop()
@@ -150,7 +152,7 @@ func listen(set settings) (net.Listener, error) {
 	return listener, err
 }
 
-func pages(requests, sessions *timingwheel.TimingWheel, cleaning *timingwheel.Pool) http.Handler {
+func pages(requests, sessions *timingwheel.TimingWheel, cleaning *pool.Pool) http.Handler {
 	page := debug.NewHandler()
 	page.Add("requests", requests)
 	page.Add("sessions", sessions)

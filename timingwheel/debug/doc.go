@@ -33,7 +33,7 @@
 // stats and snapshot are a [timingwheel.Stats] and a [timingwheel.Snapshot] as
 // encoding/json writes them. Recent has a span in nanoseconds and the lateness within it,
 // a [timingwheel.Histogram]; see below. Each pool has a name and stats, a
-// [timingwheel.PoolStats]. Each purgatory has a name, its age in nanoseconds since it was
+// [pool.Stats]. Each purgatory has a name, its age in nanoseconds since it was
 // added, stats, a [purgatory.Stats], and keys, an array of [purgatory.KeyCount]: those
 // with most; null for a [purgatory.Threshold]. Each queue has a name, its age, stats, a [QueueStats], recent as a wheel has
 // it, and counts: a [QueueCounts] with the time that it took, and an error if not all was

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // Handler serves the page and its other forms. Make one with [NewHandler]; the zero
@@ -27,7 +29,7 @@ type Handler struct {
 // shows is what a handler shows, each kind in the order in which it was added.
 type shows struct {
 	wheels []*wheel
-	pools  []*pool
+	pools  []*namedPool
 	parked []*watched
 	queues []*queue
 }
@@ -68,7 +70,7 @@ func (h *Handler) add(name string, s source) {
 // holds the pool until [Handler.RemovePool]; a pool that has been closed stays in the
 // list, which says that it is closed. Bytes of the name that are not valid UTF-8 are
 // written as in [Handler.Add]. AddPool panics if p is nil or the name is empty. O(pools).
-func (h *Handler) AddPool(name string, p *timingwheel.Pool) {
+func (h *Handler) AddPool(name string, p *pool.Pool) {
 	switch {
 	case p == nil:
 		panic("debug: AddPool: nil pool")
@@ -77,7 +79,7 @@ func (h *Handler) AddPool(name string, p *timingwheel.Pool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pools = put(h.pools, &pool{validName(name), p})
+	h.pools = put(h.pools, &namedPool{validName(name), p})
 }
 
 // AddPurgatory shows p under the name, in a list of purgatories that is beside every
@@ -151,7 +153,7 @@ func (h *Handler) RemovePool(name string) {
 	name = validName(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pools = slices.DeleteFunc(h.pools, func(p *pool) bool { return p.name == name })
+	h.pools = slices.DeleteFunc(h.pools, func(p *namedPool) bool { return p.name == name })
 }
 
 // RemovePurgatory takes the purgatory of that name off the page and releases it. It does

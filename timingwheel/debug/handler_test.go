@@ -18,6 +18,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/purgatory"
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // ask returns what the handler answers to a request, without a network.
@@ -258,7 +260,7 @@ func TestRegistersNothing(t *testing.T) {
 
 // All forms at the same time, for the race detector.
 func TestAtOnce(t *testing.T) {
-	p := timingwheel.NewPool(2, 10, timingwheel.FullWait)
+	p := pool.New(2, 10, pool.Wait)
 	w := timingwheel.New(timingwheel.WithExecutor(p))
 	defer w.Stop()
 	parked := purgatory.New[int](w)

@@ -4,26 +4,26 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
-// pool is a pool with its name. Its figures are cheap, so there are no samples of it.
-type pool struct {
+// namedPool is a pool with its name. Its figures are cheap, so there are no samples of it.
+type namedPool struct {
 	name string
-	pool *timingwheel.Pool
+	pool *pool.Pool
 }
 
-func (p *pool) label() string { return p.name }
+func (p *namedPool) label() string { return p.name }
 
 // poolFigures is what a pool does at one moment.
 type poolFigures struct {
-	Name  string                `json:"name"`
-	Stats timingwheel.PoolStats `json:"stats"`
+	Name  string     `json:"name"`
+	Stats pool.Stats `json:"stats"`
 }
 
 // figuresOf asks each of the pools. It returns no nil, which JSON would not write as a
 // list.
-func figuresOf(pools []*pool) []poolFigures {
+func figuresOf(pools []*namedPool) []poolFigures {
 	all := make([]poolFigures, 0, len(pools))
 	for _, p := range pools {
 		all = append(all, poolFigures{p.name, p.pool.Stats()})

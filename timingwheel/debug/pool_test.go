@@ -10,12 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // A full pool, in every form.
 func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := timingwheel.NewPool(2, 3, timingwheel.FullWait)
+		p := pool.New(2, 3, pool.Wait)
 		w := timingwheel.New(timingwheel.WithExecutor(p))
 		defer w.Stop()
 		h := NewHandler()
@@ -30,9 +32,9 @@ func TestPool(t *testing.T) {
 		}
 		synctest.Wait()
 		h.Add("w", w)
-		h.AddPool("a\xff\x1b", timingwheel.NewPool(1, 0, timingwheel.FullWait))
-		full := poolFigures{"workers", timingwheel.PoolStats{Workers: 2, Queue: 3, Running: 2, Queued: 3, Waiting: 4}}
-		idle := poolFigures{`a\xff` + "\x1b", timingwheel.PoolStats{Workers: 1}}
+		h.AddPool("a\xff\x1b", pool.New(1, 0, pool.Wait))
+		full := poolFigures{"workers", pool.Stats{Workers: 2, Queue: 3, Running: 2, Queued: 3, Waiting: 4}}
+		idle := poolFigures{`a\xff` + "\x1b", pool.Stats{Workers: 1}}
 		var form, one, event answer
 		require.NoError(t, json.Unmarshal(get(h, "/?format=json").Body.Bytes(), &form))
 		require.Equal(t, []poolFigures{full, idle}, form.Pools)
@@ -56,7 +58,7 @@ func TestPool(t *testing.T) {
 // Pools come and go, beside wheels of the same names.
 func TestAddAndRemovePool(t *testing.T) {
 	h := NewHandler()
-	a, b := timingwheel.NewPool(1, 0, timingwheel.FullWait), timingwheel.NewPool(2, 0, timingwheel.FullWait)
+	a, b := pool.New(1, 0, pool.Wait), pool.New(2, 0, pool.Wait)
 	h.add("a", newFake())
 	h.AddPool("a", a)
 	h.AddPool("b", b)
@@ -91,8 +93,8 @@ func TestPoolInEvents(t *testing.T) {
 		c, leave := stream(h, "", nil)
 		defer leave()
 		require.Empty(t, c.next(h).Pools)
-		h.AddPool("a", timingwheel.NewPool(3, 7, timingwheel.FullWait))
-		require.Equal(t, []poolFigures{{"a", timingwheel.PoolStats{Workers: 3, Queue: 7}}}, c.next(h).Pools)
+		h.AddPool("a", pool.New(3, 7, pool.Wait))
+		require.Equal(t, []poolFigures{{"a", pool.Stats{Workers: 3, Queue: 7}}}, c.next(h).Pools)
 		h.RemovePool("a")
 		require.Empty(t, c.next(h).Pools)
 	})

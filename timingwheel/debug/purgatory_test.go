@@ -12,6 +12,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/purgatory"
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // A purgatory, in every form.
@@ -133,7 +135,7 @@ func TestAddAndRemovePurgatory(t *testing.T) {
 	b.Park(time.Hour, nil, nil, "k")
 	h := NewHandler()
 	h.add("a", newFake())
-	h.AddPool("a", timingwheel.NewPool(1, 0, timingwheel.FullWait))
+	h.AddPool("a", pool.New(1, 0, pool.Wait))
 	h.AddPurgatory("a", a)
 	h.AddPurgatory("b", b)
 	h.AddPurgatory("a", b)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // fakeQueue is a queue with made-up figures. A count takes cost, or less if its context
@@ -155,7 +155,7 @@ func TestAddAndRemoveQueue(t *testing.T) {
 		a.cost, b.cost = 0, 0
 		b.stats.Held = 2
 		h.add("a", newFake())
-		h.AddPool("a", timingwheel.NewPool(1, 0, timingwheel.FullWait))
+		h.AddPool("a", pool.New(1, 0, pool.Wait))
 		h.AddQueue("a", a)
 		h.AddQueue("b", b)
 		h.AddQueue("a", b)

@@ -50,7 +50,7 @@
 //	timingwheel_level_cascades_total        counter, of entries that left the level
 //
 // Every metric of a pool has the label pool, with the name that was given to
-// [NewPoolCollector]. All are fields of timingwheel.PoolStats:
+// [NewPoolCollector]. All are fields of pool.Stats:
 //
 //	timingwheel_pool_workers                gauge
 //	timingwheel_pool_queue_capacity         gauge

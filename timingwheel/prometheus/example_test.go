@@ -9,6 +9,8 @@ import (
 	"github.com/tickwheel/tickwheel/purgatory"
 	"github.com/tickwheel/tickwheel/timingwheel"
 	wheelmetrics "github.com/tickwheel/tickwheel/timingwheel/prometheus"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 func ExampleNewCollector() {
@@ -33,10 +35,10 @@ func ExampleNewCollector() {
 }
 
 func ExampleNewPoolCollector() {
-	pool := timingwheel.NewPool(16, 1000, timingwheel.FullWait)
-	defer pool.Close()
+	p := pool.New(16, 1000, pool.Wait)
+	defer p.Close()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(wheelmetrics.NewPoolCollector(pool, "workers"))
+	registry.MustRegister(wheelmetrics.NewPoolCollector(p, "workers"))
 
 	families, err := registry.Gather()
 	if err != nil {

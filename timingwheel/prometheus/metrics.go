@@ -4,6 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 const (
@@ -64,8 +66,8 @@ func levels(describe describe) []metric[timingwheel.LevelStats] {
 }
 
 // pools are the metrics of a pool.
-func pools(describe describe) []metric[timingwheel.PoolStats] {
-	type stats = timingwheel.PoolStats
+func pools(describe describe) []metric[pool.Stats] {
+	type stats = pool.Stats
 	return []metric[stats]{
 		{describe("pool_workers", "Tasks that the pool can run at once."), gauge, func(s *stats) float64 { return float64(s.Workers) }},
 		{describe("pool_queue_capacity", "Tasks that can wait in the pool."), gauge, func(s *stats) float64 { return float64(s.Queue) }},

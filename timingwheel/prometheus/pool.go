@@ -3,13 +3,13 @@ package prometheus
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // poolCollector is to a pool what collector is to a wheel.
 type poolCollector struct {
-	pool    *timingwheel.Pool
-	figures []metric[timingwheel.PoolStats]
+	pool    *pool.Pool
+	figures []metric[pool.Stats]
 }
 
 // NewPoolCollector returns a Collector of the pool's figures, for a
@@ -21,7 +21,7 @@ type poolCollector struct {
 // while tasks come and go they may not belong together. The pool may be closed before or
 // after. Collect is safe for concurrent use. The pool is not garbage as long as the
 // Collector is registered. NewPoolCollector panics on a nil pool.
-func NewPoolCollector(p *timingwheel.Pool, name string) prometheus.Collector {
+func NewPoolCollector(p *pool.Pool, name string) prometheus.Collector {
 	if p == nil {
 		panic("prometheus: NewPoolCollector of a nil pool")
 	}

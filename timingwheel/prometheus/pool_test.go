@@ -9,17 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // A pool is busy, full, idle and closed, and each scrape is what its Stats says.
 func TestPoolScrapeIsStats(t *testing.T) {
-	p := timingwheel.NewPool(2, 3, timingwheel.FullWait)
+	p := pool.New(2, 3, pool.Wait)
 	w := timingwheel.New(timingwheel.WithExecutor(p))
 	defer w.Stop()
 	registry := registered(t, NewPoolCollector(p, "workers"), NewCollector(w, "workers"))
 	check := func(running, queued, waiting int64, closed float64) {
 		t.Helper()
-		want := timingwheel.PoolStats{Workers: 2, Queue: 3, Running: running, Queued: queued, Waiting: waiting, Closed: closed == 1}
+		want := pool.Stats{Workers: 2, Queue: 3, Running: running, Queued: queued, Waiting: waiting, Closed: closed == 1}
 		require.Eventually(t, func() bool { return p.Stats() == want }, time.Minute, time.Millisecond, "%+v", want)
 		families := scrape(t, registry)
 		require.Len(t, families, 6+23, "those of a pool, and those of a wheel without levels")
@@ -44,7 +46,7 @@ func TestPoolScrapeIsStats(t *testing.T) {
 }
 
 func TestPoolLint(t *testing.T) {
-	p := timingwheel.NewPool(1, 0, timingwheel.FullWait)
+	p := pool.New(1, 0, pool.Wait)
 	defer p.Close()
 	problems, err := testutil.CollectAndLint(NewPoolCollector(p, "workers"))
 	require.NoError(t, err)
@@ -53,8 +55,8 @@ func TestPoolLint(t *testing.T) {
 
 // Pools are told apart by name, and two of a name are refused.
 func TestSeveralPools(t *testing.T) {
-	a := timingwheel.NewPool(1, 0, timingwheel.FullWait)
-	b := timingwheel.NewPool(2, 0, timingwheel.FullCallerRuns)
+	a := pool.New(1, 0, pool.Wait)
+	b := pool.New(2, 0, pool.CallerRuns)
 	defer a.Close()
 	defer b.Close()
 	registry := registered(t, NewPoolCollector(a, "a"), NewPoolCollector(b, "b"))

@@ -10,6 +10,8 @@ import (
 	"github.com/panjf2000/ants/v2"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
+
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
 // contestant is a pool. Start makes it: an executor, and what closes it.
@@ -20,10 +22,10 @@ type contestant struct {
 
 var contestants = []contestant{
 	{"ants, blocking", startAnts},
-	{"FullWait", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullWait })},
-	{"FullCallerRuns", startPool(func(*result) timingwheel.WhenFull { return timingwheel.FullCallerRuns })},
-	{"FullDiscard", startPool(func(r *result) timingwheel.WhenFull {
-		return timingwheel.FullDiscard(func(func()) { r.dropped.Add(1) })
+	{"FullWait", startPool(func(*result) pool.WhenFull { return pool.Wait })},
+	{"FullCallerRuns", startPool(func(*result) pool.WhenFull { return pool.CallerRuns })},
+	{"FullDiscard", startPool(func(r *result) pool.WhenFull {
+		return pool.Discard(func(func()) { r.dropped.Add(1) })
 	})},
 }
 
@@ -43,10 +45,10 @@ func startAnts(l *load, r *result) (timingwheel.Executor, func(), error) {
 	}), pool.Release, nil
 }
 
-func startPool(full func(r *result) timingwheel.WhenFull) func(*load, *result) (timingwheel.Executor, func(), error) {
+func startPool(full func(r *result) pool.WhenFull) func(*load, *result) (timingwheel.Executor, func(), error) {
 	return func(l *load, r *result) (timingwheel.Executor, func(), error) {
-		pool := timingwheel.NewPool(l.workers, l.queue, full(r))
-		return pool, pool.Close, nil
+		p := pool.New(l.workers, l.queue, full(r))
+		return p, p.Close, nil
 	}
 }
 

@@ -1,0 +1,134 @@
+package engine
+
+import "time"
+
+// Counts are the accounts of a shard, or of all. They are timingwheel.Counts, whose
+// documentation says what is counted where.
+type Counts struct {
+	Pending    int64
+	Scheduled  int64
+	Fired      int64
+	Canceled   int64
+	HandedBack int64
+	Reset      int64
+	Cascaded   int64
+	Rejected   int64
+}
+
+// add adds the accounts of a shard. In these, Pending and Cascaded are 0: other figures
+// of the shard have them.
+func (c *Counts) add(o Counts) {
+	c.Scheduled += o.Scheduled
+	c.Fired += o.Fired
+	c.Canceled += o.Canceled
+	c.HandedBack += o.HandedBack
+	c.Reset += o.Reset
+	c.Rejected += o.Rejected
+}
+
+// LevelStats are timingwheel.LevelStats.
+type LevelStats struct {
+	Tick        time.Duration
+	Interval    time.Duration
+	Slots       int
+	CurrentTime time.Duration
+	Buckets     int
+	Entries     int64
+	Cascaded    int64
+}
+
+// Stats are what timingwheel.Stats says, whose documentation says it.
+type Stats struct {
+	Counts
+	CallerRuns, Discarded, Panicked int64
+	Running, Waiting, Wakeups       int64
+	HeldUp                          time.Duration
+	HeldUpBy                        string
+	Now, Tick                       time.Duration
+	Shards                          int
+	Stopped, Precise                bool
+	Capacity, Free                  int64 // of the arenas
+	Lateness                        Histogram
+	Levels                          []LevelStats
+}
+
+// Stats returns what the engine has done and what it holds.
+func (e *Engine) Stats() Stats {
+	running, last := &e.runner.Running, int64(-1)
+	for {
+		before := running.Load()
+		st := e.look()
+		// After what is pending, since a task goes that way; and before, since one that runs
+		// may have put itself, or another, on the wheel before it has ended.
+		st.Running = max(before, running.Load())
+		if st.Pending+st.Running > 0 || st.Scheduled+st.Fired == last {
+			return st
+		}
+		// Nothing is left. But something may have come and gone, shard by shard, ahead of
+		// the look. If it did not between two looks, there was nothing in between.
+		last = st.Scheduled + st.Fired
+	}
+}
+
+// look is stats but for running.
+func (e *Engine) look() Stats {
+	r := e.runner
+	st := Stats{
+		CallerRuns: r.CallerRuns.Load(),
+		Discarded:  r.Discarded.Load(),
+		Panicked:   r.Panicked.Load(),
+		Wakeups:    e.driver.Queue.Wakeups(),
+		Precise:    e.driver.Queue.Precise(),
+		Tick:       e.clock.Tick,
+		Shards:     len(e.shards),
+	}
+	st.HeldUp, st.HeldUpBy, _ = e.driver.Handoff.Present()
+	for i := range e.shards {
+		e.shards[i].addTo(&st)
+	}
+	st.Lateness.Summarize()
+	st.Now = e.clock.Now() // last, so that no CurrentTime is after it
+	return st
+}
+
+// addTo adds the shard's figures.
+func (s *Shard) addTo(st *Stats) {
+	s.Lock()
+	defer s.Unlock()
+	st.Counts.add(s.counts)
+	st.Pending += int64(s.Arena.Len())
+	st.Waiting += int64(s.Entries[LevelWaiting])
+	s.History.addTo(st)
+	st.Stopped = st.Stopped || s.Closed
+	st.Capacity += int64(s.Arena.Cap())
+	st.Free += int64(s.Arena.Vacancy())
+	for w := s.Finest; w != nil; w = w.Overflow {
+		if len(st.Levels) == int(w.Level) {
+			st.Levels = append(st.Levels, LevelStats{})
+		}
+		s.addLevelTo(w, &st.Levels[w.Level])
+	}
+}
+
+// addLevelTo adds the figures of one wheel of the shard.
+func (s *Shard) addLevelTo(w *Wheel, l *LevelStats) {
+	l.Tick = s.Clock.duration(w.Tick)
+	l.Interval = s.Clock.duration(w.interval())
+	l.Slots = len(w.Slots)
+	l.CurrentTime = max(l.CurrentTime, s.Clock.duration(w.CurrentTime))
+	l.Buckets += w.Cascade.open
+	l.Entries += int64(s.Entries[w.Level])
+	if s.History != nil {
+		l.Cascaded += s.History.Cascaded[w.Level]
+	}
+}
+
+func (h *history) addTo(st *Stats) {
+	if h == nil {
+		return
+	}
+	for _, n := range h.Cascaded {
+		st.Cascaded += n
+	}
+	st.Lateness.Merge(&h.lateness)
+}

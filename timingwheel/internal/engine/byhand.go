@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
+)
+
+// An engine that is driven by hand has no driver goroutine. The caller of drive or of
+// advance does the driver's steps, on its own goroutine.
+
+// IsManual reports whether somebody has to call drive or advance.
+func (e *Engine) IsManual() bool { return e.driving != nil }
+
+// Drive waits up to timeout for the next bucket, and does all that is due by then. It
+// returns how many tasks it handed to the executor. What it does is said at
+// [TimingWheel.Drive].
+func (e *Engine) Drive(timeout time.Duration) int {
+	ctx, cancel := context.WithTimeout(e.ctx, timeout)
+	defer cancel()
+	if !e.takeTurn(ctx) {
+		return 0
+	}
+	defer e.endTurn()
+
+	d := &e.driver
+	handed := d.Finish() // what is left of a call in which a task panicked or ended the goroutine
+	d.DropEmpty()
+	b, ok := d.Queue.Poll()
+	if !ok {
+		var err error
+		if b, err = d.Queue.Take(ctx); err != nil {
+			return handed
+		}
+	}
+	return handed + d.flushAll(b, time.Now())
+}
+
+// takeTurn waits for the turn to drive, and reports whether it has it. If the turn is
+// free and ctx has ended, it takes the turn. The goroutine gets the wheel's labels.
+func (e *Engine) takeTurn(ctx context.Context) bool {
+	select {
+	case e.driving <- struct{}{}:
+	default:
+		select {
+		case e.driving <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if t := e.runner.Tracer; t != nil {
+		t.Label()
+	}
+	return true
+}
+
+// endTurn gives up the turn. What the caller does next is not the wheel's work.
+func (e *Engine) endTurn() {
+	if e.runner.Tracer != nil {
+		run.ClearLabels()
+	}
+	<-e.driving
+}
+
+// Advance moves a manual clock by d, and does all that comes due meanwhile. It returns how
+// many tasks it handed to the executor.
+func (e *Engine) Advance(d time.Duration) int {
+	if !e.takeTurn(e.ctx) {
+		return 0
+	}
+	defer e.endTurn()
+	end := min(Later(e.clock.Now(), d), EndOfClock)
+	handed := e.driver.Finish() // what is left of a call in which a task panicked or ended the goroutine
+	for e.advanceToNext(end) {
+		if b, ok := e.driver.Queue.PollAt(e.clock.Read()); ok {
+			e.driver.Begin(b)
+			handed += e.driver.Finish()
+		}
+	}
+	if e.ctx.Err() == nil {
+		e.clock.set(end)
+	}
+	return handed
+}
+
+// advanceToNext sets the clock to the expiration of the next bucket, and reports false if
+// there is none up to end.
+func (e *Engine) advanceToNext(end time.Duration) bool {
+	e.driver.DropEmpty()
+	_, at, ok := e.driver.Queue.Peek()
+	if !ok {
+		return false
+	}
+	next := at.Sub(e.clock.Start)
+	if next > end {
+		return false
+	}
+	e.clock.set(max(next, e.clock.Now()))
+	return true
+}

@@ -1,0 +1,413 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
+)
+
+// Driver moves the clocks of all shards. It waits until the earliest bucket expires,
+// advances each wheel's currentTime, and flushes the bucket back through add, so that its
+// entries cascade down to a finer wheel, or fire.
+//
+// One goroutine drives at a time: the driver goroutine, or the caller of Drive. So the
+// fields below need no lock. All that has to outlast a step is in these fields rather
+// than on that goroutine's stack. So another goroutine can carry on where the last one
+// was ended by a task (runtime.Goexit under an executor that runs tasks on the driver),
+// or is held up by one (see handoff).
+//
+// The driver has a goroutine only while something is due. The queue starts it, with the
+// bucket that has expired. When nothing more is due, the goroutine gives the part of the
+// driver back to the queue, and only then runs tasks itself: the one that it has found, or
+// as one of the workers. So a wake-up costs one timer and one goroutine, like one of
+// time.AfterFunc, and a task that blocks holds up nobody. Beside a driver goroutine that
+// slept and woke a worker, 1000 timers a second, each alone, took 0.75 of the processor
+// time.
+//
+// While the queue is empty, nothing in the runtime refers to the wheel. So a wheel that
+// was forgotten without Stop is garbage once nothing is pending.
+type Driver struct {
+	Hub
+	shards  []Shard
+	Handoff Handoff
+	Workers *run.Queue // the executor if it is Goroutines; nil: another
+
+	// Only the one who drives uses what follows.
+	onDue    func(b *Slot) // drive
+	Alone    run.Task      // for the workers, and not yet handed to them; nil: none
+	Cascades []*Cascade    // under way, the innermost last
+	sliced   bool          // the last slice was one of a cascade that has more
+	Due      DueTasks
+	Internal *run.Queue // runs what end has noted; nil until first needed
+	behind   bool       // what expired last was too late, and that was logged
+	marks    *marks     // nil without a logger
+}
+
+// connect gives the driver its executor, and the executor's admission if it has one. If
+// the executor may run a user's function on the driver, the gate is the handoff.
+func (d *Driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
+	d.host, d.room = d, room
+	d.Handoff = Handoff{hub: &d.Hub, executor: e, Patience: time.Millisecond, Began: run.Stopwatch{Made: d.Clock.Made}}
+	d.Workers, _ = e.(*run.Queue)
+	switch {
+	case room != nil:
+		d.gate = roomGate{&d.Hub}
+	case mayBlock && !d.manual:
+		d.gate = &d.Handoff
+	}
+}
+
+// start has the queue start the driver when the first bucket expires.
+func (d *Driver) start() {
+	d.onDue = d.drive
+	d.Queue.TakeFunc(d.onDue)
+}
+
+// drive is the life of the driver goroutine. The queue calls it with a bucket that has
+// expired. What comes after live is no more the driver's: another goroutine may drive.
+func (d *Driver) drive(b *Slot) {
+	var alone run.Task
+	d.live(func() {
+		d.Begin(b)
+		alone = d.loop()
+	})
+	if d.Workers != nil {
+		d.Workers.Work(alone, d.runner)
+	}
+}
+
+// live runs a part of the driver goroutine's life. If a task ends the goroutine, another
+// one resumes.
+func (d *Driver) live(part func()) {
+	d.runner.Tracer.Label() // instead of the labels of the goroutine that called for it
+	returned := false
+	defer func() {
+		if !returned {
+			go d.live(d.Resume) // or a task has panicked: then the program is ending
+		}
+	}()
+	part()
+	returned = true
+}
+
+// loop drives until nothing more is due, or another goroutine drives on. It returns the
+// task that is left for the goroutine to run, or nil.
+func (d *Driver) loop() (alone run.Task) {
+	for d.Hand() {
+		if d.goOn() {
+			continue
+		}
+		d.DropEmpty()
+		alone, d.Alone = d.Alone, nil // once TakeFunc returns false, d is the next driver's
+		b, ok := d.Queue.TakeFunc(d.onDue)
+		if !ok {
+			return alone
+		}
+		d.Alone = alone
+		d.startWorkers()
+		d.Begin(b)
+	}
+	return nil
+}
+
+// Resume carries on for a goroutine that a task has ended.
+func (d *Driver) Resume() {
+	if d.Handoff.Returned() {
+		d.loop()
+	}
+}
+
+// DropEmpty drops buckets whose entries were all canceled from the head of the queue, so
+// that the driver does not sleep toward them. A bucket that is emptied while the driver
+// sleeps wakes it. What was handed on does not wait until many are dropped.
+func (d *Driver) DropEmpty() {
+	for dropped := 0; ; dropped++ {
+		if dropped == 16 {
+			d.startWorkers()
+		}
+		b, at, ok := d.Queue.Peek()
+		if !ok {
+			d.LateHint.Next(math.MaxInt64)
+			return
+		}
+		if !d.shards[b.Cascade.shard].DropEmpty(b) {
+			d.LateHint.Next(at.Sub(d.Clock.Start))
+			return
+		}
+	}
+}
+
+// Begin flushes the first slice of a bucket that was taken from the queue.
+func (d *Driver) Begin(b *Slot) {
+	if t := d.runner.Tracer; t != nil {
+		defer t.StartFlush().End()
+	}
+	d.sliced = d.shards[b.Cascade.shard].Expire(b, &d.Due)
+	if d.sliced {
+		d.Cascades = append(d.Cascades, b.Cascade)
+	}
+}
+
+// goOn flushes one slice more, and reports false if no cascade is under way.
+//
+// Between two slices of a cascade it flushes one bucket that has expired meanwhile, so
+// that a long cascade does not make the finer buckets late. After that one bucket the
+// cascade goes on. Nothing is added to a cascade that is under way. So each cascade ends,
+// however much comes due.
+//
+// The limit: when a cascade takes longer than a tick of its level, the next bucket of
+// that level comes due. It waits for the end of the cascade, and what expires later waits
+// behind it.
+func (d *Driver) goOn() bool {
+	if len(d.Cascades) == 0 {
+		return false
+	}
+	d.startWorkers() // also when nothing more of this cascade is due
+	if d.sliced {
+		d.sliced = false
+		if b, ok := d.Poll(); ok {
+			d.Begin(b)
+			return true
+		}
+	}
+	d.Step()
+	return true
+}
+
+// Poll returns the earliest bucket if it has expired and no other of its level is
+// cascading.
+func (d *Driver) Poll() (*Slot, bool) {
+	b, at, ok := d.Queue.Peek()
+	if !ok || at.After(d.Clock.Read()) || slices.Contains(d.Cascades, b.Cascade) {
+		return nil, false
+	}
+	return b, d.Queue.DropHead(b) // rather than Poll: another may be the head by now
+}
+
+// Step flushes a slice of the innermost cascade, and reports whether it has more.
+func (d *Driver) Step() (more bool) {
+	if t := d.runner.Tracer; t != nil {
+		defer t.StartFlush().End()
+	}
+	last := len(d.Cascades) - 1
+	c := d.Cascades[last]
+	d.sliced = d.shards[c.shard].Flush(c, &d.Due)
+	if !d.sliced {
+		d.Cascades = d.Cascades[:last]
+	}
+	return d.sliced
+}
+
+// Hand hands on what has expired. It reports false if the executor took so long that
+// another goroutine drives on: then the caller must not touch the driver any more. What
+// runs on the wheel's own run queue goes first, since the executor may end the goroutine.
+func (d *Driver) Hand() (driving bool) {
+	tasks, contexts, late := d.Due.Tasks, d.Due.contexts, d.Due.late
+	if d.Due.held && d.room != nil {
+		d.room.Serve()
+	}
+	d.Due = DueTasks{Tasks: tasks[:0], contexts: contexts[:0], late: -1}
+	if late >= 0 && d.runner.Log != nil {
+		contexts = d.noteLateness(late, contexts)
+	}
+	if len(contexts) > 0 {
+		d.runInternal(contexts)
+	}
+	if len(tasks) == 0 {
+		return true
+	}
+	if d.Workers != nil {
+		d.handToWorkers(tasks)
+		return true
+	}
+	if d.manual {
+		defer d.keep(tasks)
+	}
+	return d.Handoff.call(tasks)
+}
+
+// handToWorkers is hand for the executor Goroutines. The driver's goroutine is a worker as
+// soon as it no longer drives. So no other is started, unless the driver has more to do.
+//
+// A task that is alone does not even go through the queue. So in most wake-ups the driver
+// allocates nothing. One that allocates has to help the garbage collector when that is in
+// a hurry, and may be taken off its processor there. Through the queue, functions without
+// delay, one after the other, took 1.16 of the processor time.
+func (d *Driver) handToWorkers(tasks []run.Task) {
+	if len(tasks) == 1 && d.Alone == nil {
+		d.Alone = tasks[0]
+	} else {
+		d.Workers.Enqueue(run.NewBatch(tasks...), d.runner)
+	}
+	clear(tasks)
+	if d.manual {
+		d.startWorkers()
+	}
+}
+
+// startWorkers starts a goroutine for what was handed on, before the driver does something
+// else that takes long.
+func (d *Driver) startWorkers() {
+	if d.Workers == nil {
+		return
+	}
+	if d.Alone != nil {
+		d.Workers.Enqueue(run.NewBatch(d.Alone), d.runner)
+		d.Alone = nil
+	}
+	d.Workers.Start()
+}
+
+// runInternal runs tasks on the wheel's own run queue.
+func (d *Driver) runInternal(tasks []run.Task) {
+	if d.Internal == nil {
+		d.Internal = run.NewQueue(nil)
+	}
+	d.Internal.Stranger.Admit(len(tasks))
+	d.Internal.ExecuteTasks(tasks, &d.Internal.Stranger)
+}
+
+// keep saves the tasks that a panic has kept from running, for the next hand: the caller
+// of Drive may recover the panic. The tasks that have run are nil.
+func (d *Driver) keep(tasks []run.Task) {
+	d.Due.Tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
+}
+
+// takeWaiting takes a slice of what waits at the gate, of the shard that has waited
+// longest. It uses the memory of tasks. What it leaves stays pending.
+func (d *Driver) takeWaiting(tasks []run.Task) []run.Task {
+	out := DueTasks{Tasks: tasks[:0]}
+	n := 0
+	d.longestWaiting().TakeWaiting(&out, func() bool {
+		n++
+		return n <= SliceLen
+	})
+	return out.Tasks
+}
+
+// Waits and letIn implement waiter.
+func (d *Driver) Waits() int64 { return d.Waiting.Load() }
+
+func (d *Driver) LetIn() (used bool) {
+	var out DueTasks
+	d.longestWaiting().TakeWaiting(&out, func() bool {
+		first := !used
+		used = true
+		return first
+	})
+	return used
+}
+
+// driveOn is the life of a goroutine that becomes the driver.
+func (d *Driver) driveOn() { d.live(func() { d.loop() }) }
+
+// longestWaiting returns the shard whose first entry at the gate was due first.
+// O(shards).
+func (d *Driver) longestWaiting() *Shard {
+	longest := &d.shards[0]
+	for i := range d.shards {
+		if s := &d.shards[i]; s.WaitsSince.Load() < longest.WaitsSince.Load() {
+			longest = s
+		}
+	}
+	return longest
+}
+
+// Finish completes the cascades under way, and returns how many tasks it handed on. It is
+// for Drive.
+func (d *Driver) Finish() (handed int) {
+	handed = d.handAll()
+	for d.goOn() {
+		handed += d.handAll()
+	}
+	return handed
+}
+
+func (d *Driver) handAll() (handed int) {
+	handed = len(d.Due.Tasks) + d.Due.passed
+	d.Hand()
+	return handed
+}
+
+// flushAll flushes b and whatever else had expired by limit. It flushes each due bucket
+// once: what is added to it meanwhile is left for another time. So it ends also while the
+// clock stands still, as it does in a bubble of testing/synctest. (The rule does not
+// cover the buckets that goOn flushes in the middle of a long cascade.)
+func (d *Driver) flushAll(b *Slot, limit time.Time) (handed int) {
+	var due, reopened []*Slot
+	defer func() { // deferred, in case a task ends the goroutine
+		for _, b := range reopened {
+			d.Queue.Offer(b, limit)
+		}
+	}()
+	for {
+		if b.Cascade.due && slices.Contains(due, b) {
+			reopened = append(reopened, b)
+		} else {
+			if b.Cascade.due {
+				due = append(due, b)
+			}
+			d.Begin(b)
+			handed += d.Finish()
+		}
+		_, at, ok := d.Queue.Peek()
+		if !ok || at.After(limit) {
+			return handed
+		}
+		if b, ok = d.Queue.Poll(); !ok {
+			return handed // Stop was faster
+		}
+	}
+}
+
+// tooLate is the lateness from which on the driver logs it.
+const tooLate = time.Second
+
+// noteLateness is told the greatest lateness of what has just expired. If that is to be
+// logged, it appends a task that does so: a logger is a user's function, which may block.
+func (d *Driver) noteLateness(late time.Duration, tasks []run.Task) []run.Task {
+	d.markLateness()
+	wasBehind := d.behind
+	d.behind = late > tooLate
+	if d.behind && !wasBehind {
+		log, all := d.runner.Log, d.lateness()
+		last := all.Sub(d.marks.older)
+		tasks = append(tasks, run.Function(func() {
+			log.Warn("timingwheel: driver is late", "late", late,
+				"p99", last.Quantile(0.99), "p99_since_start", all.Quantile(0.99))
+		}))
+	}
+	return tasks
+}
+
+// marks are what the histogram of lateness was some time ago. The difference to the older
+// one is the lateness of the last minute: one hiccup at the start does not stay in it.
+type marks struct {
+	older, newer Histogram
+	at           time.Duration // of newer
+}
+
+// markLateness makes a new mark each half minute in which something expires.
+func (d *Driver) markLateness() {
+	if d.marks == nil {
+		d.marks = new(marks)
+	}
+	if now := d.shards[0].Clock.Now(); now-d.marks.at >= 30*time.Second {
+		d.marks.older, d.marks.newer, d.marks.at = d.marks.newer, d.lateness(), now
+	}
+}
+
+// lateness returns the lateness of all shards.
+func (d *Driver) lateness() (all Histogram) {
+	for i := range d.shards {
+		s := &d.shards[i]
+		s.LockForDriver()
+		if s.History != nil {
+			all.Merge(&s.History.lateness)
+		}
+		s.Unlock()
+	}
+	return all
+}

@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/bucket"
+	"github.com/tickwheel/tickwheel/delayqueue"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
+)
+
+// Engine is a TimingWheel without its surface: shards, which hold what is pending, and a
+// driver, which makes it fire.
+type Engine struct {
+	clock   clock
+	shards  []Shard
+	ctx     context.Context // ends when the engine stops
+	cancel  context.CancelCauseFunc
+	wall    func() time.Time // the wall clock
+	driver  Driver
+	runner  *run.Runner   // apart, since an executor's queue may refer to it when nobody refers to the engine
+	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
+
+	// batches is held for reading by a batch that is added in several slices, and for
+	// writing while the shards are closed. So a batch is accepted as a whole. Lock order:
+	// batches, shard.
+	batches sync.RWMutex
+
+	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
+	// standard library that is kept by processor.
+	tokens sync.Pool // of *shard
+
+	// attached is the surface's, which can have no fields of its own.
+	attached any
+}
+
+// The errors of what is refused.
+var (
+	ErrStopped        = errors.New("timingwheel: stopped")
+	ErrTooManyPending = errors.New("timingwheel: too many pending")
+)
+
+// Config say how an engine is made. They must have been checked.
+type Config struct {
+	Tick     time.Duration
+	Slots    int // of a wheel, rounded up to a power of two
+	Shards   int // rounded up to a power of two
+	Executor run.Executor
+	Room     run.Admission // of the executor; nil: it has room for everything
+	MayBlock bool          // the executor may run a user's function on the driver
+	Manual   bool          // drive or advance drives
+	Start    *time.Time    // of a manual clock; nil: real time
+	Precise  bool
+
+	MaxPending   int
+	PanicHandler func(recovered any, stack []byte)
+	Tracer       *run.Tracer
+	Log          *slog.Logger
+}
+
+// New makes an engine that is running.
+func New(c *Config, attached any) *Engine {
+	queue := c.newQueue()
+	e := &Engine{clock: c.newClock(), attached: attached, shards: make([]Shard, 1<<log2(c.Shards))}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
+	e.wall = e.clock.Read
+	d := &e.driver // rather than a driver that is copied
+	d.shards = e.shards
+	d.Hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
+	d.connect(c.Executor, c.Room, c.MayBlock)
+	for i := range e.shards {
+		e.shards[i].init(&d.Hub, i, &e.shards[(i+1)%len(e.shards)])
+	}
+	if c.Manual {
+		e.driving = make(chan struct{}, 1)
+	} else {
+		d.start()
+	}
+	return e
+}
+
+// log2 returns the base-2 logarithm of n, rounded up.
+func log2(n int) uint { return uint(bits.Len(uint(n - 1))) }
+
+func (c *Config) newClock() clock {
+	if c.Start != nil {
+		return newManualClock(c.Tick, *c.Start)
+	}
+	return NewClock(c.Tick)
+}
+
+func (c *Config) newQueue() *delayqueue.DelayQueue[*Slot] {
+	if c.Start != nil {
+		return delayqueue.NewAt[*Slot](*c.Start)
+	}
+	if !c.Precise {
+		return delayqueue.New[*Slot]()
+	}
+	queue := delayqueue.NewPrecise[*Slot]()
+	if c.Log != nil && !queue.Precise() {
+		c.Log.Warn("timingwheel: precise wake-ups are not available")
+	}
+	return queue
+}
+
+// lock returns the shard of the processor that it runs on, locked. The choice must follow
+// the processor. If it were random, a shard's cache lines would travel between cores at
+// every call, at three times the price. A processor that finds its shard locked moves on
+// to the next shard for good. So two processors that share a shard by chance part, and
+// nobody waits for a slice of a cascade while another shard is free.
+func (e *Engine) lock() *Shard {
+	s, ok := e.tokens.Get().(*Shard)
+	if !ok {
+		s = &e.shards[0] // a processor that finds it taken moves on
+	}
+	if !s.TryLock() {
+		s = s.Next
+		s.Lock()
+	}
+	e.tokens.Put(s)
+	return s
+}
+
+// Yield lets the driver run first if it is late. The caller, who is about to add and holds
+// no lock, has read the clock.
+func (e *Engine) Yield(now time.Duration) { e.driver.LateHint.yield(now) }
+
+// Schedule adds a one-shot. It unlocks without a defer, which costs 2 ns. Nothing under
+// the lock can panic: accept returns an error when the arena is full.
+func (e *Engine) Schedule(after Delay, f func(), kind bucket.Tag) (h Handle, err error) {
+	e.Yield(after.Now)
+	h.Join(e)
+	err = h.Accept(after, f, kind)
+	h.UnlockShard()
+	if err != nil {
+		return Handle{}, err
+	}
+	return h, nil
+}
+
+// BeginBatch keeps the shards from being closed until endBatch.
+func (e *Engine) BeginBatch() { e.batches.RLock() }
+func (e *Engine) EndBatch()   { e.batches.RUnlock() }
+
+// RunsOn reports whether this is the executor.
+func (e *Engine) RunsOn(x run.Executor) bool { return e.driver.Handoff.executor == x }
+
+// Clock returns the engine's clock.
+func (e *Engine) Clock() *clock { return &e.clock }
+
+// Wall returns the function that reads the wall clock.
+func (e *Engine) Wall() func() time.Time { return e.wall }
+
+// SetWall sets the function that reads the wall clock. It is for tests.
+func (e *Engine) SetWall(now func() time.Time) { e.wall = now }
+
+// Attached returns what New was given for the surface.
+func (e *Engine) Attached() any { return e.attached }
+
+// Driver, Shards and Runner are for tests.
+func (e *Engine) Driver() *Driver     { return &e.driver }
+func (e *Engine) Shards() []Shard     { return e.shards }
+func (e *Engine) Runner() *run.Runner { return e.runner }
+
+// Pin has all that is added go to one shard from now on. It is for tests.
+func (e *Engine) Pin(s *Shard) { e.tokens = sync.Pool{New: func() any { return s }} }
+
+// HasBatch reports whether a batch keeps the shards from being closed. It is for tests, as
+// is Ended, which returns the cause of the end.
+func (e *Engine) HasBatch() bool {
+	if e.batches.TryLock() {
+		e.batches.Unlock()
+		return false
+	}
+	return true
+}
+
+func (e *Engine) Ended() error { return context.Cause(e.ctx) }
+
+// IsStopped reports whether stop was called.
+func (e *Engine) IsStopped() bool { return e.ctx.Err() != nil }
+
+// CountPanic counts a task whose panic was recovered.
+func (e *Engine) CountPanic() { e.runner.Panicked.Add(1) }
+
+// Len returns how many entries are pending. O(shards).
+func (e *Engine) Len() int {
+	n := 0
+	for i := range e.shards {
+		n += e.shards[i].Len()
+	}
+	return n
+}
+
+// An heir gets what stop takes off the engine. First it is told how many entries there may
+// be. It is called under the lock of a shard.
+type heir interface {
+	Expect(n int64)
+	Take(deadline time.Time, f func())
+}
+
+// Stop lets nothing fire any more, and hands back what is pending.
+func (e *Engine) Stop(h heir) {
+	e.cancel(ErrStopped)
+	oneShots, contexts := e.StopShards()
+	for _, of := range contexts {
+		for place := of.Front(); place != nil; place = place.Next() {
+			place.Value.(context.CancelCauseFunc)(ErrStopped)
+		}
+	}
+	// Release the buckets too, for those who keep a handle.
+	for b, _, ok := e.driver.Queue.Peek(); ok; b, _, ok = e.driver.Queue.Peek() {
+		e.driver.Queue.DropHead(b)
+	}
+	e.driver.Queue.Close()
+	e.driver.LateHint.Next(math.MaxInt64)
+	h.Expect(oneShots)
+	for i := range e.shards {
+		for chunk, more := 0, true; more; {
+			chunk, more = e.shards[i].StopSlice(chunk, SliceLen, h)
+		}
+	}
+	if room := e.driver.room; room != nil {
+		room.Leave(&e.driver)
+	}
+}
+
+// StopShards lets nothing fire any more. It returns how many one-shots are pending, and
+// the contexts of the Futures that run. These are for the caller to end, without a lock:
+// contexts call what others have registered.
+func (e *Engine) StopShards() (oneShots int64, contexts []*list.List) {
+	e.batches.Lock()
+	defer e.batches.Unlock()
+	for i := range e.shards {
+		n, c := e.shards[i].Stop()
+		oneShots += n
+		if c != nil {
+			contexts = append(contexts, c)
+		}
+	}
+	return oneShots, contexts
+}
+
+// Drain makes the engine refuse what comes later. It waits until nothing is pending that
+// is to run once, and nothing runs, and returns ctx.Err() if ctx ends first.
+//
+// A shard that is closed refuses a reset to a later time. The alternatives are worse. If
+// the reset were done, one connection that is never idle would keep drain waiting for
+// ever. If it were ignored and returned true, the function would run before the time
+// that its caller was promised. A caller that gets false knows that the function comes
+// sooner, and can stop it: callers do that anyway with a connection that closes.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.CloseShards(ctx)
+	if !e.runner.Ended.Until(ctx.Done(), e.IsQuiet) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// CloseShards makes the shards refuse what comes later, all at once. Then it takes off
+// them what nobody has to wait for. That may take long, with many channel timers and
+// contexts. If ctx ends in the middle of many, another goroutine does the rest.
+func (e *Engine) CloseShards(ctx context.Context) {
+	e.MarkClosed()
+	for i := range e.shards {
+		chunk, more := 0, true
+		for more {
+			chunk, more = e.shards[i].CloseSlice(chunk)
+			if more && ctx.Err() != nil {
+				go func() {
+					for ; i < len(e.shards); i, chunk, more = i+1, 0, true {
+						for more {
+							chunk, more = e.shards[i].CloseSlice(chunk)
+						}
+					}
+				}()
+				return
+			}
+		}
+	}
+}
+
+func (e *Engine) MarkClosed() {
+	e.batches.Lock()
+	defer e.batches.Unlock()
+	for i := range e.shards {
+		e.shards[i].Close()
+	}
+}
+
+// IsQuiet reports whether no task is pending or running, on a wheel that accepts no more.
+// It looks at the pending tasks first and at the running ones next, because a task goes
+// that way.
+func (e *Engine) IsQuiet() bool {
+	for i := range e.shards {
+		if e.shards[i].hasTasks() {
+			return false
+		}
+	}
+	return e.runner.Running.Load() == 0
+}

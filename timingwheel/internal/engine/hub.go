@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/tickwheel/tickwheel/bucket"
+	"github.com/tickwheel/tickwheel/delayqueue"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
+)
+
+// Hub is what the shards and their driver share. A shard knows the hub, and not the driver.
+type Hub struct {
+	Clock    *clock
+	Queue    *delayqueue.DelayQueue[*Slot] // of the open buckets of all shards
+	runner   *run.Runner
+	limit    *Limit // nil: none
+	Bits     uint   // log2 of the slots of a wheel
+	manual   bool   // somebody calls drive or advance, and no goroutine of ours drives
+	LateHint LateHint
+	host     host
+
+	gate    gate          // what is due must pass it on its way to the executor; nil: none
+	room    run.Admission // of the executor; nil: it has room for everything
+	Waiting atomic.Int64  // entries that wait at the gate, of all shards
+}
+
+// host is what shards, gates and the handoff need of the driver.
+type host interface {
+	run.Waiter
+	startWorkers()                           // for what was handed on, before something that takes long
+	driveOn()                                // the goroutine that calls it becomes the driver
+	takeWaiting(tasks []run.Task) []run.Task // a slice of what waits, in the memory of tasks
+}
+
+func (h *Hub) init(c *clock, queue *delayqueue.DelayQueue[*Slot], r *run.Runner, l *Limit, bits uint, manual bool) {
+	h.Clock, h.Queue, h.runner, h.limit, h.Bits, h.manual = c, queue, r, l, bits, manual
+	h.LateHint.OneOf = asked
+	h.LateHint.Next(math.MaxInt64)
+}
+
+// offer puts a bucket that was just opened into the queue.
+func (h *Hub) offer(b *Slot, at time.Time) {
+	b.Cascade.open++
+	if !h.manual {
+		h.LateHint.Expect(at.Sub(h.Clock.Start)) // first, or the driver may have come and gone
+	}
+	h.Queue.Offer(b, at)
+}
+
+// gate stands between the wheel and an executor that cannot take every task at once. What
+// does not get through stays pending: it waits on its shard, in the order in which it
+// came due. The handoff is a gate; the default executor has none.
+type gate interface {
+	// lets reports whether every entry would get through that comes due in the present
+	// slice, without hold. A gate that cannot say it at once for all returns false. The
+	// driver calls it before a slice, with the lock of the shard. To call hold for each
+	// entry took 34 of the 600 instructions of firing it inline.
+	lets() bool
+
+	// Hold decides about an entry that is due and in no bucket. Either it makes the entry
+	// wait (shard.wait), and returns true. Or it takes room for one task, lets the entry
+	// pass, and returns false. The caller holds s.mu.
+	Hold(s *Shard, i bucket.Index) bool
+}
+
+// roomGate is the gate of an executor with an admission.
+type roomGate struct{ *Hub }
+
+func (g roomGate) lets() bool { return false } // there may be room for some of the tasks only
+
+func (g roomGate) Hold(s *Shard, i bucket.Index) bool {
+	if g.room.TryAcquire() {
+		return false
+	}
+	s.Wait(i)
+	g.room.Join(g.host)
+	return true
+}

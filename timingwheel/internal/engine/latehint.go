@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// LateHint tells callers whether the driver is late. On a busy machine it waits for a
+// processor, in two places. The timer that starts it is looked at only when a goroutine
+// leaves its processor, which may compute for 10 ms before. And if the driver is itself
+// taken off its processor, it stands in line behind all goroutines that compute. So now
+// and then a caller that adds something while the driver is late lets others run first.
+//
+// Beside 16 goroutines that did nothing but add and cancel, 1000 timers a second were late
+// by 12 ms at the 99th percentile instead of 190, and package time's by 20. The price is
+// a load and a comparison for each add.
+//
+// Whoever yields may have to wait for a processor as long as the driver. So few do: those
+// who add a lot are asked often enough, and one who adds a timer to a request hardly ever
+// is. When all yielded, one goroutine that added 20,000 timers beside others that computed
+// took half a minute instead of a second.
+//
+// It is a hint. Nothing depends on it but how late timers are. With a manual drive or a
+// manual clock the driver is never late.
+type LateHint struct {
+	// lateAfter is when the driver will be late, since the wheel's start, in ns. The
+	// driver sets it, and whoever makes it earlier. One of two at the same time may get
+	// lost. But a time that has passed does not stay: the driver runs for it, and sets
+	// the next.
+	LateAfter atomic.Int64
+
+	// Of so many callers that find the driver late, one yields. It is here rather than a
+	// constant for the tests. Only a caller that finds the driver late looks at it.
+	OneOf uint32
+}
+
+const (
+	Grace = time.Millisecond // how late the driver may be before callers yield
+	asked = 4096             // oneOf of every wheel
+)
+
+// Next is called by the driver. It says when the driver will be at work again at the
+// latest, or that it is at work now.
+func (p *LateHint) Next(at time.Duration) { p.LateAfter.Store(int64(Later(at, Grace))) }
+
+// Expect is told a time at which the driver has to run.
+func (p *LateHint) Expect(at time.Duration) {
+	if late := int64(Later(at, Grace)); late < p.LateAfter.Load() {
+		p.LateAfter.Store(late)
+	}
+}
+
+func (p *LateHint) IsLate(now time.Duration) bool { return int64(now) > p.LateAfter.Load() }
+
+// yield lets others run, now and then, if the driver is late.
+func (p *LateHint) yield(now time.Duration) {
+	if p.IsLate(now) {
+		p.yieldSeldom()
+	}
+}
+
+func (p *LateHint) yieldSeldom() {
+	if rand.Uint32N(p.OneOf) == 0 { // a count would be a cache line that all callers write
+		runtime.Gosched()
+	}
+}

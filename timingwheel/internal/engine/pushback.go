@@ -1,0 +1,75 @@
+package engine
+
+import "sync/atomic"
+
+// LazyTask is a function that keeps its own deadline, so that it can be pushed back without
+// a lock: that of a Timer of AfterFunc, from its first Reset on. To push it back is one
+// compare-and-swap. It touches the clock and the Timer's cache line, and nothing of the
+// shard. So the timers that one goroutine has made, on one shard, can be pushed back by all
+// processors at the same time. The entry on the wheel has a pointer to the lazyTask. So the
+// flush that comes to the entry finds the new deadline, and adds the entry again.
+//
+// The word has the tick of the deadline in its upper bits. The lowest pushBits count how
+// often it was pushed back since the shard last counted. The zero word says that the entry
+// has the deadline, and that a change takes the lock. So it is while the entry is not on a
+// wheel: when it is due, waits at the gate, or is not pending. And so it is once the shard
+// is closed.
+//
+// The invariant: the entry waits in a bucket that expires at or before the deadline.
+// Without the lock, the deadline only grows, and the word neither comes to zero nor leaves
+// it. So whoever holds the lock may place the entry by a deadline that is no longer the
+// last one. Before it takes the entry off the wheel, it makes the word zero.
+type LazyTask struct {
+	F    func()
+	Word atomic.Uint64
+}
+
+// A tick has 54 bits. The shortest ticks, of 1us, take all of them in 292 years.
+const (
+	pushBits   = 10
+	MostPushes = 1<<pushBits - 1 // the next push takes the lock, and so the shard counts them
+
+	// NotLazy is the word of what only looks like a lazyTask, for ever. A push takes the
+	// lock.
+	NotLazy = MostPushes
+)
+
+// PushBack notes a later deadline, and reports whether it did. It needs no lock.
+func (l *LazyTask) PushBack(c *clock, after Delay) bool {
+	old := l.Word.Load()
+	if old == 0 || after.D <= 0 {
+		return false
+	}
+	deadline := uint64(c.Deadline(after.Now, after.D))
+	if deadline < old>>pushBits || old&MostPushes == MostPushes {
+		return false
+	}
+	return l.Word.CompareAndSwap(old, deadline<<pushBits|old&MostPushes+1)
+}
+
+// The caller of the methods that follow holds the shard's lock.
+
+// Keep gives the deadline to the lazyTask.
+func (l *LazyTask) Keep(deadline int64) { l.Word.Store(uint64(deadline) << pushBits) }
+
+// Deadline returns the deadline, and false if the entry has it.
+func (l *LazyTask) Deadline() (tick int64, kept bool) {
+	w := l.Word.Load()
+	return int64(w >> pushBits), w != 0
+}
+
+// GiveBack ends keep. It returns the deadline, and the pushes that were not counted yet.
+func (l *LazyTask) GiveBack() (deadline, pushes int64, kept bool) {
+	w := l.Word.Swap(0)
+	return int64(w >> pushBits), int64(w & MostPushes), w != 0
+}
+
+// Fall is giveBack if the deadline is still the one that has come.
+func (l *LazyTask) Fall(due int64) (pushes int64, ok bool) {
+	w := l.Word.Load()
+	return int64(w & MostPushes), int64(w>>pushBits) == due && l.Word.CompareAndSwap(w, 0)
+}
+
+// LazyOf returns the lazyTask of an entry with the tag lazy. The entry has a pointer to it in
+// disguise. With a field more, an entry would take 40 bytes instead of 32.
+func LazyOf(task func()) *LazyTask { return Undisguise[LazyTask](task) }

@@ -1,0 +1,48 @@
+package engine
+
+import "github.com/tickwheel/tickwheel/bucket"
+
+// An entry's tag says what it is, in its lowest bits (kind), and on which level it waits,
+// in the others.
+//
+//	oneShot             a user's function
+//	oneShot|lazy        of a Timer of AfterFunc
+//	own|oneShot         of a Future, a key, a Group or Pool.Schedule
+//	own                 a run of a Job
+//	own|alone           of a channel, a ticker or a context
+//	own|oneShot|alone   of package purgatory
+const (
+	// Internal is a task of the wheel's own. It is called under s.mu: by the driver when it is
+	// due, and by dismiss when close or stop comes first (s.dismissing tells). So
+	// whatever it does is one with the state of its entry, and whoever cancels it under
+	// s.mu knows that it is neither running nor about to. It must be short, never block,
+	// and run no code of a user.
+	Internal bucket.Tag = 1 << iota
+
+	// OneShot is an entry that becomes a user's function once. Shutdown waits for it, and
+	// the limit counts it. An own task that is no oneShot is called when the shard is
+	// closed, and is off the wheel then. A oneShot that is own and not alone is also
+	// called when its entry is canceled (s.canceling tells), since a Timeout or Timer may
+	// do that without it.
+	OneShot
+
+	// NoExecutor is a task of the wheel's own that has nothing for the executor when it is
+	// due. It never waits at the gate.
+	NoExecutor
+
+	// lazy is an entry whose task is a Timer, which knows the deadline. See lazy.go.
+	lazy
+
+	kind       = Internal | OneShot | NoExecutor | lazy
+	levelShift = 4 // the level's lowest bit
+
+	Levels       = 1 << (10 - levelShift)
+	LevelDue     = Levels - 1 // on no wheel. Ticks of 1us in 292 years are 54 levels of two slots
+	LevelWaiting = Levels - 2 // on no wheel, but at the gate
+)
+
+// isInternal reports whether an entry is a task of the wheel's own.
+func isInternal(tag bucket.Tag) bool { return tag&Internal != 0 }
+
+// needsExecutor reports whether an entry has something for the executor when it is due.
+func needsExecutor(tag bucket.Tag) bool { return tag&NoExecutor == 0 }

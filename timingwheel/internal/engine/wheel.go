@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"math"
+
+	"github.com/tickwheel/tickwheel/bucket"
+)
+
+// Wheel is one level of a hierarchy: a ring of slots, each as wide as the wheel's tick.
+// Behind it is the overflow wheel, whose tick is this wheel's whole interval. A wheel has
+// no lock and reads no clock. It counts time in ticks of the finest wheel, whatever its
+// level. The lock of its shard guards everything in it.
+//
+// Intervals are aligned, not rolling: the wheel holds the ticks that share its current
+// interval, and no others. So at any time there is one slot in the whole hierarchy where
+// a given tick can be. This keeps the entries of one tick in the order in which they were
+// added. The slot of currentTime itself stays empty: on the finest wheel its entries are
+// due, and on the others a finer wheel holds them.
+//
+// An example: wheels of 4 slots, all clocks at 0, and an entry for tick 27. The slots of
+// level 0 are 1 tick wide, those of level 1 are 4, and those of level 2 are 16.
+//
+//	add at tick 0    Level 0 covers 0 to 3, and level 1 covers 0 to 15: not enough.
+//	                 Level 2 covers 0 to 63: the entry goes to its slot 1, ticks 16
+//	                 to 31. This bucket expires at 16.
+//	flush at 16      The clocks of all three levels advance to 16. Level 0 covers 16
+//	                 to 19 now. Level 1 covers 16 to 31: the entry goes to its slot
+//	                 2, ticks 24 to 27. This bucket expires at 24.
+//	flush at 24      The clocks of levels 0 and 1 advance to 24. Level 0 covers 24 to
+//	                 27: the entry goes to its slot 3, tick 27.
+//	flush at 27      The clock of level 0 advances to 27. add returns false: the
+//	                 entry is due.
+type Wheel struct {
+	owner       wheelOwner
+	arena       *bucket.Arena // of the owner
+	Level       uint          // 0 for the finest
+	Shift       uint          // log2 of tick
+	Bits        uint          // log2 of the number of slots
+	Tick        int64         // width of a slot
+	CurrentTime int64         // expiration of the last flushed bucket, rounded down to tick
+	Slots       []Slot
+	Cascade     Cascade
+	Overflow    *Wheel // nil until first needed
+}
+
+// wheelOwner is told of each bucket that was just opened.
+type wheelOwner interface{ opened(b *Slot) }
+
+// Slot is a bucket in its place: in a wheel, or as the due bucket of a shard. Slots are
+// what waits in the delay queue. A slot is there exactly once while its bucket is open,
+// and not at all while the bucket is closed.
+type Slot struct {
+	bucket.Bucket
+	Cascade *Cascade // where the entries go when the bucket expires
+}
+
+// Cascade holds the entries of a bucket that has expired while the driver flushes them in
+// slices. Each level has one, because a finer bucket may be flushed between two slices of
+// a coarser one. Of one level, only one bucket cascades at a time.
+type Cascade struct {
+	shard int           // which one
+	Ring  bucket.Bucket // open while under way; guarded by the shard's lock
+	open  int           // buckets of the level that are open; guarded by the shard's lock
+	due   bool          // the entries are due, whatever their deadline
+}
+
+func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint, currentTime int64) *Wheel {
+	shift := level * bits
+	w := &Wheel{
+		owner:   owner,
+		arena:   arena,
+		Level:   level,
+		Shift:   shift,
+		Bits:    bits,
+		Tick:    1 << shift,
+		Slots:   make([]Slot, 1<<bits),
+		Cascade: Cascade{shard: shard},
+	}
+	w.CurrentTime = currentTime &^ (w.Tick - 1)
+	for i := range w.Slots {
+		w.Slots[i].Cascade = &w.Cascade
+	}
+	return w
+}
+
+// add puts an entry that is in no bucket into the bucket of its deadline, on this level
+// or on a coarser one, and returns which. It returns false if the entry is due. O(levels).
+func (w *Wheel) add(i bucket.Index, deadline int64) (level uint, ok bool) {
+	if deadline < w.CurrentTime+w.Tick {
+		return 0, false
+	}
+	if !w.covers(deadline) {
+		if w.Overflow == nil {
+			w.makeOverflow()
+		}
+		return w.Overflow.add(i, deadline)
+	}
+	s := &w.Slots[w.position(deadline)]
+	if !s.IsOpen() {
+		s.Open(w.arena, deadline&^(w.Tick-1))
+		w.owner.opened(s)
+	}
+	s.Append(w.arena, i)
+	return w.Level, true
+}
+
+func (w *Wheel) makeOverflow() {
+	w.Overflow = newWheel(w.owner, w.arena, w.Cascade.shard, w.Bits, w.Level+1, w.CurrentTime)
+}
+
+// covers reports whether a tick is in the wheel's current interval.
+func (w *Wheel) covers(tick int64) bool { return (tick^w.CurrentTime)>>(w.Shift+w.Bits) == 0 }
+
+// interval returns the number of ticks that the wheel covers, saturating.
+func (w *Wheel) interval() int64 {
+	if w.Shift+w.Bits >= 63 {
+		return math.MaxInt64
+	}
+	return w.Tick << w.Bits
+}
+
+// position returns the number of the slot that holds a tick.
+func (w *Wheel) position(tick int64) int { return int(tick >> w.Shift & (1<<w.Bits - 1)) }
+
+// advance sets currentTime to t, rounded down to a tick, on this level and on the coarser
+// ones. It does nothing if t is in the past. Its depth is bounded by the number of
+// levels.
+func (w *Wheel) advance(t int64) {
+	if t < w.CurrentTime+w.Tick {
+		return
+	}
+	w.CurrentTime = t &^ (w.Tick - 1)
+	if w.Overflow != nil {
+		w.Overflow.advance(t)
+	}
+}
+
+// isCascading reports whether an entry of this level that was not pushed back is in the
+// bucket that is being flushed. The clock has passed that bucket's slot, so no other
+// entry of the level has such a deadline.
+func (w *Wheel) isCascading(deadline int64) bool {
+	ring := &w.Cascade.Ring
+	return ring.IsOpen() && deadline&^(w.Tick-1) == ring.Expiration()
+}

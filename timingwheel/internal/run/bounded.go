@@ -1,0 +1,171 @@
+package run
+
+import "context"
+
+// Bounded is an executor that limits how many tasks run at once: a run queue with a bound,
+// and what to do with a task that finds no room.
+type Bounded struct {
+	Queue     *Queue
+	Semaphore semaphore
+	WaitQueue waitQueue // of wheels that wait, under waits
+	Full      Policy
+	discard   func(task func()) // under discards
+}
+
+// Policy says what happens to a task that finds no room.
+type Policy int
+
+const (
+	Unset      Policy = iota
+	CallerRuns        // the driver runs it
+	Waits             // it waits on its wheel, by admission
+	Discards          // the driver gives it to a function
+)
+
+func NewBounded(workers, queue int, full Policy, discard func(task func())) *Bounded {
+	b := &Bounded{Full: full, discard: discard}
+	b.Semaphore.init(workers, queue)
+	if full == Waits {
+		b.Semaphore.freed = b.Serve
+	}
+	b.Queue = NewQueue(&b.Semaphore)
+	return b
+}
+
+// Door leads from what a user has of a bounded to the bounded. Who embeds a door has its
+// method, and so has a user's type that embeds that. Its own Execute, which may count or
+// wrap the tasks, must be called all the same. So the door knows whose it is.
+type Door struct {
+	inside *Bounded
+	owner  any
+}
+
+func (b *Bounded) DoorOf(owner any) Door { return Door{b, owner} }
+
+// Open returns the bounded of owner, and nil if the door is another's.
+func (d Door) Open(owner any) *Bounded {
+	if d.owner != owner {
+		return nil
+	}
+	return d.inside
+}
+
+// Close makes it accept no more. It waits until the tasks have ended and the goroutines
+// are gone, and returns ctx.Err() if ctx ends first.
+func (b *Bounded) Close(ctx context.Context) error { return b.Semaphore.close(ctx) }
+
+// Stats are those of a Pool.
+type Stats struct {
+	Workers int
+	Queue   int
+	Running int64
+	Queued  int64
+	Waiting int64
+	Closed  bool
+}
+
+func (b *Bounded) Stats() Stats {
+	waiting := b.WaitQueue.waiting() // first, since a task goes that way: it is seen in one place at least
+	tasks := b.Semaphore.Count()
+	running := min(tasks, b.Semaphore.Workers, b.Semaphore.Active.Load())
+	return Stats{
+		Workers: int(b.Semaphore.Workers),
+		Queue:   int(b.Semaphore.capacity - b.Semaphore.Workers),
+		Running: running,
+		Queued:  tasks - running,
+		Waiting: waiting,
+		Closed:  b.Semaphore.isClosed(),
+	}
+}
+
+// Execute is for tasks that belong to no wheel. Under waits it waits for room; once closed
+// it runs the tasks itself.
+func (b *Bounded) Execute(tasks []func()) {
+	r := &b.Queue.Stranger
+	r.Admit(len(tasks))
+	n := b.accept(functions(tasks), r)
+	Each(tasks[n:], func(f func()) { b.overflow(Function(f), r, b.Full == Waits) })
+}
+
+// ExecuteTasks passes on what there is room for in one go, and the rest one by one. Under
+// waits nothing comes here: the tasks pass the admission.
+func (b *Bounded) ExecuteTasks(tasks []Task, r *Runner) {
+	n := b.accept(tasks, r)
+	Each(tasks[n:], func(t Task) { b.overflow(t, r, false) })
+}
+
+// accept takes the first tasks, as many as there is room for, and returns how many.
+func (b *Bounded) accept(tasks []Task, r *Runner) int {
+	n := b.Semaphore.Take(len(tasks))
+	if n > 0 {
+		b.Queue.push(NewBatch(tasks[:n]...), r)
+		clear(tasks[:n])
+	}
+	return n
+}
+
+// overflow is called with a task that found no room. If there is room by now, the task
+// takes it. Otherwise overflow does what the policy says.
+func (b *Bounded) overflow(t Task, r *Runner, wait bool) {
+	if b.Semaphore.Take(1) == 1 || wait && b.Semaphore.wait() {
+		b.Queue.push(NewBatch(t), r)
+		return
+	}
+	if b.Full == Discards {
+		r.Discarded.Add(1) // first: the user's function may end the goroutine
+		runAll([]Task{discarded{t, b.discard}}, r)
+		return
+	}
+	r.CallerRuns.Add(1)
+	runAll([]Task{t}, r)
+}
+
+// discarded is the task of discarding a task.
+type discarded struct {
+	Task
+	to func(task func())
+}
+
+func (d discarded) Run() {
+	if f := d.Task.Discard(); f != nil {
+		d.to(f)
+	}
+}
+
+// Under waits, a bounded is the admission of its wheels. A worker that has run a task
+// makes room, and lets in the next task that waits.
+
+func (b *Bounded) TryAcquire() bool { return b.WaitQueue.IsEmpty() && b.Semaphore.Take(1) == 1 }
+
+// Release implements admission. A wheel that could not get this room is in the line by
+// now, or is about to join it. serve serves that wheel.
+func (b *Bounded) Release() { b.Semaphore.GiveBack() }
+
+func (b *Bounded) Pass(tasks []Task, r *Runner) { b.Queue.push(NewBatch(tasks...), r) }
+
+func (b *Bounded) Join(w Waiter)  { b.WaitQueue.join(w) }
+func (b *Bounded) Leave(w Waiter) { b.WaitQueue.leave(w) }
+
+// Serve implements admission.
+//
+// No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker
+// gives back its room, and then calls serve. So one of the two sees the other.
+func (b *Bounded) Serve() {
+	for !b.WaitQueue.IsEmpty() && b.Semaphore.Take(1) == 1 {
+		if !b.LetIn() {
+			b.Semaphore.GiveBack()
+		}
+	}
+}
+
+// LetIn lets in one task, for which there is room, and reports false if the room was not
+// needed, or was given back because the task was none.
+func (b *Bounded) LetIn() bool {
+	w := b.WaitQueue.next()
+	if w == nil {
+		return false
+	}
+	used := w.LetIn()
+	b.WaitQueue.leave(w)
+	return used
+}

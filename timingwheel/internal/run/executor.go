@@ -1,0 +1,79 @@
+package run
+
+import "fmt"
+
+// Executor is what the executors of this package are besides. They run each task
+// through the wheel's runner, which costs no allocation.
+type Executor interface {
+	UserExecutor
+	ExecuteTasks(tasks []Task, r *Runner) // sets to nil what it takes, and must not keep the slice
+}
+
+// UserExecutor is timingwheel.Executor.
+type UserExecutor interface{ Execute(tasks []func()) }
+
+// Foreign is an executor of a user's own.
+type Foreign struct{ UserExecutor }
+
+func (f Foreign) ExecuteTasks(tasks []Task, r *Runner) {
+	wrapped := r.Wrap(tasks)
+	clear(tasks) // what becomes of them is the executor's business
+	f.Execute(wrapped)
+}
+
+// Submitter is a function of a user's own that gets one task after the other.
+type Submitter struct{ Submit func(task func()) }
+
+func (s Submitter) Execute(tasks []func()) { Each(tasks, s.Submit) }
+
+func (s Submitter) ExecuteTasks(tasks []Task, r *Runner) {
+	wrapped := r.Wrap(tasks)
+	clear(tasks)
+	Each(wrapped, func(task func()) {
+		r.Begin(0) // each call of its own, see handoff.began
+		s.Submit(task)
+	})
+}
+
+// NameOf names an executor for a warning, as its user knows it.
+func NameOf(x Executor) string {
+	switch x := x.(type) {
+	case Foreign:
+		return fmt.Sprintf("%T", x.UserExecutor)
+	case Submitter:
+		return "timingwheel.ExecutorFunc"
+	case Inline:
+		return "timingwheel.Inline"
+	case *Bounded:
+		return "*pool.Pool"
+	default:
+		return fmt.Sprintf("%T", x)
+	}
+}
+
+// Each calls run for every task. When a task ends the goroutine (runtime.Goexit), the
+// rest run in its deferred calls. When one panics, they do not run.
+func Each[T any](tasks []T, run func(task T)) { All(tasks, run, false) }
+
+// All is each. With anyway, the rest also run after a panic, while it goes on.
+func All[T any](tasks []T, run func(task T), anyway bool) {
+	next := 0
+	defer func() {
+		if next == len(tasks) {
+			return
+		}
+		if !anyway {
+			if r := recover(); r != nil {
+				panic(r)
+			}
+		}
+		All(tasks[next:], run, anyway)
+	}()
+	for next < len(tasks) {
+		var none T
+		task := tasks[next]
+		tasks[next] = none // keep no closure while the others run
+		next++
+		run(task)
+	}
+}

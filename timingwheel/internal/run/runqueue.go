@@ -1,0 +1,203 @@
+package run
+
+import "sync/atomic"
+
+// Queue is the default executor. Goroutines pull tasks from it, and
+//
+//	while a task waits, one goroutine has been spawned and has not yet begun,
+//	or one that has is about to take a task or to spawn the next.
+//
+// (The driver that has just added tasks is one that has begun: it is about to join.) The
+// spawned one is the successor. When the running task blocks, the scheduler runs the
+// successor. The successor first spawns the next one, and then runs a task. When nothing
+// blocks, one goroutine runs the whole batch, and the successor finds nothing left. A
+// processor that is idle steals the successor, so the work spreads.
+//
+// So a function that blocks delays no other, as with a goroutine for each, at a fraction
+// of the price. And a function that ends its goroutine takes no other task with it.
+//
+// Nothing here ever waits: a waiting goroutine would look like a blocked task and cause
+// another to be spawned. With a mutex around the queue, which was tried, 100,000 tasks
+// that only counted left 971 goroutines contending for it; now there are a handful.
+//
+// Also rejected: `go f()` for each task, for its price; and a fixed set of workers, since
+// a slow task for each worker brings it to a halt. A Pool is for those who want just
+// that. It has the same queue. Once it has all the goroutines that it may have, they need
+// no successor.
+type Queue struct {
+	first     atomic.Pointer[batch] // the oldest that may have tasks left
+	Last      atomic.Pointer[batch] // the newest
+	Successor atomic.Bool           // spawned, not yet begun
+	semaphore *semaphore            // of a Pool; nil: none
+	Stranger  Runner                // of tasks that come through Execute and belong to no wheel
+}
+
+// batch holds tasks of one wheel that came together. Whoever raises taken to n gets task
+// n-1.
+type batch struct {
+	tasks  []Task
+	runner *Runner
+	taken  atomic.Int64
+	next   atomic.Pointer[batch]
+	few    [8]Task // tasks, unless there are more
+}
+
+// NewBatch returns a batch with these tasks, which it copies.
+func NewBatch(tasks ...Task) *batch {
+	b := new(batch)
+	b.tasks = append(b.few[:0], tasks...)
+	return b
+}
+
+// poolTask is a task that wants to know that it runs on a goroutine of a Pool.
+type poolTask interface {
+	EnterPool() // called before run, by the goroutine that calls run
+}
+
+func NewQueue(b *semaphore) *Queue {
+	q := &Queue{semaphore: b}
+	empty := new(batch)
+	q.first.Store(empty)
+	q.Last.Store(empty)
+	return q
+}
+
+// Execute queues the tasks.
+func (q *Queue) Execute(tasks []func()) {
+	q.Stranger.Admit(len(tasks))
+	q.push(NewBatch(functions(tasks)...), &q.Stranger)
+}
+
+func (q *Queue) ExecuteTasks(tasks []Task, r *Runner) {
+	q.push(NewBatch(tasks...), r)
+	clear(tasks)
+}
+
+// push queues the tasks of a batch.
+func (q *Queue) push(b *batch, r *Runner) {
+	q.Enqueue(b, r)
+	q.EnsureSuccessor()
+}
+
+// Enqueue is push without a successor: start or join must come after it.
+func (q *Queue) Enqueue(b *batch, r *Runner) {
+	b.runner = r
+	// Several wheels may push at the same time. Thanks to Swap each links its batch
+	// behind the one whose place it took.
+	q.Last.Swap(b).next.Store(b)
+}
+
+// Start sees to it that there is a successor, if a task waits.
+func (q *Queue) Start() {
+	if q.HasTasks() {
+		q.EnsureSuccessor()
+	}
+}
+
+// join makes the goroutine that calls it the successor, unless there is one or no task
+// waits. It returns when no task is left for the goroutine. A task may end the goroutine.
+// A queue that has a bound must not be joined.
+func (q *Queue) join() {
+	if q.HasTasks() && q.Successor.CompareAndSwap(false, true) {
+		q.run()
+	}
+}
+
+// Work runs a task that was never in the queue, unless older ones wait, or nil. Then it is
+// join.
+func (q *Queue) Work(t Task, r *Runner) {
+	switch {
+	case t == nil:
+	case q.HasTasks():
+		q.Enqueue(NewBatch(t), r)
+	default:
+		ClearLabels()
+		q.runOne(t, r)
+	}
+	q.join()
+}
+
+// EnsureSuccessor spawns the successor, unless there is one. If there are as many
+// goroutines as the bound permits, it spawns none. Then a goroutine that ends looks
+// again. That one may have found the flag raised, and have ended. So whoever lowers the
+// flag must look whether there is room by now.
+func (q *Queue) EnsureSuccessor() {
+	for !q.Successor.Load() && q.Successor.CompareAndSwap(false, true) {
+		if q.semaphore == nil || q.semaphore.enter() {
+			go q.run()
+			return
+		}
+		q.Successor.Store(false)
+		if q.semaphore.isFull() || !q.HasTasks() {
+			return
+		}
+	}
+}
+
+// run is the life of a goroutine: it begins as the successor.
+func (q *Queue) run() {
+	q.Successor.Store(false)
+	ClearLabels() // those of the goroutine that spawned it
+	if q.semaphore != nil {
+		defer q.leave()
+	}
+	for {
+		t, r, more := q.take()
+		if t == nil {
+			return
+		}
+		if more {
+			q.EnsureSuccessor()
+		}
+		q.runOne(t, r)
+		ClearLabels()
+	}
+}
+
+func (q *Queue) runOne(t Task, r *Runner) {
+	if q.semaphore != nil {
+		defer q.semaphore.release()
+		if t, ok := t.(poolTask); ok {
+			t.EnterPool()
+		}
+	}
+	r.Run(t)
+}
+
+// leave is the end of a goroutine under a bound. A task may have come while there were as
+// many goroutines as the bound permits. Then none was spawned for it, and this one has to
+// look.
+func (q *Queue) leave() {
+	q.semaphore.leave()
+	q.Start()
+}
+
+// HasTasks reports whether a task waits.
+func (q *Queue) HasTasks() bool {
+	for b := q.first.Load(); b != nil; b = b.next.Load() {
+		if int(b.taken.Load()) < len(b.tasks) {
+			return true
+		}
+	}
+	return false
+}
+
+// take removes the oldest task, and tells whether more wait. It returns nil when there is
+// none. If one comes at that moment, push finds that the successor has begun, and spawns
+// another.
+func (q *Queue) take() (t Task, r *Runner, more bool) {
+	for {
+		b := q.first.Load()
+		n := int(b.taken.Add(1))
+		if n <= len(b.tasks) {
+			t = b.tasks[n-1]
+			b.tasks[n-1] = nil // keep no closure
+			return t, b.runner, n < len(b.tasks) || b.next.Load() != nil
+		}
+		next := b.next.Load()
+		if next == nil {
+			return nil, nil, false
+		}
+		q.first.CompareAndSwap(b, next)
+	}
+}

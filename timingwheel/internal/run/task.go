@@ -1,0 +1,157 @@
+package run
+
+import (
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+// Task is what the driver hands to an executor: a user's function, or a run of a Job, a
+// Future, a key or a function of a Group. These look at their state once more when the
+// run begins.
+type Task interface {
+	Run()
+
+	// Discard is called instead of run when a full Pool discards the task. It returns
+	// what FullDiscard's function is to be given, or nil if there is nothing to run any
+	// more.
+	Discard() func()
+}
+
+// Function is a task that is a user's function and nothing else. A func is a pointer,
+// so that to make a task of one allocates nothing.
+type Function func()
+
+func (f Function) Run()            { f() }
+func (f Function) Discard() func() { return f }
+
+// functions returns functions as tasks.
+func functions(fs []func()) []Task {
+	tasks := make([]Task, len(fs))
+	for i, f := range fs {
+		tasks[i] = Function(f)
+	}
+	return tasks
+}
+
+// Runner is how the tasks of a wheel are run: all that must be around a task,
+// whichever executor runs it. Our own executors call run for each task, so that it
+// costs no allocation; for others the driver wraps it in a closure.
+type Runner struct {
+	PanicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
+	Tracer       *Tracer
+	Log          *slog.Logger // nil: none
+
+	// running counts the tasks that were handed to the executor and have not ended. It is
+	// one counter for all goroutines. With eight, each on a cache line of its own, 500,000
+	// tasks that were due at once and did nothing took 0.91 to 1.01 of the time.
+	Running atomic.Int64
+
+	Panicked   atomic.Int64
+	Discarded  atomic.Int64
+	CallerRuns atomic.Int64
+
+	Code     atomic.Uintptr            // code of the function that last ran on the driver; 0: unknown
+	Detached atomic.Pointer[Stopwatch] // of a call that is detached from the driver; nil: none
+
+	Ended notice // is told when nothing is running any more
+}
+
+// Admit counts n tasks as running that are about to be handed to the executor. The caller
+// holds the lock of their shard, and has held it since the tasks ceased to be pending. So
+// at any time a task is pending, running or ended, and never in between. Shutdown relies
+// on it: it looks for pending tasks first, with that lock, and then for running ones.
+func (r *Runner) Admit(n int) { r.Running.Add(int64(n)) }
+
+// Run runs a task. What comes after is deferred, since the task may end its goroutine.
+func (r *Runner) Run(t Task) {
+	defer r.End()
+	if r.guards() {
+		r.guard(t)
+	} else {
+		t.Run()
+	}
+}
+
+// Begin notes that a function begins on the driver, or on the goroutine of a call that is
+// detached from it. Only in the latter its time is noted: in a call that is not detached,
+// the 38 ns for a look at the clock would be more than the 15 that a function takes.
+func (r *Runner) Begin(code uintptr) {
+	s := r.Detached.Load()
+	if s != nil {
+		s.Stop() // or somebody could take the time of the one for that of the other
+	}
+	r.Code.Store(code)
+	if s != nil {
+		s.Start()
+	}
+}
+
+// Stopwatch notes when what runs now has begun: a call of the executor, or a function of
+// one that is detached. So what is told of a long call is told of one function, and not of
+// many short ones together.
+type Stopwatch struct {
+	Made  time.Time
+	Since atomic.Int64 // in ns since made; 0: nothing runs
+}
+
+func (s *Stopwatch) Start() { s.Since.Store(max(1, int64(time.Since(s.Made)))) }
+func (s *Stopwatch) Stop()  { s.Since.Store(0) }
+
+// Elapsed returns for how long what began at since has gone on; zero if that is 0.
+func (s *Stopwatch) Elapsed(since int64) time.Duration {
+	if since == 0 {
+		return 0
+	}
+	return max(0, time.Since(s.Made)-time.Duration(since))
+}
+
+// guards reports whether the options have asked for something around a task. Otherwise
+// its caller calls run itself. The stack frame of guard would be the one too many: the
+// stack of the goroutine would have to grow before a small function runs inline.
+func (r *Runner) guards() bool { return r.Tracer != nil || r.PanicHandler != nil }
+
+// guard runs a task with what the options have asked for around it.
+func (r *Runner) guard(t Task) {
+	if r.Tracer != nil {
+		defer r.Tracer.startTask().End()
+	}
+	if r.PanicHandler != nil {
+		defer r.recover()
+	}
+	t.Run()
+}
+
+// End counts the end of a task. If nothing runs any more, it tells those who wait for
+// that.
+func (r *Runner) End() {
+	if r.Running.Add(-1) == 0 {
+		r.Ended.Tell()
+	}
+}
+
+func (r *Runner) recover() {
+	if p := recover(); p != nil { // nil also when the task ends the goroutine
+		stack := debug.Stack()
+		r.Panicked.Add(1)
+		if r.Log != nil {
+			r.Log.Error("timingwheel: task panicked", "panic", p, "stack", string(stack))
+		}
+		r.PanicHandler(p, stack)
+	}
+}
+
+// Wrap returns tasks as functions, for executors that are not ours.
+func (r *Runner) Wrap(tasks []Task) []func() {
+	wrapped := make([]func(), len(tasks))
+	for i, t := range tasks {
+		wrapped[i] = func() {
+			if r.Tracer != nil {
+				defer ClearLabels()
+			}
+			r.Run(t)
+		}
+	}
+	return wrapped
+}

@@ -30,7 +30,7 @@ test-long: ## run all tests of the core module at length, with the race detector
 # Where an int has 32 bits, and 64-bit atomics have to be aligned. No race detector there.
 .PHONY: test-386
 test-386: ## run the short tests of the library's packages with 32 bits
-	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel
+	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
 
 .PHONY: test-nested
 test-nested: ## run all tests of the nested modules but the benchmarks and durable, with the race detector
@@ -49,7 +49,7 @@ picture: ## take README's picture of the page anew: a minute and a half
 .PHONY: fuzz
 fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models (FUZZTIME=30s each)
 	go test ./timingwheel -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
-	go test ./timingwheel -run '^$$' -fuzz FuzzLocal -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
+	go test ./timingwheel/pool -run '^$$' -fuzz FuzzLocal -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 	go test ./purgatory -run '^$$' -fuzz FuzzModel -fuzztime $(FUZZTIME) -fuzzminimizetime 10x
 
 .PHONY: soak
@@ -62,7 +62,7 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 	$(MAKE) soak
 	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
-	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel
+	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
 
 .PHONY: chaos
 chaos: ## harm what runs durable jobs, each of 27 faults for DURATION=10m, and count what is lost
@@ -107,7 +107,7 @@ fmt-check: ## check that the code is formatted
 # Into a file rather than a pipe, whose status would be that of its end.
 .PHONY: cover
 cover: ## measure the coverage of the library's packages, at least 95 % each
-	@go test -cover ./timingwheel ./timingwheel/debug ./purgatory ./delayqueue ./bucket ./internal/heap ./internal/shrinking >coverage.out || { cat coverage.out; exit 1; }
+	@go test -cover ./timingwheel ./timingwheel/pool ./timingwheel/debug ./purgatory ./delayqueue ./bucket ./internal/heap ./internal/shrinking >coverage.out || { cat coverage.out; exit 1; }
 	@cat coverage.out
 	@awk '/coverage:/{for(i=1;i<=NF;i++)if($$i~/%/){sub("%","",$$i);if($$i+0<95)bad=1}}END{exit bad}' coverage.out
 

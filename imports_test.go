@@ -16,20 +16,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const module = "github.com/tickwheel/tickwheel/"
+const (
+	module  = "github.com/tickwheel/tickwheel/"
+	surface = module + "timingwheel"
+	inside  = surface + "/internal/"
+)
 
 // Imports point one way: examples, benchmarks, durable -> purgatory -> timingwheel ->
-// {bucket, delayqueue}, delayqueue -> internal/heap -> gods. Packages purgatory, timingwheel
-// and bucket use internal/shrinking too, and internal/parking, which imports nothing, is what
-// purgatory and timingwheel share. Every package that is not named here uses the library (the
-// examples, timingwheel/debug). Such a package may import purgatory,
-// timingwheel and packages below it.
+// timingwheel/internal/engine -> {timingwheel/internal/run, bucket, delayqueue}, delayqueue ->
+// internal/heap -> gods. Package timingwheel/pool is beside the surface. Packages purgatory,
+// timingwheel and bucket use internal/shrinking too, and internal/parking, which imports
+// nothing, is what purgatory and the wheel share. Every package that is not named here uses the
+// library (the examples, timingwheel/debug). Such a package may import purgatory, timingwheel
+// and timingwheel/pool.
 var mayImport = map[string][]string{
 	"purgatory":     {module + "timingwheel", module + "internal/shrinking", module + "internal/parking"},
-	"timingwheel":   {module + "bucket", module + "delayqueue", module + "internal/shrinking", module + "internal/parking"},
+	"timingwheel":   {inside + "engine", inside + "run", module + "internal/shrinking", module + "internal/parking"},
 	"delayqueue":    {module + "internal/heap", "golang.org/x/sys"},
 	"bucket":        {module + "internal/shrinking"},
 	"internal/heap": {"github.com/emirpasic/gods"},
+
+	"timingwheel/pool":            {surface, inside + "engine", inside + "run"},
+	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking"},
+	"timingwheel/internal/run":    {},
 
 	"internal/parking":   {},
 	"internal/shrinking": {},
@@ -47,7 +56,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		}
 		allowed, ok := mayImport[dir]
 		if !ok {
-			allowed = []string{module + "purgatory", module + "timingwheel"}
+			allowed = []string{module + "purgatory", surface, surface + "/pool", surface + "/debug"}
 			if strings.HasPrefix(dir, "examples/") {
 				allowed = append(allowed, module+"examples/internal")
 			}
@@ -59,7 +68,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			require.NoError(t, err)
 			ours := slices.ContainsFunc(allowed, func(prefix string) bool {
-				return imported == prefix || strings.HasPrefix(imported, prefix+"/")
+				return imported == prefix || prefix != surface && strings.HasPrefix(imported, prefix+"/")
 			})
 			if std := !strings.Contains(strings.Split(imported, "/")[0], "."); !std && !ours {
 				t.Errorf("%s imports %s", path, imported)

@@ -35,9 +35,9 @@
 // By default each task that blocks has a goroutine of its own, and nothing is refused.
 // Where that is too much, set limits:
 //
-//   - [NewPool] limits how many tasks run at once and how many wait for a worker. Its
-//     [WhenFull] says what becomes of the others. Several wheels may share one pool. A
-//     [Local] is a variable of which each worker has a value of its own.
+//   - pool.New limits how many tasks run at once and how many wait for a worker. Its
+//     pool.WhenFull says what becomes of the others. Several wheels may share one pool. A
+//     pool.Local is a variable of which each worker has a value of its own.
 //   - [WithMaxPending] limits how many functions are pending.
 //   - [WithPanicHandler] has the wheel survive a task that panics.
 //
@@ -71,7 +71,7 @@
 // bucket of the same level is still being flushed waits for the end of that flush, and
 // what expires later waits behind it. Functions, but not channels, tickers and contexts,
 // also wait for an executor that holds the driver up ([Inline], a full Pool with
-// [FullCallerRuns], or one of your own).
+// pool.CallerRuns, or one of your own).
 //
 // Never lost, never twice: every task that was accepted is handed to the executor once,
 // or was canceled, or is handed back by Stop. (A pending Job or Future is not handed
@@ -80,7 +80,7 @@
 // Canceled is canceled: if a cancel returns true, the function will not run, and the
 // wheel holds nothing of it any more. Under any executor, what has not begun can be
 // canceled, but for one slice: the 256 functions that the executor was handed last. (What
-// waits in the queue of a [Pool] or of an executor of your own was handed over, too.)
+// waits in the queue of a pool.Pool or of an executor of your own was handed over, too.)
 //
 // Idle is idle: while nothing is due, no goroutine wakes up. There is one exception: if
 // all tasks of a bucket are canceled or reset before it expires, it may start the driver

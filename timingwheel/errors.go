@@ -23,7 +23,7 @@ var ErrTooManyPending = engine.ErrTooManyPending
 // true.
 var ErrCanceled error = canceledError{}
 
-// ErrDiscarded is the error of a [Future] whose function a full [Pool] has discarded.
+// ErrDiscarded is the error of a [Future] whose function a full pool.Pool has discarded.
 var ErrDiscarded = errors.New("timingwheel: discarded")
 
 type canceledError struct{}

@@ -16,8 +16,8 @@ import "github.com/tickwheel/tickwheel/timingwheel/internal/run"
 //
 // Execute must see to it that each task is run in the end. A task that it drops is lost,
 // and Shutdown waits for it. If it is the task of a [Job], a [Future], a key of [Keyed]
-// or a [Group], these wait for it too, until they are stopped or canceled. (A [Pool] with
-// [FullDiscard] tells them.)
+// or a [Group], these wait for it too, until they are stopped or canceled. (A pool.Pool with
+// pool.Discard tells them.)
 //
 // Each task costs an allocation, which it does not with the executors of this package.
 // The driver may be in Execute, or about to call it, when Stop returns.

@@ -127,7 +127,7 @@ func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Conte
 // Wait waits for the result and returns it: the value and the error of the function. The
 // error is a [*PanicError] if the function panicked, [ErrCanceled] after Cancel,
 // [ErrStopped] if the wheel was stopped before the function was handed to the executor,
-// and [ErrDiscarded] if a full [Pool] discarded it. When ctx ends first, Wait returns
+// and [ErrDiscarded] if a full pool.Pool discarded it. When ctx ends first, Wait returns
 // context.Cause(ctx). Any number of goroutines may wait, any number of times. A task that
 // runs inline must not call Wait.
 func (r *Future[T]) Wait(ctx context.Context) (T, error) {

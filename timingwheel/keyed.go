@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickwheel/tickwheel/bucket"
 	"github.com/tickwheel/tickwheel/internal/shrinking"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
@@ -143,7 +142,7 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 }
 
 // adder is accept or acceptAgain.
-type adder = func(e *engine.Handle, after engine.Delay, f func(), kind bucket.Tag) error
+type adder = func(e *engine.Handle, after engine.Delay, f func(), kind engine.Tag) error
 
 // put puts a task on the wheel and makes it its key's, instead of old, if that is not
 // nil.

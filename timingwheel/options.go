@@ -80,7 +80,7 @@ func WithShards(n int) Option {
 }
 
 // WithExecutor sets the executor, which runs the tasks: [Goroutines] (the default),
-// [Inline], a [Pool], or one of your own. Your own may embed a [Pool]: the wheel then
+// [Inline], a pool.Pool, or one of your own. Your own may embed a pool.Pool: the wheel then
 // calls the Execute of your type. New panics on nil, and on a nil [ExecutorFunc] or
 // *Pool.
 func WithExecutor(e Executor) Option {
@@ -262,7 +262,7 @@ func WithPreciseWakeups() Option {
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a
 // call of [TimingWheel.Drive]. With [Inline], the tasks have run when Drive returns. With
 // [Goroutines], they may be still running, or may not have begun. What waits for room in a
-// [Pool] of [FullWait] goes as soon as there is room, also between two calls.
+// pool.Pool of pool.Wait goes as soon as there is room, also between two calls.
 func WithManualDrive() Option {
 	return func(c *config) { c.Manual = true }
 }

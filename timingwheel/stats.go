@@ -36,7 +36,7 @@ type Counts struct {
 type Stats struct {
 	Counts
 
-	CallerRuns int64 // tasks that the driver ran itself because a [Pool] was full
+	CallerRuns int64 // tasks that the driver ran itself because a pool.Pool was full
 	Discarded  int64 // tasks that a full Pool discarded; they count as Fired too
 	Panicked   int64 // tasks whose panic was recovered, those of [Submit] included
 
@@ -44,7 +44,7 @@ type Stats struct {
 	// that run, and those that wait in the executor's queue.
 	Running int64
 
-	// Waiting counts what is due, but waits for room in a [Pool] of [FullWait], or for an
+	// Waiting counts what is due, but waits for room in a pool.Pool of pool.Wait, or for an
 	// executor that holds the driver up. It is a part of Pending.
 	Waiting int64
 
@@ -54,7 +54,7 @@ type Stats struct {
 	// known. No other function fires meanwhile. Less than a millisecond is normal; then, and
 	// when the wheel is driven by hand, it may be that of several functions in a row. Zero
 	// means that there is no call; so it always is under [Goroutines] and under a Pool of
-	// FullWait.
+	// pool.Wait.
 	HeldUp   time.Duration
 	HeldUpBy string
 

@@ -8,8 +8,8 @@ import "sync/atomic"
 // lock. Make one with [NewLocal]. Get, Peek and Remove may be called for several Workers
 // at the same time, and Close by any goroutine.
 //
-//	encoders := timingwheel.NewLocal(pool, newEncoder, nil)
-//	pool.Schedule(w, time.Second, func(k *timingwheel.Worker) {
+//	encoders := pool.NewLocal(pool, newEncoder, nil)
+//	pool.Schedule(w, time.Second, func(k *pool.Worker) {
 //		(*encoders.Get(k)).Encode(event)
 //	})
 //
@@ -42,7 +42,7 @@ type Local[T any] struct {
 // NewLocal panics on a nil Pool. O(1).
 func NewLocal[T any](p *Pool, init func(*Worker) T, remove func(T)) *Local[T] {
 	if p == nil {
-		panic("timingwheel: NewLocal: nil Pool")
+		panic("pool: NewLocal: nil Pool")
 	}
 	return &Local[T]{workers: &p.workers, seat: p.workers.open(), init: init, remove: remove}
 }
@@ -89,10 +89,10 @@ func (l *Local[T]) find(k *Worker) *localValue[T] {
 // the value is removed when the worker is given back.
 func (l *Local[T]) make(k *Worker) *T {
 	if k.owner != l.workers {
-		panic("timingwheel: Local.Get: a Worker of another Pool")
+		panic("pool: Local.Get: a Worker of another Pool")
 	}
 	if l.closed.Load() {
-		panic("timingwheel: Local.Get: the Local is closed")
+		panic("pool: Local.Get: the Local is closed")
 	}
 	v := &localValue[T]{local: l}
 	if l.init != nil {
@@ -100,7 +100,7 @@ func (l *Local[T]) make(k *Worker) *T {
 	}
 	if l.find(k) != nil {
 		defer v.Remove() // this one was never anybody's
-		panic("timingwheel: Local.Get: called by the Local's own init")
+		panic("pool: Local.Get: called by the Local's own init")
 	}
 	k.set(l.seat.index, v)
 	return &v.value

@@ -293,7 +293,7 @@ func TestLocalInitThatPanics(t *testing.T) {
 			return all.init(k)
 		}, all.remove)
 		inPool(t, pool, w, func(k *Worker) {
-			require.PanicsWithValue(t, "timingwheel: Local.Get: called by the Local's own init", func() { again.Get(k) })
+			require.PanicsWithValue(t, "pool: Local.Get: called by the Local's own init", func() { again.Get(k) })
 			use(t, *again.Get(k), 0)
 		})
 	})
@@ -317,7 +317,7 @@ func TestLocalCloseWhileAFunctionRuns(t *testing.T) {
 					v := l.Get(k)
 					<-goOn
 					require.Same(t, v, l.Get(k))
-					require.PanicsWithValue(t, "timingwheel: Local.Get: the Local is closed", func() { late.Get(k) })
+					require.PanicsWithValue(t, "pool: Local.Get: the Local is closed", func() { late.Get(k) })
 					f()
 				})
 				l.Close()
@@ -336,7 +336,7 @@ func TestLocalCloseWhileAFunctionRuns(t *testing.T) {
 					_, ok := reused.Peek(k)
 					require.False(t, ok, "a stranger's value")
 					reused.Get(k)
-					require.PanicsWithValue(t, "timingwheel: Local.Get: the Local is closed", func() { l.Get(k) })
+					require.PanicsWithValue(t, "pool: Local.Get: the Local is closed", func() { l.Get(k) })
 				})
 			})
 		})
@@ -447,11 +447,11 @@ func TestLocalPanics(t *testing.T) {
 	_, found := l.Peek(strange)
 	require.False(t, found || l.Remove(strange))
 	for want, panics := range map[string]func(){
-		"timingwheel: NewLocal: nil Pool":                            func() { NewLocal[int](nil, nil, nil) },
-		"timingwheel: Pool.Schedule: nil wheel":                      func() { pool.Schedule(nil, 0, f) },
-		"timingwheel: Pool.Schedule: nil function":                   func() { pool.Schedule(w, 0, nil) },
-		"timingwheel: Pool.Schedule: the wheel has another executor": func() { pool.Schedule(elsewhere, 0, f) },
-		"timingwheel: Local.Get: a Worker of another Pool":           func() { l.Get(strange) },
+		"pool: NewLocal: nil Pool":                            func() { NewLocal[int](nil, nil, nil) },
+		"pool: Pool.Schedule: nil wheel":                      func() { pool.Schedule(nil, 0, f) },
+		"pool: Pool.Schedule: nil function":                   func() { pool.Schedule(w, 0, nil) },
+		"pool: Pool.Schedule: the wheel has another executor": func() { pool.Schedule(elsewhere, 0, f) },
+		"pool: Local.Get: a Worker of another Pool":           func() { l.Get(strange) },
 	} {
 		require.PanicsWithValue(t, want, panics)
 	}

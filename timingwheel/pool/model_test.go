@@ -253,7 +253,7 @@ func (m *localModel) closes(l *modelLocal) any {
 
 // get calls Get in a function.
 func (m *localModel) get(f *ordered, l *modelLocal) {
-	const isClosed = "timingwheel: Local.Get: the Local is closed"
+	const isClosed = "pool: Local.Get: the Local is closed"
 	had := f.worker.values[l]
 	if had != nil || l.closed {
 		var got **resource
@@ -285,14 +285,14 @@ func (m *localModel) make(f *ordered, l *modelLocal) {
 		want = m.closes(l)
 		l.before = func(*Worker) { l.Close() }
 	case 3:
-		want = "timingwheel: Local.Get: called by the Local's own init"
+		want = "pool: Local.Get: called by the Local's own init"
 		if l.flaky {
 			want = "remove"
 		}
 		l.before = func(k *Worker) { first = l.Get(k) }
 	case 4:
 		if other != l && values[other] == nil && other.closed {
-			want = "timingwheel: Local.Get: the Local is closed"
+			want = "pool: Local.Get: the Local is closed"
 		}
 		if other != l {
 			l.before = func(k *Worker) { first = other.Get(k) }

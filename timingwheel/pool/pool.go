@@ -1,3 +1,8 @@
+// Package pool is an executor for package timingwheel that limits how many functions run at
+// once, and how many wait for a worker. Each worker may have values of its own ([Local]).
+//
+//	p := pool.New(16, 1000, pool.Wait)
+//	w := timingwheel.New(timingwheel.WithExecutor(p))
 package pool
 
 import (
@@ -7,41 +12,44 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Pool is an [Executor] that limits how many tasks run at once. Make one with [NewPool],
-// and give it to one wheel or to several with [WithExecutor]. End it with [Pool.Shutdown]
+// Pool is an [timingwheel.Executor] that limits how many tasks run at once. Make one with [New],
+// and give it to one wheel or to several with [timingwheel.WithExecutor]. End it with [Pool.Shutdown]
 // or [Pool.Close] once these wheels are stopped. Wheels in a synctest bubble can share a
 // Pool only within their bubble. All methods are safe for concurrent use.
 //
-// A Pool is a run queue like that of [Goroutines], with a bound. It has no goroutine
+// A Pool is a run queue like that of [timingwheel.Goroutines], with a bound. It has no goroutine
 // while it has no task. What Goroutines says of goroutine-local state is true here too.
 type Pool struct {
-	run.Door // by which a wheel finds bounded
-	bounded  *run.Bounded
-	workers  workers // what Pool.Schedule's functions get
+	door    // by which a wheel finds bounded
+	bounded *run.Bounded
+	workers workers // what Pool.Schedule's functions get
 }
 
 // New returns a Pool with the given number of workers. Each worker runs one task at a
 // time. The parameter queue says how many more tasks may wait in the Pool for a worker.
 // With a queue of 0, the Pool is full once every worker has a task. The parameter full
-// says what happens to a task that finds the Pool full. NewPool panics if workers is less
+// says what happens to a task that finds the Pool full. New panics if workers is less
 // than one, if queue is negative, and on the zero WhenFull.
 //
 // Tasks begin nearly in the order of their deadlines. With one worker, a wheel of one
-// shard and [FullWait], they run in the order of [Inline]. Tasks that wait for one
+// shard and [Wait], they run in the order of [timingwheel.Inline]. Tasks that wait for one
 // another need a worker each. A task may end its goroutine (runtime.Goexit).
 func New(workers, queue int, full WhenFull) *Pool {
 	switch {
 	case workers < 1:
-		panic(fmt.Sprintf("timingwheel: NewPool: %d workers, must be at least 1", workers))
+		panic(fmt.Sprintf("pool: New: %d workers, must be at least 1", workers))
 	case queue < 0:
-		panic(fmt.Sprintf("timingwheel: NewPool: negative queue %d", queue))
+		panic(fmt.Sprintf("pool: New: negative queue %d", queue))
 	case full.policy == run.Unset:
-		panic("timingwheel: NewPool: zero WhenFull")
+		panic("pool: New: zero WhenFull")
 	}
 	p := &Pool{bounded: run.NewBounded(workers, queue, full.policy, full.discard)}
-	p.Door = p.bounded.DoorOf(p)
+	p.door = p.bounded.DoorOf(p)
 	return p
 }
+
+// door has another name so that it is not a part of Pool's documentation.
+type door = run.Door
 
 // Shutdown makes the Pool accept no more tasks. It waits until the tasks that the Pool
 // has accepted have ended and its goroutines are gone. Then it removes the values that
@@ -58,7 +66,7 @@ func New(workers, queue int, full WhenFull) *Pool {
 // them removes the values, and another may return while it does.
 func (p *Pool) Shutdown(ctx context.Context) error {
 	if err := p.bounded.Close(ctx); err != nil {
-		return fmt.Errorf("timingwheel: Pool.Shutdown: %w", err)
+		return fmt.Errorf("pool: Pool.Shutdown: %w", err)
 	}
 	p.workers.clear()
 	return nil
@@ -69,11 +77,11 @@ func (p *Pool) Close() { p.Shutdown(context.Background()) }
 
 // Stats is what [Pool.Stats] returns. It encodes to JSON as it is.
 type Stats struct {
-	Workers int   // as NewPool was told
-	Queue   int   // room for tasks that wait in the Pool, as NewPool was told
+	Workers int   // as New was told
+	Queue   int   // room for tasks that wait in the Pool, as New was told
 	Running int64 // tasks that a worker runs
 	Queued  int64 // tasks that wait in the Pool
-	Waiting int64 // tasks that wait on their wheels for room in the Pool, see [FullWait]
+	Waiting int64 // tasks that wait on their wheels for room in the Pool, see [Wait]
 	Closed  bool  // Close or Shutdown was called
 }
 
@@ -83,13 +91,13 @@ type Stats struct {
 func (p *Pool) Stats() Stats { return Stats(p.bounded.Stats()) }
 
 // Execute runs the tasks. When the Pool is full, its [WhenFull] decides. Under
-// [FullWait], Execute waits for room; on a closed Pool it runs the tasks itself. So an
+// [Wait], Execute waits for room; on a closed Pool it runs the tasks itself. So an
 // Executor of your own that calls Execute of a Pool holds up its driver while the Pool is
 // full.
 func (p *Pool) Execute(tasks []func()) { p.bounded.Execute(tasks) }
 
-// WhenFull says what happens to a task that comes due when a [Pool] is full: [FullWait],
-// [FullCallerRuns], or what [FullDiscard] returns.
+// WhenFull says what happens to a task that comes due when a [Pool] is full: [Wait],
+// [CallerRuns], or what [Discard] returns.
 type WhenFull struct {
 	policy  run.Policy
 	discard func(task func())
@@ -111,25 +119,25 @@ var (
 	// fires functions no faster than they run. But while the driver runs one, no other
 	// function of the wheel is handed on, whatever its shard. All that comes due
 	// meanwhile waits, and is pending. A function that blocks for ever stops the others
-	// for ever. Channels, tickers and contexts do not wait. The conditions of [Inline]
-	// hold for every task of the Pool. CallerRuns of [Stats] counts the tasks that the
+	// for ever. Channels, tickers and contexts do not wait. The conditions of [timingwheel.Inline]
+	// hold for every task of the Pool. CallerRuns of timingwheel.Stats counts the tasks that the
 	// driver has run.
 	CallerRuns = WhenFull{policy: run.CallerRuns}
 )
 
 // Discard has the driver call f with the task instead of running it. f may run the
 // function that it gets, keep it for later, or drop it; usually it counts or logs. f runs
-// on the driver, under the conditions of [Inline]. A panic in f counts as a panic of the
-// task. FullDiscard panics on nil.
+// on the driver, under the conditions of [timingwheel.Inline]. A panic in f counts as a panic of the
+// task. Discard panics on nil.
 //
-// f gets the function that was scheduled. A [Job] leaves this run out and goes on to its
-// next time; if f calls the function, that is no run of the Job. A key of a [Keyed] is no
-// longer scheduled. A function of a [Group] has left its group. A [Future] has ended with
-// [ErrDiscarded], and the function that f gets does nothing. Stats counts what was
+// f gets the function that was scheduled. A [timingwheel.Job] leaves this run out and goes on to its
+// next time; if f calls the function, that is no run of the Job. A key of a [timingwheel.Keyed] is no
+// longer scheduled. A function of a [timingwheel.Group] has left its group. A [timingwheel.Future] has ended with
+// [timingwheel.ErrDiscarded], and the function that f gets does nothing. Stats counts what was
 // discarded.
 func Discard(f func(task func())) WhenFull {
 	if f == nil {
-		panic("timingwheel: FullDiscard(nil)")
+		panic("pool: Discard(nil)")
 	}
 	return WhenFull{policy: run.Discards, discard: f}
 }

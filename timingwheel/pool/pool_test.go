@@ -639,7 +639,7 @@ func TestPoolCloseWhileTasksWait(t *testing.T) {
 		defer cancel()
 		err := pool.Shutdown(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "timingwheel: Pool.Shutdown: ")
+		require.ErrorContains(t, err, "pool: Pool.Shutdown: ")
 		release()
 		require.NoError(t, pool.Shutdown(t.Context()))
 		w.AfterFunc(0, func() { t.Error("ran") })
@@ -780,11 +780,11 @@ func TestPoolSizes(t *testing.T) {
 	}
 	pool.Close()
 	for want, f := range map[string]func(){
-		"timingwheel: NewPool: 0 workers, must be at least 1":  func() { New(0, 1, Wait) },
-		"timingwheel: NewPool: -1 workers, must be at least 1": func() { New(-1, 1, Wait) },
-		"timingwheel: NewPool: negative queue -1":              func() { New(1, -1, Wait) },
-		"timingwheel: NewPool: zero WhenFull":                  func() { New(1, 1, WhenFull{}) },
-		"timingwheel: FullDiscard(nil)":                        func() { Discard(nil) },
+		"pool: New: 0 workers, must be at least 1":  func() { New(0, 1, Wait) },
+		"pool: New: -1 workers, must be at least 1": func() { New(-1, 1, Wait) },
+		"pool: New: negative queue -1":              func() { New(1, -1, Wait) },
+		"pool: New: zero WhenFull":                  func() { New(1, 1, WhenFull{}) },
+		"pool: Discard(nil)":                        func() { Discard(nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}

@@ -7,30 +7,30 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// Schedule arranges for f to run once, d from now, as [TimingWheel.Schedule] does, and
+// Schedule arranges for f to run once, d from now, as [timingwheel.TimingWheel.Schedule] does, and
 // gives it the [Worker] on which it runs, with the values that the worker has of each
 // [Local]. w must be a wheel whose executor is the Pool itself.
 //
 // A function that does not run on a worker of the Pool gets a Worker of its own, whose ID
 // is -1. It has no values at first, and those that are made are removed when the function
 // returns. This is so if the Pool is full and the driver runs the function
-// ([FullCallerRuns]), and for the function that [FullDiscard] gets or the wheel's Stop
+// ([CallerRuns]), and for the function that [Discard] gets or the wheel's Stop
 // hands back. These may be called more than once, and on any goroutine.
 //
 // Schedule panics on a nil w, on a nil f and if the wheel has another executor, also one
-// that embeds the Pool. It returns [ErrStopped] on a stopped wheel, and
-// [ErrTooManyPending] where [WithMaxPending] permits no more; f will not run then.
+// that embeds the Pool. It returns [timingwheel.ErrStopped] on a stopped wheel, and
+// [timingwheel.ErrTooManyPending] where [timingwheel.WithMaxPending] permits no more; f will not run then.
 //
 // O(1). It allocates twice. When f runs, it takes the Pool's lock twice for some
-// nanoseconds, and the functions of [TimingWheel.Schedule] do not.
+// nanoseconds, and the functions of [timingwheel.TimingWheel.Schedule] do not.
 func (p *Pool) Schedule(w *timingwheel.TimingWheel, d time.Duration, f func(*Worker)) (timingwheel.Timeout, error) {
 	switch {
 	case w == nil:
-		panic("timingwheel: Pool.Schedule: nil wheel")
+		panic("pool: Pool.Schedule: nil wheel")
 	case f == nil:
-		panic("timingwheel: Pool.Schedule: nil function")
+		panic("pool: Pool.Schedule: nil function")
 	case !(*engine.Engine)(w).RunsOn(p.bounded):
-		panic("timingwheel: Pool.Schedule: the wheel has another executor")
+		panic("pool: Pool.Schedule: the wheel has another executor")
 	}
 	e := (*engine.Engine)(w)
 	after := engine.Delay{Now: e.Clock().Now(), D: d}

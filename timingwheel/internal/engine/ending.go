@@ -49,7 +49,7 @@ func (s *Shard) CloseSlice(chunk int) (next int, more bool) {
 
 // Dismiss takes an entry off the wheel that is not going to fire, because the shard is
 // closed or stopped. If it is a task of the wheel's own, it is called. The caller holds
-// s.mu.
+// s.Mu.
 func (s *Shard) Dismiss(i bucket.Index) {
 	switch f, tag := s.Arena.Task(i), s.Arena.Tag(i); {
 	case isInternal(tag):
@@ -105,5 +105,5 @@ func (s *Shard) StopSlice(chunk, most int, h heir) (next int, more bool) {
 	return chunk + 1, true
 }
 
-// handBack is called with s.mu held, while the shard is being stopped.
+// handBack is called with s.Mu held, while the shard is being stopped.
 func (s *Shard) handBack(deadline int64, f func()) { s.Heir.Take(s.Clock.Time(deadline), f) }

@@ -1,3 +1,11 @@
+// Package engine is a timing wheel without its surface, which is package timingwheel: what
+// is pending, and what makes it fire.
+//
+// Read wheel.go first (one level), then shard.go (a hierarchy and its lock), flush.go (its
+// buckets expire), driver.go (the loop), fairness.go (how callers and the driver share the
+// lock) and handoff.go (how the driver calls the executor). The surface reaches a shard
+// through a [Handle]. Some names have capitals only because the surface's tests look at
+// them.
 package engine
 
 import (

@@ -53,7 +53,7 @@ const (
 	MaxTurn = time.Millisecond
 )
 
-// Lock locks s.mu for a caller.
+// Lock locks s.Mu for a caller.
 func (s *Shard) Lock() {
 	if !s.TryLock() {
 		s.WaitForLock()
@@ -62,7 +62,7 @@ func (s *Shard) Lock() {
 
 func (s *Shard) Unlock() { s.Mu.Unlock() }
 
-// TryLock locks s.mu if it is free and the driver does not want it.
+// TryLock locks s.Mu if it is free and the driver does not want it.
 func (s *Shard) TryLock() bool { return !s.Fairness.Wanted.Load() && s.Mu.TryLock() }
 
 func (s *Shard) WaitForLock() {
@@ -81,7 +81,7 @@ func (s *Shard) WaitForLock() {
 	}
 }
 
-// lockLast locks s.mu for a caller that does so again and again, and lets all others go
+// lockLast locks s.Mu for a caller that does so again and again, and lets all others go
 // first. With lock, such a caller would take the lock straight back, and the others would
 // wait until sync.Mutex declares starvation, 1 ms.
 func (s *Shard) lockLast() {
@@ -91,7 +91,7 @@ func (s *Shard) lockLast() {
 	s.WaitForLock() // behind the caller that is at the turnstile
 }
 
-// RelockForDriver locks s.mu for the driver, which goes on with a cascade.
+// RelockForDriver locks s.Mu for the driver, which goes on with a cascade.
 func (s *Shard) RelockForDriver() {
 	if s.Fairness.Waiting.Load() {
 		s.GiveWay()
@@ -99,7 +99,7 @@ func (s *Shard) RelockForDriver() {
 	s.LockForDriver()
 }
 
-// LockForDriver locks s.mu for the driver.
+// LockForDriver locks s.Mu for the driver.
 func (s *Shard) LockForDriver() {
 	if s.Mu.TryLock() {
 		return

@@ -69,7 +69,7 @@ func (s *Shard) Flush(c *Cascade, out *DueTasks) (more bool) {
 	return s.flushSlice(c)
 }
 
-// flushSlice is called with s.mu held.
+// flushSlice is called with s.Mu held.
 func (s *Shard) flushSlice(c *Cascade) (more bool) {
 	now, before := s.Clock.Now(), len(s.out.Tasks)
 	if !s.Hub.manual {
@@ -171,7 +171,7 @@ func (r *LatenessRun) End() time.Duration {
 }
 
 // passed counts the tasks that were added to out since it had the given number of them,
-// and lets the gate hand them over. It is called with s.mu held.
+// and lets the gate hand them over. It is called with s.Mu held.
 func (s *Shard) passed(before int) {
 	out, r := s.out, s.Hub.runner
 	r.Admit(len(out.Tasks) - before)
@@ -183,7 +183,7 @@ func (s *Shard) passed(before int) {
 	}
 }
 
-// fire is called with s.mu held.
+// fire is called with s.Mu held.
 func (s *Shard) fire(i bucket.Index) {
 	s.counts.Fired++
 	f, kind := s.Remove(i)
@@ -203,11 +203,11 @@ func (s *Shard) fire(i bucket.Index) {
 }
 
 // execute notes a task for the executor. end notes a task for a run queue of the wheel's
-// own. Both are called with s.mu held.
+// own. Both are called with s.Mu held.
 func (s *Shard) execute(t run.Task)     { s.out.Tasks = append(s.out.Tasks, t) }
 func (s *Shard) runInternal(t run.Task) { s.out.contexts = append(s.out.contexts, t) }
 
-// lockForFlush locks s.mu for the driver. What is for the workers does not wait for a
+// lockForFlush locks s.Mu for the driver. What is for the workers does not wait for a
 // caller.
 func (s *Shard) lockForFlush() {
 	if !s.Mu.TryLock() {

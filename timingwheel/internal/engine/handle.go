@@ -11,9 +11,9 @@ import (
 
 // Handle is the door to the shard: a shard, and the handle of an entry there. Everything
 // that a user holds (Timer, Ticker, Job and so on) has one, and reaches the shard through
-// it and through nothing else. A test keeps it so (rooms_test.go).
+// it and through nothing else.
 //
-// The zero entry belongs to no shard. join gives it one, for good; the handle changes
+// The zero Handle belongs to no shard. Join gives it one, for good; the handle changes
 // each time it is added again. The handle is guarded by the shard's lock.
 type Handle struct {
 	shard *Shard // nil until join
@@ -23,7 +23,7 @@ type Handle struct {
 // Join gives the entry a shard of an engine, that of the processor that it runs on, and locks it.
 func (e *Handle) Join(of *Engine) { e.shard = of.lock() }
 
-// JoinTo is join for a certain shard. It is for tests.
+// JoinTo is Join for a certain shard. It is for tests.
 func (e *Handle) JoinTo(s *Shard) {
 	e.shard = s
 	s.Lock()
@@ -46,7 +46,7 @@ func (e *Handle) Shard() *Shard { return e.shard }
 // Joined reports whether the entry has a shard.
 func (e *Handle) Joined() bool { return e.shard != nil }
 
-// LockShard and unlock lock the shard.
+// LockShard and UnlockShard lock the shard.
 func (e *Handle) LockShard()   { e.shard.Lock() }
 func (e *Handle) UnlockShard() { e.shard.Mu.Unlock() } // mu: with unlock the compiler would not inline it
 
@@ -106,12 +106,12 @@ func (e *Handle) Cancel() bool { return e.shard.Cancel(e.ref) }
 // the shard is stopped. Then the entry may be pending still.
 func (e *Handle) Reset(after Delay) bool { return e.shard.reset(e.ref, after) }
 
-// ResetLazy is reset for the entry of a lazyTask, which knows its deadline from then on.
+// ResetLazy is reset for the entry of a LazyTask, which knows its deadline from then on.
 func (e *Handle) ResetLazy(after Delay, l *LazyTask) bool {
 	return e.shard.resetLazy(e.ref, after, l)
 }
 
-// AcceptLazyAgain is acceptAgain for a lazyTask.
+// AcceptLazyAgain is acceptAgain for a LazyTask.
 func (e *Handle) AcceptLazyAgain(after Delay, l *LazyTask) error {
 	err := e.AcceptAgain(after, l.F, OneShot)
 	if err == nil {

@@ -29,7 +29,7 @@ func (e *Engine) Park(d time.Duration, op parking.Op) (Handle, error) {
 	return h, nil
 }
 
-// unpark is the wheel's own task. The caller holds s.mu.
+// unpark is the wheel's own task. The caller holds s.Mu.
 func (s *Shard) unpark(op parking.Op) {
 	if s.Stopped {
 		s.endParked(op)
@@ -51,11 +51,11 @@ func (s *Shard) unpark(op parking.Op) {
 // finishParked hands done to an executor that has a gate. The operation has expired,
 // whatever the executor is busy with; done has to pass the gate like any function. So it
 // becomes an entry of its own, due now. Unlike a function it is not handed back by Stop:
-// it runs then. The caller holds s.mu.
+// it runs then. The caller holds s.Mu.
 func (s *Shard) finishParked(done func()) {
 	due := func() {
 		switch {
-		case s.Stopped: // a goroutine, since the executor may run it here, with s.mu held
+		case s.Stopped: // a goroutine, since the executor may run it here, with s.Mu held
 			s.Hub.runner.Admit(1)
 			go s.Hub.runner.Run(run.Function(done))
 		default:
@@ -68,7 +68,7 @@ func (s *Shard) finishParked(done func()) {
 
 // endParked ends an operation while the shard is being stopped. What is left to do does
 // not go through the driver any more. It is a task of the wheel all the same: the panic
-// handler covers it, and Shutdown waits for it. The caller holds s.mu.
+// handler covers it, and Shutdown waits for it. The caller holds s.Mu.
 func (s *Shard) endParked(op parking.Op) {
 	if rest, by := op.Stop(parking.Held{}); rest != nil {
 		s.Hub.runner.Admit(1)

@@ -6,7 +6,7 @@ import "sync/atomic"
 // a lock: that of a Timer of AfterFunc, from its first Reset on. To push it back is one
 // compare-and-swap. It touches the clock and the Timer's cache line, and nothing of the
 // shard. So the timers that one goroutine has made, on one shard, can be pushed back by all
-// processors at the same time. The entry on the wheel has a pointer to the lazyTask. So the
+// processors at the same time. The entry on the wheel has a pointer to the LazyTask. So the
 // flush that comes to the entry finds the new deadline, and adds the entry again.
 //
 // The word has the tick of the deadline in its upper bits. The lowest pushBits count how
@@ -29,7 +29,7 @@ const (
 	pushBits   = 10
 	MostPushes = 1<<pushBits - 1 // the next push takes the lock, and so the shard counts them
 
-	// NotLazy is the word of what only looks like a lazyTask, for ever. A push takes the
+	// NotLazy is the word of what only looks like a LazyTask, for ever. A push takes the
 	// lock.
 	NotLazy = MostPushes
 )
@@ -49,7 +49,7 @@ func (l *LazyTask) PushBack(c *clock, after Delay) bool {
 
 // The caller of the methods that follow holds the shard's lock.
 
-// Keep gives the deadline to the lazyTask.
+// Keep gives the deadline to the LazyTask.
 func (l *LazyTask) Keep(deadline int64) { l.Word.Store(uint64(deadline) << pushBits) }
 
 // Deadline returns the deadline, and false if the entry has it.
@@ -70,6 +70,6 @@ func (l *LazyTask) Fall(due int64) (pushes int64, ok bool) {
 	return int64(w & MostPushes), int64(w>>pushBits) == due && l.Word.CompareAndSwap(w, 0)
 }
 
-// LazyOf returns the lazyTask of an entry with the tag lazy. The entry has a pointer to it in
+// LazyOf returns the LazyTask of an entry with the tag lazy. The entry has a pointer to it in
 // disguise. With a field more, an entry would take 40 bytes instead of 32.
 func LazyOf(task func()) *LazyTask { return Undisguise[LazyTask](task) }

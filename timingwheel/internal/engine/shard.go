@@ -12,15 +12,15 @@ import (
 // Shard is one hierarchy of wheels with the arena of its entries and one lock around
 // both. Under that lock every operation is a few plain instructions. The ring that an
 // entry is in is its whole state. So there are no atomics on entries and no retries, but
-// for the deadline of a lazyTask.
+// for the deadline of a LazyTask.
 //
-// Lock order: the turnstile (see turns), shard, queue.
+// Lock order: the turnstile (see Fairness), shard, queue.
 type Shard struct {
 	Hub   *Hub
 	Clock *clock // the hub's, as is limit
 	Limit *Limit
 	id    int    // its place among the shards
-	Next  *Shard // the ring of all shards, see engine.lock
+	Next  *Shard // the ring of all shards, see Engine.lock
 
 	Fairness Fairness // who gets mu next
 
@@ -71,7 +71,7 @@ type Ref struct {
 	generation uint64
 }
 
-// The caller of the methods that follow holds s.mu.
+// The caller of the methods that follow holds s.Mu.
 
 // Accept adds a one-shot that is new, unless the shard is closed or the limit reached.
 func (s *Shard) Accept(after Delay, f func(), kind bucket.Tag) (Ref, error) {
@@ -210,7 +210,7 @@ func (s *Shard) move(i bucket.Index, after Delay) bool {
 	return true
 }
 
-// resetLazy is reset for the entry of a lazyTask, which keeps its deadline from then on.
+// resetLazy is reset for the entry of a LazyTask, which keeps its deadline from then on.
 // AfterFunc does not begin with that. Then every Timer would be on the heap, also one that
 // nobody keeps, and every flush would have to look at it.
 func (s *Shard) resetLazy(h Ref, after Delay, l *LazyTask) bool {
@@ -226,7 +226,7 @@ func (s *Shard) resetLazy(h Ref, after Delay, l *LazyTask) bool {
 	return true
 }
 
-// makeLazy gives the deadline of an entry to its lazyTask, if the entry is on a wheel.
+// makeLazy gives the deadline of an entry to its LazyTask, if the entry is on a wheel.
 func (s *Shard) makeLazy(i bucket.Index, l *LazyTask) {
 	if tag := s.Arena.Tag(i); tag&lazy == 0 {
 		s.Arena.SetTag(i, tag|lazy)
@@ -299,7 +299,7 @@ func (s *Shard) hasTasks() bool {
 }
 
 // wheelOf returns the wheel of a level, and nil for the levels that have none. It is
-// called with s.mu held.
+// called with s.Mu held.
 func (s *Shard) wheelOf(level bucket.Tag) *Wheel {
 	w := s.Finest
 	for w != nil && w.Level != uint(level) {

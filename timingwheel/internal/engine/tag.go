@@ -2,6 +2,9 @@ package engine
 
 import "github.com/tickwheel/tickwheel/bucket"
 
+// Tag says what an entry is.
+type Tag = bucket.Tag
+
 // An entry's tag says what it is, in its lowest bits (kind), and on which level it waits,
 // in the others.
 //
@@ -12,10 +15,10 @@ import "github.com/tickwheel/tickwheel/bucket"
 //	own|alone           of a channel, a ticker or a context
 //	own|oneShot|alone   of package purgatory
 const (
-	// Internal is a task of the wheel's own. It is called under s.mu: by the driver when it is
+	// Internal is a task of the wheel's own. It is called under s.Mu: by the driver when it is
 	// due, and by dismiss when close or stop comes first (s.dismissing tells). So
 	// whatever it does is one with the state of its entry, and whoever cancels it under
-	// s.mu knows that it is neither running nor about to. It must be short, never block,
+	// s.Mu knows that it is neither running nor about to. It must be short, never block,
 	// and run no code of a user.
 	Internal bucket.Tag = 1 << iota
 
@@ -30,7 +33,7 @@ const (
 	// due. It never waits at the gate.
 	NoExecutor
 
-	// lazy is an entry whose task is a Timer, which knows the deadline. See lazy.go.
+	// lazy is an entry whose task is a Timer, which knows the deadline. See pushback.go.
 	lazy
 
 	kind       = Internal | OneShot | NoExecutor | lazy

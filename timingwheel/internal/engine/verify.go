@@ -104,7 +104,7 @@ func Pushes(e *Engine) (n int64) {
 	return n
 }
 
-// verifyLazy checks the word of a lazyTask, if the entry has one.
+// verifyLazy checks the word of a LazyTask, if the entry has one.
 func (v *verifier) lazy(s *Shard, i bucket.Index, level uint) {
 	if s.Arena.Tag(i)&lazy == 0 {
 		return

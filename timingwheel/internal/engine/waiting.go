@@ -10,7 +10,7 @@ import (
 // in the order in which they came due.
 
 // held makes an entry wait if another waits already, or if the gate says so, and reports
-// whether the entry waits. It is called with s.mu held.
+// whether the entry waits. It is called with s.Mu held.
 func (s *Shard) held(i bucket.Index) bool {
 	if s.Waiting.IsOpen() && s.Waiting.First(&s.Arena) != 0 {
 		s.Wait(i)

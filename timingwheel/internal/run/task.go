@@ -1,3 +1,8 @@
+// Package run is how and where the tasks of wheels run: what is around each task, the
+// queue that goroutines pull tasks from, and what limits it. It knows no wheel.
+//
+// Read task.go first, then runqueue.go (the default executor), and bounded.go with
+// admission.go (the same with a bound).
 package run
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Pool is an [timingwheel.Executor] that limits how many tasks run at once. Make one with [New],
+// Pool is a [timingwheel.Executor] that limits how many tasks run at once. Make one with [New],
 // and give it to one wheel or to several with [timingwheel.WithExecutor]. End it with [Pool.Shutdown]
 // or [Pool.Close] once these wheels are stopped. Wheels in a synctest bubble can share a
 // Pool only within their bubble. All methods are safe for concurrent use.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -624,6 +625,7 @@ func useAll(t *testing.T, w *timingwheel.TimingWheel, stopWheel bool) (kept []fu
 // The end of a parent costs a handful of goroutines, however many children it has.
 func TestParentOfMany(t *testing.T) {
 	const children, handful = 10_000, 20
+	withoutCollector(t)
 	w := timingwheel.New()
 	defer w.Stop()
 	for _, cause := range []error{nil, errCause} {
@@ -974,6 +976,13 @@ func waitFor(t testing.TB, done func() bool) {
 			t.Fatal("waited in vain")
 		}
 	}
+}
+
+// withoutCollector keeps the collector from running until the test is over. While it frees
+// the stacks of goroutines that have ended, runtime.NumGoroutine counts them again.
+func withoutCollector(t *testing.T) {
+	percent := debug.SetGCPercent(-1) // waits for the end of a run that is under way
+	t.Cleanup(func() { debug.SetGCPercent(percent) })
 }
 
 // unlessShort is how often a test does what it does, or how much of it: n times, or less

@@ -218,6 +218,7 @@ func TestOrderWithinATick(t *testing.T) {
 
 // Goroutines runs tasks that do not block on few goroutines, and keeps none of them.
 func TestGoroutinesAreFew(t *testing.T) {
+	withoutCollector(t)
 	before := runtime.NumGoroutine()
 	e := timingwheel.Goroutines()
 	var wg sync.WaitGroup

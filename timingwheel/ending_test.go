@@ -246,7 +246,7 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 	for range 2 {
 		s.Stop()
 		require.Zero(t, d.Waiting.Load())
-		require.EqualValues(t, math.MaxInt64, s.WaitsSince.Load())
+		require.EqualValues(t, int64(math.MaxInt64), s.WaitsSince.Load())
 	}
 	var out engine.DueTasks
 	s.TakeWaiting(&out, func() bool { return true })

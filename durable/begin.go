@@ -72,6 +72,8 @@ func (w *worker) toWait(t *task) {
 		i, _ := slices.BinarySearchFunc(l.suspects, t, bySuspicion)
 		l.suspects = slices.Insert(l.suspects, i, t)
 	}
+	w.hasToStart(l)
+	w.mind(l)
 	w.start()
 }
 
@@ -90,6 +92,7 @@ func (w *worker) start() {
 		}
 		t := (*queue)[0]
 		*queue = shift(*queue, 1)
+		w.mind(l)
 		l.running++
 		if t.phase == ready {
 			w.wakeClaims() // ready has room for one more
@@ -107,11 +110,23 @@ func (w *worker) start() {
 	}
 }
 
+// hasToStart notes that a lane has something to begin, so that to look for the first takes
+// no look at all kinds. w.mu is held.
+func (w *worker) hasToStart(l *lane) {
+	if !l.toStart {
+		l.toStart, w.starts = true, append(w.starts, l)
+	}
+}
+
 // first returns whose turn it is, as the head of a queue: of what may begin the longest
 // due, but of suspects the one with the fewest crashes. w.mu is held.
 func (w *worker) first() (l *lane, queue *[]*task) {
 	var suspect *lane
-	for _, other := range w.lanes {
+	w.starts = slices.DeleteFunc(w.starts, func(l *lane) bool {
+		l.toStart = len(l.ready)+len(l.last)+len(l.suspects) > 0
+		return !l.toStart
+	})
+	for _, other := range w.starts {
 		if other.running >= other.limit {
 			continue
 		}
@@ -202,6 +217,7 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 	default:
 		w.set(t, ready)
 		l.ready = slices.Insert(l.ready, 0, t)
+		w.hasToStart(l)
 	}
 	w.room.Broadcast() // for drain
 	return false

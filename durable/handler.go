@@ -110,10 +110,10 @@ func (q *Queue) decide(out *Outcome, attempt int, err error) {
 	var after *retryLater
 	var snooze *snoozed
 	if failed := protect(func() { // nil pointers in an error are usual enough
+		out.Error = errorText(err)
 		if errors.As(err, &snooze) {
 			return
 		}
-		out.Error = errorText(err)
 		if errors.As(err, new(*discarded)) {
 			out.End = Buried
 		}

@@ -40,6 +40,8 @@ type Engine interface {
 
 	// Redrive makes a dead job wait until at, with no attempt begun, so that it is listed
 	// as dead no longer. ErrNotFound: it is not dead. ErrExists: another job has its key.
+	//
+	// It expires no more: what has ended as expired is meant to run.
 	Redrive(ctx context.Context, ref Ref, at time.Time) error
 
 	// Lookup returns the job that has the key, or ErrNotFound.
@@ -152,7 +154,11 @@ type Record struct {
 	Attempt   int    // attempts that had begun before
 	Crashes   int    // claims that never ended, as far as Feed knows; more than 0: a suspect
 	LastError string // of the one before: UTF-8 without NUL
-	Series    string // the name given to Every, if any
+
+	// Of an occurrence of a schedule: the schedule's name, and what the Queue has to know
+	// to make the next one. An engine keeps both as they are.
+	Series string
+	Plan   string
 }
 
 // Held is a job that was handed out to a worker.
@@ -194,7 +200,12 @@ type Outcome struct {
 	End   End
 	At    time.Time // for Again: when it is due next
 	Error string    // for Again and Buried: UTF-8 without NUL
-	Next  *Record   // for Done and Buried: an occurrence to be stored with the end; its Key is the same
+
+	// Uncounted, for Again and Buried: the attempt does not count, since it was snoozed or
+	// has never begun.
+	Uncounted bool
+
+	Next *Record // for Done and Buried: an occurrence to be stored with the end; its Key is the same
 }
 
 // End is how an attempt ended.

@@ -18,6 +18,7 @@ type config struct {
 	concurrency int
 	kinds       map[string]int
 	retention   time.Duration
+	dropExpired bool
 	backoff     func(attempt int) time.Duration
 	wheel       *timingwheel.TimingWheel
 	log         *slog.Logger
@@ -110,6 +111,12 @@ func WithRetention(d time.Duration) Option {
 	}
 }
 
+// WithDropExpired has this process drop jobs that it finds expired. By default they are
+// kept as dead ones are, and can be listed and redriven.
+func WithDropExpired() Option {
+	return func(c *config) { c.dropExpired = true }
+}
+
 // WithBackoff sets how long after a failed attempt, numbered from 1, the next one is due.
 // The default doubles from a second up to an hour, and takes off up to a half at random,
 // so that what failed together does not come back together. Open panics on nil.
@@ -143,6 +150,7 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //
 //   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error
 //   - a job is dead, because its last attempt did not end: kind, ref, error
+//   - a job has expired: kind, ref, dropped (or listed as dead)
 //   - another worker has taken over; the end of the attempt is not written down: ref
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
 //   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,6 +155,13 @@ func newRecord(j Job, now time.Time) (Record, error) {
 	}
 	due, now = wholeMicros(due), wholeMicros(now)
 	j.At, j.After = due, 0
+	j.Timeout = (j.Timeout + time.Microsecond - 1).Truncate(time.Microsecond)
+	if !j.Expires.IsZero() {
+		j.Expires = wholeMicros(j.Expires)
+	}
+	if j.Meta = maps.Clone(j.Meta); len(j.Meta) == 0 {
+		j.Meta = nil
+	}
 	if j.MaxAttempts == 0 {
 		j.MaxAttempts = defaultMaxAttempts
 	}

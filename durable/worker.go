@@ -42,6 +42,7 @@ type task struct {
 	phase    phase
 	crashes  int  // more than 0: a suspect
 	reserved bool // it has a place, and does not run yet
+	counted  bool // in claiming of its lane
 	attempt  int
 	began    time.Time               // by the engine's clock
 	cancel   context.CancelCauseFunc // nil: it does not run
@@ -50,18 +51,18 @@ type task struct {
 
 // lane is what a kind has for itself: its limit, and its queues.
 type lane struct {
-	limit     int
 	kind      string
-	limited   bool    // by WithKindConcurrency
-	held      int     // tasks
-	bytes     int     // of their payloads
-	shut      bool    // the engine is to hand out no more: room.go
-	toClaim   bool    // it is in worker.claims
-	toStart   bool    // it is in worker.starts
-	running   int     // and places that are reserved
-	claimable []*task // in the order in which they came due
-	ready     []*task // likewise
-	last      []*task // likewise, of those that wait: on their last attempt
+	held      int  // tasks
+	bytes     int  // of their payloads
+	shut      bool // the engine is to hand out no more: room.go
+	active    bool // it is in worker.active
+	limit     int
+	limited   bool // by WithKindConcurrency
+	running   int  // and places that are reserved
+	claimable classes
+	ready     classes
+	claiming  [3]int  // those of which a claim is under way, but for those with a place; by class
+	last      classes // of those that wait: on their last attempt
 	suspects  []*task // of those that wait, in the order of bySuspicion
 }
 
@@ -84,20 +85,23 @@ type worker struct {
 	tasks    map[Ref]*task
 	bytes    int
 	lanes    map[string]*lane
-	claims   []*lane // those that have something to be claimed, and maybe others
-	starts   []*lane // those that have something to begin, and maybe others
+	active   []*lane // those that have something in a queue, and maybe others
 	crowded  bool    // room.go
 	counts   [ending + 1]int
 	reserved int     // places of tasks that do not run yet
 	exact    []*task // which these are; for claimLoop
 	trial    []*task // the suspects that few may be of
-	draining bool
-	failed   error // why Run ends by itself
-	lease    lease
-	asking   int           // beats that are not answered yet
-	silent   bool          // the lease was lost, and not renewed since
-	losses   int           // of the lease
-	ahead    time.Duration // of the claim
+	begun    int     // how often one was chosen to begin; for turn
+
+	claimSince time.Time // when the claim was asked that is under way; zero: none
+	looking    bool      // lookAgain
+	draining   bool
+	failed     error // why Run ends by itself
+	lease      lease
+	asking     int           // beats that are not answered yet
+	silent     bool          // the lease was lost, and not renewed since
+	losses     int           // of the lease
+	ahead      time.Duration // of the claim
 }
 
 // ended is a task whose handler has returned.
@@ -167,7 +171,7 @@ func (w *worker) drop(t *task) {
 func (w *worker) clearQueues() {
 	w.exact = nil
 	for _, l := range w.lanes {
-		l.claimable, l.ready, l.last, l.suspects = nil, nil, nil, nil
+		l.claimable, l.ready, l.last, l.suspects = classes{}, classes{}, classes{}, nil
 		w.mind(l)
 	}
 }
@@ -275,11 +279,8 @@ func (w *worker) toClaim(t *task) {
 	}
 	w.set(t, claimable)
 	l := w.lanes[t.held.Record.Job.Kind]
-	l.claimable = append(l.claimable, t)
-	if !l.toClaim {
-		l.toClaim, w.claims = true, append(w.claims, l)
-	}
-	w.mind(l)
+	l.claimable.add(t)
+	w.activate(l)
 	w.wakeClaims()
 }
 
@@ -320,17 +321,22 @@ func (w *worker) takeClaimable() []*task {
 	for _, t := range batch {
 		w.set(t, claiming)
 	}
-	w.claims = slices.DeleteFunc(w.claims, func(l *lane) bool {
-		n := max(0, min(len(l.claimable), l.limit-len(l.ready), maxBatch-len(batch)))
-		for _, t := range l.claimable[:n] {
-			w.set(t, claiming)
+	active := w.activeLanes()
+	for class := range (classes{}) {
+		for _, l := range active {
+			// Each class has its own share of those that are ready, so that none keeps a
+			// higher one waiting.
+			n := max(0, min(len(l.claimable[class]), l.limit-len(l.ready[class]), maxBatch-len(batch)))
+			for _, t := range l.claimable[class][:n] {
+				w.set(t, claiming)
+				t.counted = true
+			}
+			l.claiming[class] += n
+			batch = append(batch, l.claimable[class][:n]...)
+			l.claimable[class] = shift(l.claimable[class], n)
+			w.mind(l)
 		}
-		batch = append(batch, l.claimable[:n]...)
-		l.claimable = shift(l.claimable, n)
-		w.mind(l)
-		l.toClaim = len(l.claimable) > 0
-		return !l.toClaim
-	})
+	}
 	return batch
 }
 
@@ -352,15 +358,21 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 	}
 	w.mu.Lock()
 	losses := w.losses
-	w.mu.Unlock()
 	began := time.Now()
+	w.claimSince = began
+	w.mu.Unlock()
 	verdicts := w.engine.Claim(ctx, held)
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.adapt(now.Sub(began))
+	w.claimSince = time.Time{}
 	var back []*Held
 	for i, t := range batch {
+		if t.counted {
+			t.counted = false
+			w.lanes[t.held.Record.Job.Kind].claiming[classOf(t)]--
+		}
 		switch {
 		case verdicts[i].Claimed == Gone:
 			w.forget(t)
@@ -429,8 +441,8 @@ func (w *worker) proceed(t *task) {
 	}
 	w.set(t, ready)
 	l := w.lanes[t.held.Record.Job.Kind]
-	l.ready = append(l.ready, t)
-	w.hasToStart(l)
+	l.ready.add(t)
+	w.activate(l)
 	w.start()
 }
 
@@ -469,12 +481,16 @@ func (w *worker) finish(batch []*ended) {
 }
 
 func (w *worker) tally(out Outcome) {
-	switch out.End {
-	case Done:
+	switch {
+	case out.Uncounted && out.End == Again:
+		w.q.stats.snoozed.Add(1)
+	case out.Uncounted:
+		w.q.stats.expired.Add(1)
+	case out.End == Done:
 		w.q.stats.done.Add(1)
-	case Again:
+	case out.End == Again:
 		w.q.stats.failed.Add(1)
-	case Buried:
+	case out.End == Buried:
 		w.q.stats.dead.Add(1)
 	}
 	if out.Next != nil {

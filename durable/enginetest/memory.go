@@ -123,7 +123,7 @@ func (m *Memory) insert(r durable.Record) (durable.Ref, error) {
 	if r.Job.Key != "" && m.holder(r.Job.Key) != "" {
 		return "", durable.ErrExists
 	}
-	r.Job.Payload = slices.Clone(r.Job.Payload)
+	r.Job.Payload, r.Job.Meta = slices.Clone(r.Job.Payload), maps.Clone(r.Job.Meta)
 	m.jobs[ref] = &memJob{rec: r, state: durable.Waiting, claim: 1}
 	m.change()
 	return ref, nil
@@ -198,6 +198,7 @@ func (e *memEngine) Redrive(_ context.Context, ref durable.Ref, at time.Time) er
 		return durable.ErrExists
 	}
 	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, durable.Waiting, ""
+	j.rec.Job.Expires = time.Time{}
 	j.rec.Version++
 	e.m.change()
 	return nil
@@ -440,6 +441,9 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 	}
 	j.claim++
 	j.rec.LastError, j.rec.Crashes = o.Error, 0
+	if o.Uncounted {
+		j.rec.Attempt--
+	}
 	switch o.End {
 	case durable.Done:
 		j.state = 0

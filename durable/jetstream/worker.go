@@ -540,6 +540,9 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 	hd := o.Held.Handle.(*handle)
 	r := o.Held.Record
 	r.Attempt, r.Crashes, r.LastError = min(hd.status.attempt, r.Job.MaxAttempts), 0, o.Error
+	if o.Uncounted {
+		r.Attempt = hd.status.attempt - 1
+	}
 	if o.End == durable.Again {
 		return p.moveGroup(&r, hd.at, hd.status, token, o.At, p.now()), nil
 	}

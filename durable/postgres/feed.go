@@ -289,8 +289,10 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error)
 	var key *string
 	h := &durable.Held{}
 	r := &h.Record
+	var more extras
 	err := row.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
-		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, found)
+		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, &r.Plan,
+		&r.Job.Lane, &r.Job.Priority, &r.Job.Meta, &more.timeout, &more.expires, found)
 	if err != nil {
 		return nil, err
 	}
@@ -298,5 +300,19 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error)
 	if key != nil {
 		r.Job.Key = *key
 	}
+	more.addTo(&r.Job)
 	return h, nil
+}
+
+// extras are of a job what its row has otherwise.
+type extras struct {
+	timeout int64 // microseconds
+	expires *time.Time
+}
+
+func (x *extras) addTo(j *durable.Job) {
+	j.Timeout = time.Duration(x.timeout) * time.Microsecond
+	if x.expires != nil {
+		j.Expires = *x.expires
+	}
 }

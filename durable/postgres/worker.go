@@ -187,13 +187,14 @@ type ends struct {
 	claim            []int32
 	fate             []int16
 	at               []time.Time
+	uncounted        []bool
 	next             columns
 }
 
 func (c *ends) add(o *durable.Outcome) {
 	h := handleOf(o.Held)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
-	c.at, c.error = append(c.at, o.At), append(c.error, o.Error)
+	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
 	if o.Next != nil {
 		c.after = append(c.after, h.id)
 		c.next.add(o.Next)
@@ -239,7 +240,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 	for i := range outs {
 		c.add(&outs[i])
 	}
-	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after}
+	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
 	args = append(args, c.next.args()...)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {

@@ -14,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,7 @@ var (
 	many    = flag.Int("kinds", 1000, "kinds on one store")
 	burst   = flag.Int("burst", 20_000, "jobs of one kind that are due at once, for the throughput")
 	engines = flag.String("engines", "jetstream,postgres", "which engines")
-	only    = flag.String("only", "", "a list of cases; all if empty")
+	only    = flag.String("only", "", "a list of cases, with ; between; all if empty")
 )
 
 // figures are what one case has shown.
@@ -73,7 +74,19 @@ var cases = []fleetCase{
 }
 
 func main() {
+	profile := flag.String("cpuprofile", "", "a file for a CPU profile")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	if err := measure(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -87,7 +100,7 @@ func measure() error {
 		all := map[string][]figures{}
 		for range *rounds {
 			for _, c := range cases {
-				if *only != "" && !slices.Contains(strings.Split(*only, ","), c.name) {
+				if *only != "" && !slices.Contains(strings.Split(*only, ";"), c.name) {
 					continue
 				}
 				f, err := runCase(engine, c)

@@ -55,6 +55,12 @@ type Engine interface {
 	// was there all the time. An error is the last element.
 	Scan(ctx context.Context, f Filter) iter.Seq2[Info, error]
 
+	// Unhandled returns the kinds of which a job is due and no worker that lives has a
+	// handler, the longest due first; not all of them if they are many. It may be some
+	// seconds behind, and say nothing yet of what has just become due. It may cost a look
+	// at each kind that there is.
+	Unhandled(ctx context.Context) ([]Unhandled, error)
+
 	// Now returns the engine's time, and by how much it may be off in either direction.
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
 
@@ -70,15 +76,26 @@ type Engine interface {
 // WorkConfig is what an engine has to know of a worker.
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
+	Kinds     *Kinds        // what Feed hands out; nil: nothing
 	Lease     time.Duration // without a Beat for so long, others may take over its jobs
 	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
 }
 
+// Unhandled is a kind of which a job is due, and no worker has a handler.
+type Unhandled struct {
+	Kind   string
+	Oldest Ref       // the job of it that is longest due
+	Due    time.Time // of that
+}
+
 // Worker is one who claims and runs jobs.
 type Worker interface {
 	// Feed hands out jobs a little before they are due, those that are overdue first,
-	// each to one worker, until ctx ends; then it returns nil. It calls give from several
+	// each to one worker, until ctx ends; then it returns nil. It hands out no kind but
+	// those of WorkConfig.Kinds that are open, give or take what is on its way. Jobs of
+	// other kinds, however many are overdue, make none late, and cost the worker next to
+	// nothing. It calls give from several
 	// goroutines; give blocks while the worker has as many as it can hold. A job may be
 	// handed out again, to the same worker or another; the claim decides. Feed returns an
 	// error where it cannot go on; the Queue calls it again after a while. An error that

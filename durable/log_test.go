@@ -141,6 +141,9 @@ func (f schedule) Next(prev time.Time) time.Time { return f(prev) }
 // clockSet is the message about an engine's clock that has stepped.
 const clockSet = "the engine's clock was set, or another one answers, or this process stood still"
 
+// noHandler is the message about a kind that nobody can run.
+const noHandler = "no worker has a handler for jobs of a kind that are due"
+
 // messages has what provokes each message, in a minute from the start of Run, and its
 // level and attributes.
 var messages = map[string]struct {
@@ -155,6 +158,12 @@ var messages = map[string]struct {
 		s.set("claim", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
+	"a job has expired": {"WARN", []string{"kind", "ref", "dropped"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		ref := add(t, q, durable.Job{Kind: "good", After: 10 * time.Second, Expires: time.Now().Add(20 * time.Second)})[0]
+		_, ok, err := q.Reschedule(t.Context(), ref, time.Now().Add(30*time.Second))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}},
 	"another worker has taken over; the end of the attempt is not written down": {"WARN", []string{"ref"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", durable.ErrLeaseLost)
 		add(t, q, durable.Job{Kind: "good"})
@@ -164,7 +173,7 @@ var messages = map[string]struct {
 		add(t, q, durable.Job{Kind: "good"})
 		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
 	}},
-	"no handler here for jobs of a kind; they are left to other workers": {"WARN", []string{"kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	noHandler: {"WARN", []string{"kind", "ref", "overdue"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
 	}},
 	"a series ends: this process has not called Every for it": {"WARN", []string{"name"}, func(t *testing.T, q *durable.Queue, s *sick) {
@@ -265,7 +274,7 @@ func requireLogged(t *testing.T, log *bytes.Buffer, message, level string, attri
 		require.ElementsMatch(t, attributes, slices.Collect(maps.Keys(entry)))
 	}
 	require.Positive(t, found, "%s", log)
-	if strings.HasPrefix(message, "no handler") {
+	if message == noHandler {
 		require.Equal(t, 1, found, "once for each kind")
 	}
 	if message == clockSet {

@@ -153,8 +153,8 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - a job has expired: kind, ref, dropped (or listed as dead)
 //   - another worker has taken over; the end of the attempt is not written down: ref
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
-//   - no handler here for jobs of a kind; they are left to other workers: kind (once for
-//     each kind and Run)
+//   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
+//     overdue (once, until it has one or there is none due)
 //   - a series ends: this process has not called Every for it: name
 //   - the engine hands out no jobs; trying again: error, pause
 //   - the lease could not be renewed: error, silent (since the last renewal)

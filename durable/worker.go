@@ -12,7 +12,7 @@ import (
 
 const (
 	maxHeld      = 1 << 16  // jobs that a worker holds, unless its concurrency is higher still
-	maxHeldBytes = 64 << 20 // of their payloads
+	maxHeldBytes = 64 << 20 // of their payloads: see room.go
 
 	// minUnwritten is how many ends may wait to be written down however few handlers may
 	// run, so that a commit is for many.
@@ -52,7 +52,13 @@ type task struct {
 // lane is what a kind has for itself: its limit, and its queues.
 type lane struct {
 	limit     int
+	kind      string
 	limited   bool // by WithKindConcurrency
+	held      int  // tasks
+	bytes     int  // of their payloads
+	shut      bool // the engine is to hand out no more: room.go
+	toClaim   bool // it is in worker.claims
+	toStart   bool // it is in worker.starts
 	running   int  // and places that are reserved
 	claimable classes
 	ready     classes
@@ -66,6 +72,7 @@ type lane struct {
 type worker struct {
 	q      *Queue
 	engine Worker
+	kinds  *Kinds // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
 	ends   *batcher[*ended]
 	wake   chan struct{}   // for claimLoop: there may be something to claim
@@ -79,6 +86,9 @@ type worker struct {
 	tasks    map[Ref]*task
 	bytes    int
 	lanes    map[string]*lane
+	claims   []*lane // those that have something to be claimed, and maybe others
+	starts   []*lane // those that have something to begin, and maybe others
+	crowded  bool    // room.go
 	counts   [ending + 1]int
 	reserved int     // places of tasks that do not run yet
 	exact    []*task // which these are; for claimLoop
@@ -90,11 +100,10 @@ type worker struct {
 	draining   bool
 	failed     error // why Run ends by itself
 	lease      lease
-	asking     int             // beats that are not answered yet
-	silent     bool            // the lease was lost, and not renewed since
-	losses     int             // of the lease
-	unknown    map[string]bool // kinds that were logged as such
-	ahead      time.Duration   // of the claim
+	asking     int           // beats that are not answered yet
+	silent     bool          // the lease was lost, and not renewed since
+	losses     int           // of the lease
+	ahead      time.Duration // of the claim
 }
 
 // ended is a task whose handler has returned.
@@ -105,10 +114,10 @@ type ended struct {
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
-func newWorker(q *Queue, e Worker, renewed time.Time) *worker {
+func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
-		q: q, engine: e, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
-		lanes: map[string]*lane{}, unknown: map[string]bool{}, ahead: minClaimAhead,
+		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
+		lanes: map[string]*lane{}, ahead: minClaimAhead,
 		lease: newLease(q.lease, renewed),
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
@@ -120,7 +129,7 @@ func newWorker(q *Queue, e Worker, renewed time.Time) *worker {
 	w.room = sync.NewCond(&w.mu)
 	w.ends = newBatcher(w.finish)
 	for kind := range q.handlers {
-		l := &lane{limit: q.concurrency}
+		l := &lane{kind: kind, limit: q.concurrency}
 		if n := q.kinds[kind]; n > 0 {
 			l.limit, l.limited = min(n, q.concurrency), true
 		}
@@ -156,7 +165,7 @@ func (w *worker) drop(t *task) {
 	w.endTrial(t)
 	w.counts[t.phase]--
 	delete(w.tasks, t.held.Ref)
-	w.bytes -= len(t.held.Record.Job.Payload)
+	w.weigh(t.held, -1)
 	w.room.Broadcast()
 }
 
@@ -165,6 +174,7 @@ func (w *worker) clearQueues() {
 	w.exact = nil
 	for _, l := range w.lanes {
 		l.claimable, l.ready, l.last, l.suspects = classes{}, classes{}, classes{}, nil
+		w.mind(l)
 	}
 }
 
@@ -191,12 +201,12 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 }
 
 // admit takes one job, or returns false if it is better off elsewhere: nobody here can
-// run it, too many of its kind wait for the few that may run at once and would fill the
-// room, or the lease is not renewed, so that others must get what is running here.
+// run it, which the engine should have known, or the lease is not renewed, so that others
+// must get what is running here.
 func (w *worker) admit(ctx context.Context, h *Held) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for (len(w.tasks) >= max(maxHeld, 2*w.q.concurrency) || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
+	for (len(w.tasks) >= w.most() || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
 		w.room.Wait()
 	}
 	if t := w.tasks[h.Ref]; t != nil && !w.silent {
@@ -208,20 +218,12 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 		}
 		return true
 	}
-	kind := h.Record.Job.Kind
-	l := w.lanes[kind]
-	if l == nil && !w.unknown[kind] {
-		w.unknown[kind] = true
-		w.q.log.Warn("durable: no handler here for jobs of a kind; they are left to other workers", "kind", kind)
-	}
-	if ctx.Err() != nil || w.silent || l == nil || l.limited && l.unclaimed() >= 1024+4*l.limit {
+	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil {
 		return false
 	}
 	w.add(h)
 	return true
 }
-
-func (l *lane) unclaimed() int { return l.claimable.len() + l.last.len() + len(l.suspects) }
 
 // wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
 // between another's look at its condition and its wait.
@@ -237,7 +239,7 @@ func (w *worker) add(h *Held) {
 	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.Job.MaxAttempts
 	w.tasks[h.Ref] = t
 	w.counts[fetched]++
-	w.bytes += len(h.Record.Job.Payload)
+	w.weigh(h, 1)
 	w.schedule(t, 0)
 }
 
@@ -280,6 +282,11 @@ func (w *worker) toClaim(t *task) {
 	w.set(t, claimable)
 	l := w.lanes[t.held.Record.Job.Kind]
 	l.claimable.add(t)
+	w.hasToStart(l)
+	if !l.toClaim {
+		l.toClaim, w.claims = true, append(w.claims, l)
+	}
+	w.mind(l)
 	w.wakeClaims()
 }
 
@@ -321,7 +328,7 @@ func (w *worker) takeClaimable() []*task {
 		w.set(t, claiming)
 	}
 	for class := range (classes{}) {
-		for _, l := range w.lanes {
+		for _, l := range w.claims {
 			// Each class has its own share of those that are ready, so that none keeps a
 			// higher one waiting.
 			n := max(0, min(len(l.claimable[class]), l.limit-len(l.ready[class]), maxBatch-len(batch)))
@@ -334,6 +341,11 @@ func (w *worker) takeClaimable() []*task {
 			l.claimable[class] = shift(l.claimable[class], n)
 		}
 	}
+	w.claims = slices.DeleteFunc(w.claims, func(l *lane) bool {
+		w.mind(l)
+		l.toClaim = l.claimable.len() > 0
+		return !l.toClaim
+	})
 	return batch
 }
 
@@ -439,6 +451,7 @@ func (w *worker) proceed(t *task) {
 	w.set(t, ready)
 	l := w.lanes[t.held.Record.Job.Kind]
 	l.ready.add(t)
+	w.hasToStart(l)
 	w.start()
 }
 

@@ -260,6 +260,9 @@ func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worke
 	if e.m.workers[c.Name] != nil {
 		return nil, fmt.Errorf("%w: there is a worker %q", durable.ErrInvalid, c.Name)
 	}
+	if c.Kinds == nil {
+		c.Kinds = durable.NewKinds(nil)
+	}
 	w := &memWorker{e: e, c: c, beat: time.Now()}
 	e.m.workers[c.Name] = w
 	return w, nil
@@ -276,7 +279,8 @@ func (m *Memory) lease(name string) time.Duration {
 
 func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	for {
-		batch, changed := w.due()
+		open, opened := w.c.Kinds.Open()
+		batch, changed := w.due(open)
 		if len(batch) > 0 {
 			give(batch)
 			continue
@@ -287,33 +291,70 @@ func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error 
 		case <-w.e.closed.Done():
 			return durable.ErrClosed
 		case <-changed:
+		case <-opened:
 		case <-time.After(min(w.c.Ahead, w.c.Lease) / 2):
 		}
 	}
 }
 
-// due hands out what is due soon and nobody has.
-func (w *memWorker) due() ([]*durable.Held, chan struct{}) {
+// handOut is how many jobs are handed out at one time, so that a kind that is shut by that
+// is so soon.
+const handOut = 1000
+
+// due hands out what of the kinds is due soon and nobody has.
+func (w *memWorker) due(kinds []string) ([]*durable.Held, chan struct{}) {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	var batch []*durable.Held
+	var refs []durable.Ref
 	for ref, j := range m.jobs {
+		_, open := slices.BinarySearch(kinds, j.rec.Job.Kind)
 		waits := j.state == durable.Waiting && (j.by == "" || now.Sub(j.since) >= w.c.Lease)
 		orphan := j.state == durable.Running && j.by != w.c.Name && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
-		if (waits || orphan) && j.rec.Due.Sub(now) < w.c.Ahead {
-			j.since = now
-			if waits {
-				j.by = w.c.Name
-			}
-			rec := j.rec
-			rec.Attempt, rec.Crashes = j.begun()
-			batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: memHandle{}})
+		if open && (waits || orphan) && j.rec.Due.Sub(now) < w.c.Ahead {
+			refs = append(refs, ref)
 		}
 	}
-	slices.SortFunc(batch, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
+	slices.SortFunc(refs, func(a, b durable.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
+	var batch []*durable.Held
+	for _, ref := range refs[:min(len(refs), handOut)] {
+		j := m.jobs[ref]
+		j.since = now
+		if j.state == durable.Waiting {
+			j.by = w.c.Name
+		}
+		rec := j.rec
+		rec.Attempt, rec.Crashes = j.begun()
+		batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: memHandle{}})
+	}
 	return batch, m.changed
+}
+
+func (e *memEngine) Unhandled(context.Context) ([]durable.Unhandled, error) {
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	oldest := map[string]durable.Unhandled{}
+	for ref, j := range m.jobs {
+		kind := j.rec.Job.Kind
+		o, ok := oldest[kind]
+		if j.state == durable.Waiting && !j.rec.Due.After(time.Now()) && (!ok || j.rec.Due.Before(o.Due)) {
+			oldest[kind] = durable.Unhandled{Kind: kind, Oldest: ref, Due: j.rec.Due}
+		}
+	}
+	maps.DeleteFunc(oldest, func(kind string, _ durable.Unhandled) bool { return m.handled(kind) })
+	return slices.SortedFunc(maps.Values(oldest), func(a, b durable.Unhandled) int { return a.Due.Compare(b.Due) }), e.open()
+}
+
+// handled reports whether a worker that lives has a handler for the kind.
+func (m *Memory) handled(kind string) bool {
+	for name, w := range m.workers {
+		if m.lease(name) > 0 && w.c.Kinds.Has(kind) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *memWorker) Claim(_ context.Context, held []*durable.Held) []durable.Verdict {

@@ -18,9 +18,7 @@ func (e *Engine) Expire(ctx context.Context) { e.sweepPass(ctx, e.expire) }
 
 // Look makes one look of a worker's Feed, at all that is due.
 func Look(ctx context.Context, w durable.Worker) ([]*durable.Held, error) {
-	f := &feed{worker: w.(*worker), polled: true, owed: true}
-	held, _, err := f.look(ctx)
-	return held, err
+	return newFeed(w.(*worker)).look(ctx)
 }
 
 // WorkerID is what a worker is called in the table.

@@ -233,10 +233,13 @@ func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []st
 // stored is due soon. What is due later they find by themselves.
 func (e *Engine) ringFor(recs []durable.Record, errs []error) {
 	soon := e.now().Add(window)
+	var kinds []string
 	for i := range recs {
 		if errs[i] == nil && recs[i].Due.Before(soon) {
-			e.ring(false)
-			return
+			kinds = append(kinds, recs[i].Job.Kind)
 		}
+	}
+	if len(kinds) > 0 {
+		e.ring(newsOf(kinds, false))
 	}
 }

@@ -127,7 +127,7 @@ func (e *Engine) watchVersion() {
 		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
 		if _, err := e.version(ctx, e.pool); errors.Is(err, ErrVersion) {
 			e.outdated.Store(&err)
-			e.ring(false) // Feeds find out at once
+			e.ring(news{}) // Feeds find out at once
 		}
 		cancel()
 		sleep(e.closed, watchEvery)

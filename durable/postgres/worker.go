@@ -44,9 +44,12 @@ func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 	if err := e.migrated(ctx); err != nil {
 		return nil, err
 	}
+	if c.Kinds == nil {
+		c.Kinds = durable.NewKinds(nil)
+	}
 	w := &worker{e: e, c: c}
 	ids, err := retry(ctx, e, true, func() ([]int64, error) {
-		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease)})
+		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All()})
 	})
 	if err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 		}
 	}
 	var alive bool
-	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease)).Scan(&alive); err != nil {
+	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All()).Scan(&alive); err != nil {
 		return err
 	}
 	if !alive {
@@ -88,7 +91,7 @@ func (w *worker) Close(ctx context.Context) error {
 	w.hangUp()
 	err := w.e.do(ctx, w.e.leave, []any{w.id})
 	if err == nil {
-		w.e.ring(true)
+		w.e.ring(news{old: true})
 	}
 	return err
 }
@@ -272,12 +275,17 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 // tell wakes the Feeds if something that follows from an end is due soon.
 func (w *worker) tell(outs []durable.Outcome, errs []error) {
 	soon := w.e.now().Add(window)
+	var kinds []string
 	for i, o := range outs {
-		again := o.End == durable.Again && o.At.Before(soon)
-		if errs[i] == nil && (again || o.Next != nil && o.Next.Due.Before(soon)) {
-			w.e.ring(false)
-			return
+		if errs[i] == nil && o.End == durable.Again && o.At.Before(soon) {
+			kinds = append(kinds, o.Held.Record.Job.Kind)
 		}
+		if errs[i] == nil && o.Next != nil && o.Next.Due.Before(soon) {
+			kinds = append(kinds, o.Next.Job.Kind)
+		}
+	}
+	if len(kinds) > 0 {
+		w.e.ring(newsOf(kinds, false))
 	}
 }
 
@@ -297,7 +305,11 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 		return busy, err
 	})
 	if err == nil && after <= 0 {
-		w.e.ring(true)
+		kinds := make([]string, len(held))
+		for i, h := range held {
+			kinds[i] = h.Record.Job.Kind
+		}
+		w.e.ring(newsOf(kinds, true))
 	}
 	return err
 }

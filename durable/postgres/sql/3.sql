@@ -22,4 +22,10 @@ create table tickwheel.series (
     plan     text collate "C" not null -- '': deleted
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1);
 
+-- Jobs are looked for by their kind, so that a worker passes none that it cannot run, and a
+-- worker says which kinds it can.
+create index job_kind on tickwheel.job (kind, due);
+drop index tickwheel.job_due;
+alter table tickwheel.worker add column kinds text[] collate "C" not null default '{}';
+
 update tickwheel.meta set version = 3, oldest = 3;

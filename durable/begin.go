@@ -73,8 +73,7 @@ func (w *worker) toWait(t *task) {
 		i, _ := slices.BinarySearchFunc(l.suspects, t, bySuspicion)
 		l.suspects = slices.Insert(l.suspects, i, t)
 	}
-	w.hasToStart(l)
-	w.mind(l)
+	w.activate(l)
 	w.start()
 }
 
@@ -97,8 +96,8 @@ func (w *worker) start() {
 		}
 		t := (*queue)[0]
 		*queue = shift(*queue, 1)
-		w.begun++
 		w.mind(l)
+		w.begun++
 		l.running++
 		if t.phase == ready {
 			w.wakeClaims() // ready has room for one more
@@ -116,27 +115,15 @@ func (w *worker) start() {
 	}
 }
 
-// hasToStart notes that a lane has something to begin, or will have soon, so that to look
-// for the first takes no look at all kinds. w.mu is held.
-func (w *worker) hasToStart(l *lane) {
-	if !l.toStart {
-		l.toStart, w.starts = true, append(w.starts, l)
-	}
-}
-
 // first returns whose turn it is, as the head of a queue: of what may begin the class
 // whose turn it is, and of that the longest due, but of suspects the one with the fewest
 // crashes. What comes of the classes before it keeps its places. w.mu is held.
 func (w *worker) first() (l *lane, queue *[]*task) {
-	w.starts = slices.DeleteFunc(w.starts, func(l *lane) bool {
-		l.toStart = l.hasSome()
-		return !l.toStart
-	})
-	order := turn(w.begun + 1)
+	order, active := turn(w.begun+1), w.activeLanes()
 	for k, class := range order {
 		var suspect *lane
 		free := w.q.concurrency - w.counts[running] - w.reserved
-		for _, other := range w.starts {
+		for _, other := range active {
 			coming := w.coming(other, order[:k])
 			if free -= coming; other.running+coming >= other.limit {
 				continue
@@ -244,7 +231,7 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 		w.set(t, ready)
 		class := &l.ready[classOf(t)]
 		*class = slices.Insert(*class, 0, t)
-		w.hasToStart(l)
+		w.activate(l)
 	}
 	w.room.Broadcast() // for drain
 	return false

@@ -57,8 +57,3 @@ func (w *worker) lookAgain() {
 		w.start()
 	})
 }
-
-// hasSome reports whether a lane has something that may begin, or will when it is claimed.
-func (l *lane) hasSome() bool {
-	return l.ready.len()+l.last.len()+len(l.suspects)+l.claimable.len() > 0 || l.claiming != [3]int{}
-}

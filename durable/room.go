@@ -1,5 +1,7 @@
 package durable
 
+import "slices"
+
 // A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
 // may take. From then on a kind that has its share of the last quarter is shut, so that no
 // kind, however many of its jobs are overdue, takes the room of another. What is on its way
@@ -15,6 +17,25 @@ func (w *worker) most() int { return max(maxHeld, 2*w.q.concurrency) }
 func (l *lane) backlog() int { return 1024 + 4*l.limit }
 
 func (l *lane) unclaimed() int { return l.claimable.len() + l.last.len() + len(l.suspects) }
+
+// activate notes that a lane has something in a queue, so that to look for what is next
+// takes no look at all kinds. w.mu is held.
+func (w *worker) activate(l *lane) {
+	if !l.active {
+		l.active, w.active = true, append(w.active, l)
+	}
+	w.mind(l)
+}
+
+// activeLanes returns the lanes that have something in a queue, or are being claimed.
+// w.mu is held.
+func (w *worker) activeLanes() []*lane {
+	w.active = slices.DeleteFunc(w.active, func(l *lane) bool {
+		l.active = l.unclaimed()+l.ready.len() > 0 || l.claiming != [3]int{}
+		return !l.active
+	})
+	return w.active
+}
 
 // weigh counts a task that comes (1) or goes (-1). w.mu is held.
 func (w *worker) weigh(h *Held, n int) {

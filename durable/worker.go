@@ -51,14 +51,13 @@ type task struct {
 
 // lane is what a kind has for itself: its limit, and its queues.
 type lane struct {
-	limit     int
 	kind      string
-	limited   bool // by WithKindConcurrency
 	held      int  // tasks
 	bytes     int  // of their payloads
 	shut      bool // the engine is to hand out no more: room.go
-	toClaim   bool // it is in worker.claims
-	toStart   bool // it is in worker.starts
+	active    bool // it is in worker.active
+	limit     int
+	limited   bool // by WithKindConcurrency
 	running   int  // and places that are reserved
 	claimable classes
 	ready     classes
@@ -86,8 +85,7 @@ type worker struct {
 	tasks    map[Ref]*task
 	bytes    int
 	lanes    map[string]*lane
-	claims   []*lane // those that have something to be claimed, and maybe others
-	starts   []*lane // those that have something to begin, and maybe others
+	active   []*lane // those that have something in a queue, and maybe others
 	crowded  bool    // room.go
 	counts   [ending + 1]int
 	reserved int     // places of tasks that do not run yet
@@ -282,11 +280,7 @@ func (w *worker) toClaim(t *task) {
 	w.set(t, claimable)
 	l := w.lanes[t.held.Record.Job.Kind]
 	l.claimable.add(t)
-	w.hasToStart(l)
-	if !l.toClaim {
-		l.toClaim, w.claims = true, append(w.claims, l)
-	}
-	w.mind(l)
+	w.activate(l)
 	w.wakeClaims()
 }
 
@@ -327,8 +321,9 @@ func (w *worker) takeClaimable() []*task {
 	for _, t := range batch {
 		w.set(t, claiming)
 	}
+	active := w.activeLanes()
 	for class := range (classes{}) {
-		for _, l := range w.claims {
+		for _, l := range active {
 			// Each class has its own share of those that are ready, so that none keeps a
 			// higher one waiting.
 			n := max(0, min(len(l.claimable[class]), l.limit-len(l.ready[class]), maxBatch-len(batch)))
@@ -339,13 +334,9 @@ func (w *worker) takeClaimable() []*task {
 			l.claiming[class] += n
 			batch = append(batch, l.claimable[class][:n]...)
 			l.claimable[class] = shift(l.claimable[class], n)
+			w.mind(l)
 		}
 	}
-	w.claims = slices.DeleteFunc(w.claims, func(l *lane) bool {
-		w.mind(l)
-		l.toClaim = l.claimable.len() > 0
-		return !l.toClaim
-	})
 	return batch
 }
 
@@ -451,7 +442,7 @@ func (w *worker) proceed(t *task) {
 	w.set(t, ready)
 	l := w.lanes[t.held.Record.Job.Kind]
 	l.ready.add(t)
-	w.hasToStart(l)
+	w.activate(l)
 	w.start()
 }
 

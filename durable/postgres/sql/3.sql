@@ -1,7 +1,7 @@
--- Version 3 of the schema: schedules, and what a job has since: whose it is, its priority,
--- what it is tagged with, a timeout, and when it expires. Null is what most jobs have, and
--- takes no room. No new column is changed by claim and end, and none of them is in an
--- index but meta, of the jobs that have one.
+-- Version 3 of the schema: schedules; what a job has since: whose it is, its priority, what
+-- it is tagged with, a timeout, and when it expires; and jobs are looked for by their kind,
+-- so that a worker, which says which kinds it can run, passes no others. Null is what most
+-- jobs have, and takes no room. No column that claim and end change is in an index.
 alter table tickwheel.job
     add column lane text collate "C",
     add column priority int2,      -- 1 high, -1 low; null: normal
@@ -10,6 +10,9 @@ alter table tickwheel.job
     add column expires timestamptz,
     add column plan text collate "C"; -- of an occurrence: how to make the next one
 create index job_meta on tickwheel.job using gin (meta jsonb_path_ops) where meta is not null;
+create index job_kind on tickwheel.job (kind, due);
+drop index tickwheel.job_due;
+alter table tickwheel.worker add column kinds text[] collate "C" not null default '{}';
 
 -- Schedules by name. The end of each occurrence changes last, so there is room for that
 -- within the page. One that was deleted is left for a while, without a plan: the end of its
@@ -21,11 +24,5 @@ create table tickwheel.series (
     name     text collate "C" primary key,
     plan     text collate "C" not null -- '': deleted
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.1);
-
--- Jobs are looked for by their kind, so that a worker passes none that it cannot run, and a
--- worker says which kinds it can.
-create index job_kind on tickwheel.job (kind, due);
-drop index tickwheel.job_due;
-alter table tickwheel.worker add column kinds text[] collate "C" not null default '{}';
 
 update tickwheel.meta set version = 3, oldest = 3;

@@ -12,7 +12,7 @@ import (
 // its way when a kind was shut may still be handed out.
 //
 // All methods may be called by several goroutines at once. They cost nothing that grows
-// with the number of kinds, but for Open after a change.
+// with the number of kinds, but for Open after a change. Nil has no kinds.
 type Kinds struct {
 	all     []string // sorted
 	limited map[string]bool
@@ -42,20 +42,28 @@ func NewKinds(all []string, limited ...string) *Kinds {
 }
 
 // All returns all kinds, sorted. The slice must not be changed.
-func (k *Kinds) All() []string { return k.all }
+func (k *Kinds) All() []string {
+	if k == nil {
+		return nil
+	}
+	return k.all
+}
 
 // Has reports whether a kind is one of these, open or shut.
 func (k *Kinds) Has(kind string) bool {
-	_, ok := slices.BinarySearch(k.all, kind)
+	_, ok := slices.BinarySearch(k.All(), kind)
 	return ok
 }
 
 // Limited reports whether a kind has a limit of its own.
-func (k *Kinds) Limited(kind string) bool { return k.limited[kind] }
+func (k *Kinds) Limited(kind string) bool { return k != nil && k.limited[kind] }
 
 // Open returns the kinds that are open, sorted, and a channel that is closed when that
 // changes. The slice must not be changed.
 func (k *Kinds) Open() (kinds []string, changed <-chan struct{}) {
+	if k == nil {
+		return nil, nil
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.open == nil {

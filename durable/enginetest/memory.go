@@ -336,9 +336,6 @@ func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worke
 	if e.m.workers[c.Name] != nil {
 		return nil, fmt.Errorf("%w: there is a worker %q", durable.ErrInvalid, c.Name)
 	}
-	if c.Kinds == nil {
-		c.Kinds = durable.NewKinds(nil)
-	}
 	w := &memWorker{e: e, c: c, beat: time.Now()}
 	e.m.workers[c.Name] = w
 	return w, nil

@@ -105,7 +105,7 @@ func TestForgedRef(t *testing.T) {
 		require.False(t, oks[0], "%.100q", string(ref))
 		require.ErrorIs(t, errs[0], durable.ErrNotFound, "%.100q", string(ref))
 	}
-	s, err := p.status(t.Context(), p.placeOf(p.nearSubject(p.nearOf(r.Due)), &r))
+	s, err := p.status(t.Context(), p.placeOf(p.nearSubject(p.nearOf(r.Due), "k"), &r))
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate, "the job that is there waits")
 }

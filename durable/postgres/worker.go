@@ -44,9 +44,6 @@ func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 	if err := e.migrated(ctx); err != nil {
 		return nil, err
 	}
-	if c.Kinds == nil {
-		c.Kinds = durable.NewKinds(nil)
-	}
 	w := &worker{e: e, c: c}
 	ids, err := retry(ctx, e, true, func() ([]int64, error) {
 		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All()})

@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -195,7 +196,9 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 		}
 	}
 	if len(back) > 0 {
-		w.release(back, w.q.lease/4)
+		// Not all after one time: where workers poll in step, one that leaves a job to others
+		// would be handed it each time.
+		w.release(back, w.q.lease/4+rand.N(w.q.lease/2))
 	}
 }
 

@@ -305,17 +305,18 @@ func (q *Queue) ensure(ctx context.Context, next *Record) (change bool, err erro
 }
 
 // occurrence returns the one that waits or runs; State is 0 if there is none.
-func (q *Queue) occurrence(ctx context.Context, name string) (Info, error) {
-	ref, err := q.engine.Lookup(ctx, SeriesKey(name))
+func (q *Queue) occurrence(ctx context.Context, name string) (info Info, err error) {
+	for range 10 { // one may end between the two questions, and the next be there
+		var ref Ref
+		if ref, err = q.engine.Lookup(ctx, SeriesKey(name)); err == nil {
+			info, err = q.engine.Get(ctx, ref)
+		}
+		if ref == "" || !errors.Is(err, ErrNotFound) {
+			break
+		}
+	}
 	if errors.Is(err, ErrNotFound) {
 		return Info{}, nil
-	}
-	if err != nil {
-		return Info{}, err
-	}
-	info, err := q.engine.Get(ctx, ref)
-	if errors.Is(err, ErrNotFound) {
-		return Info{}, nil // it has ended this moment
 	}
 	return info, err
 }

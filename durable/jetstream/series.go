@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -208,21 +210,12 @@ func (e *engine) Series(ctx context.Context, name string) (durable.Series, error
 	return s, err
 }
 
+// AllSeries reads the last message of each subject that there is. A reading in the stream's
+// order would find those again and again whose occurrences end meanwhile.
 func (e *engine) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error] {
 	return func(yield func(durable.Series, error) bool) {
 		for _, p := range e.parts {
-			err := p.pages(ctx, p.subject("s.*"), 1, time.Time{}, func(page []stored) (bool, error) {
-				for _, m := range page {
-					s, err := decodeSeries(m.Data)
-					if err != nil {
-						return false, err
-					}
-					if s.Plan != "" && !yield(s, nil) {
-						return false, errStop
-					}
-				}
-				return true, nil
-			})
+			err := p.eachSeries(ctx, func(s durable.Series) bool { return yield(s, nil) })
 			if errors.Is(err, errStop) {
 				return
 			}
@@ -232,4 +225,27 @@ func (e *engine) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error]
 			}
 		}
 	}
+}
+
+func (p *part) eachSeries(ctx context.Context, f func(durable.Series) bool) error {
+	info, err := p.info(ctx, p.subject("s.*"))
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(info.subjects)), pageSize) {
+		found, err := p.lasts(ctx, some)
+		if err != nil {
+			return err
+		}
+		for _, m := range found {
+			s, err := decodeSeries(m.Data)
+			if err != nil {
+				return err
+			}
+			if s.Plan != "" && !f(s) {
+				return errStop
+			}
+		}
+	}
+	return nil
 }

@@ -205,6 +205,13 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 	w.q.stats.lateBy(now.Sub(h.Record.Due))
 	w.q.stats.attempts.Add(1)
 	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due}
+	if h.Record.IsOccurrence() {
+		if planOf(h.Record.Plan).Pass {
+			w.ran(t, nil) // there is nothing to be done but to make the next one
+			return
+		}
+		a.Schedule, a.Occurrence = h.Record.Series, h.Record.occurred()
+	}
 	call(ctx, w.q.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
 }
 
@@ -243,9 +250,7 @@ func (w *worker) ran(t *task, err error) {
 	out := w.q.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	w.q.decide(&out, t.attempt, err)
-	if out.End != Again {
-		out.Next = w.q.next(t.held, t.began)
-	}
+	w.q.follow(&out, t.began)
 }
 
 // ended has an end written down, and gives the place of the task to the next.
@@ -277,7 +282,8 @@ func (w *worker) bury(t *task) {
 	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
 		"ref", t.held.Ref, "error", out.Error)
 	defer func() { w.ends.put(&ended{task: t, out: out}) }()
-	out.Next = w.q.next(t.held, w.q.now())
+	t.began = w.q.now()
+	w.q.follow(&out, t.began)
 }
 
 // hasExpired reports whether no attempt may begin any more.
@@ -292,10 +298,10 @@ func (w *worker) expire(t *task) {
 	if r.LastError != "" {
 		out.Error += "; before: " + r.LastError
 	}
-	if w.q.dropExpired {
+	if w.q.dropExpired || r.IsOccurrence() { // that is what RunNone asks for
 		out.End = Done
 	}
-	w.q.log.Warn("durable: a job has expired", "kind", r.Job.Kind, "ref", t.held.Ref, "dropped", w.q.dropExpired)
+	w.q.log.Warn("durable: a job has expired", "kind", r.Job.Kind, "ref", t.held.Ref, "dropped", out.End == Done)
 	defer func() { w.ended(t, &out) }()
-	out.Next = w.q.next(t.held, t.began)
+	w.q.follow(&out, t.began)
 }

@@ -55,6 +55,24 @@ type Engine interface {
 	// was there all the time. An error is the last element.
 	Scan(ctx context.Context, f Filter) iter.Seq2[Info, error]
 
+	// SetSeries stores a schedule, if the one that is there has the revision was, 0 for none;
+	// else it returns ErrChanged. It may be repeated after ErrUncertain: what is there with
+	// the revision of s was stored by an earlier try. Last stays as it is. What waits
+	// under SeriesKey changes in the same commit. With a next record: one that waits, has
+	// had no attempt, and is due later than next.Born is replaced by next; one that waits or
+	// runs otherwise stays, and next is not stored; if there is none, next is. Without one:
+	// one that waits and has had no attempt is canceled.
+	//
+	// If s.Plan is empty the schedule is deleted: AllSeries leaves it out, and Series returns
+	// it for as long as an occurrence may run, a day at least.
+	SetSeries(ctx context.Context, was int64, s Series, next *Record) error
+
+	// Series returns a schedule, or ErrNotFound.
+	Series(ctx context.Context, name string) (Series, error)
+
+	// AllSeries goes over the schedules, as Scan does over jobs.
+	AllSeries(ctx context.Context) iter.Seq2[Series, error]
+
 	// Unhandled returns the kinds of which a job is due and no worker that lives has a
 	// handler, the longest due first; not all of them if they are many. It may be some
 	// seconds behind, and say nothing yet of what has just become due. It may cost a look
@@ -117,7 +135,9 @@ type Worker interface {
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
 	// the end, the next attempt, the key, the next occurrence. The job is no suspect any
 	// more. ErrLeaseLost: another
-	// worker has taken over, and nothing was changed. On any other error call it again.
+	// worker has taken over, and nothing was changed. ErrChanged: it is an occurrence (see
+	// Record.IsOccurrence) that ends, the revision of its schedule, 0 if there is none, is
+	// not that of the Outcome, and nothing was changed. On any other error call it again.
 	Finish(ctx context.Context, outs []Outcome) []error
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
@@ -159,6 +179,14 @@ type Record struct {
 	// to make the next one. An engine keeps both as they are.
 	Series string
 	Plan   string
+}
+
+// Series is a schedule as an engine keeps it.
+type Series struct {
+	Name     string
+	Plan     string    // what it is, which the Queue knows; "": deleted
+	Revision int64     // grows with each change
+	Last     time.Time // of the last occurrence that has ended; zero: none has
 }
 
 // Held is a job that was handed out to a worker.
@@ -205,7 +233,12 @@ type Outcome struct {
 	// has never begun.
 	Uncounted bool
 
-	Next *Record // for Done and Buried: an occurrence to be stored with the end; its Key is the same
+	// Of an occurrence, for Done and Buried: the next one, to be stored with the end, under
+	// the same key; the revision of the schedule that says so; and what is its Last from now
+	// on, if not zero.
+	Next     *Record
+	Revision int64
+	Occurred time.Time
 }
 
 // End is how an attempt ended.

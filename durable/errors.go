@@ -29,6 +29,9 @@ var (
 	// ErrExpired is the error of a job that had not begun when it expired.
 	ErrExpired = errors.New("durable: expired: it had not begun in time")
 
+	// ErrChanged: a schedule was changed meanwhile. Engines tell the Queue, which tries anew.
+	ErrChanged = errors.New("durable: the schedule was changed meanwhile")
+
 	// ErrUncertain: the engine's answer was lost. What was asked for may have been done.
 	ErrUncertain = errors.New("durable: outcome uncertain")
 

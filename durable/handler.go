@@ -16,6 +16,11 @@ type Attempt struct {
 	Job    Job       // At is when it was first due; After is zero
 	Number int       // of this attempt, from 1
 	Due    time.Time // of this attempt
+
+	// Of an occurrence of a schedule: the name of that, and the time by it, which is earlier
+	// than that of the job if there is a Jitter, or it was missed.
+	Schedule   string
+	Occurrence time.Time
 }
 
 // Handle sets what runs the jobs of a kind. It is called before Run, and panics after,

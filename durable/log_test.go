@@ -54,6 +54,13 @@ func (s *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return now, off, err
 }
 
+func (s *sick) Series(ctx context.Context, name string) (durable.Series, error) {
+	if err := s.fault("series"); err != nil {
+		return durable.Series{}, err
+	}
+	return s.Engine.Series(ctx, name)
+}
+
 func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	w, err := s.Engine.Work(ctx, c)
 	return &sickWorker{w, s}, err
@@ -158,6 +165,12 @@ var messages = map[string]struct {
 		s.set("claim", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
+	"a job has expired": {"WARN", []string{"kind", "ref", "dropped"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		ref := add(t, q, durable.Job{Kind: "good", After: 10 * time.Second, Expires: time.Now().Add(20 * time.Second)})[0]
+		_, ok, err := q.Reschedule(t.Context(), ref, time.Now().Add(30*time.Second))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}},
 	"another worker has taken over; the end of the attempt is not written down": {"WARN", []string{"ref"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", durable.ErrLeaseLost)
 		add(t, q, durable.Job{Kind: "good"})
@@ -170,12 +183,18 @@ var messages = map[string]struct {
 	noHandler: {"WARN", []string{"kind", "ref", "overdue"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
 	}},
-	"a series ends: this process has not called Every for it": {"WARN", []string{"name"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"a series whose times are not known here; it is left to other workers": {"WARN", []string{"name"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		other, err := durable.Open(t.Context(), shared{s})
 		require.NoError(t, err)
 		defer other.Close()
 		soon := schedule(func(prev time.Time) time.Time { return prev.Add(time.Second) })
 		require.NoError(t, other.Every(t.Context(), "daily", soon, durable.Job{Kind: "good"}))
+	}},
+	"a schedule could not be read; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		require.NoError(t, q.Schedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
+		s.set("finish", durable.ErrChanged)
+		s.set("series", errSilent)
+		time.AfterFunc(5*time.Second, func() { s.set("series", nil); s.set("finish", nil) })
 	}},
 	"the engine hands out no jobs; trying again": {"WARN", []string{"error", "pause"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		time.AfterFunc(time.Second, func() { s.set("feed", nil) })

@@ -155,7 +155,9 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
 //   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
 //     overdue (once, until it has one or there is none due)
-//   - a series ends: this process has not called Every for it: name
+//   - a series whose times are not known here; it is left to other workers: name (once for
+//     each name and Run)
+//   - a schedule could not be read; trying again: name, error
 //   - the engine hands out no jobs; trying again: error, pause
 //   - the lease could not be renewed: error, silent (since the last renewal)
 //   - jobs could not be handed back; others get them after the lease: error

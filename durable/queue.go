@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tickwheel/tickwheel/durable/cron"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
@@ -39,7 +40,8 @@ type Queue struct {
 	mu       sync.Mutex
 	running  bool // Run was called
 	handlers map[string]handler
-	series   map[string]timingwheel.Scheduler
+	series   map[string]timingwheel.Scheduler // times in code, by name
+	specs    map[string]*cron.Spec            // those that were read; nil: not to be read
 
 	held atomic.Pointer[worker] // for Stats; nil while Run is not under way
 }
@@ -55,7 +57,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	}
 	q := &Queue{
 		config: *newConfig(opts), engine: e,
-		handlers: map[string]handler{}, series: map[string]timingwheel.Scheduler{},
+		handlers: map[string]handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
 	}
 	var err error
 	if q.clock, err = clock.New(ctx, e.Now); err != nil {

@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -93,8 +94,9 @@ type worker struct {
 	trial    []*task // the suspects that few may be of
 	begun    int     // how often one was chosen to begin; for turn
 
-	claimSince time.Time // when the claim was asked that is under way; zero: none
-	looking    bool      // lookAgain
+	claimSince time.Time       // when the claim was asked that is under way; zero: none
+	looking    bool            // lookAgain
+	unknown    map[string]bool // series that were logged as such
 	draining   bool
 	failed     error // why Run ends by itself
 	lease      lease
@@ -115,7 +117,7 @@ type ended struct {
 func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
 		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
-		lanes: map[string]*lane{}, ahead: minClaimAhead,
+		lanes: map[string]*lane{}, unknown: map[string]bool{}, ahead: minClaimAhead,
 		lease: newLease(q.lease, renewed),
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
@@ -194,7 +196,9 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 		}
 	}
 	if len(back) > 0 {
-		w.release(back, w.q.lease/4)
+		// Not all after one time: where workers poll in step, one that leaves a job to others
+		// would be handed it each time.
+		w.release(back, w.q.lease/4+rand.N(w.q.lease/2))
 	}
 }
 
@@ -216,7 +220,7 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 		}
 		return true
 	}
-	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil {
+	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil || !w.mayFollow(&h.Record) {
 		return false
 	}
 	w.add(h)
@@ -463,6 +467,8 @@ func (w *worker) finish(batch []*ended) {
 		case err == nil:
 			w.tally(e.out)
 			w.forget(e.task)
+		case errors.Is(err, ErrChanged):
+			w.followChanged(e)
 		case errors.Is(err, ErrLeaseLost):
 			w.q.stats.leaseLost.Add(1)
 			w.q.log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)

@@ -23,6 +23,7 @@ import (
 type Memory struct {
 	mu      sync.Mutex
 	jobs    map[durable.Ref]*memJob
+	series  map[string]durable.Series
 	workers map[string]*memWorker // that are there, and those that died without Close
 	changed chan struct{}         // closed, and made anew, when a Feed may have something to do
 }
@@ -56,7 +57,7 @@ type memHandle struct {
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
-	return &Memory{jobs: map[durable.Ref]*memJob{}, workers: map[string]*memWorker{}, changed: make(chan struct{})}
+	return &Memory{jobs: map[durable.Ref]*memJob{}, series: map[string]durable.Series{}, workers: map[string]*memWorker{}, changed: make(chan struct{})}
 }
 
 // change wakes the Feeds. m.mu is held.
@@ -251,6 +252,81 @@ func (e *memEngine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.
 	}
 }
 
+func (e *memEngine) SetSeries(_ context.Context, was int64, s durable.Series, next *durable.Record) error {
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there := m.series[s.Name]
+	switch {
+	case e.open() != nil:
+		return durable.ErrClosed
+	case there.Revision == s.Revision:
+		return nil // an earlier try
+	case there.Revision != was:
+		return durable.ErrChanged
+	}
+	s.Last = there.Last
+	m.series[s.Name] = s
+	if j := m.jobs[m.holder(durable.SeriesKey(s.Name))]; j != nil {
+		attempt, _ := j.begun()
+		if j.state != durable.Waiting || attempt > 0 || next != nil && !j.rec.Due.After(next.Born) {
+			return nil
+		}
+		j.state = 0
+	}
+	if next == nil {
+		return nil
+	}
+	_, err := m.insert(*next)
+	return err
+}
+
+// endOccurrence notes that an occurrence has ended, if its schedule is as it was.
+func (m *Memory) endOccurrence(j *memJob, o *durable.Outcome) error {
+	if !j.rec.IsOccurrence() || o.End == durable.Again {
+		return nil
+	}
+	s := m.series[j.rec.Series]
+	if s.Revision != o.Revision {
+		return durable.ErrChanged
+	}
+	if !o.Occurred.IsZero() && s.Revision != 0 {
+		s.Last = o.Occurred
+		m.series[j.rec.Series] = s
+	}
+	return nil
+}
+
+func (e *memEngine) Series(_ context.Context, name string) (durable.Series, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	if err := e.open(); err != nil {
+		return durable.Series{}, err
+	}
+	s, ok := e.m.series[name]
+	if !ok {
+		return s, durable.ErrNotFound
+	}
+	return s, nil
+}
+
+func (e *memEngine) AllSeries(context.Context) iter.Seq2[durable.Series, error] {
+	return func(yield func(durable.Series, error) bool) {
+		e.m.mu.Lock()
+		all, err := slices.Collect(maps.Values(e.m.series)), e.open()
+		e.m.mu.Unlock()
+		if err != nil {
+			yield(durable.Series{}, err)
+			return
+		}
+		for _, s := range all {
+			if s.Plan != "" && !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
 func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -435,6 +511,9 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 	j := w.mine(o.Held)
 	if j == nil {
 		return durable.ErrLeaseLost
+	}
+	if err := w.e.m.endOccurrence(j, o); err != nil {
+		return err
 	}
 	j.claim++
 	j.rec.LastError, j.rec.Crashes = o.Error, 0

@@ -21,6 +21,7 @@
 //	f.<id>                        where the newest version is, of a job that was moved
 //	k.<hash of key>               the job that has the key, or had it last
 //	x.<id>                        a dead job
+//	s.<hash of name>              a schedule
 //	m.<near>, m.h<far>            the bucket is closed (for a day)
 //	t                             the floor: how far buckets were ever closed
 //	p.<near>                      it is being removed
@@ -64,6 +65,9 @@
 //     against what is under way.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
+//   - Each end of an occurrence, and each change of its schedule, writes the schedule anew,
+//     on the condition that it is as it was read. So of the two one comes first, and the
+//     other sees it: a schedule that is not paused has an occurrence that waits or runs.
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
 //   - The status of a claim says whether it was exact, and how many claims before it
@@ -86,5 +90,6 @@
 //
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,
-// redrive), feed.go, worker.go (claim and end), cascade.go, close.go, find.go.
+// redrive), feed.go, worker.go (claim and end), series.go (schedules), cascade.go,
+// close.go, find.go.
 package jetstream

@@ -559,7 +559,11 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 	if err != nil {
 		return nil, err
 	}
-	g = append(g, key...)
+	series, err := p.endSeries(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	g = append(append(g, key...), series...)
 	if o.Next == nil || len(key) == 0 {
 		return g, nil
 	}

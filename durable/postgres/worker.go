@@ -185,6 +185,8 @@ type ends struct {
 	fate             []int16
 	at               []time.Time
 	uncounted        []bool
+	revision         []int64
+	occurred         []*time.Time
 	next             columns
 }
 
@@ -192,6 +194,7 @@ func (c *ends) add(o *durable.Outcome) {
 	h := handleOf(o.Held)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
 	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
+	c.revision, c.occurred = append(c.revision, o.Revision), append(c.occurred, orNull(o.Occurred))
 	if o.Next != nil {
 		c.after = append(c.after, h.id)
 		c.next.add(o.Next)
@@ -200,8 +203,9 @@ func (c *ends) add(o *durable.Outcome) {
 
 // endedRow is a row of finish.sql.
 type endedRow struct {
-	ID   string
-	Busy bool
+	ID      string
+	Busy    bool
+	Changed bool // the schedule that it is an occurrence of
 }
 
 // lockedPauses are those between the tries of an end whose row is locked: for a moment, as
@@ -238,7 +242,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 		c.add(&outs[i])
 	}
 	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
-	args = append(args, c.next.args()...)
+	args = append(append(args, c.next.args()...), c.revision, c.occurred)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], w.e.statements.finish, args, hot)
@@ -250,6 +254,9 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 		ended[r.ID] = nil
 		if r.Busy {
 			ended[r.ID] = errLocked
+		}
+		if r.Changed {
+			ended[r.ID] = durable.ErrChanged
 		}
 	}
 	errs := make([]error, len(outs))

@@ -120,7 +120,9 @@ func runRole(role string) error {
 		if role == "drain" {
 			wg.Go(func() { awaitEmpty(ctx, q); listDead(ctx, q, l); cancel() })
 		}
-		err = q.Run(runCtx)
+		if err = storeSchedules(ctx, q, l); err == nil {
+			err = q.Run(runCtx)
+		}
 		cancel()
 		h.canceling.Wait()
 	}
@@ -178,6 +180,9 @@ func (h *handling) handle(_ context.Context, a *durable.Attempt) error {
 	}
 	isEarly := h.clock.isEarly(due)
 	h.l.write(began, string(a.Ref))
+	if a.Schedule != "" {
+		h.l.write(occurred, fmt.Sprintf("%s|%d|%s", a.Schedule, a.Occurrence.UnixMicro(), a.Ref))
+	}
 	if isEarly {
 		h.l.write(early, string(a.Ref))
 	}

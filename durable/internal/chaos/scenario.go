@@ -37,6 +37,7 @@ type result struct {
 	TwiceLimit     float64       // of the accepted
 	CheckTwice     bool
 	RejectedLimit  float64 // of the accepted; 0: none
+	Scheduled      int     // schedules
 }
 
 func (r result) String() string {
@@ -54,6 +55,10 @@ func (r result) check() error {
 	switch {
 	case r.Lost > 0:
 		return fmt.Errorf("%d lost, among them %v", r.Lost, r.LostRefs[:min(3, len(r.LostRefs))])
+	case r.Missing+r.Doubled > 0:
+		return fmt.Errorf("%d occurrences are missing, and %d were stored twice, of %v", r.Missing, r.Doubled, r.LostRefs[:min(3, len(r.LostRefs))])
+	case r.Series != r.Scheduled || r.Occurrences < r.Scheduled:
+		return fmt.Errorf("%d of %d schedules, with %d occurrences", r.Series, r.Scheduled, r.Occurrences)
 	case r.Early > 0:
 		return fmt.Errorf("%d began before they were due", r.Early)
 	case r.CanceledAndRan > 0:
@@ -136,6 +141,12 @@ var scenarios = map[string]fault{
 	"proxy":          {onJetStream, (*world).disturb},      // connections are cut, held up, and half open
 	"fleet":          {onJetStream, (*world).mixFleet},     // workers of different kinds, that are killed and come back with others
 	"tool":           {onJetStream, (*world).useTool},      // operators list, cancel, move and redrive jobs
+
+	"schedules": {onJetStream, (*world).killScheduled}, // kill -9 of workers that run a thousand schedules
+	"deploy":    {onJetStream, (*world).deploy},        // a release that knows schedules is rolled out, and back
+
+	"pg-schedules": {onPostgres, (*world).killScheduled}, // as above
+	"pg-deploy":    {onPostgres, (*world).deploy},        // as above
 
 	"pg-worker":    {onPostgres, (*world).killWorkers},
 	"pg-freeze":    {onPostgres, (*world).freeze},

@@ -1,5 +1,6 @@
 -- Removes dead jobs whose retention is over, what a pass of sweep.sql has missed because
--- its end was committed late, and workers that have been dead for a day. Old enough is
+-- its end was committed late, workers that have been dead for a day, and schedules that were
+-- deleted a week ago. Old enough is
 -- what was born before $1.
 with recursive kinds as ( -- that there are, by one step in the index for each
     (select kind from tickwheel.job order by kind limit 1)
@@ -18,5 +19,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     limit $2::int4
 ), workers as (
     delete from tickwheel.worker where until < now() - interval '1 day'
+), schedules as (
+    delete from tickwheel.series where plan = '' and changed < now() - interval '7 days'
 )
 delete from tickwheel.job j using late l where j.id = l.id

@@ -12,7 +12,8 @@ import (
 //
 //	1  the first one, which did not say so
 //	2  a claim says whether it is exact, and how many before it did not end; a record, too
-//	3  schedules; a record has a lane, a priority, Meta, a timeout and when it expires
+//	3  schedules; a record has a lane, a priority, Meta, a timeout and when it expires; near
+//	   buckets have a subject for each kind
 //
 // All later versions can read what one stores. It is kept in each stream's metadata. A
 // Connect raises it to its own, and one whose version is lower refuses the stream. So

@@ -108,11 +108,10 @@ func handedOwn(t *testing.T, s Store) {
 			refs[jobs[k].Kind] = append(refs[jobs[k].Kind], ref)
 		}
 	}
-	for i, w := range workers {
-		await(t, fmt.Sprintf("kind %q has ended", odd[i]), func() bool { return w.has(refs[odd[i]]) })
-	}
-	for _, ref := range refs["shared"] {
-		r.awaitGone(ref)
+	for _, kind := range append(odd, "shared") {
+		for _, ref := range refs[kind] {
+			r.awaitGone(ref)
+		}
 	}
 	time.Sleep(time.Second)
 	for i, w := range workers {

@@ -55,29 +55,3 @@ func TestNews(t *testing.T) {
 	require.True(t, postgres.Announces(`{"kinds":["a"]}`, "a"))
 	require.False(t, postgres.Announces(`{"kinds":["a"]}`, "b"))
 }
-
-// A look passes no rows of kinds that it does not ask for, and reads each of its own from
-// the index, in the order of their time.
-func TestLookReadsItsKinds(t *testing.T) {
-	s := newStore(server(t))
-	e, pool := s.open(t), s.pool(t)
-	s.exec(t, pool, `insert into SCHEMA.job (id, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
-		select lpad(n::text, 11, '0') || '.x', case when n % 1000 = 0 then 'k' else 'other' end, '', now(), now() - interval '1 hour', now(), 1, 0, 0, '', ''
-		from generate_series(1, 50000) n`)
-	w, err := e.Work(t.Context(), workConfig("w", time.Minute))
-	require.NoError(t, err)
-	var before, after int64
-	read := func() (n int64) {
-		time.Sleep(1500 * time.Millisecond) // the server's own figures come with a delay
-		s.exec(t, pool, "select pg_stat_clear_snapshot()")
-		require.NoError(t, pool.QueryRow(t.Context(), `select coalesce(sum(idx_tup_fetch), 0) + coalesce(sum(seq_tup_read), 0)
-			from pg_stat_user_tables where schemaname = $1 and relname = 'job'`, s.schema).Scan(&n))
-		return n
-	}
-	before = read()
-	held := look(t, w)
-	after = read()
-	require.Len(t, held, 50)
-	t.Logf("%d rows were read for 50", after-before)
-	require.Less(t, after-before, int64(1000))
-}

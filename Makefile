@@ -65,12 +65,16 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
 
 .PHONY: chaos
-chaos: ## harm what runs durable jobs, each of 27 faults for DURATION=10m, and count what is lost
+chaos: ## harm what runs durable jobs, each of 33 faults for DURATION=10m, and count what is lost
 	cd durable && go run ./internal/chaos -for $(DURATION)
 
 .PHONY: bench-durable
 bench-durable: ## measure durable jobs on the embedded engine: some minutes
 	cd durable && go run ./internal/bench
+
+.PHONY: bench-fleet
+bench-fleet: ## measure what workers of different kinds cost one another, on both engines: ten minutes
+	cd durable && go run ./internal/fleet
 
 .PHONY: bench-postgres
 bench-postgres: ## measure durable jobs on PostgreSQL beside River: seven minutes

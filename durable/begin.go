@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // How a job begins depends on what its claim has to say if it never ends.
@@ -67,11 +68,12 @@ func (w *worker) toWait(t *task) {
 	w.set(t, waiting)
 	l := w.lanes[t.held.Record.Job.Kind]
 	if t.crashes == 0 {
-		l.last = append(l.last, t)
+		l.last.add(t)
 	} else {
 		i, _ := slices.BinarySearchFunc(l.suspects, t, bySuspicion)
 		l.suspects = slices.Insert(l.suspects, i, t)
 	}
+	w.activate(l)
 	w.start()
 }
 
@@ -85,11 +87,17 @@ func (w *worker) start() {
 			return
 		}
 		l, queue := w.first()
-		if queue == nil || !w.mayBegin() {
+		if queue == nil {
+			w.lookAgain()
+			return
+		}
+		if !w.mayBegin() {
 			return // when a beat is answered this is called again
 		}
 		t := (*queue)[0]
 		*queue = shift(*queue, 1)
+		w.mind(l)
+		w.begun++
 		l.running++
 		if t.phase == ready {
 			w.wakeClaims() // ready has room for one more
@@ -107,31 +115,42 @@ func (w *worker) start() {
 	}
 }
 
-// first returns whose turn it is, as the head of a queue: of what may begin the longest
-// due, but of suspects the one with the fewest crashes. w.mu is held.
+// first returns whose turn it is, as the head of a queue: of what may begin the class
+// whose turn it is, and of that the longest due, but of suspects the one with the fewest
+// crashes. What comes of the classes before it keeps its places. w.mu is held.
 func (w *worker) first() (l *lane, queue *[]*task) {
-	var suspect *lane
-	for _, other := range w.lanes {
-		if other.running >= other.limit {
-			continue
-		}
-		for _, q := range []*[]*task{&other.ready, &other.last} {
-			if len(*q) > 0 && (queue == nil || (*q)[0].held.Record.Due.Before((*queue)[0].held.Record.Due)) {
-				l, queue = other, q
+	order, active := turn(w.begun+1), w.activeLanes()
+	for k, class := range order {
+		var suspect *lane
+		free := w.q.concurrency - w.counts[running] - w.reserved
+		for _, other := range active {
+			coming := w.coming(other, order[:k])
+			if free -= coming; other.running+coming >= other.limit {
+				continue
+			}
+			for _, q := range []*[]*task{&other.ready[class], &other.last[class]} {
+				if len(*q) > 0 && (queue == nil || longerDue((*q)[0], (*queue)[0])) {
+					l, queue = other, q
+				}
+			}
+			if s := other.suspects; len(s) > 0 && classOf(s[0]) == class && (suspect == nil || bySuspicion(s[0], suspect.suspects[0]) < 0) {
+				suspect = other
 			}
 		}
-		if len(other.suspects) > 0 && (suspect == nil || bySuspicion(other.suspects[0], suspect.suspects[0]) < 0) {
-			suspect = other
+		if suspect != nil && w.mayTry(suspect.suspects[0]) && (queue == nil || longerDue(suspect.suspects[0], (*queue)[0])) {
+			l, queue = suspect, &suspect.suspects
+		}
+		if free <= 0 {
+			return nil, nil
+		}
+		if queue != nil {
+			return l, queue
 		}
 	}
-	if suspect == nil || !w.mayTry(suspect.suspects[0]) {
-		return l, queue
-	}
-	if queue == nil || suspect.suspects[0].held.Record.Due.Before((*queue)[0].held.Record.Due) {
-		return suspect, &suspect.suspects
-	}
-	return l, queue
+	return nil, nil
 }
+
+func longerDue(a, b *task) bool { return a.held.Record.Due.Before(b.held.Record.Due) }
 
 // vacate gives a reserved place back, if the task has one. w.mu is held.
 func (w *worker) vacate(t *task) {
@@ -174,9 +193,25 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 	h := t.held
 	now := w.q.now()
 	t.began = now
+	if h.Record.hasExpired(now) {
+		w.expire(t)
+		return
+	}
+	if d := h.Record.Job.Timeout; d > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, d, ErrTimeout)
+		defer stop()
+	}
 	w.q.stats.lateBy(now.Sub(h.Record.Due))
 	w.q.stats.attempts.Add(1)
 	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due}
+	if h.Record.IsOccurrence() {
+		if planOf(h.Record.Plan).Pass {
+			w.ran(t, nil) // there is nothing to be done but to make the next one
+			return
+		}
+		a.Schedule, a.Occurrence = h.Record.Series, h.Record.occurred()
+	}
 	call(ctx, w.q.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
 }
 
@@ -201,7 +236,9 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 		w.giveBack([]*Held{t.held})
 	default:
 		w.set(t, ready)
-		l.ready = slices.Insert(l.ready, 0, t)
+		class := &l.ready[classOf(t)]
+		*class = slices.Insert(*class, 0, t)
+		w.activate(l)
 	}
 	w.room.Broadcast() // for drain
 	return false
@@ -213,14 +250,12 @@ func (w *worker) ran(t *task, err error) {
 	out := w.q.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	w.q.decide(&out, t.attempt, err)
-	if out.End != Again {
-		out.Next = w.q.next(t.held, t.began)
-	}
+	w.q.follow(&out, t.began)
 }
 
 // ended has an end written down, and gives the place of the task to the next.
 func (w *worker) ended(t *task, out *Outcome) {
-	if out.End != Done {
+	if out.End != Done && !out.Uncounted {
 		w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
 			"attempt", t.attempt, "dead", out.End == Buried, "error", out.Error)
 	}
@@ -247,5 +282,26 @@ func (w *worker) bury(t *task) {
 	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
 		"ref", t.held.Ref, "error", out.Error)
 	defer func() { w.ends.put(&ended{task: t, out: out}) }()
-	out.Next = w.q.next(t.held, w.q.now())
+	t.began = w.q.now()
+	w.q.follow(&out, t.began)
+}
+
+// hasExpired reports whether no attempt may begin any more.
+func (r *Record) hasExpired(now time.Time) bool {
+	return !r.Job.Expires.IsZero() && !now.Before(r.Job.Expires)
+}
+
+// expire ends a job that has expired, in the place of its handler.
+func (w *worker) expire(t *task) {
+	r := &t.held.Record
+	out := Outcome{Held: t.held, End: Buried, Uncounted: true, Error: ErrExpired.Error()}
+	if r.LastError != "" {
+		out.Error += "; before: " + r.LastError
+	}
+	if w.q.dropExpired || r.IsOccurrence() { // that is what RunNone asks for
+		out.End = Done
+	}
+	w.q.log.Warn("durable: a job has expired", "kind", r.Job.Kind, "ref", t.held.Ref, "dropped", out.End == Done)
+	defer func() { w.ended(t, &out) }()
+	w.q.follow(&out, t.began)
 }

@@ -40,6 +40,8 @@ type Engine interface {
 
 	// Redrive makes a dead job wait until at, with no attempt begun, so that it is listed
 	// as dead no longer. ErrNotFound: it is not dead. ErrExists: another job has its key.
+	//
+	// It expires no more: what has ended as expired is meant to run.
 	Redrive(ctx context.Context, ref Ref, at time.Time) error
 
 	// Lookup returns the job that has the key, or ErrNotFound.
@@ -52,6 +54,30 @@ type Engine interface {
 	// changes meanwhile may be seen as it was or as it is, but nothing is left out that
 	// was there all the time. An error is the last element.
 	Scan(ctx context.Context, f Filter) iter.Seq2[Info, error]
+
+	// SetSeries stores a schedule, if the one that is there has the revision was, 0 for none;
+	// else it returns ErrChanged. It may be repeated after ErrUncertain: what is there with
+	// the revision of s was stored by an earlier try. Last stays as it is. What waits
+	// under SeriesKey changes in the same commit. With a next record: one that waits, has
+	// had no attempt, and is due later than next.Born is replaced by next; one that waits or
+	// runs otherwise stays, and next is not stored; if there is none, next is. Without one:
+	// one that waits and has had no attempt is canceled.
+	//
+	// If s.Plan is empty the schedule is deleted: AllSeries leaves it out, and Series returns
+	// it for as long as an occurrence may run, a day at least.
+	SetSeries(ctx context.Context, was int64, s Series, next *Record) error
+
+	// Series returns a schedule, or ErrNotFound.
+	Series(ctx context.Context, name string) (Series, error)
+
+	// AllSeries goes over the schedules, as Scan does over jobs.
+	AllSeries(ctx context.Context) iter.Seq2[Series, error]
+
+	// Unhandled returns the kinds of which a job is due and no worker that lives has a
+	// handler, the longest due first; not all of them if they are many. It may be some
+	// seconds behind, and say nothing yet of what has just become due. It may cost a look
+	// at each kind that there is.
+	Unhandled(ctx context.Context) ([]Unhandled, error)
 
 	// Now returns the engine's time, and by how much it may be off in either direction.
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
@@ -68,15 +94,26 @@ type Engine interface {
 // WorkConfig is what an engine has to know of a worker.
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
+	Kinds     *Kinds        // what Feed hands out; nil: nothing
 	Lease     time.Duration // without a Beat for so long, others may take over its jobs
 	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
 }
 
+// Unhandled is a kind of which a job is due, and no worker has a handler.
+type Unhandled struct {
+	Kind   string
+	Oldest Ref       // the job of it that is longest due
+	Due    time.Time // of that
+}
+
 // Worker is one who claims and runs jobs.
 type Worker interface {
 	// Feed hands out jobs a little before they are due, those that are overdue first,
-	// each to one worker, until ctx ends; then it returns nil. It calls give from several
+	// each to one worker, until ctx ends; then it returns nil. It hands out no kind but
+	// those of WorkConfig.Kinds that are open, give or take what is on its way. Jobs of
+	// other kinds, however many are overdue, make none late, and cost the worker next to
+	// nothing. It calls give from several
 	// goroutines; give blocks while the worker has as many as it can hold. A job may be
 	// handed out again, to the same worker or another; the claim decides. Feed returns an
 	// error where it cannot go on; the Queue calls it again after a while. An error that
@@ -98,7 +135,9 @@ type Worker interface {
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
 	// the end, the next attempt, the key, the next occurrence. The job is no suspect any
 	// more. ErrLeaseLost: another
-	// worker has taken over, and nothing was changed. On any other error call it again.
+	// worker has taken over, and nothing was changed. ErrChanged: it is an occurrence (see
+	// Record.IsOccurrence) that ends, the revision of its schedule, 0 if there is none, is
+	// not that of the Outcome, and nothing was changed. On any other error call it again.
 	Finish(ctx context.Context, outs []Outcome) []error
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
@@ -135,7 +174,19 @@ type Record struct {
 	Attempt   int    // attempts that had begun before
 	Crashes   int    // claims that never ended, as far as Feed knows; more than 0: a suspect
 	LastError string // of the one before: UTF-8 without NUL
-	Series    string // the name given to Every, if any
+
+	// Of an occurrence of a schedule: the schedule's name, and what the Queue has to know
+	// to make the next one. An engine keeps both as they are.
+	Series string
+	Plan   string
+}
+
+// Series is a schedule as an engine keeps it.
+type Series struct {
+	Name     string
+	Plan     string    // what it is, which the Queue knows; "": deleted
+	Revision int64     // grows with each change
+	Last     time.Time // of the last occurrence that has ended; zero: none has
 }
 
 // Held is a job that was handed out to a worker.
@@ -177,7 +228,17 @@ type Outcome struct {
 	End   End
 	At    time.Time // for Again: when it is due next
 	Error string    // for Again and Buried: UTF-8 without NUL
-	Next  *Record   // for Done and Buried: an occurrence to be stored with the end; its Key is the same
+
+	// Uncounted, for Again and Buried: the attempt does not count, since it was snoozed or
+	// has never begun.
+	Uncounted bool
+
+	// Of an occurrence, for Done and Buried: the next one, to be stored with the end, under
+	// the same key; the revision of the schedule that says so; and what is its Last from now
+	// on, if not zero.
+	Next     *Record
+	Revision int64
+	Occurred time.Time
 }
 
 // End is how an attempt ended.

@@ -22,6 +22,16 @@ var (
 	// have the job. If a handler's context ends for this reason, this is its cause.
 	ErrLeaseLost = errors.New("durable: lease lost")
 
+	// ErrTimeout is the cause with which a handler's context ends when the attempt has taken
+	// longer than the job's Timeout.
+	ErrTimeout = errors.New("durable: the attempt has taken longer than its Timeout")
+
+	// ErrExpired is the error of a job that had not begun when it expired.
+	ErrExpired = errors.New("durable: expired: it had not begun in time")
+
+	// ErrChanged: a schedule was changed meanwhile. Engines tell the Queue, which tries anew.
+	ErrChanged = errors.New("durable: the schedule was changed meanwhile")
+
 	// ErrUncertain: the engine's answer was lost. What was asked for may have been done.
 	ErrUncertain = errors.New("durable: outcome uncertain")
 
@@ -43,7 +53,8 @@ var (
 	ErrClosed = errors.New("durable: closed")
 )
 
-// discarded and later are what Discard and RetryAfter wrap a handler's error in.
+// discarded and later are what Discard and RetryAfter wrap a handler's error in; snoozed
+// is what Snooze returns.
 type discarded struct{ err error }
 
 type retryLater struct {
@@ -51,6 +62,9 @@ type retryLater struct {
 	after time.Duration
 }
 
+type snoozed struct{ after time.Duration }
+
+func (e *snoozed) Error() string    { return fmt.Sprintf("durable: snoozed for %v", e.after) }
 func (e *discarded) Error() string  { return e.err.Error() }
 func (e *discarded) Unwrap() error  { return e.err }
 func (e *retryLater) Error() string { return e.err.Error() }
@@ -74,3 +88,9 @@ func RetryAfter(d time.Duration, err error) error {
 	}
 	return &retryLater{err: err, after: max(d, 0)}
 }
+
+// Snooze returns what a handler returns if it is too early for the job: another attempt is
+// due d from now, and this one does not count. If d is not positive, that is now. The job
+// has not failed: its last error stays what it was. A job may be snoozed any number of
+// times.
+func Snooze(d time.Duration) error { return &snoozed{max(d, 0)} }

@@ -16,19 +16,25 @@ type Attempt struct {
 	Job    Job       // At is when it was first due; After is zero
 	Number int       // of this attempt, from 1
 	Due    time.Time // of this attempt
+
+	// Of an occurrence of a schedule: the name of that, and the time by it, which is earlier
+	// than that of the job if there is a Jitter, or it was missed.
+	Schedule   string
+	Occurrence time.Time
 }
 
 // Handle sets what runs the jobs of a kind. It is called before Run, and panics after,
 // and on an empty kind, a nil handler, and a kind that has one already.
 //
 // If the handler returns nil, the job is done. If it returns an error, the attempt has
-// failed, and the job is due again after the backoff. [RetryAfter] sets another time, and
-// [Discard] ends the job. When MaxAttempts have begun and the last has failed, the job is
+// failed, and the job is due again after the backoff. [RetryAfter] sets another time,
+// [Discard] ends the job, and [Snooze] asks for another attempt without counting this one. When MaxAttempts have begun and the last has failed, the job is
 // dead. A panic is a failure like any other, and so is a handler that ends its goroutine,
 // and an error or a backoff whose own code panics.
 //
 // The handler's context ends with [ErrLeaseLost] as cause when the worker's lease is
-// lost, because another worker may have the job then. It ends with [ErrClosed] when the
+// lost, because another worker may have the job then; and with [ErrTimeout] when the
+// attempt has taken longer than the job's Timeout. It ends with [ErrClosed] when the
 // Queue is closed, and with the error of Run when that ends with one. It does not end
 // with Run's context: Run waits for the handler.
 //
@@ -107,17 +113,24 @@ func (q *Queue) decide(out *Outcome, attempt int, err error) {
 		return
 	}
 	var after *retryLater
+	var snooze *snoozed
 	if failed := protect(func() { // nil pointers in an error are usual enough
 		out.Error = errorText(err)
+		if errors.As(err, &snooze) {
+			return
+		}
 		if errors.As(err, new(*discarded)) {
 			out.End = Buried
 		}
 		errors.As(err, &after)
 	}); failed != nil {
-		after = nil
+		after, snooze = nil, nil
 		out.Error = errorText(fmt.Errorf("durable: the handler has returned a %T, whose methods fail: %w", err, failed))
 	}
 	switch {
+	case snooze != nil:
+		out.End, out.Uncounted, out.Error = Again, true, out.Held.Record.LastError
+		out.At = clip(q.now().Add(snooze.after))
 	case out.End == Buried:
 	case after != nil:
 		out.At = clip(q.now().Add(after.after))

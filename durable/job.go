@@ -1,7 +1,9 @@
 package durable
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -12,6 +14,8 @@ const (
 	MaxPayload = 256 << 10 // bytes
 	MaxKind    = 128       // bytes
 	MaxKey     = 256       // bytes
+	MaxLane    = 128       // bytes
+	MaxMeta    = 4 << 10   // bytes of all names and values of Meta together
 
 	defaultMaxAttempts = 25
 )
@@ -36,6 +40,58 @@ type Job struct {
 	// An attempt whose process died before anybody knew that it had begun does not count,
 	// but for the last one.
 	MaxAttempts int
+
+	// Lane is whom the job belongs to, such as a customer: the jobs of one lane can be
+	// told from those of others. At most 128 bytes, printable.
+	Lane string
+
+	// Priority says which job begins first of those that are due; see [Priority].
+	Priority Priority
+
+	// Meta is kept with the job, such as the context of a trace, or tags to search for
+	// with a [Filter]. Names are printable, 1 to 128 bytes; values are UTF-8 without NUL;
+	// all together at most 4 KiB.
+	Meta map[string]string
+
+	// Timeout, if positive, is how long an attempt may take: then its handler's context
+	// ends with [ErrTimeout] as cause. What the handler returns counts, as always. Whole
+	// microseconds, rounded up.
+	Timeout time.Duration
+
+	// Expires, if not zero, is until when an attempt may begin, by the engine's clock. No
+	// attempt begins from then on: the job ends, and is listed as dead with [ErrExpired] as
+	// its error, or dropped (see [WithDropExpired]). That is written down when its turn
+	// comes, so it may be listed as waiting for longer. It has to be after the time when the
+	// job is due. To redrive a job takes its Expires away.
+	Expires time.Time
+}
+
+// Priority is one of three classes. Of the jobs that are due and that a worker has
+// fetched, those of a higher class begin first, and within a class those that have been
+// due for longest. So that no class starves, one begin in eight is of a lower class, if
+// such a job is due, and one in 64 of the lowest.
+//
+// A worker has fetched up to 65,536 jobs, those that have been due for longest. While more
+// than that are overdue, their class does not matter.
+type Priority int8
+
+// The classes.
+const (
+	Low    Priority = -1
+	Normal Priority = 0
+	High   Priority = 1
+)
+
+func (p Priority) String() string {
+	switch p {
+	case Low:
+		return "low"
+	case Normal:
+		return "normal"
+	case High:
+		return "high"
+	}
+	return fmt.Sprintf("Priority(%d)", int8(p))
 }
 
 // Ref is the engine's address of a job. It stays the same over attempts, reschedules and
@@ -79,11 +135,22 @@ type Info struct {
 type Filter struct {
 	State State  // 0: any
 	Kind  string // "": any
+	Lane  string // "": any
+
+	// Meta selects jobs that have all of these names with these values. In PostgreSQL there
+	// is an index for that; other engines look at each job.
+	Meta map[string]string
 }
 
 // Match reports whether the Filter selects the job.
 func (f Filter) Match(i Info) bool {
-	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Job.Kind)
+	for name, value := range f.Meta {
+		if v, ok := i.Job.Meta[name]; !ok || v != value {
+			return false
+		}
+	}
+	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Job.Kind) &&
+		(f.Lane == "" || f.Lane == i.Job.Lane)
 }
 
 // farthest is the first moment beyond the year 9999, which many encodings cannot hold.
@@ -108,8 +175,35 @@ func (j *Job) check(due time.Time) error {
 		return fmt.Errorf("%w: MaxAttempts %d is negative", ErrInvalid, j.MaxAttempts)
 	case !j.At.IsZero() && j.After != 0:
 		return fmt.Errorf("%w: both At and After are set", ErrInvalid)
+	case len(j.Lane) > MaxLane:
+		return fmt.Errorf("%w: the lane has %d bytes, more than %d", ErrInvalid, len(j.Lane), MaxLane)
+	case !printable(j.Lane):
+		return fmt.Errorf("%w: the lane %q is not printable", ErrInvalid, j.Lane)
+	case j.Priority < Low || j.Priority > High:
+		return fmt.Errorf("%w: there is no priority %d", ErrInvalid, j.Priority)
+	case j.Timeout < 0:
+		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, j.Timeout)
+	case !j.Expires.IsZero() && !j.Expires.After(due):
+		return fmt.Errorf("%w: it expires at %v, and is due at %v", ErrInvalid, j.Expires, due)
 	}
-	return checkTime(due)
+	return cmp.Or(checkMeta(j.Meta), checkTime(due), checkTime(j.Expires))
+}
+
+func checkMeta(meta map[string]string) error {
+	size := 0
+	for name, value := range meta {
+		size += len(name) + len(value)
+		switch {
+		case name == "" || len(name) > MaxKind || !printable(name):
+			return fmt.Errorf("%w: the name %.200q in Meta is not printable, of 1 to %d bytes", ErrInvalid, name, MaxKind)
+		case !utf8.ValidString(value) || strings.ContainsRune(value, 0):
+			return fmt.Errorf("%w: the value of %q in Meta is not UTF-8 without NUL", ErrInvalid, name)
+		}
+	}
+	if size > MaxMeta {
+		return fmt.Errorf("%w: Meta has %d bytes, more than %d", ErrInvalid, size, MaxMeta)
+	}
+	return nil
 }
 
 func checkTime(due time.Time) error {

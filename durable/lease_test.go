@@ -75,7 +75,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *worker, held *Held, 
 	}}
 	q.log = slog.New(slog.DiscardHandler)
 	q.closed, q.close = context.WithCancelCause(t.Context())
-	w = newWorker(q, a, since)
+	w = newWorker(q, a, NewKinds([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.ending = t.Context()

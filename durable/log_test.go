@@ -54,6 +54,13 @@ func (s *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return now, off, err
 }
 
+func (s *sick) Series(ctx context.Context, name string) (durable.Series, error) {
+	if err := s.fault("series"); err != nil {
+		return durable.Series{}, err
+	}
+	return s.Engine.Series(ctx, name)
+}
+
 func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	w, err := s.Engine.Work(ctx, c)
 	return &sickWorker{w, s}, err
@@ -141,6 +148,9 @@ func (f schedule) Next(prev time.Time) time.Time { return f(prev) }
 // clockSet is the message about an engine's clock that has stepped.
 const clockSet = "the engine's clock was set, or another one answers, or this process stood still"
 
+// noHandler is the message about a kind that nobody can run.
+const noHandler = "no worker has a handler for jobs of a kind that are due"
+
 // messages has what provokes each message, in a minute from the start of Run, and its
 // level and attributes.
 var messages = map[string]struct {
@@ -155,6 +165,12 @@ var messages = map[string]struct {
 		s.set("claim", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
+	"a job has expired": {"WARN", []string{"kind", "ref", "dropped"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		ref := add(t, q, durable.Job{Kind: "good", After: 10 * time.Second, Expires: time.Now().Add(20 * time.Second)})[0]
+		_, ok, err := q.Reschedule(t.Context(), ref, time.Now().Add(30*time.Second))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}},
 	"another worker has taken over; the end of the attempt is not written down": {"WARN", []string{"ref"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", durable.ErrLeaseLost)
 		add(t, q, durable.Job{Kind: "good"})
@@ -164,15 +180,21 @@ var messages = map[string]struct {
 		add(t, q, durable.Job{Kind: "good"})
 		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
 	}},
-	"no handler here for jobs of a kind; they are left to other workers": {"WARN", []string{"kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+	noHandler: {"WARN", []string{"kind", "ref", "overdue"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
 	}},
-	"a series ends: this process has not called Every for it": {"WARN", []string{"name"}, func(t *testing.T, q *durable.Queue, s *sick) {
+	"a series whose times are not known here; it is left to other workers": {"WARN", []string{"name"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		other, err := durable.Open(t.Context(), shared{s})
 		require.NoError(t, err)
 		defer other.Close()
 		soon := schedule(func(prev time.Time) time.Time { return prev.Add(time.Second) })
 		require.NoError(t, other.Every(t.Context(), "daily", soon, durable.Job{Kind: "good"}))
+	}},
+	"a schedule could not be read; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
+		require.NoError(t, q.Schedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
+		s.set("finish", durable.ErrChanged)
+		s.set("series", errSilent)
+		time.AfterFunc(5*time.Second, func() { s.set("series", nil); s.set("finish", nil) })
 	}},
 	"the engine hands out no jobs; trying again": {"WARN", []string{"error", "pause"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		time.AfterFunc(time.Second, func() { s.set("feed", nil) })
@@ -265,7 +287,7 @@ func requireLogged(t *testing.T, log *bytes.Buffer, message, level string, attri
 		require.ElementsMatch(t, attributes, slices.Collect(maps.Keys(entry)))
 	}
 	require.Positive(t, found, "%s", log)
-	if strings.HasPrefix(message, "no handler") {
+	if message == noHandler {
 		require.Equal(t, 1, found, "once for each kind")
 	}
 	if message == clockSet {

@@ -18,6 +18,7 @@ type config struct {
 	concurrency int
 	kinds       map[string]int
 	retention   time.Duration
+	dropExpired bool
 	backoff     func(attempt int) time.Duration
 	wheel       *timingwheel.TimingWheel
 	log         *slog.Logger
@@ -110,6 +111,12 @@ func WithRetention(d time.Duration) Option {
 	}
 }
 
+// WithDropExpired has this process drop jobs that it finds expired. By default they are
+// kept as dead ones are, and can be listed and redriven.
+func WithDropExpired() Option {
+	return func(c *config) { c.dropExpired = true }
+}
+
 // WithBackoff sets how long after a failed attempt, numbered from 1, the next one is due.
 // The default doubles from a second up to an hour, and takes off up to a half at random,
 // so that what failed together does not come back together. Open panics on nil.
@@ -143,11 +150,14 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //
 //   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error
 //   - a job is dead, because its last attempt did not end: kind, ref, error
+//   - a job has expired: kind, ref, dropped (or listed as dead)
 //   - another worker has taken over; the end of the attempt is not written down: ref
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
-//   - no handler here for jobs of a kind; they are left to other workers: kind (once for
-//     each kind and Run)
-//   - a series ends: this process has not called Every for it: name
+//   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
+//     overdue (once, until it has one or there is none due)
+//   - a series whose times are not known here; it is left to other workers: name (once for
+//     each name and Run)
+//   - a schedule could not be read; trying again: name, error
 //   - the engine hands out no jobs; trying again: error, pause
 //   - the lease could not be renewed: error, silent (since the last renewal)
 //   - jobs could not be handed back; others get them after the lease: error

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tickwheel/tickwheel/durable/cron"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
@@ -38,7 +40,8 @@ type Queue struct {
 	mu       sync.Mutex
 	running  bool // Run was called
 	handlers map[string]handler
-	series   map[string]timingwheel.Scheduler
+	series   map[string]timingwheel.Scheduler // times in code, by name
+	specs    map[string]*cron.Spec            // those that were read; nil: not to be read
 
 	held atomic.Pointer[worker] // for Stats; nil while Run is not under way
 }
@@ -54,7 +57,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	}
 	q := &Queue{
 		config: *newConfig(opts), engine: e,
-		handlers: map[string]handler{}, series: map[string]timingwheel.Scheduler{},
+		handlers: map[string]handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
 	}
 	var err error
 	if q.clock, err = clock.New(ctx, e.Now); err != nil {
@@ -154,6 +157,13 @@ func newRecord(j Job, now time.Time) (Record, error) {
 	}
 	due, now = wholeMicros(due), wholeMicros(now)
 	j.At, j.After = due, 0
+	j.Timeout = (j.Timeout + time.Microsecond - 1).Truncate(time.Microsecond)
+	if !j.Expires.IsZero() {
+		j.Expires = wholeMicros(j.Expires)
+	}
+	if j.Meta = maps.Clone(j.Meta); len(j.Meta) == 0 {
+		j.Meta = nil
+	}
 	if j.MaxAttempts == 0 {
 		j.MaxAttempts = defaultMaxAttempts
 	}

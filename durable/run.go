@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,13 +31,14 @@ func (q *Queue) Run(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(q.closed, cancel)()
 	began := time.Now()
+	kinds := q.workKinds()
 	engineWorker, err := q.engine.Work(ctx, WorkConfig{
-		Name: rand.Text(), Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
+		Name: rand.Text(), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
 	})
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
 	}
-	w := newWorker(q, engineWorker, began)
+	w := newWorker(q, engineWorker, kinds, began)
 	q.held.Store(w)
 	defer q.held.Store(nil)
 	w.stop = cancel
@@ -59,6 +62,17 @@ func (q *Queue) begin() {
 	q.wg.Add(1)
 }
 
+// workKinds returns what this process can run.
+func (q *Queue) workKinds() *Kinds {
+	var limited []string
+	for kind := range q.kinds {
+		if q.handlers[kind] != nil {
+			limited = append(limited, kind)
+		}
+	}
+	return NewKinds(slices.Collect(maps.Keys(q.handlers)), limited...)
+}
+
 func (q *Queue) end() {
 	q.mu.Lock()
 	q.running = false
@@ -80,6 +94,7 @@ func (w *worker) run(ctx context.Context) {
 	w.ending = beating
 	var feeding, claiming, beats sync.WaitGroup
 	beats.Go(func() { w.beat(beating) })
+	beats.Go(func() { w.watchUnhandled(beating) })
 	claiming.Go(func() { w.claimLoop(ctx) })
 	feeding.Go(func() { w.feed(ctx) })
 

@@ -20,6 +20,8 @@ type Stats struct {
 	Attempts  int64 // claimed for a handler to begin
 	Done      int64 // attempts that ended well
 	Failed    int64 // attempts that failed and are followed by another
+	Snoozed   int64 // attempts whose handler has returned Snooze
+	Expired   int64 // jobs that expired before an attempt could begin
 	Dead      int64 // jobs that died here
 	LeaseLost int64 // attempts that could not be finished, since another worker has taken over
 
@@ -34,6 +36,11 @@ type Stats struct {
 	// second or more, forward or back, or to be that of another server.
 	ClockSteps int64
 
+	// Unhandled are the kinds of which a job is due and no worker has a handler, in whatever
+	// process, the longest due first; at most some hundred of them. It is looked at once a
+	// lease while Run is under way, and empty else. The slice must not be changed.
+	Unhandled []Unhandled
+
 	// Lateness is by how much handlers have begun after the due time of their attempt, by
 	// the engine's clock.
 	Lateness timingwheel.Histogram
@@ -43,6 +50,9 @@ type Stats struct {
 type counters struct {
 	added, canceled, rescheduled, redriven  atomic.Int64
 	attempts, done, failed, dead, leaseLost atomic.Int64
+	snoozed, expired                        atomic.Int64
+
+	unhandled atomic.Pointer[[]Unhandled]
 
 	mu   sync.Mutex
 	late timingwheel.Histogram
@@ -66,7 +76,11 @@ func (q *Queue) Stats() Stats {
 		Added: c.added.Load(), Canceled: c.canceled.Load(), Rescheduled: c.rescheduled.Load(),
 		Redriven: c.redriven.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
 		Failed: c.failed.Load(), Dead: c.dead.Load(), LeaseLost: c.leaseLost.Load(),
+		Snoozed: c.snoozed.Load(), Expired: c.expired.Load(),
 		ClockSteps: q.clock.Step().Count,
+	}
+	if u := c.unhandled.Load(); u != nil {
+		st.Unhandled = *u
 	}
 	c.mu.Lock()
 	st.Lateness = c.late

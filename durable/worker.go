@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 const (
 	maxHeld      = 1 << 16  // jobs that a worker holds, unless its concurrency is higher still
-	maxHeldBytes = 64 << 20 // of their payloads
+	maxHeldBytes = 64 << 20 // of their payloads: see room.go
 
 	// minUnwritten is how many ends may wait to be written down however few handlers may
 	// run, so that a commit is for many.
@@ -42,6 +43,7 @@ type task struct {
 	phase    phase
 	crashes  int  // more than 0: a suspect
 	reserved bool // it has a place, and does not run yet
+	counted  bool // in claiming of its lane
 	attempt  int
 	began    time.Time               // by the engine's clock
 	cancel   context.CancelCauseFunc // nil: it does not run
@@ -50,12 +52,18 @@ type task struct {
 
 // lane is what a kind has for itself: its limit, and its queues.
 type lane struct {
+	kind      string
+	held      int  // tasks
+	bytes     int  // of their payloads
+	shut      bool // the engine is to hand out no more: room.go
+	active    bool // it is in worker.active
 	limit     int
-	limited   bool    // by WithKindConcurrency
-	running   int     // and places that are reserved
-	claimable []*task // in the order in which they came due
-	ready     []*task // likewise
-	last      []*task // likewise, of those that wait: on their last attempt
+	limited   bool // by WithKindConcurrency
+	running   int  // and places that are reserved
+	claimable classes
+	ready     classes
+	claiming  [3]int  // those of which a claim is under way, but for those with a place; by class
+	last      classes // of those that wait: on their last attempt
 	suspects  []*task // of those that wait, in the order of bySuspicion
 }
 
@@ -64,6 +72,7 @@ type lane struct {
 type worker struct {
 	q      *Queue
 	engine Worker
+	kinds  *Kinds // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
 	ends   *batcher[*ended]
 	wake   chan struct{}   // for claimLoop: there may be something to claim
@@ -77,18 +86,24 @@ type worker struct {
 	tasks    map[Ref]*task
 	bytes    int
 	lanes    map[string]*lane
+	active   []*lane // those that have something in a queue, and maybe others
+	crowded  bool    // room.go
 	counts   [ending + 1]int
 	reserved int     // places of tasks that do not run yet
 	exact    []*task // which these are; for claimLoop
 	trial    []*task // the suspects that few may be of
-	draining bool
-	failed   error // why Run ends by itself
-	lease    lease
-	asking   int             // beats that are not answered yet
-	silent   bool            // the lease was lost, and not renewed since
-	losses   int             // of the lease
-	unknown  map[string]bool // kinds that were logged as such
-	ahead    time.Duration   // of the claim
+	begun    int     // how often one was chosen to begin; for turn
+
+	claimSince time.Time       // when the claim was asked that is under way; zero: none
+	looking    bool            // lookAgain
+	unknown    map[string]bool // series that were logged as such
+	draining   bool
+	failed     error // why Run ends by itself
+	lease      lease
+	asking     int           // beats that are not answered yet
+	silent     bool          // the lease was lost, and not renewed since
+	losses     int           // of the lease
+	ahead      time.Duration // of the claim
 }
 
 // ended is a task whose handler has returned.
@@ -99,9 +114,9 @@ type ended struct {
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
-func newWorker(q *Queue, e Worker, renewed time.Time) *worker {
+func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
-		q: q, engine: e, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
+		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
 		lanes: map[string]*lane{}, unknown: map[string]bool{}, ahead: minClaimAhead,
 		lease: newLease(q.lease, renewed),
 	}
@@ -114,7 +129,7 @@ func newWorker(q *Queue, e Worker, renewed time.Time) *worker {
 	w.room = sync.NewCond(&w.mu)
 	w.ends = newBatcher(w.finish)
 	for kind := range q.handlers {
-		l := &lane{limit: q.concurrency}
+		l := &lane{kind: kind, limit: q.concurrency}
 		if n := q.kinds[kind]; n > 0 {
 			l.limit, l.limited = min(n, q.concurrency), true
 		}
@@ -150,7 +165,7 @@ func (w *worker) drop(t *task) {
 	w.endTrial(t)
 	w.counts[t.phase]--
 	delete(w.tasks, t.held.Ref)
-	w.bytes -= len(t.held.Record.Job.Payload)
+	w.weigh(t.held, -1)
 	w.room.Broadcast()
 }
 
@@ -158,7 +173,8 @@ func (w *worker) drop(t *task) {
 func (w *worker) clearQueues() {
 	w.exact = nil
 	for _, l := range w.lanes {
-		l.claimable, l.ready, l.last, l.suspects = nil, nil, nil, nil
+		l.claimable, l.ready, l.last, l.suspects = classes{}, classes{}, classes{}, nil
+		w.mind(l)
 	}
 }
 
@@ -180,17 +196,19 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 		}
 	}
 	if len(back) > 0 {
-		w.release(back, w.q.lease/4)
+		// Not all after one time: where workers poll in step, one that leaves a job to others
+		// would be handed it each time.
+		w.release(back, w.q.lease/4+rand.N(w.q.lease/2))
 	}
 }
 
 // admit takes one job, or returns false if it is better off elsewhere: nobody here can
-// run it, too many of its kind wait for the few that may run at once and would fill the
-// room, or the lease is not renewed, so that others must get what is running here.
+// run it, which the engine should have known, or the lease is not renewed, so that others
+// must get what is running here.
 func (w *worker) admit(ctx context.Context, h *Held) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for (len(w.tasks) >= max(maxHeld, 2*w.q.concurrency) || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
+	for (len(w.tasks) >= w.most() || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
 		w.room.Wait()
 	}
 	if t := w.tasks[h.Ref]; t != nil && !w.silent {
@@ -202,20 +220,12 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 		}
 		return true
 	}
-	kind := h.Record.Job.Kind
-	l := w.lanes[kind]
-	if l == nil && !w.unknown[kind] {
-		w.unknown[kind] = true
-		w.q.log.Warn("durable: no handler here for jobs of a kind; they are left to other workers", "kind", kind)
-	}
-	if ctx.Err() != nil || w.silent || l == nil || l.limited && l.unclaimed() >= 1024+4*l.limit {
+	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil || !w.mayFollow(&h.Record) {
 		return false
 	}
 	w.add(h)
 	return true
 }
-
-func (l *lane) unclaimed() int { return len(l.claimable) + len(l.last) + len(l.suspects) }
 
 // wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
 // between another's look at its condition and its wait.
@@ -231,7 +241,7 @@ func (w *worker) add(h *Held) {
 	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.Job.MaxAttempts
 	w.tasks[h.Ref] = t
 	w.counts[fetched]++
-	w.bytes += len(h.Record.Job.Payload)
+	w.weigh(h, 1)
 	w.schedule(t, 0)
 }
 
@@ -273,7 +283,8 @@ func (w *worker) toClaim(t *task) {
 	}
 	w.set(t, claimable)
 	l := w.lanes[t.held.Record.Job.Kind]
-	l.claimable = append(l.claimable, t)
+	l.claimable.add(t)
+	w.activate(l)
 	w.wakeClaims()
 }
 
@@ -314,16 +325,21 @@ func (w *worker) takeClaimable() []*task {
 	for _, t := range batch {
 		w.set(t, claiming)
 	}
-	for _, l := range w.lanes {
-		n := min(len(l.claimable), l.limit-len(l.ready), maxBatch-len(batch))
-		if n <= 0 {
-			continue
+	active := w.activeLanes()
+	for class := range (classes{}) {
+		for _, l := range active {
+			// Each class has its own share of those that are ready, so that none keeps a
+			// higher one waiting.
+			n := max(0, min(len(l.claimable[class]), l.limit-len(l.ready[class]), maxBatch-len(batch)))
+			for _, t := range l.claimable[class][:n] {
+				w.set(t, claiming)
+				t.counted = true
+			}
+			l.claiming[class] += n
+			batch = append(batch, l.claimable[class][:n]...)
+			l.claimable[class] = shift(l.claimable[class], n)
+			w.mind(l)
 		}
-		for _, t := range l.claimable[:n] {
-			w.set(t, claiming)
-		}
-		batch = append(batch, l.claimable[:n]...)
-		l.claimable = shift(l.claimable, n)
 	}
 	return batch
 }
@@ -346,15 +362,21 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 	}
 	w.mu.Lock()
 	losses := w.losses
-	w.mu.Unlock()
 	began := time.Now()
+	w.claimSince = began
+	w.mu.Unlock()
 	verdicts := w.engine.Claim(ctx, held)
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.adapt(now.Sub(began))
+	w.claimSince = time.Time{}
 	var back []*Held
 	for i, t := range batch {
+		if t.counted {
+			t.counted = false
+			w.lanes[t.held.Record.Job.Kind].claiming[classOf(t)]--
+		}
 		switch {
 		case verdicts[i].Claimed == Gone:
 			w.forget(t)
@@ -423,7 +445,8 @@ func (w *worker) proceed(t *task) {
 	}
 	w.set(t, ready)
 	l := w.lanes[t.held.Record.Job.Kind]
-	l.ready = append(l.ready, t)
+	l.ready.add(t)
+	w.activate(l)
 	w.start()
 }
 
@@ -444,6 +467,8 @@ func (w *worker) finish(batch []*ended) {
 		case err == nil:
 			w.tally(e.out)
 			w.forget(e.task)
+		case errors.Is(err, ErrChanged):
+			w.followChanged(e)
 		case errors.Is(err, ErrLeaseLost):
 			w.q.stats.leaseLost.Add(1)
 			w.q.log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)
@@ -462,12 +487,16 @@ func (w *worker) finish(batch []*ended) {
 }
 
 func (w *worker) tally(out Outcome) {
-	switch out.End {
-	case Done:
+	switch {
+	case out.Uncounted && out.End == Again:
+		w.q.stats.snoozed.Add(1)
+	case out.Uncounted:
+		w.q.stats.expired.Add(1)
+	case out.End == Done:
 		w.q.stats.done.Add(1)
-	case Again:
+	case out.End == Again:
 		w.q.stats.failed.Add(1)
-	case Buried:
+	case out.End == Buried:
 		w.q.stats.dead.Add(1)
 	}
 	if out.Next != nil {

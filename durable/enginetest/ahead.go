@@ -51,7 +51,7 @@ type hasty struct {
 }
 
 func newHasty(t *testing.T, e durable.Engine, ahead time.Duration) *hasty {
-	worker, err := e.Work(within(t), durable.WorkConfig{Name: "hasty", Lease: time.Minute, Ahead: ahead, Retention: time.Hour})
+	worker, err := e.Work(within(t), durable.WorkConfig{Name: "hasty", Kinds: onlyKind(), Lease: time.Minute, Ahead: ahead, Retention: time.Hour})
 	require.NoError(t, err)
 	w := &hasty{Worker: worker, before: make(chan time.Duration, 1000)}
 	ctx, stop := context.WithCancel(context.Background())

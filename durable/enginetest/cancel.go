@@ -95,7 +95,7 @@ func races() int { return envInt("ENGINETEST_RACES", 500) }
 func cancelAgainstClaim(t *testing.T, s Store) {
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
-	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	held := make(chan *durable.Held, 4096)

@@ -24,7 +24,7 @@ type crashing struct {
 }
 
 func newCrashing(t testing.TB, e durable.Engine, name string) *crashing {
-	w, err := e.Work(within(t), durable.WorkConfig{Name: name, Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour})
+	w, err := e.Work(within(t), durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	c := &crashing{Worker: w, t: t, held: make(chan *durable.Held, 100), stop: stop}
@@ -92,7 +92,7 @@ func (c *crashing) again(h *durable.Held, exact bool) (*durable.Held, durable.Ve
 // A beat that comes after the lease was over says so, once.
 func beatAfterLease(t *testing.T, s Store) {
 	const short = time.Second
-	w, err := s.Open(t).Work(within(t), durable.WorkConfig{Name: "late", Lease: short, Ahead: short / 4, Retention: time.Hour})
+	w, err := s.Open(t).Work(within(t), durable.WorkConfig{Name: "late", Kinds: onlyKind(), Lease: short, Ahead: short / 4, Retention: time.Hour})
 	require.NoError(t, err)
 	inTime := func() {
 		await(t, "a beat is in time", func() bool { // a busy machine may miss some

@@ -175,6 +175,14 @@ func badInput(t *testing.T, s Store) {
 		"is negative":        {Kind: kind, MaxAttempts: -1},
 		"both At and After":  {Kind: kind, At: time.Now(), After: 1},
 		"beyond the year":    {Kind: kind, At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"the lane has":       {Kind: kind, Lane: strings.Repeat("l", durable.MaxLane+1)},
+		"the lane \"\\n\"":   {Kind: kind, Lane: "\n"},
+		"no priority 2":      {Kind: kind, Priority: 2},
+		"Timeout -1ns":       {Kind: kind, Timeout: -1},
+		"it expires at":      {Kind: kind, After: time.Hour, Expires: time.Now().Add(time.Minute)},
+		"the name \"\" in":   {Kind: kind, Meta: map[string]string{"": "x"}},
+		"value of \"x\" in":  {Kind: kind, Meta: map[string]string{"x": "\x00"}},
+		"Meta has 4097":      {Kind: kind, Meta: map[string]string{"x": strings.Repeat("y", durable.MaxMeta)}},
 	}
 	for what, job := range bad {
 		refs, err := r.Add(within(t), durable.Job{Kind: kind}, job)

@@ -23,6 +23,7 @@ import (
 type Memory struct {
 	mu      sync.Mutex
 	jobs    map[durable.Ref]*memJob
+	series  map[string]durable.Series
 	workers map[string]*memWorker // that are there, and those that died without Close
 	changed chan struct{}         // closed, and made anew, when a Feed may have something to do
 }
@@ -56,7 +57,7 @@ type memHandle struct {
 
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory {
-	return &Memory{jobs: map[durable.Ref]*memJob{}, workers: map[string]*memWorker{}, changed: make(chan struct{})}
+	return &Memory{jobs: map[durable.Ref]*memJob{}, series: map[string]durable.Series{}, workers: map[string]*memWorker{}, changed: make(chan struct{})}
 }
 
 // change wakes the Feeds. m.mu is held.
@@ -123,7 +124,7 @@ func (m *Memory) insert(r durable.Record) (durable.Ref, error) {
 	if r.Job.Key != "" && m.holder(r.Job.Key) != "" {
 		return "", durable.ErrExists
 	}
-	r.Job.Payload = slices.Clone(r.Job.Payload)
+	r.Job.Payload, r.Job.Meta = slices.Clone(r.Job.Payload), maps.Clone(r.Job.Meta)
 	m.jobs[ref] = &memJob{rec: r, state: durable.Waiting, claim: 1}
 	m.change()
 	return ref, nil
@@ -198,6 +199,7 @@ func (e *memEngine) Redrive(_ context.Context, ref durable.Ref, at time.Time) er
 		return durable.ErrExists
 	}
 	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, durable.Waiting, ""
+	j.rec.Job.Expires = time.Time{}
 	j.rec.Version++
 	e.m.change()
 	return nil
@@ -250,6 +252,81 @@ func (e *memEngine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.
 	}
 }
 
+func (e *memEngine) SetSeries(_ context.Context, was int64, s durable.Series, next *durable.Record) error {
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there := m.series[s.Name]
+	switch {
+	case e.open() != nil:
+		return durable.ErrClosed
+	case there.Revision == s.Revision:
+		return nil // an earlier try
+	case there.Revision != was:
+		return durable.ErrChanged
+	}
+	s.Last = there.Last
+	m.series[s.Name] = s
+	if j := m.jobs[m.holder(durable.SeriesKey(s.Name))]; j != nil {
+		attempt, _ := j.begun()
+		if j.state != durable.Waiting || attempt > 0 || next != nil && !j.rec.Due.After(next.Born) {
+			return nil
+		}
+		j.state = 0
+	}
+	if next == nil {
+		return nil
+	}
+	_, err := m.insert(*next)
+	return err
+}
+
+// endOccurrence notes that an occurrence has ended, if its schedule is as it was.
+func (m *Memory) endOccurrence(j *memJob, o *durable.Outcome) error {
+	if !j.rec.IsOccurrence() || o.End == durable.Again {
+		return nil
+	}
+	s := m.series[j.rec.Series]
+	if s.Revision != o.Revision {
+		return durable.ErrChanged
+	}
+	if !o.Occurred.IsZero() && s.Revision != 0 {
+		s.Last = o.Occurred
+		m.series[j.rec.Series] = s
+	}
+	return nil
+}
+
+func (e *memEngine) Series(_ context.Context, name string) (durable.Series, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	if err := e.open(); err != nil {
+		return durable.Series{}, err
+	}
+	s, ok := e.m.series[name]
+	if !ok {
+		return s, durable.ErrNotFound
+	}
+	return s, nil
+}
+
+func (e *memEngine) AllSeries(context.Context) iter.Seq2[durable.Series, error] {
+	return func(yield func(durable.Series, error) bool) {
+		e.m.mu.Lock()
+		all, err := slices.Collect(maps.Values(e.m.series)), e.open()
+		e.m.mu.Unlock()
+		if err != nil {
+			yield(durable.Series{}, err)
+			return
+		}
+		for _, s := range all {
+			if s.Plan != "" && !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
 func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -275,7 +352,8 @@ func (m *Memory) lease(name string) time.Duration {
 
 func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	for {
-		batch, changed := w.due()
+		open, opened := w.c.Kinds.Open()
+		batch, changed := w.due(open)
 		if len(batch) > 0 {
 			give(batch)
 			continue
@@ -286,33 +364,70 @@ func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error 
 		case <-w.e.closed.Done():
 			return durable.ErrClosed
 		case <-changed:
+		case <-opened:
 		case <-time.After(min(w.c.Ahead, w.c.Lease) / 2):
 		}
 	}
 }
 
-// due hands out what is due soon and nobody has.
-func (w *memWorker) due() ([]*durable.Held, chan struct{}) {
+// handOut is how many jobs are handed out at one time, so that a kind that is shut by that
+// is so soon.
+const handOut = 1000
+
+// due hands out what of the kinds is due soon and nobody has.
+func (w *memWorker) due(kinds []string) ([]*durable.Held, chan struct{}) {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	var batch []*durable.Held
+	var refs []durable.Ref
 	for ref, j := range m.jobs {
+		_, open := slices.BinarySearch(kinds, j.rec.Job.Kind)
 		waits := j.state == durable.Waiting && (j.by == "" || now.Sub(j.since) >= w.c.Lease)
 		orphan := j.state == durable.Running && j.by != w.c.Name && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
-		if (waits || orphan) && j.rec.Due.Sub(now) < w.c.Ahead {
-			j.since = now
-			if waits {
-				j.by = w.c.Name
-			}
-			rec := j.rec
-			rec.Attempt, rec.Crashes = j.begun()
-			batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: memHandle{}})
+		if open && (waits || orphan) && j.rec.Due.Sub(now) < w.c.Ahead {
+			refs = append(refs, ref)
 		}
 	}
-	slices.SortFunc(batch, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
+	slices.SortFunc(refs, func(a, b durable.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
+	var batch []*durable.Held
+	for _, ref := range refs[:min(len(refs), handOut)] {
+		j := m.jobs[ref]
+		j.since = now
+		if j.state == durable.Waiting {
+			j.by = w.c.Name
+		}
+		rec := j.rec
+		rec.Attempt, rec.Crashes = j.begun()
+		batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: memHandle{}})
+	}
 	return batch, m.changed
+}
+
+func (e *memEngine) Unhandled(context.Context) ([]durable.Unhandled, error) {
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	oldest := map[string]durable.Unhandled{}
+	for ref, j := range m.jobs {
+		kind := j.rec.Job.Kind
+		o, ok := oldest[kind]
+		if j.state == durable.Waiting && !j.rec.Due.After(time.Now()) && (!ok || j.rec.Due.Before(o.Due)) {
+			oldest[kind] = durable.Unhandled{Kind: kind, Oldest: ref, Due: j.rec.Due}
+		}
+	}
+	maps.DeleteFunc(oldest, func(kind string, _ durable.Unhandled) bool { return m.handled(kind) })
+	return slices.SortedFunc(maps.Values(oldest), func(a, b durable.Unhandled) int { return a.Due.Compare(b.Due) }), e.open()
+}
+
+// handled reports whether a worker that lives has a handler for the kind.
+func (m *Memory) handled(kind string) bool {
+	for name, w := range m.workers {
+		if m.lease(name) > 0 && w.c.Kinds.Has(kind) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *memWorker) Claim(_ context.Context, held []*durable.Held) []durable.Verdict {
@@ -397,8 +512,14 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 	if j == nil {
 		return durable.ErrLeaseLost
 	}
+	if err := w.e.m.endOccurrence(j, o); err != nil {
+		return err
+	}
 	j.claim++
 	j.rec.LastError, j.rec.Crashes = o.Error, 0
+	if o.Uncounted {
+		j.rec.Attempt--
+	}
 	switch o.End {
 	case durable.Done:
 		j.state = 0

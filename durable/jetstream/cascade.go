@@ -108,7 +108,7 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 			continue
 		}
 		groups = append(groups, group{{
-			subject: f.nearSubject(hd.at.bucket), data: encode(&h.Record), last: seq(0), guard: f.nearMark(hd.at.bucket),
+			subject: f.nearSubject(hd.at.bucket, h.Record.Job.Kind), data: encode(&h.Record), last: seq(0), guard: f.nearMark(hd.at.bucket),
 		}})
 		moving = append(moving, h)
 	}

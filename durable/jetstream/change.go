@@ -160,6 +160,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 			return err
 		}
 		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
+		r.Job.Expires = time.Time{}
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(m.Seq)
 		bucket := p.openFor(at)

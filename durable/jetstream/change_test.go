@@ -46,7 +46,7 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 		require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
 		if closed {
 			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
-			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket), 0))
+			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
 		}
 		at := place{id: a.id, bucket: a.bucket}
 		late := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode(), last: seq(0)}

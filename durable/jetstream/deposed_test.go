@@ -175,7 +175,7 @@ func deposedLeader(t *testing.T) bool {
 	}
 	b := p.nearOf(now)
 	found := map[string]uint64{}
-	require.NoError(t, p.pages(t.Context(), p.nearSubject(b), 1, time.Time{}, func(page []stored) (bool, error) {
+	require.NoError(t, p.pages(t.Context(), p.nearSubject(b, "k"), 1, time.Time{}, func(page []stored) (bool, error) {
 		for _, m := range page {
 			r, err := decode(m.Data)
 			require.NoError(t, err)
@@ -192,11 +192,11 @@ func deposedLeader(t *testing.T) bool {
 	}
 	// The jobs end, and that is forgotten.
 	closeBucket(t, p, b)
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(b), 0))
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: durable.WorkConfig{Name: "w", Lease: 30 * time.Second}}
+	w := &worker{e: e, c: durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: 30 * time.Second}}
 	hd := &handle{p: p, at: place{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"]}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	res := p.commit(t.Context(), []group{{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}}})[0]

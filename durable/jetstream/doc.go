@@ -16,11 +16,13 @@
 // TW_<queue>_<partition> has these subjects below its name:
 //
 //	h.<far>                       jobs by the hour in which they are due
-//	q.<near>                      jobs by the 5 s in which they are due
+//	q.<near>.<kind>               jobs by the 5 s in which they are due, and a hash of the kind
+//	q.<near>                      the same as version 2 had it, without the kind
 //	c.<near>.<id>.<version>       what became of a version of a job (type status)
 //	f.<id>                        where the newest version is, of a job that was moved
 //	k.<hash of key>               the job that has the key, or had it last
 //	x.<id>                        a dead job
+//	s.<hash of name>              a schedule
 //	m.<near>, m.h<far>            the bucket is closed (for a day)
 //	t                             the floor: how far buckets were ever closed
 //	p.<near>                      it is being removed
@@ -29,6 +31,19 @@
 // Two levels, since what waits costs next to no memory in a bucket that holds an hour,
 // and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
 // grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
+//
+// # Kinds
+//
+// Workers share a consumer for each near bucket and bunch of kinds. A bunch is what the same
+// workers can run, at most 200 kinds; a kind that has a limit in one of them is a bunch by
+// itself (bunch.go). So a worker is handed what it can run, each job goes to one worker, and
+// a kind that its worker has no room for is not fetched. What nobody can run has no consumer.
+// It keeps its bucket open: what has ended beside it is removed, but for the statuses, which
+// stay until the bucket closes. So a kind that has no worker for long, in many buckets, costs
+// the server the statuses of all other jobs of these buckets.
+//
+// A collision of two hashes, and what version 2 has stored, are handed to workers that
+// cannot run it, which give it back for a quarter of their lease.
 //
 // # Versions
 //
@@ -64,6 +79,9 @@
 //     against what is under way.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
+//   - Each end of an occurrence, and each change of its schedule, writes the schedule anew,
+//     on the condition that it is as it was read. So of the two one comes first, and the
+//     other sees it: a schedule that is not paused has an occurrence that waits or runs.
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
 //   - The status of a claim says whether it was exact, and how many claims before it
@@ -73,6 +91,10 @@
 //     costs each worker a lease: the contexts of its handlers end.
 //   - The bucket of a version is that of the subject where it is stored. If that is not
 //     the one of its time, a forward leads there, which is written in the same commit.
+//   - A bucket closes when the consumers of all bunches that it has something of say that
+//     all has ended, and nothing in it is of a kind without one. Of each bunch is removed
+//     what is before the place that its own consumer has told: never by the place of
+//     another, before which may be what waits.
 //   - Nothing is acknowledged but what was found to have ended, to be gone from the
 //     stream, or to be stored elsewhere. A conflict is none of these.
 //   - A status outlives all copies of its job: close.go. Nothing that may be a copy
@@ -86,5 +108,6 @@
 //
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,
-// redrive), feed.go, worker.go (claim and end), cascade.go, close.go, find.go.
+// redrive), feed.go, worker.go (claim and end), series.go (schedules), cascade.go,
+// close.go, find.go.
 package jetstream

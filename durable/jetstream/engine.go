@@ -432,20 +432,30 @@ func (p *part) wrote(n int) {
 
 func (p *part) subject(tokens string) string { return p.stream + "." + tokens }
 
-func (p *part) jobSubject(bucket int64, far bool) string {
-	if far {
-		return p.farSubject(p.farOf(bucket))
-	}
-	return p.nearSubject(bucket)
+// nearSubject is that of the jobs of a kind in a near bucket.
+func (p *part) nearSubject(bucket int64, kind string) string {
+	return p.nearToken(bucket, tokenOf(kind))
 }
 
-func (p *part) nearSubject(bucket int64) string { return p.subject("q." + itoa(bucket)) }
-func (p *part) farSubject(far int64) string     { return p.subject("h." + itoa(far)) }
-func (p *part) nearMark(bucket int64) string    { return p.subject("m." + itoa(bucket)) }
-func (p *part) farMark(far int64) string        { return p.subject("m.h" + itoa(far)) }
-func (p *part) forward(id string) string        { return p.subject("f." + id) }
-func (p *part) deadSubject(id string) string    { return p.subject("x." + id) }
-func (p *part) workerSubject(n string) string   { return p.subject("w." + n) }
+// nearToken is the same with the kind's token; "": as version 2 has it.
+func (p *part) nearToken(bucket int64, token string) string {
+	if token == "" {
+		return p.subject("q." + itoa(bucket))
+	}
+	return p.subject("q." + itoa(bucket) + "." + token)
+}
+
+// nearFilters select all of a near bucket.
+func (p *part) nearFilters(bucket int64) []string {
+	return []string{p.nearToken(bucket, "*"), p.nearToken(bucket, "")}
+}
+
+func (p *part) farSubject(far int64) string   { return p.subject("h." + itoa(far)) }
+func (p *part) nearMark(bucket int64) string  { return p.subject("m." + itoa(bucket)) }
+func (p *part) farMark(far int64) string      { return p.subject("m.h" + itoa(far)) }
+func (p *part) forward(id string) string      { return p.subject("f." + id) }
+func (p *part) deadSubject(id string) string  { return p.subject("x." + id) }
+func (p *part) workerSubject(n string) string { return p.subject("w." + n) }
 
 func (p *part) fateSubject(at place) string {
 	return p.subject("c." + itoa(at.bucket) + "." + at.id + "." + strconv.Itoa(at.version))
@@ -469,12 +479,21 @@ func (p *part) refOf(r *durable.Record) durable.Ref {
 // one.
 func (p *part) placeOf(subject string, r *durable.Record) place {
 	at := place{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
-	if number, near := strings.CutPrefix(subject, p.subject("q.")); near {
-		if b, err := strconv.ParseInt(number, 10, 64); err == nil {
-			at.bucket = b
-		}
+	if b, _, near := p.parseNear(subject); near {
+		at.bucket = b
 	}
 	return at
+}
+
+// parseNear returns the bucket and the token of a near bucket's subject.
+func (p *part) parseNear(subject string) (bucket int64, token string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, p.subject("q."))
+	if !ok {
+		return 0, "", false
+	}
+	number, token, _ := strings.Cut(rest, ".")
+	bucket, err := strconv.ParseInt(number, 10, 64)
+	return bucket, token, err == nil
 }
 
 // of returns the partition of a key, or else of an ID.

@@ -164,8 +164,8 @@ func (p *part) find(ctx context.Context, a address, at place, forward uint64) (d
 		if since.IsZero() {
 			from = max(from, 1)
 		}
-		for _, far := range []bool{true, false} {
-			if err := p.pages(ctx, p.jobSubject(at.bucket, far), from, since, search); err != nil {
+		for _, filter := range append([]string{p.farSubject(p.farOf(at.bucket))}, p.nearFilters(at.bucket)...) {
+			if err := p.pages(ctx, filter, from, since, search); err != nil {
 				return durable.Record{}, 0, err
 			}
 			if found != nil {
@@ -238,7 +238,7 @@ func deadInfo(ref durable.Ref, data []byte) (durable.Info, error) {
 func (p *part) scan(ctx context.Context, f durable.Filter, yield func(durable.Info, error) bool) bool {
 	seen := map[string]bool{}
 	visit := func(page []stored) (bool, error) { return p.scanPage(ctx, page, f, seen, yield) }
-	for _, filter := range []string{"h.*", "q.*"} {
+	for _, filter := range []string{"h.*", "q.>"} {
 		if err := p.pages(ctx, p.subject(filter), 1, time.Time{}, visit); err != nil {
 			if !errors.Is(err, errStop) {
 				yield(durable.Info{}, err)

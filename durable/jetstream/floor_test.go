@@ -97,9 +97,9 @@ func TestInsertBelowTheFloor(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, r.Due.Equal(info.Due))
 		}
-		info, err := p.info(t.Context(), p.nearSubject(b+1))
+		info, err := p.info(t.Context(), p.nearSubject(b+1, "k"))
 		require.NoError(t, err)
-		require.EqualValues(t, 3, info.subjects[p.nearSubject(b+1)], "each is stored once")
+		require.EqualValues(t, 3, info.subjects[p.nearSubject(b+1, "k")], "each is stored once")
 	}
 }
 

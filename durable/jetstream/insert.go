@@ -153,11 +153,10 @@ func (p *part) refused(ctx context.Context, in *inserting) (again bool, err erro
 
 // markOf returns the mark of the bucket that a job's subject is of.
 func (p *part) markOf(subject string) string {
-	number := strings.TrimPrefix(subject, p.subject("q."))
-	if number == subject {
-		number = "h" + strings.TrimPrefix(subject, p.subject("h."))
+	if b, _, near := p.parseNear(subject); near {
+		return p.nearMark(b)
 	}
-	return p.subject("m." + number)
+	return p.subject("m.h" + strings.TrimPrefix(subject, p.subject("h.")))
 }
 
 // recordWrite is the message that stores a version of a job. On a stream of one replica
@@ -167,7 +166,10 @@ func (p *part) markOf(subject string) string {
 // found by the scan for old buckets.
 func (p *part) recordWrite(r *durable.Record, bucket int64, now time.Time, guarded bool) write {
 	far := p.toFar(bucket, r.Due, now)
-	w := write{subject: p.jobSubject(bucket, far), data: encode(r)}
+	w := write{subject: p.nearSubject(bucket, r.Job.Kind), data: encode(r)}
+	if far {
+		w.subject = p.farSubject(p.farOf(bucket))
+	}
 	if guarded || p.replicas == 1 {
 		w.last, w.guard = seq(0), p.jobMark(bucket, far)
 	}

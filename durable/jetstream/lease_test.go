@@ -58,7 +58,7 @@ func newTwo(t *testing.T) *two {
 	s := newStore(t, jetstream.Shift(w.clock.show))
 	worker := func(name string) (durable.Worker, <-chan *durable.Held) {
 		worker, err := s.Open(t).Work(within(t), durable.WorkConfig{
-			Name: name, Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
+			Name: name, Kinds: durable.NewKinds([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 		})
 		require.NoError(t, err)
 		held, done := make(chan *durable.Held, 100), make(chan struct{})

@@ -66,7 +66,7 @@ func TestCancelBeforeTheMark(t *testing.T) {
 	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket), 0))
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
 
 	_, err := p.cancelAs(t.Context(), a, "t")
 	require.ErrorIs(t, err, durable.ErrUncertain)
@@ -114,7 +114,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 		}
 
 		require.NoError(t, f.moveLate(t.Context(), &handle{p: p, at: at, seq: res.first}, &r))
-		info, err := p.info(t.Context(), p.nearSubject(at.bucket+1))
+		info, err := p.info(t.Context(), p.nearSubject(at.bucket+1, "k"))
 		require.NoError(t, err)
 		require.Equal(t, there, len(info.subjects) > 0, "stored anew")
 		s, err := p.status(t.Context(), at)
@@ -133,7 +133,7 @@ func TestCancelBelowTheFloor(t *testing.T) {
 	due := p.start(b)
 	closeBucket(t, p, b+2)
 	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
-	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b), data: encode(&there)}))
+	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b, "k"), data: encode(&there)}))
 	cancel := func(r durable.Record) bool {
 		ok, err := p.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
 		require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 		return err == nil && s.fate == canceled
 	}, time.Minute, time.Millisecond)
 	closeBucket(t, p, a.bucket)
-	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket), 0))
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
 	require.NoError(t, p.purge(t.Context(), p.fateSubject(at), 0))
 	require.ErrorIs(t, <-result, durable.ErrUncertain)
 	require.True(t, l.lost.Load())

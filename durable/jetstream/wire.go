@@ -27,18 +27,43 @@ type wire struct {
 	Crashes int    `json:"x,omitempty"`
 	Error   string `json:"err,omitempty"`
 	Series  string `json:"series,omitempty"`
+
+	// Since version 3.
+	Plan     string            `json:"plan,omitempty"`
+	Lane     string            `json:"lane,omitempty"`
+	Priority int8              `json:"prio,omitempty"`
+	Meta     map[string]string `json:"meta,omitempty"`
+	Timeout  int64             `json:"timeout,omitempty"` // microseconds
+	Expires  int64             `json:"expires,omitempty"`
 }
 
 func encode(r *durable.Record) []byte {
 	head, err := json.Marshal(wire{
 		ID: r.ID, Kind: r.Job.Kind, Key: r.Job.Key, At: r.Job.At.UnixMicro(), Due: r.Due.UnixMicro(),
 		Born: r.Born.UnixMicro(), Max: r.Job.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
-		Crashes: r.Crashes, Error: r.LastError, Series: r.Series,
+		Crashes: r.Crashes, Error: r.LastError, Series: r.Series, Plan: r.Plan,
+		Lane: r.Job.Lane, Priority: int8(r.Job.Priority), Meta: r.Job.Meta,
+		Timeout: r.Job.Timeout.Microseconds(), Expires: toMicros(r.Job.Expires),
 	})
 	if err != nil {
 		panic(err) // strings and integers
 	}
 	return append(append(head, '\n'), r.Job.Payload...)
+}
+
+// toMicros and fromMicros have 0 for the zero time.
+func toMicros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func fromMicros(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n)
 }
 
 func decode(data []byte) (durable.Record, error) {
@@ -54,9 +79,11 @@ func decode(data []byte) (durable.Record, error) {
 		ID: w.ID,
 		Job: durable.Job{
 			Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
+			Lane: w.Lane, Priority: durable.Priority(w.Priority), Meta: w.Meta,
+			Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
 		},
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
-		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Series: w.Series,
+		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Series: w.Series, Plan: w.Plan,
 	}, nil
 }
 

@@ -22,11 +22,15 @@ func TestRecordRoundTrip(t *testing.T) {
 		{ID: "x", Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1}, Due: at, Born: at},
 		{ID: "y", Job: durable.Job{Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2},
 			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Series: "s"},
+		{ID: "z", Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: durable.Low, Meta: map[string]string{"a": "\n", "b": ""},
+			Timeout: time.Microsecond, Expires: at}, Due: at, Born: at, Series: "s", Plan: "{\n}"},
 	} {
 		got, err := decode(encode(&r))
 		require.NoError(t, err)
-		for _, p := range []*time.Time{&r.Due, &r.Born, &r.Job.At} {
-			*p = p.Local()
+		for _, p := range []*time.Time{&r.Due, &r.Born, &r.Job.At, &r.Job.Expires} {
+			if !p.IsZero() {
+				*p = p.Local()
+			}
 		}
 		require.Equal(t, r, got)
 	}
@@ -101,7 +105,7 @@ func TestForgedRef(t *testing.T) {
 		require.False(t, oks[0], "%.100q", string(ref))
 		require.ErrorIs(t, errs[0], durable.ErrNotFound, "%.100q", string(ref))
 	}
-	s, err := p.status(t.Context(), p.placeOf(p.nearSubject(p.nearOf(r.Due)), &r))
+	s, err := p.status(t.Context(), p.placeOf(p.nearSubject(p.nearOf(r.Due), "k"), &r))
 	require.NoError(t, err)
 	require.Equal(t, none, s.fate, "the job that is there waits")
 }

@@ -26,6 +26,7 @@ type worker struct {
 
 	mu    sync.Mutex
 	beats []stored // the last one of each partition, as the server has it
+	life  life     // what beats say
 }
 
 // handle is what the engine has to know of a job that it has handed out.
@@ -54,15 +55,11 @@ func (h *handle) stale() bool {
 	return age > h.p.staleAge || h.steps != h.p.clock.Step().Count
 }
 
-type life struct {
-	Lease time.Duration `json:"lease"`
-}
-
 func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	if !validName(c.Name) {
 		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", durable.ErrInvalid, c.Name)
 	}
-	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts))}
+	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
 	for {
 		err := w.Beat(ctx)
 		if err == nil {
@@ -102,7 +99,8 @@ func (w *worker) Beat(ctx context.Context) error {
 
 // beat writes the beat of a partition, and returns it as a witness.
 func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
-	data, err := json.Marshal(life{Lease: w.c.Lease})
+	own, _ := w.own(life{})
+	data, err := json.Marshal(own)
 	if err != nil {
 		return witness{}, err
 	}
@@ -540,6 +538,9 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 	hd := o.Held.Handle.(*handle)
 	r := o.Held.Record
 	r.Attempt, r.Crashes, r.LastError = min(hd.status.attempt, r.Job.MaxAttempts), 0, o.Error
+	if o.Uncounted {
+		r.Attempt = hd.status.attempt - 1
+	}
 	if o.End == durable.Again {
 		return p.moveGroup(&r, hd.at, hd.status, token, o.At, p.now()), nil
 	}
@@ -558,7 +559,11 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 	if err != nil {
 		return nil, err
 	}
-	g = append(g, key...)
+	series, err := p.endSeries(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	g = append(append(g, key...), series...)
 	if o.Next == nil || len(key) == 0 {
 		return g, nil
 	}

@@ -2,6 +2,9 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,11 +24,56 @@ const (
 	announceEvery = 20 * time.Millisecond
 )
 
-// What an announcement says: look at what is due soon, or at all that is due.
-const (
-	some = "some"
-	all  = "all"
-)
+// news is what is announced: that something is due soon, or maybe long due.
+type news struct {
+	old   bool            // maybe long due
+	kinds map[string]bool // of which kinds; nil: of any
+}
+
+func newsOf(kinds []string, old bool) news { return news{old, setOf(kinds)} }
+
+// add makes one of two.
+func (n *news) add(other news) {
+	n.old = n.old || other.old
+	switch {
+	case n.kinds == nil || other.kinds == nil:
+		n.kinds = nil
+	default:
+		maps.Copy(n.kinds, other.kinds)
+	}
+}
+
+// written is how news are sent.
+type written struct {
+	Old   bool     `json:"old,omitempty"`
+	Kinds []string `json:"kinds,omitempty"` // none: any
+}
+
+// maxNews is how long a notification may be: the server takes 7999 bytes.
+const maxNews = 7900
+
+func (n news) encode() string {
+	text, err := json.Marshal(written{n.old, slices.Sorted(maps.Keys(n.kinds))})
+	if err != nil {
+		panic(err) // strings
+	}
+	if len(text) > maxNews {
+		return news{old: n.old}.encode()
+	}
+	return string(text)
+}
+
+// decodeNews takes what it cannot read for news of anything.
+func decodeNews(text string) news {
+	var w written
+	if err := json.Unmarshal([]byte(text), &w); err != nil {
+		return news{old: true}
+	}
+	if len(w.Kinds) == 0 {
+		return news{old: w.Old}
+	}
+	return newsOf(w.Kinds, w.Old)
+}
 
 // bell wakes those who listen to it. Rings that nobody has answered yet are one.
 type bell struct {
@@ -37,8 +85,9 @@ type bell struct {
 type ear struct {
 	rung chan struct{} // of one element
 
-	mu  sync.Mutex
-	all bool // one of the rings was for all
+	mu   sync.Mutex
+	some bool // there are news
+	news news
 }
 
 func newBell() *bell { return &bell{ears: map[*ear]bool{}} }
@@ -57,17 +106,21 @@ func (b *bell) listen() (*ear, func()) {
 }
 
 // ring wakes all ears.
-func (b *bell) ring(all bool) {
+func (b *bell) ring(n news) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for r := range b.ears {
-		r.ring(all)
+		r.ring(n)
 	}
 }
 
-func (r *ear) ring(all bool) {
+func (r *ear) ring(n news) {
 	r.mu.Lock()
-	r.all = r.all || all
+	if r.some {
+		r.news.add(n)
+	} else {
+		r.some, r.news = true, news{n.old, maps.Clone(n.kinds)}
+	}
 	r.mu.Unlock()
 	select {
 	case r.rung <- struct{}{}:
@@ -75,38 +128,38 @@ func (r *ear) ring(all bool) {
 	}
 }
 
-// wasAll tells whether a ring was for all since the last call.
-func (r *ear) wasAll() bool {
+// heard returns the news since the last call, if there are any.
+func (r *ear) heard() (news, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was := r.all
-	r.all = false
-	return was
+	some := r.some
+	r.some = false
+	return r.news, some
 }
 
 // ring wakes the Feeds of this engine, and has the others told.
-func (e *Engine) ring(all bool) {
-	e.feeds.ring(all)
-	e.news.ring(all)
+func (e *Engine) ring(n news) {
+	e.feeds.ring(n)
+	e.news.ring(n)
 }
 
 // announce tells other processes, until Close. What cannot be announced they find by
 // polling.
 func (e *Engine) announce() {
-	news, off := e.news.listen()
+	ear, off := e.news.listen()
 	defer off()
 	for {
 		select {
 		case <-e.closed.Done():
 			return
-		case <-news.rung:
+		case <-ear.rung:
 		}
-		what := some
-		if news.wasAll() {
-			what = all
+		n, ok := ear.heard()
+		if !ok {
+			continue
 		}
 		ctx, cancel := context.WithTimeout(e.closed, time.Second)
-		_ = e.do(ctx, e.notify, []any{e.schema, what}, relaxed)
+		_ = e.do(ctx, e.notify, []any{e.schema, n.encode()}, relaxed)
 		cancel()
 		sleep(e.closed, announceEvery)
 	}
@@ -143,13 +196,13 @@ func (e *Engine) hear(ctx context.Context, c *pgx.Conn, r *ear) {
 	if _, err := c.Exec(ctx, "listen "+pgx.Identifier{e.schema}.Sanitize()); err != nil {
 		return
 	}
-	r.ring(true) // for what was announced before
+	r.ring(news{old: true}) // for what was announced before
 	for {
 		n, err := c.WaitForNotification(ctx)
 		if err != nil {
 			return
 		}
-		r.ring(n.Payload == all)
+		r.ring(decodeNews(n.Payload))
 	}
 }
 

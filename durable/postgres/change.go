@@ -62,7 +62,7 @@ func (e *Engine) change(ctx context.Context, ref durable.Ref, statement string, 
 		return ask(ctx, e, pgx.RowTo[string], statement, []any{id, at}, hot)
 	})
 	if len(found) > 0 && at.Before(e.now().Add(window)) {
-		e.ring(false)
+		e.ring(news{}) // of whatever kind it is
 	}
 	return len(found), err
 }

@@ -52,7 +52,12 @@
 // wins. An end is an update or a delete on the condition that it is the end of the last
 // claim. What follows from it, such as the next occurrence, is in the same statement.
 //
-// A worker has a row with the end of its lease, by the server's clock. What a worker has
+// A look asks for some kinds: those that were announced, that had more than one look takes,
+// or that the worker has room for again; and five times a second for all that it can run.
+// Each is a range of the index on kind and time, so jobs of other kinds are not even passed,
+// however many are overdue. At a thousand kinds such a look at all takes some milliseconds.
+//
+// A worker has a row with its kinds and the end of its lease, by the server's clock. What a worker has
 // whose lease is over, or whose row is gone, is handed out again.
 //
 // Statements are for many jobs at a time, by arrays; they lock rows in the order of their
@@ -74,9 +79,11 @@
 //     more, by one who does not know that it was stored. What was born more than 60 s ago
 //     is not inserted.
 //   - No column that claim and end change is in an index, unless the job has a key.
+//   - A kind that was shut when it was to be looked at is looked at when it is opened, from
+//     where it was left; and from its beginning, if that was long ago.
 //   - What a call returns is of the one try that was committed.
 //
-// Read it in this order: sql/1.sql and sql/2.sql (the tables), ref.go, insert.go, tx.go,
+// Read it in this order: sql/1.sql to sql/3.sql (the tables), ref.go, insert.go, tx.go,
 // change.go, feed.go with bell.go, worker.go, sweep.go, find.go, retry.go. Each
 // statement is a file in sql.
 package postgres

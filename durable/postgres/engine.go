@@ -42,7 +42,7 @@ type Engine struct {
 	pool  *pgxpool.Pool
 	clock *clock.Clock
 	feeds *bell // those of this engine
-	news  *bell // what announce sends
+	news  *bell // what announce sends, of what is stored here
 	poll  time.Duration
 
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated

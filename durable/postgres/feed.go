@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,8 @@ import (
 )
 
 const (
-	batch = 1000 // jobs that are handed out at a time
+	batch       = 1000 // jobs that are handed out at a time, shared among the kinds that are looked at
+	leastOfKind = 8    // of each kind, however many these are
 
 	// everyPoll is how often a Feed looks if nobody rings. It bounds how late a job is
 	// found that nobody has announced.
@@ -35,6 +37,9 @@ const (
 
 	longestPause = 5 * time.Second // between full looks
 
+	// missed is after how long a kind is looked at in full that was shut whenever all were.
+	missed = 2 * longestPause
+
 	feedTimeout = 5 * time.Second // of a look, with all its tries
 )
 
@@ -42,19 +47,38 @@ const (
 type feed struct {
 	*worker
 	ear      *ear
-	polled   bool      // the next look is a poll, not the answer to a ring
-	owed     bool      // a full look is to be made
-	fullFrom time.Time // not before
+	rung     bool
+	news     news // heard and not looked at yet, if rung
+	polled   bool // the next look is a poll: at all kinds
+	pollFrom time.Time
+	far      bool // and it reaches as far ahead as the worker has asked for
+	owed     bool // a full look is to be made
+	fullFrom time.Time
+	marks    map[string]*mark
+	rest     map[string]*mark // of those that have more
+	opened   <-chan struct{}  // closed when a kind is opened or shut
 }
 
-// Feed looks for what is due soon and free, at once when something is announced, and else
-// every 200 ms. Each look is full if full looks are cheap: then what is overdue, and what
+// mark is how far a kind has been looked at.
+type mark struct {
+	more bool
+	from time.Time // if there is more: after what is handed out
+	full time.Time // when it was looked at from the beginning
+}
+
+func newFeed(w *worker) *feed {
+	return &feed{worker: w, polled: true, owed: true, marks: map[string]*mark{}, rest: map[string]*mark{}}
+}
+
+// Feed looks for what is due soon and free: of the kinds that are announced at once, of
+// those that are opened again or had more than a look takes, too, and of all every 200 ms.
+// Each of the latter looks is full if full looks are cheap: then what is overdue, and what
 // dead workers have left, is found in that time, too. Where they are dear quick ones come
 // between.
 func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := &feed{worker: w, polled: true, owed: true}
+	f := newFeed(w)
 	var off func()
 	f.ear, off = w.e.feeds.listen()
 	defer off()
@@ -64,44 +88,156 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	beside.Go(func() { w.e.listen(ctx, f.ear) })
 	beside.Go(func() { w.e.sweepUntil(ctx, w.c.Lease) })
 	for {
-		held, more, err := f.look(ctx)
+		held, err := f.look(ctx)
 		if len(held) > 0 {
 			give(held) // also at the end: who takes no more hands it back
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case w.e.closed.Err() != nil:
-			return durable.ErrClosed
+		case w.e.usable() != nil:
+			return w.e.usable()
 		case err != nil:
 			return err
 		}
-		if !more {
+		if !f.hasMore() {
 			f.pause(ctx)
 		}
 	}
 }
 
-// look fetches once, and tells whether there may be more of the same.
-func (f *feed) look(ctx context.Context) (held []*durable.Held, more bool, err error) {
+// look fetches once.
+func (f *feed) look(ctx context.Context) ([]*durable.Held, error) {
 	began := time.Now()
 	full := f.owed && !began.Before(f.fullFrom)
-	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
-	defer cancel()
-	got, err := retry(ctx, f.e, true, func() (fetched, error) {
-		whole, cancel := finishing(ctx, feedTimeout)
+	l := f.plan(began, full)
+	var got fetched
+	if len(l.kinds) > 0 {
+		var err error
+		ctx, cancel := context.WithTimeout(ctx, feedTimeout)
 		defer cancel()
-		return f.fetch(whole, full)
-	})
-	held, more = got.held, got.more
-	if err == nil && !more {
-		f.polled = false
+		got, err = retry(ctx, f.e, true, func() (fetched, error) {
+			whole, cancel := finishing(ctx, feedTimeout)
+			defer cancel()
+			return f.fetch(whole, l)
+		})
+		if err != nil {
+			return got.held, err
+		}
+		f.note(l, got, began)
 	}
-	if err == nil && full && !more {
+	f.rung, f.polled, f.far = false, false, (f.far || f.polled) && f.hasMore()
+	if full {
 		f.owed = false
 		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
 	}
-	return held, more, err
+	return got.held, nil
+}
+
+// planned is what a look is for.
+type planned struct {
+	kinds []string
+	from  []time.Time
+	full  []bool
+	ahead time.Duration
+	limit int // of each kind
+}
+
+// plan returns what is to be looked at. A kind that is shut is to be looked at when it is
+// opened, from where it was shut.
+func (f *feed) plan(now time.Time, full bool) planned {
+	l := planned{ahead: f.c.Ahead + reach}
+	if !full && !f.polled && !f.far {
+		l.ahead = min(window, l.ahead) // nothing else is announced
+	}
+	quick := f.e.now().Add(-recent)
+	open, opened := f.c.Kinds.Open()
+	f.opened = opened
+	for _, kind := range f.candidates(full) {
+		m := f.marks[kind]
+		if m == nil {
+			m = &mark{}
+			f.marks[kind] = m
+		}
+		_, isOpen := slices.BinarySearch(open, kind)
+		whole := full || now.Sub(m.full) > missed
+		switch {
+		case !isOpen && !m.more:
+			m.more, m.from = true, quick
+			f.rest[kind] = m
+		case !isOpen:
+		case whole:
+			l.add(kind, time.Unix(0, 0), true)
+		case m.more:
+			l.add(kind, m.from, false)
+		default:
+			l.add(kind, quick, false)
+		}
+	}
+	l.limit = max(batch/max(1, len(l.kinds)), leastOfKind)
+	return l
+}
+
+func (l *planned) add(kind string, from time.Time, full bool) {
+	l.kinds, l.from, l.full = append(l.kinds, kind), append(l.from, from), append(l.full, full)
+}
+
+// candidates returns the kinds of which there may be something, without a look at all
+// kinds where that can be.
+func (f *feed) candidates(full bool) []string {
+	if full || f.polled || f.rung && f.news.kinds == nil {
+		return f.c.Kinds.All()
+	}
+	kinds := slices.Collect(maps.Keys(f.rest))
+	for kind := range f.news.kinds {
+		if f.rung && f.rest[kind] == nil && f.c.Kinds.Has(kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// note keeps of which kinds there may be more of the same, and from where on. What has the
+// time of the last one may be more, too.
+func (f *feed) note(l planned, got fetched, now time.Time) {
+	last, n := map[string]time.Time{}, map[string]int{}
+	for _, h := range got.held {
+		last[h.Record.Job.Kind] = h.Record.Due
+		n[h.Record.Job.Kind]++
+	}
+	for i, kind := range l.kinds {
+		m := f.marks[kind]
+		if l.full[i] {
+			m.full = now
+		}
+		switch {
+		case got.found > len(got.held): // their payloads were too large
+			m.more, m.from = true, l.from[i]
+		case n[kind] >= l.limit:
+			m.more, m.from = true, last[kind].Add(-time.Microsecond)
+		default:
+			m.more = false
+		}
+		if m.more {
+			f.rest[kind] = m
+		} else {
+			delete(f.rest, kind)
+		}
+	}
+}
+
+// hasMore reports whether there is reason to look again at once.
+func (f *feed) hasMore() bool {
+	if len(f.rest) == 0 {
+		return false
+	}
+	open, _ := f.c.Kinds.Open()
+	for kind := range f.rest {
+		if _, isOpen := slices.BinarySearch(open, kind); isOpen {
+			return true
+		}
+	}
+	return false
 }
 
 // finishing returns a context for a statement that is not to be cut off when ctx ends:
@@ -110,48 +246,45 @@ func finishing(ctx context.Context, d time.Duration) (context.Context, context.C
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
-// pause waits until there is reason to look.
+// pause waits until there is reason to look. A poll comes in its time however often it is
+// rung for some kinds.
 func (f *feed) pause(ctx context.Context) {
 	sleep(ctx, pace)
-	wait := f.e.poll
+	wait := time.Until(f.pollFrom)
 	if f.owed {
-		wait = min(wait, max(0, time.Until(f.fullFrom)))
+		wait = min(wait, time.Until(f.fullFrom))
 	}
-	t := time.NewTimer(wait)
+	t := time.NewTimer(max(0, wait))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-f.e.closed.Done():
+	case <-f.opened:
 	case <-f.ear.rung:
-		f.owed = f.ear.wasAll() || f.owed
+		f.news, f.rung = f.ear.heard()
+		f.owed = f.owed || f.rung && f.news.old
 	case <-t.C:
-		f.polled, f.owed = true, true
+	}
+	if now := time.Now(); !now.Before(f.pollFrom) {
+		f.polled, f.owed, f.pollFrom = true, true, now.Add(f.e.poll)
 	}
 }
 
 // fetched is the answer to a look.
 type fetched struct {
-	held []*durable.Held
-	more bool // there may be more of the same
+	held  []*durable.Held
+	found int // with what was too large
 }
 
 // fetch hands out what is due soon and free. What is lost of it in a crash is handed out
 // again, so it does not wait for the disk.
-func (f *feed) fetch(ctx context.Context, full bool) (fetched, error) {
-	from, ahead := time.Unix(0, 0), f.c.Ahead+reach
-	if !full {
-		from = f.e.now().Add(-recent)
-	}
-	if !full && !f.polled {
-		ahead = min(window, ahead) // nothing else is announced
-	}
-	found := 0
-	args := []any{f.id, from, micros(ahead), micros(f.c.Lease), batch}
-	held, err := ask(ctx, f.e, func(row pgx.CollectableRow) (*durable.Held, error) {
-		return f.e.held(row, &found)
+func (f *feed) fetch(ctx context.Context, l planned) (got fetched, err error) {
+	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
+	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*durable.Held, error) {
+		return f.e.held(row, &got.found)
 	}, f.e.statements.fetch, args, hot, relaxed)
-	slices.SortFunc(held, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
-	return fetched{held, len(held) > 0 && found > len(held) || found == batch}, err
+	slices.SortFunc(got.held, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
+	return got, err
 }
 
 // held reads a row of fetch.sql, and how many jobs that has found.
@@ -160,8 +293,10 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error)
 	var key *string
 	h := &durable.Held{}
 	r := &h.Record
+	var more extras
 	err := row.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
-		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, found)
+		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, &r.Plan,
+		&r.Job.Lane, &r.Job.Priority, &r.Job.Meta, &more.timeout, &more.expires, found)
 	if err != nil {
 		return nil, err
 	}
@@ -169,5 +304,19 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error)
 	if key != nil {
 		r.Job.Key = *key
 	}
+	more.addTo(&r.Job)
 	return h, nil
+}
+
+// extras are of a job what its row has otherwise.
+type extras struct {
+	timeout int64 // microseconds
+	expires *time.Time
+}
+
+func (x *extras) addTo(j *durable.Job) {
+	j.Timeout = time.Duration(x.timeout) * time.Microsecond
+	if x.expires != nil {
+		j.Expires = *x.expires
+	}
 }

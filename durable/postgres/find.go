@@ -13,6 +13,10 @@ import (
 // states are those of the column, by durable's. Ended jobs are not shown.
 var states = map[durable.State]int16{0: -1, durable.Waiting: 0, durable.Running: 1, durable.Dead: 2}
 
+// byMeta has the index on meta be used, which gives a bitmap, rather than all of the table
+// or of its ids be read.
+const byMeta = "select set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+
 // page is how many jobs Scan reads at a time: with the largest payloads, 50 MiB.
 const page = 200
 
@@ -36,7 +40,7 @@ func (e *Engine) Get(ctx context.Context, ref durable.Ref) (durable.Info, error)
 	if err != nil {
 		return durable.Info{}, err
 	}
-	infos, err := e.infos(ctx, e.get, id)
+	infos, err := e.infos(ctx, hot, e.get, id)
 	if err == nil && len(infos) == 0 {
 		err = durable.ErrNotFound
 	}
@@ -53,9 +57,13 @@ func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 		if !ok {
 			return // no job has it
 		}
+		statement, meta, settings := e.scan, []any(nil), hot
+		if len(f.Meta) > 0 {
+			statement, meta, settings = e.search, []any{jsonOf(f.Meta)}, byMeta
+		}
 		last := ""
 		for {
-			infos, err := e.infos(ctx, e.scan, last, state, f.Kind, page)
+			infos, err := e.infos(ctx, settings, statement, append([]any{last, state, f.Kind, page, f.Lane}, meta...)...)
 			if err != nil {
 				yield(durable.Info{}, err)
 				return
@@ -74,9 +82,9 @@ func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 }
 
 // infos runs a statement that returns jobs.
-func (e *Engine) infos(ctx context.Context, statement string, args ...any) ([]durable.Info, error) {
+func (e *Engine) infos(ctx context.Context, settings, statement string, args ...any) ([]durable.Info, error) {
 	return retry(ctx, e, true, func() ([]durable.Info, error) {
-		return ask(ctx, e, e.info, statement, args, hot)
+		return ask(ctx, e, e.info, statement, args, settings)
 	})
 }
 
@@ -86,7 +94,10 @@ func (e *Engine) info(row pgx.CollectableRow) (i durable.Info, err error) {
 	var key *string
 	var state int16
 	var at, due time.Time
-	err = row.Scan(&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError)
+	var more extras
+	err = row.Scan(&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
+		&i.Job.Lane, &i.Job.Priority, &i.Job.Meta, &more.timeout, &more.expires)
+	more.addTo(&i.Job)
 	i.Ref, i.Job.At, i.Due = e.refOf(id), at, due
 	i.State = durable.Waiting + durable.State(state)
 	if key != nil {

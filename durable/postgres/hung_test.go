@@ -11,7 +11,7 @@ import (
 )
 
 func workConfig(name string, lease time.Duration) durable.WorkConfig {
-	return durable.WorkConfig{Name: name, Lease: lease, Ahead: time.Second, Retention: time.Hour}
+	return durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
 }
 
 // A claim whose connection is half open keeps its row from nobody for long: the server has

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -30,6 +31,10 @@ type columns struct {
 	payload                          [][]byte
 	at, due, born                    []time.Time
 	maxAttempts, version, attempt    []int32
+	plan, lane, meta                 []string
+	priority                         []int16
+	timeout                          []int64
+	expires                          []*time.Time
 }
 
 func (c *columns) add(r *durable.Record) {
@@ -45,6 +50,28 @@ func (c *columns) add(r *durable.Record) {
 	c.attempt = append(c.attempt, int32(r.Attempt))
 	c.lastError = append(c.lastError, r.LastError)
 	c.series = append(c.series, r.Series)
+	c.plan, c.lane, c.meta = append(c.plan, r.Plan), append(c.lane, r.Job.Lane), append(c.meta, jsonOf(r.Job.Meta))
+	c.priority, c.timeout = append(c.priority, int16(r.Job.Priority)), append(c.timeout, micros(r.Job.Timeout))
+	c.expires = append(c.expires, orNull(r.Job.Expires))
+}
+
+// jsonOf is how names and values are passed on: "" for none.
+func jsonOf(meta map[string]string) string {
+	if len(meta) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(meta)
+	if err != nil {
+		panic(err) // strings
+	}
+	return string(text)
+}
+
+func orNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
 }
 
 // args are in the order of insert.sql.
@@ -52,6 +79,7 @@ func (c *columns) args() []any {
 	return []any{
 		c.id, c.key, c.kind, c.payload, c.at, c.due, c.born,
 		c.maxAttempts, c.version, c.attempt, c.lastError, c.series,
+		c.plan, c.lane, c.priority, c.meta, c.timeout, c.expires,
 	}
 }
 
@@ -205,10 +233,13 @@ func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []st
 // stored is due soon. What is due later they find by themselves.
 func (e *Engine) ringFor(recs []durable.Record, errs []error) {
 	soon := e.now().Add(window)
+	var kinds []string
 	for i := range recs {
 		if errs[i] == nil && recs[i].Due.Before(soon) {
-			e.ring(false)
-			return
+			kinds = append(kinds, recs[i].Job.Kind)
 		}
+	}
+	if len(kinds) > 0 {
+		e.ring(newsOf(kinds, false))
 	}
 }

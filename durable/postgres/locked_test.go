@@ -52,7 +52,7 @@ func TestLockedRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e := s.open(t)
-	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	insertAll(t, e, record("locked", time.Now()), record("free", time.Now()), record("gone", time.Now()))
 	all := look(t, w)

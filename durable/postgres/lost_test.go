@@ -23,7 +23,7 @@ func TestLostAnswers(t *testing.T) {
 	s := newStore(server(t))
 	e, p := s.behindProxy(t)
 	ctx := t.Context()
-	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	far := time.Now().Add(time.Hour)
 	// lose loses the answer to f, which is called before, so that nothing but it is sent.

@@ -15,7 +15,7 @@ import (
 
 // latest is the version of the schema that this package works with. Version n is made
 // from the one before by sql/n.sql.
-const latest = 2
+const latest = 3
 
 // ErrVersion: a newer version of this package has migrated the schema, and this one cannot
 // work with it. It wraps [durable.ErrVersion].
@@ -127,7 +127,7 @@ func (e *Engine) watchVersion() {
 		ctx, cancel := context.WithTimeout(e.closed, watchEvery)
 		if _, err := e.version(ctx, e.pool); errors.Is(err, ErrVersion) {
 			e.outdated.Store(&err)
-			e.ring(false) // Feeds find out at once
+			e.ring(news{}) // Feeds find out at once
 		}
 		cancel()
 		sleep(e.closed, watchEvery)

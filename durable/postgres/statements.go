@@ -14,8 +14,9 @@ var files embed.FS
 
 // statements are those of one schema.
 type statements struct {
-	insert, known, fetch, claim, finish, release, cancel, move, redrive, lookup, get, scan,
-	version, work, beat, leave, sweep, expire, hung, notify, notifyTx string
+	insert, known, fetch, claim, finish, release, cancel, move, redrive, lookup, get, scan, search,
+	series, allSeries, setOne, lockKeyed,
+	version, work, beat, leave, sweep, expire, hung, unhandled, notify, notifyTx string
 
 	mark string // what those begin with that lock rows
 }
@@ -29,8 +30,9 @@ func newStatements(schema string) statements {
 		insert: locks("insert"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"),
 		work: locks("work"), beat: locks("beat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
-		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"),
-		hung: s("hung"), notify: s("notify"), notifyTx: s("notify_tx"), mark: mark,
+		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),
+		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
+		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), mark: mark,
 	}
 }
 

@@ -42,13 +42,15 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]d
 		return refs, fmt.Errorf("postgres: AddTx: %w", err)
 	}
 	var c columns
-	soon := false
+	var soon []string // kinds
 	for i, j := range jobs {
 		rec, err := durable.NewRecord(j, now)
 		if err != nil {
 			return refs, fmt.Errorf("postgres: AddTx: job %d: %w", i, err)
 		}
-		soon = soon || rec.Due.Before(now.Add(window))
+		if rec.Due.Before(now.Add(window)) {
+			soon = append(soon, j.Kind)
+		}
 		c.add(&rec)
 	}
 	stored, err := e.insertTx(ctx, tx, &c, soon)
@@ -68,7 +70,7 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]d
 
 // insertTx stores records, and has the commit announce them. Equal notifications of one
 // transaction are sent once.
-func (e *Engine) insertTx(ctx context.Context, tx pgx.Tx, c *columns, announce bool) (map[string]bool, error) {
+func (e *Engine) insertTx(ctx context.Context, tx pgx.Tx, c *columns, soon []string) (map[string]bool, error) {
 	stored := map[string]bool{}
 	b := &pgx.Batch{}
 	b.Queue(e.insert, append(c.args(), micros(repeatable))...).Query(func(rows pgx.Rows) error {
@@ -81,9 +83,9 @@ func (e *Engine) insertTx(ctx context.Context, tx pgx.Tx, c *columns, announce b
 		}
 		return rows.Err()
 	})
-	if announce {
+	if len(soon) > 0 {
 		// Maybe long due, if the transaction takes long.
-		b.Queue(e.notifyTx, e.schema, all)
+		b.Queue(e.notifyTx, e.schema, newsOf(soon, true).encode())
 	}
 	return stored, tx.SendBatch(ctx, b).Close()
 }

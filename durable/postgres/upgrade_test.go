@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,15 +32,18 @@ func TestUpgrade(t *testing.T) {
 	require.NoError(t, err)
 	conn.Release()
 
+	const insert = "insert into %s.job (id, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series" +
+		") values ('%s', null, '%s', 'p', now(), now(), now(), 25, 0, 0, '', '')"
+	for i, kind := range []string{"k", "claimed"} {
+		exec(fmt.Sprintf(insert, s.schema, "0hoejqjfju"+strconv.Itoa(i)+".PAZ33SAJJBKI5AH3FNCIWS4XOZ", kind))
+	}
+	exec("update " + s.schema + ".job set state = 1, attempt = 1, claim = 1, holder = 4711 where kind = 'claimed'")
 	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
 	require.NoError(t, err)
+	require.NoError(t, e.Migrate(t.Context()))
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	defer q.Close()
-	_, err = q.Add(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "claimed"})
-	require.NoError(t, err)
-	exec("update " + s.schema + ".job set state = 1, attempt = 1, claim = 1, holder = 4711 where kind = 'claimed'")
-	require.NoError(t, e.Migrate(t.Context()))
 
 	ran := make(chan *durable.Attempt, 10)
 	handler := func(_ context.Context, a *durable.Attempt) error { ran <- a; return nil }
@@ -50,6 +55,7 @@ func TestUpgrade(t *testing.T) {
 	for range 2 {
 		a := <-ran
 		require.Equal(t, 1, a.Number, a.Job.Kind)
+		require.Equal(t, durable.Job{Kind: a.Job.Kind, Payload: []byte("p"), At: a.Job.At, MaxAttempts: 25}, a.Job)
 	}
 	stop()
 	require.NoError(t, <-done)

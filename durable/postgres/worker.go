@@ -46,7 +46,7 @@ func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 	}
 	w := &worker{e: e, c: c}
 	ids, err := retry(ctx, e, true, func() ([]int64, error) {
-		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease)})
+		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All()})
 	})
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 		}
 	}
 	var alive bool
-	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease)).Scan(&alive); err != nil {
+	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All()).Scan(&alive); err != nil {
 		return err
 	}
 	if !alive {
@@ -88,7 +88,7 @@ func (w *worker) Close(ctx context.Context) error {
 	w.hangUp()
 	err := w.e.do(ctx, w.e.leave, []any{w.id})
 	if err == nil {
-		w.e.ring(true)
+		w.e.ring(news{old: true})
 	}
 	return err
 }
@@ -184,13 +184,17 @@ type ends struct {
 	claim            []int32
 	fate             []int16
 	at               []time.Time
+	uncounted        []bool
+	revision         []int64
+	occurred         []*time.Time
 	next             columns
 }
 
 func (c *ends) add(o *durable.Outcome) {
 	h := handleOf(o.Held)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
-	c.at, c.error = append(c.at, o.At), append(c.error, o.Error)
+	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
+	c.revision, c.occurred = append(c.revision, o.Revision), append(c.occurred, orNull(o.Occurred))
 	if o.Next != nil {
 		c.after = append(c.after, h.id)
 		c.next.add(o.Next)
@@ -199,8 +203,9 @@ func (c *ends) add(o *durable.Outcome) {
 
 // endedRow is a row of finish.sql.
 type endedRow struct {
-	ID   string
-	Busy bool
+	ID      string
+	Busy    bool
+	Changed bool // the schedule that it is an occurrence of
 }
 
 // lockedPauses are those between the tries of an end whose row is locked: for a moment, as
@@ -236,8 +241,8 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 	for i := range outs {
 		c.add(&outs[i])
 	}
-	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after}
-	args = append(args, c.next.args()...)
+	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
+	args = append(append(args, c.next.args()...), c.revision, c.occurred)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], w.e.statements.finish, args, hot)
@@ -249,6 +254,9 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 		ended[r.ID] = nil
 		if r.Busy {
 			ended[r.ID] = errLocked
+		}
+		if r.Changed {
+			ended[r.ID] = durable.ErrChanged
 		}
 	}
 	errs := make([]error, len(outs))
@@ -271,12 +279,17 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 // tell wakes the Feeds if something that follows from an end is due soon.
 func (w *worker) tell(outs []durable.Outcome, errs []error) {
 	soon := w.e.now().Add(window)
+	var kinds []string
 	for i, o := range outs {
-		again := o.End == durable.Again && o.At.Before(soon)
-		if errs[i] == nil && (again || o.Next != nil && o.Next.Due.Before(soon)) {
-			w.e.ring(false)
-			return
+		if errs[i] == nil && o.End == durable.Again && o.At.Before(soon) {
+			kinds = append(kinds, o.Held.Record.Job.Kind)
 		}
+		if errs[i] == nil && o.Next != nil && o.Next.Due.Before(soon) {
+			kinds = append(kinds, o.Next.Job.Kind)
+		}
+	}
+	if len(kinds) > 0 {
+		w.e.ring(newsOf(kinds, false))
 	}
 }
 
@@ -296,7 +309,11 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 		return busy, err
 	})
 	if err == nil && after <= 0 {
-		w.e.ring(true)
+		kinds := make([]string, len(held))
+		for i, h := range held {
+			kinds[i] = h.Record.Job.Kind
+		}
+		w.e.ring(newsOf(kinds, true))
 	}
 	return err
 }

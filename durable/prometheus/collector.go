@@ -20,6 +20,8 @@
 //	durable_done_total           counter
 //	durable_failed_total         counter
 //	durable_dead_total           counter
+//	durable_snoozed_total        counter
+//	durable_expired_total        counter
 //	durable_lease_lost_total     counter
 //	durable_clock_steps_total    counter
 //	durable_held                 gauge
@@ -27,12 +29,15 @@
 //	durable_running              gauge
 //	durable_ending               gauge
 //	durable_claim_ahead_seconds  gauge
+//	durable_unhandled            gauge: kinds
+//	durable_unhandled_seconds    gauge, with the label kind: for how long its oldest job is due
 //	durable_lateness_seconds     histogram
 //
 // How many jobs wait in all is not among them, because that costs a pass over the store:
 // it is [durable.Queue.Count].
 //
-// Alert on durable_dead_total and durable_lease_lost_total that grow, and on
+// Alert on durable_unhandled above 0, on durable_dead_total and durable_lease_lost_total that
+// grow, and on
 //
 //	histogram_quantile(0.99, rate(durable_lateness_seconds_bucket[5m]))
 //
@@ -40,6 +45,8 @@
 package prometheus
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -51,6 +58,7 @@ type collector struct {
 	queue    *durable.Queue
 	figures  []figure
 	lateness *prometheus.Desc
+	overdue  *prometheus.Desc // with the label kind
 }
 
 // figure is one number out of the Stats.
@@ -86,12 +94,17 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	counter("done_total", "Attempts that ended well.", func(s *durable.Stats) int64 { return s.Done })
 	counter("failed_total", "Attempts that failed and are followed by another.", func(s *durable.Stats) int64 { return s.Failed })
 	counter("dead_total", "Jobs that died here.", func(s *durable.Stats) int64 { return s.Dead })
+	counter("snoozed_total", "Attempts that have put their job off, and do not count.", func(s *durable.Stats) int64 { return s.Snoozed })
+	counter("expired_total", "Jobs that were dropped because their time was over.", func(s *durable.Stats) int64 { return s.Expired })
 	counter("lease_lost_total", "Attempts that another worker has taken over.", func(s *durable.Stats) int64 { return s.LeaseLost })
 	counter("clock_steps_total", "Times that the engine's clock was found to have been set.", func(s *durable.Stats) int64 { return s.ClockSteps })
 	gauge("held", "Jobs that the engine has handed out to this worker.", func(s *durable.Stats) float64 { return float64(s.Held) })
 	gauge("claimed", "Jobs that are claimed and have not begun.", func(s *durable.Stats) float64 { return float64(s.Claimed) })
 	gauge("running", "Handlers that run.", func(s *durable.Stats) float64 { return float64(s.Running) })
 	gauge("ending", "Attempts whose end is being written down.", func(s *durable.Stats) float64 { return float64(s.Ending) })
+	c.overdue = prometheus.NewDesc("durable_unhandled_seconds", "For how long a job is due of a kind that no worker has a handler for.",
+		[]string{"kind"}, prometheus.Labels{"queue": name})
+	gauge("unhandled", "Kinds with a job that is due and that no worker has a handler for.", func(s *durable.Stats) float64 { return float64(len(s.Unhandled)) })
 	gauge("claim_ahead_seconds", "How long before they are due jobs are claimed.", func(s *durable.Stats) float64 { return s.ClaimAhead.Seconds() })
 	return c
 }
@@ -102,6 +115,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- f.desc
 	}
 	ch <- c.lateness
+	ch <- c.overdue
 }
 
 // Collect implements prometheus.Collector.
@@ -109,6 +123,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	st := c.queue.Stats()
 	for _, f := range c.figures {
 		ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(&st))
+	}
+	for _, u := range st.Unhandled {
+		ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, max(0, time.Since(u.Due).Seconds()), u.Kind)
 	}
 	below, buckets := uint64(0), make(map[float64]uint64, timingwheel.HistogramBuckets-1)
 	for i, n := range st.Lateness.Counts[:timingwheel.HistogramBuckets-1] {

@@ -175,3 +175,26 @@ func TestSeveralQueues(t *testing.T) {
 	require.ErrorAs(t, registry.Register(jobmetrics.NewCollector(q, "a")), new(prometheus.AlreadyRegisteredError))
 	require.PanicsWithValue(t, "prometheus: NewCollector of a nil Queue", func() { jobmetrics.NewCollector(nil, "x") })
 }
+
+// A kind that nobody handles is named.
+func TestUnhandled(t *testing.T) {
+	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithLease(100*time.Millisecond))
+	require.NoError(t, err)
+	defer q.Close()
+	q.Handle("handled", func(context.Context, *durable.Attempt) error { return nil })
+	_, err = q.Add(t.Context(), durable.Job{Kind: "nobody's"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	require.Eventually(t, func() bool { return len(q.Stats().Unhandled) == 1 }, 2*time.Minute, time.Millisecond)
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
+	families := scrape(t, registry)
+	require.EqualValues(t, 1, families["durable_unhandled"].Metric[0].Gauge.GetValue())
+	m := families["durable_unhandled_seconds"].Metric[0]
+	require.Equal(t, []string{"kind", "nobody's"}, []string{m.Label[0].GetName(), m.Label[0].GetValue()})
+	require.Positive(t, m.Gauge.GetValue())
+	stop()
+	require.NoError(t, <-done)
+}

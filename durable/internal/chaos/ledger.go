@@ -32,6 +32,8 @@ const (
 	failed   = 'F' // it is about to return an error
 	finished = 'D' // it is about to return nil
 	listed   = 'L' // the job is dead, and was listed as such at the end
+	promised = 'P' // a schedule is stored: its name, its end and its interval
+	occurred = 'O' // a handler was called for an occurrence: the name, its time, and the Ref
 	peace    = 'E' // the process has ended by itself: all that it asked was answered
 )
 
@@ -61,6 +63,10 @@ type account struct {
 	Rejected                int // jobs that were not accepted
 	Wrong                   int // answers that cannot be
 	LostRefs                []string
+
+	Series, Occurrences int // schedules, and what has begun of them
+	Missing             int // occurrences that should have
+	Doubled             int // that were stored twice
 }
 
 // past is what the ledgers say of one job.
@@ -108,13 +114,14 @@ func audit(dir string) (account, error) {
 	if err != nil {
 		return account{}, err
 	}
-	jobs := map[string]*past{}
+	jobs, schedules := map[string]*past{}, map[string]*series{}
 	for _, name := range files {
-		if err := readLedger(name, jobs); err != nil {
+		if err := readLedger(name, jobs, schedules); err != nil {
 			return account{}, err
 		}
 	}
 	var a account
+	a.auditSeries(schedules)
 	for ref, p := range jobs {
 		a.Attempts += int(p.n[began])
 		a.Early += int(p.n[early])
@@ -143,7 +150,7 @@ func audit(dir string) (account, error) {
 
 // readLedger adds the lines of a file. A call of Cancel without an answer is unsure only
 // if the process was killed: one that ended in peace has written down what it was told.
-func readLedger(name string, jobs map[string]*past) error {
+func readLedger(name string, jobs map[string]*past, schedules map[string]*series) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -171,6 +178,8 @@ func readLedger(name string, jobs map[string]*past) error {
 		switch what := rune(part[0][0]); what {
 		case peace:
 			return nil
+		case promised, occurred:
+			addSeries(schedules, what, ref)
 		case asked:
 			waits[ref] = at
 		default:
@@ -187,6 +196,10 @@ func readLedger(name string, jobs map[string]*past) error {
 }
 
 func (a account) String() string {
-	return fmt.Sprintf("accepted %d, rejected %d, canceled %d, ran %d in %d attempts; lost %d, canceled and ran %d, early %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
+	s := fmt.Sprintf("accepted %d, rejected %d, canceled %d, ran %d in %d attempts; lost %d, canceled and ran %d, early %d, twice %d (%.2f %%), unacknowledged and ran %d, canceled without an answer %d",
 		a.Accepted, a.Rejected, a.Canceled, a.Ran, a.Attempts, a.Lost, a.CanceledAndRan, a.Early, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
+	if a.Series > 0 {
+		s += fmt.Sprintf("; %d schedules, %d occurrences, missing %d, stored twice %d", a.Series, a.Occurrences, a.Missing, a.Doubled)
+	}
+	return s
 }

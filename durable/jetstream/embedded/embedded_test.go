@@ -218,7 +218,7 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	require.NoError(t, err)
 	q, err := durable.Open(within(t), e, durable.WithLease(10*time.Minute))
 	require.NoError(t, err)
-	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	refs, err := q.Add(within(t), durable.Job{Kind: "k"})
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ with locked as materialized (
 ), before as materialized (
     select until > clock_timestamp() as alive from locked
 ), renewed as (
-    insert into tickwheel.worker (id, name, until)
-    select $1::int8, $2::text, clock_timestamp() + $3::int8 * interval '1 microsecond'
+    insert into tickwheel.worker (id, name, until, kinds)
+    select $1::int8, $2::text, clock_timestamp() + $3::int8 * interval '1 microsecond', coalesce($4::text[], '{}')
     from (select count(*) from before) as looked -- before the row is changed
     on conflict (id) do update set until = excluded.until
 )

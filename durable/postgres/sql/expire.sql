@@ -1,13 +1,25 @@
 -- Removes dead jobs whose retention is over, what a pass of sweep.sql has missed because
--- its end was committed late, and workers that have been dead for a day. Old enough is
+-- its end was committed late, workers that have been dead for a day, and schedules that were
+-- deleted a week ago. Old enough is
 -- what was born before $1.
-with late as (
-    select id from tickwheel.job
-    where due <= now() and state in (2, 3) and id < $1::text
-    order by due
+with recursive kinds as ( -- that there are, by one step in the index for each
+    (select kind from tickwheel.job order by kind limit 1)
+    union all
+    select (select j.kind from tickwheel.job j where j.kind > k.kind order by j.kind limit 1)
+    from kinds k where k.kind is not null
+), late as (
+    select l.id from kinds k cross join lateral (
+        select j.id from tickwheel.job j
+        where j.kind = k.kind and j.due <= now() and j.state in (2, 3) and j.id < $1::text
+        order by j.due
+        limit $2::int4
+        for update skip locked
+    ) as l
+    where k.kind is not null
     limit $2::int4
-    for update skip locked
 ), workers as (
     delete from tickwheel.worker where until < now() - interval '1 day'
+), schedules as (
+    delete from tickwheel.series where plan = '' and changed < now() - interval '7 days'
 )
 delete from tickwheel.job j using late l where j.id = l.id

@@ -1,28 +1,33 @@
--- Hands out to worker $1 jobs that are due after $2 and in $3 us, at most $5 of them and
--- 8 MiB and one of payload, for $4 us. Free is what waits and nobody has in hand, or who
--- has it in hand is dead; and what runs and its worker is dead. A worker does not find
--- itself dead.
+-- Hands out to worker $1 jobs of the kinds $2 that are due in $4 us and after the moment
+-- that $3 has for the kind, at most $6 of each kind, and of all 8 MiB and one of payload,
+-- for $5 us. Free is what waits and nobody has in hand, or who has it in hand is dead; and
+-- what runs and its worker is dead. A worker does not find itself dead.
+--
+-- Each kind is a range of the index, so jobs of other kinds are not even passed.
 with living as materialized (
     select id from tickwheel.worker where until > now() union all select $1::int8
 ), found as (
-    select j.id, j.due, octet_length(j.payload) as bytes
-    from tickwheel.job j
-    where j.due > $2::timestamptz and j.due <= now() + $3::int8 * interval '1 microsecond'
-        and (j.state = 0 and (j.hand is null or j.hand <= now() or j.holder <> all (array(select id from living)))
-            or j.state = 1 and (j.hand is null or j.hand <= now()) and j.holder <> all (array(select id from living)))
-    order by j.due
-    limit $5::int4
-    for update of j skip locked
+    select f.* from unnest($2::text[], $3::timestamptz[]) as k(kind, since) cross join lateral (
+        select j.id, j.due, octet_length(j.payload) as bytes
+        from tickwheel.job j
+        where j.kind = k.kind and j.due > k.since and j.due <= now() + $4::int8 * interval '1 microsecond'
+            and (j.state = 0 and (j.hand is null or j.hand <= now() or j.holder <> all (array(select id from living)))
+                or j.state = 1 and (j.hand is null or j.hand <= now()) and j.holder <> all (array(select id from living)))
+        order by j.due
+        limit $6::int4
+        for update of j skip locked
+    ) as f
 ), picked as (
     select id from (select id, sum(bytes) over (order by due, id) - bytes as before from found) as f
     where before < 8388608
 )
 update tickwheel.job j
-set hand = now() + $4::int8 * interval '1 microsecond',
+set hand = now() + $5::int8 * interval '1 microsecond',
     holder = case j.state when 0 then $1::int8 else j.holder end
 from picked p
 where j.id = p.id
 returning j.id, j.name, j.kind, j.payload, j.at, j.due, j.born, j.max_attempts, j.version,
     j.attempt - case when j.state = 1 and not j.exact then 1 else 0 end,
     j.crashes + case when j.state = 1 then 1 else 0 end,
-    j.last_error, j.series, (select count(*) from found)
+    j.last_error, j.series, coalesce(j.plan, ''), coalesce(j.lane, ''), coalesce(j.priority, 0), j.meta,
+    coalesce(j.timeout, 0), j.expires, (select count(*) from found)

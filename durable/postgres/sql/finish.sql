@@ -1,34 +1,51 @@
 -- Writes ends of worker $1 down: fate 0 done, 1 again, 2 buried. Each is that of one
 -- claim: if another worker has taken over since, it is left out, with the next
--- occurrence. What has been there for a while ($8 us) is removed at once; younger jobs
--- are left, without what they were, so that a repeated insert of theirs is known:
--- sweep.sql has them. What another transaction has locked is left out and returned as
--- such, so that it makes no other wait: it is to be asked for again.
+-- occurrence. One that does not count ($10) takes its attempt back. What has been there for
+-- a while ($8 us) is removed at once; younger jobs are left, without what they were, so
+-- that a repeated insert of theirs is known: sweep.sql has them. What another transaction has locked is left out and returned as
+-- such, so that it makes no other wait: it is to be asked for again. So is the end of an
+-- occurrence whose schedule has not the revision by which the end was made ($29): it is
+-- left out, and returned as changed.
 with ends as (
-    select * from unnest($2::text[], $3::int4[], $4::int2[], $5::timestamptz[], $6::text[])
-        as e(id, claim, fate, at, error)
-), locked as (
-    select j.id, e.fate, e.at, e.error,
-        j.born < clock_timestamp() - $8::int8 * interval '1 microsecond' as old
+    select * from unnest($2::text[], $3::int4[], $4::int2[], $5::timestamptz[], $6::text[], $10::bool[],
+        $29::int8[], $30::timestamptz[])
+        as e(id, claim, fate, at, error, uncounted, revision, occurred)
+), held as (
+    select j.id, e.fate, e.at, e.error, case when e.uncounted then 1 else 0 end as less,
+        j.born < clock_timestamp() - $8::int8 * interval '1 microsecond' as old,
+        case when j.series <> '' and j.key = 'every/' || j.series and e.fate <> 1 then j.series end as series,
+        e.revision, e.occurred
     from tickwheel.job j join ends e on e.id = j.id
     where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim
     order by j.id
     for update of j skip locked
+), schedules as materialized ( -- after the jobs, as in SetSeries
+    select s.name, s.revision
+    from tickwheel.series s
+    where s.name in (select series from held)
+    order by s.name
+    for update
+), locked as materialized (
+    select h.* from held h left join schedules s on s.name = h.series
+    where h.series is null or coalesce(s.revision, 0) = h.revision
+), lasts as (
+    update tickwheel.series s set last = l.occurred
+    from locked l where l.series = s.name and l.occurred is not null
 ), again as (
     update tickwheel.job j
     set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error,
-        crashes = 0, exact = false
+        attempt = j.attempt - l.less, crashes = 0, exact = false
     from locked l where j.id = l.id and l.fate = 1
 ), buried as (
     update tickwheel.job j
     set state = 2, holder = null, key = null, tried = j.due, last_error = l.error,
-        attempt = least(j.attempt, j.max_attempts), crashes = 0, exact = false,
+        attempt = least(j.attempt - l.less, j.max_attempts), crashes = 0, exact = false,
         due = clock_timestamp() + $7::int8 * interval '1 microsecond'
     from locked l where j.id = l.id and l.fate = 2
     returning j.id
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, key = null, payload = '', last_error = ''
+    set state = 3, holder = null, key = null, payload = '', last_error = '', plan = null
     from locked l where j.id = l.id and l.fate = 0 and not l.old
     returning j.id
 ), gone as (
@@ -36,17 +53,21 @@ with ends as (
     returning j.id
 ), followed as ( -- the key of a next occurrence is that of the job that has ended here
     insert into tickwheel.job (
-        id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
+        id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
+        plan, lane, priority, meta, timeout, expires)
     select r.id, nullif(r.key, ''), nullif(r.key, ''), r.kind, coalesce(r.payload, ''), r.at, r.due,
-        r.born, r.max_attempts, r.version, r.attempt, r.last_error, r.series
-    from unnest($9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::timestamptz[],
-        $15::timestamptz[], $16::timestamptz[], $17::int4[], $18::int4[], $19::int4[], $20::text[], $21::text[])
-        as r(after, id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
+        r.born, r.max_attempts, r.version, r.attempt, r.last_error, r.series,
+        nullif(r.plan, ''), nullif(r.lane, ''), nullif(r.priority, 0), nullif(r.meta, '')::jsonb, nullif(r.timeout, 0), r.expires
+    from unnest($9::text[], $11::text[], $12::text[], $13::text[], $14::bytea[], $15::timestamptz[],
+        $16::timestamptz[], $17::timestamptz[], $18::int4[], $19::int4[], $20::int4[], $21::text[], $22::text[],
+        $23::text[], $24::text[], $25::int2[], $26::text[], $27::int8[], $28::timestamptz[])
+        as r(after, id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
+            plan, lane, priority, meta, timeout, expires)
     join (select id from buried union all select id from left_behind union all select id from gone) as e
         on e.id = r.after
     on conflict do nothing
 )
-select id, false as busy from locked
+select id, false as busy, id not in (select id from locked) as changed from held
 union all
-select j.id, true from tickwheel.job j join ends e on e.id = j.id
-where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim and j.id not in (select id from locked)
+select j.id, true, false from tickwheel.job j join ends e on e.id = j.id
+where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim and j.id not in (select id from held)

@@ -2,14 +2,18 @@
 -- what was stored is returned. One that was born longer ago than ended jobs are
 -- remembered is left out, too: it may have been stored, and have ended, before.
 insert into tickwheel.job (
-    id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
+    id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
+    plan, lane, priority, meta, timeout, expires)
 select r.id, nullif(r.key, ''), nullif(r.key, ''), r.kind, coalesce(r.payload, ''), r.at, r.due,
-    r.born, r.max_attempts, r.version, r.attempt, r.last_error, r.series
+    r.born, r.max_attempts, r.version, r.attempt, r.last_error, r.series,
+    nullif(r.plan, ''), nullif(r.lane, ''), nullif(r.priority, 0), nullif(r.meta, '')::jsonb, nullif(r.timeout, 0), r.expires
 from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[],
-    $7::timestamptz[], $8::int4[], $9::int4[], $10::int4[], $11::text[], $12::text[])
+    $7::timestamptz[], $8::int4[], $9::int4[], $10::int4[], $11::text[], $12::text[],
+    $13::text[], $14::text[], $15::int2[], $16::text[], $17::int8[], $18::timestamptz[])
     with ordinality
-    as r(id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series, n)
-where r.born > clock_timestamp() - $13::int8 * interval '1 microsecond'
+    as r(id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
+        plan, lane, priority, meta, timeout, expires, n)
+where r.born > clock_timestamp() - $19::int8 * interval '1 microsecond'
 order by r.key, r.n -- who waits for another's keys does so in one order; the first has the key
 on conflict do nothing
 returning id

@@ -32,7 +32,8 @@
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate
 //	closeFar             cascade.go: closeFar
-//	closeNear            close.go: closeEmptied, emptied, closeNear, forget
+//	closeNear, askKind   close.go: closeEmptied, emptiedOf, closeNear, forget
+//	thinning             close.go: thinOut, purgeEnded
 //	resume               close.go: resume
 //	clock                the server's clock, TTLs, consumers
 //

@@ -1,0 +1,200 @@
+// Package cron reads the text of a schedule: a cron expression, with a time zone, or an
+// interval.
+//
+//	s, err := cron.Parse("CRON_TZ=Europe/Berlin 30 8 * * MON-FRI")
+//	at := s.Next(time.Now())
+//
+// A [Spec] fits [timingwheel.TimingWheel.ScheduleFunc] as it is. Package durable stores
+// its text, so that any process can tell what comes next.
+//
+// # Text
+//
+//   - Five fields: minute, hour, day of the month, month, day of the week; or six, with
+//     seconds in front. A field has numbers, names (JAN, MON), ranges, lists, steps and *.
+//     If both the day of the month and that of the week are given, either will do.
+//   - @yearly, @monthly, @weekly, @daily, @hourly.
+//   - CRON_TZ=Asia/Tokyo (or TZ=) before any of these. Without it the zone is UTC, on each
+//     machine. Local is refused: it is another zone on another machine.
+//   - @every 15s: the multiples of that since 1970, whatever clocks on walls show. Whole
+//     milliseconds, at least one.
+//
+// # Daylight saving
+//
+// An expression says what the clock on the wall shows. Where that is set, there are two
+// rules, without exceptions:
+//
+//   - A time that is skipped comes at the first moment after the gap. All that are skipped
+//     at once are one.
+//   - A time that is repeated comes once, the first time. So in autumn an expression such as
+//     */10 * * * * leaves out an hour. What is to come at intervals is @every 10m.
+//
+// A zone that changes its offset for good is the same thing. The zones are those of the
+// machine (see time.LoadLocation): import time/tzdata where there may be none.
+//
+// The fields are read by github.com/netresearch/go-cron, a kept fork of robfig/cron. It is
+// asked in UTC, where there is no gap: its own rules are for changes of whole hours.
+package cron
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	gocron "github.com/netresearch/go-cron"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// MaxText is how long the text of a schedule may be, in bytes.
+const MaxText = 1024
+
+// Spec is a schedule that was read from a text. It is never changed, and may be used by
+// several goroutines at once.
+type Spec struct {
+	text   string
+	every  time.Duration // 0: fields are set
+	fields gocron.Schedule
+	zone   *time.Location
+}
+
+var _ timingwheel.Scheduler = (*Spec)(nil)
+
+var parser = gocron.NewParser(gocron.SecondOptional | gocron.Minute | gocron.Hour | gocron.Dom | gocron.Month | gocron.Dow |
+	gocron.Descriptor | gocron.DowOrDom).WithMaxSearchYears(12)
+
+// Parse reads a text. The error says what is wrong with it.
+func Parse(text string) (*Spec, error) {
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("cron: a schedule of %d bytes, more than %d", len(text), MaxText)
+	}
+	s := &Spec{text: text, zone: time.UTC}
+	words := strings.Fields(text)
+	if len(words) > 0 && (strings.HasPrefix(words[0], "TZ=") || strings.HasPrefix(words[0], "CRON_TZ=")) {
+		_, name, _ := strings.Cut(words[0], "=")
+		if err := s.setZone(name); err != nil {
+			return nil, fmt.Errorf("cron: schedule %q: %w", text, err)
+		}
+		words = words[1:]
+	}
+	if err := s.setFields(words); err != nil {
+		return nil, fmt.Errorf("cron: schedule %q: %w", text, err)
+	}
+	return s, nil
+}
+
+func (s *Spec) setZone(name string) (err error) {
+	if name == "" || name == "Local" {
+		return fmt.Errorf("the time zone %q is not the same on each machine", name)
+	}
+	if s.zone, err = time.LoadLocation(name); err != nil {
+		return fmt.Errorf("there is no time zone %q: %w", name, err)
+	}
+	return nil
+}
+
+func (s *Spec) setFields(words []string) (err error) {
+	switch {
+	case len(words) == 0:
+		return errors.New("it is empty")
+	case words[0] == "@every":
+		return s.setEvery(words)
+	}
+	fields, err := parser.Parse(strings.Join(words, " "))
+	if err != nil {
+		return err
+	}
+	spec, ok := fields.(*gocron.SpecSchedule)
+	if !ok {
+		return fmt.Errorf("%q has no times", words[0])
+	}
+	spec.Location = time.UTC
+	s.fields = spec
+	return nil
+}
+
+func (s *Spec) setEvery(words []string) (err error) {
+	if len(words) != 2 {
+		return errors.New("@every takes one interval")
+	}
+	if s.zone != time.UTC {
+		return errors.New("@every has no time zone")
+	}
+	if s.every, err = time.ParseDuration(words[1]); err != nil {
+		return err
+	}
+	if s.every < time.Millisecond || s.every%time.Millisecond != 0 {
+		return fmt.Errorf("the interval %v is not of whole milliseconds, at least one", s.every)
+	}
+	return nil
+}
+
+// String returns the text.
+func (s *Spec) String() string { return s.text }
+
+// Zone returns the time zone; UTC for an interval.
+func (s *Spec) Zone() *time.Location { return s.zone }
+
+// Interval returns that of @every, or 0.
+func (s *Spec) Interval() time.Duration { return s.every }
+
+// Next returns the first time after prev, or the zero time if there is none within twelve
+// years. It takes a microsecond for most, and longer for what is rare.
+func (s *Spec) Next(prev time.Time) time.Time {
+	if s.every > 0 {
+		return s.NextFrom(time.UnixMilli(0), prev)
+	}
+	wall := prev.In(s.zone)
+	wall = time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), time.UTC)
+	for wall = s.fields.Next(wall); !wall.IsZero(); wall = s.fields.Next(wall) {
+		if at := s.moment(wall); at.After(prev) {
+			return at
+		}
+		// It is one that prev is past of: it was repeated, or skipped with others.
+	}
+	return time.Time{}
+}
+
+// NextFrom is Next of an interval whose multiples are counted from a moment: start itself
+// is the first. Of an expression it is Next, but not before start.
+func (s *Spec) NextFrom(start, prev time.Time) time.Time {
+	if prev.Before(start) {
+		prev = start.Add(-1)
+	}
+	if s.every == 0 {
+		return s.Next(prev)
+	}
+	if prev.Before(start) {
+		return start
+	}
+	// Microseconds, since nanoseconds end in the year 2262.
+	every, since := s.every.Microseconds(), prev.UnixMicro()-start.UnixMicro()
+	return time.UnixMicro(start.UnixMicro() + (since/every+1)*every).In(s.zone)
+}
+
+// moment returns when the clock of the zone shows what wall does in UTC: the first time
+// if it does so twice, and if it never does the first moment after the gap.
+func (s *Spec) moment(wall time.Time) time.Time {
+	guess := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, s.zone)
+	// The guess is in the right period of the zone or in one beside it.
+	start, end := guess.ZoneBounds()
+	periods := []time.Time{guess}
+	if !start.IsZero() {
+		periods = []time.Time{start.Add(-time.Second), guess}
+	}
+	if !end.IsZero() {
+		periods = append(periods, end)
+	}
+	for i, p := range periods {
+		_, offset := p.Zone()
+		at := wall.Add(-time.Duration(offset) * time.Second).In(s.zone)
+		from, to := p.ZoneBounds()
+		if i > 0 && at.Before(from) && !from.IsZero() {
+			return from // wall is after the period before and before this one
+		}
+		if to.IsZero() || at.Before(to) {
+			return at
+		}
+	}
+	return guess // not reached: the last of the periods has wall, or the gap before it
+}

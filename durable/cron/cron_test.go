@@ -1,0 +1,196 @@
+package cron_test
+
+import (
+	"archive/zip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/cron"
+)
+
+func parse(t testing.TB, text string) *cron.Spec {
+	t.Helper()
+	s, err := cron.Parse(text)
+	require.NoError(t, err)
+	return s
+}
+
+func TestNext(t *testing.T) {
+	at := func(s string) time.Time {
+		v, err := time.Parse(time.RFC3339Nano, s)
+		require.NoError(t, err)
+		return v
+	}
+	for _, c := range []struct{ spec, prev, want string }{
+		{"0 2 * * *", "2026-03-07T02:00:00Z", "2026-03-08T02:00:00Z"},
+		{"CRON_TZ=America/Los_Angeles 0 2 * * *", "2026-03-07T10:00:00Z", "2026-03-08T10:00:00Z"}, // skipped: 03:00 PDT
+		{"CRON_TZ=America/Los_Angeles 0 2 * * *", "2026-03-08T10:00:00Z", "2026-03-09T09:00:00Z"},
+		{"CRON_TZ=America/Los_Angeles */20 * * * *", "2026-03-08T09:59:59.9Z", "2026-03-08T10:00:00Z"},
+		{"CRON_TZ=America/Los_Angeles */20 * * * *", "2026-03-08T10:00:00Z", "2026-03-08T10:20:00Z"},
+		{"TZ=Europe/Berlin 30 2 * * *", "2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z"}, // repeated: CEST
+		{"TZ=Europe/Berlin 30 2 * * *", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"},
+		{"TZ=Europe/Berlin */20 * * * *", "2026-10-25T00:40:00Z", "2026-10-25T02:00:00Z"}, // an hour is left out
+		{"TZ=Europe/Berlin */20 * * * *", "2026-10-25T01:10:00Z", "2026-10-25T02:00:00Z"},
+		{"TZ=Australia/Lord_Howe 15 2 * * *", "2026-10-03T12:00:00Z", "2026-10-03T15:30:00Z"}, // half an hour is skipped
+		{"TZ=Africa/Cairo 0 0 * * *", "2026-04-23T12:00:00Z", "2026-04-23T22:00:00Z"},         // midnight is
+		{"30 15 3 * * *", "2026-01-01T00:00:00Z", "2026-01-01T03:15:30Z"},
+		{"0 0 13 * FRI", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"}, // either day
+		{"@weekly", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"},
+		{"TZ=Asia/Kolkata @daily", "2026-01-01T00:00:00Z", "2026-01-01T18:30:00Z"},
+		{"@every 15s", "2026-01-01T00:00:07.5Z", "2026-01-01T00:00:15Z"},
+		{"@every 15s", "2026-01-01T00:00:15Z", "2026-01-01T00:00:30Z"},
+		{"@every 7h", "1970-01-01T00:00:00Z", "1970-01-01T07:00:00Z"},
+		{"@every 1ms", "9998-12-31T00:00:00Z", "9998-12-31T00:00:00.001Z"},
+		{"0 0 29 2 *", "2097-01-01T00:00:00Z", "2104-02-29T00:00:00Z"},
+	} {
+		s := parse(t, c.spec)
+		require.Equal(t, c.spec, s.String())
+		got := s.Next(at(c.prev))
+		require.True(t, at(c.want).Equal(got), "%s after %s: %v", c.spec, c.prev, got)
+	}
+	require.True(t, parse(t, "0 0 30 2 *").Next(at("2026-01-01T00:00:00Z")).IsZero())
+
+	start := at("2026-01-01T00:00:07Z")
+	for prev, want := range map[string]string{"2025-01-01T00:00:00Z": "2026-01-01T00:00:07Z", "2026-01-01T00:00:07Z": "2026-01-01T00:00:22Z"} {
+		require.True(t, at(want).Equal(parse(t, "@every 15s").NextFrom(start, at(prev))))
+	}
+	require.True(t, at("2026-01-01T00:01:00Z").Equal(parse(t, "* * * * *").NextFrom(start, at("2025-01-01T00:00:00Z"))))
+	require.True(t, start.Equal(parse(t, "* * * * * *").NextFrom(start, at("2025-01-01T00:00:00Z"))))
+}
+
+func TestBadText(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "it is empty", "CRON_TZ=UTC": "it is empty", "* * * *": "expected", "61 * * * *": "61", "x * * * *": "x",
+		"@fortnightly": "@fortnightly", "@every": "one interval", "@every x": "invalid duration", "@every 0s": "the interval 0s",
+		"@every -1s": "the interval -1s", "@every 1500us": "the interval 1.5ms", "TZ=UTC @every 1s x": "one interval",
+		"TZ=Asia/Tokyo @every 1s": "no time zone", "TZ=Mars/Base 0 8 * * *": `no time zone "Mars/Base"`, "TZ= 0 8 * * *": "the time zone",
+		"CRON_TZ=Local 0 8 * * *": `"Local" is not the same`, "TZ=../../etc/passwd 0 8 * * *": "no time zone",
+		"*/0 * * * *": "step", "0 0 * * 1-9": "9", "@reboot": "@reboot", strings.Repeat("*", cron.MaxText+1): "bytes",
+	} {
+		_, err := cron.Parse(text)
+		require.ErrorContains(t, err, want, "%q", text)
+	}
+}
+
+// zones returns the names of all zones that Go has.
+func zones(t *testing.T) (names []string) {
+	z, err := zip.OpenReader(filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip"))
+	if os.IsNotExist(err) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	defer z.Close()
+	for _, f := range z.File {
+		if !strings.HasSuffix(f.Name, "/") {
+			names = append(names, f.Name)
+		}
+	}
+	require.Greater(t, len(names), 400)
+	return names
+}
+
+// In every zone, around each change of its offset from 2020 to 2030: each time of the clock
+// on the wall comes once, the first time that it is shown, or if it is skipped at the first
+// moment after the gap. What is expected is found without any knowledge of zones: by
+// looking at the clock on the wall each minute.
+func TestEveryZone(t *testing.T) {
+	changes, gaps, repeats := 0, 0, 0
+	seen := map[string]bool{} // many zones change at one moment in one way
+	for _, name := range zones(t) {
+		zone, err := time.LoadLocation(name)
+		require.NoError(t, err, name)
+		end := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
+		for at := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC); ; {
+			_, next := at.In(zone).ZoneBounds()
+			if next.IsZero() || !next.Before(end) {
+				break
+			}
+			at = next
+			_, before := at.Add(-time.Second).Zone()
+			_, after := at.Zone()
+			switch {
+			case after == before:
+				continue
+			case after > before:
+				gaps++
+			default:
+				repeats++
+			}
+			changes++
+			if same := fmt.Sprint(at.Unix(), before, after); !seen[same] {
+				seen[same] = true
+				aroundChange(t, name, at.In(zone))
+			}
+		}
+	}
+	t.Logf("%d changes: %d gaps, %d repeats; %d that differ", changes, gaps, repeats, len(seen))
+	require.Greater(t, gaps, 1000)
+	require.Greater(t, repeats, 1000)
+}
+
+// aroundChange checks expressions around one change: some that name a minute of the day,
+// and some that name many.
+func aroundChange(t *testing.T, name string, change time.Time) {
+	t.Helper()
+	from, to := change.Add(-4*time.Hour).Truncate(time.Minute), change.Add(4*time.Hour)
+	shown := map[int]bool{} // minutes of days, as the clock on the wall has shown them
+	type moment struct {
+		at     time.Time
+		minute []int // of the days: those that come here
+	}
+	var moments []moment
+	last := minuteOf(from) - 1
+	for at := from; at.Before(to); at = at.Add(time.Minute) {
+		m := moment{at: at}
+		now := minuteOf(at)
+		for k := last + 1; k <= now; k++ { // more than one after a gap
+			if !shown[k] {
+				shown[k] = true
+				m.minute = append(m.minute, k)
+			}
+		}
+		last = now
+		moments = append(moments, m)
+	}
+	wall := change.Hour()*60 + change.Minute()
+	texts := map[string]func(minute int) bool{
+		"*/15 * * * *": func(m int) bool { return m%15 == 0 },
+		"0 * * * *":    func(m int) bool { return m%60 == 0 },
+	}
+	for _, off := range []int{-60, -45, -30, -20, -1, 0, 1, 30} {
+		day := ((wall+off)%1440 + 1440) % 1440
+		texts[fmt.Sprintf("%d %d * * *", day%60, day/60)] = func(m int) bool { return m%1440 == day }
+	}
+	for text, matches := range texts {
+		s := parse(t, "CRON_TZ="+name+" "+text)
+		next := s.Next(from.Add(-time.Second))
+		for _, m := range moments {
+			due := false
+			for _, k := range m.minute {
+				due = due || matches(k)
+			}
+			if due != next.Equal(m.at) {
+				require.Fail(t, "wrong", "%s %s: at %v, due %v, next is %v", name, text, m.at, due, next)
+			}
+			if due {
+				next = s.Next(next)
+			}
+			// From a moment that is none of its own it gives the same.
+			if m.at.Minute()%7 == 0 {
+				require.True(t, s.Next(m.at.Add(time.Second)).Equal(next), "%s %s: from %v", name, text, m.at)
+			}
+		}
+	}
+}
+
+// minuteOf returns what the clock on the wall shows, in minutes since 1970.
+func minuteOf(at time.Time) int {
+	return int(time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), at.Minute(), 0, 0, time.UTC).Unix() / 60)
+}

@@ -1,0 +1,261 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// onlyKind is what a worker can run that knows the tests' kind only.
+func onlyKind() *durable.Kinds { return durable.NewKinds([]string{kind}) }
+
+// picky is a worker of some kinds that ends each job when it is handed out, and notes
+// which kinds these were of.
+type picky struct {
+	durable.Worker
+	kinds *durable.Kinds
+
+	mu     sync.Mutex
+	handed map[string]int // by kind, every time
+	ended  map[durable.Ref]bool
+}
+
+func newPicky(t *testing.T, e durable.Engine, name string, kinds *durable.Kinds) *picky {
+	w, err := e.Work(within(t), durable.WorkConfig{
+		Name: name, Kinds: kinds, Lease: 2 * patience, Ahead: 500 * time.Millisecond, Retention: time.Hour,
+	})
+	require.NoError(t, err)
+	p := &picky{Worker: w, kinds: kinds, handed: map[string]int{}, ended: map[durable.Ref]bool{}}
+	ctx, stop := context.WithCancel(context.Background())
+	fed := make(chan error, 1)
+	go func() { fed <- w.Feed(ctx, func(hs []*durable.Held) { p.end(t, hs) }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-fed; err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func (p *picky) end(t *testing.T, hs []*durable.Held) {
+	p.mu.Lock()
+	for _, h := range hs {
+		p.handed[h.Record.Job.Kind]++
+	}
+	p.mu.Unlock()
+	var outs []durable.Outcome
+	for i, v := range p.Claim(context.Background(), hs) {
+		if v.Claimed == durable.Later && p.kinds.Has(hs[i].Record.Job.Kind) {
+			v = claimPatiently(t, p, hs[i])
+		}
+		if v.Claimed == durable.Mine {
+			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
+		}
+	}
+	for _, err := range p.Finish(context.Background(), outs) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range outs {
+		p.ended[o.Held.Ref] = true
+	}
+}
+
+func (p *picky) count(kind string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.handed[kind]
+}
+
+func (p *picky) has(refs []durable.Ref) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(refs, func(r durable.Ref) bool { return !p.ended[r] })
+}
+
+// A worker is handed what it can run and nothing else, wherever that is kept, and whoever
+// works beside it. A kind may have any name; one is not taken for another that is like it.
+func handedOwn(t *testing.T, s Store) {
+	odd := []string{"a", "A", "a.b", "a b", "*", ">", "é", "'\"\\", "a>", "aa"}
+	e := s.Open(t)
+	r := open(t, e)
+	var workers []*picky
+	for i, kind := range odd {
+		kinds := []string{kind, "shared"}
+		if i%2 == 0 {
+			kinds = kinds[:1]
+		}
+		workers = append(workers, newPicky(t, s.Open(t), fmt.Sprint("w", i), durable.NewKinds(kinds)))
+	}
+	refs := map[string][]durable.Ref{}
+	for i := range 3 {
+		var jobs []durable.Job
+		for _, kind := range append(odd, "shared", "nobody's") {
+			jobs = append(jobs, durable.Job{Kind: kind, After: time.Duration(i) * 1500 * time.Millisecond})
+		}
+		for k, ref := range r.add(jobs...) {
+			refs[jobs[k].Kind] = append(refs[jobs[k].Kind], ref)
+		}
+	}
+	for _, kind := range append(odd, "shared") {
+		for _, ref := range refs[kind] {
+			r.awaitGone(ref)
+		}
+	}
+	time.Sleep(time.Second)
+	for i, w := range workers {
+		w.mu.Lock()
+		for kind := range w.handed {
+			require.True(t, w.kinds.Has(kind), "a worker of %q was handed %q", odd[i], kind)
+		}
+		w.mu.Unlock()
+	}
+	for _, ref := range refs["nobody's"] {
+		info, err := r.Get(within(t), ref)
+		require.NoError(t, err)
+		require.Equal(t, durable.Waiting, info.State)
+	}
+	last := newPicky(t, s.Open(t), "last", durable.NewKinds([]string{"nobody's"}))
+	await(t, "somebody has them", func() bool { return last.has(refs["nobody's"]) })
+	empty(t, r)
+}
+
+// A kind that is shut is handed out no longer, but for what is on its way, and makes no
+// other late; when it is opened again it goes on.
+func shut(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e)
+	kinds := durable.NewKinds([]string{"full", "other"}, "full")
+	kinds.Set("full", false)
+	w := newPicky(t, e, "w", kinds)
+	n := envInt("ENGINETEST_OVERDUE", 5000)
+	var full []durable.Ref
+	for len(full) < n {
+		full = append(full, r.add(slices.Repeat([]durable.Job{{Kind: "full"}}, min(1000, n-len(full)))...)...)
+	}
+	for range 3 {
+		others := r.add(slices.Repeat([]durable.Job{{Kind: "other"}}, 10)...)
+		await(t, "the others have ended", func() bool { return w.has(others) })
+	}
+	require.Zero(t, w.count("full"))
+	kinds.Set("full", true)
+	await(t, "some are handed out", func() bool { return w.count("full") > 0 })
+	kinds.Set("full", false)
+	others := r.add(slices.Repeat([]durable.Job{{Kind: "other"}}, 10)...)
+	await(t, "the others have ended", func() bool { return w.has(others) })
+	kinds.Set("full", true)
+	await(t, "all have ended", func() bool { return w.has(full) })
+	empty(t, r)
+}
+
+// A kind that nobody handles is named, with the job that is longest due, until somebody
+// does. It makes no other late: see handedOwn.
+func unhandled(t *testing.T, s Store) {
+	a := open(t, s.Open(t)).handle("a", nil).start()
+	oldest := a.add(durable.Job{Kind: "b"})[0]
+	a.add(durable.Job{Kind: "c", After: time.Hour}, durable.Job{Kind: "a", After: time.Second})
+	time.Sleep(100 * time.Millisecond)
+	a.add(slices.Repeat([]durable.Job{{Kind: "b"}}, 10)...)
+	await(t, "it is named", func() bool { return len(a.Stats().Unhandled) > 0 })
+	found := a.Stats().Unhandled
+	require.Len(t, found, 1)
+	require.Equal(t, "b", found[0].Kind)
+	require.Equal(t, oldest, found[0].Oldest)
+	info, err := a.Get(within(t), oldest)
+	require.NoError(t, err)
+	require.True(t, info.Due.Equal(found[0].Due), "%v, %v", info.Due, found[0].Due)
+	b := open(t, s.Open(t)).handle("b", nil).start()
+	await(t, "it is named no longer", func() bool { return len(a.Stats().Unhandled) == 0 })
+	b.awaitRuns(11)
+}
+
+// A rolling deploy that adds a kind: workers with it come while others without it work, and
+// these go. All that was added runs once, and nothing stays behind.
+func rollingDeploy(t *testing.T, s Store) {
+	worker := func(kinds ...string) *rig {
+		r := open(t, s.Open(t))
+		for _, k := range kinds {
+			r.handle(k, nil)
+		}
+		return r.start()
+	}
+	fleet := []*rig{worker("old"), worker("old")}
+	producer := open(t, s.Open(t))
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				stopped <- n
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			_, err := producer.Add(within(t), durable.Job{Kind: "old"}, durable.Job{Kind: "new"},
+				durable.Job{Kind: "old", After: time.Second}, durable.Job{Kind: "new", After: time.Second})
+			if err != nil {
+				t.Error(err)
+			}
+			n += 4
+		}
+	}()
+	time.Sleep(lease / 2)
+	fleet = append(fleet, worker("old", "new"))
+	time.Sleep(lease / 2)
+	fleet[0].drain()
+	fleet = append(fleet, worker("old", "new"))
+	time.Sleep(lease / 2)
+	fleet[1].drain()
+	close(stop)
+	added := <-stopped
+	runs := func() (n int) {
+		for _, r := range fleet {
+			n += len(r.ran())
+		}
+		return n
+	}
+	await(t, fmt.Sprintf("%d runs", added), func() bool { return runs() >= added })
+	empty(t, producer)
+	require.Equal(t, added, runs())
+	for _, r := range fleet[:2] {
+		for _, run := range r.ran() {
+			require.Equal(t, "old", run.Job.Kind)
+		}
+	}
+}
+
+// However many jobs of a kind at its limit are overdue, a worker holds few of them, and runs
+// those of other kinds.
+func kindAtItsLimit(t *testing.T, s Store) {
+	const limit = 2
+	release := make(chan struct{})
+	r := open(t, s.Open(t), durable.WithKindConcurrency("slow", limit), durable.WithConcurrency(64)).
+		handle("slow", func(context.Context, *durable.Attempt) error { <-release; return nil }).handle("quick", nil)
+	n := max(envInt("ENGINETEST_OVERDUE", 5000), 5000)
+	for added := 0; added < n; added += 1000 {
+		r.add(slices.Repeat([]durable.Job{{Kind: "slow"}}, 1000)...)
+	}
+	r.start()
+	r.awaitRuns(limit)
+	for range 5 {
+		before := len(r.ran())
+		r.add(slices.Repeat([]durable.Job{{Kind: "quick"}}, 20)...)
+		r.awaitRuns(before + 20)
+	}
+	require.Equal(t, int64(limit), r.Stats().Running)
+	require.Less(t, r.Stats().Held, int64(n), "not all of them are held")
+	close(release)
+	r.awaitRuns(n + 100)
+	empty(t, r)
+}

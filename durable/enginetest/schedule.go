@@ -1,0 +1,449 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// schedules returns the schedules by name.
+func (r *rig) schedules() map[string]durable.ScheduleInfo {
+	r.t.Helper()
+	all := map[string]durable.ScheduleInfo{}
+	for info, err := range r.Schedules(within(r.t)) {
+		require.NoError(r.t, err)
+		require.NotContains(r.t, all, info.Name)
+		all[info.Name] = info
+	}
+	return all
+}
+
+// onceEach checks that no occurrence has run twice, and returns how many have.
+func onceEach(t *testing.T, runs []run) int {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, run := range runs {
+		at := fmt.Sprint(run.Schedule, " ", run.Occurrence.UnixMicro())
+		require.False(t, seen[at], "twice: %s", at)
+		seen[at] = true
+	}
+	return len(seen)
+}
+
+// requireGrid checks that occurrences, in the order of their time, are all multiples of a
+// period, without a gap.
+func requireGrid(t *testing.T, period time.Duration, runs []run) {
+	t.Helper()
+	onceEach(t, runs)
+	for i, run := range runs {
+		at := run.Occurrence
+		require.Zero(t, at.UnixMicro()%period.Microseconds(), "%v", at)
+		if i > 0 {
+			require.Equal(t, period, at.Sub(runs[i-1].Occurrence), "%v is missing, or out of order", runs[i-1].Occurrence.Add(period))
+		}
+	}
+}
+
+// all is what becomes of missed occurrences where a test is not about them: all run, so that
+// a busy machine leaves out none.
+var all = durable.OnMissed(durable.RunEach(1000))
+
+// A schedule that one process has stored goes on without it: a process that has never heard
+// of it runs its occurrences, and stores what follows. They are what was stored, and are
+// listed.
+func scheduleStored(t *testing.T, s Store) {
+	const period = 400 * time.Millisecond
+	a, b := open(t, s.Open(t)), open(t, s.Open(t)).handle(kind, nil).start()
+	job := full()
+	job.Expires = time.Time{}
+	for range 3 {
+		require.NoError(t, a.Schedule(within(t), "tick", "@every 400ms", job, all))
+	}
+	a.close()
+	runs := b.awaitRuns(5)
+	requireGrid(t, period, runs)
+	want := job
+	want.Key = "every/tick"
+	for _, run := range runs {
+		sameJob(t, want, run.Job)
+		require.Equal(t, "tick", run.Schedule)
+		require.True(t, run.Due.Equal(run.Job.At) && !run.Due.Before(run.Occurrence))
+	}
+	info := b.schedules()["tick"]
+	require.Equal(t, "@every 400ms", info.Spec)
+	want.Key = ""
+	sameJob(t, want, info.Job)
+	require.False(t, info.Last.Before(runs[3].Occurrence), "%v", info)
+	b.drain()
+	info = b.schedules()["tick"]
+	last := b.ran()[len(b.ran())-1].Occurrence
+	require.True(t, info.Last.Equal(last), "%v, %v", info.Last, last)
+	require.False(t, info.Next.Before(last.Add(period)), "%v, %v", info.Next, last)
+	c := open(t, s.Open(t)).handle(kind, nil).start()
+	c.awaitRuns(2)
+	requireGrid(t, period, append(b.ran(), c.ran()...))
+}
+
+// What was canceled, paused or deleted before its time and stored again for the same time
+// runs.
+func scheduleAgain(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil)
+	period := 4 * time.Second
+	e := s.Open(t)
+	names := []string{"every", "cancel", "pause", "delete"}
+	// All of it is to be between two occurrences.
+	await(t, "an occurrence has just passed", func() bool {
+		now, _, err := e.Now(within(t))
+		require.NoError(t, err)
+		return now.Sub(now.Truncate(period)) < period/8
+	})
+	set := func(name string) {
+		if name == "every" {
+			require.NoError(t, r.Every(within(t), name, grid(period), durable.Job{Kind: kind}))
+			return
+		}
+		require.NoError(t, r.Schedule(within(t), name, "@every 4s", durable.Job{Kind: kind}))
+	}
+	first := map[string]durable.ScheduleInfo{}
+	for _, name := range names {
+		set(name)
+	}
+	first = r.schedules()
+	for _, name := range names {
+		switch name {
+		case "pause":
+			require.NoError(t, r.PauseSchedule(within(t), name))
+			require.True(t, r.schedules()[name].Next.IsZero())
+			require.NoError(t, r.ResumeSchedule(within(t), name))
+		case "delete":
+			require.NoError(t, r.DeleteSchedule(within(t), name))
+			set(name)
+		default:
+			ok, err := r.CancelKey(within(t), "every/"+name)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.True(t, r.schedules()[name].Next.IsZero())
+			set(name)
+		}
+	}
+	second := r.schedules()
+	r.start()
+	await(t, "each has run", func() bool {
+		ran := map[string]bool{}
+		for _, run := range r.ran() {
+			ran[run.Schedule] = true
+		}
+		return len(ran) == len(names)
+	})
+	for _, name := range names {
+		require.NotEqual(t, first[name].Ref, second[name].Ref)
+		t.Logf("%s: first %v, then %v", name, first[name].Next, second[name].Next)
+	}
+}
+
+// What is changed takes effect soon: for what waits, and while an occurrence runs for what
+// follows it.
+func scheduleChanged(t *testing.T, s Store) {
+	release := make(chan bool)
+	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if string(a.Job.Payload) == "slow" {
+			<-release
+		}
+		return nil
+	}).start()
+	set := func(spec, payload string) {
+		require.NoError(t, r.Schedule(within(t), "x", spec, durable.Job{Kind: kind, Payload: []byte(payload)}))
+	}
+	set("@yearly", "far")
+	began := time.Now()
+	set("@every 100ms", "slow")
+	r.awaitRuns(1)
+	t.Logf("%v until the change took effect", time.Since(began))
+	require.Equal(t, "slow", string(r.ran()[0].Job.Payload))
+	set("0 0 29 2 *", "never")
+	set("@every 200ms", "quick")
+	close(release)
+	runs := r.awaitRuns(4)
+	for _, run := range runs[1:] {
+		require.Equal(t, "quick", string(run.Job.Payload), "%v", run)
+	}
+	set("@yearly", "far")
+	await(t, "it is slow again", func() bool { return time.Until(r.schedules()["x"].Next) > time.Minute })
+	n := len(r.ran())
+	time.Sleep(time.Second)
+	require.LessOrEqual(t, len(r.ran()), n+1)
+}
+
+// A schedule that is paused makes no occurrences, over restarts, until it is resumed, and
+// one that is deleted makes none. What runs meanwhile goes on, and is followed by what the
+// schedule is then. RunNow runs one in any case.
+func schedulePaused(t *testing.T, s Store) {
+	begun, release := make(chan bool, 100), make(chan bool)
+	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
+		begun <- true
+		<-release
+		return nil
+	}).start()
+	set := func() {
+		require.NoError(t, r.Schedule(within(t), "x", "@every 200ms", durable.Job{Kind: kind}))
+	}
+	quiet := func() {
+		t.Helper()
+		time.Sleep(time.Second)
+		require.Empty(t, begun)
+		require.True(t, r.schedules()["x"].Next.IsZero())
+	}
+	set()
+	<-begun
+	require.NoError(t, r.PauseSchedule(within(t), "x"))
+	require.NoError(t, r.PauseSchedule(within(t), "x"), "twice")
+	release <- true
+	await(t, "it has ended", func() bool { return r.Stats().Done == 1 })
+	set() // as a process does that starts
+	quiet()
+	require.True(t, r.schedules()["x"].Paused)
+	ref, err := r.RunNow(within(t), "x")
+	require.NoError(t, err)
+	<-begun
+	release <- true
+	r.awaitGone(ref)
+	quiet()
+	require.NoError(t, r.ResumeSchedule(within(t), "x"))
+	<-begun
+	require.NoError(t, r.PauseSchedule(within(t), "x"))
+	require.NoError(t, r.ResumeSchedule(within(t), "x"), "while one runs")
+	release <- true
+	<-begun
+	require.NoError(t, r.DeleteSchedule(within(t), "x"))
+	release <- true
+	await(t, "all have ended", func() bool { return r.Stats().Done == 4 })
+	time.Sleep(time.Second)
+	require.Empty(t, begun)
+	require.Empty(t, r.schedules())
+	set()
+	<-begun
+	require.NoError(t, r.DeleteSchedule(within(t), "x"))
+	set() // anew, while one of the deleted runs
+	release <- true
+	<-begun
+	require.NoError(t, r.DeleteSchedule(within(t), "x"))
+	release <- true
+	for what, do := range map[string]func(context.Context, string) error{
+		"Pause": r.PauseSchedule, "Resume": r.ResumeSchedule, "Delete": r.DeleteSchedule,
+		"RunNow": func(ctx context.Context, name string) error { _, err := r.RunNow(ctx, name); return err },
+	} {
+		require.ErrorIs(t, do(within(t), "x"), durable.ErrNotFound, what)
+		require.ErrorContains(t, do(within(t), "none"), "none", what)
+	}
+	empty(t, r)
+}
+
+// Of occurrences that were missed one runs, or none, or each of the last n.
+func scheduleMissed(t *testing.T, s Store) {
+	const period = time.Second
+	r := open(t, s.Open(t)).handle(kind, nil)
+	job := durable.Job{Kind: kind}
+	require.NoError(t, r.Schedule(within(t), "once", "@every 1s", job))
+	require.NoError(t, r.Schedule(within(t), "none", "@every 1s", job, durable.OnMissed(durable.RunNone)))
+	require.NoError(t, r.Schedule(within(t), "each", "@every 1s", job, durable.OnMissed(durable.RunEach(3))))
+	time.Sleep(7 * period)
+	began := time.Now()
+	r.start()
+	byName := map[string][]run{}
+	await(t, "all have run", func() bool {
+		clear(byName)
+		for _, run := range r.ran() {
+			byName[run.Schedule] = append(byName[run.Schedule], run)
+		}
+		return len(byName["once"]) >= 2 && len(byName["none"]) >= 1 && len(byName["each"]) >= 4
+	})
+	onceEach(t, r.ran())
+	once, each := byName["once"], byName["each"]
+	require.Greater(t, once[1].Occurrence.Sub(once[0].Occurrence), 4*period, "one for all")
+	require.Greater(t, byName["none"][0].Occurrence, began.Add(-2*period), "what was missed is left out")
+	require.Greater(t, each[1].Occurrence.Sub(each[0].Occurrence), 2*period, "the first is the one that waited")
+	require.Greater(t, each[1].Occurrence, each[0].at.Add(-5*period), "the last ones follow")
+	made := 0
+	for _, run := range each[1:] {
+		if run.Occurrence.Before(each[0].at) {
+			made++
+		}
+	}
+	require.Positive(t, made)
+	require.LessOrEqual(t, made, 3)
+}
+
+// What comes due while one runs waits for its end, or is left out. Two never run at one
+// time.
+func scheduleOverlap(t *testing.T, s Store) {
+	var at [2]atomic.Int64
+	var most atomic.Int64
+	r := open(t, s.Open(t))
+	slow := func(i int) func(context.Context, *durable.Attempt) error {
+		return func(context.Context, *durable.Attempt) error {
+			most.Store(max(most.Load(), at[i].Add(1)))
+			time.Sleep(1300 * time.Millisecond)
+			at[i].Add(-1)
+			return nil
+		}
+	}
+	r.handle("wait", slow(0)).handle("skip", slow(1)).start()
+	require.NoError(t, r.Schedule(within(t), "wait", "@every 1s", durable.Job{Kind: "wait"}))
+	require.NoError(t, r.Schedule(within(t), "skip", "@every 1s", durable.Job{Kind: "skip"}, durable.OnOverlap(durable.OverlapSkip)))
+	ended := func(kind string) (runs []run) {
+		for _, run := range r.ran() {
+			if run.Job.Kind == kind {
+				runs = append(runs, run)
+			}
+		}
+		return runs
+	}
+	await(t, "some have run", func() bool { return len(ended("wait")) >= 4 && len(ended("skip")) >= 3 })
+	require.Equal(t, int64(1), most.Load())
+	skip, wait := ended("skip"), ended("wait")
+	for i := 1; i < 3; i++ {
+		require.GreaterOrEqual(t, skip[i].Occurrence.Sub(skip[i-1].Occurrence), 2*time.Second, "one is left out")
+		require.True(t, skip[i].Due.Equal(skip[i].Occurrence), "and the next is on time")
+	}
+	late := 0
+	for i := 1; i < 4; i++ {
+		if wait[i].Due.After(wait[i].Occurrence) {
+			late++
+		}
+	}
+	require.NotZero(t, late, "one that waited is late")
+}
+
+// The start and the end of a schedule, and its jitter.
+func scheduleSpan(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e).handle(kind, nil).start()
+	now, _, err := e.Now(within(t))
+	require.NoError(t, err)
+	start := now.Add(8300 * time.Millisecond).Truncate(time.Microsecond) // after all is stored
+	end := start.Add(time.Second)
+	require.NoError(t, r.Schedule(within(t), "span", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all))
+	for i := range 20 {
+		require.NoError(t, r.Schedule(within(t), fmt.Sprint("jitter", i), "@every 1s", durable.Job{Kind: kind}, durable.Jitter(500*time.Millisecond), durable.StartAt(start), durable.EndAt(end)))
+	}
+	require.True(t, r.schedules()["span"].Start.Equal(start) && r.schedules()["span"].End.Equal(end))
+	runs := r.awaitRuns(22)
+	time.Sleep(time.Second)
+	require.Len(t, r.ran(), 22)
+	delays := map[time.Duration]bool{}
+	for _, run := range runs {
+		if run.Schedule == "span" {
+			require.Contains(t, []time.Duration{0, 500 * time.Millisecond}, run.Occurrence.Sub(start))
+			continue
+		}
+		require.True(t, run.Occurrence.Equal(start))
+		d := run.Due.Sub(start)
+		require.True(t, d >= 0 && d < 500*time.Millisecond, "%v", d)
+		delays[d] = true
+	}
+	require.Greater(t, len(delays), 10)
+	require.True(t, r.schedules()["span"].Next.IsZero(), "it has come to its end")
+}
+
+// Times that are code are left to those who know them, and are not lost though others are
+// handed the occurrence.
+func scheduleInCode(t *testing.T, s Store) {
+	old := open(t, s.Open(t)).handle(kind, nil).start()
+	r := open(t, s.Open(t)).handle(kind, nil)
+	require.NoError(t, r.Every(within(t), "x", grid(300*time.Millisecond), durable.Job{Kind: kind}))
+	time.Sleep(time.Second)
+	require.Equal(t, "", old.schedules()["x"].Spec)
+	require.NoError(t, old.PauseSchedule(within(t), "x"))
+	require.NoError(t, old.ResumeSchedule(within(t), "x"), "by one who does not know the times")
+	r.start()
+	r.awaitRuns(2)
+	require.Empty(t, old.ran())
+	r.drain()
+	n := len(r.ran())
+	time.Sleep(lease)
+	again := open(t, s.Open(t)).handle(kind, nil)
+	require.NoError(t, again.Every(within(t), "x", grid(300*time.Millisecond), durable.Job{Kind: kind}))
+	again.start().awaitRuns(2)
+	require.Empty(t, old.ran())
+	onceEach(t, append(r.ran()[:n:n], again.ran()...))
+}
+
+// A schedule that there cannot be is an error that says what is wrong, and nothing is
+// written.
+func badSchedule(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	good := durable.Job{Kind: kind}
+	for what, err := range map[string]error{
+		"empty":                r.Schedule(within(t), "x", "", good),
+		"name is empty":        r.Schedule(within(t), "", "@daily", good),
+		"not printable":        r.Schedule(within(t), "a\nb", "@daily", good),
+		"the key has":          r.Schedule(within(t), string(make([]byte, durable.MaxKey)), "@daily", good),
+		"61":                   r.Schedule(within(t), "x", "61 * * * *", good),
+		"zone \"Mars/Base\"":   r.Schedule(within(t), "x", "CRON_TZ=Mars/Base 0 8 * * *", good),
+		"there is no time":     r.Schedule(within(t), "x", "0 0 30 2 *", good),
+		"no time left":         r.Schedule(within(t), "x", "@daily", good, durable.EndAt(time.Now().Add(-time.Hour))),
+		"the kind is empty":    r.Schedule(within(t), "x", "@daily", durable.Job{}),
+		"no priority 9":        r.Schedule(within(t), "x", "@daily", durable.Job{Kind: kind, Priority: 9}),
+		"OnMissed(-2)":         r.Schedule(within(t), "x", "@daily", good, durable.OnMissed(-2)),
+		"OnOverlap(7)":         r.Schedule(within(t), "x", "@daily", good, durable.OnOverlap(7)),
+		"Jitter(-1ns)":         r.Schedule(within(t), "x", "@daily", good, durable.Jitter(-1)),
+		"beyond the year 9999": r.Schedule(within(t), "x", "@daily", good, durable.StartAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))),
+	} {
+		require.ErrorIs(t, err, durable.ErrInvalid, what)
+		require.ErrorContains(t, err, what)
+	}
+	require.Empty(t, r.schedules())
+	empty(t, r)
+}
+
+// Many change, pause, resume, cancel and delete one schedule while it runs: it is there
+// once, and goes on when they have ended.
+func scheduleRaces(t *testing.T, s Store) {
+	var rigs []*rig
+	for range 2 {
+		rigs = append(rigs, open(t, s.Open(t)).handle(kind, nil).start())
+	}
+	job := durable.Job{Kind: kind}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			r := rigs[i%2]
+			for n, end := 0, time.Now().Add(4*time.Second); n < 5 || time.Now().Before(end); n++ {
+				var err error
+				switch rand.N(8) {
+				case 0:
+					err = r.PauseSchedule(within(t), "x")
+				case 1, 2:
+					err = r.ResumeSchedule(within(t), "x")
+				case 3:
+					err = r.DeleteSchedule(within(t), "x")
+				case 4:
+					_, err = r.CancelKey(within(t), "every/x")
+				default:
+					err = r.Schedule(within(t), "x", fmt.Sprintf("@every %dms", 20+20*rand.N(3)), job)
+				}
+				if err != nil && !errors.Is(err, durable.ErrNotFound) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, rigs[0].Schedule(within(t), "x", "@every 100ms", job, all))
+	require.NoError(t, rigs[0].ResumeSchedule(within(t), "x"))
+	n := len(rigs[0].ran()) + len(rigs[1].ran())
+	t.Logf("%d runs beside the changes", n)
+	await(t, "it goes on", func() bool { return len(rigs[0].ran())+len(rigs[1].ran()) >= n+5 })
+	onceEach(t, append(rigs[0].ran(), rigs[1].ran()...))
+	require.NoError(t, rigs[0].DeleteSchedule(within(t), "x"))
+	empty(t, rigs[0])
+}

@@ -1,0 +1,96 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// What follows an occurrence is stored with its end, in one commit, on the condition that
+// the schedule is as it was when what follows was made. So there is always one occurrence
+// that waits or runs, whatever happens, and a schedule that was changed, paused or deleted
+// meanwhile is followed as it is.
+
+// follow sets what follows an occurrence that has begun and now ends, by the plan that came
+// with it.
+func (q *Queue) follow(out *Outcome, began time.Time) {
+	r := &out.Held.Record
+	if !r.IsOccurrence() || out.End == Again {
+		return
+	}
+	p := planOf(r.Plan)
+	out.Revision = p.Revision
+	if !out.Uncounted && !p.Pass {
+		out.Occurred = r.occurred()
+	}
+	out.Next = q.successor(r, p, p.Revision, r.Job, began)
+}
+
+// successor makes the record of the next occurrence; nil if there is none.
+func (q *Queue) successor(r *Record, p *plan, revision int64, j Job, began time.Time) (next *Record) {
+	name, own := r.Series, *p
+	own.Pass = false
+	var err error
+	if failed := protect(func() {
+		now, at := q.now(), r.occurred()
+		t := q.timesOf(name, &own)
+		if t == nil {
+			own.Pass = true // whoever knows the times makes it
+			next, err = own.occurrence(name, revision, nil, j, at, now)
+			return
+		}
+		if revision != planOf(r.Plan).Revision && at.Before(fromMicros(revision)) {
+			at = fromMicros(revision) // a new schedule has missed nothing before it was made
+		}
+		if at, err = own.after(t, at, began, now); err == nil && !at.IsZero() {
+			next, err = own.occurrence(name, revision, t, j, at, now)
+		}
+	}); failed != nil {
+		err = failed
+	}
+	if err != nil {
+		q.log.Error("durable: a series ends: its Scheduler panics, or gave a time that cannot be", "name", name, "error", err)
+		return nil
+	}
+	return next
+}
+
+// followAgain is follow by the schedule as it is stored now.
+func (q *Queue) followAgain(ctx context.Context, out *Outcome, began time.Time) error {
+	r := &out.Held.Record
+	s, err := q.engine.Series(ctx, r.Series)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	out.Next, out.Revision = nil, s.Revision
+	if p := planOf(s.Plan); s.Plan != "" && !p.Paused && p.Job != nil {
+		out.Next = q.successor(r, p, s.Revision, p.Job.job(), began)
+	}
+	return nil
+}
+
+// followChanged has an end written down anew whose schedule was changed.
+func (w *worker) followChanged(e *ended) {
+	w.side.Go(func() {
+		defer w.ends.put(e)
+		ctx, cancel := context.WithTimeout(context.Background(), w.q.lease)
+		defer cancel()
+		if err := w.q.followAgain(ctx, &e.out, e.task.began); err != nil {
+			w.q.log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Held.Record.Series, "error", err)
+			sleep(ctx, 200*time.Millisecond)
+		}
+	})
+}
+
+// mayFollow reports whether an occurrence can be run here: what follows it is known. Else
+// it is left to those who know. w.mu is held.
+func (w *worker) mayFollow(r *Record) bool {
+	if w.q.follows(r) {
+		return true
+	}
+	if !w.unknown[r.Series] {
+		w.unknown[r.Series] = true
+		w.q.log.Warn("durable: a series whose times are not known here; it is left to other workers", "name", r.Series)
+	}
+	return false
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// What a process is told of schedules.
+const (
+	envSchedules = "CHAOS_SCHEDULES" // how many it stores when it starts
+	envEvery     = "CHAOS_EVERY"     // the interval of each
+	envUntil     = "CHAOS_UNTIL"     // when they end, in microseconds
+)
+
+// storeSchedules stores schedules as each process of a release that knows them does when it
+// starts, and notes what is promised: an occurrence for each interval until the end.
+func storeSchedules(ctx context.Context, q *durable.Queue, l *ledger) error {
+	n, every := number(envSchedules, 0), span(envEvery)
+	micros, _ := strconv.ParseInt(os.Getenv(envUntil), 10, 64)
+	until := time.UnixMicro(micros)
+	for i := range n {
+		name := "s" + strconv.Itoa(i)
+		// All of those that are missed run, so that none may be left out.
+		err := q.Schedule(ctx, name, "@every "+every.String(), durable.Job{Kind: kind, MaxAttempts: 1000},
+			durable.OnMissed(durable.RunEach(1<<20)), durable.EndAt(until))
+		if errors.Is(err, durable.ErrInvalid) && time.Now().After(until.Add(-2*every)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		l.write(promised, fmt.Sprintf("%s|%d|%d", name, micros, every.Microseconds()))
+	}
+	return nil
+}
+
+// series is what the ledgers say of a schedule.
+type series struct {
+	until, every int64                     // microseconds
+	runs         map[int64]map[string]bool // by the time of an occurrence, the Refs under which it has begun
+}
+
+// addSeries adds a line about a schedule.
+func addSeries(all map[string]*series, what rune, text string) {
+	f := strings.Split(text, "|")
+	if len(f) != 3 {
+		return
+	}
+	s := all[f[0]]
+	if s == nil {
+		s = &series{runs: map[int64]map[string]bool{}}
+		all[f[0]] = s
+	}
+	at, _ := strconv.ParseInt(f[1], 10, 64)
+	if what == promised {
+		s.until = at
+		s.every, _ = strconv.ParseInt(f[2], 10, 64)
+		return
+	}
+	if s.runs[at] == nil {
+		s.runs[at] = map[string]bool{}
+	}
+	s.runs[at][f[2]] = true
+}
+
+// count returns how many occurrences there were, how many are missing between the first
+// and the end of the schedule, and how many were stored twice.
+func (s *series) count() (there, missing, doubled int) {
+	var first int64
+	for at, refs := range s.runs {
+		if first == 0 || at < first {
+			first = at
+		}
+		doubled += len(refs) - 1
+	}
+	if first == 0 {
+		return 0, 1, 0
+	}
+	for at := first; at < s.until; at += s.every {
+		if s.runs[at] == nil {
+			missing++
+		}
+	}
+	return len(s.runs), missing, doubled
+}
+
+// promise has all processes that know them store so many schedules, until the end.
+func (w *world) promise(n int, every time.Duration, end time.Time) []string {
+	w.r.CheckTwice = false // what was running when it was killed runs again
+	w.r.Scheduled = n
+	return []string{envSchedules + "=" + strconv.Itoa(n), envEvery + "=" + every.String(),
+		envUntil + "=" + strconv.FormatInt(end.Add(2*time.Second).UnixMicro(), 10)}
+}
+
+// killScheduled kills workers with a thousand schedules, one of which is due each
+// millisecond, whether or not they know them.
+func (w *world) killScheduled(end time.Time) error {
+	n := 1000
+	if w.set.brief {
+		n = 40
+	}
+	known := w.promise(n, time.Second, end)
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	if err := w.startClient("worker2", "worker", known...); err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Second)
+	w.end("worker2") // nobody who is left knows them, but for those that begin anew
+	for n := 0; n < 2 || time.Now().Before(end); n++ {
+		time.Sleep(time.Second + rand.N(3*time.Second))
+		name := "worker" + strconv.Itoa(n%2)
+		w.kill(name)
+		if err := w.startClient(name, "worker", known[:3*(n%2)]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deploy rolls a release out that knows schedules, and back to one that does not, again and
+// again. The first process that knows them is there for a moment.
+func (w *world) deploy(end time.Time) error {
+	known := w.promise(20, 500*time.Millisecond, end)
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	for n := 0; n < 2 || time.Now().Before(end); n++ {
+		env := known
+		if n%2 == 1 {
+			env = nil // back
+		}
+		for _, name := range []string{"worker0", "worker1"} {
+			if err := w.startClient("worker2", "worker", env...); err != nil {
+				return err
+			}
+			time.Sleep(500*time.Millisecond + rand.N(time.Second))
+			w.end(name)
+			w.procs[name] = w.procs["worker2"]
+			delete(w.procs, "worker2")
+		}
+		w.r.Provoked++
+	}
+	return nil
+}
+
+// auditSeries adds what the ledgers say of schedules.
+func (a *account) auditSeries(all map[string]*series) {
+	for name, s := range all {
+		there, missing, doubled := s.count()
+		a.Series++
+		a.Occurrences += there
+		a.Missing += missing
+		a.Doubled += doubled
+		if missing+doubled > 0 {
+			a.LostRefs = append(a.LostRefs, name)
+		}
+	}
+	slices.Sort(a.LostRefs)
+}

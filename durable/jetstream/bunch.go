@@ -1,0 +1,226 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// A near bucket has a subject for each kind, so that a worker is handed what it can run.
+// A consumer for each kind would be dear where there are many, and if workers had
+// consumers of their own that overlap, a job would be handed out by each of them. So the
+// kinds are in bunches: those that the same workers can run have one consumer in each
+// bucket, which these workers share. A kind that has a limit somewhere is a bunch by itself,
+// so that a worker that has no room for it leaves it alone, and fetches the rest.
+//
+// Each beat says which kinds its worker can run, so all workers come to the same bunches.
+// Until they have read the same beats a job may be handed out twice; the claim decides.
+
+// tokenOf is what stands for a kind in a subject. It is a hash, since a kind may be any
+// text. Two kinds that have the same one are handed out together, and put off by who
+// cannot run them.
+func tokenOf(kind string) string { return hashed(kind) }
+
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
+}
+
+// bunch is what is fetched together.
+type bunch struct {
+	name   string
+	tokens []string // sorted; none: what version 2 has stored, without one
+	alone  string   // the kind, if it is one alone and this worker's
+	mine   bool     // this worker's
+}
+
+// old is the bunch of what has no token.
+var old = &bunch{mine: true}
+
+// in reports whether there is something of the bunch among the messages of a bucket.
+func (b *bunch) in(messages map[string]uint64) bool {
+	if b == old {
+		return messages[""] > 0
+	}
+	if len(b.tokens) < len(messages) {
+		return slices.ContainsFunc(b.tokens, func(t string) bool { return messages[t] > 0 })
+	}
+	for t := range messages {
+		if _, ok := slices.BinarySearch(b.tokens, t); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// maxTokens is how many kinds are in a bunch at most: the server compares each of a new
+// consumer's filters with each, which takes 100 ms for 1000 of them.
+const maxTokens = 200
+
+// maxApart is how many kinds of a worker are bunches by themselves at most. Jobs of others
+// that are shut are put off.
+const maxApart = 64
+
+// life is what a beat says: the tokens of the kinds that its worker can run, sorted, and
+// those of them that are to be apart.
+type life struct {
+	Lease time.Duration `json:"lease"`
+	Kinds []string      `json:"kinds,omitempty"`
+	Apart []string      `json:"apart,omitempty"`
+}
+
+// newLife returns what a worker says of itself at first.
+func newLife(c durable.WorkConfig) life {
+	l := life{Lease: c.Lease}
+	for _, kind := range c.Kinds.All() {
+		l.Kinds = append(l.Kinds, tokenOf(kind))
+		if c.Kinds.Limited(kind) && len(l.Apart) < maxApart {
+			l.Apart = append(l.Apart, tokenOf(kind))
+		}
+	}
+	l.Kinds = slices.Compact(slices.Sorted(slices.Values(l.Kinds)))
+	slices.Sort(l.Apart)
+	return l
+}
+
+// bunchesOf puts the kinds of all workers in bunches.
+func bunchesOf(lives []life) []*bunch {
+	sets := map[string]bool{} // those that are alike count once
+	runs, apart := map[string]string{}, map[string]bool{}
+	for _, l := range lives {
+		set := hashed(strings.Join(l.Kinds, " "))
+		for _, t := range l.Apart {
+			apart[t] = true
+		}
+		if sets[set] {
+			continue
+		}
+		sets[set] = true
+		for _, t := range l.Kinds {
+			runs[t] += fmt.Sprint(len(sets), " ")
+		}
+	}
+	alike := map[string][]string{}
+	for t, who := range runs {
+		if apart[t] {
+			who = t
+		}
+		alike[who] = append(alike[who], t)
+	}
+	var all []*bunch
+	for _, tokens := range alike {
+		slices.Sort(tokens)
+		for some := range slices.Chunk(tokens, maxTokens) {
+			all = append(all, &bunch{name: hashed(strings.Join(some, " ")), tokens: some})
+		}
+	}
+	slices.SortFunc(all, func(a, b *bunch) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// lives returns what the beats of all workers say.
+func (p *part) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
+	beats, err := p.lasts(ctx, []string{p.workerSubject("*")})
+	if err != nil {
+		return nil, nil, err
+	}
+	lives := make(map[string]life, len(beats))
+	for subject, m := range beats {
+		var l life
+		if err := json.Unmarshal(m.Data, &l); err != nil {
+			continue // it is none: leaseOf says so
+		}
+		lives[subject] = l
+	}
+	return lives, beats, nil
+}
+
+// regroupEvery is how often the beats of others are read.
+const regroupEvery = 2 * time.Second
+
+// regroup finds out which bunches there are, now and then.
+func (f *feed) regroup(ctx context.Context) error {
+	own, changed := f.w.own(f.said)
+	if !changed && time.Since(f.regrouped) < regroupEvery {
+		return nil
+	}
+	lives, _, err := f.lives(ctx)
+	if err != nil {
+		return err
+	}
+	f.regrouped, f.said = time.Now(), own
+	lives[f.workerSubject(f.w.c.Name)] = own
+	all := bunchesOf(slices.Collect(maps.Values(lives)))
+	kinds := map[string]string{}
+	for _, kind := range f.w.c.Kinds.All() {
+		kinds[tokenOf(kind)] = kind
+	}
+	for _, b := range all {
+		_, b.mine = slices.BinarySearch(own.Kinds, b.tokens[0])
+		if b.mine && len(b.tokens) == 1 {
+			b.alone = kinds[b.tokens[0]]
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bunches = append(all, old)
+	for at, r := range f.near { // those of a bunch that is none any more
+		if !slices.ContainsFunc(f.bunches, func(b *bunch) bool { return b.mine && b.name == at.bunch }) {
+			r.cancel() // what it has handed out is acknowledged all the same
+			delete(f.near, at)
+		}
+	}
+	return nil
+}
+
+// own returns what the worker says of itself, and whether that is something else than
+// before.
+func (w *worker) own(before life) (now life, changed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now = w.life
+	now.Lease = w.c.Lease
+	return now, len(w.life.Kinds) != len(before.Kinds) || len(w.life.Apart) != len(before.Apart)
+}
+
+// setApart has a kind be a bunch by itself from now on, because it was shut.
+func (w *worker) setApart(kind string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := tokenOf(kind)
+	if i, ok := slices.BinarySearch(w.life.Apart, t); !ok && len(w.life.Apart) < maxApart {
+		w.life.Apart = slices.Insert(slices.Clone(w.life.Apart), i, t)
+	}
+}
+
+// isOpen reports whether the worker takes jobs of a kind, and returns what is closed when
+// that may change.
+func (w *worker) isOpen(kind string) (bool, <-chan struct{}) {
+	open, changed := w.c.Kinds.Open()
+	_, ok := slices.BinarySearch(open, kind)
+	return ok, changed
+}
+
+// awaitOpen waits until a bunch is open, if it is a kind alone; false if ctx has ended.
+func (f *feed) awaitOpen(ctx context.Context, b *bunch) bool {
+	for b.alone != "" {
+		ok, changed := f.w.isOpen(b.alone)
+		if ok {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,251 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// A schedule is a message of the subject s.<hash of its name>, in the partition of its
+// occurrences' key. Each end of an occurrence writes it anew, with what is its Last, on
+// the condition that it is as it was read: so an end and a change of the schedule never
+// pass each other. One that was deleted is there for a while without a plan.
+
+// deletedTTL is for how long it is remembered that a schedule was deleted.
+const deletedTTL = 7 * 24 * time.Hour
+
+// wireSeries is a schedule as it is stored.
+type wireSeries struct {
+	Name     string `json:"name"`
+	Plan     string `json:"plan"`
+	Revision int64  `json:"rev"`
+	Last     int64  `json:"last,omitempty"` // microseconds
+}
+
+func (p *part) seriesSubject(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return p.subject("s." + hex.EncodeToString(sum[:16]))
+}
+
+// seriesWrite stores a schedule if it is as it was read, as the message with a sequence.
+func (p *part) seriesWrite(s durable.Series, last uint64) write {
+	data, err := json.Marshal(wireSeries{s.Name, s.Plan, s.Revision, toMicros(s.Last)})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	w := write{subject: p.seriesSubject(s.Name), data: data, last: seq(last), rollup: true}
+	if s.Plan == "" {
+		w.ttl = deletedTTL
+	}
+	return w
+}
+
+func decodeSeries(data []byte) (durable.Series, error) {
+	var w wireSeries
+	if err := json.Unmarshal(data, &w); err != nil {
+		return durable.Series{}, fmt.Errorf("%w: a schedule cannot be read: %w", durable.ErrStorage, err)
+	}
+	return durable.Series{Name: w.Name, Plan: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
+}
+
+// readSeries returns a schedule and the sequence of its message, 0 if there is none.
+func (p *part) readSeries(ctx context.Context, name string) (durable.Series, uint64, error) {
+	m, err := p.last(ctx, p.seriesSubject(name))
+	if errors.Is(err, durable.ErrNotFound) {
+		return durable.Series{Name: name}, 0, nil
+	}
+	if err != nil {
+		return durable.Series{}, 0, err
+	}
+	s, err := decodeSeries(m.Data)
+	return s, m.Seq, err
+}
+
+// endSeries is what the end of an occurrence writes of its schedule. That it is written is
+// the condition that nobody has changed it.
+func (p *part) endSeries(ctx context.Context, o *durable.Outcome) (group, error) {
+	if !o.Held.Record.IsOccurrence() {
+		return nil, nil
+	}
+	s, at, err := p.readSeries(ctx, o.Held.Record.Series)
+	if err != nil {
+		return nil, err
+	}
+	if s.Revision != o.Revision {
+		return nil, durable.ErrChanged
+	}
+	if !o.Occurred.IsZero() {
+		s.Last = o.Occurred
+	}
+	return group{p.seriesWrite(s, at)}, nil
+}
+
+func (e *engine) SetSeries(ctx context.Context, was int64, s durable.Series, next *durable.Record) error {
+	return e.of(durable.SeriesKey(s.Name), "").setSeries(ctx, was, s, next)
+}
+
+// setSeries writes a schedule, and with it what becomes of the occurrence that waits. All
+// that this is based on is a condition of the commit: the schedule, the key, and the status
+// of the occurrence. If that runs, its end will find the schedule changed.
+func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, next *durable.Record) error {
+	var uncertain error
+	for range maxTries {
+		there, at, err := p.readSeries(ctx, s.Name)
+		switch {
+		case err != nil:
+			return cmp.Or(uncertain, err)
+		case there.Revision == s.Revision:
+			return nil // an earlier try has stored it
+		case there.Revision != was:
+			return durable.ErrChanged
+		}
+		s.Last = there.Last
+		g, err := p.replaceOccurrence(ctx, s.Name, next)
+		if err == nil {
+			err = p.write(ctx, append(group{p.seriesWrite(s, at)}, g...)...)
+		}
+		switch {
+		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+			if err := p.sync(ctx); err != nil {
+				return cmp.Or(uncertain, err)
+			}
+			p.wait(ctx, 5*time.Millisecond)
+		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+			uncertain = err
+		case err != nil:
+			return cmp.Or(uncertain, err)
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: the schedule changes all the time", durable.ErrUncertain)
+}
+
+// replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
+// the one that is there is to stay.
+func (p *part) replaceOccurrence(ctx context.Context, name string, next *durable.Record) (group, error) {
+	key := durable.SeriesKey(name)
+	h, err := p.keyHolder(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	var g group
+	if h.alive {
+		var stays bool
+		if g, stays, err = p.cancelGroup(ctx, h.ref, next); err != nil || stays {
+			return nil, err
+		}
+	}
+	if next == nil {
+		if len(g) > 0 {
+			w := grave(p.keySubject(key))
+			w.last = seq(h.seq)
+			g = append(g, w)
+		}
+		return g, nil
+	}
+	in := p.place(next)
+	if in.putOff {
+		in.group[0].last = nil // the key's condition is that of both
+	}
+	in.repeat(p)
+	return append(append(g, in.group...), p.keyWrite(next, h.seq)), nil
+}
+
+// cancelGroup is what cancels the occurrence that waits, or tells that it stays. As in
+// moveGroup the status is as it was read, and if there was none its bucket is open.
+func (p *part) cancelGroup(ctx context.Context, ref durable.Ref, next *durable.Record) (g group, stays bool, err error) {
+	a, err := parseRef(ref, p.salt, p.of)
+	if err != nil {
+		return nil, false, err
+	}
+	at, s, err := p.current(ctx, a)
+	if err != nil || s.fate.final() {
+		return nil, false, err // it has ended this moment: the key tells
+	}
+	again, forward, err := p.forwarded(ctx, a)
+	if err != nil {
+		return nil, false, err
+	}
+	if s.fate == claimed {
+		return nil, true, nil
+	}
+	r, err := p.record(ctx, a, again, forward)
+	if errors.Is(err, durable.ErrNotFound) || again != at {
+		return nil, false, errBusy // it was moved meanwhile, or another server is a moment behind
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if s.fate == freed {
+		r.Attempt = s.attempt
+	}
+	if r.Attempt > 0 || next != nil && !r.Due.After(next.Born) {
+		return nil, true, nil
+	}
+	left := grave(p.forward(at.id))
+	if s.seq == 0 {
+		left.last, left.guard = seq(0), p.nearMark(at.bucket)
+	}
+	end := status{fate: canceled, token: rand.Text(), attempt: s.attempt}
+	return group{{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)}, left}, false, nil
+}
+
+func (e *engine) Series(ctx context.Context, name string) (durable.Series, error) {
+	s, at, err := e.of(durable.SeriesKey(name), "").readSeries(ctx, name)
+	if err == nil && at == 0 {
+		err = durable.ErrNotFound
+	}
+	return s, err
+}
+
+// AllSeries reads the last message of each subject that there is. A reading in the stream's
+// order would find those again and again whose occurrences end meanwhile.
+func (e *engine) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error] {
+	return func(yield func(durable.Series, error) bool) {
+		for _, p := range e.parts {
+			err := p.eachSeries(ctx, func(s durable.Series) bool { return yield(s, nil) })
+			if errors.Is(err, errStop) {
+				return
+			}
+			if err != nil {
+				yield(durable.Series{}, err)
+				return
+			}
+		}
+	}
+}
+
+func (p *part) eachSeries(ctx context.Context, f func(durable.Series) bool) error {
+	info, err := p.info(ctx, p.subject("s.*"))
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(info.subjects)), pageSize) {
+		found, err := p.lasts(ctx, some)
+		if err != nil {
+			return err
+		}
+		for _, m := range found {
+			s, err := decodeSeries(m.Data)
+			if err != nil {
+				return err
+			}
+			if s.Plan != "" && !f(s) {
+				return errStop
+			}
+		}
+	}
+	return nil
+}

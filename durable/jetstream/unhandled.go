@@ -1,0 +1,158 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// What no worker can run has no consumer, and costs nothing while it waits. Its bucket is
+// not closed. What of it was canceled meanwhile is found by looking at it, now and then.
+
+const (
+	mostUnhandled = 100 // kinds that are named
+	sweepEvery    = 5 * time.Minute
+)
+
+// isNobodys reports whether no worker can run what has a token.
+func isNobodys(token string, bunches []*bunch) bool {
+	one := map[string]uint64{token: 1}
+	return !slices.ContainsFunc(bunches, func(n *bunch) bool { return n.in(one) })
+}
+
+// endedNobodys returns up to where the jobs of a token have ended that no worker can run, 0
+// if one of them waits. It looks once in a while.
+func (f *feed) endedNobodys(ctx context.Context, b int64, token string) (last uint64, err error) {
+	at := spot{b, token}
+	if time.Since(f.swept[at]) < sweepEvery {
+		return 0, nil
+	}
+	maps.DeleteFunc(f.swept, func(_ spot, when time.Time) bool { return time.Since(when) > sweepEvery })
+	f.swept[at] = time.Now()
+	waits := false
+	err = f.pages(ctx, f.nearToken(b, token), 1, time.Time{}, func(page []stored) (bool, error) {
+		recs, fates, err := f.fates(ctx, page)
+		for i := range recs {
+			if waits = !fates[i].fate.final(); waits {
+				return false, nil
+			}
+			if err := f.tidy(ctx, &recs[i], f.placeOf(page[i].Subject, &recs[i])); err != nil {
+				return false, err
+			}
+			last = page[i].Seq
+		}
+		return true, err
+	})
+	if waits || err != nil {
+		return 0, err
+	}
+	return last, nil
+}
+
+// fates returns the records of a page, and what became of them.
+func (p *part) fates(ctx context.Context, page []stored) ([]durable.Record, []status, error) {
+	recs, all, subjects := make([]durable.Record, len(page)), make([]status, len(page)), make([]string, len(page))
+	for i, m := range page {
+		var err error
+		if recs[i], err = decode(m.Data); err != nil {
+			return nil, nil, err
+		}
+		subjects[i] = p.fateSubject(p.placeOf(m.Subject, &recs[i]))
+	}
+	found, err := p.lasts(ctx, subjects)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, s := range subjects {
+		if m, ok := found[s]; ok {
+			if all[i], err = decodeStatus(m.Data, m.Seq); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return recs, all, nil
+}
+
+// Unhandled looks at what has been due for a look of a Feed or more.
+func (e *engine) Unhandled(ctx context.Context) ([]durable.Unhandled, error) {
+	oldest := map[string]durable.Unhandled{}
+	for _, p := range e.parts {
+		if err := p.unhandled(ctx, oldest); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]durable.Unhandled, 0, len(oldest))
+	for _, u := range oldest {
+		all = append(all, u)
+	}
+	slices.SortFunc(all, func(a, b durable.Unhandled) int {
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Kind, b.Kind))
+	})
+	return all[:min(len(all), mostUnhandled)], nil
+}
+
+// unhandled adds a partition's. Of each token the first bucket that has some tells which
+// job is longest due.
+func (p *part) unhandled(ctx context.Context, oldest map[string]durable.Unhandled) error {
+	near, err := p.contents(ctx, "q.>")
+	if err != nil {
+		return err
+	}
+	lives, beats, err := p.lives(ctx)
+	if err != nil {
+		return err
+	}
+	now, handled := p.now(), map[string]bool{}
+	for subject, l := range lives {
+		if p.serverTime(beats[subject].Time).Add(l.Lease).After(now) {
+			for _, token := range l.Kinds {
+				handled[token] = true
+			}
+		}
+	}
+	done := map[string]bool{}
+	for _, b := range sorted(near) {
+		if p.start(b).After(now) || len(done) >= mostUnhandled {
+			break
+		}
+		for token := range near[b] {
+			if handled[token] || done[token] {
+				continue
+			}
+			found, err := p.oldestOf(ctx, p.nearToken(b, token), now, handled, oldest)
+			if err != nil {
+				return err
+			}
+			done[token] = found && token != ""
+		}
+	}
+	return nil
+}
+
+// oldestOf finds the jobs of a subject that are longest due, in as far as the first pages
+// that have some tell, and reports whether there is one.
+func (p *part) oldestOf(ctx context.Context, subject string, now time.Time, handled map[string]bool, oldest map[string]durable.Unhandled) (found bool, err error) {
+	err = p.pages(ctx, subject, 1, time.Time{}, func(page []stored) (bool, error) {
+		recs, fates, err := p.fates(ctx, page)
+		for i, r := range recs {
+			kind := r.Job.Kind
+			if fates[i].fate.final() || fates[i].fate == claimed || r.Due.After(now) || handled[tokenOf(kind)] {
+				continue
+			}
+			found = true
+			if o, ok := oldest[kind]; !ok || r.Due.Before(o.Due) {
+				oldest[kind] = durable.Unhandled{Kind: kind, Oldest: p.refOf(&r), Due: r.Due}
+			}
+		}
+		return !found, err
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return found, err
+}

@@ -1,0 +1,260 @@
+package durable
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/cron"
+)
+
+// everyKeys is what the keys of occurrences begin with. No other key may.
+const everyKeys = "every/"
+
+func checkKey(key string) error {
+	if strings.HasPrefix(key, everyKeys) {
+		return fmt.Errorf("%w: the key %q begins with %q, which is for Every", ErrInvalid, key, everyKeys)
+	}
+	return nil
+}
+
+// SeriesKey returns the key that the occurrence of a schedule has: so there is one of them
+// at a time that waits or runs. It is for engines.
+func SeriesKey(name string) string { return everyKeys + name }
+
+// IsOccurrence reports whether the record is an occurrence of a schedule. It is for
+// engines.
+func (r *Record) IsOccurrence() bool {
+	return r.Series != "" && r.Job.Key == SeriesKey(r.Series)
+}
+
+// plan is what says when the occurrences of a schedule are. Engines keep it as text: with
+// the schedule, and with each occurrence, so that whoever runs that can make the next one.
+type plan struct {
+	Spec   string `json:"spec,omitempty"` // "": the times are in code
+	Missed Missed `json:"missed,omitempty"`
+	Skip   bool   `json:"skip,omitempty"`   // what comes due while one runs
+	Jitter int64  `json:"jitter,omitempty"` // microseconds, as all of these
+	Start  int64  `json:"start,omitempty"`
+	End    int64  `json:"end,omitempty"`
+
+	// Of the schedule alone.
+	Paused bool      `json:"paused,omitempty"`
+	Job    *template `json:"job,omitempty"`
+
+	// Of an occurrence alone: by which revision of the schedule it was made, its time by
+	// that, and whether it is none itself, but asks whoever knows the times for the one
+	// after that.
+	Revision int64 `json:"rev,omitempty"`
+	At       int64 `json:"at,omitempty"`
+	Pass     bool  `json:"pass,omitempty"`
+}
+
+// template is what each occurrence does.
+type template struct {
+	Kind        string            `json:"kind"`
+	Payload     []byte            `json:"payload,omitempty"`
+	MaxAttempts int               `json:"max"`
+	Lane        string            `json:"lane,omitempty"`
+	Priority    Priority          `json:"prio,omitempty"`
+	Meta        map[string]string `json:"meta,omitempty"`
+	Timeout     time.Duration     `json:"timeout,omitempty"`
+}
+
+func templateOf(j Job) *template {
+	return &template{j.Kind, j.Payload, j.MaxAttempts, j.Lane, j.Priority, j.Meta, j.Timeout}
+}
+
+func (t *template) job() Job {
+	return Job{
+		Kind: t.Kind, Payload: t.Payload, MaxAttempts: t.MaxAttempts, Lane: t.Lane, Priority: t.Priority,
+		Meta: t.Meta, Timeout: t.Timeout,
+	}
+}
+
+func (p *plan) encode() string {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(text)
+}
+
+// planOf reads a plan. One that cannot be read is of a newer release, or of an occurrence
+// of before there were plans: its times are in code.
+func planOf(text string) *plan {
+	p := &plan{}
+	if json.Unmarshal([]byte(text), p) != nil {
+		return &plan{}
+	}
+	return p
+}
+
+// times tells the first time after another one, the zero time if there is none.
+type times func(prev time.Time) (time.Time, error)
+
+// timesOf returns the times of a plan; nil if they are not known here.
+func (q *Queue) timesOf(name string, p *plan) times {
+	next, start := q.inCode(name), fromMicros(p.Start)
+	if p.Spec != "" {
+		spec := q.spec(p.Spec)
+		if spec == nil {
+			return nil
+		}
+		next = func(prev time.Time) time.Time { return spec.NextFrom(start, prev) }
+	}
+	if next == nil {
+		return nil
+	}
+	return func(prev time.Time) (time.Time, error) {
+		at := next(prev)
+		switch {
+		case at.IsZero(), p.End != 0 && !at.Before(fromMicros(p.End)):
+			return time.Time{}, nil
+		case !at.After(prev):
+			return at, fmt.Errorf("%w: the Scheduler's Next(%v) is %v, not after it", ErrInvalid, prev, at)
+		}
+		return wholeMicros(at), nil
+	}
+}
+
+// inCode returns the times that this process has given to Every, or nil.
+func (q *Queue) inCode(name string) func(time.Time) time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.series[name]
+	if s == nil {
+		return nil
+	}
+	return func(prev time.Time) time.Time { return s.Next(prev.Local()) }
+}
+
+// maxSpecs is how many specs are kept that were read.
+const maxSpecs = 4096
+
+// spec reads a spec, and keeps it; nil if it cannot be read here.
+func (q *Queue) spec(text string) *cron.Spec {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s, ok := q.specs[text]
+	if !ok {
+		s, _ = cron.Parse(text)
+		if len(q.specs) >= maxSpecs {
+			clear(q.specs)
+		}
+		q.specs[text] = s
+	}
+	return s
+}
+
+// follows reports whether an occurrence can be run here: what comes after it is known.
+func (q *Queue) follows(r *Record) bool {
+	return !r.IsOccurrence() || q.timesOf(r.Series, planOf(r.Plan)) != nil
+}
+
+const grace = time.Minute // of one that is left out when it is late
+
+// occurrence makes the record of the occurrence at a time. Its ID tells it from all others,
+// also from one of the same time that was canceled.
+func (p *plan) occurrence(name string, revision int64, next times, j Job, at, born time.Time) (*Record, error) {
+	j.At, j.After, j.Key, j.Expires = at.Add(p.delay(name, at)), 0, SeriesKey(name), time.Time{}
+	if p.Missed == RunNone && !p.Pass {
+		after, err := next(at)
+		if err != nil {
+			return nil, err
+		}
+		j.Expires = j.At.Add(grace)
+		if !after.IsZero() && after.Sub(at) < grace {
+			j.Expires = j.At.Add(max(after.Sub(at), time.Second))
+		}
+	}
+	rec, err := newRecord(j, born)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(name))
+	rec.ID = hex.EncodeToString(sum[:8]) + "-" + strconv.FormatInt(at.UnixMicro(), 36) + "-" + strconv.FormatInt(rec.Born.UnixMicro(), 36)
+	own := *p
+	own.Paused, own.Job, own.Revision, own.At = false, nil, revision, at.UnixMicro()
+	rec.Series, rec.Plan = name, own.encode()
+	return &rec, nil
+}
+
+// delay is by how much an occurrence is put off at random: the same whoever asks.
+func (p *plan) delay(name string, at time.Time) time.Duration {
+	if p.Jitter <= 0 {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(name + "\n" + strconv.FormatInt(at.UnixMicro(), 36)))
+	return time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(p.Jitter)) * time.Microsecond
+}
+
+// occurred returns the time of an occurrence by its schedule.
+func (r *Record) occurred() time.Time {
+	if p := planOf(r.Plan); p.At != 0 {
+		return fromMicros(p.At)
+	}
+	return r.Due
+}
+
+// after returns the time after the occurrence at, which began and has ended now. What was
+// missed by then is made up for by that one run, or by n of them, or left out.
+func (p *plan) after(next times, at, began, ended time.Time) (time.Time, error) {
+	if n := int(p.Missed); n > 0 {
+		made, err := lastOf(next, at, began, n)
+		if err != nil || !made.IsZero() {
+			return made, err
+		}
+	}
+	from := at
+	if began.After(from) {
+		from = began
+	}
+	if p.Skip && ended.After(from) {
+		from = ended
+	}
+	return next(from)
+}
+
+// lastOf returns the first of the last n times after from, up to to; zero if there is
+// none. It looks at spans that end at to, each twice as long as the last one, so that what
+// it costs goes by n and not by how long nobody was there.
+func lastOf(next times, from, to time.Time, n int) (time.Time, error) {
+	for span := time.Second; ; span *= 2 {
+		since := to.Add(-span)
+		whole := !since.After(from) || span > 1<<60
+		if whole {
+			since = from
+		}
+		var all []time.Time
+		for at, err := next(since); ; at, err = next(at) {
+			if err != nil {
+				return time.Time{}, err
+			}
+			if at.IsZero() || at.After(to) {
+				break
+			}
+			if all = append(all, at); len(all) > n {
+				all = all[1:]
+			}
+		}
+		if len(all) == n || whole && len(all) > 0 {
+			return all[0], nil
+		}
+		if whole {
+			return time.Time{}, nil
+		}
+	}
+}
+
+func fromMicros(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n)
+}

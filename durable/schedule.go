@@ -1,0 +1,468 @@
+package durable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/cron"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// ScheduleOption sets how [Queue.Schedule] makes occurrences.
+type ScheduleOption func(*plan) error
+
+// Missed says what becomes of occurrences whose time has passed while no worker was there,
+// or while the one before ran or waited for its next attempt.
+type Missed int
+
+// RunOnce and RunNone are what becomes of missed occurrences, and so is [RunEach].
+const (
+	RunOnce Missed = 0  // one of them runs at once, for all of them
+	RunNone Missed = -1 // none: one that has not begun a minute after its time, or when the next is due, is left out
+)
+
+// RunEach has each of the last n occurrences that were missed run, one after the other.
+// Those before them are left out.
+func RunEach(n int) Missed { return Missed(n) }
+
+// OnMissed sets what becomes of occurrences that were missed. The default is RunOnce.
+func OnMissed(m Missed) ScheduleOption {
+	return func(p *plan) error {
+		if m < RunNone || m > 1<<20 {
+			return fmt.Errorf("%w: OnMissed(%d)", ErrInvalid, m)
+		}
+		p.Missed = m
+		return nil
+	}
+}
+
+// Overlap says what becomes of an occurrence whose time comes while the one before runs.
+// Two never run at one time.
+type Overlap int
+
+// What becomes of such an occurrence.
+const (
+	OverlapWait Overlap = iota // it begins when the one before has ended; of several, what [Missed] says
+	OverlapSkip                // it is left out
+)
+
+// OnOverlap sets what becomes of occurrences whose time comes while the one before runs.
+// The default is OverlapWait.
+func OnOverlap(o Overlap) ScheduleOption {
+	return func(p *plan) error {
+		if o != OverlapWait && o != OverlapSkip {
+			return fmt.Errorf("%w: OnOverlap(%d)", ErrInvalid, o)
+		}
+		p.Skip = o == OverlapSkip
+		return nil
+	}
+}
+
+// Jitter has each occurrence begin later than its time by less than d, evenly spread, so
+// that many schedules of one time do not begin at once. It should be less than what is
+// between two occurrences.
+func Jitter(d time.Duration) ScheduleOption {
+	return func(p *plan) error {
+		if d < 0 {
+			return fmt.Errorf("%w: Jitter(%v)", ErrInvalid, d)
+		}
+		p.Jitter = d.Microseconds()
+		return nil
+	}
+}
+
+// StartAt sets a time before which there is no occurrence. The intervals of @every are
+// counted from it, and it is the first of them.
+func StartAt(t time.Time) ScheduleOption {
+	return func(p *plan) error {
+		p.Start = wholeMicros(t).UnixMicro()
+		return checkTime(t)
+	}
+}
+
+// EndAt sets a time from which on there is no occurrence any more.
+func EndAt(t time.Time) ScheduleOption {
+	return func(p *plan) error {
+		p.End = wholeMicros(t).UnixMicro()
+		return checkTime(t)
+	}
+}
+
+// Schedule stores a schedule under a name: the job recurs at the times of spec, until it
+// is paused or deleted. At, After, Key and Expires of j are not used. The spec is a cron
+// expression, with a time zone if it does not mean UTC, or an interval, such as
+//
+//	"30 8 * * MON-FRI"   "CRON_TZ=Europe/Berlin @daily"   "@every 15s"
+//
+// Package cron has all that it may be, and what happens when clocks are set. Since the
+// schedule is stored, each process that has a handler for the job can run its occurrences,
+// whether or not it knows the schedule: that of an older or newer release, too. The next
+// occurrence is stored with the end of the one before, in one commit, by whoever ran that.
+//
+// Any number of processes may call Schedule when they start: one schedule is made. If
+// there is one of the name, and it is the same, nothing happens. If anything is different
+// it is changed: what waits and is not due yet is replaced, and what runs or is due is
+// followed by the new. A schedule that is paused stays so.
+//
+// There is one occurrence of a schedule at a time that waits or runs. It is tried again
+// like any other job; the next one follows when it is done or dead. If it is canceled, by
+// Ref or key, the series stands still until Schedule is called again, or ResumeSchedule.
+//
+// Bad input is ErrInvalid, with what is wrong, and nothing is written: the name is empty,
+// unprintable or too long, the spec cannot be read, there is no such zone, there is no time
+// left, or the job cannot be.
+func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
+	p := &plan{Spec: spec}
+	err := errors.New("empty")
+	if spec != "" {
+		_, err = cron.Parse(spec)
+	}
+	if err != nil {
+		return fmt.Errorf("durable: Schedule(%.300q): %w: %w", name, ErrInvalid, err)
+	}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("durable: Schedule: nil ScheduleOption")
+		}
+		if err := opt(p); err != nil {
+			return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+		}
+	}
+	if err := q.setSchedule(ctx, name, p, j); err != nil {
+		return fmt.Errorf("durable: Schedule(%.300q): %w", name, err)
+	}
+	return nil
+}
+
+// Every is [Queue.Schedule] at the times of a Scheduler. If that is a [cron.Spec], the two
+// are the same. The times of any other are code, and only the name is stored: an occurrence
+// is run by processes that have called Every with this name, and others leave it to them.
+// So each process that runs such jobs must call Every with the same times when it starts.
+// They are by the engine's clock, in the local time zone unless the Scheduler has one of
+// its own. If they were changed, the occurrence that waits gets the next of the new ones.
+//
+// If the Scheduler panics, or gives a time that is not after the one that it was asked
+// about, when an occurrence has ended, the series stands still, and that is logged; the
+// next call of Every begins it anew.
+//
+// Every panics on a nil Scheduler. If that has no time, Every stores nothing and returns
+// nil.
+func (q *Queue) Every(ctx context.Context, name string, s timingwheel.Scheduler, j Job) error {
+	if s == nil {
+		panic(fmt.Sprintf("durable: Every(%q): nil Scheduler", name))
+	}
+	if spec, ok := s.(*cron.Spec); ok {
+		return q.Schedule(ctx, name, spec.String(), j)
+	}
+	q.mu.Lock()
+	before := q.series[name]
+	q.series[name] = s
+	q.mu.Unlock()
+	err := q.setSchedule(ctx, name, &plan{}, j)
+	if errors.Is(err, errNoTime) {
+		return nil
+	}
+	if errors.Is(err, ErrInvalid) {
+		q.mu.Lock()
+		if q.series[name] = before; before == nil {
+			delete(q.series, name)
+		}
+		q.mu.Unlock()
+	}
+	if err != nil {
+		return fmt.Errorf("durable: Every(%.300q): %w", name, err)
+	}
+	return nil
+}
+
+var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
+
+// scheduleTries bounds how often a change is tried because others change the schedule.
+const scheduleTries = 100
+
+// setSchedule makes a schedule, or changes the one that is there.
+func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) error {
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	if name == "" {
+		return fmt.Errorf("%w: the name is empty", ErrInvalid)
+	}
+	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, SeriesKey(name), time.Time{}
+	rec, err := newRecord(j, q.now())
+	if err != nil {
+		return err
+	}
+	p.Job = templateOf(rec.Job)
+	for range scheduleTries {
+		s, old, err := q.schedule(ctx, name)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		p.Paused = old != nil && old.Paused
+		same := old != nil && s.Plan == p.encode()
+		revision := q.revision(s)
+		if same {
+			revision = s.Revision
+		}
+		next, err := q.first(name, p, revision)
+		switch {
+		case err != nil:
+			return err
+		case next == nil:
+			return errNoTime
+		case same:
+			if p.Paused {
+				return nil
+			}
+			change, err := q.ensure(ctx, next)
+			if err != nil || !change {
+				return err
+			}
+			revision = q.revision(s)
+			if next, err = q.first(name, p, revision); err != nil || next == nil {
+				return err
+			}
+		}
+		if err := q.set(ctx, s, p, revision, next); !errors.Is(err, ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: others change it all the time", ErrUncertain)
+}
+
+// revision is what follows that of s: the time, so that it can be told when it was made.
+func (q *Queue) revision(s Series) int64 { return max(s.Revision+1, q.now().UnixMicro()) }
+
+// set stores a plan with what is to wait.
+func (q *Queue) set(ctx context.Context, s Series, p *plan, revision int64, next *Record) error {
+	if p.Paused {
+		next = nil
+	}
+	err := q.engine.SetSeries(ctx, s.Revision, Series{Name: s.Name, Plan: p.encode(), Revision: revision}, next)
+	if err == nil && next != nil {
+		q.stats.added.Add(1)
+	}
+	return err
+}
+
+// schedule returns a schedule and its plan. ErrNotFound: there is none; the Series is that
+// of one that was deleted.
+func (q *Queue) schedule(ctx context.Context, name string) (Series, *plan, error) {
+	s, err := q.engine.Series(ctx, name)
+	if s.Name = name; err != nil {
+		return s, nil, err
+	}
+	if s.Plan == "" {
+		return s, nil, ErrNotFound
+	}
+	return s, planOf(s.Plan), nil
+}
+
+// first makes the first occurrence from now on; nil if there is none. Where the times are
+// not known it is one that asks for them.
+func (q *Queue) first(name string, p *plan, revision int64) (*Record, error) {
+	now := q.now()
+	t := q.timesOf(name, p)
+	if t == nil {
+		own := *p
+		own.Pass = true
+		return own.occurrence(name, revision, nil, p.Job.job(), now, now)
+	}
+	at, err := t(now)
+	if err != nil || at.IsZero() {
+		return nil, err
+	}
+	return p.occurrence(name, revision, t, p.Job.job(), at, now)
+}
+
+// ensure stores an occurrence of a schedule that is there, if none waits or runs. True: one
+// waits for a time that is not the Scheduler's, whose times were changed in code.
+func (q *Queue) ensure(ctx context.Context, next *Record) (change bool, err error) {
+	_, errs := q.engine.Insert(ctx, []Record{*next})
+	if !errors.Is(errs[0], ErrExists) {
+		if errs[0] == nil {
+			q.stats.added.Add(1)
+		}
+		return false, errs[0]
+	}
+	p := planOf(next.Plan)
+	t := q.timesOf(next.Series, p)
+	if p.Spec != "" || t == nil {
+		return false, nil
+	}
+	info, err := q.occurrence(ctx, next.Series)
+	if err != nil || info.State != Waiting || info.Attempt > 0 || info.Due.Before(next.Born) {
+		return false, err // it has begun, or is about to
+	}
+	again, err := t(info.Due.Add(-time.Microsecond))
+	return info.Due.After(next.Due) || !again.Equal(info.Due), err
+}
+
+// occurrence returns the one that waits or runs; State is 0 if there is none.
+func (q *Queue) occurrence(ctx context.Context, name string) (info Info, err error) {
+	for range 10 { // one may end between the two questions, and the next be there
+		var ref Ref
+		if ref, err = q.engine.Lookup(ctx, SeriesKey(name)); err == nil {
+			info, err = q.engine.Get(ctx, ref)
+		}
+		if ref == "" || !errors.Is(err, ErrNotFound) {
+			break
+		}
+	}
+	if errors.Is(err, ErrNotFound) {
+		return Info{}, nil
+	}
+	return info, err
+}
+
+// ScheduleInfo is what is known of a schedule.
+type ScheduleInfo struct {
+	Name   string
+	Spec   string // "": its times are in code, given to Every
+	Job    Job    // what each occurrence does; At, After, Key and Expires are not set
+	Paused bool
+	Missed Missed
+	Skip   bool // OverlapSkip
+	Jitter time.Duration
+	Start  time.Time // zero: none, like End
+	End    time.Time
+
+	Last time.Time // of the last occurrence that has run to its end, by the schedule; zero: none has
+	Next time.Time // when the one that waits or runs is due; zero: there is none
+	Ref  Ref       // of that
+}
+
+// Schedules lists the schedules that are stored, by name. It reads three or four times for
+// each. An error is the last element.
+func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
+	return func(yield func(ScheduleInfo, error) bool) {
+		if q.closed.Err() != nil {
+			yield(ScheduleInfo{}, ErrClosed)
+			return
+		}
+		var all []Series
+		for s, err := range q.engine.AllSeries(ctx) {
+			if err != nil {
+				yield(ScheduleInfo{}, err)
+				return
+			}
+			all = append(all, s)
+		}
+		slices.SortFunc(all, func(a, b Series) int { return cmp.Compare(a.Name, b.Name) })
+		for _, s := range all {
+			info, err := q.describe(ctx, s)
+			if !yield(info, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (q *Queue) describe(ctx context.Context, s Series) (ScheduleInfo, error) {
+	p := planOf(s.Plan)
+	i := ScheduleInfo{
+		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: p.Missed, Skip: p.Skip, Last: s.Last,
+		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: fromMicros(p.Start), End: fromMicros(p.End),
+	}
+	if p.Job != nil {
+		i.Job = p.Job.job()
+	}
+	o, err := q.occurrence(ctx, s.Name)
+	if o.State != 0 {
+		i.Next, i.Ref = o.Due, o.Ref
+	}
+	return i, err
+}
+
+// change changes the plan of a schedule that is there; f returns whether there is anything
+// to change.
+func (q *Queue) change(ctx context.Context, what, name string, f func(*plan) bool) error {
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	for range scheduleTries {
+		s, p, err := q.schedule(ctx, name)
+		if err != nil {
+			return fmt.Errorf("durable: %s: the schedule %.300q: %w", what, name, err)
+		}
+		if !f(p) {
+			return nil
+		}
+		revision := q.revision(s)
+		var next *Record
+		if !p.Paused {
+			if next, err = q.first(name, p, revision); err != nil {
+				return fmt.Errorf("durable: %s(%.300q): %w", what, name, err)
+			}
+		}
+		if err := q.set(ctx, s, p, revision, next); !errors.Is(err, ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("durable: %s(%.300q): %w: others change it all the time", what, name, ErrUncertain)
+}
+
+// PauseSchedule has a schedule make no more occurrences until ResumeSchedule. The one that
+// waits is taken away; one that has begun goes on to its end. A schedule that is paused
+// stays so over calls of Schedule and Every. [ErrNotFound]: there is none.
+func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
+	return q.change(ctx, "PauseSchedule", name, func(p *plan) bool {
+		was := p.Paused
+		p.Paused = true
+		return !was
+	})
+}
+
+// ResumeSchedule has a schedule that was paused go on, or one whose occurrence was canceled:
+// with the first time from now on. What would have come meanwhile is left out.
+// [ErrNotFound]: there is none.
+func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
+	return q.change(ctx, "ResumeSchedule", name, func(p *plan) bool {
+		p.Paused = false
+		return true
+	})
+}
+
+// RunNow adds a job that does at once what an occurrence of the schedule does, also if it
+// is paused. It is a job of its own: the occurrences come as they would, and one may run at
+// the same time. [ErrNotFound]: there is no such schedule.
+func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
+	if q.closed.Err() != nil {
+		return "", ErrClosed
+	}
+	_, p, err := q.schedule(ctx, name)
+	if err != nil {
+		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
+	}
+	rec, err := newRecord(p.Job.job(), q.now())
+	if err != nil {
+		return "", err
+	}
+	refs, err := q.add(ctx, []Record{rec})
+	return refs[0], err
+}
+
+// DeleteSchedule deletes a schedule. The occurrence that waits is taken away; one that has
+// begun goes on to its end, and none follows. [ErrNotFound]: there is none.
+func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	for range scheduleTries {
+		s, _, err := q.schedule(ctx, name)
+		if err != nil {
+			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
+		}
+		err = q.engine.SetSeries(ctx, s.Revision, Series{Name: name, Revision: q.revision(s)}, nil)
+		if !errors.Is(err, ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("durable: DeleteSchedule(%.300q): %w: others change it all the time", name, ErrUncertain)
+}

@@ -1,0 +1,84 @@
+// Schedule has two services and a schedule that is stored. The first one stores it and
+// goes; the second has never heard of it, and goes on with it.
+//
+//	schedule [-dir DIR | -postgres DSN] [-for 3s]
+//
+// The directory is one process's at a time, so the two take turns. With -postgres there may
+// be any number of both at one time: each occurrence runs once.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+func main() {
+	dir := flag.String("dir", "schedule-data", "where it is kept")
+	dsn := flag.String("postgres", "", "a PostgreSQL database that keeps it instead")
+	period := flag.Duration("for", 3*time.Second, "how long each service runs")
+	flag.Parse()
+	if err := run(context.Background(), *dir, *dsn, *period, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "schedule:", err)
+		os.Exit(1)
+	}
+}
+
+// run has one service follow the other.
+func run(ctx context.Context, dir, dsn string, period time.Duration, out io.Writer) error {
+	err := serve(ctx, dir, dsn, period, "the service that stores it", out, func(q *durable.Queue) error {
+		return q.Schedule(ctx, "report", "@every 1s", durable.Job{Kind: "report"})
+	})
+	if err != nil {
+		return err
+	}
+	return serve(ctx, dir, dsn, period, "one that does not know it", out, func(*durable.Queue) error { return nil })
+}
+
+// serve is one service.
+func serve(ctx context.Context, dir, dsn string, period time.Duration, name string, out io.Writer, begin func(*durable.Queue) error) error {
+	e, err := open(ctx, dir, dsn)
+	if err != nil {
+		return err
+	}
+	q, err := durable.Open(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	q.Handle("report", func(_ context.Context, a *durable.Attempt) error {
+		fmt.Fprintf(out, "%s of %s: %s\n", a.Schedule, a.Occurrence.UTC().Format(time.TimeOnly), name)
+		return nil
+	})
+	if err := begin(q); err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, period)
+	defer stop()
+	return q.Run(ctx)
+}
+
+func open(ctx context.Context, dir, dsn string) (durable.Engine, error) {
+	if dsn == "" {
+		return embedded.Open(ctx, dir)
+	}
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, pool.Close)
+	e, err := postgres.Connect(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return e, e.Migrate(ctx)
+}

@@ -76,7 +76,7 @@
 //   - No column that claim and end change is in an index, unless the job has a key.
 //   - What a call returns is of the one try that was committed.
 //
-// Read it in this order: sql/1.sql and sql/2.sql (the tables), ref.go, insert.go, tx.go,
-// change.go, feed.go with bell.go, worker.go, sweep.go, find.go, retry.go. Each
+// Read it in this order: sql/1.sql to sql/3.sql (the tables), ref.go, insert.go, tx.go,
+// change.go, feed.go with bell.go, worker.go, series.go, sweep.go, find.go, retry.go. Each
 // statement is a file in sql.
 package postgres

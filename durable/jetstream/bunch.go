@@ -61,15 +61,9 @@ func (b *bunch) in(messages map[string]uint64) bool {
 	return false
 }
 
-// all reports whether all messages of a bucket are of the bunch.
-func (b *bunch) all(messages map[string]uint64) bool {
-	for t := range messages {
-		if _, ok := slices.BinarySearch(b.tokens, t); !ok {
-			return false
-		}
-	}
-	return true
-}
+// maxTokens is how many kinds are in a bunch at most: the server compares each of a new
+// consumer's filters with each, which takes 100 ms for 1000 of them.
+const maxTokens = 200
 
 // maxApart is how many kinds of a worker are bunches by themselves at most. Jobs of others
 // that are shut are put off.
@@ -124,7 +118,9 @@ func bunchesOf(lives []life) []*bunch {
 	var all []*bunch
 	for _, tokens := range alike {
 		slices.Sort(tokens)
-		all = append(all, &bunch{name: hashed(strings.Join(tokens, " ")), tokens: tokens})
+		for some := range slices.Chunk(tokens, maxTokens) {
+			all = append(all, &bunch{name: hashed(strings.Join(some, " ")), tokens: some})
+		}
 	}
 	slices.SortFunc(all, func(a, b *bunch) int { return strings.Compare(a.name, b.name) })
 	return all

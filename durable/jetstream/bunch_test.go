@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -74,14 +75,14 @@ func TestBunches(t *testing.T) {
 
 	b := &bunch{tokens: []string{"a", "b"}}
 	for _, c := range []struct {
-		tokens  []string
-		in, all bool
-	}{{nil, false, true}, {[]string{"a"}, true, true}, {[]string{"c"}, false, false}, {[]string{"a", "c", "d"}, true, false}, {[]string{""}, false, false}} {
+		tokens []string
+		in     bool
+	}{{nil, false}, {[]string{"a"}, true}, {[]string{"c"}, false}, {[]string{"a", "c", "d"}, true}, {[]string{""}, false}} {
 		messages := map[string]uint64{}
 		for _, t := range c.tokens {
 			messages[t] = 1
 		}
-		require.Equal(t, []bool{c.in, c.all}, []bool{b.in(messages), b.all(messages)}, c.tokens)
+		require.Equal(t, c.in, b.in(messages), c.tokens)
 	}
 	require.True(t, old.in(map[string]uint64{"": 1, "a": 1}))
 	require.False(t, old.in(map[string]uint64{"a": 1}))
@@ -174,4 +175,37 @@ func TestCanceledOfWhatNobodyCanRun(t *testing.T) {
 	}
 	eventuallyNone(t, p, "q.>", "c.>", "p.>")
 	require.Empty(t, q.Stats().Unhandled)
+}
+
+// Buckets with many kinds close, and one that comes while they do stays.
+func TestManyKinds(t *testing.T) {
+	p := newPart(t, soon)
+	kinds := make([]string, 3*maxTokens)
+	jobs := make([]durable.Job, len(kinds))
+	for i := range kinds {
+		kinds[i] = fmt.Sprint("kind", i)
+		jobs[i] = durable.Job{Kind: kinds[i]}
+	}
+	q, ran := runs(t, p, kinds...)
+	_, err := q.Add(t.Context(), jobs...)
+	require.NoError(t, err)
+	for range jobs {
+		<-ran
+	}
+	eventuallyNone(t, p, "q.>", "c.>", "p.>")
+
+	b := p.nearOf(p.now())
+	f := &feed{part: p}
+	mine := &bunch{tokens: []string{"a", "b", "c", "d", "e"}}
+	had := map[string]uint64{}
+	for _, token := range mine.tokens {
+		require.NoError(t, p.write(t.Context(), write{subject: p.nearToken(b, token)}))
+		had[token] = 1
+	}
+	require.NoError(t, p.write(t.Context(), write{subject: p.nearToken(b, "other")}))
+	last := p.commit(t.Context(), []group{{{subject: p.nearToken(b, "a")}}})[0].first
+	require.NoError(t, f.purgeEnded(t.Context(), b, had, map[*bunch]uint64{mine: last}))
+	found, err := p.contents(t.Context(), "q.>")
+	require.NoError(t, err)
+	require.Equal(t, map[string]uint64{"other": 1}, found[b], "what came after the look is not removed")
 }

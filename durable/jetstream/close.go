@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -198,13 +199,22 @@ func (f *feed) thinOut(ctx context.Context, b int64, had map[string]uint64, upTo
 
 // purgeEnded removes jobs that have ended: of each bunch up to where its consumer says so.
 func (f *feed) purgeEnded(ctx context.Context, b int64, had map[string]uint64, upTo map[*bunch]uint64) error {
-	for n, last := range upTo {
-		filters, err := f.endedFilters(ctx, n, b, had, last)
-		if err != nil {
+	if len(had) > fewTokens {
+		var err error
+		if had, err = f.purgeTogether(ctx, b, had, upTo); err != nil {
 			return err
 		}
-		for _, filter := range filters {
-			if err := f.purge(ctx, filter, last); err != nil {
+	}
+	for n, last := range upTo {
+		tokens := n.tokens
+		if n == old {
+			tokens = []string{""}
+		}
+		for _, t := range tokens {
+			if had[t] == 0 {
+				continue
+			}
+			if err := f.purge(ctx, f.nearToken(b, t), last); err != nil {
 				return err
 			}
 		}
@@ -212,27 +222,35 @@ func (f *feed) purgeEnded(ctx context.Context, b int64, had map[string]uint64, u
 	return nil
 }
 
-// endedFilters selects what a bunch has in a bucket up to a sequence: by one wildcard, if
-// there is nothing else up to there. That is what the answer of a server that has got as
-// far says, if it was asked after the consumer: what is stored later comes after that.
-func (f *feed) endedFilters(ctx context.Context, n *bunch, b int64, had map[string]uint64, last uint64) ([]string, error) {
-	filters := slices.DeleteFunc(f.filtersOf(n, b), func(s string) bool {
-		_, token, _ := f.parseNear(s)
-		return had[token] == 0
-	})
-	if len(filters) <= 1 || !n.all(had) {
-		return filters, nil
-	}
-	info, err := f.info(ctx, f.nearToken(b, "*"))
-	if err != nil || info.last < last {
-		return filters, err
-	}
-	for s := range info.subjects {
-		if _, token, _ := f.parseNear(s); !n.all(map[string]uint64{token: 1}) {
-			return filters, nil
+// fewTokens is for how many kinds of a bucket one request each is cheap.
+const fewTokens = 4
+
+// purgeTogether removes by one request what has ended of all bunches, up to where the first
+// of them has, and returns what is left. It does so only if there is nothing else up to
+// there. That is what the answer of a server says that has got as far, if it was asked after
+// the consumers: what is stored later comes after that.
+func (f *feed) purgeTogether(ctx context.Context, b int64, had map[string]uint64, upTo map[*bunch]uint64) (map[string]uint64, error) {
+	lowest := uint64(math.MaxUint64)
+	for n, last := range upTo {
+		if n != old {
+			lowest = min(lowest, last)
 		}
 	}
-	return []string{f.nearToken(b, "*")}, nil
+	info, err := f.info(ctx, f.nearToken(b, "*"))
+	if err != nil || info.last < lowest {
+		return had, err
+	}
+	for s := range info.subjects {
+		_, t, _ := f.parseNear(s)
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(upTo)), func(n *bunch) bool { return n.in(map[string]uint64{t: 1}) }) {
+			return had, nil
+		}
+	}
+	if err := f.purge(ctx, f.nearToken(b, "*"), lowest); err != nil {
+		return nil, err
+	}
+	left, err := f.contents(ctx, "q."+itoa(b)+".*", "q."+itoa(b))
+	return left[b], err
 }
 
 // deleteConsumers ends those of this worker's bunches; others lapse, if their workers do not

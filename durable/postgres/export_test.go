@@ -26,3 +26,17 @@ func WorkerID(w durable.Worker) int64 { return w.(*worker).id }
 
 // EndHung does what workers do all the time.
 func (e *Engine) EndHung(ctx context.Context, after time.Duration) { e.endHung(ctx, after) }
+
+// News is what an announcement says.
+func News(old bool, kinds ...string) string {
+	if len(kinds) == 0 {
+		return news{old: old}.encode()
+	}
+	return newsOf(kinds, old).encode()
+}
+
+// Announces reports whether an announcement is one of a kind.
+func Announces(text, kind string) bool {
+	n := decodeNews(text)
+	return n.kinds == nil || n.kinds[kind]
+}

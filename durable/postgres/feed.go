@@ -50,6 +50,7 @@ type feed struct {
 	rung     bool
 	news     news // heard and not looked at yet, if rung
 	polled   bool // the next look is a poll: at all kinds
+	pollFrom time.Time
 	far      bool // and it reaches as far ahead as the worker has asked for
 	owed     bool // a full look is to be made
 	fullFrom time.Time
@@ -245,14 +246,15 @@ func finishing(ctx context.Context, d time.Duration) (context.Context, context.C
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
-// pause waits until there is reason to look.
+// pause waits until there is reason to look. A poll comes in its time however often it is
+// rung for some kinds.
 func (f *feed) pause(ctx context.Context) {
 	sleep(ctx, pace)
-	wait := f.e.poll
+	wait := time.Until(f.pollFrom)
 	if f.owed {
-		wait = min(wait, max(0, time.Until(f.fullFrom)))
+		wait = min(wait, time.Until(f.fullFrom))
 	}
-	t := time.NewTimer(wait)
+	t := time.NewTimer(max(0, wait))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -262,7 +264,9 @@ func (f *feed) pause(ctx context.Context) {
 		f.news, f.rung = f.ear.heard()
 		f.owed = f.owed || f.rung && f.news.old
 	case <-t.C:
-		f.polled, f.owed = true, true
+	}
+	if now := time.Now(); !now.Before(f.pollFrom) {
+		f.polled, f.owed, f.pollFrom = true, true, now.Add(f.e.poll)
 	}
 }
 

@@ -47,6 +47,7 @@ const (
 	envMoved  = "CHAOS_MOVED"  // if set, jobs are moved to other times
 	envRace   = "CHAOS_RACE"   // of a hundred jobs: they are canceled when they are about to be claimed
 	envCancel = "CHAOS_CANCEL" // of a hundred jobs whose attempt has failed: they are canceled
+	envKinds  = "CHAOS_KINDS"  // that a worker runs, or a producer adds, with spaces between
 	envHogs   = "CHAOS_HOGS"   // goroutines that take connections from the pool
 	envNodes  = "CHAOS_NODES"  // of the cluster
 	envName   = "CHAOS_NAME"   // of a server or a client
@@ -54,6 +55,21 @@ const (
 	envRoutes = "CHAOS_ROUTES" // ports of the cluster, the server's own first
 	kind      = "job"
 )
+
+// few is the kind that has a limit in each worker, and nobodys one that none runs until the
+// end.
+const (
+	few     = "few"
+	nobodys = "nobody's"
+)
+
+// kindsOf returns the kinds of a process. What is left at the end is run whatever it is.
+func kindsOf(role string) []string {
+	if role == "drain" {
+		return []string{kind, "other", few, nobodys}
+	}
+	return strings.Split(cmp.Or(os.Getenv(envKinds), kind), " ")
+}
 
 // runRole is the main function of a process of the test.
 func runRole(role string) error {
@@ -78,7 +94,7 @@ func runRole(role string) error {
 		places = number(envPlaces, concurrency)
 	}
 	q, err := durable.Open(ctx, e, durable.WithLease(span(envLease)), durable.WithLogger(log),
-		durable.WithConcurrency(places), durable.WithRetention(retention))
+		durable.WithConcurrency(places), durable.WithRetention(retention), durable.WithKindConcurrency(few, 2))
 	if err != nil {
 		return err
 	}
@@ -97,7 +113,9 @@ func runRole(role string) error {
 	case "producer":
 	default:
 		h := newHandling(q, l, role)
-		q.Handle(kind, h.handle)
+		for _, kind := range kindsOf(role) {
+			q.Handle(kind, h.handle)
+		}
 		runCtx, cancel := context.WithCancel(ctx)
 		if role == "drain" {
 			wg.Go(func() { awaitEmpty(ctx, q); listDead(ctx, q, l); cancel() })
@@ -228,7 +246,7 @@ func connect(ctx context.Context, role string) (durable.Engine, error) {
 func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, far time.Duration) {
 	t := time.NewTicker(time.Second / time.Duration(rate))
 	defer t.Stop()
-	race := number(envRace, 0)
+	race, kinds := number(envRace, 0), kindsOf("producer")
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
@@ -238,7 +256,7 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 		case <-t.C:
 		}
 		wg.Go(func() {
-			job := durable.Job{Kind: kind, After: rand.N(near), MaxAttempts: 1000}
+			job := durable.Job{Kind: kinds[rand.N(len(kinds))], After: rand.N(near), MaxAttempts: 1000}
 			if rand.N(3) == 0 {
 				job.After = rand.N(far)
 			}

@@ -139,6 +139,7 @@ var scenarios = map[string]fault{
 	"hold":           {onJetStream, (*world).hold},         // jobs wait in workers for hours
 	"lease":          {onJetStream, (*world).loseLease},    // it is lost between claim and begin
 	"proxy":          {onJetStream, (*world).disturb},      // connections are cut, held up, and half open
+	"fleet":          {onJetStream, (*world).mixFleet},     // workers of different kinds, that are killed and come back with others
 	"tool":           {onJetStream, (*world).useTool},      // operators list, cancel, move and redrive jobs
 
 	"schedules": {onJetStream, (*world).killScheduled}, // kill -9 of workers that run a thousand schedules
@@ -162,6 +163,7 @@ var scenarios = map[string]fault{
 	"pg-commit":       {onPostgres, (*world).failCommits},    // a fifth of the commits fails
 	"pg-serializable": {onPostgres, (*world).beSerializable}, // transactions are serializable if they do not say otherwise
 	"pg-proxy":        {onPostgres, (*world).disturb},        // as above
+	"pg-fleet":        {onPostgres, (*world).mixFleet},       // as above
 	"pg-tool":         {onPostgres, (*world).useTool},        // as above, and one of them locks the table
 }
 
@@ -451,6 +453,37 @@ func (w *world) killWorkers(end time.Time) error {
 		if err := w.startClient(name, "worker"); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// fleets are the kinds of workers that come one after the other.
+var fleets = []string{kind, kind + " other", "other " + few, kind + " other " + few, few + " " + kind}
+
+// mixFleet has workers that run different kinds, and deploys them anew all the time, with
+// other kinds: some end in peace, and some are killed. One kind nobody runs until the end.
+func (w *world) mixFleet(end time.Time) error {
+	if w.pg == nil {
+		if err := w.startServer(0); err != nil {
+			return err
+		}
+	}
+	if err := w.startClient("producer", "producer", envKinds+"="+strings.Join(kindsOf("drain"), " ")); err != nil {
+		return err
+	}
+	for n := 0; n < 4 || time.Now().Before(end); n++ {
+		name := "worker" + strconv.Itoa(n%3)
+		switch {
+		case w.procs[name] == nil:
+		case n%2 == 0:
+			w.end(name)
+		default:
+			w.kill(name)
+		}
+		if err := w.startClient(name, "worker", envKinds+"="+fleets[n%len(fleets)]); err != nil {
+			return err
+		}
+		time.Sleep(time.Second/2 + rand.N(min(3*time.Second, w.set.length/6)))
 	}
 	return nil
 }

@@ -210,9 +210,73 @@ func (m *moves) startCloseNear(w int) {
 			continue
 		}
 		n := *s
-		n.workers[w].chore = chore{phase: viewed, bucket: b}
+		n.workers[w].chore = chore{phase: viewed, bucket: b, kinds: m.kindsIn(b)}
 		m.do(&n, 0, "{w} sees that it is time to close bucket {n}", w, 0, int(b))
 	}
+}
+
+// kindsIn returns the kinds that a bucket has something of. Without kinds all is of one.
+func (m *moves) kindsIn(b uint8) (kinds uint8) {
+	if !m.world.kinds {
+		return 1
+	}
+	m.s.each(b, func(j, _ int, v *version) {
+		if !v.empty() {
+			kinds |= 1 << j
+		}
+	})
+	return kinds
+}
+
+// askKind asks the consumer of one kind whether all has ended, and up to where. If it has
+// not, what has ended of another may be removed.
+func (m *moves) askKind(w int) {
+	n := m.s
+	c := &n.workers[w].chore
+	b, k := c.bucket, uint8(0)
+	for c.kinds&(1<<k) == 0 || c.asked&(1<<k) != 0 {
+		k++
+	}
+	bits, all := n.snapshot(b, false)
+	if m.world.kinds {
+		bits, all = n.snapshotOf(b, int(k))
+	}
+	switch {
+	case !all && c.asked != 0:
+		c.phase = thinning
+		m.do(&n, 0, "{w} sees that bucket {n} is not done with, but a kind is", w, 0, int(b))
+		return
+	case !all:
+		*c = chore{}
+		m.do(&n, 0, "{w} sees that bucket {n} is not done with", w, 0, int(b))
+		return
+	}
+	c.upTo |= bits
+	if c.asked |= 1 << k; c.asked != c.kinds {
+		m.do(&n, 0, "{w} sees that all of a kind in bucket {n} is acknowledged", w, 0, int(b))
+		return
+	}
+	c.phase, c.kinds, c.asked = markNear, 0, 0
+	if m.faults.onePurge {
+		c.kinds = 1
+	}
+	m.do(&n, 0, "{w} sees that all of bucket {n} is acknowledged", w, 0, int(b))
+}
+
+// snapshotOf is snapshot of one kind in a near bucket.
+func (s *state) snapshotOf(b uint8, j int) (bits uint16, all bool) {
+	all = true
+	for v := range versions {
+		if ver := &s.jobs[j].versions[v]; ver.bucket == b {
+			for c, is := range ver.near {
+				if is != absent {
+					bits |= copyBit(j, v, c)
+					all = all && is == acked
+				}
+			}
+		}
+	}
+	return bits, all && bits != 0
 }
 
 // resume goes on with a closing that was cut off.
@@ -232,14 +296,15 @@ func (m *moves) closeNear(w int) {
 	b := c.bucket
 	switch c.phase {
 	case viewed:
-		bits, all := n.snapshot(b, false)
-		if !all {
-			*c = chore{}
-			m.do(&n, 0, "{w} sees that bucket {n} is not done with", w, 0, int(b))
-			return
+		m.askKind(w)
+	case thinning:
+		bits := c.upTo
+		*c = chore{}
+		n.purge(bits, false)
+		if m.faults.thinsFates {
+			n.forgetOf(b, bits)
 		}
-		c.phase, c.upTo = markNear, bits
-		m.do(&n, 0, "{w} sees that all of bucket {n} is acknowledged", w, 0, int(b))
+		m.do(&n, 0, "{w} removes from bucket {n} what has ended of a kind", w, 0, int(b))
 	case markNear:
 		n.marks |= 1 << b
 		n.closing |= 1 << b
@@ -257,7 +322,10 @@ func (m *moves) closeNear(w int) {
 	case purgeNear:
 		failed := n
 		bits := c.upTo
-		c.phase, c.upTo = asking, 0
+		if c.kinds != 0 { // a fault
+			bits, _ = n.snapshot(b, false)
+		}
+		c.phase, c.upTo, c.kinds = asking, 0, 0
 		n.purge(bits, false)
 		m.do(&n, 0, "{w} removes from bucket {n} what was acknowledged", w, 0, int(b))
 		if m.faults.purgeIgnored && failed.left.lost > 0 {
@@ -297,6 +365,17 @@ func (s *state) forget(b uint8, bits uint16) {
 	s.each(b, func(j, v int, ver *version) {
 		if bits&fateBit(j, v) != 0 {
 			s.write(j, v, none, 0)
+		}
+	})
+}
+
+// forgetOf removes the statuses of the versions that some copies are of.
+func (s *state) forgetOf(b uint8, copiesOf uint16) {
+	s.each(b, func(j, v int, ver *version) {
+		for c := range copies {
+			if copiesOf&copyBit(j, v, c) != 0 && ver.fate != none {
+				s.write(j, v, none, 0)
+			}
 		}
 	})
 }

@@ -8,7 +8,7 @@ func canon(s state, w *world) state {
 	if w.alike() && s.jobs[1].order() < s.jobs[0].order() {
 		s = s.swapJobs()
 	}
-	if s.workers[1].order() < s.workers[0].order() {
+	if !w.kinds && s.workers[1].order() < s.workers[0].order() {
 		s = s.swapWorkers()
 	}
 	return s
@@ -17,7 +17,7 @@ func canon(s state, w *world) state {
 // like reports whether s is what, up to who is who.
 func (s state) like(what *state, w *world) bool {
 	s.drop()
-	if s == *what || s.swapWorkers() == *what {
+	if s == *what || !w.kinds && s.swapWorkers() == *what {
 		return true
 	}
 	s = s.swapJobs()
@@ -74,7 +74,7 @@ func (w *worker) order() (n uint64) {
 			n |= 2
 		}
 	}
-	n = n<<24 | uint64(w.chore.phase)<<20 | uint64(w.chore.bucket)<<16 | uint64(w.chore.upTo)
+	n = n<<24 | uint64(w.chore.asked)<<58 | uint64(w.chore.phase)<<20 | uint64(w.chore.bucket)<<16 | uint64(w.chore.upTo)
 	if w.lease {
 		n |= 1 << 60
 	}

@@ -22,13 +22,18 @@ type world struct {
 	stale    bool  // what is handed out may wait for longer than anybody remembers
 	due      uint8 // when jobs are due, 0 for 1 or 2
 	prompt   bool  // what Add sends is stored before the clock goes on
+	kinds    bool  // each job is of a kind that one worker can run, and the other cannot
 	left     budget
 	faults   faults
 	watch    string // the promise to look at, empty for all
 }
 
 // alike reports whether it does not matter which job is which.
-func (w *world) alike() bool { return w.jobs == jobs && (w.users == 0 || w.users == jobs) }
+func (w *world) alike() bool { return !w.kinds && w.jobs == jobs && (w.users == 0 || w.users == jobs) }
+
+// runs reports whether a worker can run a job. With kinds each bucket has a consumer for
+// each of them.
+func (w *world) runs(worker, j int) bool { return !w.kinds || worker == j }
 
 // faults puts back what was wrong once, or would be if somebody made it simpler.
 type faults struct {
@@ -52,6 +57,8 @@ type faults struct {
 	marksOnly     bool // only the mark says that a bucket was closed
 	beatsExpire   bool // a lease is over when the server's clock says so
 	undoesBlind   bool // who takes a status back removes what others have written, too
+	onePurge      bool // a bucket is emptied as a whole up to where the kinds have ended that were there at the look
+	thinsFates    bool // with what has ended of a kind its statuses are removed, without a mark
 	guardsOld     bool // another attempt is refused if its old bucket is closed
 }
 

@@ -37,6 +37,9 @@ var worlds = []world{
 	{name: "the clock leaps", big: true, jobs: 1, users: 1, cancel: true, both: true, start: 1, left: budget{leases: 1, leaps: 1}},
 	{name: "the clock leaps, and back", jobs: 1, users: 1, cancel: true, start: 0, left: budget{back: 1, leaps: 1}},
 	{name: "the clock leaps, two jobs", big: true, jobs: 2, stale: true, start: 1, left: budget{leaps: 1}},
+	{name: "two kinds", jobs: 2, kinds: true, due: 1, start: 1, left: budget{leases: 1}},
+	{name: "two kinds, the far bucket", big: true, due: 2, jobs: 2, kinds: true, start: 0, left: budget{crashes: 1}},
+	{name: "two kinds, several replicas, and Cancel", big: true, due: 1, jobs: 2, users: 1, cancel: true, kinds: true, replicas: true, start: 1, left: budget{lost: 1}},
 	{name: "both close buckets", big: true, due: 2, jobs: 2, replicas: true, both: true, start: 0},
 }
 
@@ -122,6 +125,10 @@ var wrong = []struct {
 	{"what was canceled begins", world{name: "moveLate does not ask for its message", jobs: 1, users: 1, cancel: true, both: true, start: 0, faults: faults{lateUnseen: true}}},
 	{"what has ended begins", world{name: "moveLate asks before it writes", big: true, due: 2, jobs: 2, replicas: true, both: true, start: 0, faults: faults{lateUnwritten: true}}},
 	{"what was canceled begins", world{name: "a bucket is open if it has no mark", jobs: 1, users: 1, cancel: true, start: 1, left: budget{leaps: 1}, faults: faults{marksOnly: true}}},
+
+	// Two kinds in a bucket.
+	{"an accepted job is lost", world{name: "one purge for all kinds of a bucket", jobs: 2, kinds: true, replicas: true, due: 1, start: 1, faults: faults{onePurge: true}}},
+	{"a copy of what has ended has no status that says so", world{name: "statuses of a kind go without a mark", big: true, jobs: 2, kinds: true, due: 2, both: true, start: 0, left: budget{crashes: 1}, faults: faults{thinsFates: true}}},
 	{"a failed attempt cannot be written down", world{name: "a retry needs its old bucket open", jobs: 2, again: true, replicas: true, start: 1, faults: faults{guardsOld: true}}},
 }
 

@@ -148,6 +148,7 @@ const (
 	purgeNear
 	asking   // is the bucket empty?
 	purgeAll // its statuses
+	thinning // what has ended of a kind is removed, since another's has not
 )
 
 // chore is what a worker does beside its jobs: it moves or closes a bucket.
@@ -159,6 +160,8 @@ type chore struct {
 	copy    uint8  // of the far bucket; copies: it is gone
 	same    bool   // the status is its own
 	upTo    uint16 // the copies, or the statuses, that a purge will remove
+	kinds   uint8  // bit k: the bucket had something of the kind k at the look
+	asked   uint8  // bit k: its consumer has said that all has ended
 }
 
 // moves reports whether a version is being moved.
@@ -261,6 +264,7 @@ func (s *state) remove(j, v, c int, far bool) {
 		case far && ch.moves(j, v) && int(ch.copy) == c:
 			ch.copy = copies
 		case far && ch.phase == purgeFar, far && ch.phase == markFar,
+			!far && ch.phase == viewed, !far && ch.phase == thinning,
 			!far && ch.phase == markNear, !far && ch.phase == purgeNear:
 			ch.upTo &^= copyBit(j, v, c)
 		}

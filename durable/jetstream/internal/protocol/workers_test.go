@@ -6,7 +6,7 @@ package protocol
 // is read once its time has come, or if it is the first that is open.
 func (m *moves) feed(w, j int) {
 	s := &m.s
-	if !s.workers[w].lease || s.workers[w].tasks[j].phase != away {
+	if !s.workers[w].lease || s.workers[w].tasks[j].phase != away || !m.world.runs(w, j) {
 		return
 	}
 	for v := range versions {

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// store is where an engine keeps jobs.
+type store interface {
+	open(opts ...durable.Option) (*durable.Queue, error) // as another process would
+	cpu() time.Duration                                  // of its server and of this process
+	remove()
+}
+
+var stores = map[string]func() (store, error){"jetstream": newNATS, "postgres": newPostgres}
+
+// natsStore is a server within this process.
+type natsStore struct {
+	dir string
+	srv *server.Server
+}
+
+func newNATS() (store, error) {
+	dir, err := os.MkdirTemp(os.Getenv("BENCH_DIR"), "fleet")
+	if err != nil {
+		return nil, err
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "fleet", DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: dir, SyncAlways: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(time.Minute) {
+		return nil, errors.New("the server does not start")
+	}
+	return &natsStore{dir, srv}, nil
+}
+
+func (s *natsStore) open(opts ...durable.Option) (*durable.Queue, error) {
+	nc, err := nats.Connect("", nats.InProcessServer(s.srv), nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, err
+	}
+	e, err := jetstream.Connect(context.Background(), nc)
+	if err != nil {
+		return nil, err
+	}
+	return durable.Open(context.Background(), e, opts...)
+}
+
+func (s *natsStore) cpu() time.Duration { return own() }
+
+func (s *natsStore) remove() {
+	s.srv.Shutdown()
+	s.srv.WaitForShutdown()
+	os.RemoveAll(s.dir)
+}
+
+// own is the processor time of this process.
+func own() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+type pgStore struct {
+	srv   *pgserver.Server
+	pools []*pgxpool.Pool
+}
+
+func newPostgres() (store, error) {
+	srv, err := pgserver.New("max_connections=100")
+	if err != nil {
+		return nil, err
+	}
+	s := &pgStore{srv: srv}
+	pool, err := s.pool()
+	if err != nil {
+		return nil, err
+	}
+	e, err := postgres.Connect(context.Background(), pool)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	return s, e.Migrate(context.Background())
+}
+
+func (s *pgStore) pool() (*pgxpool.Pool, error) {
+	pool, err := pgxpool.New(context.Background(), s.srv.DSN()+"&pool_max_conns=16")
+	if err == nil {
+		s.pools = append(s.pools, pool)
+	}
+	return pool, err
+}
+
+func (s *pgStore) open(opts ...durable.Option) (*durable.Queue, error) {
+	pool, err := s.pool()
+	if err != nil {
+		return nil, err
+	}
+	e, err := postgres.Connect(context.Background(), pool)
+	if err != nil {
+		return nil, err
+	}
+	return durable.Open(context.Background(), e, opts...)
+}
+
+func (s *pgStore) remove() {
+	for _, p := range s.pools {
+		p.Close()
+	}
+	if err := s.srv.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// cpu sums up the server's processes, those that live and those that its parent process has
+// waited for, and this one. Ticks are hundredths of a second on every Linux.
+func (s *pgStore) cpu() time.Duration {
+	parent := s.srv.PID()
+	_, ticks, reaped := cpuOf(parent)
+	ticks += reaped
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		if of, used, _ := cpuOf(pid); of == parent {
+			ticks += used
+		}
+	}
+	return own() + time.Duration(ticks)*10*time.Millisecond
+}
+
+// cpuOf returns a process's parent, its own ticks, and those of children it has waited for.
+func cpuOf(pid int) (parent, used, reaped int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, 0 // it has ended
+	}
+	// pid (name, which may have spaces) state parent ... utime stime cutime cstime
+	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(f) < 15 {
+		return 0, 0, 0
+	}
+	var n [15]int
+	for i := 1; i < len(n); i++ {
+		n[i], _ = strconv.Atoi(f[i])
+	}
+	return n[1], n[11] + n[12], n[13] + n[14]
+}

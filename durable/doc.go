@@ -12,6 +12,14 @@
 // API, the claim, and a timing wheel. The wheel holds the jobs that are due in the next
 // seconds, and starts them on time.
 //
+// # Schedules
+//
+//	err = q.Schedule(ctx, "report", "CRON_TZ=Europe/Berlin 30 8 * * *", durable.Job{Kind: "report"})
+//
+// A schedule is stored under its name, and each occurrence with the end of the one before,
+// in one commit. So it goes on for as long as any process has a handler for its jobs,
+// whether or not that process knows the schedule. See [Queue.Schedule].
+//
 // # Promises
 //
 //  1. A job that Add has accepted runs at least once, or it was canceled, or it is dead

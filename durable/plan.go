@@ -18,7 +18,7 @@ const everyKeys = "every/"
 
 func checkKey(key string) error {
 	if strings.HasPrefix(key, everyKeys) {
-		return fmt.Errorf("%w: the key %q begins with %q, which is for Every", ErrInvalid, key, everyKeys)
+		return fmt.Errorf("%w: the key %q begins with %q, which is for schedules", ErrInvalid, key, everyKeys)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 // Scheduler says when a job of [TimingWheel.ScheduleFunc] runs. Next returns the first
 // time after prev at which the job is to run, or the zero time if there is none. The
 // schedules of cron libraries fit as they are, for example those of
-// github.com/robfig/cron/v3.
+// github.com/netresearch/go-cron.
 //
 // For one job, one goroutine at a time calls Next. The first call comes from
 // ScheduleFunc; the others come from the executor, at the end of a run and as a part of

@@ -84,6 +84,6 @@
 //   - What a call returns is of the one try that was committed.
 //
 // Read it in this order: sql/1.sql to sql/3.sql (the tables), ref.go, insert.go, tx.go,
-// change.go, feed.go with bell.go, worker.go, sweep.go, find.go, retry.go. Each
+// change.go, feed.go with bell.go, worker.go, series.go, sweep.go, find.go, retry.go. Each
 // statement is a file in sql.
 package postgres

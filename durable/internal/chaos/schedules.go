@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -27,7 +28,7 @@ func storeSchedules(ctx context.Context, q *durable.Queue, l *ledger) error {
 	n, every := number(envSchedules, 0), span(envEvery)
 	micros, _ := strconv.ParseInt(os.Getenv(envUntil), 10, 64)
 	until := time.UnixMicro(micros)
-	for i := range n {
+	store := func(i int) error {
 		name := "s" + strconv.Itoa(i)
 		// All of those that are missed run, so that none may be left out.
 		err := q.Schedule(ctx, name, "@every "+every.String(), durable.Job{Kind: kind, MaxAttempts: 1000},
@@ -35,12 +36,35 @@ func storeSchedules(ctx context.Context, q *durable.Queue, l *ledger) error {
 		if errors.Is(err, durable.ErrInvalid) && time.Now().After(until.Add(-2*every)) {
 			return nil
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			l.write(promised, fmt.Sprintf("%s|%d|%d", name, micros, every.Microseconds()))
 		}
-		l.write(promised, fmt.Sprintf("%s|%d|%d", name, micros, every.Microseconds()))
+		return err
+	}
+	const atOnce = 16
+	errs := make([]error, atOnce)
+	var wg sync.WaitGroup
+	for k := range atOnce {
+		wg.Go(func() {
+			for i := k; i < n && errs[k] == nil; i += atOnce {
+				errs[k] = store(i)
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil && ctx.Err() == nil {
+		return err
 	}
 	return nil
+}
+
+// awaitPromised waits until all schedules are stored, but not for ever.
+func (w *world) awaitPromised() {
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {
+		if a, err := audit(w.dir); err == nil && a.Series >= w.r.Scheduled {
+			return
+		}
+	}
 }
 
 // series is what the ledgers say of a schedule.
@@ -115,7 +139,7 @@ func (w *world) killScheduled(end time.Time) error {
 	if err := w.startClient("worker2", "worker", known...); err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second)
+	w.awaitPromised()
 	w.end("worker2") // nobody who is left knows them, but for those that begin anew
 	for n := 0; n < 2 || time.Now().Before(end); n++ {
 		time.Sleep(time.Second + rand.N(3*time.Second))
@@ -138,6 +162,7 @@ func (w *world) deploy(end time.Time) error {
 	for n := 0; n < 2 || time.Now().Before(end); n++ {
 		env := known
 		if n%2 == 1 {
+			w.awaitPromised()
 			env = nil // back
 		}
 		for _, name := range []string{"worker0", "worker1"} {

@@ -2,20 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/robfig/cron/v3"
-
+	"github.com/tickwheel/tickwheel/durable/cron"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
-
-// parser takes what cron.ParseStandard takes, and a field of seconds in front.
-var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // crontab is a list of expressions, each of which becomes a job on the wheel.
 type crontab struct {
@@ -29,8 +23,7 @@ type crontab struct {
 
 type entry struct {
 	expression string
-	schedule   cron.Schedule
-	zone       *time.Location // to print its times in
+	schedule   *cron.Spec
 	job        *timingwheel.Job
 }
 
@@ -42,25 +35,12 @@ func newCrontab(out io.Writer) *crontab {
 
 // add appends an expression.
 func (c *crontab) add(expression string) error {
-	schedule, err := parse(expression)
+	schedule, err := cron.Parse(expression)
 	if err != nil {
 		return err
 	}
-	e := &entry{expression: expression, schedule: schedule, zone: time.Local}
-	if spec, ok := schedule.(*cron.SpecSchedule); ok {
-		e.zone = spec.Location
-	}
-	c.entries = append(c.entries, e)
+	c.entries = append(c.entries, &entry{expression: expression, schedule: schedule})
 	return nil
-}
-
-func parse(expression string) (cron.Schedule, error) {
-	// The parser looks for the space behind a time zone, and panics without one.
-	words := strings.Fields(expression)
-	if len(words) == 1 && (strings.HasPrefix(words[0], "TZ=") || strings.HasPrefix(words[0], "CRON_TZ=")) {
-		return nil, errors.New("nothing after the time zone")
-	}
-	return parser.Parse(strings.Join(words, " "))
 }
 
 // preview prints the next n times of each entry.
@@ -79,7 +59,7 @@ func (c *crontab) preview(now time.Time, n int) {
 	fmt.Fprintln(c.out)
 }
 
-// start hands the schedules to the wheel. A cron.Schedule has the one method that a
+// start hands the schedules to the wheel. A cron.Spec has the one method that a
 // timingwheel.Scheduler needs.
 func (c *crontab) start() error {
 	for _, e := range c.entries {
@@ -120,5 +100,5 @@ func (c *crontab) summary() {
 }
 
 func (e *entry) format(at time.Time) string {
-	return at.In(e.zone).Format("Mon 2006-01-02 15:04:05 MST")
+	return at.In(e.schedule.Zone()).Format("Mon 2006-01-02 15:04:05 MST")
 }

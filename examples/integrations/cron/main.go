@@ -1,4 +1,4 @@
-// Cron runs cron expressions on a timing wheel. github.com/robfig/cron/v3 turns them into
+// Cron runs cron expressions on a timing wheel. Package durable/cron turns them into
 // schedules, and the wheel takes these as they are.
 //
 //	go run .                                # a sample that is built in
@@ -8,7 +8,7 @@
 // It prints the next times of each expression, then each run that comes due within the
 // time given by -for, and a summary. An expression has five fields, or six with seconds
 // in front, or is a descriptor such as @daily or @every 90s. CRON_TZ= in front sets its
-// time zone. If an expression is bad, the exit status is 2 and nothing runs. Ctrl-C ends
+// time zone, which else is UTC. If an expression is bad, the exit status is 2 and nothing runs. Ctrl-C ends
 // it early, with status 130 (go run itself turns that into 1).
 package main
 

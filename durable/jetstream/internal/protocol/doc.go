@@ -37,8 +37,8 @@
 //	resume               close.go: resume
 //	clock                the server's clock, TTLs, consumers
 //
-// Keys, occurrences, dead jobs and batches of several jobs are left out: they are writes
-// in the commits that are here. A lease may be over at any moment, and then is so for all;
+// Keys, dead jobs and batches of several jobs are left out: they are writes in the commits
+// that are here. Schedules and their occurrences have a model of their own, series_test.go. A lease may be over at any moment, and then is so for all;
 // what a worker that has died had claimed may be taken over at once. An Add chooses its
 // bucket by the floor as it is, and may arrive at any later time.
 package protocol

@@ -12,13 +12,15 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Pool is a [timingwheel.Executor] that limits how many tasks run at once. Make one with [New],
-// and give it to one wheel or to several with [timingwheel.WithExecutor]. End it with [Pool.Shutdown]
-// or [Pool.Close] once these wheels are stopped. Wheels in a synctest bubble can share a
-// Pool only within their bubble. All methods are safe for concurrent use.
+// Pool is a [timingwheel.Executor] that limits how many tasks run at once. Make one with
+// [New], and give it to one wheel or to several with [timingwheel.WithExecutor]. End it
+// with [Pool.Shutdown] or [Pool.Close] once these wheels are stopped. Wheels in a
+// synctest bubble can share a Pool only within their bubble. All methods are safe for
+// concurrent use.
 //
-// A Pool is a run queue like that of [timingwheel.Goroutines], with a bound. It has no goroutine
-// while it has no task. What Goroutines says of goroutine-local state is true here too.
+// A Pool is a run queue like that of [timingwheel.Goroutines], with a bound. It has no
+// goroutine while it has no task. What Goroutines says of goroutine-local state is true
+// here too.
 type Pool struct {
 	door    // by which a wheel finds bounded
 	bounded *run.Bounded
@@ -115,26 +117,26 @@ var (
 	// stays pending until Stop.
 	Wait = WhenFull{policy: run.Waits}
 
-	// CallerRuns has the driver run the task itself. Nothing is lost, and the wheel
-	// fires functions no faster than they run. But while the driver runs one, no other
-	// function of the wheel is handed on, whatever its shard. All that comes due
-	// meanwhile waits, and is pending. A function that blocks for ever stops the others
-	// for ever. Channels, tickers and contexts do not wait. The conditions of [timingwheel.Inline]
-	// hold for every task of the Pool. CallerRuns of timingwheel.Stats counts the tasks that the
-	// driver has run.
+	// CallerRuns has the driver run the task itself. Nothing is lost, and the wheel fires
+	// functions no faster than they run. But while the driver runs one, no other function
+	// of the wheel is handed on, whatever its shard. All that comes due meanwhile waits,
+	// and is pending. A function that blocks for ever stops the others for ever.
+	// Channels, tickers and contexts do not wait. The conditions of [timingwheel.Inline]
+	// hold for every task of the Pool. CallerRuns of timingwheel.Stats counts the tasks
+	// that the driver has run.
 	CallerRuns = WhenFull{policy: run.CallerRuns}
 )
 
 // Discard has the driver call f with the task instead of running it. f may run the
 // function that it gets, keep it for later, or drop it; usually it counts or logs. f runs
-// on the driver, under the conditions of [timingwheel.Inline]. A panic in f counts as a panic of the
-// task. Discard panics on nil.
+// on the driver, under the conditions of [timingwheel.Inline]. A panic in f counts as a
+// panic of the task. Discard panics on nil.
 //
-// f gets the function that was scheduled. A [timingwheel.Job] leaves this run out and goes on to its
-// next time; if f calls the function, that is no run of the Job. A key of a [timingwheel.Keyed] is no
-// longer scheduled. A function of a [timingwheel.Group] has left its group. A [timingwheel.Future] has ended with
-// [timingwheel.ErrDiscarded], and the function that f gets does nothing. Stats counts what was
-// discarded.
+// f gets the function that was scheduled. A [timingwheel.Job] leaves this run out and
+// goes on to its next time; if f calls the function, that is no run of the Job. A key of
+// a [timingwheel.Keyed] is no longer scheduled. A function of a [timingwheel.Group] has
+// left its group. A [timingwheel.Future] has ended with [timingwheel.ErrDiscarded], and
+// the function that f gets does nothing. Stats counts what was discarded.
 func Discard(f func(task func())) WhenFull {
 	if f == nil {
 		panic("pool: Discard(nil)")

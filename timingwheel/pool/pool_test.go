@@ -625,7 +625,8 @@ func TestPoolCloseEndsTheWaitOfExecute(t *testing.T) {
 	})
 }
 
-// A closed Pool lets nothing in any more. What comes due stays pending, and Stop hands it back.
+// A closed Pool lets nothing in any more. What comes due stays pending, and Stop hands it
+// back.
 func TestPoolCloseWhileTasksWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := New(1, 0, Wait)
@@ -829,8 +830,8 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 	}
 }
 
-// A worker gives its room back just when an entry has found none and is about to join the line:
-// the driver looks again. What comes due meanwhile on another wheel goes behind.
+// A worker gives its room back just when an entry has found none and is about to join the
+// line: the driver looks again. What comes due meanwhile on another wheel goes behind.
 func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := New(1, 0, Wait)
@@ -866,8 +867,8 @@ func closedRealPool(full WhenFull) *Pool {
 	return p
 }
 
-// What waited on a shard was canceled. What comes there later does not go behind it, but to the
-// Pool, which has room by now.
+// What waited on a shard was canceled. What comes there later does not go behind it, but
+// to the Pool, which has room by now.
 func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := New(1, 0, Wait)

@@ -7,9 +7,9 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// Schedule arranges for f to run once, d from now, as [timingwheel.TimingWheel.Schedule] does, and
-// gives it the [Worker] on which it runs, with the values that the worker has of each
-// [Local]. w must be a wheel whose executor is the Pool itself.
+// Schedule arranges for f to run once, d from now, as [timingwheel.TimingWheel.Schedule]
+// does, and gives it the [Worker] on which it runs, with the values that the worker has
+// of each [Local]. w must be a wheel whose executor is the Pool itself.
 //
 // A function that does not run on a worker of the Pool gets a Worker of its own, whose ID
 // is -1. It has no values at first, and those that are made are removed when the function
@@ -19,7 +19,8 @@ import (
 //
 // Schedule panics on a nil w, on a nil f and if the wheel has another executor, also one
 // that embeds the Pool. It returns [timingwheel.ErrStopped] on a stopped wheel, and
-// [timingwheel.ErrTooManyPending] where [timingwheel.WithMaxPending] permits no more; f will not run then.
+// [timingwheel.ErrTooManyPending] where [timingwheel.WithMaxPending] permits no more; f
+// will not run then.
 //
 // O(1). It allocates twice. When f runs, it takes the Pool's lock twice for some
 // nanoseconds, and the functions of [timingwheel.TimingWheel.Schedule] do not.

@@ -20,7 +20,8 @@ type Handle struct {
 	ref   Ref
 }
 
-// Join gives the entry a shard of an engine, that of the processor that it runs on, and locks it.
+// Join gives the entry a shard of an engine, that of the processor that it runs on, and
+// locks it.
 func (e *Handle) Join(of *Engine) { e.shard = of.lock() }
 
 // JoinTo is Join for a certain shard. It is for tests.

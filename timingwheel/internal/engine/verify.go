@@ -17,8 +17,8 @@ func (v *verifier) check(ok bool, format string, args ...any) {
 	}
 }
 
-// Verify checks the invariants of the whole engine. It is for tests. The driver must be asleep, or the
-// drive manual, and no call may be under way.
+// Verify checks the invariants of the whole engine. It is for tests. The driver must be
+// asleep, or the drive manual, and no call may be under way.
 func Verify(e *Engine) error {
 	v := new(verifier)
 	queued := v.queuedOf(e)

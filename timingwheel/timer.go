@@ -115,7 +115,7 @@ func (t *Timer) Reset(d time.Duration) bool {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
 	c := t.entry.Clock()
-	after := engine.Delay{Now: c.Now(), D: d} // as entry.after, which the compiler does not inline
+	after := engine.Delay{Now: c.Now(), D: d} // as Handle.After, which the compiler does not inline
 	return t.lazy.PushBack(c, after) || t.resetLocked(after)
 }
 

@@ -60,7 +60,7 @@ type gate interface {
 	lets() bool
 
 	// Hold decides about an entry that is due and in no bucket. Either it makes the entry
-	// wait (shard.wait), and returns true. Or it takes room for one task, lets the entry
+	// wait (Shard.Wait), and returns true. Or it takes room for one task, lets the entry
 	// pass, and returns false. The caller holds s.Mu.
 	Hold(s *Shard, i bucket.Index) bool
 }

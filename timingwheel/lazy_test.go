@@ -3,6 +3,7 @@ package timingwheel
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,4 +239,53 @@ func pushBackBesideTheEnd(t *testing.T, end func(w *TimingWheel) []Pending) {
 	st := w.Stats()
 	require.Equal(t, resets.Load(), st.Reset)
 	requireAccounts(t, st)
+}
+
+// No push is lost to whoever takes the deadline back at that moment: each that was true is
+// counted once.
+func TestPushesBesideTheirEnd(t *testing.T) {
+	c := engine.NewClock(time.Millisecond)
+	for name, end := range map[string]func(l *engine.LazyTask) (pushes int64, ended bool){
+		"GiveBack": func(l *engine.LazyTask) (int64, bool) {
+			_, pushes, _ := l.GiveBack()
+			return pushes, true
+		},
+		"Fall": func(l *engine.LazyTask) (int64, bool) {
+			deadline, _ := l.Deadline()
+			pushes, ok := l.Fall(deadline)
+			if !ok {
+				return 0, false
+			}
+			return pushes, true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &engine.LazyTask{F: noop}
+			var stop atomic.Bool
+			var pushed int64
+			var all sync.WaitGroup
+			all.Go(func() {
+				for !stop.Load() {
+					if l.PushBack(&c, engine.Delay{D: time.Hour}) {
+						pushed++
+					}
+				}
+			})
+			counted := int64(0)
+			for deadline := time.Now().Add(50 * time.Millisecond); time.Now().Before(deadline); {
+				l.Keep(1)
+				for l.Word.Load()&engine.MostPushes == 0 { // until the other is pushing
+					runtime.Gosched()
+				}
+				for ended := false; !ended; {
+					var n int64
+					n, ended = end(l)
+					counted += n
+				}
+			}
+			stop.Store(true)
+			all.Wait()
+			require.Equal(t, pushed, counted)
+		})
+	}
 }

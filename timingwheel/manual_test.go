@@ -9,6 +9,18 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
+// Drive counts what is left of a call in which a task panicked, also if nothing else comes.
+func TestDriveCountsWhatAPanicHasLeft(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	w.Schedule(0, func() { panic("the task's own") })
+	w.Schedule(0, noop)
+	w.Schedule(0, noop)
+	require.PanicsWithValue(t, "the task's own", func() { w.Drive(0) })
+	require.Equal(t, 2, w.Drive(0))
+	require.Zero(t, w.Drive(0))
+}
+
 // If the caller of Drive recovers a panic, no other task is lost: what came due together
 // with that task runs in the next call, and Shutdown finds that all have ended.
 func TestDriveAfterAPanic(t *testing.T) {

@@ -40,6 +40,36 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 	}
 }
 
+// So it is between two slices of a cascade.
+func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
+	for range 100 {
+		w := manual()
+		s, d := &w.engine().Shards()[0], w.engine().Driver()
+		for range 2 * engine.SliceLen {
+			addFunction(s, 0, noop)
+		}
+		b, ok := d.Queue.Poll()
+		require.True(t, ok)
+		d.Begin(b)
+		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0
+		s.Mu.Lock()
+		found := make(chan int)
+		go func() {
+			s.Lock()
+			handed := len(d.Due.Tasks)
+			s.Mu.Unlock()
+			found <- handed
+		}()
+		for !s.Fairness.Waiting.Load() {
+			time.Sleep(time.Microsecond)
+		}
+		s.Mu.Unlock()
+		d.Step()
+		require.Equal(t, engine.SliceLen, <-found)
+		w.Stop()
+	}
+}
+
 func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	w := manual()
 	defer w.Stop()

@@ -223,3 +223,18 @@ func TestTwoConsumersAndTwoElementsOfOneTime(t *testing.T) {
 		require.Equal(t, at, time.Now())
 	})
 }
+
+// A consumer that finds an element due takes it, ahead of one that waits. The alarm rings
+// meanwhile, and may be faster; but not each time.
+func TestWhoFindsAnElementDueTakesIt(t *testing.T) {
+	for range 1000 {
+		q := delayqueue.New[int]()
+		_, ok := q.TakeFunc(func(int) {})
+		require.False(t, ok)
+		q.Offer(1, time.Now())
+		if _, ok := q.TakeFunc(func(int) {}); ok {
+			return
+		}
+	}
+	t.Error("it stands in line")
+}

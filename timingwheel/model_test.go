@@ -161,7 +161,7 @@ func (m *model) scheduleClosed(task *modelTask, d time.Duration) {
 	case 3:
 		_, err = m.group.Schedule(d, task.f)
 	case 4:
-		task.timer, err = m.w.AfterFunc(d, task.f), ErrStopped
+		task.timer = m.w.AfterFunc(d, task.f)
 		return
 	default:
 		_, err = m.w.Schedule(d, task.f)

@@ -132,7 +132,7 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 	for range 3 {
 		wg.Go(func() {
 			s.Lock()
-			s.Unlock()
+			defer s.Unlock()
 		})
 	}
 	for !s.Fairness.Waiting.Load() {

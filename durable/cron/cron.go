@@ -60,7 +60,7 @@ type Spec struct {
 
 var _ timingwheel.Scheduler = (*Spec)(nil)
 
-var parser = gocron.NewParser(gocron.SecondOptional | gocron.Minute | gocron.Hour | gocron.Dom | gocron.Month | gocron.Dow |
+var parser = gocron.MustNewParser(gocron.SecondOptional | gocron.Minute | gocron.Hour | gocron.Dom | gocron.Month | gocron.Dow |
 	gocron.Descriptor | gocron.DowOrDom).WithMaxSearchYears(12)
 
 // Parse reads a text. The error says what is wrong with it.

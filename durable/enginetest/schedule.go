@@ -113,11 +113,10 @@ func scheduleAgain(t *testing.T, s Store) {
 		}
 		require.NoError(t, r.Schedule(within(t), name, "@every 4s", durable.Job{Kind: kind}))
 	}
-	first := map[string]durable.ScheduleInfo{}
 	for _, name := range names {
 		set(name)
 	}
-	first = r.schedules()
+	first := r.schedules()
 	for _, name := range names {
 		switch name {
 		case "pause":

@@ -105,7 +105,7 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 			errs[i] = res.err
 			switch {
 			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
-				errs[i] = tooLate
+				errs[i] = errTooLate
 				refused = append(refused, i)
 			case errors.Is(res.err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
 				all[i].repeat(p)
@@ -126,7 +126,7 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 	return errs
 }
 
-var tooLate = fmt.Errorf("%w: it came too late for its bucket", durable.ErrUncertain)
+var errTooLate = fmt.Errorf("%w: it came too late for its bucket", durable.ErrUncertain)
 
 // repeat has the next try refused where the bucket is closed: it may make a copy.
 func (in *inserting) repeat(p *part) {
@@ -145,10 +145,10 @@ func (p *part) refused(ctx context.Context, in *inserting) (again bool, err erro
 		}
 	}
 	if in.tried || !p.fresh(in.r) {
-		return false, tooLate
+		return false, errTooLate
 	}
 	*in = *p.place(in.r)
-	return true, tooLate
+	return true, errTooLate
 }
 
 // markOf returns the mark of the bucket that a job's subject is of.
@@ -184,7 +184,7 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 	for range insertTries {
 		h, err := p.keyHolder(ctx, r.Job.Key)
 		if closed = nil; refused && h.seq == before {
-			closed = tooLate
+			closed = errTooLate
 		}
 		switch {
 		case err != nil:

@@ -158,7 +158,10 @@ func raceOnce(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.R
 				canceled[from+i] = oks[0]
 			}
 		}
-		claim := func() { claimGroup(t, w, group, batch, mine[from:]) }
+		claim := func() {
+			time.Sleep(rand.N(5 * time.Millisecond)) // or the faster of the two calls could win each time
+			claimGroup(t, w, group, batch, mine[from:])
+		}
 		if rand.N(2) == 0 { // who is started last is often first
 			cancel, claim = claim, cancel
 		}

@@ -289,3 +289,20 @@ func TestExecutorThatEmbedsAPool(t *testing.T) {
 		require.Equal(t, 10, pool.seen)
 	})
 }
+
+// nothing is an executor without a state, so that its nil pointer is as good as another.
+type nothing struct{}
+
+func (*nothing) Execute(tasks []func()) {
+	for _, task := range tasks {
+		task()
+	}
+}
+
+func TestNilPointerOfAUsersExecutor(t *testing.T) {
+	w := timingwheel.New(timingwheel.WithExecutor((*nothing)(nil)))
+	defer w.Stop()
+	ran := make(chan bool)
+	w.AfterFunc(0, func() { close(ran) })
+	<-ran
+}

@@ -100,10 +100,15 @@ func isNil(e Executor) bool {
 		return true
 	case ExecutorFunc:
 		return e == nil
+	case door:
+		v := reflect.ValueOf(e)
+		return v.Kind() == reflect.Pointer && v.IsNil()
 	}
-	v := reflect.ValueOf(e)
-	return v.Kind() == reflect.Pointer && v.IsNil()
+	return false // a nil pointer of a user's type may have a good Execute
 }
+
+// door is what a pool.Pool has, and a user's type that embeds one.
+type door interface{ Open(owner any) *run.Bounded }
 
 // resolve finds out how the wheel uses an executor.
 func (c *config) resolve(e Executor) {
@@ -115,7 +120,7 @@ func (c *config) resolve(e Executor) {
 		c.Executor, c.MayBlock = e, false
 	case ExecutorFunc:
 		c.Executor = run.Submitter{Submit: e}
-	case interface{ Open(owner any) *run.Bounded }:
+	case door:
 		b := e.Open(e)
 		if b == nil {
 			c.Executor = run.Foreign{UserExecutor: e.(Executor)}

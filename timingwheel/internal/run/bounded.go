@@ -32,9 +32,9 @@ func NewBounded(workers, queue int, full Policy, discard func(task func())) *Bou
 	return b
 }
 
-// Door leads from what a user has of a bounded to the bounded. Who embeds a door has its
-// method, and so has a user's type that embeds that. Its own Execute, which may count or
-// wrap the tasks, must be called all the same. So the door knows whose it is.
+// Door leads from what a user has of a Bounded to the Bounded. A pool.Pool embeds a Door,
+// and so has its method. A user's type that embeds the Pool has it too, but its own Execute,
+// which may count or wrap the tasks, must be called. So the Door knows whose it is.
 type Door struct {
 	inside *Bounded
 	owner  any

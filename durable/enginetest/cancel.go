@@ -3,7 +3,6 @@ package enginetest
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"sync"
@@ -110,6 +109,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 		}
 	})
 	claims, cancels := 0, 0
+	var lead time.Duration
 	for n := races(); n > 0; {
 		size := min(n, 100)
 		n -= size
@@ -127,7 +127,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 				require.FailNow(t, "not handed out", "%d of %d", len(batch), size)
 			}
 		}
-		c, k := raceOnce(t, w, other, refs, batch)
+		c, k := raceEach(t, w, other, refs, batch, &lead)
 		claims, cancels = claims+c, cancels+k
 	}
 	stop()
@@ -143,39 +143,43 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-// raceOnce claims in groups what is canceled one by one at the same time.
-func raceOnce(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.Ref, batch map[durable.Ref]*durable.Held) (claims, cancels int) {
-	canceled := make([]bool, len(refs))
-	mine := make([]bool, len(refs))
+// raceEach claims in groups what is canceled one by one at the same time.
+// lead is the head start of the cancel. Whoever won a group starts the next one later,
+// so that both sides win on any engine and the races stay close.
+func raceEach(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.Ref, batch map[durable.Ref]*durable.Held, lead *time.Duration) (claims, cancels int) {
+	const step = time.Millisecond / 4
 	for from := 0; from < len(refs); from += 5 {
 		group := refs[from:min(from+5, len(refs))]
-		cancel := func() {
+		canceled := make([]bool, len(group))
+		mine := make([]bool, len(group))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(-*lead)
 			for i, ref := range group {
 				oks, errs := e.Cancel(within(t), []durable.Ref{ref})
 				if errs[0] != nil {
 					t.Error(errs[0])
 				}
-				canceled[from+i] = oks[0]
+				canceled[i] = oks[0]
+			}
+		})
+		wg.Go(func() {
+			time.Sleep(*lead)
+			claimGroup(t, w, group, batch, mine)
+		})
+		wg.Wait()
+		won := 0
+		for i := range group {
+			require.NotEqual(t, canceled[i], mine[i], "canceled %v, claimed %v", canceled[i], mine[i])
+			if mine[i] {
+				won++
 			}
 		}
-		claim := func() {
-			time.Sleep(rand.N(5 * time.Millisecond)) // or the faster of the two calls could win each time
-			claimGroup(t, w, group, batch, mine[from:])
-		}
-		if rand.N(2) == 0 { // who is started last is often first
-			cancel, claim = claim, cancel
-		}
-		var wg sync.WaitGroup
-		wg.Go(cancel)
-		wg.Go(claim)
-		wg.Wait()
-	}
-	for i := range refs {
-		require.NotEqual(t, canceled[i], mine[i], "canceled %v, claimed %v", canceled[i], mine[i])
-		if mine[i] {
-			claims++
+		claims, cancels = claims+won, cancels+len(group)-won
+		if won > len(group)/2 {
+			*lead += step
 		} else {
-			cancels++
+			*lead -= step
 		}
 	}
 	return claims, cancels

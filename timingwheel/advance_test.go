@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
+
+// endOfClock is where a manual clock ends.
+const endOfClock = time.Duration(math.MaxInt64 - 1)
 
 var moonLanding = time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC)
 
@@ -50,11 +52,11 @@ func TestAdvance(t *testing.T) {
 	w.verify(t)
 	require.Zero(t, w.Advance(24*time.Hour))
 	require.Equal(t, 1, w.Advance(math.MaxInt64), "saturates")
-	require.Equal(t, moonLanding.Add(engine.EndOfClock), w.Now())
+	require.Equal(t, moonLanding.Add(endOfClock), w.Now())
 	w.Schedule(0, note)
 	require.Equal(t, 1, w.Advance(0), "the clock has ended")
 	require.Zero(t, w.Stats().Lateness.Max, "nothing was late")
-	require.Equal(t, engine.EndOfClock, w.Stats().Now)
+	require.Equal(t, endOfClock, w.Stats().Now)
 	w.verify(t)
 }
 
@@ -338,7 +340,7 @@ func TestAdvanceToTheEndOfTheClock(t *testing.T) {
 			t.Fatal("Advance does not return")
 		}
 		require.Equal(t, []int{2, 2, 3}, []int{runs, resets, chain})
-		require.Equal(t, engine.EndOfClock, w.Now().Sub(moonLanding))
+		require.Equal(t, endOfClock, w.Now().Sub(moonLanding))
 		require.Len(t, ticker.C, 1)
 		require.Equal(t, 5, w.Len())
 		w.verify(t)

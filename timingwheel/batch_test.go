@@ -93,7 +93,7 @@ func TestScheduleBatchAllOrNone(t *testing.T) {
 	require.Equal(t, ErrStopped, err)
 	require.Empty(t, none)
 	w.ScheduleBatch(nil, nil)
-	require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
+	w.verify(t)
 }
 
 // Stop either comes before a batch or hands back all of it.
@@ -132,26 +132,24 @@ func TestScheduleBatchRacesWithStop(t *testing.T) {
 // batch of more than a slice.
 func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(1))
-	s := &w.engine().Shards()[0]
-	s.Mu.Lock()
+	unlock := lockShard(t, w)
 	added := make(chan []Timeout)
 	go func() {
 		timeouts, _ := w.ScheduleBatch(nil, slices.Repeat([]Delayed{{time.Hour, noop}}, engine.SliceLen+1))
 		added <- timeouts
 	}()
-	waitUntil(t, s.Fairness.Waiting.Load)
+	waitForCallers(t, 1)
 	called := time.Now()
-	stopHasToWait := w.engine().HasBatch()
+	stopped := make(chan []Pending)
+	go func() { stopped <- w.Stop() }() // without the wait it would come between two slices
 	time.Sleep(20 * time.Millisecond)
-	s.Mu.Unlock()
-	timeouts := <-added
-	require.True(t, stopHasToWait)
-	for _, timeout := range timeouts {
-		at, ok := timeout.Deadline()
-		require.True(t, ok)
-		require.LessOrEqual(t, at.Sub(called), time.Hour+time.Millisecond)
+	unlock()
+	require.Len(t, <-added, engine.SliceLen+1)
+	pending := <-stopped
+	require.Len(t, pending, engine.SliceLen+1)
+	for _, p := range pending {
+		require.LessOrEqual(t, p.Deadline.Sub(called), time.Hour+time.Millisecond)
 	}
-	require.Len(t, w.Stop(), engine.SliceLen+1)
 }
 
 func TestScheduleBatchAllocations(t *testing.T) {

@@ -2,7 +2,9 @@ package timingwheel
 
 import (
 	"context"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
@@ -33,6 +35,13 @@ func newPool(workers, queue int, full whenFull) *testPool {
 
 func (p *testPool) Execute(tasks []func()) { p.bounded.Execute(tasks) }
 func (p *testPool) Close()                 { p.bounded.Close(context.Background()) }
+
+// requireIdle checks that a pool that is closed has nothing left, and that nobody waits for it.
+func requireIdle(t testing.TB, p *testPool) {
+	t.Helper()
+	st := p.bounded.Stats()
+	require.Equal(t, []int64{0, 0, 0}, []int64{st.Running, st.Queued, st.Waiting})
+}
 
 // busy gives the pool so many tasks, which end with release.
 func busy(pool *testPool, tasks int) (release func()) {

@@ -41,23 +41,6 @@ func TestNewIsLight(t *testing.T) {
 	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/wheels, uint64(shards*3<<10), "bytes for each New and Stop")
 }
 
-func TestLevelsAreMadeOnFirstUse(t *testing.T) {
-	w := New(WithShards(4))
-	defer w.Stop()
-	for i := range w.engine().Shards() {
-		require.Nil(t, w.engine().Shards()[i].Finest)
-	}
-	w.AfterFunc(0, noop)
-	w.AfterFunc(100*time.Millisecond, noop)
-	levels := 0
-	for i := range w.engine().Shards() {
-		for l := w.engine().Shards()[i].Finest; l != nil; l = l.Overflow {
-			levels++
-		}
-	}
-	require.Equal(t, 1, levels, "one level, of one shard")
-}
-
 // The arena gives memory back when it has emptied.
 func TestMemoryIsGivenBack(t *testing.T) {
 	held := func() int64 {
@@ -119,25 +102,4 @@ func TestMemoryFollowsWhatIsPending(t *testing.T) {
 	require.Zero(t, w.Len())
 	w.verify(t)
 	runtime.KeepAlive(timeouts)
-}
-
-// Buckets whose tasks were all canceled wait in the queue until they expire. They keep no
-// chunk of the arena.
-func TestEmptiedBucketsKeepNoChunks(t *testing.T) {
-	w := New(WithShards(1), WithManualDrive(), WithTick(time.Microsecond), WithWheelSize(65536))
-	defer w.Stop()
-	var timeouts []Timeout
-	buckets := unlessShort(65536, 16384)
-	for i := range buckets {
-		for range 10 {
-			timeout, err := w.Schedule(time.Duration(i+2)*66*time.Millisecond, noop)
-			require.NoError(t, err)
-			timeouts = append(timeouts, timeout)
-		}
-	}
-	for _, timeout := range timeouts {
-		require.True(t, timeout.Cancel())
-	}
-	require.Greater(t, w.engine().Driver().Queue.Len(), buckets/2-2000)
-	require.LessOrEqual(t, w.Stats().Arena.Capacity, int64(2048))
 }

@@ -6,9 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
 	"runtime/pprof"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,9 +16,7 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/delayqueue"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 // The driver goroutine ends when nothing more is due. A caller that adds at that moment
@@ -66,14 +62,15 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 			name := fmt.Sprintf("%s %d", name, rand.Int()) // nothing else has its label
 			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
 			defer w.Stop()
-			mu, locked := &w.engine().Shards()[0].Mu, make(chan struct{})
+			far, _ := w.Schedule(time.Hour, noop)
+			shard, locked := engine.Handle(far), make(chan struct{})
 			w.Schedule(0, func() {
 				w.Schedule(time.Millisecond, noop) // with 0, the driver could inherit a label
-				mu.Lock()
+				shard.LockShard()
 				close(locked)
 			})
 			<-locked // also tells the race detector that what the task did came first
-			defer mu.Unlock()
+			defer shard.UnlockShard()
 			label := fmt.Sprintf(`"timingwheel":%q`, name)
 			waitUntil(t, func() bool {
 				var b strings.Builder
@@ -87,56 +84,6 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Under the default executor, the goroutine that drove runs tasks. Each of them may end it
-// or block it: another drives.
-func TestTasksOnTheDriversGoroutine(t *testing.T) {
-	release := make(chan bool)
-	defer close(release)
-	for name, end := range map[string]func(){"exit": runtime.Goexit, "block": func() { <-release }, "return": noop} {
-		t.Run(name, func(t *testing.T) {
-			w := New(WithShards(2))
-			onDriver := 0
-			for range 300 {
-				ran := make(chan bool)
-				w.Schedule(0, func() {
-					ran <- strings.Contains(string(debug.Stack()), ").drive(")
-					if name != "block" || rand.IntN(10) == 0 {
-						end()
-					}
-				})
-				if <-ran {
-					onDriver++
-				}
-			}
-			require.Positive(t, onDriver)
-			requireOneDriver(t, w)
-			require.Empty(t, w.Stop())
-		})
-	}
-}
-
-// requireOneDriver has the driver wait for the lock of a shard. A second one, if there were
-// one, would come to the other shard meanwhile.
-func requireOneDriver(t *testing.T, w *TimingWheel) {
-	t.Helper()
-	add := func(s *engine.Shard) {
-		_, err := s.Accept(engine.Delay{Now: w.engine().Clock().Now(), D: 0}, noop, engine.OneShot)
-		require.NoError(t, err)
-	}
-	first, second := &w.engine().Shards()[0], &w.engine().Shards()[1]
-	waitUntil(t, func() bool { return w.Len() == 0 })
-	first.Mu.Lock()
-	add(first)
-	waitUntil(t, first.Fairness.Wanted.Load)
-	second.Lock()
-	add(second)
-	second.Unlock()
-	time.Sleep(10 * time.Millisecond)
-	require.Equal(t, 1, second.Len())
-	first.Mu.Unlock()
-	waitUntil(t, func() bool { return w.Len() == 0 })
 }
 
 // A task that blocks delays none that is due on the same tick, and none that is due later.
@@ -269,45 +216,6 @@ func TestForgottenWheelInABubble(t *testing.T) {
 	})
 }
 
-// Between poll's look at the head and its removal somebody may offer an earlier bucket. A
-// bucket that poll returned must not be in the queue any more, or it would be flushed twice.
-func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
-	now := engine.NewClock(time.Millisecond)
-	d := &engine.Driver{Hub: engine.Hub{Clock: &now, Queue: delayqueue.New[*engine.Slot]()}}
-	first, earlier := &engine.Slot{Cascade: &engine.Cascade{}}, &engine.Slot{Cascade: &engine.Cascade{}}
-	past := time.Now().Add(-time.Hour)
-	var round, offered atomic.Int64
-	var end atomic.Bool
-	defer end.Store(true)
-	go func() {
-		for n := int64(0); !end.Load(); {
-			if round.Load() <= n {
-				runtime.Gosched()
-				continue
-			}
-			d.Queue.Offer(earlier, past.Add(-time.Minute))
-			n++
-			offered.Store(n)
-		}
-	}()
-	for n, start := int64(0), time.Now(); time.Since(start) < 500*time.Millisecond; n++ {
-		d.Queue.Offer(first, past)
-		round.Store(n + 1)
-		got := 0
-		for offered.Load() <= n {
-			if _, ok := d.Poll(); ok {
-				got++
-			}
-		}
-		if got+d.Queue.Len() != 2 {
-			require.Fail(t, "poll", "it has returned %d of 2 buckets, and %d are left", got, d.Queue.Len())
-		}
-		for d.Queue.Len() > 0 {
-			d.Queue.Poll()
-		}
-	}
-}
-
 // What a driver goroutine had in its hands when it ended, the next one hands on at once, and
 // not with what is due next.
 func TestNewDriverHandsOnWhatTheLastHasLeft(t *testing.T) {
@@ -334,46 +242,6 @@ func (exitingHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (exitingHandler) Handle(context.Context, slog.Record) error {
 	runtime.Goexit()
 	return nil
-}
-
-// Whoever keeps a Timer of a stopped wheel does not keep its buckets, and with them all
-// levels.
-func TestStopEmptiesTheQueue(t *testing.T) {
-	w := New(WithManualDrive(), WithShards(2))
-	for d := time.Duration(0); d < 100*time.Hour; d = 2*d + time.Millisecond {
-		w.AfterFunc(d, noop)
-	}
-	timer := w.AfterFunc(time.Hour, noop)
-	require.Greater(t, w.engine().Driver().Queue.Len(), 10)
-	w.Stop()
-	require.Zero(t, w.engine().Driver().Queue.Len())
-	require.False(t, timer.Stop())
-}
-
-// The executor gets at most a slice at a time, and a bucket that comes due during a cascade
-// does not wait for the end of it.
-func TestBucketsBetweenTheSlicesOfACascade(t *testing.T) {
-	var calls []int
-	w := New(WithManualClock(moonLanding), WithShards(2), WithExecutor(executeFunc(func(tasks []func()) {
-		calls = append(calls, len(tasks))
-		run.Each(tasks, func(task func()) { task() })
-	})))
-	defer w.Stop()
-	order := make([]int, 0, 12*engine.SliceLen)
-	for i, n := range []int{10 * engine.SliceLen, 2 * engine.SliceLen} {
-		for range n {
-			addFunction(&w.engine().Shards()[i], time.Second, func() { order = append(order, i) })
-		}
-	}
-	require.Equal(t, 12*engine.SliceLen, w.Advance(time.Second))
-	require.Equal(t, slices.Repeat([]int{engine.SliceLen}, 12), calls)
-	short := []int{}
-	for n, i := range order {
-		if i == 1 {
-			short = append(short, n)
-		}
-	}
-	require.Less(t, short[len(short)-1], 4*engine.SliceLen)
 }
 
 // A context that ends together with a function that blocks does not wait for it.

@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -60,37 +59,4 @@ func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
 	of := weak.Make(timer)
 	timer = nil
 	waitForGarbage(t, func() bool { return of.Value() == nil })
-}
-
-// A task that blocks does not keep its wheel, nor what other goroutines have run since.
-func TestBlockedTaskKeepsNothing(t *testing.T) {
-	for _, n := range []int{2, 1} {
-		release := make(chan struct{})
-		var began atomic.Int64
-		w := New(WithShards(1), WithExecutor(Goroutines()))
-		for range n {
-			w.Schedule(20*time.Millisecond, func() {
-				began.Add(1)
-				<-release
-			})
-		}
-		waitUntil(t, func() bool { return began.Load() == int64(n) })
-		push := func() {
-			var ran atomic.Int64
-			for range 2 {
-				w.Schedule(time.Millisecond, func() { ran.Add(1) })
-			}
-			waitUntil(t, func() bool { return ran.Load() == 2 })
-		}
-		push()
-		b := weak.Make(w.engine().Driver().Workers.Last.Load())
-		waitForGarbage(t, func() bool {
-			push() // again, since on two ticks each task runs alone, and not through the queue
-			return b.Value() == nil
-		})
-		wheel := weak.Make(w)
-		w = nil
-		waitForGarbage(t, func() bool { return wheel.Value() == nil })
-		close(release)
-	}
 }

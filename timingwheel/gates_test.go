@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // gates is some wheels behind one kind of gate under random calls of all that can wait there,
@@ -53,15 +52,14 @@ func TestGatesUnderStress(t *testing.T) {
 				require.NoError(t, w.Shutdown(t.Context()))
 				requireAccounts(t, w.Stats())
 				require.Zero(t, w.Len())
-				require.Zero(t, w.engine().Driver().Waiting.Load())
-				require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
-				waitUntil(t, func() bool { return w.engine().Driver().Handoff.State.Load() == engine.Idle })
+				require.Zero(t, w.Stats().Waiting)
+				w.verify(t)
+				waitUntil(t, func() bool { return w.Stats().HeldUp == 0 })
 			}
 			require.Equal(t, g.accepted.Load(), g.ran.Load()+g.canceled.Load()+g.handedBack.Load())
 			if pool != nil {
 				pool.Close()
-				require.Zero(t, pool.bounded.Semaphore.Count())
-				require.True(t, pool.bounded.WaitQueue.IsEmpty())
+				requireIdle(t, pool)
 			}
 		}
 	})

@@ -128,7 +128,7 @@ func TestGroupEdges(t *testing.T) {
 	require.Equal(t, ErrStopped, err)
 	require.Zero(t, g.Stop())
 	require.NoError(t, g.StopWait(t.Context()))
-	require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
+	w.verify(t)
 	_, err = NewGroup(w).Schedule(0, f)
 	require.Equal(t, ErrStopped, err)
 }
@@ -298,16 +298,17 @@ func TestGroupStopLetsTheWaitingCallerIn(t *testing.T) {
 	w := New(WithManualDrive(), WithShards(1))
 	defer w.Stop()
 	g := NewGroup(w)
+	left := make(chan int)
+	first := &groupTask{group: g, entry: g.door.Sibling()}
+	first.task = func() { // Stop calls it first, with the lock held
+		go func() { left <- g.Len() }()
+		waitForCallers(t, 1)
+		first.due()
+	}
+	g.spare, g.spares = first, 1
 	for range n * engine.SliceLen {
 		g.Schedule(time.Hour, noop)
 	}
-	left := make(chan int)
-	first, s := g.members.next, g.door.Shard()
-	s.Arena.SetTask(first.entry.Place(), func() { // Stop calls it first, with the lock held
-		go func() { left <- g.Len() }()
-		waitUntil(t, s.Fairness.Waiting.Load)
-		first.due()
-	})
 	go g.Stop()
 	require.Equal(t, (n-1)*engine.SliceLen, <-left)
 }

@@ -108,7 +108,7 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return nil, ErrStopped
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
-	j.calendar = &calendar{scheduler: s, wall: e.Wall(), look: lookInterval}
+	j.calendar = &calendar{scheduler: s, wall: w.attachment().wall, look: lookInterval}
 	if e.Clock().IsManual() {
 		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
 	}

@@ -676,7 +676,7 @@ func TestCalendarFollowsTheWallClock(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		var step atomic.Int64
 		wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
-		w.engine().SetWall(wall)
+		w.attachment().wall = wall
 		hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Truncate(time.Hour).Add(time.Hour) })
 		job := mustJob(t)(w.ScheduleFunc(hourly, log.note))
 		time.Sleep(10*time.Minute + second)
@@ -721,7 +721,7 @@ func TestClockIsSetDuringARun(t *testing.T) {
 			jobBubble(t, func(t *testing.T, w *TimingWheel, _ *timeLog) {
 				var step atomic.Int64
 				wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
-				w.engine().SetWall(wall)
+				w.attachment().wall = wall
 				runs := make(chan string)
 				job := mustJob(t)(w.ScheduleFunc(hourly, func() {
 					runs <- wall().UTC().Format("15:04")

@@ -13,7 +13,7 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
+	"github.com/tickwheel/tickwheel/internal/parking"
 )
 
 func TestKeyed(t *testing.T) {
@@ -147,30 +147,6 @@ func TestKeyedOnAStoppedWheel(t *testing.T) {
 	require.Zero(t, k.Len())
 }
 
-// A Cancel that finds its key's function on the wheel, and is slower than Stop at its
-// shard.
-func TestKeyedCancelDuringStop(t *testing.T) {
-	w := New(WithManualDrive(), WithShards(1))
-	defer w.Stop()
-	k := NewKeyed[int](w)
-	k.Schedule(1, time.Hour, noop)
-	task, ok := k.stripe(1).tasks.Get(1)
-	require.True(t, ok)
-	s := &w.engine().Shards()[0]
-	s.Mu.Lock()
-	canceled := make(chan bool)
-	go func() { canceled <- k.Cancel(1) }()
-	waitUntil(t, s.Fairness.Waiting.Load)
-	var c collector
-	s.Closed, s.Stopped, s.Heir = true, true, &c
-	s.Dismiss(task.entry.Place())
-	s.Heir = nil
-	s.Mu.Unlock()
-	require.False(t, <-canceled)
-	require.Len(t, c.pending, 1)
-	require.Zero(t, k.Len())
-}
-
 // Keys that Stop has handed back are counted right, each for itself, while another of their
 // stripe waits in the executor's queue.
 func TestKeyedCountsBesideTheQueue(t *testing.T) {
@@ -200,6 +176,43 @@ func TestKeyedCountsBesideTheQueue(t *testing.T) {
 	require.Zero(t, k.Len())
 }
 
+// stopCall is a parked operation whose Stop calls f, with the shard's lock held.
+type stopCall func()
+
+func (f stopCall) Expire(parking.Held) (leave, done func()) { return nil, nil }
+
+func (f stopCall) Stop(parking.Held) (rest func(), by parking.Executor) {
+	f()
+	return nil, nil
+}
+
+// A call that finds its key's function on the wheel, and is slower than Stop at its shard.
+func TestKeyedIsSlowerThanStop(t *testing.T) {
+	for name, call := range map[string]func(k *Keyed[int]) bool{
+		"Cancel": func(k *Keyed[int]) bool { return k.Cancel(1) },
+		"Reset":  func(k *Keyed[int]) bool { return k.Reset(1, time.Minute) },
+		"Schedule": func(k *Keyed[int]) bool {
+			replaced, err := k.Schedule(1, time.Minute, mustNotRun)
+			require.Equal(t, ErrStopped, err)
+			return replaced
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := New(WithManualDrive(), WithShards(1))
+			k, done := NewKeyed[int](w), make(chan bool)
+			_, err := park(w, time.Hour, stopCall(func() { // Stop comes to it before the key
+				go func() { done <- call(k) }()
+				waitForCallers(t, 1)
+			}))
+			require.NoError(t, err)
+			k.Schedule(1, time.Hour, noop)
+			require.Len(t, w.Stop(), 1)
+			require.False(t, <-done)
+			require.Zero(t, k.Len())
+		})
+	}
+}
+
 // A key that is replaced keeps its place under the limit, and its entry.
 func TestKeyedReplacesAtTheLimit(t *testing.T) {
 	w := New(WithManualDrive(), WithMaxPending(1))
@@ -213,57 +226,6 @@ func TestKeyedReplacesAtTheLimit(t *testing.T) {
 	require.Equal(t, ErrTooManyPending, err)
 	require.Equal(t, 1, k.Len())
 	require.Len(t, w.Stop(), 1)
-}
-
-// A Reset or Schedule that comes while Stop has ended one shard, and not yet the
-// other. What was handed back must not be put on the wheel again.
-func TestKeyedBetweenTheStopsOfTwoShards(t *testing.T) {
-	w := New(WithManualDrive(), WithShards(2))
-	defer w.Stop()
-	k := NewKeyed[int](w)
-	f := func() {}
-	k.Schedule(1, time.Hour, f)
-	k.Schedule(2, time.Hour, f)
-	stripe := k.lock(1)
-	task, ok := stripe.tasks.Get(1)
-	require.True(t, ok)
-	stopped := task.entry.Shard()
-	stripe.mu.Unlock()
-	w.engine().Pin(stopped.Next) // where adds go from now on
-	pending := stopWholly(stopped)
-	require.Len(t, pending, 2)
-	require.False(t, k.Reset(1, time.Minute))
-	replaced, err := k.Schedule(2, time.Minute, f)
-	require.NoError(t, err)
-	require.False(t, replaced, "it was handed back")
-	require.Equal(t, 1, k.Len())
-	require.Len(t, w.Stop(), 1)
-}
-
-// A Schedule that finds its key's old function on the wheel, and is slower than Stop at
-// its shard. The accounts are those of a key that was replaced after it was handed back.
-func TestKeyedReplacesWhatIsHandedBackMeanwhile(t *testing.T) {
-	w := New(WithManualDrive(), WithShards(2))
-	defer w.Stop()
-	k := NewKeyed[int](w)
-	k.Schedule(1, time.Hour, func() {})
-	s := k.lock(1)
-	old, ok := s.tasks.Get(1)
-	require.True(t, ok)
-	stopped := old.entry.Shard()
-	w.engine().Pin(stopped.Next) // where adds go from now on
-	var c collector
-	stopped.Stop()
-	stopped.StopSlice(0, engine.SliceLen, &c)
-	require.Len(t, c.pending, 1)
-	next := &keyedTask[int]{keyed: k, key: 1, f: func() {}}
-	replaced, err := s.put(next, old, engine.Delay{Now: w.engine().Clock().Now(), D: time.Hour}, (*engine.Handle).Accept)
-	s.mu.Unlock()
-	require.NoError(t, err)
-	require.False(t, replaced)
-	require.Equal(t, 1, k.Len())
-	require.True(t, k.Cancel(1))
-	require.Zero(t, k.Len())
 }
 
 func TestKeyThatDoesNotEqualItself(t *testing.T) {

@@ -3,14 +3,12 @@ package timingwheel
 import (
 	"context"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // A Timer that was reset once is pushed back without a lock: also while somebody has it.
@@ -19,49 +17,20 @@ func TestPushBackTakesNoLock(t *testing.T) {
 	defer w.Stop()
 	timer := w.AfterFunc(time.Hour, noop)
 	require.True(t, timer.Reset(time.Hour))
-	w.engine().Shards()[0].Mu.Lock()
-	for range engine.MostPushes {
+	const most = 1023 // so many between two counts, see Counts.Reset
+	timer.entry.LockShard()
+	for range most {
 		require.True(t, timer.Reset(2*time.Hour))
 	}
-	w.engine().Shards()[0].Mu.Unlock()
+	timer.entry.UnlockShard()
 	require.True(t, timer.Reset(2*time.Hour), "this one takes the lock")
-	require.EqualValues(t, engine.MostPushes+2, w.Stats().Reset)
+	require.EqualValues(t, most+2, w.Stats().Reset)
 	at, ok := timer.Deadline()
 	require.True(t, ok)
 	require.Greater(t, time.Until(at), 90*time.Minute)
 	require.True(t, timer.Stop())
 	require.False(t, timer.Reset(time.Hour), "it is not pending")
 	require.True(t, timer.Stop())
-}
-
-func TestLazyTask(t *testing.T) {
-	c := engine.NewClock(time.Millisecond)
-	in := func(d time.Duration) engine.Delay { return engine.Delay{Now: time.Second, D: d} }
-	l := &engine.LazyTask{F: noop}
-	require.Same(t, l, engine.LazyOf(engine.Disguise(l)))
-	require.False(t, l.PushBack(&c, in(time.Second)), "the entry has the deadline")
-	l.Keep(5000)
-	require.False(t, l.PushBack(&c, in(3999*time.Millisecond)), "an earlier time")
-	require.True(t, l.PushBack(&c, in(4*time.Second)), "the same")
-	require.True(t, l.PushBack(&c, in(9*time.Second)))
-	require.False(t, l.PushBack(&c, in(0)))
-	require.False(t, l.PushBack(&c, in(-1)))
-	_, ok := l.Fall(5000)
-	require.False(t, ok, "it was pushed back")
-	deadline, kept := l.Deadline()
-	require.True(t, kept)
-	require.EqualValues(t, 10_000, deadline)
-	pushes, ok := l.Fall(10_000)
-	require.True(t, ok)
-	require.EqualValues(t, 2, pushes)
-	require.False(t, l.PushBack(&c, in(time.Hour)))
-	l.Keep(1000) // the tick that it is now
-	require.False(t, l.PushBack(&c, in(0)), "now, without rounding")
-	require.True(t, l.PushBack(&c, in(1)))
-	_, _, kept = l.GiveBack()
-	require.True(t, kept)
-	_, _, kept = l.GiveBack()
-	require.False(t, kept)
 }
 
 // During Shutdown a timer may be brought forward, and is not pushed back after that either.
@@ -239,53 +208,4 @@ func pushBackBesideTheEnd(t *testing.T, end func(w *TimingWheel) []Pending) {
 	st := w.Stats()
 	require.Equal(t, resets.Load(), st.Reset)
 	requireAccounts(t, st)
-}
-
-// No push is lost to whoever takes the deadline back at that moment: each that was true is
-// counted once.
-func TestPushesBesideTheirEnd(t *testing.T) {
-	c := engine.NewClock(time.Millisecond)
-	for name, end := range map[string]func(l *engine.LazyTask) (pushes int64, ended bool){
-		"GiveBack": func(l *engine.LazyTask) (int64, bool) {
-			_, pushes, _ := l.GiveBack()
-			return pushes, true
-		},
-		"Fall": func(l *engine.LazyTask) (int64, bool) {
-			deadline, _ := l.Deadline()
-			pushes, ok := l.Fall(deadline)
-			if !ok {
-				return 0, false
-			}
-			return pushes, true
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := &engine.LazyTask{F: noop}
-			var stop atomic.Bool
-			var pushed int64
-			var all sync.WaitGroup
-			all.Go(func() {
-				for !stop.Load() {
-					if l.PushBack(&c, engine.Delay{D: time.Hour}) {
-						pushed++
-					}
-				}
-			})
-			counted := int64(0)
-			for deadline := time.Now().Add(50 * time.Millisecond); time.Now().Before(deadline); {
-				l.Keep(1)
-				for l.Word.Load()&engine.MostPushes == 0 { // until the other is pushing
-					runtime.Gosched()
-				}
-				for ended := false; !ended; {
-					var n int64
-					n, ended = end(l)
-					counted += n
-				}
-			}
-			stop.Store(true)
-			all.Wait()
-			require.Equal(t, pushed, counted)
-		})
-	}
 }

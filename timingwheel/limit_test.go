@@ -3,10 +3,7 @@ package timingwheel
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"reflect"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // requireFull tries to add in every way that the limit refuses.
@@ -34,26 +30,6 @@ func requireFull(t *testing.T, w *TimingWheel, want error) {
 	require.False(t, replaced)
 	require.Zero(t, keyed.Len())
 	requireDead(t, w.AfterFunc(time.Hour, f))
-}
-
-// A shard whose arena has no index left refuses, like one at its limit.
-func TestArenaIsFull(t *testing.T) {
-	w := New(WithManualDrive(), WithShards(1))
-	defer w.Stop()
-	pending := w.AfterFunc(time.Hour, func() {})
-	s := &w.engine().Shards()[0]
-	used := (*int)(reflect.ValueOf(&s.Arena).Elem().FieldByName("used").Addr().UnsafePointer())
-	require.Equal(t, 1, *used)
-	*used = math.MaxInt32 // nobody has the memory to get there
-	requireFull(t, w, ErrTooManyPending)
-	_, err := w.ScheduleBatch(nil, []Delayed{{time.Hour, func() {}}})
-	require.ErrorIs(t, err, ErrTooManyPending)
-	*used = 1
-	require.EqualValues(t, 6, w.Stats().Rejected)
-	require.True(t, pending.Reset(time.Minute))
-	_, err = w.Schedule(time.Hour, func() {})
-	require.NoError(t, err)
-	w.verify(t)
 }
 
 func requireDead(t *testing.T, timer *Timer) {
@@ -127,7 +103,7 @@ func TestMaxPending(t *testing.T) {
 		require.True(t, job.Stop())
 		require.Len(t, w.Stop(), 3)
 		requireFull(t, w, ErrStopped)
-		require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
+		w.verify(t)
 	})
 }
 
@@ -148,15 +124,16 @@ func TestMaxPendingOfAKeyThatIsDue(t *testing.T) {
 		require.ErrorIs(t, err, ErrTooManyPending)
 		require.True(t, keyed.Reset(1, time.Second), "a re-arm")
 		w.verify(t)
-		require.EqualValues(t, 2, w.engine().Shards()[0].Limit.Pending.Load())
 		require.True(t, other.Cancel())
+		_, err = w.Schedule(time.Hour, mustNotRun)
+		require.ErrorIs(t, err, ErrTooManyPending, "the key has a place")
 		queue[0]()
 		require.Zero(t, ran, "put off")
 		time.Sleep(time.Second)
 		require.Equal(t, 1, w.Drive(0))
 		queue[1]()
 		require.Equal(t, 1, ran)
-		require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
+		w.verify(t)
 		require.Empty(t, w.Stop())
 	})
 }
@@ -195,11 +172,6 @@ func TestMaxPendingIsExact(t *testing.T) {
 							keyed.Cancel(n % 3)
 						}
 						// While the wheel is being stopped, the Reset above may be a re-arm, too.
-						pending := w.engine().Shards()[0].Limit.Pending.Load()
-						if pending < 0 || !rearms && pending > limit && !w.engine().IsStopped() {
-							t.Errorf("%d places taken", pending)
-							return
-						}
 						if shards == 1 && !rearms && w.Len() > limit && !w.engine().IsStopped() {
 							t.Error("more are pending than may be")
 							return
@@ -217,7 +189,7 @@ func TestMaxPendingIsExact(t *testing.T) {
 			}
 			callers.Wait()
 			if stop {
-				require.Zero(t, w.engine().Shards()[0].Limit.Pending.Load())
+				w.verify(t)
 				requireFull(t, w, ErrStopped)
 				return
 			}
@@ -242,31 +214,5 @@ func TestMaxPendingThatMakesNoSense(t *testing.T) {
 	for range 10_000 {
 		_, err := w.Schedule(time.Hour, noop)
 		require.NoError(t, err)
-	}
-}
-
-// Two callers on two shards meet at the last place: exactly one gets it.
-func TestLimit(t *testing.T) {
-	const rounds = 50_000
-	limits, arrived, taken := make([]engine.Limit, rounds), make([]atomic.Int64, rounds), make([]atomic.Int64, rounds)
-	for i := range limits {
-		limits[i].Max = 1
-	}
-	var both sync.WaitGroup
-	for range 2 {
-		both.Go(func() {
-			for i := range rounds {
-				for arrived[i].Add(1); arrived[i].Load() < 2; {
-					runtime.Gosched()
-				}
-				if limits[i].Take(1) {
-					taken[i].Add(1)
-				}
-			}
-		})
-	}
-	both.Wait()
-	for i := range taken {
-		require.EqualValues(t, 1, taken[i].Load())
 	}
 }

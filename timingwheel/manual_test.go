@@ -61,3 +61,18 @@ func closedPool(full whenFull) *testPool {
 	p.Close()
 	return p
 }
+
+// Whoever drives by hand holds nothing back: there may be no other call.
+func TestDrivingByHandHoldsNothingBack(t *testing.T) {
+	ran := make(chan struct{})
+	w := New(WithManualDrive())
+	defer w.Stop()
+	w.Schedule(0, func() { ran <- struct{}{} })
+	require.Equal(t, 1, w.Drive(0))
+	<-ran
+	w = New(WithManualClock(time.Now()))
+	defer w.Stop()
+	w.Schedule(time.Second, func() { ran <- struct{}{} })
+	require.Equal(t, 1, w.Advance(time.Second))
+	<-ran
+}

@@ -67,7 +67,7 @@ type registry struct {
 }
 
 // parents returns the families of the wheel.
-func (w *TimingWheel) parents() *parentWatches { return w.engine().Attached().(*parentWatches) }
+func (w *TimingWheel) parents() *parentWatches { return &w.attachment().parents }
 
 func (s *parentWatches) registries() *registries {
 	if r := s.made.Load(); r != nil {

@@ -70,8 +70,8 @@ func BenchmarkPrecise(b *testing.B) {
 						if s.name != "time" {
 							w := New(append(s.opts, WithTick(tick))...)
 							defer w.Stop()
-							require.Equal(b, s.name == "precise", w.engine().Driver().Queue.Precise())
-							after, wakeups = func(d time.Duration, f func()) { w.Schedule(d, f) }, w.engine().Driver().Queue.Wakeups
+							require.Equal(b, s.name == "precise", w.Stats().Precise)
+							after, wakeups = func(d time.Duration, f func()) { w.Schedule(d, f) }, func() int64 { return w.Stats().Wakeups }
 						}
 						measurePrecision(b, rate, after, wakeups)
 					}

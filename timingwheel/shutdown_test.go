@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Shutdown waits for what is pending in each form, however far off, and for what runs.
@@ -219,7 +218,6 @@ func TestShutdownBySeveral(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Empty(t, w.engine().Runner().Ended.Watchers)
 
 		unused := New()
 		require.NoError(t, unused.Shutdown(t.Context()))
@@ -320,98 +318,4 @@ func TestShutdownAfterTheLastIsCanceled(t *testing.T) {
 			require.Equal(t, time.Second, time.Since(start))
 		}
 	})
-}
-
-// A task that is handed over while Shutdown looks from shard to shard is seen as pending
-// or as running. Here it is in the last of many shards, and takes a while.
-func TestShutdownSeesATaskOnItsWay(t *testing.T) {
-	rounds := unlessShort(500, 50)
-	for range rounds {
-		w := New(WithShards(256))
-		var ended atomic.Bool
-		s := &w.engine().Shards()[len(w.engine().Shards())-1]
-		s.Lock()
-		_, err := s.Accept(engine.Delay{}, func() { time.Sleep(100 * time.Microsecond); ended.Store(true) }, engine.OneShot)
-		s.Mu.Unlock()
-		require.NoError(t, err)
-		require.NoError(t, w.Shutdown(t.Context()))
-		require.True(t, ended.Load())
-	}
-}
-
-// Shutdown ends as Stop does: with the driver, the queue and all that belongs to the wheel.
-func TestShutdownStopsTheWheel(t *testing.T) {
-	w := manual()
-	s := &w.engine().Shards()[0]
-	canceled, err := w.Schedule(time.Hour, mustNotRun)
-	require.NoError(t, err)
-	require.True(t, canceled.Cancel())
-	require.NoError(t, w.Shutdown(t.Context()))
-	require.True(t, s.Stopped)
-	require.ErrorIs(t, w.engine().Ended(), ErrStopped)
-	require.Zero(t, w.engine().Driver().Queue.Len())
-	require.Zero(t, s.Arena.Cap(), "it keeps memory")
-}
-
-// When its context has ended in the middle of one shard, the others have their turn all the same.
-func TestShutdownMovesAllShardsInTheBackground(t *testing.T) {
-	const shards = 4
-	w := New(WithManualDrive(), WithShards(shards))
-	defer w.Stop()
-	var dismissed atomic.Int64
-	for i := range w.engine().Shards() {
-		for range 2 * engine.SliceLen {
-			addOwn(&w.engine().Shards()[i], time.Hour, func() { dismissed.Add(1) })
-		}
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	w.engine().CloseShards(ended)
-	waitUntil(t, func() bool { return w.Len() == 0 })
-	require.EqualValues(t, shards*2*engine.SliceLen, dismissed.Load())
-}
-
-// A task goes from pending to running. Shutdown looks in that order, and does not miss it.
-func TestShutdownLooksAtWhatIsPendingFirst(t *testing.T) {
-	w := manual()
-	defer w.Stop()
-	s := &w.engine().Shards()[0]
-	addFunction(s, 0, noop)
-	s.Lock()
-	quiet := make(chan bool)
-	go func() { quiet <- w.engine().IsQuiet() }()
-	waitUntil(t, s.Fairness.Waiting.Load)
-	for i := range s.Arena.All() {
-		s.Arena.Unlink(i)
-		s.Remove(i)
-	}
-	w.engine().Runner().Admit(1)
-	s.Unlock()
-	require.False(t, <-quiet)
-	w.engine().Runner().End()
-	require.True(t, w.engine().IsQuiet())
-}
-
-// A batch that is being added is accepted as a whole: Shutdown and Stop wait for it.
-func TestClosingWaitsForABatch(t *testing.T) {
-	for name, end := range map[string]func(w *TimingWheel){
-		"Shutdown": func(w *TimingWheel) { w.engine().MarkClosed() },
-		"Stop":     func(w *TimingWheel) { w.engine().StopShards() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := manual()
-			defer w.Stop()
-			w.engine().BeginBatch()
-			ended := make(chan bool)
-			begun := make(chan bool)
-			go func() { close(begun); end(w); close(ended) }()
-			<-begun
-			time.Sleep(20 * time.Millisecond)
-			early := w.Stats().Stopped
-			w.engine().EndBatch()
-			<-ended
-			require.False(t, early)
-			require.True(t, w.Stats().Stopped)
-		})
-	}
 }

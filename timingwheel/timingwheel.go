@@ -17,6 +17,14 @@ type TimingWheel engine.Engine
 // so that package purgatory and package pool can do this too, and nobody outside this module.
 func (w *TimingWheel) engine() *engine.Engine { return (*engine.Engine)(w) }
 
+// attachment is what the surface itself keeps of a wheel: the engine has it for us.
+type attachment struct {
+	parents parentWatches
+	wall    func() time.Time // the wall clock; tests put another in its place
+}
+
+func (w *TimingWheel) attachment() *attachment { return w.engine().Attached().(*attachment) }
+
 // New returns a wheel that is running. The options change the defaults: ticks of 1ms, 512
 // slots a wheel, about one shard a processor, and an executor under which a task that
 // blocks delays no other. New panics on an option that is out of range.
@@ -31,7 +39,10 @@ func (w *TimingWheel) engine() *engine.Engine { return (*engine.Engine)(w) }
 // or a ticker goes on for ever. (If what was pending was canceled, the timer may keep the
 // wheel until its time has come.)
 func New(opts ...Option) *TimingWheel {
-	return (*TimingWheel)(engine.New(newSettings(opts), new(parentWatches)))
+	a := new(attachment)
+	e := engine.New(newSettings(opts), a)
+	a.wall = e.Clock().Read
+	return (*TimingWheel)(e)
 }
 
 // Len returns how much is pending: tasks that were not handed to the executor, canceled

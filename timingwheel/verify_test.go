@@ -1,6 +1,8 @@
 package timingwheel
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,12 +16,27 @@ func (w *TimingWheel) verify(t testing.TB) {
 	require.NoError(t, engine.Verify(w.engine()))
 }
 
-func (w *TimingWheel) verifySettled(t testing.TB) {
+// waitForCallers waits until so many goroutines wait for a mutex, as callers do whose shard is
+// locked.
+func waitForCallers(t testing.TB, n int) {
 	t.Helper()
-	require.NoError(t, engine.VerifySettled(w.engine()))
+	waitUntil(t, func() bool {
+		buf := make([]byte, 1<<16)
+		return strings.Count(string(buf[:runtime.Stack(buf, true)]), "[sync.Mutex.Lock") == n
+	})
 }
 
-func (w *TimingWheel) pushes() int64 { return engine.Pushes(w.engine()) }
+// lockShard locks the shard of what is scheduled now, which is that of everything if there is
+// one.
+func lockShard(t testing.TB, w *TimingWheel) (unlock func()) {
+	t.Helper()
+	timeout, err := w.Schedule(0, noop)
+	require.NoError(t, err)
+	require.True(t, timeout.Cancel())
+	h := engine.Handle(timeout)
+	h.LockShard()
+	return h.UnlockShard
+}
 
 // requireAccounts checks what is true at any moment, whatever is under way.
 func requireAccounts(t testing.TB, st Stats) {

@@ -66,16 +66,6 @@ type schedulerFunc func(prev time.Time) time.Time
 
 func (f schedulerFunc) Next(prev time.Time) time.Time { return f(prev) }
 
-// atProcessors runs a test on 1, 2 and 8 processors.
-func atProcessors(t *testing.T, test func(t *testing.T)) {
-	for _, n := range []int{1, 2, 8} {
-		t.Run("", func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
-			test(t)
-		})
-	}
-}
-
 func randomBytes(seed uint64, n int) []byte {
 	data := make([]byte, n)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -108,20 +98,20 @@ func (s *byteSource) Uint64() uint64 {
 	return n<<32 | n
 }
 
-func mustNotRun() { panic("a task ran that must not") }
-
-// addFunction adds a function to a certain shard.
-func addFunction(s *engine.Shard, d time.Duration, f func()) {
-	var h engine.Handle
-	h.JoinTo(s)
-	defer h.UnlockShard()
-	h.Accept(h.After(d), f, engine.OneShot)
-}
-
 // unlessShort is how often a test does what it does: n times, or less often under -short.
 func unlessShort(n, short int) int {
 	if testing.Short() {
 		return short
 	}
 	return n
+}
+
+// atProcessors runs a test on 1, 2 and 8 processors.
+func atProcessors(t *testing.T, test func(t *testing.T)) {
+	for _, n := range []int{1, 2, 8} {
+		t.Run("", func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
+			test(t)
+		})
+	}
 }

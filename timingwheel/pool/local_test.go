@@ -58,7 +58,7 @@ func (ws *workers) verifyIdle(t testing.TB, p *Pool) {
 	t.Helper()
 	ws.verify(t)
 	require.Empty(t, ws.busy)
-	require.LessOrEqual(t, int64(ws.made), p.bounded.Semaphore.Workers)
+	require.LessOrEqual(t, int64(ws.made), int64(p.Stats().Workers))
 }
 
 // resource is a value that tells when it is used by two at a time, or after its end. Its

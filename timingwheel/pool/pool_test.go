@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tickwheel/tickwheel/timingwheel"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 // peak keeps the highest of what it sees.
@@ -42,13 +40,13 @@ func TestPoolStress(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("workers=%d,queue=%d,%s", size.workers, size.queue, name), func(t *testing.T) {
 				var discarded, done, running atomic.Int64
-				var atOnce, accepted, active peak
+				var atOnce, accepted peak
 				ends := make([]atomic.Int64, wheels*tasks)
 				pool := New(size.workers, size.queue, full(func(func()) { discarded.Add(1); done.Add(1) }))
 				work := func(n int) {
 					atOnce.see(running.Add(1))
-					accepted.see(pool.bounded.Semaphore.Tasks.Load())
-					active.see(pool.bounded.Semaphore.Active.Load())
+					st := pool.Stats()
+					accepted.see(st.Running + st.Queued)
 					if n%16 == 0 {
 						time.Sleep(20 * time.Microsecond)
 					}
@@ -92,7 +90,6 @@ func TestPoolStress(t *testing.T) {
 					require.Zero(t, callerRuns)
 				}
 				require.LessOrEqual(t, atOnce.Load(), int64(size.workers)+onDrivers)
-				require.LessOrEqual(t, active.Load(), int64(size.workers)+1, "one may be counted that is refused")
 				if size.queue < math.MaxInt {
 					require.LessOrEqual(t, accepted.Load(), int64(size.workers+size.queue))
 				}
@@ -100,40 +97,6 @@ func TestPoolStress(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Callers push tiny tasks, one or some at a time, to a Pool that is full or empty most of
-// the time. A wake-up that is lost leaves a task where it is, and with FullWait stops
-// everything.
-func TestPoolLosesNoWakeUp(t *testing.T) {
-	const callers = 4
-	rounds := unlessShort(5000, 2000)
-	atProcessors(t, func(t *testing.T) {
-		for _, size := range []struct{ workers, queue int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {8, 0}} {
-			pool := New(size.workers, size.queue, Wait)
-			var ran, pushed atomic.Int64
-			count := func() { ran.Add(1) }
-			for caller := range callers {
-				go func() {
-					tasks := make([]func(), 3)
-					for n := range rounds {
-						batch := tasks[:1+(n+caller)%2*2]
-						for i := range batch {
-							batch[i] = count
-						}
-						pool.Execute(batch)
-						pushed.Add(int64(len(batch)))
-						if n%8 == caller {
-							runtime.Gosched() // let it run empty now and then
-						}
-					}
-				}()
-			}
-			waitUntil(t, func() bool { return pushed.Load() == int64(callers*rounds*2) && ran.Load() == pushed.Load() })
-			pool.Close()
-			require.Zero(t, pool.bounded.Semaphore.Active.Load())
-		}
-	})
 }
 
 // The same without anybody who comes later: what was pushed last has to be run, too.
@@ -314,7 +277,7 @@ func TestPoolWaitsAndTheWheelEnds(t *testing.T) {
 		require.NoError(t, shut.Shutdown(t.Context()))
 		require.Equal(t, 3, ran)
 		require.NoError(t, pool.Shutdown(t.Context()))
-		require.True(t, pool.bounded.WaitQueue.IsEmpty())
+		require.Zero(t, pool.Stats().Waiting)
 	})
 }
 
@@ -375,7 +338,7 @@ func TestPoolOfManyWheels(t *testing.T) {
 	}
 	require.EqualValues(t, wheels*tasks, ran.Load()+canceled.Load())
 	require.LessOrEqual(t, atOnce.Load(), int64(2))
-	require.True(t, pool.bounded.WaitQueue.IsEmpty())
+	require.Zero(t, pool.Stats().Waiting)
 	require.NoError(t, pool.Shutdown(t.Context()))
 }
 
@@ -647,59 +610,8 @@ func TestPoolCloseWhileTasksWait(t *testing.T) {
 		time.Sleep(time.Second)
 		verify(t, w)
 		require.Len(t, w.Stop(), 11)
-		require.True(t, pool.bounded.WaitQueue.IsEmpty())
+		require.Zero(t, pool.Stats().Waiting)
 	})
-}
-
-// Close at the same time as many Executes: each task runs or is discarded, none after
-// Close has returned but on its caller, and no goroutine of the Pool is left, or comes.
-func TestPoolCloseRacesWithExecute(t *testing.T) {
-	rounds := unlessShort(1500, 300)
-	const callers, tasks = 3, 20
-	for round := range rounds {
-		var inPool, onCaller, closedBefore atomic.Int64
-		var isClosed atomic.Bool
-		pool := New(1+round%3, round%4, Discard(func(func()) { onCaller.Add(1) }))
-		if round%2 == 0 {
-			pool = New(1+round%3, round%4, Wait)
-		}
-		var all sync.WaitGroup
-		for range callers {
-			all.Go(func() {
-				for range tasks {
-					me := goroutineID()
-					pool.Execute([]func(){func() {
-						if goroutineID() == me {
-							onCaller.Add(1)
-							return
-						}
-						if inPool.Add(1); isClosed.Load() {
-							closedBefore.Add(1)
-						}
-					}})
-				}
-			})
-		}
-		all.Go(func() {
-			for range round % 50 {
-				runtime.Gosched()
-			}
-			pool.Close()
-			isClosed.Store(true)
-		})
-		all.Wait()
-		require.Zero(t, closedBefore.Load(), "a task of the Pool after Close")
-		require.EqualValues(t, callers*tasks, inPool.Load()+onCaller.Load())
-		require.Zero(t, pool.bounded.Semaphore.Active.Load())
-		require.EqualValues(t, int64(run.ClosedBit), pool.bounded.Semaphore.Tasks.Load())
-	}
-}
-
-// goroutineID names the goroutine that calls it, as the traceback does.
-func goroutineID() string {
-	buf := make([]byte, 64)
-	id, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), "[")
-	return id
 }
 
 // A Pool that had tasks keeps nothing of them, nor of the wheel that they were of.
@@ -791,16 +703,6 @@ func TestPoolSizes(t *testing.T) {
 	}
 }
 
-// Who has pushed a task, and is held up until another has run it and the Pool is closed,
-// starts no goroutine any more.
-func TestPoolStartsNothingAfterClose(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	pool := closedRealPool(Wait)
-	pool.bounded.Queue.EnsureSuccessor()
-	require.Zero(t, pool.bounded.Semaphore.Active.Load())
-	require.False(t, pool.bounded.Queue.Successor.Load())
-}
-
 // A job that only looks at the calendar takes no room in the Pool.
 func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 	for name, opts := range map[string][]timingwheel.Option{"driver": nil, "manual drive": {timingwheel.WithManualDrive()}} {
@@ -820,7 +722,7 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				require.Zero(t, pool.bounded.Semaphore.Count())
+				require.Zero(t, pool.Stats().Running+pool.Stats().Queued)
 				require.True(t, ran)
 				require.True(t, job.Stop())
 				w.Stop()
@@ -830,77 +732,11 @@ func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
 	}
 }
 
-// A worker gives its room back just when an entry has found none and is about to join the
-// line: the driver looks again. What comes due meanwhile on another wheel goes behind.
-func TestPoolServesWhoJoinsTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, Wait)
-		var order []string
-		wheels := map[string]*timingwheel.TimingWheel{}
-		flush := func(name string) {
-			w := manual(timingwheel.WithExecutor(pool))
-			wheels[name] = w
-			w.Schedule(0, func() { order = append(order, name) })
-			b, ok := (*engine.Engine)(w).Driver().Queue.Poll()
-			require.True(t, ok)
-			(*engine.Engine)(w).Driver().Begin(b)
-			require.EqualValues(t, 1, (*engine.Engine)(w).Driver().Waiting.Load())
-		}
-		require.True(t, pool.bounded.TryAcquire())
-		flush("first")
-		pool.bounded.Semaphore.GiveBack() // by a worker that has seen an empty line
-		flush("second")
-		(*engine.Engine)(wheels["first"]).Driver().Hand()
-		synctest.Wait()
-		require.Equal(t, []string{"first", "second"}, order)
-		for _, w := range wheels {
-			w.Stop()
-		}
-		pool.Close()
-	})
-}
-
 // closedRealPool returns a Pool that is full for ever.
 func closedRealPool(full WhenFull) *Pool {
 	p := New(1, 0, full)
 	p.Close()
 	return p
-}
-
-// What waited on a shard was canceled. What comes there later does not go behind it, but
-// to the Pool, which has room by now.
-func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 0, Wait)
-		release := busyPool(pool, 1)
-		w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithShards(2))
-		defer w.Stop()
-		var handles []engine.Ref
-		for i := range (*engine.Engine)(w).Shards() {
-			s := &(*engine.Engine)(w).Shards()[i]
-			s.Lock()
-			h, err := s.Accept(engine.Delay{Now: (*engine.Engine)(w).Clock().Now(), D: time.Duration(i)}, mustNotRun, engine.OneShot)
-			s.Unlock()
-			require.NoError(t, err)
-			handles = append(handles, h)
-		}
-		time.Sleep(time.Second)
-		for i, h := range handles {
-			s := &(*engine.Engine)(w).Shards()[i]
-			s.Lock()
-			require.True(t, s.Cancel(h))
-			s.Unlock()
-		}
-		release()
-		synctest.Wait()
-		var ran atomic.Int64
-		for i := range (*engine.Engine)(w).Shards() {
-			addFunction(&(*engine.Engine)(w).Shards()[i], 0, func() { ran.Add(1) })
-			time.Sleep(time.Second)
-		}
-		require.EqualValues(t, 2, ran.Load())
-		pool.Close()
-	})
 }
 
 // The wheel at the front of the line has nothing any more that waits: the next one gets the
@@ -916,51 +752,13 @@ func TestPoolServesWhoIsBehindNobody(t *testing.T) {
 		behind.Schedule(0, func() { ran++ })
 		synctest.Wait()
 		require.True(t, canceled.Cancel())
-		require.EqualValues(t, 2, pool.bounded.WaitQueue.Length.Load())
+		require.EqualValues(t, 1, pool.Stats().Waiting)
 		release()
 		synctest.Wait()
 		require.Equal(t, 1, ran)
-		require.True(t, pool.bounded.WaitQueue.IsEmpty())
-		require.Zero(t, pool.bounded.WaitQueue.Wheels.Len(), "the line keeps no wheel that has left")
+		require.Zero(t, pool.Stats().Waiting)
 		require.NoError(t, front.Shutdown(t.Context()))
 		require.NoError(t, behind.Shutdown(t.Context()))
 		pool.Close()
 	})
-}
-
-// An entry waits before its wheel joins the line: or a worker could find nothing there
-// that waits, and take the wheel out.
-func TestPoolWaitsBeforeItJoins(t *testing.T) {
-	pool := closedRealPool(Wait)
-	w := manual(timingwheel.WithExecutor(pool))
-	w.Schedule(0, mustNotRun)
-	b, ok := (*engine.Engine)(w).Driver().Queue.Poll()
-	require.True(t, ok)
-	pool.bounded.WaitQueue.Mu.Lock()
-	flushed := make(chan struct{})
-	go func() {
-		(*engine.Engine)(w).Driver().Begin(b)
-		close(flushed)
-	}()
-	waitUntil(t, func() bool { return (*engine.Engine)(w).Driver().Waiting.Load() == 1 })
-	require.True(t, pool.bounded.WaitQueue.IsEmpty())
-	pool.bounded.WaitQueue.Mu.Unlock()
-	<-flushed
-	require.False(t, pool.bounded.WaitQueue.IsEmpty())
-	require.Len(t, w.Stop(), 1)
-}
-
-// Tasks wait in the Pool until goroutines have them, though there would be workers.
-func TestPoolStatsBeforeAWorkerComes(t *testing.T) {
-	pool := New(3, 2, Wait)
-	require.Equal(t, 2, pool.bounded.Semaphore.Take(2))
-	require.Equal(t, Stats{Workers: 3, Queue: 2, Queued: 2}, pool.Stats())
-}
-
-// The last wheel may leave the line just after somebody has taken room for it. That one
-// learns that the room was not needed.
-func TestPoolLetsNobodyIn(t *testing.T) {
-	pool := New(1, 0, Wait)
-	require.True(t, pool.bounded.TryAcquire())
-	require.False(t, pool.bounded.LetIn())
 }

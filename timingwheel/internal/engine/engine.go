@@ -30,7 +30,6 @@ type Engine struct {
 	shards  []Shard
 	ctx     context.Context // ends when the engine stops
 	cancel  context.CancelCauseFunc
-	wall    func() time.Time // the wall clock
 	driver  Driver
 	runner  *run.Runner   // apart, since an executor's queue may refer to it when nobody refers to the engine
 	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
@@ -78,7 +77,6 @@ func New(c *Config, attached any) *Engine {
 	e := &Engine{clock: c.newClock(), attached: attached, shards: make([]Shard, 1<<log2(c.Shards))}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
-	e.wall = e.clock.Read
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
 	d.Hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
@@ -162,12 +160,6 @@ func (e *Engine) RunsOn(x run.Executor) bool { return e.driver.Handoff.executor 
 
 // Clock returns the engine's clock.
 func (e *Engine) Clock() *clock { return &e.clock }
-
-// Wall returns the function that reads the wall clock.
-func (e *Engine) Wall() func() time.Time { return e.wall }
-
-// SetWall sets the function that reads the wall clock. It is for tests.
-func (e *Engine) SetWall(now func() time.Time) { e.wall = now }
 
 // Attached returns what New was given for the surface.
 func (e *Engine) Attached() any { return e.attached }

@@ -56,6 +56,10 @@ func Verify(e *Engine) error {
 func (v *verifier) counts(s *Shard) (oneShots, due int64) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
+	if isGone(s) {
+		v.check(s.Entries == [Levels]int32{} && s.OneShots == 0, "a stopped shard counts what is gone")
+		return 0, 0
+	}
 	var entries [Levels]int32
 	count := func(level uint, b *bucket.Bucket) {
 		for i := range b.All(&s.Arena) {
@@ -88,22 +92,6 @@ func (v *verifier) counts(s *Shard) (oneShots, due int64) {
 	return oneShots, int64(entries[LevelDue] + entries[LevelWaiting])
 }
 
-// Pushes returns how often timers were pushed back without the lock that the shards have
-// not counted yet. It changes nothing: the entries keep their old deadlines.
-func Pushes(e *Engine) (n int64) {
-	for i := range e.Shards() {
-		s := &e.Shards()[i]
-		s.Mu.Lock()
-		for i := range s.Arena.All() {
-			if s.Arena.Tag(i)&lazy != 0 {
-				n += int64(LazyOf(s.Arena.Task(i)).Word.Load() & MostPushes)
-			}
-		}
-		s.Mu.Unlock()
-	}
-	return n
-}
-
 // verifyLazy checks the word of a LazyTask, if the entry has one.
 func (v *verifier) lazy(s *Shard, i bucket.Index, level uint) {
 	if s.Arena.Tag(i)&lazy == 0 {
@@ -116,22 +104,6 @@ func (v *verifier) lazy(s *Shard, i bucket.Index, level uint) {
 	// Until the pass has come to the entry, one of a closed shard is as it was.
 	v.check(kept == (level < LevelWaiting) || s.Closed, "the wrong one has the deadline of a lazy task")
 	v.check(!kept || deadline >= s.Arena.Deadline(i), "a lazy task was brought forward")
-}
-
-// VerifySettled checks that the shards have the deadlines of all lazy tasks, as they must
-// once they are closed and the pass is over.
-func VerifySettled(e *Engine) error {
-	v := new(verifier)
-	for i := range e.Shards() {
-		s := &e.Shards()[i]
-		s.Mu.Lock()
-		for i := range s.Arena.All() {
-			v.check(s.Arena.Tag(i)&OneShot != 0, "a closed shard holds what does not run once")
-			v.check(s.Arena.Tag(i)&lazy == 0 || LazyOf(s.Arena.Task(i)).Word.Load() == 0, "a closed shard has not settled a lazy task")
-		}
-		s.Mu.Unlock()
-	}
-	return errors.Join(v.wrong...)
 }
 
 // queuedOf returns the buckets in the queue, each with its time, and checks that
@@ -158,6 +130,9 @@ func (v *verifier) shard(s *Shard, queued map[*Slot]time.Time) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 
+	if isGone(s) {
+		return
+	}
 	err := s.Arena.Verify(buckets(s))
 	v.check(err == nil, "%v", err)
 
@@ -193,6 +168,10 @@ func (v *verifier) shard(s *Shard, queued map[*Slot]time.Time) {
 		}
 	}
 }
+
+// isGone reports whether the shard was stopped and has given its arena back, to which its
+// buckets refer.
+func isGone(s *Shard) bool { return s.Stopped && s.Arena.Chunks() == 0 }
 
 // buckets iterates over every bucket of the shard, open or not.
 func buckets(s *Shard) func(yield func(*bucket.Bucket) bool) {

@@ -1,4 +1,4 @@
-package timingwheel
+package engine
 
 import (
 	"math"
@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 func histogramOf(ds []time.Duration) *Histogram {
 	h := new(Histogram)
 	for _, d := range ds {
-		(*engine.Histogram)(h).Record(d, 1)
+		h.Record(d, 1)
 	}
 	return h
 }
@@ -26,18 +25,18 @@ func randomDuration(r *rand.Rand) time.Duration {
 
 func TestHistogramBuckets(t *testing.T) {
 	h := Histogram{Max: time.Hour}
-	for i := range HistogramBuckets - 1 {
+	for i := range histogramBuckets - 1 {
 		bound := h.UpperBound(i)
-		require.Equal(t, i, engine.BucketOf(bound-1), "below the bound of its bucket")
-		require.Equal(t, i+1, engine.BucketOf(bound), "a bound is the next bucket's")
+		require.Equal(t, i, BucketOf(bound-1), "below the bound of its bucket")
+		require.Equal(t, i+1, BucketOf(bound), "a bound is the next bucket's")
 	}
 	require.Equal(t, time.Microsecond, h.UpperBound(0))
-	require.Equal(t, time.Hour+1, h.UpperBound(HistogramBuckets-1))
-	require.Equal(t, HistogramBuckets-1, engine.BucketOf(math.MaxInt64))
-	require.Zero(t, engine.BucketOf(0))
-	require.Zero(t, engine.BucketOf(math.MinInt64))
+	require.Equal(t, time.Hour+1, h.UpperBound(histogramBuckets-1))
+	require.Equal(t, histogramBuckets-1, BucketOf(math.MaxInt64))
+	require.Zero(t, BucketOf(0))
+	require.Zero(t, BucketOf(math.MinInt64))
 	h.Max = math.MaxInt64
-	require.EqualValues(t, int64(math.MaxInt64), h.UpperBound(HistogramBuckets-1))
+	require.EqualValues(t, int64(math.MaxInt64), h.UpperBound(histogramBuckets-1))
 }
 
 // Every quantile is that of the sorted durations, rounded up as promised.
@@ -70,7 +69,7 @@ func checkQuantile(t *testing.T, h *Histogram, q float64, exact time.Duration) {
 	got := h.Quantile(q)
 	require.GreaterOrEqual(t, got, exact, "quantile %v", q)
 	require.LessOrEqual(t, got, h.Max)
-	if exact < h.UpperBound(HistogramBuckets-2) {
+	if exact < h.UpperBound(histogramBuckets-2) {
 		require.LessOrEqual(t, got, max(2*exact, time.Microsecond), "quantile %v", q)
 	}
 }
@@ -104,12 +103,12 @@ func TestHistogramMerge(t *testing.T) {
 			for range r.IntN(50) {
 				ds = append(ds, randomDuration(r)>>10)
 			}
-			(*engine.Histogram)(merged).Merge((*engine.Histogram)(histogramOf(ds)))
+			merged.Merge(histogramOf(ds))
 			all = append(all, ds...)
 		}
 		whole := histogramOf(all)
 		require.Equal(t, whole, merged)
-		(*engine.Histogram)(merged).Summarize()
+		merged.Summarize()
 		require.Equal(t, []time.Duration{whole.Quantile(0.5), whole.Quantile(0.9), whole.Quantile(0.99), whole.Quantile(0.999)},
 			[]time.Duration{merged.P50, merged.P90, merged.P99, merged.P999})
 	}
@@ -138,7 +137,7 @@ func TestHistogramSub(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, d.Max, largest)
 		require.LessOrEqual(t, d.Max, h.Max)
-		if largest < h.UpperBound(HistogramBuckets-2) {
+		if largest < h.UpperBound(histogramBuckets-2) {
 			require.LessOrEqual(t, d.Max, max(2*largest, time.Microsecond))
 		}
 		for q, got := range map[float64]time.Duration{0.5: d.P50, 0.9: d.P90, 0.99: d.P99, 0.999: d.P999} {
@@ -150,15 +149,4 @@ func TestHistogramSub(t *testing.T) {
 	h := histogramOf([]time.Duration{time.Millisecond, time.Hour})
 	require.Zero(t, h.Sub(*h))
 	require.Zero(t, Histogram{}.Sub(*h), "the wrong way round")
-}
-
-// newRandForTest has a new seed each time. The seed is logged if the test fails.
-func newRandForTest(t *testing.T) *rand.Rand {
-	seed := rand.Uint64()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log("seed:", seed)
-		}
-	})
-	return rand.New(rand.NewPCG(seed, 0))
 }

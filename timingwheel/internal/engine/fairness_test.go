@@ -1,4 +1,4 @@
-package timingwheel
+package engine
 
 import (
 	"runtime"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 // Between two slices the caller that waits gets the lock before the driver has it again.
@@ -16,7 +15,7 @@ import (
 func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	for range 200 {
 		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0
 		s.LockForDriver()
@@ -44,8 +43,8 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
 	for range 100 {
 		w := manual()
-		s, d := &w.engine().Shards()[0], w.engine().Driver()
-		for range 2 * engine.SliceLen {
+		s, d := &w.shards[0], &w.driver
+		for range 2 * SliceLen {
 			addFunction(s, 0, noop)
 		}
 		b, ok := d.Queue.Poll()
@@ -65,7 +64,7 @@ func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
 		}
 		s.Mu.Unlock()
 		d.Step()
-		require.Equal(t, engine.SliceLen, <-found)
+		require.Equal(t, SliceLen, <-found)
 		w.Stop()
 	}
 }
@@ -73,8 +72,8 @@ func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
 func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
-	s.Fairness.GaveWay = w.engine().Clock().Now() + time.Hour // as if a moment ago, until the test ends
+	s := &w.shards[0]
+	s.Fairness.GaveWay = w.clock.Now() + time.Hour // as if a moment ago, until the test ends
 	s.Fairness.Waiting.Store(true)
 	s.RelockForDriver() // would hang
 	s.Fairness.Waiting.Store(false)
@@ -85,7 +84,7 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	s.Fairness.GaveWay = -time.Hour
 	s.Fairness.Waiting.Store(true)
 	s.LockForDriver() // would hang
@@ -97,7 +96,7 @@ func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
 func TestNobodyPassesTheDriver(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	require.True(t, s.TryLock())
 	s.Mu.Unlock()
 	s.Fairness.Wanted.Store(true)
@@ -126,7 +125,7 @@ func TestNobodyPassesTheDriver(t *testing.T) {
 func TestCallersLineUpInTheGate(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	s.Lock()
 	var wg sync.WaitGroup
 	for range 3 {
@@ -150,7 +149,7 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 func TestStaleTokenLetsNobodyBy(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	s.Fairness.GaveWay = -time.Hour
 	s.Fairness.Entered = make(chan struct{}, 1)
 	s.Fairness.Entered <- struct{}{} // stale
@@ -187,7 +186,7 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	s.Fairness.Entered = make(chan struct{}, 1)
 	s.Fairness.Waiting.Store(true)
 	end, fed := make(chan struct{}), make(chan struct{})
@@ -219,10 +218,10 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 func TestDriverGivesWayAtLeastEveryMaxTurn(t *testing.T) {
 	w := virtual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	s.Fairness.Entered = make(chan struct{}, 1)
-	w.engine().Clock().Made = w.engine().Clock().Made.Add(-time.Hour)
-	before := s.Clock.Real() - 2*engine.MaxTurn
+	w.clock.Made = w.clock.Made.Add(-time.Hour)
+	before := s.Clock.Real() - 2*MaxTurn
 	s.Fairness.GaveWay, s.Fairness.LastWait = before, time.Hour
 	s.GiveWay()
 	require.Greater(t, s.Fairness.GaveWay, before)
@@ -237,7 +236,7 @@ func TestGivingWayEnds(t *testing.T) {
 	}
 	w := manual()
 	defer w.Stop()
-	s := &w.engine().Shards()[0]
+	s := &w.shards[0]
 	for range rounds {
 		s.Fairness.Entered = nil // as for the first caller
 		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0

@@ -1,0 +1,321 @@
+package engine
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/bucket"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
+)
+
+// Stats shows a task on its way from the wheel to the executor, and one that comes back.
+func TestStatsMissesNoTask(t *testing.T) {
+	rounds := unlessShort(500, 100)
+	for range rounds {
+		w := newTestWheel(withShards(256))
+		var ran atomic.Bool
+		release := make(chan struct{})
+		addFunction(&w.shards[0], 0, func() { <-release })
+		addFunction(&w.shards[255], 0, func() { ran.Store(true) })
+		for {
+			st, over := w.Stats(), ran.Load()
+			if over {
+				break
+			}
+			require.GreaterOrEqual(t, st.Pending+st.Running, int64(2))
+			require.LessOrEqual(t, st.Waiting, st.Pending)
+		}
+		close(release)
+		w.Stop()
+	}
+	w := newTestWheel(withShards(256), withTick(time.Microsecond))
+	defer w.Stop()
+	var again func()
+	again = func() { w.Schedule(0, again) }
+	again()
+	for range 10 * rounds {
+		st := w.Stats()
+		require.Positive(t, st.Pending+st.Running)
+	}
+}
+
+// What is on its way from one shard to another is not missed, also if nothing is left where
+// Stats has not been yet.
+func TestStatsMissesNothingThatChangesShards(t *testing.T) {
+	w := newTestWheel(withManualDrive(), withShards(2))
+	defer w.Stop()
+	first, last := &w.shards[0], &w.shards[1]
+	timeout := func(s *Shard) Ref {
+		h, err := s.Accept(Delay{Now: 0, D: time.Hour}, mustNotRun, OneShot)
+		require.NoError(t, err)
+		return h
+	}
+	last.Lock()
+	h := timeout(last)
+	looked := make(chan Stats)
+	go func() { looked <- w.Stats() }()
+	waitUntil(t, last.Fairness.Waiting.Load) // it has seen the first shard
+	first.Lock()
+	timeout(first)
+	first.Unlock()
+	require.True(t, last.Cancel(h))
+	last.Unlock()
+	require.EqualValues(t, 1, (<-looked).Pending)
+}
+
+// verifyStats compares Stats with a walk of the real structure, and returns it. The
+// driver must be asleep, or the drive manual, and no call under way.
+func (w *testWheel) verifyStats(t testing.TB) Stats {
+	t.Helper()
+	got := w.Stats()
+	var pending, due int64
+	var walked []LevelStats
+	walk := func(s *Shard) {
+		s.Mu.Lock() // the driver may be asleep in the middle of a task, and go on any time
+		defer s.Mu.Unlock()
+		if s.Stopped && s.Arena.Chunks() == 0 { // its buckets refer to an arena that is gone
+			require.Equal(t, [Levels]int32{}, s.Entries)
+			require.Zero(t, s.Arena.Cap())
+			return
+		}
+		pending += int64(s.Arena.Len())
+		ofDue := countIn(s, &s.Due.Bucket) + countIn(s, &s.DueCascade.Ring)
+		require.EqualValues(t, ofDue, s.Entries[LevelDue], "due entries")
+		require.Equal(t, countOneShots(s), s.OneShots, "one-shots")
+		ofWaiting := countIn(s, &s.Waiting)
+		require.EqualValues(t, ofWaiting, s.Entries[LevelWaiting], "waiting entries")
+		due += ofDue + ofWaiting
+		for l := s.Finest; l != nil; l = l.Overflow {
+			if int(l.Level) == len(walked) {
+				walked = append(walked, LevelStats{})
+			}
+			walk(s, l, &walked[l.Level])
+		}
+	}
+	for i := range w.shards {
+		walk(&w.shards[i])
+	}
+	require.Equal(t, walked, got.Levels)
+	inLevels := int64(0)
+	for _, l := range walked {
+		inLevels += l.Entries
+	}
+	require.Equal(t, pending, got.Pending)
+	require.Equal(t, pending, inLevels+due, "an entry is either due, or waits, or is on a level")
+	require.Equal(t, got.Capacity-got.Free, pending)
+	return got
+}
+
+// walk adds what the wheel holds, by counting it.
+func walk(s *Shard, w *Wheel, l *LevelStats) {
+	tick := uint64(s.Clock.Tick)
+	l.Tick = saturated(tick, 1<<(uint(w.Level)*s.Hub.Bits))
+	l.Interval = saturated(tick, math.MaxUint64)
+	if shift := (w.Level + 1) * s.Hub.Bits; shift < 64 {
+		l.Interval = saturated(tick, 1<<shift)
+	}
+	l.Slots = 1 << s.Hub.Bits
+	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.CurrentTime)))
+	l.Entries += countIn(s, &w.Cascade.Ring)
+	for n := range w.Slots {
+		if b := &w.Slots[n].Bucket; b.IsOpen() {
+			l.Buckets++
+			l.Entries += countIn(s, b)
+		}
+	}
+	if s.History != nil {
+		l.Cascaded += s.History.Cascaded[w.Level] // nothing is left to count
+	}
+}
+
+func saturated(a, b uint64) time.Duration {
+	if high, low := bits.Mul64(a, b); high == 0 && low <= math.MaxInt64 {
+		return time.Duration(low)
+	}
+	return math.MaxInt64
+}
+
+func countIn(s *Shard, b *bucket.Bucket) (n int64) {
+	for range b.All(&s.Arena) {
+		n++
+	}
+	return n
+}
+
+func countOneShots(s *Shard) (n int64) {
+	for i := range s.Arena.All() {
+		if s.Arena.Tag(i)&OneShot != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// newManualWheel returns a wheel that moves only in Drive, with tasks that have run when Drive
+// returns.
+func newManualWheel(opts ...option) *testWheel {
+	return newTestWheel(append([]option{withManualDrive(), withExecutor(run.Inline{})}, opts...)...)
+}
+
+func TestStatsOfAnUnusedAndOfAStoppedWheel(t *testing.T) {
+	w := newTestWheel(withTick(2*time.Millisecond), withShards(4))
+	st := w.verifyStats(t)
+	require.Positive(t, st.Now)
+	st.Now = 0
+	require.Equal(t, Stats{Tick: 2 * time.Millisecond, Shards: 4}, st)
+
+	for range 10 {
+		w.AfterFunc(time.Hour, noop)
+	}
+	w.After(time.Hour)
+	w.AfterFunc(time.Hour, noop).Stop()
+	require.Len(t, w.Stop(), 10)
+	st = w.verifyStats(t)
+	require.True(t, st.Stopped)
+	require.Equal(t, Counts{Scheduled: 12, Canceled: 1, HandedBack: 11}, st.Counts)
+	require.Zero(t, st.Capacity)
+	require.Empty(t, st.Levels)
+
+	w.AfterFunc(time.Hour, noop).Reset(time.Hour)
+	w.Stop()
+	require.Equal(t, st.Counts, w.verifyStats(t).Counts, "a stopped wheel counts no more")
+}
+
+// A known sequence of calls, and what each figure must be after it.
+func TestStatsByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManualWheel(withTick(time.Millisecond), withWheelSize(8), withShards(1), withMaxPending(3))
+		defer w.Stop()
+		w.Schedule(100*time.Millisecond, noop) // level 2, whose slot expires at 64 ms, then 1, at 96, then 0
+		reset := w.AfterFunc(time.Hour, noop)
+		canceled, _ := w.Schedule(5*time.Millisecond, noop)
+		_, err := w.Schedule(time.Second, noop)
+		require.ErrorIs(t, err, ErrTooManyPending)
+		require.Equal(t, Counts{Pending: 3, Scheduled: 3, Rejected: 1}, w.verifyStats(t).Counts)
+
+		require.True(t, reset.Reset(2*time.Hour))
+		require.True(t, canceled.Cancel())
+		st := w.verifyStats(t)
+		require.Equal(t, Counts{Pending: 2, Scheduled: 3, Canceled: 1, Reset: 1, Rejected: 1}, st.Counts)
+		require.Equal(t, LevelStats{Tick: time.Millisecond, Interval: 8 * time.Millisecond, Slots: 8, Buckets: 1}, st.Levels[0],
+			"the bucket of what was canceled waits for the driver")
+		require.Equal(t, LevelStats{Tick: 64 * time.Millisecond, Interval: 512 * time.Millisecond, Slots: 8, Buckets: 1, Entries: 1}, st.Levels[2])
+
+		time.Sleep(64 * time.Millisecond)
+		require.Zero(t, w.Drive(0))
+		st = w.verifyStats(t)
+		require.Equal(t, []int64{0, 0, 1}, []int64{st.Levels[0].Cascaded, st.Levels[1].Cascaded, st.Levels[2].Cascaded})
+		require.Equal(t, 64*time.Millisecond, st.Levels[0].CurrentTime)
+		require.Equal(t, 64*time.Millisecond, st.Levels[2].CurrentTime)
+
+		time.Sleep(36*time.Millisecond + 700*time.Microsecond)
+		require.Equal(t, 1, w.Drive(0))
+		st = w.verifyStats(t)
+		require.Equal(t, []int64{0, 1, 1}, []int64{st.Levels[0].Cascaded, st.Levels[1].Cascaded, st.Levels[2].Cascaded})
+		require.Equal(t, Counts{Pending: 1, Scheduled: 3, Fired: 1, Canceled: 1, Reset: 1, Cascaded: 2, Rejected: 1}, st.Counts)
+		require.Equal(t, 700*time.Microsecond, st.Lateness.Max, "since its tick")
+		require.Equal(t, 700*time.Microsecond, st.Lateness.P999)
+
+		require.False(t, canceled.Cancel())
+		w.AfterFunc(0, noop)
+		w.Drive(0)
+		st = w.verifyStats(t)
+		require.EqualValues(t, 2, st.Fired)
+		require.EqualValues(t, 1, st.Lateness.Counts[0], "due at once, before the tick")
+		require.EqualValues(t, 100*time.Millisecond+700*time.Microsecond, st.Now)
+	})
+}
+
+func TestStatsOfFiftyFourLevels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManualWheel(withTick(time.Microsecond), withWheelSize(2), withShards(1))
+		defer w.Stop()
+		for bit := range 63 {
+			w.AfterFunc(1<<bit, noop)
+		}
+		w.AfterFunc(math.MaxInt64, noop)
+		w.AfterFunc(0, noop)
+		st := w.verifyStats(t)
+		require.Len(t, st.Levels, 54)
+		require.EqualValues(t, int64(math.MaxInt64), st.Levels[53].Interval, "saturates")
+		w.verifySnapshot(t, 10)
+		time.Sleep(time.Hour)
+		for w.Drive(0) > 0 {
+			w.verifySnapshot(t, 10)
+		}
+		require.EqualValues(t, 43, w.verifyStats(t).Fired, "delays of 2^0 to 2^41 ns, and 0")
+	})
+}
+
+// Shards make their levels when they need them. Their clocks stand where their last
+// bucket has expired.
+func TestStatsOfShardsThatDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManualWheel(withWheelSize(4), withShards(8))
+		defer w.Stop()
+		for i := range 7 { // the last one has none
+			for range i + 1 {
+				addFunction(&w.shards[i], time.Millisecond<<(2*i), noop)
+			}
+		}
+		st := w.verifyStats(t)
+		require.Len(t, st.Levels, 7)
+		for i, l := range st.Levels {
+			require.EqualValues(t, i+1, l.Entries)
+			require.Equal(t, 1, l.Buckets)
+		}
+		w.verifySnapshot(t, 100)
+		for fired := 0; fired < 28; {
+			fired += w.Drive(time.Hour)
+			w.verifyStats(t)
+			w.verifySnapshot(t, 3)
+		}
+	})
+}
+
+// The entries of a long cascade are counted where they are, slice by slice.
+func TestStatsDuringACascade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newManualWheel(withWheelSize(8), withShards(1))
+		defer w.Stop()
+		for i := range 3 * SliceLen {
+			w.AfterFunc(64*time.Millisecond+time.Duration(i%60)*time.Millisecond, noop)
+		}
+		w.AfterFunc(66*time.Millisecond, noop)
+		w.AfterFunc(200*time.Millisecond, noop) // of the level, and not in the cascade
+		time.Sleep(64 * time.Millisecond)
+		d := &w.driver
+		b, ok := d.Queue.Poll()
+		require.True(t, ok)
+		d.Begin(b)
+		d.Hand()
+		for range 2 {
+			st := w.verifyStats(t)
+			require.Positive(t, st.Levels[2].Entries)
+			sn := w.verifySnapshot(t, 10)
+			require.Equal(t, st.Levels[2].Entries-1, sn.Cascading)
+			more := d.Step()
+			require.True(t, more)
+		}
+		d.Finish()
+		require.Zero(t, w.verifySnapshot(t, 10).Cascading)
+		require.EqualValues(t, 3*SliceLen+2, w.verifyStats(t).Scheduled)
+	})
+}
+
+func TestLatenessRun(t *testing.T) {
+	c := NewClock(time.Millisecond)
+	var h Histogram
+	run := LatenessRun{Of: &h}
+	require.EqualValues(t, -1, run.End())
+	for _, deadline := range []int64{2, 2, 5, 20} {
+		run.Record(deadline, &c, 10*time.Millisecond)
+	}
+	require.Equal(t, 8*time.Millisecond, run.End())
+	require.EqualValues(t, 2*8+5, h.Sum/time.Millisecond, "nothing is early")
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"testing"
+	"time"
+)
+
+// Whatever is called, in any order, the structure keeps its invariants, and Stats and Snapshot
+// tell what a walk over it finds.
+func TestStatsAndSnapshotAreWhatAWalkFinds(t *testing.T) {
+	for range unlessShort(30, 6) {
+		r := newRandForTest(t)
+		w := virtual(withWheelSize(2<<r.IntN(5)), withTick(time.Microsecond<<r.IntN(20)), withMaxPending(1<<30))
+		delay := func() time.Duration { return time.Duration(r.Int64N(1<<(10+r.IntN(46)))) - 100 }
+		var timers []*timer
+		for range 100 {
+			switch op := r.IntN(10); {
+			case op < 4 || len(timers) == 0:
+				timers = append(timers, w.AfterFunc(delay(), noop))
+			case op < 5:
+				timers[r.IntN(len(timers))].Stop()
+			case op < 7:
+				timers[r.IntN(len(timers))].Reset(delay())
+			case op < 8:
+				addOwn(&w.shards[0], delay(), noop)
+			default:
+				w.Advance(delay().Abs() >> r.IntN(20))
+			}
+			w.verify(t)
+			w.verifyStats(t)
+			w.verifySnapshot(t, r.IntN(20))
+		}
+		w.Stop()
+		w.verify(t)
+	}
+}

@@ -143,7 +143,7 @@ func TestShutdownStopsTheWheel(t *testing.T) {
 	require.True(t, canceled.Cancel())
 	require.NoError(t, w.Shutdown(t.Context()))
 	require.True(t, s.Stopped)
-	require.ErrorIs(t, w.Ended(), ErrStopped)
+	require.ErrorIs(t, context.Cause(w.ctx), ErrStopped)
 	require.Zero(t, w.driver.Queue.Len())
 	require.Zero(t, s.Arena.Cap(), "it keeps memory")
 }

@@ -4,8 +4,7 @@
 // Read wheel.go first (one level), then shard.go (a hierarchy and its lock), flush.go (its
 // buckets expire), driver.go (the loop), fairness.go (how callers and the driver share the
 // lock) and handoff.go (how the driver calls the executor). The surface reaches a shard
-// through a [Handle]. Some names have capitals only because the surface's tests look at
-// them.
+// through a [Handle].
 package engine
 
 import (
@@ -163,26 +162,6 @@ func (e *Engine) Clock() *clock { return &e.clock }
 
 // Attached returns what New was given for the surface.
 func (e *Engine) Attached() any { return e.attached }
-
-// Driver, Shards and Runner are for tests.
-func (e *Engine) Driver() *Driver     { return &e.driver }
-func (e *Engine) Shards() []Shard     { return e.shards }
-func (e *Engine) Runner() *run.Runner { return e.runner }
-
-// Pin has all that is added go to one shard from now on. It is for tests.
-func (e *Engine) Pin(s *Shard) { e.tokens = sync.Pool{New: func() any { return s }} }
-
-// HasBatch reports whether a batch keeps the shards from being closed. It is for tests, as
-// is Ended, which returns the cause of the end.
-func (e *Engine) HasBatch() bool {
-	if e.batches.TryLock() {
-		e.batches.Unlock()
-		return false
-	}
-	return true
-}
-
-func (e *Engine) Ended() error { return context.Cause(e.ctx) }
 
 // IsStopped reports whether stop was called.
 func (e *Engine) IsStopped() bool { return e.ctx.Err() != nil }

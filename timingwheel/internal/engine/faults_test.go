@@ -111,13 +111,13 @@ func TestFaultStopAfterFiringHitsAStranger(t *testing.T) {
 		stale, _ := w.Schedule(time.Millisecond, func() {})
 		time.Sleep(time.Millisecond)
 		require.Equal(t, 2, w.Drive(0))
-		firstPlace, stalePlace := first.entry.Place(), (*Handle)(&stale).Place()
+		firstPlace, stalePlace := first.entry.ref.index, stale.ref.index
 
 		ran := 0
 		places := map[bucket.Index]bool{}
 		for range 5 {
 			stranger, _ := w.Schedule(time.Millisecond, func() { ran++ })
-			places[(*Handle)(&stranger).Place()] = true
+			places[stranger.ref.index] = true
 		}
 		require.True(t, places[firstPlace] || places[stalePlace], "the test needs a place to be used again")
 		for range 2 {

@@ -24,25 +24,12 @@ type Handle struct {
 // locks it.
 func (e *Handle) Join(of *Engine) { e.shard = of.lock() }
 
-// JoinTo is Join for a certain shard. It is for tests.
-func (e *Handle) JoinTo(s *Shard) {
-	e.shard = s
-	s.Lock()
-}
-
 // Sibling returns an entry on the same shard, which has not been added.
 func (e *Handle) Sibling() Handle { return Handle{shard: e.shard} }
 
 // Follow makes the entry name what another of its shard names. Unlike an assignment it
 // does not write the shard, which is read without the lock.
 func (e *Handle) Follow(other Handle) { e.ref = other.ref }
-
-// Place returns where the entry is in its arena, and 0 if it was never added. It is for
-// tests.
-func (e *Handle) Place() bucket.Index { return e.ref.index }
-
-// Shard returns the entry's shard. It is for tests.
-func (e *Handle) Shard() *Shard { return e.shard }
 
 // Joined reports whether the entry has a shard.
 func (e *Handle) Joined() bool { return e.shard != nil }

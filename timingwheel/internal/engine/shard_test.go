@@ -97,9 +97,9 @@ func TestResetIsLazy(t *testing.T) {
 				for range resets {
 					require.True(t, timer.Reset(c.first))
 				}
-				before := whereIs(s, timer.entry.Place())
+				before := whereIs(s, timer.entry.ref.index)
 				require.True(t, timer.Reset(c.reset))
-				after := whereIs(s, timer.entry.Place())
+				after := whereIs(s, timer.entry.ref.index)
 				require.Equal(t, c.moves, before != after)
 				w.verify(t)
 				w.verifySnapshot(t, 3)

@@ -92,13 +92,15 @@ func TestEveryAddYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const rounds = 100
 	for name, add := range map[string]func(w *timingwheel.TimingWheel){
-		"AfterFunc":     func(w *timingwheel.TimingWheel) { w.AfterFunc(time.Hour, func() {}) },
-		"NewTimer":      func(w *timingwheel.TimingWheel) { w.NewTimer(time.Hour) },
-		"Schedule":      func(w *timingwheel.TimingWheel) { w.Schedule(time.Hour, func() {}) },
-		"ScheduleAt":    func(w *timingwheel.TimingWheel) { w.ScheduleAt(time.Now().Add(time.Hour), func() {}) },
-		"ScheduleBatch": func(w *timingwheel.TimingWheel) { w.ScheduleBatch(nil, []timingwheel.Delayed{{After: time.Hour, Func: func() {}}}) },
-		"Park":          func(w *timingwheel.TimingWheel) { inside(w).Park(time.Hour, silentOp{}) },
-		"WithTimeout":   func(w *timingwheel.TimingWheel) { w.WithTimeout(context.Background(), time.Hour) },
+		"AfterFunc":  func(w *timingwheel.TimingWheel) { w.AfterFunc(time.Hour, func() {}) },
+		"NewTimer":   func(w *timingwheel.TimingWheel) { w.NewTimer(time.Hour) },
+		"Schedule":   func(w *timingwheel.TimingWheel) { w.Schedule(time.Hour, func() {}) },
+		"ScheduleAt": func(w *timingwheel.TimingWheel) { w.ScheduleAt(time.Now().Add(time.Hour), func() {}) },
+		"ScheduleBatch": func(w *timingwheel.TimingWheel) {
+			w.ScheduleBatch(nil, []timingwheel.Delayed{{After: time.Hour, Func: func() {}}})
+		},
+		"Park":        func(w *timingwheel.TimingWheel) { inside(w).Park(time.Hour, silentOp{}) },
+		"WithTimeout": func(w *timingwheel.TimingWheel) { w.WithTimeout(context.Background(), time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithShards(1))

@@ -23,13 +23,13 @@ func Verify(e *Engine) error {
 	v := new(verifier)
 	queued := v.queuedOf(e)
 	oneShots, due := int64(0), int64(0)
-	for i := range e.Shards() {
-		v.shard(&e.Shards()[i], queued)
-		n, d := v.counts(&e.Shards()[i])
+	for i := range e.shards {
+		v.shard(&e.shards[i], queued)
+		n, d := v.counts(&e.shards[i])
 		oneShots, due = oneShots+n, due+d
 	}
 	v.check(len(queued) == 0, "%d buckets in the queue that are not open", len(queued))
-	if l := e.Shards()[0].Limit; l != nil {
+	if l := e.shards[0].Limit; l != nil {
 		v.check(l.Pending.Load() == oneShots, "the limit counts %d pending, not %d", l.Pending.Load(), oneShots)
 	}
 	st := e.Stats()
@@ -39,15 +39,15 @@ func Verify(e *Engine) error {
 	}
 	v.check(st.Pending == due, "%d pending, %d entries", st.Pending, due)
 	waiting := int64(0)
-	for i := range e.Shards() {
-		s := &e.Shards()[i]
+	for i := range e.shards {
+		s := &e.shards[i]
 		s.Mu.Lock()
 		if !s.Stopped { // or else nothing there waits for the executor any more
 			waiting += int64(s.Entries[LevelWaiting])
 		}
 		s.Mu.Unlock()
 	}
-	v.check(e.Driver().Waiting.Load() == waiting, "the hub counts %d that wait, not %d", e.Driver().Waiting.Load(), waiting)
+	v.check(e.driver.Waiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.Waiting.Load(), waiting)
 	return errors.Join(v.wrong...)
 }
 
@@ -109,7 +109,7 @@ func (v *verifier) lazy(s *Shard, i bucket.Index, level uint) {
 // queuedOf returns the buckets in the queue, each with its time, and checks that
 // none is in it twice. It empties the queue and fills it again in the same order.
 func (v *verifier) queuedOf(e *Engine) map[*Slot]time.Time {
-	q := e.Driver().Queue
+	q := e.driver.Queue
 	times := map[*Slot]time.Time{}
 	var order []*Slot
 	for q.Len() > 0 {

@@ -36,7 +36,8 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 				for i := range tasks {
 					s := &w.shards[i%2]
 					var h Handle
-					h.JoinTo(s)
+					h.shard = s
+					s.Lock()
 					err := h.Accept(Delay{Now: w.clock.Now(), D: 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, OneShot)
 					h.UnlockShard()
 					require.NoError(t, err)

@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -59,4 +60,24 @@ func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
 	of := weak.Make(timer)
 	timer = nil
 	waitForGarbage(t, func() bool { return of.Value() == nil })
+}
+
+// A task that blocks does not keep its wheel.
+func TestBlockedTaskKeepsNothing(t *testing.T) {
+	for _, n := range []int{2, 1} {
+		release := make(chan struct{})
+		var began atomic.Int64
+		w := New(WithShards(1), WithExecutor(Goroutines()))
+		for range n {
+			w.Schedule(20*time.Millisecond, func() {
+				began.Add(1)
+				<-release
+			})
+		}
+		waitUntil(t, func() bool { return began.Load() == int64(n) })
+		wheel := weak.Make(w)
+		w = nil
+		waitForGarbage(t, func() bool { return wheel.Value() == nil })
+		close(release)
+	}
 }

@@ -62,7 +62,7 @@ func TestLazyTaskOfTheLongestDelay(t *testing.T) {
 	}
 	at, ok := timer.Deadline()
 	require.True(t, ok)
-	require.Equal(t, w.engine().Clock().Time(w.engine().Clock().Deadline(0, 1<<63-1)), at)
+	require.Greater(t, time.Until(at), 292*365*24*time.Hour)
 	require.Equal(t, at, w.Snapshot(1).Next[0])
 }
 

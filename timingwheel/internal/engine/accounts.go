@@ -77,49 +77,49 @@ func (e *Engine) look() Stats {
 		CallerRuns: r.CallerRuns.Load(),
 		Discarded:  r.Discarded.Load(),
 		Panicked:   r.Panicked.Load(),
-		Wakeups:    e.driver.Queue.Wakeups(),
-		Precise:    e.driver.Queue.Precise(),
-		Tick:       e.clock.Tick,
+		Wakeups:    e.driver.queue.Wakeups(),
+		Precise:    e.driver.queue.Precise(),
+		Tick:       e.clock.tick,
 		Shards:     len(e.shards),
 	}
-	st.HeldUp, st.HeldUpBy, _ = e.driver.Handoff.Present()
+	st.HeldUp, st.HeldUpBy, _ = e.driver.handoff.present()
 	for i := range e.shards {
 		e.shards[i].addTo(&st)
 	}
-	st.Lateness.Summarize()
+	st.Lateness.summarize()
 	st.Now = e.clock.Now() // last, so that no CurrentTime is after it
 	return st
 }
 
 // addTo adds the shard's figures.
-func (s *Shard) addTo(st *Stats) {
-	s.Lock()
-	defer s.Unlock()
+func (s *shard) addTo(st *Stats) {
+	s.lock()
+	defer s.unlock()
 	st.Counts.add(s.counts)
-	st.Pending += int64(s.Arena.Len())
-	st.Waiting += int64(s.Entries[LevelWaiting])
-	s.History.addTo(st)
-	st.Stopped = st.Stopped || s.Closed
-	st.Capacity += int64(s.Arena.Cap())
-	st.Free += int64(s.Arena.Vacancy())
-	for w := s.Finest; w != nil; w = w.Overflow {
-		if len(st.Levels) == int(w.Level) {
+	st.Pending += int64(s.arena.Len())
+	st.Waiting += int64(s.entries[levelWaiting])
+	s.history.addTo(st)
+	st.Stopped = st.Stopped || s.closed
+	st.Capacity += int64(s.arena.Cap())
+	st.Free += int64(s.arena.Vacancy())
+	for w := s.finest; w != nil; w = w.overflow {
+		if len(st.Levels) == int(w.level) {
 			st.Levels = append(st.Levels, LevelStats{})
 		}
-		s.addLevelTo(w, &st.Levels[w.Level])
+		s.addLevelTo(w, &st.Levels[w.level])
 	}
 }
 
 // addLevelTo adds the figures of one wheel of the shard.
-func (s *Shard) addLevelTo(w *Wheel, l *LevelStats) {
-	l.Tick = s.Clock.duration(w.Tick)
-	l.Interval = s.Clock.duration(w.interval())
-	l.Slots = len(w.Slots)
-	l.CurrentTime = max(l.CurrentTime, s.Clock.duration(w.CurrentTime))
-	l.Buckets += w.Cascade.open
-	l.Entries += int64(s.Entries[w.Level])
-	if s.History != nil {
-		l.Cascaded += s.History.Cascaded[w.Level]
+func (s *shard) addLevelTo(w *wheel, l *LevelStats) {
+	l.Tick = s.clock.duration(w.tick)
+	l.Interval = s.clock.duration(w.interval())
+	l.Slots = len(w.slots)
+	l.CurrentTime = max(l.CurrentTime, s.clock.duration(w.currentTime))
+	l.Buckets += w.cascade.open
+	l.Entries += int64(s.entries[w.level])
+	if s.history != nil {
+		l.Cascaded += s.history.cascaded[w.level]
 	}
 }
 
@@ -127,8 +127,8 @@ func (h *history) addTo(st *Stats) {
 	if h == nil {
 		return
 	}
-	for _, n := range h.Cascaded {
+	for _, n := range h.cascaded {
 		st.Cascaded += n
 	}
-	st.Lateness.Merge(&h.lateness)
+	st.Lateness.merge(&h.lateness)
 }

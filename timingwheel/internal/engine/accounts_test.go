@@ -50,21 +50,21 @@ func TestStatsMissesNothingThatChangesShards(t *testing.T) {
 	w := newTestWheel(withManualDrive(), withShards(2))
 	defer w.Stop()
 	first, last := &w.shards[0], &w.shards[1]
-	timeout := func(s *Shard) Ref {
-		h, err := s.Accept(Delay{Now: 0, D: time.Hour}, mustNotRun, OneShot)
+	timeout := func(s *shard) ref {
+		h, err := s.accept(Delay{Now: 0, D: time.Hour}, mustNotRun, OneShot)
 		require.NoError(t, err)
 		return h
 	}
-	last.Lock()
+	last.lock()
 	h := timeout(last)
 	looked := make(chan Stats)
 	go func() { looked <- w.Stats() }()
-	waitUntil(t, last.Fairness.Waiting.Load) // it has seen the first shard
-	first.Lock()
+	waitUntil(t, last.fairness.waiting.Load) // it has seen the first shard
+	first.lock()
 	timeout(first)
-	first.Unlock()
-	require.True(t, last.Cancel(h))
-	last.Unlock()
+	first.unlock()
+	require.True(t, last.cancel(h))
+	last.unlock()
 	require.EqualValues(t, 1, (<-looked).Pending)
 }
 
@@ -75,26 +75,26 @@ func (w *testWheel) verifyStats(t testing.TB) Stats {
 	got := w.Stats()
 	var pending, due int64
 	var walked []LevelStats
-	walk := func(s *Shard) {
-		s.Mu.Lock() // the driver may be asleep in the middle of a task, and go on any time
-		defer s.Mu.Unlock()
-		if s.Stopped && s.Arena.Chunks() == 0 { // its buckets refer to an arena that is gone
-			require.Equal(t, [Levels]int32{}, s.Entries)
-			require.Zero(t, s.Arena.Cap())
+	walk := func(s *shard) {
+		s.mu.Lock() // the driver may be asleep in the middle of a task, and go on any time
+		defer s.mu.Unlock()
+		if s.stopped && s.arena.Chunks() == 0 { // its buckets refer to an arena that is gone
+			require.Equal(t, [levels]int32{}, s.entries)
+			require.Zero(t, s.arena.Cap())
 			return
 		}
-		pending += int64(s.Arena.Len())
-		ofDue := countIn(s, &s.Due.Bucket) + countIn(s, &s.DueCascade.Ring)
-		require.EqualValues(t, ofDue, s.Entries[LevelDue], "due entries")
-		require.Equal(t, countOneShots(s), s.OneShots, "one-shots")
-		ofWaiting := countIn(s, &s.Waiting)
-		require.EqualValues(t, ofWaiting, s.Entries[LevelWaiting], "waiting entries")
+		pending += int64(s.arena.Len())
+		ofDue := countIn(s, &s.due.Bucket) + countIn(s, &s.dueCascade.ring)
+		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
+		require.Equal(t, countOneShots(s), s.oneShots, "one-shots")
+		ofWaiting := countIn(s, &s.waiting)
+		require.EqualValues(t, ofWaiting, s.entries[levelWaiting], "waiting entries")
 		due += ofDue + ofWaiting
-		for l := s.Finest; l != nil; l = l.Overflow {
-			if int(l.Level) == len(walked) {
+		for l := s.finest; l != nil; l = l.overflow {
+			if int(l.level) == len(walked) {
 				walked = append(walked, LevelStats{})
 			}
-			walk(s, l, &walked[l.Level])
+			walk(s, l, &walked[l.level])
 		}
 	}
 	for i := range w.shards {
@@ -112,24 +112,24 @@ func (w *testWheel) verifyStats(t testing.TB) Stats {
 }
 
 // walk adds what the wheel holds, by counting it.
-func walk(s *Shard, w *Wheel, l *LevelStats) {
-	tick := uint64(s.Clock.Tick)
-	l.Tick = saturated(tick, 1<<(uint(w.Level)*s.Hub.Bits))
+func walk(s *shard, w *wheel, l *LevelStats) {
+	tick := uint64(s.clock.tick)
+	l.Tick = saturated(tick, 1<<(uint(w.level)*s.hub.bits))
 	l.Interval = saturated(tick, math.MaxUint64)
-	if shift := (w.Level + 1) * s.Hub.Bits; shift < 64 {
+	if shift := (w.level + 1) * s.hub.bits; shift < 64 {
 		l.Interval = saturated(tick, 1<<shift)
 	}
-	l.Slots = 1 << s.Hub.Bits
-	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.CurrentTime)))
-	l.Entries += countIn(s, &w.Cascade.Ring)
-	for n := range w.Slots {
-		if b := &w.Slots[n].Bucket; b.IsOpen() {
+	l.Slots = 1 << s.hub.bits
+	l.CurrentTime = max(l.CurrentTime, saturated(tick, uint64(w.currentTime)))
+	l.Entries += countIn(s, &w.cascade.ring)
+	for n := range w.slots {
+		if b := &w.slots[n].Bucket; b.IsOpen() {
 			l.Buckets++
 			l.Entries += countIn(s, b)
 		}
 	}
-	if s.History != nil {
-		l.Cascaded += s.History.Cascaded[w.Level] // nothing is left to count
+	if s.history != nil {
+		l.Cascaded += s.history.cascaded[w.level] // nothing is left to count
 	}
 }
 
@@ -140,16 +140,16 @@ func saturated(a, b uint64) time.Duration {
 	return math.MaxInt64
 }
 
-func countIn(s *Shard, b *bucket.Bucket) (n int64) {
-	for range b.All(&s.Arena) {
+func countIn(s *shard, b *bucket.Bucket) (n int64) {
+	for range b.All(&s.arena) {
 		n++
 	}
 	return n
 }
 
-func countOneShots(s *Shard) (n int64) {
-	for i := range s.Arena.All() {
-		if s.Arena.Tag(i)&OneShot != 0 {
+func countOneShots(s *shard) (n int64) {
+	for i := range s.arena.All() {
+		if s.arena.Tag(i)&OneShot != 0 {
 			n++
 		}
 	}
@@ -290,32 +290,32 @@ func TestStatsDuringACascade(t *testing.T) {
 		w.AfterFunc(200*time.Millisecond, noop) // of the level, and not in the cascade
 		time.Sleep(64 * time.Millisecond)
 		d := &w.driver
-		b, ok := d.Queue.Poll()
+		b, ok := d.queue.Poll()
 		require.True(t, ok)
-		d.Begin(b)
-		d.Hand()
+		d.begin(b)
+		d.hand()
 		for range 2 {
 			st := w.verifyStats(t)
 			require.Positive(t, st.Levels[2].Entries)
 			sn := w.verifySnapshot(t, 10)
 			require.Equal(t, st.Levels[2].Entries-1, sn.Cascading)
-			more := d.Step()
+			more := d.step()
 			require.True(t, more)
 		}
-		d.Finish()
+		d.finish()
 		require.Zero(t, w.verifySnapshot(t, 10).Cascading)
 		require.EqualValues(t, 3*SliceLen+2, w.verifyStats(t).Scheduled)
 	})
 }
 
 func TestLatenessRun(t *testing.T) {
-	c := NewClock(time.Millisecond)
+	c := newClock(time.Millisecond)
 	var h Histogram
-	run := LatenessRun{Of: &h}
-	require.EqualValues(t, -1, run.End())
+	run := latenessRun{of: &h}
+	require.EqualValues(t, -1, run.end())
 	for _, deadline := range []int64{2, 2, 5, 20} {
-		run.Record(deadline, &c, 10*time.Millisecond)
+		run.record(deadline, &c, 10*time.Millisecond)
 	}
-	require.Equal(t, 8*time.Millisecond, run.End())
+	require.Equal(t, 8*time.Millisecond, run.end())
 	require.EqualValues(t, 2*8+5, h.Sum/time.Millisecond, "nothing is early")
 }

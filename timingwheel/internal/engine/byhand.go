@@ -25,12 +25,12 @@ func (e *Engine) Drive(timeout time.Duration) int {
 	defer e.endTurn()
 
 	d := &e.driver
-	handed := d.Finish() // what is left of a call in which a task panicked or ended the goroutine
-	d.DropEmpty()
-	b, ok := d.Queue.Poll()
+	handed := d.finish() // what is left of a call in which a task panicked or ended the goroutine
+	d.dropEmpty()
+	b, ok := d.queue.Poll()
 	if !ok {
 		var err error
-		if b, err = d.Queue.Take(ctx); err != nil {
+		if b, err = d.queue.Take(ctx); err != nil {
 			return handed
 		}
 	}
@@ -70,12 +70,12 @@ func (e *Engine) Advance(d time.Duration) int {
 		return 0
 	}
 	defer e.endTurn()
-	end := min(Later(e.clock.Now(), d), EndOfClock)
-	handed := e.driver.Finish() // what is left of a call in which a task panicked or ended the goroutine
+	end := min(Later(e.clock.Now(), d), endOfClock)
+	handed := e.driver.finish() // what is left of a call in which a task panicked or ended the goroutine
 	for e.advanceToNext(end) {
-		if b, ok := e.driver.Queue.PollAt(e.clock.Read()); ok {
-			e.driver.Begin(b)
-			handed += e.driver.Finish()
+		if b, ok := e.driver.queue.PollAt(e.clock.Read()); ok {
+			e.driver.begin(b)
+			handed += e.driver.finish()
 		}
 	}
 	if e.ctx.Err() == nil {
@@ -87,8 +87,8 @@ func (e *Engine) Advance(d time.Duration) int {
 // advanceToNext sets the clock to the expiration of the next bucket, and reports false if
 // there is none up to end.
 func (e *Engine) advanceToNext(end time.Duration) bool {
-	e.driver.DropEmpty()
-	_, at, ok := e.driver.Queue.Peek()
+	e.driver.dropEmpty()
+	_, at, ok := e.driver.queue.Peek()
 	if !ok {
 		return false
 	}

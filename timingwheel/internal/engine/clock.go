@@ -14,25 +14,25 @@ const DefaultTick = time.Millisecond
 // stands still until Advance sets it.
 type clock struct {
 	Start  time.Time
-	Tick   time.Duration
+	tick   time.Duration
 	last   int64         // the last tick within the longest time.Duration
 	manual *atomic.Int64 // time since the start, in ns, that Advance has set; nil: real time
-	Made   time.Time     // when the clock was made, in real time
+	made   time.Time     // when the clock was made, in real time
 }
 
-// EndOfClock is where a manual clock ends. What is armed there for later has a deadline
+// endOfClock is where a manual clock ends. What is armed there for later has a deadline
 // that saturates, a nanosecond after. So it never comes, and nothing is armed again and
 // again at a time that stands still.
-const EndOfClock time.Duration = math.MaxInt64 - 1
+const endOfClock time.Duration = math.MaxInt64 - 1
 
-func NewClock(tick time.Duration) clock {
+func newClock(tick time.Duration) clock {
 	now := time.Now()
-	return clock{Start: now, Tick: tick, last: int64(math.MaxInt64 / tick), Made: now}
+	return clock{Start: now, tick: tick, last: int64(math.MaxInt64 / tick), made: now}
 }
 
 // newManualClock returns a clock that stands at start.
 func newManualClock(tick time.Duration, start time.Time) clock {
-	c := NewClock(tick)
+	c := newClock(tick)
 	c.Start, c.manual = start, new(atomic.Int64)
 	return c
 }
@@ -59,19 +59,19 @@ func (c *clock) IsManual() bool { return c.manual != nil }
 // set sets a manual clock. One goroutine at a time does so.
 func (c *clock) set(now time.Duration) { c.manual.Store(int64(now)) }
 
-// Real returns the real time since the clock was made, for what must not stand still with
+// real returns the real time since the clock was made, for what must not stand still with
 // a manual clock.
-func (c *clock) Real() time.Duration { return time.Since(c.Made) }
+func (c *clock) real() time.Duration { return time.Since(c.made) }
 
-// Deadline returns the first tick that is not before now+d. It never rounds down. It
+// deadline returns the first tick that is not before now+d. It never rounds down. It
 // saturates at the tick that ends the longest time.Duration. A d that is not positive
 // counts as zero.
-func (c *clock) Deadline(now, d time.Duration) int64 {
+func (c *clock) deadline(now, d time.Duration) int64 {
 	at := Later(now, max(0, d))
-	if c.Tick == DefaultTick {
+	if c.tick == DefaultTick {
 		return int64(divideUp(at, DefaultTick)) // by a constant, which saves 5 ns
 	}
-	return int64(divideUp(at, c.Tick))
+	return int64(divideUp(at, c.tick))
 }
 
 // divideUp returns t/tick, rounded up. It does not overflow.
@@ -100,8 +100,8 @@ func Later(t, d time.Duration) time.Duration {
 
 // RoundUp returns d rounded up to a tick, saturating. d must not be negative.
 func (c *clock) RoundUp(d time.Duration) time.Duration {
-	if rest := d % c.Tick; rest > 0 {
-		return Later(d, c.Tick-rest)
+	if rest := d % c.tick; rest > 0 {
+		return Later(d, c.tick-rest)
 	}
 	return d
 }
@@ -111,7 +111,7 @@ func (c *clock) duration(ticks int64) time.Duration {
 	if ticks > c.last {
 		return math.MaxInt64
 	}
-	return time.Duration(ticks) * c.Tick
+	return time.Duration(ticks) * c.tick
 }
 
 // Time returns the time of a tick, saturating at start+math.MaxInt64.

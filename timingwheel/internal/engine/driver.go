@@ -8,7 +8,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Driver moves the clocks of all shards. It waits until the earliest bucket expires,
+// driver moves the clocks of all shards. It waits until the earliest bucket expires,
 // advances each wheel's currentTime, and flushes the bucket back through add, so that its
 // entries cascade down to a finer wheel, or fire.
 //
@@ -28,64 +28,64 @@ import (
 //
 // While the queue is empty, nothing in the runtime refers to the wheel. So a wheel that
 // was forgotten without Stop is garbage once nothing is pending.
-type Driver struct {
-	Hub
-	shards  []Shard
-	Handoff Handoff
-	Workers *run.Queue // the executor if it is Goroutines; nil: another
+type driver struct {
+	hub
+	shards  []shard
+	handoff handoff
+	workers *run.Queue // the executor if it is Goroutines; nil: another
 
 	// Only the one who drives uses what follows.
-	onDue    func(b *Slot) // drive
-	Alone    run.Task      // for the workers, and not yet handed to them; nil: none
-	Cascades []*Cascade    // under way, the innermost last
+	onDue    func(b *slot) // drive
+	alone    run.Task      // for the workers, and not yet handed to them; nil: none
+	cascades []*cascade    // under way, the innermost last
 	sliced   bool          // the last slice was one of a cascade that has more
-	Due      DueTasks
-	Internal *run.Queue // runs what end has noted; nil until first needed
+	due      dueTasks
+	internal *run.Queue // runs what end has noted; nil until first needed
 	behind   bool       // what expired last was too late, and that was logged
 	marks    *marks     // nil without a logger
 }
 
 // connect gives the driver its executor, and the executor's admission if it has one. If
 // the executor may run a user's function on the driver, the gate is the handoff.
-func (d *Driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
+func (d *driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
 	d.host, d.room = d, room
-	d.Handoff = Handoff{hub: &d.Hub, executor: e, Patience: time.Millisecond, Began: run.Stopwatch{Made: d.Clock.Made}}
-	d.Workers, _ = e.(*run.Queue)
+	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: run.Stopwatch{Made: d.clock.made}}
+	d.workers, _ = e.(*run.Queue)
 	switch {
 	case room != nil:
-		d.gate = roomGate{&d.Hub}
+		d.gate = roomGate{&d.hub}
 	case mayBlock && !d.manual:
-		d.gate = &d.Handoff
+		d.gate = &d.handoff
 	}
 }
 
 // start has the queue start the driver when the first bucket expires.
-func (d *Driver) start() {
+func (d *driver) start() {
 	d.onDue = d.drive
-	d.Queue.TakeFunc(d.onDue)
+	d.queue.TakeFunc(d.onDue)
 }
 
 // drive is the life of the driver goroutine. The queue calls it with a bucket that has
 // expired. What comes after live is no more the driver's: another goroutine may drive.
-func (d *Driver) drive(b *Slot) {
+func (d *driver) drive(b *slot) {
 	var alone run.Task
 	d.live(func() {
-		d.Begin(b)
+		d.begin(b)
 		alone = d.loop()
 	})
-	if d.Workers != nil {
-		d.Workers.Work(alone, d.runner)
+	if d.workers != nil {
+		d.workers.Work(alone, d.runner)
 	}
 }
 
 // live runs a part of the driver goroutine's life. If a task ends the goroutine, another
 // one resumes.
-func (d *Driver) live(part func()) {
+func (d *driver) live(part func()) {
 	d.runner.Tracer.Label() // instead of the labels of the goroutine that called for it
 	returned := false
 	defer func() {
 		if !returned {
-			go d.live(d.Resume) // or a task has panicked: then the program is ending
+			go d.live(d.resume) // or a task has panicked: then the program is ending
 		}
 	}()
 	part()
@@ -94,59 +94,59 @@ func (d *Driver) live(part func()) {
 
 // loop drives until nothing more is due, or another goroutine drives on. It returns the
 // task that is left for the goroutine to run, or nil.
-func (d *Driver) loop() (alone run.Task) {
-	for d.Hand() {
+func (d *driver) loop() (alone run.Task) {
+	for d.hand() {
 		if d.goOn() {
 			continue
 		}
-		d.DropEmpty()
-		alone, d.Alone = d.Alone, nil // once TakeFunc returns false, d is the next driver's
-		b, ok := d.Queue.TakeFunc(d.onDue)
+		d.dropEmpty()
+		alone, d.alone = d.alone, nil // once TakeFunc returns false, d is the next driver's
+		b, ok := d.queue.TakeFunc(d.onDue)
 		if !ok {
 			return alone
 		}
-		d.Alone = alone
+		d.alone = alone
 		d.startWorkers()
-		d.Begin(b)
+		d.begin(b)
 	}
 	return nil
 }
 
-// Resume carries on for a goroutine that a task has ended.
-func (d *Driver) Resume() {
-	if d.Handoff.Returned() {
+// resume carries on for a goroutine that a task has ended.
+func (d *driver) resume() {
+	if d.handoff.returned() {
 		d.loop()
 	}
 }
 
-// DropEmpty drops buckets whose entries were all canceled from the head of the queue, so
+// dropEmpty drops buckets whose entries were all canceled from the head of the queue, so
 // that the driver does not sleep toward them. A bucket that is emptied while the driver
 // sleeps wakes it. What was handed on does not wait until many are dropped.
-func (d *Driver) DropEmpty() {
+func (d *driver) dropEmpty() {
 	for dropped := 0; ; dropped++ {
 		if dropped == 16 {
 			d.startWorkers()
 		}
-		b, at, ok := d.Queue.Peek()
+		b, at, ok := d.queue.Peek()
 		if !ok {
-			d.LateHint.Next(math.MaxInt64)
+			d.lateHint.next(math.MaxInt64)
 			return
 		}
-		if !d.shards[b.Cascade.shard].DropEmpty(b) {
-			d.LateHint.Next(at.Sub(d.Clock.Start))
+		if !d.shards[b.cascade.shard].dropEmpty(b) {
+			d.lateHint.next(at.Sub(d.clock.Start))
 			return
 		}
 	}
 }
 
-// Begin flushes the first slice of a bucket that was taken from the queue.
-func (d *Driver) Begin(b *Slot) {
+// begin flushes the first slice of a bucket that was taken from the queue.
+func (d *driver) begin(b *slot) {
 	if t := d.runner.Tracer; t != nil {
 		defer t.StartFlush().End()
 	}
-	d.sliced = d.shards[b.Cascade.shard].Expire(b, &d.Due)
+	d.sliced = d.shards[b.cascade.shard].expire(b, &d.due)
 	if d.sliced {
-		d.Cascades = append(d.Cascades, b.Cascade)
+		d.cascades = append(d.cascades, b.cascade)
 	}
 }
 
@@ -160,55 +160,55 @@ func (d *Driver) Begin(b *Slot) {
 // The limit: when a cascade takes longer than a tick of its level, the next bucket of
 // that level comes due. It waits for the end of the cascade, and what expires later waits
 // behind it.
-func (d *Driver) goOn() bool {
-	if len(d.Cascades) == 0 {
+func (d *driver) goOn() bool {
+	if len(d.cascades) == 0 {
 		return false
 	}
 	d.startWorkers() // also when nothing more of this cascade is due
 	if d.sliced {
 		d.sliced = false
-		if b, ok := d.Poll(); ok {
-			d.Begin(b)
+		if b, ok := d.poll(); ok {
+			d.begin(b)
 			return true
 		}
 	}
-	d.Step()
+	d.step()
 	return true
 }
 
-// Poll returns the earliest bucket if it has expired and no other of its level is
+// poll returns the earliest bucket if it has expired and no other of its level is
 // cascading.
-func (d *Driver) Poll() (*Slot, bool) {
-	b, at, ok := d.Queue.Peek()
-	if !ok || at.After(d.Clock.Read()) || slices.Contains(d.Cascades, b.Cascade) {
+func (d *driver) poll() (*slot, bool) {
+	b, at, ok := d.queue.Peek()
+	if !ok || at.After(d.clock.Read()) || slices.Contains(d.cascades, b.cascade) {
 		return nil, false
 	}
-	return b, d.Queue.DropHead(b) // rather than Poll: another may be the head by now
+	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now
 }
 
-// Step flushes a slice of the innermost cascade, and reports whether it has more.
-func (d *Driver) Step() (more bool) {
+// step flushes a slice of the innermost cascade, and reports whether it has more.
+func (d *driver) step() (more bool) {
 	if t := d.runner.Tracer; t != nil {
 		defer t.StartFlush().End()
 	}
-	last := len(d.Cascades) - 1
-	c := d.Cascades[last]
-	d.sliced = d.shards[c.shard].Flush(c, &d.Due)
+	last := len(d.cascades) - 1
+	c := d.cascades[last]
+	d.sliced = d.shards[c.shard].flush(c, &d.due)
 	if !d.sliced {
-		d.Cascades = d.Cascades[:last]
+		d.cascades = d.cascades[:last]
 	}
 	return d.sliced
 }
 
-// Hand hands on what has expired. It reports false if the executor took so long that
+// hand hands on what has expired. It reports false if the executor took so long that
 // another goroutine drives on: then the caller must not touch the driver any more. What
 // runs on the wheel's own run queue goes first, since the executor may end the goroutine.
-func (d *Driver) Hand() (driving bool) {
-	tasks, contexts, late := d.Due.Tasks, d.Due.contexts, d.Due.late
-	if d.Due.held && d.room != nil {
+func (d *driver) hand() (driving bool) {
+	tasks, contexts, late := d.due.tasks, d.due.contexts, d.due.late
+	if d.due.held && d.room != nil {
 		d.room.Serve()
 	}
-	d.Due = DueTasks{Tasks: tasks[:0], contexts: contexts[:0], late: -1}
+	d.due = dueTasks{tasks: tasks[:0], contexts: contexts[:0], late: -1}
 	if late >= 0 && d.runner.Log != nil {
 		contexts = d.noteLateness(late, contexts)
 	}
@@ -218,14 +218,14 @@ func (d *Driver) Hand() (driving bool) {
 	if len(tasks) == 0 {
 		return true
 	}
-	if d.Workers != nil {
+	if d.workers != nil {
 		d.handToWorkers(tasks)
 		return true
 	}
 	if d.manual {
 		defer d.keep(tasks)
 	}
-	return d.Handoff.call(tasks)
+	return d.handoff.call(tasks)
 }
 
 // handToWorkers is hand for the executor Goroutines. The driver's goroutine is a worker as
@@ -235,11 +235,11 @@ func (d *Driver) Hand() (driving bool) {
 // allocates nothing. One that allocates has to help the garbage collector when that is in
 // a hurry, and may be taken off its processor there. Through the queue, functions without
 // delay, one after the other, took 1.16 of the processor time.
-func (d *Driver) handToWorkers(tasks []run.Task) {
-	if len(tasks) == 1 && d.Alone == nil {
-		d.Alone = tasks[0]
+func (d *driver) handToWorkers(tasks []run.Task) {
+	if len(tasks) == 1 && d.alone == nil {
+		d.alone = tasks[0]
 	} else {
-		d.Workers.Enqueue(run.NewBatch(tasks...), d.runner)
+		d.workers.Enqueue(run.NewBatch(tasks...), d.runner)
 	}
 	clear(tasks)
 	if d.manual {
@@ -249,50 +249,50 @@ func (d *Driver) handToWorkers(tasks []run.Task) {
 
 // startWorkers starts a goroutine for what was handed on, before the driver does something
 // else that takes long.
-func (d *Driver) startWorkers() {
-	if d.Workers == nil {
+func (d *driver) startWorkers() {
+	if d.workers == nil {
 		return
 	}
-	if d.Alone != nil {
-		d.Workers.Enqueue(run.NewBatch(d.Alone), d.runner)
-		d.Alone = nil
+	if d.alone != nil {
+		d.workers.Enqueue(run.NewBatch(d.alone), d.runner)
+		d.alone = nil
 	}
-	d.Workers.Start()
+	d.workers.Start()
 }
 
 // runInternal runs tasks on the wheel's own run queue.
-func (d *Driver) runInternal(tasks []run.Task) {
-	if d.Internal == nil {
-		d.Internal = run.NewQueue(nil)
+func (d *driver) runInternal(tasks []run.Task) {
+	if d.internal == nil {
+		d.internal = run.NewQueue(nil)
 	}
-	d.Internal.Stranger.Admit(len(tasks))
-	d.Internal.ExecuteTasks(tasks, &d.Internal.Stranger)
+	d.internal.Stranger.Admit(len(tasks))
+	d.internal.ExecuteTasks(tasks, &d.internal.Stranger)
 }
 
 // keep saves the tasks that a panic has kept from running, for the next hand: the caller
 // of Drive may recover the panic. The tasks that have run are nil.
-func (d *Driver) keep(tasks []run.Task) {
-	d.Due.Tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
+func (d *driver) keep(tasks []run.Task) {
+	d.due.tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
 }
 
 // takeWaiting takes a slice of what waits at the gate, of the shard that has waited
 // longest. It uses the memory of tasks. What it leaves stays pending.
-func (d *Driver) takeWaiting(tasks []run.Task) []run.Task {
-	out := DueTasks{Tasks: tasks[:0]}
+func (d *driver) takeWaiting(tasks []run.Task) []run.Task {
+	out := dueTasks{tasks: tasks[:0]}
 	n := 0
-	d.longestWaiting().TakeWaiting(&out, func() bool {
+	d.longestWaiting().takeWaiting(&out, func() bool {
 		n++
 		return n <= SliceLen
 	})
-	return out.Tasks
+	return out.tasks
 }
 
 // Waits and letIn implement waiter.
-func (d *Driver) Waits() int64 { return d.Waiting.Load() }
+func (d *driver) Waits() int64 { return d.waiting.Load() }
 
-func (d *Driver) LetIn() (used bool) {
-	var out DueTasks
-	d.longestWaiting().TakeWaiting(&out, func() bool {
+func (d *driver) LetIn() (used bool) {
+	var out dueTasks
+	d.longestWaiting().takeWaiting(&out, func() bool {
 		first := !used
 		used = true
 		return first
@@ -301,23 +301,23 @@ func (d *Driver) LetIn() (used bool) {
 }
 
 // driveOn is the life of a goroutine that becomes the driver.
-func (d *Driver) driveOn() { d.live(func() { d.loop() }) }
+func (d *driver) driveOn() { d.live(func() { d.loop() }) }
 
 // longestWaiting returns the shard whose first entry at the gate was due first.
 // O(shards).
-func (d *Driver) longestWaiting() *Shard {
+func (d *driver) longestWaiting() *shard {
 	longest := &d.shards[0]
 	for i := range d.shards {
-		if s := &d.shards[i]; s.WaitsSince.Load() < longest.WaitsSince.Load() {
+		if s := &d.shards[i]; s.waitsSince.Load() < longest.waitsSince.Load() {
 			longest = s
 		}
 	}
 	return longest
 }
 
-// Finish completes the cascades under way, and returns how many tasks it handed on. It is
+// finish completes the cascades under way, and returns how many tasks it handed on. It is
 // for Drive.
-func (d *Driver) Finish() (handed int) {
+func (d *driver) finish() (handed int) {
 	handed = d.handAll()
 	for d.goOn() {
 		handed += d.handAll()
@@ -325,9 +325,9 @@ func (d *Driver) Finish() (handed int) {
 	return handed
 }
 
-func (d *Driver) handAll() (handed int) {
-	handed = len(d.Due.Tasks) + d.Due.passed
-	d.Hand()
+func (d *driver) handAll() (handed int) {
+	handed = len(d.due.tasks) + d.due.passed
+	d.hand()
 	return handed
 }
 
@@ -335,28 +335,28 @@ func (d *Driver) handAll() (handed int) {
 // once: what is added to it meanwhile is left for another time. So it ends also while the
 // clock stands still, as it does in a bubble of testing/synctest. (The rule does not
 // cover the buckets that goOn flushes in the middle of a long cascade.)
-func (d *Driver) flushAll(b *Slot, limit time.Time) (handed int) {
-	var due, reopened []*Slot
+func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
+	var due, reopened []*slot
 	defer func() { // deferred, in case a task ends the goroutine
 		for _, b := range reopened {
-			d.Queue.Offer(b, limit)
+			d.queue.Offer(b, limit)
 		}
 	}()
 	for {
-		if b.Cascade.due && slices.Contains(due, b) {
+		if b.cascade.due && slices.Contains(due, b) {
 			reopened = append(reopened, b)
 		} else {
-			if b.Cascade.due {
+			if b.cascade.due {
 				due = append(due, b)
 			}
-			d.Begin(b)
-			handed += d.Finish()
+			d.begin(b)
+			handed += d.finish()
 		}
-		_, at, ok := d.Queue.Peek()
+		_, at, ok := d.queue.Peek()
 		if !ok || at.After(limit) {
 			return handed
 		}
-		if b, ok = d.Queue.Poll(); !ok {
+		if b, ok = d.queue.Poll(); !ok {
 			return handed // Stop was faster
 		}
 	}
@@ -367,7 +367,7 @@ const tooLate = time.Second
 
 // noteLateness is told the greatest lateness of what has just expired. If that is to be
 // logged, it appends a task that does so: a logger is a user's function, which may block.
-func (d *Driver) noteLateness(late time.Duration, tasks []run.Task) []run.Task {
+func (d *driver) noteLateness(late time.Duration, tasks []run.Task) []run.Task {
 	d.markLateness()
 	wasBehind := d.behind
 	d.behind = late > tooLate
@@ -390,24 +390,24 @@ type marks struct {
 }
 
 // markLateness makes a new mark each half minute in which something expires.
-func (d *Driver) markLateness() {
+func (d *driver) markLateness() {
 	if d.marks == nil {
 		d.marks = new(marks)
 	}
-	if now := d.shards[0].Clock.Now(); now-d.marks.at >= 30*time.Second {
+	if now := d.shards[0].clock.Now(); now-d.marks.at >= 30*time.Second {
 		d.marks.older, d.marks.newer, d.marks.at = d.marks.newer, d.lateness(), now
 	}
 }
 
 // lateness returns the lateness of all shards.
-func (d *Driver) lateness() (all Histogram) {
+func (d *driver) lateness() (all Histogram) {
 	for i := range d.shards {
 		s := &d.shards[i]
-		s.LockForDriver()
-		if s.History != nil {
-			all.Merge(&s.History.lateness)
+		s.lockForDriver()
+		if s.history != nil {
+			all.merge(&s.history.lateness)
 		}
-		s.Unlock()
+		s.unlock()
 	}
 	return all
 }

@@ -47,30 +47,30 @@ func TestTasksOnTheDriversGoroutine(t *testing.T) {
 // one, would come to the other shard meanwhile.
 func requireOneDriver(t *testing.T, w *testWheel) {
 	t.Helper()
-	add := func(s *Shard) {
-		_, err := s.Accept(Delay{Now: w.clock.Now(), D: 0}, noop, OneShot)
+	add := func(s *shard) {
+		_, err := s.accept(Delay{Now: w.clock.Now(), D: 0}, noop, OneShot)
 		require.NoError(t, err)
 	}
 	first, second := &w.shards[0], &w.shards[1]
 	waitUntil(t, func() bool { return w.Len() == 0 })
-	first.Mu.Lock()
+	first.mu.Lock()
 	add(first)
-	waitUntil(t, first.Fairness.Wanted.Load)
-	second.Lock()
+	waitUntil(t, first.fairness.wanted.Load)
+	second.lock()
 	add(second)
-	second.Unlock()
+	second.unlock()
 	time.Sleep(10 * time.Millisecond)
-	require.Equal(t, 1, second.Len())
-	first.Mu.Unlock()
+	require.Equal(t, 1, second.len())
+	first.mu.Unlock()
 	waitUntil(t, func() bool { return w.Len() == 0 })
 }
 
 // Between poll's look at the head and its removal somebody may offer an earlier bucket. A
 // bucket that poll returned must not be in the queue any more, or it would be flushed twice.
 func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
-	now := NewClock(time.Millisecond)
-	d := &Driver{Hub: Hub{Clock: &now, Queue: delayqueue.New[*Slot]()}}
-	first, earlier := &Slot{Cascade: &Cascade{}}, &Slot{Cascade: &Cascade{}}
+	now := newClock(time.Millisecond)
+	d := &driver{hub: hub{clock: &now, queue: delayqueue.New[*slot]()}}
+	first, earlier := &slot{cascade: &cascade{}}, &slot{cascade: &cascade{}}
 	past := time.Now().Add(-time.Hour)
 	var round, offered atomic.Int64
 	var end atomic.Bool
@@ -81,25 +81,25 @@ func TestPollReturnsOnlyWhatItHasRemoved(t *testing.T) {
 				runtime.Gosched()
 				continue
 			}
-			d.Queue.Offer(earlier, past.Add(-time.Minute))
+			d.queue.Offer(earlier, past.Add(-time.Minute))
 			n++
 			offered.Store(n)
 		}
 	}()
 	for n, start := int64(0), time.Now(); time.Since(start) < 500*time.Millisecond; n++ {
-		d.Queue.Offer(first, past)
+		d.queue.Offer(first, past)
 		round.Store(n + 1)
 		got := 0
 		for offered.Load() <= n {
-			if _, ok := d.Poll(); ok {
+			if _, ok := d.poll(); ok {
 				got++
 			}
 		}
-		if got+d.Queue.Len() != 2 {
-			require.Fail(t, "poll", "it has returned %d of 2 buckets, and %d are left", got, d.Queue.Len())
+		if got+d.queue.Len() != 2 {
+			require.Fail(t, "poll", "it has returned %d of 2 buckets, and %d are left", got, d.queue.Len())
 		}
-		for d.Queue.Len() > 0 {
-			d.Queue.Poll()
+		for d.queue.Len() > 0 {
+			d.queue.Poll()
 		}
 	}
 }
@@ -112,9 +112,9 @@ func TestStopEmptiesTheQueue(t *testing.T) {
 		w.AfterFunc(d, noop)
 	}
 	timer := w.AfterFunc(time.Hour, noop)
-	require.Greater(t, w.driver.Queue.Len(), 10)
+	require.Greater(t, w.driver.queue.Len(), 10)
 	w.Stop()
-	require.Zero(t, w.driver.Queue.Len())
+	require.Zero(t, w.driver.queue.Len())
 	require.False(t, timer.Stop())
 }
 

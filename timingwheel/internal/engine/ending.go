@@ -16,94 +16,94 @@ import (
 // wins, and the pass finds it no more. Neither does a pass miss an entry. For a shard that
 // is closed moves none (tidy), and gets no other that a pass is to find.
 
-// Close makes the shard refuse what comes later.
-func (s *Shard) Close() {
-	s.Lock()
-	defer s.Unlock()
-	s.Closed = true
+// close makes the shard refuse what comes later.
+func (s *shard) close() {
+	s.lock()
+	defer s.unlock()
+	s.closed = true
 }
 
-// CloseSlice is a slice of the pass: it goes on with the chunk of the arena, and returns
+// closeSlice is a slice of the pass: it goes on with the chunk of the arena, and returns
 // the one that is next, and false if there is none. It calls the wheel's own tasks for
 // which nobody has to wait, and takes them off the wheel.
-func (s *Shard) CloseSlice(chunk int) (next int, more bool) {
+func (s *shard) closeSlice(chunk int) (next int, more bool) {
 	s.lockLast()
-	defer s.Unlock()
-	if chunk >= s.Arena.Chunks() {
+	defer s.unlock()
+	if chunk >= s.arena.Chunks() {
 		return chunk, false
 	}
 	n := 0
-	for i := range s.Arena.Chunk(chunk) {
+	for i := range s.arena.Chunk(chunk) {
 		s.settle(i) // a Reset to a later time is refused from now on
-		if s.Arena.Tag(i)&OneShot != 0 {
+		if s.arena.Tag(i)&OneShot != 0 {
 			continue
 		}
 		if n++; n > SliceLen {
 			return chunk, true // those before are off, and the others are settled already
 		}
-		s.Dismiss(i)
+		s.dismiss(i)
 	}
 	chunk++
-	return chunk, chunk < s.Arena.Chunks()
+	return chunk, chunk < s.arena.Chunks()
 }
 
-// Dismiss takes an entry off the wheel that is not going to fire, because the shard is
+// dismiss takes an entry off the wheel that is not going to fire, because the shard is
 // closed or stopped. If it is a task of the wheel's own, it is called. The caller holds
 // s.Mu.
-func (s *Shard) Dismiss(i bucket.Index) {
-	switch f, tag := s.Arena.Task(i), s.Arena.Tag(i); {
+func (s *shard) dismiss(i bucket.Index) {
+	switch f, tag := s.arena.Task(i), s.arena.Tag(i); {
 	case isInternal(tag):
-		s.Dismissing = true
+		s.dismissing = true
 		f() // first: it may ask for its deadline
-		s.Dismissing = false
+		s.dismissing = false
 	case tag&lazy != 0:
-		s.handBack(s.Arena.Deadline(i), LazyOf(f).F)
+		s.handBack(s.arena.Deadline(i), lazyOf(f).F)
 	default:
-		s.handBack(s.Arena.Deadline(i), f)
+		s.handBack(s.arena.Deadline(i), f)
 	}
 	s.counts.HandedBack++
-	s.Arena.Unlink(i)
-	s.Remove(i)
+	s.arena.Unlink(i)
+	s.remove(i)
 }
 
-// Stop closes the shard, and lets nothing fire any more. It returns how many one-shots are
+// stop closes the shard, and lets nothing fire any more. It returns how many one-shots are
 // pending, and the contexts that remember has noted.
-func (s *Shard) Stop() (oneShots int64, contexts *list.List) {
-	s.Lock()
-	defer s.Unlock()
-	if !s.Stopped {
-		s.Closed, s.Stopped = true, true
+func (s *shard) stop() (oneShots int64, contexts *list.List) {
+	s.lock()
+	defer s.unlock()
+	if !s.stopped {
+		s.closed, s.stopped = true, true
 		// Nothing waits for the executor any more. Who serves those that wait does not
 		// look for them here.
-		s.Hub.Waiting.Add(-int64(s.Entries[LevelWaiting]))
-		s.WaitsSince.Store(math.MaxInt64)
+		s.hub.waiting.Add(-int64(s.entries[levelWaiting]))
+		s.waitsSince.Store(math.MaxInt64)
 	}
-	contexts, s.Contexts = s.Contexts, nil
-	return s.OneShots, contexts
+	contexts, s.contexts = s.contexts, nil
+	return s.oneShots, contexts
 }
 
-// StopSlice is a slice of the pass: it goes on with the chunk of the arena, gives the heir
+// stopSlice is a slice of the pass: it goes on with the chunk of the arena, gives the heir
 // what is to be handed back, and returns the chunk that is next, and false if there is
 // none. The memory of a chunk is given back with the last of its entries.
-func (s *Shard) StopSlice(chunk, most int, h heir) (next int, more bool) {
+func (s *shard) stopSlice(chunk, most int, h heir) (next int, more bool) {
 	s.lockLast()
-	defer s.Unlock()
-	if chunk >= s.Arena.Chunks() {
-		s.Arena, s.Finest = bucket.Arena{}, nil // it is empty: the pass has come to all
+	defer s.unlock()
+	if chunk >= s.arena.Chunks() {
+		s.arena, s.finest = bucket.Arena{}, nil // it is empty: the pass has come to all
 		return chunk, false
 	}
-	s.Heir = h
-	defer func() { s.Heir = nil }()
+	s.heir = h
+	defer func() { s.heir = nil }()
 	n := 0
-	for i := range s.Arena.Chunk(chunk) {
+	for i := range s.arena.Chunk(chunk) {
 		if n++; n > most {
 			return chunk, true
 		}
 		s.settle(i)
-		s.Dismiss(i)
+		s.dismiss(i)
 	}
 	return chunk + 1, true
 }
 
 // handBack is called with s.Mu held, while the shard is being stopped.
-func (s *Shard) handBack(deadline int64, f func()) { s.Heir.Take(s.Clock.Time(deadline), f) }
+func (s *shard) handBack(deadline int64, f func()) { s.heir.Take(s.clock.Time(deadline), f) }

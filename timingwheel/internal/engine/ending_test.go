@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
 // From the mark on a shard fires nothing, whatever was on its way: what waits at the gate, the
@@ -21,38 +22,38 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 	addFunction(s, time.Hour, mustNotRun)
 	var emptied timeout
 	emptied, _ = w.Schedule(time.Minute, mustNotRun)
-	cascade := &s.DueCascade
-	due, ok := d.Queue.Poll()
+	cascade := &s.dueCascade
+	due, ok := d.queue.Poll()
 	require.True(t, ok)
-	require.True(t, s.Expire(due, &d.Due)) // the first slice
-	require.Len(t, d.Due.Tasks, SliceLen)
-	d.Due.Tasks = nil
+	require.True(t, s.expire(due, &d.due)) // the first slice
+	require.Len(t, d.due.tasks, SliceLen)
+	d.due.tasks = nil
 	w.runner.Running.Store(0)
-	s.Mu.Lock()
-	i := cascade.Ring.TakeFirst(&s.Arena)
-	s.Wait(i)
-	s.Mu.Unlock()
+	s.mu.Lock()
+	i := cascade.ring.TakeFirst(&s.arena)
+	s.wait(i)
+	s.mu.Unlock()
 	require.True(t, emptied.Cancel())
-	head, _, ok := d.Queue.Peek()
+	head, _, ok := d.queue.Peek()
 	require.True(t, ok)
 
 	for range 2 {
-		s.Stop()
-		require.Zero(t, d.Waiting.Load())
-		require.EqualValues(t, int64(math.MaxInt64), s.WaitsSince.Load())
+		s.stop()
+		require.Zero(t, d.waiting.Load())
+		require.EqualValues(t, int64(math.MaxInt64), s.waitsSince.Load())
 	}
-	var out DueTasks
-	s.TakeWaiting(&out, func() bool { return true })
-	require.Empty(t, out.Tasks)
-	require.False(t, s.Flush(cascade, &d.Due))
-	require.Empty(t, d.Due.Tasks)
-	require.False(t, s.DropEmpty(head))
+	var out dueTasks
+	s.takeWaiting(&out, func() bool { return true })
+	require.Empty(t, out.tasks)
+	require.False(t, s.flush(cascade, &d.due))
+	require.Empty(t, d.due.tasks)
+	require.False(t, s.dropEmpty(head))
 	require.Len(t, w.Stop(), SliceLen+1)
-	require.Nil(t, s.Heir, "it keeps what was handed back")
-	require.False(t, s.DropEmpty(head))
-	require.False(t, s.Flush(cascade, &d.Due))
+	require.Nil(t, s.heir, "it keeps what was handed back")
+	require.False(t, s.dropEmpty(head))
+	require.False(t, s.flush(cascade, &d.due))
 	require.Zero(t, w.Len())
-	require.Zero(t, d.Waiting.Load())
+	require.Zero(t, d.waiting.Load())
 }
 
 // A pass holds the lock for a slice at a time, and is over with an entry when it has come to it.
@@ -64,22 +65,22 @@ func TestPassGoesSliceBySlice(t *testing.T) {
 		addOwn(s, time.Hour, noop)
 		addFunction(s, time.Hour, mustNotRun)
 	}
-	s.Close()
-	chunk, more := s.CloseSlice(0)
+	s.close()
+	chunk, more := s.closeSlice(0)
 	require.True(t, more)
-	require.Equal(t, 3*SliceLen, s.Len())
-	require.False(t, s.Dismissing)
+	require.Equal(t, 3*SliceLen, s.len())
+	require.False(t, s.dismissing)
 	for more {
-		chunk, more = s.CloseSlice(chunk)
+		chunk, more = s.closeSlice(chunk)
 	}
-	require.Equal(t, 2*SliceLen, s.Len())
-	s.Stop()
+	require.Equal(t, 2*SliceLen, s.len())
+	s.stop()
 	var c collector
-	chunk, more = s.StopSlice(0, 100, &c)
+	chunk, more = s.stopSlice(0, 100, &c)
 	require.True(t, more)
 	require.Len(t, c.pending, 100)
 	for more {
-		chunk, more = s.StopSlice(chunk, 100, &c)
+		chunk, more = s.stopSlice(chunk, 100, &c)
 	}
 	require.Len(t, c.pending, 2*SliceLen)
 }
@@ -97,10 +98,10 @@ func TestPassMissesNothingWhenOthersAreCanceled(t *testing.T) {
 	for range 100 {
 		addOwn(s, time.Hour, noop)
 	}
-	s.Close()
+	s.close()
 	chunk, more := 0, true
 	for chunk < 4 {
-		chunk, more = s.CloseSlice(chunk)
+		chunk, more = s.closeSlice(chunk)
 		require.True(t, more)
 	}
 	for i := range timeouts {
@@ -109,11 +110,11 @@ func TestPassMissesNothingWhenOthersAreCanceled(t *testing.T) {
 		}
 	}
 	for more {
-		chunk, more = s.CloseSlice(chunk)
+		chunk, more = s.closeSlice(chunk)
 	}
-	require.Equal(t, functions/500, s.Len())
+	require.Equal(t, functions/500, s.len())
 	requireSettled(t, w)
-	s.Stop()
+	s.stop()
 	require.False(t, timeouts[0].Reset(time.Minute), "it fires no more")
 }
 
@@ -125,9 +126,9 @@ func TestShutdownSeesATaskOnItsWay(t *testing.T) {
 		w := newTestWheel(withShards(256))
 		var ended atomic.Bool
 		s := &w.shards[len(w.shards)-1]
-		s.Lock()
-		_, err := s.Accept(Delay{}, func() { time.Sleep(100 * time.Microsecond); ended.Store(true) }, OneShot)
-		s.Mu.Unlock()
+		s.lock()
+		_, err := s.accept(Delay{}, func() { time.Sleep(100 * time.Microsecond); ended.Store(true) }, OneShot)
+		s.mu.Unlock()
 		require.NoError(t, err)
 		require.NoError(t, w.Shutdown(t.Context()))
 		require.True(t, ended.Load())
@@ -142,10 +143,10 @@ func TestShutdownStopsTheWheel(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, canceled.Cancel())
 	require.NoError(t, w.Shutdown(t.Context()))
-	require.True(t, s.Stopped)
+	require.True(t, s.stopped)
 	require.ErrorIs(t, context.Cause(w.ctx), ErrStopped)
-	require.Zero(t, w.driver.Queue.Len())
-	require.Zero(t, s.Arena.Cap(), "it keeps memory")
+	require.Zero(t, w.driver.queue.Len())
+	require.Zero(t, s.arena.Cap(), "it keeps memory")
 }
 
 // When its context has ended in the middle of one shard, the others have their turn all the same.
@@ -161,7 +162,7 @@ func TestShutdownMovesAllShardsInTheBackground(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	w.CloseShards(ended)
+	w.closeShards(ended)
 	waitUntil(t, func() bool { return w.Len() == 0 })
 	require.EqualValues(t, shards*2*SliceLen, dismissed.Load())
 }
@@ -172,26 +173,26 @@ func TestShutdownLooksAtWhatIsPendingFirst(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	addFunction(s, 0, noop)
-	s.Lock()
+	s.lock()
 	quiet := make(chan bool)
-	go func() { quiet <- w.IsQuiet() }()
-	waitUntil(t, s.Fairness.Waiting.Load)
-	for i := range s.Arena.All() {
-		s.Arena.Unlink(i)
-		s.Remove(i)
+	go func() { quiet <- w.isQuiet() }()
+	waitUntil(t, s.fairness.waiting.Load)
+	for i := range s.arena.All() {
+		s.arena.Unlink(i)
+		s.remove(i)
 	}
 	w.runner.Admit(1)
-	s.Unlock()
+	s.unlock()
 	require.False(t, <-quiet)
-	w.runner.End()
-	require.True(t, w.IsQuiet())
+	w.runner.Run(run.Function(noop))
+	require.True(t, w.isQuiet())
 }
 
 // A batch that is being added is accepted as a whole: Shutdown and Stop wait for it.
 func TestClosingWaitsForABatch(t *testing.T) {
 	for name, end := range map[string]func(w *testWheel){
-		"Shutdown": func(w *testWheel) { w.MarkClosed() },
-		"Stop":     func(w *testWheel) { w.StopShards() },
+		"Shutdown": func(w *testWheel) { w.markClosed() },
+		"Stop":     func(w *testWheel) { w.stopShards() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := manual()
@@ -219,12 +220,12 @@ func TestPassFreesTheArena(t *testing.T) {
 	for i := range tasks {
 		addFunction(s, time.Duration(i*7919%tasks)*time.Millisecond, noop)
 	}
-	w.StopShards()
+	w.stopShards()
 	var c collector
 	c.Expect(int64(tasks))
 	for chunk := 0; len(c.pending) < tasks/2; {
-		chunk, _ = s.StopSlice(chunk, SliceLen, &c)
-		require.LessOrEqual(t, s.Arena.Cap()+len(c.pending), tasks+4*1024)
+		chunk, _ = s.stopSlice(chunk, SliceLen, &c)
+		require.LessOrEqual(t, s.arena.Cap()+len(c.pending), tasks+4*1024)
 	}
 	require.Len(t, append(c.pending, w.Stop()...), tasks)
 }
@@ -246,11 +247,11 @@ func TestCallsBetweenTheSlicesOfStop(t *testing.T) {
 		}
 		addOwn(s, time.Hour, noop)
 		var c collector
-		oneShots, _ := w.StopShards()
-		require.Equal(t, s.OneShots, oneShots)
+		oneShots, _ := w.stopShards()
+		require.Equal(t, s.oneShots, oneShots)
 		canceled := 0
 		for chunk, more := 0, true; more; {
-			chunk, more = s.StopSlice(chunk, 1+r.IntN(5), &c)
+			chunk, more = s.stopSlice(chunk, 1+r.IntN(5), &c)
 			if len(timers) == 0 {
 				continue
 			}

@@ -26,10 +26,10 @@ import (
 // driver, which makes it fire.
 type Engine struct {
 	clock   clock
-	shards  []Shard
+	shards  []shard
 	ctx     context.Context // ends when the engine stops
 	cancel  context.CancelCauseFunc
-	driver  Driver
+	driver  driver
 	runner  *run.Runner   // apart, since an executor's queue may refer to it when nobody refers to the engine
 	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
 
@@ -73,15 +73,15 @@ type Config struct {
 // New makes an engine that is running.
 func New(c *Config, attached any) *Engine {
 	queue := c.newQueue()
-	e := &Engine{clock: c.newClock(), attached: attached, shards: make([]Shard, 1<<log2(c.Shards))}
+	e := &Engine{clock: c.newClock(), attached: attached, shards: make([]shard, 1<<log2(c.Shards))}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
-	d.Hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
+	d.hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
-		e.shards[i].init(&d.Hub, i, &e.shards[(i+1)%len(e.shards)])
+		e.shards[i].init(&d.hub, i, &e.shards[(i+1)%len(e.shards)])
 	}
 	if c.Manual {
 		e.driving = make(chan struct{}, 1)
@@ -98,17 +98,17 @@ func (c *Config) newClock() clock {
 	if c.Start != nil {
 		return newManualClock(c.Tick, *c.Start)
 	}
-	return NewClock(c.Tick)
+	return newClock(c.Tick)
 }
 
-func (c *Config) newQueue() *delayqueue.DelayQueue[*Slot] {
+func (c *Config) newQueue() *delayqueue.DelayQueue[*slot] {
 	if c.Start != nil {
-		return delayqueue.NewAt[*Slot](*c.Start)
+		return delayqueue.NewAt[*slot](*c.Start)
 	}
 	if !c.Precise {
-		return delayqueue.New[*Slot]()
+		return delayqueue.New[*slot]()
 	}
-	queue := delayqueue.NewPrecise[*Slot]()
+	queue := delayqueue.NewPrecise[*slot]()
 	if c.Log != nil && !queue.Precise() {
 		c.Log.Warn("timingwheel: precise wake-ups are not available")
 	}
@@ -120,14 +120,14 @@ func (c *Config) newQueue() *delayqueue.DelayQueue[*Slot] {
 // every call, at three times the price. A processor that finds its shard locked moves on
 // to the next shard for good. So two processors that share a shard by chance part, and
 // nobody waits for a slice of a cascade while another shard is free.
-func (e *Engine) lock() *Shard {
-	s, ok := e.tokens.Get().(*Shard)
+func (e *Engine) lock() *shard {
+	s, ok := e.tokens.Get().(*shard)
 	if !ok {
 		s = &e.shards[0] // a processor that finds it taken moves on
 	}
-	if !s.TryLock() {
-		s = s.Next
-		s.Lock()
+	if !s.tryLock() {
+		s = s.next
+		s.lock()
 	}
 	e.tokens.Put(s)
 	return s
@@ -135,7 +135,7 @@ func (e *Engine) lock() *Shard {
 
 // Yield lets the driver run first if it is late. The caller, who is about to add and holds
 // no lock, has read the clock.
-func (e *Engine) Yield(now time.Duration) { e.driver.LateHint.yield(now) }
+func (e *Engine) Yield(now time.Duration) { e.driver.lateHint.yield(now) }
 
 // Schedule adds a one-shot. It unlocks without a defer, which costs 2 ns. Nothing under
 // the lock can panic: accept returns an error when the arena is full.
@@ -155,9 +155,9 @@ func (e *Engine) BeginBatch() { e.batches.RLock() }
 func (e *Engine) EndBatch()   { e.batches.RUnlock() }
 
 // RunsOn reports whether this is the executor.
-func (e *Engine) RunsOn(x run.Executor) bool { return e.driver.Handoff.executor == x }
+func (e *Engine) RunsOn(x run.Executor) bool { return e.driver.handoff.executor == x }
 
-// Clock returns the engine's clock.
+// clock returns the engine's clock.
 func (e *Engine) Clock() *clock { return &e.clock }
 
 // Attached returns what New was given for the surface.
@@ -173,7 +173,7 @@ func (e *Engine) CountPanic() { e.runner.Panicked.Add(1) }
 func (e *Engine) Len() int {
 	n := 0
 	for i := range e.shards {
-		n += e.shards[i].Len()
+		n += e.shards[i].len()
 	}
 	return n
 }
@@ -188,22 +188,22 @@ type heir interface {
 // Stop lets nothing fire any more, and hands back what is pending.
 func (e *Engine) Stop(h heir) {
 	e.cancel(ErrStopped)
-	oneShots, contexts := e.StopShards()
+	oneShots, contexts := e.stopShards()
 	for _, of := range contexts {
 		for place := of.Front(); place != nil; place = place.Next() {
 			place.Value.(context.CancelCauseFunc)(ErrStopped)
 		}
 	}
 	// Release the buckets too, for those who keep a handle.
-	for b, _, ok := e.driver.Queue.Peek(); ok; b, _, ok = e.driver.Queue.Peek() {
-		e.driver.Queue.DropHead(b)
+	for b, _, ok := e.driver.queue.Peek(); ok; b, _, ok = e.driver.queue.Peek() {
+		e.driver.queue.DropHead(b)
 	}
-	e.driver.Queue.Close()
-	e.driver.LateHint.Next(math.MaxInt64)
+	e.driver.queue.Close()
+	e.driver.lateHint.next(math.MaxInt64)
 	h.Expect(oneShots)
 	for i := range e.shards {
 		for chunk, more := 0, true; more; {
-			chunk, more = e.shards[i].StopSlice(chunk, SliceLen, h)
+			chunk, more = e.shards[i].stopSlice(chunk, SliceLen, h)
 		}
 	}
 	if room := e.driver.room; room != nil {
@@ -211,14 +211,14 @@ func (e *Engine) Stop(h heir) {
 	}
 }
 
-// StopShards lets nothing fire any more. It returns how many one-shots are pending, and
+// stopShards lets nothing fire any more. It returns how many one-shots are pending, and
 // the contexts of the Futures that run. These are for the caller to end, without a lock:
 // contexts call what others have registered.
-func (e *Engine) StopShards() (oneShots int64, contexts []*list.List) {
+func (e *Engine) stopShards() (oneShots int64, contexts []*list.List) {
 	e.batches.Lock()
 	defer e.batches.Unlock()
 	for i := range e.shards {
-		n, c := e.shards[i].Stop()
+		n, c := e.shards[i].stop()
 		oneShots += n
 		if c != nil {
 			contexts = append(contexts, c)
@@ -236,27 +236,27 @@ func (e *Engine) StopShards() (oneShots int64, contexts []*list.List) {
 // that its caller was promised. A caller that gets false knows that the function comes
 // sooner, and can stop it: callers do that anyway with a connection that closes.
 func (e *Engine) Drain(ctx context.Context) error {
-	e.CloseShards(ctx)
-	if !e.runner.Ended.Until(ctx.Done(), e.IsQuiet) {
+	e.closeShards(ctx)
+	if !e.runner.Ended.Until(ctx.Done(), e.isQuiet) {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// CloseShards makes the shards refuse what comes later, all at once. Then it takes off
+// closeShards makes the shards refuse what comes later, all at once. Then it takes off
 // them what nobody has to wait for. That may take long, with many channel timers and
 // contexts. If ctx ends in the middle of many, another goroutine does the rest.
-func (e *Engine) CloseShards(ctx context.Context) {
-	e.MarkClosed()
+func (e *Engine) closeShards(ctx context.Context) {
+	e.markClosed()
 	for i := range e.shards {
 		chunk, more := 0, true
 		for more {
-			chunk, more = e.shards[i].CloseSlice(chunk)
+			chunk, more = e.shards[i].closeSlice(chunk)
 			if more && ctx.Err() != nil {
 				go func() {
 					for ; i < len(e.shards); i, chunk, more = i+1, 0, true {
 						for more {
-							chunk, more = e.shards[i].CloseSlice(chunk)
+							chunk, more = e.shards[i].closeSlice(chunk)
 						}
 					}
 				}()
@@ -266,18 +266,18 @@ func (e *Engine) CloseShards(ctx context.Context) {
 	}
 }
 
-func (e *Engine) MarkClosed() {
+func (e *Engine) markClosed() {
 	e.batches.Lock()
 	defer e.batches.Unlock()
 	for i := range e.shards {
-		e.shards[i].Close()
+		e.shards[i].close()
 	}
 }
 
-// IsQuiet reports whether no task is pending or running, on a wheel that accepts no more.
+// isQuiet reports whether no task is pending or running, on a wheel that accepts no more.
 // It looks at the pending tasks first and at the running ones next, because a task goes
 // that way.
-func (e *Engine) IsQuiet() bool {
+func (e *Engine) isQuiet() bool {
 	for i := range e.shards {
 		if e.shards[i].hasTasks() {
 			return false

@@ -4,6 +4,9 @@ package engine
 
 // SetLateAfter says since when the driver is late. From now on, every caller yields then.
 func (e *Engine) SetLateAfter(at int64) {
-	e.driver.LateHint.OneOf = 1
-	e.driver.LateHint.LateAfter.Store(at)
+	e.driver.lateHint.oneOf = 1
+	e.driver.lateHint.lateAfter.Store(at)
 }
+
+// MarkClosed is the first of the two steps in which Shutdown begins.
+func (e *Engine) MarkClosed() { e.markClosed() }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Fairness arranges who gets a shard's lock next. There may be any number of callers. The
+// fairness arranges who gets a shard's lock next. There may be any number of callers. The
 // driver takes the lock again as soon as it has released it, as long as a cascade goes
 // on. Neither side must starve the other:
 //
@@ -32,51 +32,51 @@ import (
 //     to wait for a processor, and until then the driver does nothing. Beside 16 callers
 //     that did nothing but add and cancel, 1000 timers a second were 1.5 times as late.
 //     And a bucket is short, or else a cascade.
-type Fairness struct {
-	Turnstile sync.Mutex  // held by the one caller that waits for the lock
-	Waiting   atomic.Bool // there is such a caller
-	Wanted    atomic.Bool // the driver wants the lock
+type fairness struct {
+	turnstile sync.Mutex  // held by the one caller that waits for the lock
+	waiting   atomic.Bool // there is such a caller
+	wanted    atomic.Bool // the driver wants the lock
 
 	// entered has room for one token, which the caller that waits sends when it has the
 	// lock. The first such caller makes it.
-	Entered chan struct{}
+	entered chan struct{}
 
 	// Only the driver uses what follows.
-	GaveWay  time.Duration // when it last let a caller in, since the wheel's start
-	LastWait time.Duration // how long that took
+	gaveWay  time.Duration // when it last let a caller in, since the wheel's start
+	lastWait time.Duration // how long that took
 }
 
 // The driver gives way no more often than every minTurn, since each time costs it some
 // microseconds. It gives way at least every maxTurn, which a caller may have to wait.
 const (
 	minTurn = 50 * time.Microsecond
-	MaxTurn = time.Millisecond
+	maxTurn = time.Millisecond
 )
 
-// Lock locks s.Mu for a caller.
-func (s *Shard) Lock() {
-	if !s.TryLock() {
-		s.WaitForLock()
+// lock locks s.Mu for a caller.
+func (s *shard) lock() {
+	if !s.tryLock() {
+		s.waitForLock()
 	}
 }
 
-func (s *Shard) Unlock() { s.Mu.Unlock() }
+func (s *shard) unlock() { s.mu.Unlock() }
 
-// TryLock locks s.Mu if it is free and the driver does not want it.
-func (s *Shard) TryLock() bool { return !s.Fairness.Wanted.Load() && s.Mu.TryLock() }
+// tryLock locks s.Mu if it is free and the driver does not want it.
+func (s *shard) tryLock() bool { return !s.fairness.wanted.Load() && s.mu.TryLock() }
 
-func (s *Shard) WaitForLock() {
-	t := &s.Fairness
-	t.Turnstile.Lock()
-	defer t.Turnstile.Unlock()
-	if t.Entered == nil {
-		t.Entered = make(chan struct{}, 1) // the driver looks here only while waiting is set
+func (s *shard) waitForLock() {
+	t := &s.fairness
+	t.turnstile.Lock()
+	defer t.turnstile.Unlock()
+	if t.entered == nil {
+		t.entered = make(chan struct{}, 1) // the driver looks here only while waiting is set
 	}
-	t.Waiting.Store(true)
-	s.Mu.Lock()
-	t.Waiting.Store(false)
+	t.waiting.Store(true)
+	s.mu.Lock()
+	t.waiting.Store(false)
 	select {
-	case t.Entered <- struct{}{}:
+	case t.entered <- struct{}{}:
 	default:
 	}
 }
@@ -84,47 +84,47 @@ func (s *Shard) WaitForLock() {
 // lockLast locks s.Mu for a caller that does so again and again, and lets all others go
 // first. With lock, such a caller would take the lock straight back, and the others would
 // wait until sync.Mutex declares starvation, 1 ms.
-func (s *Shard) lockLast() {
-	for s.Fairness.Wanted.Load() {
+func (s *shard) lockLast() {
+	for s.fairness.wanted.Load() {
 		runtime.Gosched()
 	}
-	s.WaitForLock() // behind the caller that is at the turnstile
+	s.waitForLock() // behind the caller that is at the turnstile
 }
 
-// RelockForDriver locks s.Mu for the driver, which goes on with a cascade.
-func (s *Shard) RelockForDriver() {
-	if s.Fairness.Waiting.Load() {
-		s.GiveWay()
+// relockForDriver locks s.Mu for the driver, which goes on with a cascade.
+func (s *shard) relockForDriver() {
+	if s.fairness.waiting.Load() {
+		s.giveWay()
 	}
-	s.LockForDriver()
+	s.lockForDriver()
 }
 
-// LockForDriver locks s.Mu for the driver.
-func (s *Shard) LockForDriver() {
-	if s.Mu.TryLock() {
+// lockForDriver locks s.Mu for the driver.
+func (s *shard) lockForDriver() {
+	if s.mu.TryLock() {
 		return
 	}
-	t := &s.Fairness
-	t.Wanted.Store(true)
-	s.Mu.Lock()
-	t.Wanted.Store(false)
+	t := &s.fairness
+	t.wanted.Store(true)
+	s.mu.Lock()
+	t.wanted.Store(false)
 }
 
-// GiveWay waits until the caller at the turnstile has the lock, unless the driver gave
+// giveWay waits until the caller at the turnstile has the lock, unless the driver gave
 // way a moment ago.
-func (s *Shard) GiveWay() {
-	t := &s.Fairness
-	before := s.Clock.Real()
-	if before-t.GaveWay < min(max(t.LastWait, minTurn), MaxTurn) {
+func (s *shard) giveWay() {
+	t := &s.fairness
+	before := s.clock.real()
+	if before-t.gaveWay < min(max(t.lastWait, minTurn), maxTurn) {
 		return
 	}
 	select {
-	case <-t.Entered: // from an earlier caller
+	case <-t.entered: // from an earlier caller
 	default:
 	}
-	if t.Waiting.Load() {
-		<-t.Entered // the caller that waits has yet to send
+	if t.waiting.Load() {
+		<-t.entered // the caller that waits has yet to send
 	}
-	t.GaveWay = s.Clock.Real()
-	t.LastWait = t.GaveWay - before
+	t.gaveWay = s.clock.real()
+	t.lastWait = t.gaveWay - before
 }

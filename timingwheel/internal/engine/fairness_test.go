@@ -17,23 +17,23 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	for range 200 {
-		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0
-		s.LockForDriver()
+		s.fairness.gaveWay, s.fairness.lastWait = -time.Hour, 0
+		s.lockForDriver()
 		entered := false // guarded by s.mu
 		left := make(chan struct{})
 		go func() {
-			s.Lock()
+			s.lock()
 			entered = true
-			s.Mu.Unlock()
+			s.mu.Unlock()
 			close(left)
 		}()
-		for !s.Fairness.Waiting.Load() {
+		for !s.fairness.waiting.Load() {
 			time.Sleep(time.Microsecond)
 		}
-		s.Mu.Unlock()
-		s.RelockForDriver()
+		s.mu.Unlock()
+		s.relockForDriver()
 		first := entered
-		s.Mu.Unlock()
+		s.mu.Unlock()
 		<-left
 		require.True(t, first)
 	}
@@ -47,23 +47,23 @@ func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
 		for range 2 * SliceLen {
 			addFunction(s, 0, noop)
 		}
-		b, ok := d.Queue.Poll()
+		b, ok := d.queue.Poll()
 		require.True(t, ok)
-		d.Begin(b)
-		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0
-		s.Mu.Lock()
+		d.begin(b)
+		s.fairness.gaveWay, s.fairness.lastWait = -time.Hour, 0
+		s.mu.Lock()
 		found := make(chan int)
 		go func() {
-			s.Lock()
-			handed := len(d.Due.Tasks)
-			s.Mu.Unlock()
+			s.lock()
+			handed := len(d.due.tasks)
+			s.mu.Unlock()
 			found <- handed
 		}()
-		for !s.Fairness.Waiting.Load() {
+		for !s.fairness.waiting.Load() {
 			time.Sleep(time.Microsecond)
 		}
-		s.Mu.Unlock()
-		d.Step()
+		s.mu.Unlock()
+		d.step()
 		require.Equal(t, SliceLen, <-found)
 		w.Stop()
 	}
@@ -73,11 +73,11 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
-	s.Fairness.GaveWay = w.clock.Now() + time.Hour // as if a moment ago, until the test ends
-	s.Fairness.Waiting.Store(true)
-	s.RelockForDriver() // would hang
-	s.Fairness.Waiting.Store(false)
-	s.Mu.Unlock()
+	s.fairness.gaveWay = w.clock.Now() + time.Hour // as if a moment ago, until the test ends
+	s.fairness.waiting.Store(true)
+	s.relockForDriver() // would hang
+	s.fairness.waiting.Store(false)
+	s.mu.Unlock()
 }
 
 // Before a bucket, the driver lets nobody in: it has not had the lock for long.
@@ -85,11 +85,11 @@ func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
-	s.Fairness.GaveWay = -time.Hour
-	s.Fairness.Waiting.Store(true)
-	s.LockForDriver() // would hang
-	s.Fairness.Waiting.Store(false)
-	s.Mu.Unlock()
+	s.fairness.gaveWay = -time.Hour
+	s.fairness.waiting.Store(true)
+	s.lockForDriver() // would hang
+	s.fairness.waiting.Store(false)
+	s.mu.Unlock()
 }
 
 // While the driver waits for the lock, callers do not take it in passing.
@@ -97,27 +97,27 @@ func TestNobodyPassesTheDriver(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
-	require.True(t, s.TryLock())
-	s.Mu.Unlock()
-	s.Fairness.Wanted.Store(true)
-	require.False(t, s.TryLock())
-	s.Fairness.Wanted.Store(false)
+	require.True(t, s.tryLock())
+	s.mu.Unlock()
+	s.fairness.wanted.Store(true)
+	require.False(t, s.tryLock())
+	s.fairness.wanted.Store(false)
 
-	s.Lock()
+	s.lock()
 	driven := make(chan struct{})
 	go func() {
-		s.LockForDriver()
-		s.Mu.Unlock()
+		s.lockForDriver()
+		s.mu.Unlock()
 		close(driven)
 	}()
-	for !s.Fairness.Wanted.Load() {
+	for !s.fairness.wanted.Load() {
 		time.Sleep(time.Microsecond)
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	<-driven
-	require.False(t, s.Fairness.Wanted.Load())
-	require.True(t, s.TryLock())
-	s.Mu.Unlock()
+	require.False(t, s.fairness.wanted.Load())
+	require.True(t, s.tryLock())
+	s.mu.Unlock()
 }
 
 // One caller at a time waits for the lock itself; the others line up in the turnstile, so that
@@ -126,23 +126,23 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
-	s.Lock()
+	s.lock()
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			s.Lock()
-			defer s.Unlock()
+			s.lock()
+			defer s.unlock()
 		})
 	}
-	for !s.Fairness.Waiting.Load() {
+	for !s.fairness.waiting.Load() {
 		time.Sleep(time.Microsecond)
 	}
-	open := s.Fairness.Turnstile.TryLock()
-	s.Unlock()
+	open := s.fairness.turnstile.TryLock()
+	s.unlock()
 	wg.Wait()
 	require.False(t, open, "the turnstile is open while a caller waits")
-	require.True(t, s.Fairness.Turnstile.TryLock())
-	s.Fairness.Turnstile.Unlock()
+	require.True(t, s.fairness.turnstile.TryLock())
+	s.fairness.turnstile.Unlock()
 }
 
 // The token of a caller who got the lock earlier does not count for the one who waits now.
@@ -150,23 +150,23 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
-	s.Fairness.GaveWay = -time.Hour
-	s.Fairness.Entered = make(chan struct{}, 1)
-	s.Fairness.Entered <- struct{}{} // stale
-	s.Mu.Lock()
+	s.fairness.gaveWay = -time.Hour
+	s.fairness.entered = make(chan struct{}, 1)
+	s.fairness.entered <- struct{}{} // stale
+	s.mu.Lock()
 	var entered atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		s.WaitForLock()
+		s.waitForLock()
 		entered.Store(true)
-		s.Mu.Unlock()
+		s.mu.Unlock()
 	})
-	for !s.Fairness.Waiting.Load() {
+	for !s.fairness.waiting.Load() {
 		time.Sleep(time.Microsecond)
 	}
 	gaveWay := make(chan struct{})
 	go func() {
-		s.GiveWay()
+		s.giveWay()
 		close(gaveWay)
 	}()
 	select {
@@ -174,11 +174,11 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 		t.Error("the driver goes on while the caller waits")
 	case <-time.After(50 * time.Millisecond):
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	<-gaveWay
 	wg.Wait()
 	require.True(t, entered.Load())
-	require.Positive(t, s.Fairness.LastWait)
+	require.Positive(t, s.fairness.lastWait)
 }
 
 // The driver gives way no more often than minTurn, also when the last time was short: each
@@ -187,14 +187,14 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
-	s.Fairness.Entered = make(chan struct{}, 1)
-	s.Fairness.Waiting.Store(true)
+	s.fairness.entered = make(chan struct{}, 1)
+	s.fairness.waiting.Store(true)
 	end, fed := make(chan struct{}), make(chan struct{})
 	go func() { // the callers, who never keep the driver waiting
 		defer close(fed)
 		for {
 			select {
-			case s.Fairness.Entered <- struct{}{}:
+			case s.fairness.entered <- struct{}{}:
 			case <-end:
 				return
 			}
@@ -202,14 +202,14 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	}()
 	kept := false
 	for round := 0; round < 10_000 && !kept; round++ { // the test itself may be slower than minTurn
-		s.Fairness.GaveWay, s.Fairness.LastWait = s.Clock.Now(), 0
-		before := s.Fairness.GaveWay
-		s.GiveWay()
-		kept = s.Fairness.GaveWay == before
+		s.fairness.gaveWay, s.fairness.lastWait = s.clock.Now(), 0
+		before := s.fairness.gaveWay
+		s.giveWay()
+		kept = s.fairness.gaveWay == before
 	}
 	close(end)
 	<-fed
-	s.Fairness.Waiting.Store(false)
+	s.fairness.waiting.Store(false)
 	require.True(t, kept)
 }
 
@@ -219,13 +219,13 @@ func TestDriverGivesWayAtLeastEveryMaxTurn(t *testing.T) {
 	w := virtual()
 	defer w.Stop()
 	s := &w.shards[0]
-	s.Fairness.Entered = make(chan struct{}, 1)
-	w.clock.Made = w.clock.Made.Add(-time.Hour)
-	before := s.Clock.Real() - 2*MaxTurn
-	s.Fairness.GaveWay, s.Fairness.LastWait = before, time.Hour
-	s.GiveWay()
-	require.Greater(t, s.Fairness.GaveWay, before)
-	require.Less(t, s.Fairness.LastWait, time.Hour)
+	s.fairness.entered = make(chan struct{}, 1)
+	w.clock.made = w.clock.made.Add(-time.Hour)
+	before := s.clock.real() - 2*maxTurn
+	s.fairness.gaveWay, s.fairness.lastWait = before, time.Hour
+	s.giveWay()
+	require.Greater(t, s.fairness.gaveWay, before)
+	require.Less(t, s.fairness.lastWait, time.Hour)
 }
 
 // A caller that has just got the lock does not leave the driver waiting for it.
@@ -238,19 +238,19 @@ func TestGivingWayEnds(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	for range rounds {
-		s.Fairness.Entered = nil // as for the first caller
-		s.Fairness.GaveWay, s.Fairness.LastWait = -time.Hour, 0
-		s.Mu.Lock()
+		s.fairness.entered = nil // as for the first caller
+		s.fairness.gaveWay, s.fairness.lastWait = -time.Hour, 0
+		s.mu.Lock()
 		var caller sync.WaitGroup
 		caller.Go(func() {
-			s.WaitForLock()
-			s.Unlock()
+			s.waitForLock()
+			s.unlock()
 		})
-		for !s.Fairness.Waiting.Load() {
+		for !s.fairness.waiting.Load() {
 			runtime.Gosched()
 		}
-		s.Mu.Unlock()
-		s.GiveWay()
+		s.mu.Unlock()
+		s.giveWay()
 		caller.Wait()
 	}
 }

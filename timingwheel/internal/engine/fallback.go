@@ -15,15 +15,15 @@ type Fallback struct {
 
 // startFallback has package time call the task at the given time, with the lock of s held.
 // The caller holds that lock.
-func startFallback(s *Shard, at time.Time, task func()) *Fallback {
-	if s.Clock.IsManual() {
+func startFallback(s *shard, at time.Time, task func()) *Fallback {
+	if s.clock.IsManual() {
 		task() // its time has ended, and real time is another
 		return nil
 	}
 	r := &Fallback{at: at, task: task}
 	r.timer = time.AfterFunc(time.Until(at), func() {
-		s.Lock()
-		defer s.Unlock()
+		s.lock()
+		defer s.unlock()
 		if task := r.task; task != nil { // nil: stopped at the last moment
 			r.task = nil
 			task()

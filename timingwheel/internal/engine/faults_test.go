@@ -27,10 +27,10 @@ func TestFaultAdderDescheduledAfterReadingTheClock(t *testing.T) {
 				w.AfterFunc(time.Duration(size*size)*time.Millisecond, func() {})
 
 				fired := false
-				s.Mu.Lock()
-				h := s.Add(Delay{Now: stale, D: 10 * time.Millisecond}, func() { fired = true }, OneShot)
-				s.Mu.Unlock()
-				require.True(t, s.IsPending(h))
+				s.mu.Lock()
+				h := s.add(Delay{Now: stale, D: 10 * time.Millisecond}, func() { fired = true }, OneShot)
+				s.mu.Unlock()
+				require.True(t, s.isPending(h))
 				w.verify(t)
 				require.Equal(t, 1, w.Drive(0), "it is due, and nothing else is")
 				require.True(t, fired)
@@ -51,14 +51,14 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 		for i := range timeouts {
 			timeouts[i], _ = w.Schedule(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { ran++ })
 		}
-		_, at, ok := w.driver.Queue.Peek()
+		_, at, ok := w.driver.queue.Peek()
 		require.True(t, ok)
 		time.Sleep(time.Until(at))
-		b, ok := w.driver.Queue.Poll()
+		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.Begin(b)
-		w.driver.Hand()
-		require.NotEmpty(t, w.driver.Cascades, "one slice is down, the rest between two buckets")
+		w.driver.begin(b)
+		w.driver.hand()
+		require.NotEmpty(t, w.driver.cascades, "one slice is down, the rest between two buckets")
 		for i, timeout := range timeouts {
 			if i%2 == 0 {
 				require.True(t, timeout.Cancel())
@@ -86,10 +86,10 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 			timers[i] = w.AfterFunc(1100*time.Millisecond+time.Duration(i%100)*time.Millisecond, func() { t.Error("ran") })
 		}
 		time.Sleep(1024 * time.Millisecond)
-		b, ok := w.driver.Queue.Poll()
+		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.Begin(b)
-		w.driver.Hand()
+		w.driver.begin(b)
+		w.driver.hand()
 		for i, timer := range timers {
 			if i%3 == 0 {
 				require.True(t, timer.Reset(time.Hour))
@@ -98,7 +98,7 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 		w.verify(t)
 		require.Equal(t, tasks, w.Len())
 		require.Len(t, w.Stop(), tasks)
-		require.Zero(t, w.driver.Finish(), "the driver finds nothing left of a cascade that Stop has cleared")
+		require.Zero(t, w.driver.finish(), "the driver finds nothing left of a cascade that Stop has cleared")
 	})
 }
 
@@ -143,24 +143,24 @@ func TestFaultAddWaitsForTheCascade(t *testing.T) {
 			w.Schedule(time.Second, func() {})
 		}
 		time.Sleep(time.Second)
-		b, ok := w.driver.Queue.Poll()
+		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.Begin(b)
-		w.driver.Hand()
-		s, c := &w.shards[0], b.Cascade
+		w.driver.begin(b)
+		w.driver.hand()
+		s, c := &w.shards[0], b.cascade
 		for range 10 {
 			before := countRing(s, c)
-			require.True(t, s.TryLock(), "between slices the lock is free")
-			s.Mu.Unlock()
-			more := w.driver.Step()
+			require.True(t, s.tryLock(), "between slices the lock is free")
+			s.mu.Unlock()
+			more := w.driver.step()
 			require.True(t, more)
 			require.Equal(t, SliceLen, before-countRing(s, c))
 		}
 	})
 }
 
-func countRing(s *Shard, c *Cascade) (n int) {
-	for range c.Ring.All(&s.Arena) {
+func countRing(s *shard, c *cascade) (n int) {
+	for range c.ring.All(&s.arena) {
 		n++
 	}
 	return n
@@ -176,17 +176,17 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 			w.AfterFunc(1500*time.Millisecond, func() {})
 		}
 		time.Sleep(1024 * time.Millisecond) // the coarse bucket of 1.5 s expires
-		b, ok := w.driver.Queue.Poll()
+		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.Begin(b)
-		w.driver.Hand()
+		w.driver.begin(b)
+		w.driver.hand()
 		passed := false
 		w.AfterFunc(time.Millisecond, func() {
 			passed = true
-			require.Positive(t, countRing(&w.shards[0], b.Cascade), "the cascade is still under way")
+			require.Positive(t, countRing(&w.shards[0], b.cascade), "the cascade is still under way")
 		})
 		time.Sleep(time.Millisecond)
-		w.driver.Finish()
+		w.driver.finish()
 		require.True(t, passed)
 	})
 }
@@ -210,8 +210,8 @@ func TestIdleIsIdle(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, 1, w.driver.Queue.Len(), "emptied buckets are dropped before the driver sleeps")
-		_, at, _ := w.driver.Queue.Peek()
+		require.Equal(t, 1, w.driver.queue.Len(), "emptied buckets are dropped before the driver sleeps")
+		_, at, _ := w.driver.queue.Peek()
 		require.Greater(t, at.Sub(start), time.Minute)
 		w.verify(t)
 	})

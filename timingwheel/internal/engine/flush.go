@@ -14,10 +14,10 @@ import (
 // at 25 to 50 ns each make about 10 us.
 const SliceLen = 256
 
-// DueTasks is what the flush of a slice has found to be due. hand empties it before the
+// dueTasks is what the flush of a slice has found to be due. hand empties it before the
 // next slice.
-type DueTasks struct {
-	Tasks    []run.Task    // for the executor
+type dueTasks struct {
+	tasks    []run.Task    // for the executor
 	contexts []run.Task    // for a run queue of the wheel's own, which no user's function can block
 	passed   int           // tasks that an admission got already
 	held     bool          // something waits at the gate, or has given its room back
@@ -28,10 +28,10 @@ type DueTasks struct {
 // would have almost twice the size with it, also where nothing was ever added.
 type history struct {
 	lateness Histogram
-	Cascaded [Levels]int64 // entries that have left the level for a finer one
+	cascaded [levels]int64 // entries that have left the level for a finer one
 }
 
-// Expire begins the cascade of a bucket that the driver has taken from the queue, and
+// expire begins the cascade of a bucket that the driver has taken from the queue, and
 // flushes its first slice. No cascade of the same level may be under way.
 //
 // The clocks advance before the entries are added again. Otherwise the entries would
@@ -39,30 +39,30 @@ type history struct {
 // only, never to now. Otherwise an entry added later could overtake one that waits in a
 // coarser bucket. All of this happens without releasing the lock. Otherwise an entry
 // could be added in between, and overtake those of its tick that are in the bucket.
-func (s *Shard) Expire(b *Slot, out *DueTasks) (more bool) {
+func (s *shard) expire(b *slot, out *dueTasks) (more bool) {
 	s.lockForFlush()
-	defer s.Unlock()
-	if s.Stopped {
+	defer s.unlock()
+	if s.stopped {
 		return false
 	}
 	s.out = out
-	b.Cascade.open--
-	if s.History == nil {
-		s.History = new(history)
+	b.cascade.open--
+	if s.history == nil {
+		s.history = new(history)
 	}
-	if s.Finest != nil {
-		s.Finest.advance(b.Expiration())
+	if s.finest != nil {
+		s.finest.advance(b.Expiration())
 	}
-	b.MoveTo(&s.Arena, &b.Cascade.Ring)
-	return s.flushSlice(b.Cascade)
+	b.MoveTo(&s.arena, &b.cascade.ring)
+	return s.flushSlice(b.cascade)
 }
 
-// Flush goes on with a cascade: it adds a slice of the entries to the wheels again, fires
+// flush goes on with a cascade: it adds a slice of the entries to the wheels again, fires
 // those that are due, and reports whether entries are left.
-func (s *Shard) Flush(c *Cascade, out *DueTasks) (more bool) {
-	s.RelockForDriver()
-	defer s.Unlock()
-	if s.Stopped {
+func (s *shard) flush(c *cascade, out *dueTasks) (more bool) {
+	s.relockForDriver()
+	defer s.unlock()
+	if s.stopped {
 		return false
 	}
 	s.out = out
@@ -70,19 +70,19 @@ func (s *Shard) Flush(c *Cascade, out *DueTasks) (more bool) {
 }
 
 // flushSlice is called with s.Mu held.
-func (s *Shard) flushSlice(c *Cascade) (more bool) {
-	now, before := s.Clock.Now(), len(s.out.Tasks)
-	if !s.Hub.manual {
-		s.Hub.LateHint.Next(now)
+func (s *shard) flushSlice(c *cascade) (more bool) {
+	now, before := s.clock.Now(), len(s.out.tasks)
+	if !s.hub.manual {
+		s.hub.lateHint.next(now)
 	}
-	run := LatenessRun{Of: &s.History.lateness}
-	gated := s.Hub.gate != nil && !s.Hub.gate.lets()
+	run := latenessRun{of: &s.history.lateness}
+	gated := s.hub.gate != nil && !s.hub.gate.lets()
 	for range SliceLen {
-		i := c.Ring.TakeFirst(&s.Arena)
+		i := c.ring.TakeFirst(&s.arena)
 		if i == 0 {
 			break
 		}
-		deadline, tag := s.Arena.Deadline(i), s.Arena.Tag(i)
+		deadline, tag := s.arena.Deadline(i), s.arena.Tag(i)
 		due := c.due
 		if tag&lazy != 0 {
 			deadline, due = s.isLazyDue(i, c)
@@ -91,9 +91,9 @@ func (s *Shard) flushSlice(c *Cascade) (more bool) {
 		}
 		if !due {
 			level := tag >> levelShift
-			s.Entries[level]--
-			if s.Arena.Tag(i)>>levelShift < level { // or else it was pushed back
-				s.History.Cascaded[level]++
+			s.entries[level]--
+			if s.arena.Tag(i)>>levelShift < level { // or else it was pushed back
+				s.history.cascaded[level]++
 			}
 			continue
 		}
@@ -101,22 +101,22 @@ func (s *Shard) flushSlice(c *Cascade) (more bool) {
 			s.out.held = true
 			continue
 		}
-		run.Record(deadline, s.Clock, now)
+		run.record(deadline, s.clock, now)
 		s.fire(i)
 	}
-	s.out.late = max(s.out.late, run.End())
+	s.out.late = max(s.out.late, run.end())
 	s.passed(before)
 	s.tidy(SliceLen)
-	if c.Ring.First(&s.Arena) != 0 {
+	if c.ring.First(&s.arena) != 0 {
 		return true
 	}
-	c.Ring.Close(&s.Arena)
+	c.ring.Close(&s.arena)
 	return false
 }
 
 // addAgain adds an entry of a cascade to the wheels, and reports false if it is due.
-func (s *Shard) addAgain(i bucket.Index, deadline int64) bool {
-	level, ok := s.Finest.add(i, deadline)
+func (s *shard) addAgain(i bucket.Index, deadline int64) bool {
+	level, ok := s.finest.add(i, deadline)
 	if ok {
 		s.enter(i, level)
 	}
@@ -125,46 +125,46 @@ func (s *Shard) addAgain(i bucket.Index, deadline int64) bool {
 
 // isLazyDue returns the deadline of an entry of a cascade that has the tag lazy, and
 // reports whether the entry is due. If it is not, isLazyDue adds it to the wheels again.
-func (s *Shard) isLazyDue(i bucket.Index, c *Cascade) (deadline int64, due bool) {
-	for l := LazyOf(s.Arena.Task(i)); ; {
-		deadline, kept := l.Deadline()
+func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool) {
+	for l := lazyOf(s.arena.Task(i)); ; {
+		deadline, kept := l.deadline()
 		if !kept {
-			deadline = s.Arena.Deadline(i)
+			deadline = s.arena.Deadline(i)
 			return deadline, c.due || !s.addAgain(i, deadline)
 		}
-		s.Arena.SetDeadline(i, deadline)
+		s.arena.SetDeadline(i, deadline)
 		if s.addAgain(i, deadline) {
 			return deadline, false
 		}
-		if pushes, ok := l.Fall(deadline); ok { // or else it was pushed back just now
+		if pushes, ok := l.fall(deadline); ok { // or else it was pushed back just now
 			s.counts.Reset += pushes
 			return deadline, true
 		}
 	}
 }
 
-// LatenessRun counts how late entries are, in the order in which they fire. Most entries
+// latenessRun counts how late entries are, in the order in which they fire. Most entries
 // have the tick of the one before. They share its computation.
-type LatenessRun struct {
-	Of       *Histogram
+type latenessRun struct {
+	of       *Histogram
 	n        int64 // entries of the present tick
 	deadline int64 // the present tick
 	late     time.Duration
 	most     time.Duration
 }
 
-func (r *LatenessRun) Record(deadline int64, c *clock, now time.Duration) {
+func (r *latenessRun) record(deadline int64, c *clock, now time.Duration) {
 	if r.n == 0 || deadline != r.deadline {
-		r.End()
+		r.end()
 		r.deadline, r.late = deadline, max(0, now-c.duration(deadline))
 	}
 	r.n++
 }
 
-// End returns the most by which an entry was late; -1 if there was none.
-func (r *LatenessRun) End() time.Duration {
+// end returns the most by which an entry was late; -1 if there was none.
+func (r *latenessRun) end() time.Duration {
 	if r.n > 0 {
-		r.Of.Record(r.late, r.n)
+		r.of.record(r.late, r.n)
 		r.most, r.n = max(r.most, r.late+1), 0
 	}
 	return r.most - 1
@@ -172,31 +172,31 @@ func (r *LatenessRun) End() time.Duration {
 
 // passed counts the tasks that were added to out since it had the given number of them,
 // and lets the gate hand them over. It is called with s.Mu held.
-func (s *Shard) passed(before int) {
-	out, r := s.out, s.Hub.runner
-	r.Admit(len(out.Tasks) - before)
-	if room := s.Hub.room; room != nil && len(out.Tasks) > 0 {
-		room.Pass(out.Tasks, r)
-		out.passed += len(out.Tasks)
-		clear(out.Tasks)
-		out.Tasks = out.Tasks[:0]
+func (s *shard) passed(before int) {
+	out, r := s.out, s.hub.runner
+	r.Admit(len(out.tasks) - before)
+	if room := s.hub.room; room != nil && len(out.tasks) > 0 {
+		room.Pass(out.tasks, r)
+		out.passed += len(out.tasks)
+		clear(out.tasks)
+		out.tasks = out.tasks[:0]
 	}
 }
 
 // fire is called with s.Mu held.
-func (s *Shard) fire(i bucket.Index) {
+func (s *shard) fire(i bucket.Index) {
 	s.counts.Fired++
-	f, kind := s.Remove(i)
+	f, kind := s.remove(i)
 	if kind&lazy != 0 {
-		f = LazyOf(f).F
+		f = lazyOf(f).F
 	}
 	if !isInternal(kind) {
 		s.execute(run.Function(f))
 		return
 	}
-	before := len(s.out.Tasks)
+	before := len(s.out.tasks)
 	f()
-	if room := s.Hub.room; room != nil && needsExecutor(kind) && len(s.out.Tasks) == before {
+	if room := s.hub.room; room != nil && needsExecutor(kind) && len(s.out.tasks) == before {
 		room.Release() // a Job only had to look at its calendar
 		s.out.held = true
 	}
@@ -204,29 +204,29 @@ func (s *Shard) fire(i bucket.Index) {
 
 // execute notes a task for the executor. end notes a task for a run queue of the wheel's
 // own. Both are called with s.Mu held.
-func (s *Shard) execute(t run.Task)     { s.out.Tasks = append(s.out.Tasks, t) }
-func (s *Shard) runInternal(t run.Task) { s.out.contexts = append(s.out.contexts, t) }
+func (s *shard) execute(t run.Task)     { s.out.tasks = append(s.out.tasks, t) }
+func (s *shard) runInternal(t run.Task) { s.out.contexts = append(s.out.contexts, t) }
 
 // lockForFlush locks s.Mu for the driver. What is for the workers does not wait for a
 // caller.
-func (s *Shard) lockForFlush() {
-	if !s.Mu.TryLock() {
-		s.Hub.host.startWorkers()
-		s.LockForDriver()
+func (s *shard) lockForFlush() {
+	if !s.mu.TryLock() {
+		s.hub.host.startWorkers()
+		s.lockForDriver()
 	}
 }
 
-// DropEmpty removes the bucket from the queue and closes it, if it is the head and no
+// dropEmpty removes the bucket from the queue and closes it, if it is the head and no
 // entry is left in it. It reports whether it did: the head may be another bucket now.
-func (s *Shard) DropEmpty(b *Slot) bool {
+func (s *shard) dropEmpty(b *slot) bool {
 	s.lockForFlush()
-	defer s.Unlock()
-	if s.Stopped || !b.IsOpen() || b.First(&s.Arena) != 0 {
+	defer s.unlock()
+	if s.stopped || !b.IsOpen() || b.First(&s.arena) != 0 {
 		return false
 	}
-	if s.Hub.Queue.DropHead(b) {
-		b.Close(&s.Arena)
-		b.Cascade.open--
+	if s.hub.queue.DropHead(b) {
+		b.Close(&s.arena)
+		b.cascade.open--
 	}
 	return true
 }

@@ -16,8 +16,8 @@ import (
 // The zero Handle belongs to no shard. Join gives it one, for good; the handle changes
 // each time it is added again. The handle is guarded by the shard's lock.
 type Handle struct {
-	shard *Shard // nil until join
-	ref   Ref
+	shard *shard // nil until join
+	ref   ref
 }
 
 // Join gives the entry a shard of an engine, that of the processor that it runs on, and
@@ -35,21 +35,21 @@ func (e *Handle) Follow(other Handle) { e.ref = other.ref }
 func (e *Handle) Joined() bool { return e.shard != nil }
 
 // LockShard and UnlockShard lock the shard.
-func (e *Handle) LockShard()   { e.shard.Lock() }
-func (e *Handle) UnlockShard() { e.shard.Mu.Unlock() } // mu: with unlock the compiler would not inline it
+func (e *Handle) LockShard()   { e.shard.lock() }
+func (e *Handle) UnlockShard() { e.shard.mu.Unlock() } // mu: with unlock the compiler would not inline it
 
 // RelockShard unlocks and locks the shard, and lets all go first that wait for it.
 func (e *Handle) RelockShard() {
-	e.shard.Unlock()
+	e.shard.unlock()
 	e.shard.lockLast()
 }
 
-// Clock returns the wheel's clock. It needs no lock.
-func (e *Handle) Clock() *clock { return e.shard.Clock }
+// clock returns the wheel's clock. It needs no lock.
+func (e *Handle) Clock() *clock { return e.shard.clock }
 
 // After returns the delay d from now. It needs no lock: a caller reads the clock before
 // it takes the lock.
-func (e *Handle) After(d time.Duration) Delay { return Delay{e.shard.Clock.Now(), d} }
+func (e *Handle) After(d time.Duration) Delay { return Delay{e.shard.clock.Now(), d} }
 
 // The caller of the methods that follow holds the shard's lock. A task of the wheel's own
 // holds it too while it runs.
@@ -57,7 +57,7 @@ func (e *Handle) After(d time.Duration) Delay { return Delay{e.shard.Clock.Now()
 // Accept adds a one-shot that is new. It returns errStopped if the shard is closed, and
 // errTooManyPending if the limit is reached.
 func (e *Handle) Accept(after Delay, f func(), kind bucket.Tag) (err error) {
-	e.ref, err = e.shard.Accept(after, f, kind)
+	e.ref, err = e.shard.accept(after, f, kind)
 	return err
 }
 
@@ -72,7 +72,7 @@ func (e *Handle) AcceptAgain(after Delay, f func(), kind bucket.Tag) error {
 	if e.Closed() {
 		return ErrStopped
 	}
-	e.shard.Limit.force()
+	e.shard.limit.force()
 	e.Add(after, f, kind)
 	return nil
 }
@@ -80,14 +80,14 @@ func (e *Handle) AcceptAgain(after Delay, f func(), kind bucket.Tag) error {
 // Add adds a task of the wheel's own that is no one-shot, so that the limit does not
 // count it, or a one-shot whose place was reserved. The shard must not be closed.
 func (e *Handle) Add(after Delay, f func(), kind bucket.Tag) {
-	e.ref = e.shard.Add(after, f, kind)
+	e.ref = e.shard.add(after, f, kind)
 }
 
 // Pending reports whether the entry is on the wheel.
-func (e *Handle) Pending() bool { return e.shard.IsPending(e.ref) }
+func (e *Handle) Pending() bool { return e.shard.isPending(e.ref) }
 
-// Cancel takes the entry off the wheel, and reports whether it was pending.
-func (e *Handle) Cancel() bool { return e.shard.Cancel(e.ref) }
+// cancel takes the entry off the wheel, and reports whether it was pending.
+func (e *Handle) Cancel() bool { return e.shard.cancel(e.ref) }
 
 // Reset moves a pending entry to a new time. It reports false if the entry is not
 // pending, or if the shard is closed and the new time is later than the old one, or if
@@ -111,8 +111,8 @@ func (e *Handle) AcceptLazyAgain(after Delay, l *LazyTask) error {
 // Deadline returns the tick on which the entry is due. The entry must be pending, or be
 // the one whose task is being called.
 func (e *Handle) Deadline() int64 {
-	i, _ := e.shard.Arena.Find(e.ref.index, e.ref.generation)
-	return e.shard.Deadline(i)
+	i, _ := e.shard.arena.Find(e.ref.index, e.ref.generation)
+	return e.shard.deadline(i)
 }
 
 // Due returns the time at which the entry is due, and false if it is not pending.
@@ -139,20 +139,20 @@ func (e *Handle) HandBack(deadline int64, f func()) { e.shard.handBack(deadline,
 // On a stopped shard it calls cancel itself: nobody else can know of the context yet, so
 // that nothing of a user's is called.
 func (e *Handle) Remember(cancel context.CancelCauseFunc) *list.Element {
-	if e.shard.Stopped {
+	if e.shard.stopped {
 		cancel(ErrStopped)
 		return nil
 	}
-	if e.shard.Contexts == nil {
-		e.shard.Contexts = list.New()
+	if e.shard.contexts == nil {
+		e.shard.contexts = list.New()
 	}
-	return e.shard.Contexts.PushBack(cancel)
+	return e.shard.contexts.PushBack(cancel)
 }
 
 // Forget takes back what remember has done. After Stop it does nothing.
 func (e *Handle) Forget(place *list.Element) {
-	if place != nil && e.shard.Contexts != nil {
-		e.shard.Contexts.Remove(place)
+	if place != nil && e.shard.contexts != nil {
+		e.shard.contexts.Remove(place)
 	}
 }
 
@@ -161,16 +161,16 @@ func (e *Handle) Fallback(at time.Time, task func()) *Fallback {
 	return startFallback(e.shard, at, task)
 }
 
-// Closed reports whether the shard accepts no more: the wheel was stopped, or is in
+// closed reports whether the shard accepts no more: the wheel was stopped, or is in
 // Shutdown.
-func (e *Handle) Closed() bool { return e.shard.Closed }
+func (e *Handle) Closed() bool { return e.shard.closed }
 
 // Canceled reports whether a task is being called because its entry was canceled.
 func (e *Handle) Canceled() bool { return e.shard.canceling }
 
 // Dismissed reports whether a task is being called because its shard is closed: the entry
 // will not fire.
-func (e *Handle) Dismissed() bool { return e.shard.Dismissing }
+func (e *Handle) Dismissed() bool { return e.shard.dismissing }
 
-// Stopped reports whether the shard was stopped. One that is stopped is also closed.
-func (e *Handle) Stopped() bool { return e.shard.Stopped }
+// stopped reports whether the shard was stopped. One that is stopped is also closed.
+func (e *Handle) Stopped() bool { return e.shard.stopped }

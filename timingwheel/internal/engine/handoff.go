@@ -10,7 +10,7 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Handoff calls the executor, on the driver's goroutine, one call at a time.
+// handoff calls the executor, on the driver's goroutine, one call at a time.
 //
 // Under Inline, a full Pool or an executor of the user's own, a call may run a user's
 // function that takes long. Channels, tickers and contexts must not wait for it. So a
@@ -28,43 +28,43 @@ import (
 // hand-over for each batch. The watch costs less: 60 to 100 ns to arm and stop the timer,
 // and sometimes the wake-up of a processor, for a tick or so; and 3 ns a task to note the
 // function.
-type Handoff struct {
-	hub      *Hub
+type handoff struct {
+	hub      *hub
 	executor run.Executor
-	Patience time.Duration // how long a call may hold up the driver
+	patience time.Duration // how long a call may hold up the driver
 
-	State atomic.Int32 // idle, calling, detached
-	Began run.Stopwatch
-	Mu    sync.Mutex  // lock order: shard, mu
+	state atomic.Int32 // idle, calling, detached
+	began run.Stopwatch
+	mu    sync.Mutex  // lock order: shard, mu
 	watch *time.Timer // ends patience; the goroutine that calls uses it alone
-	Armed atomic.Bool // expired will be called, or has just been
+	armed atomic.Bool // expired will be called, or has just been
 	slice []run.Task  // what has waited; only the goroutine of a detached call uses it
-	Alarm *Alarm      // of the detached call; nil: none, or no logger; guarded by mu
+	alarm *alarm      // of the detached call; nil: none, or no logger; guarded by mu
 }
 
 const (
-	Idle     = iota // nobody is in the executor, and the driver's goroutine will be the next
-	Calling         // the driver's goroutine is in the executor
-	Detached        // a goroutine is in the executor that no longer drives
+	idle     = iota // nobody is in the executor, and the driver's goroutine will be the next
+	calling         // the driver's goroutine is in the executor
+	detached        // a goroutine is in the executor that no longer drives
 )
 
 // call hands tasks to the executor. It reports false if another goroutine drives on.
-func (h *Handoff) call(tasks []run.Task) (driving bool) {
+func (h *handoff) call(tasks []run.Task) (driving bool) {
 	if h.hub.manual {
 		h.execute(tasks)
 		return true
 	}
 	many := len(tasks) == SliceLen
-	h.State.Store(Calling) // before the look at armed, see expired
+	h.state.Store(calling) // before the look at armed, see expired
 	h.arm()
 	h.execute(tasks)
-	if !h.Returned() {
+	if !h.returned() {
 		return false
 	}
 	h.hub.runner.Tracer.Label() // again: tasks that ran here had labels of their own
 	if !many {
 		h.watch.Stop()
-		h.Armed.Store(false)
+		h.armed.Store(false)
 	}
 	return true
 }
@@ -72,53 +72,53 @@ func (h *Handoff) call(tasks []run.Task) (driving bool) {
 // arm arms the watch, unless it is armed. After a full slice it still is, since more will
 // follow. To arm it may wake up a processor, which finds nothing to do: with one for each
 // slice, 1 M functions within a second took 1.07 of what they take now, inline.
-func (h *Handoff) arm() {
-	if h.Armed.Load() {
+func (h *handoff) arm() {
+	if h.armed.Load() {
 		return
 	}
-	h.Armed.Store(true)
+	h.armed.Store(true)
 	if h.watch == nil {
-		h.watch = time.AfterFunc(h.Patience, h.PatienceEnds)
+		h.watch = time.AfterFunc(h.patience, h.patienceEnds)
 	} else {
-		h.watch.Reset(h.Patience)
+		h.watch.Reset(h.patience)
 	}
 }
 
-// PatienceEnds is called when the watch has expired. The present call may have begun after the
+// patienceEnds is called when the watch has expired. The present call may have begun after the
 // watch was armed: then expired waits for what is left of its patience. Otherwise it
 // detaches the call, and makes its own goroutine the driver.
 //
 // No call is without a watch. Either a call finds armed false, and arms the watch. Or it
 // finds armed true before expired makes it false, and then expired finds the call.
-func (h *Handoff) PatienceEnds() {
-	h.Armed.Store(false)
-	if h.State.Load() != Calling {
+func (h *handoff) patienceEnds() {
+	h.armed.Store(false)
+	if h.state.Load() != calling {
 		return
 	}
-	if left := h.Patience - h.Began.Elapsed(h.Began.Since.Load()); left > 0 {
-		h.Armed.Store(true)
-		time.AfterFunc(left, h.PatienceEnds) // the watch is the driver's
+	if left := h.patience - h.began.Elapsed(h.began.Since.Load()); left > 0 {
+		h.armed.Store(true)
+		time.AfterFunc(left, h.patienceEnds) // the watch is the driver's
 		return
 	}
-	if h.Detach() {
+	if h.detach() {
 		h.hub.host.driveOn()
 	}
 }
 
-func (h *Handoff) execute(tasks []run.Task) {
-	defer h.Began.Stop() // deferred, since a task may end the goroutine, or panic under Drive
-	h.Began.Start()
+func (h *handoff) execute(tasks []run.Task) {
+	defer h.began.Stop() // deferred, since a task may end the goroutine, or panic under Drive
+	h.began.Start()
 	h.executor.ExecuteTasks(tasks, h.hub.runner)
 }
 
-// Returned is called when a call has returned, or a task has ended its goroutine. It
+// returned is called when a call has returned, or a task has ended its goroutine. It
 // reports whether the goroutine may drive. If it may not, returned has run all that
 // waited for the executor.
-func (h *Handoff) Returned() (driving bool) {
-	if h.State.CompareAndSwap(Calling, Idle) || h.State.Load() == Idle { // idle under Drive
+func (h *handoff) returned() (driving bool) {
+	if h.state.CompareAndSwap(calling, idle) || h.state.Load() == idle { // idle under Drive
 		return true
 	}
-	for !h.Rejoin() {
+	for !h.rejoin() {
 		if h.slice = h.hub.host.takeWaiting(h.slice); len(h.slice) > 0 {
 			h.execute(h.slice)
 		}
@@ -126,83 +126,83 @@ func (h *Handoff) Returned() (driving bool) {
 	return false
 }
 
-// Detach leaves the state calling for detached, and reports whether it did.
-func (h *Handoff) Detach() bool {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	if !h.State.CompareAndSwap(Calling, Detached) {
+// detach leaves the state calling for detached, and reports whether it did.
+func (h *handoff) detach() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.state.CompareAndSwap(calling, detached) {
 		return false
 	}
-	h.hub.runner.Detached.Store(&h.Began)
+	h.hub.runner.Detached.Store(&h.began)
 	if h.hub.runner.Log != nil {
-		a := new(Alarm)
-		h.Alarm = a
-		a.Timer = time.AfterFunc(warnings[0]-h.Began.Elapsed(h.Began.Since.Load()), func() { h.Ring(a) })
+		a := new(alarm)
+		h.alarm = a
+		a.timer = time.AfterFunc(warnings[0]-h.began.Elapsed(h.began.Since.Load()), func() { h.ring(a) })
 	}
 	return true
 }
 
-// Rejoin leaves the state detached if nothing waits any more, and reports whether it did.
-func (h *Handoff) Rejoin() bool {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	if h.hub.Waiting.Load() > 0 {
+// rejoin leaves the state detached if nothing waits any more, and reports whether it did.
+func (h *handoff) rejoin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hub.waiting.Load() > 0 {
 		return false
 	}
-	if h.Alarm != nil {
-		h.Alarm.Timer.Stop()
-		h.Alarm = nil
+	if h.alarm != nil {
+		h.alarm.timer.Stop()
+		h.alarm = nil
 	}
 	h.hub.runner.Detached.Store(nil)
-	h.State.Store(Idle)
+	h.state.Store(idle)
 	return true
 }
 
 // lets implements gate. Nothing waits while nobody is in the executor. And only the driver
 // goes there, after the slice.
-func (h *Handoff) lets() bool { return h.State.Load() != Detached }
+func (h *handoff) lets() bool { return h.state.Load() != detached }
 
-// Hold implements gate: while a detached call goes on, what comes due waits for its end.
-func (h *Handoff) Hold(s *Shard, i bucket.Index) bool {
+// hold implements gate: while a detached call goes on, what comes due waits for its end.
+func (h *handoff) hold(s *shard, i bucket.Index) bool {
 	if h.lets() {
 		return false
 	}
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.lets() {
 		return false
 	}
-	s.Wait(i)
+	s.wait(i)
 	return true
 }
 
 // warnings is after how long a function is logged that has not returned.
 var warnings = [...]time.Duration{time.Second, 10 * time.Second, time.Minute}
 
-// Alarm warns about the functions of a detached call. Each second it looks which function
+// alarm warns about the functions of a detached call. Each second it looks which function
 // it is, and when the next warning is due. So it finds each one in its first second. It
 // is guarded by mu.
-type Alarm struct {
-	Timer  *time.Timer
+type alarm struct {
+	timer  *time.Timer
 	since  int64 // when the function began that it has seen last
 	warned int   // how often about that one
 }
 
-// Ring runs on the alarm's goroutine, where the logger can hold up nobody.
-func (h *Handoff) Ring(a *Alarm) {
-	if held, by, due := h.Due(a); due {
+// ring runs on the alarm's goroutine, where the logger can hold up nobody.
+func (h *handoff) ring(a *alarm) {
+	if held, by, due := h.due(a); due {
 		h.hub.runner.Log.Warn("timingwheel: the executor holds the driver up", "for", held, "by", by)
 	}
 }
 
-// Due reports whether the alarm has to warn now, and sets it for the next look.
-func (h *Handoff) Due(a *Alarm) (held time.Duration, by string, due bool) {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	if a != h.Alarm {
+// due reports whether the alarm has to warn now, and sets it for the next look.
+func (h *handoff) due(a *alarm) (held time.Duration, by string, due bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a != h.alarm {
 		return 0, "", false // the call has returned meanwhile
 	}
-	held, by, since := h.Present()
+	held, by, since := h.present()
 	if since != a.since {
 		a.since, a.warned = since, 0
 	}
@@ -214,20 +214,20 @@ func (h *Handoff) Due(a *Alarm) (held time.Duration, by string, due bool) {
 			wait = min(wait, warnings[a.warned]-held)
 		}
 	}
-	a.Timer.Reset(wait)
+	a.timer.Reset(wait)
 	return held, by, due
 }
 
-// Present returns for how long the present call has held the driver up, or the present
+// present returns for how long the present call has held the driver up, or the present
 // function of a detached one, by what, and since when; zero if there is none. All are of
 // the same function.
-func (h *Handoff) Present() (held time.Duration, by string, since int64) {
+func (h *handoff) present() (held time.Duration, by string, since int64) {
 	for {
-		since = h.Began.Since.Load()
-		if held = h.Began.Elapsed(since); held == 0 {
+		since = h.began.Since.Load()
+		if held = h.began.Elapsed(since); held == 0 {
 			return 0, "", 0
 		}
-		if by = h.culprit(); h.Began.Since.Load() == since {
+		if by = h.culprit(); h.began.Since.Load() == since {
 			return held, by, since
 		}
 	}
@@ -235,7 +235,7 @@ func (h *Handoff) Present() (held time.Duration, by string, since int64) {
 
 // culprit names what the present call is busy with, as far as that is known: the function
 // that runs on the driver, or the executor.
-func (h *Handoff) culprit() string {
+func (h *handoff) culprit() string {
 	if f := runtime.FuncForPC(uintptr(h.hub.runner.Code.Load())); f != nil {
 		return f.Name()
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"log/slog"
+	"reflect"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,7 @@ func TestLaterCallIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWheel(withExecutor(run.Inline{}), withShards(1))
 		defer w.Stop()
-		patience := w.driver.Handoff.Patience
+		patience := w.driver.handoff.patience
 		start := time.Now()
 		for i := range 2*SliceLen + 10 {
 			pause := time.Duration(0)
@@ -33,19 +34,19 @@ func TestLaterCallIsWatched(t *testing.T) {
 		}
 		time.Sleep(time.Second + patience*3/2)
 		synctest.Wait()
-		require.EqualValues(t, Calling, w.driver.Handoff.State.Load(), "it has some patience left")
+		require.EqualValues(t, calling, w.driver.handoff.state.Load(), "it has some patience left")
 		time.Sleep(patience / 2)
 		synctest.Wait()
-		require.EqualValues(t, Detached, w.driver.Handoff.State.Load())
+		require.EqualValues(t, detached, w.driver.handoff.state.Load())
 		<-w.After(5 * time.Second)
 		require.Less(t, time.Since(start), 7*time.Second)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Zero(t, w.Len())
-		require.False(t, w.driver.Handoff.Armed.Load(), "nothing is left behind")
+		require.False(t, w.driver.handoff.armed.Load(), "nothing is left behind")
 		require.Nil(t, w.runner.Detached.Load())
-		w.driver.Handoff.Ring(new(Alarm)) // which went off just when the call returned
-		require.Nil(t, w.driver.Handoff.Alarm)
+		w.driver.handoff.ring(new(alarm)) // which went off just when the call returned
+		require.Nil(t, w.driver.handoff.alarm)
 	})
 }
 
@@ -55,7 +56,7 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 	rounds := unlessShort(1000, 300)
 	w := newTestWheel(withExecutor(run.Inline{}), withShards(1))
 	defer w.Stop()
-	w.driver.Handoff.Patience = 0
+	w.driver.handoff.patience = 0
 	for range rounds {
 		release, ended := make(chan bool), make(chan bool)
 		w.Schedule(0, func() { <-release; close(ended) })
@@ -73,37 +74,37 @@ func TestWatchNeverComesTooEarly(t *testing.T) {
 func TestNothingWaitsForACallThatIsOver(t *testing.T) {
 	w := newTestWheel(withExecutor(run.Inline{}), withShards(1))
 	defer w.Stop()
-	s, h := &w.shards[0], &w.driver.Handoff
-	i, _ := s.Arena.Alloc(0, noop, OneShot)
-	h.State.Store(Detached)
-	h.Mu.Lock() // as rejoin does
+	s, h := &w.shards[0], &w.driver.handoff
+	i, _ := s.arena.Alloc(0, noop, OneShot)
+	h.state.Store(detached)
+	h.mu.Lock() // as rejoin does
 	held := make(chan bool)
-	go func() { held <- h.Hold(s, i) }()
+	go func() { held <- h.hold(s, i) }()
 	time.Sleep(10 * time.Millisecond) // until it waits for the lock
-	h.State.Store(Idle)
-	h.Mu.Unlock()
+	h.state.Store(idle)
+	h.mu.Unlock()
 	require.False(t, <-held)
-	s.Arena.Free(i)
+	s.arena.Free(i)
 }
 
 // A watch that finds nobody in the executor is over, and does not wake up again and again.
 func TestWatchEndsWhenNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestWheel(withExecutor(run.Inline{}), withShards(1))
-		h := &w.driver.Handoff
+		h := &w.driver.handoff
 		for range SliceLen { // after a full slice the watch goes on
 			w.Schedule(time.Second, noop)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.True(t, h.Armed.Load())
-		time.Sleep(h.Patience)
+		require.True(t, h.armed.Load())
+		time.Sleep(h.patience)
 		synctest.Wait()
-		require.False(t, h.Armed.Load())
+		require.False(t, h.armed.Load())
 		w.Schedule(time.Second, noop)
-		time.Sleep(time.Second + w.clock.Tick)
+		time.Sleep(time.Second + w.clock.tick)
 		synctest.Wait()
-		require.False(t, h.Armed.Load(), "or else the next call is not watched")
+		require.False(t, h.armed.Load(), "or else the next call is not watched")
 		w.Stop()
 	})
 }
@@ -115,7 +116,7 @@ func TestTaskEndsTheDriverThatTookOver(t *testing.T) {
 		defer w.Stop()
 		s, other := &w.shards[0], &w.shards[1]
 		const begin = 10 * time.Millisecond
-		patience := w.driver.Handoff.Patience
+		patience := w.driver.handoff.patience
 		var ran []int
 		addFunction(s, begin, func() { time.Sleep(2 * patience) })
 		addOwn(other, begin+patience, func() { time.Sleep(5 * patience) }) // takes longer than the call
@@ -129,43 +130,43 @@ func TestTaskEndsTheDriverThatTookOver(t *testing.T) {
 
 // inDetachedCall calls f with a wheel that is driven by hand, whose handoff looks as if
 // another goroutine were driving on beside a call.
-func inDetachedCall(t *testing.T, f func(w *testWheel, h *Handoff), opts ...option) {
+func inDetachedCall(t *testing.T, f func(w *testWheel, h *handoff), opts ...option) {
 	w := manual(opts...)
 	defer w.Stop()
-	h := &w.driver.Handoff
-	require.False(t, h.Detach(), "there is no call")
-	h.State.Store(Calling)
-	h.Began.Start()
-	require.True(t, h.Detach())
+	h := &w.driver.handoff
+	require.False(t, h.detach(), "there is no call")
+	h.state.Store(calling)
+	h.began.Start()
+	require.True(t, h.detach())
 	f(w, h)
-	require.EqualValues(t, Idle, h.State.Load())
+	require.EqualValues(t, idle, h.state.Load())
 }
 
 // Something comes to wait just when the call wants to be over: then it goes on.
 func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
-	inDetachedCall(t, func(w *testWheel, h *Handoff) {
-		h.Mu.Lock() // as hold does
+	inDetachedCall(t, func(w *testWheel, h *handoff) {
+		h.mu.Lock() // as hold does
 		rejoined := make(chan bool)
-		go func() { rejoined <- h.Rejoin() }()
+		go func() { rejoined <- h.rejoin() }()
 		time.Sleep(10 * time.Millisecond) // until it waits for the lock
-		w.driver.Waiting.Add(1)
-		h.Mu.Unlock()
+		w.driver.waiting.Add(1)
+		h.mu.Unlock()
 		require.False(t, <-rejoined)
-		require.EqualValues(t, Detached, h.State.Load())
-		w.driver.Waiting.Add(-1)
-		require.True(t, h.Rejoin())
+		require.EqualValues(t, detached, h.state.Load())
+		w.driver.waiting.Add(-1)
+		require.True(t, h.rejoin())
 	})
 }
 
 // What waited may be canceled at the last moment. The executor never gets an empty slice.
 func TestExecutorGetsNoEmptySlice(t *testing.T) {
 	calls := 0
-	inDetachedCall(t, func(w *testWheel, h *Handoff) {
-		w.driver.Waiting.Add(1)
+	inDetachedCall(t, func(w *testWheel, h *handoff) {
+		w.driver.waiting.Add(1)
 		returned := make(chan bool)
-		go func() { returned <- h.Returned() }()
+		go func() { returned <- h.returned() }()
 		time.Sleep(10 * time.Millisecond)
-		w.driver.Waiting.Add(-1)
+		w.driver.waiting.Add(-1)
 		require.False(t, <-returned)
 	}, withExecuteFunc(func([]func()) { calls++ }))
 	require.Zero(t, calls)
@@ -174,54 +175,60 @@ func TestExecutorGetsNoEmptySlice(t *testing.T) {
 // The goroutine of a call that was detached does not drive any more, also if a task has ended
 // it: somebody else has the driver in his hands.
 func TestDetachedGoroutineDoesNotDrive(t *testing.T) {
-	inDetachedCall(t, func(w *testWheel, _ *Handoff) {
-		w.driver.Due.Tasks = []run.Task{run.Function(mustNotRun)} // what the other is about to hand on
-		w.driver.Resume()
-		require.Len(t, w.driver.Due.Tasks, 1)
-		w.driver.Due.Tasks = nil
+	inDetachedCall(t, func(w *testWheel, _ *handoff) {
+		w.driver.due.tasks = []run.Task{run.Function(mustNotRun)} // what the other is about to hand on
+		w.driver.resume()
+		require.Len(t, w.driver.due.tasks, 1)
+		w.driver.due.tasks = nil
 	}, withExecutor(run.Inline{}))
 }
 
 // The alarm of a call that has returned rings no more, and is not set again.
 func TestAlarmEndsWithItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inDetachedCall(t, func(w *testWheel, h *Handoff) {
-			alarm := h.Alarm
+		inDetachedCall(t, func(w *testWheel, h *handoff) {
+			alarm := h.alarm
 			require.NotNil(t, alarm)
-			require.True(t, h.Rejoin())
-			h.State.Store(Calling) // a later one
+			require.True(t, h.rejoin())
+			h.state.Store(calling) // a later one
 			time.Sleep(2 * time.Second)
-			_, _, due := h.Due(alarm)
+			_, _, due := h.due(alarm)
 			require.False(t, due)
-			require.False(t, alarm.Timer.Stop(), "it is set for another look")
-			h.State.Store(Idle)
-			h.Began.Stop()
+			require.False(t, alarm.timer.Stop(), "it is set for another look")
+			h.state.Store(idle)
+			h.began.Stop()
 		}, withExecutor(run.Inline{}), withLogger(slog.New(slog.DiscardHandler)))
 	})
 }
 
 // What is told of a function is told of one function: its name and its beginning belong together.
 func TestHeldUpByOneFunction(t *testing.T) {
-	inDetachedCall(t, func(w *testWheel, h *Handoff) {
-		codes := [...]uintptr{run.Code(run.Function(longFunctionA)), run.Code(run.Function(longFunctionB))}
+	inDetachedCall(t, func(w *testWheel, h *handoff) {
 		began := map[int64]string{} // the function, by when it began
+		note := func(name string) {
+			since := h.began.Since.Load()
+			if _, ok := began[since]; ok {
+				name = "" // a coarse clock: nobody can tell
+			}
+			began[since] = name
+		}
+		var names [2]string
+		functions := [2]func(){func() { note(names[0]) }, func() { note(names[1]) }}
+		for i, f := range functions {
+			names[i] = runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+		}
 		var end atomic.Bool
 		var running sync.WaitGroup
 		running.Go(func() {
 			defer end.Store(true)
 			for n := range 20_000 {
-				w.runner.Begin(codes[n%2])
-				since := h.Began.Since.Load()
-				if _, ok := began[since]; ok {
-					began[since] = "" // a coarse clock: nobody can tell
-					continue
-				}
-				began[since] = runtime.FuncForPC(codes[n%2]).Name()
+				w.runner.Admit(1)
+				run.Inline{}.ExecuteTasks([]run.Task{run.Function(functions[n%2])}, w.runner)
 			}
 		})
 		told := map[int64]string{}
 		for !end.Load() {
-			if _, by, since := h.Present(); since != 0 {
+			if _, by, since := h.present(); since != 0 {
 				told[since] = by
 			}
 		}
@@ -231,10 +238,6 @@ func TestHeldUpByOneFunction(t *testing.T) {
 				require.Equal(t, was, by)
 			}
 		}
-		require.True(t, h.Rejoin())
+		require.True(t, h.rejoin())
 	}, withExecutor(run.Inline{}))
 }
-
-func longFunctionA() {}
-
-func longFunctionB() {}

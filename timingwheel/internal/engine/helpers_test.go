@@ -107,12 +107,12 @@ func requireSettled(t testing.TB, w *testWheel) {
 	t.Helper()
 	for i := range w.shards {
 		s := &w.shards[i]
-		s.Mu.Lock()
-		for i := range s.Arena.All() {
-			require.NotZero(t, s.Arena.Tag(i)&OneShot, "a closed shard holds what does not run once")
-			require.True(t, s.Arena.Tag(i)&lazy == 0 || LazyOf(s.Arena.Task(i)).Word.Load() == 0, "a closed shard has not settled a lazy task")
+		s.mu.Lock()
+		for i := range s.arena.All() {
+			require.NotZero(t, s.arena.Tag(i)&OneShot, "a closed shard holds what does not run once")
+			require.True(t, s.arena.Tag(i)&lazy == 0 || lazyOf(s.arena.Task(i)).Word.Load() == 0, "a closed shard has not settled a lazy task")
 		}
-		s.Mu.Unlock()
+		s.mu.Unlock()
 	}
 }
 
@@ -185,17 +185,17 @@ func (t *timer) Reset(d time.Duration) bool {
 }
 
 // addOwn adds a task of the wheel's own to a shard, d from now.
-func addOwn(s *Shard, d time.Duration, f func()) {
-	s.Lock()
-	defer s.Unlock()
-	s.Add(Delay{Now: s.Clock.Now(), D: d}, f, Internal|NoExecutor)
+func addOwn(s *shard, d time.Duration, f func()) {
+	s.lock()
+	defer s.unlock()
+	s.add(Delay{Now: s.clock.Now(), D: d}, f, Internal|NoExecutor)
 }
 
 // addFunction adds a user's function to a shard, d from now.
-func addFunction(s *Shard, d time.Duration, f func()) Ref {
-	s.Lock()
-	defer s.Unlock()
-	h, _ := s.Accept(Delay{Now: s.Clock.Now(), D: d}, f, OneShot)
+func addFunction(s *shard, d time.Duration, f func()) ref {
+	s.lock()
+	defer s.unlock()
+	h, _ := s.accept(Delay{Now: s.clock.Now(), D: d}, f, OneShot)
 	return h
 }
 

@@ -18,16 +18,16 @@ type Histogram struct {
 	P50, P90, P99, P999 time.Duration // set by summarize
 }
 
-// BucketOf returns the number of the bucket for d. A negative d counts as zero.
-func BucketOf(d time.Duration) int {
+// bucketOf returns the number of the bucket for d. A negative d counts as zero.
+func bucketOf(d time.Duration) int {
 	us := uint64(max(0, d) / time.Microsecond)
 	return min(bits.Len64(us), histogramBuckets-1)
 }
 
-// Record counts d so many times.
-func (h *Histogram) Record(d time.Duration, n int64) {
+// record counts d so many times.
+func (h *Histogram) record(d time.Duration, n int64) {
 	d = max(0, d)
-	h.Counts[BucketOf(d)] += n
+	h.Counts[bucketOf(d)] += n
 	if high, sum := bits.Mul64(uint64(d), uint64(n)); high > 0 || sum > math.MaxInt64 {
 		h.Sum = math.MaxInt64
 	} else {
@@ -36,7 +36,7 @@ func (h *Histogram) Record(d time.Duration, n int64) {
 	h.Max = max(h.Max, d)
 }
 
-func (h *Histogram) Merge(o *Histogram) {
+func (h *Histogram) merge(o *Histogram) {
 	for i, n := range o.Counts {
 		h.Counts[i] += n
 	}
@@ -56,11 +56,11 @@ func (h Histogram) Sub(earlier Histogram) Histogram {
 		d.Max = h.Max
 	}
 	d.Sum = max(0, h.Sum-earlier.Sum)
-	d.Summarize()
+	d.summarize()
 	return d
 }
 
-func (h *Histogram) Summarize() {
+func (h *Histogram) summarize() {
 	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
 }
 

@@ -13,7 +13,7 @@ import (
 func histogramOf(ds []time.Duration) *Histogram {
 	h := new(Histogram)
 	for _, d := range ds {
-		h.Record(d, 1)
+		h.record(d, 1)
 	}
 	return h
 }
@@ -27,14 +27,14 @@ func TestHistogramBuckets(t *testing.T) {
 	h := Histogram{Max: time.Hour}
 	for i := range histogramBuckets - 1 {
 		bound := h.UpperBound(i)
-		require.Equal(t, i, BucketOf(bound-1), "below the bound of its bucket")
-		require.Equal(t, i+1, BucketOf(bound), "a bound is the next bucket's")
+		require.Equal(t, i, bucketOf(bound-1), "below the bound of its bucket")
+		require.Equal(t, i+1, bucketOf(bound), "a bound is the next bucket's")
 	}
 	require.Equal(t, time.Microsecond, h.UpperBound(0))
 	require.Equal(t, time.Hour+1, h.UpperBound(histogramBuckets-1))
-	require.Equal(t, histogramBuckets-1, BucketOf(math.MaxInt64))
-	require.Zero(t, BucketOf(0))
-	require.Zero(t, BucketOf(math.MinInt64))
+	require.Equal(t, histogramBuckets-1, bucketOf(math.MaxInt64))
+	require.Zero(t, bucketOf(0))
+	require.Zero(t, bucketOf(math.MinInt64))
 	h.Max = math.MaxInt64
 	require.EqualValues(t, int64(math.MaxInt64), h.UpperBound(histogramBuckets-1))
 }
@@ -103,12 +103,12 @@ func TestHistogramMerge(t *testing.T) {
 			for range r.IntN(50) {
 				ds = append(ds, randomDuration(r)>>10)
 			}
-			merged.Merge(histogramOf(ds))
+			merged.merge(histogramOf(ds))
 			all = append(all, ds...)
 		}
 		whole := histogramOf(all)
 		require.Equal(t, whole, merged)
-		merged.Summarize()
+		merged.summarize()
 		require.Equal(t, []time.Duration{whole.Quantile(0.5), whole.Quantile(0.9), whole.Quantile(0.99), whole.Quantile(0.999)},
 			[]time.Duration{merged.P50, merged.P90, merged.P99, merged.P999})
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Hub is what the shards and their driver share. A shard knows the hub, and not the driver.
-type Hub struct {
-	Clock    *clock
-	Queue    *delayqueue.DelayQueue[*Slot] // of the open buckets of all shards
+// hub is what the shards and their driver share. A shard knows the hub, and not the driver.
+type hub struct {
+	clock    *clock
+	queue    *delayqueue.DelayQueue[*slot] // of the open buckets of all shards
 	runner   *run.Runner
-	limit    *Limit // nil: none
-	Bits     uint   // log2 of the slots of a wheel
+	limit    *limit // nil: none
+	bits     uint   // log2 of the slots of a wheel
 	manual   bool   // somebody calls drive or advance, and no goroutine of ours drives
-	LateHint LateHint
+	lateHint lateHint
 	host     host
 
 	gate    gate          // what is due must pass it on its way to the executor; nil: none
 	room    run.Admission // of the executor; nil: it has room for everything
-	Waiting atomic.Int64  // entries that wait at the gate, of all shards
+	waiting atomic.Int64  // entries that wait at the gate, of all shards
 }
 
 // host is what shards, gates and the handoff need of the driver.
@@ -34,19 +34,19 @@ type host interface {
 	takeWaiting(tasks []run.Task) []run.Task // a slice of what waits, in the memory of tasks
 }
 
-func (h *Hub) init(c *clock, queue *delayqueue.DelayQueue[*Slot], r *run.Runner, l *Limit, bits uint, manual bool) {
-	h.Clock, h.Queue, h.runner, h.limit, h.Bits, h.manual = c, queue, r, l, bits, manual
-	h.LateHint.OneOf = asked
-	h.LateHint.Next(math.MaxInt64)
+func (h *hub) init(c *clock, queue *delayqueue.DelayQueue[*slot], r *run.Runner, l *limit, bits uint, manual bool) {
+	h.clock, h.queue, h.runner, h.limit, h.bits, h.manual = c, queue, r, l, bits, manual
+	h.lateHint.oneOf = asked
+	h.lateHint.next(math.MaxInt64)
 }
 
 // offer puts a bucket that was just opened into the queue.
-func (h *Hub) offer(b *Slot, at time.Time) {
-	b.Cascade.open++
+func (h *hub) offer(b *slot, at time.Time) {
+	b.cascade.open++
 	if !h.manual {
-		h.LateHint.Expect(at.Sub(h.Clock.Start)) // first, or the driver may have come and gone
+		h.lateHint.expect(at.Sub(h.clock.Start)) // first, or the driver may have come and gone
 	}
-	h.Queue.Offer(b, at)
+	h.queue.Offer(b, at)
 }
 
 // gate stands between the wheel and an executor that cannot take every task at once. What
@@ -59,22 +59,22 @@ type gate interface {
 	// entry took 34 of the 600 instructions of firing it inline.
 	lets() bool
 
-	// Hold decides about an entry that is due and in no bucket. Either it makes the entry
+	// hold decides about an entry that is due and in no bucket. Either it makes the entry
 	// wait (Shard.Wait), and returns true. Or it takes room for one task, lets the entry
 	// pass, and returns false. The caller holds s.Mu.
-	Hold(s *Shard, i bucket.Index) bool
+	hold(s *shard, i bucket.Index) bool
 }
 
 // roomGate is the gate of an executor with an admission.
-type roomGate struct{ *Hub }
+type roomGate struct{ *hub }
 
 func (g roomGate) lets() bool { return false } // there may be room for some of the tasks only
 
-func (g roomGate) Hold(s *Shard, i bucket.Index) bool {
+func (g roomGate) hold(s *shard, i bucket.Index) bool {
 	if g.room.TryAcquire() {
 		return false
 	}
-	s.Wait(i)
+	s.wait(i)
 	g.room.Join(g.host)
 	return true
 }

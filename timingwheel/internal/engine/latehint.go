@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// LateHint tells callers whether the driver is late. On a busy machine it waits for a
+// lateHint tells callers whether the driver is late. On a busy machine it waits for a
 // processor, in two places. The timer that starts it is looked at only when a goroutine
 // leaves its processor, which may compute for 10 ms before. And if the driver is itself
 // taken off its processor, it stands in line behind all goroutines that compute. So now
@@ -24,45 +24,45 @@ import (
 //
 // It is a hint. Nothing depends on it but how late timers are. With a manual drive or a
 // manual clock the driver is never late.
-type LateHint struct {
+type lateHint struct {
 	// lateAfter is when the driver will be late, since the wheel's start, in ns. The
 	// driver sets it, and whoever makes it earlier. One of two at the same time may get
 	// lost. But a time that has passed does not stay: the driver runs for it, and sets
 	// the next.
-	LateAfter atomic.Int64
+	lateAfter atomic.Int64
 
 	// Of so many callers that find the driver late, one yields. It is here rather than a
 	// constant for the tests. Only a caller that finds the driver late looks at it.
-	OneOf uint32
+	oneOf uint32
 }
 
 const (
-	Grace = time.Millisecond // how late the driver may be before callers yield
+	grace = time.Millisecond // how late the driver may be before callers yield
 	asked = 4096             // oneOf of every wheel
 )
 
-// Next is called by the driver. It says when the driver will be at work again at the
+// next is called by the driver. It says when the driver will be at work again at the
 // latest, or that it is at work now.
-func (p *LateHint) Next(at time.Duration) { p.LateAfter.Store(int64(Later(at, Grace))) }
+func (p *lateHint) next(at time.Duration) { p.lateAfter.Store(int64(Later(at, grace))) }
 
-// Expect is told a time at which the driver has to run.
-func (p *LateHint) Expect(at time.Duration) {
-	if late := int64(Later(at, Grace)); late < p.LateAfter.Load() {
-		p.LateAfter.Store(late)
+// expect is told a time at which the driver has to run.
+func (p *lateHint) expect(at time.Duration) {
+	if late := int64(Later(at, grace)); late < p.lateAfter.Load() {
+		p.lateAfter.Store(late)
 	}
 }
 
-func (p *LateHint) IsLate(now time.Duration) bool { return int64(now) > p.LateAfter.Load() }
+func (p *lateHint) isLate(now time.Duration) bool { return int64(now) > p.lateAfter.Load() }
 
 // yield lets others run, now and then, if the driver is late.
-func (p *LateHint) yield(now time.Duration) {
-	if p.IsLate(now) {
+func (p *lateHint) yield(now time.Duration) {
+	if p.isLate(now) {
 		p.yieldSeldom()
 	}
 }
 
-func (p *LateHint) yieldSeldom() {
-	if rand.Uint32N(p.OneOf) == 0 { // a count would be a cache line that all callers write
+func (p *lateHint) yieldSeldom() {
+	if rand.Uint32N(p.oneOf) == 0 { // a count would be a cache line that all callers write
 		runtime.Gosched()
 	}
 }

@@ -13,17 +13,17 @@ import (
 )
 
 func TestPulse(t *testing.T) {
-	var p LateHint
-	p.Next(math.MaxInt64)
-	require.False(t, p.IsLate(math.MaxInt64))
-	p.Expect(time.Second)
-	require.False(t, p.IsLate(time.Second+Grace))
-	require.True(t, p.IsLate(time.Second+Grace+1))
-	p.Expect(time.Minute)
-	require.True(t, p.IsLate(2*time.Second), "the earlier time counts")
-	p.Next(2 * time.Second)
-	require.False(t, p.IsLate(2*time.Second))
-	require.True(t, p.IsLate(time.Minute))
+	var p lateHint
+	p.next(math.MaxInt64)
+	require.False(t, p.isLate(math.MaxInt64))
+	p.expect(time.Second)
+	require.False(t, p.isLate(time.Second+grace))
+	require.True(t, p.isLate(time.Second+grace+1))
+	p.expect(time.Minute)
+	require.True(t, p.isLate(2*time.Second), "the earlier time counts")
+	p.next(2 * time.Second)
+	require.False(t, p.isLate(2*time.Second))
+	require.True(t, p.isLate(time.Minute))
 }
 
 // The pulse follows what the wheel holds, whoever adds it.
@@ -33,19 +33,19 @@ func TestPulseOfAWheel(t *testing.T) {
 		defer w.Stop()
 		lateAfter := func() time.Duration {
 			synctest.Wait()
-			return time.Duration(w.driver.LateHint.LateAfter.Load())
+			return time.Duration(w.driver.lateHint.lateAfter.Load())
 		}
 		const never = time.Duration(math.MaxInt64)
 		require.Equal(t, never, lateAfter(), "nothing is pending")
 		w.Schedule(100*time.Millisecond, noop)
-		require.Equal(t, 100*time.Millisecond+Grace, lateAfter())
+		require.Equal(t, 100*time.Millisecond+grace, lateAfter())
 		w.Schedule(200*time.Millisecond, noop)
-		require.Equal(t, 100*time.Millisecond+Grace, lateAfter())
+		require.Equal(t, 100*time.Millisecond+grace, lateAfter())
 		canceled, _ := w.Schedule(50*time.Millisecond, noop)
-		require.Equal(t, 50*time.Millisecond+Grace, lateAfter())
+		require.Equal(t, 50*time.Millisecond+grace, lateAfter())
 		canceled.Cancel()
 		time.Sleep(150 * time.Millisecond)
-		require.Equal(t, 200*time.Millisecond+Grace, lateAfter())
+		require.Equal(t, 200*time.Millisecond+grace, lateAfter())
 		time.Sleep(150 * time.Millisecond)
 		require.Equal(t, never, lateAfter())
 		w.Schedule(time.Second, noop)
@@ -59,7 +59,7 @@ func TestPulseOfAManualWheel(t *testing.T) {
 	for _, w := range []*testWheel{newTestWheel(withManualDrive()), newTestWheel(withManualClock(time.Now()))} {
 		w.Schedule(time.Millisecond, noop)
 		w.Schedule(0, noop)
-		require.False(t, w.driver.LateHint.IsLate(time.Hour))
+		require.False(t, w.driver.lateHint.isLate(time.Hour))
 		w.Stop()
 	}
 }
@@ -74,7 +74,7 @@ func TestCallersYieldToALateDriver(t *testing.T) {
 	const oneOf = 64 // what computes does some thousand rounds also on a busy machine
 	w := newTestWheel()
 	defer w.Stop()
-	w.driver.LateHint.OneOf = oneOf
+	w.driver.lateHint.oneOf = oneOf
 	late := func(loop func(now time.Duration)) int {
 		var all []int
 		for range 9 {
@@ -83,7 +83,7 @@ func TestCallersYieldToALateDriver(t *testing.T) {
 			w.AfterFunc(2*time.Millisecond, func() { fired.Store(true) })
 			for !fired.Load() {
 				now := w.clock.Now()
-				if now > after+w.clock.Tick+Grace {
+				if now > after+w.clock.tick+grace {
 					n++
 				}
 				loop(now)
@@ -107,7 +107,7 @@ func TestPulseOfADriverAtWork(t *testing.T) {
 		defer w.Stop()
 		s, late := &w.shards[0], true
 		addOwn(s, 100*time.Millisecond, func() { time.Sleep(10 * time.Millisecond) })
-		addOwn(s, 101*time.Millisecond, func() { late = w.driver.LateHint.IsLate(w.clock.Now()) })
+		addOwn(s, 101*time.Millisecond, func() { late = w.driver.lateHint.isLate(w.clock.Now()) })
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.False(t, late)

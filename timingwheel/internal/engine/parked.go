@@ -30,8 +30,8 @@ func (e *Engine) Park(d time.Duration, op parking.Op) (Handle, error) {
 }
 
 // unpark is the wheel's own task. The caller holds s.Mu.
-func (s *Shard) unpark(op parking.Op) {
-	if s.Stopped {
+func (s *shard) unpark(op parking.Op) {
+	if s.stopped {
 		s.endParked(op)
 		return
 	}
@@ -41,7 +41,7 @@ func (s *Shard) unpark(op parking.Op) {
 	}
 	switch {
 	case done == nil:
-	case s.Hub.gate == nil:
+	case s.hub.gate == nil:
 		s.execute(run.Function(done))
 	default:
 		s.finishParked(done)
@@ -52,26 +52,26 @@ func (s *Shard) unpark(op parking.Op) {
 // whatever the executor is busy with; done has to pass the gate like any function. So it
 // becomes an entry of its own, due now. Unlike a function it is not handed back by Stop:
 // it runs then. The caller holds s.Mu.
-func (s *Shard) finishParked(done func()) {
+func (s *shard) finishParked(done func()) {
 	due := func() {
 		switch {
-		case s.Stopped: // a goroutine, since the executor may run it here, with s.Mu held
-			s.Hub.runner.Admit(1)
-			go s.Hub.runner.Run(run.Function(done))
+		case s.stopped: // a goroutine, since the executor may run it here, with s.Mu held
+			s.hub.runner.Admit(1)
+			go s.hub.runner.Run(run.Function(done))
 		default:
 			s.execute(run.Function(done))
 		}
 	}
-	s.Limit.force()
-	s.Add(Delay{s.Clock.Now(), 0}, due, Internal|OneShot)
+	s.limit.force()
+	s.add(Delay{s.clock.Now(), 0}, due, Internal|OneShot)
 }
 
 // endParked ends an operation while the shard is being stopped. What is left to do does
 // not go through the driver any more. It is a task of the wheel all the same: the panic
 // handler covers it, and Shutdown waits for it. The caller holds s.Mu.
-func (s *Shard) endParked(op parking.Op) {
+func (s *shard) endParked(op parking.Op) {
 	if rest, by := op.Stop(parking.Held{}); rest != nil {
-		s.Hub.runner.Admit(1)
-		by.Execute(s.Hub.runner.Wrap([]run.Task{run.Function(rest)}))
+		s.hub.runner.Admit(1)
+		by.Execute(s.hub.runner.Wrap([]run.Task{run.Function(rest)}))
 	}
 }

@@ -27,11 +27,11 @@ type LazyTask struct {
 // A tick has 54 bits. The shortest ticks, of 1us, take all of them in 292 years.
 const (
 	pushBits   = 10
-	MostPushes = 1<<pushBits - 1 // the next push takes the lock, and so the shard counts them
+	mostPushes = 1<<pushBits - 1 // the next push takes the lock, and so the shard counts them
 
 	// NotLazy is the word of what only looks like a LazyTask, for ever. A push takes the
 	// lock.
-	NotLazy = MostPushes
+	NotLazy = mostPushes
 )
 
 // PushBack notes a later deadline, and reports whether it did. It needs no lock.
@@ -40,36 +40,36 @@ func (l *LazyTask) PushBack(c *clock, after Delay) bool {
 	if old == 0 || after.D <= 0 {
 		return false
 	}
-	deadline := uint64(c.Deadline(after.Now, after.D))
-	if deadline < old>>pushBits || old&MostPushes == MostPushes {
+	deadline := uint64(c.deadline(after.Now, after.D))
+	if deadline < old>>pushBits || old&mostPushes == mostPushes {
 		return false
 	}
-	return l.Word.CompareAndSwap(old, deadline<<pushBits|old&MostPushes+1)
+	return l.Word.CompareAndSwap(old, deadline<<pushBits|old&mostPushes+1)
 }
 
 // The caller of the methods that follow holds the shard's lock.
 
-// Keep gives the deadline to the LazyTask.
-func (l *LazyTask) Keep(deadline int64) { l.Word.Store(uint64(deadline) << pushBits) }
+// keep gives the deadline to the LazyTask.
+func (l *LazyTask) keep(deadline int64) { l.Word.Store(uint64(deadline) << pushBits) }
 
-// Deadline returns the deadline, and false if the entry has it.
-func (l *LazyTask) Deadline() (tick int64, kept bool) {
+// deadline returns the deadline, and false if the entry has it.
+func (l *LazyTask) deadline() (tick int64, kept bool) {
 	w := l.Word.Load()
 	return int64(w >> pushBits), w != 0
 }
 
-// GiveBack ends keep. It returns the deadline, and the pushes that were not counted yet.
-func (l *LazyTask) GiveBack() (deadline, pushes int64, kept bool) {
+// giveBack ends keep. It returns the deadline, and the pushes that were not counted yet.
+func (l *LazyTask) giveBack() (deadline, pushes int64, kept bool) {
 	w := l.Word.Swap(0)
-	return int64(w >> pushBits), int64(w & MostPushes), w != 0
+	return int64(w >> pushBits), int64(w & mostPushes), w != 0
 }
 
-// Fall is giveBack if the deadline is still the one that has come.
-func (l *LazyTask) Fall(due int64) (pushes int64, ok bool) {
+// fall is giveBack if the deadline is still the one that has come.
+func (l *LazyTask) fall(due int64) (pushes int64, ok bool) {
 	w := l.Word.Load()
-	return int64(w & MostPushes), int64(w>>pushBits) == due && l.Word.CompareAndSwap(w, 0)
+	return int64(w & mostPushes), int64(w>>pushBits) == due && l.Word.CompareAndSwap(w, 0)
 }
 
-// LazyOf returns the LazyTask of an entry with the tag lazy. The entry has a pointer to it in
+// lazyOf returns the LazyTask of an entry with the tag lazy. The entry has a pointer to it in
 // disguise. With a field more, an entry would take 40 bytes instead of 32.
-func LazyOf(task func()) *LazyTask { return Undisguise[LazyTask](task) }
+func lazyOf(task func()) *LazyTask { return Undisguise[LazyTask](task) }

@@ -11,47 +11,47 @@ import (
 )
 
 func TestLazyTask(t *testing.T) {
-	c := NewClock(time.Millisecond)
+	c := newClock(time.Millisecond)
 	in := func(d time.Duration) Delay { return Delay{Now: time.Second, D: d} }
 	l := &LazyTask{F: noop}
-	require.Same(t, l, LazyOf(Disguise(l)))
+	require.Same(t, l, lazyOf(Disguise(l)))
 	require.False(t, l.PushBack(&c, in(time.Second)), "the entry has the deadline")
-	l.Keep(5000)
+	l.keep(5000)
 	require.False(t, l.PushBack(&c, in(3999*time.Millisecond)), "an earlier time")
 	require.True(t, l.PushBack(&c, in(4*time.Second)), "the same")
 	require.True(t, l.PushBack(&c, in(9*time.Second)))
 	require.False(t, l.PushBack(&c, in(0)))
 	require.False(t, l.PushBack(&c, in(-1)))
-	_, ok := l.Fall(5000)
+	_, ok := l.fall(5000)
 	require.False(t, ok, "it was pushed back")
-	deadline, kept := l.Deadline()
+	deadline, kept := l.deadline()
 	require.True(t, kept)
 	require.EqualValues(t, 10_000, deadline)
-	pushes, ok := l.Fall(10_000)
+	pushes, ok := l.fall(10_000)
 	require.True(t, ok)
 	require.EqualValues(t, 2, pushes)
 	require.False(t, l.PushBack(&c, in(time.Hour)))
-	l.Keep(1000) // the tick that it is now
+	l.keep(1000) // the tick that it is now
 	require.False(t, l.PushBack(&c, in(0)), "now, without rounding")
 	require.True(t, l.PushBack(&c, in(1)))
-	_, _, kept = l.GiveBack()
+	_, _, kept = l.giveBack()
 	require.True(t, kept)
-	_, _, kept = l.GiveBack()
+	_, _, kept = l.giveBack()
 	require.False(t, kept)
 }
 
 // No push is lost to whoever takes the deadline back at that moment: each that was true is
 // counted once.
 func TestPushesBesideTheirEnd(t *testing.T) {
-	c := NewClock(time.Millisecond)
+	c := newClock(time.Millisecond)
 	for name, end := range map[string]func(l *LazyTask) (pushes int64, ended bool){
 		"GiveBack": func(l *LazyTask) (int64, bool) {
-			_, pushes, _ := l.GiveBack()
+			_, pushes, _ := l.giveBack()
 			return pushes, true
 		},
 		"Fall": func(l *LazyTask) (int64, bool) {
-			deadline, _ := l.Deadline()
-			pushes, ok := l.Fall(deadline)
+			deadline, _ := l.deadline()
+			pushes, ok := l.fall(deadline)
 			if !ok {
 				return 0, false
 			}
@@ -72,8 +72,8 @@ func TestPushesBesideTheirEnd(t *testing.T) {
 			})
 			counted := int64(0)
 			for deadline := time.Now().Add(50 * time.Millisecond); time.Now().Before(deadline); {
-				l.Keep(1)
-				for l.Word.Load()&MostPushes == 0 { // until the other is pushing
+				l.keep(1)
+				for l.Word.Load()&mostPushes == 0 { // until the other is pushing
 					runtime.Gosched()
 				}
 				for ended := false; !ended; {

@@ -9,112 +9,112 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// Shard is one hierarchy of wheels with the arena of its entries and one lock around
+// shard is one hierarchy of wheels with the arena of its entries and one lock around
 // both. Under that lock every operation is a few plain instructions. The ring that an
 // entry is in is its whole state. So there are no atomics on entries and no retries, but
 // for the deadline of a LazyTask.
 //
 // Lock order: the turnstile (see Fairness), shard, queue.
-type Shard struct {
-	Hub   *Hub
-	Clock *clock // the hub's, as is limit
-	Limit *Limit
+type shard struct {
+	hub   *hub
+	clock *clock // the hub's, as is limit
+	limit *limit
 	id    int    // its place among the shards
-	Next  *Shard // the ring of all shards, see Engine.lock
+	next  *shard // the ring of all shards, see Engine.lock
 
-	Fairness Fairness // who gets mu next
+	fairness fairness // who gets mu next
 
-	Mu     sync.Mutex
-	Arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
-	Finest *Wheel       // nil until the first entry that is not due at once
+	mu     sync.Mutex
+	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
+	finest *wheel       // nil until the first entry that is not due at once
 
 	counts   Counts        // but for Pending
-	OneShots int64         // pending entries whose tag has that bit
-	Entries  [Levels]int32 // pending, by the level of their tag
-	History  *history      // nil until the first flush
+	oneShots int64         // pending entries whose tag has that bit
+	entries  [levels]int32 // pending, by the level of their tag
+	history  *history      // nil until the first flush
 
 	// due holds the entries whose delay was not positive until the driver takes
 	// them. Its place in the queue is the time at which the first was added, so
 	// that it waits its turn among the buckets that expired before.
-	Due        Slot
-	DueCascade Cascade
+	due        slot
+	dueCascade cascade
 
 	// waiting holds the entries that are due and wait at the gate, in the order in which
 	// they came due. Whoever opens the gate takes them from here (takeWaiting).
-	Waiting    bucket.Bucket
-	WaitsSince atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
+	waiting    bucket.Bucket
+	waitsSince atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
 
-	out *DueTasks // where what is due goes, set by whoever takes it out of its bucket
+	out *dueTasks // where what is due goes, set by whoever takes it out of its bucket
 
-	Closed     bool // accepts no more
-	Stopped    bool // and fires no more
-	Heir       heir // of stopSlice; nil but in a slice
+	closed     bool // accepts no more
+	stopped    bool // and fires no more
+	heir       heir // of stopSlice; nil but in a slice
 	canceling  bool // cancel is calling the task of the entry that it has removed
-	Dismissing bool // dismiss is calling the task of the entry that it will remove
+	dismissing bool // dismiss is calling the task of the entry that it will remove
 
-	Contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
+	contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
 
-func (s *Shard) init(h *Hub, id int, next *Shard) {
-	s.Hub, s.Clock, s.Limit, s.id, s.Next = h, h.Clock, h.limit, id, next
-	s.DueCascade = Cascade{shard: id, due: true}
-	s.Due.Cascade = &s.DueCascade
-	s.WaitsSince.Store(math.MaxInt64)
+func (s *shard) init(h *hub, id int, next *shard) {
+	s.hub, s.clock, s.limit, s.id, s.next = h, h.clock, h.limit, id, next
+	s.dueCascade = cascade{shard: id, due: true}
+	s.due.cascade = &s.dueCascade
+	s.waitsSince.Store(math.MaxInt64)
 }
 
-// Ref names an entry of a shard while it is pending. Once the entry has fired or was
+// ref names an entry of a shard while it is pending. Once the entry has fired or was
 // canceled, the handle names nothing, for ever. The zero handle never names anything.
-type Ref struct {
+type ref struct {
 	index      bucket.Index
 	generation uint64
 }
 
 // The caller of the methods that follow holds s.Mu.
 
-// Accept adds a one-shot that is new, unless the shard is closed or the limit reached.
-func (s *Shard) Accept(after Delay, f func(), kind bucket.Tag) (Ref, error) {
-	if s.Closed || s.Limit != nil || s.Arena.IsFull() {
+// accept adds a one-shot that is new, unless the shard is closed or the limit reached.
+func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
+	if s.closed || s.limit != nil || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
-			return Ref{}, err
+			return ref{}, err
 		}
 	}
-	return s.Add(after, f, kind), nil
+	return s.add(after, f, kind), nil
 }
 
 // refuse takes n places under the limit, or none, and returns why not.
-func (s *Shard) refuse(n int64) error {
-	if s.Closed {
+func (s *shard) refuse(n int64) error {
+	if s.closed {
 		return ErrStopped
 	}
-	if s.Arena.IsFull() || !s.Limit.Take(n) {
+	if s.arena.IsFull() || !s.limit.take(n) {
 		s.counts.Rejected += n
 		return ErrTooManyPending
 	}
 	return nil
 }
 
-// Add adds a task. The shard must not be closed, and a one-shot must have its place
+// add adds a task. The shard must not be closed, and a one-shot must have its place
 // under the limit.
-func (s *Shard) Add(after Delay, f func(), kind bucket.Tag) Ref {
-	i, generation := s.Arena.Alloc(s.Clock.Deadline(after.Now, after.D), f, kind)
+func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
+	i, generation := s.arena.Alloc(s.clock.deadline(after.Now, after.D), f, kind)
 	s.counts.Scheduled++
 	if kind&OneShot != 0 {
-		s.OneShots++
+		s.oneShots++
 	}
 	s.place(i, after)
-	return Ref{i, generation}
+	return ref{i, generation}
 }
 
-// Remove ends an entry that is in no bucket. Nothing counts it as pending any more.
-func (s *Shard) Remove(i bucket.Index) (f func(), kind bucket.Tag) {
-	f, tag := s.Arena.Free(i)
+// remove ends an entry that is in no bucket. Nothing counts it as pending any more.
+func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
+	f, tag := s.arena.Free(i)
 	s.leaveLevel(tag >> levelShift)
 	if tag&OneShot != 0 {
-		s.Limit.release()
-		if s.OneShots--; s.OneShots == 0 && s.Closed {
-			s.Hub.runner.Ended.Tell()
+		s.limit.release()
+		if s.oneShots--; s.oneShots == 0 && s.closed {
+			s.hub.runner.Ended.Tell()
 		}
 	}
 	return f, tag
@@ -122,44 +122,44 @@ func (s *Shard) Remove(i bucket.Index) (f func(), kind bucket.Tag) {
 
 // enter and leave count an entry on the level whose bucket it is put into, or taken out
 // of.
-func (s *Shard) enter(i bucket.Index, level uint) {
-	s.Arena.SetTag(i, s.Arena.Tag(i)&kind|bucket.Tag(level<<levelShift))
-	s.Entries[level]++
+func (s *shard) enter(i bucket.Index, level uint) {
+	s.arena.SetTag(i, s.arena.Tag(i)&kind|bucket.Tag(level<<levelShift))
+	s.entries[level]++
 }
 
-func (s *Shard) leave(i bucket.Index) { s.leaveLevel(s.Arena.Tag(i) >> levelShift) }
+func (s *shard) leave(i bucket.Index) { s.leaveLevel(s.arena.Tag(i) >> levelShift) }
 
-func (s *Shard) leaveLevel(level bucket.Tag) {
-	s.Entries[level]--
-	if level == LevelWaiting && !s.Stopped {
-		s.Hub.Waiting.Add(-1)
+func (s *shard) leaveLevel(level bucket.Tag) {
+	s.entries[level]--
+	if level == levelWaiting && !s.stopped {
+		s.hub.waiting.Add(-1)
 	}
 }
 
-// IsPending reports whether h names an entry.
-func (s *Shard) IsPending(h Ref) bool {
-	_, ok := s.Arena.Find(h.index, h.generation)
+// isPending reports whether h names an entry.
+func (s *shard) isPending(h ref) bool {
+	_, ok := s.arena.Find(h.index, h.generation)
 	return ok
 }
 
-// Cancel forgets the task of h and reports whether it was pending.
-func (s *Shard) Cancel(h Ref) bool {
+// cancel forgets the task of h and reports whether it was pending.
+func (s *shard) cancel(h ref) bool {
 	i := h.index
-	if !s.Arena.Alive(i, h.generation) {
+	if !s.arena.Alive(i, h.generation) {
 		var ok bool
-		if i, ok = s.Arena.Moved(h.generation); !ok {
+		if i, ok = s.arena.Moved(h.generation); !ok {
 			return false
 		}
 	}
-	s.Arena.Unlink(i)
+	s.arena.Unlink(i)
 	s.counts.Canceled++
-	switch f, tag := s.Remove(i); tag & kind {
+	switch f, tag := s.remove(i); tag & kind {
 	case Internal | OneShot:
 		s.canceling = true
 		f()
 		s.canceling = false
 	case OneShot | lazy:
-		_, pushes, _ := LazyOf(f).GiveBack()
+		_, pushes, _ := lazyOf(f).giveBack()
 		s.counts.Reset += pushes
 	}
 	s.tidy(1)
@@ -169,9 +169,9 @@ func (s *Shard) Cancel(h Ref) bool {
 // tidy has the arena move entries together. work is the number of entries that the caller
 // has just worked on. It does nothing once the shard is closed. For then there are passes
 // over all entries, and what is canceled in between must not move the others.
-func (s *Shard) tidy(work int) {
-	if s.Arena.IsSparse() && !s.Closed {
-		s.Arena.Tidy(work)
+func (s *shard) tidy(work int) {
+	if s.arena.IsSparse() && !s.closed {
+		s.arena.Tidy(work)
 	}
 }
 
@@ -187,25 +187,25 @@ func (s *Shard) tidy(work int) {
 // entry. The price: entries that were reset fire anywhere among those of their tick, and
 // a bucket whose entries were all pushed back wakes the driver once. If the new time is
 // beyond the last level, the flush makes the level, or a Snapshot that comes first.
-func (s *Shard) reset(h Ref, after Delay) bool {
-	i, ok := s.Arena.Find(h.index, h.generation)
+func (s *shard) reset(h ref, after Delay) bool {
+	i, ok := s.arena.Find(h.index, h.generation)
 	return ok && s.move(i, after)
 }
 
 // move is reset of an entry that is pending.
-func (s *Shard) move(i bucket.Index, after Delay) bool {
-	deadline, old := s.Clock.Deadline(after.Now, after.D), s.Arena.Deadline(i)
-	if s.Closed && (deadline > old || s.Stopped) {
+func (s *shard) move(i bucket.Index, after Delay) bool {
+	deadline, old := s.clock.deadline(after.Now, after.D), s.arena.Deadline(i)
+	if s.closed && (deadline > old || s.stopped) {
 		return false
 	}
 	s.counts.Reset++
 	if deadline >= old && after.D > 0 && s.canStay(i) {
-		s.Arena.SetDeadline(i, deadline)
+		s.arena.SetDeadline(i, deadline)
 		return true
 	}
-	s.Arena.Unlink(i)
+	s.arena.Unlink(i)
 	s.leave(i)
-	s.Arena.SetDeadline(i, deadline)
+	s.arena.SetDeadline(i, deadline)
 	s.place(i, after)
 	return true
 }
@@ -213,8 +213,8 @@ func (s *Shard) move(i bucket.Index, after Delay) bool {
 // resetLazy is reset for the entry of a LazyTask, which keeps its deadline from then on.
 // AfterFunc does not begin with that. Then every Timer would be on the heap, also one that
 // nobody keeps, and every flush would have to look at it.
-func (s *Shard) resetLazy(h Ref, after Delay, l *LazyTask) bool {
-	i, ok := s.Arena.Find(h.index, h.generation)
+func (s *shard) resetLazy(h ref, after Delay, l *LazyTask) bool {
+	i, ok := s.arena.Find(h.index, h.generation)
 	if !ok {
 		return false
 	}
@@ -227,83 +227,83 @@ func (s *Shard) resetLazy(h Ref, after Delay, l *LazyTask) bool {
 }
 
 // makeLazy gives the deadline of an entry to its LazyTask, if the entry is on a wheel.
-func (s *Shard) makeLazy(i bucket.Index, l *LazyTask) {
-	if tag := s.Arena.Tag(i); tag&lazy == 0 {
-		s.Arena.SetTag(i, tag|lazy)
-		s.Arena.SetTask(i, Disguise(l))
+func (s *shard) makeLazy(i bucket.Index, l *LazyTask) {
+	if tag := s.arena.Tag(i); tag&lazy == 0 {
+		s.arena.SetTag(i, tag|lazy)
+		s.arena.SetTask(i, Disguise(l))
 	}
-	if s.canStay(i) && !s.Closed {
-		l.Keep(s.Arena.Deadline(i))
+	if s.canStay(i) && !s.closed {
+		l.keep(s.arena.Deadline(i))
 	}
 }
 
 // settle gives the deadline back to the entry, so that nobody changes it without the lock.
-func (s *Shard) settle(i bucket.Index) {
-	if s.Arena.Tag(i)&lazy == 0 {
+func (s *shard) settle(i bucket.Index) {
+	if s.arena.Tag(i)&lazy == 0 {
 		return
 	}
-	if deadline, pushes, kept := LazyOf(s.Arena.Task(i)).GiveBack(); kept {
-		s.Arena.SetDeadline(i, deadline)
+	if deadline, pushes, kept := lazyOf(s.arena.Task(i)).giveBack(); kept {
+		s.arena.SetDeadline(i, deadline)
 		s.counts.Reset += pushes
 	}
 }
 
-// Deadline returns the deadline of a living entry.
-func (s *Shard) Deadline(i bucket.Index) int64 {
-	if s.Arena.Tag(i)&lazy != 0 {
-		if deadline, kept := LazyOf(s.Arena.Task(i)).Deadline(); kept {
+// deadline returns the deadline of a living entry.
+func (s *shard) deadline(i bucket.Index) int64 {
+	if s.arena.Tag(i)&lazy != 0 {
+		if deadline, kept := lazyOf(s.arena.Task(i)).deadline(); kept {
 			return deadline
 		}
 	}
-	return s.Arena.Deadline(i)
+	return s.arena.Deadline(i)
 }
 
 // canStay reports whether a flush of the entry's bucket will look at its deadline.
-func (s *Shard) canStay(i bucket.Index) bool { return s.Arena.Tag(i)>>levelShift < LevelWaiting }
+func (s *shard) canStay(i bucket.Index) bool { return s.arena.Tag(i)>>levelShift < levelWaiting }
 
 // place puts an entry that is in no bucket where its delay says. It is due at
 // once when the delay is not positive, or when the driver has flushed the
 // deadline's bucket since the caller read the clock.
-func (s *Shard) place(i bucket.Index, after Delay) {
+func (s *shard) place(i bucket.Index, after Delay) {
 	if after.D > 0 {
-		if s.Finest == nil {
-			s.Finest = newWheel(s, &s.Arena, s.id, s.Hub.Bits, 0, 0)
+		if s.finest == nil {
+			s.finest = newWheel(s, &s.arena, s.id, s.hub.bits, 0, 0)
 		}
-		if level, ok := s.Finest.add(i, s.Arena.Deadline(i)); ok {
+		if level, ok := s.finest.add(i, s.arena.Deadline(i)); ok {
 			s.enter(i, level)
 			return
 		}
 	}
-	if !s.Due.IsOpen() {
-		s.Due.Open(&s.Arena, 0)
-		s.Hub.offer(&s.Due, s.Clock.Start.Add(after.Now))
+	if !s.due.IsOpen() {
+		s.due.Open(&s.arena, 0)
+		s.hub.offer(&s.due, s.clock.Start.Add(after.Now))
 	}
-	s.Due.Append(&s.Arena, i)
-	s.enter(i, LevelDue)
+	s.due.Append(&s.arena, i)
+	s.enter(i, levelDue)
 }
 
 // opened implements wheelOwner.
-func (s *Shard) opened(b *Slot) { s.Hub.offer(b, s.Clock.Time(b.Expiration())) }
+func (s *shard) opened(b *slot) { s.hub.offer(b, s.clock.Time(b.Expiration())) }
 
-func (s *Shard) Len() int {
-	s.Lock()
-	defer s.Unlock()
-	return s.Arena.Len()
+func (s *shard) len() int {
+	s.lock()
+	defer s.unlock()
+	return s.arena.Len()
 }
 
 // hasTasks reports whether functions are pending that are to run once.
-func (s *Shard) hasTasks() bool {
-	s.Lock()
-	defer s.Unlock()
-	return s.OneShots > 0
+func (s *shard) hasTasks() bool {
+	s.lock()
+	defer s.unlock()
+	return s.oneShots > 0
 }
 
 // wheelOf returns the wheel of a level, and nil for the levels that have none. It is
 // called with s.Mu held.
-func (s *Shard) wheelOf(level bucket.Tag) *Wheel {
-	w := s.Finest
-	for w != nil && w.Level != uint(level) {
-		w = w.Overflow
+func (s *shard) wheelOf(level bucket.Tag) *wheel {
+	w := s.finest
+	for w != nil && w.level != uint(level) {
+		w = w.overflow
 	}
 	return w
 }

@@ -18,13 +18,13 @@ func TestLevelsAreMadeOnFirstUse(t *testing.T) {
 	w := newTestWheel(withShards(4))
 	defer w.Stop()
 	for i := range w.shards {
-		require.Nil(t, w.shards[i].Finest)
+		require.Nil(t, w.shards[i].finest)
 	}
 	w.AfterFunc(0, noop)
 	w.AfterFunc(100*time.Millisecond, noop)
 	levels := 0
 	for i := range w.shards {
-		for l := w.shards[i].Finest; l != nil; l = l.Overflow {
+		for l := w.shards[i].finest; l != nil; l = l.overflow {
 			levels++
 		}
 	}
@@ -48,19 +48,19 @@ func TestEmptiedBucketsKeepNoChunks(t *testing.T) {
 	for _, timeout := range timeouts {
 		require.True(t, timeout.Cancel())
 	}
-	require.Greater(t, w.driver.Queue.Len(), buckets/2-2000)
+	require.Greater(t, w.driver.queue.Len(), buckets/2-2000)
 	require.LessOrEqual(t, w.Stats().Capacity, int64(2048))
 }
 
 // whereIs returns the bucket in which an entry waits.
-func whereIs(s *Shard, place bucket.Index) *Slot {
-	s.Lock()
-	defer s.Unlock()
-	for w := s.Finest; w != nil; w = w.Overflow {
-		for n := range w.Slots {
-			for i := range w.Slots[n].All(&s.Arena) {
+func whereIs(s *shard, place bucket.Index) *slot {
+	s.lock()
+	defer s.unlock()
+	for w := s.finest; w != nil; w = w.overflow {
+		for n := range w.slots {
+			for i := range w.slots[n].All(&s.arena) {
 				if i == place {
-					return &w.Slots[n]
+					return &w.slots[n]
 				}
 			}
 		}
@@ -113,7 +113,7 @@ func TestResetIsLazy(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) { test(t, 0) })
 		t.Run(name+", again", func(t *testing.T) { test(t, 1) })
-		t.Run(name+", at the most pushes", func(t *testing.T) { test(t, MostPushes+1) })
+		t.Run(name+", at the most pushes", func(t *testing.T) { test(t, mostPushes+1) })
 	}
 }
 
@@ -133,11 +133,11 @@ func TestResetInsideACascade(t *testing.T) {
 			}
 		}
 		time.Sleep(1024 * time.Millisecond)
-		b, ok := w.driver.Queue.Poll()
+		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.Begin(b)
-		w.driver.Hand()
-		require.NotEmpty(t, w.driver.Cascades)
+		w.driver.begin(b)
+		w.driver.hand()
+		require.NotEmpty(t, w.driver.cascades)
 		for i, timer := range timers {
 			if i%2 == 0 {
 				require.True(t, timer.Reset(time.Minute))
@@ -165,7 +165,7 @@ func TestArenaIsFull(t *testing.T) {
 	defer w.Stop()
 	pending := w.AfterFunc(time.Hour, func() {})
 	s := &w.shards[0]
-	used := (*int)(reflect.ValueOf(&s.Arena).Elem().FieldByName("used").Addr().UnsafePointer())
+	used := (*int)(reflect.ValueOf(&s.arena).Elem().FieldByName("used").Addr().UnsafePointer())
 	require.Equal(t, 1, *used)
 	*used = math.MaxInt32 // nobody has the memory to get there
 	_, err := w.Schedule(time.Hour, mustNotRun)
@@ -185,9 +185,9 @@ func TestArenaIsFull(t *testing.T) {
 // Two callers on two shards meet at the last place: exactly one gets it.
 func TestLimit(t *testing.T) {
 	const rounds = 50_000
-	limits, arrived, taken := make([]Limit, rounds), make([]atomic.Int64, rounds), make([]atomic.Int64, rounds)
+	limits, arrived, taken := make([]limit, rounds), make([]atomic.Int64, rounds), make([]atomic.Int64, rounds)
 	for i := range limits {
-		limits[i].Max = 1
+		limits[i].max = 1
 	}
 	var both sync.WaitGroup
 	for range 2 {
@@ -196,7 +196,7 @@ func TestLimit(t *testing.T) {
 				for arrived[i].Add(1); arrived[i].Load() < 2; {
 					runtime.Gosched()
 				}
-				if limits[i].Take(1) {
+				if limits[i].take(1) {
 					taken[i].Add(1)
 				}
 			}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Snapshot is what timingwheel.Snapshot says, whose documentation says it.
-type Snapshot struct {
+// snapshot is what timingwheel.Snapshot says, whose documentation says it.
+type snapshot struct {
 	Now                              time.Duration
 	Pending, Due, Waiting, Cascading int64
 	Levels                           []levelOccupancy
@@ -20,19 +20,19 @@ type levelOccupancy struct {
 	Occupied []int32
 }
 
-// Snapshot passes over all that is pending, and counts how many entries wait in each
+// snapshot passes over all that is pending, and counts how many entries wait in each
 // slot. It finds the next deadlines, as many as next says.
-func (e *Engine) Snapshot(next int) Snapshot {
+func (e *Engine) Snapshot(next int) snapshot {
 	first := earliest{n: max(0, next), bound: math.MaxInt64}
 	st := e.Stats()
-	sn := Snapshot{Now: st.Now}
+	sn := snapshot{Now: st.Now}
 	for _, l := range st.Levels {
 		sn.Levels = append(sn.Levels, newLevelOccupancy(l))
 	}
 	var deadlines []int64 // of a chunk; they are sorted without the lock
 	for i := range e.shards {
 		for chunk, more := 0, true; more; chunk++ {
-			deadlines, more = e.shards[i].Survey(chunk, &sn, deadlines[:0])
+			deadlines, more = e.shards[i].survey(chunk, &sn, deadlines[:0])
 			for _, tick := range deadlines {
 				first.add(tick)
 			}
@@ -52,33 +52,33 @@ func newLevelOccupancy(l LevelStats) levelOccupancy {
 	}
 }
 
-// Survey counts the entries of a chunk of the arena and appends their deadlines. It
+// survey counts the entries of a chunk of the arena and appends their deadlines. It
 // reports false if there is no such chunk.
-func (s *Shard) Survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, more bool) {
+func (s *shard) survey(chunk int, sn *snapshot, deadlines []int64) (_ []int64, more bool) {
 	s.lockLast()
-	defer s.Unlock()
-	if chunk >= s.Arena.Chunks() {
+	defer s.unlock()
+	if chunk >= s.arena.Chunks() {
 		return deadlines, false
 	}
 	sn.grow(s)
-	for i := range s.Arena.Chunk(chunk) {
-		deadline := s.Deadline(i)
+	for i := range s.arena.Chunk(chunk) {
+		deadline := s.deadline(i)
 		sn.Pending++
 		deadlines = append(deadlines, deadline)
-		switch level := s.Arena.Tag(i) >> levelShift; level {
-		case LevelWaiting:
+		switch level := s.arena.Tag(i) >> levelShift; level {
+		case levelWaiting:
 			sn.Waiting++
-		case LevelDue:
+		case levelDue:
 			sn.Due++
 		default:
 			if s.wheelOf(level).isCascading(deadline) {
 				sn.Cascading++
 			} else {
-				w := s.Finest.wheelFor(deadline)
-				if int(w.Level) >= len(sn.Levels) {
+				w := s.finest.wheelFor(deadline)
+				if int(w.level) >= len(sn.Levels) {
 					sn.grow(s)
 				}
-				sn.Levels[w.Level].Occupied[w.position(deadline)]++
+				sn.Levels[w.level].Occupied[w.position(deadline)]++
 			}
 		}
 	}
@@ -88,21 +88,21 @@ func (s *Shard) Survey(chunk int, sn *Snapshot, deadlines []int64) (_ []int64, m
 // wheelFor returns the wheel that has the slot of a deadline, here or further up. An
 // entry that was pushed back is counted there, where it will be. If that level was not
 // made yet, wheelFor makes it.
-func (w *Wheel) wheelFor(deadline int64) *Wheel {
+func (w *wheel) wheelFor(deadline int64) *wheel {
 	for !w.covers(deadline) {
-		if w.Overflow == nil {
+		if w.overflow == nil {
 			w.makeOverflow()
 		}
-		w = w.Overflow
+		w = w.overflow
 	}
 	return w
 }
 
 // grow adds the levels that were made after stats has looked. The caller holds the lock
 // of s.
-func (sn *Snapshot) grow(s *Shard) {
-	for w := s.Finest; w != nil; w = w.Overflow {
-		if int(w.Level) == len(sn.Levels) {
+func (sn *snapshot) grow(s *shard) {
+	for w := s.finest; w != nil; w = w.overflow {
+		if int(w.level) == len(sn.Levels) {
 			var l LevelStats
 			s.addLevelTo(w, &l)
 			sn.Levels = append(sn.Levels, newLevelOccupancy(l))

@@ -13,54 +13,54 @@ import (
 
 // verifySnapshot compares Snapshot with a walk of the real structure, and returns it. The
 // driver must be asleep, or the drive manual, and no call under way.
-func (w *testWheel) verifySnapshot(t testing.TB, next int) Snapshot {
+func (w *testWheel) verifySnapshot(t testing.TB, next int) snapshot {
 	t.Helper()
 	got := w.Snapshot(next)
-	want := Snapshot{Now: got.Now}
+	want := snapshot{Now: got.Now}
 	for _, l := range w.Stats().Levels {
 		want.Levels = append(want.Levels, levelOccupancy{LevelStats: l, Occupied: make([]int32, l.Slots)})
 	}
 	var deadlines []time.Time
 	furthest := make([]int64, len(want.Levels))
-	count := func(s *Shard) {
-		s.Mu.Lock()
-		defer s.Mu.Unlock()
+	count := func(s *shard) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		walk := func(b *bucket.Bucket) (n int64) {
-			for i := range b.All(&s.Arena) {
-				deadlines = append(deadlines, s.Clock.Time(s.Deadline(i)))
+			for i := range b.All(&s.arena) {
+				deadlines = append(deadlines, s.clock.Time(s.deadline(i)))
 				n++
 			}
 			return n
 		}
 		// pushedBack counts those that were reset to a tick that is not the bucket's, and counts
 		// them where they will be.
-		pushedBack := func(l *Wheel, b *bucket.Bucket) (n int64) {
-			for i := range b.All(&s.Arena) {
-				deadline := s.Deadline(i)
-				if deadline&^(l.Tick-1) == b.Expiration() {
+		pushedBack := func(l *wheel, b *bucket.Bucket) (n int64) {
+			for i := range b.All(&s.arena) {
+				deadline := s.deadline(i)
+				if deadline&^(l.tick-1) == b.Expiration() {
 					continue
 				}
 				n++
-				for l := s.Finest; ; l = l.Overflow {
-					if width := l.Shift + l.Bits; deadline>>width == l.CurrentTime>>width {
-						want.Levels[l.Level].Occupied[deadline>>l.Shift&int64(len(l.Slots)-1)]++
+				for l := s.finest; ; l = l.overflow {
+					if width := l.shift + l.bits; deadline>>width == l.currentTime>>width {
+						want.Levels[l.level].Occupied[deadline>>l.shift&int64(len(l.slots)-1)]++
 						break
 					}
 				}
 			}
 			return n
 		}
-		want.Due += walk(&s.Due.Bucket) + walk(&s.DueCascade.Ring)
-		want.Waiting += walk(&s.Waiting)
-		for l := s.Finest; l != nil; l = l.Overflow {
-			want.Cascading += walk(&l.Cascade.Ring) - pushedBack(l, &l.Cascade.Ring)
-			for n := range l.Slots {
-				b := &l.Slots[n].Bucket
-				want.Levels[l.Level].Occupied[n] += int32(walk(b) - pushedBack(l, b))
+		want.Due += walk(&s.due.Bucket) + walk(&s.dueCascade.ring)
+		want.Waiting += walk(&s.waiting)
+		for l := s.finest; l != nil; l = l.overflow {
+			want.Cascading += walk(&l.cascade.ring) - pushedBack(l, &l.cascade.ring)
+			for n := range l.slots {
+				b := &l.slots[n].Bucket
+				want.Levels[l.level].Occupied[n] += int32(walk(b) - pushedBack(l, b))
 			}
-			if now := l.CurrentTime; now >= furthest[l.Level] {
-				furthest[l.Level] = now
-				want.Levels[l.Level].Hand = int(now>>l.Shift) & (len(l.Slots) - 1)
+			if now := l.currentTime; now >= furthest[l.level] {
+				furthest[l.level] = now
+				want.Levels[l.level].Hand = int(now>>l.shift) & (len(l.slots) - 1)
 			}
 		}
 	}
@@ -112,8 +112,8 @@ func TestSnapshotOfALevelThatIsNew(t *testing.T) {
 	w := newManualWheel(withShards(1))
 	defer w.Stop()
 	w.AfterFunc(time.Hour, noop)
-	var sn Snapshot
-	_, more := w.shards[0].Survey(0, &sn, nil)
+	var sn snapshot
+	_, more := w.shards[0].survey(0, &sn, nil)
 	require.True(t, more)
 	whole := w.Snapshot(0)
 	whole.Now = 0

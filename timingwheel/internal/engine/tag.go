@@ -39,9 +39,9 @@ const (
 	kind       = Internal | OneShot | NoExecutor | lazy
 	levelShift = 4 // the level's lowest bit
 
-	Levels       = 1 << (10 - levelShift)
-	LevelDue     = Levels - 1 // on no wheel. Ticks of 1us in 292 years are 54 levels of two slots
-	LevelWaiting = Levels - 2 // on no wheel, but at the gate
+	levels       = 1 << (10 - levelShift)
+	levelDue     = levels - 1 // on no wheel. Ticks of 1us in 292 years are 54 levels of two slots
+	levelWaiting = levels - 2 // on no wheel, but at the gate
 )
 
 // isInternal reports whether an entry is a task of the wheel's own.

@@ -29,8 +29,8 @@ func Verify(e *Engine) error {
 		oneShots, due = oneShots+n, due+d
 	}
 	v.check(len(queued) == 0, "%d buckets in the queue that are not open", len(queued))
-	if l := e.shards[0].Limit; l != nil {
-		v.check(l.Pending.Load() == oneShots, "the limit counts %d pending, not %d", l.Pending.Load(), oneShots)
+	if l := e.shards[0].limit; l != nil {
+		v.check(l.pending.Load() == oneShots, "the limit counts %d pending, not %d", l.pending.Load(), oneShots)
 	}
 	st := e.Stats()
 	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
@@ -41,38 +41,38 @@ func Verify(e *Engine) error {
 	waiting := int64(0)
 	for i := range e.shards {
 		s := &e.shards[i]
-		s.Mu.Lock()
-		if !s.Stopped { // or else nothing there waits for the executor any more
-			waiting += int64(s.Entries[LevelWaiting])
+		s.mu.Lock()
+		if !s.stopped { // or else nothing there waits for the executor any more
+			waiting += int64(s.entries[levelWaiting])
 		}
-		s.Mu.Unlock()
+		s.mu.Unlock()
 	}
-	v.check(e.driver.Waiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.Waiting.Load(), waiting)
+	v.check(e.driver.waiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.waiting.Load(), waiting)
 	return errors.Join(v.wrong...)
 }
 
 // verifyCounts compares what the shard has counted with the structure: the entries of
 // each level, the open buckets, and the one-shots.
-func (v *verifier) counts(s *Shard) (oneShots, due int64) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+func (v *verifier) counts(s *shard) (oneShots, due int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if isGone(s) {
-		v.check(s.Entries == [Levels]int32{} && s.OneShots == 0, "a stopped shard counts what is gone")
+		v.check(s.entries == [levels]int32{} && s.oneShots == 0, "a stopped shard counts what is gone")
 		return 0, 0
 	}
-	var entries [Levels]int32
+	var entries [levels]int32
 	count := func(level uint, b *bucket.Bucket) {
-		for i := range b.All(&s.Arena) {
-			v.check(uint(s.Arena.Tag(i)>>levelShift) == level, "an entry whose tag names another level")
+		for i := range b.All(&s.arena) {
+			v.check(uint(s.arena.Tag(i)>>levelShift) == level, "an entry whose tag names another level")
 			v.lazy(s, i, level)
 			entries[level]++
-			if s.Arena.Tag(i)&OneShot != 0 {
+			if s.arena.Tag(i)&OneShot != 0 {
 				oneShots++
 			}
 		}
 	}
-	countAll := func(level uint, c *Cascade, slots ...Slot) {
-		count(level, &c.Ring)
+	countAll := func(level uint, c *cascade, slots ...slot) {
+		count(level, &c.ring)
 		open := 0
 		for i := range slots {
 			count(level, &slots[i].Bucket)
@@ -82,36 +82,36 @@ func (v *verifier) counts(s *Shard) (oneShots, due int64) {
 		}
 		v.check(open == c.open, "%d buckets are open, not %d", open, c.open)
 	}
-	countAll(LevelDue, &s.DueCascade, s.Due)
-	count(LevelWaiting, &s.Waiting)
-	for w := s.Finest; w != nil; w = w.Overflow {
-		countAll(w.Level, &w.Cascade, w.Slots...)
+	countAll(levelDue, &s.dueCascade, s.due)
+	count(levelWaiting, &s.waiting)
+	for w := s.finest; w != nil; w = w.overflow {
+		countAll(w.level, &w.cascade, w.slots...)
 	}
-	v.check(entries == s.Entries, "entries of the levels: %v, not %v", s.Entries, entries)
-	v.check(oneShots == s.OneShots, "%d one-shots, not %d", s.OneShots, oneShots)
-	return oneShots, int64(entries[LevelDue] + entries[LevelWaiting])
+	v.check(entries == s.entries, "entries of the levels: %v, not %v", s.entries, entries)
+	v.check(oneShots == s.oneShots, "%d one-shots, not %d", s.oneShots, oneShots)
+	return oneShots, int64(entries[levelDue] + entries[levelWaiting])
 }
 
 // verifyLazy checks the word of a LazyTask, if the entry has one.
-func (v *verifier) lazy(s *Shard, i bucket.Index, level uint) {
-	if s.Arena.Tag(i)&lazy == 0 {
+func (v *verifier) lazy(s *shard, i bucket.Index, level uint) {
+	if s.arena.Tag(i)&lazy == 0 {
 		return
 	}
-	l := LazyOf(s.Arena.Task(i))
+	l := lazyOf(s.arena.Task(i))
 	v.check(l.F != nil, "a lazy task without a function")
 	v.check(l.Word.Load() != NotLazy, "a lazy task that looks like none")
-	deadline, kept := l.Deadline()
+	deadline, kept := l.deadline()
 	// Until the pass has come to the entry, one of a closed shard is as it was.
-	v.check(kept == (level < LevelWaiting) || s.Closed, "the wrong one has the deadline of a lazy task")
-	v.check(!kept || deadline >= s.Arena.Deadline(i), "a lazy task was brought forward")
+	v.check(kept == (level < levelWaiting) || s.closed, "the wrong one has the deadline of a lazy task")
+	v.check(!kept || deadline >= s.arena.Deadline(i), "a lazy task was brought forward")
 }
 
 // queuedOf returns the buckets in the queue, each with its time, and checks that
 // none is in it twice. It empties the queue and fills it again in the same order.
-func (v *verifier) queuedOf(e *Engine) map[*Slot]time.Time {
-	q := e.driver.Queue
-	times := map[*Slot]time.Time{}
-	var order []*Slot
+func (v *verifier) queuedOf(e *Engine) map[*slot]time.Time {
+	q := e.driver.queue
+	times := map[*slot]time.Time{}
+	var order []*slot
 	for q.Len() > 0 {
 		b, at, _ := q.Peek()
 		v.check(q.DropHead(b), "the head of the queue is not its head")
@@ -126,44 +126,44 @@ func (v *verifier) queuedOf(e *Engine) map[*Slot]time.Time {
 }
 
 // verify takes the shard's open buckets out of queued.
-func (v *verifier) shard(s *Shard, queued map[*Slot]time.Time) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+func (v *verifier) shard(s *shard, queued map[*slot]time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
 	if isGone(s) {
 		return
 	}
-	err := s.Arena.Verify(buckets(s))
+	err := s.arena.Verify(buckets(s))
 	v.check(err == nil, "%v", err)
 
-	inQueue := func(b *Slot, at time.Time) {
+	inQueue := func(b *slot, at time.Time) {
 		queuedAt, ok := queued[b]
 		v.check(ok, "an open bucket is not in the queue")
 		v.check(at.IsZero() || queuedAt.Equal(at), "a bucket waits for another time than its expiration")
 		delete(queued, b)
 	}
-	if s.Due.IsOpen() {
-		inQueue(&s.Due, time.Time{})
+	if s.due.IsOpen() {
+		inQueue(&s.due, time.Time{})
 	}
-	for w := s.Finest; w != nil; w = w.Overflow {
-		if w.Overflow != nil {
-			v.check(w.Overflow.Tick == w.Tick<<w.Bits, "the overflow's tick is not this wheel's interval")
-			v.check(w.Overflow.CurrentTime == w.CurrentTime&^(w.Overflow.Tick-1), "the clock of the overflow is another")
+	for w := s.finest; w != nil; w = w.overflow {
+		if w.overflow != nil {
+			v.check(w.overflow.tick == w.tick<<w.bits, "the overflow's tick is not this wheel's interval")
+			v.check(w.overflow.currentTime == w.currentTime&^(w.overflow.tick-1), "the clock of the overflow is another")
 		}
-		v.check(w.CurrentTime%w.Tick == 0, "a clock between two ticks")
-		for n := range w.Slots {
-			b := &w.Slots[n]
+		v.check(w.currentTime%w.tick == 0, "a clock between two ticks")
+		for n := range w.slots {
+			b := &w.slots[n]
 			if !b.IsOpen() {
 				continue
 			}
 			e := b.Expiration()
-			inQueue(b, s.Clock.Time(e))
-			v.check(int64(n) == e>>w.Shift&(1<<w.Bits-1), "a bucket is in another slot's place")
-			v.check(e%w.Tick == 0, "a bucket expires between two ticks")
-			v.check(e > w.CurrentTime, "the clock has passed a bucket that was not flushed")
-			v.check((e^w.CurrentTime)>>(w.Shift+w.Bits) == 0, "a bucket outside the current interval")
-			for i := range b.All(&s.Arena) {
-				v.check(s.Deadline(i) >= e, "an entry waits in a bucket that expires after it")
+			inQueue(b, s.clock.Time(e))
+			v.check(int64(n) == e>>w.shift&(1<<w.bits-1), "a bucket is in another slot's place")
+			v.check(e%w.tick == 0, "a bucket expires between two ticks")
+			v.check(e > w.currentTime, "the clock has passed a bucket that was not flushed")
+			v.check((e^w.currentTime)>>(w.shift+w.bits) == 0, "a bucket outside the current interval")
+			for i := range b.All(&s.arena) {
+				v.check(s.deadline(i) >= e, "an entry waits in a bucket that expires after it")
 			}
 		}
 	}
@@ -171,20 +171,20 @@ func (v *verifier) shard(s *Shard, queued map[*Slot]time.Time) {
 
 // isGone reports whether the shard was stopped and has given its arena back, to which its
 // buckets refer.
-func isGone(s *Shard) bool { return s.Stopped && s.Arena.Chunks() == 0 }
+func isGone(s *shard) bool { return s.stopped && s.arena.Chunks() == 0 }
 
 // buckets iterates over every bucket of the shard, open or not.
-func buckets(s *Shard) func(yield func(*bucket.Bucket) bool) {
+func buckets(s *shard) func(yield func(*bucket.Bucket) bool) {
 	return func(yield func(*bucket.Bucket) bool) {
-		if !yield(&s.Due.Bucket) || !yield(&s.DueCascade.Ring) || !yield(&s.Waiting) {
+		if !yield(&s.due.Bucket) || !yield(&s.dueCascade.ring) || !yield(&s.waiting) {
 			return
 		}
-		for w := s.Finest; w != nil; w = w.Overflow {
-			if !yield(&w.Cascade.Ring) {
+		for w := s.finest; w != nil; w = w.overflow {
+			if !yield(&w.cascade.ring) {
 				return
 			}
-			for n := range w.Slots {
-				if !yield(&w.Slots[n].Bucket) {
+			for n := range w.slots {
+				if !yield(&w.slots[n].Bucket) {
 					return
 				}
 			}

@@ -11,49 +11,49 @@ import (
 
 // held makes an entry wait if another waits already, or if the gate says so, and reports
 // whether the entry waits. It is called with s.Mu held.
-func (s *Shard) held(i bucket.Index) bool {
-	if s.Waiting.IsOpen() && s.Waiting.First(&s.Arena) != 0 {
-		s.Wait(i)
+func (s *shard) held(i bucket.Index) bool {
+	if s.waiting.IsOpen() && s.waiting.First(&s.arena) != 0 {
+		s.wait(i)
 		return true
 	}
-	return s.Hub.gate.Hold(s, i)
+	return s.hub.gate.hold(s, i)
 }
 
-// Wait makes an entry that is due and in no bucket wait at the gate.
-func (s *Shard) Wait(i bucket.Index) {
+// wait makes an entry that is due and in no bucket wait at the gate.
+func (s *shard) wait(i bucket.Index) {
 	s.leave(i)
-	if !s.Waiting.IsOpen() {
-		s.Waiting.Open(&s.Arena, 0)
-		s.WaitsSince.Store(s.Arena.Deadline(i))
+	if !s.waiting.IsOpen() {
+		s.waiting.Open(&s.arena, 0)
+		s.waitsSince.Store(s.arena.Deadline(i))
 	}
-	s.Waiting.Append(&s.Arena, i)
-	s.enter(i, LevelWaiting)
-	s.Hub.Waiting.Add(1)
+	s.waiting.Append(&s.arena, i)
+	s.enter(i, levelWaiting)
+	s.hub.waiting.Add(1)
 }
 
-// TakeWaiting fires entries that wait at the gate into out, as long as acquire returns
+// takeWaiting fires entries that wait at the gate into out, as long as acquire returns
 // true.
-func (s *Shard) TakeWaiting(out *DueTasks, acquire func() bool) {
-	s.Lock()
-	defer s.Unlock()
-	if s.Stopped || !s.Waiting.IsOpen() {
+func (s *shard) takeWaiting(out *dueTasks, acquire func() bool) {
+	s.lock()
+	defer s.unlock()
+	if s.stopped || !s.waiting.IsOpen() {
 		return
 	}
 	s.out = out
-	now, before := s.Clock.Now(), len(out.Tasks)
-	run := LatenessRun{Of: &s.History.lateness}
-	i := s.Waiting.First(&s.Arena)
-	for ; i != 0 && acquire(); i = s.Waiting.First(&s.Arena) {
-		s.Arena.Unlink(i)
-		run.Record(s.Arena.Deadline(i), s.Clock, now)
+	now, before := s.clock.Now(), len(out.tasks)
+	run := latenessRun{of: &s.history.lateness}
+	i := s.waiting.First(&s.arena)
+	for ; i != 0 && acquire(); i = s.waiting.First(&s.arena) {
+		s.arena.Unlink(i)
+		run.record(s.arena.Deadline(i), s.clock, now)
 		s.fire(i)
 	}
-	run.End()
+	run.end()
 	s.passed(before)
 	if i != 0 {
-		s.WaitsSince.Store(s.Arena.Deadline(i))
+		s.waitsSince.Store(s.arena.Deadline(i))
 		return
 	}
-	s.Waiting.Close(&s.Arena)
-	s.WaitsSince.Store(math.MaxInt64)
+	s.waiting.Close(&s.arena)
+	s.waitsSince.Store(math.MaxInt64)
 }

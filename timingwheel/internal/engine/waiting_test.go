@@ -37,7 +37,7 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 					s := &w.shards[i%2]
 					var h Handle
 					h.shard = s
-					s.Lock()
+					s.lock()
 					err := h.Accept(Delay{Now: w.clock.Now(), D: 1500 * time.Millisecond}, func() { ran++; time.Sleep(time.Millisecond) }, OneShot)
 					h.UnlockShard()
 					require.NoError(t, err)
@@ -122,16 +122,16 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 			w := manual(withExecutor(pool))
 			wheels[name] = w
 			w.Schedule(0, func() { order = append(order, name) })
-			b, ok := w.driver.Queue.Poll()
+			b, ok := w.driver.queue.Poll()
 			require.True(t, ok)
-			w.driver.Begin(b)
-			require.EqualValues(t, 1, w.driver.Waiting.Load())
+			w.driver.begin(b)
+			require.EqualValues(t, 1, w.driver.waiting.Load())
 		}
 		require.True(t, pool.TryAcquire())
 		flush("first")
 		pool.Release() // by a worker that has seen an empty line
 		flush("second")
-		wheels["first"].driver.Hand()
+		wheels["first"].driver.hand()
 		synctest.Wait()
 		require.Equal(t, []string{"first", "second"}, order)
 		for _, w := range wheels {
@@ -150,16 +150,16 @@ func TestNothingWaitsBehindWhatWasCanceled(t *testing.T) {
 		pool.Execute([]func(){func() { <-busy }})
 		w := newTestWheel(withExecutor(pool), withShards(2))
 		defer w.Stop()
-		var handles []Ref
+		var handles []ref
 		for i := range w.shards {
 			handles = append(handles, addFunction(&w.shards[i], time.Duration(i), mustNotRun))
 		}
 		time.Sleep(time.Second)
 		for i, h := range handles {
 			s := &w.shards[i]
-			s.Lock()
-			require.True(t, s.Cancel(h))
-			s.Unlock()
+			s.lock()
+			require.True(t, s.cancel(h))
+			s.unlock()
 		}
 		close(busy)
 		synctest.Wait()

@@ -6,7 +6,7 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// Wheel is one level of a hierarchy: a ring of slots, each as wide as the wheel's tick.
+// wheel is one level of a hierarchy: a ring of slots, each as wide as the wheel's tick.
 // Behind it is the overflow wheel, whose tick is this wheel's whole interval. A wheel has
 // no lock and reads no clock. It counts time in ticks of the finest wheel, whatever its
 // level. The lock of its shard guards everything in it.
@@ -30,115 +30,115 @@ import (
 //	                 27: the entry goes to its slot 3, tick 27.
 //	flush at 27      The clock of level 0 advances to 27. add returns false: the
 //	                 entry is due.
-type Wheel struct {
+type wheel struct {
 	owner       wheelOwner
 	arena       *bucket.Arena // of the owner
-	Level       uint          // 0 for the finest
-	Shift       uint          // log2 of tick
-	Bits        uint          // log2 of the number of slots
-	Tick        int64         // width of a slot
-	CurrentTime int64         // expiration of the last flushed bucket, rounded down to tick
-	Slots       []Slot
-	Cascade     Cascade
-	Overflow    *Wheel // nil until first needed
+	level       uint          // 0 for the finest
+	shift       uint          // log2 of tick
+	bits        uint          // log2 of the number of slots
+	tick        int64         // width of a slot
+	currentTime int64         // expiration of the last flushed bucket, rounded down to tick
+	slots       []slot
+	cascade     cascade
+	overflow    *wheel // nil until first needed
 }
 
 // wheelOwner is told of each bucket that was just opened.
-type wheelOwner interface{ opened(b *Slot) }
+type wheelOwner interface{ opened(b *slot) }
 
-// Slot is a bucket in its place: in a wheel, or as the due bucket of a shard. Slots are
+// slot is a bucket in its place: in a wheel, or as the due bucket of a shard. Slots are
 // what waits in the delay queue. A slot is there exactly once while its bucket is open,
 // and not at all while the bucket is closed.
-type Slot struct {
+type slot struct {
 	bucket.Bucket
-	Cascade *Cascade // where the entries go when the bucket expires
+	cascade *cascade // where the entries go when the bucket expires
 }
 
-// Cascade holds the entries of a bucket that has expired while the driver flushes them in
+// cascade holds the entries of a bucket that has expired while the driver flushes them in
 // slices. Each level has one, because a finer bucket may be flushed between two slices of
 // a coarser one. Of one level, only one bucket cascades at a time.
-type Cascade struct {
+type cascade struct {
 	shard int           // which one
-	Ring  bucket.Bucket // open while under way; guarded by the shard's lock
+	ring  bucket.Bucket // open while under way; guarded by the shard's lock
 	open  int           // buckets of the level that are open; guarded by the shard's lock
 	due   bool          // the entries are due, whatever their deadline
 }
 
-func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint, currentTime int64) *Wheel {
+func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint, currentTime int64) *wheel {
 	shift := level * bits
-	w := &Wheel{
+	w := &wheel{
 		owner:   owner,
 		arena:   arena,
-		Level:   level,
-		Shift:   shift,
-		Bits:    bits,
-		Tick:    1 << shift,
-		Slots:   make([]Slot, 1<<bits),
-		Cascade: Cascade{shard: shard},
+		level:   level,
+		shift:   shift,
+		bits:    bits,
+		tick:    1 << shift,
+		slots:   make([]slot, 1<<bits),
+		cascade: cascade{shard: shard},
 	}
-	w.CurrentTime = currentTime &^ (w.Tick - 1)
-	for i := range w.Slots {
-		w.Slots[i].Cascade = &w.Cascade
+	w.currentTime = currentTime &^ (w.tick - 1)
+	for i := range w.slots {
+		w.slots[i].cascade = &w.cascade
 	}
 	return w
 }
 
 // add puts an entry that is in no bucket into the bucket of its deadline, on this level
 // or on a coarser one, and returns which. It returns false if the entry is due. O(levels).
-func (w *Wheel) add(i bucket.Index, deadline int64) (level uint, ok bool) {
-	if deadline < w.CurrentTime+w.Tick {
+func (w *wheel) add(i bucket.Index, deadline int64) (level uint, ok bool) {
+	if deadline < w.currentTime+w.tick {
 		return 0, false
 	}
 	if !w.covers(deadline) {
-		if w.Overflow == nil {
+		if w.overflow == nil {
 			w.makeOverflow()
 		}
-		return w.Overflow.add(i, deadline)
+		return w.overflow.add(i, deadline)
 	}
-	s := &w.Slots[w.position(deadline)]
+	s := &w.slots[w.position(deadline)]
 	if !s.IsOpen() {
-		s.Open(w.arena, deadline&^(w.Tick-1))
+		s.Open(w.arena, deadline&^(w.tick-1))
 		w.owner.opened(s)
 	}
 	s.Append(w.arena, i)
-	return w.Level, true
+	return w.level, true
 }
 
-func (w *Wheel) makeOverflow() {
-	w.Overflow = newWheel(w.owner, w.arena, w.Cascade.shard, w.Bits, w.Level+1, w.CurrentTime)
+func (w *wheel) makeOverflow() {
+	w.overflow = newWheel(w.owner, w.arena, w.cascade.shard, w.bits, w.level+1, w.currentTime)
 }
 
 // covers reports whether a tick is in the wheel's current interval.
-func (w *Wheel) covers(tick int64) bool { return (tick^w.CurrentTime)>>(w.Shift+w.Bits) == 0 }
+func (w *wheel) covers(tick int64) bool { return (tick^w.currentTime)>>(w.shift+w.bits) == 0 }
 
 // interval returns the number of ticks that the wheel covers, saturating.
-func (w *Wheel) interval() int64 {
-	if w.Shift+w.Bits >= 63 {
+func (w *wheel) interval() int64 {
+	if w.shift+w.bits >= 63 {
 		return math.MaxInt64
 	}
-	return w.Tick << w.Bits
+	return w.tick << w.bits
 }
 
 // position returns the number of the slot that holds a tick.
-func (w *Wheel) position(tick int64) int { return int(tick >> w.Shift & (1<<w.Bits - 1)) }
+func (w *wheel) position(tick int64) int { return int(tick >> w.shift & (1<<w.bits - 1)) }
 
 // advance sets currentTime to t, rounded down to a tick, on this level and on the coarser
 // ones. It does nothing if t is in the past. Its depth is bounded by the number of
 // levels.
-func (w *Wheel) advance(t int64) {
-	if t < w.CurrentTime+w.Tick {
+func (w *wheel) advance(t int64) {
+	if t < w.currentTime+w.tick {
 		return
 	}
-	w.CurrentTime = t &^ (w.Tick - 1)
-	if w.Overflow != nil {
-		w.Overflow.advance(t)
+	w.currentTime = t &^ (w.tick - 1)
+	if w.overflow != nil {
+		w.overflow.advance(t)
 	}
 }
 
 // isCascading reports whether an entry of this level that was not pushed back is in the
 // bucket that is being flushed. The clock has passed that bucket's slot, so no other
 // entry of the level has such a deadline.
-func (w *Wheel) isCascading(deadline int64) bool {
-	ring := &w.Cascade.Ring
-	return ring.IsOpen() && deadline&^(w.Tick-1) == ring.Expiration()
+func (w *wheel) isCascading(deadline int64) bool {
+	ring := &w.cascade.ring
+	return ring.IsOpen() && deadline&^(w.tick-1) == ring.Expiration()
 }

@@ -2,11 +2,9 @@ package engine
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
@@ -66,14 +64,14 @@ func TestWorkersDoNotWaitForALock(t *testing.T) {
 	after := Delay{Now: w.clock.Now(), D: 5 * time.Millisecond}
 	for i := range w.shards {
 		s := &w.shards[i]
-		s.Lock()
-		_, err := s.Accept(after, func() { ran <- struct{}{} }, OneShot)
-		s.Unlock()
+		s.lock()
+		_, err := s.accept(after, func() { ran <- struct{}{} }, OneShot)
+		s.unlock()
 		require.NoError(t, err)
 	}
-	w.shards[1].Lock()
+	w.shards[1].lock()
 	<-ran
-	w.shards[1].Unlock()
+	w.shards[1].unlock()
 	<-ran
 }
 
@@ -86,57 +84,12 @@ func TestWorkersDoNotWaitForEmptyBuckets(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, timeout.Cancel())
 	}
-	require.GreaterOrEqual(t, w.driver.Queue.Len(), 20)
+	require.GreaterOrEqual(t, w.driver.queue.Len(), 20)
 	ran := make(chan bool)
 	w.runner.Admit(1)
-	w.driver.Alone = run.Function(func() { ran <- true })
-	w.driver.DropEmpty()
-	require.Nil(t, w.driver.Alone)
+	w.driver.alone = run.Function(func() { ran <- true })
+	w.driver.dropEmpty()
+	require.Nil(t, w.driver.alone)
 	<-ran
-	require.Zero(t, w.driver.Queue.Len())
-}
-
-// A task that is alone goes behind what is in the queue already.
-func TestTaskThatIsAloneOvertakesNone(t *testing.T) {
-	w := newTestWheel(withManualDrive())
-	defer w.Stop()
-	queue, ran := w.driver.Workers, make(chan bool, 2)
-	w.runner.Admit(2)
-	queue.Enqueue(run.NewBatch(run.Function(func() { ran <- true })), w.runner)
-	queue.Work(run.Function(func() { ran <- !queue.HasTasks() }), w.runner)
-	require.True(t, <-ran)
-	require.True(t, <-ran, "it ran while an older task was in the queue")
-}
-
-// A task that blocks does not keep its wheel, nor what other goroutines have run since.
-func TestBlockedTaskKeepsNothing(t *testing.T) {
-	for _, n := range []int{2, 1} {
-		release := make(chan struct{})
-		var began atomic.Int64
-		w := newTestWheel(withShards(1), withExecutor(run.NewQueue(nil)))
-		for range n {
-			w.Schedule(20*time.Millisecond, func() {
-				began.Add(1)
-				<-release
-			})
-		}
-		waitUntil(t, func() bool { return began.Load() == int64(n) })
-		push := func() {
-			var ran atomic.Int64
-			for range 2 {
-				w.Schedule(time.Millisecond, func() { ran.Add(1) })
-			}
-			waitUntil(t, func() bool { return ran.Load() == 2 })
-		}
-		push()
-		b := weak.Make(w.driver.Workers.Last.Load())
-		waitForGarbage(t, func() bool {
-			push() // again, since on two ticks each task runs alone, and not through the queue
-			return b.Value() == nil
-		})
-		wheel := weak.Make(w)
-		w = nil
-		waitForGarbage(t, func() bool { return wheel.Value() == nil })
-		close(release)
-	}
+	require.Zero(t, w.driver.queue.Len())
 }

@@ -5,9 +5,9 @@ import "context"
 // Bounded is an executor that limits how many tasks run at once: a run queue with a bound,
 // and what to do with a task that finds no room.
 type Bounded struct {
-	Queue     *Queue
-	Semaphore semaphore
-	WaitQueue waitQueue // of wheels that wait, under waits
+	queue     *Queue
+	semaphore semaphore
+	waitQueue waitQueue // of wheels that wait, under waits
 	Full      Policy
 	discard   func(task func()) // under discards
 }
@@ -24,11 +24,11 @@ const (
 
 func NewBounded(workers, queue int, full Policy, discard func(task func())) *Bounded {
 	b := &Bounded{Full: full, discard: discard}
-	b.Semaphore.init(workers, queue)
+	b.semaphore.init(workers, queue)
 	if full == Waits {
-		b.Semaphore.freed = b.Serve
+		b.semaphore.freed = b.Serve
 	}
-	b.Queue = NewQueue(&b.Semaphore)
+	b.queue = NewQueue(&b.semaphore)
 	return b
 }
 
@@ -52,10 +52,10 @@ func (d Door) Open(owner any) *Bounded {
 
 // Close makes it accept no more. It waits until the tasks have ended and the goroutines
 // are gone, and returns ctx.Err() if ctx ends first.
-func (b *Bounded) Close(ctx context.Context) error { return b.Semaphore.close(ctx) }
+func (b *Bounded) Close(ctx context.Context) error { return b.semaphore.close(ctx) }
 
-// Stats are those of a Pool.
-type Stats struct {
+// stats are those of a Pool.
+type stats struct {
 	Workers int
 	Queue   int
 	Running int64
@@ -64,24 +64,24 @@ type Stats struct {
 	Closed  bool
 }
 
-func (b *Bounded) Stats() Stats {
-	waiting := b.WaitQueue.waiting() // first, since a task goes that way: it is seen in one place at least
-	tasks := b.Semaphore.Count()
-	running := min(tasks, b.Semaphore.Workers, b.Semaphore.Active.Load())
-	return Stats{
-		Workers: int(b.Semaphore.Workers),
-		Queue:   int(b.Semaphore.capacity - b.Semaphore.Workers),
+func (b *Bounded) Stats() stats {
+	waiting := b.waitQueue.waiting() // first, since a task goes that way: it is seen in one place at least
+	tasks := b.semaphore.count()
+	running := min(tasks, b.semaphore.workers, b.semaphore.active.Load())
+	return stats{
+		Workers: int(b.semaphore.workers),
+		Queue:   int(b.semaphore.capacity - b.semaphore.workers),
 		Running: running,
 		Queued:  tasks - running,
 		Waiting: waiting,
-		Closed:  b.Semaphore.isClosed(),
+		Closed:  b.semaphore.isClosed(),
 	}
 }
 
 // Execute is for tasks that belong to no wheel. Under waits it waits for room; once closed
 // it runs the tasks itself.
 func (b *Bounded) Execute(tasks []func()) {
-	r := &b.Queue.Stranger
+	r := &b.queue.Stranger
 	r.Admit(len(tasks))
 	n := b.accept(functions(tasks), r)
 	Each(tasks[n:], func(f func()) { b.overflow(Function(f), r, b.Full == Waits) })
@@ -96,9 +96,9 @@ func (b *Bounded) ExecuteTasks(tasks []Task, r *Runner) {
 
 // accept takes the first tasks, as many as there is room for, and returns how many.
 func (b *Bounded) accept(tasks []Task, r *Runner) int {
-	n := b.Semaphore.Take(len(tasks))
+	n := b.semaphore.take(len(tasks))
 	if n > 0 {
-		b.Queue.push(NewBatch(tasks[:n]...), r)
+		b.queue.push(NewBatch(tasks[:n]...), r)
 		clear(tasks[:n])
 	}
 	return n
@@ -107,8 +107,8 @@ func (b *Bounded) accept(tasks []Task, r *Runner) int {
 // overflow is called with a task that found no room. If there is room by now, the task
 // takes it. Otherwise overflow does what the policy says.
 func (b *Bounded) overflow(t Task, r *Runner, wait bool) {
-	if b.Semaphore.Take(1) == 1 || wait && b.Semaphore.wait() {
-		b.Queue.push(NewBatch(t), r)
+	if b.semaphore.take(1) == 1 || wait && b.semaphore.wait() {
+		b.queue.push(NewBatch(t), r)
 		return
 	}
 	if b.Full == Discards {
@@ -135,37 +135,37 @@ func (d discarded) Run() {
 // Under waits, a bounded is the admission of its wheels. A worker that has run a task
 // makes room, and lets in the next task that waits.
 
-func (b *Bounded) TryAcquire() bool { return b.WaitQueue.IsEmpty() && b.Semaphore.Take(1) == 1 }
+func (b *Bounded) TryAcquire() bool { return b.waitQueue.isEmpty() && b.semaphore.take(1) == 1 }
 
 // Release implements admission. A wheel that could not get this room is in the line by
 // now, or is about to join it. serve serves that wheel.
-func (b *Bounded) Release() { b.Semaphore.GiveBack() }
+func (b *Bounded) Release() { b.semaphore.giveBack() }
 
-func (b *Bounded) Pass(tasks []Task, r *Runner) { b.Queue.push(NewBatch(tasks...), r) }
+func (b *Bounded) Pass(tasks []Task, r *Runner) { b.queue.push(NewBatch(tasks...), r) }
 
-func (b *Bounded) Join(w Waiter)  { b.WaitQueue.join(w) }
-func (b *Bounded) Leave(w Waiter) { b.WaitQueue.leave(w) }
+func (b *Bounded) Join(w Waiter)  { b.waitQueue.join(w) }
+func (b *Bounded) Leave(w Waiter) { b.waitQueue.leave(w) }
 
 // Serve implements admission.
 //
 // No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker
 // gives back its room, and then calls serve. So one of the two sees the other.
 func (b *Bounded) Serve() {
-	for !b.WaitQueue.IsEmpty() && b.Semaphore.Take(1) == 1 {
-		if !b.LetIn() {
-			b.Semaphore.GiveBack()
+	for !b.waitQueue.isEmpty() && b.semaphore.take(1) == 1 {
+		if !b.letIn() {
+			b.semaphore.giveBack()
 		}
 	}
 }
 
-// LetIn lets in one task, for which there is room, and reports false if the room was not
+// letIn lets in one task, for which there is room, and reports false if the room was not
 // needed, or was given back because the task was none.
-func (b *Bounded) LetIn() bool {
-	w := b.WaitQueue.next()
+func (b *Bounded) letIn() bool {
+	w := b.waitQueue.next()
 	if w == nil {
 		return false
 	}
 	used := w.LetIn()
-	b.WaitQueue.leave(w)
+	b.waitQueue.leave(w)
 	return used
 }

@@ -40,11 +40,11 @@ func TestBoundedLosesNoWakeUp(t *testing.T) {
 				}()
 			}
 			waitUntil(t, func() bool {
-				require.LessOrEqual(t, pool.Semaphore.Active.Load(), int64(size.workers)+callers+1, "those too many may be counted that are refused")
+				require.LessOrEqual(t, pool.semaphore.active.Load(), int64(size.workers)+callers+1, "those too many may be counted that are refused")
 				return pushed.Load() == int64(callers*rounds*2) && ran.Load() == pushed.Load()
 			})
 			pool.Close(t.Context())
-			require.Zero(t, pool.Semaphore.Active.Load())
+			require.Zero(t, pool.semaphore.active.Load())
 		}
 	})
 }
@@ -88,8 +88,8 @@ func TestBoundedCloseRacesWithExecute(t *testing.T) {
 		all.Wait()
 		require.Zero(t, closedBefore.Load(), "a task of the Pool after Close")
 		require.EqualValues(t, callers*tasks, inPool.Load()+onCaller.Load())
-		require.Zero(t, pool.Semaphore.Active.Load())
-		require.EqualValues(t, int64(ClosedBit), pool.Semaphore.Tasks.Load())
+		require.Zero(t, pool.semaphore.active.Load())
+		require.EqualValues(t, int64(closedBit), pool.semaphore.tasks.Load())
 	}
 }
 
@@ -105,16 +105,16 @@ func goroutineID() string {
 func TestBoundedStartsNothingAfterClose(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	pool := closedPool()
-	pool.Queue.EnsureSuccessor()
-	require.Zero(t, pool.Semaphore.Active.Load())
-	require.False(t, pool.Queue.Successor.Load())
+	pool.queue.ensureSuccessor()
+	require.Zero(t, pool.semaphore.active.Load())
+	require.False(t, pool.queue.successor.Load())
 }
 
 // Tasks wait in the Pool until goroutines have them, though there would be workers.
 func TestBoundedStatsBeforeAWorkerComes(t *testing.T) {
 	pool := NewBounded(3, 2, Waits, nil)
-	require.Equal(t, 2, pool.Semaphore.Take(2))
-	require.Equal(t, Stats{Workers: 3, Queue: 2, Queued: 2}, pool.Stats())
+	require.Equal(t, 2, pool.semaphore.take(2))
+	require.Equal(t, stats{Workers: 3, Queue: 2, Queued: 2}, pool.Stats())
 }
 
 // The last wheel may leave the line just after somebody has taken room for it. That one
@@ -122,7 +122,7 @@ func TestBoundedStatsBeforeAWorkerComes(t *testing.T) {
 func TestBoundedLetsNobodyIn(t *testing.T) {
 	pool := NewBounded(1, 0, Waits, nil)
 	require.True(t, pool.TryAcquire())
-	require.False(t, pool.LetIn())
+	require.False(t, pool.letIn())
 }
 
 // closedPool returns a pool that is full for ever.
@@ -174,21 +174,21 @@ func TestWaitQueue(t *testing.T) {
 	q.join(first)
 	q.join(second)
 	q.join(first)
-	require.EqualValues(t, 2, q.Length.Load())
+	require.EqualValues(t, 2, q.length.Load())
 	require.EqualValues(t, 3, q.waiting())
 	require.Same(t, first, q.next())
 	require.Same(t, second, q.next())
 	require.Same(t, first, q.next(), "they take turns")
 	q.leave(first)
-	require.EqualValues(t, 2, q.Length.Load(), "its task would wait for ever")
+	require.EqualValues(t, 2, q.length.Load(), "its task would wait for ever")
 	first.waiting = 0
 	q.leave(first)
 	q.leave(first)
 	require.Same(t, second, q.next())
 	second.waiting = 0
 	q.leave(second)
-	require.True(t, q.IsEmpty())
-	require.Zero(t, q.Wheels.Len()+len(q.places))
+	require.True(t, q.isEmpty())
+	require.Zero(t, q.wheels.Len()+len(q.places))
 }
 
 // Whoever waited for a change is not told of later ones.
@@ -204,6 +204,6 @@ func TestNoticeForgetsWhoHasWaited(t *testing.T) {
 	over := make(chan struct{})
 	close(over)
 	require.False(t, n.Until(over, func() bool { return false }))
-	require.Empty(t, n.Watchers)
+	require.Empty(t, n.watchers)
 	require.False(t, n.watched.Load())
 }

@@ -14,7 +14,7 @@ func runAll(tasks []Task, r *Runner) { Each(tasks, r.runInline) }
 // runInline runs a task on the driver. What comes after is deferred, since the task may
 // end its goroutine.
 func (r *Runner) runInline(t Task) {
-	r.Begin(Code(t))
+	r.begin(code(t))
 	defer r.endInline()
 	if r.guards() {
 		r.guard(t)
@@ -27,11 +27,11 @@ func (r *Runner) runInline(t Task) {
 // Whoever waits for its end finds the labels in order.
 func (r *Runner) endInline() {
 	r.Tracer.Label()
-	r.End()
+	r.end()
 }
 
-// Code returns the address of the code of a user's function; 0 if the task is another.
-func Code(t Task) uintptr {
+// code returns the address of the code of a user's function; 0 if the task is another.
+func code(t Task) uintptr {
 	if f, ok := t.(Function); ok {
 		return reflect.ValueOf(f).Pointer()
 	}

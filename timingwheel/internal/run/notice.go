@@ -14,7 +14,7 @@ import (
 type notice struct {
 	watched  atomic.Bool
 	mu       sync.Mutex
-	Watchers []chan struct{} // guarded by mu
+	watchers []chan struct{} // guarded by mu
 }
 
 // watch returns a channel that can be received from whenever tell was called since the
@@ -23,7 +23,7 @@ func (n *notice) watch() chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	told := make(chan struct{}, 1)
-	n.Watchers = append(n.Watchers, told)
+	n.watchers = append(n.watchers, told)
 	n.watched.Store(true)
 	return told
 }
@@ -31,8 +31,8 @@ func (n *notice) watch() chan struct{} {
 func (n *notice) forget(told chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.Watchers = slices.DeleteFunc(n.Watchers, func(c chan struct{}) bool { return c == told })
-	n.watched.Store(len(n.Watchers) > 0)
+	n.watchers = slices.DeleteFunc(n.watchers, func(c chan struct{}) bool { return c == told })
+	n.watched.Store(len(n.watchers) > 0)
 }
 
 func (n *notice) Tell() {
@@ -41,7 +41,7 @@ func (n *notice) Tell() {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, told := range n.Watchers {
+	for _, told := range n.watchers {
 		select {
 		case told <- struct{}{}:
 		default:

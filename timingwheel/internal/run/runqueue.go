@@ -26,8 +26,8 @@ import "sync/atomic"
 // no successor.
 type Queue struct {
 	first     atomic.Pointer[batch] // the oldest that may have tasks left
-	Last      atomic.Pointer[batch] // the newest
-	Successor atomic.Bool           // spawned, not yet begun
+	last      atomic.Pointer[batch] // the newest
+	successor atomic.Bool           // spawned, not yet begun
 	semaphore *semaphore            // of a Pool; nil: none
 	Stranger  Runner                // of tasks that come through Execute and belong to no wheel
 }
@@ -58,7 +58,7 @@ func NewQueue(b *semaphore) *Queue {
 	q := &Queue{semaphore: b}
 	empty := new(batch)
 	q.first.Store(empty)
-	q.Last.Store(empty)
+	q.last.Store(empty)
 	return q
 }
 
@@ -76,7 +76,7 @@ func (q *Queue) ExecuteTasks(tasks []Task, r *Runner) {
 // push queues the tasks of a batch.
 func (q *Queue) push(b *batch, r *Runner) {
 	q.Enqueue(b, r)
-	q.EnsureSuccessor()
+	q.ensureSuccessor()
 }
 
 // Enqueue is push without a successor: start or join must come after it.
@@ -84,13 +84,13 @@ func (q *Queue) Enqueue(b *batch, r *Runner) {
 	b.runner = r
 	// Several wheels may push at the same time. Thanks to Swap each links its batch
 	// behind the one whose place it took.
-	q.Last.Swap(b).next.Store(b)
+	q.last.Swap(b).next.Store(b)
 }
 
 // Start sees to it that there is a successor, if a task waits.
 func (q *Queue) Start() {
-	if q.HasTasks() {
-		q.EnsureSuccessor()
+	if q.hasTasks() {
+		q.ensureSuccessor()
 	}
 }
 
@@ -98,7 +98,7 @@ func (q *Queue) Start() {
 // waits. It returns when no task is left for the goroutine. A task may end the goroutine.
 // A queue that has a bound must not be joined.
 func (q *Queue) join() {
-	if q.HasTasks() && q.Successor.CompareAndSwap(false, true) {
+	if q.hasTasks() && q.successor.CompareAndSwap(false, true) {
 		q.run()
 	}
 }
@@ -108,7 +108,7 @@ func (q *Queue) join() {
 func (q *Queue) Work(t Task, r *Runner) {
 	switch {
 	case t == nil:
-	case q.HasTasks():
+	case q.hasTasks():
 		q.Enqueue(NewBatch(t), r)
 	default:
 		ClearLabels()
@@ -117,18 +117,18 @@ func (q *Queue) Work(t Task, r *Runner) {
 	q.join()
 }
 
-// EnsureSuccessor spawns the successor, unless there is one. If there are as many
+// ensureSuccessor spawns the successor, unless there is one. If there are as many
 // goroutines as the bound permits, it spawns none. Then a goroutine that ends looks
 // again. That one may have found the flag raised, and have ended. So whoever lowers the
 // flag must look whether there is room by now.
-func (q *Queue) EnsureSuccessor() {
-	for !q.Successor.Load() && q.Successor.CompareAndSwap(false, true) {
+func (q *Queue) ensureSuccessor() {
+	for !q.successor.Load() && q.successor.CompareAndSwap(false, true) {
 		if q.semaphore == nil || q.semaphore.enter() {
 			go q.run()
 			return
 		}
-		q.Successor.Store(false)
-		if q.semaphore.isFull() || !q.HasTasks() {
+		q.successor.Store(false)
+		if q.semaphore.isFull() || !q.hasTasks() {
 			return
 		}
 	}
@@ -136,7 +136,7 @@ func (q *Queue) EnsureSuccessor() {
 
 // run is the life of a goroutine: it begins as the successor.
 func (q *Queue) run() {
-	q.Successor.Store(false)
+	q.successor.Store(false)
 	ClearLabels() // those of the goroutine that spawned it
 	if q.semaphore != nil {
 		defer q.leave()
@@ -147,7 +147,7 @@ func (q *Queue) run() {
 			return
 		}
 		if more {
-			q.EnsureSuccessor()
+			q.ensureSuccessor()
 		}
 		q.runOne(t, r)
 		ClearLabels()
@@ -172,8 +172,8 @@ func (q *Queue) leave() {
 	q.Start()
 }
 
-// HasTasks reports whether a task waits.
-func (q *Queue) HasTasks() bool {
+// hasTasks reports whether a task waits.
+func (q *Queue) hasTasks() bool {
 	for b := q.first.Load(); b != nil; b = b.next.Load() {
 		if int(b.taken.Load()) < len(b.tasks) {
 			return true

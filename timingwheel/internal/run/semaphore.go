@@ -8,31 +8,31 @@ import (
 // semaphore limits a run queue: the number of its tasks, those that run included, and the
 // number of the goroutines that run them.
 type semaphore struct {
-	Workers  int64
+	workers  int64
 	capacity int64        // of workers and queue together
-	Tasks    atomic.Int64 // accepted and not ended; and the bit boundClosed
-	Active   atomic.Int64 // goroutines
+	tasks    atomic.Int64 // accepted and not ended; and the bit boundClosed
+	active   atomic.Int64 // goroutines
 	changed  notice       // is told when tasks or active change
 	freed    func()       // called when a task has ended; nil: nothing
 }
 
-const ClosedBit = 1 << 62
+const closedBit = 1 << 62
 
 func (b *semaphore) init(workers, queue int) {
-	b.Workers = int64(workers)
-	b.capacity = min(int64(workers), ClosedBit/2-1) + min(int64(queue), ClosedBit/2)
+	b.workers = int64(workers)
+	b.capacity = min(int64(workers), closedBit/2-1) + min(int64(queue), closedBit/2)
 }
 
-// Take makes room for up to n tasks, and returns for how many. There is none once the
+// take makes room for up to n tasks, and returns for how many. There is none once the
 // bound is closed.
-func (b *semaphore) Take(n int) int {
+func (b *semaphore) take(n int) int {
 	for {
-		tasks := b.Tasks.Load()
+		tasks := b.tasks.Load()
 		room := min(int64(n), b.capacity-tasks) // negative when closed
 		if room <= 0 {
 			return 0
 		}
-		if b.Tasks.CompareAndSwap(tasks, tasks+room) {
+		if b.tasks.CompareAndSwap(tasks, tasks+room) {
 			return int(room)
 		}
 	}
@@ -40,14 +40,14 @@ func (b *semaphore) Take(n int) int {
 
 // release gives back the room of a task that has ended.
 func (b *semaphore) release() {
-	b.GiveBack()
+	b.giveBack()
 	if b.freed != nil {
 		b.freed()
 	}
 }
 
-func (b *semaphore) GiveBack() {
-	b.Tasks.Add(-1)
+func (b *semaphore) giveBack() {
+	b.tasks.Add(-1)
 	b.changed.Tell()
 }
 
@@ -55,7 +55,7 @@ func (b *semaphore) GiveBack() {
 // task left, it permits none. close looks at tasks first and then at active. enter looks
 // at them in the opposite order. So one of the two sees the other.
 func (b *semaphore) enter() bool {
-	if b.Active.Add(1) <= b.Workers && b.Tasks.Load() != ClosedBit {
+	if b.active.Add(1) <= b.workers && b.tasks.Load() != closedBit {
 		return true
 	}
 	b.leave()
@@ -63,23 +63,23 @@ func (b *semaphore) enter() bool {
 }
 
 func (b *semaphore) leave() {
-	b.Active.Add(-1)
+	b.active.Add(-1)
 	b.changed.Tell()
 }
 
-func (b *semaphore) isFull() bool { return b.Active.Load() >= b.Workers }
+func (b *semaphore) isFull() bool { return b.active.Load() >= b.workers }
 
-func (b *semaphore) isClosed() bool { return b.Tasks.Load()&ClosedBit != 0 }
+func (b *semaphore) isClosed() bool { return b.tasks.Load()&closedBit != 0 }
 
-// Count returns how many tasks were accepted and have not ended.
-func (b *semaphore) Count() int64 { return b.Tasks.Load() &^ ClosedBit }
+// count returns how many tasks were accepted and have not ended.
+func (b *semaphore) count() int64 { return b.tasks.Load() &^ closedBit }
 
 // wait takes room for one task, as soon as there is some, and reports false if the bound
 // is closed.
 func (b *semaphore) wait() bool {
 	taken := false
 	b.changed.Until(nil, func() bool {
-		taken = b.Take(1) == 1
+		taken = b.take(1) == 1
 		return taken || b.isClosed()
 	})
 	return taken
@@ -88,9 +88,9 @@ func (b *semaphore) wait() bool {
 // close closes the bound and waits until its tasks have ended and its goroutines are
 // gone. It returns ctx.Err() if ctx ends first.
 func (b *semaphore) close(ctx context.Context) error {
-	b.Tasks.Or(ClosedBit)
+	b.tasks.Or(closedBit)
 	b.changed.Tell()
-	over := func() bool { return b.Tasks.Load() == ClosedBit && b.Active.Load() == 0 }
+	over := func() bool { return b.tasks.Load() == closedBit && b.active.Load() == 0 }
 	if !b.changed.Until(ctx.Done(), over) {
 		return ctx.Err()
 	}

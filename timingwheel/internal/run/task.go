@@ -71,7 +71,7 @@ func (r *Runner) Admit(n int) { r.Running.Add(int64(n)) }
 
 // Run runs a task. What comes after is deferred, since the task may end its goroutine.
 func (r *Runner) Run(t Task) {
-	defer r.End()
+	defer r.end()
 	if r.guards() {
 		r.guard(t)
 	} else {
@@ -79,10 +79,10 @@ func (r *Runner) Run(t Task) {
 	}
 }
 
-// Begin notes that a function begins on the driver, or on the goroutine of a call that is
+// begin notes that a function begins on the driver, or on the goroutine of a call that is
 // detached from it. Only in the latter its time is noted: in a call that is not detached,
 // the 38 ns for a look at the clock would be more than the 15 that a function takes.
-func (r *Runner) Begin(code uintptr) {
+func (r *Runner) begin(code uintptr) {
 	s := r.Detached.Load()
 	if s != nil {
 		s.Stop() // or somebody could take the time of the one for that of the other
@@ -128,9 +128,9 @@ func (r *Runner) guard(t Task) {
 	t.Run()
 }
 
-// End counts the end of a task. If nothing runs any more, it tells those who wait for
+// end counts the end of a task. If nothing runs any more, it tells those who wait for
 // that.
-func (r *Runner) End() {
+func (r *Runner) end() {
 	if r.Running.Add(-1) == 0 {
 		r.Ended.Tell()
 	}

@@ -141,7 +141,7 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	return s.put(t, old, after, (*engine.Handle).Accept)
 }
 
-// adder is accept or acceptAgain.
+// adder is Handle.Accept or Handle.AcceptAgain.
 type adder = func(e *engine.Handle, after engine.Delay, f func(), kind engine.Tag) error
 
 // put puts a task on the wheel and makes it its key's, instead of old, if that is not

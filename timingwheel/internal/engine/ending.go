@@ -49,7 +49,7 @@ func (s *shard) closeSlice(chunk int) (next int, more bool) {
 
 // dismiss takes an entry off the wheel that is not going to fire, because the shard is
 // closed or stopped. If it is a task of the wheel's own, it is called. The caller holds
-// s.Mu.
+// s.mu.
 func (s *shard) dismiss(i bucket.Index) {
 	switch f, tag := s.arena.Task(i), s.arena.Tag(i); {
 	case isInternal(tag):
@@ -105,5 +105,5 @@ func (s *shard) stopSlice(chunk, most int, h heir) (next int, more bool) {
 	return chunk + 1, true
 }
 
-// handBack is called with s.Mu held, while the shard is being stopped.
+// handBack is called with s.mu held, while the shard is being stopped.
 func (s *shard) handBack(deadline int64, f func()) { s.heir.Take(s.clock.Time(deadline), f) }

@@ -150,7 +150,7 @@ func (e *Engine) Schedule(after Delay, f func(), kind bucket.Tag) (h Handle, err
 	return h, nil
 }
 
-// BeginBatch keeps the shards from being closed until endBatch.
+// BeginBatch keeps the shards from being closed until EndBatch.
 func (e *Engine) BeginBatch() { e.batches.RLock() }
 func (e *Engine) EndBatch()   { e.batches.RUnlock() }
 

@@ -53,7 +53,7 @@ const (
 	maxTurn = time.Millisecond
 )
 
-// lock locks s.Mu for a caller.
+// lock locks s.mu for a caller.
 func (s *shard) lock() {
 	if !s.tryLock() {
 		s.waitForLock()
@@ -62,7 +62,7 @@ func (s *shard) lock() {
 
 func (s *shard) unlock() { s.mu.Unlock() }
 
-// tryLock locks s.Mu if it is free and the driver does not want it.
+// tryLock locks s.mu if it is free and the driver does not want it.
 func (s *shard) tryLock() bool { return !s.fairness.wanted.Load() && s.mu.TryLock() }
 
 func (s *shard) waitForLock() {
@@ -81,7 +81,7 @@ func (s *shard) waitForLock() {
 	}
 }
 
-// lockLast locks s.Mu for a caller that does so again and again, and lets all others go
+// lockLast locks s.mu for a caller that does so again and again, and lets all others go
 // first. With lock, such a caller would take the lock straight back, and the others would
 // wait until sync.Mutex declares starvation, 1 ms.
 func (s *shard) lockLast() {
@@ -91,7 +91,7 @@ func (s *shard) lockLast() {
 	s.waitForLock() // behind the caller that is at the turnstile
 }
 
-// relockForDriver locks s.Mu for the driver, which goes on with a cascade.
+// relockForDriver locks s.mu for the driver, which goes on with a cascade.
 func (s *shard) relockForDriver() {
 	if s.fairness.waiting.Load() {
 		s.giveWay()
@@ -99,7 +99,7 @@ func (s *shard) relockForDriver() {
 	s.lockForDriver()
 }
 
-// lockForDriver locks s.Mu for the driver.
+// lockForDriver locks s.mu for the driver.
 func (s *shard) lockForDriver() {
 	if s.mu.TryLock() {
 		return

@@ -69,7 +69,7 @@ func (s *shard) flush(c *cascade, out *dueTasks) (more bool) {
 	return s.flushSlice(c)
 }
 
-// flushSlice is called with s.Mu held.
+// flushSlice is called with s.mu held.
 func (s *shard) flushSlice(c *cascade) (more bool) {
 	now, before := s.clock.Now(), len(s.out.tasks)
 	if !s.hub.manual {
@@ -171,7 +171,7 @@ func (r *latenessRun) end() time.Duration {
 }
 
 // passed counts the tasks that were added to out since it had the given number of them,
-// and lets the gate hand them over. It is called with s.Mu held.
+// and lets the gate hand them over. It is called with s.mu held.
 func (s *shard) passed(before int) {
 	out, r := s.out, s.hub.runner
 	r.Admit(len(out.tasks) - before)
@@ -183,7 +183,7 @@ func (s *shard) passed(before int) {
 	}
 }
 
-// fire is called with s.Mu held.
+// fire is called with s.mu held.
 func (s *shard) fire(i bucket.Index) {
 	s.counts.Fired++
 	f, kind := s.remove(i)
@@ -203,11 +203,11 @@ func (s *shard) fire(i bucket.Index) {
 }
 
 // execute notes a task for the executor. end notes a task for a run queue of the wheel's
-// own. Both are called with s.Mu held.
+// own. Both are called with s.mu held.
 func (s *shard) execute(t run.Task)     { s.out.tasks = append(s.out.tasks, t) }
 func (s *shard) runInternal(t run.Task) { s.out.contexts = append(s.out.contexts, t) }
 
-// lockForFlush locks s.Mu for the driver. What is for the workers does not wait for a
+// lockForFlush locks s.mu for the driver. What is for the workers does not wait for a
 // caller.
 func (s *shard) lockForFlush() {
 	if !s.mu.TryLock() {

@@ -54,19 +54,19 @@ func (e *Handle) After(d time.Duration) Delay { return Delay{e.shard.clock.Now()
 // The caller of the methods that follow holds the shard's lock. A task of the wheel's own
 // holds it too while it runs.
 
-// Accept adds a one-shot that is new. It returns errStopped if the shard is closed, and
-// errTooManyPending if the limit is reached.
+// Accept adds a one-shot that is new. It returns ErrStopped if the shard is closed, and
+// ErrTooManyPending if the limit is reached.
 func (e *Handle) Accept(after Delay, f func(), kind bucket.Tag) (err error) {
 	e.ref, err = e.shard.accept(after, f, kind)
 	return err
 }
 
 // Reserve takes the places of n one-shots that are new, for add. It returns
-// errStopped if the shard is closed, and errTooManyPending if there are fewer.
+// ErrStopped if the shard is closed, and ErrTooManyPending if there are fewer.
 func (e *Handle) Reserve(n int) error { return e.shard.refuse(int64(n)) }
 
 // AcceptAgain adds a one-shot that was accepted before and is not pending now. The limit
-// does not refuse it. If the shard is closed, it returns errStopped and changes nothing;
+// does not refuse it. If the shard is closed, it returns ErrStopped and changes nothing;
 // then the entry may be pending: its reset was refused.
 func (e *Handle) AcceptAgain(after Delay, f func(), kind bucket.Tag) error {
 	if e.Closed() {
@@ -99,7 +99,7 @@ func (e *Handle) ResetLazy(after Delay, l *LazyTask) bool {
 	return e.shard.resetLazy(e.ref, after, l)
 }
 
-// AcceptLazyAgain is acceptAgain for a LazyTask.
+// AcceptLazyAgain is AcceptAgain for a LazyTask.
 func (e *Handle) AcceptLazyAgain(after Delay, l *LazyTask) error {
 	err := e.AcceptAgain(after, l.F, OneShot)
 	if err == nil {
@@ -135,7 +135,7 @@ func (e *Handle) RunInternal(t run.Task) { e.shard.runInternal(t) }
 // when stopped says that the shard is being stopped.
 func (e *Handle) HandBack(deadline int64, f func()) { e.shard.handBack(deadline, f) }
 
-// Remember has the wheel's Stop call cancel, with errStopped, unless forget comes first.
+// Remember has the wheel's Stop call cancel, with ErrStopped, unless forget comes first.
 // On a stopped shard it calls cancel itself: nobody else can know of the context yet, so
 // that nothing of a user's is called.
 func (e *Handle) Remember(cancel context.CancelCauseFunc) *list.Element {

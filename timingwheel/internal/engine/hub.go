@@ -60,8 +60,8 @@ type gate interface {
 	lets() bool
 
 	// hold decides about an entry that is due and in no bucket. Either it makes the entry
-	// wait (Shard.Wait), and returns true. Or it takes room for one task, lets the entry
-	// pass, and returns false. The caller holds s.Mu.
+	// wait (shard.wait), and returns true. Or it takes room for one task, lets the entry
+	// pass, and returns false. The caller holds s.mu.
 	hold(s *shard, i bucket.Index) bool
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Park holds an operation of package purgatory until its deadline, d from now. It returns
-// what takes op off the wheel, or errStopped, or errTooManyPending. O(1), and one
+// what takes op off the wheel, or ErrStopped, or ErrTooManyPending. O(1), and one
 // allocation.
 //
 // A parked operation is pending like a function: it counts toward the limit, and drain
@@ -29,7 +29,7 @@ func (e *Engine) Park(d time.Duration, op parking.Op) (Handle, error) {
 	return h, nil
 }
 
-// unpark is the wheel's own task. The caller holds s.Mu.
+// unpark is the wheel's own task. The caller holds s.mu.
 func (s *shard) unpark(op parking.Op) {
 	if s.stopped {
 		s.endParked(op)
@@ -51,11 +51,11 @@ func (s *shard) unpark(op parking.Op) {
 // finishParked hands done to an executor that has a gate. The operation has expired,
 // whatever the executor is busy with; done has to pass the gate like any function. So it
 // becomes an entry of its own, due now. Unlike a function it is not handed back by Stop:
-// it runs then. The caller holds s.Mu.
+// it runs then. The caller holds s.mu.
 func (s *shard) finishParked(done func()) {
 	due := func() {
 		switch {
-		case s.stopped: // a goroutine, since the executor may run it here, with s.Mu held
+		case s.stopped: // a goroutine, since the executor may run it here, with s.mu held
 			s.hub.runner.Admit(1)
 			go s.hub.runner.Run(run.Function(done))
 		default:
@@ -68,7 +68,7 @@ func (s *shard) finishParked(done func()) {
 
 // endParked ends an operation while the shard is being stopped. What is left to do does
 // not go through the driver any more. It is a task of the wheel all the same: the panic
-// handler covers it, and Shutdown waits for it. The caller holds s.Mu.
+// handler covers it, and Shutdown waits for it. The caller holds s.mu.
 func (s *shard) endParked(op parking.Op) {
 	if rest, by := op.Stop(parking.Held{}); rest != nil {
 		s.hub.runner.Admit(1)

@@ -14,7 +14,7 @@ import (
 // entry is in is its whole state. So there are no atomics on entries and no retries, but
 // for the deadline of a LazyTask.
 //
-// Lock order: the turnstile (see Fairness), shard, queue.
+// Lock order: the turnstile (see fairness), shard, queue.
 type shard struct {
 	hub   *hub
 	clock *clock // the hub's, as is limit
@@ -71,7 +71,7 @@ type ref struct {
 	generation uint64
 }
 
-// The caller of the methods that follow holds s.Mu.
+// The caller of the methods that follow holds s.mu.
 
 // accept adds a one-shot that is new, unless the shard is closed or the limit reached.
 func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
@@ -299,7 +299,7 @@ func (s *shard) hasTasks() bool {
 }
 
 // wheelOf returns the wheel of a level, and nil for the levels that have none. It is
-// called with s.Mu held.
+// called with s.mu held.
 func (s *shard) wheelOf(level bucket.Tag) *wheel {
 	w := s.finest
 	for w != nil && w.level != uint(level) {

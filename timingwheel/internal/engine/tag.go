@@ -8,25 +8,24 @@ type Tag = bucket.Tag
 // An entry's tag says what it is, in its lowest bits (kind), and on which level it waits,
 // in the others.
 //
-//	oneShot             a user's function
-//	oneShot|lazy        of a Timer of AfterFunc
-//	own|oneShot         of a Future, a key, a Group or Pool.Schedule
-//	own                 a run of a Job
-//	own|alone           of a channel, a ticker or a context
-//	own|oneShot|alone   of package purgatory
+//	OneShot                       a user's function
+//	OneShot|lazy                  of a Timer of AfterFunc
+//	Internal|OneShot              of a Future, a key, a Group or Pool.Schedule
+//	Internal                      a run of a Job
+//	Internal|NoExecutor           of a channel, a ticker or a context
+//	Internal|OneShot|NoExecutor   of package purgatory
 const (
-	// Internal is a task of the wheel's own. It is called under s.Mu: by the driver when it is
+	// Internal is a task of the wheel's own. It is called under s.mu: by the driver when it is
 	// due, and by dismiss when close or stop comes first (s.dismissing tells). So
 	// whatever it does is one with the state of its entry, and whoever cancels it under
-	// s.Mu knows that it is neither running nor about to. It must be short, never block,
+	// s.mu knows that it is neither running nor about to. It must be short, never block,
 	// and run no code of a user.
 	Internal bucket.Tag = 1 << iota
 
 	// OneShot is an entry that becomes a user's function once. Shutdown waits for it, and
-	// the limit counts it. An own task that is no oneShot is called when the shard is
-	// closed, and is off the wheel then. A oneShot that is own and not alone is also
-	// called when its entry is canceled (s.canceling tells), since a Timeout or Timer may
-	// do that without it.
+	// the limit counts it. An Internal that is no OneShot is called when the shard is closed,
+	// and is off the wheel then. An Internal|OneShot is also called when its entry is canceled
+	// (s.canceling tells), since a Timeout or Timer may do that without it.
 	OneShot
 
 	// NoExecutor is a task of the wheel's own that has nothing for the executor when it is

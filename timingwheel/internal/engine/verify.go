@@ -51,7 +51,7 @@ func Verify(e *Engine) error {
 	return errors.Join(v.wrong...)
 }
 
-// verifyCounts compares what the shard has counted with the structure: the entries of
+// counts compares what the shard has counted with the structure: the entries of
 // each level, the open buckets, and the one-shots.
 func (v *verifier) counts(s *shard) (oneShots, due int64) {
 	s.mu.Lock()
@@ -92,7 +92,7 @@ func (v *verifier) counts(s *shard) (oneShots, due int64) {
 	return oneShots, int64(entries[levelDue] + entries[levelWaiting])
 }
 
-// verifyLazy checks the word of a LazyTask, if the entry has one.
+// lazy checks the word of a LazyTask, if the entry has one.
 func (v *verifier) lazy(s *shard, i bucket.Index, level uint) {
 	if s.arena.Tag(i)&lazy == 0 {
 		return
@@ -125,7 +125,7 @@ func (v *verifier) queuedOf(e *Engine) map[*slot]time.Time {
 	return times
 }
 
-// verify takes the shard's open buckets out of queued.
+// shard takes the shard's open buckets out of queued.
 func (v *verifier) shard(s *shard, queued map[*slot]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

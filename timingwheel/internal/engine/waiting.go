@@ -10,7 +10,7 @@ import (
 // in the order in which they came due.
 
 // held makes an entry wait if another waits already, or if the gate says so, and reports
-// whether the entry waits. It is called with s.Mu held.
+// whether the entry waits. It is called with s.mu held.
 func (s *shard) held(i bucket.Index) bool {
 	if s.waiting.IsOpen() && s.waiting.First(&s.arena) != 0 {
 		s.wait(i)

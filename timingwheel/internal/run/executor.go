@@ -30,7 +30,7 @@ func (s Submitter) ExecuteTasks(tasks []Task, r *Runner) {
 	wrapped := r.Wrap(tasks)
 	clear(tasks)
 	Each(wrapped, func(task func()) {
-		r.begin(0) // each call of its own, see Handoff.Began
+		r.begin(0) // each call of its own, see handoff.began
 		s.Submit(task)
 	})
 }

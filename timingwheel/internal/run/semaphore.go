@@ -10,7 +10,7 @@ import (
 type semaphore struct {
 	workers  int64
 	capacity int64        // of workers and queue together
-	tasks    atomic.Int64 // accepted and not ended; and the bit boundClosed
+	tasks    atomic.Int64 // accepted and not ended; and the closedBit
 	active   atomic.Int64 // goroutines
 	changed  notice       // is told when tasks or active change
 	freed    func()       // called when a task has ended; nil: nothing

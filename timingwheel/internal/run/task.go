@@ -19,7 +19,7 @@ type Task interface {
 	Run()
 
 	// Discard is called instead of run when a full Pool discards the task. It returns
-	// what FullDiscard's function is to be given, or nil if there is nothing to run any
+	// what the function of pool.Discard is to be given, or nil if there is nothing to run any
 	// more.
 	Discard() func()
 }

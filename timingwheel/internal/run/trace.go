@@ -29,7 +29,7 @@ func (t *Tracer) Label() {
 	pprof.SetGoroutineLabels(t.labels)
 }
 
-// startTask and startFlush begin a region of this goroutine. The caller ends it.
+// startTask and StartFlush begin a region of this goroutine. The caller ends it.
 func (t *Tracer) startTask() *trace.Region {
 	pprof.SetGoroutineLabels(t.labels)
 	return trace.StartRegion(t.labels, t.task)

@@ -43,7 +43,7 @@ type Arena struct {
 	chunks     []*[chunkLen]entry // nil: given back
 	info       []chunkInfo        // of the chunk of the same number
 	open       []uint32           // numbers of the chunks with a free entry, the next to use last
-	vacant     []uint32           // numbers of the chunks given back; see grow
+	vacant     []uint32           // numbers of the chunks given back
 	made       int                // chunks that are there
 	generation uint64             // of the last Alloc, without its tag
 	used       int                // entries
@@ -267,10 +267,7 @@ func (a *Arena) closeChunk(c uint32) {
 
 // grow makes room for new entries. If a chunk is being emptied, grow lets new entries
 // into it again. Otherwise it makes a chunk of free entries, under a vacant number or a
-// new one.
-//
-// A number in vacant is not vacant any more if it was trimmed off and came into use
-// again.
+// new one. Vacant numbers that were trimmed off are dropped.
 func (a *Arena) grow() {
 	if a.tidy.stop(a) {
 		a.tidy.active = false
@@ -280,7 +277,7 @@ func (a *Arena) grow() {
 	for last := len(a.vacant) - 1; last >= 0; last-- {
 		v := a.vacant[last]
 		a.vacant = a.vacant[:last]
-		if int(v) < len(a.chunks) && a.chunks[v] == nil {
+		if int(v) < len(a.chunks) {
 			c = v
 			break
 		}

@@ -56,11 +56,8 @@ type Stats struct {
 func (e *Engine) Stats() Stats {
 	running, last := &e.runner.Running, int64(-1)
 	for {
-		before := running.Load()
 		st := e.look()
-		// After what is pending, since a task goes that way; and before, since one that runs
-		// may have put itself, or another, on the wheel before it has ended.
-		st.Running = max(before, running.Load())
+		st.Running = running.Load() // after what is pending, since a task goes that way
 		if st.Pending+st.Running > 0 || st.Scheduled+st.Fired == last {
 			return st
 		}

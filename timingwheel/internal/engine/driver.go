@@ -166,7 +166,6 @@ func (d *driver) goOn() bool {
 	}
 	d.startWorkers() // also when nothing more of this cascade is due
 	if d.sliced {
-		d.sliced = false
 		if b, ok := d.poll(); ok {
 			d.begin(b)
 			return true
@@ -236,8 +235,8 @@ func (d *driver) hand() (driving bool) {
 // a hurry, and may be taken off its processor there. Through the queue, functions without
 // delay, one after the other, took 1.16 of the processor time.
 func (d *driver) handToWorkers(tasks []run.Task) {
-	if len(tasks) == 1 && d.alone == nil {
-		d.alone = tasks[0]
+	if len(tasks) == 1 {
+		d.alone = tasks[0] // startWorkers has taken the one before
 	} else {
 		d.workers.Enqueue(run.NewBatch(tasks...), d.runner)
 	}

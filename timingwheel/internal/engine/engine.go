@@ -248,20 +248,20 @@ func (e *Engine) Drain(ctx context.Context) error {
 // contexts. If ctx ends in the middle of many, another goroutine does the rest.
 func (e *Engine) closeShards(ctx context.Context) {
 	e.markClosed()
-	for i := range e.shards {
-		chunk, more := 0, true
-		for more {
-			chunk, more = e.shards[i].closeSlice(chunk)
-			if more && ctx.Err() != nil {
-				go func() {
-					for ; i < len(e.shards); i, chunk, more = i+1, 0, true {
-						for more {
-							chunk, more = e.shards[i].closeSlice(chunk)
-						}
-					}
-				}()
-				return
-			}
+	i, chunk, within := 0, 0, false
+	slice := func() (more bool) {
+		if chunk, within = e.shards[i].closeSlice(chunk); !within {
+			i, chunk = i+1, 0
+		}
+		return i < len(e.shards)
+	}
+	for slice() {
+		if within && ctx.Err() != nil {
+			go func() {
+				for slice() {
+				}
+			}()
+			return
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 			}
 			continue
 		}
-		if gated && needsExecutor(tag) && s.held(i) {
+		if gated && needsExecutor(tag) && s.hub.gate.hold(s, i) {
 			s.out.held = true
 			continue
 		}

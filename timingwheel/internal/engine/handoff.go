@@ -115,7 +115,7 @@ func (h *handoff) execute(tasks []run.Task) {
 // reports whether the goroutine may drive. If it may not, returned has run all that
 // waited for the executor.
 func (h *handoff) returned() (driving bool) {
-	if h.state.CompareAndSwap(calling, idle) || h.state.Load() == idle { // idle under Drive
+	if h.state.CompareAndSwap(calling, idle) {
 		return true
 	}
 	for !h.rejoin() {

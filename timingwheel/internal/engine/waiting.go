@@ -9,16 +9,6 @@ import (
 // Entries that are due and cannot pass the gate wait on their shard: pending as before,
 // in the order in which they came due.
 
-// held makes an entry wait if another waits already, or if the gate says so, and reports
-// whether the entry waits. It is called with s.mu held.
-func (s *shard) held(i bucket.Index) bool {
-	if s.waiting.IsOpen() && s.waiting.First(&s.arena) != 0 {
-		s.wait(i)
-		return true
-	}
-	return s.hub.gate.hold(s, i)
-}
-
 // wait makes an entry that is due and in no bucket wait at the gate.
 func (s *shard) wait(i bucket.Index) {
 	s.leave(i)

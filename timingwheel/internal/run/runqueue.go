@@ -111,7 +111,6 @@ func (q *Queue) Work(t Task, r *Runner) {
 	case q.hasTasks():
 		q.Enqueue(NewBatch(t), r)
 	default:
-		ClearLabels()
 		q.runOne(t, r)
 	}
 	q.join()

@@ -278,25 +278,15 @@ func (d *driver) keep(tasks []run.Task) {
 // longest. It uses the memory of tasks. What it leaves stays pending.
 func (d *driver) takeWaiting(tasks []run.Task) []run.Task {
 	out := dueTasks{tasks: tasks[:0]}
-	n := 0
-	d.longestWaiting().takeWaiting(&out, func() bool {
-		n++
-		return n <= SliceLen
-	})
+	d.longestWaiting().takeWaiting(&out, SliceLen)
 	return out.tasks
 }
 
-// Waits and letIn implement waiter.
+// Waits and LetIn implement run.Waiter.
 func (d *driver) Waits() int64 { return d.waiting.Load() }
 
 func (d *driver) LetIn() (used bool) {
-	var out dueTasks
-	d.longestWaiting().takeWaiting(&out, func() bool {
-		first := !used
-		used = true
-		return first
-	})
-	return used
+	return d.longestWaiting().takeWaiting(new(dueTasks), 1) > 0
 }
 
 // driveOn is the life of a goroutine that becomes the driver.

@@ -43,7 +43,7 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 		require.EqualValues(t, int64(math.MaxInt64), s.waitsSince.Load())
 	}
 	var out dueTasks
-	s.takeWaiting(&out, func() bool { return true })
+	s.takeWaiting(&out, SliceLen)
 	require.Empty(t, out.tasks)
 	require.False(t, s.flush(cascade, &d.due))
 	require.Empty(t, d.due.tasks)

@@ -59,10 +59,10 @@ type gate interface {
 	// entry took 34 of the 600 instructions of firing it inline.
 	lets() bool
 
-	// hold decides about an entry that is due and in no bucket. None may pass while another of
-	// its shard waits. Either it makes the entry
+	// hold decides about an entry that is due and in no bucket. Either it makes the entry
 	// wait (shard.wait), and returns true. Or it takes room for one task, lets the entry
-	// pass, and returns false. The caller holds s.mu.
+	// pass, and returns false. It lets none pass while another of the shard waits. The caller
+	// holds s.mu.
 	hold(s *shard, i bucket.Index) bool
 }
 

@@ -3,13 +3,18 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// verifier collects what is wrong. It is for tests.
-type verifier struct{ wrong []error }
+// verifier collects what is wrong.
+type verifier struct {
+	wrong  []error
+	queued map[*slot]time.Time // the buckets in the queue that no shard has accounted for yet
+}
 
 func (v *verifier) check(ok bool, format string, args ...any) {
 	if !ok && len(v.wrong) < 10 {
@@ -17,50 +22,64 @@ func (v *verifier) check(ok bool, format string, args ...any) {
 	}
 }
 
-// Verify checks the invariants of the whole engine. It is for tests. The driver must be
-// asleep, or the drive manual, and no call may be under way.
+// Verify checks the invariants of the whole engine. It is for the tests of the packages that
+// use one. The driver must be asleep, or the drive manual, and no call may be under way.
 func Verify(e *Engine) error {
-	v := new(verifier)
-	queued := v.queuedOf(e)
-	oneShots, due := int64(0), int64(0)
-	for i := range e.shards {
-		v.shard(&e.shards[i], queued)
-		n, d := v.counts(&e.shards[i])
-		oneShots, due = oneShots+n, due+d
-	}
-	v.check(len(queued) == 0, "%d buckets in the queue that are not open", len(queued))
-	if l := e.shards[0].limit; l != nil {
-		v.check(l.pending.Load() == oneShots, "the limit counts %d pending, not %d", l.pending.Load(), oneShots)
-	}
-	st := e.Stats()
-	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
-	for _, l := range st.Levels {
-		due += l.Entries
-	}
-	v.check(st.Pending == due, "%d pending, %d entries", st.Pending, due)
-	waiting := int64(0)
+	v := &verifier{queued: map[*slot]time.Time{}}
+	v.lookAtQueue(e)
+	var oneShots, entries, waiting int64
 	for i := range e.shards {
 		s := &e.shards[i]
 		s.mu.Lock()
+		if s.stopped && s.arena.Chunks() == 0 { // its buckets refer to an arena that is gone
+			v.check(s.entries == [levels]int32{} && s.oneShots == 0, "a stopped shard counts what is gone")
+		} else {
+			err := s.arena.Verify(buckets(s))
+			v.check(err == nil, "%v", err)
+			v.counts(s)
+			v.slots(s)
+		}
+		oneShots += s.oneShots
+		for _, n := range s.entries {
+			entries += int64(n)
+		}
 		if !s.stopped { // or else nothing there waits for the executor any more
 			waiting += int64(s.entries[levelWaiting])
 		}
 		s.mu.Unlock()
 	}
+	v.check(len(v.queued) == 0, "%d buckets in the queue that are not open", len(v.queued))
+	if l := e.shards[0].limit; l != nil {
+		v.check(l.pending.Load() == oneShots, "the limit counts %d pending, not %d", l.pending.Load(), oneShots)
+	}
+	st := e.Stats()
+	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
+	v.check(st.Pending == entries, "%d pending, %d entries", st.Pending, entries)
 	v.check(e.driver.waiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.waiting.Load(), waiting)
 	return errors.Join(v.wrong...)
 }
 
-// counts compares what the shard has counted with the structure: the entries of
-// each level, the open buckets, and the one-shots.
-func (v *verifier) counts(s *shard) (oneShots, due int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if isGone(s) {
-		v.check(s.entries == [levels]int32{} && s.oneShots == 0, "a stopped shard counts what is gone")
-		return 0, 0
+// lookAtQueue notes the buckets in the queue, and checks that none is in it twice. It empties
+// the queue and fills it again in the same order.
+func (v *verifier) lookAtQueue(e *Engine) {
+	var order []*slot
+	for e.driver.queue.Len() > 0 {
+		b, at, _ := e.driver.queue.Peek()
+		v.check(e.driver.queue.DropHead(b), "the head of the queue is not its head")
+		v.check(v.queued[b].IsZero(), "a bucket is in the queue twice")
+		v.queued[b] = at
+		order = append(order, b)
 	}
+	for _, b := range order {
+		e.driver.queue.Offer(b, v.queued[b])
+	}
+}
+
+// counts compares what the shard has counted with the structure: the entries of each level,
+// the open buckets, and the one-shots. The caller of it and of slots holds s.mu.
+func (v *verifier) counts(s *shard) {
 	var entries [levels]int32
+	var oneShots int64
 	count := func(level uint, b *bucket.Bucket) {
 		for i := range b.All(&s.arena) {
 			v.check(uint(s.arena.Tag(i)>>levelShift) == level, "an entry whose tag names another level")
@@ -89,7 +108,6 @@ func (v *verifier) counts(s *shard) (oneShots, due int64) {
 	}
 	v.check(entries == s.entries, "entries of the levels: %v, not %v", s.entries, entries)
 	v.check(oneShots == s.oneShots, "%d one-shots, not %d", s.oneShots, oneShots)
-	return oneShots, int64(entries[levelDue] + entries[levelWaiting])
 }
 
 // lazy checks the word of a LazyTask, if the entry has one.
@@ -106,49 +124,21 @@ func (v *verifier) lazy(s *shard, i bucket.Index, level uint) {
 	v.check(!kept || deadline >= s.arena.Deadline(i), "a lazy task was brought forward")
 }
 
-// queuedOf returns the buckets in the queue, each with its time, and checks that
-// none is in it twice. It empties the queue and fills it again in the same order.
-func (v *verifier) queuedOf(e *Engine) map[*slot]time.Time {
-	q := e.driver.queue
-	times := map[*slot]time.Time{}
-	var order []*slot
-	for q.Len() > 0 {
-		b, at, _ := q.Peek()
-		v.check(q.DropHead(b), "the head of the queue is not its head")
-		v.check(times[b].IsZero(), "a bucket is in the queue twice")
-		times[b] = at
-		order = append(order, b)
-	}
-	for _, b := range order {
-		q.Offer(b, times[b])
-	}
-	return times
-}
-
-// shard takes the shard's open buckets out of queued.
-func (v *verifier) shard(s *shard, queued map[*slot]time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if isGone(s) {
-		return
-	}
-	err := s.arena.Verify(buckets(s))
-	v.check(err == nil, "%v", err)
-
+// slots checks the clocks of the shard, and its open buckets. It takes these out of queued.
+func (v *verifier) slots(s *shard) {
 	inQueue := func(b *slot, at time.Time) {
-		queuedAt, ok := queued[b]
+		queuedAt, ok := v.queued[b]
 		v.check(ok, "an open bucket is not in the queue")
 		v.check(at.IsZero() || queuedAt.Equal(at), "a bucket waits for another time than its expiration")
-		delete(queued, b)
+		delete(v.queued, b)
 	}
 	if s.due.IsOpen() {
 		inQueue(&s.due, time.Time{})
 	}
 	for w := s.finest; w != nil; w = w.overflow {
-		if w.overflow != nil {
-			v.check(w.overflow.tick == w.tick<<w.bits, "the overflow's tick is not this wheel's interval")
-			v.check(w.overflow.currentTime == w.currentTime&^(w.overflow.tick-1), "the clock of the overflow is another")
+		if o := w.overflow; o != nil {
+			v.check(o.tick == w.tick<<w.bits, "the overflow's tick is not this wheel's interval")
+			v.check(o.currentTime == w.currentTime&^(o.tick-1), "the clock of the overflow is another")
 		}
 		v.check(w.currentTime%w.tick == 0, "a clock between two ticks")
 		for n := range w.slots {
@@ -169,25 +159,14 @@ func (v *verifier) shard(s *shard, queued map[*slot]time.Time) {
 	}
 }
 
-// isGone reports whether the shard was stopped and has given its arena back, to which its
-// buckets refer.
-func isGone(s *shard) bool { return s.stopped && s.arena.Chunks() == 0 }
-
-// buckets iterates over every bucket of the shard, open or not.
-func buckets(s *shard) func(yield func(*bucket.Bucket) bool) {
-	return func(yield func(*bucket.Bucket) bool) {
-		if !yield(&s.due.Bucket) || !yield(&s.dueCascade.ring) || !yield(&s.waiting) {
-			return
-		}
-		for w := s.finest; w != nil; w = w.overflow {
-			if !yield(&w.cascade.ring) {
-				return
-			}
-			for n := range w.slots {
-				if !yield(&w.slots[n].Bucket) {
-					return
-				}
-			}
+// buckets returns every bucket of the shard, open or not.
+func buckets(s *shard) iter.Seq[*bucket.Bucket] {
+	all := []*bucket.Bucket{&s.due.Bucket, &s.dueCascade.ring, &s.waiting}
+	for w := s.finest; w != nil; w = w.overflow {
+		all = append(all, &w.cascade.ring)
+		for n := range w.slots {
+			all = append(all, &w.slots[n].Bucket)
 		}
 	}
+	return slices.Values(all)
 }

@@ -21,19 +21,19 @@ func (s *shard) wait(i bucket.Index) {
 	s.hub.waiting.Add(1)
 }
 
-// takeWaiting fires entries that wait at the gate into out, as long as acquire returns
-// true.
-func (s *shard) takeWaiting(out *dueTasks, acquire func() bool) {
+// takeWaiting fires up to so many entries that wait at the gate into out, and returns how many.
+func (s *shard) takeWaiting(out *dueTasks, most int) (n int) {
 	s.lock()
 	defer s.unlock()
 	if s.stopped || !s.waiting.IsOpen() {
-		return
+		return 0
 	}
 	s.out = out
 	now, before := s.clock.Now(), len(out.tasks)
 	run := latenessRun{of: &s.history.lateness}
 	i := s.waiting.First(&s.arena)
-	for ; i != 0 && acquire(); i = s.waiting.First(&s.arena) {
+	for ; i != 0 && n < most; i = s.waiting.First(&s.arena) {
+		n++
 		s.arena.Unlink(i)
 		run.record(s.arena.Deadline(i), s.clock, now)
 		s.fire(i)
@@ -42,8 +42,9 @@ func (s *shard) takeWaiting(out *dueTasks, acquire func() bool) {
 	s.passed(before)
 	if i != 0 {
 		s.waitsSince.Store(s.arena.Deadline(i))
-		return
+		return n
 	}
 	s.waiting.Close(&s.arena)
 	s.waitsSince.Store(math.MaxInt64)
+	return n
 }

@@ -27,7 +27,8 @@ func (p *Purgatory[K]) Top(n int) []KeyCount {
 	p.mustBeMade("Top")
 	var most []crowd[K]
 	for i := range p.stripes {
-		most = append(most, p.stripes[i].crowds(n)...)
+		s := &p.stripes[i]
+		most = append(most, s.crowds(s.keys(n))...)
 		slices.SortFunc(most, func(a, b crowd[K]) int { return cmp.Compare(b.n, a.n) })
 		most = most[:min(len(most), max(n, 0))]
 	}
@@ -47,10 +48,9 @@ type crowd[K comparable] struct {
 	n   int
 }
 
-// crowds counts the operations of each key of the stripe. Of the keys with a single one
-// it returns n at most.
-func (s *stripe[K]) crowds(n int) []crowd[K] {
-	keys := s.keys(n)
+// crowds counts the operations of keys that are not counted yet. It leaves out those that
+// have none any more.
+func (s *stripe[K]) crowds(keys []crowd[K]) []crowd[K] {
 	for i := range keys {
 		if c := &keys[i]; c.n == 0 {
 			for v := (visit[K]{stripe: s, key: c.key}); v.op() != nil; {
@@ -58,7 +58,7 @@ func (s *stripe[K]) crowds(n int) []crowd[K] {
 			}
 		}
 	}
-	return slices.DeleteFunc(keys, func(c crowd[K]) bool { return c.n == 0 }) // left meanwhile
+	return slices.DeleteFunc(keys, func(c crowd[K]) bool { return c.n == 0 })
 }
 
 // keys returns the keys of the stripe with more than one operation, not counted yet, and

@@ -69,6 +69,22 @@ func TestTopOfOneStripe(t *testing.T) {
 	}
 }
 
+// A key whose operations have ended before it is counted is left out.
+func TestTopLeavesOutWhatHasLeft(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := New[string](w)
+	for range 2 {
+		_, err := p.Park(time.Hour, nil, nil, "gone")
+		require.NoError(t, err)
+	}
+	s := &p.stripes[p.stripeOf("gone")]
+	keys := s.keys(1)
+	require.Equal(t, []crowd[string]{{"gone", 0}}, keys)
+	p.CancelKey("gone")
+	require.Empty(t, s.crowds(keys))
+}
+
 // Keys of any type become text, and those that are equal in number are in its order.
 func TestTopOfOtherKeys(t *testing.T) {
 	type partition struct {

@@ -56,13 +56,8 @@ func bySuspicion(a, b *task) int {
 // toWait is called when the time of a task should have come that is to be claimed
 // exactly.
 func (w *worker) toWait(t *task) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.isGone(t) {
-		return
-	}
 	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
-		w.after(early, func() { w.toWait(t) })
+		w.later(early, t, w.toWait)
 		return
 	}
 	w.set(t, waiting)

@@ -173,6 +173,7 @@ func TestLateClaimIsDropped(t *testing.T) {
 		again := *held
 		again.Ref = "again"
 		require.True(t, w.admit(t.Context(), &again))
+		time.Sleep(endsLinger) // the first one's end is written down
 		synctest.Wait()
 		w.engine = &losing{a, w}
 		w.claim(t.Context(), w.takeClaimable())

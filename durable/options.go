@@ -14,6 +14,7 @@ type Option func(*config)
 type config struct {
 	ahead       time.Duration
 	claimAhead  time.Duration // 0: adapts
+	addLinger   time.Duration
 	lease       time.Duration
 	concurrency int
 	kinds       map[string]int
@@ -56,11 +57,20 @@ func WithAhead(d time.Duration) Option {
 }
 
 // WithClaimAhead sets how long before it is due a job is claimed. From then on Cancel
-// returns false. A job on its last attempt, or whose worker died the last time, is
+// returns false. Jobs that are due at nearly the same time are claimed together, up to
+// half of d later than that. A job on its last attempt, or whose worker died the last time, is
 // claimed when it begins, and is late by that. By default it adapts to how long the
 // engine takes to commit, from 50 to 300 ms. Open panics if d is not positive.
 func WithClaimAhead(d time.Duration) Option {
 	return func(c *config) { c.claimAhead = positive("WithClaimAhead", d) }
+}
+
+// WithAddLinger has an Add wait up to d for others, so that one commit is for more of
+// them: it then takes d longer, but no longer than before as soon as 16 jobs wait. It pays
+// where many goroutines add a job each, a few at a time. The default is 0: an Add waits
+// only while two commits are under way. Open panics if d is not positive.
+func WithAddLinger(d time.Duration) Option {
+	return func(c *config) { c.addLinger = positive("WithAddLinger", d) }
 }
 
 // WithLease sets how long a worker may be silent until others take over what it has

@@ -64,7 +64,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
-	q.plain, q.keyed = newBatcher(q.insert), newBatcher(q.insert)
+	q.plain, q.keyed = newBatcher(q.insert, q.addLinger), newBatcher(q.insert, q.addLinger)
 	q.wg.Go(q.followClock)
 	return q, nil
 }

@@ -91,8 +91,10 @@ type worker struct {
 	counts   [ending + 1]int
 	reserved int     // places of tasks that do not run yet
 	exact    []*task // which these are; for claimLoop
-	trial    []*task // the suspects that few may be of
-	begun    int     // how often one was chosen to begin; for turn
+	made     time.Time
+	rounds   map[time.Duration][]*task // by their time since made: rounds.go
+	trial    []*task                   // the suspects that few may be of
+	begun    int                       // how often one was chosen to begin; for turn
 
 	claimSince time.Time       // when the claim was asked that is under way; zero: none
 	looking    bool            // lookAgain
@@ -118,6 +120,7 @@ func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
 		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
 		lanes: map[string]*lane{}, unknown: map[string]bool{}, ahead: minClaimAhead,
+		made: time.Now(), rounds: map[time.Duration][]*task{},
 		lease: newLease(q.lease, renewed),
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
@@ -127,7 +130,7 @@ func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 		w.ahead = q.claimAhead
 	}
 	w.room = sync.NewCond(&w.mu)
-	w.ends = newBatcher(w.finish)
+	w.ends = newBatcher(w.finish, endsLinger)
 	for kind := range q.handlers {
 		l := &lane{kind: kind, limit: q.concurrency}
 		if n := q.kinds[kind]; n > 0 {
@@ -253,15 +256,23 @@ func (w *worker) schedule(t *task, least time.Duration) {
 	if !t.held.Exact {
 		d, come = d-w.ahead, w.toClaim
 	}
-	if d = max(d, least); d <= w.q.lease {
-		w.after(d, func() { come(t) })
-		return
+	switch inTime := d > 0 && d >= least; {
+	case max(d, least) > w.q.lease:
+		w.later(w.q.lease, t, func(t *task) { w.schedule(t, max(0, least-w.q.lease)) })
+	case inTime && !t.held.Exact:
+		w.joinRound(t, d)
+	default:
+		w.later(max(d, least), t, come)
 	}
-	w.after(w.q.lease, func() {
+}
+
+// later calls f with w.mu held when d has passed, unless the task is not here any more.
+func (w *worker) later(d time.Duration, t *task, f func(*task)) {
+	w.after(d, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !w.isGone(t) {
-			w.schedule(t, max(0, least-w.q.lease))
+			f(t)
 		}
 	})
 }
@@ -274,10 +285,8 @@ func (w *worker) after(d time.Duration, f func()) {
 	}
 }
 
-// toClaim queues a task for the claim.
+// toClaim queues a task for the claim. w.mu is held.
 func (w *worker) toClaim(t *task) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.isGone(t) {
 		return
 	}
@@ -416,21 +425,11 @@ func (w *worker) adapt(took time.Duration) {
 	}
 }
 
-// toRun is called when the time of a claimed task should have come.
-func (w *worker) toRun(t *task) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.isGone(t) {
-		return
-	}
-	w.proceed(t)
-}
-
 // proceed queues a claimed task whose time has come, by the engine's clock as it is known
 // now, and has others wait for theirs. w.mu is held.
 func (w *worker) proceed(t *task) {
 	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
-		w.after(min(early, w.q.lease), func() { w.toRun(t) })
+		w.later(min(early, w.q.lease), t, w.proceed)
 		return
 	}
 	if t.attempt > t.held.Record.Job.MaxAttempts {

@@ -120,6 +120,9 @@ func measureInto(raw io.Writer, plan run.Plan, args []string) error {
 		if _, err := fmt.Fprintf(raw, "%s: %s\n", s.Key, s.Value); err != nil {
 			return err
 		}
+		if s.Key == "quiet" {
+			fmt.Fprintln(plan.Progress, s.Value)
+		}
 	}
 	plan.Raw = raw
 	return plan.Run()

@@ -22,6 +22,7 @@ func About(args []string) []result.Setting {
 		{Key: "kernel", Value: output("uname", "-sr")},
 		{Key: "go", Value: runtime.Version()},
 		{Key: "date", Value: time.Now().UTC().Format("2006-01-02 15:04 MST")},
+		{Key: "quiet", Value: Quiet(3 * time.Second)},
 		{Key: "command", Value: strings.TrimSpace("go run . " + strings.Join(args, " "))},
 	}
 }

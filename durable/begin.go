@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -251,8 +252,9 @@ func (w *worker) ran(t *task, err error) {
 // ended has an end written down, and gives the place of the task to the next.
 func (w *worker) ended(t *task, out *Outcome) {
 	if out.End != Done && !out.Uncounted {
+		short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
 		w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
-			"attempt", t.attempt, "dead", out.End == Buried, "error", out.Error)
+			"attempt", t.attempt, "dead", out.End == Buried, "error", short)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

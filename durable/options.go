@@ -158,7 +158,8 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //
 // At level Warn, what the Queue copes with by itself:
 //
-//   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error
+//   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error (up to
+//     the first blank line: Info.LastError has the stack of a panic)
 //   - a job is dead, because its last attempt did not end: kind, ref, error
 //   - a job has expired: kind, ref, dropped (or listed as dead)
 //   - another worker has taken over; the end of the attempt is not written down: ref

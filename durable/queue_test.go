@@ -440,6 +440,8 @@ func TestUsersCodeFails(t *testing.T) {
 		}
 		died((*nilError)(nil), "*durable_test.nilError, whose methods fail: panic: runtime error", "queue_test.go")
 		died(hostile{func() { panic("ouch") }}, "durable_test.hostile, whose methods fail: panic: ouch")
+		require.Contains(t, log.String(), "whose methods fail: panic: ouch")
+		require.NotContains(t, log.String(), "goroutine ", "a stack for each attempt")
 		died(hostile{runtime.Goexit}, "text")
 		backoff.Store(func() time.Duration { panic("no backoff") })
 		result = errors.New("no")

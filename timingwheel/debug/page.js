@@ -190,7 +190,7 @@ function showNow(w) {
     ["waiting for room", count(s.Waiting)],
     ["in the executor", count(s.Running)],
     ["memory", compact(s.Arena.Capacity * 32) + "B"],
-    ["of this free", compact(s.Arena.Free * 32) + "B"],
+    ["memory unused", compact(s.Arena.Free * 32) + "B"],
   ]);
 }
 

@@ -73,8 +73,8 @@ func (a *Arena) entry(i Index) *entry {
 	return &a.chunks[i>>chunkBits][i&chunkMask]
 }
 
-// next and prev return the links of an entry or a bucket. What follows a bucket in its
-// ring is its first entry.
+// next and prev return the links of an entry or a bucket. A bucket is followed in its
+// ring by its first entry.
 func (a *Arena) next(i Index) *Index {
 	if i&isBucket != 0 {
 		return &a.buckets[i&^isBucket].first

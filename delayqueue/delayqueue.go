@@ -12,7 +12,7 @@
 //
 // The invariant: while an element waits and a consumer waits, the alarm is set to the
 // time of the earliest element or to an earlier one, or its function is about to run.
-// Whatever changes the earliest element or the first consumer sets the alarm. One that
+// Each change of the earliest element or of the first consumer sets the alarm. One that
 // rings too early is set anew.
 //
 // The exception is a time that the clock never reaches: see DelayQueue.end.

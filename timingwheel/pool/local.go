@@ -60,8 +60,8 @@ func (v *localValue[T]) Remove() {
 	}
 }
 
-// Get returns the worker's value, and makes it if there is none. What the pointer refers
-// to is the worker's until it is removed: it may be changed through the pointer, and must
+// Get returns the worker's value, and makes it if there is none. The value
+// is the worker's until it is removed: it may be changed through the pointer, and must
 // not be used after the function that has the Worker has returned.
 //
 // Get panics on a Worker of another Pool. It also panics if the Local is closed and the

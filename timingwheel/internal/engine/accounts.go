@@ -15,9 +15,9 @@ type Counts struct {
 	Rejected   int64
 }
 
-// add adds the accounts of a shard. In these, Pending and Cascaded are 0: other figures
+// merge adds the accounts of a shard. In these, Pending and Cascaded are 0: other figures
 // of the shard have them.
-func (c *Counts) add(o Counts) {
+func (c *Counts) merge(o Counts) {
 	c.Scheduled += o.Scheduled
 	c.Fired += o.Fired
 	c.Canceled += o.Canceled
@@ -92,7 +92,7 @@ func (e *Engine) look() Stats {
 func (s *shard) addTo(st *Stats) {
 	s.lock()
 	defer s.unlock()
-	st.Counts.add(s.counts)
+	st.Counts.merge(s.counts)
 	st.Pending += int64(s.arena.Len())
 	st.Waiting += int64(s.entries[levelWaiting])
 	s.history.addTo(st)

@@ -312,10 +312,10 @@ func TestLatenessRun(t *testing.T) {
 	c := newClock(time.Millisecond)
 	var h Histogram
 	run := latenessRun{of: &h}
-	require.EqualValues(t, -1, run.end())
+	require.EqualValues(t, -1, run.done())
 	for _, deadline := range []int64{2, 2, 5, 20} {
 		run.record(deadline, &c, 10*time.Millisecond)
 	}
-	require.Equal(t, 8*time.Millisecond, run.end())
+	require.Equal(t, 8*time.Millisecond, run.done())
 	require.EqualValues(t, 2*8+5, h.Sum/time.Millisecond, "nothing is early")
 }

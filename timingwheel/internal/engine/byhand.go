@@ -14,8 +14,7 @@ import (
 func (e *Engine) IsManual() bool { return e.driving != nil }
 
 // Drive waits up to timeout for the next bucket, and does all that is due by then. It
-// returns how many tasks it handed to the executor. What it does is said at
-// [TimingWheel.Drive].
+// returns how many tasks it handed to the executor. See TimingWheel.Drive.
 func (e *Engine) Drive(timeout time.Duration) int {
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
@@ -55,7 +54,7 @@ func (e *Engine) takeTurn(ctx context.Context) bool {
 	return true
 }
 
-// endTurn gives up the turn. What the caller does next is not the wheel's work.
+// endTurn gives up the turn. The caller's next work is not the wheel's.
 func (e *Engine) endTurn() {
 	if e.runner.Tracer != nil {
 		run.ClearLabels()

@@ -20,8 +20,8 @@ type clock struct {
 	made   time.Time     // when the clock was made, in real time
 }
 
-// endOfClock is where a manual clock ends. What is armed there for later has a deadline
-// that saturates, a nanosecond after. So it never comes, and nothing is armed again and
+// endOfClock is where a manual clock ends. A timer that is armed there for later has a
+// deadline that saturates, a nanosecond after. So it never comes, and nothing is armed again and
 // again at a time that stands still.
 const endOfClock time.Duration = math.MaxInt64 - 1
 

@@ -40,7 +40,7 @@ type driver struct {
 	cascades []*cascade    // under way, the innermost last
 	sliced   bool          // the last slice was one of a cascade that has more
 	due      dueTasks
-	internal *run.Queue // runs what end has noted; nil until first needed
+	internal *run.Queue // runs what runInternal of a shard has noted; nil until first needed
 	behind   bool       // what expired last was too late, and that was logged
 	marks    *marks     // nil without a logger
 }
@@ -66,7 +66,7 @@ func (d *driver) start() {
 }
 
 // drive is the life of the driver goroutine. The queue calls it with a bucket that has
-// expired. What comes after live is no more the driver's: another goroutine may drive.
+// expired. After live the goroutine is no more the driver: another goroutine may drive.
 func (d *driver) drive(b *slot) {
 	var alone run.Task
 	d.live(func() {
@@ -121,7 +121,7 @@ func (d *driver) resume() {
 
 // dropEmpty drops buckets whose entries were all canceled from the head of the queue, so
 // that the driver does not sleep toward them. A bucket that is emptied while the driver
-// sleeps wakes it. What was handed on does not wait until many are dropped.
+// sleeps wakes it. The tasks that were handed on do not wait until many are dropped.
 func (d *driver) dropEmpty() {
 	for dropped := 0; ; dropped++ {
 		if dropped == 16 {
@@ -200,8 +200,8 @@ func (d *driver) step() (more bool) {
 }
 
 // hand hands on what has expired. It reports false if the executor took so long that
-// another goroutine drives on: then the caller must not touch the driver any more. What
-// runs on the wheel's own run queue goes first, since the executor may end the goroutine.
+// another goroutine drives on: then the caller must not touch the driver any more. The
+// tasks of the wheel's own run queue go first, since the executor may end the goroutine.
 func (d *driver) hand() (driving bool) {
 	tasks, contexts, late := d.due.tasks, d.due.contexts, d.due.late
 	if d.due.held && d.room != nil {
@@ -275,7 +275,7 @@ func (d *driver) keep(tasks []run.Task) {
 }
 
 // takeWaiting takes a slice of what waits at the gate, of the shard that has waited
-// longest. It uses the memory of tasks. What it leaves stays pending.
+// longest. It uses the memory of tasks. The rest stays pending.
 func (d *driver) takeWaiting(tasks []run.Task) []run.Task {
 	out := dueTasks{tasks: tasks[:0]}
 	d.longestWaiting().takeWaiting(&out, SliceLen)

@@ -73,7 +73,7 @@ func (s *shard) stop() (oneShots int64, contexts *list.List) {
 	defer s.unlock()
 	if !s.stopped {
 		s.closed, s.stopped = true, true
-		// Nothing waits for the executor any more. Who serves those that wait does not
+		// Nothing waits for the executor any more. The one that serves them does not
 		// look for them here.
 		s.hub.waiting.Add(-int64(s.entries[levelWaiting]))
 		s.waitsSince.Store(math.MaxInt64)

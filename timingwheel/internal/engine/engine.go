@@ -157,7 +157,7 @@ func (e *Engine) EndBatch()   { e.batches.RUnlock() }
 // RunsOn reports whether this is the executor.
 func (e *Engine) RunsOn(x run.Executor) bool { return e.driver.handoff.executor == x }
 
-// clock returns the engine's clock.
+// Clock returns the engine's clock.
 func (e *Engine) Clock() *clock { return &e.clock }
 
 // Attached returns what New was given for the surface.

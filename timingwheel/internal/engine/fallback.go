@@ -6,7 +6,7 @@ import "time"
 // is stopped.
 //
 // Package time may keep the function of a stopped timer for as long as other timers are
-// pending. So that function holds no more than the relay, and stop empties the relay.
+// pending. So that function holds no more than the Fallback, and Stop empties it.
 type Fallback struct {
 	timer *time.Timer
 	at    time.Time
@@ -20,34 +20,34 @@ func startFallback(s *shard, at time.Time, task func()) *Fallback {
 		task() // its time has ended, and real time is another
 		return nil
 	}
-	r := &Fallback{at: at, task: task}
-	r.timer = time.AfterFunc(time.Until(at), func() {
+	f := &Fallback{at: at, task: task}
+	f.timer = time.AfterFunc(time.Until(at), func() {
 		s.lock()
 		defer s.unlock()
-		if task := r.task; task != nil { // nil: stopped at the last moment
-			r.task = nil
+		if task := f.task; task != nil { // nil: stopped at the last moment
+			f.task = nil
 			task()
 		}
 	})
-	return r
+	return f
 }
 
-// Due returns the time of the relay's task, and false if none is pending. A nil relay has
+// Due returns the time of the task, and false if none is pending. A nil Fallback has
 // none. The caller holds the shard's lock.
-func (r *Fallback) Due() (time.Time, bool) {
-	if r == nil || r.task == nil {
+func (f *Fallback) Due() (time.Time, bool) {
+	if f == nil || f.task == nil {
 		return time.Time{}, false
 	}
-	return r.at, true
+	return f.at, true
 }
 
-// Stop ends the relay and reports whether its task was pending. A nil relay has none. The
+// Stop ends the Fallback and reports whether its task was pending. A nil Fallback has none. The
 // caller holds the shard's lock.
-func (r *Fallback) Stop() bool {
-	if r == nil || r.task == nil {
+func (f *Fallback) Stop() bool {
+	if f == nil || f.task == nil {
 		return false
 	}
-	r.timer.Stop()
-	r.task = nil
+	f.timer.Stop()
+	f.task = nil
 	return true
 }

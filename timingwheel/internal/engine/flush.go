@@ -104,7 +104,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 		run.record(deadline, s.clock, now)
 		s.fire(i)
 	}
-	s.out.late = max(s.out.late, run.end())
+	s.out.late = max(s.out.late, run.done())
 	s.passed(before)
 	s.tidy(SliceLen)
 	if c.ring.First(&s.arena) != 0 {
@@ -118,7 +118,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 func (s *shard) addAgain(i bucket.Index, deadline int64) bool {
 	level, ok := s.finest.add(i, deadline)
 	if ok {
-		s.enter(i, level)
+		s.enterLevel(i, level)
 	}
 	return ok
 }
@@ -155,14 +155,14 @@ type latenessRun struct {
 
 func (r *latenessRun) record(deadline int64, c *clock, now time.Duration) {
 	if r.n == 0 || deadline != r.deadline {
-		r.end()
+		r.done()
 		r.deadline, r.late = deadline, max(0, now-c.duration(deadline))
 	}
 	r.n++
 }
 
-// end returns the most by which an entry was late; -1 if there was none.
-func (r *latenessRun) end() time.Duration {
+// done returns the most by which an entry was late; -1 if there was none.
+func (r *latenessRun) done() time.Duration {
 	if r.n > 0 {
 		r.of.record(r.late, r.n)
 		r.most, r.n = max(r.most, r.late+1), 0
@@ -202,13 +202,13 @@ func (s *shard) fire(i bucket.Index) {
 	}
 }
 
-// execute notes a task for the executor. end notes a task for a run queue of the wheel's
+// execute notes a task for the executor. runInternal notes a task for a run queue of the wheel's
 // own. Both are called with s.mu held.
 func (s *shard) execute(t run.Task)     { s.out.tasks = append(s.out.tasks, t) }
 func (s *shard) runInternal(t run.Task) { s.out.contexts = append(s.out.contexts, t) }
 
-// lockForFlush locks s.mu for the driver. What is for the workers does not wait for a
-// caller.
+// lockForFlush locks s.mu for the driver. The tasks for the workers do not wait for
+// a caller.
 func (s *shard) lockForFlush() {
 	if !s.mu.TryLock() {
 		s.hub.host.startWorkers()

@@ -190,13 +190,13 @@ type alarm struct {
 
 // ring runs on the alarm's goroutine, where the logger can hold up nobody.
 func (h *handoff) ring(a *alarm) {
-	if held, by, due := h.due(a); due {
+	if held, by, due := h.look(a); due {
 		h.hub.runner.Log.Warn("timingwheel: the executor holds the driver up", "for", held, "by", by)
 	}
 }
 
-// due reports whether the alarm has to warn now, and sets it for the next look.
-func (h *handoff) due(a *alarm) (held time.Duration, by string, due bool) {
+// look reports whether the alarm has to warn now, and sets it for the next look.
+func (h *handoff) look(a *alarm) (held time.Duration, by string, due bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if a != h.alarm {

@@ -192,7 +192,7 @@ func TestAlarmEndsWithItsCall(t *testing.T) {
 			require.True(t, h.rejoin())
 			h.state.Store(calling) // a later one
 			time.Sleep(2 * time.Second)
-			_, _, due := h.due(alarm)
+			_, _, due := h.look(alarm)
 			require.False(t, due)
 			require.False(t, alarm.timer.Stop(), "it is set for another look")
 			h.state.Store(idle)

@@ -49,8 +49,8 @@ func (h *hub) offer(b *slot, at time.Time) {
 	h.queue.Offer(b, at)
 }
 
-// gate stands between the wheel and an executor that cannot take every task at once. What
-// does not get through stays pending: it waits on its shard, in the order in which it
+// gate stands between the wheel and an executor that cannot take every task at once. An
+// entry that does not get through stays pending: it waits on its shard, in the order in which it
 // came due. The handoff is a gate; the default executor has none.
 type gate interface {
 	// lets reports whether every entry would get through that comes due in the present

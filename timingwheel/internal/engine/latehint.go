@@ -17,7 +17,7 @@ import (
 // by 12 ms at the 99th percentile instead of 190, and package time's by 20. The price is
 // a load and a comparison for each add.
 //
-// Whoever yields may have to wait for a processor as long as the driver. So few do: those
+// A caller that yields may have to wait for a processor as long as the driver. So few do: those
 // who add a lot are asked often enough, and one who adds a timer to a request hardly ever
 // is. When all yielded, one goroutine that added 20,000 timers beside others that computed
 // took half a minute instead of a second.

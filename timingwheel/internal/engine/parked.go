@@ -66,7 +66,7 @@ func (s *shard) finishParked(done func()) {
 	s.add(Delay{s.clock.Now(), 0}, due, Internal|OneShot)
 }
 
-// endParked ends an operation while the shard is being stopped. What is left to do does
+// endParked ends an operation while the shard is being stopped. The rest does
 // not go through the driver any more. It is a task of the wheel all the same: the panic
 // handler covers it, and Shutdown waits for it. The caller holds s.mu.
 func (s *shard) endParked(op parking.Op) {

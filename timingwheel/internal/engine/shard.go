@@ -40,7 +40,7 @@ type shard struct {
 	dueCascade cascade
 
 	// waiting holds the entries that are due and wait at the gate, in the order in which
-	// they came due. Whoever opens the gate takes them from here (takeWaiting).
+	// they came due. takeWaiting takes them from here when the gate opens.
 	waiting    bucket.Bucket
 	waitsSince atomic.Int64 // deadline of the first entry in waiting, or earlier; read without mu
 
@@ -110,7 +110,7 @@ func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
 // remove ends an entry that is in no bucket. Nothing counts it as pending any more.
 func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
 	f, tag := s.arena.Free(i)
-	s.leaveLevel(tag >> levelShift)
+	s.uncount(tag >> levelShift)
 	if tag&OneShot != 0 {
 		s.limit.release()
 		if s.oneShots--; s.oneShots == 0 && s.closed {
@@ -120,16 +120,16 @@ func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
 	return f, tag
 }
 
-// enter and leave count an entry on the level whose bucket it is put into, or taken out
-// of.
-func (s *shard) enter(i bucket.Index, level uint) {
+// enterLevel and leaveLevel count an entry on the level whose bucket it is put into, or taken
+// out of.
+func (s *shard) enterLevel(i bucket.Index, level uint) {
 	s.arena.SetTag(i, s.arena.Tag(i)&kind|bucket.Tag(level<<levelShift))
 	s.entries[level]++
 }
 
-func (s *shard) leave(i bucket.Index) { s.leaveLevel(s.arena.Tag(i) >> levelShift) }
+func (s *shard) leaveLevel(i bucket.Index) { s.uncount(s.arena.Tag(i) >> levelShift) }
 
-func (s *shard) leaveLevel(level bucket.Tag) {
+func (s *shard) uncount(level bucket.Tag) {
 	s.entries[level]--
 	if level == levelWaiting && !s.stopped {
 		s.hub.waiting.Add(-1)
@@ -204,7 +204,7 @@ func (s *shard) move(i bucket.Index, after Delay) bool {
 		return true
 	}
 	s.arena.Unlink(i)
-	s.leave(i)
+	s.leaveLevel(i)
 	s.arena.SetDeadline(i, deadline)
 	s.place(i, after)
 	return true
@@ -270,7 +270,7 @@ func (s *shard) place(i bucket.Index, after Delay) {
 			s.finest = newWheel(s, &s.arena, s.id, s.hub.bits, 0, 0)
 		}
 		if level, ok := s.finest.add(i, s.arena.Deadline(i)); ok {
-			s.enter(i, level)
+			s.enterLevel(i, level)
 			return
 		}
 	}
@@ -279,7 +279,7 @@ func (s *shard) place(i bucket.Index, after Delay) {
 		s.hub.offer(&s.due, s.clock.Start.Add(after.Now))
 	}
 	s.due.Append(&s.arena, i)
-	s.enter(i, levelDue)
+	s.enterLevel(i, levelDue)
 }
 
 // opened implements wheelOwner.

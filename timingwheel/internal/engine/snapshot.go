@@ -20,7 +20,7 @@ type levelOccupancy struct {
 	Occupied []int32
 }
 
-// snapshot passes over all that is pending, and counts how many entries wait in each
+// Snapshot passes over all that is pending, and counts how many entries wait in each
 // slot. It finds the next deadlines, as many as next says.
 func (e *Engine) Snapshot(next int) snapshot {
 	first := earliest{n: max(0, next), bound: math.MaxInt64}
@@ -34,7 +34,7 @@ func (e *Engine) Snapshot(next int) snapshot {
 		for chunk, more := 0, true; more; chunk++ {
 			deadlines, more = e.shards[i].survey(chunk, &sn, deadlines[:0])
 			for _, tick := range deadlines {
-				first.add(tick)
+				first.see(tick)
 			}
 		}
 	}
@@ -110,15 +110,15 @@ func (sn *snapshot) grow(s *shard) {
 	}
 }
 
-// earliest keeps the n lowest of the numbers that are added to it.
+// earliest keeps the n lowest of the numbers that it sees.
 type earliest struct {
 	n     int
 	ticks []int64
 	bound int64 // a number that is not below it does not count any more
 }
 
-// add lets ticks grow to twice of what is wanted. Then it drops the larger half.
-func (e *earliest) add(tick int64) {
+// see lets ticks grow to twice of what is wanted. Then it drops the larger half.
+func (e *earliest) see(tick int64) {
 	if tick >= e.bound || e.n == 0 {
 		return
 	}

@@ -11,13 +11,13 @@ import (
 
 // wait makes an entry that is due and in no bucket wait at the gate.
 func (s *shard) wait(i bucket.Index) {
-	s.leave(i)
+	s.leaveLevel(i)
 	if !s.waiting.IsOpen() {
 		s.waiting.Open(&s.arena, 0)
 		s.waitsSince.Store(s.arena.Deadline(i))
 	}
 	s.waiting.Append(&s.arena, i)
-	s.enter(i, levelWaiting)
+	s.enterLevel(i, levelWaiting)
 	s.hub.waiting.Add(1)
 }
 
@@ -38,7 +38,7 @@ func (s *shard) takeWaiting(out *dueTasks, most int) (n int) {
 		run.record(s.arena.Deadline(i), s.clock, now)
 		s.fire(i)
 	}
-	run.end()
+	run.done()
 	s.passed(before)
 	if i != 0 {
 		s.waitsSince.Store(s.arena.Deadline(i))

@@ -2,7 +2,7 @@ package run
 
 // Admission is what a wheel asks of an executor that has room for so many tasks only. The
 // room of a task is taken before the task leaves its wheel, so that the bound holds
-// exactly. What finds no room waits on its wheel. All methods may be called by several
+// exactly. A task that finds no room waits on its wheel. All methods may be called by several
 // wheels at the same time. None of them blocks.
 type Admission interface {
 	// TryAcquire takes room for one task, and reports whether there was some. There is

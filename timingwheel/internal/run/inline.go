@@ -11,7 +11,7 @@ func (Inline) ExecuteTasks(tasks []Task, r *Runner) { runAll(tasks, r) }
 // runAll runs tasks on the goroutine that calls it, the driver's.
 func runAll(tasks []Task, r *Runner) { Each(tasks, r.runInline) }
 
-// runInline runs a task on the driver. What comes after is deferred, since the task may
+// runInline runs a task on the driver. The rest is deferred, since the task may
 // end its goroutine.
 func (r *Runner) runInline(t Task) {
 	r.begin(code(t))
@@ -24,10 +24,10 @@ func (r *Runner) runInline(t Task) {
 }
 
 // endInline gives the goroutine the driver's own labels again, and then counts the task.
-// Whoever waits for its end finds the labels in order.
+// One who waits for its end finds the labels in order.
 func (r *Runner) endInline() {
 	r.Tracer.Label()
-	r.end()
+	r.ended()
 }
 
 // code returns the address of the code of a user's function; 0 if the task is another.

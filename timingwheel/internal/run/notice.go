@@ -9,8 +9,8 @@ import (
 // notice tells those who wait for a change when to look again. A call of tell costs one
 // load while nobody watches.
 //
-// Whoever waits calls watch first, then looks, and then receives. Whoever makes the
-// change calls tell afterwards. So nobody waits for a change that has already happened.
+// To wait, call watch first, then look, and then receive. To make a change known, call Tell
+// afterwards. So nobody waits for a change that has already happened.
 type notice struct {
 	watched  atomic.Bool
 	mu       sync.Mutex

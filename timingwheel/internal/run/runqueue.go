@@ -7,7 +7,7 @@ import "sync/atomic"
 //	while a task waits, one goroutine has been spawned and has not yet begun,
 //	or one that has is about to take a task or to spawn the next.
 //
-// (The driver that has just added tasks is one that has begun: it is about to join.) The
+// (The driver that has just added tasks is one that has begun: it is about to pull.) The
 // spawned one is the successor. When the running task blocks, the scheduler runs the
 // successor. The successor first spawns the next one, and then runs a task. When nothing
 // blocks, one goroutine runs the whole batch, and the successor finds nothing left. A
@@ -32,7 +32,7 @@ type Queue struct {
 	Stranger  Runner                // of tasks that come through Execute and belong to no wheel
 }
 
-// batch holds tasks of one wheel that came together. Whoever raises taken to n gets task
+// batch holds tasks of one wheel that came together. The goroutine that raises taken to n gets task
 // n-1.
 type batch struct {
 	tasks  []Task
@@ -79,7 +79,7 @@ func (q *Queue) push(b *batch, r *Runner) {
 	q.ensureSuccessor()
 }
 
-// Enqueue is push without a successor: start or join must come after it.
+// Enqueue is push without a successor: Start or Work must come after it.
 func (q *Queue) Enqueue(b *batch, r *Runner) {
 	b.runner = r
 	// Several wheels may push at the same time. Thanks to Swap each links its batch
@@ -94,17 +94,17 @@ func (q *Queue) Start() {
 	}
 }
 
-// join makes the goroutine that calls it the successor, unless there is one or no task
+// pull makes the goroutine that calls it the successor, unless there is one or no task
 // waits. It returns when no task is left for the goroutine. A task may end the goroutine.
-// A queue that has a bound must not be joined.
-func (q *Queue) join() {
+// It must not be called on a queue with a bound.
+func (q *Queue) pull() {
 	if q.hasTasks() && q.successor.CompareAndSwap(false, true) {
 		q.run()
 	}
 }
 
-// Work runs a task that was never in the queue, unless older ones wait, or nil. Then it is
-// join.
+// Work runs a task that was never in the queue, unless older ones wait, or nil. Then it
+// pulls.
 func (q *Queue) Work(t Task, r *Runner) {
 	switch {
 	case t == nil:
@@ -113,7 +113,7 @@ func (q *Queue) Work(t Task, r *Runner) {
 	default:
 		q.runOne(t, r)
 	}
-	q.join()
+	q.pull()
 }
 
 // ensureSuccessor spawns the successor, unless there is one. If there are as many
@@ -138,7 +138,7 @@ func (q *Queue) run() {
 	q.successor.Store(false)
 	ClearLabels() // those of the goroutine that spawned it
 	if q.semaphore != nil {
-		defer q.leave()
+		defer q.retire()
 	}
 	for {
 		t, r, more := q.take()
@@ -163,10 +163,10 @@ func (q *Queue) runOne(t Task, r *Runner) {
 	r.Run(t)
 }
 
-// leave is the end of a goroutine under a bound. A task may have come while there were as
+// retire is the end of a goroutine under a bound. A task may have come while there were as
 // many goroutines as the bound permits. Then none was spawned for it, and this one has to
 // look.
-func (q *Queue) leave() {
+func (q *Queue) retire() {
 	q.semaphore.leave()
 	q.Start()
 }

@@ -69,9 +69,9 @@ type Runner struct {
 // on it: it looks for pending tasks first, with that lock, and then for running ones.
 func (r *Runner) Admit(n int) { r.Running.Add(int64(n)) }
 
-// Run runs a task. What comes after is deferred, since the task may end its goroutine.
+// Run runs a task. The rest is deferred, since the task may end its goroutine.
 func (r *Runner) Run(t Task) {
-	defer r.end()
+	defer r.ended()
 	if r.guards() {
 		r.guard(t)
 	} else {
@@ -128,9 +128,9 @@ func (r *Runner) guard(t Task) {
 	t.Run()
 }
 
-// end counts the end of a task. If nothing runs any more, it tells those who wait for
+// ended counts the end of a task. If nothing runs any more, it tells those who wait for
 // that.
-func (r *Runner) end() {
+func (r *Runner) ended() {
 	if r.Running.Add(-1) == 0 {
 		r.Ended.Tell()
 	}

@@ -254,3 +254,33 @@ func TestGivingWayEnds(t *testing.T) {
 		caller.Wait()
 	}
 }
+
+// A caller that has the lock is no longer counted as waiting when it sends its token. If it
+// were, the driver could throw that token away as an earlier caller's, and wait for another
+// that nobody sends.
+func TestDriverWaitsForNoTokenThatItHas(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	var turns atomic.Int64
+	var over atomic.Bool
+	var driver sync.WaitGroup
+	driver.Go(func() {
+		for !over.Load() {
+			s.fairness.gaveWay, s.fairness.lastWait = -time.Hour, 0
+			s.giveWay()
+			turns.Add(1)
+			runtime.Gosched()
+		}
+	})
+	for end := time.Now().Add(time.Second / 2); time.Now().Before(end); {
+		s.waitForLock()
+		s.unlock()
+		began := time.Now()
+		for before := turns.Load(); turns.Load() < before+2; runtime.Gosched() {
+			require.Less(t, time.Since(began), time.Minute, "the driver waits for a token")
+		}
+	}
+	over.Store(true)
+	driver.Wait()
+}

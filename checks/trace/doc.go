@@ -1,0 +1,3 @@
+// Package trace reads an execution trace of a wheel, with a reader that the core module
+// does not depend on.
+package trace

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -63,6 +64,7 @@ func accounts(t *testing.T, s Store) {
 	b.drain()
 	a.drain()
 	dead, waiting := 0, 0
+	missing := maps.Clone(l.accepted)
 	for info, err := range a.All(within(t), durable.Filter{}) {
 		require.NoError(t, err)
 		l.mu.Lock()
@@ -70,6 +72,7 @@ func accounts(t *testing.T, s Store) {
 		require.False(t, l.canceled[info.Ref], "canceled, and there: %+v", info)
 		require.Zero(t, l.done[info.Ref], "done, and there: %+v", info)
 		l.mu.Unlock()
+		delete(missing, info.Ref)
 		if info.State == durable.Dead {
 			dead++
 		} else {
@@ -81,6 +84,12 @@ func accounts(t *testing.T, s Store) {
 		require.False(t, l.canceled[ref])
 	}
 	t.Logf("%d accepted = %d done + %d canceled + %d dead + %d waiting", len(l.accepted), len(l.done), len(l.canceled), dead, waiting)
+	for ref := range missing {
+		if l.done[ref] == 0 && !l.canceled[ref] {
+			info, err := a.Get(within(t), ref)
+			t.Errorf("%s is gone: it has begun %d times; Get: %+v, %v", ref, l.begun[ref], info, err)
+		}
+	}
 	require.Equal(t, len(l.accepted), len(l.done)+len(l.canceled)+dead+waiting)
 	require.NotEmpty(t, l.done)
 	require.True(t, len(l.canceled) > 0 || len(l.accepted) < 100, "none was canceled")

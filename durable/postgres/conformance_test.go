@@ -51,10 +51,21 @@ func (s *store) Open(t testing.TB) durable.Engine { return s.open(t) }
 func (s *store) open(t testing.TB) *postgres.Engine {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	e, err := postgres.Connect(ctx, s.pool(t), postgres.Schema(s.schema))
+	pool := s.pool(t)
+	connect := func() (*postgres.Engine, error) {
+		e, err := postgres.Connect(ctx, pool, postgres.Schema(s.schema))
+		if err == nil {
+			err = e.Migrate(ctx)
+		}
+		return e, err
+	}
+	e, err := connect()
+	for tries := 0; err != nil && s.dsn != "" && tries < 10; tries++ { // what is between may be starting again
+		time.Sleep(100 * time.Millisecond)
+		e, err = connect()
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
-	require.NoError(t, e.Migrate(ctx))
 	return e
 }
 

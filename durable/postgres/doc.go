@@ -30,7 +30,8 @@
 // for the lease. A proxy that gives one connection to several clients, such as PgBouncer
 // by transaction, drops announcements; jobs are found by polling then. Statements are
 // prepared: such a proxy has to support that, or the pool's DefaultQueryExecMode be set
-// to pgx.QueryExecModeExec.
+// to pgx.QueryExecModeExec. PgBouncer before 1.21 may exit when a client cancels a query, as
+// pgx does when its context ends in the middle of one (PgBouncer's issue 822).
 //
 // Connections of workers should be of one role. Each worker looks for connections of its
 // role that hang in the middle of one of this package's statements, since the network has

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,12 +53,21 @@ default_pool_size = 4
 max_client_conn = 200
 `, c.ConnConfig.Port, port.Ports[0]), 0o644))
 	require.NoError(t, os.Chmod(dir, 0o755))
-	cmd := exec.Command(bin, config)
+	args := []string{config}
 	if os.Getuid() == 0 { // it refuses to run as root
-		cmd.Args = []string{bin, "-u", "nobody", config}
+		args = []string{"-u", "nobody", config}
 	}
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	// Releases before 1.21 exit now and then with "server in bad state: 11" when a client
+	// cancels a query (its issue 822). A service manager starts it again, and so does the test.
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			err := exec.CommandContext(ctx, bin, args...).Run()
+			t.Log("PgBouncer has ended:", err)
+		}
+	})
+	t.Cleanup(func() { stop(); running.Wait() })
 	dsn := fmt.Sprintf("postgres://tickwheel@127.0.0.1:%d/postgres?sslmode=disable&default_query_exec_mode=exec", port.Ports[0])
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -247,15 +247,6 @@ func waitUntil(t testing.TB, done func() bool) {
 	}
 }
 
-// waitForGarbage is waitUntil, and runs the collector before each look.
-func waitForGarbage(t testing.TB, done func() bool) {
-	t.Helper()
-	waitUntil(t, func() bool {
-		runtime.GC()
-		return done()
-	})
-}
-
 // atLeastOnce measures until a bound holds, but not for ever. Other programs may come to the
 // machine between a baseline and what is compared with it.
 func atLeastOnce(t *testing.T, holds func() bool) {
@@ -266,12 +257,6 @@ func atLeastOnce(t *testing.T, holds func() bool) {
 		}
 	}
 	t.Error("the bound has never held")
-}
-
-// requireAccounts checks what is true at any moment, whatever is under way.
-func requireAccounts(t testing.TB, st Stats) {
-	t.Helper()
-	require.Equal(t, st.Scheduled, st.Fired+st.Canceled+st.HandedBack+st.Pending)
 }
 
 // newRandForTest has a new seed each time. The seed is logged if the test fails.

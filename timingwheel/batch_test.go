@@ -141,11 +141,14 @@ func TestScheduleBatchThatWaitsForTheLock(t *testing.T) {
 	waitForCallers(t, 1)
 	called := time.Now()
 	stopped := make(chan []Pending)
-	go func() { stopped <- w.Stop() }() // without the wait it would come between two slices
+	go func() { stopped <- w.Stop() }()
+	waitUntil(t, func() bool { return blocked("sync.Mutex.Lock")+blocked("sync.RWMutex.Lock") == 2 })
+	stopHasToWait := blocked("sync.RWMutex.Lock") == 1 // or it could come between two slices
 	time.Sleep(20 * time.Millisecond)
 	unlock()
 	require.Len(t, <-added, engine.SliceLen+1)
 	pending := <-stopped
+	require.True(t, stopHasToWait)
 	require.Len(t, pending, engine.SliceLen+1)
 	for _, p := range pending {
 		require.LessOrEqual(t, p.Deadline.Sub(called), time.Hour+time.Millisecond)

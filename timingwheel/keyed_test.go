@@ -193,8 +193,7 @@ func TestKeyedIsSlowerThanStop(t *testing.T) {
 		"Reset":  func(k *Keyed[int]) bool { return k.Reset(1, time.Minute) },
 		"Schedule": func(k *Keyed[int]) bool {
 			replaced, err := k.Schedule(1, time.Minute, mustNotRun)
-			require.Equal(t, ErrStopped, err)
-			return replaced
+			return replaced || err != ErrStopped
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,10 +20,13 @@ func (w *TimingWheel) verify(t testing.TB) {
 // locked.
 func waitForCallers(t testing.TB, n int) {
 	t.Helper()
-	waitUntil(t, func() bool {
-		buf := make([]byte, 1<<16)
-		return strings.Count(string(buf[:runtime.Stack(buf, true)]), "[sync.Mutex.Lock") == n
-	})
+	waitUntil(t, func() bool { return blocked("sync.Mutex.Lock") == n })
+}
+
+// blocked returns how many goroutines wait for a reason, as tracebacks call it.
+func blocked(reason string) int {
+	buf := make([]byte, 1<<16)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), " ["+reason)
 }
 
 // lockShard locks the shard of what is scheduled now, which is that of everything if there is

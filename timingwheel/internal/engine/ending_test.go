@@ -238,11 +238,13 @@ func TestCallsBetweenTheSlicesOfStop(t *testing.T) {
 		w := virtual()
 		s := &w.shards[0]
 		var timers []*timer
+		resets := 0
 		for range r.IntN(300) {
 			d := time.Duration(r.Int64N(1 << (20 + r.IntN(20))))
 			timers = append(timers, w.AfterFunc(d, noop))
 			for range r.IntN(4) {
-				timers[len(timers)-1].Reset(2 * d)
+				require.True(t, timers[len(timers)-1].Reset(2*d))
+				resets++
 			}
 		}
 		addOwn(s, time.Hour, noop)
@@ -262,6 +264,7 @@ func TestCallsBetweenTheSlicesOfStop(t *testing.T) {
 			w.verifyStats(t)
 		}
 		require.Equal(t, len(timers), canceled+len(c.pending))
+		require.EqualValues(t, resets, w.Stats().Reset, "those without the lock are counted, too")
 		w.Stop()
 		w.verify(t)
 	}

@@ -16,7 +16,8 @@
 //
 // [Purgatory.Wait] blocks its goroutine. [Purgatory.Park] does not: it calls a function
 // when the operation has ended. A [Threshold] is for many waiters for one number that
-// rises.
+// rises. [Purgatory.NotifyN] is for what is enough for some of those who wait, such as an
+// item in a queue.
 //
 // # Rules
 //
@@ -34,6 +35,32 @@
 // Then no event is lost, whatever runs at the same time; done is called exactly once; and
 // what has ended is kept nowhere, under no key. No lock is held while a try or a done
 // runs, so either may call any method.
+//
+// # From sync.Cond
+//
+// A condition variable that has a deadline, a context, and a key for each condition:
+//
+//	c.L.Lock()                    for {
+//	for len(queue) == 0 {             err := p.Wait(ctx, d, notEmpty, "queue")
+//	    c.Wait()                      if err != nil { return err }
+//	}                                 mu.Lock()
+//	take()                            if len(queue) > 0 { take(); mu.Unlock(); return nil }
+//	c.L.Unlock()                      mu.Unlock()
+//	                              }
+//
+//	c.Signal()                    p.NotifyN("queue", 1)
+//	c.Broadcast()                 p.Notify("queue")
+//
+// These are the differences:
+//
+//   - The lock is not held when Wait returns. So look again under the lock, and wait again
+//     if somebody else was first. If all that you do is read, you need not.
+//   - NotEmpty locks and unlocks by itself, and runs on the goroutine that notifies. So
+//     notify after Unlock, where Signal may also be called before.
+//   - Signal wakes the first, whether it can go on or not. NotifyN passes over those whose
+//     condition does not hold, and only those whose condition holds are woken. So with
+//     several conditions at one state no Broadcast is needed.
+//   - Nothing is lost between the question and the wait, though no lock is held around both.
 //
 // # Where done is called
 //

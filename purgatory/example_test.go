@@ -58,6 +58,151 @@ func Example_longPoll() {
 	// []
 }
 
+// registry holds values under names. Each change has an index, which rises.
+type registry struct {
+	mu     sync.Mutex
+	index  uint64
+	values map[string]value
+	parked *purgatory.Purgatory[string]
+}
+
+type value struct {
+	text  string
+	index uint64 // of its last change
+}
+
+func (r *registry) set(name, text string) {
+	r.mu.Lock()
+	r.index++
+	r.values[name] = value{text, r.index}
+	r.mu.Unlock()
+	r.parked.Notify(name) // with no lock held
+}
+
+func (r *registry) get(name string) value {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.values[name]
+}
+
+// query returns the value when it is newer than index, or as it is after d. The index of
+// what it returns is what to ask with the next time.
+func (r *registry) query(ctx context.Context, name string, index uint64, d time.Duration) (value, error) {
+	err := r.parked.Wait(ctx, d, func() bool { return r.get(name).index > index }, name)
+	if err != nil && !errors.Is(err, purgatory.ErrExpired) {
+		return value{}, err
+	}
+	return r.get(name), nil
+}
+
+// A blocking query, as Consul has them: the client says which index it has seen, and the
+// server answers when there is a newer one, or after some time with what it has.
+func Example_blockingQuery() {
+	w := timingwheel.New()
+	defer w.Stop()
+	r := &registry{values: map[string]value{}, parked: purgatory.New[string](w)}
+	r.set("leader", "node 1")
+
+	ctx := context.Background()
+	seen, _ := r.query(ctx, "leader", 0, time.Minute)
+	fmt.Println(seen.text, seen.index)
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		r.set("weather", "rain") // the query is not asked about that
+		r.set("leader", "node 2")
+	}()
+	seen, _ = r.query(ctx, "leader", seen.index, time.Minute)
+	fmt.Println(seen.text, seen.index)
+	seen, _ = r.query(ctx, "leader", seen.index, 10*time.Millisecond) // nothing new
+	fmt.Println(seen.text, seen.index)
+	// Output:
+	// node 1 1
+	// node 2 3
+	// node 2 3
+}
+
+// jobs is a queue that consumers pull from.
+type jobs struct {
+	mu     sync.Mutex
+	queue  []string
+	parked *purgatory.Purgatory[string]
+}
+
+func (j *jobs) put(names ...string) {
+	j.mu.Lock()
+	j.queue = append(j.queue, names...)
+	j.mu.Unlock()
+	j.parked.NotifyN("jobs", len(names)) // the others need not look
+}
+
+func (j *jobs) isEmpty() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.queue) == 0
+}
+
+func (j *jobs) take() (name string, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.queue) == 0 {
+		return "", false
+	}
+	name, j.queue = j.queue[0], j.queue[1:]
+	return name, true
+}
+
+// next returns the next job, as soon as there is one. Consumers that wait are served in
+// the order in which they came.
+func (j *jobs) next(ctx context.Context, d time.Duration) (string, error) {
+	deadline := time.Now().Add(d)
+	for {
+		err := j.parked.Wait(ctx, time.Until(deadline), func() bool { return !j.isEmpty() }, "jobs")
+		if err != nil {
+			return "", err
+		}
+		if name, ok := j.take(); ok { // one that came just now may have been first
+			return name, nil
+		}
+	}
+}
+
+// A pull consumer: it asks for a job, and waits for one if there is none. One job wakes
+// one of those who wait, however many they are.
+func Example_pullConsumer() {
+	w := timingwheel.New()
+	defer w.Stop()
+	j := &jobs{parked: purgatory.New[string](w)}
+
+	ctx := context.Background()
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		j.put("paint", "sweep")
+	}()
+	fmt.Println(j.next(ctx, time.Minute))
+	fmt.Println(j.next(ctx, time.Minute))
+	fmt.Println(j.next(ctx, 10*time.Millisecond))
+	// Output:
+	// paint <nil>
+	// sweep <nil>
+	//  purgatory: expired: context deadline exceeded
+}
+
+func ExamplePurgatory_NotifyN() {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := purgatory.New[string](w)
+	for _, name := range []string{"a", "b", "c"} {
+		p.Park(time.Minute, nil, func(o purgatory.Outcome) { fmt.Println(name, o) }, "seats")
+	}
+	fmt.Println(p.NotifyN("seats", 2)) // two are free
+	p.Close()
+	// Output:
+	// a Satisfied
+	// b Satisfied
+	// 2
+	// c Closed
+}
+
 // A quorum: a write is answered when two of three replicas have it. Nothing waits but the
 // operation itself.
 func Example_quorum() {

@@ -30,13 +30,14 @@ type spec struct {
 // step is what is done.
 type step struct {
 	kind int
-	n    int // a key, or the number of an operation
+	n    int // a key, and what NotifyN is given; or the number of an operation
 	spec spec
 }
 
 const (
 	stepPark = iota
 	stepNotify
+	stepNotifyN
 	stepCancelKey
 	stepCheck
 	stepCancel
@@ -52,6 +53,7 @@ const modelKeys = 4
 type side interface {
 	park(s spec)
 	notify(key int) int
+	notifyN(key, n int) int
 	cancelKey(key int) int
 	check(op int) bool
 	cancel(op int) bool
@@ -71,6 +73,9 @@ func do(x side, s step) {
 		x.park(s.spec)
 	case s.kind == stepNotify:
 		x.note("notify %d = %d", s.n%modelKeys, x.notify(s.n%modelKeys))
+	case s.kind == stepNotifyN:
+		key, n := s.n%modelKeys, s.n/modelKeys%5-1
+		x.note("notify %d of %d = %d", n, key, x.notifyN(key, n))
 	case s.kind == stepCancelKey:
 		x.note("cancel key %d = %d", s.n%modelKeys, x.cancelKey(s.n%modelKeys))
 	case s.kind == stepClose:
@@ -161,6 +166,15 @@ func (r *reference) notify(key int) (n int) {
 		}
 	}
 	return n
+}
+
+func (r *reference) notifyN(key, n int) (ended int) {
+	for _, o := range r.pending(key) {
+		if ended < n && r.check(o.id) {
+			ended++
+		}
+	}
+	return ended
 }
 
 func (r *reference) cancelKey(key int) (n int) {
@@ -281,9 +295,10 @@ func (r *real) park(s spec) {
 	r.note("parked %d", id)
 }
 
-func (r *real) notify(key int) int    { return r.p.Notify(key) }
-func (r *real) cancelKey(key int) int { return r.p.CancelKey(key) }
-func (r *real) close()                { r.p.Close() }
+func (r *real) notify(key int) int     { return r.p.Notify(key) }
+func (r *real) notifyN(key, n int) int { return r.p.NotifyN(key, n) }
+func (r *real) cancelKey(key int) int  { return r.p.CancelKey(key) }
+func (r *real) close()                 { r.p.Close() }
 
 // An operation that ends within Park, whose done does a step with it, is not known yet.
 func (r *real) check(op int) bool  { return r.ops[op].Op != nil && r.ops[op].Check() }

@@ -3,6 +3,7 @@ package purgatory
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -209,7 +210,32 @@ func (o *Op[K]) register(d time.Duration) (err error) {
 // O(1) for each operation that is visited, and one allocation if these are more than 32.
 func (p *Purgatory[K]) Notify(key K) (ended int) {
 	p.mustBeMade("Notify")
-	return p.visit(key, false)
+	return p.visit(key, false, math.MaxInt)
+}
+
+// NotifyN is [Purgatory.Notify] for what is enough for n of those who wait: n items in a
+// queue, n places that are free. It asks in the order of parking, and stops when it has
+// satisfied n. It returns how many that were. If n is not positive, it asks nobody and
+// returns 0.
+//
+//	queue.Push(job)
+//	p.NotifyN("jobs", 1)
+//
+// Others may be satisfied besides: by another call, by the second question of their own
+// Park, or because their try was running on another goroutine, which asks once more. So a
+// done takes an item if there is one still, and parks again if not. And who is satisfied
+// and does not take the item after all has to call NotifyN for it: nobody else was asked.
+// One whose try or done panics does not count toward n.
+//
+// It costs O(1) for each operation that is visited, however many are parked. It makes one
+// allocation if it has to leave a mark behind them: not if n is 1, and the first that it
+// asks is satisfied.
+func (p *Purgatory[K]) NotifyN(key K, n int) (ended int) {
+	p.mustBeMade("NotifyN")
+	if n <= 0 {
+		return 0
+	}
+	return p.visit(key, false, n)
 }
 
 // CancelKey ends all operations that are parked under the key with Canceled, as Cancel
@@ -217,18 +243,23 @@ func (p *Purgatory[K]) Notify(key K) (ended int) {
 // as robust.
 func (p *Purgatory[K]) CancelKey(key K) (ended int) {
 	p.mustBeMade("CancelKey")
-	return p.visit(key, true)
+	return p.visit(key, true, math.MaxInt)
 }
 
-func (p *Purgatory[K]) visit(key K, cancel bool) (ended int) {
+// visit visits the operations under a key until it has ended most of them.
+func (p *Purgatory[K]) visit(key K, cancel bool, most int) (ended int) {
 	s := &p.stripes[p.stripeOf(key)]
-	if o, most := s.only(key); most {
-		if o != nil && o.visit(cancel) {
+	first, alone := s.first(key)
+	if alone { // most often: a Park and its Notify take 428 ns instead of 464
+		if first != nil && first.visit(cancel) {
 			return 1
 		}
 		return 0
 	}
-	v := visit[K]{stripe: s, key: key, cancel: cancel}
+	v := visit[K]{stripe: s, key: key, cancel: cancel, most: most}
+	if most == 1 && first != nil {
+		v.beginWith(first)
+	}
 	return v.all(&p.nest)
 }
 

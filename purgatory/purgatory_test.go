@@ -985,7 +985,7 @@ func TestDoneAfterRegistration(t *testing.T) {
 		var o *Op[int]
 		asked, called := 0, 0
 		_, err := p.Park(time.Hour, func() bool {
-			o, _ = p.stripes[p.stripeOf(1)].only(1)
+			o, _ = p.stripes[p.stripeOf(1)].first(1)
 			asked++
 			return asked == 2
 		}, func(Outcome) {

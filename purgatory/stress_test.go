@@ -54,7 +54,7 @@ func (s *stress) wildly() {
 // step does one thing at random. It may panic, or end its goroutine.
 func (s *stress) step(depth int) {
 	key := rand.IntN(stressKeys)
-	switch rand.IntN(12) {
+	switch rand.IntN(13) {
 	case 0, 1, 2, 3:
 		s.park(key, depth)
 	case 4:
@@ -73,6 +73,8 @@ func (s *stress) step(depth int) {
 			o.Check()
 		}
 	case 11:
+		s.p.NotifyN(key, rand.IntN(3))
+	case 12:
 		s.p.Stats()
 	}
 }

@@ -9,20 +9,32 @@ const batch = 32
 //
 // Between two batches a mark keeps its place, and another one is where it has to end:
 // behind the operations that were there when it began. Operations come and go meanwhile,
-// and neither loses its place.
+// and neither loses its place. A visit that ends early takes its marks away.
 type visit[K comparable] struct {
 	stripe  *stripe[K]
 	key     K
 	cancel  bool // end what is visited with Canceled, instead of asking it
+	most    int  // the visit is over when it has ended so many
 	ended   int  // those that the visit has ended
 	ops     [batch]*Op[K]
 	n, next int // of ops: how many, and the one to visit next
 	begun   bool
+	asked   *Op[K]    // by beginWith, until the visit has begun
 	marks   *marks[K] // nil: the first batch is all
 }
 
 type marks[K comparable] struct {
 	at, end link[K]
+}
+
+// beginWith has the visit ask the first operation before it leaves marks around the
+// others. If one is to be satisfied, most often that is all: to hand something to the first
+// of 10,000 takes 111 ns and no allocation, instead of 222 and one.
+//
+// What is parked while that one is asked is among the others.
+func (v *visit[K]) beginWith(o *Op[K]) {
+	v.ops[0], v.n = o, 1
+	v.asked = o
 }
 
 // all visits them all, and returns how many the visit has ended. It does what nest.all
@@ -43,6 +55,10 @@ func (v *visit[K]) all(n *nest) (ended int) {
 
 // step visits the next operation, and reports false at the end.
 func (v *visit[K]) step() bool {
+	if v.ended == v.most {
+		v.dropMarks()
+		return false
+	}
 	o := v.op()
 	if o != nil && o.visit(v.cancel) {
 		v.ended++
@@ -77,9 +93,23 @@ func (v *visit[K]) take() {
 		if head, ok := s.heads.Get(v.key); ok {
 			v.begin(head)
 		}
+		v.asked = nil
 	case v.marks != nil:
 		v.goOn()
 	}
+}
+
+// dropMarks ends a visit that has not come to its end mark.
+func (v *visit[K]) dropMarks() {
+	if v.marks == nil {
+		return
+	}
+	s := v.stripe
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(&v.marks.at)
+	s.remove(&v.marks.end)
+	v.marks = nil
 }
 
 // begin is called with the stripe's lock held.
@@ -110,7 +140,7 @@ func (v *visit[K]) goOn() {
 // no room for, or nil. It is called with the stripe's lock held.
 func (v *visit[K]) collect(l, end *link[K]) (rest *link[K]) {
 	for {
-		if l.op != nil {
+		if l.op != nil && l.op != v.asked {
 			if v.n == batch {
 				return l
 			}

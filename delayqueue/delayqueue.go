@@ -31,7 +31,7 @@ import (
 // DelayQueue is an unbounded queue of elements that each become available at a
 // time of their own, the earliest first and, for equal times, in the order in
 // which they were offered. It is safe for any number of producers and consumers.
-// Make one with [New], [NewPrecise] or [NewAt]; the zero value is not usable.
+// Make one with [New], [NewSince], [NewPrecise] or [NewAt]; the zero value is not usable.
 //
 // The queue measures times from the moment at which it was made. It uses the monotonic
 // clock if the given time has a reading of it, as all times do that derive from time.Now.
@@ -68,7 +68,14 @@ type consumer[T any] struct {
 }
 
 // New returns an empty queue. It starts no goroutine.
-func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}) }
+func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}, time.Now()) }
+
+// NewSince returns an empty queue that measures times from start, a reading of time.Now
+// that was taken earlier. A queue that is made in a bubble of testing/synctest, from a
+// reading outside of it, keeps the time outside.
+func NewSince[T comparable](start time.Time) *DelayQueue[T] {
+	return newQueue[T](&coarseSleeper{}, start)
+}
 
 // NewPrecise returns an empty queue that wakes its consumers on time: some microseconds
 // late, where the timers of an idle process are late by up to a millisecond and, after a
@@ -84,22 +91,21 @@ func NewPrecise[T comparable]() *DelayQueue[T] {
 	if err != nil {
 		s = &coarseSleeper{}
 	}
-	return newQueue[T](s)
+	return newQueue[T](s, time.Now())
 }
 
 // NewAt returns an empty queue for a clock of the caller's own, which says start when the
 // queue is made. The caller takes elements with [DelayQueue.PollAt]. Take and Poll panic,
 // since they do not know the time of that clock.
 func NewAt[T comparable](start time.Time) *DelayQueue[T] {
-	q := newQueue[T](&coarseSleeper{})
-	q.start, q.ownClock = start, true // the end does not matter: nothing waits
+	q := newQueue[T](&coarseSleeper{}, start)
+	q.ownClock = true // the end does not matter: nothing waits
 	return q
 }
 
-func newQueue[T comparable](s sleeper) *DelayQueue[T] {
-	now := time.Now()
-	end := time.Duration(math.MaxInt64 - now.UnixNano())
-	q := &DelayQueue[T]{start: now, heap: heap.New[T](), sleeper: s, alarm: noAlarm, end: end}
+func newQueue[T comparable](s sleeper, start time.Time) *DelayQueue[T] {
+	end := time.Duration(math.MaxInt64 - start.UnixNano())
+	q := &DelayQueue[T]{start: start, heap: heap.New[T](), sleeper: s, alarm: noAlarm, end: end}
 	q.onAlarm = q.ring
 	return q
 }

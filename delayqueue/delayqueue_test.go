@@ -39,6 +39,24 @@ func TestTakeWaitsForTheEarliest(t *testing.T) {
 	})
 }
 
+// A queue that a bubble has made from a reading outside of it works outside, by the
+// monotonic clock.
+func TestNewSinceInABubble(t *testing.T) {
+	start := time.Now()
+	var q *delayqueue.DelayQueue[string]
+	synctest.Test(t, func(*testing.T) { q = delayqueue.NewSince[string](start) })
+	at := time.Now().Add(5 * time.Millisecond)
+	q.Offer("a", at)
+	_, ok := q.Poll()
+	require.False(t, ok)
+	_, due, _ := q.Peek()
+	require.Equal(t, at, due, "with its monotonic reading")
+	v, err := q.Take(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "a", v)
+	require.False(t, time.Now().Before(at))
+}
+
 func TestPollPeekDropHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := delayqueue.New[string]()

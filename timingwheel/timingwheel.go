@@ -38,9 +38,11 @@ func (w *TimingWheel) attachment() *attachment { return w.engine().Attached().(*
 // without Stop fires what is pending, and is then garbage like anything else, unless a job
 // or a ticker goes on for ever. (If what was pending was canceled, the timer may keep the
 // wheel until its time has come.)
-func New(opts ...Option) *TimingWheel {
+func New(opts ...Option) *TimingWheel { return newWheel(newSettings(opts)) }
+
+func newWheel(c *engine.Config) *TimingWheel {
 	a := new(attachment)
-	e := engine.New(newSettings(opts), a)
+	e := engine.New(c, a)
 	a.wall = e.Clock().Read
 	return (*TimingWheel)(e)
 }

@@ -25,9 +25,11 @@ type clock struct {
 // again at a time that stands still.
 const endOfClock time.Duration = math.MaxInt64 - 1
 
-func newClock(tick time.Duration) clock {
-	now := time.Now()
-	return clock{Start: now, tick: tick, last: int64(math.MaxInt64 / tick), made: now}
+func newClock(tick time.Duration) clock { return newClockSince(tick, time.Now()) }
+
+// newClockSince returns a clock that was started at a time that has passed.
+func newClockSince(tick time.Duration, start time.Time) clock {
+	return clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), made: start}
 }
 
 // newManualClock returns a clock that stands at start.
@@ -55,6 +57,10 @@ func (c *clock) Read() time.Time {
 
 // IsManual reports whether the clock moves only when Advance sets it.
 func (c *clock) IsManual() bool { return c.manual != nil }
+
+// IsBubbled reports whether the clock was made in a bubble of testing/synctest. Times there
+// have no monotonic reading.
+func (c *clock) IsBubbled() bool { return c.made == c.made.Round(0) }
 
 // set sets a manual clock. One goroutine at a time does so.
 func (c *clock) set(now time.Duration) { c.manual.Store(int64(now)) }

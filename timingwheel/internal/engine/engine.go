@@ -62,6 +62,7 @@ type Config struct {
 	MayBlock bool          // the executor may run a user's function on the driver
 	Manual   bool          // drive or advance drives
 	Start    *time.Time    // of a manual clock; nil: real time
+	Since    time.Time     // a reading of time.Now, from which real time is counted; zero: now
 	Precise  bool
 
 	MaxPending   int
@@ -95,17 +96,22 @@ func New(c *Config, attached any) *Engine {
 func log2(n int) uint { return uint(bits.Len(uint(n - 1))) }
 
 func (c *Config) newClock() clock {
-	if c.Start != nil {
+	switch {
+	case c.Start != nil:
 		return newManualClock(c.Tick, *c.Start)
+	case !c.Since.IsZero():
+		return newClockSince(c.Tick, c.Since)
 	}
 	return newClock(c.Tick)
 }
 
 func (c *Config) newQueue() *delayqueue.DelayQueue[*slot] {
-	if c.Start != nil {
+	switch {
+	case c.Start != nil:
 		return delayqueue.NewAt[*slot](*c.Start)
-	}
-	if !c.Precise {
+	case !c.Since.IsZero():
+		return delayqueue.NewSince[*slot](c.Since)
+	case !c.Precise:
 		return delayqueue.New[*slot]()
 	}
 	queue := delayqueue.NewPrecise[*slot]()

@@ -38,7 +38,8 @@ type fairness struct {
 	wanted    atomic.Bool // the driver wants the lock
 
 	// entered has room for one token, which the caller that waits sends when it has the
-	// lock. The first such caller makes it.
+	// lock. The driver makes it before the first flush, and with s.mu held. A caller must
+	// not: what it makes in a bubble of testing/synctest, the driver cannot use outside.
 	entered chan struct{}
 
 	// Only the driver uses what follows.
@@ -69,13 +70,10 @@ func (s *shard) waitForLock() {
 	t := &s.fairness
 	t.turnstile.Lock()
 	defer t.turnstile.Unlock()
-	if t.entered == nil {
-		t.entered = make(chan struct{}, 1) // the driver looks here only while waiting is set
-	}
 	t.waiting.Store(true)
 	s.mu.Lock()
 	t.waiting.Store(false)
-	select {
+	select { // nil before the first flush: then nobody waits for the token
 	case t.entered <- struct{}{}:
 	default:
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,7 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
+	s.fairness.entered = make(chan struct{}, 1) // as the first flush does
 	for range 200 {
 		s.fairness.gaveWay, s.fairness.lastWait = -time.Hour, 0
 		s.lockForDriver()
@@ -238,7 +240,7 @@ func TestGivingWayEnds(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	for range rounds {
-		s.fairness.entered = nil // as for the first caller
+		s.fairness.entered = make(chan struct{}, 1)
 		s.fairness.gaveWay, s.fairness.lastWait = -time.Hour, 0
 		s.mu.Lock()
 		var caller sync.WaitGroup
@@ -283,4 +285,16 @@ func TestDriverWaitsForNoTokenThatItHas(t *testing.T) {
 	}
 	over.Store(true)
 	driver.Wait()
+}
+
+// A caller in a bubble makes no channel that the driver uses outside.
+func TestCallersInABubbleLeaveNothingBehind(t *testing.T) {
+	w := manual()
+	defer w.Stop()
+	s := &w.shards[0]
+	synctest.Test(t, func(*testing.T) {
+		s.waitForLock()
+		s.unlock()
+	})
+	require.Nil(t, s.fairness.entered)
 }

@@ -49,6 +49,7 @@ func (s *shard) expire(b *slot, out *dueTasks) (more bool) {
 	b.cascade.open--
 	if s.history == nil {
 		s.history = new(history)
+		s.fairness.entered = make(chan struct{}, 1)
 	}
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())

@@ -1,0 +1,65 @@
+package timingwheel
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Default returns the wheel of the process, for programs that want to share one without
+// passing it around, and for packages that cannot be handed one. It is made on first use,
+// with the defaults of [New], unless [SetDefault] has set one. Every call returns the same
+// wheel. Until then it costs nothing; from then on it costs what an idle wheel does.
+//
+// The wheel belongs to the process. Do not stop it: others use it too, and there is no
+// other afterwards. No bubble of testing/synctest owns it, not even one in which Default is
+// called first. What is started in a bubble follows the rules for a wheel that was made
+// outside, see [TimingWheel].
+//
+// Nothing in this package uses Default by itself. It is safe for concurrent use; a call
+// costs an atomic load.
+func Default() *TimingWheel { return process.get() }
+
+// SetDefault makes w the wheel that [Default] returns, so that it can have options. Call it
+// once, in main or before, and not in a library. It panics after the first call of Default
+// or of SetDefault, since others have that wheel then. It also panics on nil, and on a wheel
+// that was made in a bubble of testing/synctest.
+func SetDefault(w *TimingWheel) { process.set(w) }
+
+// process is all the global state of this package.
+var process shared
+
+// loaded is a reading of the clock that no bubble has taken: package variables are
+// initialized outside of all bubbles.
+var loaded = time.Now()
+
+// shared is a wheel that is made when it is first asked for.
+type shared struct{ wheel atomic.Pointer[TimingWheel] }
+
+func (s *shared) get() *TimingWheel {
+	if w := s.wheel.Load(); w != nil {
+		return w
+	}
+	s.wheel.CompareAndSwap(nil, newOutside()) // of several at the same time one wins
+	return s.wheel.Load()
+}
+
+func (s *shared) set(w *TimingWheel) {
+	switch {
+	case w == nil:
+		panic("timingwheel: SetDefault(nil)")
+	case w.engine().Clock().IsBubbled():
+		panic("timingwheel: SetDefault of a wheel that was made in a testing/synctest bubble")
+	case !s.wheel.CompareAndSwap(nil, w):
+		panic("timingwheel: SetDefault: the default wheel is in use already, or was set before")
+	}
+}
+
+// newOutside returns a wheel that was made outside of all bubbles, wherever it is called.
+// All that binds a wheel to a bubble is the time from which it counts: it makes its
+// channels, timers and goroutines when it needs them, and it needs none for what is started
+// in a bubble.
+func newOutside() *TimingWheel {
+	c := newSettings(nil)
+	c.Since = loaded
+	return newWheel(c)
+}

@@ -1,0 +1,58 @@
+package timingwheel
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDefaultIsOneWheel(t *testing.T) {
+	require.Same(t, Default(), Default())
+	require.PanicsWithValue(t, "timingwheel: SetDefault: the default wheel is in use already, or was set before",
+		func() { SetDefault(New()) })
+
+	var s shared
+	var asked sync.WaitGroup
+	found := make([]*TimingWheel, 8)
+	for i := range found {
+		asked.Go(func() { found[i] = s.get() })
+	}
+	asked.Wait()
+	for _, w := range found {
+		require.Same(t, s.get(), w)
+	}
+}
+
+func TestSetDefault(t *testing.T) {
+	var s shared
+	require.PanicsWithValue(t, "timingwheel: SetDefault(nil)", func() { s.set(nil) })
+	synctest.Test(t, func(t *testing.T) {
+		require.PanicsWithValue(t, "timingwheel: SetDefault of a wheel that was made in a testing/synctest bubble",
+			func() { s.set(New()) })
+	})
+	w := New(WithTick(time.Second))
+	s.set(w)
+	require.Same(t, w, s.get())
+	require.Panics(t, func() { s.set(New()) })
+	require.Same(t, w, s.get())
+}
+
+// A bubble that is the first to ask for the default wheel does not own it.
+func TestDefaultIsOfNoBubble(t *testing.T) {
+	var s shared
+	synctest.Test(t, func(*testing.T) { s.get() })
+	w := s.get()
+	defer w.Stop()
+	require.False(t, w.engine().Clock().IsBubbled())
+	require.Less(t, w.engine().Clock().Now(), time.Hour, "it counts the monotonic time since the package was loaded")
+	fired := make(chan time.Time, 2)
+	start := time.Now()
+	w.AfterFunc(2*time.Millisecond, func() { fired <- time.Now() })
+	_, err := w.Schedule(5*time.Millisecond, func() { fired <- time.Now() })
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, (<-fired).Sub(start), 2*time.Millisecond)
+	require.GreaterOrEqual(t, (<-fired).Sub(start), 5*time.Millisecond)
+}

@@ -111,7 +111,7 @@ fmt-check: ## check that the code is formatted
 # Into a file rather than a pipe, whose status would be that of its end.
 .PHONY: cover
 cover: ## measure the coverage of the library's packages, at least 95 % each
-	@go test -cover ./timingwheel ./timingwheel/pool ./timingwheel/debug ./purgatory ./delayqueue ./bucket ./internal/heap ./internal/shrinking >coverage.out || { cat coverage.out; exit 1; }
+	@go test -cover ./timingwheel ./timingwheel/pool ./timingwheel/debug ./dropin/time ./dropin/context ./purgatory ./delayqueue ./bucket ./internal/heap ./internal/shrinking >coverage.out || { cat coverage.out; exit 1; }
 	@cat coverage.out
 	@awk '/coverage:/{for(i=1;i<=NF;i++)if($$i~/%/){sub("%","",$$i);if($$i+0<95)bad=1}}END{exit bad}' coverage.out
 

@@ -24,8 +24,9 @@ const (
 
 // Imports point one way: examples, benchmarks, durable -> purgatory -> timingwheel ->
 // timingwheel/internal/engine -> {timingwheel/internal/run, bucket, delayqueue}, delayqueue ->
-// internal/heap -> gods. Package timingwheel/pool is beside the surface. Packages purgatory,
-// timingwheel and bucket use internal/shrinking too, and internal/parking, which imports
+// internal/heap -> gods. Package timingwheel/pool is beside the surface, and dropin/time and
+// dropin/context are above it. Packages purgatory, timingwheel and bucket use
+// internal/shrinking too, and internal/parking, which imports
 // nothing, is what purgatory and the wheel share. Every package that is not named here uses the
 // library (the examples, timingwheel/debug). Such a package may import purgatory, timingwheel
 // and timingwheel/pool.
@@ -35,6 +36,9 @@ var mayImport = map[string][]string{
 	"delayqueue":    {module + "internal/heap", "golang.org/x/sys"},
 	"bucket":        {module + "internal/shrinking"},
 	"internal/heap": {"github.com/emirpasic/gods"},
+
+	"dropin/time":    {surface},
+	"dropin/context": {surface},
 
 	"timingwheel/pool":            {surface, inside + "engine", inside + "run"},
 	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking"},

@@ -1,0 +1,17 @@
+module github.com/tickwheel/tickwheel/adapters/k8sclock
+
+go 1.26.0
+
+require (
+	github.com/stretchr/testify v1.12.1
+	github.com/tickwheel/tickwheel v0.0.0
+	k8s.io/utils v0.0.0-20261023123148-ca04ba58ecab
+)
+
+require (
+	github.com/emirpasic/gods v1.18.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace github.com/tickwheel/tickwheel => ../..

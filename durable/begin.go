@@ -117,33 +117,47 @@ func (w *worker) start() {
 func (w *worker) first() (l *lane, queue *[]*task) {
 	order, active := turn(w.begun+1), w.activeLanes()
 	for k, class := range order {
-		var suspect *lane
+		if l, queue = w.firstOf(class, order[:k], active); queue == nil {
+			continue
+		}
 		free := w.q.concurrency - w.counts[running] - w.reserved
 		for _, other := range active {
-			coming := w.coming(other, order[:k])
-			if free -= coming; other.running+coming >= other.limit {
-				continue
-			}
-			for _, q := range []*[]*task{&other.ready[class], &other.last[class]} {
-				if len(*q) > 0 && (queue == nil || longerDue((*q)[0], (*queue)[0])) {
-					l, queue = other, q
-				}
-			}
-			if s := other.suspects; len(s) > 0 && classOf(s[0]) == class && (suspect == nil || bySuspicion(s[0], suspect.suspects[0]) < 0) {
-				suspect = other
-			}
-		}
-		if suspect != nil && w.mayTry(suspect.suspects[0]) && (queue == nil || longerDue(suspect.suspects[0], (*queue)[0])) {
-			l, queue = suspect, &suspect.suspects
+			free -= w.coming(other, order[:k])
 		}
 		if free <= 0 {
 			return nil, nil
 		}
-		if queue != nil {
-			return l, queue
-		}
+		return l, queue
 	}
 	return nil, nil
+}
+
+// firstOf is first of one class, after those before it. To count what comes is dear, so
+// that is asked only of lanes that have something to begin. w.mu is held.
+func (w *worker) firstOf(class int, before []int, active []*lane) (l *lane, queue *[]*task) {
+	var suspect *lane
+	for _, other := range active {
+		s := other.suspects
+		tried := len(s) > 0 && classOf(s[0]) == class
+		if len(other.ready[class]) == 0 && len(other.last[class]) == 0 && !tried {
+			continue
+		}
+		if other.running+w.coming(other, before) >= other.limit {
+			continue
+		}
+		for _, q := range []*[]*task{&other.ready[class], &other.last[class]} {
+			if len(*q) > 0 && (queue == nil || longerDue((*q)[0], (*queue)[0])) {
+				l, queue = other, q
+			}
+		}
+		if tried && (suspect == nil || bySuspicion(s[0], suspect.suspects[0]) < 0) {
+			suspect = other
+		}
+	}
+	if suspect != nil && w.mayTry(suspect.suspects[0]) && (queue == nil || longerDue(suspect.suspects[0], (*queue)[0])) {
+		return suspect, &suspect.suspects
+	}
+	return l, queue
 }
 
 func longerDue(a, b *task) bool { return a.held.Record.Due.Before(b.held.Record.Due) }

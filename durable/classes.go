@@ -26,15 +26,19 @@ func turn(n int) [3]int {
 // coming is how many of a lane's tasks of some classes are due and will be ready when a
 // claim is answered: they keep places from lower classes, or with few places a class would
 // begin whenever the one above it waits for a commit. A claim that takes long keeps none.
-// w.mu is held.
+// It may cost a look at as many tasks as the lane may run. w.mu is held.
 func (w *worker) coming(l *lane, of []int) (n int) {
-	if !w.claimSince.IsZero() && time.Since(w.claimSince) > w.ahead {
+	if len(of) == 0 || !w.claimSince.IsZero() && time.Since(w.claimSince) > w.ahead {
 		return 0
 	}
+	var now time.Time
 	for _, class := range of {
 		n += l.claiming[class]
-		for _, t := range l.claimable[class] {
-			if n >= l.limit || w.q.clock.Until(t.held.Record.Due) > 0 {
+		for i, t := range l.claimable[class] {
+			if i == 0 {
+				now = w.q.surely()
+			}
+			if n >= l.limit || t.held.Record.Due.After(now) {
 				break
 			}
 			n++

@@ -98,6 +98,12 @@ func (q *Queue) now() time.Time {
 	return t
 }
 
+// surely is the time that the engine's clock has surely reached.
+func (q *Queue) surely() time.Time {
+	t, off := q.clock.Now()
+	return t.Add(-off)
+}
+
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
 // context had, and the contexts of its handlers end with [ErrClosed] as cause; Close
 // waits until all have returned. To let handlers end in peace end Run's context first,

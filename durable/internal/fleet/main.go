@@ -2,19 +2,19 @@
 // within the process, with every write synced, and on PostgreSQL, and prints the table in
 // durable/README.md.
 //
-//	go run ./internal/fleet -rate 500 -for 10s -rounds 3
+//	go run ./internal/fleet -rate 500 -for 6s -rounds 3
 //
-// Each case has a store of its own, and is measured beside what it is compared with, by
-// turns; the figures are medians over the rounds. Only their ratios mean something on a
+// Each case has a store of its own, and is measured right after what it is compared with in
+// each round; the figures are medians over the rounds. Only the ratios mean something on a
 // machine that is busy.
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"os"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -26,95 +26,105 @@ import (
 
 var (
 	rate    = flag.Int("rate", 500, "jobs a second")
-	length  = flag.Duration("for", 10*time.Second, "how long jobs are added in each case")
+	length  = flag.Duration("for", 6*time.Second, "how long jobs are added in each case")
 	rounds  = flag.Int("rounds", 3, "how often each case is measured")
 	backlog = flag.Int("backlog", 100_000, "jobs that are overdue and not run")
 	many    = flag.Int("kinds", 1000, "kinds on one store")
-	burst   = flag.Int("burst", 20_000, "jobs of one kind that are due at once, for the throughput")
 	engines = flag.String("engines", "jetstream,postgres", "which engines")
-	only    = flag.String("only", "", "a list of cases, with ; between; all if empty")
 )
 
 // figures are what one case has shown.
 type figures struct {
-	p50, p99, cpu time.Duration // lateness, and processor time of a job
-	perSecond     float64       // for the throughput
+	p99, cpu time.Duration // lateness, and processor time of a job
+	hot      float64       // of PostgreSQL's updates, the share that stays within its page; 0: no such thing
 }
 
-// fleetCase is a case, and the one that it is compared with.
+// fleetCase is a case, or what cases are compared with.
 type fleetCase struct {
-	name, against, goal string
-	run                 func(s store) (figures, error)
+	name string
+	run  func(s store) (figures, error)
 }
 
-var cases = []fleetCase{
-	{"two workers, each runs all", "", "", func(s store) (figures, error) {
-		return run(s, []worker{{kinds: []string{"a", "b"}}, {kinds: []string{"a", "b"}}}, []string{"a", "b"}, nil)
-	}},
-	{"two workers, one without a kind", "two workers, each runs all", "p99 1.5", func(s store) (figures, error) {
-		return run(s, []worker{{kinds: []string{"a"}}, {kinds: []string{"a", "b"}}}, []string{"a", "b"}, nil)
-	}},
-	{"one worker", "", "", func(s store) (figures, error) {
-		return run(s, []worker{{kinds: []string{"a"}}}, []string{"a"}, nil)
-	}},
-	{"beside overdue jobs that nobody runs", "one worker", "p99, CPU 1.2", func(s store) (figures, error) {
-		return run(s, []worker{{kinds: []string{"a"}}}, []string{"a"}, []string{"nobody's"})
-	}},
-	{"beside overdue jobs of a kind at its limit", "one worker", "p99, CPU 1.2", func(s store) (figures, error) {
-		return run(s, []worker{{kinds: []string{"a"}, full: "full"}}, []string{"a"}, []string{"full"})
-	}},
-	{"many kinds", "one worker", "CPU 1.2", func(s store) (figures, error) {
-		kinds := make([]string, *many)
-		for i := range kinds {
-			kinds[i] = fmt.Sprint("kind", i)
-		}
-		return run(s, []worker{{kinds: kinds}}, kinds, nil)
-	}},
-	{"a burst of one kind", "", "", throughput},
+// comparison is a row of the table for each of its cases.
+type comparison struct {
+	base  fleetCase
+	cases []fleetCase
+	goals []string // of the cases
+}
+
+func comparisons() []comparison {
+	both, one := []string{"a", "b"}, []string{"a"}
+	kinds := make([]string, *many)
+	for i := range kinds {
+		kinds[i] = fmt.Sprint("kind", i)
+	}
+	return []comparison{{
+		fleetCase{"two workers that run two kinds", func(s store) (figures, error) {
+			return run(s, []worker{{kinds: both}, {kinds: both}}, both, "")
+		}},
+		[]fleetCase{{"one of the two runs one kind", func(s store) (figures, error) {
+			return run(s, []worker{{kinds: one}, {kinds: both}}, both, "")
+		}}},
+		[]string{"p99 1.5"},
+	}, {
+		fleetCase{"a worker of one kind", func(s store) (figures, error) {
+			return run(s, []worker{{kinds: one}}, one, "")
+		}},
+		[]fleetCase{{fmt.Sprint(*backlog, " overdue that nobody runs"), func(s store) (figures, error) {
+			return run(s, []worker{{kinds: one}}, one, "nobody's")
+		}}, {fmt.Sprint(*backlog, " overdue of a kind at its limit"), func(s store) (figures, error) {
+			return run(s, []worker{{kinds: one, full: "full"}}, one, "full")
+		}}, {fmt.Sprint(*many, " kinds"), func(s store) (figures, error) {
+			return run(s, []worker{{kinds: kinds}}, kinds, "")
+		}}},
+		[]string{"p99, CPU 1.2", "p99, CPU 1.2", "CPU 1.2"},
+	}}
 }
 
 func main() {
-	profile := flag.String("cpuprofile", "", "a file for a CPU profile")
 	flag.Parse()
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		if err == nil {
-			err = pprof.StartCPUProfile(f)
-		}
-		if err != nil {
+	fmt.Println("| engine | case | late by p99 | beside | ratio | CPU a job | beside | ratio | goal |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, engine := range strings.Split(*engines, ",") {
+		if err := measure(engine); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		defer pprof.StopCPUProfile()
-	}
-	if err := measure(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
 	}
 }
 
-func measure() error {
-	fmt.Println("| engine | case | late by p50 | p99 | CPU a job | a second | p99 to | CPU to | goal |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-	for _, engine := range strings.Split(*engines, ",") {
-		all := map[string][]figures{}
-		for range *rounds {
-			for _, c := range cases {
-				if *only != "" && !slices.Contains(strings.Split(*only, ";"), c.name) {
-					continue
+// measure prints the rows of an engine.
+func measure(engine string) error {
+	if stores[engine] == nil {
+		return fmt.Errorf("fleet: there is no engine %q", engine)
+	}
+	var hot []float64
+	for _, c := range comparisons() {
+		base, of := make([]figures, *rounds), make([][]figures, len(c.cases))
+		for r := range *rounds {
+			var err error
+			for i, one := range append([]fleetCase{c.base}, c.cases...) {
+				var f figures
+				if f, err = runCase(engine, one); err != nil {
+					return fmt.Errorf("%s: %s: %w", engine, one.name, err)
 				}
-				f, err := runCase(engine, c)
-				if err != nil {
-					return fmt.Errorf("%s: %s: %w", engine, c.name, err)
+				hot = append(hot, f.hot)
+				if i == 0 {
+					base[r] = f
+				} else {
+					of[i-1] = append(of[i-1], f)
 				}
-				all[c.name] = append(all[c.name], f)
 			}
 		}
-		for _, c := range cases {
-			if len(all[c.name]) > 0 {
-				print(engine, c, all)
-			}
+		for i, one := range c.cases {
+			p99 := row(of[i], base, func(f figures) float64 { return f.p99.Seconds() * 1e3 }, "%.2f ms")
+			cpu := row(of[i], base, func(f figures) float64 { return f.cpu.Seconds() * 1e6 }, "%.0f us")
+			fmt.Printf("| %s | %s, beside %s | %s | %s | %s |\n", engine, one.name, c.base.name, p99, cpu, c.goals[i])
 		}
+	}
+	if least := slices.Min(hot); least > 0 {
+		fmt.Printf("| %s | updates that are HOT: %.1f %%, in the worst case %.1f %% | | | | | | | 96 %% |\n",
+			engine, 100*median(hot), 100*least)
 	}
 	return nil
 }
@@ -125,41 +135,26 @@ func runCase(engine string, c fleetCase) (figures, error) {
 		return figures{}, err
 	}
 	defer s.remove()
-	return c.run(s)
+	f, err := c.run(s)
+	if err == nil {
+		f.hot, err = s.hot()
+	}
+	return f, err
 }
 
-// print prints a row: medians, and the medians of the ratios to the other case of the same
-// round.
-func print(engine string, c fleetCase, all map[string][]figures) {
-	of := func(f func(figures) float64) float64 { return median(all[c.name], f) }
-	to := func(f func(figures) float64) string {
-		base := all[c.against]
-		if len(base) == 0 {
-			return ""
-		}
-		var ratios []float64
-		for i, x := range all[c.name] {
-			ratios = append(ratios, f(x)/max(f(base[i]), 1))
-		}
-		slices.Sort(ratios)
-		return fmt.Sprintf("%.2f", ratios[len(ratios)/2])
+// row returns three fields of the table: the median of a figure, that of what it is compared
+// with, and the median of the ratios of each round.
+func row(all, base []figures, f func(figures) float64, format string) string {
+	var own, others, ratios []float64
+	for i := range all {
+		a, b := f(all[i]), f(base[i])
+		own, others, ratios = append(own, a), append(others, b), append(ratios, a/b)
 	}
-	p99 := func(f figures) float64 { return float64(f.p99) }
-	cpu := func(f figures) float64 { return float64(f.cpu) }
-	perSecond := ""
-	if n := of(func(f figures) float64 { return f.perSecond }); n > 0 {
-		perSecond = fmt.Sprintf("%.0f", n)
-	}
-	fmt.Printf("| %s | %s | %.2f ms | %.2f ms | %.0f us | %s | %s | %s | %s |\n", engine, c.name,
-		of(func(f figures) float64 { return float64(f.p50) })/1e6, of(p99)/1e6, of(cpu)/1e3, perSecond, to(p99), to(cpu), c.goal)
+	return fmt.Sprintf(format+" | "+format+" | %.2f", median(own), median(others), median(ratios))
 }
 
-func median(all []figures, f func(figures) float64) float64 {
-	var v []float64
-	for _, x := range all {
-		v = append(v, f(x))
-	}
-	slices.Sort(v)
+func median[T cmp.Ordered](v []T) T {
+	v = slices.Sorted(slices.Values(v))
 	return v[len(v)/2]
 }
 
@@ -256,16 +251,20 @@ func (f *fleet) await(n int64) error {
 	return nil
 }
 
+// settled is how long workers run before anything is measured: they have found one another
+// and what is overdue.
+const settled = 3 * time.Second
+
 // run has a fleet run jobs of some kinds, at the rate, that are due within two seconds,
-// while jobs of other kinds are overdue.
-func run(s store, workers []worker, kinds, overdue []string) (figures, error) {
+// while jobs of another kind are overdue, if there is one.
+func run(s store, workers []worker, kinds []string, overdue string) (figures, error) {
 	q, err := s.open()
 	if err != nil {
 		return figures{}, err
 	}
 	defer q.Close()
-	for _, kind := range overdue {
-		if err := addMany(q, kind, *backlog); err != nil {
+	if overdue != "" {
+		if err := addMany(q, overdue, *backlog); err != nil {
 			return figures{}, err
 		}
 	}
@@ -273,7 +272,7 @@ func run(s store, workers []worker, kinds, overdue []string) (figures, error) {
 	if err != nil {
 		return figures{}, err
 	}
-	time.Sleep(3 * time.Second)
+	time.Sleep(settled)
 	before := s.cpu()
 	added, err := addAtRate(q, kinds)
 	if err == nil {
@@ -283,13 +282,18 @@ func run(s store, workers []worker, kinds, overdue []string) (figures, error) {
 	if endErr := f.end(); err == nil {
 		err = endErr
 	}
-	return figures{p50: f.late.quantile(0.5), p99: f.late.quantile(0.99), cpu: used / time.Duration(max(added, 1))}, err
+	return figures{p99: f.late.quantile(0.99), cpu: used / time.Duration(max(added, 1))}, err
+}
+
+func add(q *durable.Queue, jobs []durable.Job) error {
+	_, err := q.Add(context.Background(), jobs...)
+	return err
 }
 
 func addMany(q *durable.Queue, kind string, n int) error {
 	for added := 0; added < n; added += 1000 {
 		jobs := slices.Repeat([]durable.Job{{Kind: kind, Payload: make([]byte, 100)}}, min(1000, n-added))
-		if err := addAll(q, jobs); err != nil {
+		if err := add(q, jobs); err != nil {
 			return err
 		}
 	}
@@ -309,7 +313,7 @@ func addAtRate(q *durable.Queue, kinds []string) (int64, error) {
 		}
 		if len(jobs) > 0 {
 			wg.Go(func() {
-				if err := addAll(q, jobs); err != nil {
+				if err := add(q, jobs); err != nil {
 					failed.Store(&err)
 				}
 			})
@@ -320,27 +324,4 @@ func addAtRate(q *durable.Queue, kinds []string) (int64, error) {
 		return added, *err
 	}
 	return added, nil
-}
-
-// throughput is how fast jobs of one kind that are due are run to their end.
-func throughput(s store) (figures, error) {
-	q, err := s.open()
-	if err != nil {
-		return figures{}, err
-	}
-	defer q.Close()
-	if err := addMany(q, "a", *burst); err != nil {
-		return figures{}, err
-	}
-	before, began := s.cpu(), time.Now()
-	f, err := start(s, []worker{{kinds: []string{"a"}}})
-	if err != nil {
-		return figures{}, err
-	}
-	err = f.await(int64(*burst))
-	took, used := time.Since(began), s.cpu()-before
-	if endErr := f.end(); err == nil {
-		err = endErr
-	}
-	return figures{cpu: used / time.Duration(*burst), perSecond: float64(*burst) / took.Seconds()}, err
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ import (
 type store interface {
 	open(opts ...durable.Option) (*durable.Queue, error) // as another process would
 	cpu() time.Duration                                  // of its server and of this process
+	hot() (float64, error)                               // after the last Queue was closed: see figures
 	remove()
 }
 
@@ -67,6 +69,8 @@ func (s *natsStore) open(opts ...durable.Option) (*durable.Queue, error) {
 }
 
 func (s *natsStore) cpu() time.Duration { return own() }
+
+func (s *natsStore) hot() (float64, error) { return 0, nil }
 
 func (s *natsStore) remove() {
 	s.srv.Shutdown()
@@ -126,10 +130,29 @@ func (s *pgStore) open(opts ...durable.Option) (*durable.Queue, error) {
 	return durable.Open(context.Background(), e, opts...)
 }
 
-func (s *pgStore) remove() {
+// hot ends the connections first: with that the server's processes tell their counts.
+func (s *pgStore) hot() (share float64, err error) {
+	s.hangUp()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, s.srv.DSN())
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `select n_tup_hot_upd::float8 / greatest(n_tup_upd, 1)
+		from pg_stat_user_tables where schemaname = 'tickwheel' and relname = 'job'`).Scan(&share)
+	return share, err
+}
+
+func (s *pgStore) hangUp() {
 	for _, p := range s.pools {
 		p.Close()
 	}
+	s.pools = nil
+}
+
+func (s *pgStore) remove() {
+	s.hangUp()
 	if err := s.srv.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

@@ -510,16 +510,14 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 // finish writes ends down. Each replaces the status of the claim, so that it can be
 // written only as long as nobody has taken over.
 func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []error {
-	errs := make([]error, len(outs))
+	token := rand.Text()
+	all, errs := w.endAll(ctx, p, outs, token)
 	var groups []group
 	var of []int
-	token := rand.Text()
-	for i := range outs {
-		g, err := w.end(ctx, p, &outs[i], token)
-		if errs[i] = err; err != nil {
-			continue
+	for i, err := range errs {
+		if err == nil {
+			groups, of = append(groups, all[i]), append(of, i)
 		}
-		groups, of = append(groups, g), append(of, i)
 	}
 	for k, res := range p.commit(ctx, groups) {
 		i, err := of[k], res.err
@@ -531,6 +529,30 @@ func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []
 		}
 	}
 	return errs
+}
+
+// maxReads is how many ends at once read what they depend on.
+const maxReads = 64
+
+// endAll is end of each. That of a job with a key reads, and that of an occurrence twice:
+// one after the other a thousand of them would take as long as a thousand questions.
+func (w *worker) endAll(ctx context.Context, p *part, outs []durable.Outcome, token string) ([]group, []error) {
+	all, errs := make([]group, len(outs)), make([]error, len(outs))
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, maxReads)
+	for i := range outs {
+		if outs[i].Held.Record.Job.Key == "" {
+			all[i], errs[i] = w.end(ctx, p, &outs[i], token)
+			continue
+		}
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			all[i], errs[i] = w.end(ctx, p, &outs[i], token)
+		})
+	}
+	wg.Wait()
+	return all, errs
 }
 
 // end returns all that is written with an end.

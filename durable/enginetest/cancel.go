@@ -60,7 +60,7 @@ func cancel(t *testing.T, s Store) {
 
 // Cancel ends a job that waits for its next attempt: no more attempts begin.
 func cancelRetry(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 5 * time.Second })).
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 3 * time.Second })).
 		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
@@ -75,7 +75,7 @@ func cancelRetry(t *testing.T, s Store) {
 		return ok
 	})
 	n := len(r.ran())
-	time.Sleep(6 * time.Second)
+	time.Sleep(4 * time.Second)
 	require.Len(t, r.ran(), n)
 	empty(t, r)
 }
@@ -257,7 +257,7 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 		time.Sleep(6 * time.Second / n)
 	}
 	await(t, "all ran or were canceled", func() bool { return len(r.ran())-before+len(canceled) >= n })
-	time.Sleep(2 * lease)
+	time.Sleep(again)
 	seen := map[durable.Ref]bool{}
 	for _, run := range r.ran()[before:] {
 		require.False(t, seen[run.Ref], "twice")

@@ -54,7 +54,7 @@ func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
 	wg.Wait()
 }
 
-const atOnce = 5
+const atOnce = 7
 
 type testCase struct {
 	name string

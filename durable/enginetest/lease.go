@@ -246,7 +246,7 @@ func staleClaim(t *testing.T, s Store) {
 	r.handle(kind, nil).start()
 	r.awaitRuns(1)
 	r.awaitGone(refs[1])
-	time.Sleep(3 * lease)
+	time.Sleep(2 * lease)
 	for _, ref := range refs {
 		v := frozen.Claim(within(t), []*durable.Held{held[ref]})[0]
 		require.Equal(t, durable.Gone, v.Claimed)

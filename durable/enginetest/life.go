@@ -40,7 +40,7 @@ func insertRunGone(t *testing.T, s Store) {
 	ok, err := r.Cancel(within(t), ref)
 	require.NoError(t, err)
 	require.False(t, ok, "canceled what is done")
-	time.Sleep(2 * lease)
+	time.Sleep(again)
 	require.Len(t, r.ran(), 1)
 	ok, err = r.Cancel(within(t), ref)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func repeatedInsert(t *testing.T, s Store) {
 		}
 	}
 	r.awaitRuns(6)
-	time.Sleep(2 * lease)
+	time.Sleep(again)
 	require.Len(t, r.ran(), 6)
 	empty(t, r)
 }
@@ -154,7 +154,7 @@ func lateInsert(t *testing.T, s Store) {
 	}
 	t.Logf("%d of 6 accepted", accepted-1)
 	r.awaitRuns(accepted)
-	time.Sleep(2 * lease)
+	time.Sleep(again)
 	require.Len(t, r.ran(), accepted)
 	empty(t, r)
 }

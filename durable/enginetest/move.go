@@ -25,28 +25,29 @@ func reschedule(t *testing.T, s Store) {
 		require.Equal(t, ref, same)
 		return at
 	}
+	var before []run // of the worker before this one
 	runs := func(ref durable.Ref) (of []run) {
-		for _, run := range r.ran() {
+		for _, run := range append(before, r.ran()...) {
 			if run.Ref == ref {
 				of = append(of, run)
 			}
 		}
 		return of
 	}
-	once := func(ref durable.Ref, at time.Time, how string) {
+	how := map[durable.Ref]string{}
+	ranAt := func(ref durable.Ref, at time.Time, what string) {
 		t.Helper()
-		await(t, how, func() bool { return len(runs(ref)) > 0 })
-		time.Sleep(lease)
-		require.Len(t, runs(ref), 1, how)
+		how[ref] = what
+		await(t, what, func() bool { return len(runs(ref)) > 0 })
 		due := runs(ref)[0].Due
-		require.False(t, due.Before(at.Truncate(time.Microsecond)), "%s: %v is before %v", how, due, at)
-		require.WithinDuration(t, at, due, patience, how)
+		require.False(t, due.Before(at.Truncate(time.Microsecond)), "%s: %v is before %v", what, due, at)
+		require.WithinDuration(t, at, due, patience, what)
 	}
 	hour := durable.Job{Kind: kind, After: time.Hour, Payload: []byte("p"), MaxAttempts: 7}
 
 	ref := r.add(hour)[0]
 	at := move(ref, 600*time.Millisecond, true)
-	once(ref, at, "earlier")
+	ranAt(ref, at, "earlier")
 	move(ref, time.Hour, false)
 
 	for moved, after := false, 3*time.Second; !moved; after *= 2 { // in time, also where that takes long
@@ -57,7 +58,7 @@ func reschedule(t *testing.T, s Store) {
 		require.True(t, ok || !engineNow(t, e).Before(at.Add(-2*time.Second)), "it was early enough")
 		moved = ok
 	}
-	once(ref, at, "later")
+	ranAt(ref, at, "later")
 
 	ref = r.add(hour)[0]
 	for range 5 {
@@ -70,9 +71,10 @@ func reschedule(t *testing.T, s Store) {
 	require.Equal(t, 7, info.Job.MaxAttempts)
 	now := engineNow(t, e)
 	move(ref, -time.Second, true)
-	once(ref, now.Add(-100*time.Millisecond), "into the past is now")
+	ranAt(ref, now.Add(-100*time.Millisecond), "into the past is now")
 
 	r.close()
+	before = r.ran()
 	e = s.Open(t)
 	r = open(t, e, holding()...).handle(kind, nil).start()
 	ref = r.whileHeld(func(ref durable.Ref) bool {
@@ -81,7 +83,11 @@ func reschedule(t *testing.T, s Store) {
 		require.NoError(t, err)
 		return ok
 	})
-	once(ref, at, "while held")
+	ranAt(ref, at, "while held")
+	time.Sleep(again)
+	for ref, what := range how {
+		require.Len(t, runs(ref), 1, what)
+	}
 
 	ref = r.add(hour)[0]
 	move(ref, 30*time.Minute, true)
@@ -117,7 +123,7 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	}
 	wg.Wait()
 	r.awaitRuns(n)
-	time.Sleep(2 * lease)
+	time.Sleep(again)
 	seen := map[durable.Ref]bool{}
 	for _, run := range r.ran() {
 		require.False(t, seen[run.Ref], "twice")

@@ -15,6 +15,10 @@ import (
 // lease is that of the tests' workers: as short as a busy machine allows.
 const lease = 3 * time.Second
 
+// again is after how long a job that has ended would run once more, if its end were not kept:
+// when a lease on it would be over.
+const again = lease + time.Second
+
 // patience is how long a test waits for what must come. It is a bound, not a measure.
 const patience = 5 * time.Minute
 

@@ -95,6 +95,7 @@ func server(t testing.TB) *pgserver.Server { return pgserver.Test(t, "max_connec
 
 // All stores are on one server, but that of the test which kills it.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	enginetest.Run(t, func(t testing.TB) enginetest.Store {
 		if strings.HasSuffix(t.Name(), "/Restart") {
@@ -107,6 +108,7 @@ func TestConformance(t *testing.T) {
 // Pools that prepare nothing, as behind a proxy that shares connections, send arguments
 // in other ways: what they say is the same.
 func TestConformanceWithoutPreparing(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	for _, mode := range []string{"exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {

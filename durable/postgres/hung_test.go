@@ -17,6 +17,7 @@ func workConfig(name string, lease time.Duration) durable.WorkConfig {
 // A claim whose connection is half open keeps its row from nobody for long: the server has
 // the claim, and waits for the end of what was sent.
 func TestHalfOpen(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e := s.open(t)
 	behind, p := s.behindProxy(t)
@@ -58,6 +59,7 @@ func TestHalfOpen(t *testing.T) {
 // A beat whose connection is half open is given up in time for another one, and what it has
 // locked is free when the connection is ended.
 func TestHalfOpenBeat(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e := s.open(t)
 	behind, p := s.behindProxy(t)

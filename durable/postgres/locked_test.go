@@ -48,6 +48,7 @@ func byID(t testing.TB, held []*durable.Held, id string) *durable.Held {
 // are claimed, ended and given back beside it. It is not taken for gone or lost
 // meanwhile, and goes on when it is free.
 func TestLockedRow(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -96,6 +97,7 @@ func TestLockedRow(t *testing.T) {
 // that its key exists; neither on a connection that has the statement prepared nor on one
 // that has not.
 func TestLockedTable(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		for _, warm := range []bool{false, true} {

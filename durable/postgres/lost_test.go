@@ -20,6 +20,7 @@ func record(id string, due time.Time) durable.Record {
 // What was committed and its answer lost is done once where that can be known: an insert,
 // a claim and an end. Where it cannot, the caller is told.
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, p := s.behindProxy(t)
 	ctx := t.Context()

@@ -20,6 +20,7 @@ import (
 // Nodes that start at one time migrate once, and each can work after; a later call
 // changes nothing.
 func TestMigrateAtOneTime(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	for i := range 10 {
 		s := newStore(srv)
@@ -50,6 +51,7 @@ func TestMigrateAtOneTime(t *testing.T) {
 
 // A schema of a newer version, one without tables, and another encoding are told by name.
 func TestWrongDatabase(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	pool := s.pool(t)
 	exec := func(sql string) {
@@ -82,6 +84,7 @@ func TestWrongDatabase(t *testing.T) {
 // A program works with a schema of a newer version that says that it may, and with no other:
 // then its worker ends, and nothing that it is asked for is done.
 func TestNewerSchema(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	s.exec(t, pool, "update SCHEMA.meta set version = 1000")
@@ -132,6 +135,7 @@ func TestNewerSchema(t *testing.T) {
 
 // A program that is newer than the schema is told to migrate.
 func TestOlderSchema(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	s.exec(t, pool, "update SCHEMA.meta set version = 0")
@@ -144,6 +148,7 @@ func TestOlderSchema(t *testing.T) {
 
 // A role that may not create schemas migrates one that was made for it.
 func TestMigrateWithoutRights(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	pool := s.pool(t)
 	for _, sql := range []string{"create role little login", "create schema " + s.schema + " authorization little"} {

@@ -83,6 +83,7 @@ max_client_conn = 200
 
 // Behind a PgBouncer that shares connections by transaction the same holds.
 func TestConformanceBehindPgBouncer(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	dsn := bouncer(t, srv)
 	enginetest.RunOnly(t, func(testing.TB) enginetest.Store {

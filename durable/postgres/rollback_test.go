@@ -63,6 +63,7 @@ func awaitLocks(t testing.TB, pool *pgxpool.Pool, n int) {
 // A call whose first commit fails, and which another one comes before, has not done what
 // the first try had said.
 func TestFailedCommit(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	s.failCommits(t, pool)
@@ -150,6 +151,7 @@ func look(t testing.TB, w durable.Worker) (held []*durable.Held) {
 
 // Where transactions are serializable by default the same holds.
 func TestConformanceSerializable(t *testing.T) {
+	t.Parallel()
 	srv := server(t)
 	enginetest.RunOnly(t, func(testing.TB) enginetest.Store {
 		s := newStore(srv)

@@ -15,6 +15,7 @@ import (
 // waits or is dead is left. What ended so late that the sweep had passed is removed in
 // the end, and dead jobs after their retention.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	now := time.Now()

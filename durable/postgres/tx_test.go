@@ -64,6 +64,7 @@ func (c *consumer) began(t *testing.T, ref durable.Ref) (at time.Time) {
 // A job is there if and only if its transaction is committed, together with the caller's
 // row.
 func TestAddTx(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	c := consume(t, s.open(t))
@@ -111,6 +112,7 @@ func TestAddTx(t *testing.T) {
 // What cannot be is refused with nothing written; a key that is taken leaves the
 // transaction as it was.
 func TestAddTxErrors(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	begin := func() pgx.Tx {
@@ -158,6 +160,7 @@ func TestAddTxErrors(t *testing.T) {
 
 // A transaction with jobs that are due at once can be prepared for a commit in two phases.
 func TestAddTxPrepared(t *testing.T) {
+	t.Parallel()
 	s := newStore(pgserver.Test(t, "max_prepared_transactions=10"))
 	e, pool := s.open(t), s.pool(t)
 	c := consume(t, s.open(t))
@@ -175,6 +178,7 @@ func TestAddTxPrepared(t *testing.T) {
 // Callers that ask for the key of an open transaction cost those who add jobs without a key
 // little.
 func TestAddBesideOpenKey(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	q, err := durable.Open(t.Context(), e)

@@ -17,6 +17,7 @@ import (
 // Jobs of version 1 run after the migration: those that wait, and those that a worker of
 // it had claimed, of which nobody knows whether it had begun.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	s := newStore(server(t))
 	pool := s.pool(t)
 	exec := func(sql string) {

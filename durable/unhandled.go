@@ -5,6 +5,17 @@ import (
 	"time"
 )
 
+// Unhandled returns the kinds of which a job is due and no worker has a handler, in whatever
+// process, the longest due first; not all of them if they are many. It asks the engine, which
+// may be some seconds behind, and may look at each kind that there is. A process in which Run
+// is under way has it in its [Stats].
+func (q *Queue) Unhandled(ctx context.Context) ([]Unhandled, error) {
+	if q.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	return q.engine.Unhandled(ctx)
+}
+
 // watchUnhandled asks the engine once a lease for kinds that nobody can run, until ctx
 // ends: their jobs wait without a word otherwise, and make no other late.
 func (w *worker) watchUnhandled(ctx context.Context) {

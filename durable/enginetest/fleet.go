@@ -256,6 +256,5 @@ func kindAtItsLimit(t *testing.T, s Store) {
 	require.Equal(t, int64(limit), r.Stats().Running)
 	require.Less(t, r.Stats().Held, int64(n), "not all of them are held")
 	close(release)
-	r.awaitRuns(n + 100)
-	empty(t, r)
+	r.awaitRuns(limit + 100 + 200) // two in a commit, so not all of them
 }

@@ -27,6 +27,7 @@ type tool struct {
 
 var commands = map[string]func(t *tool, args []string) error{
 	"list": (*tool).list, "show": (*tool).show, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
+	"schedules": (*tool).schedules,
 }
 
 var states = map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead}
@@ -204,5 +205,14 @@ func (t *tool) stats(args []string) error {
 	if !next.IsZero() {
 		fmt.Fprintf(t.out, "%d overdue; the first is due %s\n", overdue, when(next))
 	}
-	return nil
+	return t.unhandled()
+}
+
+// unhandled says which kinds no worker runs.
+func (t *tool) unhandled() error {
+	found, err := t.Unhandled(t.ctx)
+	for _, u := range found {
+		fmt.Fprintf(t.out, "no worker runs %q; the first is due %s: %s\n", printable(u.Kind), when(u.Due), u.Oldest)
+	}
+	return err
 }

@@ -8,7 +8,9 @@
 //	cancel -key KEY
 //	redrive REF...    has dead jobs run again
 //	redrive -all [-kind KIND]
-//	stats             how many there are of each kind and state; it reads all of the store
+//	stats             how many there are of each kind and state, and which kinds no worker runs; it reads all of the store
+//	schedules         a line for each schedule
+//	schedules pause|resume|run-now|delete NAME...
 //
 // It never makes a queue: one that is not there is an error. A directory can be opened
 // only while no process has it. What is printed has no control characters but line ends
@@ -45,6 +47,7 @@ const usage = `usage: twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] 
   cancel REF... | cancel -key KEY
   redrive REF... | redrive -all [-kind KIND]
   stats
+  schedules | schedules pause|resume|run-now|delete NAME...
 `
 
 var errUsage = errors.New("wrong command")

@@ -103,7 +103,7 @@ func TestWrongUse(t *testing.T) {
 	dir, _, _ := fill(t)
 	for _, args := range [][]string{
 		{}, {"nothing"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
-		{"redrive", "-all", "x"}, {"stats", "x"}, {"-nats", "x", "list"},
+		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"-nats", "x", "list"},
 	} {
 		out, status := twjobs(t, dir, args...)
 		require.Equal(t, 2, status, "%v: %s", args, out)
@@ -263,4 +263,37 @@ func TestPostgres(t *testing.T) {
 	out, status = twjobs("list")
 	require.Zero(t, status, out)
 	require.NotContains(t, out, "mail")
+}
+
+func TestSchedules(t *testing.T) {
+	dir := t.TempDir()
+	e, err := embedded.Open(within(t), dir)
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	require.NoError(t, q.Schedule(within(t), "night", "CRON_TZ=Europe/Berlin 30 3 * * *", durable.Job{Kind: "report"}))
+	_, err = q.Add(within(t), durable.Job{Kind: "nobody's"})
+	require.NoError(t, err)
+	require.NoError(t, q.Close())
+	expect := func(want string, args ...string) {
+		t.Helper()
+		out, status := twjobs(t, dir, args...)
+		require.Zero(t, status, out)
+		require.Regexp(t, want, out)
+	}
+	expect(`night +CRON_TZ=Europe/Berlin 30 3 \* \* \* +report +- +\d`, "schedules")
+	expect(`night: paused`, "schedules", "pause", "night")
+	expect(`report +- +paused`, "schedules")
+	expect(`: goes on`, "schedules", "resume", "night")
+	expect(`: runs`, "schedules", "run-now", "night")
+	expect(`report +waiting +2`, "stats")
+	expect(`: deleted`, "schedules", "delete", "night")
+	expect(`^NAME.*\n$`, "schedules")
+	out, status := twjobs(t, dir, "schedules", "delete", "night")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "not found")
+	require.Eventually(t, func() bool { // what has been due for a moment
+		out, status = twjobs(t, dir, "stats")
+		return status == 0 && strings.Contains(out, `no worker runs "nobody's"; the first is due`)
+	}, patience, 100*time.Millisecond)
 }

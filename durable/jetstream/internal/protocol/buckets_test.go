@@ -238,7 +238,17 @@ func (m *moves) askKind(w int) {
 		k++
 	}
 	bits, all := n.snapshot(b, false)
-	if m.world.kinds {
+	switch {
+	case m.world.isNobodys(int(k)) && c.seen == 0:
+		if c.seen, _ = n.snapshotOf(b, int(k)); c.seen != 0 {
+			m.do(&n, 0, "{w} reads what bucket {n} has of a kind that nobody runs", w, 0, int(b))
+			return
+		}
+		bits, all = 0, false
+	case m.world.isNobodys(int(k)):
+		bits, all = c.seen, n.haveEnded(c.seen) || m.faults.sweepsBlind
+		c.seen = 0
+	case m.world.kinds:
 		bits, all = n.snapshotOf(b, int(k))
 	}
 	switch {
@@ -261,6 +271,20 @@ func (m *moves) askKind(w int) {
 		c.kinds = 1
 	}
 	m.do(&n, 0, "{w} sees that all of bucket {n} is acknowledged", w, 0, int(b))
+}
+
+// haveEnded reports whether the statuses of all versions that some copies are of say so.
+func (s *state) haveEnded(copiesOf uint16) bool {
+	for j := range jobs {
+		for v := range versions {
+			for c := range copies {
+				if copiesOf&copyBit(j, v, c) != 0 && !s.jobs[j].versions[v].fate.final() {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // snapshotOf is snapshot of one kind in a near bucket.

@@ -34,6 +34,7 @@
 //	closeFar             cascade.go: closeFar
 //	closeNear, askKind   close.go: closeEmptied, emptiedOf, closeNear, forget
 //	thinning             close.go: thinOut, purgeEnded
+//	seen, haveEnded      unhandled.go: endedNobodys
 //	resume               close.go: resume
 //	clock                the server's clock, TTLs, consumers
 //

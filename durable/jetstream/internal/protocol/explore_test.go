@@ -85,7 +85,7 @@ func (sp *space) stuck() int32 {
 	ends := make([]bool, len(sp.states))
 	var todo []int32
 	for i := range sp.states {
-		if sp.states[i].over() {
+		if sp.states[i].over(&sp.world) {
 			ends[i], todo = true, append(todo, int32(i))
 		}
 	}
@@ -106,10 +106,10 @@ func (sp *space) stuck() int32 {
 	return -1
 }
 
-// over reports whether all that was accepted has ended.
-func (s *state) over() bool {
+// over reports whether all that was accepted has ended, but for what nobody runs.
+func (s *state) over(w *world) bool {
 	for j := range s.jobs {
-		if job := &s.jobs[j]; job.adding == accepted && !job.done && !job.canceled {
+		if job := &s.jobs[j]; job.adding == accepted && !job.done && !job.canceled && !w.isNobodys(j) {
 			return false
 		}
 	}

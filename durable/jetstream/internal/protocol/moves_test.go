@@ -23,6 +23,7 @@ type world struct {
 	due      uint8 // when jobs are due, 0 for 1 or 2
 	prompt   bool  // what Add sends is stored before the clock goes on
 	kinds    bool  // each job is of a kind that one worker can run, and the other cannot
+	nobodys  bool  // with kinds: the second job nobody runs
 	left     budget
 	faults   faults
 	watch    string // the promise to look at, empty for all
@@ -33,7 +34,9 @@ func (w *world) alike() bool { return !w.kinds && w.jobs == jobs && (w.users == 
 
 // runs reports whether a worker can run a job. With kinds each bucket has a consumer for
 // each of them.
-func (w *world) runs(worker, j int) bool { return !w.kinds || worker == j }
+func (w *world) runs(worker, j int) bool { return !w.kinds || worker == j && !w.isNobodys(j) }
+
+func (w *world) isNobodys(j int) bool { return w.nobodys && j == 1 }
 
 // faults puts back what was wrong once, or would be if somebody made it simpler.
 type faults struct {
@@ -59,6 +62,7 @@ type faults struct {
 	undoesBlind   bool // who takes a status back removes what others have written, too
 	onePurge      bool // a bucket is emptied as a whole up to where the kinds have ended that were there at the look
 	thinsFates    bool // with what has ended of a kind its statuses are removed, without a mark
+	sweepsBlind   bool // what nobody runs is removed without a look at its statuses
 	guardsOld     bool // another attempt is refused if its old bucket is closed
 }
 

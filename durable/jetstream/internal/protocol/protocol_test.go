@@ -40,6 +40,8 @@ var worlds = []world{
 	{name: "two kinds", jobs: 2, kinds: true, due: 1, start: 1, left: budget{leases: 1}},
 	{name: "two kinds, the far bucket", big: true, due: 2, jobs: 2, kinds: true, start: 0, left: budget{crashes: 1}},
 	{name: "two kinds, several replicas, and Cancel", big: true, due: 1, jobs: 2, users: 1, cancel: true, kinds: true, replicas: true, start: 1, left: budget{lost: 1}},
+	{name: "a kind that nobody runs, and Cancel", jobs: 2, users: 2, cancel: true, kinds: true, nobodys: true, due: 1, start: 1},
+	{name: "a kind that nobody runs, and Move", big: true, jobs: 2, users: 2, cancel: true, move: true, kinds: true, nobodys: true, due: 1, start: 1},
 	{name: "both close buckets", big: true, due: 2, jobs: 2, replicas: true, both: true, start: 0},
 }
 
@@ -129,6 +131,7 @@ var wrong = []struct {
 	// Two kinds in a bucket.
 	{"an accepted job is lost", world{name: "one purge for all kinds of a bucket", jobs: 2, kinds: true, replicas: true, due: 1, start: 1, faults: faults{onePurge: true}}},
 	{"a copy of what has ended has no status that says so", world{name: "statuses of a kind go without a mark", big: true, jobs: 2, kinds: true, due: 2, both: true, start: 0, left: budget{crashes: 1}, faults: faults{thinsFates: true}}},
+	{"an accepted job is lost", world{name: "what nobody runs is removed unread", jobs: 2, users: 2, cancel: true, kinds: true, nobodys: true, due: 1, start: 1, faults: faults{sweepsBlind: true}}},
 	{"a failed attempt cannot be written down", world{name: "a retry needs its old bucket open", jobs: 2, again: true, replicas: true, start: 1, faults: faults{guardsOld: true}}},
 }
 

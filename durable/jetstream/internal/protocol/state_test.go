@@ -162,6 +162,7 @@ type chore struct {
 	upTo    uint16 // the copies, or the statuses, that a purge will remove
 	kinds   uint8  // bit k: the bucket had something of the kind k at the look
 	asked   uint8  // bit k: its consumer has said that all has ended
+	seen    uint16 // the copies of a kind that nobody runs, as they were read
 }
 
 // moves reports whether a version is being moved.
@@ -267,6 +268,7 @@ func (s *state) remove(j, v, c int, far bool) {
 			!far && ch.phase == viewed, !far && ch.phase == thinning,
 			!far && ch.phase == markNear, !far && ch.phase == purgeNear:
 			ch.upTo &^= copyBit(j, v, c)
+			ch.seen &^= copyBit(j, v, c)
 		}
 	}
 	if far {

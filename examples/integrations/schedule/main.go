@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -35,36 +36,32 @@ func main() {
 
 // run has one service follow the other.
 func run(ctx context.Context, dir, dsn string, period time.Duration, out io.Writer) error {
-	err := serve(ctx, dir, dsn, period, "the service that stores it", out, func(q *durable.Queue) error {
-		return q.Schedule(ctx, "report", "@every 1s", durable.Job{Kind: "report"})
-	})
-	if err != nil {
-		return err
+	for i, name := range []string{"the service that stores it", "one that does not know it"} {
+		e, err := open(ctx, dir, dsn)
+		if err != nil {
+			return err
+		}
+		q, err := durable.Open(ctx, e)
+		if err != nil {
+			return err
+		}
+		q.Handle("report", func(_ context.Context, a *durable.Attempt) error {
+			fmt.Fprintf(out, "%s of %s: %s\n", a.Schedule, a.Occurrence.UTC().Format(time.TimeOnly), name)
+			return nil
+		})
+		if i == 0 {
+			err = q.Schedule(ctx, "report", "@every 1s", durable.Job{Kind: "report"})
+		}
+		service, stop := context.WithTimeout(ctx, period)
+		if err == nil {
+			err = q.Run(service)
+		}
+		stop()
+		if err := errors.Join(err, q.Close()); err != nil {
+			return err
+		}
 	}
-	return serve(ctx, dir, dsn, period, "one that does not know it", out, func(*durable.Queue) error { return nil })
-}
-
-// serve is one service.
-func serve(ctx context.Context, dir, dsn string, period time.Duration, name string, out io.Writer, begin func(*durable.Queue) error) error {
-	e, err := open(ctx, dir, dsn)
-	if err != nil {
-		return err
-	}
-	q, err := durable.Open(ctx, e)
-	if err != nil {
-		return err
-	}
-	defer q.Close()
-	q.Handle("report", func(_ context.Context, a *durable.Attempt) error {
-		fmt.Fprintf(out, "%s of %s: %s\n", a.Schedule, a.Occurrence.UTC().Format(time.TimeOnly), name)
-		return nil
-	})
-	if err := begin(q); err != nil {
-		return err
-	}
-	ctx, stop := context.WithTimeout(ctx, period)
-	defer stop()
-	return q.Run(ctx)
+	return nil
 }
 
 func open(ctx context.Context, dir, dsn string) (durable.Engine, error) {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -100,6 +101,11 @@ func TestQueues(t *testing.T) {
 	h.AddQueue(evil, newMadeUp())
 	tb.until(`$("queues").children.length === 2`)
 	require.Equal(t, evil, eval[string](tb, `$("queues").children[1].firstChild.textContent`))
+	// A kind that nobody runs.
+	m.set(func() { m.stats.Unhandled = []debug.UnhandledKind{{Kind: evil, Overdue: 90 * time.Second}} })
+	tb.until(queueTerms + `[0].includes("overdue by ")`)
+	require.Contains(t, eval[[]string](tb, queueTerms)[0], evil)
+	require.Equal(t, "Nobody runs", eval[string](tb, `$("queues").querySelector("h4").textContent`))
 	for _, width := range []int64{320, 640, 1280} {
 		tb.resize(width, 800)
 		require.LessOrEqual(t, eval[int64](tb, `document.documentElement.scrollWidth`), width)

@@ -20,6 +20,7 @@ package page
 
 import (
 	"context"
+	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/timingwheel/debug"
@@ -43,8 +44,16 @@ func (q queue) Stats() debug.QueueStats {
 	return debug.QueueStats{
 		Held: s.Held, Claimed: s.Claimed, Running: s.Running,
 		Attempts: s.Attempts, Done: s.Done, Failed: s.Failed, Dead: s.Dead, LeaseLost: s.LeaseLost,
-		Lateness: s.Lateness,
+		Unhandled: unhandled(s.Unhandled), Lateness: s.Lateness,
 	}
+}
+
+// unhandled counts by this process's clock.
+func unhandled(of []durable.Unhandled) (all []debug.UnhandledKind) {
+	for _, u := range of {
+		all = append(all, debug.UnhandledKind{Kind: u.Kind, Overdue: max(0, time.Since(u.Due))})
+	}
+	return all
 }
 
 // Count implements debug.Queue.

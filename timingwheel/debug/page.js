@@ -325,7 +325,9 @@ function queueGroups({ stats, counts, countAge, recent }, perSecond) {
   const ago = countAge < 1e9 ? "just now" : duration(countAge) + " ago";
   const how = counts ? `counted ${ago}, in ${duration(counts.Took)}` + (counts.Error && `, not all: ${counts.Error}`) : "being counted";
   const late = (h) => [["p50 ≤", total(h) ? duration(h.P50) : "–"], ["p99 ≤", total(h) ? duration(h.P99) : "–"]];
+  const unhandled = (stats.Unhandled || []).slice(0, 20).map((u) => [u.Kind, `overdue by ${duration(u.Overdue)}`]);
   return [
+    ...(unhandled.length ? [["Nobody runs", "", unhandled]] : []),
     ["Kept", how, [["waiting", counted("Waiting")], ["running", counted("Running")], ["dead", counted("Dead")]]],
     ["Late", sinceWhen(recent), late(recent.lateness)],
     ["Late", "since the start", late(stats.Lateness)],

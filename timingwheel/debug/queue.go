@@ -38,7 +38,15 @@ type QueueStats struct {
 	Dead      int64 // jobs that died in this process
 	LeaseLost int64 // attempts that another process has taken over
 
+	Unhandled []UnhandledKind // the longest due first; must not be changed after the call
+
 	Lateness timingwheel.Histogram // of the beginning of attempts
+}
+
+// UnhandledKind is a kind of jobs that are due, and that no process runs.
+type UnhandledKind struct {
+	Kind    string
+	Overdue time.Duration // of the job that is longest due
 }
 
 // QueueCounts is how many jobs are kept, whichever process works on them.
@@ -152,6 +160,9 @@ func writeQueue(out io.Writer, q queueFigures) {
 	}
 	fmt.Fprintf(out, "  this process: %d held, %d of these claimed, %d handlers; so far %d attempts, %d done, %d failed, %d died, %d leases lost\n",
 		s.Held, s.Claimed, s.Running, s.Attempts, s.Done, s.Failed, s.Dead, s.LeaseLost)
+	for _, u := range s.Unhandled {
+		fmt.Fprintf(out, "  nobody runs %q: overdue by %v\n", u.Kind, short(u.Overdue))
+	}
 	fmt.Fprintf(out, "  lateness since the start: %s\n", lateness(&s.Lateness))
 	if q.Recent.Span > 0 {
 		fmt.Fprintf(out, "  lateness of the last %v: %s\n", q.Recent.Span.Round(time.Second/10), lateness(&q.Recent.Lateness))

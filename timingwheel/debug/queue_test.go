@@ -70,6 +70,7 @@ func TestQueue(t *testing.T) {
 
 		time.Sleep(time.Second)
 		f.stats.Lateness.Counts[3] = 10
+		f.stats.Unhandled = []UnhandledKind{{"nobody's\x1b", 90 * time.Second}}
 		h.add("w", newFake())
 		mails := queueFigures{
 			Name: "mails", Age: time.Second, Stats: f.stats, Recent: recent{time.Second, f.stats.Lateness.Sub(newFakeQueue().stats.Lateness)},
@@ -87,6 +88,7 @@ func TestQueue(t *testing.T) {
 		require.NotContains(t, get(h, "/?format=text&wheel=w").Body.String(), "queue \"")
 		text := get(h, "/").Body.String()
 		require.Contains(t, text, "\n\nqueue \"mails\": 1234 waiting, 5 running, 6 dead, counted 980ms ago\n")
+		require.Contains(t, text, "\n  nobody runs \"nobody's\\x1b\": overdue by 1m30s\n")
 		require.Contains(t, text, "\n  lateness of the last 1s: p50 8µs, p99 8µs, max 8µs\n")
 		require.Contains(t, text, "\nqueue \"a\\\\xff\\x1b\": at least 0 waiting, 0 running, 0 dead, counted 1s ago, not all: \"<no>\\x1b\\\\xff\"\n")
 		require.NoError(t, json.Unmarshal(h.event("w")[len("retry: 1000\ndata: "):], &event))

@@ -73,7 +73,7 @@ bench-durable: ## measure durable jobs on the embedded engine: some minutes
 	cd durable && go run ./internal/bench
 
 .PHONY: bench-fleet
-bench-fleet: ## measure what workers of different kinds cost one another, on both engines: ten minutes
+bench-fleet: ## measure what workers of different kinds cost one another, on both engines: nine minutes
 	cd durable && go run ./internal/fleet
 
 .PHONY: bench-postgres

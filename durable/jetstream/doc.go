@@ -39,8 +39,13 @@
 // itself (bunch.go). So a worker is handed what it can run, each job goes to one worker, and
 // a kind that its worker has no room for is not fetched. What nobody can run has no consumer.
 // It keeps its bucket open: what has ended beside it is removed, but for the statuses, which
-// stay until the bucket closes. So a kind that has no worker for long, in many buckets, costs
-// the server the statuses of all other jobs of these buckets.
+// stay until the bucket closes.
+//
+// Reckon with 200 bytes on disk for the status of each other job that was due in the same
+// 5 s. Nothing bounds for how long: if something that nobody runs comes due in each bucket,
+// no status is removed at all, which at 1000 jobs a second is some 17 GB a day. It ends when a worker comes that runs the kind, or its jobs are canceled: within five
+// minutes after that what has ended is found and the buckets are closed. Stats.Unhandled, the
+// log and a metric name such a kind from the first lease on.
 //
 // A collision of two hashes, and what version 2 has stored, are handed to workers that
 // cannot run it, which give it back for a quarter of their lease.
@@ -52,6 +57,7 @@
 // refused with durable.ErrVersion, and end their Run with it. Their jobs are taken over.
 // So processes of two versions do not work on one queue at a time, and there is no way
 // back. Programs of before the versions know nothing of them: end them first.
+//
 // # Time
 //
 // Time is what the clock of the server that leads the stream shows. A job is due by it,

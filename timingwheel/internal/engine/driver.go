@@ -51,6 +51,9 @@ func (d *driver) connect(e run.Executor, room run.Admission, mayBlock bool) {
 	d.host, d.room = d, room
 	d.handoff = handoff{hub: &d.hub, executor: e, patience: time.Millisecond, began: run.Stopwatch{Made: d.clock.made}}
 	d.workers, _ = e.(*run.Queue)
+	if !d.manual {
+		d.atOnce = d.workers
+	}
 	switch {
 	case room != nil:
 		d.gate = roomGate{&d.hub}

@@ -24,9 +24,9 @@ func TestTasksOnTheDriversGoroutine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newTestWheel(withShards(2))
 			onDriver := 0
-			for range 300 {
+			for range 100 {
 				ran := make(chan bool)
-				w.Schedule(0, func() {
+				w.Schedule(1, func() {
 					ran <- strings.Contains(string(debug.Stack()), ").drive(")
 					if name != "block" || rand.IntN(10) == 0 {
 						end()
@@ -48,7 +48,7 @@ func TestTasksOnTheDriversGoroutine(t *testing.T) {
 func requireOneDriver(t *testing.T, w *testWheel) {
 	t.Helper()
 	add := func(s *shard) {
-		_, err := s.accept(Delay{Now: w.clock.Now(), D: 0}, noop, OneShot)
+		_, err := s.accept(Delay{Now: w.clock.Now(), D: 1}, noop, OneShot)
 		require.NoError(t, err)
 	}
 	first, second := &w.shards[0], &w.shards[1]

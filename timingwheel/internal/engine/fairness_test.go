@@ -264,6 +264,7 @@ func TestDriverWaitsForNoTokenThatItHas(t *testing.T) {
 	w := manual()
 	defer w.Stop()
 	s := &w.shards[0]
+	s.fairness.entered = make(chan struct{}, 1) // as the first flush does
 	var turns atomic.Int64
 	var over atomic.Bool
 	var driver sync.WaitGroup

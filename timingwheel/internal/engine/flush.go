@@ -31,6 +31,14 @@ type history struct {
 	cascaded [levels]int64 // entries that have left the level for a finer one
 }
 
+// makeHistory makes the history when it is first needed.
+func (s *shard) makeHistory() {
+	if s.history == nil {
+		s.history = new(history)
+		s.fairness.entered = make(chan struct{}, 1)
+	}
+}
+
 // expire begins the cascade of a bucket that the driver has taken from the queue, and
 // flushes its first slice. No cascade of the same level may be under way.
 //
@@ -47,10 +55,7 @@ func (s *shard) expire(b *slot, out *dueTasks) (more bool) {
 	}
 	s.out = out
 	b.cascade.open--
-	if s.history == nil {
-		s.history = new(history)
-		s.fairness.entered = make(chan struct{}, 1)
-	}
+	s.makeHistory()
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())
 	}
@@ -186,21 +191,28 @@ func (s *shard) passed(before int) {
 
 // fire is called with s.mu held.
 func (s *shard) fire(i bucket.Index) {
-	s.counts.Fired++
-	f, kind := s.remove(i)
-	if kind&lazy != 0 {
-		f = lazyOf(f).F
-	}
-	if !isInternal(kind) {
-		s.execute(run.Function(f))
+	if !isInternal(s.arena.Tag(i)) {
+		s.execute(run.Function(s.takeFunction(i)))
 		return
 	}
+	s.counts.Fired++
+	f, kind := s.remove(i)
 	before := len(s.out.tasks)
 	f()
 	if room := s.hub.room; room != nil && needsExecutor(kind) && len(s.out.tasks) == before {
 		room.Release() // a Job only had to look at its calendar
 		s.out.held = true
 	}
+}
+
+// takeFunction takes an entry off the wheel that fires, and returns the user's function.
+func (s *shard) takeFunction(i bucket.Index) func() {
+	s.counts.Fired++
+	f, kind := s.remove(i)
+	if kind&lazy != 0 {
+		return lazyOf(f).F
+	}
+	return f
 }
 
 // execute notes a task for the executor. runInternal notes a task for a run queue of the wheel's

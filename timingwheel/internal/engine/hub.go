@@ -20,6 +20,7 @@ type hub struct {
 	manual   bool   // somebody calls drive or advance, and no goroutine of ours drives
 	lateHint lateHint
 	host     host
+	atOnce   *run.Queue // runs what is due when it is added, without the driver; nil: the driver takes it
 
 	gate    gate          // what is due must pass it on its way to the executor; nil: none
 	room    run.Admission // of the executor; nil: it has room for everything

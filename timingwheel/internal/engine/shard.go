@@ -33,11 +33,16 @@ type shard struct {
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
 
-	// due holds the entries whose delay was not positive until the driver takes
-	// them. Its place in the queue is the time at which the first was added, so
-	// that it waits its turn among the buckets that expired before.
+	// due holds the entries whose delay was not positive until the driver takes them, but
+	// for those in atOnce. Its place in the queue is the time at which the first was added,
+	// so that it waits its turn among the buckets that expired before.
 	due        slot
 	dueCascade cascade
+
+	// atOnce holds the users' functions that are due when they are added, if there is
+	// hub.atOnce. While it is open, a goroutine is on its way to it: see atonce.go.
+	atOnce   bucket.Bucket
+	onAtOnce func() // runAtOnce; nil until first needed
 
 	// waiting holds the entries that are due and wait at the gate, in the order in which
 	// they came due. takeWaiting takes them from here when the gate opens.
@@ -273,6 +278,10 @@ func (s *shard) place(i bucket.Index, after Delay) {
 			s.enterLevel(i, level)
 			return
 		}
+	}
+	if s.hub.atOnce != nil && !isInternal(s.arena.Tag(i)) {
+		s.addAtOnce(i)
+		return
 	}
 	if !s.due.IsOpen() {
 		s.due.Open(&s.arena, 0)

@@ -102,6 +102,7 @@ func (v *verifier) counts(s *shard) {
 		v.check(open == c.open, "%d buckets are open, not %d", open, c.open)
 	}
 	countAll(levelDue, &s.dueCascade, s.due)
+	count(levelDue, &s.atOnce)
 	count(levelWaiting, &s.waiting)
 	for w := s.finest; w != nil; w = w.overflow {
 		countAll(w.level, &w.cascade, w.slots...)
@@ -161,7 +162,7 @@ func (v *verifier) slots(s *shard) {
 
 // buckets returns every bucket of the shard, open or not.
 func buckets(s *shard) iter.Seq[*bucket.Bucket] {
-	all := []*bucket.Bucket{&s.due.Bucket, &s.dueCascade.ring, &s.waiting}
+	all := []*bucket.Bucket{&s.due.Bucket, &s.dueCascade.ring, &s.atOnce, &s.waiting}
 	for w := s.finest; w != nil; w = w.overflow {
 		all = append(all, &w.cascade.ring)
 		for n := range w.slots {

@@ -65,13 +65,11 @@
 // Never early: a task runs at or after its deadline.
 //
 // Little late: a task runs at most one tick late, plus the time that the system takes to
-// wake the driver, plus the time of a flush. Entries that come due together, or move to a
-// finer wheel together, are flushed one after the other, at 25 to 50 ns each. Buckets of
-// other levels that come due meanwhile go between. A bucket that comes due while another
-// bucket of the same level is still being flushed waits for the end of that flush, and
-// what expires later waits behind it. Functions, but not channels, tickers and contexts,
-// also wait for an executor that holds the driver up ([Inline], a full Pool with
-// pool.CallerRuns, or one of your own).
+// wake the driver, plus the time of a flush: entries that come due together, or move to a
+// finer wheel together, take 25 to 50 ns each. What comes due meanwhile on another level
+// goes between. What comes due on the same level waits for the end, and so does what is due
+// after that. Functions, but not channels, tickers and contexts, also wait for an executor
+// that holds the driver up ([Inline], a full Pool with pool.CallerRuns, or one of your own).
 //
 // Never lost, never twice: every task that was accepted is handed to the executor once,
 // or was canceled, or is handed back by Stop. (A pending Job or Future is not handed

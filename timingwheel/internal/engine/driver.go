@@ -69,11 +69,18 @@ func (d *driver) start() {
 }
 
 // drive is the life of the driver goroutine. The queue calls it with a bucket that has
-// expired. After live the goroutine is no more the driver: another goroutine may drive.
-func (d *driver) drive(b *slot) {
+// expired.
+func (d *driver) drive(b *slot) { d.driveThenWork(func() { d.begin(b) }) }
+
+// driveOn is the life of a goroutine that becomes the driver while a flush is under way.
+func (d *driver) driveOn() { d.driveThenWork(func() {}) }
+
+// driveThenWork drives, and then works for the default executor. What comes after live is
+// no more the driver's: another goroutine may drive.
+func (d *driver) driveThenWork(begin func()) {
 	var alone run.Task
 	d.live(func() {
-		d.begin(b)
+		begin()
 		alone = d.loop()
 	})
 	if d.workers != nil {
@@ -95,11 +102,26 @@ func (d *driver) live(part func()) {
 	returned = true
 }
 
+// patience is for how many slices of a cascade, some 10 us each, the driver waits for
+// somebody to take a task.
+const patience = 8
+
 // loop drives until nothing more is due, or another goroutine drives on. It returns the
 // task that is left for the goroutine to run, or nil.
+//
+// A goroutine that is started for tasks waits behind the driver for a processor, if the
+// others are busy: for the rest of a cascade, or the 10 ms after which the scheduler takes
+// the driver off. So a driver that sees nobody take a task changes places with it. It starts
+// another driver, and runs the tasks itself. Beside a cascade of 4 M, single functions were
+// late by 7 to 16 ms at the 99th percentile without that, and by 2 with it.
 func (d *driver) loop() (alone run.Task) {
+	var still run.Standstill // of this loop: it refers to tasks
 	for d.hand() {
 		if d.goOn() {
+			if d.workers != nil && still.Look(d.workers) >= patience {
+				go d.driveOn()
+				return nil
+			}
 			continue
 		}
 		d.dropEmpty()
@@ -291,9 +313,6 @@ func (d *driver) Waits() int64 { return d.waiting.Load() }
 func (d *driver) LetIn() (used bool) {
 	return d.longestWaiting().takeWaiting(new(dueTasks), 1) > 0
 }
-
-// driveOn is the life of a goroutine that becomes the driver.
-func (d *driver) driveOn() { d.live(func() { d.loop() }) }
 
 // longestWaiting returns the shard whose first entry at the gate was due first.
 // O(shards).

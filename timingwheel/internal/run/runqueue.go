@@ -94,12 +94,13 @@ func (q *Queue) Start() {
 	}
 }
 
-// pull makes the goroutine that calls it the successor, unless there is one or no task
-// waits. It returns when no task is left for the goroutine. A task may end the goroutine.
-// It must not be called on a queue with a bound.
+// pull has the goroutine that calls it run tasks until none is left, also if there is a
+// successor: that one has no processor yet. A task may end the goroutine. It must not be
+// called on a queue with a bound.
 func (q *Queue) pull() {
-	if q.hasTasks() && q.successor.CompareAndSwap(false, true) {
-		q.run()
+	if q.hasTasks() {
+		ClearLabels()
+		q.runTasks()
 	}
 }
 
@@ -140,6 +141,11 @@ func (q *Queue) run() {
 	if q.semaphore != nil {
 		defer q.retire()
 	}
+	q.runTasks()
+}
+
+// runTasks runs tasks until none is left.
+func (q *Queue) runTasks() {
 	for {
 		t, r, more := q.take()
 		if t == nil {
@@ -179,6 +185,31 @@ func (q *Queue) hasTasks() bool {
 		}
 	}
 	return false
+}
+
+// Standstill tells for how long nobody has taken a task of a queue. It refers to tasks that
+// may have run since, so it must not be kept.
+type Standstill struct {
+	first *batch
+	taken int64
+	looks int
+}
+
+// Look looks at the queue, and returns how many looks ago a task was last taken; 0 if no
+// task waits.
+//
+// It does not ask for the successor. On a busy machine one has often not begun while others
+// take one task after the other. Then 100,000 tasks that were due on one tick took 26 ms
+// instead of 17.
+func (s *Standstill) Look(q *Queue) int {
+	first := q.first.Load()
+	taken := first.taken.Load()
+	if first != s.first || taken != s.taken || !q.hasTasks() {
+		s.first, s.taken, s.looks = first, taken, 0
+		return 0
+	}
+	s.looks++
+	return s.looks
 }
 
 // take removes the oldest task, and tells whether more wait. It returns nil when there is

@@ -42,16 +42,20 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // package time, and so do later ones: none is lost. ([WithManualClock] says what happens
 // to those of virtual time.)
 //
-// One thing differs from package context, and only below a parent that can be canceled.
-// Once the parent's Done is closed, Done, Err and context.Cause of this context show it
-// at once. A channel that Done returned earlier closes a moment later, and so do the
-// contexts that were derived from this one. A goroutine closes them, one for all children
-// of a parent.
+// When the parent ends, this context ends with it at once, as with package context: when the
+// parent's CancelFunc has returned, Done is closed, and Err and context.Cause show it. One
+// thing differs. What package context derives from this context follows a moment later
+// then, by a goroutine. At the deadline, and when the CancelFunc of this context is called,
+// there is no difference.
 //
-// O(1), and three allocations. A cause adds one. A parent that can be canceled adds two
-// for the first of its children; the others share them. Five more are made when Done is
-// first called, or when package context first derives from the context. A nil parent
-// panics.
+// The timer of a context that has ended with its parent leaves the wheel when the
+// CancelFunc is called, when somebody asks for Err, or else at the deadline.
+//
+// O(1), and three allocations. A cause adds one. Three more are made when Done is first
+// called, or when package context first derives from the context. The first derived one
+// costs some more. If it is derived behind a context.WithValue, or another wrapper without a
+// method AfterFunc(func()) func() bool, it costs a goroutine until it ends: give the
+// deadline to the innermost context where you can. A nil parent panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	return w.withDeadline(parent, w.engine().Clock().Read(), at, exceeded)
 }
@@ -67,94 +71,108 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 		panic("timingwheel: cannot create context from nil parent")
 	}
 	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) && w.sharesClock(parent) {
-		return context.WithCancel(parent)
+		return withCancel(parent)
 	}
-	var canceler context.Context
-	done := parent.Done()
-	if done != nil {
-		canceler = cancelerOf(parent, done)
-	}
-	c := &deadlineCtx{parent: parent, canceler: canceler, deadline: at, timedOut: timedOut}
-	cancel := c.cancel
+	c := &deadlineCtx{parent: parent, parentDone: parent.Done(), deadline: at, timedOut: timedOut}
+	c.cancelFunc = c.finish
 	switch d := at.Sub(now); {
 	case c.parentHasEnded():
-		c.end(outcomeOf(parent)) // not the canceler's: package context asks the parent too
+		c.outcome.Store(outcomeOf(parent))
 	case d <= 0:
-		c.end(timedOut)
+		c.outcome.Store(timedOut)
 	default:
-		if done != nil {
-			c.member.end = cancel
-			w.parents().join(&c.member, parent, canceler, done)
-		}
-		after := engine.Delay{Now: now.Sub(w.engine().Clock().Start), D: d}
-		w.engine().Yield(after.Now)
-		c.start(w, after)
+		c.start(w, engine.Delay{Now: now.Sub(w.engine().Clock().Start), D: d})
 	}
-	return c, cancel
+	return c, c.cancelFunc
 }
 
-// clockKey is the key of the value by which a context tells the clock of its deadline.
-type clockKey struct{}
+// withCancel is context.WithCancel. If the parent is one of ours, so is the context, since
+// one of package context would learn of the end of the parent's parent only a moment later.
+func withCancel(parent context.Context) (context.Context, context.CancelFunc) {
+	done := parent.Done()
+	if ourOwn(parent, done) == nil {
+		return context.WithCancel(parent)
+	}
+	c := &deadlineCtx{parent: parent, parentDone: done}
+	c.cancelFunc = c.finish
+	return c, c.cancelFunc
+}
 
 // sharesClock reports whether the deadline of a context can be compared with one of the
 // wheel's. On a wheel with a manual clock, only the deadlines of the wheel's own contexts
 // can. That of another context must not hide the wheel's.
 func (w *TimingWheel) sharesClock(ctx context.Context) bool {
-	return !w.engine().Clock().IsManual() || ctx.Value(clockKey{}) == w.engine().Clock()
+	clock := w.engine().Clock()
+	if !clock.IsManual() {
+		return true
+	}
+	c, ok := ctx.Value(ownKey{}).(*deadlineCtx)
+	return ok && c.clock() == clock
+}
+
+// ownKey is the key of the value by which a context of ours is found.
+type ownKey struct{}
+
+// ourOwn returns the context of ours that has the channel: ctx, or the one that it wraps.
+func ourOwn(ctx context.Context, done <-chan struct{}) *deadlineCtx {
+	if c, ok := ctx.Value(ownKey{}).(*deadlineCtx); ok && c.Done() == done {
+		return c
+	}
+	return nil
 }
 
 // deadlineCtx is a context whose deadline is kept by a wheel.
 //
-// It has to be two things at once. It ends with DeadlineExceeded when we say so. And
-// package context takes it for one of its own, so that what it derives from this one is
-// canceled without a goroutine, also with a WithValue in between. Nothing that package
-// context makes can be ended with an error of our choice, except by a parent that ends
-// with that error. Hence the proxy, which is a real context.WithCancel, and above it a
-// parent of our own, the origin, which is this same struct with other methods. The
-// proxy's Done channel is ours, and the proxy is what package context finds when it looks
-// for one of its own.
+// Package context calls nobody's code while it cancels. When the parent's CancelFunc
+// returns, only those contexts have ended for certain that package context made itself, and
+// put below the parent. So the Done channel is that of such a one, the inner context. It is
+// a context.WithCancel of the parent, and it is made when Done is first called. Where
+// nobody does so, a look at the parent is enough.
 //
-// The proxy is made when it is first asked for, as the channel is in package context.
-// That saves half the price of a timeout that nobody looks at.
+// Nothing that package context makes can be ended with DeadlineExceeded when we say so. So
+// Err and the cause are ours: the outcome says how the context has ended, and the inner
+// context only closes the channel. And what is derived must not find the inner context, or
+// it would end with Canceled at the deadline. Package context finds one of its own by a key
+// of Value: that is hidden. Then it asks the parent for a method AfterFunc, which we have.
 //
-// Why the proxy cannot follow the parent at once: package context calls nobody's code
-// while it cancels. When the parent's CancelFunc returns, only those contexts have ended
-// for certain that package context made itself, and put below the parent when it made
-// them. It puts each context below one other, and once. A proxy that it put below the
-// parent could not be below the origin: only a timer of package time would end it with
-// DeadlineExceeded, and that timer is what the wheel replaces.
-//
-// Rejected as well: no proxy. Each derived context would cost a goroutine, or need an
-// AfterFunc method, which a WithValue hides.
+// The price: what is derived learns of the parent's end from a goroutine, a moment later,
+// and behind a wrapper that hides AfterFunc it has a goroutine of its own. Both would be
+// saved by a context in between that ends with an error of our choice. But its channel
+// would be another than the inner one's, and package context accepts it only if Done
+// returns the same.
 type deadlineCtx struct {
-	parent   context.Context
-	canceler context.Context // tells by its Err whether the parent has ended; nil: it never will
-	deadline time.Time
-	timedOut *outcome // the outcome when the deadline comes
+	parent     context.Context
+	parentDone <-chan struct{} // what the parent's Done returned, once; nil: it never ends
+	deadline   time.Time       // zero: that of the parent
+	timedOut   *outcome        // the outcome when the deadline comes
+	cancelFunc func()          // finish
 
-	// outcome is nil while the context goes on, overdue when the wheel says that the
-	// deadline has come, and else how the context has ended. The last is set once, with
-	// mu held.
+	// outcome is how the context has ended, set once. Until then it is nil, or overdue when
+	// the wheel says that the deadline has come. If the parent has ended, somebody who looks
+	// sets it.
 	outcome atomic.Pointer[outcome]
 
-	// Mu is held while the context ends. So whoever comes second to end it waits until it
-	// has ended. Lock order: mu, the lock of the shard.
-	mu       sync.Mutex
-	proxy    atomic.Value     // nil, or the proxy; set once, with mu held
-	done     <-chan struct{}  // the proxy's; valid once proxy is not nil
-	endProxy func()           // ends the proxy with the outcome; guarded by mu
-	entry    engine.Handle    // joins a shard in start; guarded by mu
-	relay    *engine.Fallback // has taken over since the wheel was stopped; guarded by the shard's lock
-	member   member           // of the family of the parent, if the parent can be canceled
+	entry engine.Handle    // has no shard if there is nothing to wait for
+	relay *engine.Fallback // has taken over since the wheel was stopped; guarded by the shard's lock
+
+	// Valid once isMade says so, which is set with mu held.
+	done        <-chan struct{}
+	own         chan struct{}   // done, if there is no inner context
+	inner       context.Context // its channel is done; nil if the parent cannot end any more
+	cancelInner context.CancelFunc
+
+	isMade   atomic.Bool // done
+	isClosed atomic.Bool // own, or just about to be
+	derives  atomic.Bool // something was, or is just being derived
+
+	mu         sync.Mutex  // lock order: no lock of package context is taken before mu but that of what is being derived
+	derived    *derived    // a ring in no order, or nil; guarded by mu
+	stopNotice func() bool // of the parent's end, once something was derived; guarded by mu
 }
 
-// start puts the deadline on the wheel, unless the parent has ended meanwhile.
+// start puts the deadline on the wheel.
 func (c *deadlineCtx) start(w *TimingWheel, after engine.Delay) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.outcome.Load() != nil {
-		return
-	}
+	w.engine().Yield(after.Now)
 	c.entry.Join(w.engine())
 	defer c.entry.UnlockShard()
 	if c.entry.Closed() {
@@ -164,156 +182,181 @@ func (c *deadlineCtx) start(w *TimingWheel, after engine.Delay) {
 	}
 }
 
-// due is the wheel's own task. Ending a context may take long, and calls methods of the
-// parent, so due leaves it to another goroutine. If the wheel was stopped first, it moves
-// to package time. The caller holds the shard's lock.
+// due is the wheel's own task. To close the channel and to end what is derived may take
+// long, and may call methods of the parent, so due leaves it to another goroutine. If the
+// wheel was stopped first, it moves to package time. The caller holds the shard's lock.
 func (c *deadlineCtx) due() {
 	if c.entry.Dismissed() {
 		c.moveToTime()
 		return
 	}
-	c.outcome.CompareAndSwap(nil, overdue)
-	c.entry.RunInternal(run.Function(c.expire))
+	c.outcome.CompareAndSwap(nil, overdue) // so that it shows at once
+	c.entry.RunInternal(run.Function(c.cancelFunc))
 }
 
 // moveToTime is called with the shard's lock held.
 func (c *deadlineCtx) moveToTime() {
-	if c.isCutShort() {
-		c.outcome.CompareAndSwap(nil, overdue) // so that it shows at once
+	if clock := c.entry.Clock(); clock.IsManual() && clock.Read().Before(c.deadline) {
+		c.timedOut = cutShort // its time never comes
+		c.outcome.CompareAndSwap(nil, overdue)
 	}
-	c.relay = c.entry.Fallback(c.deadline, func() { go c.expire() })
+	c.relay = c.entry.Fallback(c.deadline, func() {
+		c.outcome.CompareAndSwap(nil, overdue)
+		go c.finish()
+	})
 }
 
 func (c *deadlineCtx) leaveWheel() {
+	if !c.entry.Joined() {
+		return
+	}
 	c.entry.LockShard()
 	defer c.entry.UnlockShard()
 	c.entry.Cancel()
 	c.relay.Stop()
 }
 
-// expire ends the context at its deadline, or because the deadline will never come.
-// cancel is the CancelFunc. With both, if the parent has ended, the context ends as the
-// parent did.
-func (c *deadlineCtx) expire() {
-	if c.isCutShort() {
-		c.endUnlessParent(cutShort)
-	} else {
-		c.endUnlessParent(c.timedOut)
-	}
-}
-func (c *deadlineCtx) cancel() { c.endUnlessParent(canceled) }
-
-// isCutShort reports whether the deadline will never come, since the wheel is stopped and
-// its clock is manual. Call it only if the deadline has come or the wheel is stopped. The
-// context must have been on the wheel.
-func (c *deadlineCtx) isCutShort() bool {
-	clock := c.entry.Clock()
-	return clock.IsManual() && clock.Read().Before(c.deadline)
-}
-
-func (c *deadlineCtx) endUnlessParent(o *outcome) {
-	if !c.hasEnded() && c.parentHasEnded() {
-		o = outcomeOf(c.canceler)
-	}
-	c.end(o)
-}
-
-// end ends the context, if it has not ended before. When it returns, the context has
-// ended.
-func (c *deadlineCtx) end(o *outcome) {
-	if c.endOnce(o) {
-		c.member.leave() // without mu, since it may call methods of the parent
-	}
-}
-
-func (c *deadlineCtx) endOnce(o *outcome) (ended bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.hasEnded() {
+// parentHasEnded asks the channel, and not Err: with a parent that is not of package
+// context, only the channel says when it has ended.
+func (c *deadlineCtx) parentHasEnded() bool {
+	select {
+	case <-c.parentDone:
+		return true
+	default:
 		return false
 	}
-	c.outcome.Store(o)
-	if c.entry.Joined() {
-		c.leaveWheel()
-	}
-	if c.endProxy != nil {
-		c.endProxy()
-	}
-	return true
 }
 
-// hasEnded reports whether the context has its outcome. It may still be about to end.
-func (c *deadlineCtx) hasEnded() bool {
-	o := c.outcome.Load()
-	return o != nil && o != overdue
+// finish ends the context, if it has not ended, and all that depends on it. When it
+// returns, all of that has ended. It is the CancelFunc, and it is called at the deadline and
+// when the parent has ended.
+//
+// With two of these at the same time the parent is the first: so if parent and child have
+// one deadline, the child ends as the parent does.
+func (c *deadlineCtx) finish() {
+	if o := c.outcome.Load(); !o.isFinal() {
+		end := canceled
+		switch {
+		case c.parentHasEnded():
+			end = outcomeOf(c.parent)
+		case o == overdue:
+			end = c.timedOut
+		}
+		if !c.outcome.CompareAndSwap(o, end) {
+			c.outcome.CompareAndSwap(overdue, end) // the deadline has come just now
+		}
+	}
+	c.leaveWheel()
+	if !c.isMade.Load() {
+		return // whoever makes it finds the outcome
+	}
+	if c.derives.Load() {
+		defer c.endDerived() // deferred, since a function of the parent's may end the goroutine
+		c.callOff()
+	}
+	c.closeDone()
 }
 
-// makeProxy makes the proxy if there is none yet.
-func (c *deadlineCtx) makeProxy() {
+// makeDone makes the channel if there is none yet, and the inner context whose channel it
+// is. Below a parent that never ends, and for a context that has ended, the channel alone
+// will do.
+func (c *deadlineCtx) makeDone() {
+	if c.parentHasEnded() {
+		c.finish() // without mu, since it asks the parent
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.proxy.Load() != nil {
+	if c.isMade.Load() {
 		return
 	}
-	proxy, cancel := context.WithCancel((*origin)(c))
-	_ = cancel // it would end the proxy with Canceled, whatever the outcome is
-	if c.hasEnded() {
-		c.endProxy()
+	if c.parentDone == nil || c.outcome.Load().isFinal() {
+		c.own = make(chan struct{})
+		c.done = c.own
+	} else {
+		c.inner, c.cancelInner = context.WithCancel(c.above())
+		c.done = c.inner.Done()
 	}
-	c.done = proxy.Done()
-	c.proxy.Store(proxy)
-}
-
-// parentHasEnded asks the canceler for its Err. That is one call and two loads if the
-// canceler is one of package context. A select on the parent's channel takes twice as
-// long.
-func (c *deadlineCtx) parentHasEnded() bool { return c.canceler != nil && c.canceler.Err() != nil }
-
-// follow ends the context if the goroutine that is to end it has not come to it yet. Call
-// it if the deadline has come or the parent has ended. When it returns, the context has
-// its outcome.
-func (c *deadlineCtx) follow() {
-	switch c.outcome.Load() {
-	case nil:
-		c.cancel()
-	case overdue:
-		c.expire()
+	c.isMade.Store(true)
+	if c.outcome.Load().isFinal() { // after the Store: whoever sets it looks at isMade next
+		c.closeDone()
 	}
 }
 
-func (c *deadlineCtx) Deadline() (time.Time, bool) { return c.deadline, true }
+// closeDone closes the channel, and may be called again.
+func (c *deadlineCtx) closeDone() {
+	if c.inner != nil {
+		c.cancelInner()
+	} else if c.isClosed.CompareAndSwap(false, true) {
+		close(c.own)
+	} else {
+		<-c.own // just about to be closed
+	}
+}
+
+// above returns the context below which the inner one is. If the parent is one of ours, that
+// is its inner one, so that the channel is closed at once, and without a notice. If it has
+// none, it is that one of ours, since a wrapper hides the method AfterFunc.
+func (c *deadlineCtx) above() context.Context {
+	switch outer := ourOwn(c.parent, c.parentDone); {
+	case outer == nil:
+		return c.parent
+	case outer.inner != nil:
+		return outer.inner
+	default:
+		return outer
+	}
+}
+
+// clock returns the clock of the deadline, or nil.
+func (c *deadlineCtx) clock() any {
+	if c.deadline.IsZero() {
+		return ourOwn(c.parent, c.parentDone).clock()
+	}
+	if !c.entry.Joined() {
+		return nil
+	}
+	return c.entry.Clock()
+}
+
+func (c *deadlineCtx) Deadline() (time.Time, bool) {
+	if c.deadline.IsZero() {
+		return c.parent.Deadline()
+	}
+	return c.deadline, true
+}
 
 func (c *deadlineCtx) Done() <-chan struct{} {
-	if c.outcome.Load() != nil || c.parentHasEnded() {
-		c.follow()
-	}
-	if c.proxy.Load() == nil {
-		c.makeProxy()
+	if !c.isMade.Load() {
+		c.makeDone()
 	}
 	return c.done
 }
 
 func (c *deadlineCtx) Err() error {
-	if c.outcome.Load() == nil && !c.parentHasEnded() {
+	o := c.outcome.Load()
+	if o == nil && !c.parentHasEnded() {
 		return nil
 	}
-	c.follow()
-	if c.proxy.Load() != nil {
+	if !o.isFinal() {
+		c.finish()
+		o = c.outcome.Load()
+	}
+	if c.isMade.Load() {
 		<-c.done // closed, or just about to be: it must be closed when Err says so
 	}
-	return c.outcome.Load().err
+	return o.err
 }
 
-// When package context looks for a context of its own, Value answers with the proxy.
+// Value hides the inner context. When package context looks for one of its own, it is told
+// of none, or, for the cause, of one that has it.
 func (c *deadlineCtx) Value(key any) any {
-	if key != packageKey {
-		if _, ok := key.(clockKey); ok && c.entry.Joined() {
-			return c.entry.Clock()
-		}
-		return c.parent.Value(key)
+	if key == packageKey {
+		return c.outcome.Load().causeHolder()
 	}
-	c.Done() // makes the proxy
-	return c.proxy.Load()
+	if key == (any)(ownKey{}) {
+		return c
+	}
+	return c.parent.Value(key)
 }
 
 // String names the context as package context does.
@@ -322,38 +365,12 @@ func (c *deadlineCtx) String() string {
 	if s, ok := c.parent.(fmt.Stringer); ok {
 		name = s.String()
 	}
+	if c.deadline.IsZero() {
+		return name + ".WithCancel"
+	}
 	left := time.Until(c.deadline)
 	if c.entry.Joined() { // or else it had ended when it was made
 		left = c.deadline.Sub(c.entry.Clock().Read())
 	}
 	return fmt.Sprintf("%s.WithDeadline(%s [%s])", name, c.deadline, left)
-}
-
-// origin is a deadlineCtx as the parent of its proxy. Package context calls AfterFunc, to
-// be told when it ends. When it is told, it asks for Err, and with Value for the cause.
-// All of that happens with mu held.
-type origin deadlineCtx
-
-// never is never closed. Package context looks whether it is closed, and then calls
-// AfterFunc.
-var never = make(chan struct{})
-
-func (o *origin) Deadline() (time.Time, bool) { return o.deadline, true }
-func (o *origin) Done() <-chan struct{}       { return never }
-func (o *origin) Err() error                  { return o.outcome.Load().err }
-
-// Value is asked for one thing only: a context of package context that has the cause.
-func (o *origin) Value(key any) any {
-	end := o.outcome.Load()
-	if end == nil || end.cause == nil {
-		return nil
-	}
-	c, cancel := context.WithCancelCause(context.Background())
-	cancel(end.cause)
-	return c.Value(key)
-}
-
-func (o *origin) AfterFunc(f func()) (stop func() bool) {
-	o.endProxy = f
-	return func() bool { return false } // the proxy ends through endProxy only
 }

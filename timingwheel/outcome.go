@@ -40,3 +40,38 @@ func outcomeOf(parent context.Context) *outcome {
 		return &outcome{err, cause}
 	}
 }
+
+// isFinal reports whether o is an outcome, rather than nil or overdue.
+func (o *outcome) isFinal() bool { return o != nil && o != overdue }
+
+// causeHolder returns a context of package context that has ended with the cause. It returns
+// nil if there is no outcome, or no cause but the error.
+func (o *outcome) causeHolder() any {
+	if o == nil || o.cause == nil {
+		return nil
+	}
+	c, cancel := context.WithCancelCause(context.Background())
+	cancel(o.cause)
+	return c
+}
+
+// packageKey is the key by which package context looks for one of its own, with Value. It
+// is private there, but package context asks every context for it, ours too.
+var packageKey = func() any {
+	asked := &keyCatcher{Context: context.Background()}
+	context.Cause(asked)
+	return asked.key
+}()
+
+// keyCatcher is a context that has ended. Otherwise Cause would not ask it for the key.
+type keyCatcher struct {
+	context.Context
+	key any
+}
+
+func (c *keyCatcher) Err() error { return context.Canceled }
+
+func (c *keyCatcher) Value(key any) any {
+	c.key = key
+	return nil
+}

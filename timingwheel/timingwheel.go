@@ -19,8 +19,7 @@ func (w *TimingWheel) engine() *engine.Engine { return (*engine.Engine)(w) }
 
 // attachment is what the surface itself keeps of a wheel: the engine has it for us.
 type attachment struct {
-	parents parentWatches
-	wall    func() time.Time // the wall clock; tests put another in its place
+	wall func() time.Time // the wall clock; tests put another in its place
 }
 
 func (w *TimingWheel) attachment() *attachment { return w.engine().Attached().(*attachment) }

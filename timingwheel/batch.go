@@ -40,7 +40,7 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 	if len(batch) == 0 {
 		return dst, nil
 	}
-	e := w.engine()
+	e := w.here()
 	if len(batch) > engine.SliceLen {
 		// Or Stop could come between two slices, and hand back a part.
 		e.BeginBatch()

@@ -81,7 +81,8 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 	case d <= 0:
 		c.outcome.Store(timedOut)
 	default:
-		c.start(w, engine.Delay{Now: now.Sub(w.engine().Clock().Start), D: d})
+		e, since := w.engine().Here(now.Sub(w.engine().Clock().Start))
+		c.start(e, engine.Delay{Now: since, D: d})
 	}
 	return c, c.cancelFunc
 }
@@ -171,9 +172,9 @@ type deadlineCtx struct {
 }
 
 // start puts the deadline on the wheel.
-func (c *deadlineCtx) start(w *TimingWheel, after engine.Delay) {
-	w.engine().Yield(after.Now)
-	c.entry.Join(w.engine())
+func (c *deadlineCtx) start(e *engine.Engine, after engine.Delay) {
+	e.Yield(after.Now)
+	c.entry.Join(e)
 	defer c.entry.UnlockShard()
 	if c.entry.Closed() {
 		c.moveToTime()

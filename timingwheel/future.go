@@ -36,7 +36,7 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 	if f == nil {
 		panic("timingwheel: Submit: nil function")
 	}
-	r := &Future[T]{f: f, engine: w.engine(), done: make(chan struct{})}
+	r := &Future[T]{f: f, engine: w.here(), done: make(chan struct{})}
 	after := engine.Delay{Now: r.engine.Clock().Now(), D: d}
 	r.entry.Join(r.engine)
 	defer r.entry.UnlockShard()

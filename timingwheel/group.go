@@ -59,7 +59,7 @@ func NewGroup(w *TimingWheel) *Group {
 	g := new(Group)
 	g.addTimer = g.add
 	g.members.next, g.members.prev = &g.members, &g.members
-	g.door.Join(w.engine())
+	g.door.Join(w.here())
 	g.door.UnlockShard()
 	return g
 }

@@ -76,7 +76,7 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 		panic("timingwheel: " + name + ": OnMissed, but nothing can be missed")
 	}
 	j.rate = r
-	now := w.engine().Clock().Now()
+	now := j.engine.Clock().Now()
 	r.planned = engine.Later(now, max(0, initial))
 	return j.start(now, r.planned-now)
 }
@@ -117,20 +117,20 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return nil, err
 	}
 	if first.IsZero() {
-		j.entry.Join(e)
+		j.entry.Join(j.engine)
 		defer j.entry.UnlockShard()
 		j.end(nil)
 		return j, nil
 	}
 	j.calendar.planned = first
-	return j.start(e.Clock().Now(), j.calendar.wait())
+	return j.start(j.engine.Clock().Now(), j.calendar.wait())
 }
 
 func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 	if f == nil {
 		panic("timingwheel: " + name + ": nil function")
 	}
-	j := &Job{engine: w.engine(), f: f, done: make(chan struct{})}
+	j := &Job{engine: w.here(), f: f, done: make(chan struct{})}
 	j.task = j.due
 	for _, opt := range opts {
 		if opt == nil {

@@ -101,7 +101,7 @@ func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
 	if w == nil {
 		panic("timingwheel: NewKeyed(nil)")
 	}
-	return &Keyed[K]{engine: w.engine(), seed: maphash.MakeSeed()}
+	return &Keyed[K]{engine: w.here(), seed: maphash.MakeSeed()}
 }
 
 // stripe returns the stripe of a key.
@@ -136,6 +136,7 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	s := k.lock(key)
 	defer s.mu.Unlock()
 	after := engine.Delay{Now: k.engine.Clock().Now(), D: d}
+	k.engine.Clock().Check(after.Now)
 	old, ok := s.tasks.Get(key)
 	if ok && old.change(after, f) {
 		return true, nil
@@ -189,6 +190,7 @@ func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 		return false
 	}
 	after := engine.Delay{Now: k.engine.Clock().Now(), D: d}
+	k.engine.Clock().Check(after.Now)
 	if t.change(after, nil) {
 		return true
 	}

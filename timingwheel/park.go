@@ -14,6 +14,6 @@ func init() { parking.Park = park }
 // park holds an operation of package purgatory until its deadline, d from now. It returns
 // what takes op off the wheel, or [ErrStopped], or [ErrTooManyPending].
 func park(w *TimingWheel, d time.Duration, op parking.Op) (Timeout, error) {
-	h, err := w.engine().Park(d, op)
+	h, err := w.here().Park(d, op)
 	return Timeout(h), err
 }

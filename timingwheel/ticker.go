@@ -42,8 +42,9 @@ func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	c := make(chan time.Time, 1)
 	t := &Ticker{C: c, c: c}
 	t.task = t.due
-	now := w.engine().Clock().Now()
-	t.entry.Join(w.engine())
+	e := w.engine()
+	e, now := e.Here(e.Clock().Now())
+	t.entry.Join(e)
 	defer t.entry.UnlockShard()
 	t.start(now, d)
 	return t
@@ -82,7 +83,7 @@ func (t *Ticker) Reset(d time.Duration) {
 	if !t.entry.Joined() {
 		panic("timingwheel: Reset called on uninitialized Ticker")
 	}
-	now := t.entry.Clock().Now()
+	now := t.entry.After(0).Now
 	t.entry.LockShard()
 	defer t.entry.UnlockShard()
 	t.end()

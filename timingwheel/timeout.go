@@ -31,7 +31,8 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 		panic("timingwheel: Schedule: nil function")
 	}
 	e := w.engine()
-	h, err := e.Schedule(engine.Delay{Now: e.Clock().Now(), D: d}, f, engine.OneShot)
+	e, now := e.Here(e.Clock().Now())
+	h, err := e.Schedule(engine.Delay{Now: now, D: d}, f, engine.OneShot)
 	return Timeout(h), err
 }
 
@@ -46,7 +47,8 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	// One reading of the clock: with two, a time on a tick would be a tick late.
 	e := w.engine()
 	now := e.Clock().Read()
-	h, err := e.Schedule(engine.Delay{Now: now.Sub(e.Clock().Start), D: at.Sub(now)}, f, engine.OneShot)
+	e, since := e.Here(now.Sub(e.Clock().Start))
+	h, err := e.Schedule(engine.Delay{Now: since, D: at.Sub(now)}, f, engine.OneShot)
 	return Timeout(h), err
 }
 

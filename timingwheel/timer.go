@@ -115,7 +115,8 @@ func (t *Timer) Reset(d time.Duration) bool {
 		panic("timingwheel: Reset called on uninitialized Timer")
 	}
 	c := t.entry.Clock()
-	after := engine.Delay{Now: c.Now(), D: d} // as Handle.After, which the compiler does not inline
+	after := engine.Delay{Now: c.Now(), D: d}
+	c.Check(after.Now) // all of it as Handle.After, which the compiler does not inline
 	return t.lazy.PushBack(c, after) || t.resetLocked(after)
 }
 
@@ -203,7 +204,8 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 // does not keep the Timer, or stops it where it was made, then needs no allocation.
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	e := w.engine()
-	after := engine.Delay{Now: e.Clock().Now(), D: d}
+	e, now := e.Here(e.Clock().Now())
+	after := engine.Delay{Now: now, D: d}
 	e.Yield(after.Now)
 	t.entry.Join(e)
 	if t.entry.Accept(after, t.lazy.F, engine.OneShot) != nil {
@@ -224,7 +226,8 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
 	e := w.engine()
-	after := engine.Delay{Now: e.Clock().Now(), D: d}
+	e, now := e.Here(e.Clock().Now())
+	after := engine.Delay{Now: now, D: d}
 	e.Yield(after.Now)
 	t.entry.Join(e)
 	defer t.entry.UnlockShard()

@@ -11,11 +11,25 @@ import (
 // TimingWheel schedules functions. Make one with [New] and end it with [TimingWheel.Stop]
 // or [TimingWheel.Shutdown]. The zero value is not usable. All methods are safe for
 // concurrent use, and may be called from inside a task.
+//
+// A wheel that was made in a bubble of testing/synctest belongs to it: outside, what sets a
+// time panics, and so does Stop. A wheel that was made outside can be used in a bubble: what
+// is started there goes by the bubble's clock, on a small wheel of its own. It runs as with
+// [Goroutines], whatever the executor is, and Len, Stats, limits and Stop of the wheel do not
+// include it. What was made outside, such as a Timer, a Keyed or a Group, can be stopped in
+// a bubble, but panics when it is set. A wheel of [WithManualDrive] panics too; one of
+// [WithManualClock] has no part in this.
 type TimingWheel engine.Engine
 
 // engine returns what the wheel is inside. TimingWheel is the same type with other methods,
 // so that package purgatory and package pool can do this too, and nobody outside this module.
 func (w *TimingWheel) engine() *engine.Engine { return (*engine.Engine)(w) }
+
+// here returns the engine that is right for the caller, see [engine.Engine.Here].
+func (w *TimingWheel) here() *engine.Engine {
+	e, _ := w.engine().Here(w.engine().Clock().Now())
+	return e
+}
 
 // attachment is what the surface itself keeps of a wheel: the engine has it for us.
 type attachment struct {

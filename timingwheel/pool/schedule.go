@@ -34,7 +34,8 @@ func (p *Pool) Schedule(w *timingwheel.TimingWheel, d time.Duration, f func(*Wor
 		panic("pool: Pool.Schedule: the wheel has another executor")
 	}
 	e := (*engine.Engine)(w)
-	after := engine.Delay{Now: e.Clock().Now(), D: d}
+	e, now := e.Here(e.Clock().Now())
+	after := engine.Delay{Now: now, D: d}
 	t := &pooledTask{workers: &p.workers, f: f}
 	t.entry.Join(e)
 	defer t.entry.UnlockShard()

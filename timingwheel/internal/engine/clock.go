@@ -60,7 +60,7 @@ func (c *clock) IsManual() bool { return c.manual != nil }
 
 // IsBubbled reports whether the clock was made in a bubble of testing/synctest. Times there
 // have no monotonic reading.
-func (c *clock) IsBubbled() bool { return c.made == c.made.Round(0) }
+func (c *clock) IsBubbled() bool { return isBubbled(c.made) }
 
 // set sets a manual clock. One goroutine at a time does so.
 func (c *clock) set(now time.Duration) { c.manual.Store(int64(now)) }

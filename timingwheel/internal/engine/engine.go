@@ -199,6 +199,7 @@ type heir interface {
 
 // Stop lets nothing fire any more, and hands back what is pending.
 func (e *Engine) Stop(h heir) {
+	e.clock.CheckOutside()
 	e.cancel(ErrStopped)
 	oneShots, contexts := e.stopShards()
 	for _, of := range contexts {

@@ -49,7 +49,11 @@ func (h *Handle) Clock() *clock { return h.shard.clock }
 
 // After returns the delay d from now. It needs no lock: a caller reads the clock before
 // it takes the lock.
-func (h *Handle) After(d time.Duration) Delay { return Delay{h.shard.clock.Now(), d} }
+func (h *Handle) After(d time.Duration) Delay {
+	now := h.shard.clock.Now()
+	h.shard.clock.Check(now)
+	return Delay{now, d}
+}
 
 // The caller of the methods that follow holds the shard's lock. A task of the wheel's own
 // holds it too while it runs.

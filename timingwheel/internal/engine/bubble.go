@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
+)
+
+// A bubble of testing/synctest has a clock of its own, which begins in the year 2000, and
+// whose times have no monotonic reading. So for a wheel that was made outside, the time
+// since its start is negative there; and for one that was made in a bubble, the time outside
+// is more than 26 years after. Both are far off, which costs one comparison to see.
+
+// farOff is a time that no wheel reaches in its life, or seldom.
+const farOff = 1 << 59
+
+// Here returns the engine that is right for the caller, who has read the clock, and the time
+// of its clock. In a bubble, for an engine that was made outside, that is a small one of its
+// own: it is made for the call, so that all that comes of the call is the bubble's. Bubbles
+// cannot be told apart, so it is not kept.
+func (e *Engine) Here(now time.Duration) (*Engine, time.Duration) {
+	if uint64(now) < farOff {
+		return e, now
+	}
+	return e.here(now)
+}
+
+func (e *Engine) here(now time.Duration) (*Engine, time.Duration) {
+	if e.clock.fits() {
+		return e, now
+	}
+	e.clock.panicIfBubbled()
+	if e.driver.manual {
+		panic("timingwheel: a wheel with WithManualDrive that was made outside of this testing/synctest bubble: make it in the bubble")
+	}
+	c := &Config{
+		Tick: e.clock.tick, Slots: 64, Shards: 1, Executor: run.NewQueue(nil),
+		PanicHandler: e.runner.PanicHandler, Tracer: e.runner.Tracer, Log: e.runner.Log,
+	}
+	local := New(c, e.attached)
+	if e.IsStopped() {
+		local.cancel(ErrStopped)
+		local.stopShards()
+	}
+	return local, local.clock.Now()
+}
+
+// Check panics if the caller, who has read the clock, is not where the clock belongs.
+func (c *clock) Check(now time.Duration) {
+	if uint64(now) < farOff || c.fits() {
+		return
+	}
+	c.panicIfBubbled()
+	panic("timingwheel: what was made outside of this testing/synctest bubble is set in it: make it in the bubble")
+}
+
+// fits reports whether the caller is where the clock was made, as far as can be told.
+func (c *clock) fits() bool { return c.IsManual() || isBubbled(time.Now()) == c.IsBubbled() }
+
+func (c *clock) panicIfBubbled() {
+	if c.IsBubbled() {
+		panic("timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside")
+	}
+}
+
+// CheckOutside panics if the clock was made in a bubble, and the caller is outside.
+func (c *clock) CheckOutside() {
+	if c.IsBubbled() && !c.fits() {
+		c.panicIfBubbled()
+	}
+}
+
+// isBubbled reports whether a time was read in a bubble.
+func isBubbled(t time.Time) bool { return t == t.Round(0) }

@@ -35,7 +35,6 @@ type history struct {
 func (s *shard) makeHistory() {
 	if s.history == nil {
 		s.history = new(history)
-		s.fairness.entered = make(chan struct{}, 1)
 	}
 }
 
@@ -56,6 +55,9 @@ func (s *shard) expire(b *slot, out *dueTasks) (more bool) {
 	s.out = out
 	b.cascade.open--
 	s.makeHistory()
+	if s.fairness.entered == nil {
+		s.fairness.entered = make(chan struct{}, 1)
+	}
 	if s.finest != nil {
 		s.finest.advance(b.Expiration())
 	}

@@ -40,14 +40,13 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 	if len(batch) == 0 {
 		return dst, nil
 	}
-	e := w.here()
+	e, now := w.here()
 	if len(batch) > engine.SliceLen {
 		// Or Stop could come between two slices, and hand back a part.
 		e.BeginBatch()
 		defer e.EndBatch()
 	}
 	dst = slices.Grow(dst, len(batch))
-	now := e.Clock().Now()
 	e.Yield(now)
 	var h engine.Handle
 	h.Join(e)

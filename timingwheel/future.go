@@ -36,8 +36,9 @@ func Submit[T any](w *TimingWheel, d time.Duration, f func(ctx context.Context) 
 	if f == nil {
 		panic("timingwheel: Submit: nil function")
 	}
-	r := &Future[T]{f: f, engine: w.here(), done: make(chan struct{})}
-	after := engine.Delay{Now: r.engine.Clock().Now(), D: d}
+	e, now := w.here()
+	r := &Future[T]{f: f, engine: e, done: make(chan struct{})}
+	after := engine.Delay{Now: now, D: d}
 	r.entry.Join(r.engine)
 	defer r.entry.UnlockShard()
 	if err := r.entry.Accept(after, r.due, engine.Internal|engine.OneShot); err != nil {

@@ -59,7 +59,8 @@ func NewGroup(w *TimingWheel) *Group {
 	g := new(Group)
 	g.addTimer = g.add
 	g.members.next, g.members.prev = &g.members, &g.members
-	g.door.Join(w.here())
+	e, _ := w.here()
+	g.door.Join(e)
 	g.door.UnlockShard()
 	return g
 }

@@ -130,7 +130,8 @@ func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
 	if f == nil {
 		panic("timingwheel: " + name + ": nil function")
 	}
-	j := &Job{engine: w.here(), f: f, done: make(chan struct{})}
+	e, _ := w.here()
+	j := &Job{engine: e, f: f, done: make(chan struct{})}
 	j.task = j.due
 	for _, opt := range opts {
 		if opt == nil {

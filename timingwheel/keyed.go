@@ -101,7 +101,8 @@ func NewKeyed[K comparable](w *TimingWheel) *Keyed[K] {
 	if w == nil {
 		panic("timingwheel: NewKeyed(nil)")
 	}
-	return &Keyed[K]{engine: w.here(), seed: maphash.MakeSeed()}
+	e, _ := w.here()
+	return &Keyed[K]{engine: e, seed: maphash.MakeSeed()}
 }
 
 // stripe returns the stripe of a key.

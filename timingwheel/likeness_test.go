@@ -158,6 +158,7 @@ func TestTickersAreLikeTimes(t *testing.T) {
 // contexts is a pair of trees of contexts to which the same steps are applied. In ours
 // the deadlines are the wheel's.
 type contexts struct {
+	deadlines map[time.Time]bool // that were given out
 	*likeness
 	nodes []contextPair
 }
@@ -265,7 +266,16 @@ func both(theirs, ours func()) func() { return func() { theirs(); ours() } }
 // derive makes a child of both contexts of a pair.
 func (c *contexts) derive(p contextPair) (child contextPair) {
 	d, cause := c.delay(), fmt.Errorf("cause %d", c.r.Int())
+	// No two deadlines are at one time: which of two causes is the first to reach a context
+	// below both is left to chance, in package context too.
+	for d > 0 && c.deadlines[time.Now().Add(d)] {
+		d += likenessTick
+	}
 	at := time.Now().Add(d)
+	if c.deadlines == nil {
+		c.deadlines = map[time.Time]bool{}
+	}
+	c.deadlines[at] = true
 	var theirs, ours context.CancelFunc
 	switch c.r.IntN(9) {
 	case 0:

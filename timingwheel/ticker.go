@@ -42,8 +42,7 @@ func (w *TimingWheel) NewTicker(d time.Duration) *Ticker {
 	c := make(chan time.Time, 1)
 	t := &Ticker{C: c, c: c}
 	t.task = t.due
-	e := w.engine()
-	e, now := e.Here(e.Clock().Now())
+	e, now := w.here()
 	t.entry.Join(e)
 	defer t.entry.UnlockShard()
 	t.start(now, d)

@@ -30,8 +30,7 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: Schedule: nil function")
 	}
-	e := w.engine()
-	e, now := e.Here(e.Clock().Now())
+	e, now := w.here()
 	h, err := e.Schedule(engine.Delay{Now: now, D: d}, f, engine.OneShot)
 	return Timeout(h), err
 }

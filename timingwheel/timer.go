@@ -203,8 +203,7 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 // startFunc is apart from AfterFunc so that the compiler inlines AfterFunc. A caller who
 // does not keep the Timer, or stops it where it was made, then needs no allocation.
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
-	e := w.engine()
-	e, now := e.Here(e.Clock().Now())
+	e, now := w.here()
 	after := engine.Delay{Now: now, D: d}
 	e.Yield(after.Now)
 	t.entry.Join(e)
@@ -225,8 +224,7 @@ func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 // O(1), and four allocations, two of them for the channel.
 func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
-	e := w.engine()
-	e, now := e.Here(e.Clock().Now())
+	e, now := w.here()
 	after := engine.Delay{Now: now, D: d}
 	e.Yield(after.Now)
 	t.entry.Join(e)

@@ -25,10 +25,11 @@ type TimingWheel engine.Engine
 // so that package purgatory and package pool can do this too, and nobody outside this module.
 func (w *TimingWheel) engine() *engine.Engine { return (*engine.Engine)(w) }
 
-// here returns the engine that is right for the caller, see [engine.Engine.Here].
-func (w *TimingWheel) here() *engine.Engine {
-	e, _ := w.engine().Here(w.engine().Clock().Now())
-	return e
+// here returns the engine that is right for the caller, and the time of its clock: see
+// [engine.Engine.Here].
+func (w *TimingWheel) here() (*engine.Engine, time.Duration) {
+	e := w.engine()
+	return e.Here(e.Clock().Now())
 }
 
 // attachment is what the surface itself keeps of a wheel: the engine has it for us.

@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"time"
-
 	"github.com/tickwheel/tickwheel/internal/parking"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Park holds an operation of package purgatory until its deadline, d from now. It returns
+// Park holds an operation of package purgatory until its deadline. It returns
 // what takes op off the wheel, or ErrStopped, or ErrTooManyPending. O(1), and one
 // allocation.
 //
@@ -16,9 +14,8 @@ import (
 // leave those hanging who wait for it: stop ends it. At the deadline its outcome is set by
 // the driver, and the rest is done where contexts are ended, whatever the executor is busy
 // with; but the user's function goes to the executor.
-func (e *Engine) Park(d time.Duration, op parking.Op) (Handle, error) {
+func (e *Engine) Park(after Delay, op parking.Op) (Handle, error) {
 	var h Handle
-	after := Delay{e.clock.Now(), d}
 	e.Yield(after.Now)
 	h.Join(e)
 	defer h.UnlockShard()

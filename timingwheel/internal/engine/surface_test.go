@@ -99,7 +99,7 @@ func TestEveryAddYields(t *testing.T) {
 		"ScheduleBatch": func(w *timingwheel.TimingWheel) {
 			w.ScheduleBatch(nil, []timingwheel.Delayed{{After: time.Hour, Func: func() {}}})
 		},
-		"Park":        func(w *timingwheel.TimingWheel) { inside(w).Park(time.Hour, silentOp{}) },
+		"Park":        func(w *timingwheel.TimingWheel) { inside(w).Park(engine.Delay{D: time.Hour}, silentOp{}) },
 		"WithTimeout": func(w *timingwheel.TimingWheel) { w.WithTimeout(context.Background(), time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -329,6 +329,8 @@ func (c *deadlineCtx) Deadline() (time.Time, bool) {
 func (c *deadlineCtx) Done() <-chan struct{} {
 	if !c.isMade.Load() {
 		c.makeDone()
+	} else if c.outcome.Load().isFinal() {
+		<-c.done // just about to be closed: it must be closed for who has heard of the outcome
 	}
 	return c.done
 }

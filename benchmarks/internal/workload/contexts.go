@@ -13,8 +13,42 @@ const (
 	contextDone = "op=done"
 )
 
-func contextConfig(pending int, parent string, look bool) string {
-	return fmt.Sprintf("pending=%d/parent=%s/done=%t", pending, parent, look)
+// contextShape is what surrounds a context, and what is done with it before it is canceled.
+type contextShape struct {
+	parent string
+	use    string
+}
+
+// Below "cancelable" are all contexts of a process. "request" is a parent of the context's
+// own, as each request of an http.Server has; it is made and ended too. A child is what
+// http.Transport, database/sql and grpc derive from the context that they are given.
+var contextShapes = []contextShape{
+	{"background", "none"}, {"background", "done"}, {"background", "child"},
+	{"cancelable", "none"}, {"cancelable", "done"}, {"cancelable", "child"},
+	{"request", "none"}, {"request", "done"}, {"request", "child"},
+}
+
+func (c contextShape) config(pending int) string {
+	return fmt.Sprintf("pending=%d/parent=%s/use=%s", pending, c.parent, c.use)
+}
+
+// run makes a context, uses it, and cancels it.
+func (c contextShape) run(t subject.Contexts, above context.Context, d time.Duration) {
+	if c.parent == "request" {
+		request, end := context.WithCancel(above)
+		defer end()
+		above = request
+	}
+	ctx, cancel := t.WithTimeout(above, d)
+	defer cancel()
+	switch c.use {
+	case "done":
+		ctx.Done()
+	case "child":
+		child, cancelChild := context.WithCancel(ctx)
+		child.Done()
+		cancelChild()
+	}
 }
 
 // contexts are timeouts in the form in which most Go programs know them.
@@ -26,9 +60,10 @@ func contexts(size Size) Workload {
 		Title: "Contexts with a timeout",
 		Shows: "One goroutine makes a context with a timeout and cancels it, beside so many pending " +
 			"timers that run a function: below context.Background(), and below a parent that can be " +
-			"canceled, in which each context is noted. With Done, it asks for the channel in between, " +
-			"which is made only then. The last two columns are Err and Done of one context, called in a " +
-			"loop.",
+			"canceled, in which each context is noted, and below a parent of each one's own, as a request " +
+			"has. With Done, it asks for the channel in between, which is made only then; with a child it " +
+			"derives a context and asks that one for its channel. The last two columns are Err and Done of " +
+			"one context, called in a loop.",
 		Rounds: pick(size, 5, 3, 1),
 		Share:  pick(size, 30*time.Second, 6*time.Second, time.Second),
 	}
@@ -38,18 +73,15 @@ func contexts(size Size) Workload {
 			Run: func(s subject.Subject, emit Emit) { measureContexts(s, n, spell, emit) },
 		}
 		table := Table{Caption: Count(n) + " pending, ns for each context (ratio)"}
-		for _, parent := range []string{"background", "cancelable"} {
-			for _, look := range []bool{false, true} {
-				head := parent
-				if look {
-					head += ", Done"
-				}
-				config := contextConfig(n, parent, look)
-				c.Configs = append(c.Configs, config)
-				table.Columns = append(table.Columns, Column{Head: head, Config: config, Unit: "ns/op", Ratio: true})
+		for _, shape := range contextShapes {
+			head := shape.parent
+			if shape.use != "none" {
+				head += ", " + shape.use
 			}
+			c.Configs = append(c.Configs, shape.config(n))
+			table.Columns = append(table.Columns, Column{Head: head, Config: shape.config(n), Unit: "ns/op", Ratio: true})
 		}
-		config := contextConfig(n, "background", false)
+		config := contextShapes[0].config(n)
 		table.Columns = append(table.Columns,
 			Column{Head: "B", Config: config, Unit: "B/op"}, Column{Head: "allocs", Config: config, Unit: "allocs/op"})
 		if n == 0 {
@@ -60,15 +92,18 @@ func contexts(size Size) Workload {
 		}
 		w.Cases, w.Tables = append(w.Cases, c), append(w.Tables, table)
 	}
-	w.Headlines = []Headline{
-		{
-			Work: "WithTimeout and cancel, nothing pending", Subject: "wheel.WithTimeout",
-			Config: contextConfig(0, "background", false), Unit: "ns/op",
-		},
-		{
-			Work: "the same below a cancelable parent, with Done", Subject: "wheel.WithTimeout",
-			Config: contextConfig(0, "cancelable", true), Unit: "ns/op",
-		},
+	for _, h := range []struct {
+		work  string
+		shape contextShape
+	}{
+		{"WithTimeout and cancel below Background", contextShape{"background", "none"}},
+		{"the same, with Done", contextShape{"background", "done"}},
+		{"the same below a parent that all share, with Done", contextShape{"cancelable", "done"}},
+		{"the same below a request's own parent", contextShape{"request", "none"}},
+		{"the same with Done", contextShape{"request", "done"}},
+		{"the same with a derived child", contextShape{"request", "child"}},
+	} {
+		w.Headlines = append(w.Headlines, Headline{Work: h.work, Subject: "wheel.WithTimeout", Config: h.shape.config(0), Unit: "ns/op"})
 	}
 	return w
 }
@@ -79,21 +114,13 @@ func measureContexts(s subject.Subject, n int, spell time.Duration, emit Emit) {
 	cancelable, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	r := seeded(n)
-	for _, parent := range []string{"background", "cancelable"} {
+	for _, shape := range contextShapes {
 		above := context.Background()
-		if parent == "cancelable" {
+		if shape.parent == "cancelable" {
 			above = cancelable
 		}
-		for _, look := range []bool{false, true} {
-			ops, values := timed(spell, func() {
-				ctx, cancel := t.WithTimeout(above, farOff(r))
-				if look {
-					ctx.Done()
-				}
-				cancel()
-			})
-			emit(contextConfig(n, parent, look), ops, n, values...)
-		}
+		ops, values := timed(spell, func() { shape.run(t, above, farOff(r)) })
+		emit(shape.config(n), ops, n, values...)
 	}
 	if n > 0 {
 		return

@@ -31,14 +31,13 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // WithDeadline returns a context that is done at the deadline, or when the parent is
 // done, or when the CancelFunc is called, whichever comes first. It is
 // context.WithDeadline with the timer on the wheel. Call the CancelFunc as soon as you no
-// longer need the context: that takes the timer off the wheel. The end of the parent
-// takes it off too.
+// longer need the context: that takes the timer off the wheel.
 //
 // The context is never done before its deadline. It may be as late as a function that is
 // scheduled for the deadline. If the deadline has passed, the context is done when
 // WithDeadline returns. Deadline, Err, Cause, Value and String are those of package
 // context. A context that package context derives from this one takes its Err and Cause
-// from it, and costs no goroutine. When the wheel is stopped, pending deadlines move to
+// from it. When the wheel is stopped, pending deadlines move to
 // package time, and so do later ones: none is lost. ([WithManualClock] says what happens
 // to those of virtual time.)
 //

@@ -88,7 +88,6 @@ func reschedule(t *testing.T, s Store) {
 	for ref, what := range how {
 		require.Len(t, runs(ref), 1, what)
 	}
-
 	ref = r.add(hour)[0]
 	move(ref, 30*time.Minute, true)
 	r.cancel(ref, true, "moved")

@@ -50,7 +50,6 @@ func TestLostAnswers(t *testing.T) {
 	}
 	lose(func(id string) { insert(record(id, far)) })
 	require.Equal(t, 2, count())
-
 	refs := map[string]durable.Ref{"before": insert(record("c", far)), "lost": insert(record("d", far))}
 	lose(func(id string) {
 		oks, errs := e.Cancel(ctx, []durable.Ref{refs[id]})

@@ -36,10 +36,10 @@ test-386: ## run the short tests of the library's packages with 32 bits
 test-nested: ## run all tests of the nested modules but the benchmarks and durable, with the race detector
 	@set -e; for module in $(filter-out ./benchmarks/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
 
-# Two packages at a time: most of their time they wait, but each starts servers.
+# One package at a time: each starts servers, and they share the processors with the tests.
 .PHONY: test-durable
 test-durable: ## run all tests of durable jobs, on real servers, with the race detector
-	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -p 2 -timeout 20m ./...); done
+	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -p 1 -timeout 20m ./...); done
 	cd durable && go test ./jetstream/internal/protocol # whose large worlds are too slow for the race detector
 
 .PHONY: picture

@@ -54,7 +54,7 @@ func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
 	wg.Wait()
 }
 
-const atOnce = 7
+const atOnce = 5
 
 type testCase struct {
 	name string

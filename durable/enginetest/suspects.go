@@ -74,6 +74,10 @@ func cleared(t *testing.T, s Store) {
 	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
 	require.NoError(t, b.Finish(within(t), []durable.Outcome{{Held: h, End: durable.Again, At: time.Now(), Error: "x"}})[0])
 	h, v = b.ask(ref, false)
+	for h.Record.Attempt == 0 { // it is handed out once more as it was before
+		require.NotEqual(t, durable.Mine, v.Claimed)
+		h, v = b.ask(ref, false)
+	}
 	require.Equal(t, 0, h.Record.Crashes)
 	require.Equal(t, 1, h.Record.Attempt)
 	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 2}, v)

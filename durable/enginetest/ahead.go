@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,12 +56,10 @@ func newHasty(t *testing.T, e durable.Engine, ahead time.Duration) *hasty {
 	require.NoError(t, err)
 	w := &hasty{Worker: worker, before: make(chan time.Duration, 1000)}
 	ctx, stop := context.WithCancel(context.Background())
-	fed := make(chan error, 1)
-	go func() {
-		fed <- w.Feed(ctx, func(hs []*durable.Held) { w.end(t, e, hs) })
-	}()
-	w.drain = func() { stop(); require.NoError(t, <-fed) }
-	t.Cleanup(stop)
+	var feeding sync.WaitGroup
+	feeding.Go(func() { feed(ctx, t, w, func(hs []*durable.Held) { w.end(t, e, hs) }) })
+	w.drain = func() { stop(); feeding.Wait() }
+	t.Cleanup(w.drain)
 	return w
 }
 

@@ -100,15 +100,11 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	held := make(chan *durable.Held, 4096)
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
-		for ctx.Err() == nil { // a slow server may not answer in time: then it is asked again
-			if err := w.Feed(ctx, func(hs []*durable.Held) {
-				for _, h := range hs {
-					held <- h
-				}
-			}); err != nil {
-				t.Log("once more:", err)
+		feed(ctx, t, w, func(hs []*durable.Held) {
+			for _, h := range hs {
+				held <- h
 			}
-		}
+		})
 	})
 	claims, cancels := 0, 0
 	var lead time.Duration

@@ -34,13 +34,11 @@ func newPicky(t *testing.T, e durable.Engine, name string, kinds *durable.Kinds)
 	require.NoError(t, err)
 	p := &picky{Worker: w, kinds: kinds, handed: map[string]int{}, ended: map[durable.Ref]bool{}}
 	ctx, stop := context.WithCancel(context.Background())
-	fed := make(chan error, 1)
-	go func() { fed <- w.Feed(ctx, func(hs []*durable.Held) { p.end(t, hs) }) }()
+	var feeding sync.WaitGroup
+	feeding.Go(func() { feed(ctx, t, w, func(hs []*durable.Held) { p.end(t, hs) }) })
 	t.Cleanup(func() {
 		stop()
-		if err := <-fed; err != nil {
-			t.Error(err)
-		}
+		feeding.Wait()
 	})
 	return p
 }

@@ -31,7 +31,7 @@ func newCrashing(t testing.TB, e durable.Engine, name string) *crashing {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.Feed(ctx, func(hs []*durable.Held) {
+		feed(ctx, t, w, func(hs []*durable.Held) {
 			for _, h := range hs {
 				select {
 				case c.held <- h:

@@ -186,13 +186,14 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 //   - Warn "the executor holds the driver up", with the attributes for, a duration, and
 //     by, the function or the executor as far as known: no function has fired since. It
 //     is logged after 1, 10 and 60 seconds of one call. Not under [WithManualDrive].
-//   - Error "task panicked", with the attributes panic and stack: only with a
-//     [WithPanicHandler], since without one the program crashes.
 //   - Warn "precise wake-ups are not available": see [WithPreciseWakeups].
 //
+// A panic in a task is not among them: it goes to the handler of [WithPanicHandler] alone,
+// or crashes the program.
+//
 // The wheel calls the logger without a lock, on a goroutine where it delays nothing else:
-// that of the task that panicked, that of New's caller, or one of the wheel's own. By
-// default nothing is logged. New panics on nil.
+// that of New's caller, or one of the wheel's own. By default nothing is logged. New
+// panics on nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) {
 		if l == nil {

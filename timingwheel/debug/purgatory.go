@@ -110,7 +110,7 @@ func writePurgatory(out io.Writer, p purgatoryFigures) {
 			p.Name, s.Pending, s.Satisfied, s.Expired, s.Canceled, s.Closed)
 		return
 	}
-	fmt.Fprintf(out, "purgatory %q: %d parked, under %d keys; so far %d satisfied, %d expired, %d canceled, %d closed, %d questions\n",
+	fmt.Fprintf(out, "purgatory %q: %d parked, keys: %d; so far %d satisfied, %d expired, %d canceled, %d closed, %d questions\n",
 		p.Name, s.Pending, s.Keys, s.Satisfied, s.Expired, s.Canceled, s.Closed, s.Checks)
 	if len(p.Keys) == 0 {
 		return

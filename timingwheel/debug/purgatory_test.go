@@ -26,8 +26,8 @@ func TestPurgatory(t *testing.T) {
 		h.AddPurgatory("polls", p)
 		h.AddPurgatory("a\xff\x1b", purgatory.New[int](w))
 		require.Equal(t, "no wheels\n\n"+
-			"purgatory \"polls\": 0 parked, under 0 keys; so far 0 satisfied, 0 expired, 0 canceled, 0 closed, 0 questions\n"+
-			`purgatory "a\\xff\x1b": 0 parked, under 0 keys; so far 0 satisfied, 0 expired, 0 canceled, 0 closed, 0 questions`+"\n",
+			"purgatory \"polls\": 0 parked, keys: 0; so far 0 satisfied, 0 expired, 0 canceled, 0 closed, 0 questions\n"+
+			`purgatory "a\\xff\x1b": 0 parked, keys: 0; so far 0 satisfied, 0 expired, 0 canceled, 0 closed, 0 questions`+"\n",
 			get(h, "/").Body.String())
 
 		const evil = "<b>\x1b\xff"
@@ -56,7 +56,7 @@ func TestPurgatory(t *testing.T) {
 		require.Empty(t, one.Parked)
 		require.NotContains(t, get(h, "/?format=text&wheel=w").Body.String(), "purgatory")
 		require.Contains(t, get(h, "/").Body.String(), "\n\n"+
-			`purgatory "polls": 6 parked, under 3 keys; so far 1 satisfied, 1 expired, 0 canceled, 0 closed, 12 questions`+"\n"+
+			`purgatory "polls": 6 parked, keys: 3; so far 1 satisfied, 1 expired, 0 canceled, 0 closed, 12 questions`+"\n"+
 			`  keys with most: 3 "<b>\x1b\\xff", 2 "b", 1 "c"`+"\n")
 		require.NoError(t, json.Unmarshal(h.event("w")[len("retry: 1000\ndata: "):], &event))
 		require.Equal(t, []purgatoryFigures{polls, empty}, event.Parked)

@@ -140,9 +140,6 @@ func (r *Runner) recover() {
 	if p := recover(); p != nil { // nil also when the task ends the goroutine
 		stack := debug.Stack()
 		r.Panicked.Add(1)
-		if r.Log != nil {
-			r.Log.Error("timingwheel: task panicked", "panic", p, "stack", string(stack))
-		}
 		r.PanicHandler(p, stack)
 	}
 }

@@ -18,8 +18,8 @@ type Delayed struct {
 // ScheduleBatch schedules all functions of the batch, as if [TimingWheel.Schedule] were
 // called for one after the other, and appends their Timeouts to dst, in the order of the
 // batch. It returns the extended slice, as append does. All delays count from one moment,
-// that of the call. What is due on the same tick runs in the order of the batch, as far
-// as the executor keeps an order.
+// that of the call. Functions of one tick run in the order of the batch, as far as the
+// executor keeps an order.
 //
 // It schedules all or none. If the wheel is stopped, it returns dst and [ErrStopped]; if
 // [WithMaxPending] does not permit that many more, it returns dst and

@@ -66,9 +66,9 @@
 //
 // Little late: a task runs at most one tick late, plus the time that the system takes to
 // wake the driver, plus the time of a flush: entries that come due together, or move to a
-// finer wheel together, take 25 to 50 ns each. What comes due meanwhile on another level
-// goes between. What comes due on the same level waits for the end, and so does what is due
-// after that. Functions, but not channels, tickers and contexts, also wait for an executor
+// finer wheel together, take 25 to 50 ns each. A bucket of another level that comes due
+// meanwhile goes between. One of the same level waits for the end, and so does all that is
+// due after it. Functions, but not channels, tickers and contexts, also wait for an executor
 // that holds the driver up ([Inline], a full Pool with pool.CallerRuns, or one of your own).
 //
 // Never lost, never twice: every task that was accepted is handed to the executor once,
@@ -76,9 +76,13 @@
 // back: it ends with [ErrStopped].)
 //
 // Canceled is canceled: if a cancel returns true, the function will not run, and the
-// wheel holds nothing of it any more. Under any executor, what has not begun can be
-// canceled, but for one slice: the 256 functions that the executor was handed last. (What
-// waits in the queue of a pool.Pool or of an executor of your own was handed over, too.)
+// wheel holds nothing of it any more. A function can be canceled until it is handed to the
+// executor. If a function holds the driver up, under [Inline], pool.CallerRuns or an
+// executor of your own, at most 256 others have been handed over with it. All that come due
+// later stay pending. With pool.Wait, a function stays pending until the pool has room for
+// it. The default executor is handed each function when its tick comes, as package time
+// starts a goroutine for each: on a machine that is overloaded, functions may wait for a
+// processor, and can be canceled no more.
 //
 // Idle is idle: while nothing is due, no goroutine wakes up. There is one exception: if
 // all tasks of a bucket are canceled or reset before it expires, it may start the driver

@@ -53,7 +53,7 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 //
 // The clock goes from deadline to deadline, and stands still at each while what is due is
 // handed on, so that with [Inline] each function sees its own time in [TimingWheel.Now].
-// What functions schedule is done in the same call if it comes due within d, too. So a
+// If a function schedules another that comes due within d, the same call runs it. So a
 // function that always schedules another without a delay keeps Advance for ever. With a d
 // of zero, Advance does what is due now.
 //

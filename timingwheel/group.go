@@ -116,11 +116,11 @@ func (g *Group) Schedule(d time.Duration, f func()) (Timeout, error) {
 
 // Stop ends the group. It cancels all of its functions that have not begun, also those
 // that wait in the executor's queue, and returns how many: these will not run. It does
-// not wait for functions that have begun; StopWait does. What is scheduled on the group
-// afterwards is refused with [ErrStopped], and its Timers can no longer be reset.
+// not wait for functions that have begun; StopWait does. A function that is scheduled on the
+// group afterwards is refused with [ErrStopped], and its Timers can no longer be reset.
 //
 // Stop may be called any number of times, also from a function of the group. Later calls
-// return 0. What the wheel's Stop has handed back does not count. O(functions). It
+// return 0. Functions that the wheel's Stop has handed back do not count. O(functions). It
 // releases the lock of the shard after every 256 of them.
 func (g *Group) Stop() (canceled int) {
 	g.door.LockShard()

@@ -110,7 +110,7 @@ func (k *Keyed[K]) stripe(key K) *stripe[K] {
 	return &k.stripes[maphash.Comparable(k.seed, key)%keyedStripes]
 }
 
-// lock returns the key's stripe, locked. What Stop has handed back is not there any more.
+// lock returns the key's stripe, locked. The keys that Stop has handed back are no longer there.
 func (k *Keyed[K]) lock(key K) *stripe[K] {
 	s := k.stripe(key)
 	s.mu.Lock()
@@ -278,11 +278,11 @@ type KeyedPending[K comparable] struct {
 }
 
 // Drain cancels all keys and returns them with their functions, in no order. It is for a
-// program that writes down what has not run. What it returns will not run, even if it
-// waits in the executor's queue. A key that was scheduled when Drain was called is
+// program that writes down what has not run. A function that it returns will not run, even
+// if it waits in the executor's queue. A key that was scheduled when Drain was called is
 // returned once, unless it was canceled or its function has started. Of several calls of
-// Drain at the same time, one returns the key. What is scheduled while Drain runs may be
-// returned or stay.
+// Drain at the same time, one returns the key. A key that is scheduled while Drain runs may
+// be returned or stay.
 //
 // [TimingWheel.Stop] hands back functions without their keys, and Drain does not return
 // these. So call Drain before Stop. Drain returns nil if there is nothing. O(keys). It

@@ -268,7 +268,7 @@ func WithPreciseWakeups() Option {
 
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a
 // call of [TimingWheel.Drive]. With [Inline], the tasks have run when Drive returns. With
-// [Goroutines], they may be still running, or may not have begun. What waits for room in a
+// [Goroutines], they may be still running, or may not have begun. A task that waits for room in a
 // pool.Pool of pool.Wait goes as soon as there is room, also between two calls.
 func WithManualDrive() Option {
 	return func(c *config) { c.Manual = true }
@@ -295,8 +295,8 @@ func WithManualDrive() Option {
 // all at once, and so does whatever comes later: channels and Sleep get the time as it
 // is, and contexts end with context.Canceled and the cause [ErrStopped].
 //
-// A context of the wheel has its deadline in virtual time. What compares it with real
-// time, as a net.Dialer does, is misled; to derive one from a parent with a deadline in
+// A context of the wheel has its deadline in virtual time. Code that compares it with
+// real time, as a net.Dialer does, is misled; to derive one from a parent with a deadline in
 // real time is fine.
 //
 // New panics if [WithManualDrive] is given too. [WithPreciseWakeups] does nothing.

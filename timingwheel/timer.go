@@ -284,7 +284,7 @@ func (w *TimingWheel) SleepContext(ctx context.Context, d time.Duration) error {
 // be taken: there is no stale value. With a send outside the lock there would be one, of
 // a sender that is held up between the wheel and the channel.
 //
-// Whoever receives is woken by the driver, which has been woken itself. Package time's channel
+// The receiver is woken by the driver, which has been woken itself. Package time's channel
 // is one step. With 64 goroutines that computed on two processors, and four that waited, the
 // mean lateness was 1.6 to 1.9 times package time's, and with contexts 1.6 to 2.1 times. With
 // one that waited, the medians were the same.

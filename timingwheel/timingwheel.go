@@ -16,8 +16,8 @@ import (
 // time panics, and so does Stop. A wheel that was made outside can be used in a bubble: what
 // is started there goes by the bubble's clock, on a small wheel of its own. It runs as with
 // [Goroutines], whatever the executor is, and Len, Stats, limits and Stop of the wheel do not
-// include it. What was made outside, such as a Timer, a Keyed or a Group, can be stopped in
-// a bubble, but panics when it is set. A wheel of [WithManualDrive] panics too; one of
+// include it. A Timer, a Keyed or a Group that was made outside can be stopped in a bubble,
+// but panics when it is set. A wheel of [WithManualDrive] panics too; one of
 // [WithManualClock] has no part in this.
 type TimingWheel engine.Engine
 
@@ -77,13 +77,14 @@ type Pending struct {
 // These are all that were pending of [TimingWheel.AfterFunc], [TimingWheel.Schedule],
 // [TimingWheel.ScheduleBatch], [Keyed] and [Group], each exactly once.
 //
-// What else is pending is not returned. Channel timers and contexts move to package time.
+// Nothing else that is pending is returned. Channel timers and contexts move to package time.
 // Tickers end. A [Job] or [Future] ends with [ErrStopped].
 //
-// What has been handed to the executor goes on. Stop does not wait for it: use
+// A function that has been handed to the executor goes on. Stop does not wait for it: use
 // [TimingWheel.Shutdown], also after Stop, or a sync.WaitGroup of your own. Nor does Stop
-// wait for the driver to hand over what it has just taken. What is scheduled after Stop
-// is refused. What is scheduled at the same time is refused or handed back, or has run.
+// wait for the driver to hand over what it has just taken. A function that is scheduled
+// after Stop is refused. One that is scheduled at the same time is refused or handed back,
+// or has run.
 //
 // Stop may be called any number of times, from anywhere, also from a task. The first call
 // returns nil if nothing is pending, and later calls return nil. Of several calls at the
@@ -91,8 +92,8 @@ type Pending struct {
 //
 // Stop costs a pass over what is pending, and takes the memory that it returns, 32 bytes a
 // function; that of the wheel is freed on the way. After every 256 functions it gives way
-// to those who wait for the lock, so it holds nobody up. What it has not come to yet can
-// be canceled meanwhile, and is not returned then.
+// to those who wait for the lock, so it holds nobody up. Meanwhile, functions that it has
+// not come to yet can be canceled. They are not returned then.
 func (w *TimingWheel) Stop() []Pending {
 	var c collector
 	w.engine().Stop(&c)
@@ -129,7 +130,7 @@ func (c *collector) all() []Pending {
 // functions that were handed over have ended. Then it stops the wheel and returns nil.
 //
 // From the moment of the call the wheel refuses what is new, as a stopped one does: also
-// a new function for a key of [Keyed], and a timer that is not pending. What is pending
+// a new function for a key of [Keyed], and a timer that is not pending. All that is pending
 // can still be canceled, and reset to an earlier time. A reset to a later time is
 // refused: it returns false, and the function runs when it was due before. So traffic
 // that keeps its timers alive cannot prolong Shutdown: it returns, at the latest, when
@@ -139,7 +140,7 @@ func (c *collector) all() []Pending {
 // belongs to time's and context's surface moves to package time at once, and tickers end,
 // as with [TimingWheel.Stop].
 //
-// If ctx ends first, Shutdown returns an error that wraps ctx.Err(). What is pending then
+// If ctx ends first, Shutdown returns an error that wraps ctx.Err(). All that is pending then
 // stays pending, and fires when it is due, until Stop hands it back. Shutdown may be
 // called again.
 //

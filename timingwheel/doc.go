@@ -94,7 +94,7 @@
 // and look at the wall clock once a minute.
 //
 // Tasks of one tick and one shard are due in the order in which they were scheduled. One
-// that was reset is due anywhere among them. With [Inline] they run in that order. With
+// that was reset is due anywhere among them, and one without a delay ahead of them. With [Inline] they run in that order. With
 // the default executor, the order in which they begin is close to that, and not promised.
 //
 // Any method may be called from inside a task. Some methods wait, in a task too:

@@ -7,8 +7,7 @@
 // consumer is a function. The queue has one alarm, a timer whose function takes the
 // earliest element and calls the first consumer with it. So one expiry wakes one
 // goroutine, however many wait. Take is such a consumer, too: its function sends the
-// element to the goroutine that waits. On Linux a timerfd can make the timer punctual
-// (sleeper.go).
+// element to the goroutine that waits. On Linux a timerfd can make the timer punctual.
 //
 // The invariant: while an element waits and a consumer waits, the alarm is set to the
 // time of the earliest element or to an earlier one, or its function is about to run.
@@ -44,11 +43,12 @@ type DelayQueue[T comparable] struct {
 	heap    *heap.Heap[T] // guarded by mu
 	waiting []consumer[T] // the first to come first; guarded by mu
 	tickets uint64        // that were given out; guarded by mu
-	sleeper sleeper       // has the alarm; guarded by mu
+	timer   *time.Timer   // calls onAlarm; nil until first needed; guarded by mu
+	alarm   time.Duration // for when onAlarm is to be called; noAlarm: it is not; guarded by mu
+	onAlarm func()        // ring
+	timerfd *timerfd      // of a queue of NewPrecise; guarded by mu
 	wakeups int64         // guarded by mu
 	seen    time.Duration // what the clock said last, since the start; guarded by mu
-	alarm   time.Duration // for when the sleeper is set to call onAlarm; noAlarm: it is not; guarded by mu
-	onAlarm func()        // ring
 
 	// end is where the clock stands still, since the start. In a bubble of testing/synctest
 	// the clock ends in the year 2262. When all goroutines there are blocked, a timer for a
@@ -68,13 +68,16 @@ type consumer[T any] struct {
 }
 
 // New returns an empty queue. It starts no goroutine.
-func New[T comparable]() *DelayQueue[T] { return newQueue[T](&coarseSleeper{}, time.Now()) }
+func New[T comparable]() *DelayQueue[T] { return NewSince[T](time.Now()) }
 
 // NewSince returns an empty queue that measures times from start, a reading of time.Now
 // that was taken earlier. A queue that is made in a bubble of testing/synctest, from a
 // reading outside of it, keeps the time outside.
 func NewSince[T comparable](start time.Time) *DelayQueue[T] {
-	return newQueue[T](&coarseSleeper{}, start)
+	end := time.Duration(math.MaxInt64 - start.UnixNano())
+	q := &DelayQueue[T]{start: start, heap: heap.New[T](), alarm: noAlarm, end: end}
+	q.onAlarm = q.ring
+	return q
 }
 
 // NewPrecise returns an empty queue that wakes its consumers on time: some microseconds
@@ -87,26 +90,17 @@ func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 // descriptor at once, rather than when it is first needed, so that Precise knows from the
 // start.
 func NewPrecise[T comparable]() *DelayQueue[T] {
-	s, err := newPreciseSleeper()
-	if err != nil {
-		s = &coarseSleeper{}
-	}
-	return newQueue[T](s, time.Now())
+	q := New[T]()
+	q.timerfd, _ = newTimerfd()
+	return q
 }
 
 // NewAt returns an empty queue for a clock of the caller's own, which says start when the
 // queue is made. The caller takes elements with [DelayQueue.PollAt]. Take and Poll panic,
 // since they do not know the time of that clock.
 func NewAt[T comparable](start time.Time) *DelayQueue[T] {
-	q := newQueue[T](&coarseSleeper{}, start)
+	q := NewSince[T](start)
 	q.ownClock = true // the end does not matter: nothing waits
-	return q
-}
-
-func newQueue[T comparable](s sleeper, start time.Time) *DelayQueue[T] {
-	end := time.Duration(math.MaxInt64 - start.UnixNano())
-	q := &DelayQueue[T]{start: start, heap: heap.New[T](), sleeper: s, alarm: noAlarm, end: end}
-	q.onAlarm = q.ring
 	return q
 }
 
@@ -205,12 +199,24 @@ func (q *DelayQueue[T]) setAlarm() {
 	if !ok || len(q.waiting) == 0 || at == q.alarm || at > q.end {
 		return
 	}
+	switch d := q.until(at); {
+	case d <= 0:
+		q.stopAlarm()
+		go q.onAlarm() // sooner than a timer, and cheaper
+	case q.timer == nil:
+		q.timer = time.AfterFunc(d, q.onAlarm)
+		q.timerfd.endPoll(d)
+	default:
+		q.timer.Reset(d)
+		q.timerfd.endPoll(d)
+	}
 	q.alarm = at
-	q.sleeper.callAfter(q.until(at), q.onAlarm)
 }
 
 func (q *DelayQueue[T]) stopAlarm() {
-	q.sleeper.stop()
+	if q.timer != nil {
+		q.timer.Stop()
+	}
 	q.alarm = noAlarm
 }
 
@@ -270,22 +276,16 @@ func (q *DelayQueue[T]) until(at time.Duration) time.Duration {
 	return max(at, q.seen) - q.seen // not max(0, at-q.seen), which may overflow
 }
 
-func (q *DelayQueue[T]) pollAt(now time.Duration) (v T, ok bool) {
-	_, at, ok := q.heap.Peek()
-	if !ok || now < at {
+// PollAt is [DelayQueue.Poll] at a time of the caller's own clock: it removes the
+// earliest element and returns it if its time is not after now. O(log n).
+func (q *DelayQueue[T]) PollAt(now time.Time) (v T, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, at, ok := q.heap.Peek(); !ok || now.Sub(q.start) < at {
 		return v, false
 	}
 	v, _, ok = q.heap.Pop()
 	return v, ok
-}
-
-// PollAt is [DelayQueue.Poll] at a time of the caller's own clock: it removes the
-// earliest element and returns it if its time is not after now. O(log n).
-func (q *DelayQueue[T]) PollAt(now time.Time) (T, bool) {
-	due := now.Sub(q.start)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.pollAt(due)
 }
 
 // Peek returns the earliest element and its time, whether or not that has come. On an
@@ -341,7 +341,7 @@ func (q *DelayQueue[T]) Wakeups() int64 {
 func (q *DelayQueue[T]) Precise() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.sleeper.precise()
+	return q.timerfd.works()
 }
 
 // Close gives back the descriptor of a queue made by [NewPrecise], and does nothing else.
@@ -350,5 +350,5 @@ func (q *DelayQueue[T]) Precise() bool {
 func (q *DelayQueue[T]) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.sleeper.close()
+	q.timerfd.close()
 }

@@ -88,32 +88,34 @@ func TestDescriptorClosedUnderIt(t *testing.T) {
 	require.NoError(t, err)
 	defer null.Close()
 	// Not just closed: a number that is free could become another test's.
-	require.NoError(t, unix.Dup3(int(null.Fd()), q.sleeper.(*timerfdSleeper).fd, unix.O_CLOEXEC))
+	require.NoError(t, unix.Dup3(int(null.Fd()), q.timerfd.fd, unix.O_CLOEXEC))
 	sleepsWell(t, q)
 	require.False(t, q.Precise(), "and it says so")
 }
 
 // Settings of the timerfd that could be refused, or could mean "never".
 func TestSetTimerfd(t *testing.T) {
-	s := preciseQueue(t).sleeper.(*timerfdSleeper)
+	q := preciseQueue(t)
+	fd := q.timerfd.fd
 	for _, d := range []time.Duration{1, time.Second - 1, time.Second, 69 * 365 * 24 * time.Hour, 1<<63 - 1} {
-		require.NoError(t, setTimerfd(s.fd, d))
+		require.NoError(t, setTimerfd(fd, d))
 		var left unix.ItimerSpec
-		require.NoError(t, unix.TimerfdGettime(s.fd, &left))
+		require.NoError(t, unix.TimerfdGettime(fd, &left))
 		require.LessOrEqual(t, left.Value.Nano(), int64(d))
 		if d > time.Minute {
 			require.Greater(t, left.Value.Nano(), int64(67*365*24*time.Hour))
 		}
 	}
 	// A sleep of no time must not disarm the timerfd, and need not set it.
-	require.NoError(t, setTimerfd(s.fd, time.Hour))
+	require.NoError(t, setTimerfd(fd, time.Hour))
 	for _, d := range []time.Duration{0, -time.Hour} {
-		rung := make(chan struct{})
-		s.callAfter(d, func() { close(rung) })
+		rung := make(chan int)
+		q.TakeFunc(func(v int) { rung <- v })
+		q.Offer(1, time.Now().Add(d))
 		<-rung
 	}
 	var left unix.ItimerSpec
-	require.NoError(t, unix.TimerfdGettime(s.fd, &left))
+	require.NoError(t, unix.TimerfdGettime(fd, &left))
 	require.Positive(t, left.Value.Nano())
 }
 
@@ -135,7 +137,7 @@ func TestFallsBackWhereThereIsNoDescriptor(t *testing.T) {
 	none.Cur = 0
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // a profile of coverage is still to be written
-	_, err := newPreciseSleeper()
+	_, err := newTimerfd()
 	require.ErrorIs(t, err, syscall.EMFILE)
 	without := NewPrecise[int]()
 	require.False(t, without.Precise(), "and it says so")

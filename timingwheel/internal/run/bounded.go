@@ -1,13 +1,18 @@
 package run
 
-import "context"
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
 
 // Bounded is an executor that limits how many tasks run at once: a run queue with a bound,
 // and what to do with a task that finds no room.
 type Bounded struct {
 	queue     *Queue
 	semaphore semaphore
-	waitQueue waitQueue // of wheels that wait, under waits
+	waiting   waitingWheels // under waits
 	Full      Policy
 	discard   func(task func()) // under discards
 }
@@ -65,7 +70,7 @@ type stats struct {
 }
 
 func (b *Bounded) Stats() stats {
-	waiting := b.waitQueue.waiting() // first, since a task goes that way: it is seen in one place at least
+	waiting := b.waiting.tasks() // first, since a task goes that way: it is seen in one place at least
 	tasks := b.semaphore.count()
 	running := min(tasks, b.semaphore.workers, b.semaphore.active.Load())
 	return stats{
@@ -135,23 +140,23 @@ func (d discarded) Run() {
 // Under waits, a bounded is the admission of its wheels. A worker that has run a task
 // makes room, and lets in the next task that waits.
 
-func (b *Bounded) TryAcquire() bool { return b.waitQueue.isEmpty() && b.semaphore.take(1) == 1 }
+func (b *Bounded) TryAcquire() bool { return b.waiting.none() && b.semaphore.take(1) == 1 }
 
-// Release implements admission. A wheel that could not get this room is in the line by
-// now, or is about to join it. serve serves that wheel.
+// Release implements Admission. A wheel that could not get this room is in the line by
+// now, or is about to join it. Serve serves that wheel.
 func (b *Bounded) Release() { b.semaphore.giveBack() }
 
 func (b *Bounded) Pass(tasks []Task, r *Runner) { b.queue.push(NewBatch(tasks...), r) }
 
-func (b *Bounded) Join(w Waiter)  { b.waitQueue.join(w) }
-func (b *Bounded) Leave(w Waiter) { b.waitQueue.leave(w) }
+func (b *Bounded) Join(w Waiter)  { b.waiting.join(w) }
+func (b *Bounded) Leave(w Waiter) { b.waiting.leave(w) }
 
-// Serve implements admission.
+// Serve implements Admission.
 //
-// No wake-up is lost. An entry joins the line, and then its driver calls serve. A worker
-// gives back its room, and then calls serve. So one of the two sees the other.
+// No wake-up is lost. An entry joins the line, and then its driver calls Serve. A worker
+// gives back its room, and then calls Serve. So one of the two sees the other.
 func (b *Bounded) Serve() {
-	for !b.waitQueue.isEmpty() && b.semaphore.take(1) == 1 {
+	for !b.waiting.none() && b.semaphore.take(1) == 1 {
 		if !b.letIn() {
 			b.semaphore.giveBack()
 		}
@@ -161,11 +166,70 @@ func (b *Bounded) Serve() {
 // letIn lets in one task, for which there is room, and reports false if the room was not
 // needed, or was given back because the task was none.
 func (b *Bounded) letIn() bool {
-	w := b.waitQueue.next()
+	w := b.waiting.next()
 	if w == nil {
 		return false
 	}
 	used := w.LetIn()
-	b.waitQueue.leave(w)
+	b.waiting.leave(w)
 	return used
+}
+
+// waitingWheels is the line of the wheels whose tasks wait for room. Each wheel has one
+// place, however many of its tasks wait. The wheel at the front gets the next room, for
+// one task, and goes to the end. So a wheel with a burst does not keep the room from the
+// others.
+//
+// The invariant: a wheel with an entry that waits is in the line, or is about to join it.
+// A wheel whose entries were all canceled may be in it too, until its turn comes.
+type waitingWheels struct {
+	mu     sync.Mutex // lock order: shard, mu
+	line   []Waiter   // the next first; guarded by mu
+	length atomic.Int32
+}
+
+// none needs no lock.
+func (l *waitingWheels) none() bool { return l.length.Load() == 0 }
+
+// join puts a wheel at the end of the line, unless it is in it. O(wheels).
+func (l *waitingWheels) join(w Waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(l.line, w) {
+		l.line = append(l.line, w)
+		l.length.Add(1)
+	}
+}
+
+// next returns the wheel at the front, and moves it to the end; nil if there is none.
+func (l *waitingWheels) next() Waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.line) == 0 {
+		return nil
+	}
+	w := l.line[0]
+	l.line = append(slices.Delete(l.line, 0, 1), w)
+	return w
+}
+
+// leave takes a wheel out of the line, unless one of its entries waits. An entry counts
+// as waiting before its wheel joins. So no entry is left behind.
+func (l *waitingWheels) leave(w Waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.line, w); i >= 0 && w.Waits() == 0 {
+		l.line = slices.Delete(l.line, i, i+1)
+		l.length.Add(-1)
+	}
+}
+
+// tasks returns how many tasks wait on the wheels of the line.
+func (l *waitingWheels) tasks() (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.line {
+		n += w.Waits()
+	}
+	return n
 }

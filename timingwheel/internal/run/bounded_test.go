@@ -167,15 +167,15 @@ func (w *wheelOf) Waits() int64 { return w.waiting }
 func (w *wheelOf) LetIn() bool  { w.waiting--; return true }
 
 // The line keeps no wheel that has left, and none leaves while something waits there.
-func TestWaitQueue(t *testing.T) {
-	var q waitQueue
+func TestWaitingWheels(t *testing.T) {
+	var q waitingWheels
 	first, second := &wheelOf{waiting: 1}, &wheelOf{waiting: 2}
 	require.Nil(t, q.next())
 	q.join(first)
 	q.join(second)
 	q.join(first)
 	require.EqualValues(t, 2, q.length.Load())
-	require.EqualValues(t, 3, q.waiting())
+	require.EqualValues(t, 3, q.tasks())
 	require.Same(t, first, q.next())
 	require.Same(t, second, q.next())
 	require.Same(t, first, q.next(), "they take turns")
@@ -187,8 +187,8 @@ func TestWaitQueue(t *testing.T) {
 	require.Same(t, second, q.next())
 	second.waiting = 0
 	q.leave(second)
-	require.True(t, q.isEmpty())
-	require.Zero(t, q.wheels.Len()+len(q.places))
+	require.True(t, q.none())
+	require.Equal(t, make([]Waiter, cap(q.line)), q.line[:cap(q.line)])
 }
 
 // Whoever waited for a change is not told of later ones.

@@ -35,11 +35,11 @@ type handoff struct {
 
 	state atomic.Int32 // idle, calling, detached
 	began run.Stopwatch
-	mu    sync.Mutex  // lock order: shard, mu
-	watch *time.Timer // ends patience; the goroutine that calls uses it alone
-	armed atomic.Bool // expired will be called, or has just been
-	slice []run.Task  // what has waited; only the goroutine of a detached call uses it
-	alarm *alarm      // of the detached call; nil: none, or no logger; guarded by mu
+	mu    sync.Mutex    // lock order: shard, mu
+	watch *time.Timer   // ends patience; the goroutine that calls uses it alone
+	armed atomic.Bool   // expired will be called, or has just been
+	slice []run.Task    // what has waited; only the goroutine of a detached call uses it
+	over  chan struct{} // closed when the detached call returns; nil: none, or no logger; guarded by mu
 }
 
 const (
@@ -135,9 +135,8 @@ func (h *handoff) detach() bool {
 	}
 	h.hub.runner.Detached.Store(&h.began)
 	if h.hub.runner.Log != nil {
-		a := new(alarm)
-		h.alarm = a
-		a.timer = time.AfterFunc(warnings[0]-h.began.Elapsed(h.began.Since.Load()), func() { h.ring(a) })
+		h.over = make(chan struct{})
+		go h.warn(h.over)
 	}
 	return true
 }
@@ -149,9 +148,9 @@ func (h *handoff) rejoin() bool {
 	if h.hub.waiting.Load() > 0 {
 		return false
 	}
-	if h.alarm != nil {
-		h.alarm.timer.Stop()
-		h.alarm = nil
+	if h.over != nil {
+		close(h.over)
+		h.over = nil
 	}
 	h.hub.runner.Detached.Store(nil)
 	h.state.Store(idle)
@@ -179,43 +178,32 @@ func (h *handoff) hold(s *shard, i bucket.Index) bool {
 // warnings is after how long a function is logged that has not returned.
 var warnings = [...]time.Duration{time.Second, 10 * time.Second, time.Minute}
 
-// alarm warns about the functions of a detached call. Each second it looks which function
-// it is, and when the next warning is due. So it finds each one in its first second. It
-// is guarded by mu.
-type alarm struct {
-	timer  *time.Timer
-	since  int64 // when the function began that it has seen last
-	warned int   // how often about that one
-}
-
-// ring runs on the alarm's goroutine, where the logger can hold up nobody.
-func (h *handoff) ring(a *alarm) {
-	if held, by, due := h.look(a); due {
-		h.hub.runner.Log.Warn("timingwheel: the executor holds the driver up", "for", held, "by", by)
-	}
-}
-
-// look reports whether the alarm has to warn now, and sets it for the next look.
-func (h *handoff) look(a *alarm) (held time.Duration, by string, due bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if a != h.alarm {
-		return 0, "", false // the call has returned meanwhile
-	}
-	held, by, since := h.present()
-	if since != a.since {
-		a.since, a.warned = since, 0
-	}
-	wait := time.Second
-	if a.warned < len(warnings) {
-		if due = held >= warnings[a.warned]; due {
-			a.warned++
-		} else {
-			wait = min(wait, warnings[a.warned]-held)
+// warn warns about the functions of a detached call until it is over, on a goroutine of its
+// own, where the logger can hold up nobody. It looks each second which function it is, and
+// when the next warning is due. So it finds each one in its first second.
+func (h *handoff) warn(over <-chan struct{}) {
+	var last int64 // when the function began that was seen last
+	warned := 0    // how often about that one
+	for {
+		held, by, since := h.present()
+		if since != last {
+			last, warned = since, 0
+		}
+		wait := time.Second
+		if warned < len(warnings) {
+			wait = min(wait, warnings[warned]-held)
+		}
+		if wait <= 0 {
+			warned++
+			h.hub.runner.Log.Warn("timingwheel: the executor holds the driver up", "for", held, "by", by)
+			continue
+		}
+		select {
+		case <-over:
+			return
+		case <-time.After(wait):
 		}
 	}
-	a.timer.Reset(wait)
-	return held, by, due
 }
 
 // present returns for how long the present call has held the driver up, or the present

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,8 +46,6 @@ func TestLaterCallIsWatched(t *testing.T) {
 		require.Zero(t, w.Len())
 		require.False(t, w.driver.handoff.armed.Load(), "nothing is left behind")
 		require.Nil(t, w.runner.Detached.Load())
-		w.driver.handoff.ring(new(alarm)) // which went off just when the call returned
-		require.Nil(t, w.driver.handoff.alarm)
 	})
 }
 
@@ -183,21 +182,21 @@ func TestDetachedGoroutineDoesNotDrive(t *testing.T) {
 	}, withExecutor(run.Inline{}))
 }
 
-// The alarm of a call that has returned rings no more, and is not set again.
-func TestAlarmEndsWithItsCall(t *testing.T) {
+// Whoever warns about a call ends with it, and warns about no later one.
+func TestWarningsEndWithTheirCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
 		inDetachedCall(t, func(w *testWheel, h *handoff) {
-			alarm := h.alarm
-			require.NotNil(t, alarm)
+			time.Sleep(1500 * time.Millisecond)
 			require.True(t, h.rejoin())
+			h.began.Start()
 			h.state.Store(calling) // a later one
 			time.Sleep(2 * time.Second)
-			_, _, due := h.look(alarm)
-			require.False(t, due)
-			require.False(t, alarm.timer.Stop(), "it is set for another look")
 			h.state.Store(idle)
 			h.began.Stop()
-		}, withExecutor(run.Inline{}), withLogger(slog.New(slog.DiscardHandler)))
+		}, withExecutor(run.Inline{}), withLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		synctest.Wait()
+		require.Equal(t, 1, strings.Count(log.String(), "holds the driver up"), log.String())
 	})
 }
 

@@ -115,7 +115,7 @@ func (a *Arena) Free(i Index) (task func(), tag Tag) {
 	e := a.entry(i)
 	task, tag = e.task, Tag(e.generation&tagMask)
 	if e.generation&hasMoved != 0 {
-		a.tidy.forget(e.generation)
+		a.tidy.part(e.generation).Delete(e.generation >> tagBits)
 	}
 	e.task, e.generation = nil, 0
 	a.put(i)
@@ -144,7 +144,12 @@ func (a *Arena) Alive(i Index, generation uint64) bool {
 }
 
 // Moved returns where the entry of this generation is, if it has moved and was not freed.
-func (a *Arena) Moved(generation uint64) (Index, bool) { return a.tidy.find(generation) }
+func (a *Arena) Moved(generation uint64) (Index, bool) {
+	if a.tidy.moved == nil {
+		return 0, false
+	}
+	return a.tidy.part(generation).Get(generation >> tagBits)
+}
 
 // Deadline returns the deadline of a living entry.
 func (a *Arena) Deadline(i Index) int64 { return a.entry(i).deadline }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/internal/shrinking"
 )
 
 func task() {}
@@ -270,7 +272,8 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		"a bucket with another number":    func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { b.self++; return nil },
 		"a moved entry that is not found": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(i).generation |= hasMoved; return nil },
 		"a moved entry that does not live": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
-			a.tidy.moved.set(9, i)
+			a.tidy.moved = new([movedParts]shrinking.Map[uint64, Index])
+			a.tidy.moved[9].Set(9, i)
 			return nil
 		},
 		"a bucket counted twice":   func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { return slices.Values([]*Bucket{b, b}) },

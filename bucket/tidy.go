@@ -21,7 +21,10 @@ import "github.com/tickwheel/tickwheel/internal/shrinking"
 // costs each operation a cache line, and the table does not shrink.
 type tidy struct {
 	credit int // work that is allowed
-	moved  moved
+
+	// moved is where entries are that have moved, by their generation without the tag; nil if
+	// none ever has. It is many small maps, so that none takes long to be made anew.
+	moved *[movedParts]shrinking.Map[uint64, Index]
 
 	active   bool   // a pass is under way
 	emptying bool   // source is being emptied: it is not in open, so that it gets no new entries
@@ -36,6 +39,8 @@ const (
 	tidyBatch = 64
 	looks     = 8
 	moveLooks = 32 // what a move costs: 100 to 300 ns
+
+	movedParts = 64
 )
 
 // IsSparse reports whether there is so much room that Tidy will move entries: more than
@@ -121,7 +126,10 @@ func (t *tidy) move(a *Arena, from Index) {
 	*a.entry(to) = *e
 	*a.next(e.prev) = to
 	*a.prev(e.next) = to
-	t.moved.set(e.generation>>tagBits, to)
+	if t.moved == nil {
+		t.moved = new([movedParts]shrinking.Map[uint64, Index])
+	}
+	t.part(e.generation).Set(e.generation>>tagBits, to)
 	e.task, e.generation = nil, 0
 	a.put(from)
 }
@@ -147,50 +155,8 @@ func (t *tidy) release(c uint32) bool {
 	return true
 }
 
-// find returns where the entry of a generation is, if it has moved and lives.
-func (t *tidy) find(generation uint64) (Index, bool) { return t.moved.get(generation >> tagBits) }
-
-// forget is told the generation of an entry that has moved and ends now.
-func (t *tidy) forget(generation uint64) { t.moved.delete(generation >> tagBits) }
-
-// moved is where entries are that have moved, by their generation without the tag. It is
-// many small maps, so that none takes long to be made anew.
-type moved struct {
-	parts *[movedParts]shrinking.Map[uint64, Index] // nil while nothing has moved
-	len   int
-}
-
-const movedParts = 64 // a power of two
-
 // part returns the map of a generation. Generations follow one another, so their lowest
 // bits spread them.
-func (m *moved) part(g uint64) *shrinking.Map[uint64, Index] { return &m.parts[g%movedParts] }
-
-func (m *moved) get(g uint64) (i Index, ok bool) {
-	if m.len == 0 {
-		return 0, false
-	}
-	return m.part(g).Get(g)
-}
-
-func (m *moved) set(g uint64, i Index) {
-	if m.parts == nil {
-		m.parts = new([movedParts]shrinking.Map[uint64, Index])
-	}
-	p := m.part(g)
-	m.len -= p.Len()
-	p.Set(g, i)
-	m.len += p.Len()
-}
-
-func (m *moved) delete(g uint64) {
-	if m.len == 0 {
-		return
-	}
-	p := m.part(g)
-	m.len -= p.Len()
-	p.Delete(g)
-	if m.len += p.Len(); m.len == 0 {
-		m.parts = nil
-	}
+func (t *tidy) part(generation uint64) *shrinking.Map[uint64, Index] {
+	return &t.moved[generation>>tagBits%movedParts]
 }

@@ -116,7 +116,7 @@ func TestTidyModel(t *testing.T) {
 				}
 			}
 			m.verify()
-			moved = max(moved, m.a.tidy.moved.len)
+			moved = max(moved, m.a.tidy.numMoved())
 			for k := range m.buckets {
 				before := slices.Collect(m.buckets[k].All(&m.a))
 				var other Bucket
@@ -134,7 +134,7 @@ func TestTidyModel(t *testing.T) {
 			m.free(0)
 		}
 		m.verify()
-		require.Zero(t, m.a.tidy.moved.len)
+		require.Zero(t, m.a.tidy.numMoved())
 	}
 }
 
@@ -149,7 +149,7 @@ func TestTidyKeepsTheOrder(t *testing.T) {
 			m.free(n)
 		}
 	}
-	require.Positive(t, m.a.tidy.moved.len)
+	require.Positive(t, m.a.tidy.numMoved())
 	for k := range m.buckets {
 		var generations []uint64
 		for i := range m.buckets[k].All(&m.a) {
@@ -225,9 +225,9 @@ func TestTidyIsShort(t *testing.T) {
 	}
 	require.True(t, m.a.IsSparse())
 	calls := 0
-	for before := m.a.tidy.moved.len; m.a.IsSparse(); calls++ {
+	for before := m.a.tidy.numMoved(); m.a.IsSparse(); calls++ {
 		m.a.Tidy(256)
-		after := m.a.tidy.moved.len
+		after := m.a.tidy.numMoved()
 		require.LessOrEqual(t, after-before, 256/8+1)
 		before = after
 	}

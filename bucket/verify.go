@@ -21,17 +21,34 @@ func (a *Arena) Verify(buckets iter.Seq[*Bucket]) error {
 			return err
 		}
 	}
-	living := 0
+	living, moved := 0, 0
 	for i := range a.All() {
 		living++
 		if where[i] == nil {
 			return fmt.Errorf("entry %d lives in no bucket", i)
 		}
+		if g := a.entry(i).generation; g&hasMoved != 0 {
+			moved++
+			if found, ok := a.Moved(g); !ok || found != i {
+				return fmt.Errorf("entry %d has moved, and is found at %d (%t)", i, found, ok)
+			}
+		}
 	}
-	if living != a.Len() || living != len(where) {
-		return fmt.Errorf("%d living entries, %d in buckets, Len %d", living, len(where), a.Len())
+	if living != a.Len() || living != len(where) || moved != a.tidy.numMoved() {
+		return fmt.Errorf("%d living entries, %d in buckets, Len %d; %d have moved, %d are listed",
+			living, len(where), a.Len(), moved, a.tidy.numMoved())
 	}
-	return a.verifyMoved()
+	return nil
+}
+
+func (t *tidy) numMoved() (n int) {
+	if t.moved == nil {
+		return 0
+	}
+	for i := range t.moved {
+		n += t.moved[i].Len()
+	}
+	return n
 }
 
 // verifyRing checks that the ring is closed in both directions, and that its
@@ -57,26 +74,6 @@ func (a *Arena) verifyRing(b *Bucket, where map[Index]*Bucket) error {
 		where[next] = b
 		i = next
 	}
-}
-
-// verifyMoved checks that the entries that have moved, and no others, are found by their
-// generations.
-func (a *Arena) verifyMoved() error {
-	n := 0
-	for i := range a.All() {
-		e := a.entry(i)
-		if e.generation&hasMoved == 0 {
-			continue
-		}
-		n++
-		if found, ok := a.tidy.find(e.generation); !ok || found != i {
-			return fmt.Errorf("entry %d has moved, and is found at %d (%t)", i, found, ok)
-		}
-	}
-	if n != a.tidy.moved.len {
-		return fmt.Errorf("%d entries have moved, %d are listed", n, a.tidy.moved.len)
-	}
-	return nil
 }
 
 // verifyChunks checks the free lists, and what is counted and listed of them.

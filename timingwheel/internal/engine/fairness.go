@@ -38,9 +38,12 @@ type fairness struct {
 	wanted    atomic.Bool // the driver wants the lock
 
 	// entered has room for one token, which the caller that waits sends when it has the
-	// lock. The driver makes it before the first flush, and with s.mu held. A caller must
-	// not: what it makes in a bubble of testing/synctest, the driver cannot use outside.
+	// lock, if the driver is giving way. The driver makes it before the first flush, and with
+	// s.mu held. A caller must not: what it makes in a bubble of testing/synctest, the driver
+	// cannot use outside. Nor can a caller use outside what the driver has made in a bubble:
+	// but no driver gives way any more then.
 	entered chan struct{}
+	giving  atomic.Bool // the driver gives way
 
 	// Only the driver uses what follows.
 	gaveWay  time.Duration // when it last let a caller in, since the wheel's start
@@ -73,7 +76,10 @@ func (s *shard) waitForLock() {
 	t.waiting.Store(true)
 	s.mu.Lock()
 	t.waiting.Store(false)
-	select { // nil before the first flush: then nobody waits for the token
+	if !t.giving.Load() { // after the Store: a driver that has seen waiting has set giving before
+		return
+	}
+	select {
 	case t.entered <- struct{}{}:
 	default:
 	}
@@ -120,9 +126,11 @@ func (s *shard) giveWay() {
 	case <-t.entered: // from an earlier caller
 	default:
 	}
+	t.giving.Store(true)
 	if t.waiting.Load() {
 		<-t.entered // the caller that waits has yet to send
 	}
+	t.giving.Store(false)
 	t.gaveWay = s.clock.real()
 	t.lastWait = t.gaveWay - before
 }

@@ -57,11 +57,200 @@ func TestOuterWheelInABubble(t *testing.T) {
 		<-fired
 		require.Equal(t, 68*time.Second, <-fired)
 		require.True(t, job.Stop())
-		require.PanicsWithValue(t, "timingwheel: what was made outside of this testing/synctest bubble is set in it: make it in the bubble",
-			func() { outside.Reset(time.Hour) })
+		require.PanicsWithValue(t, setInABubble, func() { outside.Reset(time.Hour) })
 	})
 	require.Equal(t, 1, w.Len())
 	require.True(t, outside.Stop())
+}
+
+const (
+	setInABubble     = "timingwheel: what was made outside of this testing/synctest bubble is set in it: make it in the bubble"
+	stoppedInABubble = "timingwheel: a wheel that was made outside of this testing/synctest bubble is driven or stopped in it: do that outside, or make the wheel in the bubble"
+	usedOutside      = "timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside"
+)
+
+// What is made of an outer wheel in a bubble is the bubble's, of whatever kind.
+func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		fired := make(chan time.Duration, 10)
+		note := func() { fired <- time.Since(start) }
+
+		group := NewGroup(w)
+		_, err := group.Schedule(time.Second, note)
+		require.NoError(t, err)
+		require.True(t, group.AfterFunc(time.Second, note).Reset(2*time.Second))
+		group.AfterFunc(time.Hour, note)
+		require.Equal(t, time.Second, <-fired)
+		require.Equal(t, 2*time.Second, <-fired)
+		require.Equal(t, 1, group.Len())
+		require.NoError(t, group.StopWait(t.Context()))
+
+		future, err := Submit(w, time.Second, func(context.Context) (time.Duration, error) {
+			time.Sleep(time.Second)
+			return time.Since(start), nil
+		})
+		require.NoError(t, err)
+		took, err := future.Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 4*time.Second, took)
+
+		timeouts, err := w.ScheduleBatch(nil, []Delayed{{3 * time.Second, note}, {time.Second, note}, {time.Second, note}})
+		require.NoError(t, err)
+		require.True(t, timeouts[1].Cancel())
+		require.Equal(t, 5*time.Second, <-fired)
+		require.Equal(t, 7*time.Second, <-fired)
+
+		ticker := w.NewTicker(time.Hour)
+		ticker.Reset(time.Second)
+		require.Equal(t, 8*time.Second, (<-ticker.C).Sub(start))
+		ticker.Stop()
+
+		job, err := w.ScheduleWithFixedDelay(time.Hour, time.Hour, note)
+		require.NoError(t, err)
+		require.True(t, job.Reset(time.Second))
+		require.Equal(t, 9*time.Second, <-fired)
+		require.True(t, job.Stop())
+
+		daily, err := w.ScheduleFunc(everySecond{}, note)
+		require.NoError(t, err)
+		require.Equal(t, 10*time.Second, <-fired)
+		require.True(t, daily.Stop())
+	})
+	require.Zero(t, w.Len())
+}
+
+// What was made outside can be stopped in a bubble and asked, but not set. Nor can the wheel
+// be stopped there.
+func TestOuterThingsInABubble(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	timer, channel, ticker := w.AfterFunc(time.Hour, noop), w.NewTimer(time.Hour), w.NewTicker(time.Hour)
+	timeout, err := w.Schedule(time.Hour, noop)
+	require.NoError(t, err)
+	job := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, noop))
+	group, keyed := NewGroup(w), NewKeyed[int](w)
+	grouped := group.AfterFunc(time.Hour, noop)
+	_, err = keyed.Schedule(1, time.Hour, noop)
+	require.NoError(t, err)
+	future, err := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+	require.NoError(t, err)
+	ctx, cancel := w.WithTimeout(context.Background(), time.Hour)
+	synctest.Test(t, func(t *testing.T) {
+		for name, set := range map[string]func(){
+			"timer":          func() { timer.Reset(time.Second) },
+			"channel":        func() { channel.Reset(time.Second) },
+			"ticker":         func() { ticker.Reset(time.Second) },
+			"timeout":        func() { timeout.Reset(time.Second) },
+			"job":            func() { job.Reset(time.Second) },
+			"grouped":        func() { grouped.Reset(time.Second) },
+			"group":          func() { group.AfterFunc(time.Second, noop) },
+			"group schedule": func() { group.Schedule(time.Second, noop) },
+			"keyed":          func() { keyed.Schedule(1, time.Second, noop) },
+			"keyed reset":    func() { keyed.Reset(1, time.Second) },
+		} {
+			require.PanicsWithValue(t, setInABubble, set, name)
+		}
+		require.PanicsWithValue(t, stoppedInABubble, func() { w.Stop() })
+		require.PanicsWithValue(t, stoppedInABubble, func() { w.Shutdown(t.Context()) })
+		w.AfterFunc(time.Hour, noop)
+		require.Equal(t, 9, w.Len())
+		require.EqualValues(t, 9, w.Stats().Pending)
+		require.EqualValues(t, 9, w.Snapshot(3).Pending)
+
+		require.True(t, timer.Stop())
+		require.True(t, channel.Stop())
+		ticker.Stop()
+		require.True(t, timeout.Cancel())
+		require.True(t, job.Stop())
+		require.NoError(t, group.StopWait(t.Context()))
+		require.True(t, keyed.Cancel(1))
+		require.True(t, future.Cancel())
+		cancel()
+	})
+	require.NoError(t, group.StopWait(t.Context()))
+	require.Error(t, ctx.Err())
+	require.Zero(t, w.Len())
+	w.Sleep(time.Millisecond) // it still runs
+}
+
+// A wheel that is driven by hand is driven where it was made.
+func TestManualDriveInTheOtherPlace(t *testing.T) {
+	w := New(WithManualDrive())
+	defer w.Stop()
+	var inner *TimingWheel
+	synctest.Test(t, func(t *testing.T) {
+		require.PanicsWithValue(t, stoppedInABubble, func() { w.Drive(0) })
+		inner = New(WithManualDrive())
+		inner.AfterFunc(time.Second, noop)
+	})
+	require.PanicsWithValue(t, usedOutside, func() { inner.Drive(0) })
+}
+
+func TestStopWaitInABubbleForAFunctionOutside(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	group := NewGroup(w)
+	began, end := make(chan int), make(chan int)
+	_, err := group.Schedule(0, func() { close(began); <-end })
+	require.NoError(t, err)
+	<-began
+	synctest.Test(t, func(t *testing.T) {
+		require.PanicsWithValue(t, "timingwheel: Group.StopWait in this testing/synctest bubble waits for a function outside: make the group in the bubble, or wait outside",
+			func() { group.StopWait(t.Context()) })
+	})
+	close(end)
+	require.NoError(t, group.StopWait(t.Context()))
+}
+
+// What was made in a bubble works outside, or panics with our sentence. Without that, each of
+// the calls that panic here would end the process.
+func TestInnerThingsOutsideOfTheirBubble(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		var works, panics []func()
+		synctest.Test(t, func(t *testing.T) {
+			w := New()
+			timer, channel, ticker := w.AfterFunc(time.Hour, noop), w.NewTimer(time.Hour), w.NewTicker(time.Hour)
+			timeout, _ := w.Schedule(time.Hour, noop)
+			job := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, noop))
+			group, keyed := NewGroup(w), NewKeyed[int](w)
+			group.AfterFunc(time.Hour, noop)
+			keyed.Schedule(1, time.Hour, noop)
+			future, _ := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+			plain, cancelPlain := w.WithTimeout(context.Background(), time.Hour)
+			asked, cancelAsked := w.WithTimeout(context.Background(), time.Hour)
+			below, cancelBelow := w.WithTimeout(t.Context(), time.Hour)
+			ended, cancelEnded := w.WithTimeout(context.Background(), time.Second)
+			asked.Done()
+			below.Done()
+			<-ended.Done()
+			if stopped {
+				w.Stop()
+			}
+			works = []func(){
+				func() { timer.Stop() }, func() { timeout.Cancel() }, func() { group.Stop() }, func() { group.StopWait(context.Background()) },
+				func() { keyed.Cancel(1) }, func() { w.Len() }, func() { w.Stats() }, func() { w.Snapshot(1) }, cancelEnded,
+				func() { plain.Deadline() }, func() { job.Err() }, func() { timer.Deadline() }, func() { channel.Deadline() },
+			}
+			panics = []func(){
+				func() { channel.Stop() }, func() { channel.Reset(1) }, ticker.Stop, func() { ticker.Reset(1) },
+				func() { job.Stop() }, func() { job.Reset(1) }, func() { future.Cancel() }, func() { future.Wait(context.Background()) },
+				cancelPlain, cancelAsked, cancelBelow,
+				func() { group.AfterFunc(1, noop) }, func() { keyed.Schedule(1, 1, noop) }, func() { NewGroup(w) }, func() { NewKeyed[int](w) },
+				func() { Submit(w, 1, func(context.Context) (int, error) { return 0, nil }) },
+				func() { w.ScheduleBatch(nil, []Delayed{{1, noop}}) }, func() { w.NewTicker(1) },
+				func() { w.Stop() }, func() { w.Shutdown(context.Background()) },
+			}
+		})
+		for _, f := range works {
+			require.NotPanics(t, f)
+		}
+		for i, f := range panics {
+			require.PanicsWithValue(t, usedOutside, f, i)
+		}
+	}
 }
 
 func TestInnerWheelOutsideOfItsBubble(t *testing.T) {
@@ -71,11 +260,10 @@ func TestInnerWheelOutsideOfItsBubble(t *testing.T) {
 		w = New()
 		timer = w.AfterFunc(time.Hour, func() {})
 	})
-	const sentence = "timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside"
-	require.PanicsWithValue(t, sentence, func() { w.AfterFunc(time.Second, func() {}) })
-	require.PanicsWithValue(t, sentence, func() { w.Sleep(time.Second) })
-	require.PanicsWithValue(t, sentence, func() { w.WithTimeout(t.Context(), time.Second) })
-	require.PanicsWithValue(t, sentence, func() { timer.Reset(time.Second) })
-	require.PanicsWithValue(t, sentence, func() { w.Stop() })
+	require.PanicsWithValue(t, usedOutside, func() { w.AfterFunc(time.Second, func() {}) })
+	require.PanicsWithValue(t, usedOutside, func() { w.Sleep(time.Second) })
+	require.PanicsWithValue(t, usedOutside, func() { w.WithTimeout(t.Context(), time.Second) })
+	require.PanicsWithValue(t, usedOutside, func() { timer.Reset(time.Second) })
+	require.PanicsWithValue(t, usedOutside, func() { w.Stop() })
 	require.True(t, timer.Stop())
 }

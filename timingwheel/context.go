@@ -162,7 +162,7 @@ type deadlineCtx struct {
 	cancelInner context.CancelFunc
 
 	isMade   atomic.Bool // done
-	isClosed atomic.Bool // own, or just about to be
+	closeOwn sync.Once   // who comes second waits for the first
 	derives  atomic.Bool // something was, or is just being derived
 
 	mu         sync.Mutex  // lock order: no lock of package context is taken before mu but that of what is being derived
@@ -235,6 +235,9 @@ func (c *deadlineCtx) parentHasEnded() bool {
 // one deadline, the child ends as the parent does.
 func (c *deadlineCtx) finish() {
 	if o := c.outcome.Load(); !o.isFinal() {
+		if c.entry.Joined() {
+			c.entry.Clock().CheckOutside()
+		}
 		end := canceled
 		switch {
 		case c.parentHasEnded():
@@ -286,10 +289,8 @@ func (c *deadlineCtx) makeDone() {
 func (c *deadlineCtx) closeDone() {
 	if c.inner != nil {
 		c.cancelInner()
-	} else if c.isClosed.CompareAndSwap(false, true) {
-		close(c.own)
 	} else {
-		<-c.own // just about to be closed
+		c.closeOwn.Do(func() { close(c.own) })
 	}
 }
 

@@ -132,6 +132,7 @@ func (r *Future[T]) begin(cancel context.CancelCauseFunc) func(ctx context.Conte
 // context.Cause(ctx). Any number of goroutines may wait, any number of times. A task that
 // runs inline must not call Wait.
 func (r *Future[T]) Wait(ctx context.Context) (T, error) {
+	r.engine.Clock().CheckOutside()
 	select {
 	case <-r.done:
 		return r.value, r.err
@@ -153,6 +154,7 @@ func (r *Future[T]) Done() <-chan struct{} { return r.done }
 // result already. A function that has not begun will not run. The context of a function
 // that has begun ends with ErrCanceled as its cause, and its result is dropped. O(1).
 func (r *Future[T]) Cancel() bool {
+	r.engine.Clock().CheckOutside()
 	cancel, canceled := r.cancelOnce()
 	if cancel != nil {
 		cancel(ErrCanceled) // without a lock: it calls what others have registered

@@ -313,6 +313,7 @@ func (j *Job) fail(err error) {
 // Stop no run begins, not even one that waits in the executor's queue. Stop does not wait
 // for a run that has begun, which may be the caller's own; StopWait does.
 func (j *Job) Stop() bool {
+	j.engine.Clock().CheckOutside()
 	j.entry.LockShard()
 	defer j.entry.UnlockShard()
 	if j.ended {
@@ -351,6 +352,7 @@ func (j *Job) Reset(period time.Duration) bool {
 		panic("timingwheel: non-positive period for Job.Reset")
 	}
 	now := j.engine.Clock().Now()
+	j.engine.Clock().Check(now)
 	j.entry.LockShard()
 	defer j.entry.UnlockShard()
 	if j.ended || j.rate == nil {

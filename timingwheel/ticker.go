@@ -66,6 +66,7 @@ func (t *Ticker) Stop() {
 	if !t.entry.Joined() {
 		return
 	}
+	t.entry.Clock().CheckOutside()
 	t.entry.LockShard()
 	defer t.entry.UnlockShard()
 	t.end()

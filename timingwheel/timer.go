@@ -78,9 +78,13 @@ func (t *Timer) Stop() bool {
 	if !t.entry.Joined() {
 		panic("timingwheel: Stop called on uninitialized Timer")
 	}
+	c := t.channel()
+	if c != nil {
+		t.entry.Clock().CheckOutside()
+	}
 	t.entry.LockShard() // without a defer, which costs 2 ns: nothing here can panic
 	active := t.entry.Cancel()
-	if c := t.channel(); c != nil && c.takeBack() {
+	if c != nil && c.takeBack() {
 		active = true
 	}
 	t.entry.UnlockShard()

@@ -12,13 +12,17 @@ import (
 // or [TimingWheel.Shutdown]. The zero value is not usable. All methods are safe for
 // concurrent use, and may be called from inside a task.
 //
-// A wheel that was made in a bubble of testing/synctest belongs to it: outside, what sets a
-// time panics, and so does Stop. A wheel that was made outside can be used in a bubble: what
-// is started there goes by the bubble's clock, on a small wheel of its own. It runs as with
-// [Goroutines], whatever the executor is, and Len, Stats, limits and Stop of the wheel do not
-// include it. A Timer, a Keyed or a Group that was made outside can be stopped in a bubble,
-// but panics when it is set. A wheel of [WithManualDrive] panics too; one of
-// [WithManualClock] has no part in this.
+// A wheel that was made in a bubble of testing/synctest belongs to it. Outside, all that sets a
+// time panics. So do Stop and Shutdown of the wheel, and all that has a channel of the bubble:
+// Stop of a channel timer, a ticker or a job, Wait and Cancel of a Future, and the CancelFunc
+// of a context that has not ended.
+//
+// A wheel that was made outside can be used in a bubble. A function that is scheduled there
+// goes by the bubble's clock, on a small wheel of its own. It runs as with [Goroutines],
+// whatever the executor is, and Len, Stats and limits of the wheel do not include it. A
+// Timer, a Keyed or a Group that was made outside can be stopped in a bubble, but panics when
+// it is set. The wheel itself cannot be stopped there: Stop and Shutdown panic. A wheel of
+// [WithManualDrive] panics too; one of [WithManualClock] has no part in this.
 type TimingWheel engine.Engine
 
 // engine returns what the wheel is inside. TimingWheel is the same type with other methods,

@@ -53,10 +53,23 @@ func (c *clock) Check(now time.Duration) {
 }
 
 func (c *clock) check() {
+	c.MustFit("timingwheel: what was made outside of this testing/synctest bubble is set in it: make it in the bubble")
+}
+
+// MustFit panics if the caller is not where the clock belongs: with the given sentence in a
+// bubble, for a clock that was made outside.
+func (c *clock) MustFit(sentence string) {
 	if !c.fits() {
 		c.panicIfBubbled()
-		panic("timingwheel: what was made outside of this testing/synctest bubble is set in it: make it in the bubble")
+		panic(sentence)
 	}
+}
+
+// mustEndHere is for who ends the engine or drives it. In a bubble, for an engine that was
+// made outside, that cannot work. What moves to package time would wait for the bubble's
+// clock, and the notice for which Shutdown waits would come from outside.
+func (e *Engine) mustEndHere() {
+	e.clock.MustFit("timingwheel: a wheel that was made outside of this testing/synctest bubble is driven or stopped in it: do that outside, or make the wheel in the bubble")
 }
 
 // fits reports whether the caller is where the clock was made, as far as can be told.
@@ -68,7 +81,8 @@ func (c *clock) panicIfBubbled() {
 	}
 }
 
-// CheckOutside panics if the clock was made in a bubble, and the caller is outside.
+// CheckOutside panics if the clock was made in a bubble, and the caller is outside. It is for
+// what uses a channel or a timer of package time, which end the process there.
 func (c *clock) CheckOutside() {
 	if c.IsBubbled() && !c.fits() {
 		c.panicIfBubbled()

@@ -16,6 +16,7 @@ func (e *Engine) IsManual() bool { return e.driving != nil }
 // Drive waits up to timeout for the next bucket, and does all that is due by then. It
 // returns how many tasks it handed to the executor. See TimingWheel.Drive.
 func (e *Engine) Drive(timeout time.Duration) int {
+	e.mustEndHere()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
 	if !e.takeTurn(ctx) {

@@ -199,7 +199,7 @@ type heir interface {
 
 // Stop lets nothing fire any more, and hands back what is pending.
 func (e *Engine) Stop(h heir) {
-	e.clock.CheckOutside()
+	e.mustEndHere()
 	e.cancel(ErrStopped)
 	oneShots, contexts := e.stopShards()
 	for _, of := range contexts {
@@ -249,6 +249,7 @@ func (e *Engine) stopShards() (oneShots int64, contexts []*list.List) {
 // that its caller was promised. A caller that gets false knows that the function comes
 // sooner, and can stop it: callers do that anyway with a connection that closes.
 func (e *Engine) Drain(ctx context.Context) error {
+	e.mustEndHere()
 	e.closeShards(ctx)
 	if !e.runner.Ended.Until(ctx.Done(), e.isQuiet) {
 		return ctx.Err()

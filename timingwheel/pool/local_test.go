@@ -621,3 +621,27 @@ func TestForgottenLocal(t *testing.T) {
 	waitForGarbage(t, func() bool { return canceled.Value() == nil })
 	runtime.KeepAlive(l)
 }
+
+// In a bubble, what is scheduled on an outer wheel runs by the bubble's clock, and as
+// elsewhere with the values of a Worker.
+func TestScheduleOnAnOuterWheelInABubble(t *testing.T) {
+	p := New(1, 1, Wait)
+	w := timingwheel.New(timingwheel.WithExecutor(p))
+	var inner *timingwheel.TimingWheel
+	var innerPool *Pool
+	synctest.Test(t, func(t *testing.T) {
+		start, took := time.Now(), make(chan time.Duration, 1)
+		_, err := p.Schedule(w, time.Hour, func(*Worker) { took <- time.Since(start) })
+		require.NoError(t, err)
+		require.Equal(t, time.Hour, <-took)
+
+		innerPool = New(1, 1, Wait)
+		inner = timingwheel.New(timingwheel.WithExecutor(innerPool))
+	})
+	require.Zero(t, w.Len())
+	require.PanicsWithValue(t, "timingwheel: a wheel that was made in a testing/synctest bubble is used outside of it: make another one outside",
+		func() { innerPool.Schedule(inner, time.Second, func(*Worker) {}) })
+	innerPool.Close()
+	w.Stop()
+	p.Close()
+}

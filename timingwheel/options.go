@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"runtime"
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
@@ -16,11 +15,6 @@ const (
 	minWheelSize = 2
 	maxWheelSize = 1 << 16
 	maxShards    = 1 << 16
-
-	// maxChosenShards is where more shards no longer pay by default: each shard that has
-	// something due costs the driver a bucket of its own at every tick. SCALING.md of the
-	// benchmarks has the figures.
-	maxChosenShards = 64
 )
 
 // Option sets up a wheel that [New] makes.
@@ -63,8 +57,10 @@ func WithWheelSize(slots int) Option {
 
 // WithShards sets the number of shards: 1 to 65536, rounded up to a power of two. New
 // panics on a negative or a larger number. Each shard is a hierarchy of wheels with a
-// lock of its own. The default is 0: New chooses a power of two near GOMAXPROCS, at most
-// 64. The number stays when GOMAXPROCS changes later.
+// lock of its own. The default is 0: there is one for each processor that the process may
+// have, at most 64, and in use are about as many as GOMAXPROCS says, also when it changes
+// later. One that was never used takes 0.9 KB. A number that is given stays, and all are
+// used.
 //
 // With one shard and [Inline], tasks run in the order of their deadlines, and tasks of
 // one tick in the order in which they were scheduled; one that was reset runs anywhere
@@ -319,9 +315,6 @@ func newSettings(opts []Option) *engine.Config {
 	c.Manual = c.Manual || c.Start != nil
 	if c.Executor == nil {
 		c.resolve(Goroutines())
-	}
-	if c.Shards == 0 {
-		c.Shards = min(runtime.GOMAXPROCS(0), maxChosenShards)
 	}
 	return &c.Config
 }

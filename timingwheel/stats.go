@@ -62,7 +62,7 @@ type Stats struct {
 
 	Now     time.Duration // since the wheel was made
 	Tick    time.Duration // width of a tick, see [WithTick]
-	Shards  int           // number of shards, a power of two, see [WithShards]
+	Shards  int           // number of shards, used or not, a power of two, see [WithShards]
 	Stopped bool          // Stop or Shutdown was called
 
 	// Precise is true if the driver wakes up on time: [WithPreciseWakeups] was given, it

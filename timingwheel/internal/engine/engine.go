@@ -15,7 +15,6 @@ import (
 	"math"
 	"math/bits"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/bucket"
@@ -26,8 +25,8 @@ import (
 // Engine is a TimingWheel without its surface: shards, which hold what is pending, and a
 // driver, which makes it fire.
 type Engine struct {
-	clock   clock
-	shards  []shard
+	clock clock
+	spread
 	ctx     context.Context // ends when the engine stops
 	cancel  context.CancelCauseFunc
 	driver  driver
@@ -38,11 +37,6 @@ type Engine struct {
 	// writing while the shards are closed. So a batch is accepted as a whole. Lock order:
 	// batches, shard.
 	batches sync.RWMutex
-
-	// tokens holds the shard of each processor. A sync.Pool is the only thing in the
-	// standard library that is kept by processor.
-	tokens sync.Pool     // of *shard
-	joined atomic.Uint32 // processors that were given a shard
 
 	// attached is the surface's, which can have no fields of its own.
 	attached any
@@ -58,7 +52,7 @@ var (
 type Config struct {
 	Tick     time.Duration
 	Slots    int // of a wheel, rounded up to a power of two
-	Shards   int // rounded up to a power of two
+	Shards   int // rounded up to a power of two; 0: see spread
 	Executor run.Executor
 	Room     run.Admission // of the executor; nil: it has room for everything
 	MayBlock bool          // the executor may run a user's function on the driver
@@ -76,7 +70,8 @@ type Config struct {
 // New makes an engine that is running.
 func New(c *Config, attached any) *Engine {
 	queue := c.newQueue()
-	e := &Engine{clock: c.newClock(), attached: attached, shards: make([]shard, 1<<log2(c.Shards))}
+	e := &Engine{clock: c.newClock(), attached: attached}
+	e.spread.init(c.Shards)
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
 	d := &e.driver // rather than a driver that is copied
@@ -84,7 +79,7 @@ func New(c *Config, attached any) *Engine {
 	d.hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
-		e.shards[i].init(&d.hub, i, &e.shards[(i+1)%len(e.shards)])
+		e.shards[i].init(&d.hub, i)
 	}
 	if c.Manual {
 		e.driving = make(chan struct{}, 1)
@@ -121,28 +116,6 @@ func (c *Config) newQueue() *delayqueue.DelayQueue[*slot] {
 		c.Log.Warn("timingwheel: precise wake-ups are not available")
 	}
 	return queue
-}
-
-// lock returns the shard of the processor that it runs on, locked. The choice must follow
-// the processor. If it were random, a shard's cache lines would travel between cores at
-// every call, at three times the price. A processor that finds its shard locked moves on
-// to the next shard for good. So two processors that share a shard by chance part, and
-// nobody waits for a slice of a cascade while another shard is free.
-//
-// Processors get their shards in turn. If all began with the first, 16 processors that seldom
-// add would use three of 16 shards, since they seldom collide, and an add and a cancel would
-// take 512 to 800 ns instead of 110 to 130.
-func (e *Engine) lock() *shard {
-	s, ok := e.tokens.Get().(*shard)
-	if !ok {
-		s = &e.shards[int(e.joined.Add(1)-1)&(len(e.shards)-1)]
-	}
-	if !s.tryLock() {
-		s = s.next
-		s.lock()
-	}
-	e.tokens.Put(s)
-	return s
 }
 
 // Yield lets the driver run first if it is late. The caller, who is about to add and holds

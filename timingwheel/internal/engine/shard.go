@@ -19,8 +19,7 @@ type shard struct {
 	hub   *hub
 	clock *clock // the hub's, as is limit
 	limit *limit
-	id    int    // its place among the shards
-	next  *shard // the ring of all shards, see Engine.lock
+	id    int // its place among the shards
 
 	fairness fairness // who gets mu next
 
@@ -62,8 +61,8 @@ type shard struct {
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }
 
-func (s *shard) init(h *hub, id int, next *shard) {
-	s.hub, s.clock, s.limit, s.id, s.next = h, h.clock, h.limit, id, next
+func (s *shard) init(h *hub, id int) {
+	s.hub, s.clock, s.limit, s.id = h, h.clock, h.limit, id
 	s.dueCascade = cascade{shard: id, due: true}
 	s.due.cascade = &s.dueCascade
 	s.waitsSince.Store(math.MaxInt64)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,6 +158,49 @@ func shut(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// manyKinds are more than an engine may keep apart, or has bits for.
+func manyKinds() (kinds []string) {
+	for i := range 100 {
+		kinds = append(kinds, fmt.Sprint("limited", i))
+	}
+	return kinds
+}
+
+// The same holds where many kinds have a limit. When one of them is opened it goes on, and
+// the others stay shut.
+func manyShut(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e)
+	limited := manyKinds()
+	kinds := durable.NewKinds(append(limited, "free"), limited...)
+	refs := map[string][]durable.Ref{}
+	for _, kind := range limited {
+		kinds.Set(kind, false)
+		refs[kind] = r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 5)...)
+	}
+	w := newPicky(t, e, "w", kinds)
+	for range 3 {
+		free := r.add(slices.Repeat([]durable.Job{{Kind: "free"}}, 10)...)
+		await(t, "what is free has ended", func() bool { return w.has(free) })
+	}
+	time.Sleep(time.Second) // for what should not come
+	for _, kind := range limited {
+		require.Zero(t, w.count(kind), kind)
+	}
+	last := limited[len(limited)-1]
+	kinds.Set(last, true)
+	await(t, "what is open has ended", func() bool { return w.has(refs[last]) })
+	for _, kind := range limited[:len(limited)-1] {
+		require.Zero(t, w.count(kind), kind)
+		for _, ref := range refs[kind] {
+			ok, err := r.Cancel(within(t), ref)
+			require.NoError(t, err)
+			require.True(t, ok, kind)
+		}
+	}
+	empty(t, r)
+}
+
 // A kind that nobody handles is named, with the job that is longest due, until somebody
 // does. It makes no other late: see handedOwn.
 func unhandled(t *testing.T, s Store) {
@@ -255,4 +299,45 @@ func kindAtItsLimit(t *testing.T, s Store) {
 	require.Less(t, r.Stats().Held, int64(n), "not all of them are held")
 	close(release)
 	r.awaitRuns(limit + 100 + 200) // two in a commit, so not all of them
+}
+
+// Many kinds at their limits: none runs more than that, and a kind without one is not in
+// their way, nor they in its.
+func manyLimits(t *testing.T, s Store) {
+	const limit, each = 2, 6
+	limited := manyKinds()
+	opts := []durable.Option{durable.WithConcurrency(each*len(limited) + 8)}
+	running, most := make([]atomic.Int32, len(limited)), make([]atomic.Int32, len(limited))
+	for _, kind := range limited {
+		opts = append(opts, durable.WithKindConcurrency(kind, limit))
+	}
+	release := make(chan struct{})
+	r := open(t, s.Open(t), opts...).handle("free", nil)
+	var jobs []durable.Job
+	for i, kind := range limited {
+		r.handle(kind, func(context.Context, *durable.Attempt) error {
+			n := running[i].Add(1)
+			defer running[i].Add(-1)
+			for m := most[i].Load(); n > m && !most[i].CompareAndSwap(m, n); m = most[i].Load() {
+			}
+			<-release
+			return nil
+		})
+		jobs = append(jobs, slices.Repeat([]durable.Job{{Kind: kind}}, each)...)
+	}
+	r.add(jobs...)
+	r.start()
+	full := limit * len(limited)
+	r.awaitRuns(full)
+	for n := range 5 {
+		r.add(slices.Repeat([]durable.Job{{Kind: "free"}}, 20)...)
+		r.awaitRuns(full + 20*(n+1))
+	}
+	require.Equal(t, int64(full), r.Stats().Running)
+	close(release)
+	r.awaitRuns(each*len(limited) + 100)
+	for i, kind := range limited {
+		require.Equal(t, int32(limit), most[i].Load(), kind)
+	}
+	empty(t, r)
 }

@@ -19,7 +19,9 @@ import (
 // consumers of their own that overlap, a job would be handed out by each of them. So the
 // kinds are in bunches: those that the same workers can run have one consumer in each
 // bucket, which these workers share. A kind that has a limit somewhere is a bunch by itself,
-// so that a worker that has no room for it leaves it alone, and fetches the rest.
+// so that a worker that has no room for it leaves it alone, and fetches the rest. Those of
+// a worker that are too many for that are in bunches of their own kind, never with kinds
+// that have no limit: what is put off of them costs no other.
 //
 // Each beat says which kinds its worker can run, so all workers come to the same bunches.
 // Until they have read the same beats a job may be handed out twice; the claim decides.
@@ -38,7 +40,7 @@ func hashed(text string) string {
 type bunch struct {
 	name   string
 	tokens []string // sorted; none: what version 2 has stored, without one
-	alone  string   // the kind, if it is one alone and this worker's
+	kinds  []string // of this worker, that these stand for
 	mine   bool     // this worker's
 }
 
@@ -65,16 +67,19 @@ func (b *bunch) in(messages map[string]uint64) bool {
 // consumer's filters with each, which takes 100 ms for 1000 of them.
 const maxTokens = 200
 
-// maxApart is how many kinds of a worker are bunches by themselves at most. Jobs of others
-// that are shut are put off.
+// maxApart is how many kinds of a worker are bunches by themselves at most: each has a
+// consumer in each bucket. Jobs of others that are shut are put off while one of their
+// bunch is open.
 const maxApart = 64
 
-// life is what a beat says: the tokens of the kinds that its worker can run, sorted, and
-// those of them that are to be apart.
+// life is what a beat says: the tokens of the kinds that its worker can run, sorted, those
+// of them that are to be apart, and those that are to be, but are too many: these are
+// together, and apart from all others.
 type life struct {
 	Lease time.Duration `json:"lease"`
 	Kinds []string      `json:"kinds,omitempty"`
 	Apart []string      `json:"apart,omitempty"`
+	Rest  []string      `json:"rest,omitempty"`
 }
 
 // newLife returns what a worker says of itself at first.
@@ -82,23 +87,38 @@ func newLife(c durable.WorkConfig) life {
 	l := life{Lease: c.Lease}
 	for _, kind := range c.Kinds.All() {
 		l.Kinds = append(l.Kinds, tokenOf(kind))
-		if c.Kinds.Limited(kind) && len(l.Apart) < maxApart {
-			l.Apart = append(l.Apart, tokenOf(kind))
+		if c.Kinds.Limited(kind) {
+			l.setApart(tokenOf(kind))
 		}
 	}
 	l.Kinds = slices.Compact(slices.Sorted(slices.Values(l.Kinds)))
-	slices.Sort(l.Apart)
 	return l
+}
+
+// setApart has a kind be apart, or with the rest, and reports whether it was not before.
+func (l *life) setApart(token string) bool {
+	into := &l.Rest
+	if slices.Contains(l.Apart, token) || slices.Contains(l.Rest, token) {
+		return false
+	}
+	if len(l.Apart) < maxApart {
+		into = &l.Apart
+	}
+	*into = append(slices.Clone(*into), token) // others may read what it was
+	return true
 }
 
 // bunchesOf puts the kinds of all workers in bunches.
 func bunchesOf(lives []life) []*bunch {
 	sets := map[string]bool{} // those that are alike count once
-	runs, apart := map[string]string{}, map[string]bool{}
+	runs, apart, rest := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, l := range lives {
 		set := hashed(strings.Join(l.Kinds, " "))
 		for _, t := range l.Apart {
 			apart[t] = true
+		}
+		for _, t := range l.Rest {
+			rest[t] = true
 		}
 		if sets[set] {
 			continue
@@ -110,8 +130,11 @@ func bunchesOf(lives []life) []*bunch {
 	}
 	alike := map[string][]string{}
 	for t, who := range runs {
-		if apart[t] {
+		switch {
+		case apart[t]:
 			who = t
+		case rest[t]:
+			who = "rest " + who
 		}
 		alike[who] = append(alike[who], t)
 	}
@@ -159,15 +182,16 @@ func (f *feed) regroup(ctx context.Context) error {
 	f.regrouped, f.said = time.Now(), own
 	lives[f.workerSubject(f.w.c.Name)] = own
 	all := bunchesOf(slices.Collect(maps.Values(lives)))
-	kinds := map[string]string{}
+	kinds := map[string][]string{}
 	for _, kind := range f.w.c.Kinds.All() {
-		kinds[tokenOf(kind)] = kind
+		t := tokenOf(kind)
+		kinds[t] = append(kinds[t], kind)
 	}
 	for _, b := range all {
-		_, b.mine = slices.BinarySearch(own.Kinds, b.tokens[0])
-		if b.mine && len(b.tokens) == 1 {
-			b.alone = kinds[b.tokens[0]]
+		for _, t := range b.tokens {
+			b.kinds = append(b.kinds, kinds[t]...)
 		}
+		b.mine = len(b.kinds) > 0
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,32 +212,23 @@ func (w *worker) own(before life) (now life, changed bool) {
 	defer w.mu.Unlock()
 	now = w.life
 	now.Lease = w.c.Lease
-	return now, len(w.life.Kinds) != len(before.Kinds) || len(w.life.Apart) != len(before.Apart)
+	return now, len(now.Kinds) != len(before.Kinds) || len(now.Apart) != len(before.Apart) || len(now.Rest) != len(before.Rest)
 }
 
-// setApart has a kind be a bunch by itself from now on, because it was shut.
-func (w *worker) setApart(kind string) {
+// setApart has a kind be apart from now on, because it was shut. It reports whether its jobs
+// are to be put off, since it is with others that may be open.
+func (w *worker) setApart(kind string) (putOff bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := tokenOf(kind)
-	if i, ok := slices.BinarySearch(w.life.Apart, t); !ok && len(w.life.Apart) < maxApart {
-		w.life.Apart = slices.Insert(slices.Clone(w.life.Apart), i, t)
-	}
+	return !w.life.setApart(tokenOf(kind)) && slices.Contains(w.life.Rest, tokenOf(kind))
 }
 
-// isOpen reports whether the worker takes jobs of a kind, and returns what is closed when
-// that may change.
-func (w *worker) isOpen(kind string) (bool, <-chan struct{}) {
-	open, changed := w.c.Kinds.Open()
-	_, ok := slices.BinarySearch(open, kind)
-	return ok, changed
-}
-
-// awaitOpen waits until a bunch is open, if it is a kind alone; false if ctx has ended.
+// awaitOpen waits until the worker takes jobs of one of a bunch's kinds; false if ctx has
+// ended.
 func (f *feed) awaitOpen(ctx context.Context, b *bunch) bool {
-	for b.alone != "" {
-		ok, changed := f.w.isOpen(b.alone)
-		if ok {
+	for b != old {
+		open, changed := f.w.c.Kinds.Open()
+		if slices.ContainsFunc(b.kinds, func(kind string) bool { return has(open, kind) }) {
 			break
 		}
 		select {
@@ -223,4 +238,9 @@ func (f *feed) awaitOpen(ctx context.Context, b *bunch) bool {
 		}
 	}
 	return ctx.Err() == nil
+}
+
+func has(sorted []string, s string) bool {
+	_, ok := slices.BinarySearch(sorted, s)
+	return ok
 }

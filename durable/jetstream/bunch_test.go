@@ -72,6 +72,9 @@ func TestBunches(t *testing.T) {
 	abc.Apart = []string{"c"}
 	require.ElementsMatch(t, [][]string{{"a"}, {"c"}, {"b"}, {"d"}}, of(abc, bd))
 	require.ElementsMatch(t, [][]string{{"a", "b"}, {"c"}}, of(abc, life{Kinds: abc.Kinds}))
+	abcd := life{Kinds: []string{"a", "b", "c", "d"}, Apart: []string{"c"}, Rest: []string{"a", "b"}}
+	require.ElementsMatch(t, [][]string{{"a", "b"}, {"c"}, {"d"}}, of(abcd), "what is too much is apart from the others")
+	require.ElementsMatch(t, [][]string{{"a"}, {"b"}, {"c"}, {"d"}}, of(abcd, bd))
 
 	b := &bunch{tokens: []string{"a", "b"}}
 	for _, c := range []struct {

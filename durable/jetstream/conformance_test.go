@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +77,13 @@ func (s *store) Open(t testing.TB) durable.Engine {
 
 func TestConformance(t *testing.T) {
 	t.Parallel() // like the others here: most of their time they wait
-	enginetest.Run(t, func(t testing.TB) enginetest.Store { return newStore(t) })
+	enginetest.Run(t, func(t testing.TB) enginetest.Store {
+		if strings.Contains(t.Name(), "/Many") {
+			// So many bunches have hundreds of consumers a second where buckets are small.
+			return newStore(t, jetstream.Buckets(5*time.Second, time.Minute, 10*time.Second, 5*time.Second))
+		}
+		return newStore(t)
+	})
 }
 
 // cluster is three servers with one queue on all of them.

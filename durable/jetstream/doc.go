@@ -37,7 +37,10 @@
 // Workers share a consumer for each near bucket and bunch of kinds. A bunch is what the same
 // workers can run, at most 200 kinds; a kind that has a limit in one of them is a bunch by
 // itself (bunch.go). So a worker is handed what it can run, each job goes to one worker, and
-// a kind that its worker has no room for is not fetched. What nobody can run has no consumer.
+// a kind that its worker has no room for is not fetched. Of the kinds of a worker that have a
+// limit 64 are by themselves; the others share bunches, and while one of these has room what
+// is fetched of those that have none is put off by a quarter of the lease. What nobody can
+// run has no consumer.
 // It keeps its bucket open: what has ended beside it is removed, but for the statuses, which
 // stay until the bucket closes.
 //

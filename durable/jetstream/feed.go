@@ -349,11 +349,11 @@ func (f *feed) fetchOf(ctx context.Context, b *budget, consumer string, r pullRe
 // lease, because the clock may be set forward meanwhile. So does what came of a kind that
 // the worker cannot run, or has no room for, with others of its bunch.
 func (f *feed) putOff(h *durable.Held) bool {
-	if kind := h.Record.Job.Kind; !f.w.c.Kinds.Has(kind) {
+	kind := h.Record.Job.Kind
+	open, _ := f.w.c.Kinds.Open()
+	if !f.w.c.Kinds.Has(kind) || !has(open, kind) && f.w.setApart(kind) {
 		h.Handle.(*handle).nak(f.w.c.Lease / 4)
 		return true
-	} else if ok, _ := f.w.isOpen(kind); !ok {
-		f.w.setApart(kind)
 	}
 	bucket := time.Duration(f.geometry.near) * time.Microsecond
 	early := h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket

@@ -7,10 +7,10 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// An engine that is driven by hand has no driver goroutine. The caller of drive or of
-// advance does the driver's steps, on its own goroutine.
+// An engine that is driven by hand has no driver goroutine. The caller of Drive or of
+// Advance does the driver's steps, on its own goroutine.
 
-// IsManual reports whether somebody has to call drive or advance.
+// IsManual reports whether somebody has to call Drive or Advance.
 func (e *Engine) IsManual() bool { return e.driving != nil }
 
 // Drive waits up to timeout for the next bucket, and does all that is due by then. It

@@ -48,7 +48,7 @@ var (
 	ErrTooManyPending = errors.New("timingwheel: too many pending")
 )
 
-// Config say how an engine is made. They must have been checked.
+// Config says how an engine is made. They must have been checked.
 type Config struct {
 	Tick     time.Duration
 	Slots    int // of a wheel, rounded up to a power of two
@@ -56,7 +56,7 @@ type Config struct {
 	Executor run.Executor
 	Room     run.Admission // of the executor; nil: it has room for everything
 	MayBlock bool          // the executor may run a user's function on the driver
-	Manual   bool          // drive or advance drives
+	Manual   bool          // Drive or Advance drives
 	Start    *time.Time    // of a manual clock; nil: real time
 	Since    time.Time     // a reading of time.Now, from which real time is counted; zero: now
 	Precise  bool

@@ -14,7 +14,7 @@ import (
 // at 25 to 50 ns each make about 10 us.
 const SliceLen = 256
 
-// dueTasks is what the flush of a slice has found to be due. hand empties it before the
+// dueTasks is all that the flush of a slice has found to be due. hand empties it before the
 // next slice.
 type dueTasks struct {
 	tasks    []run.Task    // for the executor
@@ -178,8 +178,8 @@ func (r *latenessRun) done() time.Duration {
 	return r.most - 1
 }
 
-// passed counts the tasks that were added to out since it had the given number of them,
-// and lets the gate hand them over. It is called with s.mu held.
+// passed counts the tasks that were added to out since it had the given number of them as
+// running. An executor with an admission gets them here. It is called with s.mu held.
 func (s *shard) passed(before int) {
 	out, r := s.out, s.hub.runner
 	r.Admit(len(out.tasks) - before)

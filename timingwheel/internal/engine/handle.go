@@ -9,14 +9,14 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
-// Handle is the door to the shard: a shard, and the ref of an entry there. Everything
+// Handle is the only way to a shard: a shard, and the ref of an entry there. Everything
 // that a user holds (Timer, Ticker, Job and so on) has one, and reaches the shard through
 // it and through nothing else.
 //
-// The zero Handle belongs to no shard. Join gives it one, for good; the handle changes
-// each time it is added again. The handle is guarded by the shard's lock.
+// The zero Handle belongs to no shard. Join gives it one, for good. Its ref changes each
+// time it is added again. The shard's lock guards the handle.
 type Handle struct {
-	shard *shard // nil until join
+	shard *shard // nil until Join
 	ref   ref
 }
 
@@ -65,7 +65,7 @@ func (h *Handle) Accept(after Delay, f func(), kind bucket.Tag) (err error) {
 	return err
 }
 
-// Reserve takes the places of n one-shots that are new, for add. It returns
+// Reserve takes the places of n one-shots that are new, for Add. It returns
 // ErrStopped if the shard is closed, and ErrTooManyPending if there are fewer.
 func (h *Handle) Reserve(n int) error { return h.shard.refuse(int64(n)) }
 
@@ -139,7 +139,7 @@ func (h *Handle) RunInternal(t run.Task) { h.shard.runInternal(t) }
 // when stopped says that the shard is being stopped.
 func (h *Handle) HandBack(deadline int64, f func()) { h.shard.handBack(deadline, f) }
 
-// Remember has the wheel's Stop call cancel, with ErrStopped, unless forget comes first.
+// Remember has the wheel's Stop call cancel, with ErrStopped, unless Forget comes first.
 // On a stopped shard it calls cancel itself: nobody else can know of the context yet, so
 // that nothing of a user's is called.
 func (h *Handle) Remember(cancel context.CancelCauseFunc) *list.Element {

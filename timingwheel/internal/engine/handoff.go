@@ -15,9 +15,9 @@ import (
 // Under Inline, a full Pool or an executor of the user's own, a call may run a user's
 // function that takes long. Channels, tickers and contexts must not wait for it. So a
 // call that takes longer than patience is detached: the goroutine keeps the call, and
-// another goroutine drives on. Until the call returns, what comes due for the executor
-// waits on its shard, in order, pending as before. Then the goroutine that called runs
-// what has waited meanwhile, a slice at a time, and ends. So all but a slice can be
+// another goroutine drives on. Until the call returns, entries that come due for the executor
+// wait on their shards, in order, pending as before. Then the goroutine that called runs
+// those that have waited meanwhile, a slice at a time, and ends. So all but a slice can be
 // canceled until its turn has come, and Stop hands it back.
 //
 // The invariant: an entry waits only while the state is detached. Both sides hold mu: the
@@ -37,7 +37,7 @@ type handoff struct {
 	began run.Stopwatch
 	mu    sync.Mutex    // lock order: shard, mu
 	watch *time.Timer   // ends patience; the goroutine that calls uses it alone
-	armed atomic.Bool   // expired will be called, or has just been
+	armed atomic.Bool   // patienceEnds will be called, or has just been
 	slice []run.Task    // what has waited; only the goroutine of a detached call uses it
 	over  chan struct{} // closed when the detached call returns; nil: none, or no logger; guarded by mu
 }
@@ -55,7 +55,7 @@ func (h *handoff) call(tasks []run.Task) (driving bool) {
 		return true
 	}
 	many := len(tasks) == SliceLen
-	h.state.Store(calling) // before the look at armed, see expired
+	h.state.Store(calling) // before the look at armed, see patienceEnds
 	h.arm()
 	h.execute(tasks)
 	if !h.returned() {
@@ -85,11 +85,11 @@ func (h *handoff) arm() {
 }
 
 // patienceEnds is called when the watch has expired. The present call may have begun after the
-// watch was armed: then expired waits for what is left of its patience. Otherwise it
+// watch was armed: then it waits for what is left of the call's patience. Otherwise it
 // detaches the call, and makes its own goroutine the driver.
 //
 // No call is without a watch. Either a call finds armed false, and arms the watch. Or it
-// finds armed true before expired makes it false, and then expired finds the call.
+// finds armed true before patienceEnds makes it false, and then patienceEnds finds the call.
 func (h *handoff) patienceEnds() {
 	h.armed.Store(false)
 	if h.state.Load() != calling {

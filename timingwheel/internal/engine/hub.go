@@ -17,7 +17,7 @@ type hub struct {
 	runner   *run.Runner
 	limit    *limit // nil: none
 	bits     uint   // log2 of the slots of a wheel
-	manual   bool   // somebody calls drive or advance, and no goroutine of ours drives
+	manual   bool   // somebody calls Drive or Advance, and no goroutine of ours drives
 	lateHint lateHint
 	host     host
 	atOnce   *run.Queue // runs what is due when it is added, without the driver; nil: the driver takes it
@@ -52,10 +52,10 @@ func (h *hub) offer(b *slot, at time.Time) {
 
 // gate stands between the wheel and an executor that cannot take every task at once. An
 // entry that does not get through stays pending: it waits on its shard, in the order in which it
-// came due. The handoff is a gate; the default executor has none.
+// came due. The handoff is a gate, and so is roomGate. The default executor has none.
 type gate interface {
-	// lets reports whether every entry would get through that comes due in the present
-	// slice, without hold. A gate that cannot say it at once for all returns false. The
+	// lets reports whether all entries of the present slice may pass, so that hold need not
+	// be called. A gate that cannot say it at once for all returns false. The
 	// driver calls it before a slice, with the lock of the shard. To call hold for each
 	// entry took 34 of the 600 instructions of firing it inline.
 	lets() bool

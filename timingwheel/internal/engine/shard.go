@@ -32,8 +32,8 @@ type shard struct {
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
 
-	// due holds the entries whose delay was not positive until the driver takes them, but
-	// for those in atOnce. Its place in the queue is the time at which the first was added,
+	// due holds the entries whose delay was not positive, or whose bucket was flushed before
+	// they got the lock, until the driver takes them. Those in atOnce are not here. Its place in the queue is the time at which the first was added,
 	// so that it waits its turn among the buckets that expired before.
 	due        slot
 	dueCascade cascade
@@ -69,7 +69,7 @@ func (s *shard) init(h *hub, id int) {
 }
 
 // ref names an entry of a shard while it is pending. Once the entry has fired or was
-// canceled, the handle names nothing, for ever. The zero handle never names anything.
+// canceled, the ref names nothing, for ever. The zero ref never names anything.
 type ref struct {
 	index      bucket.Index
 	generation uint64

@@ -55,7 +55,7 @@ func (p *spread) follow() {
 // the processor. If it were random, a shard's cache lines would travel between cores at
 // every call, at three times the price. A processor that finds its shard locked moves on
 // to the next shard for good. So two processors that share a shard by chance part, and
-// nobody waits for a slice of a cascade while another shard is free.
+// a caller waits for a slice of a cascade only if the next shard is locked, too.
 func (p *spread) lock() *shard {
 	s, ok := p.tokens.Get().(*shard)
 	if !ok {

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/tickwheel/tickwheel/bucket"
 
-// Tag says what an entry is.
+// Tag is bucket.Tag for the surface, which does not import package bucket.
 type Tag = bucket.Tag
 
 // An entry's tag says what it is, in its lowest bits (kind), and on which level it waits,
@@ -15,8 +15,8 @@ type Tag = bucket.Tag
 //	Internal|NoExecutor           of a channel, a ticker or a context
 //	Internal|OneShot|NoExecutor   of package purgatory
 const (
-	// Internal is a task of the wheel's own. It is called under s.mu: by the driver when it is
-	// due, and by dismiss when close or stop comes first (s.dismissing tells). So
+	// Internal is a task of the wheel's own. It is called under s.mu: by fire when it is due,
+	// and by dismiss when close or stop comes first (s.dismissing tells). So
 	// whatever it does is one with the state of its entry, and whoever cancels it under
 	// s.mu knows that it is neither running nor about to. It must be short, never block,
 	// and run no code of a user.
@@ -32,7 +32,7 @@ const (
 	// due. It never waits at the gate.
 	NoExecutor
 
-	// lazy is an entry whose task is a Timer, which knows the deadline. See pushback.go.
+	// lazy is an entry whose task is a LazyTask, which knows the deadline. See pushback.go.
 	lazy
 
 	kind       = Internal | OneShot | NoExecutor | lazy

@@ -6,8 +6,8 @@ import (
 	"github.com/tickwheel/tickwheel/bucket"
 )
 
-// Entries that are due and cannot pass the gate wait on their shard: pending as before,
-// in the order in which they came due.
+// Entries that are due and cannot pass the gate wait on their shard. They are pending as
+// before, in the order in which they came due.
 
 // wait makes an entry that is due and in no bucket wait at the gate.
 func (s *shard) wait(i bucket.Index) {

@@ -12,12 +12,12 @@ import (
 type Bounded struct {
 	queue     *Queue
 	semaphore semaphore
-	waiting   waitingWheels // under waits
+	waiting   waitingWheels // under Waits
 	Full      Policy
-	discard   func(task func()) // under discards
+	discard   func(task func()) // under Discards
 }
 
-// Policy says what happens to a task that finds no room.
+// Policy says where a task goes that finds no room.
 type Policy int
 
 const (
@@ -83,7 +83,7 @@ func (b *Bounded) Stats() stats {
 	}
 }
 
-// Execute is for tasks that belong to no wheel. Under waits it waits for room; once closed
+// Execute is for tasks that belong to no wheel. Under Waits it waits for room; once closed
 // it runs the tasks itself.
 func (b *Bounded) Execute(tasks []func()) {
 	r := &b.queue.Stranger
@@ -93,7 +93,7 @@ func (b *Bounded) Execute(tasks []func()) {
 }
 
 // ExecuteTasks passes on what there is room for in one go, and the rest one by one. Under
-// waits nothing comes here: the tasks pass the admission.
+// Waits nothing comes here: the tasks pass the admission.
 func (b *Bounded) ExecuteTasks(tasks []Task, r *Runner) {
 	n := b.accept(tasks, r)
 	Each(tasks[n:], func(t Task) { b.overflow(t, r, false) })
@@ -110,7 +110,7 @@ func (b *Bounded) accept(tasks []Task, r *Runner) int {
 }
 
 // overflow is called with a task that found no room. If there is room by now, the task
-// takes it. Otherwise overflow does what the policy says.
+// takes it. Otherwise the policy decides.
 func (b *Bounded) overflow(t Task, r *Runner, wait bool) {
 	if b.semaphore.take(1) == 1 || wait && b.semaphore.wait() {
 		b.queue.push(NewBatch(t), r)
@@ -137,7 +137,7 @@ func (d discarded) Run() {
 	}
 }
 
-// Under waits, a bounded is the admission of its wheels. A worker that has run a task
+// Under Waits, a Bounded is the admission of its wheels. A worker that has run a task
 // makes room, and lets in the next task that waits.
 
 func (b *Bounded) TryAcquire() bool { return b.waiting.none() && b.semaphore.take(1) == 1 }
@@ -163,8 +163,8 @@ func (b *Bounded) Serve() {
 	}
 }
 
-// letIn lets in one task, for which there is room, and reports false if the room was not
-// needed, or was given back because the task was none.
+// letIn lets in one task, for which there is room. It reports false if none waited any more,
+// and true also if the task has given its room back itself.
 func (b *Bounded) letIn() bool {
 	w := b.waiting.next()
 	if w == nil {

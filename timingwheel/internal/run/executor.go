@@ -2,8 +2,8 @@ package run
 
 import "fmt"
 
-// Executor is what the executors of this package are besides. They run each task
-// through the wheel's runner, which costs no allocation.
+// Executor is a user's executor with one method more, which the executors of this package
+// have. It runs each task through the wheel's runner, which costs no allocation.
 type Executor interface {
 	UserExecutor
 	ExecuteTasks(tasks []Task, r *Runner) // sets to nil what it takes, and must not keep the slice
@@ -17,7 +17,7 @@ type Foreign struct{ UserExecutor }
 
 func (f Foreign) ExecuteTasks(tasks []Task, r *Runner) {
 	wrapped := r.Wrap(tasks)
-	clear(tasks) // what becomes of them is the executor's business
+	clear(tasks) // the executor has them now, and no wheel is to keep them
 	f.Execute(wrapped)
 }
 
@@ -51,11 +51,11 @@ func NameOf(x Executor) string {
 	}
 }
 
-// Each calls run for every task. When a task ends the goroutine (runtime.Goexit), the
+// Each calls Run for every task. When a task ends the goroutine (runtime.Goexit), the
 // rest run in its deferred calls. When one panics, they do not run.
 func Each[T any](tasks []T, run func(task T)) { All(tasks, run, false) }
 
-// All is each. With anyway, the rest also run after a panic, while it goes on.
+// All is like Each. With anyway, the rest also run after a panic, while it goes on.
 func All[T any](tasks []T, run func(task T), anyway bool) {
 	next := 0
 	defer func() {

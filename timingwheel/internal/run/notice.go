@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// notice tells those who wait for a change when to look again. A call of tell costs one
+// notice tells those who wait for a change when to look again. A call of Tell costs one
 // load while nobody watches.
 //
 // To wait, call watch first, then look, and then receive. To make a change known, call Tell
@@ -17,7 +17,7 @@ type notice struct {
 	watchers []chan struct{} // guarded by mu
 }
 
-// watch returns a channel that can be received from whenever tell was called since the
+// watch returns a channel that can be received from whenever Tell was called since the
 // last receive. The caller ends it with forget.
 func (n *notice) watch() chan struct{} {
 	n.mu.Lock()
@@ -50,7 +50,7 @@ func (n *notice) Tell() {
 }
 
 // Until waits until ready returns true, or until done is closed. It looks at once, and
-// then after each tell.
+// then after each Tell.
 func (n *notice) Until(done <-chan struct{}, ready func() bool) bool {
 	told := n.watch()
 	defer n.forget(told)

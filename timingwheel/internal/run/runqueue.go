@@ -4,8 +4,8 @@ import "sync/atomic"
 
 // Queue is the default executor. Goroutines pull tasks from it, and
 //
-//	while a task waits, one goroutine has been spawned and has not yet begun,
-//	or one that has is about to take a task or to spawn the next.
+//	while a task waits, there is a goroutine that was spawned and has not yet begun,
+//	or one that has begun and is about to take a task or to spawn the next.
 //
 // (The driver that has just added tasks is one that has begun: it is about to pull.) The
 // spawned one is the successor. When the running task blocks, the scheduler runs the
@@ -51,7 +51,7 @@ func NewBatch(tasks ...Task) *batch {
 
 // poolTask is a task that wants to know that it runs on a goroutine of a Pool.
 type poolTask interface {
-	EnterPool() // called before run, by the goroutine that calls run
+	EnterPool() // called before Run, by the goroutine that calls Run
 }
 
 func NewQueue(b *semaphore) *Queue {
@@ -104,7 +104,7 @@ func (q *Queue) pull() {
 	}
 }
 
-// Work runs a task that was never in the queue, unless older ones wait, or nil. Then it
+// Work runs t, or queues it if older tasks wait. If t is nil, it does neither. Then it
 // pulls.
 func (q *Queue) Work(t Task, r *Runner) {
 	switch {

@@ -18,7 +18,7 @@ import (
 type Task interface {
 	Run()
 
-	// Discard is called instead of run when a full Pool discards the task. It returns
+	// Discard is called instead of Run when a full Pool discards the task. It returns
 	// what the function of pool.Discard is to be given, or nil if there is nothing to run any
 	// more.
 	Discard() func()
@@ -41,14 +41,14 @@ func functions(fs []func()) []Task {
 }
 
 // Runner is how the tasks of a wheel are run: all that must be around a task,
-// whichever executor runs it. Our own executors call run for each task, so that it
+// whichever executor runs it. Our own executors call Run for each task, so that it
 // costs no allocation; for others the driver wraps it in a closure.
 type Runner struct {
 	PanicHandler func(recovered any, stack []byte) // nil: a panic crashes the program
 	Tracer       *Tracer
 	Log          *slog.Logger // nil: none
 
-	// running counts the tasks that were handed to the executor and have not ended. It is
+	// Running counts the tasks that were handed to the executor and have not ended. It is
 	// one counter for all goroutines. With eight, each on a cache line of its own, 500,000
 	// tasks that were due at once and did nothing took 0.91 to 1.01 of the time.
 	Running atomic.Int64
@@ -63,8 +63,8 @@ type Runner struct {
 	Ended notice // is told when nothing is running any more
 }
 
-// Admit counts n tasks as running that are about to be handed to the executor. The caller
-// holds the lock of their shard, and has held it since the tasks ceased to be pending. So
+// Admit counts n tasks as running that are about to be handed to the executor. If they come
+// from a shard, the caller has held its lock since they ceased to be pending. So
 // at any time a task is pending, running or ended, and never in between. Shutdown relies
 // on it: it looks for pending tasks first, with that lock, and then for running ones.
 func (r *Runner) Admit(n int) { r.Running.Add(int64(n)) }
@@ -113,7 +113,7 @@ func (s *Stopwatch) Elapsed(since int64) time.Duration {
 }
 
 // guards reports whether the options have asked for something around a task. Otherwise
-// its caller calls run itself. The stack frame of guard would be the one too many: the
+// its caller calls Run itself. The stack frame of guard would be the one too many: the
 // stack of the goroutine would have to grow before a small function runs inline.
 func (r *Runner) guards() bool { return r.Tracer != nil || r.PanicHandler != nil }
 

@@ -113,7 +113,7 @@ func (s *shard) addLevelTo(w *wheel, l *LevelStats) {
 	l.Interval = s.clock.duration(w.interval())
 	l.Slots = len(w.slots)
 	l.CurrentTime = max(l.CurrentTime, s.clock.duration(w.currentTime))
-	l.Buckets += w.cascade.open
+	l.Buckets += w.cascade.openBuckets
 	l.Entries += int64(s.entries[w.level])
 	if s.history != nil {
 		l.Cascaded += s.history.cascaded[w.level]

@@ -292,17 +292,17 @@ func TestStatsDuringACascade(t *testing.T) {
 		d := &w.driver
 		b, ok := d.queue.Poll()
 		require.True(t, ok)
-		d.begin(b)
-		d.hand()
+		d.flushFirst(b)
+		d.handOver()
 		for range 2 {
 			st := w.verifyStats(t)
 			require.Positive(t, st.Levels[2].Entries)
 			sn := w.verifySnapshot(t, 10)
 			require.Equal(t, st.Levels[2].Entries-1, sn.Cascading)
-			more := d.step()
+			more := d.flushNext()
 			require.True(t, more)
 		}
-		d.finish()
+		d.flushRest()
 		require.Zero(t, w.verifySnapshot(t, 10).Cascading)
 		require.EqualValues(t, 3*SliceLen+2, w.verifyStats(t).Scheduled)
 	})

@@ -25,7 +25,7 @@ func (e *Engine) Drive(timeout time.Duration) int {
 	defer e.endTurn()
 
 	d := &e.driver
-	handed := d.finish() // what is left of a call in which a task panicked or ended the goroutine
+	handed := d.flushRest() // what is left of a call in which a task panicked or ended the goroutine
 	d.dropEmpty()
 	b, ok := d.queue.Poll()
 	if !ok {
@@ -71,11 +71,11 @@ func (e *Engine) Advance(d time.Duration) int {
 	}
 	defer e.endTurn()
 	end := min(Later(e.clock.Now(), d), endOfClock)
-	handed := e.driver.finish() // what is left of a call in which a task panicked or ended the goroutine
+	handed := e.driver.flushRest() // what is left of a call in which a task panicked or ended the goroutine
 	for e.advanceToNext(end) {
 		if b, ok := e.driver.queue.PollAt(e.clock.Read()); ok {
-			e.driver.begin(b)
-			handed += e.driver.finish()
+			e.driver.flushFirst(b)
+			handed += e.driver.flushRest()
 		}
 	}
 	if e.ctx.Err() == nil {

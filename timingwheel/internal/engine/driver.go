@@ -70,7 +70,7 @@ func (d *driver) start() {
 
 // drive is the life of the driver goroutine. The queue calls it with a bucket that has
 // expired.
-func (d *driver) drive(b *slot) { d.driveThenWork(func() { d.begin(b) }) }
+func (d *driver) drive(b *slot) { d.driveThenWork(func() { d.flushFirst(b) }) }
 
 // driveOn is the life of a goroutine that becomes the driver while a flush is under way.
 func (d *driver) driveOn() { d.driveThenWork(func() {}) }
@@ -79,7 +79,7 @@ func (d *driver) driveOn() { d.driveThenWork(func() {}) }
 // another goroutine may drive.
 func (d *driver) driveThenWork(begin func()) {
 	var alone run.Task
-	d.live(func() {
+	d.surviveGoexit(func() {
 		begin()
 		alone = d.loop()
 	})
@@ -88,14 +88,14 @@ func (d *driver) driveThenWork(begin func()) {
 	}
 }
 
-// live runs a part of the driver goroutine's life. If a task ends the goroutine, another
+// surviveGoexit runs a part of the driver goroutine's life. If a task ends the goroutine, another
 // one resumes.
-func (d *driver) live(part func()) {
+func (d *driver) surviveGoexit(part func()) {
 	d.runner.Tracer.Label() // instead of the labels of the goroutine that called for it
 	returned := false
 	defer func() {
 		if !returned {
-			go d.live(d.resume) // or a task has panicked: then the program is ending
+			go d.surviveGoexit(d.resume) // or a task has panicked: then the program is ending
 		}
 	}()
 	part()
@@ -116,8 +116,8 @@ const patience = 8
 // late by 7 to 16 ms at the 99th percentile without that, and by 2 with it.
 func (d *driver) loop() (alone run.Task) {
 	var still run.Standstill // of this loop: it refers to tasks
-	for d.hand() {
-		if d.goOn() {
+	for d.handOver() {
+		if d.continueCascades() {
 			if d.workers != nil && still.Look(d.workers) >= patience {
 				go d.driveOn()
 				return nil
@@ -132,7 +132,7 @@ func (d *driver) loop() (alone run.Task) {
 		}
 		d.alone = alone
 		d.startWorkers()
-		d.begin(b)
+		d.flushFirst(b)
 	}
 	return nil
 }
@@ -164,8 +164,8 @@ func (d *driver) dropEmpty() {
 	}
 }
 
-// begin flushes the first slice of a bucket that was taken from the queue.
-func (d *driver) begin(b *slot) {
+// flushFirst flushes the first slice of a bucket that was taken from the queue.
+func (d *driver) flushFirst(b *slot) {
 	if t := d.runner.Tracer; t != nil {
 		defer t.StartFlush().End()
 	}
@@ -175,7 +175,7 @@ func (d *driver) begin(b *slot) {
 	}
 }
 
-// goOn flushes one slice more, and reports false if no cascade is under way.
+// continueCascades flushes one slice more, and reports false if no cascade is under way.
 //
 // Between two slices of a cascade it flushes one bucket that has expired meanwhile, so
 // that a long cascade does not make the finer buckets late. After that one bucket the
@@ -185,18 +185,18 @@ func (d *driver) begin(b *slot) {
 // The limit: when a cascade takes longer than a tick of its level, the next bucket of
 // that level comes due. It waits for the end of the cascade, and all that expires later
 // waits behind it.
-func (d *driver) goOn() bool {
+func (d *driver) continueCascades() bool {
 	if len(d.cascades) == 0 {
 		return false
 	}
 	d.startWorkers() // also when nothing more of this cascade is due
 	if d.sliced {
 		if b, ok := d.poll(); ok {
-			d.begin(b)
+			d.flushFirst(b)
 			return true
 		}
 	}
-	d.step()
+	d.flushNext()
 	return true
 }
 
@@ -210,8 +210,8 @@ func (d *driver) poll() (*slot, bool) {
 	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now
 }
 
-// step flushes a slice of the innermost cascade, and reports whether it has more.
-func (d *driver) step() (more bool) {
+// flushNext flushes a slice of the innermost cascade, and reports whether it has more.
+func (d *driver) flushNext() (more bool) {
 	if t := d.runner.Tracer; t != nil {
 		defer t.StartFlush().End()
 	}
@@ -224,10 +224,10 @@ func (d *driver) step() (more bool) {
 	return d.sliced
 }
 
-// hand hands on what has expired. It reports false if the executor took so long that
+// handOver hands on what has expired. It reports false if the executor took so long that
 // another goroutine drives on: then the caller must not touch the driver any more. The
 // tasks of the wheel's own run queue go first, since the executor may end the goroutine.
-func (d *driver) hand() (driving bool) {
+func (d *driver) handOver() (driving bool) {
 	tasks, contexts, late := d.due.tasks, d.due.contexts, d.due.late
 	if d.due.held && d.room != nil {
 		d.room.Serve()
@@ -252,7 +252,7 @@ func (d *driver) hand() (driving bool) {
 	return d.handoff.call(tasks)
 }
 
-// handToWorkers is hand for the executor Goroutines. The driver's goroutine is a worker as
+// handToWorkers is handOver for the executor Goroutines. The driver's goroutine is a worker as
 // soon as it no longer drives. So no other is started, unless the driver has more to do.
 //
 // A task that is alone does not even go through the queue. So in most wake-ups the driver
@@ -293,7 +293,7 @@ func (d *driver) runInternal(tasks []run.Task) {
 	d.internal.ExecuteTasks(tasks, &d.internal.Stranger)
 }
 
-// keep saves the tasks that a panic has kept from running, for the next hand: the caller
+// keep saves the tasks that a panic has kept from running, for the next handOver: the caller
 // of Drive may recover the panic. The tasks that have run are nil.
 func (d *driver) keep(tasks []run.Task) {
 	d.due.tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
@@ -326,26 +326,26 @@ func (d *driver) longestWaiting() *shard {
 	return longest
 }
 
-// finish completes the cascades under way, and returns how many tasks it handed on. It is
+// flushRest completes the cascades under way, and returns how many tasks it handed on. It is
 // for Drive.
-func (d *driver) finish() (handed int) {
-	handed = d.handAll()
-	for d.goOn() {
-		handed += d.handAll()
+func (d *driver) flushRest() (handed int) {
+	handed = d.handOverAll()
+	for d.continueCascades() {
+		handed += d.handOverAll()
 	}
 	return handed
 }
 
-func (d *driver) handAll() (handed int) {
+func (d *driver) handOverAll() (handed int) {
 	handed = len(d.due.tasks) + d.due.passed
-	d.hand()
+	d.handOver()
 	return handed
 }
 
 // flushAll flushes b and whatever else had expired by limit. It flushes each due bucket
 // once: what is added to it meanwhile is left for another time. So it ends also while the
 // clock stands still, as it does in a bubble of testing/synctest. (The rule does not
-// cover the buckets that goOn flushes in the middle of a long cascade.)
+// cover the buckets that continueCascades flushes in the middle of a long cascade.)
 func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 	var due, reopened []*slot
 	defer func() { // deferred, in case a task ends the goroutine
@@ -360,8 +360,8 @@ func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 			if b.cascade.due {
 				due = append(due, b)
 			}
-			d.begin(b)
-			handed += d.finish()
+			d.flushFirst(b)
+			handed += d.flushRest()
 		}
 		_, at, ok := d.queue.Peek()
 		if !ok || at.After(limit) {

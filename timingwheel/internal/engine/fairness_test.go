@@ -51,7 +51,7 @@ func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
 		}
 		b, ok := d.queue.Poll()
 		require.True(t, ok)
-		d.begin(b)
+		d.flushFirst(b)
 		s.fairness.gaveWay, s.fairness.lastWait = -time.Hour, 0
 		s.mu.Lock()
 		found := make(chan int)
@@ -65,7 +65,7 @@ func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
 			time.Sleep(time.Microsecond)
 		}
 		s.mu.Unlock()
-		d.step()
+		d.flushNext()
 		require.Equal(t, SliceLen, <-found)
 		w.Stop()
 	}

@@ -56,8 +56,8 @@ func TestFaultCancelBetweenTwoBuckets(t *testing.T) {
 		time.Sleep(time.Until(at))
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
+		w.driver.flushFirst(b)
+		w.driver.handOver()
 		require.NotEmpty(t, w.driver.cascades, "one slice is down, the rest between two buckets")
 		for i, timeout := range timeouts {
 			if i%2 == 0 {
@@ -88,8 +88,8 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 		time.Sleep(1024 * time.Millisecond)
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
+		w.driver.flushFirst(b)
+		w.driver.handOver()
 		for i, timer := range timers {
 			if i%3 == 0 {
 				require.True(t, timer.Reset(time.Hour))
@@ -98,7 +98,7 @@ func TestFaultResetAndStopBetweenTwoBuckets(t *testing.T) {
 		w.verify(t)
 		require.Equal(t, tasks, w.Len())
 		require.Len(t, w.Stop(), tasks)
-		require.Zero(t, w.driver.finish(), "the driver finds nothing left of a cascade that Stop has cleared")
+		require.Zero(t, w.driver.flushRest(), "the driver finds nothing left of a cascade that Stop has cleared")
 	})
 }
 
@@ -145,14 +145,14 @@ func TestFaultAddWaitsForTheCascade(t *testing.T) {
 		time.Sleep(time.Second)
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
+		w.driver.flushFirst(b)
+		w.driver.handOver()
 		s, c := &w.shards[0], b.cascade
 		for range 10 {
 			before := countRing(s, c)
 			require.True(t, s.tryLock(), "between slices the lock is free")
 			s.mu.Unlock()
-			more := w.driver.step()
+			more := w.driver.flushNext()
 			require.True(t, more)
 			require.Equal(t, SliceLen, before-countRing(s, c))
 		}
@@ -178,15 +178,15 @@ func TestFinerBucketsPassALongCascade(t *testing.T) {
 		time.Sleep(1024 * time.Millisecond) // the coarse bucket of 1.5 s expires
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
+		w.driver.flushFirst(b)
+		w.driver.handOver()
 		passed := false
 		w.AfterFunc(time.Millisecond, func() {
 			passed = true
 			require.Positive(t, countRing(&w.shards[0], b.cascade), "the cascade is still under way")
 		})
 		time.Sleep(time.Millisecond)
-		w.driver.finish()
+		w.driver.flushRest()
 		require.True(t, passed)
 	})
 }

@@ -14,7 +14,7 @@ import (
 // at 25 to 50 ns each make about 10 us.
 const SliceLen = 256
 
-// dueTasks is all that the flush of a slice has found to be due. hand empties it before the
+// dueTasks is all that the flush of a slice has found to be due. handOver empties it before the
 // next slice.
 type dueTasks struct {
 	tasks    []run.Task    // for the executor
@@ -53,7 +53,7 @@ func (s *shard) expire(b *slot, out *dueTasks) (more bool) {
 		return false
 	}
 	s.out = out
-	b.cascade.open--
+	b.cascade.openBuckets--
 	s.makeHistory()
 	if s.fairness.entered == nil {
 		s.fairness.entered = make(chan struct{}, 1)
@@ -144,7 +144,7 @@ func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool)
 		if s.addAgain(i, deadline) {
 			return deadline, false
 		}
-		if pushes, ok := l.fall(deadline); ok { // or else it was pushed back just now
+		if pushes, ok := l.giveBackIf(deadline); ok { // or else it was pushed back just now
 			s.counts.Reset += pushes
 			return deadline, true
 		}
@@ -241,7 +241,7 @@ func (s *shard) dropEmpty(b *slot) bool {
 	}
 	if s.hub.queue.DropHead(b) {
 		b.Close(&s.arena)
-		b.cascade.open--
+		b.cascade.openBuckets--
 	}
 	return true
 }

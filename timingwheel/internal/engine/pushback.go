@@ -16,8 +16,8 @@ import "sync/atomic"
 // is closed.
 //
 // The invariant: the entry waits in a bucket that expires at or before the deadline.
-// Without the lock, the deadline only grows, and the word neither comes to zero nor leaves
-// it. So whoever holds the lock may place the entry by a deadline that is no longer the
+// Without the lock, the deadline only grows, the word does not become zero, and a word of
+// zero does not change. So whoever holds the lock may place the entry by a deadline that is no longer the
 // last one. Before it takes the entry off the wheel, it makes the word zero.
 type LazyTask struct {
 	F    func()
@@ -64,8 +64,8 @@ func (l *LazyTask) giveBack() (deadline, pushes int64, kept bool) {
 	return int64(w >> pushBits), int64(w & mostPushes), w != 0
 }
 
-// fall is giveBack if the deadline is still the one that has come.
-func (l *LazyTask) fall(due int64) (pushes int64, ok bool) {
+// giveBackIf is giveBack if the deadline is still the one that has come.
+func (l *LazyTask) giveBackIf(due int64) (pushes int64, ok bool) {
 	w := l.Word.Load()
 	return int64(w & mostPushes), int64(w>>pushBits) == due && l.Word.CompareAndSwap(w, 0)
 }

@@ -22,12 +22,12 @@ func TestLazyTask(t *testing.T) {
 	require.True(t, l.PushBack(&c, in(9*time.Second)))
 	require.False(t, l.PushBack(&c, in(0)))
 	require.False(t, l.PushBack(&c, in(-1)))
-	_, ok := l.fall(5000)
+	_, ok := l.giveBackIf(5000)
 	require.False(t, ok, "it was pushed back")
 	deadline, kept := l.deadline()
 	require.True(t, kept)
 	require.EqualValues(t, 10_000, deadline)
-	pushes, ok := l.fall(10_000)
+	pushes, ok := l.giveBackIf(10_000)
 	require.True(t, ok)
 	require.EqualValues(t, 2, pushes)
 	require.False(t, l.PushBack(&c, in(time.Hour)))
@@ -51,7 +51,7 @@ func TestPushesBesideTheirEnd(t *testing.T) {
 		},
 		"Fall": func(l *LazyTask) (int64, bool) {
 			deadline, _ := l.deadline()
-			pushes, ok := l.fall(deadline)
+			pushes, ok := l.giveBackIf(deadline)
 			if !ok {
 				return 0, false
 			}

@@ -183,8 +183,7 @@ func (s *shard) tidy(work int) {
 // if the shard is closed and the new time is later than the old one (see Shutdown), or if
 // the shard is stopped.
 //
-// A reset to a later time is lazy: it writes the deadline and leaves the entry where it
-// is. The entry still waits in a bucket that expires at or before its own tick, which is
+// A reset to a later time only writes the deadline, and leaves the entry where it is. The entry still waits in a bucket that expires at or before its own tick, which is
 // all that the wheel needs; the flush of that bucket adds it again. So a timer that is
 // pushed back all the time moves once for each bucket that it waits in, and not once for
 // each reset. For 100 k timers in random order a reset costs 0.61 of one that moves the

@@ -71,7 +71,7 @@ func whereIs(s *shard, place bucket.Index) *slot {
 // A reset to a later time leaves the entry in its bucket; one to an earlier time or to now
 // moves it. In each case it fires on time. From the second on, resets to a later time take
 // no lock.
-func TestResetIsLazy(t *testing.T) {
+func TestResetToALaterTimeMovesNoEntry(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, reset time.Duration
 		moves        bool
@@ -135,8 +135,8 @@ func TestResetInsideACascade(t *testing.T) {
 		time.Sleep(1024 * time.Millisecond)
 		b, ok := w.driver.queue.Poll()
 		require.True(t, ok)
-		w.driver.begin(b)
-		w.driver.hand()
+		w.driver.flushFirst(b)
+		w.driver.handOver()
 		require.NotEmpty(t, w.driver.cascades)
 		for i, timer := range timers {
 			if i%2 == 0 {

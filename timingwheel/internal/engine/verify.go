@@ -99,7 +99,7 @@ func (v *verifier) counts(s *shard) {
 				open++
 			}
 		}
-		v.check(open == c.open, "%d buckets are open, not %d", open, c.open)
+		v.check(open == c.openBuckets, "%d buckets are open, not %d", open, c.openBuckets)
 	}
 	countAll(levelDue, &s.dueCascade, s.due)
 	count(levelDue, &s.atOnce)

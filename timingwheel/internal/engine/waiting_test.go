@@ -124,14 +124,14 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 			w.Schedule(0, func() { order = append(order, name) })
 			b, ok := w.driver.queue.Poll()
 			require.True(t, ok)
-			w.driver.begin(b)
+			w.driver.flushFirst(b)
 			require.EqualValues(t, 1, w.driver.waiting.Load())
 		}
 		require.True(t, pool.TryAcquire())
 		flush("first")
 		pool.Release() // by a worker that has seen an empty line
 		flush("second")
-		wheels["first"].driver.hand()
+		wheels["first"].driver.handOver()
 		synctest.Wait()
 		require.Equal(t, []string{"first", "second"}, order)
 		for _, w := range wheels {

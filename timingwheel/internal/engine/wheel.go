@@ -58,10 +58,10 @@ type slot struct {
 // slices. Each level has one, because a finer bucket may be flushed between two slices of
 // a coarser one. Of one level, only one bucket cascades at a time.
 type cascade struct {
-	shard int           // which one
-	ring  bucket.Bucket // open while under way; guarded by the shard's lock
-	open  int           // buckets of the level that are open; guarded by the shard's lock
-	due   bool          // the entries are due, whatever their deadline
+	shard       int           // which one
+	ring        bucket.Bucket // open while under way; guarded by the shard's lock
+	openBuckets int           // buckets of the level that are open; guarded by the shard's lock
+	due         bool          // the entries are due, whatever their deadline
 }
 
 func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint, currentTime int64) *wheel {

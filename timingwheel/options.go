@@ -264,8 +264,8 @@ func WithPreciseWakeups() Option {
 
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a
 // call of [TimingWheel.Drive]. With [Inline], the tasks have run when Drive returns. With
-// [Goroutines], they may be still running, or may not have begun. A task that waits for room in a
-// pool.Pool of pool.Wait goes as soon as there is room, also between two calls.
+// [Goroutines], they may be still running, or may not have begun. A task that waits for room
+// in a pool.Pool of pool.Wait goes as soon as there is room, also between two calls.
 func WithManualDrive() Option {
 	return func(c *config) { c.Manual = true }
 }

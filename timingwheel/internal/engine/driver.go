@@ -228,16 +228,16 @@ func (d *driver) flushNext() (more bool) {
 // another goroutine drives on: then the caller must not touch the driver any more. The
 // tasks of the wheel's own run queue go first, since the executor may end the goroutine.
 func (d *driver) handOver() (driving bool) {
-	tasks, contexts, late := d.due.tasks, d.due.contexts, d.due.late
+	tasks, internal, late := d.due.tasks, d.due.internal, d.due.late
 	if d.due.held && d.room != nil {
 		d.room.Serve()
 	}
-	d.due = dueTasks{tasks: tasks[:0], contexts: contexts[:0], late: -1}
+	d.due = dueTasks{tasks: tasks[:0], internal: internal[:0], late: -1}
 	if late >= 0 && d.runner.Log != nil {
-		contexts = d.noteLateness(late, contexts)
+		internal = d.noteLateness(late, internal)
 	}
-	if len(contexts) > 0 {
-		d.runInternal(contexts)
+	if len(internal) > 0 {
+		d.runInternal(internal)
 	}
 	if len(tasks) == 0 {
 		return true

@@ -18,7 +18,7 @@ const SliceLen = 256
 // next slice.
 type dueTasks struct {
 	tasks    []run.Task    // for the executor
-	contexts []run.Task    // for a run queue of the wheel's own, which no user's function can block
+	internal []run.Task    // for a run queue of the wheel's own, which no user's function can block
 	passed   int           // tasks that an admission got already
 	held     bool          // something waits at the gate, or has given its room back
 	late     time.Duration // the most by which one was late that fired; -1 if none did
@@ -220,7 +220,7 @@ func (s *shard) takeFunction(i bucket.Index) func() {
 // execute notes a task for the executor. runInternal notes a task for a run queue of the wheel's
 // own. Both are called with s.mu held.
 func (s *shard) execute(t run.Task)     { s.out.tasks = append(s.out.tasks, t) }
-func (s *shard) runInternal(t run.Task) { s.out.contexts = append(s.out.contexts, t) }
+func (s *shard) runInternal(t run.Task) { s.out.internal = append(s.out.internal, t) }
 
 // lockForFlush locks s.mu for the driver. The tasks for the workers do not wait for
 // a caller.

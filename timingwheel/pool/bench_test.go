@@ -16,7 +16,7 @@ func BenchmarkLocal(b *testing.B) {
 	b.Run("local", func(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
-			k := pool.workers.enter()
+			k := pool.workers.enter(true)
 			defer pool.workers.leave(k)
 			for pb.Next() {
 				(*local.Get(k))[0]++
@@ -49,7 +49,7 @@ func BenchmarkLocal(b *testing.B) {
 			return v
 		}
 		b.RunParallel(func(pb *testing.PB) {
-			k := pool.workers.enter()
+			k := pool.workers.enter(true)
 			defer pool.workers.leave(k)
 			for pb.Next() {
 				get(k.ID())[0]++
@@ -75,7 +75,7 @@ func BenchmarkLocal(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				pool.workers.leave(pool.workers.enter())
+				pool.workers.leave(pool.workers.enter(true))
 			}
 		})
 	})

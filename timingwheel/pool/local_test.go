@@ -442,7 +442,7 @@ func TestLocalPanics(t *testing.T) {
 	embeds := timingwheel.New(timingwheel.WithExecutor(&struct{ *Pool }{pool}))
 	f := func(*Worker) {}
 	l := NewLocal[int](pool, nil, nil)
-	strange := other.workers.enter()
+	strange := other.workers.enter(true)
 	NewLocal[int](other, nil, nil).Get(strange) // with the index of l
 	_, found := l.Peek(strange)
 	require.False(t, found || l.Remove(strange))
@@ -569,12 +569,12 @@ func TestLocalAllocations(t *testing.T) {
 	pool := New(1, 0, Wait)
 	w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithManualDrive())
 	l := NewLocal[[64]byte](pool, nil, nil)
-	k := pool.workers.enter()
+	k := pool.workers.enter(true)
 	defer pool.workers.leave(k)
 	l.Get(k)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { l.Get(k)[0]++; l.Peek(k); k.Len() }))
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		other := pool.workers.enter()
+		other := pool.workers.enter(true)
 		pool.workers.leave(other)
 	}))
 	f := func(*Worker) {}
@@ -594,7 +594,7 @@ func TestForgottenLocal(t *testing.T) {
 	defer w.Stop()
 	fill := func(p *Pool) (*Local[*big], weak.Pointer[big]) {
 		l := NewLocal(p, func(*Worker) *big { return new(big) }, nil)
-		k := p.workers.enter()
+		k := p.workers.enter(true)
 		defer p.workers.leave(k)
 		return l, weak.Make(*l.Get(k))
 	}

@@ -69,20 +69,14 @@ func (t *pooledTask) due() {
 func (t *pooledTask) EnterPool() { t.pooled = true }
 
 // Run is the task that the executor runs.
-func (t *pooledTask) Run() {
-	if !t.pooled {
-		t.runElsewhere()
-		return
-	}
-	k := t.workers.enter()
-	defer t.workers.leave(k) // deferred, in case f ends its goroutine
-	t.f(k)
-}
+func (t *pooledTask) Run() { t.run(t.pooled) }
 
 // runElsewhere runs the function with a Worker of its own.
-func (t *pooledTask) runElsewhere() {
-	k := t.workers.enterStranger()
-	defer t.workers.leave(k)
+func (t *pooledTask) runElsewhere() { t.run(false) }
+
+func (t *pooledTask) run(pooled bool) {
+	k := t.workers.enter(pooled)
+	defer t.workers.leave(k) // deferred, in case f ends its goroutine
 	t.f(k)
 }
 

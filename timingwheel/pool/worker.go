@@ -119,38 +119,26 @@ type workers struct {
 	vacant []int      // of them, those that nobody has
 }
 
-// enter returns a Worker that was free. No more than the Pool has goroutines may be busy,
-// so its bound bounds them.
-func (ws *workers) enter() *Worker {
+// enter returns a Worker that was free, or a new one. A function that runs elsewhere gets a
+// new one always. The others are no more at once than the Pool has goroutines, so its bound
+// bounds their Workers.
+func (ws *workers) enter(pooled bool) (k *Worker) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	n := len(ws.free)
-	if n == 0 {
-		k := &Worker{id: ws.made, owner: ws}
+	switch last := len(ws.free) - 1; {
+	case !pooled:
+		k = &Worker{id: strange, owner: ws}
+	case last < 0:
+		k = &Worker{id: ws.made, owner: ws}
 		ws.made++
-		ws.join(k)
-		return k
+	default:
+		k = ws.free[last]
+		ws.free[last] = nil
+		ws.free = ws.free[:last]
 	}
-	k := ws.free[n-1]
-	ws.free[n-1] = nil
-	ws.free = ws.free[:n-1]
-	ws.join(k)
-	return k
-}
-
-// enterStranger returns a new Worker, for a function that runs elsewhere.
-func (ws *workers) enterStranger() *Worker {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	k := &Worker{id: strange, owner: ws}
-	ws.join(k)
-	return k
-}
-
-// join is called with mu held.
-func (ws *workers) join(k *Worker) {
 	k.place = len(ws.busy)
 	ws.busy = append(ws.busy, k)
+	return k
 }
 
 // leave gives a Worker back, and removes its values of Locals that were closed meanwhile;
@@ -184,13 +172,14 @@ func (ws *workers) giveBack(k *Worker) (taken []value) {
 func (ws *workers) open() seat {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if n := len(ws.vacant); n > 0 {
-		index := ws.vacant[n-1]
-		ws.vacant = ws.vacant[:n-1]
-		return seat{index: index}
+	if len(ws.vacant) == 0 {
+		ws.vacant = append(ws.vacant, ws.seats)
+		ws.seats++
 	}
-	ws.seats++
-	return seat{index: ws.seats - 1}
+	last := len(ws.vacant) - 1
+	index := ws.vacant[last]
+	ws.vacant = ws.vacant[:last]
+	return seat{index: index}
 }
 
 // close takes back an index, and returns the values there of all that are free. The

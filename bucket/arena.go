@@ -22,9 +22,8 @@ const isBucket Index = 1 << 31
 // entry of its chunk. The lowest 10 bits of a generation are the entry's tag, and
 // the next is set once the entry has moved.
 //
-// The task's pointer lies among the plain words rather than in an array of its own.
-// Separate arrays were measured: a collection with 5 M entries took the same time (17 ms
-// each), and every add and fire touched one cache line more.
+// The task's pointer lies among the plain words. With an array of its own, a collection with
+// 5 M entries took the same time, and every add and fire touched one cache line more.
 type entry struct {
 	task       func()
 	deadline   int64
@@ -36,9 +35,8 @@ type entry struct {
 // concurrent use. The zero value is empty and ready.
 //
 // A chunk whose entries are all free is given back to the garbage collector when
-// another chunk's worth of entries is free besides. So what an emptied arena
-// holds is two chunks (64 KB). One entry that is left would pin its chunk: that is
-// why [Arena.Tidy] moves entries together (tidy.go).
+// another chunk's worth of entries is free besides. So an emptied arena holds two chunks
+// (64 KB). One entry that is left would pin its chunk, but for [Arena.Tidy].
 type Arena struct {
 	chunks     []*[chunkLen]entry // nil: given back
 	info       []chunkInfo        // of the chunk of the same number

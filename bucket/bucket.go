@@ -16,13 +16,12 @@
 //	bucket -> first -> ... -> last -> bucket
 //
 // in both directions. So an entry is unlinked through its neighbors alone,
-// whichever ring it is in. Which ring holds an entry is written down nowhere.
+// whichever ring it is in. No place says which ring holds an entry.
 //
 // A bucket has a number in the arena, which stands for it in the links of its
-// first and last entry. It could instead have an entry of the arena as the root
-// of its ring: then no link would need a look at which of the two it names. But a
-// bucket that was emptied stays open until it expires, and the roots of emptied
-// buckets kept chunks of the arena in being: 47 MB with 65536 slots.
+// first and last entry. An entry of the arena as the root of its ring would save a look at
+// which of the two a link names. But the roots of emptied buckets, which stay open until
+// they expire, kept chunks of the arena in being: 47 MB with 65536 slots.
 package bucket
 
 import "iter"

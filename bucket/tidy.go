@@ -11,14 +11,12 @@ import "github.com/tickwheel/tickwheel/internal/shrinking"
 //
 // An entry can move because only its neighbors in the ring and its handles refer to it by
 // its place. The neighbors are told. A handle that finds nothing in its place looks into
-// a map, by its generation, which an entry keeps when it moves. So only handles that are
-// stale, or whose entry has moved, pay for it.
+// a map, by its generation, which an entry keeps when it moves.
 //
 // The alternatives: one entry pins a smaller chunk as well, and smaller chunks cost the
 // garbage collector more. To put new entries into the fullest chunks helps only if the
-// others become empty by themselves. A chunk with a timeout of an hour does not, nor one
-// with a timeout that is reset again and again. To address all entries through a table
-// costs each operation a cache line, and the table does not shrink.
+// others become empty by themselves, which a chunk with a timeout of an hour does not. To
+// address all entries through a table costs each operation a cache line.
 type tidy struct {
 	credit int // work that is allowed
 
@@ -49,10 +47,8 @@ func (a *Arena) IsSparse() bool { return 2*a.made*chunkLen > 5*a.used+4*chunkLen
 
 // Tidy moves entries together if the arena is sparse, so that entries that are left do
 // not pin their chunks. The caller says how much work it has just done, in entries; Tidy
-// does a small part of that. Suppose that few entries are left, that Tidy is called for
-// each entry that is freed, and that a quarter as many are freed as there is room for.
-// Then the arena is sparse no more: the room is for at most 2.5 times the entries and two
-// chunks.
+// does a small part of that. If it is called for each entry that is freed, and few are left,
+// the arena is sparse no more once a quarter as many are freed as there is room for.
 //
 // All entries must be in buckets. An Index from before the call may not be good any more:
 // see [Arena.Find]. So Tidy must not be called in the middle of an iteration.

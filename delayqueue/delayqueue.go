@@ -6,15 +6,12 @@
 // Elements wait in a min-heap by time, and consumers in the order in which they came. A
 // consumer is a function. The queue has one alarm, a timer whose function takes the
 // earliest element and calls the first consumer with it. So one expiry wakes one
-// goroutine, however many wait. Take is such a consumer, too: its function sends the
-// element to the goroutine that waits. On Linux a timerfd can make the timer punctual.
+// goroutine, however many wait.
 //
 // The invariant: while an element waits and a consumer waits, the alarm is set to the
-// time of the earliest element or to an earlier one, or its function is about to run.
-// Each change of the earliest element or of the first consumer sets the alarm. One that
-// rings too early is set anew.
-//
-// The exception is a time that the clock never reaches: see DelayQueue.end.
+// time of the earliest element or to an earlier one, or its function is about to run. An
+// alarm that rings too early is set anew. (An alarm for a time that the clock never reaches
+// is not set: see DelayQueue.end.)
 package delayqueue
 
 import (
@@ -82,13 +79,10 @@ func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 
 // NewPrecise returns an empty queue that wakes its consumers on time: some microseconds
 // late, where the timers of an idle process are late by up to a millisecond and, after a
-// long sleep, by up to 0.1 % of it. That takes a file descriptor. [DelayQueue.Close]
-// gives it back. So does the garbage collector, once the queue is forgotten.
-//
-// It needs Linux. On other systems, and if the system refuses the descriptor, the queue
-// is like one of [New]. [DelayQueue.Precise] tells which it is. NewPrecise gets the
-// descriptor at once, rather than when it is first needed, so that Precise knows from the
-// start.
+// long sleep, by up to 0.1 % of it. That takes a file descriptor, which [DelayQueue.Close]
+// gives back, or the garbage collector once the queue is forgotten. It needs Linux. On other
+// systems, and if the system refuses the descriptor, the queue is like one of [New].
+// [DelayQueue.Precise] tells which it is, from the start.
 func NewPrecise[T comparable]() *DelayQueue[T] {
 	q := New[T]()
 	q.timerfd, _ = newTimerfd()
@@ -151,18 +145,15 @@ func (q *DelayQueue[T]) Take(ctx context.Context) (v T, err error) {
 // that is all. Otherwise it returns false at once. Then f is called with the first element
 // that can be taken, once, and on a goroutine of its own.
 //
-// So a wake-up costs what one of time.AfterFunc does: a timer and a goroutine. A consumer
-// inside Take costs more: it is woken by a channel besides.
-//
-// A consumer that waits in this way holds its place in the line like one inside Take. It
-// cannot give the place up. O(log n).
+// So a wake-up costs what one of time.AfterFunc does: a timer and a goroutine. The consumer
+// holds its place in the line like one inside Take, and cannot give it up. O(log n).
 func (q *DelayQueue[T]) TakeFunc(f func(v T)) (v T, ok bool) {
 	v, ticket := q.takeOrWait(f)
 	return v, ticket == 0
 }
 
-// takeOrWait takes the earliest element if its time has come, and returns no ticket. Else
-// take is put in line. 0 is no ticket.
+// takeOrWait takes the earliest element if its time has come, and returns ticket 0, which is
+// none. Else take is put in line.
 func (q *DelayQueue[T]) takeOrWait(take func(v T)) (v T, ticket uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -220,8 +211,7 @@ func (q *DelayQueue[T]) stopAlarm() {
 	q.alarm = noAlarm
 }
 
-// ring is called by the alarm. It may come too early, if the queue has changed since the
-// alarm was set.
+// ring is called by the alarm, too early if the queue has changed since that was set.
 func (q *DelayQueue[T]) ring() {
 	if v, take := q.takeForFirst(); take != nil {
 		take(v)
@@ -229,8 +219,7 @@ func (q *DelayQueue[T]) ring() {
 }
 
 // takeForFirst takes the element for which the alarm rings, and the first consumer out of
-// the line. It returns a nil function if there is none of either. For the next ones the
-// alarm is set anew.
+// the line. It returns a nil function if there is none of either.
 func (q *DelayQueue[T]) takeForFirst() (v T, take func(v T)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -302,8 +291,7 @@ func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 
 // DropHead removes v if it is the head, the element that Peek would return, and
 // reports whether it did. It wakes nobody: the alarm finds out when it rings. But an empty
-// queue has no alarm set, so that nothing keeps it.
-// O(log n).
+// queue has no alarm set, so that nothing keeps it. O(log n).
 //
 // There is no removal from the middle: it would cost a heap O(n). Leave the element where
 // it is, and drop it when it has become the head.

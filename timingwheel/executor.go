@@ -9,8 +9,8 @@ import "github.com/tickwheel/tickwheel/timingwheel/internal/run"
 // no lock, so that a task may call any method of the wheel. Execute may change the slice,
 // but must not keep it: the driver uses it again.
 //
-// While Execute blocks, no other function of the wheel is handed on. Those that come due
-// meanwhile wait, and are pending. Channels, tickers and contexts fire all the same, but not
+// While Execute blocks, no other function of the wheel is handed on: those that come due
+// meanwhile wait, pending. Channels, tickers and contexts fire all the same, but not
 // under manual drive, where they wait for the caller of Drive or Advance. Adding,
 // canceling and Stop go on.
 //

@@ -19,8 +19,7 @@ import (
 // concurrent use.
 //
 // A Pool is a run queue like that of [timingwheel.Goroutines], with a bound. It has no
-// goroutine while it has no task. What Goroutines says of goroutine-local state is true
-// here too.
+// goroutine while it has no task. Goroutine-local state is as with Goroutines.
 type Pool struct {
 	door    // by which a wheel finds bounded
 	bounded *run.Bounded

@@ -6,9 +6,9 @@ import (
 )
 
 // A user's function that is due when it is added waits for no bucket. Under the default
-// executor it does not wait for the driver either. Whoever adds it starts a goroutine that
-// takes it off the shard, and then runs it as a worker. By way of the queue and the driver,
-// a function took twice as long to run.
+// executor it does not wait for the driver either. Its caller starts a goroutine that takes
+// it off the shard, and then runs it as a worker. By way of the queue and the driver, a
+// function took twice as long to run.
 //
 // Until that goroutine has the function, it is pending like any other: it is counted, a
 // cancel wins, a reset moves it, and Stop hands it back.

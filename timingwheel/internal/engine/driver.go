@@ -13,21 +13,17 @@ import (
 // entries cascade down to a finer wheel, or fire.
 //
 // One goroutine drives at a time: the driver goroutine, or the caller of Drive. So the
-// fields below need no lock. All that has to outlast a step is in these fields rather
-// than on that goroutine's stack. So another goroutine can carry on where the last one
-// was ended by a task (runtime.Goexit under an executor that runs tasks on the driver),
-// or is held up by one (see handoff).
+// fields below need no lock. All that has to outlast a step is in these fields. So another
+// goroutine can carry on where a task has ended the last one (runtime.Goexit), or holds it
+// up (see handoff).
 //
 // The driver has a goroutine only while something is due. The queue starts it, with the
 // bucket that has expired. When nothing more is due, the goroutine registers the next driver
-// with the queue, and only then runs tasks itself: the one that it has found, or as one of
-// the workers. So a wake-up costs one timer and one goroutine, like one of
-// time.AfterFunc, and a task that blocks holds up nobody. Beside a driver goroutine that
-// slept and woke a worker, 1000 timers a second, each alone, took 0.75 of the processor
-// time.
-//
-// While the queue is empty, nothing in the runtime refers to the wheel. So a wheel that
-// was forgotten without Stop is garbage once nothing is pending.
+// with the queue, and only then runs tasks itself. So a wake-up costs one timer and one
+// goroutine, like one of time.AfterFunc, and a task that blocks holds up nobody. Beside a
+// driver goroutine that slept and woke a worker, 1000 timers a second, each alone, took 0.75
+// of the processor time. And a wheel that was forgotten without Stop is garbage once nothing
+// is pending.
 type driver struct {
 	hub
 	shards  []shard
@@ -109,11 +105,11 @@ const patience = 8
 // loop drives until nothing more is due, or another goroutine drives on. It returns the
 // task that is left for the goroutine to run, or nil.
 //
-// A goroutine that is started for tasks waits behind the driver for a processor, if the
-// others are busy: for the rest of a cascade, or the 10 ms after which the scheduler takes
-// the driver off. So a driver that sees nobody take a task changes places with it. It starts
-// another driver, and runs the tasks itself. Beside a cascade of 4 M, single functions were
-// late by 7 to 16 ms at the 99th percentile without that, and by 2 with it.
+// A goroutine that is started for tasks may wait behind the driver for a processor, for up
+// to the 10 ms after which the scheduler takes the driver off. So a driver that sees nobody
+// take a task starts another driver, and runs the tasks itself. Beside a cascade of 4 M,
+// single functions were late by 7 to 16 ms at the 99th percentile without that, and by 2
+// with it.
 func (d *driver) loop() (alone run.Task) {
 	var still run.Standstill // of this loop: it refers to tasks
 	for d.handOver() {
@@ -256,9 +252,8 @@ func (d *driver) handOver() (driving bool) {
 // soon as it no longer drives. So no other is started, unless the driver has more to do.
 //
 // A task that is alone does not even go through the queue. So in most wake-ups the driver
-// allocates nothing. One that allocates has to help the garbage collector when that is in
-// a hurry, and may be taken off its processor there. Through the queue, functions without
-// delay, one after the other, took 1.16 of the processor time.
+// allocates nothing, and does not have to help the garbage collector. Through the queue,
+// functions without delay, one after the other, took 1.16 of the processor time.
 func (d *driver) handToWorkers(tasks []run.Task) {
 	if len(tasks) == 1 {
 		d.alone = tasks[0] // startWorkers has taken the one before
@@ -271,8 +266,7 @@ func (d *driver) handToWorkers(tasks []run.Task) {
 	}
 }
 
-// startWorkers starts a goroutine for what was handed on, before the driver does something
-// else that takes long.
+// startWorkers starts a goroutine for what was handed on. See host.
 func (d *driver) startWorkers() {
 	if d.workers == nil {
 		return
@@ -299,8 +293,7 @@ func (d *driver) keep(tasks []run.Task) {
 	d.due.tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
 }
 
-// takeWaiting takes a slice of what waits at the gate, of the shard that has waited
-// longest. It uses the memory of tasks. The rest stays pending.
+// takeWaiting implements host: the slice is of the shard that has waited longest.
 func (d *driver) takeWaiting(tasks []run.Task) []run.Task {
 	out := dueTasks{tasks: tasks[:0]}
 	d.longestWaiting().takeWaiting(&out, SliceLen)
@@ -343,9 +336,8 @@ func (d *driver) handOverAll() (handed int) {
 }
 
 // flushAll flushes b and whatever else had expired by limit. It flushes each due bucket
-// once: what is added to it meanwhile is left for another time. So it ends also while the
-// clock stands still, as it does in a bubble of testing/synctest. (The rule does not
-// cover the buckets that continueCascades flushes in the middle of a long cascade.)
+// once, so that it ends also while the clock stands still, as in a bubble of
+// testing/synctest. (continueCascades, in the middle of a long cascade, knows no such rule.)
 func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
 	var due, reopened []*slot
 	defer func() { // deferred, in case a task ends the goroutine
@@ -394,7 +386,7 @@ func (d *driver) noteLateness(late time.Duration, tasks []run.Task) []run.Task {
 }
 
 // marks are what the histogram of lateness was some time ago. The difference to the older
-// one is the lateness of the last minute: one hiccup at the start does not stay in it.
+// one is the lateness of the last minute, without a hiccup at the start.
 type marks struct {
 	older, newer Histogram
 	at           time.Duration // of newer

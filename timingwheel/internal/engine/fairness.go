@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// fairness arranges who gets a shard's lock next. There may be any number of callers. The
-// driver takes the lock again as soon as it has released it, as long as a cascade goes
-// on. Neither side must starve the other:
+// fairness arranges who gets a shard's lock next: any number of callers, and the driver,
+// which takes the lock again and again while a cascade goes on.
 //
 //   - Callers that find the lock taken line up at the turnstile. One of them at a time waits
 //     for the lock itself, so the driver has at most one rival.
@@ -29,9 +28,8 @@ import (
 //     callers that did nothing but add and cancel, a cascade of 1 M took seconds instead
 //     of 20 ms.
 //   - A driver that lets the caller in before it begins a bucket, too: the caller may have
-//     to wait for a processor, and until then the driver does nothing. Beside 16 callers
-//     that did nothing but add and cancel, 1000 timers a second were 1.5 times as late.
-//     And a bucket is short, or else a cascade.
+//     to wait for a processor. Beside 16 callers that did nothing but add and cancel, 1000
+//     timers a second were 1.5 times as late.
 type fairness struct {
 	turnstile sync.Mutex  // held by the one caller that waits for the lock
 	waiting   atomic.Bool // there is such a caller
@@ -86,8 +84,7 @@ func (s *shard) waitForLock() {
 }
 
 // lockLast locks s.mu for a caller that does so again and again, and lets all others go
-// first. With lock, such a caller would take the lock straight back, and the others would
-// wait until sync.Mutex declares starvation, 1 ms.
+// first. With lock, such a caller would take it straight back.
 func (s *shard) lockLast() {
 	for s.fairness.wanted.Load() {
 		runtime.Gosched()

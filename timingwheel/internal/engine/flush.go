@@ -41,11 +41,10 @@ func (s *shard) makeHistory() {
 // expire begins the cascade of a bucket that the driver has taken from the queue, and
 // flushes its first slice. No cascade of the same level may be under way.
 //
-// The clocks advance before the entries are added again. Otherwise the entries would
-// return to the bucket they came from. The clocks advance to the bucket's expiration
-// only, never to now. Otherwise an entry added later could overtake one that waits in a
-// coarser bucket. All of this happens without releasing the lock. Otherwise an entry
-// could be added in between, and overtake those of its tick that are in the bucket.
+// The clocks advance before the entries are added again, or these would return to the bucket
+// they came from. The clocks advance to the bucket's expiration only, never to now, or an
+// entry added later could overtake one that waits in a coarser bucket. The lock is not
+// released meanwhile, or an entry added in between could overtake those of its tick.
 func (s *shard) expire(b *slot, out *dueTasks) (more bool) {
 	s.lockForFlush()
 	defer s.unlock()
@@ -217,13 +216,12 @@ func (s *shard) takeFunction(i bucket.Index) func() {
 	return f
 }
 
-// execute notes a task for the executor. runInternal notes a task for a run queue of the wheel's
+// execute notes a task for the executor, and runInternal one for a run queue of the wheel's
 // own. Both are called with s.mu held.
 func (s *shard) execute(t run.Task)     { s.out.tasks = append(s.out.tasks, t) }
 func (s *shard) runInternal(t run.Task) { s.out.internal = append(s.out.internal, t) }
 
-// lockForFlush locks s.mu for the driver. The tasks for the workers do not wait for
-// a caller.
+// lockForFlush locks s.mu for the driver. The tasks for the workers do not wait meanwhile.
 func (s *shard) lockForFlush() {
 	if !s.mu.TryLock() {
 		s.hub.host.startWorkers()

@@ -10,11 +10,10 @@ import (
 )
 
 // Handle is the only way to a shard: a shard, and the ref of an entry there. Everything
-// that a user holds (Timer, Ticker, Job and so on) has one, and reaches the shard through
-// it and through nothing else.
+// that a user holds (Timer, Ticker, Job and so on) reaches the shard through one.
 //
-// The zero Handle belongs to no shard. Join gives it one, for good. Its ref changes each
-// time it is added again. The shard's lock guards the handle.
+// The zero Handle belongs to no shard. Join gives it one, for good. The ref changes each
+// time the handle is added again. The shard's lock guards it.
 type Handle struct {
 	shard *shard // nil until Join
 	ref   ref
@@ -93,10 +92,12 @@ func (h *Handle) Pending() bool { return h.shard.isPending(h.ref) }
 // Cancel takes the entry off the wheel, and reports whether it was pending.
 func (h *Handle) Cancel() bool { return h.shard.cancel(h.ref) }
 
-// Reset moves a pending entry to a new time. It reports false if the entry is not
-// pending, or if the shard is closed and the new time is later than the old one, or if
-// the shard is stopped. Then the entry may be pending still.
-func (h *Handle) Reset(after Delay) bool { return h.shard.reset(h.ref, after) }
+// Reset moves a pending entry to a new time, see shard.move. If it reports false, the entry
+// may be pending still.
+func (h *Handle) Reset(after Delay) bool {
+	i, ok := h.shard.arena.Find(h.ref.index, h.ref.generation)
+	return ok && h.shard.move(i, after)
+}
 
 // ResetLazy is reset for the entry of a LazyTask, which knows its deadline from then on.
 func (h *Handle) ResetLazy(after Delay, l *LazyTask) bool {
@@ -172,9 +173,8 @@ func (h *Handle) Closed() bool { return h.shard.closed }
 // Canceled reports whether a task is being called because its entry was canceled.
 func (h *Handle) Canceled() bool { return h.shard.canceling }
 
-// Dismissed reports whether a task is being called because its shard is closed: the entry
-// will not fire. (Between the mark and the pass of ending.go it may still fire on a closed
-// shard.)
+// Dismissed reports whether a task is being called because its shard is closed, and will not
+// fire. (Before the pass of ending.go has come to it, it may still fire.)
 func (h *Handle) Dismissed() bool { return h.shard.dismissing }
 
 // Stopped reports whether the shard was stopped. One that is stopped is also closed.

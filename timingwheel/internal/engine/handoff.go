@@ -25,9 +25,8 @@ import (
 // state. That goroutine leaves it only once nothing waits.
 //
 // Rejected: a goroutine for the calls, besides the driver. It would cost Inline a
-// hand-over for each batch. The watch costs less: 60 to 100 ns to arm and stop the timer,
-// and sometimes the wake-up of a processor, for a tick or so; and 3 ns a task to note the
-// function.
+// hand-over for each batch. The watch costs 60 to 100 ns to arm and stop the timer,
+// sometimes the wake-up of a processor, and 3 ns a task to note the function.
 type handoff struct {
 	hub      *hub
 	executor run.Executor
@@ -111,9 +110,8 @@ func (h *handoff) execute(tasks []run.Task) {
 	h.executor.ExecuteTasks(tasks, h.hub.runner)
 }
 
-// returned is called when a call has returned, or a task has ended its goroutine. It
-// reports whether the goroutine may drive. If it may not, returned has run all that
-// waited for the executor.
+// returned is called when a call has returned, or a task has ended its goroutine, and
+// reports whether the goroutine may drive. If not, it has run all that waited.
 func (h *handoff) returned() (driving bool) {
 	if h.state.CompareAndSwap(calling, idle) {
 		return true
@@ -207,8 +205,7 @@ func (h *handoff) warn(over <-chan struct{}) {
 }
 
 // present returns for how long the present call has held the driver up, or the present
-// function of a detached one, by what, and since when; zero if there is none. All are of
-// the same function.
+// function of a detached one, by what, and since when, all of the same; zero if there is none.
 func (h *handoff) present() (held time.Duration, by string, since int64) {
 	for {
 		since = h.began.Since.Load()

@@ -55,15 +55,13 @@ func (h *hub) offer(b *slot, at time.Time) {
 // came due. The handoff is a gate, and so is roomGate. The default executor has none.
 type gate interface {
 	// lets reports whether all entries of the present slice may pass, so that hold need not
-	// be called. A gate that cannot say it at once for all returns false. The
-	// driver calls it before a slice, with the lock of the shard. To call hold for each
-	// entry took 34 of the 600 instructions of firing it inline.
+	// be called; false if that is not known for all. The driver calls it before a slice, with
+	// s.mu held: hold took 34 of the 600 instructions of firing an entry inline.
 	lets() bool
 
 	// hold decides about an entry that is due and in no bucket. Either it makes the entry
-	// wait (shard.wait), and returns true. Or it takes room for one task, lets the entry
-	// pass, and returns false. It lets none pass while another of the shard waits. The caller
-	// holds s.mu.
+	// wait (shard.wait), and returns true. Or it takes room for one task, and returns false;
+	// never while another of the shard waits. The caller holds s.mu.
 	hold(s *shard, i bucket.Index) bool
 }
 

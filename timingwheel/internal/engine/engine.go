@@ -76,7 +76,7 @@ func New(c *Config, attached any) *Engine {
 	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
-	d.hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending), log2(c.Slots), c.Manual)
+	d.hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
 		e.shards[i].init(&d.hub, i)

@@ -16,9 +16,9 @@ import (
 // Lock order: the turnstile (see fairness), shard, queue.
 type shard struct {
 	hub   *hub
-	clock *clock // the hub's, as is limit
-	limit *limit
-	id    int // its place among the shards
+	clock *clock // the hub's
+	limit share  // of the limit; guarded by mu
+	id    int    // its place among the shards
 
 	fairness fairness // who gets mu next
 
@@ -61,7 +61,8 @@ type shard struct {
 }
 
 func (s *shard) init(h *hub, id int) {
-	s.hub, s.clock, s.limit, s.id = h, h.clock, h.limit, id
+	s.hub, s.clock, s.id = h, h.clock, id
+	s.limit.join(h.limit)
 	s.dueCascade = cascade{shard: id, due: true}
 	s.due.cascade = &s.dueCascade
 	s.waitsSince.Store(math.MaxInt64)
@@ -78,7 +79,7 @@ type ref struct {
 
 // accept adds a one-shot that is new, unless the shard is closed or the limit reached.
 func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
-	if s.closed || s.limit != nil || s.arena.IsFull() {
+	if s.closed || s.limit.exists() || s.arena.IsFull() {
 		if err := s.refuse(1); err != nil {
 			return ref{}, err
 		}

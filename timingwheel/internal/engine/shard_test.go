@@ -3,9 +3,6 @@ package engine
 import (
 	"math"
 	"reflect"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,30 +177,4 @@ func TestArenaIsFull(t *testing.T) {
 	_, err = w.Schedule(time.Hour, func() {})
 	require.NoError(t, err)
 	w.verify(t)
-}
-
-// Two callers on two shards meet at the last place: exactly one gets it.
-func TestLimit(t *testing.T) {
-	const rounds = 50_000
-	limits, arrived, taken := make([]limit, rounds), make([]atomic.Int64, rounds), make([]atomic.Int64, rounds)
-	for i := range limits {
-		limits[i].max = 1
-	}
-	var both sync.WaitGroup
-	for range 2 {
-		both.Go(func() {
-			for i := range rounds {
-				for arrived[i].Add(1); arrived[i].Load() < 2; {
-					runtime.Gosched()
-				}
-				if limits[i].take(1) {
-					taken[i].Add(1)
-				}
-			}
-		})
-	}
-	both.Wait()
-	for i := range taken {
-		require.EqualValues(t, 1, taken[i].Load())
-	}
 }

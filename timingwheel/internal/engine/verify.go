@@ -49,8 +49,8 @@ func Verify(e *Engine) error {
 		s.mu.Unlock()
 	}
 	v.check(len(v.queued) == 0, "%d buckets in the queue that are not open", len(v.queued))
-	if l := e.shards[0].limit; l != nil {
-		v.check(l.pending.Load() == oneShots, "the limit counts %d pending, not %d", l.pending.Load(), oneShots)
+	if l := e.driver.limit; l != nil {
+		v.check(l.taken() == oneShots, "the limit counts %d pending, not %d", l.taken(), oneShots)
 	}
 	st := e.Stats()
 	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")

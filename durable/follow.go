@@ -82,12 +82,30 @@ func (w *worker) followChanged(e *ended) {
 	})
 }
 
+// learn finds out whether the times of a series are stored by now: those of an occurrence
+// from before that are code, which nobody may have any more, and its end will be followed
+// by what is stored. The occurrence is handed out again.
+func (w *worker) learn(name string) {
+	w.side.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), w.q.lease/4)
+		defer cancel()
+		s, err := w.q.engine.Series(ctx, name)
+		if p := planOf(s.Plan); err != nil || p.Spec == "" || w.q.timesOf(name, p) == nil {
+			return // those who know the times have it, or it is found out the next time
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stored[name] = s.Revision
+	})
+}
+
 // mayFollow reports whether an occurrence can be run here: what follows it is known. Else
 // it is left to those who know. w.mu is held.
 func (w *worker) mayFollow(r *Record) bool {
-	if w.q.follows(r) {
+	if w.q.follows(r) || planOf(r.Plan).Revision < w.stored[r.Series] {
 		return true
 	}
+	w.learn(r.Series)
 	if !w.unknown[r.Series] {
 		w.unknown[r.Series] = true
 		w.q.log.Warn("durable: a series whose times are not known here; it is left to other workers", "name", r.Series)

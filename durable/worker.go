@@ -96,9 +96,10 @@ type worker struct {
 	trial    []*task                   // the suspects that few may be of
 	begun    int                       // how often one was chosen to begin; for turn
 
-	claimSince time.Time       // when the claim was asked that is under way; zero: none
-	looking    bool            // lookAgain
-	unknown    map[string]bool // series that were logged as such
+	claimSince time.Time        // when the claim was asked that is under way; zero: none
+	looking    bool             // lookAgain
+	unknown    map[string]bool  // series that were logged as such
+	stored     map[string]int64 // of some that were: since which revision their times are stored
 	draining   bool
 	failed     error // why Run ends by itself
 	lease      lease
@@ -119,7 +120,7 @@ type ended struct {
 func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
 		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
-		lanes: map[string]*lane{}, unknown: map[string]bool{}, ahead: minClaimAhead,
+		lanes: map[string]*lane{}, unknown: map[string]bool{}, stored: map[string]int64{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
 		lease: newLease(q.lease, renewed),
 	}

@@ -131,6 +131,7 @@ var cases = []testCase{
 	{"ScheduleOverlap", scheduleOverlap},
 	{"ScheduleSpan", scheduleSpan},
 	{"ScheduleInCode", scheduleInCode},
+	{"ScheduleNotInCode", scheduleNotInCode},
 	{"BadSchedule", badSchedule},
 	{"ScheduleRaces", scheduleRaces},
 	{"Accounts", accounts},

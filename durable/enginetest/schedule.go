@@ -376,6 +376,26 @@ func scheduleInCode(t *testing.T, s Store) {
 	onceEach(t, append(r.ran()[:n:n], again.ran()...))
 }
 
+// Times that were code and are stored now: an occurrence from before, which is due and whose
+// times nobody knows any more, runs with those who know none of it, and what follows is by
+// what is stored.
+func scheduleNotInCode(t *testing.T, s Store) {
+	const period = 300 * time.Millisecond
+	old := open(t, s.Open(t))
+	require.NoError(t, old.Every(within(t), "x", grid(time.Second), durable.Job{Kind: kind}))
+	due := old.schedules()["x"]
+	old.close()
+	e := s.Open(t)
+	await(t, "it is due", func() bool { return engineNow(t, e).After(due.Next) })
+	require.NoError(t, open(t, e).Schedule(within(t), "x", "@every 300ms", durable.Job{Kind: kind}))
+	runs := open(t, s.Open(t)).handle(kind, nil).start().awaitRuns(3)
+	require.Equal(t, due.Ref, runs[0].Ref)
+	onceEach(t, runs)
+	for _, run := range runs[1:] {
+		require.Zero(t, run.Occurrence.UnixMicro()%period.Microseconds())
+	}
+}
+
 // A schedule that there cannot be is an error that says what is wrong, and nothing is
 // written.
 func badSchedule(t *testing.T, s Store) {

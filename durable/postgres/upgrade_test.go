@@ -11,35 +11,69 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/upgradetest"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
+
+// ofVersion makes a store's tables as they were in a version, and returns what runs a
+// statement there.
+func ofVersion(t *testing.T, s *store, version int) (exec func(sql string)) {
+	conn, err := s.pool(t).Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(conn.Release)
+	exec = func(sql string) {
+		t.Helper()
+		_, err := conn.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
+		require.NoError(t, err)
+	}
+	exec("create schema " + s.schema)
+	for v := 1; v <= version; v++ {
+		text, err := os.ReadFile(fmt.Sprintf("sql/%d.sql", v))
+		require.NoError(t, err)
+		exec(strings.ReplaceAll(string(text), "tickwheel.", s.schema+"."))
+	}
+	return exec
+}
+
+// Recurring jobs of version 2, which had neither plans nor schedules, go on.
+func TestSeriesOfVersion2(t *testing.T) {
+	t.Parallel()
+	s := newStore(server(t))
+	exec := ofVersion(t, s, 2)
+	names := []string{upgradetest.Due, upgradetest.Claimed, upgradetest.Far, upgradetest.Stored}
+	for i, name := range names {
+		due := "now()"
+		if name == upgradetest.Far {
+			due = "now() + interval '1 hour'"
+		}
+		exec(fmt.Sprintf("insert into %s.job (id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)"+
+			" values ('0hoejqjfju%d.PAZ33SAJJBKI5AH3FNCIWS4XOZ', 'every/%s', 'every/%s', '%s', '', %s, %s, now(), 25, 0, 0, '', '%s')",
+			s.schema, i, name, name, upgradetest.Kind, due, due, name))
+	}
+	exec("update " + s.schema + ".job set state = 1, attempt = 1, claim = 1, holder = 4711 where series = '" + upgradetest.Claimed + "'")
+	open := func() durable.Engine { return s.open(t) }
+	stored, e := map[string]durable.Ref{}, open()
+	for _, name := range names {
+		ref, err := e.Lookup(t.Context(), "every/"+name)
+		require.NoError(t, err)
+		stored[name] = ref
+	}
+	upgradetest.Series(t, open, stored)
+}
 
 // Jobs of version 1 run after the migration: those that wait, and those that a worker of
 // it had claimed, of which nobody knows whether it had begun.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newStore(server(t))
-	pool := s.pool(t)
-	exec := func(sql string) {
-		_, err := pool.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
-	text, err := os.ReadFile("sql/1.sql")
-	require.NoError(t, err)
-	exec("create schema " + s.schema)
-	conn, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	_, err = conn.Conn().PgConn().Exec(t.Context(), strings.ReplaceAll(string(text), "tickwheel.", s.schema+".")).ReadAll()
-	require.NoError(t, err)
-	conn.Release()
-
+	exec := ofVersion(t, s, 1)
 	const insert = "insert into %s.job (id, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series" +
 		") values ('%s', null, '%s', 'p', now(), now(), now(), 25, 0, 0, '', '')"
 	for i, kind := range []string{"k", "claimed"} {
 		exec(fmt.Sprintf(insert, s.schema, "0hoejqjfju"+strconv.Itoa(i)+".PAZ33SAJJBKI5AH3FNCIWS4XOZ", kind))
 	}
 	exec("update " + s.schema + ".job set state = 1, attempt = 1, claim = 1, holder = 4711 where kind = 'claimed'")
-	e, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	e, err := postgres.Connect(t.Context(), s.pool(t), postgres.Schema(s.schema))
 	require.NoError(t, err)
 	require.NoError(t, e.Migrate(t.Context()))
 	q, err := durable.Open(t.Context(), e)

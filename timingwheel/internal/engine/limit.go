@@ -19,8 +19,8 @@ type limit struct {
 	shares []*share     // of all shards
 	free   atomic.Int64 // below 0 after force
 
-	// moving is held while places move between free and a share. So who looks through the
-	// shares misses none that is on its way. Lock order: shard, moving.
+	// moving is held while places move between free and a share. So a sweep misses
+	// none that is on its way. Lock order: shard, moving.
 	moving sync.Mutex
 	lent   atomic.Int32 // none, sweeping or some
 }
@@ -102,7 +102,7 @@ func (s *share) takeLot() bool {
 	}
 	l.moving.Lock()
 	defer l.moving.Unlock()
-	l.lent.Store(some) // first: who takes does not fail while the lot is on its way
+	l.lent.Store(some) // first: no take fails while the lot is on its way
 	if !l.take(lot) {
 		return false
 	}
@@ -132,7 +132,7 @@ func (s *share) giveBack() {
 		return
 	}
 	spare := s.spare.Add(1)
-	if l.lent.Load() != some { // after the Add: then who sweeps finds the place, or sees some
+	if l.lent.Load() != some { // after the Add: a sweep finds the place, or leaves this
 		l.lent.Store(some)
 	}
 	if spare > 2*lot {

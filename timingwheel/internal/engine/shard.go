@@ -17,7 +17,6 @@ import (
 type shard struct {
 	hub   *hub
 	clock *clock // the hub's
-	limit share  // of the limit; guarded by mu
 	id    int    // its place among the shards
 
 	fairness fairness // who gets mu next
@@ -27,6 +26,7 @@ type shard struct {
 	finest *wheel       // nil until the first entry that is not due at once
 
 	counts   Counts        // but for Pending
+	limit    share         // of the limit on oneShots; here, where the lines are written anyway
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush

@@ -3,12 +3,14 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
 )
 
 func record(id string, due time.Time) durable.Record {
@@ -99,4 +101,37 @@ func TestLostAnswers(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrNotFound)
 	}
 	require.ErrorIs(t, w.Finish(ctx, []durable.Outcome{{Held: a, End: durable.Done}})[0], durable.ErrLeaseLost)
+}
+
+// lossy is a store that loses the answers to some of what users ask.
+type lossy struct{ *store }
+
+type lossyEngine struct {
+	durable.Engine
+	p *proxy
+}
+
+func (s lossy) Open(t testing.TB) durable.Engine {
+	e, p := s.behindProxy(t)
+	return lossyEngine{e, p}
+}
+
+// lose has one answer in ten be lost: this one, or what another is told before.
+func (e lossyEngine) lose() { e.p.cutNext.Store(rand.N(10) == 0) }
+
+func (e lossyEngine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+	e.lose()
+	return e.Engine.Insert(ctx, recs)
+}
+
+func (e lossyEngine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []error) {
+	e.lose()
+	return e.Engine.Cancel(ctx, refs)
+}
+
+// However many answers are lost, each job that was accepted has one end.
+func TestAccountsWithLostAnswers(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	enginetest.RunOnly(t, func(testing.TB) enginetest.Store { return lossy{newStore(srv)} }, "Accounts")
 }

@@ -30,7 +30,7 @@ type proxy struct {
 }
 
 // behindProxy returns an engine that reaches the server by way of a proxy.
-func (s *store) behindProxy(t *testing.T) (*postgres.Engine, *proxy) {
+func (s *store) behindProxy(t testing.TB) (*postgres.Engine, *proxy) {
 	c, err := pgxpool.ParseConfig(s.srv.DSN() + s.params)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

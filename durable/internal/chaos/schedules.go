@@ -27,11 +27,11 @@ const (
 func storeSchedules(ctx context.Context, q *durable.Queue, l *ledger) error {
 	n, every := number(envSchedules, 0), span(envEvery)
 	micros, _ := strconv.ParseInt(os.Getenv(envUntil), 10, 64)
-	until := time.UnixMicro(micros)
+	until, kinds := time.UnixMicro(micros), kindsOf("worker")
 	store := func(i int) error {
 		name := "s" + strconv.Itoa(i)
 		// All of those that are missed run, so that none may be left out.
-		err := q.Schedule(ctx, name, "@every "+every.String(), durable.Job{Kind: kind, MaxAttempts: 1000},
+		err := q.Schedule(ctx, name, "@every "+every.String(), durable.Job{Kind: kinds[i%len(kinds)], MaxAttempts: 1000},
 			durable.OnMissed(durable.RunEach(1<<20)), durable.EndAt(until))
 		if errors.Is(err, durable.ErrInvalid) && time.Now().After(until.Add(-2*every)) {
 			return nil
@@ -153,9 +153,10 @@ func (w *world) killScheduled(end time.Time) error {
 }
 
 // deploy rolls a release out that knows schedules, and back to one that does not, again and
-// again. The first process that knows them is there for a moment.
+// again. Half of them are of a kind that the older release has no handler for either. The
+// first process that knows them is there for a moment.
 func (w *world) deploy(end time.Time) error {
-	known := w.promise(20, 500*time.Millisecond, end)
+	known := append(w.promise(20, 500*time.Millisecond, end), envKinds+"="+kind+" other")
 	if err := w.startAll(); err != nil {
 		return err
 	}

@@ -136,7 +136,9 @@ func timeout(t *testing.T, s Store) {
 	causes := make(chan error, 10)
 	r := open(t, s.Open(t)).handle(kind, func(ctx context.Context, a *durable.Attempt) error {
 		if _, ok := ctx.Deadline(); ok != (a.Job.Timeout > 0) {
-			return durable.Discard(errors.New("the deadline is not that of the job"))
+			err := errors.New("the deadline is not that of the job")
+			causes <- err
+			return durable.Discard(err)
 		}
 		if a.Number == 2 {
 			return nil

@@ -308,7 +308,9 @@ func (a *Arena) grow() {
 }
 
 func (a *Arena) giveBack(c uint32) {
-	if !a.tidy.release(c) {
+	if a.tidy.isSource(c) {
+		a.tidy.emptying = false
+	} else {
 		a.closeChunk(c)
 	}
 	a.chunks[c] = nil

@@ -141,15 +141,7 @@ func (t *tidy) stop(a *Arena) bool {
 	return true
 }
 
-// release is told that a chunk is to be given back, and reports whether it was the
-// source. It is the source no more.
-func (t *tidy) release(c uint32) bool {
-	if !t.emptying || c != t.source {
-		return false
-	}
-	t.emptying = false
-	return true
-}
+func (t *tidy) isSource(c uint32) bool { return t.emptying && t.source == c }
 
 // part returns the map of a generation. Generations follow one another, so their lowest
 // bits spread them.

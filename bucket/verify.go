@@ -99,7 +99,7 @@ func (a *Arena) verifyChunks() error {
 		if int(info.used) != usable-free {
 			return fmt.Errorf("chunk %d: used %d, usable %d, free %d", c, info.used, usable, free)
 		}
-		if listed := int(info.pos) < len(a.open) && a.open[info.pos] == uint32(c); listed != (free > 0 && !a.isSource(c)) {
+		if listed := int(info.pos) < len(a.open) && a.open[info.pos] == uint32(c); listed != (free > 0 && !a.tidy.isSource(uint32(c))) {
 			return fmt.Errorf("chunk %d: %d free, listed as open: %t", c, free, listed)
 		}
 		used += int(info.used)
@@ -109,5 +109,3 @@ func (a *Arena) verifyChunks() error {
 	}
 	return nil
 }
-
-func (a *Arena) isSource(c int) bool { return a.tidy.emptying && a.tidy.source == uint32(c) }

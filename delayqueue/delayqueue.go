@@ -90,8 +90,8 @@ func NewPrecise[T comparable]() *DelayQueue[T] {
 }
 
 // NewAt returns an empty queue for a clock of the caller's own, which says start when the
-// queue is made. The caller takes elements with [DelayQueue.PollAt]. Take and Poll panic,
-// since they do not know the time of that clock.
+// queue is made. The caller takes elements with Peek and DropHead. Take and Poll panic, since
+// they do not know the time of that clock.
 func NewAt[T comparable](start time.Time) *DelayQueue[T] {
 	q := NewSince[T](start)
 	q.ownClock = true // the end does not matter: nothing waits
@@ -263,18 +263,6 @@ func (q *DelayQueue[T]) until(at time.Duration) time.Duration {
 		q.seen = time.Since(q.start)
 	}
 	return max(at, q.seen) - q.seen // not max(0, at-q.seen), which may overflow
-}
-
-// PollAt is [DelayQueue.Poll] at a time of the caller's own clock: it removes the
-// earliest element and returns it if its time is not after now. O(log n).
-func (q *DelayQueue[T]) PollAt(now time.Time) (v T, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if _, at, ok := q.heap.Peek(); !ok || now.Sub(q.start) < at {
-		return v, false
-	}
-	v, _, ok = q.heap.Pop()
-	return v, ok
 }
 
 // Peek returns the earliest element and its time, whether or not that has come. On an

@@ -72,8 +72,8 @@ func (e *Engine) Advance(d time.Duration) int {
 	defer e.endTurn()
 	end := min(Later(e.clock.Now(), d), endOfClock)
 	handed := e.driver.flushRest() // what is left of a call in which a task panicked or ended the goroutine
-	for e.advanceToNext(end) {
-		if b, ok := e.driver.queue.PollAt(e.clock.Read()); ok {
+	for b := e.advanceToNext(end); b != nil; b = e.advanceToNext(end) {
+		if e.driver.queue.DropHead(b) { // or else another is the head by now
 			e.driver.flushFirst(b)
 			handed += e.driver.flushRest()
 		}
@@ -84,18 +84,15 @@ func (e *Engine) Advance(d time.Duration) int {
 	return handed
 }
 
-// advanceToNext sets the clock to the expiration of the next bucket, and reports false if
-// there is none up to end.
-func (e *Engine) advanceToNext(end time.Duration) bool {
+// advanceToNext sets the clock to the expiration of the next bucket, which it returns; nil
+// if there is none up to end.
+func (e *Engine) advanceToNext(end time.Duration) *slot {
 	e.driver.dropEmpty()
-	_, at, ok := e.driver.queue.Peek()
-	if !ok {
-		return false
-	}
+	b, at, ok := e.driver.queue.Peek()
 	next := at.Sub(e.clock.Start)
-	if next > end {
-		return false
+	if !ok || next > end {
+		return nil
 	}
 	e.clock.set(max(next, e.clock.Now()))
-	return true
+	return b
 }

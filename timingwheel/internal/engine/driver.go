@@ -65,24 +65,23 @@ func (d *driver) start() {
 }
 
 // drive is the life of the driver goroutine. The queue calls it with a bucket that has
-// expired.
-func (d *driver) drive(b *slot) { d.driveThenWork(func() { d.flushFirst(b) }) }
-
-// driveOn is the life of a goroutine that becomes the driver while a flush is under way.
-func (d *driver) driveOn() { d.driveThenWork(func() {}) }
-
-// driveThenWork drives, and then works for the default executor. After loop has returned,
-// another goroutine may drive.
-func (d *driver) driveThenWork(begin func()) {
+// expired. After loop has returned, another goroutine may drive, and this one works for the default
+// executor.
+func (d *driver) drive(b *slot) {
 	var alone run.Task
 	d.surviveGoexit(func() {
-		begin()
+		if b != nil {
+			d.flushFirst(b)
+		}
 		alone = d.loop()
 	})
 	if d.workers != nil {
 		d.workers.Work(alone, d.runner)
 	}
 }
+
+// driveOn is the life of a goroutine that becomes the driver while a flush is under way.
+func (d *driver) driveOn() { d.drive(nil) }
 
 // surviveGoexit runs a part of the driver goroutine's life. If a task ends the goroutine, another
 // one resumes.
@@ -206,8 +205,8 @@ func (d *driver) poll() (*slot, bool) {
 	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now
 }
 
-// flushNext flushes a slice of the innermost cascade, and reports whether it has more.
-func (d *driver) flushNext() (more bool) {
+// flushNext flushes a slice of the innermost cascade.
+func (d *driver) flushNext() {
 	if t := d.runner.Tracer; t != nil {
 		defer t.StartFlush().End()
 	}
@@ -217,7 +216,6 @@ func (d *driver) flushNext() (more bool) {
 	if !d.sliced {
 		d.cascades = d.cascades[:last]
 	}
-	return d.sliced
 }
 
 // handOver hands on what has expired. It reports false if the executor took so long that

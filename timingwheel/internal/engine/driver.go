@@ -65,8 +65,8 @@ func (d *driver) start() {
 }
 
 // drive is the life of the driver goroutine. The queue calls it with a bucket that has
-// expired. After loop has returned, another goroutine may drive, and this one works for the default
-// executor.
+// expired. After loop has returned, another goroutine may drive, and this one works for the
+// default executor.
 func (d *driver) drive(b *slot) {
 	var alone run.Task
 	d.surviveGoexit(func() {
@@ -83,8 +83,8 @@ func (d *driver) drive(b *slot) {
 // driveOn is the life of a goroutine that becomes the driver while a flush is under way.
 func (d *driver) driveOn() { d.drive(nil) }
 
-// surviveGoexit runs a part of the driver goroutine's life. If a task ends the goroutine, another
-// one resumes.
+// surviveGoexit runs a part of the driver goroutine's life. If a task ends the goroutine,
+// another one resumes.
 func (d *driver) surviveGoexit(part func()) {
 	d.runner.Tracer.Label() // instead of the labels of the goroutine that called for it
 	returned := false

@@ -219,10 +219,10 @@ func (u *underPressure) wait() {
 // up for all of them, and the other policies for none.
 func (u *underPressure) checkMissed(pause time.Duration) {
 	until := func() int64 { return int64(time.Since(u.begin) / period) }
-	burst := u.jobs[0]
+	burst, skip := u.jobs[0], u.jobs[1]
 	missed := int64(pause / period)
-	if missed > 0 {
-		waitFor(u.t, func() bool { return burst.runs.Load() >= until()-missed/2 })
+	if missed > 0 { // beside the other job, since on a busy machine no job keeps up with the clock
+		waitFor(u.t, func() bool { return burst.runs.Load() >= skip.runs.Load()+missed/2 })
 	}
 	for _, j := range u.jobs {
 		u.t.Logf("%s: %d runs in %d periods, of which %d were missed", j.name, j.runs.Load(), until(), missed)

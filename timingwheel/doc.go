@@ -111,6 +111,9 @@
 // With [WithManualClock] a wheel has a clock of its own, which [TimingWheel.Advance]
 // moves: for tests that cannot live in a bubble, and for simulations.
 //
+// A profile for the compiler (PGO) is worth little here: with one, operations took 0.82 to
+// 1.06 of their time without it, so none is shipped.
+//
 // How the wheel works, its invariants, and why it is fast: see ARCHITECTURE.md in the
 // root of the repository.
 package timingwheel

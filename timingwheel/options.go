@@ -225,9 +225,9 @@ func WithTrace(name string) Option {
 //
 // An idle Go process waits for its timers in whole milliseconds. So whatever waits on a
 // timer, time.AfterFunc included, is late by up to a millisecond, and after a long sleep
-// by up to 0.1 % of it. With this option the driver is late by some microseconds. What
-// remains is the wheel's own rounding up to a tick: choose a finer tick with [WithTick],
-// or there is little to gain.
+// by up to 0.1 % of it. With this option the driver is late by what the system takes to
+// wake a thread, and some 10 us. What remains is the wheel's own rounding up to a tick:
+// choose a finer tick with [WithTick], or there is little to gain.
 //
 // A wake-up takes the same processor time with the option and without it, 10 to 18 us.
 // But there are more wake-ups: one for each tick in which something is due. Without the

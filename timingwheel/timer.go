@@ -193,6 +193,9 @@ func (t *Timer) arm(after engine.Delay) {
 // returns a [Timer] that can stop and reset it. It makes one allocation, the Timer. A nil
 // f panics.
 //
+// A function that resets its own Timer is not periodic: each round is late by half a tick
+// on average, which adds up. A [Ticker] and [TimingWheel.ScheduleAtFixedRate] do not drift.
+//
 // On a stopped wheel, and where [WithMaxPending] permits no more, the function never
 // runs, and Stop and Reset of the Timer return false. Use Schedule to get an error.
 func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {

@@ -56,6 +56,10 @@ fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models 
 soak: ## run wheels under every kind of load at the same time (DURATION=10m)
 	cd checks && go run ./soak -for $(DURATION)
 
+.PHONY: adoption
+adoption: ## run other people's suites with package time and on the wheel, in turn: half an hour, as root on Linux
+	cd checks && go run ./adoption
+
 .PHONY: nightly
 nightly: ## all that is random, at length and with fresh seeds: fuzz and soak for DURATION=10m each, and half an hour
 	$(MAKE) fuzz FUZZTIME=$(DURATION)

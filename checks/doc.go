@@ -1,5 +1,5 @@
 // Package checks holds what tests the library as a whole, and needs more than the core
 // module may depend on: in its folders, the histories of Keyed and of a purgatory under a
 // checker of linearizability, the page of package debug in a real browser, the regions
-// of a trace, and the soak.
+// of a trace, the soak, and the suites of other people's programs on the wheel.
 package checks

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// printTable writes what the suites have done as Markdown. A test counts as failed in a
+// round in which it, or a subtest of it, failed. Times are medians of the rounds.
+func printTable(out io.Writer, rows []row) {
+	fmt.Fprintln(out, "| module | version | import lines | compile errors | package time: passed, failed | the wheel: passed, failed | elapsed, s | CPU, s |")
+	fmt.Fprintln(out, "| --- | --- | ---: | ---: | --- | --- | ---: | ---: |")
+	for _, r := range rows {
+		name := strings.TrimPrefix(r.path, "github.com/")
+		if r.reason != "" {
+			fmt.Fprintf(out, "| %s | %s | %d | %d | %s | | | |\n", name, r.version, r.imports, r.compileErrors, r.reason)
+			continue
+		}
+		fmt.Fprintf(out, "| %s | %s | %d | %d | %s | %s | %s | %s |\n", name, r.version, r.imports,
+			r.compileErrors, counts(r.std), counts(r.wheel),
+			medians(r, func(r run) time.Duration { return r.elapsed }),
+			medians(r, func(r run) time.Duration { return r.cpu }))
+	}
+	for _, r := range rows {
+		printFailures(out, r)
+	}
+}
+
+// counts has each round's, such as "71, 0; 70, 1".
+func counts(runs []run) string {
+	var each []string
+	for _, r := range runs {
+		each = append(each, fmt.Sprintf("%d, %d", len(r.passed), len(r.failed)))
+	}
+	return strings.Join(each, "; ")
+}
+
+// medians has package time's and the wheel's.
+func medians(r row, of func(run) time.Duration) string {
+	median := func(runs []run) float64 {
+		var all []time.Duration
+		for _, r := range runs {
+			all = append(all, of(r))
+		}
+		slices.Sort(all)
+		return all[len(all)/2].Seconds()
+	}
+	return fmt.Sprintf("%.1f, %.1f", median(r.std), median(r.wheel))
+}
+
+func printFailures(out io.Writer, r row) {
+	std, wheel := failures(r.std), failures(r.wheel)
+	both := maps.Clone(std)
+	maps.Copy(both, wheel)
+	for _, test := range slices.Sorted(maps.Keys(both)) {
+		only := ""
+		if std[test] == 0 {
+			only = ", **only with the wheel**"
+		}
+		fmt.Fprintf(out, "\n- %s, `%s`: failed in %d of %d rounds with package time, in %d of %d with the wheel%s",
+			r.path, test, std[test], len(r.std), wheel[test], len(r.wheel), only)
+	}
+	if len(both) > 0 {
+		fmt.Fprintln(out)
+	}
+}
+
+func failures(runs []run) map[string]int {
+	times := map[string]int{}
+	for _, r := range runs {
+		for test := range r.failed {
+			times[test]++
+		}
+	}
+	return times
+}

@@ -53,6 +53,9 @@ func medians(r row, of func(run) time.Duration) string {
 }
 
 func printFailures(out io.Writer, r row) {
+	if r.skip != "" {
+		fmt.Fprintf(out, "\n- %s, without `%s`: %s\n", r.path, r.skip, r.because)
+	}
 	std, wheel := failures(r.std), failures(r.wheel)
 	both := maps.Clone(std)
 	maps.Copy(both, wheel)

@@ -168,11 +168,11 @@ func TestLimitAtTheLastPlace(t *testing.T) {
 }
 
 func TestLimitOfAllThatFits(t *testing.T) {
-	l := newLimit(math.MaxInt64, 2)
+	l := newLimit(math.MaxInt, 2)
 	shares := sharesOf(l, 2)
 	require.True(t, shares[0].take(1))
-	require.False(t, shares[1].take(math.MaxInt64))
-	require.True(t, shares[1].take(math.MaxInt64-1))
+	require.False(t, shares[1].take(math.MaxInt))
+	require.True(t, shares[1].take(math.MaxInt-1))
 	require.False(t, shares[0].take(1))
 	shares[0].force()
 	shares[0].release()

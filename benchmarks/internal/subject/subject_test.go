@@ -90,7 +90,7 @@ func TestEachFiresOnce(t *testing.T) {
 	})
 }
 
-func TestCancelledDoNotFire(t *testing.T) {
+func TestCanceledDoNotFire(t *testing.T) {
 	eachTimer(t, func(t *testing.T, _ Subject, timers Timers, due time.Duration, errorf errorf) bool {
 		const n = 300
 		begin := time.Now()

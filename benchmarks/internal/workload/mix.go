@@ -19,22 +19,26 @@ func mix(size Size) Workload {
 	rate := pick(size, 50_000, 50_000, 1000)
 	spell := pick(size, 5*time.Second, 1500*time.Millisecond, 50*time.Millisecond)
 	longest := pick(size, 2*time.Second, 500*time.Millisecond, 30*time.Millisecond)
-	const config = "load=steady"
-	return Workload{
+	w := Workload{
 		Name:  "Mix",
 		Title: "A realistic mix",
 		Shows: fmt.Sprintf("For %v one goroutine starts %s timers a second, with log-normal delays "+
 			"(median 300 ms, sigma 1, at most %v). 70 %% are canceled before they are due, 20 %% are "+
 			"reset to as long again from then and canceled later, 10 %% fire. All is planned "+
 			"beforehand, the same for every subject, and carried out in a batch for each millisecond. "+
-			"CPU is the process's for each timer started, all that fire included. The row of the subject "+
-			"none is the generator's share of it; net is without that, and its ratio is that of the net "+
-			"figures. Who has no Reset cancels and adds. Memory is the peak of the process, the plan "+
-			"included.", spell-longest, Count(rate), longest),
+			"CPU is the whole process's for each timer started, the generator and all that fire included. "+
+			"Most of it is the generator and the scheduler, which subjects share and change: so there are "+
+			"two generators. One is a goroutine that sleeps by time.Sleep, whose end is a timer of the "+
+			"runtime, which wakes the process for the subject too. The other has a thread of its own and "+
+			"sleeps in the system, so the subject wakes for itself alone. Net is without the row of the "+
+			"subject none, and takes what they share for the generator's. Who has no Reset cancels and "+
+			"adds. Memory is the peak of the process, the plan included.", spell-longest, Count(rate), longest),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 170*time.Second, 18*time.Second, time.Second),
-		Cases: []Case{{
-			Name: config, Configs: []string{config},
+		Share:  pick(size, 200*time.Second, 30*time.Second, time.Second),
+	}
+	for _, g := range generators {
+		w.Cases = append(w.Cases, Case{
+			Name: g.config, Configs: []string{g.config},
 			Timeout: spell + 25*time.Second,
 			Without: loaded,
 			Run: func(s subject.Subject, emit Emit) {
@@ -42,29 +46,56 @@ func mix(size Size) Workload {
 				if s.Most > 0 {
 					rate = min(rate, s.Most/10) // which keeps as many pending as it bears
 				}
-				runMix(s, config, rate, plan(rate, spell-longest, longest), emit)
+				steps := plan(rate, spell-longest, longest)
+				g.do(func() { runMix(s, subject.Options{}, g.config, rate, steps, g.sleep, emit) })
 			},
-		}},
-		Tables: []Table{{Caption: fmt.Sprintf("%s timers a second", Count(rate)), Columns: []Column{
-			{Head: "CPU ns a timer, net (ratio)", Config: config, Unit: "cpu-ns/timer", Ratio: true, Net: true},
-			{Head: "gross (ratio)", Config: config, Unit: "cpu-ns/timer", Ratio: true},
-			{Head: "late p50 ms", Config: config, Unit: QuantileUnit(50)},
-			{Head: "p99 ms", Config: config, Unit: QuantileUnit(99)},
-			{Head: "max ms", Config: config, Unit: "max-ms"},
-			{Head: "early %", Config: config, Unit: "early-%"},
-			{Head: "memory MB", Config: config, Unit: "peak-MB"},
-		}}},
-		Headlines: []Headline{
-			{
-				Work: "a realistic mix: CPU of a timer, net", Subject: "wheel.Schedule",
-				Config: config, Unit: "cpu-ns/timer", Net: true,
+		})
+		w.Tables = append(w.Tables, Table{
+			Caption: fmt.Sprintf("%s timers a second, from a generator that sleeps %s", Count(rate), g.where),
+			Columns: []Column{
+				{Head: "CPU ns a timer (ratio)", Config: g.config, Unit: "cpu-ns/timer", Ratio: true},
+				{Head: "net (ratio)", Config: g.config, Unit: "cpu-ns/timer", Ratio: true, Net: true},
+				{Head: "late p50 ms", Config: g.config, Unit: QuantileUnit(50)},
+				{Head: "p99 ms", Config: g.config, Unit: QuantileUnit(99)},
+				{Head: "max ms", Config: g.config, Unit: "max-ms"},
+				{Head: "early %", Config: g.config, Unit: "early-%"},
+				{Head: "memory MB", Config: g.config, Unit: "peak-MB"},
 			},
-			{
-				Work: "the same with Inline", Subject: "wheel.Schedule+Inline",
-				Config: config, Unit: "cpu-ns/timer", Net: true,
-			},
-		},
+		})
+		w.Headlines = append(w.Headlines, Headline{
+			Work: "a realistic mix, a generator that sleeps " + g.where + ": CPU of a timer", Subject: "wheel.Schedule",
+			Config: g.config, Unit: "cpu-ns/timer",
+		}, Headline{
+			Work: "the same with Inline", Subject: "wheel.Schedule+Inline", Config: g.config, Unit: "cpu-ns/timer",
+		})
 	}
+	return w
+}
+
+// generator is what carries a plan out: how it sleeps decides who wakes the process.
+type generator struct {
+	config string
+	where  string
+	sleep  func(time.Duration)
+	do     func(run func())
+}
+
+var generators = []generator{goroutineGenerator, threadGenerator}
+
+var goroutineGenerator = generator{
+	config: "load=steady", where: "in the runtime", sleep: time.Sleep, do: func(run func()) { run() },
+}
+
+// threadGenerator leaves the runtime's timers and its scheduler to the subject.
+var threadGenerator = generator{
+	config: "load=steady/generator=thread", where: "in the system", sleep: measure.Sleep, do: onThread,
+}
+
+// onThread calls run on a thread that no other goroutine runs on.
+func onThread(run func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	run()
 }
 
 type action int8
@@ -114,6 +145,7 @@ func plan(rate int, spell, longest time.Duration) []step {
 // load carries a plan out.
 type load struct {
 	timers  subject.Timers
+	sleep   func(time.Duration)
 	late    []time.Duration // of each timer that has fired, by its number
 	latest  time.Time       // the last deadline of those that are to fire
 	started int
@@ -125,7 +157,7 @@ func (l *load) carryOut(steps []step) {
 	begin := time.Now()
 	for _, s := range steps {
 		if ahead := time.Until(begin.Add(s.at)); ahead > 0 {
-			time.Sleep(max(ahead, time.Millisecond))
+			l.sleep(max(ahead, time.Millisecond))
 		}
 		l.do(s)
 	}
@@ -160,16 +192,16 @@ func (l *load) do(s step) {
 	}
 }
 
-func runMix(s subject.Subject, config string, rate int, steps []step, emit Emit) {
+func runMix(s subject.Subject, o subject.Options, config string, rate int, steps []step, sleep func(time.Duration), emit Emit) {
 	const unfired = time.Duration(math.MinInt64)
 	n := len(steps) // more than there are timers
-	l := &load{timers: s.New(subject.Options{}), late: slices.Repeat([]time.Duration{unfired}, n)}
+	l := &load{timers: s.New(o), sleep: sleep, late: slices.Repeat([]time.Duration{unfired}, n)}
 	l.timers.Keep(n)
 	measure.Settle()
 	before := measure.CPU()
 	l.carryOut(steps)
 	if s.Name != subject.None {
-		for end := l.latest.Add(5 * time.Second); l.fired.Load() < int64(l.firing); time.Sleep(5 * time.Millisecond) {
+		for end := l.latest.Add(5 * time.Second); l.fired.Load() < int64(l.firing); sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				fail("%d of %d had not run 5 s after the last was due", l.firing-int(l.fired.Load()), l.firing)
 			}

@@ -183,6 +183,10 @@ func (k *Keyed[K]) Cancel(key K) bool {
 // Reset moves the key's function to d from now and returns true. It returns false if the
 // key has none, or if the wheel is stopped. During [TimingWheel.Shutdown] it also returns
 // false, and changes nothing, if the new time is later than the old one.
+//
+// Each Reset takes the lock of the key's part of the map, looks the key up, and takes the
+// lock of the shard that the function is on. A connection that can hold a handle needs no
+// key: use [TimingWheel.AfterFunc] there, since Reset of a [Timer] mostly takes no lock.
 func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
 	s := k.lock(key)
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func addCancel(size Size) Workload {
 			"and neither package time nor the heap here takes a canceled timer out at once: their "+
 			"logarithm is paid where timers come to the top.", Count(sizes[last]), spell),
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 115*time.Second, 9*time.Second, time.Second),
+		Share:  pick(size, 100*time.Second, 9*time.Second, time.Second),
 		Cases: []Case{
 			addCancelCase("growing", sizes[:last], 0, spell),
 			addCancelCase("most", sizes[last:], 2, spell),

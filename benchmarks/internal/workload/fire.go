@@ -39,7 +39,7 @@ func fire(size Size) Workload {
 			"1 ms are in time.Sleep, which is a timer of package time for every subject; package time " +
 			"has them beside those that are measured.",
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 140*time.Second, 22*time.Second, time.Second),
+		Share:  pick(size, 100*time.Second, 22*time.Second, time.Second),
 	}
 	for _, config := range []string{FireSpread, FireTick, fireSpreadBlocking, fireTickBlocking} {
 		blocking := config == fireSpreadBlocking || config == fireTickBlocking

@@ -73,7 +73,7 @@ func lateness(size Size) Workload {
 			"table is one timer of %v in a process that does nothing else; all subjects wait at the same "+
 			"time, started 50 ms after each other.", spell, longest.Milliseconds(), wait),
 		Rounds: pick(size, 2, 1, 1),
-		Share:  pick(size, 155*time.Second, 22*time.Second, time.Second),
+		Share:  pick(size, 120*time.Second, 22*time.Second, time.Second),
 	}
 	for _, rate := range rates {
 		w.Cases = append(w.Cases, latenessCase(size, rate, 0, spell, longest))

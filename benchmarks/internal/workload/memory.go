@@ -37,7 +37,7 @@ func memory(size Size) Workload {
 			"Retained is the share of 20,000 closures of canceled timers that are still reachable after " +
 			"two collections, when no handle is left.",
 		Rounds: pick(size, 3, 2, 1),
-		Share:  pick(size, 90*time.Second, 6*time.Second, time.Second),
+		Share:  pick(size, 70*time.Second, 6*time.Second, time.Second),
 	}
 	most := sizes[len(sizes)-1]
 	w.Headlines = []Headline{

@@ -30,17 +30,18 @@ func mix(size Size) Workload {
 			"Most of it is the generator and the scheduler, which subjects share and change: so there are "+
 			"two generators. One is a goroutine that sleeps by time.Sleep, whose end is a timer of the "+
 			"runtime, which wakes the process for the subject too. The other has a thread of its own and "+
-			"sleeps in the system, so the subject wakes for itself alone. Net is without the row of the "+
+			"sleeps in the system, so the subject wakes for itself alone; the other libraries are left "+
+			"out there. Net is without the row of the "+
 			"subject none, and takes what they share for the generator's. Who has no Reset cancels and "+
 			"adds. Memory is the peak of the process, the plan included.", spell-longest, Count(rate), longest),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 200*time.Second, 30*time.Second, time.Second),
+		Share:  pick(size, 190*time.Second, 30*time.Second, time.Second),
 	}
 	for _, g := range generators {
 		w.Cases = append(w.Cases, Case{
 			Name: g.config, Configs: []string{g.config},
 			Timeout: spell + 25*time.Second,
-			Without: loaded,
+			Without: g.without,
 			Run: func(s subject.Subject, emit Emit) {
 				rate := rate
 				if s.Most > 0 {
@@ -78,18 +79,29 @@ type generator struct {
 	where  string
 	sleep  func(time.Duration)
 	do     func(run func())
+	// without leaves out the rivals where the time of a run is better spent on rounds.
+	without func(subject.Subject) string
 }
 
 var generators = []generator{goroutineGenerator, threadGenerator}
 
 var goroutineGenerator = generator{
 	config: "load=steady", where: "in the runtime", sleep: time.Sleep, do: func(run func()) { run() },
+	without: loaded,
 }
 
 // threadGenerator leaves the runtime's timers and its scheduler to the subject.
 var threadGenerator = generator{
 	config: "load=steady/generator=thread", where: "in the system", sleep: measure.Sleep, do: onThread,
+	without: func(s subject.Subject) string {
+		if slices.Contains(rivals, s.Name) {
+			return NotHere
+		}
+		return loaded(s)
+	},
 }
+
+var rivals = []string{"RussellLuo", "go-zero", "gost"}
 
 // onThread calls run on a thread that no other goroutine runs on.
 func onThread(run func()) {

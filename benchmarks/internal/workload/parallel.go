@@ -23,7 +23,7 @@ func parallel(size Size) Workload {
 			"processors shows what happens when the holder of a lock is taken off its processor by the "+
 			"system; 8 and 16 are run once, for information.", Count(most), spell),
 		Rounds: pick(size, 3, 2, 1),
-		Share:  pick(size, 100*time.Second, 9*time.Second, time.Second),
+		Share:  pick(size, 70*time.Second, 9*time.Second, time.Second),
 	}
 	for _, p := range procs {
 		table := Table{Caption: fmt.Sprintf("GOMAXPROCS=%d, ns an operation (ratio)", p)}

@@ -35,7 +35,7 @@ func sessions(size Size) Workload {
 			"the subject none. Switches are voluntary ones, a second: a thread that went to sleep. Who has "+
 			"no Reset cancels and adds.", Count(l.sessions), l.timeout, l.spell, Count(l.rate), l.cycle),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 100*time.Second, 14*time.Second, time.Second),
+		Share:  pick(size, 70*time.Second, 14*time.Second, time.Second),
 		Cases: []Case{{
 			Name: config, Configs: []string{config},
 			Timeout: l.spell + 20*time.Second,

@@ -38,7 +38,7 @@ func sparse(size Size) Workload {
 			Timeout: spell(rate) + 20*time.Second,
 			Without: loaded,
 			Run: func(s subject.Subject, emit Emit) {
-				fireAlone(s, rate, spell(rate), config, emit)
+				fireAlone(s, subject.Options{}, rate, spell(rate), config, emit)
 			},
 		})
 		w.Tables = append(w.Tables, Table{
@@ -56,9 +56,9 @@ func sparse(size Size) Workload {
 	return w
 }
 
-func fireAlone(s subject.Subject, rate int, spell time.Duration, config string, emit Emit) {
+func fireAlone(s subject.Subject, o subject.Options, rate int, spell time.Duration, config string, emit Emit) {
 	const head = 500 * time.Millisecond // all subjects may be starting now
-	t := s.New(subject.Options{})
+	t := s.New(o)
 	n := int(int64(rate) * int64(spell) / int64(time.Second))
 	r := seeded(rate)
 	var fired atomic.Int64

@@ -41,7 +41,7 @@ func stall(size Size) Workload {
 			"do the longest add may be the system's doing. With one shard an adder has no other to turn to.",
 			l.slots, l.tick, Count(l.most), span, l.window),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 150*time.Second, 30*time.Second, time.Second),
+		Share:  pick(size, 110*time.Second, 30*time.Second, time.Second),
 		Headlines: []Headline{
 			{Work: "an add while " + Count(l.most) + " cascade: p99.9", Subject: "wheel.Schedule", Config: chosen, Unit: "p99.9-us"},
 			{Work: "a timer of its own then: lateness, p99", Subject: "wheel.Schedule", Config: chosen, Unit: "late-p99-ms"},

@@ -103,7 +103,7 @@ func All(size Size) []Workload {
 		addCancel(size), parallel(size), memory(size), fire(size), lateness(size),
 		idle(size), connections(size), sessions(size), accepted(size), requests(size),
 		contexts(size), channels(size), tickers(size), jobs(size), keys(size), parking(size),
-		sparse(size), atOnce(size), crowd(size), stall(size), mix(size), ticks(size),
+		sparse(size), atOnce(size), crowd(size), stall(size), mix(size), ticks(size), server(size),
 	}
 }
 

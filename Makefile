@@ -90,11 +90,11 @@ bench: ## measure the wheel, package time, its peers and a heap: half an hour
 	cd benchmarks && go run . -size full
 
 .PHONY: bench-quick
-bench-quick: ## the same in little: 4 minutes, into a temporary directory
+bench-quick: ## the same in little: 5 minutes, into a temporary directory
 	cd benchmarks && go run . -size quick -out "$$(mktemp -d)"
 
 .PHONY: bench-core
-bench-core: ## the same in little, without the peers: 3 minutes
+bench-core: ## the same in little, without the peers: 4 minutes
 	cd benchmarks && go run . -size quick -subjects '^(none|time|wheel|context|mutex)' -out "$$(mktemp -d)"
 
 .PHONY: test-benchmarks

@@ -1,18 +1,26 @@
 -- Gives back what worker $1 was handed (claim 0), has claimed, or maybe has (claim -1),
 -- not to be handed out for $4 us. What another transaction has locked is left out; it
 -- returns whether there is such a one. A suspect stays one.
+--
+-- What a dead worker has claimed stays its claim when it is given back, and is put off all
+-- the same: else workers that fetch in step would hand it to the one that cannot run it each
+-- time. Its hand tells it from a claim of a living worker, which has none.
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
-    select j.id
+    select j.id, j.holder = $1::int8 as own
     from tickwheel.job j join back b on b.id = j.id
     where j.holder = $1::int8
         and (j.state = 0 and b.claim <= 0 or j.state = 1 and (j.claim = b.claim or b.claim = -1))
+        or j.holder <> $1::int8 and j.state = 1 and b.claim = 0 and j.hand is not null
     order by j.id
     for update of j skip locked
 ), freed as (
     update tickwheel.job j
-    set attempt = j.attempt - case j.state when 1 then 1 else 0 end, state = 0, holder = null, exact = false,
+    set attempt = j.attempt - case when l.own and j.state = 1 then 1 else 0 end,
+        state = case when l.own then 0 else j.state end,
+        holder = case when l.own then null else j.holder end,
+        exact = j.exact and not l.own,
         hand = case when $4::int8 > 0 then now() + $4::int8 * interval '1 microsecond' end
     from locked l
     where j.id = l.id

@@ -71,6 +71,4 @@ var modules = []module{
 		skip: "TestClientWithSTUN/SendBindingRequest", because: "it asks a server on the Internet"},
 	{path: "k8s.io/client-go", version: "v0.37.2", packages: []string{"./util/workqueue", "./util/flowcontrol"}},
 	{path: "github.com/centrifugal/centrifuge", version: "v0.40.1", packages: []string{"."}},
-	{path: "github.com/pion/ice/v4", version: "v4.4.8", packages: []string{"."}},
-	{path: "google.golang.org/grpc", version: "v1.85.0", packages: []string{".", "./internal/transport", "./internal/backoff"}},
 }

@@ -25,7 +25,7 @@ func connections(size Size) Workload {
 			"its first Reset, and mostly none after that. So each timer is pushed back once before, in " +
 			"random order, which is the column of the first Reset.",
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 200*time.Second, 9*time.Second, time.Second),
+		Share:  pick(size, 170*time.Second, 9*time.Second, time.Second),
 	}
 	resets := Table{Caption: "ns for each Reset (ratio)"}
 	replaces := Table{Caption: "ns for each cancel and add (ratio)"}

@@ -67,7 +67,7 @@ func contexts(size Size) Workload {
 			"many is canceled, and then each of them; and an HTTP server and its 8 clients, in one " +
 			"process, have a context for each request.",
 		Rounds: pick(size, 5, 3, 1),
-		Share:  pick(size, 30*time.Second, 6*time.Second, time.Second),
+		Share:  pick(size, 90*time.Second, 6*time.Second, time.Second),
 	}
 	for _, n := range sizes {
 		c := Case{

@@ -35,7 +35,7 @@ func mix(size Size) Workload {
 			"subject none, and takes what they share for the generator's. Who has no Reset cancels and "+
 			"adds. Memory is the peak of the process, the plan included.", spell-longest, Count(rate), longest),
 		Rounds: pick(size, 3, 1, 1),
-		Share:  pick(size, 190*time.Second, 30*time.Second, time.Second),
+		Share:  pick(size, 160*time.Second, 30*time.Second, time.Second),
 	}
 	for _, g := range generators {
 		w.Cases = append(w.Cases, Case{

@@ -38,7 +38,9 @@ func stall(size Size) Workload {
 			"slot in which they lie once a round. Package time and the heap have no cascade. What is noted "+
 			"has its memory beforehand; collections says how often the collector has come all the same. Two "+
 			"processors are shared by the adder and the driver, and on a machine that has other things to "+
-			"do the longest add may be the system's doing. With one shard an adder has no other to turn to.",
+			"do the longest add may be the system's doing. With one shard an adder has no other to turn to. A "+
+			"timer of the first millisecond may be started before the driver has woken: then it lies in the "+
+			"bucket that is moved, at its end, and three of these are the 99th percentile.",
 			l.slots, l.tick, Count(l.most), span, l.window),
 		Rounds: pick(size, 3, 1, 1),
 		Share:  pick(size, 110*time.Second, 30*time.Second, time.Second),

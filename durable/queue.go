@@ -120,23 +120,44 @@ func (q *Queue) Close() error {
 	return q.closeOf
 }
 
-// Add stores jobs. When it returns, they are durable. If it returns an error, that is
-// about the jobs whose Ref is empty; the others are stored. The errors are [ErrInvalid]
-// for a job that there cannot be, and then none is stored; [ErrExists] for a Key that
-// another job has; [ErrFull]; [ErrStorage]; and [ErrUncertain] if the answer was lost, or
-// did not come before ctx ended. In the last case the jobs may have been stored, and if
-// they were, they will run.
+// Add stores a job. When it returns without an error, the job is durable. With an error
+// the Ref is empty. The errors are [ErrInvalid] for a job that there cannot be;
+// [ErrExists] for a Key that another job has; [ErrFull]; [ErrStorage]; [ErrClosed]; and
+// [ErrUncertain] if the answer was lost, or did not come before ctx ended. In the last case
+// the job may have been stored, and if it was, it will run. If ctx has ended before,
+// nothing is stored, and the error is the cause of that.
 //
-// Jobs that are added at the same time share a commit, also those of several goroutines.
-func (q *Queue) Add(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
+// Jobs that are added at the same time by several goroutines share a commit.
+func (q *Queue) Add(ctx context.Context, j Job) (Ref, error) {
+	refs, err := q.addJobs(ctx, []Job{j})
+	return refs[0], err
+}
+
+// AddMany is Add of several jobs, which share commits. It is no transaction: some may be
+// stored and others not. refs has as many elements as jobs. An error is about the jobs
+// whose Ref is empty, and names each by its index; the others are stored. If one of them
+// cannot be, which is [ErrInvalid], none is stored. Of no jobs nothing is stored.
+func (q *Queue) AddMany(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
+	return q.addJobs(ctx, jobs)
+}
+
+func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error) {
 	recs := make([]Record, len(jobs))
 	now := q.now()
 	for i, j := range jobs {
 		if recs[i], err = NewRecord(j, now); err != nil {
-			return make([]Ref, len(jobs)), fmt.Errorf("durable: Add: job %d: %w", i, err)
+			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
 	}
 	return q.add(ctx, recs)
+}
+
+// ofJob says of which of n jobs an error is.
+func ofJob(i, n int, err error) error {
+	if n == 1 {
+		return fmt.Errorf("durable: Add: %w", err)
+	}
+	return fmt.Errorf("durable: AddMany: job %d: %w", i, err)
 }
 
 // NewRecord returns the record of a job that is added now, by the engine's clock: what
@@ -218,10 +239,10 @@ func (q *Queue) add(ctx context.Context, recs []Record) ([]Ref, error) {
 		case <-it.done:
 			refs[i] = it.ref
 			if it.err != nil {
-				errs = append(errs, fmt.Errorf("durable: Add: job %d: %w", i, it.err))
+				errs = append(errs, ofJob(i, len(recs), it.err))
 			}
 		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("durable: Add: job %d: %w: %w", i, ErrUncertain, context.Cause(ctx)))
+			errs = append(errs, ofJob(i, len(recs), fmt.Errorf("%w: %w", ErrUncertain, context.Cause(ctx))))
 		}
 	}
 	return refs, errors.Join(errs...)

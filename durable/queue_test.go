@@ -42,7 +42,7 @@ func start(t *testing.T, q *durable.Queue) func() {
 
 func add(t *testing.T, q *durable.Queue, jobs ...durable.Job) []durable.Ref {
 	t.Helper()
-	refs, err := q.Add(t.Context(), jobs...)
+	refs, err := q.AddMany(t.Context(), jobs...)
 	require.NoError(t, err)
 	return refs
 }
@@ -179,10 +179,17 @@ func TestAddErrors(t *testing.T) {
 		q, err := durable.Open(t.Context(), b)
 		require.NoError(t, err)
 		defer q.Close()
-		refs, err := q.Add(t.Context(), durable.Job{Kind: "a"}, durable.Job{Kind: "a"})
+		refs, err := q.AddMany(t.Context(), durable.Job{Kind: "a"}, durable.Job{Kind: "a"})
 		require.ErrorIs(t, err, durable.ErrFull)
 		require.ErrorContains(t, err, "job 1")
 		require.Equal(t, []durable.Ref{"", ""}, refs)
+		ref, err := q.Add(t.Context(), durable.Job{Kind: "a"})
+		require.EqualError(t, err, "durable: Add: "+b.insert.Error())
+		require.ErrorIs(t, err, durable.ErrFull)
+		require.Empty(t, ref)
+		refs, err = q.AddMany(t.Context())
+		require.NoError(t, err, "there is nothing to store")
+		require.Empty(t, refs)
 
 		b.insert, b.hang = nil, make(chan struct{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

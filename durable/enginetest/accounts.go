@@ -139,14 +139,14 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 			job.Key = fmt.Sprint("key", rand.N(5))
 		}
 		// What is accepted may have begun before Add returns.
-		refs, err := r.Add(ctx, job)
+		added, err := r.Add(ctx, job)
 		if err != nil && !errors.Is(err, durable.ErrExists) {
 			t.Error(err)
 		}
-		if refs[0] != "" {
-			mine = append(mine, refs[0])
+		if added != "" {
+			mine = append(mine, added)
 			l.mu.Lock()
-			l.accepted[refs[0]] = true
+			l.accepted[added] = true
 			l.mu.Unlock()
 		}
 		if len(mine) == 0 {

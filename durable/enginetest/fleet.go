@@ -244,7 +244,7 @@ func rollingDeploy(t *testing.T, s Store) {
 				return
 			case <-time.After(20 * time.Millisecond):
 			}
-			_, err := producer.Add(within(t), durable.Job{Kind: "old"}, durable.Job{Kind: "new"},
+			_, err := producer.AddMany(within(t), durable.Job{Kind: "old"}, durable.Job{Kind: "new"},
 				durable.Job{Kind: "old", After: time.Second}, durable.Job{Kind: "new", After: time.Second})
 			if err != nil {
 				t.Error(err)

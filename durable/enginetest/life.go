@@ -185,7 +185,7 @@ func badInput(t *testing.T, s Store) {
 		"Meta has 4097":          {Kind: kind, Meta: map[string]string{"x": strings.Repeat("y", durable.MaxMeta)}},
 	}
 	for what, job := range bad {
-		refs, err := r.Add(within(t), durable.Job{Kind: kind}, job)
+		refs, err := r.AddMany(within(t), durable.Job{Kind: kind}, job)
 		require.ErrorIs(t, err, durable.ErrInvalid, what)
 		require.ErrorContains(t, err, what)
 		require.ErrorContains(t, err, "job 1")

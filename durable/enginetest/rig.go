@@ -130,7 +130,7 @@ func (r *rig) add(jobs ...durable.Job) []durable.Ref {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	refs, err := r.Add(ctx, jobs...)
+	refs, err := r.AddMany(ctx, jobs...)
 	require.NoError(r.t, err)
 	return refs
 }

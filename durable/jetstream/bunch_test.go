@@ -140,7 +140,7 @@ func TestBucketWithWhatNobodyCanRun(t *testing.T) {
 		waiting, err := q.Add(t.Context(), durable.Job{Kind: "nobody's"})
 		require.NoError(t, err)
 		for range 20 {
-			_, err := q.Add(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "l"})
+			_, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "l"})
 			require.NoError(t, err)
 		}
 		for range 40 {
@@ -151,13 +151,13 @@ func TestBucketWithWhatNobodyCanRun(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, info.subjects, 1)
 		if canceled {
-			ok, err := q.Cancel(t.Context(), waiting[0])
+			ok, err := q.Cancel(t.Context(), waiting)
 			require.NoError(t, err)
 			require.True(t, ok)
 		}
 		_, ranLast := runs(t, p, "nobody's")
 		if !canceled {
-			require.Equal(t, waiting[0], (<-ranLast).Ref)
+			require.Equal(t, waiting, (<-ranLast).Ref)
 		}
 		eventuallyNone(t, p, "q.>", "c.>", "p.>")
 		require.Empty(t, ranLast)
@@ -169,7 +169,7 @@ func TestBucketWithWhatNobodyCanRun(t *testing.T) {
 func TestCanceledOfWhatNobodyCanRun(t *testing.T) {
 	p := newPart(t, soon)
 	q, _ := runs(t, p, "k")
-	refs, err := q.Add(t.Context(), durable.Job{Kind: "nobody's", Key: "key"}, durable.Job{Kind: "nobody's"})
+	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "nobody's", Key: "key"}, durable.Job{Kind: "nobody's"})
 	require.NoError(t, err)
 	for _, ref := range refs {
 		ok, err := q.Cancel(t.Context(), ref)
@@ -190,7 +190,7 @@ func TestManyKinds(t *testing.T) {
 		jobs[i] = durable.Job{Kind: kinds[i]}
 	}
 	q, ran := runs(t, p, kinds...)
-	_, err := q.Add(t.Context(), jobs...)
+	_, err := q.AddMany(t.Context(), jobs...)
 	require.NoError(t, err)
 	for range jobs {
 		<-ran

@@ -109,7 +109,7 @@ func (b *book) start(q *durable.Queue) {
 
 func (b *book) add(q *durable.Queue, jobs ...durable.Job) []durable.Ref {
 	b.t.Helper()
-	refs, err := q.Add(within(b.t), jobs...)
+	refs, err := q.AddMany(within(b.t), jobs...)
 	require.NoError(b.t, err)
 	b.accept(refs)
 	return refs
@@ -379,7 +379,7 @@ func TestClocksThatDiffer(t *testing.T) {
 	for i := range 5 {
 		for k := range 12 {
 			q := queues[k%2]
-			refs, err := q.Add(within(t), durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond},
+			refs, err := q.AddMany(within(t), durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond},
 				durable.Job{Kind: "plain", After: time.Duration(k) * 300 * time.Millisecond, Key: fmt.Sprint(i, " ", k)},
 				durable.Job{Kind: "retried", After: time.Duration(k) * 100 * time.Millisecond})
 			b.accept(refs)

@@ -35,7 +35,7 @@ func TestVersions(t *testing.T) {
 	s := newStore(t)
 	old, err := durable.Open(t.Context(), s.Open(t))
 	require.NoError(t, err)
-	refs, err := old.Add(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "k", After: time.Second})
+	refs, err := old.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "k", After: time.Second})
 	require.NoError(t, err)
 	setVersion(t, s, "")
 	require.NoError(t, old.Close())

@@ -50,7 +50,7 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 		return nil
 	})
 	far := durable.Job{Kind: "good", After: time.Hour}
-	_, err = q.Add(within(t), far, far, far, far, durable.Job{Kind: "good"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "long"})
+	_, err = q.AddMany(within(t), far, far, far, far, durable.Job{Kind: "good"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "long"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

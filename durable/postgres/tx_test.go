@@ -288,8 +288,8 @@ func TestAddIsAnnounced(t *testing.T) {
 	listens.SetPoll(time.Hour)
 	c := consume(t, listens)
 	for range 20 {
-		refs, err := q.Add(t.Context(), durable.Job{Kind: "k", After: 30 * time.Millisecond})
+		ref, err := q.Add(t.Context(), durable.Job{Kind: "k", After: 30 * time.Millisecond})
 		require.NoError(t, err)
-		c.began(t, refs[0])
+		c.began(t, ref)
 	}
 }

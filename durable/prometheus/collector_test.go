@@ -47,7 +47,7 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 	done := make(chan error)
 	go func() { done <- q.Run(ctx) }()
 	far := durable.Job{Kind: "good", After: time.Hour}
-	refs, err := q.Add(ctx, durable.Job{Kind: "worse"}, durable.Job{Kind: "good"}, durable.Job{Kind: "good"}, durable.Job{Kind: "good"},
+	refs, err := q.AddMany(ctx, durable.Job{Kind: "worse"}, durable.Job{Kind: "good"}, durable.Job{Kind: "good"}, durable.Job{Kind: "good"},
 		durable.Job{Kind: "bad"}, durable.Job{Kind: "bad"}, durable.Job{Kind: "long"}, far, far)
 	require.NoError(t, err)
 	ok, err := q.Cancel(ctx, refs[7])

@@ -51,7 +51,7 @@ func fill(t *testing.T) (dir string, waiting, dead string) {
 	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
 	defer q.Close()
-	refs, err := q.Add(within(t), durable.Job{Kind: "wait", After: time.Hour, Payload: []byte("hello")},
+	refs, err := q.AddMany(within(t), durable.Job{Kind: "wait", After: time.Hour, Payload: []byte("hello")},
 		durable.Job{Kind: "key", Key: "k", After: time.Hour}, durable.Job{Kind: "fail"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -209,7 +209,7 @@ func TestShowsNoEscapes(t *testing.T) {
 	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
 	const evil = "\x1b]0;owned\a\x1b[2J\u202e\u009b\r"
-	refs, err := q.Add(within(t), durable.Job{Kind: "k", Payload: []byte(evil + "line\n\tend")})
+	ref, err := q.Add(within(t), durable.Job{Kind: "k", Payload: []byte(evil + "line\n\tend")})
 	require.NoError(t, err)
 	q.Handle("k", func(context.Context, *durable.Attempt) error {
 		return durable.Discard(errors.New("bad" + evil + "\xff\x80"))
@@ -221,14 +221,14 @@ func TestShowsNoEscapes(t *testing.T) {
 	stop()
 	require.NoError(t, <-done)
 	require.NoError(t, q.Close())
-	for _, args := range [][]string{{"list"}, {"show", string(refs[0])}, {"stats"}, {"cancel", evil}, {"show", evil}, {"cancel", "-key", evil}} {
+	for _, args := range [][]string{{"list"}, {"show", string(ref)}, {"stats"}, {"cancel", evil}, {"show", evil}, {"cancel", "-key", evil}} {
 		out, _ := twjobs(t, dir, args...)
 		for _, r := range out {
 			require.True(t, r == '\n' || r == '\t' || unicode.IsPrint(r), "%v: %q", args, out)
 		}
 		require.True(t, utf8.ValidString(out), "%v: %q", args, out)
 	}
-	out, _ := twjobs(t, dir, "show", string(refs[0]))
+	out, _ := twjobs(t, dir, "show", string(ref))
 	require.Contains(t, out, `bad\x1b]0;owned\a\x1b[2J\u202e\u009b\r`)
 	require.Contains(t, out, "line\n\tend")
 }
@@ -253,12 +253,12 @@ func TestPostgres(t *testing.T) {
 	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
 	defer q.Close()
-	refs, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour, Payload: []byte("hello")})
+	ref, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour, Payload: []byte("hello")})
 	require.NoError(t, err)
-	out, status = twjobs("show", string(refs[0]))
+	out, status = twjobs("show", string(ref))
 	require.Zero(t, status, out)
 	require.Contains(t, out, "payload  hello")
-	out, status = twjobs("cancel", string(refs[0]))
+	out, status = twjobs("cancel", string(ref))
 	require.Zero(t, status, out)
 	out, status = twjobs("list")
 	require.Zero(t, status, out)

@@ -68,7 +68,7 @@ func add(q *durable.Queue, rate int, length time.Duration) (int64, error) {
 		}
 		if len(jobs) > 0 {
 			wg.Go(func() {
-				if _, err := q.Add(context.Background(), jobs...); err != nil {
+				if _, err := q.AddMany(context.Background(), jobs...); err != nil {
 					mu.Lock()
 					firstErr = err
 					mu.Unlock()

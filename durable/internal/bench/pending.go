@@ -25,7 +25,7 @@ func fill(q *durable.Queue, n int, from, span time.Duration) error {
 				for i := range jobs {
 					jobs[i] = durable.Job{Kind: "k", After: from + rand.N(span), Payload: make([]byte, 100)}
 				}
-				if _, err := q.Add(context.Background(), jobs...); err != nil {
+				if _, err := q.AddMany(context.Background(), jobs...); err != nil {
 					errs <- err
 					return
 				}

@@ -263,7 +263,7 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 			if rand.N(20) == 0 {
 				job.Key = fmt.Sprint(rand.N(1000))
 			}
-			refs, err := q.Add(ctx, job)
+			ref, err := q.Add(ctx, job)
 			if err != nil {
 				if job.Key == "" && errors.Is(err, durable.ErrExists) {
 					l.write(wrong, "none")
@@ -273,7 +273,6 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 				}
 				return
 			}
-			ref := refs[0]
 			l.write(accepted, string(ref))
 			races := rand.N(100) < race
 			if !races && rand.N(10) > 0 {

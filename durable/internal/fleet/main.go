@@ -284,7 +284,7 @@ func run(s store, workers []worker, kinds []string, overdue string) (figures, er
 }
 
 func add(q *durable.Queue, jobs []durable.Job) error {
-	_, err := q.Add(context.Background(), jobs...)
+	_, err := q.AddMany(context.Background(), jobs...)
 	return err
 }
 

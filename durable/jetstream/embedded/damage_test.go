@@ -55,7 +55,7 @@ func newStored(t *testing.T, closed bool) *stored {
 		for i := range jobs {
 			jobs[i] = durable.Job{Kind: "k", After: time.Hour, Payload: bytes.Repeat([]byte("x"), 16<<10)}
 		}
-		refs, err := q.Add(within(t), jobs...)
+		refs, err := q.AddMany(within(t), jobs...)
 		require.NoError(t, err)
 		s.refs = append(s.refs, refs...)
 	}

@@ -81,9 +81,9 @@ func TestFullStore(t *testing.T) {
 	_, q := open(t, t.TempDir(), embedded.MaxStore(8<<20), small)
 	accepted := map[durable.Ref]bool{}
 	add := func() error {
-		refs, err := q.Add(within(t), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
+		ref, err := q.Add(within(t), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
 		if err == nil {
-			accepted[refs[0]] = true
+			accepted[ref] = true
 		}
 		return err
 	}
@@ -132,9 +132,9 @@ func tornBlock(t *testing.T, damage func(*os.File, int64) error, whole bool) {
 	_, q := open(t, dir)
 	var refs []durable.Ref
 	for range 50 { // a commit each
-		r, err := q.Add(within(t), durable.Job{Kind: "k", After: time.Hour})
+		ref, err := q.Add(within(t), durable.Job{Kind: "k", After: time.Hour})
 		require.NoError(t, err)
-		refs = append(refs, r...)
+		refs = append(refs, ref)
 	}
 	require.NoError(t, q.Close())
 	f, err := os.OpenFile(lastBlock(t, dir), os.O_RDWR, 0)
@@ -154,10 +154,10 @@ func tornBlock(t *testing.T, damage func(*os.File, int64) error, whole bool) {
 	} else {
 		require.ErrorIs(t, err, durable.ErrNotFound, "the last message is torn")
 	}
-	r, err := q.Add(within(t), durable.Job{Kind: "k"})
+	ref, err := q.Add(within(t), durable.Job{Kind: "k"})
 	require.NoError(t, err)
 	ran, drain := run(t, q)
-	require.Equal(t, r[0], <-ran)
+	require.Equal(t, ref, <-ran)
 	drain()
 }
 
@@ -182,7 +182,7 @@ func lastBlock(t *testing.T, dir string) (last string) {
 func TestKilledWhileStreamIsMade(t *testing.T) {
 	dir := t.TempDir()
 	_, q := open(t, dir)
-	refs, err := q.Add(within(t), durable.Job{Kind: "k", After: time.Hour})
+	ref, err := q.Add(within(t), durable.Job{Kind: "k", After: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, q.Close())
 	sums, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "meta.sum"))
@@ -192,9 +192,9 @@ func TestKilledWhileStreamIsMade(t *testing.T) {
 	for range 2 {
 		_, q = open(t, dir)
 		require.FileExists(t, sums[0])
-		info, err := q.Get(within(t), refs[0])
+		info, err := q.Get(within(t), ref)
 		require.NoError(t, err)
-		require.Equal(t, refs[0], info.Ref)
+		require.Equal(t, ref, info.Ref)
 		require.NoError(t, q.Close())
 	}
 }
@@ -220,7 +220,7 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	require.NoError(t, err)
 	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	refs, err := q.Add(within(t), durable.Job{Kind: "k"})
+	ref, err := q.Add(within(t), durable.Job{Kind: "k"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	fed := make(chan error, 1)
@@ -235,8 +235,8 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	_, q = open(t, dir)
 	ran, drain := run(t, q)
 	select {
-	case ref := <-ran:
-		require.Equal(t, refs[0], ref)
+	case got := <-ran:
+		require.Equal(t, ref, got)
 	case <-time.After(patience):
 		require.Fail(t, "it waits for the lease of a process that is gone")
 	}

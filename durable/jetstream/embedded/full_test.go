@@ -36,9 +36,9 @@ func TestFullDisk(t *testing.T) {
 	e, q := open(t, dir, small)
 	accepted := map[durable.Ref]bool{}
 	add := func() error {
-		refs, err := q.Add(within(t), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
+		ref, err := q.Add(within(t), durable.Job{Kind: "k", After: 2 * time.Second, Payload: make([]byte, 50<<10)})
 		if err == nil {
-			accepted[refs[0]] = true
+			accepted[ref] = true
 		}
 		return err
 	}

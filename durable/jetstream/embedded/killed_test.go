@@ -29,7 +29,7 @@ func TestKilledByItsJob(t *testing.T) {
 	_, q := open(t, filepath.Join(dir, "store"))
 	jobs := slices.Repeat([]durable.Job{{Kind: "slow", MaxAttempts: 3}}, 60)
 	jobs[20].Kind = "kills"
-	refs, err := q.Add(within(t), append(jobs, durable.Job{Kind: "k"})...)
+	refs, err := q.AddMany(within(t), append(jobs, durable.Job{Kind: "k"})...)
 	require.NoError(t, err)
 	require.NoError(t, q.Close())
 	starts := 0

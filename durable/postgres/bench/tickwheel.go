@@ -39,7 +39,7 @@ func (t *tickwheel) add(ctx context.Context, jobs []job) error {
 	for i, j := range jobs {
 		all[i] = durable.Job{Kind: "job", At: j.due, Payload: j.payload()}
 	}
-	_, err := t.q.Add(ctx, all...)
+	_, err := t.q.AddMany(ctx, all...)
 	return err
 }
 

@@ -169,9 +169,9 @@ func (p *program) add(ctx context.Context, delay, text string) error {
 	if err != nil {
 		return err
 	}
-	refs, err := p.Add(ctx, durable.Job{Kind: kind, After: after, Payload: []byte(text)})
+	ref, err := p.Add(ctx, durable.Job{Kind: kind, After: after, Payload: []byte(text)})
 	if err == nil {
-		fmt.Fprintln(p.stdout, refs[0])
+		fmt.Fprintln(p.stdout, ref)
 	}
 	return err
 }

@@ -27,14 +27,13 @@ import (
 // DelayQueue is an unbounded queue of elements that each become available at a
 // time of their own, the earliest first and, for equal times, in the order in
 // which they were offered. It is safe for any number of producers and consumers.
-// Make one with [New], [NewSince], [NewPrecise] or [NewAt]; the zero value is not usable.
+// Make one with [New], [NewSince] or [NewPrecise]; the zero value is not usable.
 //
 // The queue measures times from the moment at which it was made. It uses the monotonic
 // clock if the given time has a reading of it, as all times do that derive from time.Now.
 // So a step of the wall clock moves nothing. Distances of more than 292 years saturate.
 type DelayQueue[T comparable] struct {
-	start    time.Time
-	ownClock bool // the caller tells the time, see NewAt
+	start time.Time
 
 	mu      sync.Mutex
 	heap    *heap.Heap[T] // guarded by mu
@@ -70,6 +69,9 @@ func New[T comparable]() *DelayQueue[T] { return NewSince[T](time.Now()) }
 // NewSince returns an empty queue that measures times from start, a reading of time.Now
 // that was taken earlier. A queue that is made in a bubble of testing/synctest, from a
 // reading outside of it, keeps the time outside.
+//
+// A queue for a clock of the caller's own begins at that clock's start, whatever that is. The
+// caller takes elements with Peek and DropHead, since the queue does not know that clock.
 func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 	end := time.Duration(math.MaxInt64 - start.UnixNano())
 	q := &DelayQueue[T]{start: start, heap: heap.New[T](), alarm: noAlarm, end: end}
@@ -86,15 +88,6 @@ func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 func NewPrecise[T comparable]() *DelayQueue[T] {
 	q := New[T]()
 	q.timerfd, _ = newTimerfd()
-	return q
-}
-
-// NewAt returns an empty queue for a clock of the caller's own, which says start when the
-// queue is made. The caller takes elements with Peek and DropHead. Take and Poll panic, since
-// they do not know the time of that clock.
-func NewAt[T comparable](start time.Time) *DelayQueue[T] {
-	q := NewSince[T](start)
-	q.ownClock = true // the end does not matter: nothing waits
 	return q
 }
 
@@ -246,9 +239,6 @@ func (q *DelayQueue[T]) Poll() (T, bool) {
 }
 
 func (q *DelayQueue[T]) poll() (v T, ok bool) {
-	if q.ownClock {
-		panic("delayqueue: Take or Poll of a queue that NewAt has made")
-	}
 	if _, at, ok := q.heap.Peek(); !ok || q.until(at) > 0 {
 		return v, false
 	}

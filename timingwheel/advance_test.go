@@ -260,7 +260,7 @@ func TestAdvanceThatIsCutShort(t *testing.T) {
 // Goroutines that use the wheel as its clock goes on: nothing is early by the wheel's clock,
 // nothing is lost, nobody hangs.
 func TestAdvanceRaces(t *testing.T) {
-	for _, executor := range []func() Executor{Inline, Goroutines, func() Executor { return newPool(2, 1, fullWait) }} {
+	for _, executor := range []func() Executor{Inline, Goroutines, func() Executor { return newPool(2, 1000, fullCallerRuns) }} {
 		w := New(WithManualClock(moonLanding), WithExecutor(executor()), WithShards(4))
 		var accepted, ran atomic.Int64
 		var users sync.WaitGroup

@@ -60,6 +60,6 @@ func (s *shared) set(w *TimingWheel) {
 // in a bubble.
 func newOutside() *TimingWheel {
 	c := newSettings(nil)
-	c.Since = loaded
+	c.Start = loaded
 	return newWheel(c)
 }

@@ -293,16 +293,25 @@ func TestDueAtOnceGoesBehindWhatWasDueBefore(t *testing.T) {
 	})
 }
 
-// What a function adds without delay under manual drive runs in the next call, and is not lost.
+// What a function adds without delay under manual drive runs in the next call, since it is due
+// after this call began. In a bubble it is due now.
 func TestDriveLeavesWhatIsAddedForTheNextCall(t *testing.T) {
+	ran := 0
+	addsAnother := func(w *TimingWheel) func() {
+		return func() { time.Sleep(time.Microsecond); w.Schedule(0, func() { ran++ }) }
+	}
+	w := manual()
+	defer w.Stop()
+	w.Schedule(0, addsAnother(w))
+	require.Equal(t, 1, w.Drive(0))
+	require.Zero(t, ran)
+	require.Equal(t, 1, w.Drive(0))
+	require.Equal(t, 1, ran)
 	synctest.Test(t, func(t *testing.T) {
 		w := manual()
 		defer w.Stop()
-		ran := 0
 		w.Schedule(0, func() { w.Schedule(0, func() { ran++ }) })
-		require.Equal(t, 1, w.Drive(0))
-		require.Zero(t, ran)
-		require.Equal(t, 1, w.Drive(0))
-		require.Equal(t, 1, ran)
+		require.Equal(t, 2, w.Drive(0))
+		require.Equal(t, 2, ran)
 	})
 }

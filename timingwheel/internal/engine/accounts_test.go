@@ -309,7 +309,7 @@ func TestStatsDuringACascade(t *testing.T) {
 }
 
 func TestLatenessRun(t *testing.T) {
-	c := newClock(time.Millisecond)
+	c := newClock(time.Millisecond, time.Now(), false)
 	var h Histogram
 	run := latenessRun{of: &h}
 	require.EqualValues(t, -1, run.done())

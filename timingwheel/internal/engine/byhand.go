@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
@@ -27,14 +28,15 @@ func (e *Engine) Drive(timeout time.Duration) int {
 	d := &e.driver
 	handed := d.flushRest() // what is left of a call in which a task panicked or ended the goroutine
 	d.dropEmpty()
-	b, ok := d.queue.Poll()
+	b, ok := d.queue.Poll() // Take would take nothing once the timeout has ended
 	if !ok {
 		var err error
 		if b, err = d.queue.Take(ctx); err != nil {
 			return handed
 		}
 	}
-	return handed + d.flushAll(b, time.Now())
+	d.flushFirst(b)
+	return handed + e.flushUntil(e.clock.Now())
 }
 
 // takeTurn waits for the turn to drive, and reports whether it has it. If the turn is
@@ -71,28 +73,45 @@ func (e *Engine) Advance(d time.Duration) int {
 	}
 	defer e.endTurn()
 	end := min(Later(e.clock.Now(), d), endOfClock)
-	handed := e.driver.flushRest() // what is left of a call in which a task panicked or ended the goroutine
-	for b := e.advanceToNext(end); b != nil; b = e.advanceToNext(end) {
-		if e.driver.queue.DropHead(b) { // or else another is the head by now
-			e.driver.flushFirst(b)
-			handed += e.driver.flushRest()
-		}
-	}
+	handed := e.flushUntil(end)
 	if e.ctx.Err() == nil {
-		e.clock.set(end)
+		e.clock.advance(end)
 	}
 	return handed
 }
 
-// advanceToNext sets the clock to the expiration of the next bucket, which it returns; nil
-// if there is none up to end.
-func (e *Engine) advanceToNext(end time.Duration) *slot {
-	e.driver.dropEmpty()
-	b, at, ok := e.driver.queue.Peek()
-	next := at.Sub(e.clock.Start)
-	if !ok || next > end {
-		return nil
+// flushUntil completes what was begun, and flushes all that expires up to end. A manual clock
+// goes from one bucket to the next. It returns how many tasks it handed on.
+func (e *Engine) flushUntil(end time.Duration) (handed int) {
+	d := &e.driver
+	handed = d.flushRest()
+	for {
+		d.dropEmpty()
+		b, at, ok := d.queue.Peek()
+		next := at.Sub(e.clock.Start)
+		if !ok || next > end {
+			return handed
+		}
+		e.clock.advance(next)
+		if d.queue.DropHead(b) { // or else another is the head by now
+			d.flushFirst(b)
+			handed += d.flushRest()
+		}
 	}
-	e.clock.set(max(next, e.clock.Now()))
-	return b
+}
+
+// flushRest completes the cascades under way, and returns how many tasks it handed on.
+func (d *driver) flushRest() (handed int) {
+	for more := true; more; more = d.continueCascades() {
+		handed += len(d.due.tasks)
+		d.handOver()
+		d.startWorkers()
+	}
+	return handed
+}
+
+// keep saves the tasks that a panic has kept from running, for the next handOver: the caller
+// of Drive may recover the panic. The tasks that have run are nil.
+func (d *driver) keep(tasks []run.Task) {
+	d.due.tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
 }

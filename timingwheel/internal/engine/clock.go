@@ -25,17 +25,13 @@ type clock struct {
 // again at a time that stands still.
 const endOfClock time.Duration = math.MaxInt64 - 1
 
-func newClock(tick time.Duration) clock { return newClockSince(tick, time.Now()) }
-
-// newClockSince returns a clock that was started at a time that has passed.
-func newClockSince(tick time.Duration, start time.Time) clock {
-	return clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), made: start}
-}
-
-// newManualClock returns a clock that stands at start.
-func newManualClock(tick time.Duration, start time.Time) clock {
-	c := newClock(tick)
-	c.Start, c.manual = start, new(atomic.Int64)
+// newClock returns a clock that counts from start, a reading of time.Now; or a manual clock,
+// which stands there.
+func newClock(tick time.Duration, start time.Time, manual bool) clock {
+	c := clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), made: start}
+	if manual {
+		c.manual, c.made = new(atomic.Int64), time.Now()
+	}
 	return c
 }
 
@@ -62,8 +58,13 @@ func (c *clock) IsManual() bool { return c.manual != nil }
 // have no monotonic reading.
 func (c *clock) IsBubbled() bool { return isBubbled(c.made) }
 
-// set sets a manual clock. One goroutine at a time does so.
-func (c *clock) set(now time.Duration) { c.manual.Store(int64(now)) }
+// advance moves a manual clock, and never back: a bucket that was opened after an idle stretch
+// may have expired before that. One goroutine at a time does so.
+func (c *clock) advance(to time.Duration) {
+	if c.manual != nil && to > c.Now() {
+		c.manual.Store(int64(to))
+	}
+}
 
 // real returns the real time since the clock was made, for what must not stand still with
 // a manual clock.

@@ -242,6 +242,8 @@ func (d *driver) handOver() (driving bool) {
 	}
 	if d.manual {
 		defer d.keep(tasks)
+		d.handoff.execute(tasks)
+		return true
 	}
 	return d.handoff.call(tasks)
 }
@@ -259,9 +261,6 @@ func (d *driver) handToWorkers(tasks []run.Task) {
 		d.workers.Enqueue(run.NewBatch(tasks...), d.runner)
 	}
 	clear(tasks)
-	if d.manual {
-		d.startWorkers()
-	}
 }
 
 // startWorkers starts a goroutine for what was handed on. See host.
@@ -283,12 +282,6 @@ func (d *driver) runInternal(tasks []run.Task) {
 	}
 	d.internal.Stranger.Admit(len(tasks))
 	d.internal.ExecuteTasks(tasks, &d.internal.Stranger)
-}
-
-// keep saves the tasks that a panic has kept from running, for the next handOver: the caller
-// of Drive may recover the panic. The tasks that have run are nil.
-func (d *driver) keep(tasks []run.Task) {
-	d.due.tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
 }
 
 // takeWaiting implements host: the slice is of the shard that has waited longest.
@@ -315,52 +308,6 @@ func (d *driver) longestWaiting() *shard {
 		}
 	}
 	return longest
-}
-
-// flushRest completes the cascades under way, and returns how many tasks it handed on. It is
-// for Drive.
-func (d *driver) flushRest() (handed int) {
-	handed = d.handOverAll()
-	for d.continueCascades() {
-		handed += d.handOverAll()
-	}
-	return handed
-}
-
-func (d *driver) handOverAll() (handed int) {
-	handed = len(d.due.tasks) + d.due.passed
-	d.handOver()
-	return handed
-}
-
-// flushAll flushes b and whatever else had expired by limit. It flushes each due bucket
-// once, so that it ends also while the clock stands still, as in a bubble of
-// testing/synctest. (continueCascades, in the middle of a long cascade, knows no such rule.)
-func (d *driver) flushAll(b *slot, limit time.Time) (handed int) {
-	var due, reopened []*slot
-	defer func() { // deferred, in case a task ends the goroutine
-		for _, b := range reopened {
-			d.queue.Offer(b, limit)
-		}
-	}()
-	for {
-		if b.cascade.due && slices.Contains(due, b) {
-			reopened = append(reopened, b)
-		} else {
-			if b.cascade.due {
-				due = append(due, b)
-			}
-			d.flushFirst(b)
-			handed += d.flushRest()
-		}
-		_, at, ok := d.queue.Peek()
-		if !ok || at.After(limit) {
-			return handed
-		}
-		if b, ok = d.queue.Poll(); !ok {
-			return handed // Stop was faster
-		}
-	}
 }
 
 // tooLate is the lateness from which on the driver logs it.

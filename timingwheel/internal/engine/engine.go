@@ -57,8 +57,8 @@ type Config struct {
 	Room     run.Admission // of the executor; nil: it has room for everything
 	MayBlock bool          // the executor may run a user's function on the driver
 	Manual   bool          // Drive or Advance drives
-	Start    *time.Time    // of a manual clock; nil: real time
-	Since    time.Time     // a reading of time.Now, from which real time is counted; zero: now
+	Virtual  bool          // Advance does, and moves the clock
+	Start    time.Time     // from which time is counted; zero: now, unless it is virtual
 	Precise  bool
 
 	MaxPending   int
@@ -69,14 +69,17 @@ type Config struct {
 
 // New makes an engine that is running.
 func New(c *Config, attached any) *Engine {
-	queue := c.newQueue()
-	e := &Engine{clock: c.newClock(), attached: attached}
+	start := c.Start
+	if start.IsZero() && !c.Virtual {
+		start = time.Now()
+	}
+	e := &Engine{clock: newClock(c.Tick, start, c.Virtual), attached: attached}
 	e.spread.init(c.Shards)
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.runner = &run.Runner{PanicHandler: c.PanicHandler, Tracer: c.Tracer, Log: c.Log}
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
-	d.hub.init(&e.clock, queue, e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
+	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
 		e.shards[i].init(&d.hub, i)
@@ -92,24 +95,9 @@ func New(c *Config, attached any) *Engine {
 // log2 returns the base-2 logarithm of n, rounded up.
 func log2(n int) uint { return uint(bits.Len(uint(n - 1))) }
 
-func (c *Config) newClock() clock {
-	switch {
-	case c.Start != nil:
-		return newManualClock(c.Tick, *c.Start)
-	case !c.Since.IsZero():
-		return newClockSince(c.Tick, c.Since)
-	}
-	return newClock(c.Tick)
-}
-
-func (c *Config) newQueue() *delayqueue.DelayQueue[*slot] {
-	switch {
-	case c.Start != nil:
-		return delayqueue.NewAt[*slot](*c.Start)
-	case !c.Since.IsZero():
-		return delayqueue.NewSince[*slot](c.Since)
-	case !c.Precise:
-		return delayqueue.New[*slot]()
+func (c *Config) newQueue(start time.Time) *delayqueue.DelayQueue[*slot] {
+	if !c.Precise || c.Virtual {
+		return delayqueue.NewSince[*slot](start)
 	}
 	queue := delayqueue.NewPrecise[*slot]()
 	if c.Log != nil && !queue.Precise() {

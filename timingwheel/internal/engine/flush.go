@@ -19,7 +19,6 @@ const SliceLen = 256
 type dueTasks struct {
 	tasks    []run.Task    // for the executor
 	internal []run.Task    // for a run queue of the wheel's own, which no user's function can block
-	passed   int           // tasks that an admission got already
 	held     bool          // something waits at the gate, or has given its room back
 	late     time.Duration // the most by which one was late that fired; -1 if none did
 }
@@ -79,9 +78,7 @@ func (s *shard) flush(c *cascade, out *dueTasks) (more bool) {
 // flushSlice is called with s.mu held.
 func (s *shard) flushSlice(c *cascade) (more bool) {
 	now, before := s.clock.Now(), len(s.out.tasks)
-	if !s.hub.manual {
-		s.hub.lateHint.next(now)
-	}
+	s.hub.lateHint.next(now)
 	run := latenessRun{of: &s.history.lateness}
 	gated := s.hub.gate != nil && !s.hub.gate.lets()
 	for range SliceLen {
@@ -184,7 +181,6 @@ func (s *shard) passed(before int) {
 	r.Admit(len(out.tasks) - before)
 	if room := s.hub.room; room != nil && len(out.tasks) > 0 {
 		room.Pass(out.tasks, r)
-		out.passed += len(out.tasks)
 		clear(out.tasks)
 		out.tasks = out.tasks[:0]
 	}

@@ -49,10 +49,6 @@ const (
 
 // call hands tasks to the executor. It reports false if another goroutine drives on.
 func (h *handoff) call(tasks []run.Task) (driving bool) {
-	if h.hub.manual {
-		h.execute(tasks)
-		return true
-	}
 	many := len(tasks) == SliceLen
 	h.state.Store(calling) // before the look at armed, see patienceEnds
 	h.arm()

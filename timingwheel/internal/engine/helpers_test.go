@@ -23,7 +23,7 @@ func withWheelSize(n int) option      { return func(c *Config) { c.Slots = n } }
 func withMaxPending(n int) option     { return func(c *Config) { c.MaxPending = n } }
 func withManualDrive() option         { return func(c *Config) { c.Manual = true } }
 func withManualClock(at time.Time) option {
-	return func(c *Config) { c.Manual, c.Start = true, &at }
+	return func(c *Config) { c.Manual, c.Virtual, c.Start = true, true, at }
 }
 
 func withLogger(l *slog.Logger) option { return func(c *Config) { c.Log = l } }

@@ -44,9 +44,7 @@ func (h *hub) init(c *clock, queue *delayqueue.DelayQueue[*slot], r *run.Runner,
 // offer puts a bucket that was just opened into the queue.
 func (h *hub) offer(b *slot, at time.Time) {
 	b.cascade.openBuckets++
-	if !h.manual {
-		h.lateHint.expect(at.Sub(h.clock.Start)) // first, or the driver may have come and gone
-	}
+	h.lateHint.expect(at.Sub(h.clock.Start)) // first, or the driver may have come and gone
 	h.queue.Offer(b, at)
 }
 

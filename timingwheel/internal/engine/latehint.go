@@ -20,8 +20,7 @@ import (
 // When all yielded, one goroutine that added 20,000 timers beside others that computed took
 // half a minute instead of a second.
 //
-// Nothing depends on the hint but how late timers are. With a manual drive or a manual clock
-// the driver is never late.
+// Nothing depends on the hint but how late timers are.
 type lateHint struct {
 	// lateAfter is when the driver will be late, since the wheel's start, in ns. The
 	// driver sets it, and whoever makes it earlier. One of two at the same time may get

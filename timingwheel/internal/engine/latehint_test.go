@@ -54,16 +54,6 @@ func TestPulseOfAWheel(t *testing.T) {
 	})
 }
 
-// Whoever drives by hand may be as late as he likes.
-func TestPulseOfAManualWheel(t *testing.T) {
-	for _, w := range []*testWheel{newTestWheel(withManualDrive()), newTestWheel(withManualClock(time.Now()))} {
-		w.Schedule(time.Millisecond, noop)
-		w.Schedule(0, noop)
-		require.False(t, w.driver.lateHint.isLate(time.Hour))
-		w.Stop()
-	}
-}
-
 // On one processor, a goroutine that adds without a pause lets the driver run when something
 // is due. One that computes does so only when it is taken off the processor. Here it only
 // does what each add does first: with the race detector, an add takes too long. What counts

@@ -11,7 +11,7 @@ import (
 )
 
 func TestLazyTask(t *testing.T) {
-	c := newClock(time.Millisecond)
+	c := newClock(time.Millisecond, time.Now(), false)
 	in := func(d time.Duration) Delay { return Delay{Now: time.Second, D: d} }
 	l := &LazyTask{F: noop}
 	require.Same(t, l, lazyOf(Disguise(l)))
@@ -43,7 +43,7 @@ func TestLazyTask(t *testing.T) {
 // No push is lost to whoever takes the deadline back at that moment: each that was true is
 // counted once.
 func TestPushesBesideTheirEnd(t *testing.T) {
-	c := newClock(time.Millisecond)
+	c := newClock(time.Millisecond, time.Now(), false)
 	for name, end := range map[string]func(l *LazyTask) (pushes int64, ended bool){
 		"GiveBack": func(l *LazyTask) (int64, bool) {
 			_, pushes, _ := l.giveBack()

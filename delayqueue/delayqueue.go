@@ -35,16 +35,16 @@ import (
 type DelayQueue[T comparable] struct {
 	start time.Time
 
-	mu      sync.Mutex
-	heap    *heap.Heap[T] // guarded by mu
-	waiting []consumer[T] // the first to come first; guarded by mu
-	tickets uint64        // that were given out; guarded by mu
-	timer   *time.Timer   // calls onAlarm; nil until first needed; guarded by mu
-	alarm   time.Duration // for when onAlarm is to be called; noAlarm: it is not; guarded by mu
-	onAlarm func()        // ring
-	timerfd *timerfd      // of a queue of NewPrecise; guarded by mu
-	wakeups int64         // guarded by mu
-	seen    time.Duration // what the clock said last, since the start; guarded by mu
+	mu        sync.Mutex
+	heap      *heap.Heap[T] // guarded by mu
+	consumers []consumer[T] // the first to come first; guarded by mu
+	tickets   uint64        // that were given out; guarded by mu
+	timer     *time.Timer   // calls onAlarm; nil until first needed; guarded by mu
+	alarm     time.Duration // for when onAlarm is to be called; noAlarm: it is not; guarded by mu
+	onAlarm   func()        // ring
+	timerfd   *timerfd      // of a queue of NewPrecise; guarded by mu
+	wakeups   int64         // guarded by mu
+	seen      time.Duration // what the clock said last, since the start; guarded by mu
 
 	// end is where the clock stands still, since the start. In a bubble of testing/synctest
 	// the clock ends in the year 2262. When all goroutines there are blocked, a timer for a
@@ -154,7 +154,7 @@ func (q *DelayQueue[T]) takeOrWait(take func(v T)) (v T, ticket uint64) {
 		return v, 0
 	}
 	q.tickets++
-	q.waiting = append(q.waiting, consumer[T]{take, q.tickets})
+	q.consumers = append(q.consumers, consumer[T]{take, q.tickets})
 	q.setAlarm()
 	return v, q.tickets
 }
@@ -164,13 +164,13 @@ func (q *DelayQueue[T]) takeOrWait(take func(v T)) (v T, ticket uint64) {
 func (q *DelayQueue[T]) leave(ticket uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.IndexFunc(q.waiting, func(c consumer[T]) bool { return c.ticket == ticket })
+	i := slices.IndexFunc(q.consumers, func(c consumer[T]) bool { return c.ticket == ticket })
 	if i < 0 {
 		return false
 	}
-	q.waiting = slices.Delete(q.waiting, i, i+1)
+	q.consumers = slices.Delete(q.consumers, i, i+1)
 	q.wakeups++
-	if len(q.waiting) == 0 {
+	if len(q.consumers) == 0 {
 		q.stopAlarm()
 	}
 	return true
@@ -180,7 +180,7 @@ func (q *DelayQueue[T]) leave(ticket uint64) bool {
 // that has come, the alarm rings at once. It is called with the lock held.
 func (q *DelayQueue[T]) setAlarm() {
 	_, at, ok := q.heap.Peek()
-	if !ok || len(q.waiting) == 0 || at == q.alarm || at > q.end {
+	if !ok || len(q.consumers) == 0 || at == q.alarm || at > q.end {
 		return
 	}
 	switch d := q.until(at); {
@@ -218,13 +218,13 @@ func (q *DelayQueue[T]) takeForFirst() (v T, take func(v T)) {
 	defer q.mu.Unlock()
 	q.wakeups++
 	q.alarm = noAlarm
-	if len(q.waiting) == 0 {
+	if len(q.consumers) == 0 {
 		return v, nil
 	}
 	v, ok := q.poll()
 	if ok {
-		take = q.waiting[0].take
-		q.waiting = slices.Delete(q.waiting, 0, 1)
+		take = q.consumers[0].take
+		q.consumers = slices.Delete(q.consumers, 0, 1)
 	}
 	q.setAlarm()
 	return v, take

@@ -4,5 +4,5 @@ package delayqueue
 func (q *DelayQueue[T]) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting)
+	return len(q.consumers)
 }

@@ -59,7 +59,7 @@ func TestStatsMissesNothingThatChangesShards(t *testing.T) {
 	h := timeout(last)
 	looked := make(chan Stats)
 	go func() { looked <- w.Stats() }()
-	waitUntil(t, last.fairness.waiting.Load) // it has seen the first shard
+	waitUntil(t, last.fairness.atTurnstile.Load) // it has seen the first shard
 	first.lock()
 	timeout(first)
 	first.unlock()
@@ -84,7 +84,7 @@ func (w *testWheel) verifyStats(t testing.TB) Stats {
 			return
 		}
 		pending += int64(s.arena.Len())
-		ofDue := countIn(s, &s.due.Bucket) + countIn(s, &s.dueCascade.ring)
+		ofDue := countIn(s, &s.overdue.Bucket) + countIn(s, &s.overdueCascade.ring)
 		require.EqualValues(t, ofDue, s.entries[levelDue], "due entries")
 		require.Equal(t, countOneShots(s), s.oneShots, "one-shots")
 		ofWaiting := countIn(s, &s.waiting)

@@ -103,7 +103,7 @@ func (e *Engine) flushUntil(end time.Duration) (handed int) {
 // flushRest completes the cascades under way, and returns how many tasks it handed on.
 func (d *driver) flushRest() (handed int) {
 	for more := true; more; more = d.continueCascades() {
-		handed += len(d.due.tasks)
+		handed += len(d.found.tasks)
 		d.handOver()
 		d.startWorkers()
 	}
@@ -113,5 +113,5 @@ func (d *driver) flushRest() (handed int) {
 // keep saves the tasks that a panic has kept from running, for the next handOver: the caller
 // of Drive may recover the panic. The tasks that have run are nil.
 func (d *driver) keep(tasks []run.Task) {
-	d.due.tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
+	d.found.tasks = slices.DeleteFunc(tasks, func(t run.Task) bool { return t == nil })
 }

@@ -35,7 +35,7 @@ type driver struct {
 	alone    run.Task      // for the workers, and not yet handed to them; nil: none
 	cascades []*cascade    // under way, the innermost last
 	sliced   bool          // the last slice was one of a cascade that has more
-	due      dueTasks
+	found    dueTasks
 	internal *run.Queue // runs what runInternal of a shard has noted; nil until first needed
 	behind   bool       // what expired last was too late, and that was logged
 	marks    *marks     // nil without a logger
@@ -164,7 +164,7 @@ func (d *driver) flushFirst(b *slot) {
 	if t := d.runner.Tracer; t != nil {
 		defer t.StartFlush().End()
 	}
-	d.sliced = d.shards[b.cascade.shard].expire(b, &d.due)
+	d.sliced = d.shards[b.cascade.shard].expire(b, &d.found)
 	if d.sliced {
 		d.cascades = append(d.cascades, b.cascade)
 	}
@@ -212,7 +212,7 @@ func (d *driver) flushNext() {
 	}
 	last := len(d.cascades) - 1
 	c := d.cascades[last]
-	d.sliced = d.shards[c.shard].flush(c, &d.due)
+	d.sliced = d.shards[c.shard].flush(c, &d.found)
 	if !d.sliced {
 		d.cascades = d.cascades[:last]
 	}
@@ -222,11 +222,11 @@ func (d *driver) flushNext() {
 // another goroutine drives on: then the caller must not touch the driver any more. The
 // tasks of the wheel's own run queue go first, since the executor may end the goroutine.
 func (d *driver) handOver() (driving bool) {
-	tasks, internal, late := d.due.tasks, d.due.internal, d.due.late
-	if d.due.held && d.room != nil {
+	tasks, internal, late := d.found.tasks, d.found.internal, d.found.late
+	if d.found.held && d.room != nil {
 		d.room.Serve()
 	}
-	d.due = dueTasks{tasks: tasks[:0], internal: internal[:0], late: -1}
+	d.found = dueTasks{tasks: tasks[:0], internal: internal[:0], late: -1}
 	if late >= 0 && d.runner.Log != nil {
 		internal = d.noteLateness(late, internal)
 	}
@@ -292,7 +292,7 @@ func (d *driver) takeWaiting(tasks []run.Task) []run.Task {
 }
 
 // Waits and LetIn implement run.Waiter.
-func (d *driver) Waits() int64 { return d.waiting.Load() }
+func (d *driver) Waits() int64 { return d.numWaiting.Load() }
 
 func (d *driver) LetIn() (used bool) {
 	return d.longestWaiting().takeWaiting(new(dueTasks), 1) > 0

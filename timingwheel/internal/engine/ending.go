@@ -75,7 +75,7 @@ func (s *shard) stop() (oneShots int64, contexts *list.List) {
 		s.closed, s.stopped = true, true
 		// Nothing waits for the executor any more. The one that serves them does not
 		// look for them here.
-		s.hub.waiting.Add(-int64(s.entries[levelWaiting]))
+		s.hub.numWaiting.Add(-int64(s.entries[levelWaiting]))
 		s.waitsSince.Store(math.MaxInt64)
 	}
 	contexts, s.contexts = s.contexts, nil

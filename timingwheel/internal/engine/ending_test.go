@@ -22,12 +22,12 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 	addFunction(s, time.Hour, mustNotRun)
 	var emptied timeout
 	emptied, _ = w.Schedule(time.Minute, mustNotRun)
-	cascade := &s.dueCascade
+	cascade := &s.overdueCascade
 	due, ok := d.queue.Poll()
 	require.True(t, ok)
-	require.True(t, s.expire(due, &d.due)) // the first slice
-	require.Len(t, d.due.tasks, SliceLen)
-	d.due.tasks = nil
+	require.True(t, s.expire(due, &d.found)) // the first slice
+	require.Len(t, d.found.tasks, SliceLen)
+	d.found.tasks = nil
 	w.runner.Running.Store(0)
 	s.mu.Lock()
 	i := cascade.ring.TakeFirst(&s.arena)
@@ -39,21 +39,21 @@ func TestMarkOfStopEndsAllThatWasOnItsWay(t *testing.T) {
 
 	for range 2 {
 		s.stop()
-		require.Zero(t, d.waiting.Load())
+		require.Zero(t, d.numWaiting.Load())
 		require.EqualValues(t, int64(math.MaxInt64), s.waitsSince.Load())
 	}
 	var out dueTasks
 	s.takeWaiting(&out, SliceLen)
 	require.Empty(t, out.tasks)
-	require.False(t, s.flush(cascade, &d.due))
-	require.Empty(t, d.due.tasks)
+	require.False(t, s.flush(cascade, &d.found))
+	require.Empty(t, d.found.tasks)
 	require.False(t, s.dropEmpty(head))
 	require.Len(t, w.Stop(), SliceLen+1)
 	require.Nil(t, s.heir, "it keeps what was handed back")
 	require.False(t, s.dropEmpty(head))
-	require.False(t, s.flush(cascade, &d.due))
+	require.False(t, s.flush(cascade, &d.found))
 	require.Zero(t, w.Len())
-	require.Zero(t, d.waiting.Load())
+	require.Zero(t, d.numWaiting.Load())
 }
 
 // A pass holds the lock for a slice at a time, and is over with an entry when it has come to it.
@@ -176,7 +176,7 @@ func TestShutdownLooksAtWhatIsPendingFirst(t *testing.T) {
 	s.lock()
 	quiet := make(chan bool)
 	go func() { quiet <- w.isQuiet() }()
-	waitUntil(t, s.fairness.waiting.Load)
+	waitUntil(t, s.fairness.atTurnstile.Load)
 	for i := range s.arena.All() {
 		s.arena.Unlink(i)
 		s.remove(i)

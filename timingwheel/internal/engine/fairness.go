@@ -31,9 +31,9 @@ import (
 //     to wait for a processor. Beside 16 callers that did nothing but add and cancel, 1000
 //     timers a second were 1.5 times as late.
 type fairness struct {
-	turnstile sync.Mutex  // held by the one caller that waits for the lock
-	waiting   atomic.Bool // there is such a caller
-	wanted    atomic.Bool // the driver wants the lock
+	turnstile   sync.Mutex  // held by the one caller that waits for the lock
+	atTurnstile atomic.Bool // there is such a caller
+	wanted      atomic.Bool // the driver wants the lock
 
 	// entered has room for one token, which the caller that waits sends when it has the
 	// lock, if the driver is giving way. The driver makes it before the first flush, and with
@@ -71,10 +71,10 @@ func (s *shard) waitForLock() {
 	t := &s.fairness
 	t.turnstile.Lock()
 	defer t.turnstile.Unlock()
-	t.waiting.Store(true)
+	t.atTurnstile.Store(true)
 	s.mu.Lock()
-	t.waiting.Store(false)
-	if !t.giving.Load() { // after the Store: a driver that has seen waiting has set giving before
+	t.atTurnstile.Store(false)
+	if !t.giving.Load() { // after the Store: a driver that has seen atTurnstile has set giving before
 		return
 	}
 	select {
@@ -94,7 +94,7 @@ func (s *shard) lockLast() {
 
 // relockForDriver locks s.mu for the driver, which goes on with a cascade.
 func (s *shard) relockForDriver() {
-	if s.fairness.waiting.Load() {
+	if s.fairness.atTurnstile.Load() {
 		s.giveWay()
 	}
 	s.lockForDriver()
@@ -124,7 +124,7 @@ func (s *shard) giveWay() {
 	default:
 	}
 	t.giving.Store(true)
-	if t.waiting.Load() {
+	if t.atTurnstile.Load() {
 		<-t.entered // the caller that waits has yet to send
 	}
 	t.giving.Store(false)

@@ -29,7 +29,7 @@ func TestDriverLetsTheWaitingCallerIn(t *testing.T) {
 			s.mu.Unlock()
 			close(left)
 		}()
-		for !s.fairness.waiting.Load() {
+		for !s.fairness.atTurnstile.Load() {
 			time.Sleep(time.Microsecond)
 		}
 		s.mu.Unlock()
@@ -57,11 +57,11 @@ func TestCascadeLetsTheWaitingCallerIn(t *testing.T) {
 		found := make(chan int)
 		go func() {
 			s.lock()
-			handed := len(d.due.tasks)
+			handed := len(d.found.tasks)
 			s.mu.Unlock()
 			found <- handed
 		}()
-		for !s.fairness.waiting.Load() {
+		for !s.fairness.atTurnstile.Load() {
 			time.Sleep(time.Microsecond)
 		}
 		s.mu.Unlock()
@@ -76,9 +76,9 @@ func TestDriverDoesNotGiveWayAgainAtOnce(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.fairness.gaveWay = w.clock.Now() + time.Hour // as if a moment ago, until the test ends
-	s.fairness.waiting.Store(true)
+	s.fairness.atTurnstile.Store(true)
 	s.relockForDriver() // would hang
-	s.fairness.waiting.Store(false)
+	s.fairness.atTurnstile.Store(false)
 	s.mu.Unlock()
 }
 
@@ -88,9 +88,9 @@ func TestDriverBeginsBeforeTheWaitingCaller(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.fairness.gaveWay = -time.Hour
-	s.fairness.waiting.Store(true)
+	s.fairness.atTurnstile.Store(true)
 	s.lockForDriver() // would hang
-	s.fairness.waiting.Store(false)
+	s.fairness.atTurnstile.Store(false)
 	s.mu.Unlock()
 }
 
@@ -136,7 +136,7 @@ func TestCallersLineUpInTheGate(t *testing.T) {
 			defer s.unlock()
 		})
 	}
-	for !s.fairness.waiting.Load() {
+	for !s.fairness.atTurnstile.Load() {
 		time.Sleep(time.Microsecond)
 	}
 	open := s.fairness.turnstile.TryLock()
@@ -163,7 +163,7 @@ func TestStaleTokenLetsNobodyBy(t *testing.T) {
 		entered.Store(true)
 		s.mu.Unlock()
 	})
-	for !s.fairness.waiting.Load() {
+	for !s.fairness.atTurnstile.Load() {
 		time.Sleep(time.Microsecond)
 	}
 	gaveWay := make(chan struct{})
@@ -190,7 +190,7 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	defer w.Stop()
 	s := &w.shards[0]
 	s.fairness.entered = make(chan struct{}, 1)
-	s.fairness.waiting.Store(true)
+	s.fairness.atTurnstile.Store(true)
 	end, fed := make(chan struct{}), make(chan struct{})
 	go func() { // the callers, who never keep the driver waiting
 		defer close(fed)
@@ -211,7 +211,7 @@ func TestDriverKeepsItsTurnForAWhile(t *testing.T) {
 	}
 	close(end)
 	<-fed
-	s.fairness.waiting.Store(false)
+	s.fairness.atTurnstile.Store(false)
 	require.True(t, kept)
 }
 
@@ -248,7 +248,7 @@ func TestGivingWayEnds(t *testing.T) {
 			s.waitForLock()
 			s.unlock()
 		})
-		for !s.fairness.waiting.Load() {
+		for !s.fairness.atTurnstile.Load() {
 			runtime.Gosched()
 		}
 		s.mu.Unlock()

@@ -87,7 +87,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 			break
 		}
 		deadline, tag := s.arena.Deadline(i), s.arena.Tag(i)
-		due := c.due
+		due := c.allDue
 		if tag&lazy != 0 {
 			deadline, due = s.isLazyDue(i, c)
 		} else if !due {
@@ -134,7 +134,7 @@ func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool)
 		deadline, kept := l.deadline()
 		if !kept {
 			deadline = s.arena.Deadline(i)
-			return deadline, c.due || !s.addAgain(i, deadline)
+			return deadline, c.allDue || !s.addAgain(i, deadline)
 		}
 		s.arena.SetDeadline(i, deadline)
 		if s.addAgain(i, deadline) {

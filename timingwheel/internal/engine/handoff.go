@@ -139,7 +139,7 @@ func (h *handoff) detach() bool {
 func (h *handoff) rejoin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.hub.waiting.Load() > 0 {
+	if h.hub.numWaiting.Load() > 0 {
 		return false
 	}
 	if h.over != nil {

@@ -148,11 +148,11 @@ func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
 		rejoined := make(chan bool)
 		go func() { rejoined <- h.rejoin() }()
 		time.Sleep(10 * time.Millisecond) // until it waits for the lock
-		w.driver.waiting.Add(1)
+		w.driver.numWaiting.Add(1)
 		h.mu.Unlock()
 		require.False(t, <-rejoined)
 		require.EqualValues(t, detached, h.state.Load())
-		w.driver.waiting.Add(-1)
+		w.driver.numWaiting.Add(-1)
 		require.True(t, h.rejoin())
 	})
 }
@@ -161,11 +161,11 @@ func TestCallIsNotOverWhileSomethingWaits(t *testing.T) {
 func TestExecutorGetsNoEmptySlice(t *testing.T) {
 	calls := 0
 	inDetachedCall(t, func(w *testWheel, h *handoff) {
-		w.driver.waiting.Add(1)
+		w.driver.numWaiting.Add(1)
 		returned := make(chan bool)
 		go func() { returned <- h.returned() }()
 		time.Sleep(10 * time.Millisecond)
-		w.driver.waiting.Add(-1)
+		w.driver.numWaiting.Add(-1)
 		require.False(t, <-returned)
 	}, withExecuteFunc(func([]func()) { calls++ }))
 	require.Zero(t, calls)
@@ -175,10 +175,10 @@ func TestExecutorGetsNoEmptySlice(t *testing.T) {
 // it: somebody else has the driver in his hands.
 func TestDetachedGoroutineDoesNotDrive(t *testing.T) {
 	inDetachedCall(t, func(w *testWheel, _ *handoff) {
-		w.driver.due.tasks = []run.Task{run.Function(mustNotRun)} // what the other is about to hand on
+		w.driver.found.tasks = []run.Task{run.Function(mustNotRun)} // what the other is about to hand on
 		w.driver.resume()
-		require.Len(t, w.driver.due.tasks, 1)
-		w.driver.due.tasks = nil
+		require.Len(t, w.driver.found.tasks, 1)
+		w.driver.found.tasks = nil
 	}, withExecutor(run.Inline{}))
 }
 

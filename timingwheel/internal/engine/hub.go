@@ -22,9 +22,9 @@ type hub struct {
 	host     host
 	atOnce   *run.Queue // runs what is due when it is added, without the driver; nil: the driver takes it
 
-	gate    gate          // what is due must pass it on its way to the executor; nil: none
-	room    run.Admission // of the executor; nil: it has room for everything
-	waiting atomic.Int64  // entries that wait at the gate, of all shards
+	gate       gate          // what is due must pass it on its way to the executor; nil: none
+	room       run.Admission // of the executor; nil: it has room for everything
+	numWaiting atomic.Int64  // entries that wait at the gate, of all shards
 }
 
 // host is what shards, gates and the handoff need of the driver.

@@ -31,11 +31,11 @@ type shard struct {
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
 
-	// due holds the entries whose delay was not positive, or whose bucket was flushed before
+	// overdue holds the entries whose delay was not positive, or whose bucket was flushed before
 	// they got the lock, until the driver takes them. Those in atOnce are not here. Its place in the queue is the time at which the first was added,
 	// so that it waits its turn among the buckets that expired before.
-	due        slot
-	dueCascade cascade
+	overdue        slot
+	overdueCascade cascade
 
 	// atOnce holds the users' functions that are due when they are added, if there is
 	// hub.atOnce. While it is open, a goroutine is on its way to it: see atonce.go.
@@ -63,8 +63,8 @@ type shard struct {
 func (s *shard) init(h *hub, id int) {
 	s.hub, s.clock, s.id = h, h.clock, id
 	s.limit.join(h.limit)
-	s.dueCascade = cascade{shard: id, due: true}
-	s.due.cascade = &s.dueCascade
+	s.overdueCascade = cascade{shard: id, allDue: true}
+	s.overdue.cascade = &s.overdueCascade
 	s.waitsSince.Store(math.MaxInt64)
 }
 
@@ -136,7 +136,7 @@ func (s *shard) leaveLevel(i bucket.Index) { s.uncount(s.arena.Tag(i) >> levelSh
 func (s *shard) uncount(level bucket.Tag) {
 	s.entries[level]--
 	if level == levelWaiting && !s.stopped {
-		s.hub.waiting.Add(-1)
+		s.hub.numWaiting.Add(-1)
 	}
 }
 
@@ -273,11 +273,11 @@ func (s *shard) place(i bucket.Index, after Delay) {
 		s.addAtOnce(i)
 		return
 	}
-	if !s.due.IsOpen() {
-		s.due.Open(&s.arena, 0)
-		s.hub.offer(&s.due, s.clock.Start.Add(after.Now))
+	if !s.overdue.IsOpen() {
+		s.overdue.Open(&s.arena, 0)
+		s.hub.offer(&s.overdue, s.clock.Start.Add(after.Now))
 	}
-	s.due.Append(&s.arena, i)
+	s.overdue.Append(&s.arena, i)
 	s.enterLevel(i, levelDue)
 }
 

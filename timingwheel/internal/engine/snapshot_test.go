@@ -50,7 +50,7 @@ func (w *testWheel) verifySnapshot(t testing.TB, next int) snapshot {
 			}
 			return n
 		}
-		want.Due += walk(&s.due.Bucket) + walk(&s.dueCascade.ring)
+		want.Due += walk(&s.overdue.Bucket) + walk(&s.overdueCascade.ring)
 		want.Waiting += walk(&s.waiting)
 		for l := s.finest; l != nil; l = l.overflow {
 			want.Cascading += walk(&l.cascade.ring) - pushedBack(l, &l.cascade.ring)

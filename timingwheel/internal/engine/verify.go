@@ -55,7 +55,7 @@ func Verify(e *Engine) error {
 	st := e.Stats()
 	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
 	v.check(st.Pending == entries, "%d pending, %d entries", st.Pending, entries)
-	v.check(e.driver.waiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.waiting.Load(), waiting)
+	v.check(e.driver.numWaiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.numWaiting.Load(), waiting)
 	return errors.Join(v.wrong...)
 }
 
@@ -101,7 +101,7 @@ func (v *verifier) counts(s *shard) {
 		}
 		v.check(open == c.openBuckets, "%d buckets are open, not %d", open, c.openBuckets)
 	}
-	countAll(levelDue, &s.dueCascade, s.due)
+	countAll(levelDue, &s.overdueCascade, s.overdue)
 	count(levelDue, &s.atOnce)
 	count(levelWaiting, &s.waiting)
 	for w := s.finest; w != nil; w = w.overflow {
@@ -133,8 +133,8 @@ func (v *verifier) slots(s *shard) {
 		v.check(at.IsZero() || queuedAt.Equal(at), "a bucket waits for another time than its expiration")
 		delete(v.queued, b)
 	}
-	if s.due.IsOpen() {
-		inQueue(&s.due, time.Time{})
+	if s.overdue.IsOpen() {
+		inQueue(&s.overdue, time.Time{})
 	}
 	for w := s.finest; w != nil; w = w.overflow {
 		if o := w.overflow; o != nil {
@@ -162,7 +162,7 @@ func (v *verifier) slots(s *shard) {
 
 // buckets returns every bucket of the shard, open or not.
 func buckets(s *shard) iter.Seq[*bucket.Bucket] {
-	all := []*bucket.Bucket{&s.due.Bucket, &s.dueCascade.ring, &s.atOnce, &s.waiting}
+	all := []*bucket.Bucket{&s.overdue.Bucket, &s.overdueCascade.ring, &s.atOnce, &s.waiting}
 	for w := s.finest; w != nil; w = w.overflow {
 		all = append(all, &w.cascade.ring)
 		for n := range w.slots {

@@ -18,7 +18,7 @@ func (s *shard) wait(i bucket.Index) {
 	}
 	s.waiting.Append(&s.arena, i)
 	s.enterLevel(i, levelWaiting)
-	s.hub.waiting.Add(1)
+	s.hub.numWaiting.Add(1)
 }
 
 // takeWaiting fires up to so many entries that wait at the gate into out, and returns how many.

@@ -125,7 +125,7 @@ func TestPoolServesWhoJoinsTooLate(t *testing.T) {
 			b, ok := w.driver.queue.Poll()
 			require.True(t, ok)
 			w.driver.flushFirst(b)
-			require.EqualValues(t, 1, w.driver.waiting.Load())
+			require.EqualValues(t, 1, w.driver.numWaiting.Load())
 		}
 		require.True(t, pool.TryAcquire())
 		flush("first")

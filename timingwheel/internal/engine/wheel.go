@@ -61,7 +61,7 @@ type cascade struct {
 	shard       int           // which one
 	ring        bucket.Bucket // open while under way; guarded by the shard's lock
 	openBuckets int           // buckets of the level that are open; guarded by the shard's lock
-	due         bool          // the entries are due, whatever their deadline
+	allDue      bool          // the entries are due, whatever their deadline
 }
 
 func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint, currentTime int64) *wheel {

@@ -12,7 +12,7 @@ import (
 type Bounded struct {
 	queue     *Queue
 	semaphore semaphore
-	waiting   waitingWheels // under Waits
+	wheels    wheelLine // under Waits
 	Full      Policy
 	discard   func(task func()) // under Discards
 }
@@ -69,7 +69,7 @@ type stats struct {
 }
 
 func (b *Bounded) Stats() stats {
-	waiting := b.waiting.tasks() // first, since a task goes that way: it is seen in one place at least
+	waiting := b.wheels.tasks() // first, since a task goes that way: it is seen in one place at least
 	tasks := b.semaphore.count()
 	running := min(tasks, b.semaphore.workers, b.semaphore.active.Load())
 	return stats{
@@ -139,7 +139,7 @@ func (d discarded) Run() {
 // Under Waits, a Bounded is the admission of its wheels. A worker that has run a task
 // makes room, and lets in the next task that waits.
 
-func (b *Bounded) TryAcquire() bool { return b.waiting.none() && b.semaphore.take(1) == 1 }
+func (b *Bounded) TryAcquire() bool { return b.wheels.none() && b.semaphore.take(1) == 1 }
 
 // Release implements Admission. A wheel that could not get this room is in the line by
 // now, or is about to join it. Serve serves that wheel.
@@ -147,15 +147,15 @@ func (b *Bounded) Release() { b.semaphore.giveBack() }
 
 func (b *Bounded) Pass(tasks []Task, r *Runner) { b.queue.push(NewBatch(tasks...), r) }
 
-func (b *Bounded) Join(w Waiter)  { b.waiting.join(w) }
-func (b *Bounded) Leave(w Waiter) { b.waiting.leave(w) }
+func (b *Bounded) Join(w Waiter)  { b.wheels.join(w) }
+func (b *Bounded) Leave(w Waiter) { b.wheels.leave(w) }
 
 // Serve implements Admission.
 //
 // No wake-up is lost. An entry joins the line, and then its driver calls Serve. A worker
 // gives back its room, and then calls Serve. So one of the two sees the other.
 func (b *Bounded) Serve() {
-	for !b.waiting.none() && b.semaphore.take(1) == 1 {
+	for !b.wheels.none() && b.semaphore.take(1) == 1 {
 		if !b.letIn() {
 			b.semaphore.giveBack()
 		}
@@ -165,33 +165,33 @@ func (b *Bounded) Serve() {
 // letIn lets in one task, for which there is room. It reports false if none waited any more,
 // and true also if the task has given its room back itself.
 func (b *Bounded) letIn() bool {
-	w := b.waiting.next()
+	w := b.wheels.next()
 	if w == nil {
 		return false
 	}
 	used := w.LetIn()
-	b.waiting.leave(w)
+	b.wheels.leave(w)
 	return used
 }
 
-// waitingWheels is the line of the wheels whose tasks wait for room. Each wheel has one
+// wheelLine is the line of the wheels whose tasks wait for room. Each wheel has one
 // place, however many of its tasks wait. The wheel at the front gets the next room, for
 // one task, and goes to the end. So a wheel with a burst does not keep the room from the
 // others.
 //
 // The invariant: a wheel with an entry that waits is in the line, or is about to join it.
 // A wheel whose entries were all canceled may be in it too, until its turn comes.
-type waitingWheels struct {
+type wheelLine struct {
 	mu     sync.Mutex // lock order: shard, mu
 	line   []Waiter   // the next first; guarded by mu
 	length atomic.Int32
 }
 
 // none needs no lock.
-func (l *waitingWheels) none() bool { return l.length.Load() == 0 }
+func (l *wheelLine) none() bool { return l.length.Load() == 0 }
 
 // join puts a wheel at the end of the line, unless it is in it. O(wheels).
-func (l *waitingWheels) join(w Waiter) {
+func (l *wheelLine) join(w Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !slices.Contains(l.line, w) {
@@ -201,7 +201,7 @@ func (l *waitingWheels) join(w Waiter) {
 }
 
 // next returns the wheel at the front, and moves it to the end; nil if there is none.
-func (l *waitingWheels) next() Waiter {
+func (l *wheelLine) next() Waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.line) == 0 {
@@ -214,7 +214,7 @@ func (l *waitingWheels) next() Waiter {
 
 // leave takes a wheel out of the line, unless one of its entries waits. An entry counts
 // as waiting before its wheel joins. So no entry is left behind.
-func (l *waitingWheels) leave(w Waiter) {
+func (l *wheelLine) leave(w Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.line, w); i >= 0 && w.Waits() == 0 {
@@ -224,7 +224,7 @@ func (l *waitingWheels) leave(w Waiter) {
 }
 
 // tasks returns how many tasks wait on the wheels of the line.
-func (l *waitingWheels) tasks() (n int64) {
+func (l *wheelLine) tasks() (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.line {

@@ -168,7 +168,7 @@ func (w *wheelOf) LetIn() bool  { w.waiting--; return true }
 
 // The line keeps no wheel that has left, and none leaves while something waits there.
 func TestWaitingWheels(t *testing.T) {
-	var q waitingWheels
+	var q wheelLine
 	first, second := &wheelOf{waiting: 1}, &wheelOf{waiting: 2}
 	require.Nil(t, q.next())
 	q.join(first)

@@ -47,7 +47,6 @@ func (w *TimingWheel) ScheduleBatch(dst []Timeout, batch []Delayed) ([]Timeout, 
 		defer e.EndBatch()
 	}
 	dst = slices.Grow(dst, len(batch))
-	e.Yield(now)
 	var h engine.Handle
 	h.Join(e)
 	if err := h.Reserve(len(batch)); err != nil {

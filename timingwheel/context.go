@@ -82,7 +82,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 	case d <= 0:
 		c.outcome.Store(timedOut)
 	default:
-		e, since := w.engine().Here(now.Sub(w.engine().Clock().Start))
+		e, since := w.engine().HereAt(now.Sub(w.engine().Clock().Start))
 		c.start(e, engine.Delay{Now: since, D: d})
 	}
 	return c, c.cancelFunc
@@ -174,7 +174,6 @@ type deadlineCtx struct {
 
 // start puts the deadline on the wheel.
 func (c *deadlineCtx) start(e *engine.Engine, after engine.Delay) {
-	e.Yield(after.Now)
 	c.entry.Join(e)
 	defer c.entry.UnlockShard()
 	if c.entry.Closed() {

@@ -351,8 +351,7 @@ func (j *Job) Reset(period time.Duration) bool {
 	if period <= 0 {
 		panic("timingwheel: non-positive period for Job.Reset")
 	}
-	now := j.engine.Clock().Now()
-	j.engine.Clock().Check(now)
+	now := j.engine.After(0).Now
 	j.entry.LockShard()
 	defer j.entry.UnlockShard()
 	if j.ended || j.rate == nil {

@@ -134,10 +134,9 @@ func (k *Keyed[K]) Schedule(key K, d time.Duration, f func()) (replaced bool, er
 	if same := key; key != same {
 		panic("timingwheel: Keyed.Schedule: a key that does not equal itself")
 	}
+	after := k.engine.After(d)
 	s := k.lock(key)
 	defer s.mu.Unlock()
-	after := engine.Delay{Now: k.engine.Clock().Now(), D: d}
-	k.engine.Clock().Check(after.Now)
 	old, ok := s.tasks.Get(key)
 	if ok && old.change(after, f) {
 		return true, nil
@@ -188,14 +187,13 @@ func (k *Keyed[K]) Cancel(key K) bool {
 // lock of the shard that the function is on. A connection that can hold a handle needs no
 // key: use [TimingWheel.AfterFunc] there, since Reset of a [Timer] mostly takes no lock.
 func (k *Keyed[K]) Reset(key K, d time.Duration) bool {
+	after := k.engine.After(d)
 	s := k.lock(key)
 	defer s.mu.Unlock()
 	t, ok := s.tasks.Get(key)
 	if !ok {
 		return false
 	}
-	after := engine.Delay{Now: k.engine.Clock().Now(), D: d}
-	k.engine.Clock().Check(after.Now)
 	if t.change(after, nil) {
 		return true
 	}

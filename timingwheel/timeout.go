@@ -25,7 +25,8 @@ type Timeout engine.Handle
 // [ErrTooManyPending] where [WithMaxPending] permits no more; f will not run then.
 //
 // O(1), whatever is pending. While the driver is late, because no processor is free, one
-// call in some thousands lets other goroutines run first (runtime.Gosched).
+// call in some thousands lets other goroutines run first (runtime.Gosched). So does all that
+// puts something on a wheel: Keyed, Group, Submit, timers, contexts and Pool.Schedule, too.
 func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: Schedule: nil function")
@@ -46,7 +47,7 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	// One reading of the clock: with two, a time on a tick would be a tick late.
 	e := w.engine()
 	now := e.Clock().Read()
-	e, since := e.Here(now.Sub(e.Clock().Start))
+	e, since := e.HereAt(now.Sub(e.Clock().Start))
 	h, err := e.Schedule(engine.Delay{Now: since, D: at.Sub(now)}, f, engine.OneShot)
 	return Timeout(h), err
 }

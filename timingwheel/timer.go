@@ -212,7 +212,6 @@ func (w *TimingWheel) AfterFunc(d time.Duration, f func()) *Timer {
 func (w *TimingWheel) startFunc(t *Timer, d time.Duration) {
 	e, now := w.here()
 	after := engine.Delay{Now: now, D: d}
-	e.Yield(after.Now)
 	t.entry.Join(e)
 	if t.entry.Accept(after, t.lazy.F, engine.OneShot) != nil {
 		t.lazy.F = nil
@@ -233,7 +232,6 @@ func (w *TimingWheel) NewTimer(d time.Duration) *Timer {
 	t := &newChannel().timer
 	e, now := w.here()
 	after := engine.Delay{Now: now, D: d}
-	e.Yield(after.Now)
 	t.entry.Join(e)
 	defer t.entry.UnlockShard()
 	t.arm(after)

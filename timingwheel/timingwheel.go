@@ -31,10 +31,7 @@ func (w *TimingWheel) engine() *engine.Engine { return (*engine.Engine)(w) }
 
 // here returns the engine that is right for the caller, and the time of its clock: see
 // [engine.Engine.Here].
-func (w *TimingWheel) here() (*engine.Engine, time.Duration) {
-	e := w.engine()
-	return e.Here(e.Clock().Now())
-}
+func (w *TimingWheel) here() (*engine.Engine, time.Duration) { return w.engine().Here() }
 
 // attachment is what the surface itself keeps of a wheel: the engine has it for us.
 type attachment struct {

@@ -33,8 +33,7 @@ func (p *Pool) Schedule(w *timingwheel.TimingWheel, d time.Duration, f func(*Wor
 	case !(*engine.Engine)(w).RunsOn(p.bounded):
 		panic("pool: Pool.Schedule: the wheel has another executor")
 	}
-	e := (*engine.Engine)(w)
-	e, now := e.Here(e.Clock().Now())
+	e, now := (*engine.Engine)(w).Here()
 	after := engine.Delay{Now: now, D: d}
 	t := &pooledTask{workers: &p.workers, f: f}
 	t.entry.Join(e)

@@ -14,15 +14,28 @@ import (
 // farOff is a time that no wheel reaches in its life, or seldom.
 const farOff = 1 << 59
 
-// Here returns the engine that is right for the caller, who has read the clock, and the time
-// of its clock. In a bubble, for an engine that was made outside, that is a small one of its
-// own: it is made for the call, so that all that comes of the call is the bubble's. Bubbles
-// cannot be told apart, so it is not kept.
-func (e *Engine) Here(now time.Duration) (*Engine, time.Duration) {
-	if uint64(now) < farOff {
-		return e, now
+// Here returns the engine that is right for the caller, and the time of its clock. In a
+// bubble, for an engine that was made outside, that is a small one of its own: it is made
+// for the call, so that all that comes of the call is the bubble's. Bubbles cannot be told
+// apart, so it is not kept.
+//
+// If the driver is late, Here may let it run first. So the caller, who is about to add, must
+// hold no lock.
+func (e *Engine) Here() (*Engine, time.Duration) {
+	now := e.clock.Now()
+	if e.driver.lateHint.isLate(now) {
+		return e.HereAt(now)
 	}
-	return e.here(now)
+	return e, now
+}
+
+// HereAt is Here for a caller who has read the clock.
+func (e *Engine) HereAt(now time.Duration) (*Engine, time.Duration) {
+	if uint64(now) >= farOff {
+		return e.here(now)
+	}
+	e.driver.lateHint.yield(now)
+	return e, now
 }
 
 func (e *Engine) here(now time.Duration) (*Engine, time.Duration) {

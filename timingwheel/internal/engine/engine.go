@@ -106,14 +106,12 @@ func (c *Config) newQueue(start time.Time) *delayqueue.DelayQueue[*slot] {
 	return queue
 }
 
-// Yield lets the driver run first if it is late. The caller, who is about to add and holds
-// no lock, has read the clock.
-func (e *Engine) Yield(now time.Duration) { e.driver.lateHint.yield(now) }
+// After is Handle.After.
+func (e *Engine) After(d time.Duration) Delay { return e.driver.after(d) }
 
 // Schedule adds a one-shot. It unlocks without a defer, which costs 2 ns. Nothing under
 // the lock can panic: accept returns an error when the arena is full.
 func (e *Engine) Schedule(after Delay, f func(), kind bucket.Tag) (h Handle, err error) {
-	e.Yield(after.Now)
 	h.Join(e)
 	err = h.Accept(after, f, kind)
 	h.UnlockShard()

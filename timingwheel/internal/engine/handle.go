@@ -46,13 +46,9 @@ func (h *Handle) RelockShard() {
 // Clock returns the wheel's clock. It needs no lock.
 func (h *Handle) Clock() *clock { return h.shard.clock }
 
-// After returns the delay d from now. It needs no lock: a caller reads the clock before
-// it takes the lock.
-func (h *Handle) After(d time.Duration) Delay {
-	now := h.shard.clock.Now()
-	h.shard.clock.Check(now)
-	return Delay{now, d}
-}
+// After returns the delay d from now. It panics if the caller is not where the clock belongs.
+// If the driver is late, After may let it run first: so the caller must hold no lock.
+func (h *Handle) After(d time.Duration) Delay { return h.shard.hub.after(d) }
 
 // The caller of the methods that follow holds the shard's lock. A task of the wheel's own
 // holds it too while it runs.

@@ -48,6 +48,16 @@ func (h *hub) offer(b *slot, at time.Time) {
 	h.queue.Offer(b, at)
 }
 
+// after returns the delay d from now, see Handle.After.
+func (h *hub) after(d time.Duration) Delay {
+	now := h.clock.Now()
+	if h.lateHint.isLate(now) {
+		h.clock.Check(now)
+		h.lateHint.yield(now)
+	}
+	return Delay{now, d}
+}
+
 // gate stands between the wheel and an executor that cannot take every task at once. An
 // entry that does not get through stays pending: it waits on its shard, in the order in which it
 // came due. The handoff is a gate, and so is roomGate. The default executor has none.

@@ -26,7 +26,7 @@ type lateHint struct {
 	// driver sets it, and whoever makes it earlier. One of two at the same time may get
 	// lost. But a time that has passed does not stay: the driver runs for it, and sets
 	// the next.
-	lateAfter atomic.Int64
+	lateAfter atomic.Uint64
 
 	// Of so many callers that find the driver late, one yields. It is here rather than a
 	// constant for the tests. Only a caller that finds the driver late looks at it.
@@ -40,26 +40,24 @@ const (
 
 // next is called by the driver. It says when the driver will be at work again at the
 // latest, or that it is at work now.
-func (p *lateHint) next(at time.Duration) { p.lateAfter.Store(int64(Later(at, grace))) }
+func (p *lateHint) next(at time.Duration) { p.lateAfter.Store(lateAt(at)) }
 
 // expect is told a time at which the driver has to run.
 func (p *lateHint) expect(at time.Duration) {
-	if late := int64(Later(at, grace)); late < p.lateAfter.Load() {
+	if late := lateAt(at); late < p.lateAfter.Load() {
 		p.lateAfter.Store(late)
 	}
 }
 
-func (p *lateHint) isLate(now time.Duration) bool { return int64(now) > p.lateAfter.Load() }
+func lateAt(at time.Duration) uint64 { return uint64(min(Later(max(0, at), grace), farOff-1)) }
+
+// isLate reports whether the driver is late, or now is no time of the wheel: negative, or
+// farOff. One comparison tells both.
+func (p *lateHint) isLate(now time.Duration) bool { return uint64(now) > p.lateAfter.Load() }
 
 // yield lets others run, now and then, if the driver is late.
 func (p *lateHint) yield(now time.Duration) {
-	if p.isLate(now) {
-		p.yieldSeldom()
-	}
-}
-
-func (p *lateHint) yieldSeldom() {
-	if rand.Uint32N(p.oneOf) == 0 { // a count would be a cache line that all callers write
+	if p.isLate(now) && rand.Uint32N(p.oneOf) == 0 { // a count would be a cache line that all callers write
 		runtime.Gosched()
 	}
 }

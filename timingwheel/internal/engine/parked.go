@@ -16,7 +16,6 @@ import (
 // with; but the user's function goes to the executor.
 func (e *Engine) Park(after Delay, op parking.Op) (Handle, error) {
 	var h Handle
-	e.Yield(after.Now)
 	h.Join(e)
 	defer h.UnlockShard()
 	s := h.shard

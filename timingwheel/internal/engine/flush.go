@@ -75,7 +75,8 @@ func (s *shard) flush(c *cascade, out *dueTasks) (more bool) {
 	return s.flushSlice(c)
 }
 
-// flushSlice is called with s.mu held.
+// flushSlice puts entries of a cascade back on the wheels, most of them on a finer level. It
+// fires those that are due, unless the gate holds them. It is called with s.mu held.
 func (s *shard) flushSlice(c *cascade) (more bool) {
 	now, before := s.clock.Now(), len(s.out.tasks)
 	s.hub.lateHint.next(now)

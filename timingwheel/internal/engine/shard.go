@@ -31,9 +31,10 @@ type shard struct {
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
 
-	// overdue holds the entries whose delay was not positive, or whose bucket was flushed before
-	// they got the lock, until the driver takes them. Those in atOnce are not here. Its place in the queue is the time at which the first was added,
-	// so that it waits its turn among the buckets that expired before.
+	// overdue holds what is due when it is added, until the driver takes it: the delay was not
+	// positive, or the driver has flushed the deadline's bucket by now. What goes to atOnce is
+	// not here. In the queue it has the time at which the first was added: so it waits its turn
+	// among the buckets that expired before.
 	overdue        slot
 	overdueCascade cascade
 
@@ -181,13 +182,13 @@ func (s *shard) tidy(work int) {
 // move moves an entry to a new time. It reports false if the shard is closed and the new
 // time is later than the old one (see Engine.Drain), or if the shard is stopped.
 //
-// A reset to a later time only writes the deadline, and leaves the entry where it is. The entry still waits in a bucket that expires at or before its own tick, which is
-// all that the wheel needs; the flush of that bucket adds it again. So a timer that is
-// pushed back all the time moves once for each bucket that it waits in, and not once for
-// each reset. For 100 k timers in random order a reset costs 0.61 of one that moves the
-// entry. The price: entries that were reset fire anywhere among those of their tick, and
-// a bucket whose entries were all pushed back wakes the driver once. If the new time is
-// beyond the last level, the flush makes the level, or a Snapshot that comes first.
+// A reset to a later time only writes the deadline. The entry still waits in a bucket that
+// expires at or before its own tick, which is all that the wheel needs; the flush of that
+// bucket adds it again. So a timer that is pushed back all the time moves once for each
+// bucket that it waits in, and not once for each reset. For 100 k timers in random order a
+// reset costs 0.61 of one that moves the entry. The price: entries that were reset fire
+// anywhere among those of their tick, and a bucket whose entries were all pushed back wakes
+// the driver once.
 func (s *shard) move(i bucket.Index, after Delay) bool {
 	deadline, old := s.clock.deadline(after.Now, after.D), s.arena.Deadline(i)
 	if s.closed && (deadline > old || s.stopped) {

@@ -183,6 +183,8 @@ func TestManualDriveInTheOtherPlace(t *testing.T) {
 	var inner *TimingWheel
 	synctest.Test(t, func(t *testing.T) {
 		require.PanicsWithValue(t, stoppedInABubble, func() { w.Drive(0) })
+		require.PanicsWithValue(t, "timingwheel: a wheel with WithManualDrive that was made outside of this testing/synctest bubble: make it in the bubble",
+			func() { w.AfterFunc(time.Second, noop) })
 		inner = New(WithManualDrive())
 		inner.AfterFunc(time.Second, noop)
 	})

@@ -52,7 +52,7 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // The timer of a context that has ended with its parent leaves the wheel when the
 // CancelFunc is called, when somebody asks for Err, or else at the deadline.
 //
-// O(1), and three allocations. A cause adds one. Three more are made when Done is first
+// O(1), and two allocations. A cause adds one. Three more are made when Done is first
 // called, or when package context first derives from the context. The first derived one
 // costs some more. If it is derived behind a context.WithValue, or another wrapper without a
 // method AfterFunc(func()) func() bool, it costs a goroutine until it ends: give the
@@ -157,20 +157,26 @@ type deadlineCtx struct {
 	entry engine.Handle    // has no shard if there is nothing to wait for
 	relay *engine.Fallback // has taken over since the wheel was stopped; guarded by the shard's lock
 
-	// Valid once isMade says so, which is set with mu held.
+	// Valid once state says made, which is set with mu held.
 	done        <-chan struct{}
-	own         chan struct{}   // done, if there is no inner context
-	inner       context.Context // its channel is done; nil if the parent cannot end any more
-	cancelInner context.CancelFunc
+	inner       any    // what is behind done: the inner context, or, if the parent cannot end any more, a chan struct{}
+	cancelInner func() // nil: inner is a channel
 
-	isMade   atomic.Bool // done
-	closeOwn sync.Once   // who comes second waits for the first
-	derives  atomic.Bool // something was, or is just being derived
+	heirs *heirs // what ends with the context; nil until something is derived; guarded by mu
 
-	mu         sync.Mutex  // lock order: no lock of package context is taken before mu but that of what is being derived
-	derived    *derived    // a ring in no order, or nil; guarded by mu
-	stopNotice func() bool // of the parent's end, once something was derived; guarded by mu
+	mu    sync.Mutex // lock order: no lock of package context is taken before mu but that of what is being derived
+	state atomic.Uint32
 }
+
+// The bits of a context's state. They are never taken back.
+const (
+	made    = 1 << iota // done is valid
+	closing             // somebody closes the channel that is no inner context's
+	closed              // and has done so
+	derives             // something was, or is just being derived
+)
+
+func (c *deadlineCtx) is(bit uint32) bool { return c.state.Load()&bit != 0 }
 
 // start puts the deadline on the wheel.
 func (c *deadlineCtx) start(e *engine.Engine, after engine.Delay) {
@@ -179,9 +185,13 @@ func (c *deadlineCtx) start(e *engine.Engine, after engine.Delay) {
 	if c.entry.Closed() {
 		c.moveToTime()
 	} else {
-		c.entry.Add(after, c.due, engine.Internal|engine.NoExecutor)
+		c.entry.Add(after, engine.Disguise(c), engine.Internal|engine.NoExecutor|engine.Disguised)
 	}
 }
+
+// contextDue calls due. With the method value, as a function, each context would have an
+// allocation more.
+func contextDue(disguised func()) { engine.Undisguise[deadlineCtx](disguised).due() }
 
 // due is the wheel's own task. To close the channel and to end what is derived may take
 // long, and may call methods of the parent, so due leaves it to another goroutine. If the
@@ -251,10 +261,11 @@ func (c *deadlineCtx) finish() {
 		}
 	}
 	c.leaveWheel()
-	if !c.isMade.Load() {
+	state := c.state.Load()
+	if state&made == 0 {
 		return // whoever makes it finds the outcome
 	}
-	if c.derives.Load() {
+	if state&derives != 0 {
 		defer c.endDerived() // deferred, since a function of the parent's may end the goroutine
 		c.callOff()
 	}
@@ -270,28 +281,34 @@ func (c *deadlineCtx) makeDone() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isMade.Load() {
+	if c.is(made) {
 		return
 	}
 	if c.parentDone == nil || c.outcome.Load().isFinal() {
-		c.own = make(chan struct{})
-		c.done = c.own
+		own := make(chan struct{})
+		c.done, c.inner = own, own
 	} else {
-		c.inner, c.cancelInner = context.WithCancel(c.above())
-		c.done = c.inner.Done()
+		inner, cancel := context.WithCancel(c.above())
+		c.done, c.inner, c.cancelInner = inner.Done(), inner, cancel
 	}
-	c.isMade.Store(true)
-	if c.outcome.Load().isFinal() { // after the Store: whoever sets it looks at isMade next
+	c.state.Or(made)
+	if c.outcome.Load().isFinal() { // after the Or: whoever sets it looks at the state next
 		c.closeDone()
 	}
 }
 
-// closeDone closes the channel, and may be called again.
+// closeDone closes the channel, and may be called again. Who comes second waits for the first.
 func (c *deadlineCtx) closeDone() {
-	if c.inner != nil {
+	if c.cancelInner != nil {
 		c.cancelInner()
-	} else {
-		c.closeOwn.Do(func() { close(c.own) })
+		return
+	}
+	switch state := c.state.Or(closing); {
+	case state&closing == 0:
+		close(c.inner.(chan struct{}))
+		c.state.Or(closed)
+	case state&closed == 0: // otherwise it may be a channel of a bubble, and the caller outside
+		<-c.done
 	}
 }
 
@@ -299,14 +316,14 @@ func (c *deadlineCtx) closeDone() {
 // is its inner one, so that the channel is closed at once, and without a notice. If it has
 // none, it is that one of ours, since a wrapper hides the method AfterFunc.
 func (c *deadlineCtx) above() context.Context {
-	switch outer := ourOwn(c.parent, c.parentDone); {
-	case outer == nil:
+	outer := ourOwn(c.parent, c.parentDone)
+	if outer == nil {
 		return c.parent
-	case outer.inner != nil:
-		return outer.inner
-	default:
-		return outer
 	}
+	if inner, ok := outer.inner.(context.Context); ok {
+		return inner
+	}
+	return outer
 }
 
 // clock returns the clock of the deadline, or nil.
@@ -328,7 +345,7 @@ func (c *deadlineCtx) Deadline() (time.Time, bool) {
 }
 
 func (c *deadlineCtx) Done() <-chan struct{} {
-	if !c.isMade.Load() {
+	if !c.is(made) {
 		c.makeDone()
 	} else if c.outcome.Load().isFinal() {
 		<-c.done // just about to be closed: it must be closed for who has heard of the outcome
@@ -345,7 +362,7 @@ func (c *deadlineCtx) Err() error {
 		c.finish()
 		o = c.outcome.Load()
 	}
-	if c.isMade.Load() {
+	if c.is(made) {
 		<-c.done // closed, or just about to be: it must be closed when Err says so
 	}
 	return o.err

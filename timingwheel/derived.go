@@ -2,7 +2,15 @@ package timingwheel
 
 import "context"
 
-// derived is a place in the ring of what package context has derived from a deadlineCtx.
+// heirs is what package context has derived from a deadlineCtx. Most contexts have none, so
+// it is apart from them. Guarded by the context's mu.
+type heirs struct {
+	ring       *derived    // in no order; nil: there are none any more
+	first      derived     // the first that there was: most have one
+	stopNotice func() bool // of the parent's end; nil: it never ends, or callOff has taken the notice back
+}
+
+// derived is a place in the ring.
 type derived struct {
 	end        func() // ends it; nil once it has been taken out
 	prev, next *derived
@@ -15,23 +23,47 @@ func (c *deadlineCtx) AfterFunc(f func()) (stop func() bool) {
 	c.Done() // makes the inner context
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.derives.Store(true)
-	if c.outcome.Load().isFinal() { // after the Store: whoever sets it looks at derives next
+	c.state.Or(derives)
+	if c.outcome.Load().isFinal() { // after the Or: whoever sets it looks at the state next
 		go f()
 		return func() bool { return false }
 	}
-	d := &derived{end: f}
-	if first := c.derived; first == nil {
+	var d *derived
+	if c.heirs == nil {
+		c.heirs = new(heirs)
+		d = &c.heirs.first
+		if c.parentDone != nil {
+			c.heirs.stopNotice = context.AfterFunc(c.herald(), c.cancelFunc)
+		}
+	} else {
+		d = new(derived)
+	}
+	d.end = f
+	c.heirs.putIn(d)
+	return func() bool { return c.forget(d) }
+}
+
+func (h *heirs) putIn(d *derived) {
+	if first := h.ring; first == nil {
 		d.prev, d.next = d, d
 	} else {
 		d.prev, d.next = first.prev, first
 		d.prev.next, first.prev = d, d
 	}
-	c.derived = d
-	if c.stopNotice == nil && c.parentDone != nil {
-		c.stopNotice = context.AfterFunc(c.herald(), c.cancelFunc)
+	h.ring = d
+}
+
+// takeOut returns nil if d has been taken out before.
+func (h *heirs) takeOut(d *derived) (end func()) {
+	if end = d.end; end == nil {
+		return nil
 	}
-	return func() bool { return c.forget(d) }
+	if h.ring = d.next; d.next == d {
+		h.ring = nil
+	}
+	d.prev.next, d.next.prev = d.next, d.prev
+	*d = derived{}
+	return end
 }
 
 // herald returns the context whose end is that of the parent. If package context has made it,
@@ -42,26 +74,13 @@ func (c *deadlineCtx) herald() context.Context {
 	if ok && parent.Done() == c.parentDone {
 		return parent
 	}
-	return c.inner
+	return c.inner.(context.Context)
 }
 
 func (c *deadlineCtx) forget(d *derived) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.takeOut(d) != nil
-}
-
-// takeOut is called with mu held. It returns nil if d has been taken out before.
-func (c *deadlineCtx) takeOut(d *derived) (end func()) {
-	if end = d.end; end == nil {
-		return nil
-	}
-	if c.derived = d.next; d.next == d {
-		c.derived = nil
-	}
-	d.prev.next, d.next.prev = d.next, d.prev
-	*d = derived{}
-	return end
+	return c.heirs.takeOut(d) != nil
 }
 
 // endDerived ends all that was derived. The context must have its outcome, and the inner
@@ -70,16 +89,21 @@ func (c *deadlineCtx) takeOut(d *derived) (end func()) {
 func (c *deadlineCtx) endDerived() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.derived != nil {
-		c.takeOut(c.derived)()
+	if c.heirs == nil {
+		return // what was just being derived has found the outcome
+	}
+	for c.heirs.ring != nil {
+		c.heirs.takeOut(c.heirs.ring)()
 	}
 }
 
 // callOff takes the notice of the parent's end back: finish needs it no more.
 func (c *deadlineCtx) callOff() {
 	c.mu.Lock()
-	stop := c.stopNotice
-	c.stopNotice = nil
+	var stop func() bool
+	if c.heirs != nil {
+		stop, c.heirs.stopNotice = c.heirs.stopNotice, nil
+	}
 	c.mu.Unlock()
 	if stop != nil {
 		stop()

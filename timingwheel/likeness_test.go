@@ -369,5 +369,5 @@ func isDone(ctx context.Context) bool {
 }
 
 func TestSizeOfAContext(t *testing.T) {
-	require.LessOrEqual(t, unsafe.Sizeof(deadlineCtx{}), uintptr(192), "a size class of the allocator")
+	require.LessOrEqual(t, unsafe.Sizeof(deadlineCtx{}), uintptr(160), "a size class of the allocator")
 }

@@ -313,7 +313,7 @@ func WithManualClock(start time.Time) Option {
 }
 
 func newSettings(opts []Option) *engine.Config {
-	c := &config{engine.Config{Tick: engine.DefaultTick, Slots: 512}}
+	c := &config{engine.Config{Tick: engine.DefaultTick, Slots: 512, Due: contextDue}}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("timingwheel: New: nil Option")

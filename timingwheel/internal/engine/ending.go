@@ -54,9 +54,9 @@ func (s *shard) dismiss(i bucket.Index) {
 	switch f, tag := s.arena.Task(i), s.arena.Tag(i); {
 	case isInternal(tag):
 		s.dismissing = true
-		f() // first: it may ask for its deadline
+		s.call(f, tag) // first: it may ask for its deadline
 		s.dismissing = false
-	case tag&lazy != 0:
+	case isLazy(tag):
 		s.handBack(s.arena.Deadline(i), lazyOf(f).F)
 	default:
 		s.handBack(s.arena.Deadline(i), f)

@@ -89,7 +89,7 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 		}
 		deadline, tag := s.arena.Deadline(i), s.arena.Tag(i)
 		due := c.allDue
-		if tag&lazy != 0 {
+		if isLazy(tag) {
 			deadline, due = s.isLazyDue(i, c)
 		} else if !due {
 			due = !s.addAgain(i, deadline)
@@ -128,7 +128,7 @@ func (s *shard) addAgain(i bucket.Index, deadline int64) bool {
 	return ok
 }
 
-// isLazyDue returns the deadline of an entry of a cascade that has the tag lazy, and
+// isLazyDue returns the deadline of an entry of a cascade that has a LazyTask, and
 // reports whether the entry is due. If it is not, isLazyDue adds it to the wheels again.
 func (s *shard) isLazyDue(i bucket.Index, c *cascade) (deadline int64, due bool) {
 	for l := lazyOf(s.arena.Task(i)); ; {
@@ -196,10 +196,19 @@ func (s *shard) fire(i bucket.Index) {
 	s.counts.Fired++
 	f, kind := s.remove(i)
 	before := len(s.out.tasks)
-	f()
+	s.call(f, kind)
 	if room := s.hub.room; room != nil && needsExecutor(kind) && len(s.out.tasks) == before {
 		room.Release() // a Job only had to look at its calendar
 		s.out.held = true
+	}
+}
+
+// call calls a task of the wheel's own. It is called with s.mu held.
+func (s *shard) call(f func(), tag bucket.Tag) {
+	if tag&Disguised != 0 {
+		s.hub.due(f)
+	} else {
+		f()
 	}
 }
 
@@ -207,7 +216,7 @@ func (s *shard) fire(i bucket.Index) {
 func (s *shard) takeFunction(i bucket.Index) func() {
 	s.counts.Fired++
 	f, kind := s.remove(i)
-	if kind&lazy != 0 {
+	if isLazy(kind) {
 		return lazyOf(f).F
 	}
 	return f

@@ -110,7 +110,7 @@ func requireSettled(t testing.TB, w *testWheel) {
 		s.mu.Lock()
 		for i := range s.arena.All() {
 			require.NotZero(t, s.arena.Tag(i)&OneShot, "a closed shard holds what does not run once")
-			require.True(t, s.arena.Tag(i)&lazy == 0 || lazyOf(s.arena.Task(i)).Word.Load() == 0, "a closed shard has not settled a lazy task")
+			require.True(t, !isLazy(s.arena.Tag(i)) || lazyOf(s.arena.Task(i)).Word.Load() == 0, "a closed shard has not settled a lazy task")
 		}
 		s.mu.Unlock()
 	}

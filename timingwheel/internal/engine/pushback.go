@@ -69,6 +69,6 @@ func (l *LazyTask) giveBackIf(due int64) (pushes int64, ok bool) {
 	return int64(w & mostPushes), int64(w>>pushBits) == due && l.Word.CompareAndSwap(w, 0)
 }
 
-// lazyOf returns the LazyTask of an entry with the tag lazy. The entry has a pointer to it in
+// lazyOf returns the LazyTask of an entry that has one. The entry has a pointer to it in
 // disguise. With a field more, an entry would take 40 bytes instead of 32.
 func lazyOf(task func()) *LazyTask { return Undisguise[LazyTask](task) }

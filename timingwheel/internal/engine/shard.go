@@ -163,7 +163,7 @@ func (s *shard) cancel(h ref) bool {
 		s.canceling = true
 		f()
 		s.canceling = false
-	case OneShot | lazy:
+	case OneShot | Disguised:
 		_, pushes, _ := lazyOf(f).giveBack()
 		s.counts.Reset += pushes
 	}
@@ -224,8 +224,8 @@ func (s *shard) resetLazy(h ref, after Delay, l *LazyTask) bool {
 
 // makeLazy gives the deadline of an entry to its LazyTask, if the entry is on a wheel.
 func (s *shard) makeLazy(i bucket.Index, l *LazyTask) {
-	if tag := s.arena.Tag(i); tag&lazy == 0 {
-		s.arena.SetTag(i, tag|lazy)
+	if tag := s.arena.Tag(i); !isLazy(tag) {
+		s.arena.SetTag(i, tag|Disguised)
 		s.arena.SetTask(i, Disguise(l))
 	}
 	if s.canStay(i) && !s.closed {
@@ -235,7 +235,7 @@ func (s *shard) makeLazy(i bucket.Index, l *LazyTask) {
 
 // settle gives the deadline back to the entry, so that nobody changes it without the lock.
 func (s *shard) settle(i bucket.Index) {
-	if s.arena.Tag(i)&lazy == 0 {
+	if !isLazy(s.arena.Tag(i)) {
 		return
 	}
 	if deadline, pushes, kept := lazyOf(s.arena.Task(i)).giveBack(); kept {
@@ -246,7 +246,7 @@ func (s *shard) settle(i bucket.Index) {
 
 // deadline returns the deadline of a living entry.
 func (s *shard) deadline(i bucket.Index) int64 {
-	if s.arena.Tag(i)&lazy != 0 {
+	if isLazy(s.arena.Tag(i)) {
 		if deadline, kept := lazyOf(s.arena.Task(i)).deadline(); kept {
 			return deadline
 		}

@@ -12,7 +12,8 @@ type Tag = bucket.Tag
 //	OneShot|lazy                  of a Timer of AfterFunc
 //	Internal|OneShot              of a Future, a key, a Group or Pool.Schedule
 //	Internal                      a run of a Job
-//	Internal|NoExecutor           of a channel, a ticker or a context
+//	Internal|NoExecutor           of a channel or a ticker
+//	Internal|NoExecutor|Disguised of a context
 //	Internal|OneShot|NoExecutor   of package purgatory
 const (
 	// Internal is a task of the wheel's own. It is called under s.mu: by fire when it is due,
@@ -32,10 +33,12 @@ const (
 	// due. It never waits at the gate.
 	NoExecutor
 
-	// lazy is an entry whose task is a LazyTask, which knows the deadline. See pushback.go.
-	lazy
+	// Disguised is an entry that has a pointer in disguise instead of a function. If it is a
+	// task of the wheel's own, Config.Due takes the pointer. Otherwise the pointer is a
+	// LazyTask's, which knows the deadline: see pushback.go.
+	Disguised
 
-	kind       = Internal | OneShot | NoExecutor | lazy
+	kind       = Internal | OneShot | NoExecutor | Disguised
 	levelShift = 4 // the level's lowest bit
 
 	levels       = 1 << (10 - levelShift)
@@ -45,6 +48,9 @@ const (
 
 // isInternal reports whether an entry is a task of the wheel's own.
 func isInternal(tag bucket.Tag) bool { return tag&Internal != 0 }
+
+// isLazy reports whether an entry has a LazyTask.
+func isLazy(tag bucket.Tag) bool { return tag&(Internal|Disguised) == Disguised }
 
 // needsExecutor reports whether an entry has something for the executor when it is due.
 func needsExecutor(tag bucket.Tag) bool { return tag&NoExecutor == 0 }

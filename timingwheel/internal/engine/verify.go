@@ -113,7 +113,7 @@ func (v *verifier) counts(s *shard) {
 
 // lazy checks the word of a LazyTask, if the entry has one.
 func (v *verifier) lazy(s *shard, i bucket.Index, level uint) {
-	if s.arena.Tag(i)&lazy == 0 {
+	if !isLazy(s.arena.Tag(i)) {
 		return
 	}
 	l := lazyOf(s.arena.Task(i))

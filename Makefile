@@ -58,7 +58,7 @@ soak: ## run wheels under every kind of load at the same time (DURATION=10m)
 	cd checks && go run ./soak -for $(DURATION)
 
 .PHONY: adoption
-adoption: ## run other people's suites with package time and on the wheel, in turn: half an hour, as root on Linux
+adoption: ## run other people's suites with package time and on the wheel, in turn: an hour, as root on Linux
 	cd checks && go run ./adoption
 
 .PHONY: nightly

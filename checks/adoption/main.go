@@ -57,7 +57,8 @@ func main() {
 type module struct {
 	path, version string
 	packages      []string
-	skip          string // tests, as go test -skip has it
+	tests         string // only these, as go test -run has it; empty: all
+	skip          string // not these, as go test -skip has it
 	because       string // the reason for skip
 }
 
@@ -71,4 +72,7 @@ var modules = []module{
 		skip: "TestClientWithSTUN/SendBindingRequest", because: "it asks a server on the Internet"},
 	{path: "k8s.io/client-go", version: "v0.37.2", packages: []string{"./util/workqueue", "./util/flowcontrol"}},
 	{path: "github.com/centrifugal/centrifuge", version: "v0.40.1", packages: []string{"."}},
+	{path: "google.golang.org/grpc", version: "v1.85.0", packages: []string{".", "./internal/transport"}},
+	{path: "github.com/nats-io/nats-server/v2", version: "v2.15.2", packages: []string{"./server"},
+		tests: "^Test(Client|Parse|Sublist|IPQueue|Auth|Ping|Ring|Server|Route|MemStore)"},
 }

@@ -10,23 +10,26 @@ import (
 )
 
 // printTable writes what the suites have done as Markdown. A test counts as failed in a
-// round in which it, or a subtest of it, failed. Times are medians of the rounds.
+// round in which it, or a subtest of it, failed. Import lines are those in what the tests are
+// built of, and those of the module. Times are medians of the rounds.
 func printTable(out io.Writer, rows []row) {
 	fmt.Fprintln(out, "| module | version | import lines | compile errors | package time: passed, failed | the wheel: passed, failed | elapsed, s | CPU, s |")
 	fmt.Fprintln(out, "| --- | --- | ---: | ---: | --- | --- | ---: | ---: |")
 	for _, r := range rows {
 		name := strings.TrimPrefix(r.path, "github.com/")
 		if r.reason != "" {
-			fmt.Fprintf(out, "| %s | %s | %d | %d | %s | | | |\n", name, r.version, r.imports, r.compileErrors, r.reason)
+			fmt.Fprintf(out, "| %s | %s | | %d | %s | | | |\n", name, r.version, r.compileErrors, r.reason)
 			continue
 		}
-		fmt.Fprintf(out, "| %s | %s | %d | %d | %s | %s | %s | %s |\n", name, r.version, r.imports,
+		fmt.Fprintf(out, "| %s | %s | %d of %d | %d | %s | %s | %s | %s |\n", name, r.version, r.built, r.imports,
 			r.compileErrors, counts(r.std), counts(r.wheel),
 			medians(r, func(r run) time.Duration { return r.elapsed }),
 			medians(r, func(r run) time.Duration { return r.cpu }))
 	}
 	for _, r := range rows {
 		printFailures(out, r)
+		printAbsent(out, r, "package time", ran(r.std), ran(r.wheel))
+		printAbsent(out, r, "the wheel", ran(r.wheel), ran(r.std))
 	}
 }
 
@@ -53,6 +56,9 @@ func medians(r row, of func(run) time.Duration) string {
 }
 
 func printFailures(out io.Writer, r row) {
+	if r.tests != "" {
+		fmt.Fprintf(out, "\n- %s, only `%s`\n", r.path, r.tests)
+	}
 	if r.skip != "" {
 		fmt.Fprintf(out, "\n- %s, without `%s`: %s\n", r.path, r.skip, r.because)
 	}
@@ -80,4 +86,34 @@ func failures(runs []run) map[string]int {
 		}
 	}
 	return times
+}
+
+// printAbsent lists the tests that ran in one copy, and in no round in the other. A test that
+// fails before its subtests leaves such, and so does one that ends the process. One that is
+// skipped has run.
+func printAbsent(out io.Writer, r row, with string, here, there map[string]bool) {
+	var absent []string
+	for _, test := range slices.Sorted(maps.Keys(here)) {
+		if !there[test] {
+			absent = append(absent, "`"+test+"`")
+		}
+	}
+	if len(absent) > 0 {
+		fmt.Fprintf(out, "\n- %s: %d ran with %s only: %s\n", r.path, len(absent), with, strings.Join(absent, ", "))
+	}
+}
+
+// ran has the tests that ran in a round at least.
+func ran(runs []run) map[string]bool {
+	tests := map[string]bool{}
+	for _, r := range runs {
+		maps.Copy(tests, r.passed)
+		maps.Copy(tests, r.skipped)
+		for test := range r.failed {
+			if !strings.Contains(test, " ended: ") {
+				tests[test] = true
+			}
+		}
+	}
+	return tests
 }

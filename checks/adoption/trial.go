@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,18 +26,23 @@ type trial struct {
 	root, dir, only string
 }
 
-// A run is what a suite did once.
+// A run is what a suite did once. Tests have the name of their package before them.
 type run struct {
-	passed, failed map[string]bool
-	elapsed, cpu   time.Duration
+	passed, failed, skipped map[string]bool
+	elapsed, cpu            time.Duration
+}
+
+func newRun() run {
+	return run{passed: map[string]bool{}, failed: map[string]bool{}, skipped: map[string]bool{}}
 }
 
 // A row is what is to be said of a module. A trial that could not run has a reason.
 type row struct {
 	module
-	imports, compileErrors int
-	std, wheel             []run
-	reason                 string
+	imports, built int // import lines that were changed, and those of them in what the tests are built of
+	compileErrors  int
+	std, wheel     []run
+	reason         string
 }
 
 func (t trial) run(rounds int) row {
@@ -46,8 +52,8 @@ func (t trial) run(rounds int) row {
 		r.reason = err.Error()
 		return r
 	}
-	var err error
-	if r.imports, err = changeImports(wheel); err != nil {
+	changed, err := changeImports(wheel)
+	if err != nil {
 		r.reason = err.Error()
 		return r
 	}
@@ -58,6 +64,10 @@ func (t trial) run(rounds int) row {
 			r.reason = filepath.Base(dir) + " does not build"
 			return r
 		}
+	}
+	if r.imports, r.built, err = t.count(wheel, changed); err != nil {
+		r.reason = err.Error()
+		return r
 	}
 	for i := range rounds {
 		r.std = append(r.std, t.suite(std, fmt.Sprintf("package time, round %d", i+1)))
@@ -92,45 +102,84 @@ func (t trial) fetch(std, wheel string) error {
 	return nil
 }
 
-// changeImports counts the import lines that it changed. It replaces the path alone, so a
-// name before it stays, and so does the rest of the file.
-func changeImports(dir string) (lines int, err error) {
+// changeImports returns the number of import lines that it changed in each file. A file of
+// a folder testdata is no part of the module, and stays.
+func changeImports(dir string) (changed map[string]int, err error) {
+	changed = map[string]int{}
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() && entry.Name() == "testdata" {
-			if err == nil {
-				err = fs.SkipDir
-			}
+		if err != nil {
 			return err
+		}
+		if entry.IsDir() && entry.Name() == "testdata" {
+			return fs.SkipDir
 		}
 		if filepath.Ext(path) != ".go" {
 			return nil
 		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return err
+		lines, err := changeImportsOf(path)
+		if lines > 0 {
+			changed[path] = lines
 		}
-		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, path, source, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		changed, end := []byte{}, 0
-		for _, spec := range file.Imports {
-			if spec.Path.Value != `"time"` && spec.Path.Value != `"context"` {
-				continue
-			}
-			at := files.Position(spec.Path.Pos()).Offset
-			changed = append(changed, source[end:at]...)
-			changed = append(changed, `"`+core+`/dropin/`...)
-			end = at + 1
-			lines++
-		}
-		if end == 0 {
-			return nil
-		}
-		return os.WriteFile(path, append(changed, source[end:]...), 0o644)
+		return err
 	})
-	return lines, err
+	return changed, err
+}
+
+// changeImportsOf replaces the path alone, so a name before it stays, and so does the rest
+// of the file.
+func changeImportsOf(path string) (lines int, err error) {
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, source, parser.ImportsOnly)
+	if err != nil {
+		return 0, err
+	}
+	changed, end := []byte{}, 0
+	for _, spec := range file.Imports {
+		if spec.Path.Value != `"time"` && spec.Path.Value != `"context"` {
+			continue
+		}
+		at := files.Position(spec.Path.Pos()).Offset
+		changed = append(changed, source[end:at]...)
+		changed = append(changed, `"`+core+`/dropin/`...)
+		end = at + 1
+		lines++
+	}
+	if lines == 0 {
+		return 0, nil
+	}
+	return lines, os.WriteFile(path, append(changed, source[end:]...), 0o644)
+}
+
+// count adds up the import lines of all files, and those of the files of which the tests
+// are built. The others are in packages that no test here needs, or for another system.
+func (t trial) count(dir string, changed map[string]int) (all, built int, err error) {
+	for _, lines := range changed {
+		all += lines
+	}
+	list := command(dir, "go", append([]string{"list", "-mod=mod", "-deps", "-test", "-f",
+		`{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`}, t.packages...)...)
+	out, err := list.Output()
+	if err != nil {
+		return 0, 0, fmt.Errorf("go list: %w", err)
+	}
+	return all, linesIn(string(out), changed), nil
+}
+
+// linesIn adds up the import lines of the files that are listed. A package that is built for
+// several tests is listed several times.
+func linesIn(list string, changed map[string]int) (lines int) {
+	counted := map[string]bool{}
+	for line := range strings.Lines(list) {
+		if path := strings.TrimSpace(line); !counted[path] {
+			counted[path] = true
+			lines += changed[path]
+		}
+	}
+	return lines
 }
 
 // build makes a binary of each package's tests. They run without the go command then,
@@ -159,7 +208,7 @@ func (t trial) suite(dir, what string) run {
 	if err != nil {
 		log.Fatalf("go list: %v", err)
 	}
-	r := run{passed: map[string]bool{}, failed: map[string]bool{}}
+	r := newRun()
 	for line := range strings.Lines(string(out)) {
 		if folder, path, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
 			t.runPackage(&r, dir, folder, path)
@@ -170,10 +219,10 @@ func (t trial) suite(dir, what string) run {
 	return r
 }
 
-// verdict is how package testing ends a test. The framing of test2json puts it on a line of
-// its own whatever the test has written.
+// verdict is how package testing ends a test. The framing of test2json is a byte before it,
+// whatever the test has written on the same line.
 var (
-	verdict = regexp.MustCompile(`--- (PASS|FAIL): (\S+) \(`)
+	verdict = regexp.MustCompile(`\x16--- (PASS|FAIL|SKIP): (\S+) \(`)
 	crash   = regexp.MustCompile(`(?m)^(?:\x16)?(panic|fatal error): .*`)
 )
 
@@ -185,8 +234,8 @@ func (t trial) runPackage(r *run, dir, folder, path string) {
 	if t.skip != "" {
 		args = append(args, "-test.skip="+t.skip)
 	}
-	if t.only != "" {
-		args = append(args, "-test.run="+t.only)
+	if only := cmp.Or(t.only, t.tests); only != "" {
+		args = append(args, "-test.run="+only)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 11*time.Minute)
 	defer cancel()
@@ -201,19 +250,29 @@ func (t trial) runPackage(r *run, dir, folder, path string) {
 		log.Fatalf("unshare: %v", err)
 	}
 	r.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	failed := len(r.failed)
-	for _, found := range verdict.FindAllStringSubmatch(out.String(), -1) {
-		if found[1] == "PASS" {
-			r.passed[name+"."+found[2]] = true
-		} else {
-			r.failed[name+"."+found[2]] = true
-		}
-	}
-	if panicked := crash.FindString(out.String()); err != nil && (panicked != "" || len(r.failed) == failed) {
-		r.failed[name+" ended: "+strings.TrimPrefix(panicked, "\x16")] = true
-	}
+	r.read(name, out.String(), err != nil)
 	if err != nil {
 		log.Printf("  what it wrote: %s", keep(name, out.Bytes()))
+	}
+}
+
+// read notes what became of the tests of a package. If the process has failed, and no test
+// says why, or it has panicked, that counts as a test that failed.
+func (r *run) read(name, out string, bad bool) {
+	failed := len(r.failed)
+	for _, found := range verdict.FindAllStringSubmatch(out, -1) {
+		test := name + "." + found[2]
+		switch found[1] {
+		case "PASS":
+			r.passed[test] = true
+		case "FAIL":
+			r.failed[test] = true
+		default:
+			r.skipped[test] = true
+		}
+	}
+	if panicked := crash.FindString(out); bad && (panicked != "" || len(r.failed) == failed) {
+		r.failed[name+" ended: "+strings.TrimPrefix(panicked, "\x16")] = true
 	}
 }
 

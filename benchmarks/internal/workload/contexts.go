@@ -63,9 +63,9 @@ func contexts(size Size) Workload {
 			"canceled, in which each context is noted, and below a parent of each one's own, as a request " +
 			"has. With Done, it asks for the channel in between, which is made only then; with a child it " +
 			"derives a context and asks that one for its channel. The last two columns are Err and Done of " +
-			"one context, called in a loop. In the last two tables all contexts have Done. A parent of " +
-			"many is canceled, and then each of them; and an HTTP server and its 8 clients, in one " +
-			"process, have a context for each request.",
+			"one context, called in a loop. CPU is the process's, the collection of garbage included. In " +
+			"the last two tables all contexts have Done. A parent of many is canceled, and then each of " +
+			"them; and an HTTP server and its 8 clients, in one process, have a context for each request.",
 		Rounds: pick(size, 5, 3, 1),
 		Share:  pick(size, 90*time.Second, 6*time.Second, time.Second),
 	}
@@ -74,14 +74,14 @@ func contexts(size Size) Workload {
 			Name: pending(n), Timeout: 20 * time.Second, Without: only(subject.ContextMaker),
 			Run: func(s subject.Subject, emit Emit) { measureContexts(s, n, spell, emit) },
 		}
-		table := Table{Caption: Count(n) + " pending, ns for each context (ratio)"}
+		table := Table{Caption: Count(n) + " pending, CPU ns for each context (ratio)"}
 		for _, shape := range contextShapes {
 			head := shape.parent
 			if shape.use != "none" {
 				head += ", " + shape.use
 			}
 			c.Configs = append(c.Configs, shape.config(n))
-			table.Columns = append(table.Columns, Column{Head: head, Config: shape.config(n), Unit: "ns/op", Ratio: true})
+			table.Columns = append(table.Columns, Column{Head: head, Config: shape.config(n), Unit: "cpu-ns/op", Ratio: true})
 		}
 		config := contextShapes[0].config(n)
 		table.Columns = append(table.Columns,
@@ -89,8 +89,8 @@ func contexts(size Size) Workload {
 		if n == 0 {
 			c.Configs = append(c.Configs, contextErr, contextDone)
 			table.Columns = append(table.Columns,
-				Column{Head: "Err()", Config: contextErr, Unit: "ns/op", Ratio: true},
-				Column{Head: "Done()", Config: contextDone, Unit: "ns/op", Ratio: true})
+				Column{Head: "Err()", Config: contextErr, Unit: "cpu-ns/op", Ratio: true},
+				Column{Head: "Done()", Config: contextDone, Unit: "cpu-ns/op", Ratio: true})
 		}
 		w.Cases, w.Tables = append(w.Cases, c), append(w.Tables, table)
 	}
@@ -102,14 +102,14 @@ func contexts(size Size) Workload {
 		work  string
 		shape contextShape
 	}{
-		{"WithTimeout and cancel below Background", contextShape{"background", "none"}},
+		{"WithTimeout and cancel below Background: CPU of each", contextShape{"background", "none"}},
 		{"the same, with Done", contextShape{"background", "done"}},
 		{"the same below a parent that all share, with Done", contextShape{"cancelable", "done"}},
 		{"the same below a request's own parent", contextShape{"request", "none"}},
 		{"the same with Done", contextShape{"request", "done"}},
 		{"the same with a derived child", contextShape{"request", "child"}},
 	} {
-		w.Headlines = append(w.Headlines, Headline{Work: h.work, Subject: "wheel.WithTimeout", Config: h.shape.config(0), Unit: "ns/op"})
+		w.Headlines = append(w.Headlines, Headline{Work: h.work, Subject: "wheel.WithTimeout", Config: h.shape.config(0), Unit: "cpu-ns/op"})
 	}
 	for _, h := range []struct{ work, config string }{
 		{"cancel of a parent of 100 k contexts with Done: CPU of each", parentCancel},

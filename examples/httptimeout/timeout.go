@@ -31,9 +31,9 @@ var errTimeout = errors.New("the request took too long")
 // is answered.
 //
 // The context is one of the wheel's below the request's own. As long as nobody asks it for
-// Done, it takes 0.6 of what package context's takes, and about as much when somebody does.
+// Done, it takes half of what package context's takes, and about as much when somebody does.
 // A whole server takes no more processor time than with package context. A handler that
-// derives a context for each query of its own gains nothing: that costs 1.2 to 1.3. A
+// derives a context for each query of its own gains nothing: that costs 1.1. A
 // function on the wheel (TimingWheel.Schedule) that cancels a context.WithCancelCause would
 // be cheaper there. But such a context ends with Canceled and has no Deadline, and what a
 // handler calls goes by both.

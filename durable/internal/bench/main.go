@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command bench measures durable jobs on the embedded engine and on a cluster of three
 // nodes, with every write synced, and prints the rows of the table in durable/README.md.
 //

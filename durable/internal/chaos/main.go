@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command chaos does to what runs durable jobs what can happen to it, and proves from
 // ledgers on disk that no job was lost, that none ran that was canceled, and that none
 // ran early.

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command fleet measures what workers of several kinds cost one another, on a NATS server
 // within the process, with every write synced, and on PostgreSQL, and prints the table in
 // durable/README.md.

@@ -1,0 +1,20 @@
+//go:build !unix && !windows
+
+package embedded
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// lock: here no file can be locked (js, wasip1, plan9), and without that two processes
+// would lose what they have acknowledged. So no directory is opened.
+type lock struct{}
+
+func lockDir(path string) (*lock, error) {
+	return nil, fmt.Errorf("%w: locking %s: %w", durable.ErrStorage, path, errors.ErrUnsupported)
+}
+
+func (*lock) release() error { return nil }

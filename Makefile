@@ -4,16 +4,26 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME    ?= 30s
 DURATION    ?= 10m
 
-# What needs more than the core module may depend on is a module of its own.
-NESTED      := $(dir $(shell find . -mindepth 2 -name go.mod))
+# What needs more than the core module may depend on is a module of its own. go.work lists
+# all, and says which are not published.
+NESTED      := $(addsuffix /,$(shell sed -n 's,^\t\(\./[^ ]*\).*,\1,p' go.work))
+PUBLISHED   := . $(shell sed -n 's,^\t\(\./[^ ]*\)$$,\1,p' go.work)
 comma := ,
 DURABLE     := $(filter ./durable/% ./examples/integrations/%,$(NESTED))
+
+# The last release of Go and the one before.
+RELEASES    := go1.26.8 go1.27.0
+
+# What no test runs on. A quarter of them in CI, and all of them each night.
+SYSTEMS     := windows/amd64 windows/arm64 darwin/amd64 darwin/arm64 freebsd/amd64 freebsd/arm64 \
+	linux/386 linux/arm linux/arm64 linux/riscv64 js/wasm wasip1/wasm
+SOME        := windows/amd64 linux/386 js/wasm
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## compile everything
@@ -34,18 +44,44 @@ test-386: ## run the short tests of the library's packages with 32 bits
 	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
 
 .PHONY: test-nested
-test-nested: ## run all tests of the nested modules but the benchmarks and durable, with the race detector
+test-nested: missing ## run all tests of the nested modules but the benchmarks and durable, with the race detector
 	@set -e; for module in $(filter-out ./benchmarks/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
 
 # One package at a time: each starts servers, and they share the processors with the tests.
 .PHONY: test-durable
-test-durable: ## run all tests of durable jobs, on real servers, with the race detector
+test-durable: missing ## run all tests of durable jobs, on real servers, with the race detector
 	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -p 1 -timeout 20m ./...); done
 	cd durable && go test ./jetstream/internal/protocol # whose large worlds are too slow for the race detector
 
+.PHONY: test-releases
+test-releases: ## run the short tests of the core and of timingwheel/prometheus with both releases of Go
+	@set -e; for go in $(RELEASES); do export GOTOOLCHAIN=$$go; \
+		(set -x; go test -short ./...; cd timingwheel/prometheus; go test ./...); done
+
+# go vet compiles what is imported, and checks the types of the rest, tests included.
+.PHONY: cross cross-some
+cross: ## build and vet the published modules, tests included, for all other systems
+	@set -e; for system in $(SYSTEMS); do export GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0; \
+		for module in $(PUBLISHED); do (echo "$$system $$module"; cd $$module; go build ./...; go vet ./...); done; done
+
+cross-some: ## the same for three of them
+	$(MAKE) cross SYSTEMS="$(SOME)"
+
+# VERSION is that of the next release; without it, the one that the modules ask of each other.
+.PHONY: release-check release tidy
+release-check: ## publish all modules into a temporary folder, and get, build and run them as a stranger does
+	cd checks && go run ./release -version "$(VERSION)" check
+
+release: ## the same, and prepare the checkout for VERSION=v0.1.0; print what to do next, and push nothing
+	@test -n "$(VERSION)" || { echo "make release VERSION=v0.1.0"; exit 1; }
+	cd checks && go run ./release -version "$(VERSION)" prepare
+
+tidy: ## go mod tidy in each module, which does not know go.work
+	cd checks && go run ./release tidy
+
 .PHONY: picture
 picture: ## take README's picture of the page anew: a minute and a half
-	cd checks/page && TICKWHEEL_BROWSER=required go test -run Picture -picture "$(CURDIR)/timingwheel/debug/page.png" .
+	cd checks/page && TICKWHEEL_BROWSER=required go test -run Picture -picture "$(CURDIR)/checks/page/page.png" .
 
 .PHONY: fuzz
 fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models (FUZZTIME=30s each)
@@ -136,6 +172,23 @@ examples: ## run the examples
 	cd examples/integrations && go run ./cron -for 2s
 	cd examples/integrations && go run ./pool
 	cd examples/integrations && go run ./reminders -dir "$$(mktemp -d)" add 10m "call back"
+
+.PHONY: install-servers
+install-servers: ## install what some tests need beside Go and a C compiler, as root on Debian
+	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }
+	test -x /usr/sbin/pgbouncer && ls /usr/lib/postgresql/*/bin/initdb || \
+		{ apt-get update && apt-get install -y --no-install-recommends postgresql pgbouncer; }
+
+# What the tests that were skipped would have needed, since go test does not say.
+.PHONY: missing
+missing:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		echo "no Chromium is installed: the tests of the page are skipped"
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "no PostgreSQL server is installed: the tests of jobs in PostgreSQL are skipped"
+
+.PHONY: ci
+ci: ## what CI runs: half an hour on two processors
+	.ci/run
 
 .PHONY: check
 check: fmt-check lint test-long test-nested test-durable test-benchmarks examples ## all that must hold before a change lands

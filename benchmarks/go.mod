@@ -2,13 +2,11 @@ module github.com/tickwheel/tickwheel/benchmarks
 
 go 1.26.0
 
-replace github.com/tickwheel/tickwheel => ../
-
 require (
 	github.com/RussellLuo/timingwheel v0.0.0-20220218152713-54845bda3108
 	github.com/dubbogo/gost v1.11.16
 	github.com/emirpasic/gods v1.18.1
-	github.com/tickwheel/tickwheel v0.0.0-00010101000000-000000000000
+	github.com/tickwheel/tickwheel v0.1.0
 	github.com/zeromicro/go-zero v1.10.3
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
 	gonum.org/v1/plot v0.17.0

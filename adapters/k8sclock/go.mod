@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/stretchr/testify v1.12.1
-	github.com/tickwheel/tickwheel v0.0.0
+	github.com/tickwheel/tickwheel v0.1.0
 	k8s.io/utils v0.0.0-20261023123148-ca04ba58ecab
 )
 
@@ -13,5 +13,3 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
-
-replace github.com/tickwheel/tickwheel => ../..

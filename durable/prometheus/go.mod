@@ -7,8 +7,8 @@ require (
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0
 	github.com/stretchr/testify v1.12.1
-	github.com/tickwheel/tickwheel v0.0.0
-	github.com/tickwheel/tickwheel/durable v0.0.0
+	github.com/tickwheel/tickwheel v0.1.0
+	github.com/tickwheel/tickwheel/durable v0.1.0
 )
 
 require (
@@ -22,9 +22,4 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/tickwheel/tickwheel => ../..
-	github.com/tickwheel/tickwheel/durable => ..
 )

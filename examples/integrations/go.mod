@@ -8,8 +8,8 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/panjf2000/ants/v2 v2.12.1
 	github.com/stretchr/testify v1.12.1
-	github.com/tickwheel/tickwheel v0.0.0
-	github.com/tickwheel/tickwheel/durable v0.0.0
+	github.com/tickwheel/tickwheel v0.1.0
+	github.com/tickwheel/tickwheel/durable v0.1.0
 )
 
 require (
@@ -32,7 +32,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
-
-replace github.com/tickwheel/tickwheel => ../..
-
-replace github.com/tickwheel/tickwheel/durable => ../../durable

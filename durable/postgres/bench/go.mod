@@ -2,16 +2,11 @@ module github.com/tickwheel/tickwheel/durable/postgres/bench
 
 go 1.26.0
 
-replace (
-	github.com/tickwheel/tickwheel => ../../..
-	github.com/tickwheel/tickwheel/durable => ../..
-)
-
 require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
-	github.com/tickwheel/tickwheel/durable v0.0.0-00010101000000-000000000000
+	github.com/tickwheel/tickwheel/durable v0.1.0
 )
 
 require (
@@ -23,7 +18,7 @@ require (
 	github.com/riverqueue/river/riverdriver v0.51.1 // indirect
 	github.com/riverqueue/river/rivershared v0.51.1 // indirect
 	github.com/riverqueue/river/rivertype v0.51.1 // indirect
-	github.com/tickwheel/tickwheel v0.0.0 // indirect
+	github.com/tickwheel/tickwheel v0.1.0 // indirect
 	github.com/tidwall/gjson v1.20.0 // indirect
 	github.com/tidwall/match v1.2.0 // indirect
 	github.com/tidwall/pretty v1.2.1 // indirect

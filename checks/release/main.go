@@ -1,0 +1,87 @@
+// Command release publishes a version to nobody, and looks at it as a stranger would.
+//
+//	go run ./release check             # of the files as they are
+//	go run ./release -version v0.2.0 prepare
+//	go run ./release tidy
+//
+// It copies the files of the checkout into a repository in a temporary folder. There it
+// gives all modules the version, commits, and makes the zip of each published module as
+// the go command would from its tag: first those that need no other of ours, since a
+// go.sum has the sums of what it needs. The zips are in a folder that serves as GOPROXY.
+// Then programs that have never seen the repository get the modules, are built and run.
+//
+// With prepare, what was changed goes into the checkout: go.mod, go.sum, the heading in
+// CHANGELOG.md, and what the READMEs say about installing. The command prints what a
+// person does next. It commits nothing there and pushes nothing. With tidy, it is what go
+// mod tidy says about the dependencies on others, which go mod tidy itself cannot say: it
+// knows no go.work, and asks for versions of ours that nobody has published.
+//
+// It needs git and what `make test` needs. The names of modules and whether they are
+// published are in go.work.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	log.SetFlags(log.Ltime)
+	version := flag.String("version", "", "the `version`; without it, the one that the modules ask of each other")
+	checkout := flag.String("checkout", "..", "the `folder` of the core module")
+	keep := flag.Bool("keep", false, "keep the temporary folder")
+	flag.Parse()
+	commands := map[string]func(*rehearsal) error{"check": check, "prepare": prepare, "tidy": tidy}
+	command := commands[flag.Arg(0)]
+	if command == nil || flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "release: what to do is one of: check, prepare, tidy")
+		os.Exit(2)
+	}
+	if err := withRehearsal(*checkout, *version, *keep, command); err != nil {
+		log.Fatal("release: ", err)
+	}
+}
+
+func withRehearsal(checkout, version string, keep bool, command func(*rehearsal) error) error {
+	root, err := filepath.Abs(checkout)
+	if err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp("", "release")
+	if err != nil {
+		return err
+	}
+	if keep {
+		log.Print("all is in ", temporary)
+	} else {
+		defer os.RemoveAll(temporary)
+	}
+	r, err := newRehearsal(root, temporary, version)
+	if err != nil {
+		return err
+	}
+	return command(r)
+}
+
+// check is one pass over all that a stranger does.
+func check(r *rehearsal) error {
+	if err := r.copyCheckout(); err != nil {
+		return err
+	}
+	if err := r.useCheckout(); err != nil {
+		return fmt.Errorf("before it is published: %w", err)
+	}
+	if err := r.publish(); err != nil {
+		return err
+	}
+	for _, m := range r.published() {
+		if err := r.use(m); err != nil {
+			return fmt.Errorf("as a consumer of %s: %w", m.path, err)
+		}
+	}
+	log.Printf("%s can be published: %d modules", r.version, len(r.published()))
+	return nil
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// prepare checks, and then changes the checkout, which has to be clean: what is published
+// is what was looked at.
+func prepare(r *rehearsal) error {
+	status, err := run(r.root, nil, "git", "status", "--porcelain")
+	if err != nil {
+		return err
+	}
+	if status != "" {
+		return errors.New("the checkout has changes that are not committed:\n" + status)
+	}
+	if err := check(r); err != nil {
+		return err
+	}
+	if err := r.takeOver(); err != nil {
+		return err
+	}
+	var tags []string
+	for _, m := range r.published() {
+		tags = append(tags, m.tag(r.version))
+	}
+	fmt.Printf("\nThe checkout is prepared. Look at `git diff`. Then\n\n    git commit -am 'release %s'\n", r.version)
+	for _, tag := range tags {
+		fmt.Printf("    git tag %s\n", tag)
+	}
+	fmt.Printf("    git push --atomic origin HEAD %s\n\nNothing may change in between: the sums are of these files.\n", strings.Join(tags, " "))
+	return nil
+}
+
+// takeOver writes into the checkout what was changed in the origin.
+func (r *rehearsal) takeOver() error {
+	first, err := run(r.origin, nil, "git", "rev-list", "--max-parents=0", "HEAD")
+	if err != nil {
+		return err
+	}
+	changed, err := run(r.origin, nil, "git", "diff", "--name-only", "-z", strings.TrimSpace(first), "HEAD")
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(changed, "\x00"), "\x00") {
+		data, err := os.ReadFile(filepath.Join(r.origin, name))
+		if err != nil {
+			return err
+		}
+		log.Print("writing ", name)
+		if err := os.WriteFile(filepath.Join(r.root, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidy runs go mod tidy in each module, published or not, and writes what it says about
+// the dependencies on others into the checkout.
+func tidy(r *rehearsal) error {
+	if err := r.copyCheckout(); err != nil {
+		return err
+	}
+	ordered, err := r.inOrder()
+	if err != nil {
+		return err
+	}
+	for _, m := range r.modules {
+		if !m.published {
+			ordered = append(ordered, m)
+		}
+	}
+	for _, m := range ordered {
+		if err := r.tidyForCheckout(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidyForCheckout leaves the sums of ours as they are in the checkout: those are of a
+// release, and not of what is served here.
+func (r *rehearsal) tidyForCheckout(m goModule) error {
+	if err := r.dropSums(m); err != nil {
+		return err
+	}
+	if _, err := r.asStranger(filepath.Join(r.origin, m.dir), "go", "mod", "tidy"); err != nil {
+		return err
+	}
+	if err := r.commit("tidy " + m.dir); err != nil {
+		return err
+	}
+	if m.published {
+		if err := r.serve(m); err != nil {
+			return err
+		}
+	}
+	mod, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.root, m.dir, "go.mod"), mod, 0o644); err != nil {
+		return err
+	}
+	theirs, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum"))
+	if err != nil {
+		return err
+	}
+	return rewrite(filepath.Join(r.root, m.dir, "go.sum"), func(before string) (string, error) {
+		return r.mergeSums(before, string(theirs)), nil
+	})
+}
+
+// mergeSums returns a go.sum with the lines about ours of one and those about others of
+// another one, in the order of go.sum.
+func (r *rehearsal) mergeSums(ours, others string) string {
+	var lines []string
+	for line := range strings.Lines(ours) {
+		if name, _, _ := strings.Cut(line, " "); r.ours(name) {
+			lines = append(lines, line)
+		}
+	}
+	lines = slices.AppendSeq(lines, strings.Lines(r.withoutOurs(others)))
+	slices.SortStableFunc(lines, func(a, b string) int {
+		pathA, _, _ := strings.Cut(a, " ")
+		pathB, _, _ := strings.Cut(b, " ")
+		return strings.Compare(pathA, pathB)
+	})
+	return strings.Join(lines, "")
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+	"golang.org/x/mod/zip"
+)
+
+// A rehearsal has all that it makes in one temporary folder.
+type rehearsal struct {
+	root    string // the checkout, which is only read, but for the end of prepare and tidy
+	origin  string // the repository that everybody gets the modules from
+	proxy   string // what a GOPROXY serves
+	cache   string // the module cache of those who have never seen us
+	scratch string // a folder for each consumer
+
+	modules []goModule
+	version string
+}
+
+func newRehearsal(root, temporary, version string) (*rehearsal, error) {
+	r := &rehearsal{root: root, version: version}
+	for dir, name := range map[*string]string{&r.origin: "origin", &r.proxy: "proxy", &r.cache: "cache", &r.scratch: "consumers"} {
+		*dir = filepath.Join(temporary, name)
+		if err := os.Mkdir(*dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if r.modules, err = workspace(root); err != nil {
+		return nil, err
+	}
+	if r.modules[0].dir != "." {
+		return nil, fmt.Errorf("go.work lists %s before the core", r.modules[0].dir)
+	}
+	if r.version == "" {
+		r.version, err = r.requiredVersion()
+	} else if !semver.IsValid(r.version) || semver.Canonical(r.version) != r.version || semver.Major(r.version) > "v1" {
+		err = fmt.Errorf("%q is no version such as v0.1.0", r.version)
+	}
+	return r, err
+}
+
+// requiredVersion is the one that the modules ask of the core.
+func (r *rehearsal) requiredVersion() (version string, err error) {
+	for _, m := range r.modules {
+		file, err := readGoMod(r.root, m)
+		if err != nil {
+			return "", err
+		}
+		for needed, v := range r.wants(file) {
+			if version != "" && v != version {
+				return "", fmt.Errorf("%s asks for %s %s, and another module for %s", m.dir, needed, v, version)
+			}
+			version = v
+		}
+	}
+	return version, nil
+}
+
+// copyCheckout puts the files of the checkout into a new repository: those that git
+// tracks, as they are now, and new ones that it does not ignore.
+func (r *rehearsal) copyCheckout() error {
+	list, err := run(r.root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(list, "\x00"), "\x00") {
+		data, err := os.ReadFile(filepath.Join(r.root, name))
+		if os.IsNotExist(err) {
+			continue // deleted, and not committed yet
+		} else if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(r.origin, name)), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(r.origin, name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	if _, err := run(r.origin, nil, "git", "init", "-q"); err != nil {
+		return err
+	}
+	return r.commit("the checkout")
+}
+
+// bin is where go install puts programs.
+func (r *rehearsal) bin() string { return filepath.Join(r.scratch, "bin") }
+
+func (r *rehearsal) commit(message string) error {
+	if _, err := run(r.origin, nil, "git", "add", "-A"); err != nil {
+		return err
+	}
+	_, err := run(r.origin, nil, "git", "-c", "user.name=release", "-c", "user.email=release@localhost",
+		"commit", "-q", "--allow-empty", "-m", message)
+	return err
+}
+
+// publish makes the commit of the release, with its tags, and the zips.
+func (r *rehearsal) publish() error {
+	if err := r.nameVersion(); err != nil {
+		return err
+	}
+	ordered, err := r.inOrder()
+	if err != nil {
+		return err
+	}
+	for _, m := range ordered {
+		log.Print("publishing ", m.tag(r.version))
+		if err := r.tidyModule(m); err != nil {
+			return err
+		}
+		if err := r.commit(m.tag(r.version)); err != nil {
+			return err
+		}
+		if err := r.serve(m); err != nil {
+			return fmt.Errorf("%s: %w", m.path, err)
+		}
+	}
+	for _, m := range ordered {
+		if _, err := run(r.origin, nil, "git", "tag", m.tag(r.version)); err != nil {
+			return err
+		}
+		if err := r.inspect(m); err != nil {
+			return fmt.Errorf("%s: %w", m.path, err)
+		}
+	}
+	return nil
+}
+
+// nameVersion writes the version to where it stands, in the origin. The sums of ours go,
+// since they are of files that have changed.
+func (r *rehearsal) nameVersion() error {
+	for _, m := range r.modules {
+		file, err := readGoMod(r.origin, m)
+		if err != nil {
+			return err
+		}
+		for needed := range r.wants(file) {
+			if err := file.AddRequire(needed, r.version); err != nil {
+				return err
+			}
+		}
+		data, err := file.Format()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(r.origin, m.dir, "go.mod"), data, 0o600); err != nil {
+			return err
+		}
+		if err := r.dropSums(m); err != nil {
+			return err
+		}
+	}
+	for name, change := range map[string]func(string) (string, error){"CHANGELOG.md": r.headChangelog, "go.work": r.nameInWorkspace} {
+		if err := rewrite(filepath.Join(r.origin, name), change); err != nil {
+			return err
+		}
+	}
+	for _, m := range r.published() {
+		if err := r.installPublished(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rewrite(name string, change func(string) (string, error)) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	text, err := change(string(data))
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(name), err)
+	}
+	return os.WriteFile(name, []byte(text), 0o600)
+}
+
+// dropSums takes those of ours out of a module's go.sum.
+func (r *rehearsal) dropSums(m goModule) error {
+	name := filepath.Join(r.origin, m.dir, "go.sum")
+	if _, err := os.Stat(name); os.IsNotExist(err) {
+		return nil
+	}
+	return rewrite(name, func(text string) (string, error) { return r.withoutOurs(text), nil })
+}
+
+// withoutOurs returns the lines of a go.sum that are about others.
+func (r *rehearsal) withoutOurs(sums string) string {
+	var b strings.Builder
+	for line := range strings.Lines(sums) {
+		if name, _, _ := strings.Cut(line, " "); !r.ours(name) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// tidyModule has the go command write the sums of ours into a published module's go.sum,
+// and finds out whether it would change anything else.
+func (r *rehearsal) tidyModule(m goModule) error {
+	before, err := r.dependencies(m)
+	if err != nil {
+		return err
+	}
+	if _, err := r.asStranger(filepath.Join(r.origin, m.dir), "go", "mod", "tidy"); err != nil {
+		return err
+	}
+	after, err := r.dependencies(m)
+	if err == nil && before != after {
+		err = fmt.Errorf("go mod tidy wants to change the dependencies of %s: make tidy does", m.path)
+	}
+	return err
+}
+
+// dependencies is the go.mod of a module, and the sums of others.
+func (r *rehearsal) dependencies(m goModule) (string, error) {
+	mod, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	sum, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum"))
+	return string(mod) + r.withoutOurs(string(sum)), err
+}
+
+// serve puts a module into the proxy, as it is in the last commit.
+func (r *rehearsal) serve(m goModule) error {
+	escaped, err := module.EscapePath(m.path)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(r.proxy, escaped, "@v")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	zipped, err := r.zip(m, "HEAD")
+	if err != nil {
+		return err
+	}
+	mod, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod"))
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{
+		r.version + ".zip":  zipped,
+		r.version + ".mod":  mod,
+		r.version + ".info": fmt.Appendf(nil, `{"Version":%q}`, r.version),
+		"list":              []byte(r.version + "\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zip returns what the go command makes of a revision.
+func (r *rehearsal) zip(m goModule, revision string) ([]byte, error) {
+	dir := m.dir
+	if dir == "." {
+		dir = ""
+	}
+	var b bytes.Buffer
+	err := zip.CreateFromVCS(&b, module.Version{Path: m.path, Version: r.version}, r.origin, revision, dir)
+	return b.Bytes(), err
+}
+
+// stranger is the environment of somebody who has never seen us: without the workspace,
+// with a module cache of its own. What others publish comes from the caches of this
+// machine, if it is there. Paths are trimmed, so that what was compiled is found the next
+// time, too, when the temporary folder has another name.
+func (r *rehearsal) stranger() ([]string, error) {
+	theirs, err := run(r.root, nil, "go", "env", "GOMODCACHE", "GOPROXY")
+	cache, proxies, _ := strings.Cut(strings.TrimSpace(theirs), "\n")
+	return []string{
+		"GOWORK=off", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=none", "GOFLAGS=-modcacherw -trimpath",
+		"GOMODCACHE=" + r.cache, "GOBIN=" + r.bin(),
+		"GOPROXY=" + strings.Join([]string{url(r.proxy), url(filepath.Join(cache, "cache", "download")), proxies}, ","),
+	}, err
+}
+
+func url(dir string) string { return "file://" + filepath.ToSlash(dir) }
+
+// asStranger runs a command in that environment.
+func (r *rehearsal) asStranger(dir, name string, args ...string) (string, error) {
+	environment, err := r.stranger()
+	if err != nil {
+		return "", err
+	}
+	return run(dir, environment, name, args...)
+}
+
+// run returns what a command prints. An error has that, and what it complains of.
+func run(dir string, environment []string, name string, args ...string) (string, error) {
+	command := exec.Command(name, args...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), environment...)
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return stdout.String(), nil
+}

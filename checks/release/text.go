@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What a README says about installing is between these two.
+const (
+	installBegin = "<!-- install: checks/release writes this -->\n"
+	installEnd   = "<!-- end of install -->\n"
+)
+
+// checkoutPath is what a README says where a checkout is.
+const checkoutPath = "/path/to/checkout"
+
+// fromCheckout is what a README says before a module is published.
+func (r *rehearsal) fromCheckout(m goModule) (string, error) {
+	file, err := readGoMod(r.root, m)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Until %s is published, use a checkout:\n\n", r.version)
+	wanted := r.wants(file)
+	for _, other := range r.modules {
+		if _, needed := wanted[other.path]; needed || other == m {
+			fmt.Fprintf(&b, "    go mod edit -replace %s=%s\n", other.path, filepath.ToSlash(filepath.Join(checkoutPath, other.dir)))
+		}
+	}
+	return b.String() + r.fromProxy(m), nil
+}
+
+// fromProxy is what it says from then on.
+func (r *rehearsal) fromProxy(m goModule) string {
+	return fmt.Sprintf("    go get %s@%s\n\nThen, with the program, `go mod tidy`.\n", m.path, r.version)
+}
+
+// install splits a README. The middle part is what it says about installing. A README
+// without it has none.
+func install(readme string) (before, install, after string) {
+	before, rest, found := strings.Cut(readme, installBegin)
+	install, after, ended := strings.Cut(rest, installEnd)
+	if !found || !ended {
+		return readme, "", ""
+	}
+	return before + installBegin, install, installEnd + after
+}
+
+// installPublished has the README of a module in the origin say how to install it.
+func (r *rehearsal) installPublished(m goModule) error {
+	name := filepath.Join(r.origin, m.dir, "README.md")
+	if _, err := os.Stat(name); os.IsNotExist(err) {
+		return nil
+	}
+	return rewrite(name, func(text string) (string, error) {
+		before, old, after := install(text)
+		if old == "" {
+			return text, nil
+		}
+		return before + r.fromProxy(m) + after, nil
+	})
+}
+
+// commands returns the lines of Markdown that are indented, as a script.
+func commands(markdown string) string {
+	var b strings.Builder
+	for line := range strings.Lines(markdown) {
+		if command, ok := strings.CutPrefix(line, "    "); ok {
+			b.WriteString(command)
+		}
+	}
+	return b.String()
+}
+
+// firstProgram returns the first Go block of Markdown that is a program, or "".
+func firstProgram(markdown string) string {
+	for {
+		_, rest, found := strings.Cut(markdown, "\n```go\n")
+		if !found {
+			return ""
+		}
+		block, after, _ := strings.Cut(rest, "\n```\n")
+		if strings.HasPrefix(block, "package main\n") {
+			return block + "\n"
+		}
+		markdown = "\n" + after
+	}
+}
+
+const unreleased = "## Unreleased\n"
+
+// headChangelog puts the heading of the version above what is unreleased. A changelog
+// that has the heading is as it should be.
+func (r *rehearsal) headChangelog(text string) (string, error) {
+	heading := "## " + r.version
+	if strings.Contains(text, "\n"+heading+" ") {
+		return text, nil
+	}
+	before, after, found := strings.Cut(text, unreleased)
+	if !found {
+		return "", errors.New("there is no line " + strings.TrimSpace(unreleased))
+	}
+	if next := strings.TrimSpace(after); next == "" || strings.HasPrefix(next, "## ") {
+		return "", errors.New("nothing is unreleased")
+	}
+	return before + unreleased + "\n" + heading + " - " + time.Now().UTC().Format(time.DateOnly) + "\n" + after, nil
+}

@@ -34,7 +34,8 @@ type connection struct {
 	failed error         // why it could not be opened
 	sent   time.Time     // when the last message that came back was sent
 	closed bool          // by the server
-	silent time.Duration // from sent until it was closed
+	silent time.Duration // from sent until it was closed, or the end
+	stall  time.Duration // by how much a sleep of package time was late, at most
 }
 
 // run opens n connections, busy and idle ones mixed. It closes them once all have been
@@ -94,15 +95,16 @@ func (c *connection) live(ctx context.Context, dial func(context.Context) (net.C
 	default:
 		_, err = conn.Read(make([]byte, 1))
 	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.closed, c.silent = true, time.Since(c.sent)
-	}
+	c.closed = !errors.Is(err, os.ErrDeadlineExceeded)
+	c.silent = time.Since(c.sent)
 }
 
 // chat keeps the connection busy until the connection fails.
 func (c *connection) chat(ctx context.Context, conn net.Conn) error {
 	for {
+		asleep := time.Now()
 		pause(ctx, c.limit/5)
+		c.stall = max(c.stall, time.Since(asleep)-c.limit/5)
 		if err := c.say(conn, "still here"); err != nil {
 			return err
 		}

@@ -183,6 +183,12 @@ func TestClientTellsOfTheDisturbed(t *testing.T) {
 	var out bytes.Buffer
 	c := &client{limit: time.Second, out: &out, conns: []*connection{{busy: true, closed: true, silent: time.Second}}}
 	require.Equal(t, []string{"1 of 1 connections were closed though busy, none early: this machine was too slow to keep them busy"}, c.report())
+
+	left := &connection{silent: 3 * time.Second}
+	c.conns = []*connection{left, {busy: true, stall: 501 * time.Millisecond}}
+	require.Equal(t, []string{"1 of 2 connections were idle, and not closed: this machine was too slow, where a sleep of package time took 501ms longer"}, c.report())
+	c.conns[1].stall = 500 * time.Millisecond
+	require.Equal(t, []string{"1 of 2 connections were idle, and not closed"}, c.report())
 }
 
 // The program itself, over real sockets. On a machine that is too busy to keep

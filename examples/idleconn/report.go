@@ -38,6 +38,7 @@ func (c *client) report() (problems []string) {
 	var late []time.Duration
 	var failed, early, disturbed, left int
 	var first error
+	var overdue, stall time.Duration // the longest of those that are left, and of package time
 	for _, conn := range c.conns {
 		switch {
 		case conn.failed != nil:
@@ -51,7 +52,9 @@ func (c *client) report() (problems []string) {
 			disturbed++
 		case !conn.closed && !conn.busy:
 			left++
+			overdue = max(overdue, conn.silent-c.limit)
 		}
+		stall = max(stall, conn.stall)
 		if conn.closed && !conn.busy {
 			late = append(late, conn.silent-c.limit)
 		}
@@ -65,7 +68,11 @@ func (c *client) report() (problems []string) {
 	problem(failed, "could not be opened: %v", first)
 	problem(early, "were closed early")
 	problem(disturbed, "were closed though busy, none early: this machine was too slow to keep them busy")
-	problem(left, "were idle, and not closed")
+	why := ""
+	if stall > overdue/4 { // a wheel waits for the same processors
+		why = fmt.Sprintf(": this machine was too slow, where a sleep of package time took %v longer", table.Short(stall))
+	}
+	problem(left, "were idle, and not closed%s", why)
 	return problems
 }
 

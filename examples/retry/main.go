@@ -9,7 +9,8 @@
 // waits for its next attempt is an entry on the wheel, without a goroutine.
 //
 // The exit status is 0 if all went as promised, and 1 if not. It is also 1 if the time
-// given by -limit was not enough; then what was pending is canceled. Ctrl-C cancels it
+// given by -limit was not enough, as on a busy machine; then what was pending is canceled,
+// and the program says that no promise was broken. Ctrl-C cancels it
 // too, with status 130 (go run itself turns that into 1).
 package main
 
@@ -108,13 +109,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case ctx.Err() != nil:
 		return 130
-	case result.canceled > 0:
-		fmt.Fprintf(stderr, "retry: not done after %v\n", o.limit)
-		return 1
 	case len(broken) > 0:
 		for _, promise := range broken {
 			fmt.Fprintln(stderr, "retry: promise broken:", promise)
 		}
+		return 1
+	case result.canceled > 0:
+		fmt.Fprintf(stderr, "retry: not done after %v: no promise is broken, but this machine is too busy for so short a -limit\n", o.limit)
 		return 1
 	}
 	return 0

@@ -48,7 +48,7 @@ func TestProgram(t *testing.T) {
 func TestLimit(t *testing.T) {
 	status, stdout, stderr := program(t.Context(), "-calls", "100", "-base", "1h", "-cap", "1h", "-limit", "200ms")
 	require.Equal(t, 1, status)
-	require.Contains(t, stderr, "not done after 200ms")
+	require.Contains(t, stderr, "not done after 200ms: no promise is broken")
 	require.Contains(t, stdout, " 0 gave up")
 	require.Contains(t, stdout, "and left 0 on the wheel\n")
 }

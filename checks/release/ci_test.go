@@ -1,0 +1,71 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each `make X` that hosted CI, .ci/run and the documents name is a target, and hosted CI
+// does nothing else: so all that it does can be done on any machine.
+func TestNamedTargetsExist(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	var targets []string
+	for _, line := range regexp.MustCompile(`(?m)^([a-z0-9-]+( [a-z0-9-]+)*):`).FindAllStringSubmatch(string(makefile), -1) {
+		targets = append(targets, strings.Fields(line[1])...)
+	}
+	require.Contains(t, targets, "test")
+	workflows, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	require.NoError(t, err)
+	require.Len(t, workflows, 2)
+	files := append(workflows, filepath.Join(root, ".ci/run"))
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "STABILITY.md", "Makefile"} {
+		files = append(files, filepath.Join(root, name))
+	}
+	named := regexp.MustCompile("(?m)(?:^|run: |`|\\(MAKE\\)|^ {4}|and )\\s*make ([a-z][a-z0-9-]*)|\\(MAKE\\) ([a-z][a-z0-9-]*)")
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		found := named.FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, found, name)
+		for _, match := range found {
+			target := match[1] + match[2]
+			require.True(t, slices.Contains(targets, target), "%s: make %s, which is no target", name, target)
+		}
+	}
+	for _, name := range workflows {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			if _, command, ok := strings.Cut(line, "run:"); ok {
+				require.Regexp(t, `^ make [a-z0-9-]+( [A-Z]+=\w+)?\n$`, command, name)
+			}
+		}
+	}
+}
+
+// What a person needs for each release stands in the document of the support matrix.
+func TestStabilityNamesTheReleasesOfGo(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	releases := regexp.MustCompile(`(?m)^RELEASES +:= (.*)$`).FindStringSubmatch(string(makefile))
+	require.NotNil(t, releases)
+	text, err := os.ReadFile(filepath.Join(root, "STABILITY.md"))
+	require.NoError(t, err)
+	var minors []string
+	for release := range strings.FieldsSeq(releases[1]) {
+		minors = append(minors, strings.Join(strings.Split(strings.TrimPrefix(release, "go"), ".")[:2], "."))
+	}
+	require.Contains(t, string(text), "Go "+strings.Join(minors, " and "))
+	for _, m := range ofCheckout(t).published() {
+		file, err := readGoMod(root, m)
+		require.NoError(t, err)
+		require.Equal(t, minors[0]+".0", file.Go.Version, m.dir)
+	}
+}

@@ -96,7 +96,7 @@ func (r *rehearsal) use(m goModule) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.run("go", "get", m.path+"/...@"+r.version); err != nil {
+	if _, err := c.run("go", "get", m.path+"@"+r.version); err != nil {
 		return err
 	}
 	if err := c.importAll(m); err != nil {
@@ -175,7 +175,7 @@ func (c *consumer) follow(instructions string) error {
 // importAll builds and runs a program that imports all packages of a module which others
 // may import.
 func (c *consumer) importAll(m goModule) error {
-	list, err := c.run("go", "list", "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}`, m.path+"/...")
+	list, err := c.r.asStranger(filepath.Join(c.r.origin, m.dir), "go", "list", "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}`, "./...")
 	if err != nil {
 		return err
 	}

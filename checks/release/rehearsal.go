@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
@@ -254,7 +255,7 @@ func (r *rehearsal) serve(m goModule) error {
 	for name, data := range map[string][]byte{
 		r.version + ".zip":  zipped,
 		r.version + ".mod":  mod,
-		r.version + ".info": fmt.Appendf(nil, `{"Version":%q}`, r.version),
+		r.version + ".info": fmt.Appendf(nil, `{"Version":%q,"Time":%q}`, r.version, time.Now().UTC().Format(time.RFC3339)),
 		"list":              []byte(r.version + "\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
@@ -283,7 +284,7 @@ func (r *rehearsal) stranger() ([]string, error) {
 	theirs, err := run(r.root, nil, "go", "env", "GOMODCACHE", "GOPROXY")
 	cache, proxies, _ := strings.Cut(strings.TrimSpace(theirs), "\n")
 	return []string{
-		"GOWORK=off", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=none", "GOFLAGS=-modcacherw -trimpath",
+		"GOENV=off", "GOWORK=off", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=", "GOFLAGS=-modcacherw -trimpath",
 		"GOMODCACHE=" + r.cache, "GOBIN=" + r.bin(),
 		"GOPROXY=" + strings.Join([]string{url(r.proxy), url(filepath.Join(cache, "cache", "download")), proxies}, ","),
 	}, err

@@ -47,6 +47,7 @@ type row struct {
 
 func (t trial) run(rounds int) row {
 	r := row{module: t.module}
+	r.tests = cmp.Or(t.only, t.tests)
 	std, wheel := filepath.Join(t.dir, "std"), filepath.Join(t.dir, "wheel")
 	if err := t.fetch(std, wheel); err != nil {
 		r.reason = err.Error()

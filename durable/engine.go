@@ -44,6 +44,10 @@ type Engine interface {
 	// It expires no more: what has ended as expired is meant to run.
 	Redrive(ctx context.Context, ref Ref, at time.Time) error
 
+	// Delete removes a dead job, so that it is listed no longer. ErrNotFound: it is not dead.
+	// Of Delete and Redrive at one time for one job, one wins.
+	Delete(ctx context.Context, ref Ref) error
+
 	// Lookup returns the job that has the key, or ErrNotFound.
 	Lookup(ctx context.Context, key string) (Ref, error)
 

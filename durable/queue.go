@@ -370,3 +370,15 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 	}
 	return err
 }
+
+// Delete removes a dead job before its retention is over. Nothing of it is kept.
+// [ErrNotFound]: it is not dead. One that waits is ended by [Queue.Cancel]. If Redrive of
+// the same job is called at that time, one of the two gets ErrNotFound. [ErrUncertain]: it
+// may be deleted or not; ask again, and if that returns ErrNotFound the first call, or
+// another, has done it.
+func (q *Queue) Delete(ctx context.Context, r Ref) error {
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	return q.engine.Delete(ctx, r)
+}

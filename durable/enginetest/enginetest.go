@@ -86,6 +86,8 @@ var cases = []testCase{
 	{"AnyErrorText", anyErrorText},
 	{"Redrive", redrive},
 	{"RedriveCancel", redriveCancel},
+	{"Delete", deleteDead},
+	{"DeleteAgainstRedrive", deleteAgainstRedrive},
 	{"Fields", fields},
 	{"Search", search},
 	{"Priorities", priorities},

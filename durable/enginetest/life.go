@@ -221,8 +221,10 @@ func unknownRef(t *testing.T, s Store) {
 		_, err = r.Get(within(t), w)
 		require.ErrorIs(t, err, durable.ErrNotFound, "%q", w)
 		require.ErrorIs(t, r.Redrive(within(t), w), durable.ErrNotFound, "%q", w)
+		require.ErrorIs(t, r.Delete(within(t), w), durable.ErrNotFound, "%q", w)
 	}
 	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound, "it is not dead")
+	require.ErrorIs(t, r.Delete(within(t), ref), durable.ErrNotFound, "it is not dead")
 	_, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 }
@@ -242,6 +244,7 @@ func ended(t *testing.T, s Store) {
 	require.ErrorIs(t, err, durable.ErrClosed)
 	_, err = r.Cancel(within(t), ref)
 	require.ErrorIs(t, err, durable.ErrClosed)
+	require.ErrorIs(t, r.Delete(within(t), ref), durable.ErrClosed)
 	r2 := open(t, s.Open(t))
 	_, err = r2.Get(within(t), ref)
 	require.NoError(t, err)

@@ -205,6 +205,20 @@ func (e *memEngine) Redrive(_ context.Context, ref durable.Ref, at time.Time) er
 	return nil
 }
 
+func (e *memEngine) Delete(_ context.Context, ref durable.Ref) error {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	j, ok := e.m.find(ref)
+	switch {
+	case e.open() != nil:
+		return durable.ErrClosed
+	case !ok || j.state != durable.Dead:
+		return durable.ErrNotFound
+	}
+	j.state = 0
+	return nil
+}
+
 func (e *memEngine) Lookup(_ context.Context, key string) (durable.Ref, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()

@@ -127,6 +127,78 @@ func redriveCancel(t *testing.T, s Store) {
 	r.add(durable.Job{Kind: kind, Key: "k"})
 }
 
+// What is deleted is listed no more, and can be neither deleted again nor redriven. What
+// waits cannot be deleted, nor what was redriven, which may die again and be deleted then.
+func deleteDead(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+	waits := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
+	require.ErrorIs(t, r.Delete(within(t), waits), durable.ErrNotFound)
+	ref := r.add(durable.Job{Kind: kind, Key: "k", Payload: []byte("p")})[0]
+	r.awaitDead(ref)
+	require.NoError(t, r.Redrive(within(t), ref))
+	r.awaitRuns(2)
+	r.awaitDead(ref)
+	require.NoError(t, r.Delete(within(t), ref))
+	_, err := r.Get(within(t), ref)
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	require.ErrorIs(t, r.Delete(within(t), ref), durable.ErrNotFound, "twice")
+	require.ErrorIs(t, r.Redrive(within(t), ref), durable.ErrNotFound)
+	r.cancel(waits, true, "it was not deleted")
+	empty(t, r)
+	again := r.add(durable.Job{Kind: kind, Key: "k"})[0]
+	r.awaitDead(again)
+	require.NoError(t, r.Delete(within(t), again))
+	time.Sleep(lease)
+	empty(t, r)
+	require.Len(t, r.ran(), 3)
+}
+
+// Of Delete and Redrive at one time one wins, and the other finds the job dead no more:
+// what was redriven runs, and what was deleted does not.
+func deleteAgainstRedrive(t *testing.T, s Store) {
+	const n = 60
+	e := s.Open(t)
+	died := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+	jobs := make([]durable.Job, n)
+	for i := range jobs {
+		jobs[i] = durable.Job{Kind: kind}
+	}
+	refs := died.add(jobs...)
+	for _, ref := range refs {
+		died.awaitDead(ref)
+	}
+	died.drain()
+	redriven := map[durable.Ref]bool{}
+	for i, ref := range refs {
+		errs := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Duration(max(0, i-n/2)) * 20 * time.Microsecond)
+			errs <- died.Delete(within(t), ref)
+		}()
+		time.Sleep(time.Duration(max(0, n/2-i)) * 20 * time.Microsecond)
+		err := died.Redrive(within(t), ref)
+		deleted := <-errs
+		if err == nil {
+			redriven[ref] = true
+			err, deleted = deleted, nil
+		}
+		require.NoError(t, deleted, "one has won")
+		require.ErrorIs(t, err, durable.ErrNotFound, "the other has lost")
+	}
+	t.Logf("%d of %d were redriven", len(redriven), n)
+	before := len(died.ran())
+	died.start()
+	for _, ref := range refs {
+		if redriven[ref] {
+			died.awaitDead(ref)
+		}
+	}
+	for _, run := range died.ran()[before:] {
+		require.True(t, redriven[run.Ref], "deleted, and has run")
+	}
+}
+
 // A handler that panics, or ends its goroutine, has failed.
 func panics(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 0 })).

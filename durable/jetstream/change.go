@@ -186,6 +186,26 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 	return fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
 }
 
+// deleteDead removes a dead job. It replaces the same message as a redrive does, on the
+// condition that it is as it was read, so that one of the two wins.
+func (p *part) deleteDead(ctx context.Context, a address) error {
+	for try := 0; try < maxTries; try++ {
+		m, err := p.last(ctx, p.deadSubject(a.id))
+		if err != nil {
+			return err
+		}
+		if len(m.Data) == 0 {
+			return durable.ErrNotFound
+		}
+		tombstone := grave(p.deadSubject(a.id))
+		tombstone.last = seq(m.Seq)
+		if err := p.write(ctx, tombstone); !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+}
+
 // purge removes the messages of a subject up to a sequence, 0 for all.
 func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
 	request := map[string]any{"filter": filter}

@@ -585,6 +585,14 @@ func (e *engine) Redrive(ctx context.Context, ref durable.Ref, at time.Time) err
 	return p.redrive(ctx, a, at)
 }
 
+func (e *engine) Delete(ctx context.Context, ref durable.Ref) error {
+	p, a, err := e.find(ref)
+	if err != nil {
+		return err
+	}
+	return p.deleteDead(ctx, a)
+}
+
 func (e *engine) Lookup(ctx context.Context, key string) (durable.Ref, error) {
 	p := e.of(key, "")
 	h, err := p.keyHolder(ctx, key)

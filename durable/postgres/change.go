@@ -52,6 +52,21 @@ func (e *Engine) Redrive(ctx context.Context, ref durable.Ref, at time.Time) err
 	return err
 }
 
+// Delete removes a dead job.
+func (e *Engine) Delete(ctx context.Context, ref durable.Ref) error {
+	id, err := e.parse(ref)
+	if err != nil {
+		return err
+	}
+	found, err := retry(ctx, e, false, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.statements.delete, []any{id, micros(remembered)}, hot)
+	})
+	if err == nil && len(found) == 0 {
+		err = durable.ErrNotFound
+	}
+	return err
+}
+
 // change runs a statement that gives one job another time, and returns how many it found.
 func (e *Engine) change(ctx context.Context, ref durable.Ref, statement string, at time.Time) (n int, err error) {
 	id, err := e.parse(ref)

@@ -63,7 +63,7 @@
 //
 // Statements are for many jobs at a time, by arrays; they lock rows in the order of their
 // ids. Claims, ends and releases pass over what another transaction has locked, and tell it
-// from what is gone: they ask for it again. Cancel, Move and Redrive wait for it. Where the
+// from what is gone: they ask for it again. Cancel, Move, Redrive and Delete wait for it. Where the
 // server still finds a deadlock, with transactions of yours, the statement
 // is tried again, as after a serialization failure, a timeout, or a restart.
 //

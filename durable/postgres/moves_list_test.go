@@ -26,7 +26,10 @@ func (b *table) draw() *play {
 	case 6:
 		return b.move(e)
 	case 7:
-		return b.redrive(e)
+		if rand.N(2) > 0 {
+			return b.redrive(e)
+		}
+		return b.deleteDead(e)
 	}
 	m := b.members[rand.N(len(b.members))]
 	if m.busy {
@@ -162,13 +165,39 @@ func (b *table) move(e *postgres.Engine) *play {
 	return p
 }
 
-func (b *table) redrive(e *postgres.Engine) *play {
-	id := ""
+// someDead returns a dead job, if there is one, or "".
+func (b *table) someDead() (id string) {
 	for i, r := range b.rows {
 		if r.phase == dead {
 			id = i
 		}
 	}
+	return id
+}
+
+func (b *table) deleteDead(e *postgres.Engine) *play {
+	id := b.someDead()
+	ref := b.refOf(id)
+	if ref == "" {
+		return nil
+	}
+	p := &play{name: "delete"}
+	p.run = func(ctx context.Context) {
+		answer := answerOf(e.Delete(ctx, ref), "ok")
+		p.effect = map[string]effect{id: {answer, func(s jobState) []jobState {
+			next := s
+			next.phase = ended
+			if answer == "not found" && s.phase == dead {
+				return nil
+			}
+			return may(answer, "ok", s, next, s.phase == dead)
+		}}}
+	}
+	return p
+}
+
+func (b *table) redrive(e *postgres.Engine) *play {
+	id := b.someDead()
 	ref := b.refOf(id)
 	if ref == "" {
 		return nil

@@ -270,6 +270,7 @@ func (w *worker) ended(t *task, out *Outcome) {
 		w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
 			"attempt", t.attempt, "dead", out.End == Buried, "error", short)
 	}
+	out.note(t.attempt, w.q.now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.cancel(nil)
@@ -287,13 +288,11 @@ var errKilled = errors.New("durable: the last attempt did not end: its process d
 // bury ends a job that has no attempt left.
 func (w *worker) bury(t *task) {
 	out := Outcome{Held: t.held, End: Buried, Error: errKilled.Error()}
-	if t.held.Record.LastError != "" {
-		out.Error += "; before: " + t.held.Record.LastError
-	}
 	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
 		"ref", t.held.Ref, "error", out.Error)
 	defer func() { w.ends.put(&ended{task: t, out: out}) }()
 	t.began = w.q.now()
+	out.note(t.attempt, t.began)
 	w.q.follow(&out, t.began)
 }
 
@@ -306,9 +305,6 @@ func (r *Record) hasExpired(now time.Time) bool {
 func (w *worker) expire(t *task) {
 	r := &t.held.Record
 	out := Outcome{Held: t.held, End: Buried, Uncounted: true, Error: ErrExpired.Error()}
-	if r.LastError != "" {
-		out.Error += "; before: " + r.LastError
-	}
 	if w.q.dropExpired || r.IsOccurrence() { // that is what RunNone asks for
 		out.End = Done
 	}

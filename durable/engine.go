@@ -179,6 +179,10 @@ type Record struct {
 	Crashes   int    // claims that never ended, as far as Feed knows; more than 0: a suspect
 	LastError string // of the one before: UTF-8 without NUL
 
+	// Errors is what the Outcome of the attempt before has said; nil for Insert. An engine
+	// keeps it as it is.
+	Errors []Failure
+
 	// Of an occurrence of a schedule: the schedule's name, and what the Queue has to know
 	// to make the next one. An engine keeps both as they are.
 	Series string
@@ -232,6 +236,9 @@ type Outcome struct {
 	End   End
 	At    time.Time // for Again: when it is due next
 	Error string    // for Again and Buried: UTF-8 without NUL
+
+	// Errors, for Again and Buried, are the job's from now on, with Error.
+	Errors []Failure
 
 	// Uncounted, for Again and Buried: the attempt does not count, since it was snoozed or
 	// has never begun.

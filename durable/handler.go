@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -166,4 +167,33 @@ func errorText(err error) string {
 	s := err.Error()
 	s = s[:min(len(s), maxErrorText)]
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// What is kept of earlier errors. A record stays small however often its job fails.
+const (
+	maxFailures    = 10
+	maxFailureText = 512
+)
+
+// note adds the error of an attempt, which has ended at a time, to those of its job.
+func (o *Outcome) note(attempt int, now time.Time) {
+	r := &o.Held.Record
+	o.Errors = r.Errors
+	if o.End == Done || o.Uncounted && o.End == Again { // snoozed
+		return
+	}
+	f := Failure{At: wholeMicros(now).UTC(), Attempt: min(attempt, r.Job.MaxAttempts), Error: failureText(o.Error)}
+	if o.Uncounted {
+		f.Attempt = 0 // it has expired
+	}
+	before := r.Errors
+	if len(before) == 0 && r.LastError != "" {
+		before = []Failure{{Error: failureText(r.LastError)}}
+	}
+	o.Errors = append(slices.Clone(before[max(0, len(before)-maxFailures+1):]), f)
+}
+
+func failureText(s string) string {
+	s, _, _ = strings.Cut(s, "\n\n") // without the stack of a panic
+	return strings.ToValidUTF8(s[:min(len(s), maxFailureText)], "")
 }

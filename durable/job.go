@@ -128,7 +128,23 @@ type Info struct {
 	State     State
 	Attempt   int       // attempts that have begun, and the one that is claimed
 	Due       time.Time // of the next attempt, or of the one that runs, or of the last one
-	LastError string    // of the last attempt that failed
+	LastError string    // of the last attempt that failed; at most 4 KiB
+
+	// Errors are those of the last ten attempts that failed, the newest last. An attempt whose
+	// process died is among them if it was the last one, and so is that a job has expired. They
+	// stay when a job is redriven. A job that failed before engines kept them has them from its
+	// next failure on.
+	Errors []Failure
+}
+
+// Failure is an attempt that has failed.
+type Failure struct {
+	// At is when it ended, by the engine's clock; zero if that is not known, since it failed
+	// before engines kept this.
+	At time.Time `json:"at,omitzero"`
+
+	Attempt int    `json:"attempt,omitempty"` // its number, from 1; 0: it is not known, or none began
+	Error   string `json:"error"`             // at most 512 bytes, without the stack of a panic
 }
 
 // Filter selects jobs. The zero Filter selects all that are kept.

@@ -84,6 +84,7 @@ var cases = []testCase{
 	{"MoveRetry", moveRetry},
 	{"Retries", retries},
 	{"AnyErrorText", anyErrorText},
+	{"Errors", failures},
 	{"Redrive", redrive},
 	{"RedriveCancel", redriveCancel},
 	{"Delete", deleteDead},

@@ -170,6 +170,8 @@ func expires(t *testing.T, s Store) {
 		info := r.awaitDead(x)
 		require.Contains(t, info.LastError, durable.ErrExpired.Error())
 		require.Equal(t, 0, info.Attempt)
+		require.Len(t, info.Errors, 1)
+		require.Equal(t, durable.Failure{At: info.Errors[0].At, Error: info.LastError}, info.Errors[0])
 	}
 	r.awaitGone(later)
 	require.Len(t, r.ran(), 1, "what has not expired")

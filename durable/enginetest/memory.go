@@ -233,7 +233,7 @@ func (e *memEngine) Lookup(_ context.Context, key string) (durable.Ref, error) {
 
 func (j *memJob) info(ref durable.Ref) durable.Info {
 	attempt := min(j.rec.Attempt, j.rec.Job.MaxAttempts)
-	return durable.Info{Ref: ref, Job: j.rec.Job, State: j.state, Attempt: attempt, Due: j.rec.Due, LastError: j.rec.LastError}
+	return durable.Info{Ref: ref, Job: j.rec.Job, State: j.state, Attempt: attempt, Due: j.rec.Due, LastError: j.rec.LastError, Errors: j.rec.Errors}
 }
 
 func (e *memEngine) Get(_ context.Context, ref durable.Ref) (durable.Info, error) {
@@ -530,7 +530,7 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 		return err
 	}
 	j.claim++
-	j.rec.LastError, j.rec.Crashes = o.Error, 0
+	j.rec.LastError, j.rec.Errors, j.rec.Crashes = o.Error, o.Errors, 0
 	if o.Uncounted {
 		j.rec.Attempt--
 	}

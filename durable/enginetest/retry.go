@@ -3,8 +3,10 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,6 +73,54 @@ func anyErrorText(t *testing.T, s Store) {
 	info := r.awaitDead(r.add(durable.Job{Kind: kind, MaxAttempts: 1})[0])
 	require.Contains(t, info.LastError, "a\uFFFDb\uFFFDc\u00e9\u00e9\u00e9")
 	require.Less(t, len(info.LastError), len(text))
+}
+
+// The errors of the last ten attempts are kept, each with its time, cut short and without
+// the stack of a panic. A job that is snoozed has not failed, and one that is redriven keeps
+// what it has.
+func failures(t *testing.T, s Store) {
+	var count atomic.Int64
+	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
+		n := count.Add(1)
+		switch n {
+		case 5:
+			return durable.Snooze(0)
+		case 13:
+			return durable.RetryAfter(0, errors.New("x\x00"+strings.Repeat("\u00e9", 1000)))
+		case 14:
+			panic("ouch")
+		}
+		return durable.RetryAfter(0, fmt.Errorf("failure %d", n))
+	}).start()
+	began := time.Now()
+	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 13})[0]
+	info := r.awaitDead(ref)
+	require.Len(t, info.Errors, 10)
+	for i, f := range info.Errors {
+		require.Equal(t, 4+i, f.Attempt)
+		require.WithinDuration(t, began, f.At, patience)
+		require.Equal(t, time.UTC, f.At.Location())
+		if i > 0 {
+			require.False(t, f.At.Before(info.Errors[i-1].At), "%v", info.Errors)
+		}
+	}
+	require.Equal(t, "failure 4", info.Errors[0].Error)
+	require.Equal(t, "failure 6", info.Errors[1].Error, "the fifth was snoozed")
+	require.Equal(t, "x\uFFFD"+strings.Repeat("\u00e9", 254), info.Errors[8].Error)
+	require.Equal(t, "panic: ouch", info.Errors[9].Error)
+	require.Contains(t, info.LastError, "retry.go", "the stack is there")
+
+	count.Store(-100)
+	require.NoError(t, r.Redrive(within(t), ref))
+	var again durable.Info
+	await(t, "it has failed again", func() bool {
+		var err error
+		again, err = r.Get(within(t), ref)
+		require.NoError(t, err)
+		return again.State == durable.Dead && again.Errors[9].Error == "failure -87"
+	})
+	require.Equal(t, 13, again.Errors[9].Attempt)
+	require.Equal(t, 4, again.Errors[0].Attempt)
 }
 
 // RetryAfter sets the time of the next attempt, Discard ends it, and Redrive has a dead

@@ -55,6 +55,8 @@ func deaths(t *testing.T, s Store) {
 	r.handle(kind, nil).start()
 	info = r.awaitDead(ref)
 	require.Contains(t, info.LastError, "its process died")
+	require.Len(t, info.Errors, 1)
+	require.Equal(t, 2, info.Errors[0].Attempt)
 	require.Equal(t, 2, info.Attempt, "of 2")
 	require.Empty(t, r.ran())
 }

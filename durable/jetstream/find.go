@@ -215,7 +215,7 @@ func (p *part) describe(ctx context.Context, ref durable.Ref, a address) (durabl
 }
 
 func infoOf(ref durable.Ref, r *durable.Record, s status) durable.Info {
-	i := durable.Info{Ref: ref, Job: r.Job, State: durable.Waiting, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError}
+	i := durable.Info{Ref: ref, Job: r.Job, State: durable.Waiting, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
 	switch s.fate {
 	case claimed:
 		i.State, i.Attempt = durable.Running, min(s.attempt, r.Job.MaxAttempts)
@@ -230,7 +230,7 @@ func deadInfo(ref durable.Ref, data []byte) (durable.Info, error) {
 	if err != nil {
 		return durable.Info{}, err
 	}
-	return durable.Info{Ref: ref, Job: r.Job, State: durable.Dead, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError}, nil
+	return durable.Info{Ref: ref, Job: r.Job, State: durable.Dead, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}, nil
 }
 
 // scan goes over all jobs; false if it was told to stop. While a far bucket is being

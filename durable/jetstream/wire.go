@@ -35,6 +35,10 @@ type wire struct {
 	Meta     map[string]string `json:"meta,omitempty"`
 	Timeout  int64             `json:"timeout,omitempty"` // microseconds
 	Expires  int64             `json:"expires,omitempty"`
+
+	// Since then, without a version of its own: who does not know it drops it, and that does
+	// no harm.
+	Errors []durable.Failure `json:"errs,omitempty"`
 }
 
 func encode(r *durable.Record) []byte {
@@ -43,7 +47,7 @@ func encode(r *durable.Record) []byte {
 		Born: r.Born.UnixMicro(), Max: r.Job.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
 		Crashes: r.Crashes, Error: r.LastError, Series: r.Series, Plan: r.Plan,
 		Lane: r.Job.Lane, Priority: int8(r.Job.Priority), Meta: r.Job.Meta,
-		Timeout: r.Job.Timeout.Microseconds(), Expires: toMicros(r.Job.Expires),
+		Timeout: r.Job.Timeout.Microseconds(), Expires: toMicros(r.Job.Expires), Errors: r.Errors,
 	})
 	if err != nil {
 		panic(err) // strings and integers
@@ -83,7 +87,7 @@ func decode(data []byte) (durable.Record, error) {
 			Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
 		},
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
-		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Series: w.Series, Plan: w.Plan,
+		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Series: w.Series, Plan: w.Plan,
 	}, nil
 }
 

@@ -559,7 +559,7 @@ func (w *worker) endAll(ctx context.Context, p *part, outs []durable.Outcome, to
 func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token string) (group, error) {
 	hd := o.Held.Handle.(*handle)
 	r := o.Held.Record
-	r.Attempt, r.Crashes, r.LastError = min(hd.status.attempt, r.Job.MaxAttempts), 0, o.Error
+	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.Job.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
 	}

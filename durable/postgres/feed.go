@@ -296,7 +296,7 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error)
 	var more extras
 	err := row.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
 		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, &r.Plan,
-		&r.Job.Lane, &r.Job.Priority, &r.Job.Meta, &more.timeout, &more.expires, found)
+		&r.Job.Lane, &r.Job.Priority, &r.Job.Meta, &more.timeout, &more.expires, &r.Errors, found)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 		}
 		statement, meta, settings := e.scan, []any(nil), hot
 		if len(f.Meta) > 0 {
-			statement, meta, settings = e.search, []any{jsonOf(f.Meta)}, byMeta
+			statement, meta, settings = e.search, []any{jsonOf(f.Meta, len(f.Meta))}, byMeta
 		}
 		last := ""
 		for {
@@ -96,7 +96,7 @@ func (e *Engine) info(row pgx.CollectableRow) (i durable.Info, err error) {
 	var at, due time.Time
 	var more extras
 	err = row.Scan(&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
-		&i.Job.Lane, &i.Job.Priority, &i.Job.Meta, &more.timeout, &more.expires)
+		&i.Job.Lane, &i.Job.Priority, &i.Job.Meta, &more.timeout, &more.expires, &i.Errors)
 	more.addTo(&i.Job)
 	i.Ref, i.Job.At, i.Due = e.refOf(id), at, due
 	i.State = durable.Waiting + durable.State(state)

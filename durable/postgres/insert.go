@@ -50,19 +50,19 @@ func (c *columns) add(r *durable.Record) {
 	c.attempt = append(c.attempt, int32(r.Attempt))
 	c.lastError = append(c.lastError, r.LastError)
 	c.series = append(c.series, r.Series)
-	c.plan, c.lane, c.meta = append(c.plan, r.Plan), append(c.lane, r.Job.Lane), append(c.meta, jsonOf(r.Job.Meta))
+	c.plan, c.lane, c.meta = append(c.plan, r.Plan), append(c.lane, r.Job.Lane), append(c.meta, jsonOf(r.Job.Meta, len(r.Job.Meta)))
 	c.priority, c.timeout = append(c.priority, int16(r.Job.Priority)), append(c.timeout, micros(r.Job.Timeout))
 	c.expires = append(c.expires, orNull(r.Job.Expires))
 }
 
-// jsonOf is how names and values are passed on: "" for none.
-func jsonOf(meta map[string]string) string {
-	if len(meta) == 0 {
+// jsonOf is how n names and values, or errors, are passed on: "" for none.
+func jsonOf(v any, n int) string {
+	if n == 0 {
 		return ""
 	}
-	text, err := json.Marshal(meta)
+	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings
+		panic(err) // strings and times that are not too far
 	}
 	return string(text)
 }

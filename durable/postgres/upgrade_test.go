@@ -2,11 +2,13 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,4 +97,43 @@ func TestUpgrade(t *testing.T) {
 	stop()
 	require.NoError(t, <-done)
 	require.Empty(t, ran)
+}
+
+// The error of a job that died in version 3 stays, and is the first of its errors once it has
+// failed again. A program of version 3 may work beside.
+func TestErrorOfVersion3(t *testing.T) {
+	t.Parallel()
+	s := newStore(server(t))
+	exec := ofVersion(t, s, 3)
+	exec(fmt.Sprintf("insert into %s.job (id, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series, state, tried)"+
+		" values ('0hoejqjfju0.PAZ33SAJJBKI5AH3FNCIWS4XOZ', null, 'k', '', now(), now() + interval '1 day', now(), 1, 0, 1, E'old\n\nstack', '', 2, now())", s.schema))
+	q, err := durable.Open(t.Context(), s.open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	var dead durable.Info
+	for i, err := range q.All(t.Context(), durable.Filter{State: durable.Dead}) {
+		require.NoError(t, err)
+		dead = i
+	}
+	require.Equal(t, "old\n\nstack", dead.LastError)
+	require.Empty(t, dead.Errors)
+	var oldest int
+	require.NoError(t, s.pool(t).QueryRow(t.Context(), "select oldest from "+s.schema+".meta").Scan(&oldest))
+	require.Equal(t, 3, oldest)
+
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("new")) })
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	require.NoError(t, q.Redrive(t.Context(), dead.Ref))
+	require.Eventually(t, func() bool {
+		dead, err = q.Get(t.Context(), dead.Ref)
+		require.NoError(t, err)
+		return dead.State == durable.Dead
+	}, patience, 10*time.Millisecond)
+	require.Len(t, dead.Errors, 2)
+	require.Equal(t, []durable.Failure{{Error: "old"}, {At: dead.Errors[1].At, Attempt: 1, Error: "new"}}, dead.Errors)
+	require.False(t, dead.Errors[1].At.IsZero())
+	stop()
+	require.NoError(t, <-done)
 }

@@ -185,6 +185,7 @@ type ends struct {
 	fate             []int16
 	at               []time.Time
 	uncounted        []bool
+	errors           []string
 	revision         []int64
 	occurred         []*time.Time
 	next             columns
@@ -195,6 +196,7 @@ func (c *ends) add(o *durable.Outcome) {
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
 	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
 	c.revision, c.occurred = append(c.revision, o.Revision), append(c.occurred, orNull(o.Occurred))
+	c.errors = append(c.errors, jsonOf(o.Errors, len(o.Errors)))
 	if o.Next != nil {
 		c.after = append(c.after, h.id)
 		c.next.add(o.Next)
@@ -242,7 +244,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 		c.add(&outs[i])
 	}
 	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
-	args = append(append(args, c.next.args()...), c.revision, c.occurred)
+	args = append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], w.e.statements.finish, args, hot)

@@ -8,10 +8,10 @@
 -- left out, and returned as changed.
 with ends as (
     select * from unnest($2::text[], $3::int4[], $4::int2[], $5::timestamptz[], $6::text[], $10::bool[],
-        $29::int8[], $30::timestamptz[])
-        as e(id, claim, fate, at, error, uncounted, revision, occurred)
+        $29::int8[], $30::timestamptz[], $31::text[])
+        as e(id, claim, fate, at, error, uncounted, revision, occurred, errors)
 ), held as (
-    select j.id, e.fate, e.at, e.error, case when e.uncounted then 1 else 0 end as less,
+    select j.id, e.fate, e.at, e.error, nullif(e.errors, '')::jsonb as errors, case when e.uncounted then 1 else 0 end as less,
         j.born < clock_timestamp() - $8::int8 * interval '1 microsecond' as old,
         case when j.series <> '' and j.key = 'every/' || j.series and e.fate <> 1 then j.series end as series,
         e.revision, e.occurred
@@ -33,19 +33,19 @@ with ends as (
     from locked l where l.series = s.name and l.occurred is not null
 ), again as (
     update tickwheel.job j
-    set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error,
+    set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error, errors = l.errors,
         attempt = j.attempt - l.less, crashes = 0, exact = false
     from locked l where j.id = l.id and l.fate = 1
 ), buried as (
     update tickwheel.job j
-    set state = 2, holder = null, key = null, tried = j.due, last_error = l.error,
+    set state = 2, holder = null, key = null, tried = j.due, last_error = l.error, errors = l.errors,
         attempt = least(j.attempt - l.less, j.max_attempts), crashes = 0, exact = false,
         due = clock_timestamp() + $7::int8 * interval '1 microsecond'
     from locked l where j.id = l.id and l.fate = 2
     returning j.id
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, key = null, payload = '', last_error = '', plan = null
+    set state = 3, holder = null, key = null, payload = '', last_error = '', errors = null, plan = null
     from locked l where j.id = l.id and l.fate = 0 and not l.old
     returning j.id
 ), gone as (

@@ -41,13 +41,14 @@ type Attempt struct {
 //
 // A job may run again although its handler has returned nil, if the process dies before
 // that is written down. So handlers must be idempotent, by Ref.
-func (q *Queue) Handle(kind string, h func(context.Context, *Attempt) error) {
+func (q *Queue) Handle(kind string, h Handler) {
 	if kind == "" {
 		panic("durable: Handle: empty kind")
 	}
 	if h == nil {
 		panic(fmt.Sprintf("durable: Handle(%q): nil handler", kind))
 	}
+	h = q.wrapHandler(kind, h)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.running {
@@ -79,7 +80,7 @@ var errGoexit = errors.New("durable: the handler has called runtime.Goexit")
 
 // call runs the handler and passes its error on, once, however it ends. Deferred, since
 // plain code is not reached after runtime.Goexit.
-func call(ctx context.Context, h handler, a *Attempt, ended func(error)) {
+func call(ctx context.Context, h Handler, a *Attempt, ended func(error)) {
 	err := errGoexit
 	defer func() {
 		if v := recover(); v != nil {

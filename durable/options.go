@@ -22,6 +22,7 @@ type config struct {
 	dropExpired bool
 	backoff     func(attempt int) time.Duration
 	wheel       *timingwheel.TimingWheel
+	middleware  []Middleware
 	log         *slog.Logger
 }
 

@@ -29,6 +29,7 @@ type Queue struct {
 	clock  *clock.Clock
 	plain  *batcher[*adding] // jobs without a key
 	keyed  *batcher[*adding] // an engine may wait for who has a key; others do not wait with it
+	addAll AddFunc           // with the middleware around it
 	stats  counters
 
 	closed  context.Context // ends with Close
@@ -39,14 +40,12 @@ type Queue struct {
 
 	mu       sync.Mutex
 	running  bool // Run was called
-	handlers map[string]handler
+	handlers map[string]Handler
 	series   map[string]timingwheel.Scheduler // times in code, by name
 	specs    map[string]*cron.Spec            // those that were read; nil: not to be read
 
 	held atomic.Pointer[worker] // for Stats; nil while Run is not under way
 }
-
-type handler func(ctx context.Context, a *Attempt) error
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
 // engine does not answer before ctx ends. Close of the Queue closes the engine, too;
@@ -57,7 +56,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	}
 	q := &Queue{
 		config: *newConfig(opts), engine: e,
-		handlers: map[string]handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
+		handlers: map[string]Handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
 	}
 	var err error
 	if q.clock, err = clock.New(ctx, e.Now); err != nil {
@@ -65,6 +64,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.plain, q.keyed = newBatcher(q.insert, q.addLinger), newBatcher(q.insert, q.addLinger)
+	q.addAll = q.wrapAdd(q.addJobs)
 	q.wg.Go(q.followClock)
 	return q, nil
 }
@@ -129,7 +129,7 @@ func (q *Queue) Close() error {
 //
 // Jobs that are added at the same time by several goroutines share a commit.
 func (q *Queue) Add(ctx context.Context, j Job) (Ref, error) {
-	refs, err := q.addJobs(ctx, []Job{j})
+	refs, err := q.addAll(ctx, []Job{j})
 	return refs[0], err
 }
 
@@ -138,9 +138,10 @@ func (q *Queue) Add(ctx context.Context, j Job) (Ref, error) {
 // whose Ref is empty, and names each by its index; the others are stored. If one of them
 // cannot be, which is [ErrInvalid], none is stored. Of no jobs nothing is stored.
 func (q *Queue) AddMany(ctx context.Context, jobs ...Job) (refs []Ref, err error) {
-	return q.addJobs(ctx, jobs)
+	return q.addAll(ctx, jobs)
 }
 
+// addJobs is AddMany without the middleware.
 func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error) {
 	recs := make([]Record, len(jobs))
 	now := q.now()

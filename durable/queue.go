@@ -27,6 +27,7 @@ type Queue struct {
 	config
 	engine Engine
 	clock  *clock.Clock
+	manual bool              // it is set by hand
 	plain  *batcher[*adding] // jobs without a key
 	keyed  *batcher[*adding] // an engine may wait for who has a key; others do not wait with it
 	addAll AddFunc           // with the middleware around it
@@ -58,15 +59,30 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		config: *newConfig(opts), engine: e,
 		handlers: map[string]Handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
 	}
-	var err error
-	if q.clock, err = clock.New(ctx, e.Now); err != nil {
+	if err := q.readClock(ctx); err != nil {
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.plain, q.keyed = newBatcher(q.insert, q.addLinger), newBatcher(q.insert, q.addLinger)
 	q.addAll = q.wrapAdd(q.addJobs)
-	q.wg.Go(q.followClock)
+	if !q.manual {
+		q.wg.Go(q.followClock)
+	}
 	return q, nil
+}
+
+// readClock reads the engine's clock for the first time. That of package memory may be set
+// by hand: it is asked each time, since it moves between any two looks.
+func (q *Queue) readClock(ctx context.Context) (err error) {
+	if m, ok := q.engine.(interface{ Manual() func() time.Time }); ok {
+		if now := m.Manual(); now != nil {
+			q.clock, q.manual = clock.Exact(now), true
+			_, _, err = q.engine.Now(ctx)
+			return err
+		}
+	}
+	q.clock, err = clock.New(ctx, q.engine.Now)
+	return err
 }
 
 // followClock reads the engine's clock until Close, and says when that was set.

@@ -131,7 +131,11 @@ func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 		w.ahead = q.claimAhead
 	}
 	w.room = sync.NewCond(&w.mu)
-	w.ends = newBatcher(w.finish, endsLinger)
+	linger := endsLinger
+	if q.manual {
+		linger = 0 // nobody adds meanwhile
+	}
+	w.ends = newBatcher(w.finish, linger)
 	for kind := range q.handlers {
 		l := &lane{kind: kind, limit: q.concurrency}
 		if n := q.kinds[kind]; n > 0 {

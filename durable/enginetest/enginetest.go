@@ -1,5 +1,5 @@
 // Package enginetest has the tests that every engine of package durable must pass, and
-// [Memory], the simplest engine there is.
+// [Memory], the engine in memory, as the simplest that they can be run on.
 //
 //	func TestEngine(t *testing.T) { enginetest.Run(t, newStore) }
 //

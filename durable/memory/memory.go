@@ -1,4 +1,4 @@
-package enginetest
+package memory
 
 import (
 	"context"
@@ -8,24 +8,26 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// Memory is a Store that keeps jobs in a map: what an engine does, in its simplest form.
-// It is for tests, of programs that use durable, too: it works in a synctest bubble. It
-// survives nothing, so it is of no other use.
+// Store keeps jobs in a map. Make one with [New]. Its methods may be called by several
+// goroutines at once.
 //
 // There is one lock, and a job's fields say all about it. A scan of the whole map answers
 // every question.
-type Memory struct {
+type Store struct {
+	clock *Clock // nil: the time that passes
+
 	mu      sync.Mutex
 	jobs    map[durable.Ref]*memJob
+	over    map[durable.Ref]bool // those that have ended, so that an insert that is repeated is known
 	series  map[string]durable.Series
 	workers map[string]*memWorker // that are there, and those that died without Close
 	changed chan struct{}         // closed, and made anew, when a Feed may have something to do
+	ended   chan struct{}         // the same, when a job is due no more
 }
 
 type memJob struct {
@@ -39,7 +41,7 @@ type memJob struct {
 }
 
 type memEngine struct {
-	m      *Memory
+	m      *Store
 	closed context.Context
 	close  context.CancelFunc
 }
@@ -55,25 +57,49 @@ type memHandle struct {
 	claim int // 0: not claimed
 }
 
-// NewMemory returns an empty Memory.
-func NewMemory() *Memory {
-	return &Memory{jobs: map[durable.Ref]*memJob{}, series: map[string]durable.Series{}, workers: map[string]*memWorker{}, changed: make(chan struct{})}
+// New returns an empty Store on a clock that is set by hand. With nil its time is that of
+// package time, which in a testing/synctest bubble is the bubble's.
+func New(c *Clock) *Store {
+	m := &Store{
+		clock: c, jobs: map[durable.Ref]*memJob{}, over: map[durable.Ref]bool{}, series: map[string]durable.Series{}, workers: map[string]*memWorker{},
+		changed: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if c != nil {
+		c.add(m)
+	}
+	return m
+}
+
+// now is the time by which jobs are due. Leases are of the process, and by package time.
+func (m *Store) now() time.Time {
+	if m.clock == nil {
+		return time.Now()
+	}
+	return m.clock.Now()
 }
 
 // change wakes the Feeds. m.mu is held.
-func (m *Memory) change() {
+func (m *Store) change() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// Open returns an engine on the Memory. There may be several, as for several processes.
-func (m *Memory) Open(testing.TB) durable.Engine {
+// end tells Advance that a job is due no more. m.mu is held.
+func (m *Store) end() {
+	close(m.ended)
+	m.ended = make(chan struct{})
+}
+
+// Open returns an engine on the Store, for one [durable.Queue]. There may be several, as for
+// several processes.
+func (m *Store) Open() durable.Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &memEngine{m: m, closed: ctx, close: cancel}
 }
 
-// Restart does what the restart of a server would: it forgets to whom it handed out what.
-func (m *Memory) Restart(testing.TB) {
+// Restart does what the restart of a server would: it forgets to whom it has handed out what
+// waits.
+func (m *Store) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, j := range m.jobs {
@@ -90,7 +116,16 @@ func (e *memEngine) Close() error {
 }
 
 func (e *memEngine) Now(context.Context) (time.Time, time.Duration, error) {
-	return time.Now(), 0, e.open()
+	return e.m.now(), 0, e.open()
+}
+
+// Manual is for package durable: it returns what tells the time if that is set by hand, or
+// nil. A Queue then reads no clock of its own, and waits for no commit to be shared.
+func (e *memEngine) Manual() func() time.Time {
+	if e.m.clock == nil {
+		return nil
+	}
+	return e.m.clock.Now
 }
 
 func (e *memEngine) open() error {
@@ -116,9 +151,9 @@ func (e *memEngine) Insert(_ context.Context, recs []durable.Record) ([]durable.
 	return refs, errs
 }
 
-func (m *Memory) insert(r durable.Record) (durable.Ref, error) {
+func (m *Store) insert(r durable.Record) (durable.Ref, error) {
 	ref := refOf(&r)
-	if m.jobs[ref] != nil {
+	if m.jobs[ref] != nil || m.over[ref] {
 		return ref, nil
 	}
 	if r.Job.Key != "" && m.holder(r.Job.Key) != "" {
@@ -131,7 +166,7 @@ func (m *Memory) insert(r durable.Record) (durable.Ref, error) {
 }
 
 // holder returns the job that has the key, or "".
-func (m *Memory) holder(key string) durable.Ref {
+func (m *Store) holder(key string) durable.Ref {
 	for ref, j := range m.jobs {
 		if j.rec.Job.Key == key && (j.state == durable.Waiting || j.state == durable.Running) {
 			return ref
@@ -140,14 +175,24 @@ func (m *Memory) holder(key string) durable.Ref {
 	return ""
 }
 
-// find returns a job that is kept. Those that have ended stay in the map without a state,
-// so that an insert of theirs that is repeated is known.
-func (m *Memory) find(ref durable.Ref) (*memJob, bool) {
+// find returns a job, and whether there was one. One that has ended has no state.
+func (m *Store) find(ref durable.Ref) (*memJob, bool) {
 	j := m.jobs[ref]
-	if j != nil && j.state == durable.Dead && !time.Now().Before(j.until) {
-		j.state = 0
+	if j == nil {
+		return &memJob{}, m.over[ref]
 	}
-	return j, j != nil
+	if j.state == durable.Dead && !m.now().Before(j.until) {
+		m.forget(ref, j)
+	}
+	return j, true
+}
+
+// forget ends a job. What has ended is no job that each look would pass. m.mu is held.
+func (m *Store) forget(ref durable.Ref, j *memJob) {
+	j.state = 0
+	delete(m.jobs, ref)
+	m.over[ref] = true
+	m.end()
 }
 
 func (e *memEngine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []error) {
@@ -162,7 +207,8 @@ func (e *memEngine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []err
 		case !ok:
 			errs[i] = durable.ErrNotFound
 		case j.state == durable.Waiting:
-			j.state, oks[i] = 0, true
+			e.m.forget(ref, j)
+			oks[i] = true
 		}
 	}
 	return oks, errs
@@ -183,6 +229,7 @@ func (e *memEngine) Move(_ context.Context, ref durable.Ref, at time.Time) (bool
 	j.rec.Due, j.by = at, ""
 	j.rec.Version++ // what was handed out is gone
 	e.m.change()
+	e.m.end()
 	return true, nil
 }
 
@@ -215,7 +262,7 @@ func (e *memEngine) Delete(_ context.Context, ref durable.Ref) error {
 	case !ok || j.state != durable.Dead:
 		return durable.ErrNotFound
 	}
-	j.state = 0
+	e.m.forget(ref, j)
 	return nil
 }
 
@@ -286,7 +333,7 @@ func (e *memEngine) SetSeries(_ context.Context, was int64, s durable.Series, ne
 		if j.state != durable.Waiting || attempt > 0 || next != nil && !j.rec.Due.After(next.Born) {
 			return nil
 		}
-		j.state = 0
+		m.forget(m.holder(durable.SeriesKey(s.Name)), j)
 	}
 	if next == nil {
 		return nil
@@ -296,7 +343,7 @@ func (e *memEngine) SetSeries(_ context.Context, was int64, s durable.Series, ne
 }
 
 // endOccurrence notes that an occurrence has ended, if its schedule is as it was.
-func (m *Memory) endOccurrence(j *memJob, o *durable.Outcome) error {
+func (m *Store) endOccurrence(j *memJob, o *durable.Outcome) error {
 	if !j.rec.IsOccurrence() || o.End == durable.Again {
 		return nil
 	}
@@ -356,7 +403,7 @@ func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worke
 }
 
 // lease returns for how long a worker's lease is not over.
-func (m *Memory) lease(name string) time.Duration {
+func (m *Store) lease(name string) time.Duration {
 	w := m.workers[name]
 	if w == nil {
 		return 0
@@ -393,13 +440,16 @@ func (w *memWorker) due(kinds []string) ([]*durable.Held, chan struct{}) {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
+	now, soon := time.Now(), m.now().Add(w.c.Ahead)
+	if m.clock != nil {
+		soon = m.now().Add(1) // nobody can wait for a time that is set by hand
+	}
 	var refs []durable.Ref
 	for ref, j := range m.jobs {
 		_, open := slices.BinarySearch(kinds, j.rec.Job.Kind)
 		waits := j.state == durable.Waiting && (j.by == "" || now.Sub(j.since) >= w.c.Lease)
 		orphan := j.state == durable.Running && j.by != w.c.Name && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
-		if open && (waits || orphan) && j.rec.Due.Sub(now) < w.c.Ahead {
+		if open && (waits || orphan) && j.rec.Due.Before(soon) {
 			refs = append(refs, ref)
 		}
 	}
@@ -426,7 +476,7 @@ func (e *memEngine) Unhandled(context.Context) ([]durable.Unhandled, error) {
 	for ref, j := range m.jobs {
 		kind := j.rec.Job.Kind
 		o, ok := oldest[kind]
-		if j.state == durable.Waiting && !j.rec.Due.After(time.Now()) && (!ok || j.rec.Due.Before(o.Due)) {
+		if j.state == durable.Waiting && !j.rec.Due.After(m.now()) && (!ok || j.rec.Due.Before(o.Due)) {
 			oldest[kind] = durable.Unhandled{Kind: kind, Oldest: ref, Due: j.rec.Due}
 		}
 	}
@@ -435,7 +485,7 @@ func (e *memEngine) Unhandled(context.Context) ([]durable.Unhandled, error) {
 }
 
 // handled reports whether a worker that lives has a handler for the kind.
-func (m *Memory) handled(kind string) bool {
+func (m *Store) handled(kind string) bool {
 	for name, w := range m.workers {
 		if m.lease(name) > 0 && w.c.Kinds.Has(kind) {
 			return true
@@ -530,19 +580,20 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 		return err
 	}
 	j.claim++
+	w.e.m.end()
 	j.rec.LastError, j.rec.Errors, j.rec.Crashes = o.Error, o.Errors, 0
 	if o.Uncounted {
 		j.rec.Attempt--
 	}
 	switch o.End {
 	case durable.Done:
-		j.state = 0
+		w.e.m.forget(o.Held.Ref, j)
 	case durable.Again:
 		j.state, j.by, j.rec.Due = durable.Waiting, "", o.At
 		j.rec.Version++
 		w.e.m.change()
 	case durable.Buried:
-		j.state, j.until = durable.Dead, time.Now().Add(w.c.Retention)
+		j.state, j.until = durable.Dead, w.e.m.now().Add(w.c.Retention)
 	}
 	if o.Next != nil {
 		_, err := w.e.m.insert(*o.Next)

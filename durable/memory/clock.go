@@ -1,0 +1,153 @@
+// Package memory keeps durable jobs in memory, on a clock that is set by hand: it is for the
+// tests of programs that use package durable. "Three days later" takes them some hundred
+// microseconds. It survives nothing, so it is of no other use.
+//
+//	clock := memory.NewClock(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+//	q, err := durable.Open(ctx, memory.New(clock).Open())
+//	q.Handle("remind", remind)
+//	go q.Run(ctx)
+//	_, err = q.Add(ctx, durable.Job{Kind: "remind", After: 72 * time.Hour})
+//	err = clock.Advance(ctx, 72*time.Hour) // the reminder has run when it returns
+//
+// What the clock says goes for when jobs are due and when they expire, for backoff, schedules
+// and retention. A job's Timeout and the worker's lease are of the process, and pass in real
+// time.
+//
+// Stores with no clock work in a testing/synctest bubble, by its time. There all of a Queue
+// runs by the bubble's clock, its timers and its heartbeats, so three days are some hundred
+// thousand wake-ups.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Clock is a clock that stands still until it is set. Several Stores may have one. All
+// methods may be called by several goroutines at once, also by handlers, but for Advance: in
+// a handler it would wait for itself.
+type Clock struct {
+	turn sync.Mutex // of Advance
+
+	mu     sync.Mutex
+	now    time.Time
+	stores []*Store
+}
+
+// NewClock returns a Clock that shows a time.
+func NewClock(t time.Time) *Clock { return &Clock{now: t.Round(0)} }
+
+// Now returns what the clock shows.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Set sets the clock, forward or back, and waits for nothing. What it passes over is due.
+func (c *Clock) Set(t time.Time) {
+	c.mu.Lock()
+	c.now = t.Round(0)
+	stores := c.stores
+	c.mu.Unlock()
+	for _, m := range stores {
+		m.mu.Lock()
+		m.change()
+		m.mu.Unlock()
+	}
+}
+
+// add has a Store be told when the clock is set.
+func (c *Clock) add(m *Store) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stores = append(c.stores[:len(c.stores):len(c.stores)], m)
+}
+
+// Advance moves the clock by d, from one time at which a job is due to the next, and waits
+// at each until what is due has ended: is done, dead, or due later. So a retry, or the next
+// occurrence of a schedule, comes at its own time, too. With 0 it waits for what is due now.
+//
+// If ctx ends before, Advance returns an error that wraps its cause and names a job that was
+// due: of a kind that nobody runs, of one that is paused, or one whose handler does not
+// return. The clock stays where it is then. Where that is what a test is about, use
+// [Clock.Set]. Advance panics if d is negative.
+func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
+	if d < 0 {
+		panic(fmt.Sprintf("memory: Advance(%v): negative", d))
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	for to := c.Now().Add(d); ; {
+		if err := c.settle(ctx); err != nil {
+			return err
+		}
+		next := c.next(to)
+		if !next.After(c.Now()) {
+			return nil
+		}
+		c.Set(next)
+	}
+}
+
+// next returns when the next job is due, or to if that is earlier.
+func (c *Clock) next(to time.Time) time.Time {
+	c.mu.Lock()
+	now, stores := c.now, c.stores
+	c.mu.Unlock()
+	for _, m := range stores {
+		m.mu.Lock()
+		for _, j := range m.jobs {
+			if j.state == durable.Waiting && j.rec.Due.After(now) && j.rec.Due.Before(to) {
+				to = j.rec.Due
+			}
+		}
+		m.mu.Unlock()
+	}
+	return to
+}
+
+// settle waits until nothing is due. What ends in one store may add to another, so all are
+// looked at once more after a wait.
+func (c *Clock) settle(ctx context.Context) error {
+	c.mu.Lock()
+	stores := c.stores
+	c.mu.Unlock()
+	for waited := true; waited; {
+		waited = false
+		for _, m := range stores {
+			for {
+				late, ended := m.due()
+				if late == nil {
+					break
+				}
+				waited = true
+				select {
+				case <-ended:
+				case <-ctx.Done():
+					return fmt.Errorf("memory: Advance: a job of the kind %q, due at %v, has not ended: %w",
+						late.rec.Job.Kind, late.rec.Due, context.Cause(ctx))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// due returns a job that is due and has not ended, if there is one, and what is closed when
+// one ends.
+func (m *Store) due() (*memJob, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for _, j := range m.jobs {
+		if (j.state == durable.Waiting || j.state == durable.Running) && !j.rec.Due.After(now) {
+			return &memJob{rec: j.rec}, m.ended
+		}
+	}
+	return nil, nil
+}

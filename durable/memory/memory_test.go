@@ -1,0 +1,173 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/memory"
+)
+
+// begin is what the tests' clocks show first.
+var begin = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+
+// within returns a context that ends with patience, a bound and not a measure.
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// open returns a Queue on a store, and what has it run until the end of the test.
+func open(t *testing.T, s *memory.Store, opts ...durable.Option) (q *durable.Queue, run func()) {
+	opts = append(opts, durable.WithLogger(slog.New(slog.DiscardHandler)))
+	q, err := durable.Open(within(t), s.Open(), opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	return q, func() {
+		done := make(chan error, 1)
+		go func() { done <- q.Run(t.Context()) }()
+		t.Cleanup(func() {
+			q.Close()
+			require.NoError(t, <-done)
+		})
+	}
+}
+
+// Each attempt and each occurrence begins at its own time, to the microsecond, and has ended
+// when Advance returns.
+func TestEachAtItsTime(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock), durable.WithBackoff(func(n int) time.Duration { return time.Duration(n) * time.Hour }))
+	var mu sync.Mutex
+	began := map[string][]time.Duration{}
+	note := func(a *durable.Attempt) int {
+		mu.Lock()
+		defer mu.Unlock()
+		began[a.Job.Kind] = append(began[a.Job.Kind], clock.Now().Sub(begin))
+		return len(began[a.Job.Kind])
+	}
+	q.Handle("once", func(_ context.Context, a *durable.Attempt) error { note(a); return nil })
+	q.Handle("last", func(_ context.Context, a *durable.Attempt) error { note(a); return nil })
+	q.Handle("fails", func(_ context.Context, a *durable.Attempt) error {
+		if note(a) < 4 {
+			return errors.New("no")
+		}
+		return nil
+	})
+	q.Handle("daily", func(_ context.Context, a *durable.Attempt) error {
+		note(a)
+		_, err := q.Add(t.Context(), durable.Job{Kind: "once", After: time.Minute})
+		return err
+	})
+	run()
+	refs, err := q.AddMany(within(t), durable.Job{Kind: "once", After: 72 * time.Hour}, durable.Job{Kind: "fails", After: time.Hour},
+		durable.Job{Kind: "once"}, durable.Job{Kind: "last", MaxAttempts: 1, After: 71 * time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, q.Schedule(within(t), "daily", "0 12 * * *", durable.Job{Kind: "daily"}))
+	require.NoError(t, clock.Advance(within(t), 0))
+	require.Equal(t, map[string][]time.Duration{"once": {0}}, began)
+	require.NoError(t, clock.Advance(within(t), 72*time.Hour-time.Microsecond))
+	hour, minute := time.Hour, time.Minute
+	want := map[string][]time.Duration{
+		"once": {0, 3*hour + minute, 27*hour + minute, 51*hour + minute}, "last": {71 * hour},
+		"fails": {hour, 2 * hour, 4 * hour, 7 * hour}, "daily": {3 * hour, 27 * hour, 51 * hour},
+	}
+	require.Equal(t, want, began)
+	info, err := q.Get(within(t), refs[0])
+	require.NoError(t, err)
+	require.Equal(t, durable.Waiting, info.State)
+	require.NoError(t, clock.Advance(within(t), time.Microsecond))
+	require.Equal(t, 72*hour, began["once"][4])
+	require.Equal(t, 72*hour, clock.Now().Sub(begin))
+}
+
+// What has expired does not run, and what is dead is forgotten after its retention, by the
+// clock; so are the times of failures.
+func TestClockOfDeadJobs(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock), durable.WithRetention(48*time.Hour))
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
+	refs, err := q.AddMany(within(t), durable.Job{Kind: "k", After: time.Hour},
+		durable.Job{Kind: "k", After: time.Hour, Expires: begin.Add(2 * time.Hour)})
+	require.NoError(t, err)
+	clock.Set(begin.Add(3 * time.Hour))
+	run()
+	require.NoError(t, clock.Advance(within(t), 0))
+	info, err := q.Get(within(t), refs[0])
+	require.NoError(t, err)
+	require.Equal(t, []durable.Failure{{At: begin.Add(3 * time.Hour), Attempt: 1, Error: "no"}}, info.Errors)
+	info, err = q.Get(within(t), refs[1])
+	require.NoError(t, err)
+	require.Equal(t, durable.ErrExpired.Error(), info.LastError)
+	clock.Set(begin.Add(51*time.Hour - time.Microsecond))
+	_, err = q.Get(within(t), refs[0])
+	require.NoError(t, err)
+	clock.Set(begin.Add(51 * time.Hour))
+	_, err = q.Get(within(t), refs[0])
+	require.ErrorIs(t, err, durable.ErrNotFound)
+}
+
+// Advance waits for a worker to come, and for what others add meanwhile, to another store
+// too. It says for what it waits in vain.
+func TestAdvanceWaits(t *testing.T) {
+	clock := memory.NewClock(begin)
+	a, runA := open(t, memory.New(clock))
+	b, runB := open(t, memory.New(clock))
+	count := 0
+	bounce := func(to *durable.Queue) durable.Handler {
+		return func(ctx context.Context, _ *durable.Attempt) error {
+			if count++; count == 10 {
+				return nil
+			}
+			_, err := to.Add(ctx, durable.Job{Kind: "k"})
+			return err
+		}
+	}
+	a.Handle("k", bounce(b))
+	b.Handle("k", bounce(a))
+	_, err := a.Add(within(t), durable.Job{Kind: "k", After: time.Hour})
+	require.NoError(t, err)
+	time.AfterFunc(20*time.Millisecond, func() { runA(); runB() })
+	require.NoError(t, clock.Advance(within(t), time.Hour))
+	require.Equal(t, 10, count)
+
+	_, err = a.Add(within(t), durable.Job{Kind: "other", After: time.Hour})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err = clock.Advance(ctx, 2*time.Hour)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, `"other"`)
+	require.Equal(t, begin.Add(2*time.Hour), clock.Now(), "where it waited")
+	require.PanicsWithValue(t, "memory: Advance(-1ns): negative", func() { clock.Advance(t.Context(), -1) })
+}
+
+// Two Queues on one store share its jobs, as two processes do.
+func TestTwoProcesses(t *testing.T) {
+	clock := memory.NewClock(begin)
+	store := memory.New(clock)
+	producer, _ := open(t, store)
+	consumer, run := open(t, store)
+	ran := make(chan string, 1)
+	consumer.Handle("k", func(_ context.Context, a *durable.Attempt) error { ran <- string(a.Job.Payload); return nil })
+	run()
+	for i := range 100 {
+		canceled, err := producer.Add(within(t), durable.Job{Kind: "k", After: 30 * time.Minute})
+		require.NoError(t, err)
+		_, err = producer.Add(within(t), durable.Job{Kind: "k", After: time.Hour, Payload: fmt.Append(nil, i)})
+		require.NoError(t, err)
+		ok, err := producer.Cancel(within(t), canceled)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.NoError(t, clock.Advance(within(t), time.Hour))
+		require.Equal(t, fmt.Sprint(i), <-ran)
+	}
+}

@@ -13,7 +13,7 @@ import (
 //
 //	timers := timingwheel.NewGroup(w)
 //	defer timers.Stop() // when the connection is closed
-//	timers.AfterFunc(time.Minute, conn.Close)
+//	timers.AfterFunc(time.Minute, func() { conn.Close() })
 //
 // All functions of a group wait on one shard of the wheel, so that one lock guards them.
 // So a group suits what one goroutine or a few work on. If all goroutines of a server

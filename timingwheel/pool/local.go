@@ -8,8 +8,8 @@ import "sync/atomic"
 // lock. Make one with [NewLocal]. Get, Peek and Remove may be called for several Workers
 // at the same time, and Close by any goroutine.
 //
-//	encoders := pool.NewLocal(pool, newEncoder, nil)
-//	pool.Schedule(w, time.Second, func(k *pool.Worker) {
+//	encoders := pool.NewLocal(p, newEncoder, nil)
+//	p.Schedule(w, time.Second, func(k *pool.Worker) {
 //		(*encoders.Get(k)).Encode(event)
 //	})
 //

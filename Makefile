@@ -46,6 +46,7 @@ test-386: ## run the short tests of the library's packages with 32 bits
 .PHONY: test-nested
 test-nested: missing ## run all tests of the nested modules but the benchmarks and durable, with the race detector
 	@set -e; for module in $(filter-out ./benchmarks/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
+	cd checks && go test -count 1 ./docs # the go command does not know that it reads what is not in its module
 
 # One package at a time: each starts servers, and they share the processors with the tests.
 .PHONY: test-durable

@@ -214,7 +214,8 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 	}
 	w.q.stats.lateBy(now.Sub(h.Record.Due))
 	w.q.stats.attempts.Add(1)
-	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due}
+	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due, completion: &completion{w: w, t: t}}
+	t.completion = a.completion
 	if h.Record.IsOccurrence() {
 		if planOf(h.Record.Plan).Pass {
 			w.ran(t, nil) // there is nothing to be done but to make the next one
@@ -257,6 +258,7 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 // ran takes a task whose handler has ended. The user's code that decides what becomes of
 // it may fail in any way: the deferred call is made though it ends the goroutine.
 func (w *worker) ran(t *task, err error) {
+	err, t.completed = t.completion.end(err)
 	out := w.q.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	w.q.decide(&out, t.attempt, err)
@@ -265,10 +267,8 @@ func (w *worker) ran(t *task, err error) {
 
 // ended has an end written down, and gives the place of the task to the next.
 func (w *worker) ended(t *task, out *Outcome) {
-	if out.End != Done && !out.Uncounted {
-		short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
-		w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
-			"attempt", t.attempt, "dead", out.End == Buried, "error", short)
+	if t.completed == nil {
+		w.logFailure(t, out)
 	}
 	out.note(t.attempt, w.q.now())
 	w.mu.Lock()
@@ -280,6 +280,16 @@ func (w *worker) ended(t *task, out *Outcome) {
 	w.ends.put(&ended{task: t, out: *out})
 	w.room.Broadcast() // for drain
 	w.start()          // its kind may have been at its limit
+}
+
+// logFailure logs how an attempt has ended, if it has failed.
+func (w *worker) logFailure(t *task, out *Outcome) {
+	if out.End == Done || out.Uncounted {
+		return
+	}
+	short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
+	w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
+		"attempt", t.attempt, "dead", out.End == Buried, "error", short)
 }
 
 // errKilled is the failure of a job whose last attempt ended with its process.

@@ -22,6 +22,8 @@ type Attempt struct {
 	// than that of the job if there is a Jitter, or it was missed.
 	Schedule   string
 	Occurrence time.Time
+
+	completion *completion // for Complete
 }
 
 // Handle sets what runs the jobs of a kind. It is called before Run, and panics after,
@@ -40,7 +42,8 @@ type Attempt struct {
 // with Run's context: Run waits for the handler.
 //
 // A job may run again although its handler has returned nil, if the process dies before
-// that is written down. So handlers must be idempotent, by Ref.
+// that is written down. So handlers must be idempotent, by Ref. With PostgreSQL a handler
+// can have the end of its job be a part of its own transaction: see CompleteTx there.
 func (q *Queue) Handle(kind string, h Handler) {
 	if kind == "" {
 		panic("durable: Handle: empty kind")

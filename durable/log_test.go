@@ -175,6 +175,9 @@ var messages = map[string]struct {
 		s.set("finish", durable.ErrLeaseLost)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
+	"an attempt was completed in its handler's transaction, or another worker has taken over": {"WARN", []string{"ref", "error"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "lost"})
+	}},
 	"the end of an attempt could not be written down; trying again": {"WARN", []string{"ref", "error", "pause"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
@@ -255,6 +258,10 @@ func TestMessages(t *testing.T) {
 				defer q.Close()
 				q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
 				q.Handle("bad", func(context.Context, *durable.Attempt) error { return errors.New("no") })
+				q.Handle("lost", func(ctx context.Context, a *durable.Attempt) error {
+					require.NoError(t, durable.Complete(ctx, a, written(ctx)))
+					return errors.New("the answer to commit was lost")
+				})
 				if strings.Contains(message, "hands out no jobs") {
 					s.set("feed", errSilent) // it is asked once, at the start
 				}

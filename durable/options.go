@@ -164,6 +164,8 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - a job is dead, because its last attempt did not end: kind, ref, error
 //   - a job has expired: kind, ref, dropped (or listed as dead)
 //   - another worker has taken over; the end of the attempt is not written down: ref
+//   - an attempt was completed in its handler's transaction, or another worker has taken over:
+//     ref, error (of the handler, which has failed)
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
 //   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
 //     overdue (once, until it has one or there is none due)

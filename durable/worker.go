@@ -48,6 +48,9 @@ type task struct {
 	began    time.Time               // by the engine's clock
 	cancel   context.CancelCauseFunc // nil: it does not run
 	next     *Held                   // a newer version, to be admitted when this one is forgotten
+
+	completion *completion // what its handler may do
+	completed  *Outcome    // and has done, when it has returned: complete.go
 }
 
 // lane is what a kind has for itself: its limit, and its queues.
@@ -469,8 +472,13 @@ func (w *worker) finish(batch []*ended) {
 	for i, e := range batch {
 		switch err := errs[i]; {
 		case err == nil:
+			if e.task.completed != nil {
+				w.logFailure(e.task, &e.out)
+			}
 			w.tally(e.out)
 			w.forget(e.task)
+		case errors.Is(err, ErrLeaseLost) && e.task.completed != nil:
+			w.completed(e)
 		case errors.Is(err, ErrChanged):
 			w.followChanged(e)
 		case errors.Is(err, ErrLeaseLost):

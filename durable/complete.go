@@ -1,0 +1,100 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// An engine may have a handler write the end of its attempt down by itself, in a
+// transaction of the handler's: then what the handler has done and the end of the job are
+// committed together, or not at all. Whether they are only the transaction knows. So once
+// an end was written in one, what the handler returns is written down as the end of an
+// attempt that has failed. If the transaction was committed nothing is left that this
+// could be the end of; while it is open the engine has it wait.
+
+// errNotCommitted is the failure of a handler that has returned nil, and has not committed.
+var errNotCommitted = errors.New("durable: the handler has returned nil, but the transaction in which it completed its attempt was not committed")
+
+// completion is what a handler has written down of the end of its attempt.
+type completion struct {
+	w *worker
+	t *task
+
+	mu   sync.Mutex
+	out  *Outcome // that was written last; nil: none was
+	over bool     // the handler has returned
+	fine bool     // and what it has returned is nil
+}
+
+// Complete has write store the end of an attempt, as done, for a handler that has not
+// returned yet. It is for engines that have a way of their own to do so, such as within a
+// transaction of the handler's; handlers call what their engine has for it. Write is called
+// with the engine's worker and the end: for an occurrence with the next one. If it returns
+// [ErrChanged] it is called again, with the end by the schedule as it is stored then.
+//
+// Complete may be called again, if what was written before is certainly undone. After the
+// handler has returned it is [ErrLeaseLost]. It panics on an Attempt that no worker has made.
+func Complete(ctx context.Context, a *Attempt, write func(Worker, Outcome) error) error {
+	c := a.completion
+	if c == nil {
+		panic("durable: Complete: the Attempt is none that a handler was called with")
+	}
+	out := Outcome{Held: c.t.held, End: Done}
+	c.w.q.follow(&out, c.t.began)
+	err := ErrChanged
+	for range scheduleTries {
+		if c.isOver() {
+			return fmt.Errorf("%w: the handler has returned", ErrLeaseLost)
+		}
+		if err = write(c.w.engine, out); !errors.Is(err, ErrChanged) {
+			break
+		}
+		if err := c.w.q.followAgain(ctx, &out, c.t.began); err != nil {
+			return err
+		}
+	}
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.out = &out
+	}
+	return err
+}
+
+func (c *completion) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// end is called when the handler has returned err. It returns what that comes to, and what
+// the handler has written down. A nil completion is of what no handler was called for.
+func (c *completion) end(err error) (error, *Outcome) {
+	if c == nil {
+		return err, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over, c.fine = true, err == nil
+	if c.out != nil && c.fine {
+		err = errNotCommitted // if it was, the end that this makes comes too late
+	}
+	return err, c.out
+}
+
+// completed is called of a task whose handler has written its end down, when there is
+// nothing left that another end could be of: if the handler has returned nil, because that
+// was committed. If it has failed its commit may have been done all the same, its answer
+// lost. w.mu is held.
+func (w *worker) completed(e *ended) {
+	if e.task.completion.fine {
+		w.tally(*e.task.completed)
+	} else {
+		w.q.stats.leaseLost.Add(1)
+		w.q.log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
+			"ref", e.out.Held.Ref, "error", e.out.Error)
+	}
+	w.forget(e.task)
+}

@@ -51,7 +51,7 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 		case err == nil:
 			return p.confirmCancel(ctx, a, at, res.first)
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
 			lost = err
 		default:
 			return false, err

@@ -30,6 +30,7 @@ type config struct {
 	alone    bool
 	existing bool
 	asked    []asked
+	domain   string
 	free     func() (int64, error)
 
 	// For tests: another age, and what the clock of the server that leads shows at a time.
@@ -130,6 +131,18 @@ func Buckets(near, far, lead, settle time.Duration) Option {
 	}
 }
 
+// Domain sets the JetStream domain that has the queue, for a connection to a server outside
+// of it, such as a leaf node that has a JetStream of its own. By default it is that of the
+// server. Connect panics on a name that is not of letters, digits, - and _.
+func Domain(name string) Option {
+	return func(c *config) {
+		if !validName(name) {
+			panic(fmt.Sprintf("jetstream: Domain(%q): not of letters, digits, - and _", name))
+		}
+		c.domain = name
+	}
+}
+
 // LocalClock says that the server's clock is that of this machine, so that it need not be
 // asked.
 func LocalClock() Option {
@@ -168,6 +181,8 @@ type part struct {
 	geometry
 	nc       *nats.Conn
 	js       natsjs.JetStream
+	api      string // what the server's API is called
+	denials  *denials
 	stream   string
 	number   int
 	of       int
@@ -197,6 +212,11 @@ type part struct {
 // servers are starting, or elect a leader, Connect asks again until ctx ends, or for a
 // minute if ctx has no deadline. What a server refuses is an error at once.
 //
+// So is what it denies the connection's user, of Connect and of all else: an error that
+// wraps nats.ErrPermissionViolation and names the subject. To be told Connect adds to the
+// connection's error handler; one that is set later has to call the one that was there.
+// NATS.md says which rights a user needs.
+//
 // The connection stays the caller's: Close of the engine leaves it open. It has to be one
 // that reconnects for ever, made with nats.MaxReconnects(-1): one that gives up some time
 // is an error, since the queue would stand still from then on. Connect panics on nil.
@@ -214,15 +234,16 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
 	}
-	js, err := natsjs.New(nc)
+	js, err := c.jetStream(nc)
 	if err != nil {
 		return nil, fmt.Errorf("jetstream: Connect: %w", err)
 	}
+	denials := watch(nc)
 	closed, cancel := context.WithCancel(context.Background())
 	e := &engine{close: cancel}
 	for i := 0; i < c.parts; i++ { // the first one tells how many there are
 		err := patiently(ctx, func(try context.Context) error {
-			p, err := openPart(try, &c, nc, js, i, closed)
+			p, err := openPart(try, &c, denials, js, i, closed)
 			if err == nil {
 				e.parts = append(e.parts, p)
 			}
@@ -240,30 +261,56 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 	return e, nil
 }
 
+// jetStream returns the client of a domain's JetStream.
+func (c *config) jetStream(nc *nats.Conn) (natsjs.JetStream, error) {
+	if c.domain == "" {
+		return natsjs.New(nc)
+	}
+	return natsjs.NewWithDomain(nc, c.domain)
+}
+
+// api is what the subjects of its API begin with.
+func (c *config) api() string {
+	if c.domain == "" {
+		return "$JS.API."
+	}
+	return "$JS." + c.domain + ".API."
+}
+
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
-func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
+func openPart(ctx context.Context, c *config, d *denials, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
 	p := &part{
-		nc: nc, js: js, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches),
+		nc: d.nc, js: js, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches),
 		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift,
 	}
-	s, err := findOrMake(ctx, c, js, p.stream)
+	ctx, stop := d.during(ctx, api(p.stream))
+	defer stop()
+	err := p.open(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+		err = denied(ctx, err)
+	}
+	return p, err
+}
+
+func (p *part) open(ctx context.Context, c *config) error {
+	s, err := findOrMake(ctx, c, p.js, p.stream)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	info := s.CachedInfo()
 	if err := c.compare(&info.Config); err != nil {
-		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	version, err := versionOf(info.Config.Metadata)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	if info, err = c.settle(ctx, js, info, version); err != nil {
-		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
+	if info, err = c.settle(ctx, p.js, info, version); err != nil {
+		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
-		return nil, err
+		return err
 	}
 	n, _ := strconv.Atoi(info.Config.Metadata[metaPartitions]) // compare has looked at it
 	Partitions(n)(c)                                           // what the first one says the others have to say
@@ -276,7 +323,7 @@ func openPart(ctx context.Context, c *config, nc *nats.Conn, js natsjs.JetStream
 	if err == nil && c.alone {
 		err = p.purge(ctx, p.workerSubject("*"), 0)
 	}
-	return p, err
+	return err
 }
 
 // What a stream's metadata says.

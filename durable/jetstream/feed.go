@@ -67,7 +67,12 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
 	return w.each(func(p *part) error {
 		f := &feed{part: p, w: w, give: give, near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
+		ctx, stop := p.denials.during(ctx, p.working())
+		defer stop()
 		err := f.run(ctx)
+		if denial := denied(ctx, nil); denial != nil {
+			err = denial
+		}
 		if err != nil {
 			cancel() // the others are of no use alone: the Queue begins anew
 		}

@@ -107,7 +107,7 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 			case errors.Is(res.err, errConflict), errors.Is(res.err, errBusy):
 				errs[i] = errTooLate
 				refused = append(refused, i)
-			case errors.Is(res.err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+			case isLost(res.err) && ctx.Err() == nil && p.closed.Err() == nil:
 				all[i].repeat(p)
 				again = append(again, i)
 			}
@@ -209,7 +209,7 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 				return cmp.Or(uncertain, err)
 			}
 			continue
-		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
 			uncertain = err
 			continue
 		}

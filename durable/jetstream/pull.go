@@ -117,7 +117,7 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 		return 0, notSent(err)
 	}
 	defer sub.Unsubscribe()
-	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.stream+"."+consumer, inbox, body); err != nil {
+	if err := p.nc.PublishRequest(p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, inbox, body); err != nil {
 		return 0, notSent(err)
 	}
 	silence := time.NewTimer(r.Expires + answerTimeout)

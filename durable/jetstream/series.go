@@ -121,7 +121,7 @@ func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, next 
 				return cmp.Or(uncertain, err)
 			}
 			p.wait(ctx, 5*time.Millisecond)
-		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
 			uncertain = err
 		case err != nil:
 			return cmp.Or(uncertain, err)

@@ -157,11 +157,18 @@ func (p *part) commitAtOnce(ctx context.Context, groups []group, results []resul
 // publishPatiently publishes, again after a while if the server was busy with the same
 // subjects, or has no leader: then nothing was written.
 func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint64, err error) {
+	ctx, stop := p.denials.during(ctx, func(denied string) bool {
+		return slices.ContainsFunc(groups, func(g group) bool {
+			return slices.ContainsFunc(g, func(w write) bool { return w.subject == denied })
+		})
+	})
+	defer stop()
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
 		if p.closed.Err() != nil {
 			return 0, durable.ErrClosed
 		}
 		last, err = p.publish(ctx, groups)
+		err = deniedWrite(ctx, err)
 		busy := errors.Is(err, errBusy) && try < 4
 		if !busy && !errors.Is(err, nats.ErrNoResponders) {
 			return last, err
@@ -276,7 +283,7 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	// The only server that has the stream is its leader, so the quick way is as good.
 	for {
 		s, err := p.lastDirect(ctx, subject)
-		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, durable.ErrNotFound) || !bounded || ctx.Err() != nil ||
+		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, durable.ErrNotFound) || !bounded || ctx.Err() != nil || isDenial(err) ||
 			p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return s, err
 		}
@@ -288,11 +295,14 @@ func (p *part) lastDirect(ctx context.Context, subject string) (stored, error) {
 	if p.closed.Err() != nil {
 		return stored{}, durable.ErrClosed
 	}
+	api := p.api + "DIRECT.GET." + p.stream + "." + subject
+	ctx, stop := p.denials.during(ctx, about(api))
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := p.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+p.stream+"."+subject, nil)
+	m, err := p.nc.RequestWithContext(ctx, api, nil)
 	if err != nil {
-		return stored{}, notSent(err)
+		return stored{}, notSent(denied(ctx, err))
 	}
 	return parseStored(m)
 }
@@ -348,12 +358,14 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 	if err != nil {
 		return err
 	}
+	ctx, stop := p.denials.during(ctx, about(p.api+api))
+	defer stop()
 	for {
 		if p.closed.Err() != nil {
 			return durable.ErrClosed
 		}
 		try, cancel := context.WithTimeout(ctx, answerTimeout)
-		m, err := p.nc.RequestWithContext(try, "$JS.API."+api, body)
+		m, err := p.nc.RequestWithContext(try, p.api+api, body)
 		cancel()
 		if err == nil && !bytes.Contains(m.Data, noLeader) {
 			return json.Unmarshal(m.Data, answer)
@@ -362,7 +374,7 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 			err = nats.ErrNoResponders
 		}
 		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
-			return notSent(err)
+			return notSent(denied(ctx, err))
 		}
 		p.wait(ctx, 100*time.Millisecond)
 	}
@@ -378,7 +390,10 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	if p.closed.Err() != nil {
 		return durable.ErrClosed
 	}
-	inbox := nats.NewInbox()
+	api := p.api + "DIRECT.GET." + p.stream
+	ctx, stop := p.denials.during(ctx, about(api))
+	defer stop()
+	inbox := p.nc.NewInbox()
 	sub, err := p.nc.SubscribeSync(inbox)
 	if err != nil {
 		return notSent(err)
@@ -387,7 +402,7 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
-	if err := p.nc.PublishRequest("$JS.API.DIRECT.GET."+p.stream, inbox, body); err != nil {
+	if err := p.nc.PublishRequest(api, inbox, body); err != nil {
 		return notSent(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
@@ -395,7 +410,7 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return err
+			return denied(ctx, err)
 		}
 		if m.Header.Get("Status") == "204" {
 			return nil

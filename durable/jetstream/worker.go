@@ -74,7 +74,7 @@ func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 
 // isUnanswered reports whether there was no answer, so that it is worth asking again.
 func isUnanswered(err error) bool {
-	return errors.Is(err, durable.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)
+	return (errors.Is(err, durable.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)) && !isDenial(err)
 }
 
 // Beat writes the message anew, and looks when the server did that: if it is longer than

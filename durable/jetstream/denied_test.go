@@ -1,0 +1,152 @@
+package jetstream_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// soon is what an error may take that is told at once: much less than a question whose
+// answer is waited for.
+const soon = 4 * time.Second
+
+// denying returns a connection of a user of a new server who is denied some subjects, which
+// are of a queue that is there.
+func denying(t *testing.T, publish, subscribe []string) *nats.Conn {
+	users := []*server.User{{Username: "all", Password: "x"}, {Username: "few", Password: "x", Permissions: &server.Permissions{
+		Publish: &server.SubjectPermission{Deny: publish}, Subscribe: &server.SubjectPermission{Deny: subscribe},
+	}}}
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "test", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), Users: users,
+	})
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	require.True(t, srv.ReadyForConnections(patience))
+	dial := func(user string) *nats.Conn {
+		nc, err := nats.Connect(srv.ClientURL(), nats.UserInfo(user, "x"), nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	e, err := jetstream.Connect(within(t), dial("all"))
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	_, err = q.AddMany(within(t), durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	require.NoError(t, q.Close())
+	return dial("few")
+}
+
+// requireDenied requires that f is told at once what was denied.
+func requireDenied(t *testing.T, subject string, f func() error) {
+	t.Helper()
+	began := time.Now()
+	err := f()
+	require.ErrorIs(t, err, nats.ErrPermissionViolation)
+	require.ErrorContains(t, err, subject)
+	require.Less(t, time.Since(began), soon)
+}
+
+// What Connect is denied it is told at once, and which subject that is.
+func TestConnectDenied(t *testing.T) {
+	t.Parallel()
+	for subject, nc := range map[string]*nats.Conn{
+		"$JS.API.STREAM.INFO.TW_default_0":   denying(t, []string{"$JS.API.>"}, nil),
+		"$JS.API.STREAM.CREATE.TW_default_0": nil,
+		"_INBOX.":                            denying(t, nil, []string{"_INBOX.>"}),
+	} {
+		if nc == nil { // of a queue that is not there
+			continue
+		}
+		requireDenied(t, subject, func() error {
+			_, err := jetstream.Connect(within(t), nc)
+			return err
+		})
+		requireDenied(t, subject, func() error { // though the client has asked for its answers before
+			_, err := jetstream.Connect(within(t), nc)
+			return err
+		})
+	}
+	nc := denying(t, []string{"$JS.API.STREAM.CREATE.>"}, nil)
+	requireDenied(t, "$JS.API.STREAM.CREATE.TW_other_0", func() error {
+		_, err := jetstream.Connect(within(t), nc, jetstream.Queue("other"))
+		return err
+	})
+}
+
+// Writes and reads that are denied are errors at once, single or in a batch. The user's own
+// handler of errors is told, too.
+func TestVerbsDenied(t *testing.T) {
+	t.Parallel()
+	nc := denying(t, []string{"TW_default_0.q.>", "TW_default_0.h.>", "TW_default_0.c.>", "$JS.API.DIRECT.GET.>"}, nil)
+	told := make(chan error, 1000)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err })
+	e, err := jetstream.Connect(within(t), nc)
+	if err != nil { // Connect reads the floor
+		requireDenied(t, "$JS.API.DIRECT.GET.TW_default_0.", func() error { return err })
+	}
+	nc = denying(t, []string{"TW_default_0.q.>", "TW_default_0.h.>", "TW_default_0.c.>"}, nil)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err })
+	e, err = jetstream.Connect(within(t), nc)
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	defer q.Close()
+	requireDenied(t, "TW_default_0.q.", func() error {
+		_, err := q.AddMany(within(t), durable.Job{Kind: "k"})
+		return err
+	})
+	requireDenied(t, "TW_default_0.h.", func() error {
+		_, err := q.AddMany(within(t), durable.Job{Kind: "k", After: 10 * time.Hour}, durable.Job{Kind: "k", After: 10 * time.Hour, Key: "key"})
+		return err
+	})
+	for info, err := range q.All(within(t), durable.Filter{}) {
+		require.NoError(t, err)
+		requireDenied(t, "TW_default_0.c.", func() error {
+			_, err := q.Cancel(within(t), info.Ref)
+			return err
+		})
+	}
+	require.ErrorIs(t, <-told, nats.ErrPermissionViolation)
+}
+
+// A worker that is denied what it needs says so: a beat by Run, all else by Feed, also if
+// its claims are denied, which fail by asking once more.
+func TestWorkerDenied(t *testing.T) {
+	t.Parallel()
+	for _, subject := range []string{"TW_default_0.c.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>"} {
+		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
+			e, err := jetstream.Connect(within(t), denying(t, []string{subject}, nil))
+			require.NoError(t, err)
+			defer e.Close()
+			w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			require.NoError(t, err)
+			err = w.Feed(within(t), func(held []*durable.Held) {
+				for i, v := range w.Claim(context.Background(), held) {
+					if v.Claimed == durable.Mine {
+						w.Finish(context.Background(), []durable.Outcome{{Held: held[i], End: durable.Done}})
+					}
+				}
+			})
+			require.ErrorIs(t, err, nats.ErrPermissionViolation)
+			require.ErrorContains(t, err, subject[:len(subject)-1])
+		})
+	}
+	e, err := jetstream.Connect(within(t), denying(t, []string{"TW_default_0.w.>"}, nil))
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	defer q.Close()
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+	requireDenied(t, "TW_default_0.w.", func() error { return q.Run(within(t)) })
+}

@@ -41,8 +41,9 @@ var (
 	// ErrStorage: the store is damaged, or cannot be written.
 	ErrStorage = errors.New("durable: storage failed")
 
-	// ErrLocked: another process has the directory open.
-	ErrLocked = errors.New("durable: store is locked by another process")
+	// ErrLocked: another process, or another engine of this one, has the directory open. The
+	// message says which.
+	ErrLocked = errors.New("durable: store is locked")
 
 	// ErrVersion: what is stored was made, or migrated, by a newer version of the engine
 	// than this program has.

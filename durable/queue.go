@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,8 @@ type Queue struct {
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
 // engine does not answer before ctx ends. Close of the Queue closes the engine, too;
-// after an error the engine is as it was. An engine serves one Queue. Open panics on nil.
+// after an error the engine is as it was. An engine serves one Queue: for an engine that has
+// one that is not closed Open returns an error. Open panics on nil.
 func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	if e == nil {
 		panic("durable: Open: nil Engine")
@@ -59,7 +61,11 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		config: *newConfig(opts), engine: e,
 		handlers: map[string]Handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
 	}
+	if !serve(e) {
+		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
+	}
 	if err := q.readClock(ctx); err != nil {
+		release(e)
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
@@ -83,6 +89,27 @@ func (q *Queue) readClock(ctx context.Context) (err error) {
 	}
 	q.clock, err = clock.New(ctx, q.engine.Now)
 	return err
+}
+
+// serving has the engines that have a Queue: those that are pointers, since other ones may
+// be equal and not the same.
+var serving sync.Map
+
+func isPointer(e Engine) bool { return reflect.ValueOf(e).Kind() == reflect.Pointer }
+
+// serve notes that an engine has a Queue; false if it has one already.
+func serve(e Engine) bool {
+	if !isPointer(e) {
+		return true
+	}
+	_, has := serving.LoadOrStore(e, true)
+	return !has
+}
+
+func release(e Engine) {
+	if isPointer(e) {
+		serving.Delete(e)
+	}
 }
 
 // followClock reads the engine's clock until Close, and says when that was set.
@@ -132,6 +159,7 @@ func (q *Queue) Close() error {
 		q.keyed.close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
+		release(q.engine)
 	})
 	return q.closeOf
 }

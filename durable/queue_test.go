@@ -564,3 +564,17 @@ func TestDefaultLogger(t *testing.T) {
 	})
 	require.Contains(t, log.String(), "durable: an attempt failed")
 }
+
+// An engine has one Queue at a time.
+func TestTwoQueuesOnOneEngine(t *testing.T) {
+	bubble(t, func(t *testing.T, m *enginetest.Memory, q *durable.Queue) {
+		e := m.Open(t)
+		first, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		_, err = durable.Open(t.Context(), e)
+		require.ErrorContains(t, err, "the engine has a Queue already")
+		require.NoError(t, first.Close())
+		_, err = durable.Open(t.Context(), e)
+		require.ErrorIs(t, err, durable.ErrClosed, "it has none any more")
+	})
+}

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -96,8 +95,8 @@ type engine struct {
 }
 
 // Open starts a server on the directory, which is made if it is not there, and returns an
-// engine on it. If another process has the directory it returns durable.ErrLocked at
-// once.
+// engine on it. If another process has the directory, or another engine of this one, it
+// returns durable.ErrLocked at once.
 //
 // It first reads all that is there, which takes about a second for a GB in memory or on a
 // good disk. If something is damaged it returns durable.ErrStorage and says what; see
@@ -119,7 +118,7 @@ func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, erro
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
-	l, err := lockDir(filepath.Join(dir, "lock"))
+	l, err := take(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +233,7 @@ func (e *engine) Close() error {
 				e.log.Warn("durable: the directory of the embedded store cannot be written", "dir", e.dir, "error", err)
 			}
 		}
-		e.err = errors.Join(e.err, e.lock.release())
+		e.err = errors.Join(e.err, giveBack(e.lock))
 	})
 	return e.err
 }

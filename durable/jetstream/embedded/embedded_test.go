@@ -57,6 +57,9 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	began := time.Now()
 	_, err := embedded.Open(within(t), dir)
 	require.ErrorIs(t, err, durable.ErrLocked)
+	require.ErrorContains(t, err, "another engine of this process")
+	_, err = embedded.Open(within(t), dir+"/../"+filepath.Base(dir), embedded.With(jetstream.Queue("another")))
+	require.ErrorContains(t, err, "another engine of this process: a directory has one engine, and so one queue")
 	require.Less(t, time.Since(began), patience/2, "at once: it does not wait for the other")
 
 	cmd := exec.Command(os.Args[0], "-test.run=^TestTwoProcessesOnOneDirectory$")
@@ -66,7 +69,7 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 	} else {
 		_, err := embedded.Open(within(t), os.Getenv("LOCKED_DIR"))
-		require.ErrorIs(t, err, durable.ErrLocked)
+		require.ErrorContains(t, err, "durable: store is locked: "+os.Getenv("LOCKED_DIR")+": by another process")
 	}
 	require.NoError(t, e.Close())
 	_, q := open(t, dir)

@@ -42,5 +42,6 @@ func statement(name, schema string) string {
 	if err != nil {
 		panic(err) // it is in the program
 	}
-	return strings.ReplaceAll(string(text), "tickwheel.", pgx.Identifier{schema}.Sanitize()+".")
+	// Its name is the same quoted, since it is of small letters, digits and _.
+	return strings.NewReplacer("tickwheel.", pgx.Identifier{schema}.Sanitize()+".", "'tickwheel'", "'"+schema+"'").Replace(string(text))
 }

@@ -13,6 +13,18 @@
 //	refs, err := engine.AddTx(ctx, tx, durable.Job{Kind: "remind", After: time.Hour, Payload: id})
 //	err = tx.Commit(ctx)
 //
+// and its end be written down in the transaction of its handler, so that its effect is there
+// exactly once: see [Engine.CompleteTx]. For package database/sql there are [Engine.AddSQL]
+// and [Engine.CompleteSQL]. Triggers, and programs in other languages, call a function:
+//
+//	select tickwheel.add_job('remind', convert_to(to_jsonb(new)::text, 'UTF8'), now() + interval '1 hour');
+//
+// Its parameters are kind, payload, due, key, lane, priority, meta, max_attempts, timeout
+// and expires; all but kind may be left out. It returns the job's Ref, or null if another job
+// has the key, and refuses what Add does with code 22023. It is there if and only if the
+// transaction is committed, and announced as with AddTx. Nobody but the owner may call it
+// before he was granted that.
+//
 // Each Queue has an engine of its own; any number of processes may connect to one schema.
 // It is tested with PostgreSQL 15. Versions of this package that may run together are told
 // by the schema, see [Engine.Migrate].
@@ -39,6 +51,9 @@
 // pg_terminate_backend when they have done so for a third of the lease. Until then the rows
 // that such a statement has locked are passed over. It needs track_activities, which is on
 // by default.
+//
+// [Grants] has the rights of three roles: one that adds jobs, one that works, one that
+// migrates.
 //
 // Migrate sets the table's fillfactor, and has autovacuum come early and without a pause.
 // A transaction that stays open for long, of whomever in the database, keeps dead rows
@@ -84,7 +99,7 @@
 //     where it was left; and from its beginning, if that was long ago.
 //   - What a call returns is of the one try that was committed.
 //
-// Read it in this order: sql/1.sql to sql/3.sql (the tables), ref.go, insert.go, tx.go,
-// change.go, feed.go with bell.go, worker.go, series.go, sweep.go, find.go, retry.go. Each
-// statement is a file in sql.
+// Read it in this order: sql/1.sql to sql/5.sql (the tables, and add_job), ref.go, insert.go, tx.go
+// with caller.go, change.go, feed.go with bell.go, worker.go, complete.go, series.go, sweep.go,
+// find.go, retry.go. Each statement is a file in sql.
 package postgres

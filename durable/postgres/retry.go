@@ -66,18 +66,18 @@ func judgeCode(pg *pgconn.PgError) outcome {
 
 // translate gives a server's error the name that durable has for it.
 func (e *Engine) translate(err error) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+	var of interface{ SQLState() string } // of any driver
+	if !errors.As(err, &of) {
 		return err
 	}
-	switch {
-	case pg.Code == "53100":
+	switch code := of.SQLState(); {
+	case code == "53100":
 		return fmt.Errorf("%w: %w", durable.ErrFull, err)
-	case pg.Code == "42P01" || pg.Code == "3F000":
+	case code == "42P01" || code == "3F000":
 		return fmt.Errorf("postgres: the schema %q has no tables: call Migrate: %w", e.schema, err)
-	case pg.Code == "42703": // a column
+	case code == "42703": // a column
 		return fmt.Errorf("postgres: the schema %q is of another version: call Migrate: %w", e.schema, err)
-	case strings.HasPrefix(pg.Code, "58") || strings.HasPrefix(pg.Code, "XX"):
+	case strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX"):
 		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
 	return err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -15,7 +16,7 @@ import (
 // committed. Until then no worker sees them. It is Queue.Add in all else: the same
 // limits, the same errors, and on [durable.ErrExists] the jobs whose Ref is not empty are
 // stored and the transaction goes on. After any other error roll it back. After counts
-// from this call, not from the commit.
+// from this call, not from the commit. AddTx panics on a nil transaction.
 //
 // A job that is due within a second is announced with the commit, by one NOTIFY for each
 // transaction: workers see it within 50 ms, and if announcements do not reach them,
@@ -28,6 +29,32 @@ import (
 // has ended. Queue.Add waits a second, and then returns ErrExists, whether you commit or
 // not. So keep transactions with keys short.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]durable.Ref, error) {
+	if tx == nil {
+		panic("postgres: AddTx: nil tx")
+	}
+	refs, err := e.addTx(ctx, pgxCaller{tx}, jobs)
+	if err != nil {
+		err = fmt.Errorf("postgres: AddTx: %w", err)
+	}
+	return refs, err
+}
+
+// AddSQL is [Engine.AddTx] for a transaction of package database/sql, with whatever driver
+// it was opened: pgx's stdlib and lib/pq are tested. It takes a round trip more or two. The
+// transaction has to be of a connection to the Engine's database; the Engine's pool is not
+// used.
+func (e *Engine) AddSQL(ctx context.Context, tx *sql.Tx, jobs ...durable.Job) ([]durable.Ref, error) {
+	if tx == nil {
+		panic("postgres: AddSQL: nil tx")
+	}
+	refs, err := e.addTx(ctx, sqlCaller{tx}, jobs)
+	if err != nil {
+		err = fmt.Errorf("postgres: AddSQL: %w", err)
+	}
+	return refs, err
+}
+
+func (e *Engine) addTx(ctx context.Context, tx caller, jobs []durable.Job) ([]durable.Ref, error) {
 	refs := make([]durable.Ref, len(jobs))
 	if err := e.usable(); err != nil {
 		return refs, err
@@ -38,15 +65,15 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]d
 	// The clock that this engine follows may not have been read for long: no Queue need
 	// be open.
 	var now time.Time
-	if err := tx.QueryRow(ctx, "select clock_timestamp()").Scan(&now); err != nil {
-		return refs, fmt.Errorf("postgres: AddTx: %w", err)
+	if err := tx.run(ctx, asked{text: "select clock_timestamp()", row: one(&now)}); err != nil {
+		return refs, e.translate(err)
 	}
 	var c columns
 	var soon []string // kinds
 	for i, j := range jobs {
 		rec, err := durable.NewRecord(j, now)
 		if err != nil {
-			return refs, fmt.Errorf("postgres: AddTx: job %d: %w", i, err)
+			return refs, fmt.Errorf("job %d: %w", i, err)
 		}
 		if rec.Due.Before(now.Add(window)) {
 			soon = append(soon, j.Kind)
@@ -55,14 +82,14 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]d
 	}
 	stored, err := e.insertTx(ctx, tx, &c, soon)
 	if err != nil {
-		return refs, fmt.Errorf("postgres: AddTx: %w", e.translate(err))
+		return refs, e.translate(err)
 	}
 	var errs []error
 	for i, id := range c.id {
 		if stored[id] {
 			refs[i] = e.refOf(id)
 		} else {
-			errs = append(errs, fmt.Errorf("postgres: AddTx: job %d: %w", i, durable.ErrExists))
+			errs = append(errs, fmt.Errorf("job %d: %w", i, durable.ErrExists))
 		}
 	}
 	return refs, errors.Join(errs...)
@@ -70,22 +97,22 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]d
 
 // insertTx stores records, and has the commit announce them. Equal notifications of one
 // transaction are sent once.
-func (e *Engine) insertTx(ctx context.Context, tx pgx.Tx, c *columns, soon []string) (map[string]bool, error) {
+func (e *Engine) insertTx(ctx context.Context, tx caller, c *columns, soon []string) (map[string]bool, error) {
 	stored := map[string]bool{}
-	b := &pgx.Batch{}
-	b.Queue(e.insert, append(c.args(), micros(repeatable))...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var id string
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
-			stored[id] = true
-		}
-		return rows.Err()
-	})
+	all := []asked{{text: e.insert, args: append(c.args(), micros(repeatable)), row: func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		stored[id] = true
+		return err
+	}}}
 	if len(soon) > 0 {
-		// Maybe long due, if the transaction takes long.
-		b.Queue(e.notifyTx, e.schema, newsOf(soon, true).encode())
+		all = append(all, e.announceTx(soon))
 	}
-	return stored, tx.SendBatch(ctx, b).Close()
+	return stored, tx.run(ctx, all...)
+}
+
+// announceTx has a commit announce kinds. What is due soon may be long due by then, if the
+// transaction takes long.
+func (e *Engine) announceTx(kinds []string) asked {
+	return asked{text: e.notifyTx, args: []any{e.schema, newsOf(kinds, true).encode()}}
 }

@@ -210,6 +210,17 @@ type endedRow struct {
 	Changed bool // the schedule that it is an occurrence of
 }
 
+// error is what a row says of its end.
+func (r *endedRow) error() error {
+	switch {
+	case r.Changed:
+		return durable.ErrChanged
+	case r.Busy:
+		return errLocked
+	}
+	return nil
+}
+
 // lockedPauses are those between the tries of an end whose row is locked: for a moment, as
 // by another's claim that comes too late, or by one who stays.
 var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond, 320 * time.Millisecond}
@@ -237,14 +248,19 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 	return errs
 }
 
-// finishOnce writes down what is not locked.
-func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error {
+// finishArgs are in the order of finish.sql.
+func (w *worker) finishArgs(outs []durable.Outcome) []any {
 	var c ends
 	for i := range outs {
 		c.add(&outs[i])
 	}
 	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
-	args = append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
+	return append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
+}
+
+// finishOnce writes down what is not locked.
+func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error {
+	args := w.finishArgs(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
 		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], w.e.statements.finish, args, hot)
@@ -253,13 +269,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 	})
 	ended := make(map[string]error, len(rows))
 	for _, r := range rows {
-		ended[r.ID] = nil
-		if r.Busy {
-			ended[r.ID] = errLocked
-		}
-		if r.Changed {
-			ended[r.ID] = durable.ErrChanged
-		}
+		ended[r.ID] = r.error()
 	}
 	errs := make([]error, len(outs))
 	for i, o := range outs {

@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// CompleteTx ends the job of an attempt, as done, in a transaction of its handler's. What
+// the handler has written in it and the end of the job are committed together, so that the
+// job's effect is there exactly once, however often it is attempted:
+//
+//	q.Handle("charge", func(ctx context.Context, a *durable.Attempt) error {
+//		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//			if _, err := tx.Exec(ctx, "insert into charges ...", a.Job.Payload); err != nil {
+//				return err
+//			}
+//			return engine.CompleteTx(ctx, tx, a)
+//		})
+//	})
+//
+// From then on the transaction says whether the job is done, and not what the handler
+// returns: if it is committed the job is done, and if it is not the attempt has failed, with
+// the handler's error or, if that is nil, one that says so. The handler may roll back and
+// try another transaction. A job that CompleteTx has ended can be followed by others that
+// AddTx stores in the same transaction. The next occurrence of a schedule is stored with it.
+//
+// If the process dies before the commit, the job runs again after the lease; if it dies
+// after, it does not. [durable.ErrLeaseLost]: another worker has taken over, the handler has
+// returned, or CompleteTx was called before in this transaction; nothing was changed. After
+// any error roll the transaction back, and return the error.
+//
+// From CompleteTx to the end of the transaction nobody else can take the job over, cancel
+// it, or change the schedule that it is an occurrence of, and whoever tries the last waits.
+// So call it right before the commit. A transaction that is neither committed nor rolled
+// back keeps the job running: set idle_in_transaction_session_timeout. One that is prepared
+// for a commit in two phases ends the job when that comes; the handler need not wait for it.
+//
+// CompleteTx takes the Engine of the Queue that has called the handler, and a transaction on
+// its database. It panics on others' attempts, and on a nil transaction.
+func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a *durable.Attempt) error {
+	if tx == nil {
+		panic("postgres: CompleteTx: nil tx")
+	}
+	if err := e.complete(ctx, pgxCaller{tx}, a); err != nil {
+		return fmt.Errorf("postgres: CompleteTx: %w", err)
+	}
+	return nil
+}
+
+// CompleteSQL is [Engine.CompleteTx] for a transaction of package database/sql. For the
+// driver see [Engine.AddSQL].
+func (e *Engine) CompleteSQL(ctx context.Context, tx *sql.Tx, a *durable.Attempt) error {
+	if tx == nil {
+		panic("postgres: CompleteSQL: nil tx")
+	}
+	if err := e.complete(ctx, sqlCaller{tx}, a); err != nil {
+		return fmt.Errorf("postgres: CompleteSQL: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) complete(ctx context.Context, tx caller, a *durable.Attempt) error {
+	if err := e.usable(); err != nil {
+		return err
+	}
+	err := durable.Complete(ctx, a, func(by durable.Worker, out durable.Outcome) error {
+		w, ok := by.(*worker)
+		if !ok || w.e != e {
+			panic("postgres: Complete: the Attempt is of another Engine")
+		}
+		return w.finishTx(ctx, tx, out)
+	})
+	return e.translate(err)
+}
+
+// finishTx writes an end down in a caller's transaction, with the settings for that, which
+// are taken back: the transaction goes on. While the row is locked it asks again, as Finish
+// does.
+func (w *worker) finishTx(ctx context.Context, tx caller, out durable.Outcome) error {
+	var was [4]string
+	if err := tx.run(ctx, asked{text: settings, row: one(&was[0], &was[1], &was[2], &was[3])}); err != nil {
+		return err
+	}
+	all := []asked{{text: hot}, {}, {text: restore, args: []any{was[0], was[1], was[2], was[3]}}}
+	if next := out.Next; next != nil && next.Due.Before(w.e.now().Add(window)) {
+		all = append(all, w.e.announceTx([]string{next.Job.Kind}))
+	}
+	for tries := 0; ; tries++ {
+		err := durable.ErrLeaseLost
+		all[1] = asked{text: w.e.statements.finish, args: w.finishArgs([]durable.Outcome{out}), row: func(scan func(...any) error) error {
+			var r endedRow
+			failed := scan(&r.ID, &r.Busy, &r.Changed)
+			err = r.error()
+			return failed
+		}}
+		if failed := tx.run(ctx, all...); failed != nil {
+			return failed
+		}
+		if err != errLocked || tries == len(lockedPauses) {
+			return err
+		}
+		sleep(ctx, lockedPauses[tries])
+	}
+}
+
+// settings and restore are for what hot changes.
+const (
+	settings = "select current_setting('enable_seqscan'), current_setting('enable_bitmapscan')," +
+		" current_setting('jit'), current_setting('plan_cache_mode')"
+	restore = "select set_config('enable_seqscan', $1, true), set_config('enable_bitmapscan', $2, true)," +
+		" set_config('jit', $3, true), set_config('plan_cache_mode', $4, true)"
+)

@@ -1,0 +1,19 @@
+package postgres
+
+import (
+	_ "embed"
+	"strings"
+)
+
+//go:embed grants.sql
+var grants string
+
+// Grants returns the statements that make three roles for a schema, see [Schema], and grant
+// each of them what it needs and no more: one that adds jobs, one that works, one that
+// migrates. They are in grants.sql, whose comments say how it is used, for the schema
+// "tickwheel". Grants panics on a name that Schema refuses.
+func Grants(schema string) string {
+	c := config{}
+	Schema(schema)(&c)
+	return strings.ReplaceAll(grants, "tickwheel", c.schema)
+}

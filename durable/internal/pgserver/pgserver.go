@@ -224,6 +224,20 @@ func (s *Server) Stop() error {
 	return errors.Join(s.run.stop(), os.RemoveAll(s.dir))
 }
 
+// Dir is a directory of the server's, in which its owner may write. Its data are in Dir/data.
+func (s *Server) Dir() string { return s.dir }
+
+// Shell returns a command that runs a script as the server's owner, in Dir, with the
+// server's programs in its path and the server's address in its environment.
+func (s *Server) Shell(script string, env ...string) *exec.Cmd {
+	cmd := s.command("sh", "-ec", script)
+	cmd.Path, cmd.Err = "/bin/sh", nil
+	cmd.Env = append(cmd.Env, "PATH="+s.bin+":"+os.Getenv("PATH"), "PGHOST=127.0.0.1", "PGPORT="+strconv.Itoa(s.port()),
+		"PGUSER=tickwheel", "PGDATABASE=postgres")
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
+}
+
 func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.bin, name), args...)
 	cmd.Dir = s.dir

@@ -1,0 +1,137 @@
+package jetstream_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// counted runs a queue whose handler counts what has run.
+type counted struct {
+	*durable.Queue
+	stop func()
+	mu   sync.Mutex
+	runs map[durable.Ref]int
+}
+
+func count(t testing.TB, e durable.Engine) *counted {
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	c := &counted{Queue: q, runs: map[durable.Ref]int{}}
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.runs[a.Ref]++
+		return nil
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+		require.NoError(t, q.Close())
+	})
+	t.Cleanup(c.stop)
+	return c
+}
+
+func (c *counted) ran() []durable.Ref {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.runs))
+}
+
+// load adds jobs until it is told to stop; then it returns those that were accepted.
+func load(t testing.TB, q *durable.Queue) (accepted func() int, stop func() []durable.Ref) {
+	ctx, cancel := context.WithCancel(within(t))
+	var mu sync.Mutex
+	var refs []durable.Ref
+	var callers sync.WaitGroup
+	for i := range 4 {
+		callers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				got, err := q.AddMany(ctx, durable.Job{Kind: "k", After: 400 * time.Millisecond}, durable.Job{Kind: "far", After: time.Hour, Key: fmt.Sprint(i, n)})
+				if err == nil {
+					mu.Lock()
+					refs = append(refs, got...)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	accepted = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(refs)
+	}
+	return accepted, func() []durable.Ref { cancel(); callers.Wait(); return refs }
+}
+
+// requireAll requires that of jobs that were accepted before a backup each has run before
+// it, or waits in the copy or has run there.
+func requireAll(t testing.TB, refs []durable.Ref, before []durable.Ref, copied *counted) {
+	ran := map[durable.Ref]bool{}
+	for _, ref := range before {
+		ran[ref] = true
+	}
+	waits := 0
+	for _, ref := range refs {
+		if ran[ref] {
+			continue
+		}
+		require.Eventually(t, func() bool {
+			info, err := copied.Get(within(t), ref)
+			if err == nil && info.Job.Kind == "far" {
+				waits++
+				return true
+			}
+			return slices.Contains(copied.ran(), ref)
+		}, patience, 10*time.Millisecond, "%s is lost", ref)
+	}
+	require.Positive(t, waits)
+}
+
+// A backup under load is of one moment: on another server each job that was accepted
+// before is there, or had run. The original goes on.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	from, to := newStore(t, jetstream.Partitions(2)), newStore(t)
+	q := count(t, from.Open(t))
+	accepted, stop := load(t, q.Queue)
+	require.Eventually(t, func() bool { return accepted() > 400 && len(q.ran()) > 20 }, patience, time.Millisecond)
+	dir := filepath.Join(t.TempDir(), "monday")
+	least := accepted()
+	require.NoError(t, jetstream.Backup(within(t), from.connect(t), dir))
+	ran := q.ran()
+	refs := stop()
+	q.stop()
+
+	nc := to.connect(t)
+	require.NoError(t, jetstream.Restore(within(t), nc, dir))
+	e, err := jetstream.Connect(within(t), nc, jetstream.Existing())
+	require.NoError(t, err)
+	requireAll(t, refs[:least], ran, count(t, e))
+
+	require.ErrorIs(t, jetstream.Backup(within(t), from.connect(t), dir), os.ErrExist)
+	require.ErrorContains(t, jetstream.Restore(within(t), nc, dir), "10130")
+	require.ErrorIs(t, jetstream.Backup(within(t), nc, t.TempDir(), jetstream.Queue("other")), jetstream.ErrNoQueue)
+	require.ErrorIs(t, jetstream.Restore(within(t), nc, dir, jetstream.Queue("other")), os.ErrNotExist)
+	require.ErrorContains(t, jetstream.Restore(within(t), newStore(t).connect(t), dir, jetstream.Replicas(3)), "replicas > 1")
+	denied := denying(t, []string{"$JS.API.STREAM.SNAPSHOT.>"}, nil)
+	requireDenied(t, "$JS.API.STREAM.SNAPSHOT.TW_default_0", func() error { return jetstream.Backup(within(t), denied, t.TempDir()) })
+	require.PanicsWithValue(t, "jetstream: Backup: nil connection", func() { jetstream.Backup(t.Context(), nil, dir) })
+	require.PanicsWithValue(t, "jetstream: Restore: nil Option", func() { jetstream.Restore(t.Context(), &nats.Conn{}, dir, nil) })
+}

@@ -162,7 +162,7 @@ type userStore struct {
 }
 
 func newUserStore(t testing.TB) *userStore {
-	s := &store{srv: serve(t, "users.conf", "$READER", "x", "$SHOP", "x", "$WORKER", "x", "$DEPLOYER", "x"),
+	s := &store{srv: serve(t, "users.conf", "$READER", "x", "$KEEPER", "x", "$SHOP", "x", "$WORKER", "x", "$DEPLOYER", "x"),
 		opts: []jetstream.Option{jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)}}
 	u := &userStore{s, "deployer"}
 	require.NoError(t, u.as(t, "deployer").Close())
@@ -227,6 +227,13 @@ func TestUsersConfigNoMore(t *testing.T) {
 	require.Equal(t, 2, n)
 	requireDenied(t, "TW_default_0.c.", func() error { _, err := reader.Cancel(ctx, refs[1]); return err })
 	requireDenied(t, "TW_default_0.q.", func() error { _, err := reader.AddMany(ctx, durable.Job{Kind: "k"}); return err })
+	keeper := dial(t, s.srv, nats.UserInfo("keeper", "x"), nats.CustomInboxPrefix("_INBOX_keeper"))
+	require.NoError(t, jetstream.Backup(ctx, keeper, t.TempDir()))
+	requireDenied(t, "$JS.API.STREAM.RESTORE.TW_default_0", func() error {
+		dir := t.TempDir()
+		require.NoError(t, jetstream.Backup(ctx, keeper, dir))
+		return jetstream.Restore(ctx, keeper, dir)
+	})
 	deployer := open("deployer")
 	requireDenied(t, "TW_default_0.q.", func() error { _, err := deployer.AddMany(ctx, durable.Job{Kind: "k"}); return err })
 

@@ -95,3 +95,7 @@ func RetryAfter(d time.Duration, err error) error {
 // has not failed: its last error stays what it was. A job may be snoozed any number of
 // times.
 func Snooze(d time.Duration) error { return &snoozed{max(d, 0)} }
+
+// IsSnooze reports whether an error is one that [Snooze] has returned, or wraps one: then a
+// handler that returns it has not failed. It is for middleware.
+func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }

@@ -578,3 +578,10 @@ func TestTwoQueuesOnOneEngine(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrClosed, "it has none any more")
 	})
 }
+
+// Middleware can tell a snooze from a failure.
+func TestIsSnooze(t *testing.T) {
+	require.True(t, durable.IsSnooze(fmt.Errorf("later: %w", durable.Snooze(time.Second))))
+	require.False(t, durable.IsSnooze(errors.New("no")))
+	require.False(t, durable.IsSnooze(nil))
+}

@@ -49,6 +49,9 @@ func (r *rehearsal) takeOver() error {
 		return err
 	}
 	for name := range strings.SplitSeq(strings.TrimSuffix(changed, "\x00"), "\x00") {
+		if name == "" {
+			continue // all was prepared before
+		}
 		data, err := os.ReadFile(filepath.Join(r.origin, name))
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package jetstream_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"os"
@@ -110,6 +111,12 @@ func TestBackup(t *testing.T) {
 	t.Parallel()
 	from, to := newStore(t, jetstream.Partitions(2)), newStore(t)
 	q := count(t, from.Open(t))
+	large := make([]byte, durable.MaxPayload) // more than the server sends without an answer
+	for range 80 {
+		rand.Read(large)
+		_, err := q.AddMany(within(t), durable.Job{Kind: "far", After: time.Hour, Payload: large})
+		require.NoError(t, err)
+	}
 	accepted, stop := load(t, q.Queue)
 	require.Eventually(t, func() bool { return accepted() > 400 && len(q.ran()) > 20 }, patience, time.Millisecond)
 	dir := filepath.Join(t.TempDir(), "monday")

@@ -173,7 +173,7 @@ func isRefusal(err error) bool {
 	case errors.As(err, &ours):
 		code = ours.ErrCode
 	default:
-		return isDenial(err) || !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
+		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
 	}
 	switch code {
 	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:

@@ -83,6 +83,20 @@ type Engine interface {
 	// at each kind that there is.
 	Unhandled(ctx context.Context) ([]Unhandled, error)
 
+	// Page returns up to n of the jobs that the Filter selects, whose State is not 0, in the
+	// order of their Marks, and those alone that come after one; the zero Mark is before all.
+	// That is about the order in which they have been due, of dead ones that in which they
+	// died or were due. It returns the Mark to go on from, zero if there are no more. It is no
+	// snapshot, but leaves out nothing that was there all the time and did not change.
+	Page(ctx context.Context, f Filter, after Mark, n int) ([]Info, Mark, error)
+
+	// Backlog returns what waits; see [Backlog] for how exact that is.
+	Backlog(ctx context.Context) (Backlog, error)
+
+	// Workers returns the workers that live, and those dead ones that hold jobs, in the order
+	// of their names. Of the fields it sets the first four.
+	Workers(ctx context.Context) ([]WorkerInfo, error)
+
 	// Now returns the engine's time, and by how much it may be off in either direction.
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
 
@@ -102,6 +116,7 @@ type WorkConfig struct {
 	Lease     time.Duration // without a Beat for so long, others may take over its jobs
 	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
+	Looked    func()        // Feed calls it after each look that did not fail, also one that found nothing; nil: not
 }
 
 // Unhandled is a kind of which a job is due, and no worker has a handler.

@@ -2,7 +2,6 @@ package durable
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,7 +32,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	began := time.Now()
 	kinds := q.workKinds()
 	engineWorker, err := q.engine.Work(ctx, WorkConfig{
-		Name: rand.Text(), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
+		Name: newWorkerName(q.now()), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
 	})
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)

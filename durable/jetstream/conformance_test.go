@@ -196,5 +196,5 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 func TestConformanceOfPartitions(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.Partitions(3)) },
-		"Batch", "List", "UnknownRef", "Keys", "Every", "Accounts")
+		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "Every", "Accounts")
 }

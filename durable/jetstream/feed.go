@@ -95,6 +95,9 @@ func (f *feed) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if f.w.c.Looked != nil {
+			f.w.c.Looked()
+		}
 		if v.all {
 			select {
 			case views <- v:
@@ -157,9 +160,9 @@ func (f *feed) untilLook(now time.Time) time.Duration {
 }
 
 // buckets returns the numbers of the buckets of a level that have something.
-func (f *feed) buckets(ctx context.Context, level string) (map[int64]uint64, error) {
-	prefix := f.subject(level) + "."
-	info, err := f.info(ctx, prefix+"*")
+func (p *part) buckets(ctx context.Context, level string) (map[int64]uint64, error) {
+	prefix := p.subject(level) + "."
+	info, err := p.info(ctx, prefix+"*")
 	if err != nil {
 		return nil, err
 	}

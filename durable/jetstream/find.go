@@ -246,7 +246,16 @@ func (p *part) scan(ctx context.Context, f durable.Filter, yield func(durable.In
 			return false
 		}
 	}
-	err := p.pages(ctx, p.subject("x.*"), 1, time.Time{}, func(page []stored) (bool, error) {
+	err := p.deadJobs(ctx, func(i durable.Info) bool { return !f.Match(i) || yield(i, nil) })
+	if err != nil && !errors.Is(err, errStop) {
+		yield(durable.Info{}, err)
+	}
+	return err == nil
+}
+
+// deadJobs calls each for all that are dead. If that returns false the error is errStop.
+func (p *part) deadJobs(ctx context.Context, each func(durable.Info) bool) error {
+	return p.pages(ctx, p.subject("x.*"), 1, time.Time{}, func(page []stored) (bool, error) {
 		for _, m := range page {
 			if len(m.Data) == 0 {
 				continue
@@ -259,16 +268,12 @@ func (p *part) scan(ctx context.Context, f durable.Filter, yield func(durable.In
 			if err != nil {
 				return false, err
 			}
-			if f.Match(info) && !yield(info, nil) {
+			if !each(info) {
 				return false, errStop
 			}
 		}
 		return true, nil
 	})
-	if err != nil && !errors.Is(err, errStop) {
-		yield(durable.Info{}, err)
-	}
-	return err == nil
 }
 
 func (p *part) scanPage(ctx context.Context, page []stored, f durable.Filter, seen map[string]bool, yield func(durable.Info, error) bool) (bool, error) {

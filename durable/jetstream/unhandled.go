@@ -103,17 +103,10 @@ func (p *part) unhandled(ctx context.Context, oldest map[string]durable.Unhandle
 	if err != nil {
 		return err
 	}
-	lives, beats, err := p.lives(ctx)
+	now := p.now()
+	handled, err := p.handled(ctx, now)
 	if err != nil {
 		return err
-	}
-	now, handled := p.now(), map[string]bool{}
-	for subject, l := range lives {
-		if p.serverTime(beats[subject].Time).Add(l.Lease).After(now) {
-			for _, token := range l.Kinds {
-				handled[token] = true
-			}
-		}
 	}
 	done := map[string]bool{}
 	for _, b := range sorted(near) {
@@ -155,4 +148,21 @@ func (p *part) oldestOf(ctx context.Context, subject string, now time.Time, hand
 		err = nil
 	}
 	return found, err
+}
+
+// handled returns the tokens of the kinds that workers can run which live.
+func (p *part) handled(ctx context.Context, now time.Time) (map[string]bool, error) {
+	lives, beats, err := p.lives(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tokens := map[string]bool{}
+	for subject, l := range lives {
+		if p.serverTime(beats[subject].Time).Add(l.Lease).After(now) {
+			for _, token := range l.Kinds {
+				tokens[token] = true
+			}
+		}
+	}
+	return tokens, nil
 }

@@ -415,6 +415,9 @@ func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error 
 	for {
 		open, opened := w.c.Kinds.Open()
 		batch, changed := w.due(open)
+		if w.c.Looked != nil {
+			w.c.Looked()
+		}
 		if len(batch) > 0 {
 			give(batch)
 			continue

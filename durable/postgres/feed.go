@@ -89,6 +89,9 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	beside.Go(func() { w.e.sweepUntil(ctx, w.c.Lease) })
 	for {
 		held, err := f.look(ctx)
+		if err == nil && f.c.Looked != nil {
+			f.c.Looked()
+		}
 		if len(held) > 0 {
 			give(held) // also at the end: who takes no more hands it back
 		}

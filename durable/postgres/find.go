@@ -84,19 +84,19 @@ func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 // infos runs a statement that returns jobs.
 func (e *Engine) infos(ctx context.Context, settings, statement string, args ...any) ([]durable.Info, error) {
 	return retry(ctx, e, true, func() ([]durable.Info, error) {
-		return ask(ctx, e, e.info, statement, args, settings)
+		return ask(ctx, e, func(row pgx.CollectableRow) (durable.Info, error) { return e.info(row) }, statement, args, settings)
 	})
 }
 
-// info reads a row of get.sql or scan.sql.
-func (e *Engine) info(row pgx.CollectableRow) (i durable.Info, err error) {
+// info reads a row of get.sql or scan.sql, and what comes after that.
+func (e *Engine) info(row pgx.CollectableRow, rest ...any) (i durable.Info, err error) {
 	var id string
 	var key *string
 	var state int16
 	var at, due time.Time
 	var more extras
-	err = row.Scan(&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
-		&i.Job.Lane, &i.Job.Priority, &i.Job.Meta, &more.timeout, &more.expires, &i.Errors)
+	err = row.Scan(append([]any{&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
+		&i.Job.Lane, &i.Job.Priority, &i.Job.Meta, &more.timeout, &more.expires, &i.Errors}, rest...)...)
 	more.addTo(&i.Job)
 	i.Ref, i.Job.At, i.Due = e.refOf(id), at, due
 	i.State = durable.Waiting + durable.State(state)

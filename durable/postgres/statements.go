@@ -16,7 +16,8 @@ var files embed.FS
 type statements struct {
 	insert, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	series, allSeries, setOne, lockKeyed,
-	version, work, beat, leave, sweep, expire, hung, unhandled, notify, notifyTx string
+	version, work, beat, leave, sweep, expire, hung, unhandled,
+	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
 	mark string // what those begin with that lock rows
 }
@@ -32,6 +33,7 @@ func newStatements(schema string) statements {
 		work: locks("work"), beat: locks("beat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
 		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
+		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
 		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), mark: mark,
 	}
 }

@@ -1,0 +1,324 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// marked is a job, and where it is in a listing.
+type marked struct {
+	info durable.Info
+	mark durable.Mark
+}
+
+// firsts collects the first n jobs after a mark, in any order.
+type firsts struct {
+	after durable.Mark
+	n     int
+	jobs  []marked
+}
+
+func (f *firsts) add(m marked) {
+	if m.mark.Compare(f.after) <= 0 {
+		return
+	}
+	if f.jobs = append(f.jobs, m); len(f.jobs) > 2*f.n {
+		f.cut()
+	}
+}
+
+// cut leaves the first n, sorted.
+func (f *firsts) cut() {
+	slices.SortFunc(f.jobs, func(a, b marked) int { return a.mark.Compare(b.mark) })
+	f.jobs = f.jobs[:min(len(f.jobs), f.n)]
+}
+
+// isFull reports whether what begins at a time cannot be among them.
+func (f *firsts) isFull(begins time.Time) bool {
+	f.cut()
+	return len(f.jobs) == f.n && f.jobs[f.n-1].mark.At.Before(begins)
+}
+
+// Page reads the buckets in their order, and of dead jobs all.
+func (e *engine) Page(ctx context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+	found := &firsts{after: after, n: n + 1}
+	for _, p := range e.parts {
+		if err := p.page(ctx, f, found); err != nil {
+			return nil, durable.Mark{}, err
+		}
+	}
+	found.cut()
+	var next durable.Mark
+	if len(found.jobs) > n {
+		next = found.jobs[n-1].mark
+		found.jobs = found.jobs[:n]
+	}
+	infos := make([]durable.Info, len(found.jobs))
+	for i, m := range found.jobs {
+		infos[i] = m.info
+	}
+	return infos, next, nil
+}
+
+// span is a bucket of either level.
+type span struct {
+	filters    []string
+	start, end time.Time
+}
+
+// spans returns the buckets that have something, by their start.
+func (p *part) spans(ctx context.Context) ([]span, error) {
+	far, err := p.buckets(ctx, "h")
+	if err != nil {
+		return nil, err
+	}
+	near, err := p.contents(ctx, "q.>")
+	if err != nil {
+		return nil, err
+	}
+	var all []span
+	for h := range far {
+		all = append(all, span{[]string{p.farSubject(h)}, time.UnixMicro(h * p.far), time.UnixMicro((h + 1) * p.far)})
+	}
+	for b := range near {
+		all = append(all, span{p.nearFilters(b), p.start(b), p.end(b)})
+	}
+	slices.SortFunc(all, func(a, b span) int { return a.start.Compare(b.start) })
+	return all, nil
+}
+
+// claimedAhead is more than the time before it is due when a job may be claimed.
+const claimedAhead = time.Minute
+
+// page adds what a partition has. A job's mark is no earlier than its bucket, where it may
+// have come late: so a bucket has none that belongs before.
+func (p *part) page(ctx context.Context, f durable.Filter, found *firsts) error {
+	if f.State == durable.Dead {
+		return p.deadJobs(ctx, func(i durable.Info) bool {
+			if f.Match(i) {
+				found.add(marked{i, durable.Mark{At: i.Due, Ref: i.Ref}})
+			}
+			return true
+		})
+	}
+	spans, err := p.spans(ctx)
+	if err != nil {
+		return err
+	}
+	last, seen := p.now().Add(claimedAhead), map[string]bool{}
+	for _, s := range spans {
+		if !s.end.After(found.after.At) {
+			continue
+		}
+		if found.isFull(s.start) || f.State == durable.Running && s.start.After(last) {
+			return nil
+		}
+		add := func(i durable.Info, _ error) bool {
+			at := i.Due
+			if at.Before(s.start) {
+				at = s.start
+			}
+			found.add(marked{i, durable.Mark{At: at, Ref: i.Ref}})
+			return true
+		}
+		for _, filter := range s.filters {
+			err := p.pages(ctx, filter, 1, time.Time{}, func(page []stored) (bool, error) { return p.scanPage(ctx, page, f, seen, add) })
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	mostOverdue = 100    // kinds that Backlog returns
+	mostRead    = 20_000 // records that it reads, and a page of each kind
+)
+
+// backlog is what a Backlog has found.
+type backlog struct {
+	waiting int64
+	kinds   map[string]*durable.Overdue
+	tokens  map[string]string // the kinds of some
+	read    int
+}
+
+// Backlog reads what is due until it has read enough. The rest is counted by the server, also
+// what of it has ended and is in a bucket that is not closed yet.
+func (e *engine) Backlog(ctx context.Context) (durable.Backlog, error) {
+	b := &backlog{kinds: map[string]*durable.Overdue{}, tokens: map[string]string{}}
+	for _, p := range e.parts {
+		if err := p.backlog(ctx, b); err != nil {
+			return durable.Backlog{}, err
+		}
+	}
+	all := make([]durable.Overdue, 0, len(b.kinds))
+	for _, o := range b.kinds {
+		all = append(all, *o)
+	}
+	slices.SortFunc(all, func(a, b durable.Overdue) int {
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Kind, b.Kind))
+	})
+	return durable.Backlog{Waiting: b.waiting, Kinds: all[:min(len(all), mostOverdue)]}, nil
+}
+
+func (p *part) backlog(ctx context.Context, b *backlog) error {
+	now := p.now()
+	far, err := p.buckets(ctx, "h")
+	if err != nil {
+		return err
+	}
+	for _, n := range far {
+		b.waiting += int64(n)
+	}
+	near, err := p.contents(ctx, "q.>")
+	if err != nil {
+		return err
+	}
+	handled, err := p.handled(ctx, now)
+	if err != nil {
+		return err
+	}
+	for _, bucket := range sorted(near) {
+		for token, n := range near[bucket] {
+			kind, known := b.tokens[token]
+			if p.start(bucket).After(now) || known && b.read >= mostRead || len(b.tokens) >= 4*mostOverdue && !known {
+				b.waiting += int64(n)
+				if o := b.kinds[kind]; o != nil && !p.start(bucket).After(now) {
+					o.Jobs += int64(n)
+				}
+				continue
+			}
+			if err := p.backlogOf(ctx, b, p.nearToken(bucket, token), int64(n), now, handled); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// backlogOf reads a subject of n messages, as far as there is reason to.
+func (p *part) backlogOf(ctx context.Context, b *backlog, subject string, n int64, now time.Time, handled map[string]bool) error {
+	var last *durable.Overdue
+	err := p.pages(ctx, subject, 1, time.Time{}, func(page []stored) (bool, error) {
+		recs, fates, err := p.fates(ctx, page)
+		for i, r := range recs {
+			n--
+			if fates[i].fate.final() || fates[i].fate == claimed {
+				continue
+			}
+			if b.waiting++; !r.Due.After(now) {
+				last = b.add(&r, p.refOf(&r), handled)
+			}
+		}
+		b.read += len(page)
+		return b.read < mostRead, err
+	})
+	if n > 0 && last != nil { // more than was read
+		b.waiting += n
+		last.Jobs += n
+	}
+	return err
+}
+
+// add counts a job that is due.
+func (b *backlog) add(r *durable.Record, ref durable.Ref, handled map[string]bool) *durable.Overdue {
+	kind := r.Job.Kind
+	o := b.kinds[kind]
+	if o == nil {
+		token := tokenOf(kind)
+		o = &durable.Overdue{Kind: kind, Handled: handled[token]}
+		b.kinds[kind], b.tokens[token] = o, kind
+	}
+	if o.Jobs++; o.Due.IsZero() || r.Due.Before(o.Due) {
+		o.Oldest, o.Due = ref, r.Due
+	}
+	return o
+}
+
+// Workers reads the beats, and the statuses of what is due.
+func (e *engine) Workers(ctx context.Context) ([]durable.WorkerInfo, error) {
+	all := map[string]*durable.WorkerInfo{}
+	for _, p := range e.parts {
+		if err := p.workers(ctx, all); err != nil {
+			return nil, err
+		}
+	}
+	var sorted []durable.WorkerInfo
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if w := all[name]; w.Jobs > 0 || w.Until.After(e.parts[0].now()) {
+			sorted = append(sorted, *w)
+		}
+	}
+	return sorted, nil
+}
+
+// workers adds what a partition knows. Of the beats in several the oldest counts.
+func (p *part) workers(ctx context.Context, all map[string]*durable.WorkerInfo) error {
+	lives, beats, err := p.lives(ctx)
+	if err != nil {
+		return err
+	}
+	of := func(name string) *durable.WorkerInfo {
+		if all[name] == nil {
+			all[name] = &durable.WorkerInfo{Name: name}
+		}
+		return all[name]
+	}
+	for subject, l := range lives {
+		w := of(strings.TrimPrefix(subject, p.workerSubject("")))
+		if until := p.serverTime(beats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
+			w.Until = until
+		}
+	}
+	near, err := p.contents(ctx, "q.>")
+	if err != nil {
+		return err
+	}
+	last := p.now().Add(claimedAhead)
+	for _, bucket := range sorted(near) {
+		if p.start(bucket).After(last) {
+			break
+		}
+		claims, err := p.claims(ctx, bucket)
+		if err != nil {
+			return err
+		}
+		for _, c := range claims {
+			w := of(c.worker)
+			if w.Jobs++; w.Since.IsZero() || c.at.Before(w.Since) {
+				w.Since = c.at
+			}
+		}
+	}
+	return nil
+}
+
+// claim is one that has not ended.
+type claim struct {
+	worker string
+	at     time.Time
+}
+
+// claims returns those of a bucket, by their subjects. Of several messages of one subject the
+// last counts.
+func (p *part) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
+	found := map[string]claim{}
+	err := p.pages(ctx, p.subject("c."+itoa(bucket)+".>"), 1, time.Time{}, func(page []stored) (bool, error) {
+		for _, m := range page {
+			delete(found, m.Subject)
+			if s, err := decodeStatus(m.Data, m.Seq); err == nil && s.fate == claimed { // one that cannot be read hides no others
+				found[m.Subject] = claim{s.worker, p.serverTime(m.Time)}
+			}
+		}
+		return true, nil
+	})
+	return found, err
+}

@@ -1,0 +1,180 @@
+package durable
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Mark is a place in a listing by [Engine].Page: after one job and before the next.
+type Mark struct {
+	At  time.Time // by this jobs are in order; for most it is Due
+	Ref Ref       // and those of one At by this
+}
+
+// IsZero reports whether it is the beginning, or, where Page returns it, the end.
+func (m Mark) IsZero() bool { return m == Mark{} }
+
+// Compare returns -1 if m comes before o, 0 if they are the same, and 1 else.
+func (m Mark) Compare(o Mark) int {
+	if c := m.At.Compare(o.At); c != 0 {
+		return c
+	}
+	return strings.Compare(string(m.Ref), string(o.Ref))
+}
+
+// Backlog is what waits in an engine.
+type Backlog struct {
+	// Waiting is about how many jobs wait in all, also for a time that is far. From 100,000
+	// on it may be an estimate, and it may count what ended some seconds ago.
+	Waiting int64
+
+	// Kinds are those of which a job is due and waits, the longest due first; at most some
+	// hundred of them.
+	Kinds []Overdue
+}
+
+// Overdue is a kind of which jobs are due and wait.
+type Overdue struct {
+	Kind    string
+	Jobs    int64     // so many; above 10,000 a bound, or about
+	Oldest  Ref       // the one that is longest due
+	Due     time.Time // of that
+	Handled bool      // a worker that lives has a handler for the kind
+}
+
+// WorkerInfo is a worker that lives, or that has died and still holds jobs that nobody has
+// taken over.
+type WorkerInfo struct {
+	Name  string
+	Until time.Time // when its lease is over, unless it is renewed; has passed: it is dead
+	Jobs  int64     // that it has claimed
+
+	// Since is for how long about it has had the one of these that it has had for longest: since
+	// the claim, or, where an engine does not keep when that was, since the job was due. Zero:
+	// it has none.
+	Since time.Time
+
+	// Host, Process and Began are of the process that called Run, and when. They are empty
+	// for workers of releases that did not say so.
+	Host    string
+	Process int
+	Began   time.Time
+}
+
+// maxPage is how many jobs List returns at most.
+const maxPage = 1000
+
+// List returns up to n jobs that are kept and selected, 1 to 1000 of them; other numbers are
+// [ErrInvalid]. Those that run come first, then those that wait, then those that are dead;
+// within these, those that have been due for longest. After is "" for the first page, and
+// else the text that the call before has returned; that is "" when there are no more. The
+// pages are no snapshot: a job that changes meanwhile may be on two of them, or on none.
+//
+// What it costs depends on the engine. PostgreSQL reads as far as it has to in the order of an
+// index, for dead ones past all of the kind that wait. JetStream reads the buckets of the
+// time where the page is, the hour if that is far, and for dead ones all that are dead.
+func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos []Info, next string, err error) {
+	if q.closed.Err() != nil {
+		return nil, "", ErrClosed
+	}
+	if n < 1 || n > maxPage {
+		return nil, "", fmt.Errorf("%w: List of %d jobs, not 1 to %d", ErrInvalid, n, maxPage)
+	}
+	order := []State{Running, Waiting, Dead}
+	at, mark, err := parseCursor(after, len(order))
+	if err != nil {
+		return nil, "", err
+	}
+	for ; at < len(order); at, mark = at+1, (Mark{}) {
+		if f.State != 0 && f.State != order[at] {
+			continue
+		}
+		one := f
+		one.State = order[at]
+		page, m, err := q.engine.Page(ctx, one, mark, n-len(infos))
+		if err != nil {
+			return nil, "", err
+		}
+		infos = append(infos, page...)
+		switch {
+		case !m.IsZero():
+			return infos, fmt.Sprintf("%d.%s.%s", at, strconv.FormatInt(m.At.UnixMicro(), 36), m.Ref), nil
+		case len(infos) == n && f.State == 0 && at+1 < len(order):
+			return infos, fmt.Sprint(at + 1), nil
+		}
+	}
+	return infos, "", nil
+}
+
+// parseCursor reads what List has returned: which state it had come to, and how far in that.
+func parseCursor(text string, states int) (at int, m Mark, err error) {
+	if text == "" {
+		return 0, m, nil
+	}
+	state, rest, some := strings.Cut(text, ".")
+	at, err = strconv.Atoi(state)
+	if err == nil && some {
+		var micros int64
+		moment, ref, _ := strings.Cut(rest, ".")
+		micros, err = strconv.ParseInt(moment, 36, 64)
+		m = Mark{time.UnixMicro(micros), Ref(ref)}
+	}
+	if err != nil || at < 0 || at >= states {
+		return 0, m, fmt.Errorf("%w: List after %.200q, which no call has returned", ErrInvalid, text)
+	}
+	return at, m, nil
+}
+
+// Backlog returns what waits. It asks the engine, which looks at what is due: in JetStream
+// 20,000 records, the rest are counted unseen; in PostgreSQL up to 10,000 rows of each kind,
+// and up to 100,000 for the number in all.
+func (q *Queue) Backlog(ctx context.Context) (Backlog, error) {
+	if q.closed.Err() != nil {
+		return Backlog{}, ErrClosed
+	}
+	return q.engine.Backlog(ctx)
+}
+
+// Workers returns the workers of all processes, in the order of their names. The engine looks
+// at all that is due or runs.
+func (q *Queue) Workers(ctx context.Context) ([]WorkerInfo, error) {
+	if q.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	all, err := q.engine.Workers(ctx)
+	for i := range all {
+		all[i].readName()
+	}
+	return all, err
+}
+
+// newWorkerName returns a name that no other worker has had, and that says where it is: its
+// host's name as far as it is of letters, digits and -, its process, and when it began.
+func newWorkerName(now time.Time) string {
+	host, _ := os.Hostname() // "" is as good
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '-'
+	}, host)
+	return fmt.Sprintf("%s_%d_%s_%s", host[:min(len(host), 24)], os.Getpid(), strconv.FormatInt(now.UnixMilli(), 36), rand.Text()[:16])
+}
+
+// readName sets what the name says.
+func (w *WorkerInfo) readName() {
+	part := strings.Split(w.Name, "_")
+	if len(part) != 4 {
+		return
+	}
+	process, err := strconv.Atoi(part[1])
+	began, wrong := strconv.ParseInt(part[2], 36, 64)
+	if err == nil && wrong == nil {
+		w.Host, w.Process, w.Began = part[0], process, time.UnixMilli(began)
+	}
+}

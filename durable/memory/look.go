@@ -1,0 +1,77 @@
+package memory
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+func (e *memEngine) Page(_ context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	mark := func(i durable.Info) durable.Mark { return durable.Mark{At: i.Due, Ref: i.Ref} }
+	var all []durable.Info
+	for ref := range e.m.jobs {
+		j, _ := e.m.find(ref)
+		if i := j.info(ref); i.State != 0 && f.Match(i) && mark(i).Compare(after) > 0 {
+			all = append(all, i)
+		}
+	}
+	slices.SortFunc(all, func(a, b durable.Info) int { return mark(a).Compare(mark(b)) })
+	if len(all) <= n {
+		return all, durable.Mark{}, e.open()
+	}
+	return all[:n], mark(all[n-1]), e.open()
+}
+
+func (e *memEngine) Backlog(context.Context) (b durable.Backlog, err error) {
+	m, kinds := e.m, map[string]*durable.Overdue{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for ref, j := range m.jobs {
+		if j.state != durable.Waiting {
+			continue
+		}
+		b.Waiting++
+		if j.rec.Due.After(m.now()) {
+			continue
+		}
+		o := kinds[j.rec.Job.Kind]
+		if o == nil {
+			o = &durable.Overdue{Kind: j.rec.Job.Kind, Handled: m.handled(j.rec.Job.Kind)}
+			kinds[o.Kind] = o
+		}
+		if o.Jobs++; o.Due.IsZero() || j.rec.Due.Before(o.Due) {
+			o.Oldest, o.Due = ref, j.rec.Due
+		}
+	}
+	for _, o := range kinds {
+		b.Kinds = append(b.Kinds, *o)
+	}
+	slices.SortFunc(b.Kinds, func(a, b durable.Overdue) int { return a.Due.Compare(b.Due) })
+	return b, e.open()
+}
+
+func (e *memEngine) Workers(context.Context) (all []durable.WorkerInfo, err error) {
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(m.workers)) {
+		w := durable.WorkerInfo{Name: name, Until: time.Now().Add(m.lease(name))}
+		for _, j := range m.jobs {
+			if j.state != durable.Running || j.by != name {
+				continue
+			}
+			if w.Jobs++; w.Since.IsZero() || j.rec.Due.Before(w.Since) {
+				w.Since = j.rec.Due
+			}
+		}
+		if w.Jobs > 0 || m.lease(name) > 0 {
+			all = append(all, w)
+		}
+	}
+	return all, e.open()
+}

@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+const (
+	mostOverdue = 100     // kinds that Backlog returns at most
+	mostOfKind  = 10_000  // jobs of one that it counts
+	mostPending = 100_000 // jobs in all, before it believes the server's estimate
+)
+
+// Page goes by the index on kind and due. Dead jobs come in the order in which they are
+// forgotten, which is that in which they died where the retention is the same.
+func (e *Engine) Page(ctx context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+	from, id := time.Unix(0, 0), ""
+	if !after.IsZero() {
+		var err error
+		if id, err = e.parse(after.Ref); err != nil {
+			return nil, durable.Mark{}, err
+		}
+		from = after.At
+	}
+	statement, meta, settings := e.page, any(nil), hot
+	if len(f.Meta) > 0 {
+		statement, meta, settings = e.pageByMeta, jsonOf(f.Meta, len(f.Meta)), byMeta
+	}
+	rows, err := retry(ctx, e, true, func() ([]marked, error) {
+		return ask(ctx, e, e.marked, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
+	})
+	if err != nil {
+		return nil, durable.Mark{}, err
+	}
+	var next durable.Mark
+	if len(rows) > n {
+		rows = rows[:n]
+		next = rows[n-1].mark
+	}
+	infos := make([]durable.Info, len(rows))
+	for i, r := range rows {
+		infos[i] = r.info
+	}
+	return infos, next, nil
+}
+
+// marked is a job, and where it is in a listing.
+type marked struct {
+	info durable.Info
+	mark durable.Mark
+}
+
+// marked reads a row of page.sql, which has one column more than others.
+func (e *Engine) marked(row pgx.CollectableRow) (m marked, err error) {
+	m.info, err = e.info(row, &m.mark.At)
+	m.mark.Ref = m.info.Ref
+	return m, err
+}
+
+// Backlog counts up to 10,000 overdue jobs of each kind. Up to 100,000 jobs that wait it
+// counts one by one, and more than that by the server's estimate of all that are kept.
+func (e *Engine) Backlog(ctx context.Context) (b durable.Backlog, err error) {
+	b.Kinds, err = retry(ctx, e, true, func() ([]durable.Overdue, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (o durable.Overdue, err error) {
+			var id string
+			err = row.Scan(&o.Kind, &id, &o.Due, &o.Jobs, &o.Handled)
+			o.Oldest = e.refOf(id)
+			return o, err
+		}, e.backlog, []any{mostOverdue, mostOfKind}, hot)
+	})
+	if err != nil {
+		return durable.Backlog{}, err
+	}
+	waiting, err := retry(ctx, e, true, func() ([]int64, error) {
+		return ask(ctx, e, pgx.RowTo[int64], e.pending, []any{mostPending})
+	})
+	if err != nil {
+		return durable.Backlog{}, err
+	}
+	b.Waiting = waiting[0]
+	return b, nil
+}
+
+// Workers returns those that live, and dead ones that hold jobs. Since is when the first of
+// its jobs was due: when it was claimed is not kept.
+func (e *Engine) Workers(ctx context.Context) ([]durable.WorkerInfo, error) {
+	return retry(ctx, e, true, func() ([]durable.WorkerInfo, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (w durable.WorkerInfo, err error) {
+			var since *time.Time
+			if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since); since != nil {
+				w.Since = *since
+			}
+			return w, err
+		}, e.workers, nil, hot)
+	})
+}

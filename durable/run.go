@@ -31,13 +31,14 @@ func (q *Queue) Run(ctx context.Context) error {
 	defer context.AfterFunc(q.closed, cancel)()
 	began := time.Now()
 	kinds := q.workKinds()
+	var w *worker
 	engineWorker, err := q.engine.Work(ctx, WorkConfig{
-		Name: newWorkerName(q.now()), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
+		Name: newWorkerName(q.now()), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention, Looked: func() { w.looked() },
 	})
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
 	}
-	w := newWorker(q, engineWorker, kinds, began)
+	w = newWorker(q, engineWorker, kinds, began)
 	q.held.Store(w)
 	defer q.held.Store(nil)
 	w.stop = cancel
@@ -94,6 +95,7 @@ func (w *worker) run(ctx context.Context) {
 	var feeding, claiming, beats sync.WaitGroup
 	beats.Go(func() { w.beat(beating) })
 	beats.Go(func() { w.watchUnhandled(beating) })
+	beats.Go(func() { w.watchBacklog(beating) })
 	claiming.Go(func() { w.claimLoop(ctx) })
 	feeding.Go(func() { w.feed(ctx) })
 

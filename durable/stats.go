@@ -41,6 +41,18 @@ type Stats struct {
 	// lease while Run is under way, and empty else. The slice must not be changed.
 	Unhandled []Unhandled
 
+	// LastLook, LastClaim and LastBeat are when Feed has looked for jobs, a claim was answered,
+	// and the lease was renewed the last time, by the clock of this process. They are zero while
+	// Run is not under way, and from its beginning that time. A worker that has as many jobs as
+	// it can hold does not look; LastLook is now, then. Nothing is claimed where nothing is due.
+	LastLook, LastClaim, LastBeat time.Time
+
+	// Backlog is what [Queue.Backlog] has said at the time BacklogAt. It is looked at once a
+	// lease while Run is under way, less often where that takes long, and zero else. Its slice
+	// must not be changed.
+	Backlog   Backlog
+	BacklogAt time.Time
+
 	// Lateness is by how much handlers have begun after the due time of their attempt, by
 	// the engine's clock.
 	Lateness timingwheel.Histogram
@@ -53,6 +65,7 @@ type counters struct {
 	snoozed, expired                        atomic.Int64
 
 	unhandled atomic.Pointer[[]Unhandled]
+	backlog   atomic.Pointer[backlogAt]
 
 	mu   sync.Mutex
 	late timingwheel.Histogram
@@ -81,6 +94,9 @@ func (q *Queue) Stats() Stats {
 	}
 	if u := c.unhandled.Load(); u != nil {
 		st.Unhandled = *u
+	}
+	if b := c.backlog.Load(); b != nil {
+		st.Backlog, st.BacklogAt = b.Backlog, b.at
 	}
 	c.mu.Lock()
 	st.Lateness = c.late

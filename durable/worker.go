@@ -99,6 +99,9 @@ type worker struct {
 	trial    []*task                   // the suspects that few may be of
 	begun    int                       // how often one was chosen to begin; for turn
 
+	look       time.Time        // when Feed has looked the last time
+	full       int              // calls of hold that wait for room
+	lastClaim  time.Time        // when a claim was answered
 	claimSince time.Time        // when the claim was asked that is under way; zero: none
 	looking    bool             // lookAgain
 	unknown    map[string]bool  // series that were logged as such
@@ -125,7 +128,7 @@ func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
 		lanes: map[string]*lane{}, unknown: map[string]bool{}, stored: map[string]int64{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
-		lease: newLease(q.lease, renewed),
+		lease: newLease(q.lease, renewed), look: renewed, lastClaim: renewed,
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		w.doubt <- struct{}{} // it took long to be made known
@@ -156,6 +159,7 @@ func (w *worker) count(st *Stats) {
 	st.Claimed = int64(w.counts[claimed] + w.counts[ready])
 	st.Running, st.Ending = int64(w.counts[running]), int64(w.counts[ending])
 	st.ClaimAhead = w.ahead
+	st.LastLook, st.LastClaim, st.LastBeat = w.lastLook(time.Now()), w.lastClaim, w.lease.renewed
 }
 
 // set moves a task to a phase. w.mu is held.
@@ -220,7 +224,9 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for (len(w.tasks) >= w.most() || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
+		w.full++
 		w.room.Wait()
+		w.full--
 	}
 	if t := w.tasks[h.Ref]; t != nil && !w.silent {
 		// It was moved, or waits for its next attempt, and this worker does not know yet.
@@ -388,6 +394,9 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 	defer w.mu.Unlock()
 	w.adapt(now.Sub(began))
 	w.claimSince = time.Time{}
+	if slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Claimed != Later }) {
+		w.lastClaim = now
+	}
 	var back []*Held
 	for i, t := range batch {
 		if t.counted {

@@ -1,0 +1,81 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Health returns nil if the engine answers before ctx ends and, while Run is under way, the
+// worker holds its lease and is handed jobs: for a probe that takes a process out of service
+// which can neither add jobs nor run them. A handler that fails is no reason, and a backlog is
+// none: another process would not help. It asks the engine for its time, and costs a round
+// trip. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], or that of the engine.
+func (q *Queue) Health(ctx context.Context) error {
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	if _, _, err := q.engine.Now(ctx); err != nil {
+		return fmt.Errorf("durable: the engine does not answer: %w", err)
+	}
+	if w := q.held.Load(); w != nil {
+		return w.health(time.Now())
+	}
+	return nil
+}
+
+// mostLook is for how long Feed may find nothing out, beyond a lease.
+const mostLook = 15 * time.Second
+
+func (w *worker) health(now time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	looked := w.lastLook(now)
+	switch age := now.Sub(looked); {
+	case w.silent || w.lease.at(now) == over:
+		return fmt.Errorf("%w: no beat was answered for %v", ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
+	case age > w.q.lease+mostLook:
+		return fmt.Errorf("durable: no look for jobs has succeeded for %v", age.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// looked is called by Feed.
+func (w *worker) looked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look = time.Now()
+}
+
+// lastLook is when Feed has looked, or now if it waits for room here. w.mu is held.
+func (w *worker) lastLook(now time.Time) time.Time {
+	if w.full > 0 {
+		return now
+	}
+	return w.look
+}
+
+// backlogShare is how much of the time the look at the backlog may take: one part in so many.
+const backlogShare = 50
+
+// watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
+// where that takes long.
+func (w *worker) watchBacklog(ctx context.Context) {
+	defer w.q.stats.backlog.Store(nil)
+	for ctx.Err() == nil {
+		began := time.Now()
+		try, cancel := context.WithTimeout(ctx, max(w.q.lease, time.Minute))
+		b, err := w.q.engine.Backlog(try)
+		cancel()
+		if err == nil {
+			w.q.stats.backlog.Store(&backlogAt{b, time.Now()})
+		}
+		sleep(ctx, max(w.q.lease, backlogShare*time.Since(began)))
+	}
+}
+
+// backlogAt is what waited at a time.
+type backlogAt struct {
+	Backlog
+	at time.Time
+}

@@ -1,0 +1,34 @@
+// Package admin shows a queue of durable jobs to who operates it, and lets them change it:
+//
+//	mux.Handle("/admin/jobs/", admin.NewHandler(q))
+//
+// The handler keeps no state. It asks the [durable.Queue] of its process, so an embedded
+// engine can be operated while it runs, and a program that only adds jobs can show them, too.
+// It is a page, and JSON for programs; command twjobs talks to it with -url.
+//
+// # Who may do what
+//
+// Without [Writable] a handler changes nothing. It asks nobody who they are: put it behind
+// whatever authenticates your operators, and tell it with [WithUser] who they are, for the
+// log. A write needs the header [Header]. A page of another site can send none, so that an
+// operator who looks at one cannot be made to write by it; requests that a browser marks as
+// from another site are refused, too.
+//
+// # JSON
+//
+// The last part of the path says what is asked for. Times are RFC 3339, by the clock of the
+// engine; durations are seconds. Errors are {"error": "..."} with a status that fits.
+//
+//	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100
+//	GET  show       [Job], payload included: ?ref=
+//	GET  summary    [Summary]
+//	GET  counts     [Counts]; it reads all of the store
+//	GET  schedules  a list of [Schedule]
+//	GET  workers    a list of [Worker]
+//	POST cancel     a list of [Result]: {"refs": [...]}, or {"key": "..."}
+//	POST redrive    {"refs": [...]}; or {"all": true, "kind": "..."}, whose result is one: how many, without a Ref
+//	POST delete     {"refs": [...]}, of dead jobs
+//	POST run-now    {"refs": [...]}
+//	POST reschedule {"refs": [...], "at": "2030-01-02T15:04:05Z"}
+//	POST schedule-pause, schedule-resume, schedule-run-now, schedule-delete {"names": [...]}
+package admin

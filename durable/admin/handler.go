@@ -1,0 +1,252 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Header has to be there, with any value, for a request that writes.
+const Header = "X-Tickwheel-Admin"
+
+const (
+	maxBody     = 1 << 20          // bytes of a Command
+	readTimeout = 30 * time.Second // of what does not read all of the store
+)
+
+// Option sets up a handler.
+type Option func(*handler)
+
+// Writable has the handler do what it is asked to. Without it, it only shows.
+func Writable() Option { return func(h *handler) { h.writable = true } }
+
+// WithUser sets the function that says who sends a request, for the log of writes, such as
+// by a header that a proxy sets which authenticates. The default says from which address a
+// request comes. It panics on nil.
+func WithUser(user func(*http.Request) string) Option {
+	if user == nil {
+		panic("admin: WithUser: nil function")
+	}
+	return func(h *handler) { h.user = user }
+}
+
+// WithLogger sets where writes are logged, at level Info. The default is [slog.Default]. It
+// panics on nil.
+func WithLogger(l *slog.Logger) Option {
+	if l == nil {
+		panic("admin: WithLogger: nil Logger")
+	}
+	return func(h *handler) { h.log = l }
+}
+
+type handler struct {
+	q        *durable.Queue
+	writable bool
+	user     func(*http.Request) string
+	log      *slog.Logger
+}
+
+// NewHandler returns a handler for a path that ends with a slash, or for a part of it below
+// that; it takes the last part of a request's path for what is asked. It may be called by
+// any number of requests at once. Of a Queue that is closed it shows what went through, and
+// the rest is an error. NewHandler panics on a nil Queue and a nil Option.
+func NewHandler(q *durable.Queue, opts ...Option) http.Handler {
+	if q == nil {
+		panic("admin: NewHandler: nil Queue")
+	}
+	h := &handler{q: q, user: func(r *http.Request) string { return r.RemoteAddr }, log: slog.Default()}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("admin: NewHandler: nil Option")
+		}
+		opt(h)
+	}
+	return h
+}
+
+var reads = map[string]func(*handler, context.Context, *http.Request) (any, error){
+	"list": (*handler).list, "show": (*handler).show, "summary": (*handler).summary, "counts": (*handler).counts,
+	"schedules": (*handler).schedules, "workers": (*handler).workers,
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	what := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	read, isRead := reads[what]
+	write, isWrite := writes[what]
+	switch {
+	case isRead && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		ctx, cancel := r.Context(), context.CancelFunc(func() {})
+		if what != "counts" {
+			ctx, cancel = context.WithTimeout(ctx, readTimeout)
+		}
+		defer cancel()
+		answer, err := read(h, ctx, r)
+		reply(w, answer, err)
+	case isWrite && r.Method == http.MethodPost:
+		answer, err := h.write(r, what, write)
+		reply(w, answer, err)
+	case isRead || isWrite:
+		reply(w, nil, &statusError{http.StatusMethodNotAllowed, "there is no " + r.Method + " of " + what})
+	default:
+		reply(w, nil, &statusError{http.StatusNotFound, "there is no such thing"})
+	}
+}
+
+// secure has a browser load nothing from elsewhere, run no script that is not a file of the
+// page, and show the page in no frame.
+func secure(header http.Header) {
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "+
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+}
+
+// statusError is an error with the status that it has.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+func statusOf(err error) int {
+	var s *statusError
+	switch {
+	case errors.As(err, &s):
+		return s.status
+	case errors.Is(err, durable.ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, durable.ErrInvalid):
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
+}
+
+// reply writes JSON, in which <, > and & are escaped, so that it is no HTML for anybody.
+func reply(w http.ResponseWriter, answer any, err error) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	if err != nil {
+		w.WriteHeader(statusOf(err))
+		answer = map[string]string{"error": err.Error()}
+	}
+	_ = json.NewEncoder(w).Encode(answer) // else nobody is there to be told
+}
+
+const defaultPage = 100
+
+func (h *handler) list(ctx context.Context, r *http.Request) (any, error) {
+	query, n := r.URL.Query(), defaultPage
+	f := durable.Filter{Kind: query.Get("kind"), Lane: query.Get("lane")}
+	states := map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead}
+	var ok bool
+	if f.State, ok = states[query.Get("state")]; !ok {
+		return nil, fmt.Errorf("%w: there is no state %.200q", durable.ErrInvalid, query.Get("state"))
+	}
+	if text := query.Get("n"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			return nil, fmt.Errorf("%w: n=%.200q is no number", durable.ErrInvalid, text)
+		}
+	}
+	for _, pair := range query["meta"] {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, fmt.Errorf("%w: meta=%.200q is not name=value", durable.ErrInvalid, pair)
+		}
+		if f.Meta == nil {
+			f.Meta = map[string]string{}
+		}
+		f.Meta[name] = value
+	}
+	infos, next, err := h.q.List(ctx, f, query.Get("after"), n)
+	listing := Listing{Jobs: make([]Job, len(infos)), Next: next}
+	for i, info := range infos {
+		listing.Jobs[i] = short(info)
+	}
+	return listing, err
+}
+
+func (h *handler) show(ctx context.Context, r *http.Request) (any, error) {
+	info, err := h.q.Get(ctx, durable.Ref(r.URL.Query().Get("ref")))
+	return whole(info), err
+}
+
+func (h *handler) summary(ctx context.Context, _ *http.Request) (any, error) {
+	b, err := h.q.Backlog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, now := h.q.Stats(), time.Now()
+	s := Summary{
+		Now: now.UTC(), Writable: h.writable,
+		Added: st.Added, Attempts: st.Attempts, Done: st.Done, Failed: st.Failed, Dead: st.Dead, LeaseLost: st.LeaseLost,
+		Held: st.Held, Running: st.Running, Lateness: st.Lateness.Counts[:], ClaimAhead: st.ClaimAhead.Seconds(),
+		Waiting: b.Waiting, Kinds: make([]Overdue, len(b.Kinds)),
+	}
+	if err := h.q.Health(ctx); err != nil {
+		s.Healthy = err.Error()
+	}
+	for i, o := range b.Kinds {
+		s.Kinds[i] = Overdue{o.Kind, o.Jobs, o.Oldest, o.Due.UTC(), max(0, now.Sub(o.Due).Seconds()), o.Handled}
+	}
+	return s, nil
+}
+
+func (h *handler) counts(ctx context.Context, _ *http.Request) (any, error) {
+	groups, c, now := map[Group]int64{}, Counts{Groups: []Group{}}, time.Now()
+	for i, err := range h.q.All(ctx, durable.Filter{}) {
+		if err != nil {
+			return nil, err
+		}
+		groups[Group{Kind: i.Job.Kind, State: i.State.String()}]++
+		if i.State != durable.Waiting {
+			continue
+		}
+		if i.Due.Before(now) {
+			c.Overdue++
+		}
+		if c.First == nil || i.Due.Before(*c.First) {
+			c.First = timeOf(i.Due)
+		}
+	}
+	for g, n := range groups {
+		g.Jobs = n
+		c.Groups = append(c.Groups, g)
+	}
+	slices.SortFunc(c.Groups, byKind)
+	return c, nil
+}
+
+func (h *handler) schedules(ctx context.Context, _ *http.Request) (any, error) {
+	all := []Schedule{}
+	for i, err := range h.q.Schedules(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Schedule{i.Name, i.Spec, i.Job.Kind, i.Paused, timeOf(i.Last), timeOf(i.Next), i.Ref})
+	}
+	slices.SortFunc(all, func(a, b Schedule) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+func (h *handler) workers(ctx context.Context, _ *http.Request) (any, error) {
+	infos, err := h.q.Workers(ctx)
+	all, now := make([]Worker, len(infos)), time.Now()
+	for i, w := range infos {
+		all[i] = Worker{w.Name, w.Until.After(now), w.Until.UTC(), w.Jobs, timeOf(w.Since), w.Host, w.Process, timeOf(w.Began)}
+	}
+	return all, err
+}

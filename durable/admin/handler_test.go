@@ -1,0 +1,246 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/admin"
+	"github.com/tickwheel/tickwheel/durable/memory"
+)
+
+// patience is how long a test waits for what must come. It is a bound, not a measure.
+const patience = 5 * time.Minute
+
+// evil is what a page must not run.
+const evil = `</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&`
+
+// used returns a queue that runs, with a job of each state, each of hostile texts.
+func used(t *testing.T) (q *durable.Queue, waiting, running, dead durable.Ref) {
+	q, err := durable.Open(t.Context(), memory.New(nil).Open())
+	require.NoError(t, err)
+	begun, release := make(chan bool), make(chan bool)
+	q.Handle("dies", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New(evil)) })
+	q.Handle("runs", func(context.Context, *durable.Attempt) error {
+		begun <- true
+		<-release
+		return nil
+	})
+	add := func(j durable.Job) durable.Ref {
+		ref, err := q.Add(t.Context(), j)
+		require.NoError(t, err)
+		return ref
+	}
+	waiting = add(durable.Job{Kind: evil, Payload: []byte(evil), After: time.Hour, Lane: evil, Key: evil, Meta: map[string]string{"a": evil}})
+	running, dead = add(durable.Job{Kind: "runs"}), add(durable.Job{Kind: "dies"})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	t.Cleanup(func() {
+		close(release)
+		stop()
+		require.NoError(t, <-done)
+		require.NoError(t, q.Close())
+	})
+	<-begun
+	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, patience, time.Millisecond)
+	return q, waiting, running, dead
+}
+
+// get asks a handler, and reads its answer into v.
+func get(t *testing.T, h http.Handler, path string, v any) *httptest.ResponseRecorder {
+	t.Helper()
+	return answer(t, h, httptest.NewRequest("GET", path, nil), v)
+}
+
+func post(t *testing.T, h http.Handler, path, body string, v any) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r.Header.Set(admin.Header, "1")
+	return answer(t, h, r, v)
+}
+
+func answer(t *testing.T, h http.Handler, r *http.Request, v any) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if v != nil {
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), v), w.Body)
+	}
+	return w
+}
+
+func command(t *testing.T, c admin.Command) string {
+	text, err := json.Marshal(c)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestReads(t *testing.T) {
+	q, waiting, running, dead := used(t)
+	h := admin.NewHandler(q)
+	var l admin.Listing
+	get(t, h, "/jobs/list", &l)
+	require.Len(t, l.Jobs, 3)
+	require.Equal(t, []durable.Ref{running, waiting, dead}, []durable.Ref{l.Jobs[0].Ref, l.Jobs[1].Ref, l.Jobs[2].Ref})
+	require.Equal(t, evil, l.Jobs[2].Error)
+	require.Empty(t, l.Jobs[1].Payload)
+	require.Equal(t, len(evil), l.Jobs[1].Size)
+	get(t, h, "/list?n=1", &l)
+	require.Len(t, l.Jobs, 1)
+	get(t, h, "/list?n=2&after="+url.QueryEscape(l.Next), &l)
+	require.Equal(t, waiting, l.Jobs[0].Ref)
+	for query, want := range map[string]durable.Ref{
+		"state=dead": dead, "kind=runs": running, "lane=" + url.QueryEscape(evil): waiting, "meta=" + url.QueryEscape("a="+evil): waiting,
+	} {
+		l = admin.Listing{}
+		get(t, h, "/list?"+query, &l)
+		require.Len(t, l.Jobs, 1, query)
+		require.Equal(t, want, l.Jobs[0].Ref, query)
+	}
+	var j admin.Job
+	get(t, h, "/show?ref="+url.QueryEscape(string(waiting)), &j)
+	require.Equal(t, []string{evil, evil, evil, evil}, []string{j.Kind, j.Payload, j.Key, j.Lane})
+	get(t, h, "/show?ref="+url.QueryEscape(string(dead)), &j)
+	require.Len(t, j.Errors, 1)
+	var s admin.Summary
+	get(t, h, "/summary", &s)
+	require.Equal(t, []int64{3, 2, 1, 1}, []int64{s.Added, s.Attempts, s.Dead, s.Waiting})
+	require.False(t, s.Writable)
+	require.Empty(t, s.Healthy)
+	var c admin.Counts
+	get(t, h, "/counts", &c)
+	require.Equal(t, []admin.Group{{evil, "waiting", 1}, {"dies", "dead", 1}, {"runs", "running", 1}}, c.Groups)
+	var w []admin.Worker
+	get(t, h, "/workers", &w)
+	require.Len(t, w, 1)
+	require.Equal(t, int64(1), w[0].Jobs)
+	require.True(t, w[0].Alive)
+	require.NoError(t, q.Schedule(t.Context(), evil, "@every 1h", durable.Job{Kind: "runs"}))
+	var all []admin.Schedule
+	get(t, h, "/schedules", &all)
+	require.Equal(t, evil, all[0].Name)
+	require.NotNil(t, all[0].Next)
+}
+
+// Nothing that is answered can be taken for HTML, and a browser is told to load nothing.
+func TestHostileTexts(t *testing.T) {
+	q, waiting, _, dead := used(t)
+	h := admin.NewHandler(q)
+	for _, path := range []string{
+		"/list", "/show?ref=" + url.QueryEscape(string(waiting)), "/show?ref=" + url.QueryEscape(string(dead)), "/counts", "/summary",
+		"/show?ref=" + url.QueryEscape(evil), "/list?state=" + url.QueryEscape(evil), "/list?after=" + url.QueryEscape(evil), "/" + url.PathEscape(evil),
+	} {
+		w := get(t, h, path, &map[string]any{})
+		require.NotContains(t, w.Body.String(), "<", path)
+		require.Equal(t, "application/json; charset=utf-8", w.Header().Get("Content-Type"))
+		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+		require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+		require.NotContains(t, w.Header().Get("Content-Security-Policy"), "unsafe")
+	}
+}
+
+func TestWrites(t *testing.T) {
+	q, waiting, running, dead := used(t)
+	var log bytes.Buffer
+	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+		admin.WithUser(func(r *http.Request) string { return r.Header.Get("X-User") }))
+	var s admin.Summary
+	get(t, h, "/summary", &s)
+	require.True(t, s.Writable)
+
+	var res []admin.Result
+	at := time.Now().Add(2 * time.Hour).UTC().Truncate(time.Second)
+	post(t, h, "/reschedule", command(t, admin.Command{Refs: []durable.Ref{waiting}, At: at}), &res)
+	require.Equal(t, []admin.Result{{Ref: string(waiting), Done: true}}, res)
+	info, err := q.Get(t.Context(), waiting)
+	require.NoError(t, err)
+	require.True(t, at.Equal(info.Due))
+	post(t, h, "/run-now", command(t, admin.Command{Refs: []durable.Ref{waiting}}), &res)
+	require.True(t, res[0].Done)
+	info, err = q.Get(t.Context(), waiting)
+	require.NoError(t, err)
+	require.False(t, info.Due.After(time.Now()))
+
+	res = nil
+	post(t, h, "/cancel", command(t, admin.Command{Refs: []durable.Ref{waiting, running, dead, "x"}}), &res)
+	require.Equal(t, []bool{true, false, false, false}, []bool{res[0].Done, res[1].Done, res[2].Done, res[3].Done})
+	require.Equal(t, []string{"it runs", "it is dead"}, []string{res[1].Why, res[2].Why})
+	require.NotEmpty(t, res[3].Error)
+	require.Contains(t, log.String(), "command=cancel")
+
+	res = nil
+	r := httptest.NewRequest("POST", "/redrive", strings.NewReader(`{"all": true, "kind": "dies"}`))
+	r.Header.Set(admin.Header, "1")
+	r.Header.Set("X-User", "mallory\nuser=alice")
+	answer(t, h, r, &res)
+	require.Equal(t, []admin.Result{{Done: true, Jobs: 1}}, res)
+	require.Contains(t, log.String(), `user="mallory\nuser=alice" command=redrive`)
+	require.Eventually(t, func() bool { return q.Stats().Dead == 2 }, patience, time.Millisecond)
+	res = nil
+	post(t, h, "/delete", command(t, admin.Command{Refs: []durable.Ref{dead}}), &res)
+	require.True(t, res[0].Done)
+	_, err = q.Get(t.Context(), dead)
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	res = nil
+	post(t, h, "/cancel", command(t, admin.Command{Key: "nobody's"}), &res)
+	require.Equal(t, "no job that waits has the key", res[0].Why)
+
+	require.NoError(t, q.Schedule(t.Context(), "s", "@every 1h", durable.Job{Kind: "runs"}))
+	for _, verb := range []string{"pause", "resume", "delete"} {
+		res = nil
+		post(t, h, "/schedule-"+verb, `{"names": ["s"]}`, &res)
+		require.Equal(t, []admin.Result{{Ref: "s", Done: true}}, res, verb)
+	}
+}
+
+// Only who means it writes.
+func TestRefusesWrites(t *testing.T) {
+	q, waiting, _, _ := used(t)
+	body := command(t, admin.Command{Refs: []durable.Ref{waiting}})
+	request := func(change func(*http.Request)) *http.Request {
+		r := httptest.NewRequest("POST", "/cancel", strings.NewReader(body))
+		r.Header.Set(admin.Header, "1")
+		change(r)
+		return r
+	}
+	writable := admin.NewHandler(q, admin.Writable())
+	for name, c := range map[string]struct {
+		h      http.Handler
+		change func(*http.Request)
+		status int
+	}{
+		"read-only":          {admin.NewHandler(q), func(*http.Request) {}, 403},
+		"without the header": {writable, func(r *http.Request) { r.Header.Del(admin.Header) }, 403},
+		"cross-site":         {writable, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		"same-site":          {writable, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
+		"by GET":             {writable, func(r *http.Request) { r.Method = "GET" }, 405},
+		"preflight":          {writable, func(r *http.Request) { r.Method = "OPTIONS" }, 405},
+	} {
+		w := answer(t, c.h, request(c.change), nil)
+		require.Equal(t, c.status, w.Code, name)
+		require.Empty(t, w.Header().Get("Access-Control-Allow-Origin"), name)
+		info, err := q.Get(t.Context(), waiting)
+		require.NoError(t, err, name)
+		require.Equal(t, durable.Waiting, info.State, name)
+	}
+	for path, body := range map[string]string{
+		"/cancel": `{}`, "/redrive": `{"all": true, "refs": ["x"]}`, "/reschedule": `{"refs": ["x"]}`, "/run-now": `[]`, "/delete": `{`,
+	} {
+		require.Equal(t, 400, post(t, writable, path, body, nil).Code, path)
+	}
+	require.Equal(t, 400, post(t, writable, "/cancel", `{"key": "`+strings.Repeat("x", 2<<20)+`"}`, nil).Code)
+	w := answer(t, writable, request(func(*http.Request) {}), nil)
+	require.Equal(t, 200, w.Code)
+}

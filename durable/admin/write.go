@@ -1,0 +1,167 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// write is what a request may ask for. It returns what came of each.
+type write func(h *handler, ctx context.Context, c *Command) ([]Result, error)
+
+const runs = "it runs, has ended, or was canceled before"
+
+var writes = map[string]write{
+	"cancel":  cancel,
+	"redrive": redrive,
+	"delete": func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+		return each(c.Refs, "", func(r durable.Ref) (bool, error) { return true, h.q.Delete(ctx, r) })
+	},
+	"run-now": func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+		return h.move(ctx, c.Refs, time.Time{})
+	},
+	"reschedule": func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+		if c.At.IsZero() {
+			return nil, fmt.Errorf("%w: reschedule without at", durable.ErrInvalid)
+		}
+		return h.move(ctx, c.Refs, c.At)
+	},
+	"schedule-pause":  named((*durable.Queue).PauseSchedule),
+	"schedule-resume": named((*durable.Queue).ResumeSchedule),
+	"schedule-delete": named((*durable.Queue).DeleteSchedule),
+	"schedule-run-now": named(func(q *durable.Queue, ctx context.Context, name string) error {
+		_, err := q.RunNow(ctx, name)
+		return err
+	}),
+}
+
+// write does what a request asks for, if it may, and logs who has asked.
+func (h *handler) write(r *http.Request, what string, do write) ([]Result, error) {
+	if err := h.mayWrite(r); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		return nil, &statusError{http.StatusBadRequest, "the command cannot be read: " + err.Error()}
+	}
+	var c Command
+	if err := json.Unmarshal(body, &c); err != nil {
+		return nil, &statusError{http.StatusBadRequest, "the command is no JSON as it has to be: " + err.Error()}
+	}
+	results, err := do(h, r.Context(), &c)
+	done, wrong := 0, ""
+	for _, res := range results {
+		if res.Done {
+			done++
+		}
+		if wrong == "" {
+			wrong = res.Error
+		}
+	}
+	if err != nil {
+		wrong = err.Error()
+	}
+	h.log.Info("durable: an operator writes", "user", h.user(r), "command", what, "refs", c.Refs, "names", c.Names,
+		"key", c.Key, "all", c.All, "kind", c.Kind, "at", c.At, "done", done, "error", wrong)
+	return results, err
+}
+
+// mayWrite refuses what a page of another site can have a browser send: no such page can set
+// a header, unless it is asked for before whether it may, and that is answered with no.
+func (h *handler) mayWrite(r *http.Request) error {
+	site := r.Header.Get("Sec-Fetch-Site")
+	switch {
+	case !h.writable:
+		return &statusError{http.StatusForbidden, "this only shows: it was not made with admin.Writable"}
+	case r.Header.Get(Header) == "":
+		return &statusError{http.StatusForbidden, "a write needs the header " + Header}
+	case site != "" && site != "same-origin" && site != "none":
+		return &statusError{http.StatusForbidden, "a page of another site may not write"}
+	}
+	return nil
+}
+
+// each calls do for each.
+func each[S ~string](of []S, why string, do func(S) (bool, error)) ([]Result, error) {
+	if len(of) == 0 {
+		return nil, fmt.Errorf("%w: the command names none", durable.ErrInvalid)
+	}
+	results := make([]Result, len(of))
+	for i, one := range of {
+		ok, err := do(one)
+		results[i] = Result{Ref: string(one), Done: ok && err == nil}
+		switch {
+		case err != nil:
+			results[i].Error = err.Error()
+		case !ok:
+			results[i].Why = why
+		}
+	}
+	return results, nil
+}
+
+func named(do func(q *durable.Queue, ctx context.Context, name string) error) write {
+	return func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+		return each(c.Names, "", func(name string) (bool, error) { return true, do(h.q, ctx, name) })
+	}
+}
+
+func (h *handler) move(ctx context.Context, refs []durable.Ref, at time.Time) ([]Result, error) {
+	return each(refs, runs, func(r durable.Ref) (bool, error) {
+		_, ok, err := h.q.Reschedule(ctx, r, at)
+		return ok, err
+	})
+}
+
+func cancel(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+	if c.Key != "" && len(c.Refs) == 0 {
+		return each([]string{c.Key}, "no job that waits has the key", func(key string) (bool, error) { return h.q.CancelKey(ctx, key) })
+	}
+	results, err := each(c.Refs, runs, func(r durable.Ref) (bool, error) { return h.q.Cancel(ctx, r) })
+	for i, res := range results {
+		if res.Done || res.Error != "" {
+			continue
+		}
+		switch info, err := h.q.Get(ctx, durable.Ref(res.Ref)); {
+		case errors.Is(err, durable.ErrNotFound):
+			results[i].Why = "it has ended, or was canceled before"
+		case err == nil && info.State == durable.Running:
+			results[i].Why = "it runs"
+		case err == nil && info.State == durable.Dead:
+			results[i].Why = "it is dead"
+		}
+	}
+	return results, err
+}
+
+func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+	if !c.All {
+		return each(c.Refs, "", func(r durable.Ref) (bool, error) { return true, h.q.Redrive(ctx, r) })
+	}
+	if len(c.Refs) > 0 {
+		return nil, fmt.Errorf("%w: redrive of all, and of some", durable.ErrInvalid)
+	}
+	res := Result{Done: true}
+	for i, err := range h.q.All(ctx, durable.Filter{State: durable.Dead, Kind: c.Kind}) {
+		if err == nil {
+			err = h.q.Redrive(ctx, i.Ref)
+		}
+		switch {
+		case errors.Is(err, durable.ErrNotFound): // another has been quicker
+		case err != nil:
+			res.Done, res.Error = false, fmt.Sprintf("%s: %v", i.Ref, err)
+			if ctx.Err() != nil {
+				return []Result{res}, nil
+			}
+		default:
+			res.Jobs++
+		}
+	}
+	return []Result{res}, nil
+}

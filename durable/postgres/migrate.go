@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -143,4 +144,25 @@ func (e *Engine) usable() error {
 		return *err
 	}
 	return nil
+}
+
+// Migration returns the version of the schema, 0 if it has none, and the statements that
+// Migrate would run, for somebody to run who has the right to: in one transaction, under the
+// lock that Migrate takes. They are empty if there is nothing to do. It changes nothing.
+func (e *Engine) Migration(ctx context.Context) (version int, script string, err error) {
+	version, err = retry(ctx, e, true, func() (int, error) { return e.version(ctx, e.pool) })
+	if err != nil || version >= latest {
+		return version, "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "begin;\nselect pg_advisory_xact_lock(%d);\n", e.lockKey())
+	if version == 0 {
+		fmt.Fprintf(&b, "create schema if not exists %s;\n", pgx.Identifier{e.schema}.Sanitize())
+	}
+	for v := version + 1; v <= latest; v++ {
+		b.WriteString(statement(strconv.Itoa(v), e.schema))
+		b.WriteString(";\n")
+	}
+	b.WriteString("commit;\n")
+	return version, b.String(), nil
 }

@@ -1,40 +1,50 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
+	"net/url"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/admin"
 )
 
 // tool is what the commands work with.
 type tool struct {
-	*durable.Queue
+	*client
 	ctx      context.Context
+	json     bool // what is said is what the handler has answered
 	out, err io.Writer
 }
 
 var commands = map[string]func(t *tool, args []string) error{
 	"list": (*tool).list, "show": (*tool).show, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
-	"schedules": (*tool).schedules,
+	"delete": (*tool).remove, "run-now": (*tool).runNow, "reschedule": (*tool).reschedule,
+	"schedules": (*tool).schedules, "workers": (*tool).workers,
 }
 
-var states = map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead}
-
-// when writes a time as people read it, and how far off it is.
+// when writes a time as people read it, with its zone, and how far off it is.
 func when(t time.Time) string {
-	return fmt.Sprintf("%s (%v)", t.Local().Format(time.DateTime), time.Until(t).Round(time.Second))
+	return fmt.Sprintf("%s (%v)", stamp(&t), time.Until(t).Round(time.Second))
+}
+
+// stamp writes a time with its zone, and none as "-".
+func stamp(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05 -07:00")
 }
 
 // printable returns a text as a terminal may have it: what is not to be seen, and could
@@ -56,74 +66,183 @@ func printable(s string) string {
 	return b.String()
 }
 
+// line returns a text as it may stand in a table.
+func line(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return strings.ReplaceAll(printable(s), "\t", " ")
+}
+
+// raw prints what a handler has answered, a line for each value. JSON has no control
+// characters, and of the others it is all escaped that a terminal might obey.
+func (t *tool) raw(answer json.RawMessage) error {
+	var b strings.Builder
+	for _, r := range string(answer) {
+		if r != '\n' && !unicode.IsPrint(r) {
+			for _, half := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&b, `\u%04x`, half)
+			}
+			continue
+		}
+		b.WriteRune(r)
+	}
+	_, err := fmt.Fprintln(t.out, strings.TrimSpace(b.String()))
+	return err
+}
+
+const maxPage = 1000
+
+// pairs are flags that may be there several times.
+type pairs []string
+
+func (p *pairs) String() string     { return strings.Join(*p, " ") }
+func (p *pairs) Set(s string) error { *p = append(*p, s); return nil }
+
 func (t *tool) list(args []string) error {
-	f := newFlags("list", t.err)
-	state := f.String("state", "", "only those of a state")
-	kind := f.String("kind", "", "only those of a kind")
+	f, meta := newFlags("list", t.err), pairs{}
+	query := url.Values{}
+	for _, name := range []string{"state", "kind", "lane"} {
+		f.Func(name, "only those of a "+name, func(s string) error { query.Set(name, s); return nil })
+	}
+	f.Var(&meta, "meta", "only those that have name=value in their Meta; several times: all of them")
 	most := f.Int("n", 100, "so many at the most; 0: all")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	s, ok := states[*state]
-	if !ok || f.NArg() > 0 || *most < 0 {
-		return errUsage
+	switch state := query.Get("state"); {
+	case f.NArg() > 0:
+		return wrong("list: %q is too much", f.Arg(0))
+	case *most < 0:
+		return wrong("list: -n %d is negative", *most)
+	case state != "" && state != "waiting" && state != "running" && state != "dead":
+		return wrong("list: there is no state %q", state)
 	}
+	query["meta"] = meta
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "REF\tKIND\tSTATE\tATTEMPT\tDUE\tERROR")
-	n := 0
-	for i, err := range t.All(t.ctx, durable.Filter{State: s, Kind: *kind}) {
+	if !t.json {
+		fmt.Fprintln(w, "REF\tKIND\tSTATE\tATTEMPT\tDUE\tERROR")
+	}
+	for left := *most; ; {
+		var page admin.Listing
+		n := maxPage
+		if *most > 0 {
+			n = min(n, left)
+		}
+		query.Set("n", strconv.Itoa(n))
+		answer, err := t.get(t.ctx, "list", query, &page)
 		if err != nil {
 			return err
 		}
-		if n++; *most > 0 && n > *most {
-			fmt.Fprintln(t.err, "there are more: -n 0 lists all")
-			break
+		if t.json {
+			err = t.raw(answer)
+		} else {
+			writeJobs(w, page.Jobs)
 		}
-		line, _, _ := strings.Cut(i.LastError, "\n")
-		fmt.Fprintf(w, "%s\t%s\t%v\t%d\t%s\t%s\n", i.Ref, printable(i.Job.Kind), i.State, i.Attempt, when(i.Due), strings.ReplaceAll(printable(line), "\t", " "))
+		left -= len(page.Jobs)
+		switch {
+		case err != nil || page.Next == "":
+			return errors.Join(err, w.Flush())
+		case *most > 0 && left <= 0:
+			fmt.Fprintln(t.err, "there are more: -n 0 lists all")
+			return w.Flush()
+		}
+		query.Set("after", page.Next)
 	}
-	return w.Flush()
+}
+
+func writeJobs(w io.Writer, jobs []admin.Job) {
+	for _, j := range jobs {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", line(string(j.Ref)), line(j.Kind), line(j.State), j.Attempt, when(j.Due), line(j.Error))
+	}
 }
 
 func (t *tool) show(args []string) error {
 	if len(args) != 1 {
-		return errUsage
+		return wrong("show takes one Ref")
 	}
-	i, err := t.Get(t.ctx, durable.Ref(args[0]))
+	var j admin.Job
+	answer, err := t.get(t.ctx, "show", url.Values{"ref": args}, &j)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(t.out, "ref      %s\nkind     %s\nstate    %v\nattempt  %d of %d\ndue      %s\nfirst    %s\nkey      %s\n",
-		i.Ref, printable(i.Job.Kind), i.State, i.Attempt, i.Job.MaxAttempts, when(i.Due), when(i.Job.At), printable(i.Job.Key))
-	if i.LastError != "" {
-		fmt.Fprintf(t.out, "error    %s\n", strings.ReplaceAll(printable(i.LastError), "\n", "\n         "))
+	if t.json {
+		return t.raw(answer)
 	}
-	payload := fmt.Sprintf("%x", i.Job.Payload)
-	if utf8.Valid(i.Job.Payload) {
-		payload = printable(string(i.Job.Payload))
+	field := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(t.out, "%-8s %s\n", name, strings.ReplaceAll(printable(text), "\n", "\n         "))
+		}
+	}
+	field("ref", string(j.Ref))
+	field("kind", j.Kind)
+	field("state", j.State)
+	field("attempt", fmt.Sprintf("%d of %d", j.Attempt, j.MaxAttempts))
+	field("due", when(j.Due))
+	field("first", when(j.First))
+	field("key", j.Key)
+	field("lane", j.Lane)
+	field("priority", j.Priority)
+	for name, value := range j.Meta {
+		field("meta", name+"="+value)
+	}
+	if j.Expires != nil {
+		field("expires", when(*j.Expires))
+	}
+	field("error", j.Error)
+	for _, e := range j.Errors {
+		field("failed", fmt.Sprintf("%s, attempt %d: %s", stamp(&e.At), e.Attempt, e.Error))
+	}
+	payload := printable(j.Payload)
+	if len(j.Bytes) > 0 {
+		payload = fmt.Sprintf("%x", j.Bytes)
 	}
 	fmt.Fprintf(t.out, "payload  %s\n", payload)
 	return nil
 }
 
-// each calls do for each Ref and says what came of it; an error is the last one.
-func (t *tool) each(refs []string, yes, no string, do func(durable.Ref) (bool, error)) (err error) {
-	for _, ref := range refs {
-		ok, e := do(durable.Ref(ref))
-		ref := printable(ref)
-		switch {
-		case e != nil:
-			fmt.Fprintf(t.out, "%s: %s\n", ref, printable(e.Error()))
+// change has a command done, and says what came of each.
+func (t *tool) change(what, yes string, c admin.Command) error {
+	var results []admin.Result
+	answer, err := t.post(t.ctx, what, c, &results)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		err = t.raw(answer)
+	}
+	for _, r := range results {
+		said := yes
+		if !r.Done {
 			err = errors.New("not all was done")
-		case ok:
-			fmt.Fprintf(t.out, "%s: %s\n", ref, yes)
-		default:
-			fmt.Fprintf(t.out, "%s: %s\n", ref, no)
-			err = errors.New("not all was done")
+			said = "not done: " + line(r.Why+r.Error)
+		}
+		if c.All {
+			said = fmt.Sprintf("%d: %s", r.Jobs, said)
+		}
+		if !t.json {
+			fmt.Fprintf(t.out, "%s: %s\n", line(r.Ref), said)
 		}
 	}
 	return err
 }
+
+func refs(args []string) []durable.Ref {
+	all := make([]durable.Ref, len(args))
+	for i, a := range args {
+		all[i] = durable.Ref(a)
+	}
+	return all
+}
+
+// onRefs is change of what the Refs stand for.
+func (t *tool) onRefs(what, yes string, args []string) error {
+	if len(args) == 0 {
+		return wrong("%s: of which job?", what)
+	}
+	return t.change(what, yes, admin.Command{Refs: refs(args)})
+}
+
+func (t *tool) remove(args []string) error { return t.onRefs("delete", "deleted", args) }
+func (t *tool) runNow(args []string) error { return t.onRefs("run-now", "is due now", args) }
 
 func (t *tool) cancel(args []string) error {
 	f := newFlags("cancel", t.err)
@@ -131,88 +250,134 @@ func (t *tool) cancel(args []string) error {
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	const yes, no = "canceled", "not canceled: it runs, or has ended"
 	switch {
-	case *key != "" && f.NArg() == 0:
-		return t.each([]string{*key}, yes, no, func(k durable.Ref) (bool, error) { return t.CancelKey(t.ctx, string(k)) })
-	case *key == "" && f.NArg() > 0:
-		return t.each(f.Args(), yes, no, func(r durable.Ref) (bool, error) { return t.Cancel(t.ctx, r) })
+	case *key != "" && f.NArg() > 0:
+		return wrong("cancel: by Refs or by -key")
+	case *key != "":
+		return t.change("cancel", "canceled", admin.Command{Key: *key})
 	}
-	return errUsage
+	return t.onRefs("cancel", "canceled", f.Args())
+}
+
+func (t *tool) reschedule(args []string) error {
+	f := newFlags("reschedule", t.err)
+	var at time.Time
+	f.Func("at", "when they are due: 2030-01-02T15:04:05+02:00", func(s string) (err error) {
+		at, err = time.Parse(time.RFC3339, s)
+		return err
+	})
+	in := f.Duration("in", 0, "how long from now")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	if at.IsZero() == (*in == 0) {
+		return wrong("reschedule: -at or -in")
+	}
+	if at.IsZero() {
+		at = time.Now().Add(*in)
+	}
+	if f.NArg() == 0 {
+		return wrong("reschedule: of which job?")
+	}
+	return t.change("reschedule", "is due "+when(at), admin.Command{Refs: refs(f.Args()), At: at})
 }
 
 func (t *tool) redrive(args []string) error {
 	f := newFlags("redrive", t.err)
 	all := f.Bool("all", false, "all that are dead")
-	kind := f.String("kind", "", "only those of a kind")
+	kind := f.String("kind", "", "with -all: only those of a kind")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	refs := f.Args()
-	if *all == (len(refs) > 0) || *kind != "" && !*all {
-		return errUsage
+	switch {
+	case *all && f.NArg() > 0:
+		return wrong("redrive: -all, or Refs")
+	case *kind != "" && !*all:
+		return wrong("redrive: -kind goes with -all")
+	case *all:
+		return t.change("redrive", "wait again", admin.Command{All: true, Kind: *kind})
 	}
-	if *all {
-		for i, err := range t.All(t.ctx, durable.Filter{State: durable.Dead, Kind: *kind}) {
-			if err != nil {
-				return err
-			}
-			refs = append(refs, string(i.Ref))
-		}
-	}
-	return t.each(refs, "waits again", "", func(r durable.Ref) (bool, error) {
-		err := t.Redrive(t.ctx, r)
-		return err == nil, err
-	})
+	return t.onRefs("redrive", "waits again", f.Args())
 }
 
 func (t *tool) stats(args []string) error {
 	if len(args) > 0 {
-		return errUsage
+		return wrong("stats: %q is too much", args[0])
 	}
-	type group struct {
-		kind  string
-		state durable.State
+	var c admin.Counts
+	answer, err := t.get(t.ctx, "counts", nil, &c)
+	if err != nil {
+		return err
 	}
-	counts, overdue, next := map[group]int{}, 0, time.Time{}
-	now := time.Now()
-	for i, err := range t.All(t.ctx, durable.Filter{}) {
-		if err != nil {
-			return err
-		}
-		counts[group{i.Job.Kind, i.State}]++
-		if i.State != durable.Waiting {
-			continue
-		}
-		if i.Due.Before(now) {
-			overdue++
-		}
-		if next.IsZero() || i.Due.Before(next) {
-			next = i.Due
-		}
+	if t.json {
+		return t.raw(answer)
 	}
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KIND\tSTATE\tJOBS")
-	groups := slices.SortedFunc(maps.Keys(counts), func(a, b group) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.state, b.state))
-	})
-	for _, g := range groups {
-		fmt.Fprintf(w, "%s\t%v\t%d\n", printable(g.kind), g.state, counts[g])
+	for _, g := range c.Groups {
+		fmt.Fprintf(w, "%s\t%s\t%d\n", line(g.Kind), line(g.State), g.Jobs)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if !next.IsZero() {
-		fmt.Fprintf(t.out, "%d overdue; the first is due %s\n", overdue, when(next))
+	if c.First != nil {
+		fmt.Fprintf(t.out, "%d overdue; the first is due %s\n", c.Overdue, when(*c.First))
 	}
-	return t.unhandled()
+	var s admin.Summary
+	if _, err = t.get(t.ctx, "summary", nil, &s); err != nil {
+		return err
+	}
+	for _, o := range s.Kinds {
+		if !o.Handled {
+			fmt.Fprintf(t.out, "no worker runs %q; the first is due %s: %s\n", printable(o.Kind), when(o.Due), line(string(o.Oldest)))
+		}
+	}
+	return nil
 }
 
-// unhandled says which kinds no worker runs.
-func (t *tool) unhandled() error {
-	found, err := t.Unhandled(t.ctx)
-	for _, u := range found {
-		fmt.Fprintf(t.out, "no worker runs %q; the first is due %s: %s\n", printable(u.Kind), when(u.Due), u.Oldest)
+func (t *tool) workers(args []string) error {
+	if len(args) > 0 {
+		return wrong("workers: %q is too much", args[0])
+	}
+	var all []admin.Worker
+	answer, err := t.get(t.ctx, "workers", nil, &all)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.raw(answer)
+	}
+	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "HOST\tPROCESS\tBEGAN\tLEASE UNTIL\tJOBS\tOLDEST SINCE\tNAME")
+	for _, i := range all {
+		until := when(i.Until)
+		if !i.Alive {
+			until = "dead"
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\n", line(i.Host), i.Process, stamp(i.Began), until, i.Jobs, stamp(i.Since), line(i.Name))
+	}
+	return w.Flush()
+}
+
+// newFlags and the like name what is wrong, and show how it is right.
+func newFlags(name string, stderr io.Writer) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	return f
+}
+
+func parse(f *flag.FlagSet, args []string) error {
+	err := f.Parse(args)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		return wrong("%v", err)
 	}
 	return err
 }
+
+// usageError is a wrong command.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func wrong(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }

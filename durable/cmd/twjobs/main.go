@@ -1,56 +1,76 @@
 // Command twjobs shows the jobs of a queue and changes them.
 //
-//	twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] | -postgres DSN [-queue SCHEMA] COMMAND
+//	twjobs [-json] PLACE COMMAND
 //
-//	list [-state waiting|running|dead] [-kind KIND] [-n 100]   a line for each job
+// The place is where the queue is kept, or a program that serves package admin:
+//
+//	-url URL [-header 'NAME: VALUE']...    what admin.NewHandler serves; user:password@ in it is sent
+//	-dir DIR                               of an embedded engine, while no process has it
+//	-nats URL [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE]
+//	-context NAME                          the same as the command nats keeps it
+//	-postgres DSN
+//
+// With -queue NAME it is another than the default one; in PostgreSQL that is a schema.
+//
+//	list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
+//	                  a line for each job: what runs, what waits, what is dead, the longest due first
 //	show REF          all of one, its payload included
-//	cancel REF...     canceled, or not: it runs, or has ended
+//	cancel REF...     canceled, or why not
 //	cancel -key KEY
+//	run-now REF...    has jobs that wait be due now
+//	reschedule -at TIME|-in DURATION REF...
 //	redrive REF...    has dead jobs run again
 //	redrive -all [-kind KIND]
+//	delete REF...     dead jobs
 //	stats             how many there are of each kind and state, and which kinds no worker runs; it reads all of the store
+//	workers           who works, and what each has
 //	schedules         a line for each schedule
 //	schedules pause|resume|run-now|delete NAME...
+//	migrate [-print] [-create]   of -postgres: brings a schema to this version, or prints the statements
 //
-// It never makes a queue: one that is not there is an error. A directory can be opened
-// only while no process has it. What is printed has no control characters but line ends
-// and tabs: \x1b and the like stand for them. The exit status is 1 if something failed or
-// was not done, 2 for a wrong command.
+// With -json it prints what the admin handler answers, one value on each line.
+//
+// It never makes a queue, but by migrate -create: one that is not there is an error. What is
+// printed has no control characters but line ends and tabs: \x1b and the like stand for
+// them. Times are local, with their zone. The exit status is 1 if something failed or was
+// not done, 2 for a wrong command.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
-
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/admin"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
-	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-const usage = `usage: twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] | -postgres DSN [-queue SCHEMA] COMMAND
-  list [-state waiting|running|dead] [-kind KIND] [-n 100]
+const usage = `usage: twjobs [-json] -url URL | -dir DIR | -nats URL | -context NAME | -postgres DSN [-queue NAME] COMMAND
+  list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
   show REF
   cancel REF... | cancel -key KEY
+  run-now REF...
+  reschedule -at TIME|-in DURATION REF...
   redrive REF... | redrive -all [-kind KIND]
+  delete REF...
   stats
+  workers
   schedules | schedules pause|resume|run-now|delete NAME...
+  migrate [-print] [-create]
+-url:  [-header 'NAME: VALUE']...
+-nats: [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-partitions N]
 `
-
-var errUsage = errors.New("wrong command")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -58,14 +78,22 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// output is where it goes, and whether as JSON.
+type output struct {
+	out, err io.Writer
+	json     bool
+}
+
 // run is the program, and returns its exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	err := try(ctx, args, stdout, stderr)
+	var usageErr *usageError
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
 		return 0
-	case errors.Is(err, errUsage):
-		fmt.Fprint(stderr, usage)
+	case errors.As(err, &usageErr):
+		fmt.Fprintf(stderr, "twjobs: %s\n%s", printable(usageErr.text), usage)
 		return 2
 	case err != nil:
 		fmt.Fprintln(stderr, "twjobs:", printable(err.Error()))
@@ -74,26 +102,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func newFlags(name string, stderr io.Writer) *flag.FlagSet {
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.SetOutput(stderr)
-	f.Usage = func() { fmt.Fprint(stderr, usage) }
-	return f
-}
-
-func parse(f *flag.FlagSet, args []string) error {
-	err := f.Parse(args)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		return errUsage
-	}
-	return err
-}
-
 // place is where the queue is.
 type place struct {
-	dir, nats, postgres string // one of them is set
-	queue               string // "": the engine's default
-	partitions          int    // 0: as it is
+	url, dir, postgres, context string
+	access                      // to NATS
+	headers                     pairs
+	queue                       string // "": the engine's default
+	partitions                  int    // 0: as it is
 }
 
 var (
@@ -102,9 +117,11 @@ var (
 )
 
 // checkQueue says what is wrong with the queue's name.
-func (p place) checkQueue() error {
+func (p *place) checkQueue() error {
 	switch {
 	case p.queue == "":
+	case p.url != "":
+		return wrong("-queue: a handler shows one queue")
 	case p.postgres != "" && !schemaName.MatchString(p.queue):
 		return fmt.Errorf("-queue %q: a schema's name is of small letters, digits and _", p.queue)
 	case p.postgres == "" && !queueName.MatchString(p.queue):
@@ -113,44 +130,83 @@ func (p place) checkQueue() error {
 	return nil
 }
 
-func (p place) valid() bool {
+// check says what is wrong with the place.
+func (p *place) check() error {
 	set := 0
-	for _, s := range []string{p.dir, p.nats, p.postgres} {
+	for _, s := range []string{p.url, p.dir, cmp.Or(p.access.URL, p.context), p.postgres} {
 		if s != "" {
 			set++
 		}
 	}
-	return set == 1 && p.partitions >= 0 && p.partitions <= 1000
+	switch {
+	case set == 0:
+		return wrong("where is the queue?")
+	case set > 1:
+		return wrong("there is more than one place")
+	case p.partitions < 0 || p.partitions > 1000:
+		return wrong("-partitions %d: not 0 to 1000", p.partitions)
+	}
+	return p.checkQueue()
 }
 
-func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("twjobs", stderr)
-	var p place
+func (p *place) flags(f *flag.FlagSet) {
+	f.StringVar(&p.url, "url", "", "the address of an admin handler")
+	f.Var(&p.headers, "header", "one to send to -url")
 	f.StringVar(&p.dir, "dir", "", "the directory of an embedded engine")
-	f.StringVar(&p.nats, "nats", "", "the URL of a NATS server or cluster")
+	f.StringVar(&p.access.URL, "nats", "", "the URL of a NATS server or cluster")
+	f.StringVar(&p.context, "context", "", "a context of the command nats")
 	f.StringVar(&p.postgres, "postgres", "", "the address of a PostgreSQL database")
 	f.StringVar(&p.queue, "queue", "", "the name of the queue, in PostgreSQL that of its schema")
 	f.IntVar(&p.partitions, "partitions", 0, "over how many streams it is spread; 0: as it is")
+	p.access.flags(f)
+}
+
+func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f, p := newFlags("twjobs", stderr), place{}
+	o := &output{out: stdout, err: stderr}
+	f.BoolVar(&o.json, "json", false, "print what the admin handler answers")
+	p.flags(f)
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	command, ok := commands[f.Arg(0)]
-	if !ok || !p.valid() {
-		return errUsage
+	switch {
+	case f.NArg() == 0:
+		return wrong("what is to be done?")
+	case !ok && f.Arg(0) != "migrate":
+		return wrong("there is no command %q", f.Arg(0))
 	}
-	if err := p.checkQueue(); err != nil {
+	if err := p.check(); err != nil {
 		return err
 	}
-	q, closeAll, err := p.open(ctx)
+	if f.Arg(0) == "migrate" {
+		return p.migrate(ctx, o, f.Args()[1:])
+	}
+	c, closeAll, err := p.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	return command(&tool{Queue: q, ctx: ctx, out: stdout, err: stderr}, f.Args()[1:])
+	return command(&tool{client: c, ctx: ctx, json: o.json, out: stdout, err: stderr}, f.Args()[1:])
+}
+
+// client returns one of the handler behind the address, or of one on a queue that is opened.
+func (p *place) client(ctx context.Context) (*client, func(), error) {
+	if p.url != "" {
+		c, err := newClient(p.url, p.headers)
+		return c, func() {}, err
+	}
+	q, closeAll, err := p.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	silent := slog.New(slog.DiscardHandler) // who has typed the command knows of it
+	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(silent))
+	return &client{base: "http://twjobs/", http: local{h}}, closeAll, nil
 }
 
 // open opens the queue, and returns how it is closed.
-func (p place) open(ctx context.Context) (*durable.Queue, func(), error) {
+func (p *place) open(ctx context.Context) (*durable.Queue, func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	e, disconnect, err := p.engine(ctx)
@@ -169,7 +225,7 @@ func (p place) open(ctx context.Context) (*durable.Queue, func(), error) {
 
 // engine connects to what keeps the queue. It makes nothing: a name that was mistyped is an
 // error.
-func (p place) engine(ctx context.Context) (e durable.Engine, disconnect func(), err error) {
+func (p *place) engine(ctx context.Context) (e durable.Engine, disconnect func(), err error) {
 	opts := []jetstream.Option{jetstream.Existing()}
 	if p.queue != "" {
 		opts = append(opts, jetstream.Queue(p.queue))
@@ -180,60 +236,18 @@ func (p place) engine(ctx context.Context) (e durable.Engine, disconnect func(),
 	switch {
 	case p.postgres != "":
 		return p.connectPostgres(ctx)
-	case p.nats != "":
-		return connectNATS(ctx, p.nats, opts)
+	case p.context != "":
+		a, err := p.access.under(p.context)
+		if err != nil {
+			return nil, func() {}, err
+		}
+		return a.connect(ctx, opts)
+	case p.access.URL != "":
+		return p.access.connect(ctx, opts)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "jetstream")); err != nil {
 		return nil, func() {}, fmt.Errorf("-dir: no queue has been kept there: %w", err)
 	}
 	e, err = embedded.Open(ctx, p.dir, embedded.With(opts...))
 	return e, func() {}, err
-}
-
-// connectNATS shows nothing of a user and a password that are in the addresses.
-func connectNATS(ctx context.Context, urls string, opts []jetstream.Option) (durable.Engine, func(), error) {
-	for address := range strings.SplitSeq(urls, ",") {
-		if _, _, ok := strings.Cut(address, "://"); !ok {
-			address = "nats://" + address
-		}
-		if _, err := url.Parse(strings.TrimSpace(address)); err != nil {
-			return nil, func() {}, errors.New("-nats: that is no URL") // the error has parts of it
-		}
-	}
-	nc, err := nats.Connect(urls, nats.MaxReconnects(-1))
-	if err != nil {
-		return nil, func() {}, errors.New(redact(fmt.Sprintf("%s: %v", urls, err), urls))
-	}
-	e, err := jetstream.Connect(ctx, nc, opts...)
-	return e, nc.Close, err
-}
-
-// redact takes what is before the @ of each address out of a text.
-func redact(text, urls string) string {
-	for address := range strings.SplitSeq(urls, ",") {
-		if _, rest, ok := strings.Cut(address, "://"); ok {
-			address = rest
-		}
-		if i := strings.LastIndexByte(address, '@'); i > 0 {
-			text = strings.ReplaceAll(text, address[:i+1], "xxxxx@")
-		}
-	}
-	return text
-}
-
-// connectPostgres makes no tables: a queue that is not there is an error.
-func (p place) connectPostgres(ctx context.Context) (durable.Engine, func(), error) {
-	var opts []postgres.Option
-	if p.queue != "" {
-		opts = append(opts, postgres.Schema(p.queue))
-	}
-	pool, err := pgxpool.New(ctx, p.postgres)
-	if err != nil {
-		return nil, func() {}, err
-	}
-	e, err := postgres.Connect(ctx, pool, opts...)
-	if err != nil {
-		return nil, pool.Close, err
-	}
-	return e, pool.Close, nil
 }

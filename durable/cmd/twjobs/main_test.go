@@ -102,7 +102,8 @@ func TestCommands(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	dir, _, _ := fill(t)
 	for _, args := range [][]string{
-		{}, {"nothing"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
+		{}, {"nothing"}, {"workers", "x"}, {"delete"}, {"run-now"}, {"reschedule", "x"}, {"reschedule", "-in", "1h"}, {"migrate"},
+		{"list", "-color"}, {"schedules", "stop", "x"}, {"-url", "http://127.0.0.1:1", "list"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
 		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"-nats", "x", "list"},
 	} {
 		out, status := twjobs(t, dir, args...)

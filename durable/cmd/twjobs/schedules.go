@@ -3,9 +3,8 @@ package main
 import (
 	"fmt"
 	"text/tabwriter"
-	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/admin"
 )
 
 // schedules lists them, or does something to those that are named.
@@ -13,46 +12,39 @@ func (t *tool) schedules(args []string) error {
 	if len(args) == 0 {
 		return t.listSchedules()
 	}
-	verbs := map[string]struct {
-		done string
-		do   func(name string) error
-	}{
-		"pause":   {"paused", func(name string) error { return t.PauseSchedule(t.ctx, name) }},
-		"resume":  {"goes on", func(name string) error { return t.ResumeSchedule(t.ctx, name) }},
-		"delete":  {"deleted", func(name string) error { return t.DeleteSchedule(t.ctx, name) }},
-		"run-now": {"runs", func(name string) error { _, err := t.RunNow(t.ctx, name); return err }},
+	yes, ok := map[string]string{"pause": "paused", "resume": "goes on", "delete": "deleted", "run-now": "runs"}[args[0]]
+	switch {
+	case !ok:
+		return wrong("schedules: there is no %q", args[0])
+	case len(args) == 1:
+		return wrong("schedules %s: which one?", args[0])
 	}
-	verb, ok := verbs[args[0]]
-	if !ok || len(args) == 1 {
-		return errUsage
-	}
-	return t.each(args[1:], verb.done, "", func(name durable.Ref) (bool, error) {
-		err := verb.do(string(name))
-		return err == nil, err
-	})
+	return t.change("schedule-"+args[0], yes, admin.Command{Names: args[1:]})
 }
 
 func (t *tool) listSchedules() error {
+	var all []admin.Schedule
+	answer, err := t.get(t.ctx, "schedules", nil, &all)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return t.raw(answer)
+	}
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tSPEC\tKIND\tLAST\tNEXT")
-	for i, err := range t.Schedules(t.ctx) {
-		if err != nil {
-			return err
-		}
-		spec, last, next := printable(i.Spec), "-", "-"
+	for _, i := range all {
+		spec, next := line(i.Spec), "-"
 		if i.Spec == "" {
 			spec = "(in code)"
 		}
-		if !i.Last.IsZero() {
-			last = i.Last.Local().Format(time.DateTime)
-		}
 		switch {
-		case !i.Next.IsZero():
-			next = when(i.Next)
+		case i.Next != nil:
+			next = when(*i.Next)
 		case i.Paused:
 			next = "paused"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(i.Name), spec, printable(i.Job.Kind), last, next)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", line(i.Name), spec, line(i.Kind), stamp(i.Last), next)
 	}
 	return w.Flush()
 }

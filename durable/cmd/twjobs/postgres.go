@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// connectPostgres makes no tables: a queue that is not there is an error.
+func (p place) connectPostgres(ctx context.Context) (durable.Engine, func(), error) {
+	e, disconnect, err := p.schema(ctx)
+	if err != nil { // a nil Engine
+		return nil, disconnect, err
+	}
+	return e, disconnect, nil
+}
+
+func (p place) schema(ctx context.Context) (*postgres.Engine, func(), error) {
+	var opts []postgres.Option
+	if p.queue != "" {
+		opts = append(opts, postgres.Schema(p.queue))
+	}
+	pool, err := pgxpool.New(ctx, p.postgres)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	e, err := postgres.Connect(ctx, pool, opts...)
+	return e, pool.Close, err
+}
+
+// migrate brings a schema to the version of this program, or prints the statements that
+// would. It makes one only if it is told to.
+func (p place) migrate(ctx context.Context, o *output, args []string) error {
+	f := newFlags("migrate", o.err)
+	show := f.Bool("print", false, "print the statements, and run none")
+	create := f.Bool("create", false, "also if the schema has no queue yet")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 || p.postgres == "" {
+		return wrong("migrate: of -postgres, without more words")
+	}
+	e, disconnect, err := p.schema(ctx)
+	defer disconnect()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	version, script, err := e.Migration(ctx)
+	switch {
+	case err != nil:
+		return err
+	case version == 0 && !*create:
+		return fmt.Errorf("there is no such queue: migrate -create makes one")
+	case script == "":
+		fmt.Fprintf(o.err, "the schema has version %d, and needs no migration\n", version)
+		return nil
+	case *show:
+		_, err = fmt.Fprint(o.out, script)
+		return err
+	}
+	return e.Migrate(ctx)
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/admin"
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+// command runs the program, and returns what it prints and its status.
+func command(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	var out bytes.Buffer
+	status := run(within(t), args, &out, &out)
+	return out.String(), status
+}
+
+// A service with the embedded engine is looked at and changed while it runs.
+func TestURL(t *testing.T) {
+	e, err := embedded.Open(within(t), t.TempDir())
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	defer q.Close()
+	ref, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour, Payload: []byte("hello\x1b")})
+	require.NoError(t, err)
+	begun := make(chan bool, 1)
+	q.Handle("mail", func(context.Context, *durable.Attempt) error { begun <- true; return nil })
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	user := ""
+	h := admin.NewHandler(q, admin.Writable(), admin.WithUser(func(r *http.Request) string { user, _, _ = r.BasicAuth(); return user }))
+	srv := httptest.NewServer(http.StripPrefix("/admin", h))
+	defer srv.Close()
+	at := strings.Replace(srv.URL, "://", "://ann:secret@", 1) + "/admin/"
+
+	out, status := command(t, "-url", at, "list")
+	require.Zero(t, status, out)
+	require.Contains(t, out, string(ref))
+	require.Regexp(t, `\d\d:\d\d:\d\d [+-]\d\d:\d\d \(`, out, "a time with its zone")
+	out, status = command(t, "-json", "-url", at, "show", string(ref))
+	require.Zero(t, status, out)
+	var j admin.Job
+	require.NoError(t, json.Unmarshal([]byte(out), &j))
+	require.Equal(t, "hello\x1b", j.Payload)
+	require.NotContains(t, out, "\x1b")
+	out, status = command(t, "-url", at, "workers")
+	require.Zero(t, status, out)
+	require.Equal(t, 2, strings.Count(out, "\n"), out)
+	out, status = command(t, "-url", at, "reschedule", "-in", "2h", string(ref))
+	require.Zero(t, status, out)
+	require.Contains(t, out, "(2h0m0s)")
+	out, status = command(t, "-url", at, "run-now", string(ref))
+	require.Zero(t, status, out)
+	<-begun
+	require.Equal(t, "ann", user)
+	stop()
+	require.NoError(t, <-done)
+	out, status = command(t, "-url", at, "cancel", string(ref))
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "it has ended, or was canceled before")
+
+	for _, wrong := range []string{"nothing", srv.Listener.Addr().String(), "ftp://x", "http://joe:s3cret@h:port"} {
+		out, status = command(t, "-url", wrong, "list")
+		require.Equal(t, 1, status)
+		require.Contains(t, out, "-url")
+		require.NotContains(t, out, "s3cret")
+	}
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	out, status = command(t, "-url", other.URL, "list")
+	require.Equal(t, 1, status)
+	require.Contains(t, out, "is it that of an admin handler?")
+}
+
+// What is wrong with a command is named.
+func TestNamesWhatIsWrong(t *testing.T) {
+	for want, args := range map[string]string{
+		`there is no command "lits"`:         "-dir x lits",
+		`-colour`:                            "-dir x -colour list",
+		`where is the queue?`:                "list",
+		`there is more than one place`:       "-dir x -nats y list",
+		`there is no state "gone"`:           "-url http://127.0.0.1:1 list -state gone",
+		`-kind goes with -all`:               "-url http://127.0.0.1:1 redrive -kind x",
+		`schedules: there is no "stop"`:      "-url http://127.0.0.1:1 schedules stop x",
+		`"2030" as "2006-01-02T15:04:05Z07:`: "-url http://127.0.0.1:1 reschedule -at 2030 x",
+	} {
+		out, status := command(t, strings.Fields(args)...)
+		require.Equal(t, 2, status, out)
+		require.Contains(t, strings.Split(out, "\n")[0], want)
+	}
+	out, status := command(t, "-context", "no-such", "list")
+	require.Equal(t, 1, status)
+	require.Contains(t, out, `-context "no-such"`)
+}
+
+// A context of the command nats says where a server is, and who one is.
+func TestContext(t *testing.T) {
+	address, nc := serve(t)
+	e, err := jetstream.Connect(within(t), nc)
+	require.NoError(t, err)
+	defer e.Close()
+	_, host, _ := strings.Cut(address, "@")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	write := func(name string, fields map[string]string) {
+		text, err := json.Marshal(fields)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600))
+	}
+	write("good", map[string]string{"url": "nats://" + host, "user": "u", "password": "p4ss"})
+	write("bad", map[string]string{"url": "nats://" + host, "user": "u", "password": "s3cret"})
+	write("domain", map[string]string{"url": "nats://" + host, "jetstream_domain": "hub"})
+	out, status := command(t, "-context", "good", "list")
+	require.Zero(t, status, out)
+	out, status = command(t, "-context", filepath.Join(dir, "good.json"), "list")
+	require.Zero(t, status, out)
+	out, status = command(t, "-context", "bad", "list")
+	require.Equal(t, 1, status, out)
+	require.NotContains(t, out, "s3cret")
+	out, status = command(t, "-context", "bad", "-password", "p4ss", "list")
+	require.Zero(t, status, out)
+	out, status = command(t, "-context", "domain", "list")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "domain")
+	out, status = command(t, "-nats", host, "-creds", "/no/such", "list")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "/no/such")
+	out, status = command(t, "-nats", host, "-nkey", "/no/such", "list")
+	require.Equal(t, 1, status, out)
+	out, status = command(t, "-nats", host, "-tlsca", "/no/such", "list")
+	require.Equal(t, 1, status, out)
+}
+
+// Who may not make tables has somebody run what is printed.
+func TestMigrate(t *testing.T) {
+	srv := pgserver.Test(t)
+	place := []string{"-postgres", srv.DSN(), "-queue", "new"}
+	out, status := command(t, append(place, "migrate")...)
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "there is no such queue")
+	var script, log bytes.Buffer
+	require.Zero(t, run(within(t), append(place, "migrate", "-create", "-print"), &script, &log), log.String())
+	out, status = command(t, append(place, "list")...)
+	require.Equal(t, 1, status, "it was printed, and not run: %s", out)
+	pool, err := pgxpool.New(within(t), srv.DSN())
+	require.NoError(t, err)
+	defer pool.Close()
+	c, err := pool.Acquire(within(t))
+	require.NoError(t, err)
+	_, err = c.Conn().PgConn().Exec(within(t), script.String()).ReadAll()
+	c.Release()
+	require.NoError(t, err)
+	out, status = command(t, append(place, "list")...)
+	require.Zero(t, status, out)
+	out, status = command(t, append(place, "migrate")...)
+	require.Zero(t, status, out)
+	require.Contains(t, out, "needs no migration")
+	e, err := postgres.Connect(within(t), pool, postgres.Schema("new"))
+	require.NoError(t, err)
+	require.NoError(t, e.Migrate(within(t)))
+	e.Close()
+	out, status = command(t, "-postgres", srv.DSN(), "-queue", "other", "migrate", "-create")
+	require.Zero(t, status, out)
+	out, status = command(t, "-postgres", srv.DSN(), "-queue", "other", "list")
+	require.Zero(t, status, out)
+}

@@ -33,15 +33,21 @@
 //	durable_unhandled_seconds    gauge, with the label kind: for how long its oldest job is due
 //	durable_lateness_seconds     histogram
 //
-// How many jobs wait in all is not among them, because that costs a pass over the store:
-// it is [durable.Queue.Count].
+// These are there while Run is under way, and of the backlog once that was looked at:
 //
-// Alert on durable_unhandled above 0, on durable_dead_total and durable_lease_lost_total that
-// grow, and on
+//	durable_pending              gauge: jobs that wait in all, about
+//	durable_overdue              gauge, with the label kind: jobs that are due and wait
+//	durable_overdue_seconds      gauge, with the label kind: for how long the oldest of them is due
+//	durable_backlog_age_seconds  gauge: since these three were found out
+//	durable_feed_age_seconds     gauge: since the last look for jobs that did not fail
+//	durable_claim_age_seconds    gauge: since the last claim that was answered, or Run began
+//	durable_beat_age_seconds     gauge: since the lease was renewed
 //
-//	histogram_quantile(0.99, rate(durable_lateness_seconds_bucket[5m]))
+// Each process of a queue shows the same backlog: take its maximum. Lateness counts what has
+// begun; a store that is stuck is told by the ages.
 //
-// The bounds of its buckets are 1us times powers of two.
+// The file rules.yml beside this one has alerts on them, and dashboard.json is a dashboard
+// for Grafana. The bounds of its buckets are 1us times powers of two.
 package prometheus
 
 import (
@@ -58,7 +64,11 @@ type collector struct {
 	queue    *durable.Queue
 	figures  []figure
 	lateness *prometheus.Desc
-	overdue  *prometheus.Desc // with the label kind
+	overdue  *prometheus.Desc // with the label kind, like the next two
+	waiting  *prometheus.Desc
+	waitTime *prometheus.Desc
+	pending  *prometheus.Desc
+	ages     []age
 }
 
 // figure is one number out of the Stats.
@@ -66,6 +76,12 @@ type figure struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	value func(s *durable.Stats) float64
+}
+
+// age is for how long something has not been.
+type age struct {
+	desc *prometheus.Desc
+	last func(s *durable.Stats) time.Time
 }
 
 // NewCollector returns a Collector of the Queue's figures, for a prometheus.Registerer.
@@ -106,7 +122,24 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 		[]string{"kind"}, prometheus.Labels{"queue": name})
 	gauge("unhandled", "Kinds with a job that is due and that no worker has a handler for.", func(s *durable.Stats) float64 { return float64(len(s.Unhandled)) })
 	gauge("claim_ahead_seconds", "How long before they are due jobs are claimed.", func(s *durable.Stats) float64 { return s.ClaimAhead.Seconds() })
+	c.describeBacklog(name, desc)
 	return c
+}
+
+func (c *collector) describeBacklog(name string, desc func(metric, help string) *prometheus.Desc) {
+	byKind := func(metric, help string) *prometheus.Desc {
+		return prometheus.NewDesc("durable_"+metric, help, []string{"kind"}, prometheus.Labels{"queue": name})
+	}
+	c.pending = desc("pending", "Jobs that wait in all, about.")
+	c.waiting = byKind("overdue", "Jobs that are due and wait.")
+	c.waitTime = byKind("overdue_seconds", "For how long the oldest job is due that waits.")
+	add := func(metric, help string, last func(s *durable.Stats) time.Time) {
+		c.ages = append(c.ages, age{desc(metric, help), last})
+	}
+	add("backlog_age_seconds", "Since it was found out what waits.", func(s *durable.Stats) time.Time { return s.BacklogAt })
+	add("feed_age_seconds", "Since the last look for jobs that did not fail.", func(s *durable.Stats) time.Time { return s.LastLook })
+	add("claim_age_seconds", "Since the last claim that was answered.", func(s *durable.Stats) time.Time { return s.LastClaim })
+	add("beat_age_seconds", "Since the lease was renewed.", func(s *durable.Stats) time.Time { return s.LastBeat })
 }
 
 // Describe implements prometheus.Collector.
@@ -115,7 +148,12 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- f.desc
 	}
 	ch <- c.lateness
-	ch <- c.overdue
+	for _, d := range []*prometheus.Desc{c.overdue, c.pending, c.waiting, c.waitTime} {
+		ch <- d
+	}
+	for _, a := range c.ages {
+		ch <- a.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -127,10 +165,31 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, u := range st.Unhandled {
 		ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, max(0, time.Since(u.Due).Seconds()), u.Kind)
 	}
+	c.collectBacklog(ch, &st)
 	below, buckets := uint64(0), make(map[float64]uint64, timingwheel.HistogramBuckets-1)
 	for i, n := range st.Lateness.Counts[:timingwheel.HistogramBuckets-1] {
 		below += uint64(n)
 		buckets[st.Lateness.UpperBound(i).Seconds()] = below
 	}
 	ch <- prometheus.MustNewConstHistogram(c.lateness, uint64(st.Lateness.Total()), st.Lateness.Sum.Seconds(), buckets)
+}
+
+// collectBacklog leaves out what nobody knows.
+func (c *collector) collectBacklog(ch chan<- prometheus.Metric, st *durable.Stats) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	for _, a := range c.ages {
+		if last := a.last(st); !last.IsZero() {
+			gauge(a.desc, max(0, time.Since(last).Seconds()))
+		}
+	}
+	if st.BacklogAt.IsZero() {
+		return
+	}
+	gauge(c.pending, float64(st.Backlog.Waiting))
+	for _, o := range st.Backlog.Kinds {
+		gauge(c.waiting, float64(o.Jobs), o.Kind)
+		gauge(c.waitTime, max(0, time.Since(o.Due).Seconds()), o.Kind)
+	}
 }

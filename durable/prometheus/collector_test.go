@@ -97,8 +97,11 @@ func metric(field string) string {
 func requireStats(t *testing.T, families map[string]*dto.MetricFamily, st durable.Stats) {
 	t.Helper()
 	v := reflect.ValueOf(st)
-	require.Len(t, families, v.NumField(), "every field is there, and nothing else")
 	for i := range v.NumField() {
+		switch name := v.Type().Field(i).Name; name {
+		case "LastLook", "LastClaim", "LastBeat", "Backlog", "BacklogAt": // see TestStuck
+			continue
+		}
 		name := metric(v.Type().Field(i).Name)
 		for _, suffix := range []string{"", "_total", "_seconds"} {
 			family := families[name+suffix]
@@ -122,7 +125,10 @@ func requireStats(t *testing.T, families map[string]*dto.MetricFamily, st durabl
 			delete(families, name+suffix)
 		}
 	}
-	require.Empty(t, families)
+	for name := range families {
+		require.Contains(t, []string{"durable_pending", "durable_overdue", "durable_overdue_seconds", "durable_backlog_age_seconds",
+			"durable_feed_age_seconds", "durable_claim_age_seconds", "durable_beat_age_seconds"}, name)
+	}
 }
 
 func TestScrapeIsStats(t *testing.T) {

@@ -4,7 +4,7 @@
 //
 // The handler keeps no state. It asks the [durable.Queue] of its process, so an embedded
 // engine can be operated while it runs, and a program that only adds jobs can show them, too.
-// It is a page, and JSON for programs; command twjobs talks to it with -url.
+// It speaks JSON; command twjobs talks to it with -url.
 //
 // # Who may do what
 //

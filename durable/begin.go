@@ -258,7 +258,7 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 // ran takes a task whose handler has ended. The user's code that decides what becomes of
 // it may fail in any way: the deferred call is made though it ends the goroutine.
 func (w *worker) ran(t *task, err error) {
-	err, t.completed = t.completion.end(err)
+	t.completed, err = t.completion.end(err)
 	out := w.q.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	w.q.decide(&out, t.attempt, err)

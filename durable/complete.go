@@ -69,11 +69,11 @@ func (c *completion) isOver() bool {
 	return c.over
 }
 
-// end is called when the handler has returned err. It returns what that comes to, and what
-// the handler has written down. A nil completion is of what no handler was called for.
-func (c *completion) end(err error) (error, *Outcome) {
+// end is called when the handler has returned err. It returns what the handler has written
+// down, and what err comes to. A nil completion is of what no handler was called for.
+func (c *completion) end(err error) (*Outcome, error) {
 	if c == nil {
-		return err, nil
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *completion) end(err error) (error, *Outcome) {
 	if c.out != nil && c.fine {
 		err = errNotCommitted // if it was, the end that this makes comes too late
 	}
-	return err, c.out
+	return c.out, err
 }
 
 // completed is called of a task whose handler has written its end down, when there is

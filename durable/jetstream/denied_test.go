@@ -90,13 +90,13 @@ func TestVerbsDenied(t *testing.T) {
 	nc := denying(t, []string{"TW_default_0.q.>", "TW_default_0.h.>", "TW_default_0.c.>", "$JS.API.DIRECT.GET.>"}, nil)
 	told := make(chan error, 1000)
 	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err })
-	e, err := jetstream.Connect(within(t), nc)
+	_, err := jetstream.Connect(within(t), nc)
 	if err != nil { // Connect reads the floor
 		requireDenied(t, "$JS.API.DIRECT.GET.TW_default_0.", func() error { return err })
 	}
 	nc = denying(t, []string{"TW_default_0.q.>", "TW_default_0.h.>", "TW_default_0.c.>"}, nil)
 	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err })
-	e, err = jetstream.Connect(within(t), nc)
+	e, err := jetstream.Connect(within(t), nc)
 	require.NoError(t, err)
 	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)

@@ -141,7 +141,7 @@ func backlog(t *testing.T, s Store) {
 	require.False(t, b.Kinds[0].Handled)
 	require.Equal(t, "slow", b.Kinds[1].Kind)
 	require.True(t, b.Kinds[1].Handled)
-	require.Equal(t, b.Kinds[0].Jobs+b.Kinds[1].Jobs+2, b.Waiting)
+	require.InDelta(t, b.Kinds[0].Jobs+b.Kinds[1].Jobs+2, b.Waiting, 1, "one may be claimed, or given back, meanwhile")
 	for _, o := range b.Kinds {
 		info, err := r.Get(within(t), o.Oldest)
 		require.NoError(t, err)

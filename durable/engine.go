@@ -79,6 +79,28 @@ type Engine interface {
 	// at each kind that there is.
 	Unhandled(ctx context.Context) ([]Unhandled, error)
 
+	// Rules returns the limits and pauses: those without any, of revision 0, if none were ever
+	// stored. Since each worker asks every second, it should be cheap.
+	Rules(ctx context.Context) (*Rules, error)
+
+	// SetRules stores limits and pauses, if those that are there have the revision was; else
+	// it returns ErrChanged. It may be repeated after ErrUncertain: what is there with the
+	// revision of r was stored by an earlier try. Each claim that is asked for after it has
+	// returned obeys them, by whichever engine; workers are told (Notice.Rules). What was
+	// counted for a limit that is no longer there may be forgotten.
+	SetRules(ctx context.Context, was int64, r *Rules) error
+
+	// Usage returns what is counted for the limits that are there, in no order; of those
+	// PerLane for each lane. Places whose Counter is idle may be left out.
+	Usage(ctx context.Context) ([]Usage, error)
+
+	// CancelRunning has the worker told that has claimed the job (Notice.Canceled), at once
+	// and, until the claim ends, with each Beat: so that a message that was lost delays it
+	// by that. True: it is claimed, and that is stored. A claim that follows, also of a
+	// worker that takes over, is not told. False without an error: it is not claimed. A Ref
+	// that is none of this engine's is ErrNotFound. It may be repeated after ErrUncertain.
+	CancelRunning(ctx context.Context, ref Ref) (bool, error)
+
 	// Now returns the engine's time, and by how much it may be off in either direction.
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
 
@@ -98,6 +120,12 @@ type WorkConfig struct {
 	Lease     time.Duration // without a Beat for so long, others may take over its jobs
 	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
+
+	// Tell, if not nil, is called while Feed is under way, and by Beat, when there is
+	// something that the worker should know. It does not block. Several goroutines may call
+	// it at once. What is told twice, or of which nothing is true any more, is no harm; of
+	// Rules and Freed some may be lost, since the Queue asks again every second.
+	Tell func(Notice)
 }
 
 // Unhandled is a kind of which a job is due, and no worker has a handler.
@@ -212,14 +240,17 @@ const (
 	Mine                   // it is claimed; Attempt is the number of this attempt, from 1
 	Gone                   // it has ended or was moved, and the engine has forgotten the Held
 	Suspect                // it can only be claimed exactly; nothing was changed
+	Limited                // a limit or a pause has it wait; ask again After so long, or when told
 )
 
 // Verdict is an answer to a claim, with what belongs to it.
 type Verdict struct {
 	Claimed Claimed
-	After   time.Duration // for Later
+	After   time.Duration // for Later and Limited
 	Attempt int           // for Mine; MaxAttempts and one if the last one never ended
 	Crashes int           // for Suspect: how many claims in a row never ended, at least 1
+	At      time.Time     // for Mine: when its token comes, before which it must not begin; zero: at once
+	Limit   int64         // for Limited: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
 }
 
 // Outcome is what became of a claimed job.

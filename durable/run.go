@@ -34,6 +34,11 @@ func (q *Queue) Run(ctx context.Context) error {
 	kinds := q.workKinds()
 	engineWorker, err := q.engine.Work(ctx, WorkConfig{
 		Name: rand.Text(), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention,
+		Tell: func(n Notice) {
+			if w := q.held.Load(); w != nil {
+				w.tell(n)
+			}
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
@@ -95,6 +100,7 @@ func (w *worker) run(ctx context.Context) {
 	var feeding, claiming, beats sync.WaitGroup
 	beats.Go(func() { w.beat(beating) })
 	beats.Go(func() { w.watchUnhandled(beating) })
+	beats.Go(func() { w.watchRules(beating) })
 	claiming.Go(func() { w.claimLoop(ctx) })
 	feeding.Go(func() { w.feed(ctx) })
 

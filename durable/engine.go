@@ -158,6 +158,17 @@ type Worker interface {
 	// ended, since an attempt has ended the last time. A suspect is claimed exactly or not
 	// at all. A worker may claim once more the jobs that it has claimed itself in a call
 	// whose answer was lost; that is no other attempt, and no crash.
+	//
+	// A job that a limit covers, or that is paused (Rules.Covering), is claimed exactly or
+	// not at all: without Exact the answer is Limited, with After 0. For a job that is paused
+	// it is Limited, with After AskAgain and Limit 0. Else the claim takes what Take says of the
+	// Counters, by the engine's clock, in the same commit, or is refused. It notes which places
+	// it has. Finish, and Release of what is claimed, give exactly these back in their commit,
+	// tokens never; workers are told (Notice.Freed), at least if no place was left. A claim
+	// that takes over keeps the places that the dead one had. So no count can drift, and
+	// whoever dies, there are never more places taken than there are. What is claimed once
+	// more since an answer was lost keeps what it has, and takes nothing. Of a suspect that
+	// is not asked exactly, Suspect and Limited are both right.
 	Claim(ctx context.Context, held []*Held) []Verdict
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:

@@ -167,9 +167,11 @@ type Counter struct {
 
 	// Turn is the worker that was refused a place and has the next that comes free, until
 	// Until passes without another call, in nanoseconds since 1970. Without it the worker
-	// whose job has ended would always be the first to have the place again.
+	// whose job has ended would always be the first to have the place again. Last is the
+	// worker that took the last place: it has to let others be next.
 	Turn  string `json:"turn,omitempty"`
 	Until int64  `json:"until,omitempty"`
+	Last  string `json:"last,omitempty"`
 }
 
 // IsIdle reports whether the Counter says no more than a zero one.
@@ -225,7 +227,7 @@ func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now ti
 		}
 	}
 	if full >= 0 && v.Claimed == Mine {
-		if c := counters[full]; c.Turn == worker || c.Until <= now.UnixNano() {
+		if c := counters[full]; c.Last != worker && (c.Turn == worker || c.Until <= now.UnixNano()) {
 			c.Turn, c.Until = worker, now.Add(TurnLasts).UnixNano()
 		}
 		return Verdict{Claimed: Limited, Limit: limits[full].ID, After: AskAgain}
@@ -237,6 +239,7 @@ func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now ti
 		c := counters[i]
 		if !has[i] {
 			c.Taken++
+			c.Last = worker
 		}
 		if c.Turn == worker {
 			c.Turn, c.Until = "", 0

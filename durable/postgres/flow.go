@@ -28,7 +28,7 @@ func (e *Engine) Rules(ctx context.Context) (*durable.Rules, error) {
 			if err := row.Scan(&revision, &text); err != nil {
 				return nil, err
 			}
-			if known := e.read.Load(); known.Revision() == revision {
+			if known := e.read.Load(); known != nil && known.Revision() == revision {
 				return known, nil
 			}
 			return durable.DecodeRules(revision, text)

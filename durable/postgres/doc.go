@@ -83,8 +83,11 @@
 //   - A kind that was shut when it was to be looked at is looked at when it is opened, from
 //     where it was left; and from its beginning, if that was long ago.
 //   - What a call returns is of the one try that was committed.
+//   - The places taken of a limit are those that rows of jobs name whose claims have not ended.
+//     Both change in one statement, which locks the jobs first, then what is counted, by limit
+//     and lane. Nothing is claimed by rules that are not those in the row.
 //
-// Read it in this order: sql/1.sql to sql/3.sql (the tables), ref.go, insert.go, tx.go,
-// change.go, feed.go with bell.go, worker.go, series.go, sweep.go, find.go, retry.go. Each
+// Read it in this order: sql/1.sql to sql/4.sql (the tables), ref.go, insert.go, tx.go,
+// change.go, feed.go with bell.go, worker.go with flow.go, series.go, sweep.go, find.go, retry.go. Each
 // statement is a file in sql.
 package postgres

@@ -305,6 +305,9 @@ func (w *worker) ended(t *task, out *Outcome) {
 	w.lanes[t.held.Record.Job.Kind].running--
 	t.timed(w.q.now())
 	w.ends.put(&ended{task: t, out: *out, early: t.failed})
+	if len(t.gates) > 0 && w.lanes[t.held.Record.Job.Kind].lined > 0 {
+		w.ends.hurry() // others wait for its places
+	}
 	w.room.Broadcast() // for drain
 	w.start()          // its kind may have been at its limit
 }

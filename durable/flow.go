@@ -21,9 +21,12 @@ import (
 // lane with many jobs would fill the worker, and no other would be handed to it.
 
 const (
-	minLine = 64      // jobs that a line holds, whatever its limits are
-	maxLine = 1 << 13 // and at most
-	putOffs = 30 * time.Second
+	minLine  = 64  // jobs that a line holds, whatever its limits are
+	maxLine  = 512 // and at most: a quarter of what a kind may hold, see backlog
+	lineTime = 2 * time.Second
+
+	leastPutOff = 250 * time.Millisecond
+	mostPutOff  = 30 * time.Second
 
 	// tokensAtOnce is for how long tokens are left to come, where many come, so that one
 	// claim is for all of them. What is left of TokenAhead is for its commit.
@@ -138,23 +141,18 @@ func (w *worker) join(t *task) {
 	w.activate(ln.kind)
 }
 
-// bound is how many a line holds: some for each place, or for the tokens of some seconds.
+// bound is how many a line holds: what it gets on in some seconds, and some for each place.
 func (ln *line) bound() int {
-	n := maxLine
-	for _, g := range [][]*gate{ln.kind.gates, ln.gates} {
-		for _, g := range g {
-			if g.rule.Running > 0 {
-				n = min(n, 4*g.rule.Running)
-			}
-			if g.rule.Rate > 0 {
-				n = min(n, g.rule.Burst+int(min(10*g.rule.Rate, maxLine)))
-			}
+	n := minLine
+	for _, gates := range [][]*gate{ln.kind.gates, ln.gates} {
+		for _, g := range gates {
+			n = max(n, min(4*g.rule.Running, maxLine))
 		}
 	}
-	if ln.paused {
-		n = 0
+	if pace := ln.pace(); pace > 0 && !ln.paused {
+		n = max(n, int(min(lineTime/pace, maxLine)))
 	}
-	return max(n, minLine)
+	return n
 }
 
 // pace is about how long it takes a line to get one job on. It is too low if others have
@@ -182,17 +180,17 @@ func (w *worker) putOff(ln *line) {
 	ln.tasks[class] = ln.tasks[class][:len(ln.tasks[class])-1]
 	ln.kind.lined--
 	t.line = nil
-	now, pace := time.Now(), min(ln.pace(), putOffs)
-	if soonest := now.Add(pace * time.Duration(min(ln.bound(), 1<<10))); ln.slot.Before(soonest) {
+	now, pace := time.Now(), min(ln.pace(), mostPutOff)
+	if soonest := now.Add(pace * time.Duration(ln.bound())); ln.slot.Before(soonest) {
 		ln.slot = soonest
 	}
 	ln.slot = ln.slot.Add(pace)
 	after := ln.slot.Sub(now)
-	if after > putOffs || ln.paused {
-		ln.slot = now.Add(putOffs)
-		after = putOffs/2 + rand.N(putOffs/2)
+	if after > mostPutOff || ln.paused {
+		ln.slot = now.Add(mostPutOff)
+		after = mostPutOff/2 + rand.N(mostPutOff/2)
 	}
-	after = max(after, time.Second).Round(time.Second)
+	after = max(after, leastPutOff).Round(leastPutOff)
 	if len(w.back) == 0 {
 		w.after(10*time.Millisecond, w.giveBackLate) // many share a call
 	}

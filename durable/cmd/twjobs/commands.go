@@ -27,7 +27,7 @@ type tool struct {
 
 var commands = map[string]func(t *tool, args []string) error{
 	"list": (*tool).list, "show": (*tool).show, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
-	"schedules": (*tool).schedules,
+	"schedules": (*tool).schedules, "limits": (*tool).limits, "pause": (*tool).pause, "resume": (*tool).resume, "stop": (*tool).stop,
 }
 
 var states = map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead}

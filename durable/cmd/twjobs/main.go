@@ -11,6 +11,11 @@
 //	stats             how many there are of each kind and state, and which kinds no worker runs; it reads all of the store
 //	schedules         a line for each schedule
 //	schedules pause|resume|run-now|delete NAME...
+//	limits            a line for each limit, with what runs in all processes, and what is paused
+//	limits set [-kind KIND] [-per-lane] [-running N] [-rate R -burst B] NAME
+//	limits remove NAME...
+//	pause|resume [-kind KIND] [-lane LANE]   without both: the whole queue
+//	stop REF...       ends jobs that run, if their handlers heed it
 //
 // It never makes a queue: one that is not there is an error. A directory can be opened
 // only while no process has it. What is printed has no control characters but line ends
@@ -48,6 +53,9 @@ const usage = `usage: twjobs -dir DIR | -nats URL [-queue NAME] [-partitions N] 
   redrive REF... | redrive -all [-kind KIND]
   stats
   schedules | schedules pause|resume|run-now|delete NAME...
+  limits | limits set [-kind KIND] [-per-lane] [-running N] [-rate R -burst B] NAME | limits remove NAME...
+  pause|resume [-kind KIND] [-lane LANE]
+  stop REF...
 `
 
 var errUsage = errors.New("wrong command")

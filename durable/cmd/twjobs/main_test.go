@@ -103,7 +103,7 @@ func TestWrongUse(t *testing.T) {
 	dir, _, _ := fill(t)
 	for _, args := range [][]string{
 		{}, {"nothing"}, {"list", "x"}, {"list", "-state", "x"}, {"show"}, {"cancel"}, {"redrive"},
-		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"-nats", "x", "list"},
+		{"redrive", "-all", "x"}, {"stats", "x"}, {"schedules", "x"}, {"schedules", "pause"}, {"limits", "x"}, {"limits", "set", "n"}, {"limits", "remove"}, {"pause", "x"}, {"stop"}, {"-nats", "x", "list"},
 	} {
 		out, status := twjobs(t, dir, args...)
 		require.Equal(t, 2, status, "%v: %s", args, out)
@@ -296,4 +296,31 @@ func TestSchedules(t *testing.T) {
 		out, status = twjobs(t, dir, "stats")
 		return status == 0 && strings.Contains(out, `no worker runs "nobody's"; the first is due`)
 	}, patience, 100*time.Millisecond)
+}
+
+func TestLimits(t *testing.T) {
+	dir := t.TempDir()
+	e, err := embedded.Open(within(t), dir)
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	ref, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, q.Close())
+	expect := func(status int, want string, args ...string) {
+		t.Helper()
+		out, got := twjobs(t, dir, args...)
+		require.Equal(t, status, got, out)
+		require.Regexp(t, want, out)
+	}
+	expect(0, `per customer: set`, "limits", "set", "-kind", "mail", "-per-lane", "-running", "4", "-rate", "2.5", "-burst", "10", "per customer")
+	expect(0, `none: set`, "limits", "set", "-kind", "x", "none")
+	expect(0, `lane "l" of kind "k": paused`, "pause", "-kind", "k", "-lane", "l")
+	expect(0, `none +x +0 of 0: paused +- +- +-\nper customer +mail, each lane +0 of 4 +2.5/s, burst 10 +0 +-\npaused: lane "l" of kind "k"\n`, "limits")
+	expect(1, `not found`, "resume")
+	expect(0, `goes on`, "resume", "-kind", "k", "-lane", "l")
+	expect(1, `Running -1`, "limits", "set", "-running", "-1", "n")
+	expect(0, `removed`, "limits", "remove", "none")
+	expect(1, `not found`, "limits", "remove", "none")
+	expect(1, `it does not run`, "stop", string(ref))
 }

@@ -41,7 +41,7 @@ const (
 
 var (
 	length  = flag.Duration("for", time.Minute, "how long workers are killed, and the rate is measured")
-	engines = flag.String("engines", "postgres", "which engines")
+	engines = flag.String("engines", "postgres,jetstream", "which engines")
 	keep    = flag.Bool("keep", false, "keep the directory")
 )
 

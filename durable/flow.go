@@ -330,7 +330,7 @@ func (w *worker) limited(t *task, v Verdict) {
 	}
 	t.held.Exact = true
 	w.set(t, fetched)
-	w.schedule(t, max(v.After, time.Millisecond))
+	w.schedule(t, min(max(v.After, time.Millisecond), AskAgain)) // the rules may change
 }
 
 // refused shuts a gate: until its token comes, or a place does. w.mu is held.

@@ -118,6 +118,10 @@ bench-durable: ## measure durable jobs on the embedded engine: some minutes
 bench-fleet: ## measure what workers of different kinds cost one another, on both engines: nine minutes
 	cd durable && go run ./internal/fleet
 
+.PHONY: bench-limits
+bench-limits: ## measure what limits promise while workers are killed, and print the goals (DURATION=10m)
+	cd durable && go run ./internal/limits -for $(DURATION)
+
 .PHONY: bench-postgres
 bench-postgres: ## measure durable jobs on PostgreSQL beside River: seven minutes
 	cd durable/postgres/bench && go run .

@@ -53,6 +53,14 @@ func (b *batcher[T]) put(items ...T) bool {
 	return true
 }
 
+// hurry has what waits flushed without a linger.
+func (b *batcher[T]) hurry() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lingering = false
+	b.start()
+}
+
 func (b *batcher[T]) endLinger() {
 	defer b.wg.Done()
 	b.mu.Lock()

@@ -61,16 +61,28 @@ func (w *worker) toWait(t *task) {
 		w.later(early, t, w.toWait)
 		return
 	}
-	w.set(t, waiting)
-	l := w.lanes[t.held.Record.Job.Kind]
-	if t.crashes == 0 {
-		l.last.add(t)
-	} else {
+	w.await(t)
+	w.start()
+}
+
+// await has a task wait that is to be claimed exactly, and is due. w.mu is held.
+func (w *worker) await(t *task) {
+	l, j := w.lanes[t.held.Record.Job.Kind], &t.held.Record.Job
+	switch limits, paused := w.rules.Covering(j.Kind, j.Lane); {
+	case t.crashes > 0 && paused:
+		w.later(AskAgain, t, w.toWait)
+		return
+	case t.crashes > 0: // few run at a time: they pass no gates, and the engine decides
 		i, _ := slices.BinarySearchFunc(l.suspects, t, bySuspicion)
 		l.suspects = slices.Insert(l.suspects, i, t)
+	case len(limits) > 0 || paused:
+		w.join(t)
+		return
+	default:
+		l.last.add(t)
 	}
+	w.set(t, waiting)
 	w.activate(l)
-	w.start()
 }
 
 // start begins what is ready, or reserves its place and has it claimed, the longest due
@@ -92,6 +104,9 @@ func (w *worker) start() {
 		}
 		t := (*queue)[0]
 		*queue = shift(*queue, 1)
+		if t.line != nil {
+			w.pass(t)
+		}
 		w.mind(l)
 		w.begun++
 		l.running++
@@ -136,16 +151,21 @@ func (w *worker) first() (l *lane, queue *[]*task) {
 // that is asked only of lanes that have something to begin. w.mu is held.
 func (w *worker) firstOf(class int, before []int, active []*lane) (l *lane, queue *[]*task) {
 	var suspect *lane
+	var none []*task
 	for _, other := range active {
 		s := other.suspects
 		tried := len(s) > 0 && classOf(s[0]) == class
-		if len(other.ready[class]) == 0 && len(other.last[class]) == 0 && !tried {
+		if len(other.ready[class]) == 0 && len(other.last[class]) == 0 && !tried && other.lined == 0 {
 			continue
 		}
 		if other.running+w.coming(other, before) >= other.limit {
 			continue
 		}
-		for _, q := range []*[]*task{&other.ready[class], &other.last[class]} {
+		queues := [3]*[]*task{&other.ready[class], &other.last[class], &none}
+		if ln := other.turnOf(class); ln != nil {
+			queues[2] = &ln.tasks[class]
+		}
+		for _, q := range queues {
 			if len(*q) > 0 && (queue == nil || longerDue((*q)[0], (*queue)[0])) {
 				l, queue = other, q
 			}
@@ -179,7 +199,9 @@ func (w *worker) begin(t *task) {
 	}
 	w.set(t, running)
 	ctx, cancel := context.WithCancelCause(w.q.closed)
-	t.cancel = cancel
+	if t.cancel = cancel; t.canceled {
+		cancel(ErrCanceled)
+	}
 	if t.crashes > 0 {
 		w.after(w.q.lease, func() { w.proven(t) })
 	}
@@ -261,7 +283,12 @@ func (w *worker) ran(t *task, err error) {
 	t.completed, err = t.completion.end(err)
 	out := w.q.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
-	w.q.decide(&out, t.attempt, err)
+	if err != nil && w.wasCanceled(t) {
+		out = Outcome{Held: t.held, End: Done}
+	}
+	if out.End != Done {
+		w.q.decide(&out, t.attempt, err)
+	}
 	w.q.follow(&out, t.began)
 }
 
@@ -277,7 +304,11 @@ func (w *worker) ended(t *task, out *Outcome) {
 	t.cancel = nil
 	w.set(t, ending)
 	w.lanes[t.held.Record.Job.Kind].running--
-	w.ends.put(&ended{task: t, out: *out})
+	t.timed(w.q.now())
+	w.ends.put(&ended{task: t, out: *out, early: t.failed})
+	if len(t.gates) > 0 && w.lanes[t.held.Record.Job.Kind].lined > 0 {
+		w.ends.hurry() // others wait for its places
+	}
 	w.room.Broadcast() // for drain
 	w.start()          // its kind may have been at its limit
 }

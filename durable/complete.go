@@ -90,7 +90,7 @@ func (c *completion) end(err error) (*Outcome, error) {
 // lost. w.mu is held.
 func (w *worker) completed(e *ended) {
 	if e.task.completion.fine {
-		w.tally(*e.task.completed)
+		w.tally(&ended{task: e.task, out: *e.task.completed})
 	} else {
 		w.q.stats.leaseLost.Add(1)
 		w.q.log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",

@@ -21,6 +21,17 @@
 // in one commit. So it goes on for as long as any process has a handler for its jobs,
 // whether or not that process knows the schedule. See [Queue.Schedule].
 //
+// # Limits and pauses
+//
+//	err = q.SetLimit(ctx, "per customer", durable.Limit{Kind: "mail", PerLane: true, Running: 4, Rate: 50, Burst: 100})
+//	err = q.Pause(ctx, durable.Pausable{Lane: "customer 7"})
+//
+// A limit holds in all processes together: at most so many jobs of a kind, or of each lane,
+// run at once, and at most so many begin in a second. It is stored, and so is a pause. The
+// engine counts in the same commit as it decides who has a job, so no count can drift. What
+// has to wait takes no place of a handler and no attempt. See [Queue.SetLimit], [Queue.Pause],
+// and [Queue.CancelRunning], which ends a job that runs.
+//
 // # Promises
 //
 //  1. A job that Add has accepted runs at least once, or it was canceled, or it is dead
@@ -45,6 +56,10 @@
 //  6. Any number of jobs may be overdue at the start. They take bounded memory, and run
 //     in about the order of their time.
 //  7. Bad input gets an error that names it, and nothing is written.
+//  8. Never have more jobs that a limit covers a claim, in whichever processes, than it
+//     lets run, whatever is killed. A process that is cut off counts until its lease is
+//     over: then who takes a job over has its place. After a Pause that returned, no job
+//     is claimed any more that it is for.
 //
 // # Jobs that kill their process
 //

@@ -96,6 +96,27 @@ type Engine interface {
 	// Workers returns the workers that live, and those dead ones that hold jobs, in the order
 	// of their names. Of the fields it sets the first four.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
+	// Rules returns the limits and pauses: those without any, of revision 0, if none were ever
+	// stored. Since each worker asks every second, it should be cheap.
+	Rules(ctx context.Context) (*Rules, error)
+
+	// SetRules stores limits and pauses, if those that are there have the revision was; else
+	// it returns ErrChanged. It may be repeated after ErrUncertain: what is there with the
+	// revision of r was stored by an earlier try. Each claim that is asked for after it has
+	// returned obeys them, by whichever engine; workers are told (Notice.Rules). What was
+	// counted for a limit that is no longer there may be forgotten.
+	SetRules(ctx context.Context, was int64, r *Rules) error
+
+	// Usage returns what is counted for the limits that are there, in no order; of those
+	// PerLane for each lane. Places whose Counter is idle may be left out.
+	Usage(ctx context.Context) ([]Usage, error)
+
+	// CancelRunning has the worker told that has claimed the job (Notice.Canceled), at once
+	// and, until the claim ends, with each Beat: so that a message that was lost delays it
+	// by that. True: it is claimed, and that is stored. A claim that follows, also of a
+	// worker that takes over, is not told. False without an error: it is not claimed. A Ref
+	// that is none of this engine's is ErrNotFound. It may be repeated after ErrUncertain.
+	CancelRunning(ctx context.Context, ref Ref) (bool, error)
 
 	// Now returns the engine's time, and by how much it may be off in either direction.
 	Now(ctx context.Context) (now time.Time, uncertainty time.Duration, err error)
@@ -117,6 +138,12 @@ type WorkConfig struct {
 	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
 	Looked    func()        // Feed calls it after each look that did not fail, also one that found nothing; nil: not
+
+	// Tell, if not nil, is called while Feed is under way, and by Beat, when there is
+	// something that the worker should know. It does not block. Several goroutines may call
+	// it at once. What is told twice, or of which nothing is true any more, is no harm; of
+	// Rules and Freed some may be lost, since the Queue asks again every second.
+	Tell func(Notice)
 }
 
 // Unhandled is a kind of which a job is due, and no worker has a handler.
@@ -149,6 +176,17 @@ type Worker interface {
 	// ended, since an attempt has ended the last time. A suspect is claimed exactly or not
 	// at all. A worker may claim once more the jobs that it has claimed itself in a call
 	// whose answer was lost; that is no other attempt, and no crash.
+	//
+	// A job that a limit covers, or that is paused (Rules.Covering), is claimed exactly or
+	// not at all: without Exact the answer is Limited, with After 0. For a job that is paused
+	// it is Limited, with After AskAgain and Limit 0. Else the claim takes what Take says of the
+	// Counters, by the engine's clock, in the same commit, or is refused. It notes which places
+	// it has. Finish, and Release of what is claimed, give exactly these back in their commit,
+	// tokens never; workers are told (Notice.Freed), at least if no place was left. A claim
+	// that takes over keeps the places that the dead one had. So no count can drift, and
+	// whoever dies, there are never more places taken than there are. What is claimed once
+	// more since an answer was lost keeps what it has, and takes nothing. Of a suspect that
+	// is not asked exactly, Suspect and Limited are both right.
 	Claim(ctx context.Context, held []*Held) []Verdict
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
@@ -235,14 +273,17 @@ const (
 	Mine                   // it is claimed; Attempt is the number of this attempt, from 1
 	Gone                   // it has ended or was moved, and the engine has forgotten the Held
 	Suspect                // it can only be claimed exactly; nothing was changed
+	Limited                // a limit or a pause has it wait; ask again After so long, or when told
 )
 
 // Verdict is an answer to a claim, with what belongs to it.
 type Verdict struct {
 	Claimed Claimed
-	After   time.Duration // for Later
+	After   time.Duration // for Later and Limited
 	Attempt int           // for Mine; MaxAttempts and one if the last one never ended
 	Crashes int           // for Suspect: how many claims in a row never ended, at least 1
+	At      time.Time     // for Mine: when its token comes, before which it must not begin; zero: at once
+	Limit   int64         // for Limited: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
 }
 
 // Outcome is what became of a claimed job.

@@ -8,7 +8,7 @@ import (
 
 // Errors to test for with errors.Is.
 var (
-	// ErrInvalid: there can be no such job, key, time or Ref. The message says what is
+	// ErrInvalid: there can be no such job, key, time, limit or Ref. The message says what is
 	// wrong. Nothing was written.
 	ErrInvalid = errors.New("durable: invalid")
 
@@ -26,11 +26,16 @@ var (
 	// longer than the job's Timeout.
 	ErrTimeout = errors.New("durable: the attempt has taken longer than its Timeout")
 
+	// ErrCanceled is the cause with which a handler's context ends when [Queue.CancelRunning]
+	// was called for its job.
+	ErrCanceled = errors.New("durable: canceled while it ran")
+
 	// ErrExpired is the error of a job that had not begun when it expired.
 	ErrExpired = errors.New("durable: expired: it had not begun in time")
 
-	// ErrChanged: a schedule was changed meanwhile. Engines tell the Queue, which tries anew.
-	ErrChanged = errors.New("durable: the schedule was changed meanwhile")
+	// ErrChanged: a schedule, or the limits and pauses, were changed meanwhile. Engines tell the
+	// Queue, which tries anew.
+	ErrChanged = errors.New("durable: changed meanwhile")
 
 	// ErrUncertain: the engine's answer was lost. What was asked for may have been done.
 	ErrUncertain = errors.New("durable: outcome uncertain")

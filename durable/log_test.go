@@ -226,6 +226,9 @@ var messages = map[string]struct {
 			time.Sleep(5 * time.Second)
 		}
 	}},
+	"a limit of 0 running pauses what it covers": {"WARN", []string{"limit", "kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		require.NoError(t, q.SetLimit(t.Context(), "none", durable.Limit{Kind: "good"}))
+	}},
 	"the lease was not renewed in time": {"ERROR", []string{"silent", "handlers", "dropped"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("beat", errSilent)
 	}},

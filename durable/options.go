@@ -172,6 +172,7 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - a series whose times are not known here; it is left to other workers: name (once for
 //     each name and Run)
 //   - a schedule could not be read; trying again: name, error
+//   - a limit of 0 running pauses what it covers: limit, kind
 //   - the engine hands out no jobs; trying again: error, pause
 //   - the lease could not be renewed: error, silent (since the last renewal)
 //   - jobs could not be handed back; others get them after the lease: error

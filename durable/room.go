@@ -8,7 +8,8 @@ import "slices"
 // when a kind is shut is let in.
 //
 // A kind with a limit of its own is shut earlier: when more of its jobs are due than begin
-// soon. It is opened again while there is still work for a while.
+// soon. It is opened again while there is still work for a while. A kind that is paused is
+// shut until it is resumed.
 
 // most is how many jobs the worker holds at most.
 func (w *worker) most() int { return max(maxHeld, 2*w.q.concurrency) }
@@ -16,7 +17,7 @@ func (w *worker) most() int { return max(maxHeld, 2*w.q.concurrency) }
 // backlog is how many jobs of a kind that has a limit may be due and not claimed.
 func (l *lane) backlog() int { return 1024 + 4*l.limit }
 
-func (l *lane) unclaimed() int { return l.claimable.len() + l.last.len() + len(l.suspects) }
+func (l *lane) unclaimed() int { return l.claimable.len() + l.last.len() + len(l.suspects) + l.lined }
 
 // activate notes that a lane has something in a queue, so that to look for what is next
 // takes no look at all kinds. w.mu is held.
@@ -63,7 +64,7 @@ func (w *worker) mind(l *lane) {
 		part = 2
 	}
 	share := 4 * len(w.lanes) * part
-	shut := l.limited && l.unclaimed() >= l.backlog()/part ||
+	shut := l.paused || (l.limited || len(l.gates) > 0) && l.unclaimed() >= l.backlog()/part ||
 		w.crowded && (l.held >= max(1, w.most()/share) || l.bytes >= max(1, maxHeldBytes/share))
 	if shut != l.shut {
 		l.shut = shut

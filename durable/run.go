@@ -34,6 +34,11 @@ func (q *Queue) Run(ctx context.Context) error {
 	var w *worker
 	engineWorker, err := q.engine.Work(ctx, WorkConfig{
 		Name: newWorkerName(q.now()), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention, Looked: func() { w.looked() },
+		Tell: func(n Notice) {
+			if w := q.held.Load(); w != nil {
+				w.tell(n)
+			}
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
@@ -96,6 +101,7 @@ func (w *worker) run(ctx context.Context) {
 	beats.Go(func() { w.beat(beating) })
 	beats.Go(func() { w.watchUnhandled(beating) })
 	beats.Go(func() { w.watchBacklog(beating) })
+	beats.Go(func() { w.watchRules(beating) })
 	claiming.Go(func() { w.claimLoop(ctx) })
 	feeding.Go(func() { w.feed(ctx) })
 

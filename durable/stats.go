@@ -23,12 +23,19 @@ type Stats struct {
 	Snoozed   int64 // attempts whose handler has returned Snooze
 	Expired   int64 // jobs that expired before an attempt could begin
 	Dead      int64 // jobs that died here
+	Stopped   int64 // jobs that ended here because of CancelRunning
 	LeaseLost int64 // attempts that could not be finished, since another worker has taken over
 
 	Held    int64 // handed out by the engine and not finished; the next three are part of it
 	Claimed int64 // and not begun
 	Running int64 // handlers
 	Ending  int64 // attempts whose end is being written down
+
+	// Limited are the jobs of Held that are due, and wait for a limit or for a pause to end.
+	// Limits says for which: there is one for each limit that is stored, by name, and the first,
+	// without a name, if any wait for a pause.
+	Limited int64
+	Limits  []LimitStats
 
 	ClaimAhead time.Duration // how long before they are due jobs are claimed at present
 
@@ -62,7 +69,7 @@ type Stats struct {
 type counters struct {
 	added, canceled, rescheduled, redriven  atomic.Int64
 	attempts, done, failed, dead, leaseLost atomic.Int64
-	snoozed, expired                        atomic.Int64
+	snoozed, expired, stopped               atomic.Int64
 
 	unhandled atomic.Pointer[[]Unhandled]
 	backlog   atomic.Pointer[backlogAt]
@@ -89,7 +96,7 @@ func (q *Queue) Stats() Stats {
 		Added: c.added.Load(), Canceled: c.canceled.Load(), Rescheduled: c.rescheduled.Load(),
 		Redriven: c.redriven.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
 		Failed: c.failed.Load(), Dead: c.dead.Load(), LeaseLost: c.leaseLost.Load(),
-		Snoozed: c.snoozed.Load(), Expired: c.expired.Load(),
+		Snoozed: c.snoozed.Load(), Expired: c.expired.Load(), Stopped: c.stopped.Load(),
 		ClockSteps: q.clock.Step().Count,
 	}
 	if u := c.unhandled.Load(); u != nil {

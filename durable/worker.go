@@ -28,7 +28,7 @@ type phase int
 
 const (
 	fetched   phase = iota // waits on the wheel for its time to be claimed
-	waiting                // in its lane's queue for a place, to be claimed exactly: begin.go
+	waiting                // in its lane's queue for a place, to be claimed exactly: begin.go; or in its line: flow.go
 	claimable              // in a queue for the claim
 	claiming               // the engine is asked
 	claimed                // waits on the wheel for its time
@@ -45,8 +45,14 @@ type task struct {
 	reserved bool // it has a place, and does not run yet
 	counted  bool // in claiming of its lane
 	attempt  int
+	token    time.Time               // before which it must not begin; zero: it needs none
 	began    time.Time               // by the engine's clock
 	cancel   context.CancelCauseFunc // nil: it does not run
+	canceled bool                    // by CancelRunning
+	failed   bool                    // and its handler has returned an error
+	line     *line                   // where it waits for a limit
+	gates    []*gate                 // those that it has passed for its claim
+	asking   bool                    // it is counted as asking there
 	next     *Held                   // a newer version, to be admitted when this one is forgotten
 
 	completion *completion // what its handler may do
@@ -68,6 +74,12 @@ type lane struct {
 	claiming  [3]int  // those of which a claim is under way, but for those with a place; by class
 	last      classes // of those that wait: on their last attempt
 	suspects  []*task // of those that wait, in the order of bySuspicion
+
+	gates  []*gate          // of the limits for all of the kind, not PerLane
+	paused bool             // all of it
+	lines  map[string]*line // by Job.Lane; of those in which something waits
+	turns  []*line          // those of them that are not parked, in the order of their turns
+	lined  int              // tasks in lines
 }
 
 // worker is one Run. A task is in the map from when the engine hands it out until its end
@@ -80,6 +92,7 @@ type worker struct {
 	ends   *batcher[*ended]
 	wake   chan struct{}   // for claimLoop: there may be something to claim
 	doubt  chan struct{}   // for beat: one is to be asked at once
+	asks   chan struct{}   // for watchRules: the rules are to be read at once
 	stop   func()          // ends Run
 	ending context.Context // ends when all handlers have returned
 	side   sync.WaitGroup  // what is handed back meanwhile
@@ -99,9 +112,13 @@ type worker struct {
 	trial    []*task                   // the suspects that few may be of
 	begun    int                       // how often one was chosen to begin; for turn
 
-	look       time.Time        // when Feed has looked the last time
-	full       int              // calls of hold that wait for room
-	lastClaim  time.Time        // when a claim was answered
+	look      time.Time // when Feed has looked the last time
+	full      int       // calls of hold that wait for room
+	lastClaim time.Time // when a claim was answered
+	rules     *Rules    // flow.go
+	gates     map[Place]*gate
+	back      map[time.Duration][]*Held // what is to be handed back soon, by for how long
+
 	claimSince time.Time        // when the claim was asked that is under way; zero: none
 	looking    bool             // lookAgain
 	unknown    map[string]bool  // series that were logged as such
@@ -120,12 +137,14 @@ type ended struct {
 	task  *task
 	out   Outcome
 	tries int
+	early bool // by CancelRunning
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
 func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
-		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1), tasks: map[Ref]*task{},
+		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
+		asks: make(chan struct{}, 1), gates: map[Place]*gate{}, back: map[time.Duration][]*Held{}, tasks: map[Ref]*task{},
 		lanes: map[string]*lane{}, unknown: map[string]bool{}, stored: map[string]int64{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
 		lease: newLease(q.lease, renewed), look: renewed, lastClaim: renewed,
@@ -160,6 +179,7 @@ func (w *worker) count(st *Stats) {
 	st.Running, st.Ending = int64(w.counts[running]), int64(w.counts[ending])
 	st.ClaimAhead = w.ahead
 	st.LastLook, st.LastClaim, st.LastBeat = w.lastLook(time.Now()), w.lastClaim, w.lease.renewed
+	st.Limited, st.Limits = w.limitStats()
 }
 
 // set moves a task to a phase. w.mu is held.
@@ -178,6 +198,7 @@ func (w *worker) isGone(t *task) bool {
 func (w *worker) drop(t *task) {
 	w.vacate(t)
 	w.endTrial(t)
+	w.leave(t)
 	w.counts[t.phase]--
 	delete(w.tasks, t.held.Ref)
 	w.weigh(t.held, -1)
@@ -189,7 +210,11 @@ func (w *worker) clearQueues() {
 	w.exact = nil
 	for _, l := range w.lanes {
 		l.claimable, l.ready, l.last, l.suspects = classes{}, classes{}, classes{}, nil
+		l.lines, l.turns, l.lined = nil, nil, 0
 		w.mind(l)
+	}
+	for _, g := range w.gates {
+		g.parked = nil
 	}
 }
 
@@ -255,7 +280,7 @@ func (w *worker) wakeRoom() {
 // add takes a job that is not here. w.mu is held.
 func (w *worker) add(h *Held) {
 	t := &task{held: h, crashes: h.Record.Crashes}
-	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.Job.MaxAttempts
+	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.Job.MaxAttempts || w.isCovered(h)
 	w.tasks[h.Ref] = t
 	w.counts[fetched]++
 	w.weigh(h, 1)
@@ -302,6 +327,11 @@ func (w *worker) after(d time.Duration, f func()) {
 // toClaim queues a task for the claim. w.mu is held.
 func (w *worker) toClaim(t *task) {
 	if w.isGone(t) {
+		return
+	}
+	if w.isCovered(t.held) { // since it joined its round
+		t.held.Exact = true
+		w.schedule(t, 0)
 		return
 	}
 	w.set(t, claimable)
@@ -420,13 +450,19 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 // judged sets a task on its way whose claim was answered. w.mu is held.
 func (w *worker) judged(t *task, v Verdict) {
 	if v.Claimed == Mine {
-		t.attempt = v.Attempt
+		t.attempt, t.token = v.Attempt, v.At
+		w.granted(t)
 		w.set(t, claimed)
 		w.proceed(t)
 		return
 	}
 	w.vacate(t)
 	w.endTrial(t)
+	if v.Claimed == Limited {
+		w.limited(t, v)
+		return
+	}
+	w.leave(t)
 	w.set(t, fetched)
 	if v.Claimed == Suspect {
 		t.held.Exact, t.crashes = true, max(v.Crashes, 1)
@@ -445,7 +481,14 @@ func (w *worker) adapt(took time.Duration) {
 // proceed queues a claimed task whose time has come, by the engine's clock as it is known
 // now, and has others wait for theirs. w.mu is held.
 func (w *worker) proceed(t *task) {
-	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
+	if t.phase != claimed {
+		return // it was canceled
+	}
+	early := w.q.clock.Until(t.held.Record.Due)
+	if !t.token.IsZero() {
+		early = max(early, w.q.clock.Until(t.token))
+	}
+	if early > 0 {
 		w.later(min(early, w.q.lease), t, w.proceed)
 		return
 	}
@@ -484,7 +527,7 @@ func (w *worker) finish(batch []*ended) {
 			if e.task.completed != nil {
 				w.logFailure(e.task, &e.out)
 			}
-			w.tally(e.out)
+			w.tally(e)
 			w.forget(e.task)
 		case errors.Is(err, ErrLeaseLost) && e.task.completed != nil:
 			w.completed(e)
@@ -507,8 +550,11 @@ func (w *worker) finish(batch []*ended) {
 	w.start()
 }
 
-func (w *worker) tally(out Outcome) {
+func (w *worker) tally(e *ended) {
+	out := e.out
 	switch {
+	case e.early:
+		w.q.stats.stopped.Add(1)
 	case out.Uncounted && out.End == Again:
 		w.q.stats.snoozed.Add(1)
 	case out.Uncounted:

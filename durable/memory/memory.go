@@ -25,6 +25,8 @@ type Store struct {
 	jobs    map[durable.Ref]*memJob
 	over    map[durable.Ref]bool // those that have ended, so that an insert that is repeated is known
 	series  map[string]durable.Series
+	rules   *durable.Rules
+	counted map[durable.Place]*durable.Counter
 	workers map[string]*memWorker // that are there, and those that died without Close
 	changed chan struct{}         // closed, and made anew, when a Feed may have something to do
 	ended   chan struct{}         // the same, when a job is due no more
@@ -38,6 +40,9 @@ type memJob struct {
 	claim int       // counts claims and what ends them, so that an old one is recognized
 	exact bool      // that claim counts as an attempt though it never ends
 	until time.Time // how long a dead one is kept
+
+	places []durable.Place // that the claim has
+	ending bool            // CancelRunning was called for the claim
 }
 
 type memEngine struct {
@@ -61,7 +66,8 @@ type memHandle struct {
 // package time, which in a testing/synctest bubble is the bubble's.
 func New(c *Clock) *Store {
 	m := &Store{
-		clock: c, jobs: map[durable.Ref]*memJob{}, over: map[durable.Ref]bool{}, series: map[string]durable.Series{}, workers: map[string]*memWorker{},
+		clock: c, jobs: map[durable.Ref]*memJob{}, over: map[durable.Ref]bool{}, series: map[string]durable.Series{}, counted: map[durable.Place]*durable.Counter{},
+		workers: map[string]*memWorker{},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if c != nil {
@@ -531,11 +537,119 @@ func (w *memWorker) claim(h *durable.Held) durable.Verdict {
 	if crashes > 0 && !h.Exact {
 		return durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
 	}
-	j.state, j.by, j.exact = durable.Running, w.c.Name, h.Exact
+	v := w.take(j, h)
+	if v.Claimed != durable.Mine {
+		return v
+	}
+	j.state, j.by, j.exact, j.ending = durable.Running, w.c.Name, h.Exact, false
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.Job.MaxAttempts)+1, crashes
 	j.claim++
 	h.Handle = memHandle{claim: j.claim}
-	return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt}
+	return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt, At: v.At}
+}
+
+// take takes for a claim what the rules ask for, or says what it has to wait for.
+func (w *memWorker) take(j *memJob, h *durable.Held) durable.Verdict {
+	m, lane := w.e.m, j.rec.Job.Lane
+	limits, paused := m.rules.Covering(j.rec.Job.Kind, lane)
+	switch {
+	case (paused || len(limits) > 0) && !h.Exact:
+		return durable.Verdict{Claimed: durable.Limited}
+	case paused:
+		return durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+	}
+	places, counters, has := make([]durable.Place, len(limits)), make([]*durable.Counter, len(limits)), make([]bool, len(limits))
+	for i, l := range limits {
+		p := l.Place(lane)
+		if m.counted[p] == nil {
+			m.counted[p] = &durable.Counter{}
+		}
+		places[i], counters[i], has[i] = p, m.counted[p], slices.Contains(j.places, p)
+	}
+	v := durable.Take(limits, counters, has, w.c.Name, m.now())
+	if v.Claimed == durable.Mine {
+		j.places = slices.DeleteFunc(j.places, func(p durable.Place) bool { return slices.Contains(places, p) })
+		m.free(j) // of a dead worker's claim: what covers the job no longer
+		j.places = places
+	}
+	return v
+}
+
+// free gives back the places of a job whose claim ends.
+func (m *Store) free(j *memJob) {
+	for _, p := range j.places {
+		if c := m.counted[p]; c != nil {
+			c.Taken--
+		}
+	}
+	if len(j.places) > 0 {
+		m.tell(durable.Notice{Freed: j.places})
+	}
+	j.places = nil
+}
+
+// tell tells all workers. They may be about to call this engine with a lock of theirs.
+func (m *Store) tell(n durable.Notice) {
+	for _, w := range m.workers {
+		if w.c.Tell != nil {
+			go w.c.Tell(n)
+		}
+	}
+}
+
+func (e *memEngine) Rules(context.Context) (*durable.Rules, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	return e.m.rules, e.open()
+}
+
+func (e *memEngine) SetRules(_ context.Context, was int64, r *durable.Rules) error {
+	m := e.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch there := m.rules.Revision(); {
+	case e.open() != nil:
+		return durable.ErrClosed
+	case there == r.Revision():
+		return nil // an earlier try
+	case there != was:
+		return durable.ErrChanged
+	}
+	var err error
+	if m.rules, err = durable.DecodeRules(r.Revision(), r.Encode()); err != nil {
+		return err
+	}
+	maps.DeleteFunc(m.counted, func(p durable.Place, _ *durable.Counter) bool {
+		return !slices.ContainsFunc(m.rules.Limits(), func(l *durable.Rule) bool { return l.ID == p.Limit })
+	})
+	m.tell(durable.Notice{Rules: true})
+	return nil
+}
+
+func (e *memEngine) Usage(context.Context) (all []durable.Usage, err error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	for p, c := range e.m.counted {
+		all = append(all, durable.Usage{Place: p, Counter: *c})
+	}
+	return all, e.open()
+}
+
+func (e *memEngine) CancelRunning(_ context.Context, ref durable.Ref) (bool, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	j, ok := e.m.find(ref)
+	switch {
+	case e.open() != nil:
+		return false, durable.ErrClosed
+	case !ok:
+		return false, durable.ErrNotFound
+	case j.state != durable.Running:
+		return false, nil
+	}
+	j.ending = true
+	e.m.tell(durable.Notice{Canceled: []durable.Ref{ref}})
+	return true, nil
 }
 
 // begun returns how many attempts have begun, as far as that is certain, and how many
@@ -583,6 +697,7 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 		return err
 	}
 	j.claim++
+	w.e.m.free(j)
 	w.e.m.end()
 	j.rec.LastError, j.rec.Errors, j.rec.Crashes = o.Error, o.Errors, 0
 	if o.Uncounted {
@@ -615,6 +730,7 @@ func (w *memWorker) Release(_ context.Context, held []*durable.Held, after time.
 			j.state = durable.Waiting
 			j.rec.Attempt--
 			j.claim++
+			m.free(j)
 		} else if !ok || j.state != durable.Waiting || j.by != w.c.Name {
 			continue
 		}
@@ -633,6 +749,11 @@ func (w *memWorker) Beat(context.Context) error {
 	defer m.mu.Unlock()
 	if err := w.e.open(); err != nil {
 		return err
+	}
+	for ref, j := range m.jobs {
+		if j.state == durable.Running && j.by == w.c.Name && j.ending && w.c.Tell != nil {
+			go w.c.Tell(durable.Notice{Canceled: []durable.Ref{ref}})
+		}
 	}
 	lost := m.workers[w.c.Name] != w || m.lease(w.c.Name) <= 0
 	m.workers[w.c.Name], w.beat = w, time.Now()

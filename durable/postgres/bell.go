@@ -202,6 +202,10 @@ func (e *Engine) hear(ctx context.Context, c *pgx.Conn, r *ear) {
 		if err != nil {
 			return
 		}
+		if notice, ok := decodeNotice(n.Payload); ok {
+			e.notices.tell(notice)
+			continue
+		}
 		r.ring(decodeNews(n.Payload))
 	}
 }

@@ -35,7 +35,8 @@ import (
 // any error roll the transaction back, and return the error.
 //
 // From CompleteTx to the end of the transaction nobody else can take the job over, cancel
-// it, or change the schedule that it is an occurrence of, and whoever tries the last waits.
+// it, or change the schedule that it is an occurrence of, and whoever tries the last waits. So
+// do claims under a limit that the job has a place of.
 // So call it right before the commit. A transaction that is neither committed nor rolled
 // back keeps the job running: set idle_in_transaction_session_timeout. One that is prepared
 // for a commit in two phases ends the job when that comes; the handler need not wait for it.
@@ -90,9 +91,10 @@ func (w *worker) finishTx(ctx context.Context, tx caller, out durable.Outcome) e
 	if next := out.Next; next != nil && next.Due.Before(w.e.now().Add(window)) {
 		all = append(all, w.e.announceTx([]string{next.Job.Kind}))
 	}
+	statement, args := w.finishing([]durable.Outcome{out})
 	for tries := 0; ; tries++ {
 		err := durable.ErrLeaseLost
-		all[1] = asked{text: w.e.statements.finish, args: w.finishArgs([]durable.Outcome{out}), row: func(scan func(...any) error) error {
+		all[1] = asked{text: statement, args: args, row: func(scan func(...any) error) error {
 			var r endedRow
 			failed := scan(&r.ID, &r.Busy, &r.Changed)
 			err = r.error()

@@ -98,8 +98,11 @@
 //   - A kind that was shut when it was to be looked at is looked at when it is opened, from
 //     where it was left; and from its beginning, if that was long ago.
 //   - What a call returns is of the one try that was committed.
+//   - The places taken of a limit are those that rows of jobs name whose claims have not ended.
+//     Both change in one statement, which locks the jobs first, then what is counted, by limit
+//     and lane. Nothing is claimed by rules that are not those in the row.
 //
-// Read it in this order: sql/1.sql to sql/5.sql (the tables, and add_job), ref.go, insert.go, tx.go
-// with caller.go, change.go, feed.go with bell.go, worker.go, complete.go, series.go, sweep.go,
-// find.go, retry.go. Each statement is a file in sql.
+// Read it in this order: sql/1.sql to sql/6.sql (the tables, and add_job), ref.go, insert.go, tx.go
+// with caller.go, change.go, feed.go with bell.go, worker.go with flow.go, complete.go, series.go,
+// sweep.go, find.go, retry.go. Each statement is a file in sql.
 package postgres

@@ -45,6 +45,9 @@ type Engine struct {
 	news  *bell // what announce sends, of what is stored here
 	poll  time.Duration
 
+	notices *notices
+	read    atomic.Pointer[durable.Rules] // as they were read last
+
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
 
 	closed context.Context // ends with Close
@@ -77,7 +80,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		opt(&c)
 	}
 	e := &Engine{config: c, statements: newStatements(c.schema), pool: pool,
-		feeds: newBell(), news: newBell(), poll: everyPoll,
+		feeds: newBell(), news: newBell(), poll: everyPoll, notices: newNotices(),
 	}
 	e.closed, e.close = context.WithCancel(context.Background())
 	if err := e.connect(ctx); err != nil {
@@ -85,6 +88,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Engine, 
 		return nil, fmt.Errorf("postgres: Connect: %w", err)
 	}
 	e.wg.Go(e.announce)
+	e.wg.Go(e.announceNotices)
 	e.wg.Go(e.watchVersion)
 	return e, nil
 }

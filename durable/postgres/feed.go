@@ -85,6 +85,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
+	defer w.e.notices.attend(w)()
 	beside.Go(func() { w.e.listen(ctx, f.ear) })
 	beside.Go(func() { w.e.sweepUntil(ctx, w.c.Lease) })
 	for {

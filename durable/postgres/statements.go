@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"embed"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,7 @@ var files embed.FS
 type statements struct {
 	insert, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	series, allSeries, setOne, lockKeyed,
+	claimLimited, finishLimited, makePlaces, rules, setRules, usage, stop, stops,
 	version, work, beat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
@@ -26,7 +28,8 @@ func newStatements(schema string) statements {
 	s := func(name string) string { return statement(name, schema) }
 	// The mark tells whose statement a connection is at, see hung.sql.
 	mark := "-- durable jobs of " + pgx.Identifier{schema}.Sanitize() + "\n"
-	locks := func(name string) string { return mark + s(name) }
+	locks := func(name string) string { return mark + withoutLimits(s(name)) }
+	limited := func(name string) string { return mark + s(name) }
 	return statements{
 		insert: locks("insert"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
@@ -34,9 +37,16 @@ func newStatements(schema string) statements {
 		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
+		claimLimited: limited("claim"), finishLimited: limited("finish"), makePlaces: locks("make_places"),
+		rules: s("rules"), setRules: locks("set_rules"), usage: s("usage"), stop: locks("stop"), stops: s("stops"),
 		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), mark: mark,
 	}
 }
+
+var ofLimits = regexp.MustCompile(`(?m)^-- with limits\n(?s:.*?)^-- end\n`)
+
+// withoutLimits returns a statement for jobs that no limit covers: see claim.sql.
+func withoutLimits(text string) string { return ofLimits.ReplaceAllString(text, "") }
 
 // statement reads a file, for a schema.
 func statement(name, schema string) string {

@@ -28,6 +28,7 @@ type handle struct {
 	id      string
 	claim   int32 // the number of this worker's claim; unknown: maybe; 0: none
 	unsaved bool  // an end was written whose answer was lost
+	limited bool  // the claim has places of limits
 }
 
 // unknown is a claim whose answer was lost. No other Held of the job can be claimed by
@@ -76,6 +77,9 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All()).Scan(&alive); err != nil {
 		return err
 	}
+	if w.c.Tell != nil {
+		w.stops(ctx)
+	}
 	if !alive {
 		return durable.ErrLeaseLost
 	}
@@ -108,34 +112,109 @@ const laterOnError = 50 * time.Millisecond
 // claimTimeout is how long a claim may take.
 const claimTimeout = 5 * time.Second
 
-// Claim claims jobs in one commit. It is not cut off when ctx ends.
+// Claim claims jobs in one commit, and those that limits cover in another beside it, so that
+// others do not wait with them. It is not cut off when ctx ends.
 func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
 	ctx, cancel := finishing(ctx, claimTimeout)
 	defer cancel()
-	ids, versions, exact := make([]string, len(held)), make([]int32, len(held)), make([]bool, len(held))
-	for i, h := range held {
-		ids[i], versions[i], exact[i] = handleOf(h).id, int32(h.Record.Version), h.Exact
+	verdicts, todo := make([]durable.Verdict, len(held)), make([]int, len(held))
+	for i := range held {
+		todo[i] = i
 	}
-	rows, err := ask(ctx, w.e, readVerdict, w.e.statements.claim, []any{w.id, ids, versions, exact}, hot)
+	for try := 0; len(todo) > 0; try++ {
+		rules, err := w.e.read.Load(), error(nil)
+		if rules == nil || try > 0 {
+			rules, err = w.e.Rules(ctx)
+		}
+		if err != nil || try > 3 { // others change them all the time
+			for _, i := range todo {
+				verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
+			}
+			break
+		}
+		todo = w.claimBy(ctx, rules, held, todo, verdicts)
+	}
+	return verdicts
+}
+
+// claimBy claims some by rules, and returns those for which the rules are not right any more.
+func (w *worker) claimBy(ctx context.Context, rules *durable.Rules, held []*durable.Held, todo []int, verdicts []durable.Verdict) (stale []int) {
+	var plain, limited asking
+	limited.needs.places = map[durable.Place]*durable.Rule{}
+	for _, i := range todo {
+		h := held[i]
+		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		switch {
+		case len(limits) == 0 && !paused:
+			plain.add(i, h)
+		case !h.Exact:
+			verdicts[i] = durable.Verdict{Claimed: durable.Limited}
+		case paused:
+			verdicts[i] = durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+		default:
+			limited.add(i, h)
+			limited.needs.add(handleOf(h).id, h.Record.Job.Lane, limits)
+		}
+	}
+	var beside sync.WaitGroup
+	if len(limited.ids) > 0 && len(plain.ids) > 0 {
+		beside.Go(func() { w.claimSome(ctx, rules, &limited, held, verdicts) })
+	} else if len(limited.ids) > 0 {
+		w.claimSome(ctx, rules, &limited, held, verdicts)
+	}
+	if len(plain.ids) > 0 {
+		w.claimSome(ctx, rules, &plain, held, verdicts)
+	}
+	beside.Wait()
+	return append(plain.stale, limited.stale...)
+}
+
+// asking is a claim of jobs, as arrays.
+type asking struct {
+	index    []int // of each in the call
+	ids      []string
+	versions []int32
+	exact    []bool
+	needs    needs // none: the statement for those that no limit covers
+	stale    []int
+}
+
+func (a *asking) add(i int, h *durable.Held) {
+	a.index, a.ids = append(a.index, i), append(a.ids, handleOf(h).id)
+	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
+}
+
+// claimSome asks for one statement.
+func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking, held []*durable.Held, verdicts []durable.Verdict) {
+	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, rules.Revision()}, w.e.statements.claim, readVerdict
+	var err error
+	if len(c.needs.id) > 0 {
+		args, statement, read = append(args, c.needs.args()...), w.e.claimLimited, readLimited
+		err = w.e.do(ctx, w.e.makePlaces, []any{c.needs.ruleOf, c.needs.laneOf}, hot, relaxed)
+	}
+	var rows []answer
+	if err == nil {
+		rows, err = ask(ctx, w.e, read, statement, args, hot)
+	}
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {
 		answers[a.id] = a
 	}
-	verdicts := make([]durable.Verdict, len(held))
-	for i, h := range held {
-		a, ok := answers[ids[i]]
+	for k, i := range c.index {
+		a, ok := answers[c.ids[k]]
 		switch {
 		case err != nil:
 			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
-			handleOf(h).claim = unknown
+			handleOf(held[i]).claim = unknown
 		case !ok:
 			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
+		case a.stale && a.Claimed != durable.Gone && a.Claimed != durable.Mine:
+			c.stale = append(c.stale, i)
 		default:
 			verdicts[i] = a.Verdict
-			handleOf(h).note(a)
+			handleOf(held[i]).note(a)
 		}
 	}
-	return verdicts
 }
 
 // note keeps what a claim has said. Of a row that was locked it has said nothing: who has
@@ -143,7 +222,7 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 func (h *handle) note(a answer) {
 	switch {
 	case a.Claimed == durable.Mine:
-		h.claim = a.claim
+		h.claim, h.limited = a.claim, a.limited
 	case a.claim != unknown:
 		h.claim = 0
 	}
@@ -152,15 +231,32 @@ func (h *handle) note(a answer) {
 // answer is a row of claim.sql.
 type answer struct {
 	durable.Verdict
-	id    string
-	claim int32
+	id      string
+	claim   int32
+	stale   bool // the rules were changed
+	limited bool
 }
 
-func readVerdict(row pgx.CollectableRow) (a answer, err error) {
+func readVerdict(row pgx.CollectableRow) (answer, error) { return readAnswer(row) }
+
+// readLimited reads a row of claim.sql with limits.
+func readLimited(row pgx.CollectableRow) (a answer, err error) {
+	var at, rule, rest int64 // nanoseconds
+	a, err = readAnswer(row, &at, &rule, &rest)
+	switch {
+	case a.Claimed == durable.Mine && at > 0:
+		a.At = time.Unix(0, at)
+	case a.Claimed == durable.Later && rule > 0:
+		a.Verdict = durable.Verdict{Claimed: durable.Limited, Limit: rule, After: time.Duration(rest)}
+	}
+	return a, err
+}
+
+func readAnswer(row pgx.CollectableRow, more ...any) (a answer, err error) {
 	var gone, mine bool
 	var attempt, crashes int
 	var rest float64
-	err = row.Scan(&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes)
+	err = row.Scan(append([]any{&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes, &a.stale, &a.limited}, more...)...)
 	switch {
 	case gone:
 		a.Verdict = durable.Verdict{Claimed: durable.Gone}
@@ -248,22 +344,26 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 	return errs
 }
 
-// finishArgs are in the order of finish.sql.
-func (w *worker) finishArgs(outs []durable.Outcome) []any {
+// finishing returns the statement that writes ends down, which is another one for claims that
+// have places of limits, and its arguments in the order of finish.sql.
+func (w *worker) finishing(outs []durable.Outcome) (statement string, args []any) {
 	var c ends
+	statement = w.e.statements.finish
 	for i := range outs {
-		c.add(&outs[i])
+		if c.add(&outs[i]); handleOf(outs[i].Held).limited {
+			statement = w.e.finishLimited
+		}
 	}
-	args := []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
-	return append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
+	args = []any{w.id, c.id, c.claim, c.fate, c.at, c.error, micros(w.c.Retention), micros(remembered), c.after, c.uncounted}
+	return statement, append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
 }
 
 // finishOnce writes down what is not locked.
 func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error {
-	args := w.finishArgs(outs)
+	statement, args := w.finishing(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
-		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], w.e.statements.finish, args, hot)
+		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, hot)
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})
@@ -303,6 +403,32 @@ func (w *worker) tell(outs []durable.Outcome, errs []error) {
 	if len(kinds) > 0 {
 		w.e.ring(newsOf(kinds, false))
 	}
+	var freed []*durable.Held
+	for i, o := range outs {
+		if errs[i] == nil || errors.Is(errs[i], durable.ErrLeaseLost) { // or CompleteTx has ended it
+			freed = append(freed, o.Held)
+		}
+	}
+	w.tellFreed(freed)
+}
+
+// tellFreed has workers told where a place may have become free.
+func (w *worker) tellFreed(held []*durable.Held) {
+	var n durable.Notice
+	for _, h := range held {
+		if !handleOf(h).limited {
+			continue
+		}
+		limits, _ := w.e.read.Load().Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		for _, l := range limits {
+			if l.Running > 0 {
+				n.Freed = append(n.Freed, l.Place(h.Record.Job.Lane))
+			}
+		}
+	}
+	if len(n.Freed) > 0 {
+		w.e.tell(n)
+	}
 }
 
 // Release gives back, and once more while there is a row that is locked. What was given
@@ -326,6 +452,9 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 			kinds[i] = h.Record.Job.Kind
 		}
 		w.e.ring(newsOf(kinds, true))
+	}
+	if err == nil {
+		w.tellFreed(held)
 	}
 	return err
 }

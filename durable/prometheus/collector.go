@@ -22,6 +22,7 @@
 //	durable_dead_total           counter
 //	durable_snoozed_total        counter
 //	durable_expired_total        counter
+//	durable_stopped_total        counter
 //	durable_lease_lost_total     counter
 //	durable_clock_steps_total    counter
 //	durable_held                 gauge
@@ -29,6 +30,9 @@
 //	durable_running              gauge
 //	durable_ending               gauge
 //	durable_claim_ahead_seconds  gauge
+//	durable_limited              gauge
+//	durable_limit_waiting        gauge, with the label limit: jobs that are due; "" is a pause
+//	durable_limit_next_seconds   gauge, with the label limit: until the next token, if one waits for it
 //	durable_unhandled            gauge: kinds
 //	durable_unhandled_seconds    gauge, with the label kind: for how long its oldest job is due
 //	durable_lateness_seconds     histogram
@@ -69,6 +73,8 @@ type collector struct {
 	waitTime *prometheus.Desc
 	pending  *prometheus.Desc
 	ages     []age
+	limited  *prometheus.Desc // with the label limit, and so has next
+	next     *prometheus.Desc
 }
 
 // figure is one number out of the Stats.
@@ -112,12 +118,18 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	counter("dead_total", "Jobs that died here.", func(s *durable.Stats) int64 { return s.Dead })
 	counter("snoozed_total", "Attempts that have put their job off, and do not count.", func(s *durable.Stats) int64 { return s.Snoozed })
 	counter("expired_total", "Jobs that were dropped because their time was over.", func(s *durable.Stats) int64 { return s.Expired })
+	counter("stopped_total", "Jobs that were ended here while they ran.", func(s *durable.Stats) int64 { return s.Stopped })
 	counter("lease_lost_total", "Attempts that another worker has taken over.", func(s *durable.Stats) int64 { return s.LeaseLost })
 	counter("clock_steps_total", "Times that the engine's clock was found to have been set.", func(s *durable.Stats) int64 { return s.ClockSteps })
 	gauge("held", "Jobs that the engine has handed out to this worker.", func(s *durable.Stats) float64 { return float64(s.Held) })
 	gauge("claimed", "Jobs that are claimed and have not begun.", func(s *durable.Stats) float64 { return float64(s.Claimed) })
 	gauge("running", "Handlers that run.", func(s *durable.Stats) float64 { return float64(s.Running) })
 	gauge("ending", "Attempts whose end is being written down.", func(s *durable.Stats) float64 { return float64(s.Ending) })
+	c.limited = prometheus.NewDesc("durable_limit_waiting", "Jobs that are due and wait here for a limit, or for a pause to end.",
+		[]string{"limit"}, prometheus.Labels{"queue": name})
+	c.next = prometheus.NewDesc("durable_limit_next_seconds", "For how long the next of them waits for a token.",
+		[]string{"limit"}, prometheus.Labels{"queue": name})
+	gauge("limited", "Jobs that are due and wait here for limits and pauses.", func(s *durable.Stats) float64 { return float64(s.Limited) })
 	c.overdue = prometheus.NewDesc("durable_unhandled_seconds", "For how long a job is due of a kind that no worker has a handler for.",
 		[]string{"kind"}, prometheus.Labels{"queue": name})
 	gauge("unhandled", "Kinds with a job that is due and that no worker has a handler for.", func(s *durable.Stats) float64 { return float64(len(s.Unhandled)) })
@@ -148,7 +160,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- f.desc
 	}
 	ch <- c.lateness
-	for _, d := range []*prometheus.Desc{c.overdue, c.pending, c.waiting, c.waitTime} {
+	for _, d := range []*prometheus.Desc{c.overdue, c.pending, c.waiting, c.waitTime, c.limited, c.next} {
 		ch <- d
 	}
 	for _, a := range c.ages {
@@ -166,6 +178,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.overdue, prometheus.GaugeValue, max(0, time.Since(u.Due).Seconds()), u.Kind)
 	}
 	c.collectBacklog(ch, &st)
+	for _, l := range st.Limits {
+		ch <- prometheus.MustNewConstMetric(c.limited, prometheus.GaugeValue, float64(l.Waiting), l.Name)
+		if !l.Next.IsZero() {
+			ch <- prometheus.MustNewConstMetric(c.next, prometheus.GaugeValue, max(0, time.Until(l.Next).Seconds()), l.Name)
+		}
+	}
 	below, buckets := uint64(0), make(map[float64]uint64, timingwheel.HistogramBuckets-1)
 	for i, n := range st.Lateness.Counts[:timingwheel.HistogramBuckets-1] {
 		below += uint64(n)

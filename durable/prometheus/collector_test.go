@@ -99,7 +99,7 @@ func requireStats(t *testing.T, families map[string]*dto.MetricFamily, st durabl
 	v := reflect.ValueOf(st)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "LastLook", "LastClaim", "LastBeat", "Backlog", "BacklogAt": // see TestStuck
+		case "LastLook", "LastClaim", "LastBeat", "Backlog", "BacklogAt", "Limits": // see TestStuck and TestLimits
 			continue
 		}
 		name := metric(v.Type().Field(i).Name)
@@ -201,6 +201,35 @@ func TestUnhandled(t *testing.T) {
 	m := families["durable_unhandled_seconds"].Metric[0]
 	require.Equal(t, []string{"kind", "nobody's"}, []string{m.Label[0].GetName(), m.Label[0].GetValue()})
 	require.Positive(t, m.Gauge.GetValue())
+	stop()
+	require.NoError(t, <-done)
+}
+
+// What waits for a limit is named, and when the next one goes.
+func TestLimits(t *testing.T) {
+	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	q.Handle("mail", func(context.Context, *durable.Attempt) error { return nil })
+	require.NoError(t, q.SetLimit(t.Context(), "hourly", durable.Limit{Kind: "mail", Rate: 1.0 / 3600, Burst: 1}))
+	for range 3 {
+		_, err = q.Add(t.Context(), durable.Job{Kind: "mail"})
+		require.NoError(t, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		st := q.Stats()
+		return st.Limited == 2 && !st.Limits[0].Next.IsZero()
+	}, 2*time.Minute, time.Millisecond)
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
+	families := scrape(t, registry)
+	m := families["durable_limit_waiting"].Metric[0]
+	require.Equal(t, []string{"limit", "hourly"}, []string{m.Label[0].GetName(), m.Label[0].GetValue()})
+	require.EqualValues(t, 2, m.Gauge.GetValue())
+	require.InDelta(t, 3600, families["durable_limit_next_seconds"].Metric[0].Gauge.GetValue(), 300)
 	stop()
 	require.NoError(t, <-done)
 }

@@ -19,6 +19,15 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     limit $2::int4
 ), workers as (
     delete from tickwheel.worker where until < now() - interval '1 day'
+), places as (
+    delete from tickwheel.place p using (
+        select rule, lane from tickwheel.place
+        where taken = 0 and greatest(tokens, until) < extract(epoch from now()) * 1000000000
+            or rule <> all ((select ids from tickwheel.rules)::int8[])
+        for update skip locked
+    ) as o where p.rule = o.rule and p.lane = o.lane
+), stops as (
+    delete from tickwheel.stop where asked < now() - interval '1 day'
 ), schedules as (
     delete from tickwheel.series where plan = '' and changed < now() - interval '7 days'
 )

@@ -5,7 +5,7 @@
 -- that a repeated insert of theirs is known: sweep.sql has them. What another transaction has locked is left out and returned as
 -- such, so that it makes no other wait: it is to be asked for again. So is the end of an
 -- occurrence whose schedule has not the revision by which the end was made ($29): it is
--- left out, and returned as changed.
+-- left out, and returned as changed. For what is between "with limits" and "end" see claim.sql.
 with ends as (
     select * from unnest($2::text[], $3::int4[], $4::int2[], $5::timestamptz[], $6::text[], $10::bool[],
         $29::int8[], $30::timestamptz[], $31::text[])
@@ -15,6 +15,9 @@ with ends as (
         j.born < clock_timestamp() - $8::int8 * interval '1 microsecond' as old,
         case when j.series <> '' and j.key = 'every/' || j.series and e.fate <> 1 then j.series end as series,
         e.revision, e.occurred
+-- with limits
+        , j.places, coalesce(j.lane, '') as lane
+-- end
     from tickwheel.job j join ends e on e.id = j.id
     where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim
     order by j.id
@@ -28,6 +31,19 @@ with ends as (
 ), locked as materialized (
     select h.* from held h left join schedules s on s.name = h.series
     where h.series is null or coalesce(s.revision, 0) = h.revision
+-- with limits
+), counters as materialized ( -- that get places back: a count of each
+    select p.rule, p.lane, f.n
+    from tickwheel.place p join (
+        select u.rule, p.lane, count(*) as n
+        from locked l cross join unnest(l.places) as u(rule) join tickwheel.place p on p.rule = u.rule and p.lane in ('', l.lane)
+        group by u.rule, p.lane
+    ) as f on f.rule = p.rule and f.lane = p.lane
+    order by p.rule, p.lane
+    for update of p
+), counts as (
+    update tickwheel.place p set taken = p.taken - c.n from counters c where p.rule = c.rule and p.lane = c.lane
+-- end
 ), lasts as (
     update tickwheel.series s set last = l.occurred
     from locked l where l.series = s.name and l.occurred is not null
@@ -35,17 +51,26 @@ with ends as (
     update tickwheel.job j
     set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error, errors = l.errors,
         attempt = j.attempt - l.less, crashes = 0, exact = false
+-- with limits
+        , places = null
+-- end
     from locked l where j.id = l.id and l.fate = 1
 ), buried as (
     update tickwheel.job j
     set state = 2, holder = null, key = null, tried = j.due, last_error = l.error, errors = l.errors,
         attempt = least(j.attempt - l.less, j.max_attempts), crashes = 0, exact = false,
         due = clock_timestamp() + $7::int8 * interval '1 microsecond'
+-- with limits
+        , places = null
+-- end
     from locked l where j.id = l.id and l.fate = 2
     returning j.id
 ), left_behind as (
     update tickwheel.job j
     set state = 3, holder = null, key = null, payload = '', last_error = '', errors = null, plan = null
+-- with limits
+        , places = null
+-- end
     from locked l where j.id = l.id and l.fate = 0 and not l.old
     returning j.id
 ), gone as (

@@ -8,19 +8,32 @@
 with back as (
     select * from unnest($2::text[], $3::int4[]) as b(id, claim)
 ), locked as (
-    select j.id, j.holder = $1::int8 as own
+    select j.id, j.holder = $1::int8 as own, j.places, coalesce(j.lane, '') as lane
     from tickwheel.job j join back b on b.id = j.id
     where j.holder = $1::int8
         and (j.state = 0 and b.claim <= 0 or j.state = 1 and (j.claim = b.claim or b.claim = -1))
         or j.holder <> $1::int8 and j.state = 1 and b.claim = 0 and j.hand is not null
     order by j.id
     for update of j skip locked
+), counters as materialized ( -- that get places back
+    select p.rule, p.lane, f.n
+    from tickwheel.place p join (
+        select u.rule, p.lane, count(*) as n
+        from locked l cross join unnest(l.places) as u(rule) join tickwheel.place p on p.rule = u.rule and p.lane in ('', l.lane)
+        where l.own
+        group by u.rule, p.lane
+    ) as f on f.rule = p.rule and f.lane = p.lane
+    order by p.rule, p.lane
+    for update of p
+), counts as (
+    update tickwheel.place p set taken = p.taken - c.n from counters c where p.rule = c.rule and p.lane = c.lane
 ), freed as (
     update tickwheel.job j
     set attempt = j.attempt - case when l.own and j.state = 1 then 1 else 0 end,
         state = case when l.own then 0 else j.state end,
         holder = case when l.own then null else j.holder end,
         exact = j.exact and not l.own,
+        places = case when l.own then null else j.places end,
         hand = case when $4::int8 > 0 then now() + $4::int8 * interval '1 microsecond' end
     from locked l
     where j.id = l.id

@@ -1,5 +1,6 @@
-// Schedule has two services and a schedule that is stored. The first one stores it and
-// goes; the second has never heard of it, and goes on with it.
+// Schedule has two services, a schedule that is stored, and so is a limit for each tenant.
+// The first one stores them and goes; the second has never heard of them, and goes on with the
+// schedule within the limit.
 //
 //	schedule [-dir DIR | -postgres DSN] [-for 3s]
 //
@@ -50,7 +51,10 @@ func run(ctx context.Context, dir, dsn string, period time.Duration, out io.Writ
 			return nil
 		})
 		if i == 0 {
-			err = q.Schedule(ctx, "report", "@every 1s", durable.Job{Kind: "report"})
+			err = errors.Join(
+				q.SetLimit(ctx, "per tenant", durable.Limit{PerLane: true, Running: 1, Rate: 5, Burst: 2}),
+				q.Schedule(ctx, "report", "@every 1s", durable.Job{Kind: "report", Lane: "tenant 7"}),
+			)
 		}
 		service, stop := context.WithTimeout(ctx, period)
 		if err == nil {

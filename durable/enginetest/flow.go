@@ -1,0 +1,457 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// limit sets a limit that must be accepted.
+func (r *rig) limit(name string, l durable.Limit) {
+	r.t.Helper()
+	require.NoError(r.t, r.SetLimit(within(r.t), name, l))
+}
+
+// taken returns how many places of all limits are taken.
+func taken(t testing.TB, e durable.Engine) (n int) {
+	all, err := e.Usage(within(t))
+	require.NoError(t, err)
+	for _, u := range all {
+		n += u.Taken
+	}
+	return n
+}
+
+// crowd counts who is inside at a time.
+type crowd struct {
+	inside, most atomic.Int64
+	delay        time.Duration
+}
+
+func (c *crowd) handle(ctx context.Context, _ *durable.Attempt) error {
+	n := c.inside.Add(1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+	time.Sleep(c.delay)
+	c.inside.Add(-1)
+	return nil
+}
+
+// exact is what a Held is claimed exactly with.
+func exact(h *durable.Held) []*durable.Held {
+	h.Exact = true
+	return []*durable.Held{h}
+}
+
+// A claim takes a place with it, or nothing. Its end gives it back, once, whichever end; who
+// takes over has the place of the dead; and what is asked once more has one place.
+func limitClaims(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e)
+	r.limit("two", durable.Limit{Kind: kind, Running: 2})
+	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 4)...)
+	a := newCrashing(t, e, "a")
+	var hs []*durable.Held
+	for _, ref := range refs {
+		hs = append(hs, a.take(ref))
+	}
+	ctx := within(t)
+	hs[0].Exact = false
+	v := a.Claim(ctx, hs[:1])[0]
+	require.Equal(t, durable.Limited, v.Claimed, "not asked exactly: %+v", v)
+	v = claimPatiently(t, a, exact(hs[0])[0])
+	require.Equal(t, durable.Mine, v.Claimed)
+	require.Equal(t, 1, v.Attempt, "a refusal is no attempt")
+	require.Equal(t, durable.Mine, claimPatiently(t, a, hs[0]).Claimed, "asked once more")
+	require.Equal(t, 1, taken(t, e))
+	require.Equal(t, durable.Mine, claimPatiently(t, a, exact(hs[1])[0]).Claimed)
+	v = claimPatiently(t, a, exact(hs[2])[0])
+	require.Equal(t, durable.Limited, v.Claimed)
+	require.Equal(t, ruleID(t, e), v.Limit)
+	require.Positive(t, v.After)
+	info, err := r.Get(ctx, refs[2])
+	require.NoError(t, err)
+	require.Equal(t, durable.Waiting, info.State)
+
+	finishPatiently(t, a, durable.Outcome{Held: hs[0], End: durable.Done})
+	require.Equal(t, 1, taken(t, e))
+	require.NoError(t, r.Pause(ctx, durable.Pausable{Kind: kind}))
+	v = claimPatiently(t, a, hs[2])
+	require.Equal(t, durable.Limited, v.Claimed, "paused")
+	require.Zero(t, v.Limit)
+	require.NoError(t, r.Resume(ctx, durable.Pausable{Kind: kind}))
+	await(t, "it is known that it is paused no longer", func() bool {
+		_, err := e.Rules(ctx) // as a Queue does
+		require.NoError(t, err)
+		v = claimPatiently(t, a, hs[2])
+		return v.Claimed == durable.Mine
+	})
+	require.NoError(t, a.Release(ctx, hs[2:3], time.Hour))
+	require.Equal(t, 1, taken(t, e), "given back")
+	finishPatiently(t, a, durable.Outcome{Held: hs[1], End: durable.Again, At: time.Now().Add(time.Hour)})
+	require.Equal(t, 0, taken(t, e))
+
+	require.Equal(t, durable.Mine, claimPatiently(t, a, exact(hs[3])[0]).Claimed)
+	b := newCrashing(t, s.Open(t), "b")
+	a.stop() // it beats no more
+	h := b.take(refs[3])
+	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Claimed == durable.Mine })
+	require.Equal(t, 1, taken(t, e), "the place goes with the job")
+	finishPatiently(t, b, durable.Outcome{Held: h, End: durable.Buried, Error: "e"})
+	require.Equal(t, 0, taken(t, e))
+}
+
+func ruleID(t testing.TB, e durable.Engine) int64 {
+	rules, err := e.Rules(within(t))
+	require.NoError(t, err)
+	require.Len(t, rules.Limits(), 1)
+	return rules.Limits()[0].ID
+}
+
+// finishPatiently calls Finish until it succeeds.
+func finishPatiently(t testing.TB, w durable.Worker, o durable.Outcome) {
+	t.Helper()
+	var err error
+	for range 100 {
+		if err = w.Finish(within(t), []durable.Outcome{o})[0]; err == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.NoError(t, err)
+}
+
+// Rules are stored on a condition, so that of two changes at one time none is lost, and are
+// there after a restart.
+func rulesStored(t *testing.T, s Store) {
+	var wg sync.WaitGroup
+	for i := range 3 {
+		r := open(t, s.Open(t))
+		wg.Go(func() {
+			for k := range 5 {
+				if err := r.SetLimit(within(t), fmt.Sprintf("l%d-%d", i, k), durable.Limit{Running: 1 + k, PerLane: true}); err != nil {
+					t.Error(err)
+				}
+				if err := r.Pause(within(t), durable.Pausable{Lane: fmt.Sprint(i), Kind: fmt.Sprint(k)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.Restart(t)
+	r := open(t, s.Open(t))
+	var names []string
+	for i, err := range r.Limits(within(t)) {
+		require.NoError(t, err)
+		names = append(names, i.Name)
+	}
+	require.Len(t, names, 15)
+	require.True(t, slices.IsSorted(names))
+	paused, err := r.Paused(within(t))
+	require.NoError(t, err)
+	require.Len(t, paused, 15)
+	require.NoError(t, r.Resume(within(t), paused[7]))
+	require.ErrorIs(t, r.Resume(within(t), paused[7]), durable.ErrNotFound)
+	r.limit("l0-0", durable.Limit{})
+	require.ErrorIs(t, r.SetLimit(within(t), "l0-0", durable.Limit{}), durable.ErrNotFound)
+}
+
+// Whatever is wrong with a limit or a pause gets an error that says so.
+func badLimits(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	for _, c := range []struct {
+		name string
+		l    durable.Limit
+		says string
+	}{
+		{"", durable.Limit{PerLane: true, Running: 1}, "name is empty"},
+		{"a\x00b", durable.Limit{Running: 1}, "not printable"},
+		{"n", durable.Limit{Running: -1}, "Running -1"},
+		{"n", durable.Limit{Running: math.MaxInt}, "Running"},
+		{"n", durable.Limit{Rate: math.NaN(), Burst: 1}, "Rate NaN"},
+		{"n", durable.Limit{Rate: math.Inf(1), Burst: 1}, "Rate +Inf"},
+		{"n", durable.Limit{Rate: -1, Burst: 1}, "Rate -1"},
+		{"n", durable.Limit{Rate: 1}, "Burst is 0"},
+		{"n", durable.Limit{Rate: 1, Burst: -2}, "Burst -2"},
+		{"n", durable.Limit{Running: 1, Burst: 1}, "without a Rate"},
+		{"n", durable.Limit{Rate: 1e-9, Burst: 1}, "longer than a year"},
+		{"n", durable.Limit{Kind: "\n", Running: 1}, "kind"},
+	} {
+		err := r.SetLimit(within(t), c.name, c.l)
+		require.ErrorIs(t, err, durable.ErrInvalid, "%+v", c)
+		require.ErrorContains(t, err, c.says)
+	}
+	require.ErrorIs(t, r.Pause(within(t), durable.Pausable{Kind: "\x01"}), durable.ErrInvalid)
+	require.ErrorContains(t, r.Pause(within(t), durable.Pausable{Lane: "\x01"}), "lane")
+	require.ErrorIs(t, r.Resume(within(t), durable.Pausable{}), durable.ErrNotFound)
+	for range r.Limits(within(t)) {
+		require.Fail(t, "nothing was to be stored")
+	}
+}
+
+// No more run at once than a limit lets, of all workers together, and as many do.
+func limitRunning(t *testing.T, s Store) {
+	c := &crowd{delay: 30 * time.Millisecond}
+	var all []*rig
+	for range 3 {
+		all = append(all, open(t, s.Open(t)).handle(kind, c.handle))
+	}
+	all[0].limit("three", durable.Limit{Kind: kind, Running: 3})
+	for _, r := range all {
+		r.start()
+	}
+	for range 90 { // one by one, so that not all are handed to one worker
+		all[0].add(durable.Job{Kind: kind})
+	}
+	for _, r := range all {
+		await(t, "all have run", func() bool { return len(all[0].ran())+len(all[1].ran())+len(all[2].ran()) >= 90 })
+		empty(t, r)
+	}
+	require.Equal(t, int64(3), c.most.Load())
+	require.Len(t, slices.Concat(all[0].ran(), all[1].ran(), all[2].ran()), 90, "each once")
+	for _, r := range all {
+		for _, a := range r.ran() {
+			require.Equal(t, 1, a.Number)
+		}
+	}
+}
+
+// Under a limit PerLane each lane has its own places, and who has no lane is not covered.
+func limitPerLane(t *testing.T, s Store) {
+	lanes := map[string]*crowd{"": {}, "a": {}, "b": {}}
+	r := open(t, s.Open(t)).handle(kind, func(ctx context.Context, a *durable.Attempt) error {
+		c := lanes[a.Job.Lane]
+		return (&crowdOf{c, lanes[""]}).handle(ctx, a)
+	})
+	r.limit("one each", durable.Limit{PerLane: true, Running: 1})
+	r.start()
+	for _, c := range lanes {
+		c.delay = 10 * time.Millisecond
+	}
+	for range 10 {
+		r.add(durable.Job{Kind: kind, Lane: "a"}, durable.Job{Kind: kind, Lane: "b"})
+	}
+	r.awaitRuns(20)
+	require.Equal(t, int64(1), lanes["a"].most.Load())
+	require.Equal(t, int64(1), lanes["b"].most.Load())
+	require.Equal(t, int64(2), lanes[""].most.Load(), "of two lanes two run at once")
+
+	release := make(chan struct{})
+	lanes[""].delay = 0
+	r2 := open(t, s.Open(t)).handle("free", func(context.Context, *durable.Attempt) error { <-release; return nil }).start()
+	r2.add(slices.Repeat([]durable.Job{{Kind: "free"}}, 5)...)
+	r2.awaitRuns(5) // all at once
+	close(release)
+	empty(t, r2)
+}
+
+// crowdOf counts in two places.
+type crowdOf struct{ one, all *crowd }
+
+func (c *crowdOf) handle(ctx context.Context, a *durable.Attempt) error {
+	n := c.all.inside.Add(1)
+	defer c.all.inside.Add(-1)
+	for most := c.all.most.Load(); n > most && !c.all.most.CompareAndSwap(most, n); most = c.all.most.Load() {
+	}
+	return c.one.handle(ctx, a)
+}
+
+// Never more begin than Burst + Rate * t, and what waits for a token begins about when that
+// comes, without a place or an attempt.
+func limitRate(t *testing.T, s Store) {
+	const rate, burst, jobs = 40, 5, 125
+	e := s.Open(t)
+	a, b := open(t, e).handle(kind, nil), open(t, s.Open(t)).handle(kind, nil)
+	a.limit("rate", durable.Limit{Kind: kind, Rate: rate, Burst: burst})
+	began := engineNow(t, e)
+	a.start()
+	b.start()
+	a.add(slices.Repeat([]durable.Job{{Kind: kind}}, jobs)...)
+	await(t, "all have run", func() bool { return len(a.ran())+len(b.ran()) == jobs })
+	runs := append(a.ran(), b.ran()...)
+	slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
+	offset := time.Until(engineNow(t, e)) // of the clocks, nearly
+	for i, r := range runs {
+		require.Equal(t, 1, r.Number)
+		since := r.at.Add(offset).Sub(began) + 20*time.Millisecond
+		require.LessOrEqual(t, float64(i+1), burst+rate*since.Seconds()+1, "after %v", since)
+	}
+	empty(t, a)
+}
+
+// While it is paused nothing of a kind, a lane, or the queue begins, whoever has it; what
+// runs goes on, and all that waited runs when it is resumed.
+func pauses(t *testing.T, s Store) {
+	a, b := open(t, s.Open(t)), open(t, s.Open(t))
+	var running atomic.Int64
+	release := make(chan struct{})
+	for _, r := range []*rig{a, b} {
+		r.handle("long", func(context.Context, *durable.Attempt) error { running.Add(1); <-release; return nil }).
+			handle(kind, nil).handle("other", nil).start()
+	}
+	a.add(durable.Job{Kind: "long"})
+	await(t, "it runs", func() bool { return running.Load() == 1 })
+	for _, what := range []durable.Pausable{{Kind: kind}, {Lane: "l"}, {Kind: kind, Lane: "l"}, {}} {
+		require.NoError(t, a.Pause(within(t), what))
+		require.NoError(t, a.Pause(within(t), what), "it is paused already")
+		n, at := len(a.ran())+len(b.ran()), time.Now()
+		ref := b.add(durable.Job{Kind: kind, Lane: "l"})[0]
+		if what != (durable.Pausable{}) {
+			a.add(durable.Job{Kind: "other"})
+			await(t, "another runs", func() bool { return len(a.ran())+len(b.ran()) == n+1 })
+			n++
+		}
+		time.Sleep(time.Until(at.Add(1200 * time.Millisecond)))
+		require.Equal(t, n, len(a.ran())+len(b.ran()), "%v is paused", what)
+		info, err := b.Get(within(t), ref)
+		require.NoError(t, err)
+		require.Equal(t, durable.Waiting, info.State)
+		require.Equal(t, 0, info.Attempt)
+		require.NoError(t, b.Resume(within(t), what))
+		await(t, "it has run", func() bool { return len(a.ran())+len(b.ran()) == n+1 })
+		a.awaitGone(ref)
+	}
+	close(release)
+	empty(t, a)
+}
+
+// A lane with many jobs does not have the one of another wait until they are done: not within
+// a worker, and not of two workers.
+func lanesTakeTurns(t *testing.T, s Store) {
+	const many = 8000 // more than both workers hold of the kind
+	a, b := open(t, s.Open(t)), open(t, s.Open(t))
+	for _, r := range []*rig{a, b} {
+		r.handle(kind, func(context.Context, *durable.Attempt) error { time.Sleep(5 * time.Millisecond); return nil })
+	}
+	a.limit("two", durable.Limit{Kind: kind, Running: 2})
+	a.add(slices.Repeat([]durable.Job{{Kind: kind, Lane: "many"}}, many)...)
+	a.start()
+	b.start()
+	await(t, "some have run", func() bool { return len(a.ran())+len(b.ran()) > 300 })
+	ref := a.add(durable.Job{Kind: kind, Lane: "one"})[0]
+	before := len(a.ran()) + len(b.ran())
+	a.awaitGone(ref)
+	after := len(a.ran()) + len(b.ran())
+	require.Less(t, after-before, 250, "of the other lane have run meanwhile")
+}
+
+// A limit that is raised, lowered or removed while jobs run and wait holds as it is then, and
+// one of 0 running pauses.
+func limitChanged(t *testing.T, s Store) {
+	c := &crowd{delay: 100 * time.Millisecond}
+	a, b := open(t, s.Open(t)).handle(kind, c.handle), open(t, s.Open(t)).handle(kind, c.handle)
+	a.limit("l", durable.Limit{Kind: kind})
+	a.start()
+	b.start()
+	a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 60)...)
+	time.Sleep(time.Second)
+	require.Equal(t, int64(0), c.most.Load(), "0 running pauses")
+	a.limit("l", durable.Limit{Kind: kind, Running: 4})
+	await(t, "4 run", func() bool { return c.most.Load() == 4 })
+	a.limit("l", durable.Limit{Kind: kind, Running: 1})
+	await(t, "1 runs", func() bool { return c.inside.Load() <= 1 })
+	time.Sleep(300 * time.Millisecond) // from here on the claims are of the new one
+	c.most.Store(0)
+	n := len(a.ran()) + len(b.ran())
+	await(t, "some more have run", func() bool { return len(a.ran())+len(b.ran()) >= n+3 })
+	require.LessOrEqual(t, c.most.Load(), int64(1))
+	a.limit("l", durable.Limit{})
+	await(t, "all have run", func() bool { return len(a.ran())+len(b.ran()) == 60 })
+	empty(t, a)
+	require.Greater(t, c.most.Load(), int64(4), "nothing limits them any more")
+	require.Equal(t, 0, taken(t, s.Open(t)))
+}
+
+// The places of a worker that has died are free after its lease, and never are more taken
+// than there are.
+func limitDeath(t *testing.T, s Store) {
+	m := newMortal(s.Open(t))
+	dead := open(t, m).handle(kind, func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() })
+	dead.limit("two", durable.Limit{Kind: kind, PerLane: true, Running: 2})
+	dead.start()
+	refs := dead.add(slices.Repeat([]durable.Job{{Kind: kind, Lane: "l"}}, 8)...)
+	dead.awaitRuns(2)
+	dead.stop() // so that Run may fail
+	m.kill()
+	c := &crowd{delay: 20 * time.Millisecond}
+	e := s.Open(t)
+	r := open(t, e).handle(kind, c.handle).start()
+	await(t, "all have run", func() bool {
+		require.LessOrEqual(t, taken(t, e), 2)
+		return len(r.ran()) >= 8
+	})
+	for _, ref := range refs {
+		r.awaitGone(ref)
+	}
+	require.LessOrEqual(t, c.most.Load(), int64(2))
+	require.Equal(t, 0, taken(t, e))
+}
+
+// CancelRunning ends the handler's context, on whichever node; what the handler returns
+// decides. What does not run it leaves alone.
+func cancelRunning(t *testing.T, s Store) {
+	causes := make(chan error, 10)
+	a := open(t, s.Open(t))
+	b := open(t, s.Open(t)).handle(kind, func(ctx context.Context, at *durable.Attempt) error {
+		if len(at.Job.Payload) == 0 {
+			return errors.New("fails")
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		if string(at.Job.Payload) == "done" {
+			return nil
+		}
+		return ctx.Err()
+	}).start()
+	for i, payload := range []string{"done", "canceled"} {
+		ref := b.add(durable.Job{Kind: kind, Key: "k", Payload: []byte(payload)})[0]
+		b.awaitRuns(i + 1)
+		ok, err := a.CancelRunning(within(t), ref)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.ErrorIs(t, <-causes, durable.ErrCanceled)
+		b.awaitGone(ref)
+		await(t, "it is counted", func() bool { return b.Stats().Done+b.Stats().Stopped == int64(i+1) })
+		ok, err = a.CancelRunning(within(t), ref)
+		require.True(t, !ok && (err == nil || errorIs(err, durable.ErrNotFound)), "it has ended: %v %v", ok, err)
+	}
+	require.Equal(t, int64(1), b.Stats().Done)
+	require.Equal(t, int64(1), b.Stats().Stopped)
+	ref := b.add(durable.Job{Kind: kind, After: time.Hour, Payload: []byte("w")})[0]
+	ok, err := a.CancelRunning(within(t), ref)
+	require.NoError(t, err)
+	require.False(t, ok, "it waits")
+	_, err = a.CancelRunning(within(t), "nonsense")
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	require.Len(t, b.ran(), 2)
+}
+
+// What waits for a limit is listed: how many, and when the next one goes.
+func limitsListed(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil)
+	r.limit("hourly", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 2})
+	r.start()
+	r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 5)...)
+	await(t, "three wait", func() bool {
+		st := r.Stats()
+		return len(st.Limits) == 1 && st.Limits[0].Waiting == 3 && st.Limited == 3 && !st.Limits[0].Next.IsZero()
+	})
+	for i, err := range r.Limits(within(t)) {
+		require.NoError(t, err)
+		require.Equal(t, "hourly", i.Name)
+		require.Equal(t, int64(3), i.Waiting)
+		require.InDelta(t, time.Hour, float64(time.Until(i.Next)), float64(10*time.Minute))
+	}
+	require.Len(t, r.awaitRuns(2), 2)
+}

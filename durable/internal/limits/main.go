@@ -1,0 +1,316 @@
+// Command limits measures what limits promise, with workers that are processes and are killed,
+// and prints a table of goals. It exits with 1 if one is missed.
+//
+//	go run ./internal/limits -for 10m
+//
+// The workers write down when each attempt begins and ends. One that was killed ended then what
+// it ran. All are on one machine, so they have one clock.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+const (
+	kindRunning = "running" // at most places at once, and perLane of a lane
+	kindRate    = "rate"    // at most perSecond
+	kindLanes   = "lanes"   // at most two at once; one lane has many jobs
+	kindFree    = "free"    // no limit
+
+	places    = 6
+	perLane   = 2
+	perSecond = 150.0
+	burst     = 30
+	many      = 100_000
+	handling  = 20 * time.Millisecond // of a handler, about
+	lease     = 3 * time.Second
+)
+
+var (
+	length  = flag.Duration("for", time.Minute, "how long workers are killed, and the rate is measured")
+	engines = flag.String("engines", "postgres,jetstream", "which engines")
+	keep    = flag.Bool("keep", false, "keep the directory")
+)
+
+func main() {
+	if name := os.Getenv(envEngine); name != "" {
+		if err := work(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	missed := false
+	fmt.Println("| Engine | Goal | Measured | |\n|---|---|---|---|")
+	for _, name := range strings.Split(*engines, ",") {
+		rows, err := measure(name)
+		for _, r := range rows {
+			fmt.Printf("| %s | %s | %s | %s |\n", name, r.goal, r.measured, map[bool]string{true: "met", false: "MISSED"}[r.met])
+			missed = missed || !r.met
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, name+":", err)
+			missed = true
+		}
+	}
+	if missed {
+		os.Exit(1)
+	}
+}
+
+// row is a goal and what came of it.
+type row struct {
+	goal, measured string
+	met            bool
+}
+
+// measure runs all on a store of an engine.
+func measure(name string) ([]row, error) {
+	open, ok := stores[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no engine %q", name)
+	}
+	s, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer s.remove()
+	dir, err := os.MkdirTemp(os.Getenv("BENCH_DIR"), "limits")
+	if err != nil {
+		return nil, err
+	}
+	if *keep {
+		fmt.Fprintln(os.Stderr, dir)
+	} else {
+		defer os.RemoveAll(dir)
+	}
+	q, err := openQueue(name, s.address())
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	ctx := context.Background()
+	err = errors.Join(
+		q.SetLimit(ctx, "running", durable.Limit{Kind: kindRunning, Running: places}),
+		q.SetLimit(ctx, "per lane", durable.Limit{Kind: kindRunning, PerLane: true, Running: perLane}),
+		q.SetLimit(ctx, "rate", durable.Limit{Kind: kindRate, Rate: perSecond, Burst: burst}),
+		q.SetLimit(ctx, "lanes", durable.Limit{Kind: kindLanes, Running: 2}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	for _, part := range []func(context.Context, *durable.Queue, *fleet) ([]row, error){killed, rated, shared} {
+		some, err := part(ctx, q, &fleet{engine: name, address: s.address(), dir: dir})
+		if rows = append(rows, some...); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+// fleet starts and kills worker processes.
+type fleet struct {
+	engine, address, dir string
+
+	mu    sync.Mutex
+	count int
+	kills map[string]time.Time // by worker
+}
+
+// start starts a worker for a kind. What it returns kills it, and waits.
+func (f *fleet) start(kind string) (kill func(), err error) {
+	f.mu.Lock()
+	f.count++
+	name := fmt.Sprintf("%s-%d", kind, f.count)
+	f.mu.Unlock()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), envEngine+"="+f.engine, envAddress+"="+f.address, envKind+"="+kind, envLedger+"="+filepath.Join(f.dir, name))
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.kills == nil {
+			f.kills = map[string]time.Time{}
+		}
+		f.kills[name] = time.Now()
+	}, nil
+}
+
+// addUntil adds jobs at about a rate until ctx ends.
+func addUntil(ctx context.Context, q *durable.Queue, rate int, job func() durable.Job) error {
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+		for range rate / 10 {
+			if err := add(q, job()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// killed has workers killed all the time while more jobs come than the limits let run.
+func killed(ctx context.Context, q *durable.Queue, f *fleet) ([]row, error) {
+	adding, stop := context.WithTimeout(ctx, *length)
+	defer stop()
+	var wg sync.WaitGroup
+	var errs [4]error
+	wg.Go(func() {
+		errs[3] = addUntil(adding, q, 300, func() durable.Job {
+			return durable.Job{Kind: kindRunning, Lane: fmt.Sprint("lane", rand.N(5))}
+		})
+	})
+	for i := range 3 {
+		wg.Go(func() {
+			for adding.Err() == nil {
+				kill, err := f.start(kindRunning)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				sleep(adding, lease/2+rand.N(2*lease))
+				kill()
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	l, err := f.read(kindRunning)
+	if err != nil {
+		return nil, err
+	}
+	most, mostOfLane := l.most()
+	began, kills := len(l.attempts), len(f.kills)
+	return []row{{
+		fmt.Sprintf("never above %d at once, and %d of a lane, whoever is killed", places, perLane),
+		fmt.Sprintf("%d and %d, in %d attempts and %d kills", most, mostOfLane, began, kills),
+		most <= places && mostOfLane <= perLane && began > 100,
+	}}, nil
+}
+
+// rated measures a rate with more jobs than it lets begin, on two workers.
+func rated(ctx context.Context, q *durable.Queue, f *fleet) ([]row, error) {
+	n := int(perSecond*length.Seconds()) + 1000
+	jobs := make([]durable.Job, n)
+	for i := range jobs {
+		jobs[i] = durable.Job{Kind: kindRate}
+	}
+	if err := addAll(q, jobs); err != nil {
+		return nil, err
+	}
+	for range 2 {
+		kill, err := f.start(kindRate)
+		if err != nil {
+			return nil, err
+		}
+		defer kill()
+	}
+	sleep(ctx, *length+2*time.Second)
+	l, err := f.read(kindRate)
+	if err != nil {
+		return nil, err
+	}
+	begins := l.begins()
+	window := *length - 2*time.Second
+	from, _ := slices.BinarySearchFunc(begins, begins[0].Add(time.Second), time.Time.Compare) // after the burst
+	to, _ := slices.BinarySearchFunc(begins, begins[from].Add(window), time.Time.Compare)
+	rate := float64(to-from) / window.Seconds()
+	most := 0 // in a second
+	for i, from := range begins {
+		k, _ := slices.BinarySearchFunc(begins, from.Add(time.Second), time.Time.Compare)
+		most = max(most, k-i)
+	}
+	return []row{
+		{fmt.Sprintf("a rate of %v, within 1 %%", perSecond), fmt.Sprintf("%.2f over %v", rate, window), rate > perSecond*0.99 && rate < perSecond*1.01},
+		{fmt.Sprintf("never above %v begin in a second, but for 1 %% that begin later than their token", perSecond+burst), fmt.Sprint(most), float64(most) <= 1.01*(perSecond+burst)},
+	}, nil
+}
+
+// shared measures how long a job of one lane waits while another has many.
+func shared(ctx context.Context, q *durable.Queue, f *fleet) ([]row, error) {
+	for left := many; left > 0; left -= 1000 {
+		jobs := make([]durable.Job, 1000)
+		for i := range jobs {
+			jobs[i] = durable.Job{Kind: kindLanes, Lane: "many"}
+		}
+		if err := addAll(q, jobs); err != nil {
+			return nil, err
+		}
+	}
+	for range 2 {
+		kill, err := f.start(kindLanes)
+		if err != nil {
+			return nil, err
+		}
+		defer kill()
+	}
+	sleep(ctx, 10*time.Second)
+	added := map[string]time.Time{}
+	for i := range 20 {
+		lane := fmt.Sprint("few", i)
+		added[lane] = time.Now()
+		if err := add(q, durable.Job{Kind: kindLanes, Lane: lane}); err != nil {
+			return nil, err
+		}
+		sleep(ctx, 500*time.Millisecond)
+	}
+	sleep(ctx, 5*time.Second)
+	l, err := f.read(kindLanes)
+	if err != nil {
+		return nil, err
+	}
+	var delays []time.Duration
+	for _, a := range l.attempts {
+		if at, ok := added[a.lane]; ok {
+			delays = append(delays, a.begin.Sub(at))
+		}
+	}
+	slices.Sort(delays)
+	if len(delays) == 0 {
+		return nil, errors.New("no job of another lane has begun")
+	}
+	return []row{{
+		fmt.Sprintf("beside a lane of %d jobs of %v, one of another waits", many, handling),
+		fmt.Sprintf("%v, at most %v; %d of 20 have begun, and %d of the lane", delays[len(delays)/2].Round(time.Millisecond),
+			delays[len(delays)-1].Round(time.Millisecond), len(delays), len(l.attempts)-len(delays)),
+		len(delays) == 20,
+	}}, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,274 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	maxRules   = 1000 // limits and pauses together: they are one document
+	maxRunning = 1 << 20
+	maxRate    = 1e6
+	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
+)
+
+// SetLimit stores a limit under a name, or changes the one that is there. It holds in all
+// processes together, from the next claim on, whichever makes it, and until it is removed:
+// by a zero Limit.
+//
+// A job that has to wait takes no place of a handler and no attempt. It begins when a job
+// ends that has its place, or at the moment when its token comes. Where a limit covers jobs
+// of several lanes, these take turns. Of the jobs of one lane those begin first that have the
+// higher Priority, then those that are longest due. Each worker holds only so many of a lane
+// that waits, and hands the others back to be asked for again within half a minute: that is
+// how late one of these may be, if a limit is raised or removed. A job that a limit covers is
+// claimed when it begins, and is late by a commit. What a worker runs that dies keeps its
+// places until another has taken over, after the lease.
+//
+// A limit counts the jobs that begin after it was made. One that is changed goes on
+// counting, unless Kind or PerLane differ. If more run than it lets, it waits until they
+// end.
+//
+// A Limit with neither Running nor Rate lets nothing run, and that is logged; but the zero
+// Limit removes. [ErrInvalid]: the name is empty, unprintable or too long, Running or Burst
+// is negative, Rate is not a number from 0 to a million, Burst is 0 with a Rate or not without
+// one, or there would be more than 1000 limits and pauses. [ErrNotFound]: there is nothing to
+// remove.
+func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
+	if err := checkLimit(name, l); err != nil {
+		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
+	}
+	err := q.changeRules(ctx, func(t *rulesText, revision int64) error {
+		i, there := slices.BinarySearchFunc(t.Limits, name, func(r *Rule, name string) int { return strings.Compare(r.Name, name) })
+		rule := &Rule{Name: name, ID: revision, Limit: l}
+		switch {
+		case l == Limit{} && !there:
+			return ErrNotFound
+		case l == Limit{}:
+			t.Limits = slices.Delete(t.Limits, i, i+1)
+		case !there:
+			t.Limits = slices.Insert(t.Limits, i, rule)
+		default:
+			old := t.Limits[i]
+			if old.Limit == l {
+				return errUnchanged
+			}
+			if old.Kind == l.Kind && old.PerLane == l.PerLane {
+				rule.ID = old.ID
+			}
+			t.Limits[i] = rule
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
+	}
+	if l != (Limit{}) && l.Pauses() {
+		q.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
+	}
+	return nil
+}
+
+func checkLimit(name string, l Limit) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: the limit's name is empty", ErrInvalid)
+	case len(name) > MaxKind || !printable(name):
+		return fmt.Errorf("%w: the limit's name is not printable, of 1 to %d bytes", ErrInvalid, MaxKind)
+	case len(l.Kind) > MaxKind || !printable(l.Kind):
+		return fmt.Errorf("%w: the kind %.200q is not printable, of at most %d bytes", ErrInvalid, l.Kind, MaxKind)
+	case l.Running < 0 || l.Running > maxRunning:
+		return fmt.Errorf("%w: Running %d is not from 0 to %d", ErrInvalid, l.Running, maxRunning)
+	case math.IsNaN(l.Rate) || l.Rate < 0 || l.Rate > maxRate:
+		return fmt.Errorf("%w: Rate %v is not from 0 to %v", ErrInvalid, l.Rate, maxRate)
+	case l.Burst < 0:
+		return fmt.Errorf("%w: Burst %d is negative", ErrInvalid, l.Burst)
+	case l.Rate > 0 && l.Burst == 0:
+		return fmt.Errorf("%w: Burst is 0, and Rate %v needs at least 1", ErrInvalid, l.Rate)
+	case l.Rate == 0 && l.Burst > 0:
+		return fmt.Errorf("%w: Burst %d without a Rate", ErrInvalid, l.Burst)
+	case l.Rate > 0 && float64(l.Burst)/l.Rate > maxReturn.Seconds():
+		return fmt.Errorf("%w: at Rate %v a Burst of %d takes longer than a year to come back", ErrInvalid, l.Rate, l.Burst)
+	}
+	return nil
+}
+
+// errUnchanged: the rules are already as they are meant to be.
+var errUnchanged = errors.New("durable: unchanged")
+
+// changeRules makes new rules of those that are stored, and stores them.
+func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision int64) error) error {
+	if q.closed.Err() != nil {
+		return ErrClosed
+	}
+	for range scheduleTries {
+		r, err := q.engine.Rules(ctx)
+		if err != nil {
+			return err
+		}
+		t := rulesText{slices.Clone(r.Limits()), slices.Clone(r.Pauses())}
+		revision := max(r.Revision()+1, q.now().UnixMicro())
+		if err := f(&t, revision); errors.Is(err, errUnchanged) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if len(t.Limits)+len(t.Pauses) > maxRules {
+			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxRules)
+		}
+		err = q.engine.SetRules(ctx, r.Revision(), newRules(revision, t))
+		if !errors.Is(err, ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: others change the limits and pauses all the time", ErrUncertain)
+}
+
+// Pause has no attempt begin any more of what it names, within a second in all processes,
+// until Resume. It is stored. What runs goes on. What waits keeps its time, and its order but
+// for what a worker hands back (see [Queue.SetLimit]). There need be no such jobs yet. To
+// pause what is paused changes nothing. [ErrInvalid]: there can be no such kind or lane.
+func (q *Queue) Pause(ctx context.Context, what Pausable) error {
+	for name, text := range map[string]string{"kind": what.Kind, "lane": what.Lane} {
+		if len(text) > MaxKind || !printable(text) {
+			return fmt.Errorf("durable: Pause: %w: the %s %.200q is not printable, of at most %d bytes", ErrInvalid, name, text, MaxKind)
+		}
+	}
+	err := q.changeRules(ctx, func(t *rulesText, _ int64) error {
+		if slices.Contains(t.Pauses, what) {
+			return errUnchanged
+		}
+		t.Pauses = append(t.Pauses, what)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("durable: Pause(%v): %w", what, err)
+	}
+	return nil
+}
+
+// Resume takes back a Pause of the same. Another one that covers the jobs, such as that of
+// the whole queue, stays. [ErrNotFound]: this is not paused.
+func (q *Queue) Resume(ctx context.Context, what Pausable) error {
+	err := q.changeRules(ctx, func(t *rulesText, _ int64) error {
+		i := slices.Index(t.Pauses, what)
+		if i < 0 {
+			return ErrNotFound
+		}
+		t.Pauses = slices.Delete(t.Pauses, i, i+1)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("durable: Resume(%v): %w", what, err)
+	}
+	return nil
+}
+
+func (p Pausable) String() string {
+	switch {
+	case p == Pausable{}:
+		return "the whole queue"
+	case p.Kind == "":
+		return fmt.Sprintf("lane %q", p.Lane)
+	case p.Lane == "":
+		return fmt.Sprintf("kind %q", p.Kind)
+	}
+	return fmt.Sprintf("lane %q of kind %q", p.Lane, p.Kind)
+}
+
+// Paused returns what is paused, in the order in which it was.
+func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
+	if q.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	r, err := q.engine.Rules(ctx)
+	return slices.Clone(r.Pauses()), err
+}
+
+// LimitInfo is what is known of a limit.
+type LimitInfo struct {
+	Name string
+	Limit
+
+	Taken   int       // places: the jobs that run, in all processes
+	Lanes   int       // of a limit PerLane: in how many something runs, or tokens are missing
+	Waiting int64     // jobs that are due and wait for it in this process, where Run is under way
+	Next    time.Time // when the next token comes, if there is none; of several lanes the first; zero: a token is there, or there is no Rate
+}
+
+// Limits lists the limits that are stored, by name. It reads all that is counted for them: a
+// row for each lane in which something runs. An error is the last element.
+func (q *Queue) Limits(ctx context.Context) iter.Seq2[LimitInfo, error] {
+	return func(yield func(LimitInfo, error) bool) {
+		infos, err := q.limitInfos(ctx)
+		for _, i := range infos {
+			if !yield(i, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(LimitInfo{}, err)
+		}
+	}
+}
+
+func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
+	if q.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	r, err := q.engine.Rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	usage, err := q.engine.Usage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waiting := map[string]int64{}
+	for _, l := range q.Stats().Limits {
+		waiting[l.Name] = l.Waiting
+	}
+	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.now()
+	for i, l := range r.Limits() {
+		infos[i] = LimitInfo{Name: l.Name, Limit: l.Limit, Waiting: waiting[l.Name]}
+		index[l.ID] = i
+	}
+	for _, u := range usage {
+		i, there := index[u.Limit]
+		if !there || u.IsIdle(now) {
+			continue
+		}
+		info := &infos[i]
+		info.Taken += u.Taken
+		if u.Lane != "" {
+			info.Lanes++
+		}
+		if at := r.Limits()[i].token(&u.Counter, now); at.After(now) && (info.Next.IsZero() || at.Before(info.Next)) {
+			info.Next = at
+		}
+	}
+	return infos, nil
+}
+
+// CancelRunning asks for an end to a job that a worker has claimed, in whichever process:
+// its handler's context ends with [ErrCanceled] as cause, at once or, if a message is lost,
+// within a third of the lease. What the handler returns decides: if it returns nil the job is
+// done, and if it returns any error it is canceled. Then it is kept no longer, and not tried
+// again; of a schedule the next occurrence follows. A handler that has not begun never does.
+//
+// True: the job was claimed, and the request is stored for this claim. If the worker dies
+// before it has read it, the job runs again. False without an error: it does not run; one that
+// waits, [Queue.Cancel] ends. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]:
+// ask again.
+func (q *Queue) CancelRunning(ctx context.Context, r Ref) (bool, error) {
+	if q.closed.Err() != nil {
+		return false, ErrClosed
+	}
+	return q.engine.CancelRunning(ctx, r)
+}

@@ -1,0 +1,276 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Limits and pauses are one row. Each claim names the revision that its caller has read, and
+// nothing is claimed by an older one. So which jobs a limit covers is found here, and the
+// claims of all others are the statement that they always were. What is counted has a row for
+// each limit, or lane of it, which the claim and the end of a job change with the job.
+
+// Rules reads the limits and pauses.
+func (e *Engine) Rules(ctx context.Context) (*durable.Rules, error) {
+	return retry(ctx, e, true, func() (*durable.Rules, error) {
+		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*durable.Rules, error) {
+			var revision int64
+			var text string
+			if err := row.Scan(&revision, &text); err != nil {
+				return nil, err
+			}
+			if known := e.read.Load(); known != nil && known.Revision() == revision {
+				return known, nil
+			}
+			return durable.DecodeRules(revision, text)
+		}, e.statements.rules, nil)
+		if err != nil || len(found) == 0 {
+			return nil, err
+		}
+		e.read.Store(found[0]) // a claim by older ones is refused
+		return found[0], nil
+	})
+}
+
+// SetRules stores limits and pauses.
+func (e *Engine) SetRules(ctx context.Context, was int64, r *durable.Rules) error {
+	ids := make([]int64, len(r.Limits()))
+	for i, l := range r.Limits() {
+		ids[i] = l.ID
+	}
+	type answer struct{ Stored, Before bool }
+	_, err := retry(ctx, e, true, func() ([]answer, error) {
+		a, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.setRules, []any{r.Revision(), r.Encode(), ids, was}, hot)
+		if err == nil && !a[0].Stored && !a[0].Before {
+			err = durable.ErrChanged
+		}
+		return a, err
+	})
+	if err == nil {
+		e.tell(durable.Notice{Rules: true})
+	}
+	return err
+}
+
+// Usage reads what is counted.
+func (e *Engine) Usage(ctx context.Context) ([]durable.Usage, error) {
+	return retry(ctx, e, true, func() ([]durable.Usage, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (u durable.Usage, err error) {
+			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.Tokens, &u.Until)
+			return u, err
+		}, e.usage, nil)
+	})
+}
+
+// CancelRunning stores that a claim is to end, and has its worker told.
+func (e *Engine) CancelRunning(ctx context.Context, ref durable.Ref) (bool, error) {
+	id, err := e.parse(ref)
+	if err != nil {
+		return false, err
+	}
+	found, err := retry(ctx, e, true, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.stop, []any{id}, hot)
+	})
+	if len(found) > 0 {
+		e.tell(durable.Notice{Canceled: []durable.Ref{ref}})
+	}
+	return len(found) > 0, err
+}
+
+// stops tells the worker what of its own is to be ended. Another call follows with the next
+// beat.
+func (w *worker) stops(ctx context.Context) {
+	rows, err := w.line.Query(ctx, w.e.statements.stops, w.id)
+	if err != nil {
+		return
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(ids) == 0 {
+		return
+	}
+	n := durable.Notice{}
+	for _, id := range ids {
+		n.Canceled = append(n.Canceled, w.e.refOf(id))
+	}
+	go w.c.Tell(n)
+}
+
+// needs are the limits of claims, as arrays: for each claim which it needs, and each once.
+type needs struct {
+	id, lane           []string // of claims
+	rule               []int64
+	places             map[durable.Place]*durable.Rule
+	ruleOf, gap, spare []int64 // of places
+	laneOf             []string
+	most               []int32
+}
+
+func (n *needs) add(id, lane string, limits []*durable.Rule) {
+	for _, l := range limits {
+		p := l.Place(lane)
+		n.id, n.rule, n.lane = append(n.id, id), append(n.rule, p.Limit), append(n.lane, p.Lane)
+		n.places[p] = l
+	}
+}
+
+// args returns the places in the order in which they are locked.
+func (n *needs) args() []any {
+	order := slices.SortedFunc(maps.Keys(n.places), func(a, b durable.Place) int {
+		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Lane, b.Lane))
+	})
+	for _, p := range order {
+		l, gap := n.places[p], int64(n.places[p].Gap())
+		most := int32(l.Running)
+		if most == 0 && !l.Pauses() {
+			most = -1
+		}
+		n.ruleOf, n.laneOf, n.most = append(n.ruleOf, p.Limit), append(n.laneOf, p.Lane), append(n.most, most)
+		n.gap, n.spare = append(n.gap, gap), append(n.spare, max(0, int64(l.Burst-1))*gap)
+	}
+	return []any{
+		n.id, n.rule, n.lane, n.ruleOf, n.laneOf, n.most, n.gap, n.spare,
+		int64(durable.TokenAhead), int64(durable.TurnLasts), int64(durable.AskAgain),
+	}
+}
+
+// Notices go to the workers of this engine at once, and to those of other processes by
+// NOTIFY, not more often than what is due is announced.
+
+// notices are what is to be told.
+type notices struct {
+	some chan struct{} // of one element
+
+	mu       sync.Mutex
+	rules    bool
+	freed    map[durable.Place]bool
+	canceled []durable.Ref
+	workers  map[*worker]bool // of this engine
+}
+
+func newNotices() *notices {
+	return &notices{some: make(chan struct{}, 1), freed: map[durable.Place]bool{}, workers: map[*worker]bool{}}
+}
+
+// tell tells all workers of this engine, and has others told.
+func (e *Engine) tell(n durable.Notice) {
+	e.notices.tell(n)
+	e.notices.mu.Lock()
+	e.notices.rules = e.notices.rules || n.Rules
+	for _, p := range n.Freed {
+		e.notices.freed[p] = true
+	}
+	e.notices.canceled = append(e.notices.canceled, n.Canceled...)
+	e.notices.mu.Unlock()
+	select {
+	case e.notices.some <- struct{}{}:
+	default:
+	}
+}
+
+// tell tells the workers of this engine.
+func (n *notices) tell(what durable.Notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for w := range n.workers {
+		go w.c.Tell(what) // it may take a lock under which this was called
+	}
+}
+
+// attend has a worker told, until the function that it returns is called.
+func (n *notices) attend(w *worker) func() {
+	if w.c.Tell == nil {
+		return func() {}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.workers[w] = true
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.workers, w)
+	}
+}
+
+// told is how notices are sent.
+type told struct {
+	Rules    bool          `json:"rules,omitempty"`
+	Freed    []freed       `json:"freed,omitempty"`
+	Canceled []durable.Ref `json:"canceled,omitempty"`
+}
+
+type freed struct {
+	Rule int64  `json:"rule"`
+	Lane string `json:"lane,omitempty"`
+}
+
+// take returns what is to be sent next: as much as one notification may be.
+func (n *notices) take() (text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := told{Rules: n.rules}
+	const each = 400 // bytes, at most: a Lane of 128, quoted
+	room := maxNews/each - 1
+	k := min(len(n.canceled), room)
+	t.Canceled, n.canceled = n.canceled[:k], n.canceled[k:]
+	for p := range n.freed {
+		if len(t.Freed)+k >= room {
+			break
+		}
+		t.Freed = append(t.Freed, freed{p.Limit, p.Lane})
+		delete(n.freed, p)
+	}
+	if len(n.canceled)+len(n.freed) > 0 {
+		select {
+		case n.some <- struct{}{}:
+		default:
+		}
+	}
+	n.rules = false
+	body, err := json.Marshal(struct {
+		Tell told `json:"tell"`
+	}{t})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(body)
+}
+
+// decodeNotice returns the notice in a notification, if it is one.
+func decodeNotice(text string) (n durable.Notice, ok bool) {
+	var body struct {
+		Tell *told `json:"tell"`
+	}
+	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Tell == nil {
+		return n, false
+	}
+	n.Rules, n.Canceled = body.Tell.Rules, body.Tell.Canceled
+	for _, f := range body.Tell.Freed {
+		n.Freed = append(n.Freed, durable.Place{Limit: f.Rule, Lane: f.Lane})
+	}
+	return n, true
+}
+
+// announceNotices tells other processes, until Close. What cannot be sent they find within a
+// second.
+func (e *Engine) announceNotices() {
+	for {
+		select {
+		case <-e.closed.Done():
+			return
+		case <-e.notices.some:
+		}
+		ctx, cancel := context.WithTimeout(e.closed, time.Second)
+		_ = e.do(ctx, e.notify, []any{e.schema, e.notices.take()}, relaxed)
+		cancel()
+		sleep(e.closed, announceEvery)
+	}
+}

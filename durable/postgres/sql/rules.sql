@@ -1,0 +1,2 @@
+-- The limits and pauses.
+select revision, rules from tickwheel.rules

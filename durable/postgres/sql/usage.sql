@@ -1,0 +1,3 @@
+-- What is counted for the limits that are there.
+select rule, lane, taken, tokens, until from tickwheel.place
+where rule = any((select ids from tickwheel.rules)::int8[])

@@ -102,9 +102,11 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*cover
 func newDraft(q *quota, l *durable.Rule, now time.Time) *draft {
 	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}}
 	d.c.Taken = q.taken()
-	// Later than this they can only be if the clock was set back, or the limit was changed.
-	most := now.Add(durable.TokenAhead + time.Duration(l.Burst)*l.Gap()).UnixNano()
-	d.c.Tokens = min(d.c.Tokens, most)
+	// So late they can only be if the clock was set back, or the limit was changed. Then the
+	// next token is there now.
+	if l.Rate > 0 && d.c.Tokens > now.Add(durable.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
+		d.c.Tokens = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
+	}
 	return d
 }
 

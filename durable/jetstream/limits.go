@@ -192,12 +192,12 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 		pl.add(w, p, j, drafts)
 	}
 	for _, d := range drafts {
-		switch {
+		switch { // a turn is not written anew each time that somebody asks
 		case !d.changed:
 		case d.written:
 			together.drafts = append(together.drafts, d)
 			together.group = append(together.group, p.counterWrite(d.of, d.c, now))
-		case w.others.Load() > 0: // whose turn it is
+		case d.of.counter.Turn != d.c.Turn || d.c.Until-d.of.counter.Until > int64(durable.TurnLasts/2):
 			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
 		}
 	}

@@ -101,7 +101,7 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*cover
 
 func newDraft(q *quota, l *durable.Rule, now time.Time) *draft {
 	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}}
-	d.c.Taken = q.taken()
+	d.c.Taken = q.used
 	// So late they can only be if the clock was set back, or the limit was changed. Then the
 	// next token is there now.
 	if l.Rate > 0 && d.c.Tokens > now.Add(durable.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
@@ -283,7 +283,7 @@ func (pl *planned) settle(p *part, res result) {
 		j.hd.status.seq = res.first + uint64(pl.first[k])
 		for n, name := range j.seats {
 			key, i, _ := parseSeat(name)
-			p.quotas.all[key].seats[i] = seat{seq: j.hd.status.seq + 1 + uint64(n), at: j.hd.at, worker: j.hd.status.worker}
+			p.quotas.all[key].set(i, seat{seq: j.hd.status.seq + 1 + uint64(n), at: j.hd.at, worker: j.hd.status.worker})
 		}
 	}
 	for k, d := range pl.drafts {

@@ -43,6 +43,7 @@ type quota struct {
 	read  time.Time // when all of it was read; zero: it is to be read
 	swept time.Time
 	seats map[int]seat // those that have a message
+	used  int          // places that are taken
 
 	counter durable.Counter // but for Taken
 	seq     uint64          // of its message; 0 for none
@@ -154,35 +155,39 @@ const (
 )
 
 // readQuotas reads those that are not known, or that have seemed to be full for a while. Where
-// there are other workers it reads all: whose turn it is nobody tells.
+// there are other workers it reads what is counted of the rest, too: whose turn it is nobody
+// tells.
 func (p *part) readQuotas(ctx context.Context, wanted map[string]*durable.Rule, lanes map[string]string, alone bool) error {
 	began := time.Now()
-	var keys []string
+	var all, counted []string
 	p.quotas.mu.Lock()
 	maps.DeleteFunc(p.quotas.all, func(_ string, q *quota) bool { return began.Sub(q.read) > quotaAge })
 	for key, l := range wanted {
-		g := p.quotas.all[key]
-		if g == nil || g.read.IsZero() || began.Sub(g.read) > believed && (!alone || l.Running > 0 && g.freeSeat(l, nil) < 0) {
-			keys = append(keys, key)
+		q := p.quotas.all[key]
+		switch {
+		case q == nil || q.read.IsZero() || l.Running > 0 && q.used >= l.Running && began.Sub(q.read) > believed:
+			all = append(all, key)
+		case !alone && began.Sub(q.read) > believed:
+			counted = append(counted, key)
 		}
 	}
 	p.quotas.mu.Unlock()
-	if len(keys) == 0 {
-		return nil
-	}
-	found, err := p.quotaMessages(ctx, keys)
+	found, err := p.quotaMessages(ctx, all, counted)
 	if err != nil {
 		return err
 	}
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
-	for _, key := range keys {
-		g := p.quotas.all[key]
-		if g == nil {
-			g = &quota{place: wanted[key].Place(lanes[key])}
-			p.quotas.all[key] = g
+	for _, key := range all {
+		if p.quotas.all[key] == nil {
+			p.quotas.all[key] = &quota{place: wanted[key].Place(lanes[key])}
 		}
-		g.read, g.seats, g.seq, g.counter = began, map[int]seat{}, 0, durable.Counter{}
+		q := p.quotas.all[key]
+		q.read, q.seats, q.used = began, map[int]seat{}, 0
+	}
+	for _, key := range append(all, counted...) {
+		q := p.quotas.all[key]
+		q.seq, q.counter = 0, durable.Counter{}
 	}
 	for subject, m := range found {
 		if err := p.learnQuota(subject, m); err != nil {
@@ -193,41 +198,51 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*durable.Rule, 
 }
 
 // learnQuota notes one message. p.quotas.mu is held.
-func (p *part) learnQuota(subject string, m stored) (err error) {
+func (p *part) learnQuota(subject string, m stored) error {
 	if key, ok := strings.CutPrefix(subject, p.quotaSubject("")); ok {
-		if g := p.quotas.all[key]; g != nil {
-			g.seq = m.Seq
-			g.counter, _, err = decodeCounter(m)
+		c, _, err := decodeCounter(m)
+		if q := p.quotas.all[key]; q != nil && err == nil {
+			q.seq, q.counter = m.Seq, c
 		}
 		return err
 	}
+	s, _, err := decodeSeat(m)
 	key, i, ok := parseSeat(strings.TrimPrefix(subject, p.seatSubject("")))
-	if g := p.quotas.all[key]; ok && g != nil {
-		g.seats[i], _, err = decodeSeat(m)
+	if q := p.quotas.all[key]; ok && q != nil && err == nil {
+		q.set(i, s)
 	}
 	return err
 }
 
-// quotaMessages returns what there is of quotas: all at once, or where the server says that
-// this is too much, as its list of subjects says.
-func (p *part) quotaMessages(ctx context.Context, keys []string) (map[string]stored, error) {
-	filters := make([]string, 0, 2*len(keys))
-	for _, key := range keys {
+// quotaMessages returns all that there is of some, and of others what is counted. What is too
+// much for one answer of the server it reads in halves, and where one alone is, as the list
+// of its subjects says.
+func (p *part) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
+	var filters []string
+	for _, key := range all {
 		filters = append(filters, p.quotaSubject(key), p.seatSubject(key+".*"))
+	}
+	for _, key := range counted {
+		filters = append(filters, p.quotaSubject(key))
 	}
 	found, err := p.lasts(ctx, filters)
 	if !errors.Is(err, errTooMany) {
 		return found, err
 	}
-	found = map[string]stored{}
-	for _, filter := range filters {
-		some, err := p.lastsOf(ctx, filter)
-		if err != nil {
+	if half := len(all) / 2; half > 0 {
+		if found, err = p.quotaMessages(ctx, all[:half], counted); err != nil {
 			return nil, err
 		}
-		maps.Copy(found, some)
+		rest, err := p.quotaMessages(ctx, all[half:], nil)
+		maps.Copy(found, rest)
+		return found, err
 	}
-	return found, nil
+	if found, err = p.lastsOf(ctx, p.seatSubject(all[0]+".*")); err != nil {
+		return nil, err
+	}
+	rest, err := p.quotaMessages(ctx, nil, append(all, counted...))
+	maps.Copy(found, rest)
+	return found, err
 }
 
 // lastsOf returns the last message of each subject that a filter selects, however many.
@@ -243,14 +258,14 @@ func (p *part) lastsOf(ctx context.Context, filter string) (map[string]stored, e
 	return p.lasts(ctx, subjects)
 }
 
-// taken is how many places are taken, as far as it is known here.
-func (q *quota) taken() (n int) {
-	for _, s := range q.seats {
-		if s.worker != "" {
-			n++
-		}
+// set notes what is known of a place.
+func (q *quota) set(i int, s seat) {
+	if q.seats[i].worker != "" {
+		q.used--
 	}
-	return n
+	if q.seats[i] = s; s.worker != "" {
+		q.used++
+	}
 }
 
 // freeSeat returns a place that seems to be free and is none of chosen; -1 if there is none.
@@ -258,7 +273,7 @@ func (q *quota) taken() (n int) {
 // of places, by which it is known how many run. Which of several is taken is random, since
 // others choose at the same time.
 func (q *quota) freeSeat(l *durable.Rule, chosen map[int]bool) int {
-	used, most := q.taken()+len(chosen), l.Running
+	used, most := q.used+len(chosen), l.Running
 	if l.Running == 0 && l.Rate > 0 {
 		most = 2*used + 64
 	}
@@ -281,8 +296,8 @@ func (p *part) freed(seats map[string]uint64) {
 	defer p.quotas.mu.Unlock()
 	for name, at := range seats {
 		key, i, ok := parseSeat(name)
-		if g := p.quotas.all[key]; ok && g != nil && g.seats[i].seq < at {
-			g.seats[i] = seat{seq: at}
+		if q := p.quotas.all[key]; ok && q != nil && q.seats[i].seq < at {
+			q.set(i, seat{seq: at})
 		}
 	}
 }
@@ -291,16 +306,16 @@ func (p *part) freed(seats map[string]uint64) {
 // none that is free. It returns whether there is one now.
 func (w *worker) sweep(ctx context.Context, p *part, key string) (freed bool) {
 	p.quotas.mu.Lock()
-	g := p.quotas.all[key]
-	if g == nil || time.Since(g.swept) < sweepWait {
+	q := p.quotas.all[key]
+	if q == nil || time.Since(q.swept) < sweepWait {
 		p.quotas.mu.Unlock()
 		return false
 	}
-	g.swept = time.Now()
-	lane := g.place.Lane
+	q.swept = time.Now()
+	lane := q.place.Lane
 	suspects := map[string]seat{}
 	subjects := []string{}
-	for i, s := range g.seats {
+	for i, s := range q.seats {
 		if s.worker != "" {
 			suspects[seatOf(key, i)] = s
 			subjects = append(subjects, p.fateSubject(s.at))

@@ -308,10 +308,26 @@ func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*covered, open 
 }
 
 // restand reads what became of jobs that could not be claimed, and returns those that are to
-// be tried again.
+// be tried again. Where many have ended it is looked up which, rather than to ask for each.
 func (w *worker) restand(ctx context.Context, jobs []*covered, token string) (again []*covered) {
-	for _, j := range jobs {
+	held := make([]*durable.Held, len(jobs))
+	for i, j := range jobs {
+		held[i] = j.h
+	}
+	fates := make([]fate, len(jobs))
+	if len(jobs) > 1 {
+		fates = jobs[0].hd.p.fatesOf(ctx, held)
+	}
+	for i, j := range jobs {
 		at := j.verdict.At
+		if fates[i].final() {
+			j.verdict = w.gone(ctx, j.h)
+			continue
+		}
+		if fates[i] == none && len(jobs) > 1 && j.basis.over.fate == none {
+			again = append(again, j) // nothing is known of it: the next conflict tells
+			continue
+		}
 		b, v := w.standing(ctx, j.h, token)
 		if v == nil {
 			j.basis = b

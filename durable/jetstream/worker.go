@@ -361,13 +361,14 @@ func (p *part) fatesOf(ctx context.Context, held []*durable.Held) []fate {
 	return fates
 }
 
-// endedAmong tells which of the jobs that are not handed out for the first time have
-// ended.
+// endedAmong tells which of the jobs have ended that are not handed out for the first time,
+// or that were long ago. What waits for a limit waits long, and may have come to another
+// worker, too, since.
 func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
 	ended := make([]bool, len(held))
 	var again []int
 	for i, h := range held {
-		if h.Handle.(*handle).again {
+		if hd := h.Handle.(*handle); hd.again || h.Exact && time.Since(hd.since) > heldLong {
 			again = append(again, i)
 		}
 	}
@@ -376,6 +377,9 @@ func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
 	}
 	return ended
 }
+
+// heldLong is from when on it is of use to ask whether what is held has ended.
+const heldLong = time.Second
 
 var errBucketClosed = errors.New("jetstream: the bucket is closed")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -95,28 +96,34 @@ func TestLimitsOfVersion3(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, strconv.Itoa(wireVersion), info.CachedInfo().Config.Metadata[metaVersion], "an older worker would exceed a limit")
 	require.NoError(t, q.SetLimit(t.Context(), "one", durable.Limit{Running: 1}))
+	other, err := durable.Open(t.Context(), connectPartTo(t, p), durable.WithLease(3*time.Second))
+	require.NoError(t, err)
+	defer other.Close()
 	inside := make(chan bool, 1)
 	ran := make(chan int, 2*jobs)
-	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+	handle := func(_ context.Context, a *durable.Attempt) error {
 		select {
 		case inside <- true:
 		default:
 			t.Error("two run at once")
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		<-inside
 		ran <- a.Number
 		return nil
-	})
+	}
 	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- q.Run(ctx) }()
+	done := make(chan error, 2)
+	for _, q := range []*durable.Queue{q, other} {
+		q.Handle("k", handle)
+		go func() { done <- q.Run(ctx) }()
+	}
 	attempts := 0
 	for range jobs {
 		attempts += <-ran
 	}
 	stop()
-	require.NoError(t, <-done)
+	require.NoError(t, errors.Join(<-done, <-done))
 	require.Equal(t, 1+1+3+2+1+1, attempts, "of an exact claim the attempt counts, and what has begun before")
 	for u, err := range q.Limits(t.Context()) {
 		require.NoError(t, err)

@@ -96,7 +96,8 @@ func TestLimitsOfVersion3(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, strconv.Itoa(wireVersion), info.CachedInfo().Config.Metadata[metaVersion], "an older worker would exceed a limit")
 	require.NoError(t, q.SetLimit(t.Context(), "one", durable.Limit{Running: 1}))
-	other, err := durable.Open(t.Context(), connectPartTo(t, p), durable.WithLease(3*time.Second))
+	e := connectPartTo(t, p)
+	other, err := durable.Open(t.Context(), e, durable.WithLease(3*time.Second))
 	require.NoError(t, err)
 	defer other.Close()
 	inside := make(chan bool, 1)
@@ -107,7 +108,10 @@ func TestLimitsOfVersion3(t *testing.T) {
 		default:
 			t.Error("two run at once")
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
+		if used, err := e.Usage(t.Context()); err != nil || len(used) != 1 || used[0].Taken != 1 {
+			t.Errorf("it has no place: %+v, %v", used, err)
+		}
 		<-inside
 		ran <- a.Number
 		return nil

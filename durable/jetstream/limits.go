@@ -174,12 +174,13 @@ func (s status) seatAt(quota string) string {
 	return ""
 }
 
-// commitPlan writes claims, and returns those that are to be tried again. What is counted for
-// a limit is written with all claims that are counted there, so these are written together;
-// where only places are taken each claim is for itself. It sets the verdicts.
-func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*covered, token string) (again []*covered) {
+// compose returns what a plan writes. What is counted for a limit is written with all claims
+// that are counted there, so these are written together; where only places are taken each
+// claim is for itself.
+func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, token string) (groups []planned) {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
 	var together planned
-	var groups []planned
 	now := p.now()
 	for _, j := range won {
 		j.hd.status = w.claimOf(j.h, token, j.basis.begun, j.basis.crashes)
@@ -204,6 +205,12 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 	if len(together.group) > 0 {
 		groups = append(groups, together)
 	}
+	return groups
+}
+
+// commitPlan writes claims, and returns those that are to be tried again. It sets the verdicts.
+func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*covered, token string) (again []*covered) {
+	groups := w.compose(p, drafts, won, token)
 	all := make([]group, len(groups))
 	for i := range groups {
 		all[i] = groups[i].group
@@ -237,6 +244,7 @@ type planned struct {
 	drafts []*draft
 }
 
+// add has a claim be written. p.quotas.mu is held.
 func (pl *planned) add(w *worker, p *part, j *covered, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.over.seq)})

@@ -31,9 +31,12 @@ import (
 // cannot run them.
 func tokenOf(kind string) string { return hashed(kind) }
 
-func hashed(text string) string {
+func hashed(text string) string { return hashedTo(text, 5) }
+
+// hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
+func hashedTo(text string, bytes int) string {
 	sum := sha256.Sum256([]byte(text))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
 }
 
 // bunch is what is fetched together.
@@ -181,6 +184,7 @@ func (f *feed) regroup(ctx context.Context) error {
 	}
 	f.regrouped, f.said = time.Now(), own
 	lives[f.workerSubject(f.w.c.Name)] = own
+	f.w.others.Store(int64(len(lives)) - 1)
 	all := bunchesOf(slices.Collect(maps.Values(lives)))
 	kinds := map[string][]string{}
 	for _, kind := range f.w.c.Kinds.All() {

@@ -138,11 +138,12 @@ func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to
 	if s.seq == 0 {
 		forward.last, forward.guard = seq(0), p.nearMark(at.bucket)
 	}
-	return group{
+	g := group{
 		{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)},
 		forward,
 		p.recordWrite(&next, bucket, now, true),
 	}
+	return append(g, p.leave(s)...)
 }
 
 // redrive has a dead job wait again.

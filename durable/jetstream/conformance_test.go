@@ -189,12 +189,18 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts",
-		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease")
+		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "LimitClaims", "LimitDeath", "CancelRunning")
 }
 
 // A queue over several streams is one queue.
 func TestConformanceOfPartitions(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.Partitions(3)) },
-		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "Every", "Accounts")
+		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "Every", "Accounts", "Pauses", "CancelRunning")
+	q, err := durable.Open(t.Context(), newStore(t, jetstream.Partitions(2)).Open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	err = q.SetLimit(t.Context(), "l", durable.Limit{Running: 1})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	require.ErrorContains(t, err, "one partition")
 }

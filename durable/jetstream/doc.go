@@ -27,6 +27,10 @@
 //	t                             the floor: how far buckets were ever closed
 //	p.<near>                      it is being removed
 //	w.<worker>                    the worker's last beat
+//	r                             limits and pauses (in the first partition)
+//	l.<limit>.<lane>.<number>     a place of a limit, and which job has it
+//	g.<limit>.<lane>              when a limit has its next token, and whose turn it is
+//	a.<worker>.<id>               a job that the worker runs is to be canceled
 //
 // Two levels, since what waits costs next to no memory in a bucket that holds an hour,
 // and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
@@ -52,6 +56,20 @@
 //
 // A collision of two hashes, and what version 2 has stored, are handed to workers that
 // cannot run it, which give it back for a quarter of their lease.
+//
+// # Limits
+//
+// A limit of n that run at once has n places, each a subject of its own: a claim takes one of
+// them and an end leaves it, in the commit of the job's status. So a claim or an end under a
+// limit is an atomic batch of two messages, where others are one message. A limit of a rate has
+// a message beside these, that is written once for all claims of a call. Reckon with 3 ms for
+// such a commit on one disk, and that the claims of all workers under one rate come one after
+// the other.
+//
+// What others should know at once goes as messages that no stream keeps, below TWA_<queue>:
+// that a place is free, that the rules have changed, that a job is to be canceled. A user
+// of the server who may not publish and subscribe there learns it within a second, or with the
+// next beat. A queue of several partitions has pauses, but no limits: a commit is of one stream.
 //
 // # Versions
 //
@@ -95,6 +113,12 @@
 //     version and the bucket of the first, and so its status.
 //   - The status of a claim says whether it was exact, and how many claims before it
 //     never ended: who takes over tells by it whether an attempt counts.
+//   - A place of a limit is a job's if, and only if, the status of that is a claim that names
+//     it: the two change in one commit. One that was left behind when a status was removed
+//     with its bucket is found by reading first the place, and then the status, as of when
+//     the place was taken; it is freed if it is as it was read.
+//   - The rules that a claim is judged by are looked at after it: if others were stored since,
+//     it is given back. So each claim that was asked for after that obeys them.
 //   - A beat that comes later than a lease after the one before, by the server's clock,
 //     tells its worker that the lease is lost. A clock that is set forward by as much
 //     costs each worker a lease: the contexts of its handlers end.
@@ -117,6 +141,6 @@
 //
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,
-// redrive), feed.go, worker.go (claim and end), series.go (schedules), cascade.go,
-// close.go, find.go.
+// redrive), feed.go, worker.go (claim and end), places.go, limits.go and rules.go (limits,
+// pauses, and what runs that is canceled), series.go (schedules), cascade.go, close.go, find.go.
 package jetstream

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -172,8 +173,13 @@ func Disk(free func() (int64, error)) Option {
 // engine is a durable.Engine on one or more streams.
 type engine struct {
 	parts []*part
+	queue string
 	salt  string
 	close context.CancelFunc
+	rules atomic.Pointer[knownRules]
+
+	mu      sync.Mutex
+	workers []*worker // that are told, while they are fed
 }
 
 // part is a stream, and what is known of it.
@@ -195,6 +201,7 @@ type part struct {
 
 	clock   *clock.Clock
 	batches chan struct{} // has one for each batch under way
+	quotas  quotas
 
 	mu     sync.Mutex // guards what the last look at the stream has shown
 	looked time.Time
@@ -240,7 +247,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 	}
 	denials := watch(nc)
 	closed, cancel := context.WithCancel(context.Background())
-	e := &engine{close: cancel}
+	e := &engine{queue: c.queue, close: cancel}
 	for i := 0; i < c.parts; i++ { // the first one tells how many there are
 		err := patiently(ctx, func(try context.Context) error {
 			p, err := openPart(try, &c, denials, js, i, closed)
@@ -282,7 +289,7 @@ func (c *config) api() string {
 func openPart(ctx context.Context, c *config, d *denials, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
 	p := &part{
 		nc: d.nc, js: js, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches),
-		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift,
+		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift, quotas: quotas{all: map[string]*quota{}},
 	}
 	ctx, stop := d.during(ctx, api(p.stream))
 	defer stop()

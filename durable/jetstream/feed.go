@@ -65,6 +65,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
+	defer w.e.listen(ctx, w)()
 	return w.each(func(p *part) error {
 		f := &feed{part: p, w: w, give: give, near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
 		ctx, stop := p.denials.during(ctx, p.working())

@@ -23,6 +23,7 @@ import (
 var (
 	errConflict = errors.New("jetstream: another write came first")
 	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over
+	errTooMany  = errors.New("jetstream: too many subjects for one answer")
 )
 
 const (
@@ -313,6 +314,8 @@ func parseStored(m *nats.Msg) (s stored, err error) {
 	case "":
 	case "404":
 		return s, durable.ErrNotFound
+	case "413":
+		return s, errTooMany
 	default:
 		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}

@@ -1,8 +1,10 @@
 package jetstream
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -53,4 +55,82 @@ func TestSeriesOfVersion2(t *testing.T) {
 	info, err := js.Stream(t.Context(), p.stream)
 	require.NoError(t, err)
 	require.Equal(t, strconv.Itoa(wireVersion), info.CachedInfo().Config.Metadata[metaVersion])
+}
+
+// What version 3 has stored knows no limits: a job that waits, one that a worker has claimed
+// that is no more, and a mark that says so. Under a limit that is set then they run, no more
+// at once than that lets.
+func TestLimitsOfVersion3(t *testing.T) {
+	p := newPart(t, soon)
+	js, err := natsjs.New(p.nc)
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), p.stream)
+	require.NoError(t, err)
+	config := stream.CachedInfo().Config
+	config.Metadata[metaVersion] = "3"
+	_, err = js.UpdateStream(t.Context(), config)
+	require.NoError(t, err)
+	now := p.now().Truncate(time.Microsecond)
+	const jobs = 6
+	for i := range jobs {
+		r := recordAt("j"+strconv.Itoa(i), now, now)
+		require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+		at := place{id: r.ID, bucket: p.nearOf(r.Due)}
+		text := ""
+		switch i {
+		case 1:
+			text = "run t one-that-is-no-more 1 0"
+		case 2:
+			text = "run t one-that-is-no-more 2 0 1 true"
+		case 3:
+			text = "free t - 1 0 1 false"
+		}
+		if text != "" {
+			require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: []byte(text)}))
+		}
+	}
+	q, err := durable.Open(t.Context(), connectPartTo(t, p), durable.WithLease(3*time.Second))
+	require.NoError(t, err)
+	defer q.Close()
+	info, err := js.Stream(t.Context(), p.stream)
+	require.NoError(t, err)
+	require.Equal(t, strconv.Itoa(wireVersion), info.CachedInfo().Config.Metadata[metaVersion], "an older worker would exceed a limit")
+	require.NoError(t, q.SetLimit(t.Context(), "one", durable.Limit{Running: 1}))
+	e := connectPartTo(t, p)
+	other, err := durable.Open(t.Context(), e, durable.WithLease(3*time.Second))
+	require.NoError(t, err)
+	defer other.Close()
+	inside := make(chan bool, 1)
+	ran := make(chan int, 2*jobs)
+	handle := func(_ context.Context, a *durable.Attempt) error {
+		select {
+		case inside <- true:
+		default:
+			t.Error("two run at once")
+		}
+		time.Sleep(20 * time.Millisecond)
+		if used, err := e.Usage(t.Context()); err != nil || len(used) != 1 || used[0].Taken != 1 {
+			t.Errorf("it has no place: %+v, %v", used, err)
+		}
+		<-inside
+		ran <- a.Number
+		return nil
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	for _, q := range []*durable.Queue{q, other} {
+		q.Handle("k", handle)
+		go func() { done <- q.Run(ctx) }()
+	}
+	attempts := 0
+	for range jobs {
+		attempts += <-ran
+	}
+	stop()
+	require.NoError(t, errors.Join(<-done, <-done))
+	require.Equal(t, 1+1+3+2+1+1, attempts, "of an exact claim the attempt counts, and what has begun before")
+	for u, err := range q.Limits(t.Context()) {
+		require.NoError(t, err)
+		require.Zero(t, u.Taken)
+	}
 }

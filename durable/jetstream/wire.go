@@ -175,6 +175,9 @@ type status struct {
 	crashes int    // of claimed and freed: how many claims before had not ended
 	exact   bool   // of claimed: the claim counts as an attempt though it never ends
 	seq     uint64 // of the message in the stream; 0 for none
+
+	// Since version 4.
+	seats []string // of claimed: the places that it has (places.go)
 }
 
 func (s status) encode() []byte {
@@ -183,10 +186,14 @@ func (s status) encode() []byte {
 		worker = "-"
 	}
 	text := fmt.Appendf(nil, "%s %s %s %d %d", fates[s.fate], s.token, worker, s.attempt, s.bucket)
-	if s.crashes == 0 && !s.exact {
+	if s.crashes == 0 && !s.exact && len(s.seats) == 0 {
 		return text // as version 1 had it
 	}
-	return fmt.Appendf(text, " %d %t", s.crashes, s.exact)
+	text = fmt.Appendf(text, " %d %t", s.crashes, s.exact)
+	if len(s.seats) == 0 {
+		return text // as version 2 had it
+	}
+	return fmt.Appendf(text, " %s", strings.Join(s.seats, ","))
 }
 
 // begun returns how many attempts have begun, as far as that is certain, and how many
@@ -204,7 +211,7 @@ func (s status) begun() (attempts, crashes int) {
 func decodeStatus(data []byte, seq uint64) (status, error) {
 	s := status{seq: seq}
 	f := strings.Fields(string(data))
-	ok := len(f) == 5 || len(f) == 7 // five are all that version 1 has
+	ok := len(f) == 5 || len(f) == 7 || len(f) == 8 // five are all that version 1 has, and seven 2
 	number := func(i int) (n int64) {
 		if ok {
 			var err error
@@ -213,9 +220,12 @@ func decodeStatus(data []byte, seq uint64) (status, error) {
 		}
 		return n
 	}
-	if s.attempt, s.bucket = int(number(3)), number(4); len(f) == 7 {
+	if s.attempt, s.bucket = int(number(3)), number(4); len(f) >= 7 {
 		s.crashes, s.exact = int(number(5)), f[6] == "true"
 		ok = ok && (s.exact || f[6] == "false")
+	}
+	if len(f) == 8 {
+		s.seats = strings.Split(f[7], ",")
 	}
 	if ok {
 		s.fate, s.token, s.worker = fate(slices.Index(fates, f[0])), f[1], f[2]

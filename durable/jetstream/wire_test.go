@@ -52,8 +52,13 @@ func TestStatusRoundTrip(t *testing.T) {
 		got, err = decodeStatus(s.encode(), 9)
 		require.NoError(t, err)
 		require.Equal(t, s, got)
+		require.Len(t, strings.Fields(string(s.encode())), 7, "as version 2 had it")
+		s.seats = []string{"1.-.0", "2.abc.17"}
+		got, err = decodeStatus(s.encode(), 9)
+		require.NoError(t, err)
+		require.Equal(t, s, got)
 	}
-	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2", "run t w 1", "run t w 1 2 3", "run t w 1 2 x true", "run t w 1 2 3 4"} {
+	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2", "run t w 1", "run t w 1 2 3", "run t w 1 2 x true", "run t w 1 2 3 4", "run t w 1 2 3 true a b"} {
 		_, err := decodeStatus([]byte(bad), 1)
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}

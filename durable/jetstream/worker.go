@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,6 +29,8 @@ type worker struct {
 	mu    sync.Mutex
 	beats []stored // the last one of each partition, as the server has it
 	life  life     // what beats say
+
+	others atomic.Int64 // workers beside this one, as far as it is known
 }
 
 // handle is what the engine has to know of a job that it has handed out.
@@ -38,6 +42,7 @@ type handle struct {
 	steps  int64     // of the clock before that
 	again  bool      // not for the first time, so that it may have ended long ago
 	seq    uint64    // of the message
+	lane   string    // of the job
 	status status    // of the claim
 }
 
@@ -93,7 +98,13 @@ func (w *worker) Beat(ctx context.Context) error {
 		if err := p.clock.Sync(ctx); err != nil {
 			return err
 		}
-		return w.beaten(p, now)
+		if err := w.beaten(p, now); err != nil {
+			return err
+		}
+		asking, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
+		_ = w.tellCanceled(asking, p) // or the next beat does: the lease is renewed
+		return nil
 	})
 }
 
@@ -229,9 +240,11 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 // claim creates the statuses of jobs. What is there already is settled one by one.
 func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []durable.Verdict {
 	verdicts := make([]durable.Verdict, len(held))
-	token := rand.Text()
+	token, rules := rand.Text(), w.e.knows()
 	ended := p.endedAmong(ctx, held)
 	var trying []int
+	var limited []*covered
+	of := map[*covered]int{}
 	for i, h := range held {
 		hd := h.Handle.(*handle)
 		if ended[i] {
@@ -242,9 +255,35 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 			verdicts[i] = durable.Verdict{Claimed: durable.Suspect, Crashes: h.Record.Crashes}
 			continue
 		}
+		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		switch {
+		case paused && h.Exact:
+			verdicts[i] = durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+			continue
+		case paused || len(limits) > 0 && !h.Exact:
+			verdicts[i] = durable.Verdict{Claimed: durable.Limited}
+			continue
+		case len(limits) > 0:
+			c := coveredBy(limits, h)
+			limited, of[c] = append(limited, c), i
+			continue
+		}
 		hd.status = w.claimOf(h, token, h.Record.Attempt, h.Record.Crashes)
 		trying = append(trying, i)
 	}
+	if len(limited) > 0 {
+		w.claimLimited(ctx, p, slices.Clone(limited), token)
+		for _, c := range limited {
+			verdicts[of[c]] = c.verdict
+		}
+	}
+	w.claimFree(ctx, p, held, trying, token, verdicts)
+	w.obey(ctx, p, held, verdicts, rules)
+	return verdicts
+}
+
+// claimFree claims those of the jobs that are under no limit.
+func (w *worker) claimFree(ctx context.Context, p *part, held []*durable.Held, trying []int, token string, verdicts []durable.Verdict) {
 	open := map[int64]error{} // what is known of the buckets, after the commit
 	// What is not found to have ended is claimed, however long ago it was handed out, and
 	// confirmed: it is never acknowledged unseen.
@@ -261,7 +300,6 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 		}
 		verdicts[trying[k]] = w.confirm(ctx, h, open[hd.at.bucket])
 	}
-	return verdicts
 }
 
 // claimOf is the status of a claim, after so many attempts and crashes. Nothing is
@@ -323,13 +361,14 @@ func (p *part) fatesOf(ctx context.Context, held []*durable.Held) []fate {
 	return fates
 }
 
-// endedAmong tells which of the jobs that are not handed out for the first time have
-// ended.
+// endedAmong tells which of the jobs have ended that are not handed out for the first time,
+// or that were long ago. What waits for a limit waits long, and may have come to another
+// worker, too, since.
 func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
 	ended := make([]bool, len(held))
 	var again []int
 	for i, h := range held {
-		if h.Handle.(*handle).again {
+		if hd := h.Handle.(*handle); hd.again || h.Exact && time.Since(hd.since) > heldLong {
 			again = append(again, i)
 		}
 	}
@@ -338,6 +377,9 @@ func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
 	}
 	return ended
 }
+
+// heldLong is from when on it is of use to ask whether what is held has ended.
+const heldLong = time.Second
 
 var errBucketClosed = errors.New("jetstream: the bucket is closed")
 
@@ -373,7 +415,7 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 		}
 		// Another may have taken over meanwhile: the status that it has written is the one
 		// that says how the job has ended, and stays.
-		if err == nil && hd.p.purge(ctx, hd.p.fateSubject(hd.at), hd.status.seq) == nil {
+		if err == nil && w.takeBack(ctx, hd) == nil {
 			return w.gone(ctx, h)
 		}
 	}
@@ -407,36 +449,16 @@ func (w *worker) settle(ctx context.Context, h *durable.Held, token string) dura
 	hd := h.Handle.(*handle)
 	p := hd.p
 	for range 3 {
-		s, err := p.status(ctx, hd.at)
-		if err != nil {
-			break
+		b, v := w.standing(ctx, h, token)
+		if v != nil {
+			return *v
 		}
-		begun, crashes := h.Record.Attempt, h.Record.Crashes
-		switch s.fate {
-		case claimed:
-			if s.token == token {
-				hd.status = s
-				return w.confirm(ctx, h, p.stillOpen(ctx, hd))
-			}
-			if left, err := w.leaseOf(ctx, p, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
-				return durable.Verdict{Claimed: durable.Later, After: max(left, 10*time.Millisecond)}
-			}
-			if begun, crashes = s.begun(); s.worker == w.c.Name {
-				// In a call whose answer was lost: that was no crash, and nothing has begun.
-				begun, crashes = s.attempt-1, s.crashes
-			}
-		case freed:
-			begun, crashes = s.begun()
-		case done, canceled, moved, dead:
-			return w.gone(ctx, h)
-		}
-		if crashes > 0 && !h.Exact {
-			hd.status = status{}
-			return durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
-		}
-		hd.status = w.claimOf(h, token, begun, crashes)
-		res := p.commit(ctx, []group{{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(s.seq)}}})[0]
-		if hd.status.seq = res.first; res.err == nil {
+		hd.status = w.claimOf(h, token, b.begun, b.crashes)
+		g := group{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(b.over.seq)}}
+		groups := []group{append(g, p.leave(b.over)...)} // the limit was removed since
+		res := p.commit(ctx, groups)
+		w.tellFreed(p, groups, res, func(int) string { return hd.lane })
+		if hd.status.seq = res[0].first; res[0].err == nil {
 			return w.confirm(ctx, h, p.stillOpen(ctx, hd))
 		}
 	}
@@ -519,7 +541,9 @@ func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []
 			groups, of = append(groups, all[i]), append(of, i)
 		}
 	}
-	for k, res := range p.commit(ctx, groups) {
+	results := p.commit(ctx, groups)
+	w.tellFreed(p, groups, results, func(k int) string { return outs[of[k]].Held.Record.Job.Lane })
+	for k, res := range results {
 		i, err := of[k], res.err
 		if err != nil {
 			err = w.checkEnd(ctx, p, outs[i].Held.Handle.(*handle), token, err)
@@ -585,7 +609,7 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 	if err != nil {
 		return nil, err
 	}
-	g = append(append(g, key...), series...)
+	g = append(append(append(g, p.leave(hd.status)...), key...), series...)
 	if o.Next == nil || len(key) == 0 {
 		return g, nil
 	}
@@ -618,14 +642,13 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, token string
 func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
 	errs := make([]error, len(w.e.parts))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
-		var groups []group
 		var of []*handle
 		for _, h := range pick(held, indices) {
 			if hd := h.Handle.(*handle); hd.status.fate == claimed {
-				groups, of = append(groups, p.freeGroup(hd.at, hd.status)), append(of, hd)
+				of = append(of, hd)
 			}
 		}
-		for k, res := range p.commit(ctx, groups) {
+		for k, res := range w.free(ctx, p, of) {
 			if errors.Is(res.err, errConflict) {
 				res.err = w.freeOwn(ctx, of[k])
 			}
@@ -640,10 +663,14 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 	return errors.Join(errs...)
 }
 
-// freeGroup replaces a claim.
-func (p *part) freeGroup(at place, s status) group {
+// freeGroup replaces a claim, and leaves its places. One that its worker cannot end any more
+// makes the job a suspect.
+func (p *part) freeGroup(at place, s status, dead bool) group {
 	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
-	return group{{subject: p.fateSubject(at), data: free.encode(), last: seq(s.seq)}}
+	if dead {
+		free.attempt, free.crashes = s.begun()
+	}
+	return append(group{{subject: p.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, p.leave(s)...)
 }
 
 // freeOwn gives back a claim of this worker whose sequence it does not know, since the
@@ -653,8 +680,9 @@ func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	if err != nil || s.fate != claimed || s.worker != w.c.Name {
 		return err
 	}
-	if err := hd.p.write(ctx, hd.p.freeGroup(hd.at, s)...); !errors.Is(err, errConflict) {
-		return err
+	hd.status = s
+	if res := w.free(ctx, hd.p, []*handle{hd})[0]; !errors.Is(res.err, errConflict) {
+		return res.err
 	}
 	return nil // another one has taken it over, or has it freed, in between
 }
@@ -671,7 +699,7 @@ func (p *part) heldOf(m *nats.Msg) (*durable.Held, error) {
 	}
 	hd := &handle{
 		p: p, at: p.placeOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, lane: r.Job.Lane,
 	}
 	return &durable.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
 }

@@ -1,0 +1,481 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// covered is a job that is to be claimed under limits.
+type covered struct {
+	h       *durable.Held
+	hd      *handle
+	limits  []*durable.Rule
+	quotas  []string // of each
+	basis   basis
+	verdict durable.Verdict
+	seats   []string // that its claim has
+	took    []string // those of them that are new
+}
+
+// draft is what becomes of a quota if a plan is written.
+type draft struct {
+	of      *quota
+	c       durable.Counter
+	chosen  map[int]bool // places
+	changed bool         // what its message has
+	written bool         // that is part of what is to be written with claims
+}
+
+func coveredBy(limits []*durable.Rule, h *durable.Held) *covered {
+	c := &covered{h: h, hd: h.Handle.(*handle), limits: limits, basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
+	for _, l := range limits {
+		c.quotas = append(c.quotas, quotaOf(l.Place(h.Record.Job.Lane)))
+	}
+	return c
+}
+
+const (
+	limitedAtOnce = 200 // claims under limits that are one commit
+	limitedTries  = 6   // while others claim under the same limits
+	sweptAtOnce   = 16
+)
+
+// claimLimited claims jobs under limits. What it takes is chosen by what is known here of the
+// limits; the conditions of the commit tell whether that is so.
+func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*covered, token string) {
+	p.quotas.claims.Lock()
+	defer p.quotas.claims.Unlock()
+	swept := false
+	for tries := 0; len(jobs) > 0; {
+		some := jobs[:min(len(jobs), limitedAtOnce)]
+		jobs = jobs[len(some):]
+		if err := p.readQuotasOf(ctx, some, w.others.Load() == 0); err != nil || tries == limitedTries {
+			for _, j := range append(some, jobs...) {
+				j.verdict = durable.Verdict{Claimed: durable.Later, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
+			}
+			return
+		}
+		drafts, won, full := w.plan(p, some)
+		again := w.commitPlan(ctx, p, drafts, won, token)
+		if len(again) > 0 {
+			tries++
+		}
+		if !swept && len(full) > 0 {
+			swept = true
+			again = append(again, w.sweepFor(ctx, p, full)...)
+		}
+		jobs = append(again, jobs...)
+	}
+}
+
+func (p *part) readQuotasOf(ctx context.Context, jobs []*covered, alone bool) error {
+	wanted, lanes := map[string]*durable.Rule{}, map[string]string{}
+	for _, j := range jobs {
+		for k, l := range j.limits {
+			wanted[j.quotas[k]], lanes[j.quotas[k]] = l, j.h.Record.Job.Lane
+		}
+	}
+	return p.readQuotas(ctx, wanted, lanes, alone)
+}
+
+// sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
+// that may be claimed now.
+func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*covered) (again []*covered) {
+	n := 0
+	for key, jobs := range full {
+		if n++; n > sweptAtOnce {
+			break
+		}
+		if w.sweep(ctx, p, key) {
+			again = append(again, jobs...)
+		}
+	}
+	return again
+}
+
+func newDraft(q *quota, l *durable.Rule, now time.Time) *draft {
+	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}}
+	d.c.Taken = q.used
+	// So late they can only be if the clock was set back, or the limit was changed. Then the
+	// next token is there now.
+	if l.Rate > 0 && d.c.Tokens > now.Add(durable.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
+		d.c.Tokens = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
+	}
+	return d
+}
+
+// differs reports whether what is counted is to be written. Whose turn it is does not matter
+// to a worker that is alone.
+func (d *draft) differs(alone bool) bool {
+	was := d.of.counter
+	was.Taken = d.c.Taken
+	if alone {
+		was.Turn, was.Until, was.Last = d.c.Turn, d.c.Until, d.c.Last
+	}
+	return was != d.c
+}
+
+// plan decides which jobs are claimed, and with which places. Full are the quotas that have
+// no place, and the jobs that wait for one there.
+func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won []*covered, full map[string][]*covered) {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	now := p.now()
+	drafts, full = map[string]*draft{}, map[string][]*covered{}
+	for _, j := range jobs {
+		counters, has := make([]*durable.Counter, len(j.limits)), make([]bool, len(j.limits))
+		j.seats, j.took = nil, nil
+		for k, key := range j.quotas {
+			d := drafts[key]
+			if d == nil {
+				d = newDraft(p.quotas.all[key], j.limits[k], now)
+				drafts[key] = d
+			}
+			counters[k] = &d.c
+			if kept := j.basis.over.seatAt(key); kept != "" {
+				has[k], j.seats = true, append(j.seats, kept)
+			}
+		}
+		if j.verdict = (durable.Verdict{Claimed: durable.Mine}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
+			j.verdict = durable.Take(j.limits, counters, has, w.c.Name, now)
+		} // else the answer was lost: it has all it needs
+		for k, key := range j.quotas {
+			d := drafts[key]
+			d.changed = d.differs(w.others.Load() == 0)
+			if j.verdict.Claimed == durable.Mine && !has[k] {
+				i := d.of.freeSeat(j.limits[k], d.chosen)
+				d.chosen[i] = true
+				j.took = append(j.took, seatOf(key, i))
+			}
+			if j.verdict.Claimed == durable.Limited && j.verdict.Limit == j.limits[k].ID && d.c.Taken >= max(1, j.limits[k].Running) {
+				full[key] = append(full[key], j)
+			}
+		}
+		if j.seats = append(j.seats, j.took...); j.verdict.Claimed == durable.Mine {
+			won = append(won, j)
+		}
+	}
+	return drafts, won, full
+}
+
+// seatAt returns the place of a quota that a claim has.
+func (s status) seatAt(quota string) string {
+	for _, name := range s.seats {
+		if key, _, ok := parseSeat(name); ok && key == quota {
+			return name
+		}
+	}
+	return ""
+}
+
+// compose returns what a plan writes. What is counted for a limit is written with all claims
+// that are counted there, so these are written together; where only places are taken each
+// claim is for itself.
+func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, token string) (groups []planned) {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	var together planned
+	now := p.now()
+	for _, j := range won {
+		j.hd.status = w.claimOf(j.h, token, j.basis.begun, j.basis.crashes)
+		j.hd.status.seats = j.seats
+		pl := &together
+		if !j.counted(drafts) {
+			groups = append(groups, planned{})
+			pl = &groups[len(groups)-1]
+		}
+		pl.add(w, p, j, drafts)
+	}
+	for _, d := range drafts {
+		switch { // a turn is not written anew each time that somebody asks
+		case !d.changed:
+		case d.written:
+			together.drafts = append(together.drafts, d)
+			together.group = append(together.group, p.counterWrite(d.of, d.c, now))
+		case d.of.counter.Turn != d.c.Turn || d.c.Until-d.of.counter.Until > int64(durable.TurnLasts/2):
+			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
+		}
+	}
+	if len(together.group) > 0 {
+		groups = append(groups, together)
+	}
+	return groups
+}
+
+// commitPlan writes claims, and returns those that are to be tried again. It sets the verdicts.
+func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*covered, token string) (again []*covered) {
+	groups := w.compose(p, drafts, won, token)
+	all := make([]group, len(groups))
+	for i := range groups {
+		all[i] = groups[i].group
+	}
+	open := map[int64]error{}
+	for i, res := range p.commit(ctx, all) {
+		if groups[i].settle(p, res); res.err == nil {
+			w.confirmAll(ctx, p, groups[i].jobs, open)
+			continue
+		}
+		again = append(again, w.restand(ctx, groups[i].jobs, token)...)
+	}
+	return again
+}
+
+// counted reports whether something is counted with the claim but its places.
+func (j *covered) counted(drafts map[string]*draft) (is bool) {
+	for _, key := range j.quotas {
+		if drafts[key].changed {
+			drafts[key].written, is = true, true
+		}
+	}
+	return is
+}
+
+// planned is what is written together.
+type planned struct {
+	group  group
+	jobs   []*covered
+	first  []int // where in the group the messages of each begin: its status, and its places
+	drafts []*draft
+}
+
+// add has a claim be written. p.quotas.mu is held.
+func (pl *planned) add(w *worker, p *part, j *covered, drafts map[string]*draft) {
+	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
+	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.over.seq)})
+	for _, name := range j.seats {
+		key, i, _ := parseSeat(name)
+		lane := drafts[key].of.place.Lane
+		wr := p.seatWrite(name, j.hd.at, w.c.Name, lane)
+		if k := len(j.seats) - len(j.took); j.isNew(name, k) {
+			wr.last = seq(drafts[key].of.seats[i].seq)
+		}
+		pl.group = append(pl.group, wr)
+	}
+	for _, name := range j.basis.over.seats {
+		if !j.has(name) {
+			pl.group = append(pl.group, grave(p.seatSubject(name)))
+		}
+	}
+}
+
+// isNew reports whether a place is none of the first ones, which the claim had before.
+func (j *covered) isNew(name string, kept int) bool {
+	for _, s := range j.seats[kept:] {
+		if s == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (j *covered) has(name string) bool { return j.isNew(name, 0) }
+
+// settle notes what a commit has come to: what it has written, or that all it is about is to
+// be read.
+func (pl *planned) settle(p *part, res result) {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	for k, j := range pl.jobs {
+		if res.err != nil {
+			for _, key := range j.quotas {
+				p.quotas.all[key].read = time.Time{}
+			}
+			continue
+		}
+		j.hd.status.seq = res.first + uint64(pl.first[k])
+		for n, name := range j.seats {
+			key, i, _ := parseSeat(name)
+			p.quotas.all[key].set(i, seat{seq: j.hd.status.seq + 1 + uint64(n), at: j.hd.at, worker: j.hd.status.worker})
+		}
+	}
+	for k, d := range pl.drafts {
+		if res.err != nil {
+			d.of.read = time.Time{}
+			continue
+		}
+		d.of.counter, d.of.seq = d.c, res.first+uint64(len(pl.group)-len(pl.drafts)+k)
+	}
+}
+
+// confirmAll is confirm of claims that are written.
+func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*covered, open map[int64]error) {
+	for _, j := range jobs {
+		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
+			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
+		}
+		at := j.verdict.At
+		j.verdict = w.confirm(ctx, j.h, open[j.hd.at.bucket])
+		j.verdict.At = at
+	}
+}
+
+// restand reads what became of jobs that could not be claimed, and returns those that are to
+// be tried again. Where many have ended it is looked up which, rather than to ask for each.
+func (w *worker) restand(ctx context.Context, jobs []*covered, token string) (again []*covered) {
+	held := make([]*durable.Held, len(jobs))
+	for i, j := range jobs {
+		held[i] = j.h
+	}
+	fates := make([]fate, len(jobs))
+	if len(jobs) > 1 {
+		fates = jobs[0].hd.p.fatesOf(ctx, held)
+	}
+	for i, j := range jobs {
+		at := j.verdict.At
+		if fates[i].final() {
+			j.verdict = w.gone(ctx, j.h)
+			continue
+		}
+		if fates[i] == none && len(jobs) > 1 && j.basis.over.fate == none {
+			again = append(again, j) // nothing is known of it: the next conflict tells
+			continue
+		}
+		b, v := w.standing(ctx, j.h, token)
+		if v == nil {
+			j.basis = b
+			again = append(again, j)
+			continue
+		}
+		if j.verdict = *v; v.Claimed == durable.Mine { // the answer was lost
+			j.verdict.At = at
+		}
+	}
+	return again
+}
+
+// basis is what a claim replaces, and what was before it.
+type basis struct {
+	over           status
+	begun, crashes int
+}
+
+// standing reads the status of a job that could not be claimed, and returns what a claim has
+// to replace; or the verdict.
+func (w *worker) standing(ctx context.Context, h *durable.Held, token string) (b basis, v *durable.Verdict) {
+	hd := h.Handle.(*handle)
+	p := hd.p
+	s, err := p.status(ctx, hd.at)
+	if err != nil {
+		return b, &durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
+	}
+	b = basis{over: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
+	switch s.fate {
+	case claimed:
+		if s.token == token {
+			hd.status = s
+			v := w.confirm(ctx, h, p.stillOpen(ctx, hd))
+			return b, &v
+		}
+		if left, err := w.leaseOf(ctx, p, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
+			return b, &durable.Verdict{Claimed: durable.Later, After: max(left, 10*time.Millisecond)}
+		}
+		if b.begun, b.crashes = s.begun(); s.worker == w.c.Name {
+			// In a call whose answer was lost: that was no crash, and nothing has begun.
+			b.begun, b.crashes = s.attempt-1, s.crashes
+		}
+	case freed:
+		b.begun, b.crashes = s.begun()
+	case done, canceled, moved, dead:
+		v := w.gone(ctx, h)
+		return b, &v
+	}
+	if b.crashes > 0 && !h.Exact {
+		hd.status = status{}
+		return b, &durable.Verdict{Claimed: durable.Suspect, Crashes: b.crashes}
+	}
+	return b, nil
+}
+
+// takeBack removes a claim of what has ended before. One that has places leaves them first, in
+// one commit with the claim; if others have removed that meanwhile, sweep finds the places.
+func (w *worker) takeBack(ctx context.Context, hd *handle) error {
+	upTo := hd.status.seq
+	if len(hd.status.seats) > 0 {
+		res := w.free(ctx, hd.p, []*handle{hd})[0]
+		if errors.Is(res.err, errConflict) {
+			return nil
+		}
+		if res.err != nil {
+			return res.err
+		}
+		upTo = res.first
+	}
+	return hd.p.purge(ctx, hd.p.fateSubject(hd.at), upTo)
+}
+
+// free gives claims back, with their places.
+func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result {
+	groups := make([]group, len(handles))
+	for i, hd := range handles {
+		groups[i] = p.freeGroup(hd.at, hd.status, false)
+	}
+	results := p.commit(ctx, groups)
+	w.tellFreed(p, groups, results, func(i int) string { return handles[i].lane })
+	return results
+}
+
+// obey looks at the rules once jobs are claimed, as of then. If they have changed, those of
+// the claims are given back that the rules as they are now would have judged otherwise, and
+// are asked for again. So who has stored a rule knows that each claim that is asked for later
+// obeys it, and a claim that no rule covers pays no more than a question for each batch.
+func (w *worker) obey(ctx context.Context, p *part, held []*durable.Held, verdicts []durable.Verdict, by *durable.Rules) {
+	last := witness{}
+	for i, h := range held {
+		if hd := h.Handle.(*handle); verdicts[i].Claimed == durable.Mine && hd.status.seq > last.seq {
+			last = witness{p.fateSubject(hd.at), hd.status.seq}
+		}
+	}
+	if last.seq == 0 {
+		return
+	}
+	now, err := w.e.rulesSince(ctx, p, last)
+	if err == nil && now.Revision() == by.Revision() {
+		return
+	}
+	var back []*handle
+	for i, h := range held {
+		if verdicts[i].Claimed == durable.Mine && (err != nil || !sameRules(by, now, &h.Record.Job)) {
+			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: time.Millisecond}
+			back = append(back, h.Handle.(*handle))
+		}
+	}
+	for i, res := range w.free(ctx, p, back) {
+		if res.err == nil {
+			back[i].status = status{}
+		} // else it is found to be this worker's when it is asked for again
+	}
+}
+
+// sameRules reports whether a job is judged alike by two rules.
+func sameRules(a, b *durable.Rules, j *durable.Job) bool {
+	x, pausedX := a.Covering(j.Kind, j.Lane)
+	y, pausedY := b.Covering(j.Kind, j.Lane)
+	if pausedX != pausedY || len(x) != len(y) {
+		return false
+	}
+	for i := range x {
+		if *x[i] != *y[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// placeOfSeat returns what a place of a job of a lane is counted for.
+func placeOfSeat(seat, lane string) (durable.Place, bool) {
+	f := strings.Split(seat, ".")
+	if len(f) != 3 {
+		return durable.Place{}, false
+	}
+	id, err := parseInt(f[0])
+	if f[1] == "-" {
+		lane = ""
+	}
+	return durable.Place{Limit: id, Lane: lane}, err == nil
+}

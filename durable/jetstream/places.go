@@ -1,0 +1,405 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// A limit of n that run at once has n places. Each is a subject of its own:
+//
+//	l.<ID of the limit>.<hash of the lane, or ->.<number>
+//
+// Who claims a job takes a place that is free, on the condition that it is as it was read,
+// in the commit of the status, which names it. Who ends a job, hands it back or has it tried
+// again leaves its places in the commit that replaces that status. So there are never more
+// claims under a limit than places, and nobody has to count: ends do not meet one another, as
+// they would if they all changed one number.
+//
+// A worker that dies leaves its claims, and their places, as they are. Who takes a claim
+// over keeps its places. Who looks for a place in vain frees those claims whose workers are
+// no more (sweep), so that a place does not wait for somebody who can run that job.
+//
+// What else there is to a limit is one message for all of it, or for each lane:
+//
+//	g.<ID of the limit>.<hash of the lane, or ->
+//
+// It has when the next token comes, and whose turn it is. The claims of one call write it
+// once, in one commit with their statuses, on the condition that it is as it was read.
+
+// quota is what is known here of a limit, or of one lane of it. Others may have changed it
+// since: the conditions of the writes tell.
+type quota struct {
+	place durable.Place
+	read  time.Time // when all of it was read; zero: it is to be read
+	swept time.Time
+	seats map[int]seat // those that have a message
+	used  int          // places that are taken
+
+	counter durable.Counter // but for Taken
+	seq     uint64          // of its message; 0 for none
+}
+
+// seat is a place.
+type seat struct {
+	seq    uint64 // of its message
+	at     place  // the version of a job that has it
+	worker string // likewise; "": it is free
+}
+
+// quotas are those that were of use lately.
+type quotas struct {
+	claims sync.Mutex // one call claims under limits at a time, so that those of a process do not meet
+
+	mu  sync.Mutex // guards all, and what is in it
+	all map[string]*quota
+}
+
+func quotaOf(p durable.Place) string {
+	if p.Lane == "" {
+		return itoa(p.Limit) + ".-"
+	}
+	return itoa(p.Limit) + "." + hashedTo(p.Lane, 10)
+}
+
+func (p *part) seatSubject(seat string) string   { return p.subject("l." + seat) }
+func (p *part) quotaSubject(quota string) string { return p.subject("g." + quota) }
+
+func seatOf(quota string, i int) string { return quota + "." + strconv.Itoa(i) }
+
+// parseSeat returns the quota and the number of a place.
+func parseSeat(s string) (quota string, i int, ok bool) {
+	k := strings.LastIndexByte(s, '.')
+	if k < 0 {
+		return "", 0, false
+	}
+	i, err := strconv.Atoi(s[k+1:])
+	return s[:k], i, err == nil && i >= 0
+}
+
+// seatWrite is what has a place be a job's. The lane is there for who lists them.
+func (p *part) seatWrite(seat string, at place, worker, lane string) write {
+	data := fmt.Appendf(nil, "%d %s %d %s %s", at.bucket, at.id, at.version, worker, lane)
+	return write{subject: p.seatSubject(seat), data: data, rollup: true}
+}
+
+func decodeSeat(m stored) (s seat, lane string, err error) {
+	s.seq = m.Seq
+	if len(m.Data) == 0 {
+		return s, "", nil
+	}
+	f := strings.SplitN(string(m.Data), " ", 5)
+	if len(f) == 5 {
+		s.at.id, s.worker, lane = f[1], f[3], f[4]
+		if s.at.bucket, err = strconv.ParseInt(f[0], 10, 64); err == nil {
+			s.at.version, err = strconv.Atoi(f[2])
+		}
+	}
+	if len(f) != 5 || err != nil {
+		return s, "", fmt.Errorf("%w: a place cannot be read: %q", durable.ErrStorage, m.Data)
+	}
+	return s, lane, nil
+}
+
+// leave is what leaves the places of a claim, in the commit that replaces its status. That
+// this is as it was says that the places are its own.
+func (p *part) leave(s status) (g group) {
+	for _, seat := range s.seats {
+		g = append(g, grave(p.seatSubject(seat)))
+	}
+	return g
+}
+
+// counterWrite stores what is not counted by places. It is of no use any more when the
+// last token is there and the turn is over.
+func (p *part) counterWrite(q *quota, c durable.Counter, now time.Time) write {
+	lasts := time.Unix(0, max(c.Tokens, c.Until)).Sub(now)
+	c.Taken = 0
+	data, err := json.Marshal(wireCounter{Lane: q.place.Lane, Counter: c})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return write{subject: p.quotaSubject(quotaOf(q.place)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
+}
+
+// wireCounter is such a message. The lane is there for who lists them.
+type wireCounter struct {
+	Lane string `json:"lane,omitempty"`
+	durable.Counter
+}
+
+func decodeCounter(m stored) (c durable.Counter, lane string, err error) {
+	if len(m.Data) == 0 {
+		return c, "", nil
+	}
+	var w wireCounter
+	if err := json.Unmarshal(m.Data, &w); err != nil {
+		return c, "", fmt.Errorf("%w: what is counted for a limit cannot be read: %w", durable.ErrStorage, err)
+	}
+	return w.Counter, w.Lane, nil
+}
+
+const (
+	quotaAge  = time.Minute           // from when on one is forgotten that nobody has read
+	believed  = 20 * time.Millisecond // for how long one is not read again that has nothing free, or that others use, too
+	sweepWait = time.Second           // between two looks whether those that have the places live
+)
+
+// readQuotas reads those that are not known, or that have seemed to be full for a while. Where
+// there are other workers it reads what is counted of the rest, too: whose turn it is nobody
+// tells.
+func (p *part) readQuotas(ctx context.Context, wanted map[string]*durable.Rule, lanes map[string]string, alone bool) error {
+	began := time.Now()
+	var all, counted []string
+	p.quotas.mu.Lock()
+	maps.DeleteFunc(p.quotas.all, func(_ string, q *quota) bool { return began.Sub(q.read) > quotaAge })
+	for key, l := range wanted {
+		q := p.quotas.all[key]
+		switch {
+		case q == nil || q.read.IsZero() || l.Running > 0 && q.used >= l.Running && began.Sub(q.read) > believed:
+			all = append(all, key)
+		case !alone && began.Sub(q.read) > believed:
+			counted = append(counted, key)
+		}
+	}
+	p.quotas.mu.Unlock()
+	found, err := p.quotaMessages(ctx, all, counted)
+	if err != nil {
+		return err
+	}
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	for _, key := range all {
+		if p.quotas.all[key] == nil {
+			p.quotas.all[key] = &quota{place: wanted[key].Place(lanes[key])}
+		}
+		q := p.quotas.all[key]
+		q.read, q.seats, q.used = began, map[int]seat{}, 0
+	}
+	for _, key := range append(all, counted...) {
+		q := p.quotas.all[key]
+		q.seq, q.counter = 0, durable.Counter{}
+	}
+	for subject, m := range found {
+		if err := p.learnQuota(subject, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learnQuota notes one message. p.quotas.mu is held.
+func (p *part) learnQuota(subject string, m stored) error {
+	if key, ok := strings.CutPrefix(subject, p.quotaSubject("")); ok {
+		c, _, err := decodeCounter(m)
+		if q := p.quotas.all[key]; q != nil && err == nil {
+			q.seq, q.counter = m.Seq, c
+		}
+		return err
+	}
+	s, _, err := decodeSeat(m)
+	key, i, ok := parseSeat(strings.TrimPrefix(subject, p.seatSubject("")))
+	if q := p.quotas.all[key]; ok && q != nil && err == nil {
+		q.set(i, s)
+	}
+	return err
+}
+
+// quotaMessages returns all that there is of some, and of others what is counted. What is too
+// much for one answer of the server it reads in halves, and where one alone is, as the list
+// of its subjects says.
+func (p *part) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
+	var filters []string
+	for _, key := range all {
+		filters = append(filters, p.quotaSubject(key), p.seatSubject(key+".*"))
+	}
+	for _, key := range counted {
+		filters = append(filters, p.quotaSubject(key))
+	}
+	found, err := p.lasts(ctx, filters)
+	if !errors.Is(err, errTooMany) {
+		return found, err
+	}
+	if half := len(all) / 2; half > 0 {
+		if found, err = p.quotaMessages(ctx, all[:half], counted); err != nil {
+			return nil, err
+		}
+		rest, err := p.quotaMessages(ctx, all[half:], nil)
+		maps.Copy(found, rest)
+		return found, err
+	}
+	if found, err = p.lastsOf(ctx, p.seatSubject(all[0]+".*")); err != nil {
+		return nil, err
+	}
+	rest, err := p.quotaMessages(ctx, nil, append(all, counted...))
+	maps.Copy(found, rest)
+	return found, err
+}
+
+// lastsOf returns the last message of each subject that a filter selects, however many.
+func (p *part) lastsOf(ctx context.Context, filter string) (map[string]stored, error) {
+	info, err := p.info(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	subjects := make([]string, 0, len(info.subjects))
+	for s := range info.subjects {
+		subjects = append(subjects, s)
+	}
+	return p.lasts(ctx, subjects)
+}
+
+// set notes what is known of a place.
+func (q *quota) set(i int, s seat) {
+	if q.seats[i].worker != "" {
+		q.used--
+	}
+	if q.seats[i] = s; s.worker != "" {
+		q.used++
+	}
+}
+
+// freeSeat returns a place that seems to be free and is none of chosen; -1 if there is none.
+// A limit that was lowered waits until as many have ended. One of a rate alone has any number
+// of places, by which it is known how many run. Which of several is taken is random, since
+// others choose at the same time.
+func (q *quota) freeSeat(l *durable.Rule, chosen map[int]bool) int {
+	used, most := q.used+len(chosen), l.Running
+	if l.Running == 0 && l.Rate > 0 {
+		most = 2*used + 64
+	}
+	if used >= most {
+		return -1
+	}
+	from := rand.N(most)
+	for k := range most {
+		i := (from + k) % most
+		if q.seats[i].worker == "" && !chosen[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// freed notes that places are free, with the sequences of the messages that say so.
+func (p *part) freed(seats map[string]uint64) {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	for name, at := range seats {
+		key, i, ok := parseSeat(name)
+		if q := p.quotas.all[key]; ok && q != nil && q.seats[i].seq < at {
+			q.set(i, seat{seq: at})
+		}
+	}
+}
+
+// sweep frees places whose workers are no more, or which no claim names, of a quota that has
+// none that is free. It returns whether there is one now.
+func (w *worker) sweep(ctx context.Context, p *part, key string) (freed bool) {
+	p.quotas.mu.Lock()
+	q := p.quotas.all[key]
+	if q == nil || time.Since(q.swept) < sweepWait {
+		p.quotas.mu.Unlock()
+		return false
+	}
+	q.swept = time.Now()
+	lane := q.place.Lane
+	suspects := map[string]seat{}
+	subjects := []string{}
+	for i, s := range q.seats {
+		if s.worker != "" {
+			suspects[seatOf(key, i)] = s
+			subjects = append(subjects, p.fateSubject(s.at))
+		}
+	}
+	p.quotas.mu.Unlock()
+	found, err := p.lasts(ctx, subjects) // a hint
+	if err != nil {
+		return false
+	}
+	over := map[string]bool{}
+	for name, s := range suspects {
+		if m, ok := found[p.fateSubject(s.at)]; ok {
+			is, err := decodeStatus(m.Data, m.Seq)
+			if err == nil && is.names(name) {
+				dead, known := over[s.worker]
+				if !known {
+					left, err := w.leaseOf(ctx, p, s.worker)
+					dead = err == nil && left <= 0
+					over[s.worker] = dead
+				}
+				if !dead {
+					continue
+				}
+			}
+		}
+		if w.freeDead(ctx, p, name, lane, s) {
+			freed = true
+		}
+	}
+	return freed
+}
+
+// names reports whether a status is that of a claim that has a place.
+func (s status) names(seat string) bool {
+	if s.fate != claimed {
+		return false
+	}
+	for _, name := range s.seats {
+		if name == seat {
+			return true
+		}
+	}
+	return false
+}
+
+// freeDead frees one place. The status of what has it is read as of when that has taken it.
+// If it names the place, the claim is given back with it, as in a takeover. If it does not,
+// it was removed with its bucket: the place is left, if nobody has taken it since.
+func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s seat) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	is, err := status{}, error(nil)
+	m, err := p.lastSince(ctx, witness{p.seatSubject(name), s.seq}, p.fateSubject(s.at), false)
+	if err == nil {
+		is, err = decodeStatus(m.Data, m.Seq)
+	}
+	if err != nil && !errors.Is(err, durable.ErrNotFound) {
+		return false
+	}
+	left := grave(p.seatSubject(name))
+	left.last = seq(s.seq)
+	g := group{left}
+	if is.names(name) {
+		if over, err := w.leaseOf(ctx, p, is.worker); err != nil || over > 0 || is.worker == w.c.Name {
+			return false
+		}
+		g = p.freeGroup(s.at, is, true)
+	}
+	res := p.commit(ctx, []group{g})
+	w.tellFreed(p, []group{g}, res, func(int) string { return lane })
+	return res[0].err == nil
+}
+
+// seatsLeft returns the places that a group leaves which was written from a sequence on.
+func seatsLeft(p *part, g group, first uint64) map[string]uint64 {
+	var left map[string]uint64
+	for i, w := range g {
+		if name, ok := strings.CutPrefix(w.subject, p.seatSubject("")); ok && len(w.data) == 0 {
+			if left == nil {
+				left = map[string]uint64{}
+			}
+			left[name] = first + uint64(i)
+		}
+	}
+	return left
+}

@@ -1,0 +1,286 @@
+package jetstream
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// limited is a queue with one limit, and what claims there.
+type limited struct {
+	t *testing.T
+	p *part
+	e *engine
+	n int
+}
+
+const limitedLease = 2 * time.Second
+
+func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
+	e := connectPartTo(t, p).(*engine)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	require.NoError(t, q.SetLimit(t.Context(), "l", l))
+	return &limited{t: t, p: e.parts[0], e: e}
+}
+
+// worker returns one that beats no more.
+func (l *limited) worker(name string) *worker {
+	w, err := l.e.Work(l.t.Context(), durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{"k"}), Lease: limitedLease, Retention: time.Hour})
+	require.NoError(l.t, err)
+	return w.(*worker)
+}
+
+// held stores a job, and returns it as it is handed out.
+func (l *limited) held(lane string) *durable.Held {
+	l.n++
+	now := l.p.now().Truncate(time.Microsecond)
+	r := recordAt(fmt.Sprint("job", l.n), now, now)
+	r.Job.Kind, r.Job.Lane, r.Job.MaxAttempts = "k", lane, 5
+	g := l.p.place(&r).group
+	res := l.p.commit(l.t.Context(), []group{g})[0]
+	require.NoError(l.t, res.err)
+	return l.again(&durable.Held{Ref: l.p.refOf(&r), Record: r}, res.first)
+}
+
+// again is the same job as it is handed out once more.
+func (l *limited) again(h *durable.Held, at uint64) *durable.Held {
+	if hd, ok := h.Handle.(*handle); ok {
+		at = hd.seq
+	}
+	hd := &handle{p: l.p, at: place{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, lane: h.Record.Job.Lane}
+	return &durable.Held{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
+}
+
+func (l *limited) claim(w *worker, h *durable.Held) durable.Verdict {
+	return w.Claim(l.t.Context(), []*durable.Held{h})[0]
+}
+
+func (l *limited) status(h *durable.Held) status {
+	s, err := l.p.status(l.t.Context(), h.Handle.(*handle).at)
+	require.NoError(l.t, err)
+	return s
+}
+
+func (l *limited) taken() (n int) {
+	all, err := l.e.Usage(l.t.Context())
+	require.NoError(l.t, err)
+	for _, u := range all {
+		n += u.Taken
+	}
+	return n
+}
+
+// The place of a worker that is no more is free after its lease, though nobody is handed its
+// job: another that waits for a place frees it. That job is a suspect then.
+func TestPlaceOfTheDead(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
+	first, second := l.held(""), l.held("")
+	require.Equal(t, durable.Mine, l.claim(l.worker("dead"), first).Claimed)
+	died := time.Now()
+	w := l.worker("w")
+	v := l.claim(w, second)
+	require.Equal(t, durable.Limited, v.Claimed)
+	require.Equal(t, claimed, l.status(first).fate)
+	require.Eventually(t, func() bool {
+		require.NoError(t, w.Beat(t.Context()))
+		return l.claim(w, second).Claimed == durable.Mine
+	}, time.Minute, 100*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(died), limitedLease-100*time.Millisecond)
+	require.Equal(t, 1, l.taken())
+	s := l.status(first)
+	require.Equal(t, freed, s.fate)
+	require.Equal(t, 1, s.crashes)
+
+	// Who lives keeps its place, though it is asked for all the time.
+	third := l.held("")
+	other := l.worker("other")
+	for range 3 {
+		require.NoError(t, w.Beat(t.Context()))
+		time.Sleep(sweepWait)
+		require.Equal(t, durable.Limited, l.claim(other, third).Claimed)
+	}
+	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: second, End: durable.Done}})[0])
+	require.Equal(t, 0, l.taken())
+	require.Equal(t, durable.Mine, l.claim(other, third).Claimed)
+}
+
+// A place that no claim names, since the status was removed with its bucket, is freed; not if
+// it was taken since it was looked at.
+func TestPlaceOfNobody(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
+	first, second := l.held(""), l.held("")
+	w := l.worker("w")
+	require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
+	hd := first.Handle.(*handle)
+	name := hd.status.seats[0]
+	was := l.p.quotas.all[quotaOf(durable.Place{Limit: l.e.knows().Limits()[0].ID})].seats[0]
+	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
+	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
+
+	require.NoError(t, l.p.write(t.Context(), l.p.seatWrite(name, hd.at, "w", "")))
+	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
+	require.Equal(t, 1, l.taken())
+
+	other := l.worker("other")
+	require.Eventually(t, func() bool { return l.claim(other, second).Claimed == durable.Mine }, time.Minute, 100*time.Millisecond)
+	require.Equal(t, 1, l.taken())
+	require.Equal(t, "other", l.status(second).worker)
+}
+
+// A claim of what has ended, in a bucket that is closed, is taken back with its place.
+func TestPlaceInClosedBucket(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
+	h := l.held("")
+	hd := h.Handle.(*handle)
+	require.NoError(t, l.p.purge(t.Context(), l.p.nearSubject(hd.at.bucket, "k"), 0))
+	closeBucket(t, l.p, hd.at.bucket)
+	require.Equal(t, durable.Gone, l.claim(l.worker("w"), h).Claimed)
+	require.Equal(t, none, l.status(h).fate)
+	require.Equal(t, 0, l.taken())
+}
+
+// A claim by rules that are not those any more is given back, and judged by those that are.
+func TestRulesAfterTheClaim(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
+	w := l.worker("w")
+	require.Equal(t, durable.Mine, l.claim(w, l.held("")).Claimed)
+	q, err := durable.Open(t.Context(), connectPartTo(t, p))
+	require.NoError(t, err)
+	defer q.Close()
+	change := func(f func() error) {
+		w.e.workers = nil // it is not told
+		require.NoError(t, f())
+	}
+
+	paused := l.held("")
+	change(func() error { return q.Pause(t.Context(), durable.Pausable{Kind: "k"}) })
+	require.Equal(t, durable.Later, l.claim(w, paused).Claimed)
+	require.Equal(t, freed, l.status(paused).fate)
+	require.Equal(t, durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}, l.claim(w, paused))
+	change(func() error { return q.Resume(t.Context(), durable.Pausable{Kind: "k"}) })
+	require.Eventually(t, func() bool {
+		_, err := l.e.Rules(t.Context())
+		require.NoError(t, err)
+		return l.claim(w, paused).Claimed == durable.Mine
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, 1, l.status(paused).attempt)
+
+	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{Kind: "k", Running: 1}) })
+	first, second := l.held(""), l.held("")
+	require.Equal(t, durable.Later, l.claim(w, first).Claimed)
+	require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
+	require.Equal(t, durable.Limited, l.claim(w, second).Claimed)
+	require.Len(t, l.status(first).seats, 1)
+
+	// Who has a place leaves it though the limit is there no more.
+	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
+	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: first, End: durable.Done}})[0])
+	require.Equal(t, done, l.status(first).fate)
+	require.Equal(t, 0, l.taken())
+}
+
+// Of a claim whose answer is lost the place counts once.
+func TestPlaceWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	srv := newServer(t)
+	l := newLimited(t, connectPart(t, srv), durable.Limit{Kind: "k", Running: 2})
+	h := l.held("")
+	lost := &losing{srv: srv, write: "PUB " + l.p.subject("l.")}
+	own := connectPart(t, lost)
+	e := connectPartTo(t, own).(*engine)
+	l.e, l.p = e, e.parts[0]
+	h = l.again(h, 0)
+	w := l.worker("w")
+	_, err := e.Rules(t.Context())
+	require.NoError(t, err)
+	var v durable.Verdict
+	require.Eventually(t, func() bool { v = l.claim(w, h); return v.Claimed == durable.Mine }, time.Minute, 10*time.Millisecond)
+	require.True(t, lost.lost.Load())
+	require.Equal(t, 1, v.Attempt)
+	require.Equal(t, 1, l.taken())
+	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: h, End: durable.Done}})[0])
+	require.Equal(t, 0, l.taken())
+}
+
+// A mark for a claim is none for the one that follows.
+func TestCancelRunningOfOneClaim(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "other", Running: 1})
+	told := make(chan durable.Notice, 10)
+	w := l.worker("w")
+	w.c.Tell = func(n durable.Notice) { told <- n }
+	h := l.held("")
+	ok, err := l.e.CancelRunning(t.Context(), h.Ref)
+	require.NoError(t, err)
+	require.False(t, ok, "it waits")
+	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	ok, err = l.e.CancelRunning(t.Context(), h.Ref)
+	require.NoError(t, err)
+	require.True(t, ok)
+	for range 2 {
+		require.NoError(t, w.Beat(t.Context()))
+		require.Equal(t, []durable.Ref{h.Ref}, (<-told).Canceled, "with each beat")
+	}
+	require.NoError(t, w.Release(t.Context(), []*durable.Held{h}, 0))
+	require.Equal(t, durable.Mine, l.claim(w, l.again(h, 0)).Claimed)
+	require.NoError(t, w.Beat(t.Context()))
+	require.Empty(t, told)
+}
+
+// Tokens that a clock has given out that was set back do not keep others waiting until it is
+// as late again.
+func TestTokensAfterAStepBack(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 10, Burst: 2})
+	h := l.held("")
+	w := l.worker("w")
+	id := l.e.knows().Limits()[0].ID
+	q := &quota{place: durable.Place{Limit: id}}
+	c := durable.Counter{Tokens: time.Now().Add(time.Hour).UnixNano()}
+	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
+	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	v := l.claim(w, l.held(""))
+	if v.Claimed == durable.Limited {
+		require.Less(t, v.After, time.Second)
+	} else {
+		require.False(t, v.At.IsZero(), "the next token comes later: %+v", v)
+	}
+}
+
+// What is stored of places and counters is read as it was written.
+func TestPlaceRoundTrip(t *testing.T) {
+	p := &part{stream: "S"}
+	at := place{id: "AB-1_c", bucket: -5, version: 3}
+	w := p.seatWrite("7.-.2", at, "w", "a b ä")
+	s, lane, err := decodeSeat(stored{Seq: 9, Data: w.data})
+	require.NoError(t, err)
+	require.Equal(t, seat{seq: 9, at: at, worker: "w"}, s)
+	require.Equal(t, "a b ä", lane)
+	s, _, err = decodeSeat(stored{Seq: 9})
+	require.NoError(t, err)
+	require.Equal(t, seat{seq: 9}, s, "free")
+	for _, bad := range []string{"x", "x y 1 w l", "1 y x w l", "1 y 2 w"} {
+		_, _, err := decodeSeat(stored{Data: []byte(bad)})
+		require.ErrorIs(t, err, durable.ErrStorage, bad)
+	}
+	q := &quota{place: durable.Place{Limit: 7, Lane: "a b"}}
+	c := durable.Counter{Taken: 4, Tokens: 1, Turn: "t", Until: 2, Last: "l"}
+	got, lane, err := decodeCounter(stored{Data: p.counterWrite(q, c, time.Now()).data})
+	require.NoError(t, err)
+	c.Taken = 0
+	require.Equal(t, c, got)
+	require.Equal(t, "a b", lane)
+	_, _, err = decodeCounter(stored{Data: []byte("x")})
+	require.ErrorIs(t, err, durable.ErrStorage)
+}

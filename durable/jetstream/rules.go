@@ -1,0 +1,383 @@
+package jetstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Limits and pauses are one message of the first partition, r: a line with their revision,
+// and then their text. It is replaced on the condition that it is as it was read. Each
+// process keeps what it has read last, and looks whether it is still so after each batch of
+// claims (obey).
+//
+// What others should know at once goes as messages that no stream keeps, below
+// TWA_<queue>: rules, freed, and cancel.<worker>. All of it is found out without them, too,
+// but later.
+
+func (p *part) rulesSubject() string { return p.subject("r") }
+
+func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+
+// knownRules are the rules as they were read.
+type knownRules struct {
+	rules *durable.Rules
+	seq   uint64 // of the message; 0 for none
+}
+
+func (e *engine) Rules(ctx context.Context) (*durable.Rules, error) {
+	p := e.parts[0]
+	m, err := p.last(ctx, p.rulesSubject())
+	k, err := e.learnRules(m, err)
+	return k.rules, err
+}
+
+// learnRules takes over what was read of the rules, or the error of that.
+func (e *engine) learnRules(m stored, err error) (knownRules, error) {
+	if errors.Is(err, durable.ErrNotFound) {
+		return knownRules{}, nil
+	}
+	if err != nil {
+		return knownRules{}, err
+	}
+	known := e.rules.Load()
+	if known != nil && known.seq == m.Seq {
+		return *known, nil
+	}
+	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
+	n, err := parseInt(string(revision))
+	if err != nil || !ok {
+		return knownRules{}, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", durable.ErrStorage, m.Data)
+	}
+	rules, err := durable.DecodeRules(n, string(text))
+	if err != nil {
+		return knownRules{}, err
+	}
+	k := &knownRules{rules: rules, seq: m.Seq}
+	for known == nil || known.seq < k.seq {
+		if e.rules.CompareAndSwap(known, k) {
+			break
+		}
+		known = e.rules.Load()
+	}
+	return *k, nil
+}
+
+// rulesSince returns the rules as of when a witness was written in a partition.
+func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*durable.Rules, error) {
+	first := e.parts[0]
+	if p != first { // sequences of two streams cannot be compared
+		return e.Rules(ctx)
+	}
+	m, err := first.lastSince(ctx, w, first.rulesSubject(), false)
+	k, err := e.learnRules(m, err)
+	return k.rules, err
+}
+
+// knows are the rules as they are known here.
+func (e *engine) knows() *durable.Rules {
+	if k := e.rules.Load(); k != nil {
+		return k.rules
+	}
+	return nil
+}
+
+func (e *engine) SetRules(ctx context.Context, was int64, r *durable.Rules) error {
+	p := e.parts[0]
+	if len(r.Limits()) > 0 && len(e.parts) > 1 {
+		return fmt.Errorf("%w: limits are for queues of one partition, and this one has %d; pauses are for all", durable.ErrInvalid, len(e.parts))
+	}
+	text := fmt.Appendf(nil, "%d\n%s", r.Revision(), r.Encode())
+	if len(text) > maxRules {
+		return fmt.Errorf("%w: the limits and pauses have %d bytes together, and %d is the most", durable.ErrFull, len(text), maxRules)
+	}
+	var uncertain error
+	for range maxTries {
+		m, err := p.last(ctx, p.rulesSubject())
+		there, err := e.learnRules(m, err)
+		switch {
+		case err != nil:
+			return cmp.Or(uncertain, err)
+		case there.rules.Revision() == r.Revision():
+			return nil // an earlier try has stored it
+		case there.rules.Revision() != was:
+			return durable.ErrChanged
+		}
+		err = p.write(ctx, write{subject: p.rulesSubject(), data: text, last: seq(there.seq), rollup: true})
+		switch {
+		case err == nil:
+			e.ruled(ctx, there.rules, r)
+			return nil
+		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+			p.wait(ctx, 5*time.Millisecond)
+		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+			uncertain = err
+		default:
+			return cmp.Or(uncertain, err)
+		}
+	}
+	return fmt.Errorf("%w: the limits and pauses change all the time", durable.ErrUncertain)
+}
+
+// maxRules is how large all rules may be together: a server takes messages of 1 MiB, unless
+// it is told otherwise.
+const maxRules = 768 << 10
+
+// ruled tells all workers that the rules have changed, and removes what was counted for
+// limits that are no more. An ID does not come again.
+func (e *engine) ruled(ctx context.Context, was, now *durable.Rules) {
+	_, _ = e.Rules(ctx) // else the next claim finds out
+	e.publish("rules", nil)
+	e.tellAll(durable.Notice{Rules: true})
+	for _, l := range was.Limits() {
+		if !slices.ContainsFunc(now.Limits(), func(other *durable.Rule) bool { return other.ID == l.ID }) {
+			for _, p := range e.parts {
+				_ = p.purge(ctx, p.seatSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
+				_ = p.purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
+			}
+		}
+	}
+}
+
+func (e *engine) Usage(ctx context.Context) ([]durable.Usage, error) {
+	rules, err := e.Rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counted := map[durable.Place]*durable.Counter{}
+	for _, l := range rules.Limits() {
+		for _, p := range e.parts {
+			if err := p.usage(ctx, l.ID, counted); err != nil {
+				return nil, err
+			}
+		}
+	}
+	all := make([]durable.Usage, 0, len(counted))
+	for place, c := range counted {
+		all = append(all, durable.Usage{Place: place, Counter: *c})
+	}
+	return all, nil
+}
+
+// usage adds what a partition has counted for a limit.
+func (p *part) usage(ctx context.Context, id int64, counted map[durable.Place]*durable.Counter) error {
+	of := func(lane string) *durable.Counter {
+		place := durable.Place{Limit: id, Lane: lane}
+		if counted[place] == nil {
+			counted[place] = &durable.Counter{}
+		}
+		return counted[place]
+	}
+	seats, err := p.lastsOf(ctx, p.seatSubject(itoa(id)+".>"))
+	if err != nil {
+		return err
+	}
+	for _, m := range seats {
+		s, lane, err := decodeSeat(m)
+		if err != nil {
+			return err
+		}
+		if s.worker != "" {
+			of(lane).Taken++
+		}
+	}
+	counters, err := p.lastsOf(ctx, p.quotaSubject(itoa(id)+".>"))
+	if err != nil {
+		return err
+	}
+	for _, m := range counters {
+		c, lane, err := decodeCounter(m)
+		if err != nil {
+			return err
+		}
+		own := of(lane)
+		c.Taken = own.Taken
+		*own = c
+	}
+	return nil
+}
+
+// CancelRunning leaves a mark for the worker of a claim: a message of the subject
+// a.<worker>.<id>, with the sequence of the claim's status, on the condition that this is the
+// last one.
+func (e *engine) CancelRunning(ctx context.Context, ref durable.Ref) (bool, error) {
+	p, a, err := e.find(ref)
+	if err != nil {
+		return false, err
+	}
+	var uncertain error
+	for range maxTries {
+		at, s, err := p.current(ctx, a)
+		if err != nil {
+			return false, cmp.Or(uncertain, err)
+		}
+		if s.fate != claimed {
+			return false, uncertain
+		}
+		data := fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref)
+		err = p.write(ctx, write{
+			subject: p.cancelSubject(s.worker, a.id), data: data, last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: markTTL,
+		})
+		switch {
+		case err == nil:
+			e.publish("cancel."+s.worker, []byte(ref))
+			e.tellWorker(ctx, s.worker)
+			return true, nil
+		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+			uncertain = err
+		default:
+			return false, cmp.Or(uncertain, err)
+		}
+	}
+	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+}
+
+func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }
+
+// tellCanceled tells a worker for which of its claims there are marks, and removes those of
+// claims that are no more.
+func (w *worker) tellCanceled(ctx context.Context, p *part) error {
+	if w.c.Tell == nil {
+		return nil
+	}
+	marks, err := p.lasts(ctx, []string{p.cancelSubject(w.c.Name, "*")})
+	if err != nil || len(marks) == 0 {
+		return err
+	}
+	var refs []durable.Ref
+	for subject, m := range marks {
+		var at place
+		var claim uint64
+		var ref string
+		if _, err := fmt.Sscanf(string(m.Data), "%d %d %d %s", &at.bucket, &at.version, &claim, &ref); err != nil {
+			return fmt.Errorf("%w: that a job is to be canceled cannot be read: %q", durable.ErrStorage, m.Data)
+		}
+		at.id = strings.TrimPrefix(subject, p.cancelSubject(w.c.Name, ""))
+		s, err := p.status(ctx, at)
+		switch {
+		case err != nil:
+			return err
+		case s.fate == claimed && s.seq == claim:
+			refs = append(refs, durable.Ref(ref))
+		default:
+			_ = p.purge(ctx, subject, m.Seq) // or it lapses
+		}
+	}
+	if len(refs) > 0 {
+		w.c.Tell(durable.Notice{Canceled: refs})
+	}
+	return nil
+}
+
+// wireFreed tells of places that are free now.
+type wireFreed struct {
+	Part   int               `json:"part"`
+	Seats  map[string]uint64 `json:"seats"` // with the sequences of the messages that say so
+	Places []durable.Place   `json:"places"`
+}
+
+// tellFreed tells all workers which places the groups have left that were written, of jobs of
+// these lanes.
+func (w *worker) tellFreed(p *part, groups []group, results []result, lane func(i int) string) {
+	told := wireFreed{Part: p.number, Seats: map[string]uint64{}}
+	for i, g := range groups {
+		if results[i].err != nil {
+			continue
+		}
+		for name, at := range seatsLeft(p, g, results[i].first) {
+			told.Seats[name] = at
+			if place, ok := placeOfSeat(name, lane(i)); ok && !slices.Contains(told.Places, place) {
+				told.Places = append(told.Places, place)
+			}
+		}
+	}
+	if len(told.Seats) == 0 {
+		return
+	}
+	p.freed(told.Seats)
+	if data, err := json.Marshal(told); err == nil {
+		w.e.publish("freed", data)
+	}
+	w.e.tellAll(durable.Notice{Freed: told.Places})
+}
+
+// noticePrefix is what the subjects begin with of what no stream keeps.
+func (e *engine) noticePrefix() string { return "TWA_" + e.queue + "." }
+
+func (e *engine) publish(what string, data []byte) {
+	_ = e.parts[0].nc.Publish(e.noticePrefix()+what, data) // it may be lost
+}
+
+// tellAll tells the workers of this engine.
+func (e *engine) tellAll(n durable.Notice) {
+	e.mu.Lock()
+	workers := slices.Clone(e.workers)
+	e.mu.Unlock()
+	for _, w := range workers {
+		w.c.Tell(n)
+	}
+}
+
+// tellWorker has a worker of this engine look for what is canceled.
+func (e *engine) tellWorker(ctx context.Context, name string) {
+	e.mu.Lock()
+	workers := slices.Clone(e.workers)
+	e.mu.Unlock()
+	for _, w := range workers {
+		if w.c.Name == name {
+			_ = w.each(func(p *part) error { return w.tellCanceled(ctx, p) }) // or its next beat does
+		}
+	}
+}
+
+// listen has a worker told what other processes publish, until stop is called. Without the
+// permission to subscribe it is told later.
+func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
+	if w.c.Tell == nil {
+		return func() {}
+	}
+	e.mu.Lock()
+	e.workers = append(e.workers, w)
+	e.mu.Unlock()
+	sub, err := e.parts[0].nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.noticed(ctx, w, m) })
+	return func() {
+		if err == nil {
+			_ = sub.Unsubscribe()
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.workers = slices.DeleteFunc(e.workers, func(other *worker) bool { return other == w })
+	}
+}
+
+// noticed passes on what another process has published.
+func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {
+	case "rules":
+		if _, err := e.Rules(ctx); err == nil {
+			w.c.Tell(durable.Notice{Rules: true})
+		}
+	case "freed":
+		var told wireFreed
+		if json.Unmarshal(m.Data, &told) == nil && told.Part >= 0 && told.Part < len(e.parts) {
+			e.parts[told.Part].freed(told.Seats)
+			w.c.Tell(durable.Notice{Freed: told.Places})
+		}
+	case "cancel." + w.c.Name:
+		_ = w.each(func(p *part) error { return w.tellCanceled(ctx, p) })
+	}
+}

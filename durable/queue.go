@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/cron"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/once"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -61,11 +61,11 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		config: *newConfig(opts), engine: e,
 		handlers: map[string]Handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
 	}
-	if !serve(e) {
+	if !placeOf(e).Take() {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
 	if err := q.readClock(ctx); err != nil {
-		release(e)
+		placeOf(e).Leave()
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
@@ -91,25 +91,12 @@ func (q *Queue) readClock(ctx context.Context) (err error) {
 	return err
 }
 
-// serving has the engines that have a Queue: those that are pointers, since other ones may
-// be equal and not the same.
-var serving sync.Map
-
-func isPointer(e Engine) bool { return reflect.ValueOf(e).Kind() == reflect.Pointer }
-
-// serve notes that an engine has a Queue; false if it has one already.
-func serve(e Engine) bool {
-	if !isPointer(e) {
-		return true
+// placeOf returns the engine's place for a Queue, one of nobody else's if it has none.
+func placeOf(e Engine) *once.Place {
+	if e, ok := e.(once.Engine); ok {
+		return e.PlaceOfQueue()
 	}
-	_, has := serving.LoadOrStore(e, true)
-	return !has
-}
-
-func release(e Engine) {
-	if isPointer(e) {
-		serving.Delete(e)
-	}
+	return new(once.Place)
 }
 
 // followClock reads the engine's clock until Close, and says when that was set.
@@ -159,7 +146,7 @@ func (q *Queue) Close() error {
 		q.keyed.close()
 		q.wg.Wait()
 		q.closeOf = q.engine.Close()
-		release(q.engine)
+		placeOf(q.engine).Leave()
 	})
 	return q.closeOf
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
 
 // Option sets up an engine that [Connect] returns.
@@ -172,6 +173,7 @@ func Disk(free func() (int64, error)) Option {
 
 // engine is a durable.Engine on one or more streams.
 type engine struct {
+	place once.Place
 	parts []*part
 	queue string
 	salt  string
@@ -686,6 +688,9 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	t, off := e.parts[0].clock.Now()
 	return t, off, nil
 }
+
+// PlaceOfQueue is for durable.Open.
+func (e *engine) PlaceOfQueue() *once.Place { return &e.place }
 
 func (e *engine) Close() error {
 	e.close()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
 
 // Store keeps jobs in a map. Make one with [New]. Its methods may be called by several
@@ -47,6 +48,7 @@ type memJob struct {
 
 type memEngine struct {
 	m      *Store
+	place  once.Place
 	closed context.Context
 	close  context.CancelFunc
 }
@@ -115,6 +117,9 @@ func (m *Store) Restart() {
 	}
 	m.change()
 }
+
+// PlaceOfQueue is for durable.Open.
+func (e *memEngine) PlaceOfQueue() *once.Place { return &e.place }
 
 func (e *memEngine) Close() error {
 	e.close()

@@ -181,7 +181,10 @@ func TestCompleteTxWithoutLease(t *testing.T) {
 			goOn[false] <- true
 			settles(t, q2, ref)
 		}
-		require.Eventually(t, func() bool { return q1.Stats().Running+q1.Stats().Ending == 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool {
+			st1, st2 := q1.Stats(), q2.Stats()
+			return st1.Running+st1.Ending+st2.Running+st2.Ending == 0
+		}, patience, time.Millisecond)
 		require.Equal(t, 1, count())
 		require.Equal(t, int64(1), q1.Stats().Done+q2.Stats().Done)
 		require.Equal(t, early, q1.Stats().Done == 1)

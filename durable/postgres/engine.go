@@ -13,6 +13,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
 
 // Option sets up an engine that [Connect] returns.
@@ -37,6 +38,7 @@ func Schema(name string) Option {
 // Engine is a durable.Engine on a schema of a PostgreSQL database. All methods may be
 // called by several goroutines at once.
 type Engine struct {
+	place once.Place
 	config
 	statements
 	pool  *pgxpool.Pool
@@ -131,6 +133,9 @@ func (e *Engine) now() time.Time {
 	t, _ := e.clock.Now()
 	return t
 }
+
+// PlaceOfQueue is for [durable.Open], which gives an engine one Queue.
+func (e *Engine) PlaceOfQueue() *once.Place { return &e.place }
 
 // Close ends the engine, and its workers as if their process had died. The pool stays
 // open.

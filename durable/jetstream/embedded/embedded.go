@@ -233,7 +233,7 @@ func (e *engine) Close() error {
 				e.log.Warn("durable: the directory of the embedded store cannot be written", "dir", e.dir, "error", err)
 			}
 		}
-		e.err = errors.Join(e.err, giveBack(e.lock))
+		e.err = errors.Join(e.err, e.lock.release())
 	})
 	return e.err
 }

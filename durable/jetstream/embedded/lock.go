@@ -5,47 +5,31 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
+	"strconv"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// taken are the directories that engines of this process have open, to tell who has one:
-// the system does not.
-var taken = struct {
-	mu   sync.Mutex
-	dirs map[*lock]os.FileInfo
-}{dirs: map[*lock]os.FileInfo{}}
-
 // take locks a directory. Of two engines of one process one is refused as if it were of
-// another.
+// another; the file "owner" has the number of the process, so that the error can say which
+// it is.
 func take(dir string) (*lock, error) {
-	taken.mu.Lock()
-	defer taken.mu.Unlock()
-	info, err := os.Stat(dir)
-	if err != nil {
+	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
+	owner, self := filepath.Join(dir, "owner"), strconv.Itoa(os.Getpid())
 	l, err := lockDir(filepath.Join(dir, "lock"))
-	if err == nil {
-		taken.dirs[l] = info
+	switch {
+	case err == nil:
+		if err := os.WriteFile(owner, []byte(self), 0o600); err != nil {
+			return nil, errors.Join(fmt.Errorf("%w: %w", durable.ErrStorage, err), l.release())
+		}
 		return l, nil
-	}
-	if !errors.Is(err, durable.ErrLocked) {
+	case !errors.Is(err, durable.ErrLocked):
 		return nil, err
 	}
-	for _, other := range taken.dirs {
-		if os.SameFile(info, other) {
-			return nil, fmt.Errorf("%w: %s: by another engine of this process: a directory has one engine, and so one queue", durable.ErrLocked, dir)
-		}
+	if pid, err := os.ReadFile(owner); err == nil && string(pid) == self {
+		return nil, fmt.Errorf("%w: %s: by another engine of this process: a directory has one engine, and so one queue", durable.ErrLocked, dir)
 	}
 	return nil, fmt.Errorf("%w: %s: by another process", durable.ErrLocked, dir)
-}
-
-// giveBack releases the lock of a directory.
-func giveBack(l *lock) error {
-	taken.mu.Lock()
-	defer taken.mu.Unlock()
-	delete(taken.dirs, l)
-	return l.release()
 }

@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,10 +73,10 @@ func rolledBack(context.Context) func(durable.Worker, durable.Outcome) error { r
 // what the handler returns; and when it has returned it is too late.
 func TestCompleteAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
-		tries := 0
+		var tries atomic.Int32
 		var late *durable.Attempt
 		q.Handle("a", func(ctx context.Context, a *durable.Attempt) error {
-			tries++
+			tries.Add(1)
 			late = a
 			require.NoError(t, durable.Complete(ctx, a, undone))
 			require.NoError(t, durable.Complete(ctx, a, written(ctx)))
@@ -83,7 +84,7 @@ func TestCompleteAgain(t *testing.T) {
 			return nil
 		})
 		q.Handle("b", func(ctx context.Context, a *durable.Attempt) error {
-			tries++
+			tries.Add(1)
 			require.ErrorIs(t, durable.Complete(ctx, a, func(durable.Worker, durable.Outcome) error { return errNo }), errNo)
 			return nil
 		})
@@ -91,7 +92,7 @@ func TestCompleteAgain(t *testing.T) {
 		add(t, q, durable.Job{Kind: "a"}, durable.Job{Kind: "b"})
 		time.Sleep(time.Minute)
 		stop()
-		require.Equal(t, 2, tries)
+		require.EqualValues(t, 2, tries.Load())
 		require.Equal(t, int64(2), q.Stats().Done)
 		err := durable.Complete(t.Context(), late, func(durable.Worker, durable.Outcome) error { panic("too late") })
 		require.ErrorIs(t, err, durable.ErrLeaseLost)

@@ -24,6 +24,7 @@ type ledger struct {
 	unsure   map[durable.Ref]bool // the answer of Cancel was lost: it may have been canceled
 	done     map[durable.Ref]int  // handlers that returned nil
 	begun    map[durable.Ref]int
+	lost     int64 // ends that came after another worker had taken over: that job is done twice
 }
 
 // accounts does everything at once for a while: two workers, adds, cancels, reschedules,
@@ -32,7 +33,8 @@ type ledger struct {
 //	accepted = done + canceled + dead + waiting + held
 //
 // but for those of which Cancel was uncertain, which may be canceled or not.
-// no canceled job has begun an attempt after, and no job was done twice.
+// no canceled job has begun an attempt after, and no job was done twice but where a lease was
+// lost.
 func accounts(t *testing.T, s Store) {
 	l := &ledger{accepted: map[durable.Ref]bool{}, canceled: map[durable.Ref]bool{}, unsure: map[durable.Ref]bool{}, done: map[durable.Ref]int{}, begun: map[durable.Ref]int{}}
 	start := func() *rig {
@@ -51,6 +53,7 @@ func accounts(t *testing.T, s Store) {
 			c := start()
 			time.Sleep(700 * time.Millisecond)
 			c.close()
+			l.lose(c)
 		}
 	})
 	wg.Wait()
@@ -66,6 +69,8 @@ func accounts(t *testing.T, s Store) {
 	})
 	b.drain()
 	a.drain()
+	l.lose(a)
+	l.lose(b)
 	dead, waiting := 0, 0
 	missing := maps.Clone(l.accepted)
 	for info, err := range a.All(within(t), durable.Filter{}) {
@@ -82,8 +87,10 @@ func accounts(t *testing.T, s Store) {
 			waiting++
 		}
 	}
+	twice := int64(0)
 	for ref, n := range l.done {
-		require.Equal(t, 1, n, "done twice: %s", ref)
+		twice += int64(n - 1)
+		require.LessOrEqual(t, twice, l.lost, "done twice: %s", ref)
 		require.False(t, l.canceled[ref])
 	}
 	uncertain := 0
@@ -102,6 +109,13 @@ func accounts(t *testing.T, s Store) {
 	require.Equal(t, len(l.accepted), len(l.done)+len(l.canceled)+dead+waiting+uncertain)
 	require.NotEmpty(t, l.done)
 	require.True(t, len(l.canceled) > 0 || len(l.accepted) < 100, "none was canceled")
+}
+
+// lose notes what a worker has lost, on a machine that stood still for a lease.
+func (l *ledger) lose(r *rig) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost += r.Stats().LeaseLost
 }
 
 func (l *ledger) handler(t *testing.T) func(context.Context, *durable.Attempt) error {

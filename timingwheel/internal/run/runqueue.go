@@ -94,9 +94,18 @@ func (q *Queue) Start() {
 	}
 }
 
-// Work runs t, or queues it if older tasks wait. If t is nil, it does neither. Then it runs
-// tasks until none is left, also if there is a successor: that one has no processor yet. A
-// task may end the goroutine. It must not be called on a queue with a bound.
+// pull has the goroutine that calls it run tasks until none is left, also if there is a
+// successor: that one has no processor yet. A task may end the goroutine. It must not be
+// called on a queue with a bound.
+func (q *Queue) pull() {
+	if q.hasTasks() {
+		ClearLabels()
+		q.runTasks()
+	}
+}
+
+// Work runs t, or queues it if older tasks wait. If t is nil, it does neither. Then it
+// pulls.
 func (q *Queue) Work(t Task, r *Runner) {
 	switch {
 	case t == nil:
@@ -105,10 +114,7 @@ func (q *Queue) Work(t Task, r *Runner) {
 	default:
 		q.runOne(t, r)
 	}
-	if q.hasTasks() {
-		ClearLabels()
-		q.runTasks()
-	}
+	q.pull()
 }
 
 // ensureSuccessor spawns the successor, unless there is one. If there are as many

@@ -3,7 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"strings"
+	"path"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +25,7 @@ const patience = 2 * time.Minute
 type store struct {
 	srv    *pgserver.Server
 	schema string
+	shared bool   // with the stores of tests that run at the same time
 	dsn    string // another way to the server, if any
 	params string // of the pool
 }
@@ -85,6 +86,7 @@ func (s *store) listen(t testing.TB) (wait func()) {
 }
 
 func (s *store) Restart(t testing.TB) {
+	require.False(t, s.shared, "other tests run on the server that this one would kill")
 	require.NoError(t, s.srv.Kill())
 	require.NoError(t, s.srv.Start())
 }
@@ -93,15 +95,18 @@ func (s *store) Restart(t testing.TB) {
 // at once.
 func server(t testing.TB) *pgserver.Server { return pgserver.Test(t, "max_connections=300") }
 
-// All stores are on one server, but that of the test which kills it.
+// All stores are on one server, but those of the tests that kill it.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	enginetest.Run(t, func(t testing.TB) enginetest.Store {
-		if strings.HasSuffix(t.Name(), "/Restart") {
+		switch path.Base(t.Name()) {
+		case "Restart", "RulesStored":
 			return newStore(server(t))
 		}
-		return newStore(srv)
+		s := newStore(srv)
+		s.shared = true
+		return s
 	})
 }
 

@@ -316,7 +316,8 @@ func (w *worker) limited(t *task, v Verdict) {
 	w.leave(t)
 	known := false
 	for _, g := range gates {
-		if g.rule.ID == v.Limit && w.gates[g.place] == g {
+		if v.Limit != 0 && g.rule.ID == v.Limit {
+			w.gates[g.place] = g // leave has forgotten it, if nothing else of its lane waits here
 			w.refused(g, v.After)
 			known = true
 		}

@@ -154,4 +154,5 @@ var cases = []testCase{
 	{"LimitDeath", limitDeath},
 	{"CancelRunning", cancelRunning},
 	{"LimitsListed", limitsListed},
+	{"LimitAlone", limitAlone},
 }

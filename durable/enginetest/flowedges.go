@@ -1,0 +1,49 @@
+package enginetest
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// asker counts the claims that are asked.
+type asker struct {
+	durable.Engine
+	asked *atomic.Int64
+}
+
+type askingWorker struct {
+	durable.Worker
+	asked *atomic.Int64
+}
+
+func (a asker) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w, err := a.Engine.Work(ctx, c)
+	return askingWorker{w, a.asked}, err
+}
+
+func (w askingWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+	w.asked.Add(int64(len(held)))
+	return w.Worker.Claim(ctx, held)
+}
+
+// A job that waits for a token, alone in its lane, waits for the time of that, and does not ask
+// again and again.
+func limitAlone(t *testing.T, s Store) {
+	var asked atomic.Int64
+	r := open(t, asker{s.Open(t), &asked}).handle(kind, nil)
+	r.limit("l", durable.Limit{Kind: kind, PerLane: true, Rate: 1.0 / 3600, Burst: 1})
+	r.start()
+	r.awaitGone(r.add(durable.Job{Kind: kind, Lane: "l"})[0])
+	r.add(durable.Job{Kind: kind, Lane: "l"})
+	await(t, "it waits", func() bool { return r.Stats().Limited == 1 })
+	before := asked.Load()
+	time.Sleep(4 * time.Second)
+	require.LessOrEqual(t, asked.Load()-before, int64(2))
+	require.Equal(t, int64(1), r.Stats().Limited, "it is counted as one that waits for a limit")
+}

@@ -227,7 +227,7 @@ func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now ti
 		}
 	}
 	if full >= 0 && v.Claimed == Mine {
-		if c := counters[full]; c.Last != worker && (c.Turn == worker || c.Until <= now.UnixNano()) {
+		if c := counters[full]; c.Last != worker && (c.Turn == worker || !c.isTurn(now)) {
 			c.Turn, c.Until = worker, now.Add(TurnLasts).UnixNano()
 		}
 		return Verdict{Claimed: Limited, Limit: limits[full].ID, After: AskAgain}
@@ -245,7 +245,7 @@ func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now ti
 			c.Turn, c.Until = "", 0
 		}
 		if gap := l.Gap(); gap > 0 {
-			c.Tokens = max(c.Tokens, now.UnixNano()) + int64(gap)
+			c.Tokens = l.tokens(c, now) + int64(gap)
 		}
 	}
 	return v
@@ -256,11 +256,32 @@ func (l *Rule) token(c *Counter, now time.Time) time.Time {
 	if l.Rate == 0 {
 		return now
 	}
-	at := time.Unix(0, c.Tokens-int64(l.Burst-1)*int64(l.Gap()))
+	at := time.Unix(0, l.tokens(c, now)-l.spare())
 	if at.Before(now) {
 		return now
 	}
 	return at
+}
+
+// spare is how long the tokens take to come that a Burst has beside one.
+func (l *Rule) spare() int64 { return int64(l.Burst-1) * int64(l.Gap()) }
+
+// tokens is when all of a Burst will be there again, but not before now. So far ahead as no
+// claim sets it, it is only if the clock was set back, or the limit was changed since: then the
+// next token is there now, and what waits does not wait for a time that has no meaning.
+func (l *Rule) tokens(c *Counter, now time.Time) int64 {
+	n, spare := now.UnixNano(), l.spare()
+	if c.Tokens > n+spare+int64(l.Gap()+TokenAhead) {
+		return n + spare
+	}
+	return max(c.Tokens, n)
+}
+
+// isTurn reports whether a worker has the next place. A turn does not last for longer than it
+// is given for, though the clock is set back.
+func (c *Counter) isTurn(now time.Time) bool {
+	left := c.Until - now.UnixNano()
+	return left > 0 && left <= int64(2*TurnLasts)
 }
 
 // hasPlace reports whether there is a place for a worker. One may be another's.
@@ -269,7 +290,7 @@ func (l *Rule) hasPlace(c *Counter, worker string, now time.Time) bool {
 		return !l.Pauses()
 	}
 	taken := c.Taken
-	if c.Turn != "" && c.Turn != worker && c.Until > now.UnixNano() {
+	if c.Turn != "" && c.Turn != worker && c.isTurn(now) {
 		taken++
 	}
 	return taken < l.Running

@@ -154,5 +154,6 @@ var cases = []testCase{
 	{"LimitDeath", limitDeath},
 	{"CancelRunning", cancelRunning},
 	{"LimitsListed", limitsListed},
+	{"LimitRaised", limitRaised},
 	{"LimitAlone", limitAlone},
 }

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,18 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 )
+
+// A limit whose tokens come slowly, and are all gone, has them come at the new rate from when it
+// is raised, and not when those of the old one would have been there.
+func limitRaised(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, nil)
+	r.limit("l", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 10})
+	r.start()
+	r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 15)...)
+	await(t, "the burst is used up", func() bool { return len(r.ran()) == 10 && r.Stats().Limited == 5 })
+	r.limit("l", durable.Limit{Kind: kind, Rate: 100, Burst: 1})
+	r.awaitRuns(15)
+}
 
 // asker counts the claims that are asked.
 type asker struct {

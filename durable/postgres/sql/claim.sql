@@ -53,14 +53,19 @@ with asked as (
     for update of p
 ), timed as materialized ( -- when they are locked, so that the clock does not go back
     select (extract(epoch from clock_timestamp()) * 1000000000)::int8 as ns from (select count(*) from counters) as locked
-), free as materialized ( -- first: when the next token comes
-    select c.*, t.ns, greatest(c.tokens, t.ns) - c.spare as first,
-        case when c.most >= 0 then c.most - c.taken - case when c.turn <> $1::int8 and c.until > t.ns then 1 else 0 end
-            else 1000000 end as places,
-        case when c.gap = 0 then 1000000
-            when greatest(c.tokens, t.ns) - c.spare > t.ns + $14::int8 then 0
-            else (t.ns + $14::int8 - greatest(c.tokens, t.ns) + c.spare) / c.gap + 1 end as here
+), now as materialized ( -- times that are too far ahead are of before the clock was set: see Rule.tokens
+    select c.rule, c.lane, c.taken, c.most, c.gap, c.spare, c.turn, t.ns,
+        case when c.tokens > t.ns + c.spare + c.gap + $14::int8 then t.ns + c.spare else greatest(c.tokens, t.ns) end as tokens,
+        c.until > t.ns and c.until <= t.ns + 2 * $15::int8 as turns
     from counters c cross join timed t
+), free as materialized ( -- first: when the next token comes
+    select n.*, n.tokens - n.spare as first,
+        case when n.most >= 0 then n.most - n.taken - case when n.turn <> $1::int8 and n.turns then 1 else 0 end
+            else 1000000 end as places,
+        case when n.gap = 0 then 1000000
+            when n.tokens - n.spare > n.ns + $14::int8 then 0
+            else (n.ns + $14::int8 - n.tokens + n.spare) / n.gap + 1 end as here
+    from now n
 ), ranked as ( -- refused is too much where a job before needs what it does not get: it is asked for again
     select w.*, f.ns, f.gap, f.first, f.here,
         row_number() over (partition by w.rule, w.lane order by w.place) as nth,
@@ -80,13 +85,13 @@ with asked as (
 ), counts as (
     update tickwheel.place p
     set taken = p.taken + g.taken,
-        tokens = case when f.gap > 0 and g.n > 0 then greatest(p.tokens, f.ns) + g.n * f.gap else p.tokens end,
+        tokens = case when f.gap > 0 and g.n > 0 then f.tokens + g.n * f.gap else p.tokens end,
         last = case when g.taken > 0 then $1::int8 else p.last end,
         turn = case when g.n > 0 and p.turn = $1::int8 then null when g.n = 0 and g.wanted then $1::int8 else p.turn end,
         until = case when g.n > 0 and p.turn = $1::int8 then 0 when g.n = 0 and g.wanted then f.ns + $15::int8 else p.until end
     from grants g join free f on f.rule = g.rule and f.lane = g.lane
     where p.rule = g.rule and p.lane = g.lane
-        and (g.n > 0 or g.wanted and p.last is distinct from $1::int8 and (p.turn = $1::int8 or p.until <= f.ns))
+        and (g.n > 0 or g.wanted and p.last is distinct from $1::int8 and (p.turn = $1::int8 or not f.turns))
 ), refused as materialized ( -- by what: the token that takes longest, or a place
     select distinct on (r.id) r.id, r.rule,
         case when r.nth > r.here then greatest(r.first + g.n * r.gap - r.ns - $14::int8, 0) else $16::int8 end as rest

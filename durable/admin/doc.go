@@ -4,7 +4,20 @@
 //
 // The handler keeps no state. It asks the [durable.Queue] of its process, so an embedded
 // engine can be operated while it runs, and a program that only adds jobs can show them, too.
-// It speaks JSON; command twjobs talks to it with -url.
+// A browser gets a page, and command twjobs talks to it with -url.
+//
+// # The page
+//
+// It is where the handler is mounted, with the slash at the end. It shows what was added,
+// begun, done and failed in a second, and how late, as curves; the backlog of each kind,
+// with the age of its oldest job; workers, schedules, and the jobs that are dead, run or
+// wait, with their errors. With [Writable] it has buttons: redrive and delete, run now and
+// cancel, and for schedules run now, pause and resume. It loads nothing from elsewhere. The
+// curves are of the process that answers, and are kept by the page while it is open: behind
+// a balancer of load, mount it where one process answers.
+//
+// While somebody looks at it, it asks for the [Summary] every two seconds and for lists
+// every five, and less often for what takes long: each at most a tenth of the time.
 //
 // # Who may do what
 //
@@ -16,7 +29,7 @@
 //
 // # JSON
 //
-// The last part of the path says what is asked for. Times are RFC 3339, by the clock of the
+// The last part of the path says what is asked for; without one it is the page. Times are RFC 3339, by the clock of the
 // engine; durations are seconds. Errors are {"error": "..."} with a status that fits.
 //
 //	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -84,8 +85,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	read, isRead := reads[what]
 	write, isWrite := writes[what]
+	file, isFile := files[what]
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case isRead && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+	case isFile && get:
+		file.serve(w)
+	case isRead && get:
 		ctx, cancel := r.Context(), context.CancelFunc(func() {})
 		if what != "counts" {
 			ctx, cancel = context.WithTimeout(ctx, readTimeout)
@@ -96,8 +101,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case isWrite && r.Method == http.MethodPost:
 		answer, err := h.write(r, what, write)
 		reply(w, answer, err)
-	case isRead || isWrite:
-		reply(w, nil, &statusError{http.StatusMethodNotAllowed, "there is no " + r.Method + " of " + what})
+	case isRead || isWrite || isFile:
+		reply(w, nil, &statusError{http.StatusMethodNotAllowed, "there is no " + r.Method + " of " + cmp.Or(what, "the page")})
 	default:
 		reply(w, nil, &statusError{http.StatusNotFound, "there is no such thing"})
 	}
@@ -107,7 +112,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // page, and show the page in no frame.
 func secure(header http.Header) {
 	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "+
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "no-referrer")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -149,6 +150,36 @@ func TestHostileTexts(t *testing.T) {
 		require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
 		require.NotContains(t, w.Header().Get("Content-Security-Policy"), "unsafe")
 	}
+}
+
+// The page is where the handler is mounted, with a slash at its end, and asks for files
+// beside it. It needs nothing from elsewhere, and has no script and no style that is not a
+// file: the policy would refuse it.
+func TestPage(t *testing.T) {
+	q, _, _, _ := used(t)
+	h := admin.NewHandler(q)
+	page := answer(t, h, httptest.NewRequest("GET", "/admin/jobs/", nil), nil)
+	require.Equal(t, "text/html; charset=utf-8", page.Header().Get("Content-Type"))
+	require.Contains(t, page.Header().Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; style-src 'self'")
+	require.Contains(t, page.Header().Get("Content-Security-Policy"), "require-trusted-types-for 'script'")
+	asked := regexp.MustCompile(`(?:src|href)="([^"]*)"`).FindAllStringSubmatch(page.Body.String(), -1)
+	require.Greater(t, len(asked), 6)
+	for _, file := range asked {
+		w := answer(t, h, httptest.NewRequest("GET", "/admin/jobs/"+file[1], nil), nil)
+		require.Equal(t, 200, w.Code, file[1])
+		require.NotEmpty(t, w.Body.String(), file[1])
+		if strings.Contains(w.Header().Get("Content-Type"), "json") {
+			continue
+		}
+		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://[^w]`, w.Body.String(), file[1])
+	}
+	require.NotRegexp(t, `<style|style=|<script>|\son[a-z]+=`, page.Body.String())
+	for _, method := range []string{"POST", "PUT", "DELETE"} {
+		require.Equal(t, 405, answer(t, h, httptest.NewRequest(method, "/admin/jobs/", nil), nil).Code, method)
+	}
+	require.Equal(t, 404, get(t, h, "/admin/jobs/index.html", nil).Code)
+	// The script names the header that a write needs.
+	require.Contains(t, get(t, h, "/ask.js", nil).Body.String(), `"`+admin.Header+`"`)
 }
 
 func TestWrites(t *testing.T) {

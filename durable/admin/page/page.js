@@ -1,0 +1,201 @@
+"use strict";
+// The page behind index.html: it shows what the handler answers, while somebody looks at it.
+
+// ---- How it stands with the connection ----
+
+let held = false; // by the button
+let lastAnswer = null; // the last summary
+let trouble = ""; // why there is no newer one
+const slow = 6e3; // ms without an answer that the page speaks of
+
+function state(name, text) {
+  $("connection").dataset.state = name;
+  setText($("connection"), text);
+}
+
+function showState() {
+  const waits = summaries.began && performance.now() - summaries.began > slow;
+  const ofThen = lastAnswer ? ` What the page shows is of ${moment(lastAnswer.now)}.` : "";
+  let text = "";
+  if (held) state("paused", "paused");
+  else if (trouble) {
+    state("lost", "no answer, trying again");
+    text = `The queue does not answer: ${trouble}.${ofThen}`;
+  } else if (waits) {
+    state("lost", "waiting for an answer");
+    text = `The queue has not answered for some seconds: it is busy, or its engine is out of reach.${ofThen}`;
+  } else if (lastAnswer?.healthy) {
+    state("lost", "not healthy");
+    text = `Not healthy: ${lastAnswer.healthy}`;
+  } else if (lastAnswer) state("live", "live");
+  $("main").classList.toggle("stale", !!(trouble || waits));
+  $("note").hidden = !text;
+  setText($("note"), text);
+}
+
+setInterval(showState, 1000);
+
+function resume() {
+  for (const poll of Poll.all) {
+    if (held || document.visibilityState === "hidden") poll.stop();
+    else poll.start();
+  }
+  showState();
+}
+
+document.addEventListener("visibilitychange", resume);
+
+$("hold").addEventListener("click", () => {
+  held = !held;
+  setText($("hold"), held ? "Resume page" : "Pause page");
+  resume();
+});
+
+let writable = false;
+
+// ---- What is shown ----
+
+function showSummary(s) {
+  clock.set(s.now);
+  trouble = "";
+  lastAnswer = s;
+  setWritable(s.writable);
+  remember(s);
+  drawCharts();
+  const oldest = s.kinds.reduce((age, k) => Math.max(age, k.age), 0);
+  const due = s.kinds.reduce((n, k) => n + k.jobs, 0);
+  const nobody = s.kinds.filter((k) => !k.handled).length;
+  list($("queue"), [
+    ["waiting, about", count(s.waiting)],
+    ["of these due", count(due)],
+    ["oldest due for", due ? duration(oldest) : "–"],
+    ["kinds nobody runs", count(nobody), nobody > 0],
+  ]);
+  list($("process"), [
+    ["running", count(s.running)],
+    ["held", count(s.held)],
+    ["begun", count(s.attempts)],
+    ["died", count(s.dead)],
+    ["leases lost", count(s.leaseLost)],
+    ["claims ahead by", duration(s.claimAhead)],
+  ]);
+  showBacklog(s.kinds);
+  showState();
+}
+
+function setWritable(may) {
+  if (writable === may && $("main").dataset.writable) return;
+  writable = may;
+  $("main").dataset.writable = may;
+  setText($("where"), location.host + (may ? "" : " · read-only"));
+  for (const poll of Poll.all) if (poll !== summaries && !poll.began) poll.start();
+}
+
+// empty shows what a section says that has no rows.
+function empty(section, is) {
+  part($(section), "empty").hidden = !is;
+}
+
+const when = (term, name = "") => make("span", { class: "when " + name }, make("i", {}, term), make("b", {}), make("time", {}));
+
+function setWhen(cell, text, relative = ago) {
+  setText(cell.children[1], text ? relative(text) : "–");
+  cell.children[2].hidden = !text;
+  if (text) setTime(cell.children[2], text);
+}
+
+function showBacklog(kinds) {
+  empty("backlog-section", !kinds.length);
+  const most = Math.max(1, ...kinds.map((k) => k.jobs));
+  const create = ({ kind }) => {
+    const name = make("button", { type: "button", class: "name", title: "show the jobs of this kind that wait" });
+    name.addEventListener("click", () => showKind(kind, "waiting"));
+    return make("li", {}, name, make("span", { class: "number" }), when("oldest due for"),
+      svg("svg", { class: "share", "aria-hidden": "true" }, svg("rect", { class: "bar", height: "100%" })), make("p", { class: "warning" }, "No worker that lives runs this kind."));
+  };
+  rows($("backlog"), kinds, (k) => k.kind, create, (row, k) => {
+    setText(part(row, "name"), k.kind);
+    setText(part(row, "number"), (k.jobs >= 10000 ? "about " : "") + jobs(k.jobs));
+    setWhen(part(row, "when"), k.due, () => duration(k.age));
+    part(row, "bar").setAttribute("width", Math.max(0.5, (100 * k.jobs) / most) + "%");
+    part(row, "warning").hidden = k.handled;
+  });
+  offer(kinds.map((k) => k.kind));
+}
+
+function showWorkers(workers) {
+  empty("workers-section", !workers.length);
+  const alive = workers.filter((w) => w.alive).length;
+  setAside("workers-count", `${alive} alive` + (alive < workers.length ? `, ${workers.length - alive} dead` : ""));
+  const create = () => make("li", {}, make("span", { class: "name" }), make("span", { class: "life" }), make("span", { class: "number" }),
+    make("span", { class: "times" }, when("longest held, since", "since"), when("began", "began"), when("lease ended", "lease")));
+  rows($("workers"), workers, (w) => w.name, create, (row, w) => {
+    setText(part(row, "name"), w.host ? `${w.host}, process ${w.process}` : w.name);
+    part(row, "name").title = w.name;
+    row.classList.toggle("dead", !w.alive);
+    setText(part(row, "life"), w.alive ? "alive" : "dead");
+    setText(part(row, "number"), "holds " + jobs(w.jobs));
+    for (const [name, text] of [["since", w.since], ["began", w.began], ["lease", w.alive ? "" : w.until]]) {
+      part(row, name).hidden = !text;
+      setWhen(part(row, name), text);
+    }
+  });
+}
+
+function showSchedules(schedules) {
+  empty("schedules-section", !schedules.length);
+  setAside("schedules-count", schedules.length ? count(schedules.length) : "");
+  const create = ({ name }) => {
+    const row = make("li", {}, make("span", { class: "name" }, make("b", {}), make("span", { class: "of" })), make("code", { class: "spec" }), when("last", "last"), when("next", "next"), make("span", { class: "actions" }), make("p", { class: "outcome" }));
+    const outcome = (done) => (results, wrong) => {
+      const failed = failure(results, wrong);
+      setText(part(row, "outcome"), failed || done);
+      part(row, "outcome").classList.toggle("warning", !!failed);
+      schedulesPoll.start();
+    };
+    const change = (word, what, done) => act(make("button", { class: what }), { word, send: () => [what, { names: [name] }], outcome: outcome(done) });
+    part(row, "actions").append(change("Run now", "schedule-run-now", "An occurrence runs now."), change("Pause", "schedule-pause", ""), change("Resume", "schedule-resume", ""));
+    return row;
+  };
+  rows($("schedules"), schedules, (s) => s.name, create, (row, s) => {
+    setText(part(row, "name").firstChild, s.name);
+    setText(part(row, "spec"), s.spec || "times in code");
+    setText(part(row, "of"), "kind " + s.kind);
+    setWhen(part(row, "last"), s.last);
+    setWhen(part(row, "next"), s.paused ? "" : s.next);
+    if (s.paused) setText(part(row, "next").children[1], "paused");
+    row.classList.toggle("paused", !!s.paused);
+    part(row, "actions").hidden = !writable;
+    part(row, "schedule-run-now").hidden = part(row, "schedule-pause").hidden = !!s.paused;
+    part(row, "schedule-resume").hidden = !s.paused;
+  });
+  offer(schedules.map((s) => s.kind));
+}
+
+function setAside(id, text, bad = false) {
+  setText($(id), text);
+  $(id).classList.toggle("warning", bad);
+}
+
+const cannot = (id) => (error) => setAside(id, "cannot be read: " + reason(error), true);
+
+const offered = new Set();
+
+// offer adds kinds to those that the filter suggests.
+function offer(kinds) {
+  for (const kind of kinds) {
+    if (offered.has(kind) || offered.size >= 200) continue;
+    offered.add(kind);
+    $("kinds").append(make("option", { value: kind }));
+  }
+}
+
+const summaries = new Poll(() => "summary", 2000, showSummary, (error) => {
+  trouble = reason(error);
+  showState();
+});
+const workersPoll = new Poll(() => "workers", 5000, showWorkers, cannot("workers-count"));
+const schedulesPoll = new Poll(() => "schedules", 5000, showSchedules, cannot("schedules-count"));
+const jobsPoll = new Poll(jobsWanted, 5000, showJobs, (error) => sayJobs("", `The jobs cannot be read: ${reason(error)}.`));
+
+resume();

@@ -58,7 +58,7 @@
 //  7. Bad input gets an error that names it, and nothing is written.
 //  8. Never have more jobs that a limit covers a claim, in whichever processes, than it
 //     lets run, whatever is killed. A process that is cut off counts until its lease is
-//     over: then who takes a job over has its place. After a Pause that returned, no job
+//     over: then its places are free, for who takes its jobs over or for others. After a Pause that returned, no job
 //     is claimed any more that it is for.
 //
 // # Jobs that kill their process

@@ -183,7 +183,8 @@ type Worker interface {
 	// Counters, by the engine's clock, in the same commit, or is refused. It notes which places
 	// it has. Finish, and Release of what is claimed, give exactly these back in their commit,
 	// tokens never; workers are told (Notice.Freed), at least if no place was left. A claim
-	// that takes over keeps the places that the dead one had. So no count can drift, and
+	// that takes over keeps the places that the dead one had, unless they have been freed: after
+	// the lease they are, if others wait for them, since nobody may ever take over. So no count can drift, and
 	// whoever dies, there are never more places taken than there are. What is claimed once
 	// more since an answer was lost keeps what it has, and takes nothing. Of a suspect that
 	// is not asked exactly, Suspect and Limited are both right.

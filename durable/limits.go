@@ -29,7 +29,7 @@ const (
 // that waits, and hands the others back to be asked for again within half a minute: that is
 // how late one of these may be, if a limit is raised or removed. A job that a limit covers is
 // claimed when it begins, and is late by a commit. What a worker runs that dies keeps its
-// places until another has taken over, after the lease.
+// places until its lease is over, and on PostgreSQL for some seconds more.
 //
 // A limit counts the jobs that begin after it was made. One that is changed goes on
 // counting, unless Kind or PerLane differ. If more run than it lets, it waits until they

@@ -155,5 +155,6 @@ var cases = []testCase{
 	{"CancelRunning", cancelRunning},
 	{"LimitsListed", limitsListed},
 	{"LimitRaised", limitRaised},
+	{"LimitOrphan", limitOrphan},
 	{"LimitAlone", limitAlone},
 }

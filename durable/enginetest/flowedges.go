@@ -24,6 +24,31 @@ func limitRaised(t *testing.T, s Store) {
 	r.awaitRuns(15)
 }
 
+// A dead worker's place is free after its lease, though nobody else has a handler for the kind
+// of its job, or that is paused: others under the same limit do not wait for that.
+func limitOrphan(t *testing.T, s Store) {
+	m := newMortal(s.Open(t))
+	block := func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() }
+	dead := open(t, m).handle("alone", block).handle("paused", block)
+	dead.limit("two", durable.Limit{Running: 2})
+	dead.start()
+	refs := dead.add(durable.Job{Kind: "alone"}, durable.Job{Kind: "paused"})
+	dead.awaitRuns(2)
+	dead.stop() // so that Run may fail
+	m.kill()
+	e := s.Open(t)
+	r := open(t, e).handle(kind, nil).handle("paused", nil)
+	require.NoError(t, r.Pause(within(t), durable.Pausable{Kind: "paused"}))
+	r.start()
+	r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 4)...)
+	r.awaitRuns(4)
+	require.NoError(t, r.Resume(within(t), durable.Pausable{Kind: "paused"}))
+	r.awaitGone(refs[1])
+	r2 := open(t, s.Open(t)).handle("alone", nil).start()
+	r2.awaitGone(refs[0])
+	await(t, "no place is taken", func() bool { return taken(t, e) == 0 })
+}
+
 // asker counts the claims that are asked.
 type asker struct {
 	durable.Engine

@@ -572,12 +572,27 @@ func (w *memWorker) take(j *memJob, h *durable.Held) durable.Verdict {
 		places[i], counters[i], has[i] = p, m.counted[p], slices.Contains(j.places, p)
 	}
 	v := durable.Take(limits, counters, has, w.c.Name, m.now())
+	if v.Claimed == durable.Limited && m.freeDead(j, w.c.Name) {
+		v = durable.Take(limits, counters, has, w.c.Name, m.now())
+	}
 	if v.Claimed == durable.Mine {
 		j.places = slices.DeleteFunc(j.places, func(p durable.Place) bool { return slices.Contains(places, p) })
 		m.free(j) // of a dead worker's claim: what covers the job no longer
 		j.places = places
 	}
 	return v
+}
+
+// freeDead frees the places of other jobs whose workers are dead, and are not the one that
+// asks, and reports whether there were any: who can take these jobs over may never come.
+func (m *Store) freeDead(but *memJob, asks string) (some bool) {
+	for _, j := range m.jobs {
+		if j != but && len(j.places) > 0 && j.by != asks && m.lease(j.by) <= 0 {
+			m.free(j)
+			some = true
+		}
+	}
+	return some
 }
 
 // free gives back the places of a job whose claim ends.

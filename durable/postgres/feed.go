@@ -87,7 +87,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	defer cancel()
 	defer w.e.notices.attend(w)()
 	beside.Go(func() { w.e.listen(ctx, f.ear) })
-	beside.Go(func() { w.e.sweepUntil(ctx, w.c.Lease) })
+	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
 		held, err := f.look(ctx)
 		if err == nil && f.c.Looked != nil {

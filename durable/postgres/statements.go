@@ -17,7 +17,7 @@ var files embed.FS
 type statements struct {
 	insert, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	series, allSeries, setOne, lockKeyed,
-	claimLimited, finishLimited, makePlaces, rules, setRules, usage, stop, stops,
+	claimLimited, finishLimited, makePlaces, freeDead, rules, setRules, usage, stop, stops,
 	version, work, beat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
@@ -37,7 +37,7 @@ func newStatements(schema string) statements {
 		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
-		claimLimited: limited("claim"), finishLimited: limited("finish"), makePlaces: locks("make_places"),
+		claimLimited: limited("claim"), finishLimited: limited("finish"), makePlaces: locks("make_places"), freeDead: locks("free_dead"),
 		rules: s("rules"), setRules: locks("set_rules"), usage: s("usage"), stop: locks("stop"), stops: s("stops"),
 		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), mark: mark,
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tickwheel/tickwheel/durable"
 )
 
 const (
@@ -14,13 +16,15 @@ const (
 )
 
 // sweepUntil removes what has ended, until ctx ends, and frees what hung connections have
-// locked for a third of the lease. Each worker does, but not at one time. What fails is
-// done by the next pass.
-func (e *Engine) sweepUntil(ctx context.Context, lease time.Duration) {
+// locked for a third of the lease, and the places of the dead. Each worker does, but not at
+// one time. What fails is done by the next pass.
+func (w *worker) sweepUntil(ctx context.Context) {
+	e := w.e
 	expired := time.Now()
 	for ctx.Err() == nil && e.closed.Err() == nil {
-		e.endHung(ctx, lease/3)
+		e.endHung(ctx, w.c.Lease/3)
 		e.sweepPass(ctx, e.sweep)
+		w.sweepPlaces(ctx)
 		if time.Since(expired) > expireEvery {
 			expired = time.Now()
 			e.sweepPass(ctx, e.expire)
@@ -53,4 +57,14 @@ func (e *Engine) endHung(ctx context.Context, after time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_ = e.do(ctx, e.hung, []any{e.mark, micros(after)})
+}
+
+// sweepPlaces frees the places of dead workers' claims, and has workers told.
+func (w *worker) sweepPlaces(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[durable.Place], w.e.freeDead, []any{w.id}, hot)
+	if err == nil && len(freed) > 0 {
+		w.e.tell(durable.Notice{Freed: freed})
+	}
 }

@@ -33,4 +33,7 @@ create table tickwheel.stop (
 -- The limits of which the claim has places; null is what most jobs have.
 alter table tickwheel.job add column places int8[];
 
+-- Whether what it has left when it died was looked for: see free_dead.sql.
+alter table tickwheel.worker add column swept bool not null default false;
+
 update tickwheel.meta set version = 6, oldest = 6;

@@ -9,6 +9,6 @@ with locked as materialized (
     insert into tickwheel.worker (id, name, until, kinds)
     select $1::int8, $2::text, clock_timestamp() + $3::int8 * interval '1 microsecond', coalesce($4::text[], '{}')
     from (select count(*) from before) as looked -- before the row is changed
-    on conflict (id) do update set until = excluded.until
+    on conflict (id) do update set until = excluded.until, swept = false
 )
 select coalesce((select alive from before), false)

@@ -18,7 +18,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     where k.kind is not null
     limit $2::int4
 ), workers as (
-    delete from tickwheel.worker where until < now() - interval '1 day'
+    delete from tickwheel.worker where until < now() - interval '1 day' and swept
 ), places as (
     delete from tickwheel.place p using (
         select rule, lane from tickwheel.place

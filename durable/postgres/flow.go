@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -55,10 +56,42 @@ func (e *Engine) SetRules(ctx context.Context, was int64, r *durable.Rules) erro
 		}
 		return a, err
 	})
-	if err == nil {
-		e.tell(durable.Notice{Rules: true})
+	if err != nil {
+		return err
+	}
+	e.tell(durable.Notice{Rules: true})
+	return e.awaitClaims(ctx)
+}
+
+// claiming is hot for a claim. The lock is shared, and waits for nobody: it tells who changes
+// the rules that a claim is under way which may be by those of before.
+func claiming(schema string) string {
+	return fmt.Sprintf("%s, pg_advisory_xact_lock_shared(%d)", hot, claimKey(schema))
+}
+
+func claimKey(schema string) int64 { return advisoryKey("claims", schema) }
+
+// awaitClaims waits until the claims are over that are under way. One that begins later finds
+// the rules that are stored now. To take the lock instead would have all claims wait with this
+// one, as long as one of them waits for a place that a CompleteTx has locked.
+func (e *Engine) awaitClaims(ctx context.Context) error {
+	under, err := e.claimsUnderWay(ctx)
+	for err == nil && len(under) > 0 {
+		sleep(ctx, 5*time.Millisecond)
+		var now []string
+		now, err = e.claimsUnderWay(ctx)
+		under = slices.DeleteFunc(under, func(claim string) bool { return !slices.Contains(now, claim) })
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: it is stored, but claims that began before may not be over: %w", durable.ErrUncertain, err)
 	}
 	return err
+}
+
+func (e *Engine) claimsUnderWay(ctx context.Context) ([]string, error) {
+	return retry(ctx, e, true, func() ([]string, error) {
+		return ask(ctx, e, pgx.RowTo[string], e.claims, []any{claimKey(e.schema)})
+	})
 }
 
 // Usage reads what is counted.

@@ -78,9 +78,11 @@ func (e *Engine) createSchema(ctx context.Context, tx pgx.Tx) error {
 }
 
 // lockKey is that of the advisory lock under which a schema is migrated.
-func (e *Engine) lockKey() int64 {
+func (e *Engine) lockKey() int64 { return advisoryKey("migrates", e.schema) }
+
+func advisoryKey(what, schema string) int64 {
 	h := fnv.New64a()
-	h.Write([]byte("tickwheel migrates " + e.schema))
+	h.Write([]byte("tickwheel " + what + " " + schema))
 	return int64(h.Sum64())
 }
 

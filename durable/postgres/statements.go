@@ -17,11 +17,12 @@ var files embed.FS
 type statements struct {
 	insert, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	series, allSeries, setOne, lockKeyed,
-	claimLimited, finishLimited, makePlaces, freeDead, rules, setRules, usage, stop, stops,
+	claimLimited, finishLimited, makePlaces, freeDead, rules, setRules, claims, usage, stop, stops,
 	version, work, beat, leave, sweep, expire, hung, unhandled,
 	page, pageByMeta, backlog, pending, workers, notify, notifyTx string
 
-	mark string // what those begin with that lock rows
+	claiming string // settings
+	mark     string // what those begin with that lock rows
 }
 
 func newStatements(schema string) statements {
@@ -38,8 +39,8 @@ func newStatements(schema string) statements {
 		version: s("version"), known: s("known"), lookup: s("lookup"), get: s("get"), scan: s("scan"), search: s("search"),
 		page: s("page"), pageByMeta: s("page_by_meta"), backlog: s("backlog"), pending: s("pending"), workers: s("workers"),
 		claimLimited: limited("claim"), finishLimited: limited("finish"), makePlaces: locks("make_places"), freeDead: locks("free_dead"),
-		rules: s("rules"), setRules: locks("set_rules"), usage: s("usage"), stop: locks("stop"), stops: s("stops"),
-		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), mark: mark,
+		rules: s("rules"), setRules: locks("set_rules"), claims: s("claims"), usage: s("usage"), stop: locks("stop"), stops: s("stops"),
+		hung: s("hung"), unhandled: s("unhandled"), notify: s("notify"), notifyTx: s("notify_tx"), claiming: claiming(schema), mark: mark,
 	}
 }
 

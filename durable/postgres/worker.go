@@ -194,7 +194,7 @@ func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking,
 	}
 	var rows []answer
 	if err == nil {
-		rows, err = ask(ctx, w.e, read, statement, args, hot)
+		rows, err = ask(ctx, w.e, read, statement, args, w.e.claiming)
 	}
 	answers := make(map[string]answer, len(rows))
 	for _, a := range rows {

@@ -342,7 +342,7 @@ func (w *worker) refused(g *gate, after time.Duration) {
 	if g.full = g.rule.Running > 0 && after == AskAgain; !g.full {
 		if gap := g.rule.Gap(); gap > 0 && gap < tokensAtOnce {
 			after = max(after, tokensAtOnce)
-			g.window = max(1, int(after/gap))
+			g.window = max(1, int((after+w.ahead/2)/gap)) // what comes until about the next claim is answered
 		}
 		g.dry, g.next = true, w.q.now().Add(after)
 	}

@@ -96,12 +96,12 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 		h.Handle.(*handle).again = true // it may have ended long ago
 		held = append(held, h)
 	}
-	ended := f.endedAmong(ctx, held)
+	statuses := f.statusesAmong(ctx, held)
 	var groups []group
 	var moving []*durable.Held
 	for i, h := range held {
 		hd := h.Handle.(*handle)
-		if ended[i] {
+		if statuses[i].fate.final() {
 			if f.tidy(ctx, &h.Record, hd.at) == nil {
 				hd.ack()
 			}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -21,6 +22,8 @@ type covered struct {
 	verdict durable.Verdict
 	seats   []string // that its claim has
 	took    []string // those of them that are new
+	seen    bool     // it was looked whether it has ended
+	refused bool     // its claim: what it was based on is to be read
 }
 
 // draft is what becomes of a quota if a plan is written.
@@ -55,7 +58,8 @@ func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*covered, tok
 	for tries := 0; len(jobs) > 0; {
 		some := jobs[:min(len(jobs), limitedAtOnce)]
 		jobs = jobs[len(some):]
-		if err := p.readQuotasOf(ctx, some, w.others.Load() == 0); err != nil || tries == limitedTries {
+		some, err := w.survey(ctx, p, some, token)
+		if err != nil || tries == limitedTries {
 			for _, j := range append(some, jobs...) {
 				j.verdict = durable.Verdict{Claimed: durable.Later, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
 			}
@@ -72,6 +76,63 @@ func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*covered, tok
 		}
 		jobs = append(again, jobs...)
 	}
+}
+
+// survey reads, at one time, what is not known of the limits, and of the jobs. It returns
+// those jobs that may be claimed, and sets the verdicts of the others.
+func (w *worker) survey(ctx context.Context, p *part, jobs []*covered, token string) (rest []*covered, err error) {
+	var wg sync.WaitGroup
+	wg.Go(func() { err = p.readQuotasOf(ctx, jobs, w.others.Load() == 0) })
+	var unseen, refused []*covered
+	for _, j := range jobs {
+		switch {
+		case j.refused:
+			refused = append(refused, j)
+		case !j.seen:
+			unseen = append(unseen, j)
+		default:
+			rest = append(rest, j)
+		}
+		j.seen, j.refused = true, false
+	}
+	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.left(ctx, p, unseen, p.statusesAmong(ctx, heldIn(unseen))))
+	wg.Wait()
+	return rest, err
+}
+
+// left returns the jobs that have not ended, and are not another's who lives, by what was
+// looked up. Each of those would have all that is written with it be refused, and is no less
+// another's if that was a moment ago. It sets their verdicts.
+func (w *worker) left(ctx context.Context, p *part, jobs []*covered, statuses []status) (rest []*covered) {
+	leases := map[string]time.Duration{}
+	for i, j := range jobs {
+		s := statuses[i]
+		if s.fate.final() {
+			j.verdict = w.gone(ctx, j.h)
+			continue
+		}
+		if s.fate == claimed && s.worker != w.c.Name {
+			lease, asked := leases[s.worker]
+			if !asked {
+				lease, _ = w.leaseOf(ctx, p, s.worker) // with an error the claim tells
+				leases[s.worker] = lease
+			}
+			if lease > 0 {
+				j.verdict = durable.Verdict{Claimed: durable.Later, After: max(lease, 10*time.Millisecond)}
+				continue
+			}
+		}
+		rest = append(rest, j)
+	}
+	return rest
+}
+
+func heldIn(jobs []*covered) []*durable.Held {
+	held := make([]*durable.Held, len(jobs))
+	for i, j := range jobs {
+		held[i] = j.h
+	}
+	return held
 }
 
 func (p *part) readQuotasOf(ctx context.Context, jobs []*covered, alone bool) error {
@@ -153,7 +214,7 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 				d.chosen[i] = true
 				j.took = append(j.took, seatOf(key, i))
 			}
-			if j.verdict.Claimed == durable.Limited && j.verdict.Limit == j.limits[k].ID && d.c.Taken >= max(1, j.limits[k].Running) {
+			if n := j.limits[k].Running; j.verdict.Claimed == durable.Limited && j.verdict.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
 				full[key] = append(full[key], j)
 			}
 		}
@@ -208,7 +269,8 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, toke
 	return groups
 }
 
-// commitPlan writes claims, and returns those that are to be tried again. It sets the verdicts.
+// commitPlan writes claims, and returns those that were refused. It sets the verdicts of the
+// others.
 func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*covered, token string) (again []*covered) {
 	groups := w.compose(p, drafts, won, token)
 	all := make([]group, len(groups))
@@ -221,7 +283,10 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 			w.confirmAll(ctx, p, groups[i].jobs, open)
 			continue
 		}
-		again = append(again, w.restand(ctx, groups[i].jobs, token)...)
+		for _, j := range groups[i].jobs {
+			j.refused = true
+		}
+		again = append(again, groups[i].jobs...)
 	}
 	return again
 }
@@ -316,26 +381,22 @@ func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*covered, open 
 }
 
 // restand reads what became of jobs that could not be claimed, and returns those that are to
-// be tried again. Where many have ended it is looked up which, rather than to ask for each.
-func (w *worker) restand(ctx context.Context, jobs []*covered, token string) (again []*covered) {
-	held := make([]*durable.Held, len(jobs))
-	for i, j := range jobs {
-		held[i] = j.h
-	}
-	fates := make([]fate, len(jobs))
+// be tried again. Where there are many it is looked up first, rather than to ask for each.
+func (w *worker) restand(ctx context.Context, p *part, jobs []*covered, token string) (again []*covered) {
+	unknown := map[*covered]bool{}
 	if len(jobs) > 1 {
-		fates = jobs[0].hd.p.fatesOf(ctx, held)
-	}
-	for i, j := range jobs {
-		at := j.verdict.At
-		if fates[i].final() {
-			j.verdict = w.gone(ctx, j.h)
-			continue
+		statuses := p.statusesOf(ctx, heldIn(jobs))
+		for i, j := range jobs {
+			unknown[j] = statuses[i].fate == none && j.basis.over.fate == none
 		}
-		if fates[i] == none && len(jobs) > 1 && j.basis.over.fate == none {
+		jobs = w.left(ctx, p, jobs, statuses)
+	}
+	for _, j := range jobs {
+		if unknown[j] {
 			again = append(again, j) // nothing is known of it: the next conflict tells
 			continue
 		}
+		at := j.verdict.At
 		b, v := w.standing(ctx, j.h, token)
 		if v == nil {
 			j.basis = b

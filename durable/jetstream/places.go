@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -304,7 +305,7 @@ func (p *part) freed(seats map[string]uint64) {
 
 // sweep frees places whose workers are no more, or which no claim names, of a quota that has
 // none that is free. It returns whether there is one now.
-func (w *worker) sweep(ctx context.Context, p *part, key string) (freed bool) {
+func (w *worker) sweep(ctx context.Context, p *part, key string) bool {
 	p.quotas.mu.Lock()
 	q := p.quotas.all[key]
 	if q == nil || time.Since(q.swept) < sweepWait {
@@ -327,6 +328,9 @@ func (w *worker) sweep(ctx context.Context, p *part, key string) (freed bool) {
 		return false
 	}
 	over := map[string]bool{}
+	var wg sync.WaitGroup
+	var some atomic.Bool
+	turns := make(chan struct{}, sweptAtOnce)
 	for name, s := range suspects {
 		if m, ok := found[p.fateSubject(s.at)]; ok {
 			is, err := decodeStatus(m.Data, m.Seq)
@@ -342,11 +346,28 @@ func (w *worker) sweep(ctx context.Context, p *part, key string) (freed bool) {
 				}
 			}
 		}
-		if w.freeDead(ctx, p, name, lane, s) {
-			freed = true
+		if !p.isTaken(name, s) {
+			continue // its job has ended since
 		}
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			if w.freeDead(ctx, p, name, lane, s) {
+				some.Store(true)
+			}
+		})
 	}
-	return freed
+	wg.Wait()
+	return some.Load()
+}
+
+// isTaken reports whether a place is known to be as it was.
+func (p *part) isTaken(name string, s seat) bool {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	key, i, _ := parseSeat(name)
+	q := p.quotas.all[key]
+	return q == nil || q.seats[i] == s
 }
 
 // names reports whether a status is that of a claim that has a place.

@@ -258,6 +258,37 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	}
 }
 
+// Who waits for a token looks for no places of the dead: that takes long where many run.
+func TestTokenIsNoPlace(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 0.001, Burst: 1})
+	w := l.worker("w")
+	require.Equal(t, durable.Mine, l.claim(w, l.held("")).Claimed)
+	require.Equal(t, durable.Limited, l.claim(w, l.held("")).Claimed)
+	q := l.p.quotas.all[quotaOf(durable.Place{Limit: l.e.knows().Limits()[0].ID})]
+	require.Equal(t, 1, q.used)
+	require.Zero(t, q.swept)
+}
+
+// What another has claimed who lives is left to that one, and the rest of a batch is claimed.
+func TestBatchWithWhatIsAnothers(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 1000, Burst: 1000})
+	other, w := l.worker("other"), l.worker("w")
+	mine, theirs := l.held(""), l.held("")
+	require.Equal(t, durable.Mine, l.claim(other, theirs).Claimed)
+	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
+		batch := []*durable.Held{l.again(mine, 0), l.again(theirs, 0)}
+		batch[1].Handle.(*handle).again = again
+		verdicts := w.Claim(t.Context(), batch)
+		require.Equal(t, durable.Mine, verdicts[0].Claimed)
+		require.Equal(t, durable.Later, verdicts[1].Claimed)
+		require.InDelta(t, limitedLease.Seconds(), verdicts[1].After.Seconds(), 1.9)
+		require.NoError(t, w.Release(t.Context(), batch[:1], 0))
+	}
+	require.Equal(t, 1, l.taken())
+}
+
 // What is stored of places and counters is read as it was written.
 func TestPlaceRoundTrip(t *testing.T) {
 	p := &part{stream: "S"}

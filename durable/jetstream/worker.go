@@ -241,45 +241,49 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []durable.Verdict {
 	verdicts := make([]durable.Verdict, len(held))
 	token, rules := rand.Text(), w.e.knows()
-	ended := p.endedAmong(ctx, held)
-	var trying []int
 	var limited []*covered
-	of := map[*covered]int{}
+	var of, others []int
 	for i, h := range held {
-		hd := h.Handle.(*handle)
-		if ended[i] {
-			verdicts[i] = w.gone(ctx, h)
-			continue
-		}
-		if h.Record.Crashes > 0 && !h.Exact {
-			verdicts[i] = durable.Verdict{Claimed: durable.Suspect, Crashes: h.Record.Crashes}
-			continue
-		}
 		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
-		switch {
-		case paused && h.Exact:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
-			continue
-		case paused || len(limits) > 0 && !h.Exact:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited}
-			continue
-		case len(limits) > 0:
-			c := coveredBy(limits, h)
-			limited, of[c] = append(limited, c), i
+		if len(limits) > 0 && !paused && h.Exact {
+			limited, of = append(limited, coveredBy(limits, h)), append(of, i)
 			continue
 		}
-		hd.status = w.claimOf(h, token, h.Record.Attempt, h.Record.Crashes)
-		trying = append(trying, i)
+		others = append(others, i)
 	}
 	if len(limited) > 0 {
 		w.claimLimited(ctx, p, slices.Clone(limited), token)
-		for _, c := range limited {
-			verdicts[of[c]] = c.verdict
+		for k, c := range limited {
+			verdicts[of[k]] = c.verdict
+		}
+	}
+	w.claimOthers(ctx, p, held, others, token, verdicts, rules)
+	w.obey(ctx, p, held, verdicts, rules)
+	return verdicts
+}
+
+// claimOthers claims those of the jobs that the rules let it claim without a place.
+func (w *worker) claimOthers(ctx context.Context, p *part, held []*durable.Held, others []int, token string, verdicts []durable.Verdict, rules *durable.Rules) {
+	statuses := p.statusesAmong(ctx, pick(held, others))
+	var trying []int
+	for k, i := range others {
+		h := held[i]
+		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		switch {
+		case statuses[k].fate.final():
+			verdicts[i] = w.gone(ctx, h)
+		case h.Record.Crashes > 0 && !h.Exact:
+			verdicts[i] = durable.Verdict{Claimed: durable.Suspect, Crashes: h.Record.Crashes}
+		case paused && h.Exact:
+			verdicts[i] = durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+		case paused || len(limits) > 0:
+			verdicts[i] = durable.Verdict{Claimed: durable.Limited}
+		default:
+			h.Handle.(*handle).status = w.claimOf(h, token, h.Record.Attempt, h.Record.Crashes)
+			trying = append(trying, i)
 		}
 	}
 	w.claimFree(ctx, p, held, trying, token, verdicts)
-	w.obey(ctx, p, held, verdicts, rules)
-	return verdicts
 }
 
 // claimFree claims those of the jobs that are under no limit.
@@ -327,8 +331,8 @@ func (p *part) commitClaims(ctx context.Context, held []*durable.Held) []result 
 		return results
 	}
 	var rest []int
-	for i, f := range p.fatesOf(ctx, held) {
-		if f == none {
+	for i, s := range p.statusesOf(ctx, held) {
+		if s.fate == none {
 			rest = append(rest, i)
 		}
 	}
@@ -338,16 +342,16 @@ func (p *part) commitClaims(ctx context.Context, held []*durable.Held) []result 
 	return results
 }
 
-// fatesOf looks up what became of jobs. It may miss what is new; what is final stays so.
-func (p *part) fatesOf(ctx context.Context, held []*durable.Held) []fate {
-	fates := make([]fate, len(held))
+// statusesOf looks up what became of jobs. It may miss what is new; what is final stays so.
+func (p *part) statusesOf(ctx context.Context, held []*durable.Held) []status {
+	statuses := make([]status, len(held))
 	subjects := make([]string, len(held))
 	for i, h := range held {
 		subjects[i] = p.fateSubject(h.Handle.(*handle).at)
 	}
 	found, err := p.lasts(ctx, subjects)
 	if err != nil {
-		return fates // the claim will tell
+		return statuses // the claim will tell
 	}
 	for i, subject := range subjects {
 		m, ok := found[subject]
@@ -355,27 +359,27 @@ func (p *part) fatesOf(ctx context.Context, held []*durable.Held) []fate {
 			continue
 		}
 		if s, err := decodeStatus(m.Data, m.Seq); err == nil {
-			fates[i] = s.fate
+			statuses[i] = s
 		}
 	}
-	return fates
+	return statuses
 }
 
-// endedAmong tells which of the jobs have ended that are not handed out for the first time,
-// or that were long ago. What waits for a limit waits long, and may have come to another
-// worker, too, since.
-func (p *part) endedAmong(ctx context.Context, held []*durable.Held) []bool {
-	ended := make([]bool, len(held))
+// statusesAmong is statusesOf for those that are not handed out for the first time, or that
+// were long ago. What waits for a limit waits long, and may have come to another worker, too,
+// since.
+func (p *part) statusesAmong(ctx context.Context, held []*durable.Held) []status {
+	statuses := make([]status, len(held))
 	var again []int
 	for i, h := range held {
 		if hd := h.Handle.(*handle); hd.again || h.Exact && time.Since(hd.since) > heldLong {
 			again = append(again, i)
 		}
 	}
-	for k, f := range p.fatesOf(ctx, pick(held, again)) {
-		ended[again[k]] = f.final()
+	for k, s := range p.statusesOf(ctx, pick(held, again)) {
+		statuses[again[k]] = s
 	}
-	return ended
+	return statuses
 }
 
 // heldLong is from when on it is of use to ask whether what is held has ended.

@@ -24,7 +24,7 @@
 //	open                 find.go: isOpen
 //	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
 //	move                 change.go: moveGroup
-//	feed                 feed.go: startNear, read, fetch; with endedAmong
+//	feed                 feed.go: startNear, read, fetch; with statusesAmong
 //	claim, seize         worker.go: claim, commitClaims
 //	settling             worker.go: settle; over is leaseOf
 //	begin, live          package durable, worker.go: a handler begins, the lease is lost

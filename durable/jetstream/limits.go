@@ -33,6 +33,7 @@ type draft struct {
 	chosen  map[int]bool // places
 	changed bool         // what its message has
 	written bool         // that is part of what is to be written with claims
+	rated   bool         // tokens are counted
 }
 
 func coveredBy(limits []*durable.Rule, h *durable.Held) *covered {
@@ -161,7 +162,7 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*cover
 }
 
 func newDraft(q *quota, l *durable.Rule, now time.Time) *draft {
-	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}}
+	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: l.Rate > 0}
 	d.c.Taken = q.used
 	// So late they can only be if the clock was set back, or the limit was changed. Then the
 	// next token is there now.
@@ -258,7 +259,11 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, toke
 		case !d.changed:
 		case d.written:
 			together.drafts = append(together.drafts, d)
-			together.group = append(together.group, p.counterWrite(d.of, d.c, now))
+			wr := p.counterWrite(d.of, d.c, now)
+			if !d.rated {
+				wr.last = nil
+			}
+			together.group = append(together.group, wr)
 		case d.of.counter.Turn != d.c.Turn || d.c.Until-d.of.counter.Until > int64(durable.TurnLasts/2):
 			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
 		}

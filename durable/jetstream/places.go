@@ -35,7 +35,8 @@ import (
 //	g.<ID of the limit>.<hash of the lane, or ->
 //
 // It has when the next token comes, and whose turn it is. The claims of one call write it
-// once, in one commit with their statuses, on the condition that it is as it was read.
+// once, in one commit with their statuses, on the condition that it is as it was read if
+// tokens are counted. A turn that is lost costs somebody a while, and each refusal costs all.
 
 // quota is what is known here of a limit, or of one lane of it. Others may have changed it
 // since: the conditions of the writes tell.

@@ -289,6 +289,27 @@ func TestBatchWithWhatIsAnothers(t *testing.T) {
 	require.Equal(t, 1, l.taken())
 }
 
+// That whose turn it is has changed since it was read refuses no claim. That tokens were taken
+// does.
+func TestCounterThatHasChanged(t *testing.T) {
+	t.Parallel()
+	for refused, limit := range map[int]durable.Limit{0: {Kind: "k", Running: 2}, 1: {Kind: "k", Running: 2, Rate: 1, Burst: 2}} {
+		l := newLimited(t, newPart(t), limit)
+		w := l.worker("w")
+		w.others.Store(1)
+		jobs := []*covered{coveredBy(l.e.knows().Limits(), l.held(""))}
+		rest, err := w.survey(t.Context(), l.p, jobs, "token")
+		require.NoError(t, err)
+		drafts, won, _ := w.plan(l.p, rest)
+		require.Len(t, won, 1)
+		q := &quota{place: durable.Place{Limit: l.e.knows().Limits()[0].ID}}
+		c := durable.Counter{Last: "other", Tokens: l.p.now().Add(time.Second).UnixNano()}
+		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
+		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token"), refused)
+		require.Equal(t, 1-refused, l.taken())
+	}
+}
+
 // What is stored of places and counters is read as it was written.
 func TestPlaceRoundTrip(t *testing.T) {
 	p := &part{stream: "S"}

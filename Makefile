@@ -107,7 +107,7 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
 
 .PHONY: chaos
-chaos: ## harm what runs durable jobs, each of 33 faults for DURATION=10m, and count what is lost
+chaos: ## harm what runs durable jobs, each of 35 faults for DURATION=10m, and count what is lost
 	cd durable && go run ./internal/chaos -for $(DURATION)
 
 .PHONY: bench-durable

@@ -122,3 +122,45 @@ func TestAudit(t *testing.T) {
 		t.Fatal("what was lost is found well")
 	}
 }
+
+// What is wrong with limits is counted, and what a worker had when it was cut off counts for
+// as long as its lease.
+func TestAuditLimits(t *testing.T) {
+	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
+	b := newBook()
+	add := func(by string, what rune, text string, s float64) { b.add(by, what, text, at(s)) }
+	add("ruler", limitsHold, "all", 0)
+	for _, by := range []string{"dead", "w"} {
+		add(by, renewed, fmt.Sprint(at(1).UnixNano()), 1)
+	}
+	add("w", renewed, fmt.Sprint(at(4).UnixNano()), 4)
+	add("dead", boutBegan, capped+"|a|1/1", 2) // until 5
+	add("w", boutBegan, capped+"|a|2/1", 4.5)
+	add("w", boutEnded, "2/1", 4.6)
+	add("w", boutBegan, capped+"|a|3/1", 5.1)
+	add("w", boutEnded, "3/1", 5.2)
+	add("w", boutBegan, capped+"|b|4/1", 5.15)
+	add("w", boutEnded, "4/1", 5.3)
+	add("dead", boutBegan, capped+"|a|5/1", 5.15) // without a lease
+	add("ruler", paused, paced+"|", 5)
+	for i := range 2 * (burst + 2*perSecond) {
+		add("w", boutBegan, fmt.Sprint(paced, "|c|", 10+i, "/1"), 6+float64(i)/1000)
+	}
+	add("w", boutBegan, paced+"|c|6/1", 7.5)
+	add("ruler", resumed, paced+"|", 7.8)
+	add("w", boutBegan, paced+"|c|7/1", 7.9)
+	add("ruler", limitsEnd, "all", 8)
+	add("w", boutBegan, capped+"|a|8/1", 8.1)
+	want := limitsAccount{Bouts: 6 + 2*(burst+2*perSecond), Places: 2, Lane: 2, Excess: burst + 2*perSecond, Pauses: 1, PausedAndRan: 1, LimitsRemoved: true}
+	if got := b.settle(); got != want {
+		t.Fatalf("%+v, not %+v", got, want)
+	}
+	good := want
+	good.Excess, good.PausedAndRan = 0, 0
+	for _, bad := range []limitsAccount{{}, want, {Bouts: 1, Places: places + 1}, {Bouts: 1, Lane: perLane + 1}, {Bouts: 1, Excess: 1}, {Bouts: 1, PausedAndRan: 1}} {
+		bad.LimitsRemoved, bad.Pauses = true, bad.Bouts
+		if bad.check(true) == nil || good.check(true) != nil {
+			t.Fatalf("%+v", bad)
+		}
+	}
+}

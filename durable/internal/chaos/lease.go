@@ -8,9 +8,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 )
 
 // muteable is an engine whose workers do not renew their lease while there is a file:
@@ -18,25 +20,50 @@ import (
 type muteable struct {
 	durable.Engine
 	file string
+	l    *ledger // of the leases; may be nil
 }
 
 var errMute = errors.New("the beat is lost")
 
 func (m *muteable) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	began := setclock.Real()
 	w, err := m.Engine.Work(ctx, c)
-	return &muteableWorker{w, m.file}, err
+	if err == nil {
+		m.l.renewed(began)
+	}
+	return &muteableWorker{w, m}, err
 }
 
 type muteableWorker struct {
 	durable.Worker
-	file string
+	m *muteable
 }
 
 func (m *muteableWorker) Beat(ctx context.Context) error {
-	if _, err := os.Stat(m.file); err == nil {
+	if _, err := os.Stat(m.m.file); err == nil {
 		return errMute
 	}
-	return m.Worker.Beat(ctx)
+	began := setclock.Real()
+	err := m.Worker.Beat(ctx)
+	if err == nil {
+		m.m.l.renewed(began)
+	}
+	return err
+}
+
+// leases returns where the leases of a process are written down that has limits. What is run
+// at the end is watched by how its ledger grows.
+func leases(l *ledger, role string) *ledger {
+	if role == "drain" || number(envLanes, 0) == 0 {
+		return nil
+	}
+	return l
+}
+
+func (l *ledger) renewed(asked time.Time) {
+	if l != nil {
+		l.write(renewed, strconv.FormatInt(asked.UnixNano(), 10))
+	}
 }
 
 func mutePath(dir, name string) string { return filepath.Join(dir, "mute-"+name) }

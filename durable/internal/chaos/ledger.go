@@ -37,6 +37,14 @@ const (
 	promised = 'P' // a schedule is stored: its name, its end and its interval
 	occurred = 'O' // a handler was called for an occurrence: the name, its time, and the Ref
 	peace    = 'E' // the process has ended by itself: all that it asked was answered
+
+	limitsHold = 'q' // all limits are stored
+	limitsEnd  = 'Q' // they are about to be removed
+	paused     = 'p' // a kind and a lane are paused
+	resumed    = 'r' // they are about to be resumed
+	boutBegan  = 'G' // a handler was called under a limit: the kind, the lane, and the attempt
+	boutEnded  = 'H' // it is about to return: the attempt
+	renewed    = 'V' // the lease was renewed, by what was asked at that time
 )
 
 func openLedger(dir string) (*ledger, error) {
@@ -69,6 +77,8 @@ type account struct {
 	Series, Occurrences int // schedules, and what has begun of them
 	Missing             int // occurrences that should have
 	Doubled             int // that were stored twice
+
+	Limits limitsAccount
 }
 
 // past is what the ledgers say of one job.
@@ -116,14 +126,15 @@ func audit(dir string) (account, error) {
 	if err != nil {
 		return account{}, err
 	}
-	jobs, schedules := map[string]*past{}, map[string]*series{}
+	jobs, schedules, limits := map[string]*past{}, map[string]*series{}, newBook()
 	for _, name := range files {
-		if err := readLedger(name, jobs, schedules); err != nil {
+		if err := readLedger(name, jobs, schedules, limits); err != nil {
 			return account{}, err
 		}
 	}
 	var a account
 	a.auditSeries(schedules)
+	a.Limits = limits.settle()
 	for ref, p := range jobs {
 		a.Attempts += int(p.n[began])
 		a.Early += int(p.n[early])
@@ -152,7 +163,7 @@ func audit(dir string) (account, error) {
 
 // readLedger adds the lines of a file. A call of Cancel without an answer is unsure only
 // if the process was killed: one that ended in peace has written down what it was told.
-func readLedger(name string, jobs map[string]*past, schedules map[string]*series) error {
+func readLedger(name string, jobs map[string]*past, schedules map[string]*series, limits *book) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -177,6 +188,9 @@ func readLedger(name string, jobs map[string]*past, schedules map[string]*series
 			continue
 		}
 		ref, at := part[1], time.Unix(0, nanos)
+		if limits.add(name, rune(part[0][0]), ref, at) {
+			continue
+		}
 		switch what := rune(part[0][0]); what {
 		case peace:
 			return nil
@@ -202,6 +216,9 @@ func (a account) String() string {
 		a.Accepted, a.Rejected, a.Canceled, a.Ran, a.Attempts, a.Lost, a.CanceledAndRan, a.Early, a.Twice, 100*float64(a.Twice)/float64(max(a.Accepted, 1)), a.Stray, a.Uncertain)
 	if a.Series > 0 {
 		s += fmt.Sprintf("; %d schedules, %d occurrences, missing %d, stored twice %d", a.Series, a.Occurrences, a.Missing, a.Doubled)
+	}
+	if a.Limits.Bouts > 0 {
+		s += a.Limits.String()
 	}
 	return s
 }

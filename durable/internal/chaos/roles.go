@@ -33,7 +33,7 @@ const concurrency = 64
 
 // What a process of the test is told, in its environment.
 const (
-	envRole   = "CHAOS_ROLE"   // embedded, server, worker, producer, tool, drain
+	envRole   = "CHAOS_ROLE"   // embedded, server, worker, producer, tool, ruler, drain
 	envDir    = "CHAOS_DIR"    // of ledgers
 	envStore  = "CHAOS_STORE"  // of the server
 	envURL    = "CHAOS_URL"    // of servers
@@ -50,6 +50,7 @@ const (
 	envRace   = "CHAOS_RACE"   // of a hundred jobs: they are canceled when they are about to be claimed
 	envCancel = "CHAOS_CANCEL" // of a hundred jobs whose attempt has failed: they are canceled
 	envKinds  = "CHAOS_KINDS"  // that a worker runs, or a producer adds, with spaces between
+	envLanes  = "CHAOS_LANES"  // how many lanes a producer has
 	envHogs   = "CHAOS_HOGS"   // goroutines that take connections from the pool
 	envNodes  = "CHAOS_NODES"  // of the cluster
 	envName   = "CHAOS_NAME"   // of a server or a client
@@ -68,7 +69,7 @@ const (
 // kindsOf returns the kinds of a process. What is left at the end is run whatever it is.
 func kindsOf(role string) []string {
 	if role == "drain" {
-		return []string{kind, "other", few, nobodys}
+		return []string{kind, "other", few, nobodys, capped, paced}
 	}
 	return strings.Split(cmp.Or(os.Getenv(envKinds), kind), " ")
 }
@@ -89,7 +90,11 @@ func runRole(role string) error {
 	if err != nil {
 		return err
 	}
-	e = &muteable{e, mutePath(os.Getenv(envDir), os.Getenv(envName))}
+	l, err := openLedger(os.Getenv(envDir))
+	if err != nil {
+		return err
+	}
+	e = &muteable{e, mutePath(os.Getenv(envDir), os.Getenv(envName)), leases(l, role)}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	places := concurrency
 	if role != "drain" {
@@ -101,10 +106,6 @@ func runRole(role string) error {
 		return err
 	}
 	defer q.Close()
-	l, err := openLedger(os.Getenv(envDir))
-	if err != nil {
-		return err
-	}
 	var wg sync.WaitGroup
 	if role == "embedded" || role == "producer" {
 		wg.Go(func() { produce(ctx, q, l, number(envRate, 0), span(envNear), span(envFar)) })
@@ -112,6 +113,8 @@ func runRole(role string) error {
 	switch role {
 	case "tool":
 		operate(ctx, q, e, l)
+	case "ruler":
+		err = rule(ctx, q, l)
 	case "producer":
 	default:
 		h := newHandling(q, l, role)
@@ -182,6 +185,11 @@ func (h *handling) handle(_ context.Context, a *durable.Attempt) error {
 	}
 	isEarly := h.clock.isEarly(due)
 	h.l.write(began, string(a.Ref))
+	if k := a.Job.Kind; k == capped || k == paced {
+		id := fmt.Sprintf("%s/%d", a.Ref, a.Number)
+		h.l.write(boutBegan, k+"|"+a.Job.Lane+"|"+id)
+		defer h.l.write(boutEnded, id)
+	}
 	if a.Schedule != "" {
 		h.l.write(occurred, fmt.Sprintf("%s|%d|%s", a.Schedule, a.Occurrence.UnixMicro(), a.Ref))
 	}
@@ -248,7 +256,7 @@ func connect(ctx context.Context, role string) (durable.Engine, error) {
 func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, far time.Duration) {
 	t := time.NewTicker(time.Second / time.Duration(rate))
 	defer t.Stop()
-	race, kinds := number(envRace, 0), kindsOf("producer")
+	race, kinds, lanes := number(envRace, 0), kindsOf("producer"), number(envLanes, 0)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
@@ -261,6 +269,9 @@ func produce(ctx context.Context, q *durable.Queue, l *ledger, rate int, near, f
 			job := durable.Job{Kind: kinds[rand.N(len(kinds))], After: rand.N(near), MaxAttempts: 1000}
 			if rand.N(3) == 0 {
 				job.After = rand.N(far)
+			}
+			if lanes > 0 {
+				job.Lane = fmt.Sprint("lane", rand.N(lanes))
 			}
 			if rand.N(20) == 0 {
 				job.Key = fmt.Sprint(rand.N(1000))

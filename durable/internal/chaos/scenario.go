@@ -40,6 +40,8 @@ type result struct {
 	CheckTwice     bool
 	RejectedLimit  float64 // of the accepted; 0: none
 	Scheduled      int     // schedules
+	CheckLimits    bool
+	Brief          bool
 }
 
 func (r result) String() string {
@@ -61,6 +63,8 @@ func (r result) check() error {
 		return fmt.Errorf("%d occurrences are missing, and %d were stored twice, of %v", r.Missing, r.Doubled, r.LostRefs[:min(3, len(r.LostRefs))])
 	case r.Series != r.Scheduled || r.Occurrences < r.Scheduled:
 		return fmt.Errorf("%d of %d schedules, with %d occurrences", r.Series, r.Scheduled, r.Occurrences)
+	case r.CheckLimits && r.Limits.check(r.Brief) != nil:
+		return r.Limits.check(r.Brief)
 	case r.Early > 0:
 		return fmt.Errorf("%d began before they were due", r.Early)
 	case r.CanceledAndRan > 0:
@@ -144,6 +148,9 @@ var scenarios = map[string]fault{
 	"fleet":          {onJetStream, (*world).mixFleet},     // workers of different kinds, that are killed and come back with others
 	"tool":           {onJetStream, (*world).useTool},      // operators list, cancel, move and redrive jobs
 
+	"limits":    {onJetStream, (*world).harmLimited}, // workers die, freeze and end while limits hold, and pauses come and go
+	"pg-limits": {onPostgres, (*world).harmLimited},  // as above
+
 	"schedules": {onJetStream, (*world).killScheduled}, // kill -9 of workers that run a thousand schedules
 	"deploy":    {onJetStream, (*world).deploy},        // a release that knows schedules is rolled out, and back
 
@@ -171,7 +178,7 @@ var scenarios = map[string]fault{
 
 func runScenario(name, dir string, set settings) (result, error) {
 	w := &world{dir: dir, set: set, procs: map[string]*proc{}, nodes: 1, lease: lease}
-	w.r.TwiceLimit, w.r.CheckTwice = 0.02, !set.brief
+	w.r.TwiceLimit, w.r.CheckTwice, w.r.Brief = 0.02, !set.brief, set.brief
 	if strings.HasPrefix(name, "cluster") {
 		w.nodes = 3
 	}
@@ -313,7 +320,7 @@ func (w *world) drain(scenario string) error {
 	if strings.HasPrefix(scenario, "embedded") {
 		start = func() error { return w.start("drain", "drain", w.env...) }
 	}
-	for _, name := range []string{"producer", "tool", "worker0", "worker1", "worker2", "embedded"} {
+	for _, name := range []string{"producer", "tool", "ruler", "worker0", "worker1", "worker2", "embedded"} {
 		if w.procs[name] != nil {
 			w.end(name)
 		}

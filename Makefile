@@ -81,8 +81,8 @@ tidy: ## go mod tidy in each module, which does not know go.work
 	cd checks && go run ./release tidy
 
 .PHONY: picture
-picture: ## take README's picture of the page anew: a minute and a half
-	cd checks/page && TICKWHEEL_BROWSER=required go test -run Picture -picture "$(CURDIR)/checks/page/page.png" .
+picture: ## take the pictures of the pages in the READMEs anew: four minutes
+	cd checks/page && TICKWHEEL_BROWSER=required go test -run Picture -picture "$(CURDIR)/checks/page/page.png" -admin-picture "$(CURDIR)/checks/page/jobs.png" .
 
 .PHONY: fuzz
 fuzz: ## fuzz the wheel, a Pool's Locals and the purgatory against their models (FUZZTIME=30s each)

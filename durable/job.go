@@ -169,6 +169,12 @@ func (f Filter) Match(i Info) bool {
 		(f.Lane == "" || f.Lane == i.Job.Lane)
 }
 
+// possible reports whether there can be a job that the Filter selects. A database refuses texts
+// that no job has.
+func (f Filter) possible() bool {
+	return printable(f.Kind) && printable(f.Lane) && checkMeta(f.Meta) == nil
+}
+
 // farthest is the first moment beyond the year 9999, which many encodings cannot hold.
 var farthest = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 

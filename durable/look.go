@@ -90,6 +90,9 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 	if err != nil {
 		return nil, "", err
 	}
+	if !f.possible() {
+		return nil, "", nil
+	}
 	for ; at < len(order); at, mark = at+1, (Mark{}) {
 		if f.State != 0 && f.State != order[at] {
 			continue

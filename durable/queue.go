@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -216,7 +217,11 @@ func newRecord(j Job, now time.Time) (Record, error) {
 	}
 	due, now = wholeMicros(due), wholeMicros(now)
 	j.At, j.After = due, 0
-	j.Timeout = (j.Timeout + time.Microsecond - 1).Truncate(time.Microsecond)
+	if whole := j.Timeout.Truncate(time.Microsecond); whole < j.Timeout && whole < maxTimeout {
+		j.Timeout = whole + time.Microsecond
+	} else {
+		j.Timeout = whole
+	}
 	if !j.Expires.IsZero() {
 		j.Expires = wholeMicros(j.Expires)
 	}
@@ -228,6 +233,9 @@ func newRecord(j Job, now time.Time) (Record, error) {
 	}
 	return Record{ID: rand.Text(), Job: j, Due: due, Born: now}, nil
 }
+
+// maxTimeout is the longest that can be rounded up.
+const maxTimeout = math.MaxInt64 - time.Microsecond
 
 // wholeMicros rounds up, so that what an engine stores is not early.
 func wholeMicros(t time.Time) time.Time {
@@ -336,6 +344,9 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed
 	}
+	if !printable(key) {
+		return false, nil // and a database might refuse the text
+	}
 	r, err := q.engine.Lookup(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -385,7 +396,9 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			yield(Info{}, ErrClosed)
 			return
 		}
-		q.engine.Scan(ctx, f)(yield)
+		if f.possible() {
+			q.engine.Scan(ctx, f)(yield)
+		}
 	}
 }
 

@@ -254,6 +254,9 @@ func (q *Queue) set(ctx context.Context, s Series, p *plan, revision int64, next
 // schedule returns a schedule and its plan. ErrNotFound: there is none; the Series is that
 // of one that was deleted.
 func (q *Queue) schedule(ctx context.Context, name string) (Series, *plan, error) {
+	if !printable(name) {
+		return Series{Name: name}, nil, ErrNotFound // and a database might refuse the text
+	}
 	s, err := q.engine.Series(ctx, name)
 	if s.Name = name; err != nil {
 		return s, nil, err

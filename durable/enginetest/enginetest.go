@@ -94,6 +94,8 @@ var cases = []testCase{
 	{"Delete", deleteDead},
 	{"DeleteAgainstRedrive", deleteAgainstRedrive},
 	{"Fields", fields},
+	{"Largest", largest},
+	{"ImpossibleTexts", impossibleTexts},
 	{"Search", search},
 	{"Priorities", priorities},
 	{"Timeout", timeout},

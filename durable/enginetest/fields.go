@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -223,4 +224,48 @@ func snooze(t *testing.T, s Store) {
 	require.Equal(t, []int{1, 2, 2, 2, 2}, numbers)
 	await(t, "its death is counted", func() bool { return r.Stats().Dead > 0 })
 	require.Equal(t, []int64{3, 1}, []int64{r.Stats().Snoozed, r.Stats().Failed})
+}
+
+// What is as large as its type lets it be is kept, or what is as good, and runs.
+func largest(t *testing.T, s Store) {
+	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
+		if a.Number == 1 {
+			return durable.RetryAfter(0, errTest)
+		}
+		return nil
+	}).start()
+	for _, job := range []durable.Job{{Timeout: math.MaxInt64}, {MaxAttempts: math.MaxInt}, {MaxAttempts: math.MaxInt32}} {
+		n := len(r.ran())
+		job.Kind = kind
+		r.awaitGone(r.add(job)[0])
+		runs := r.ran()[n:]
+		require.Len(t, runs, 2, "%+v", job)
+		require.Greater(t, runs[0].Job.Timeout, job.Timeout-time.Microsecond)
+		require.GreaterOrEqual(t, runs[0].Job.MaxAttempts, min(max(job.MaxAttempts, 25), math.MaxInt32))
+	}
+}
+
+// Nothing is found by a text that no job and no schedule can have, and that is no error: a
+// database may refuse such texts.
+func impossibleTexts(t *testing.T, s Store) {
+	r, ctx := open(t, s.Open(t)), within(t)
+	r.add(durable.Job{Kind: kind, After: time.Hour, Lane: "l", Meta: map[string]string{"m": "x"}})
+	for _, text := range []string{"\x00", "\xff", "a\x00b", strings.Repeat("x", 1<<20)} {
+		ok, err := r.CancelKey(ctx, text)
+		require.NoError(t, err)
+		require.False(t, ok)
+		require.ErrorIs(t, r.PauseSchedule(ctx, text), durable.ErrNotFound)
+		require.ErrorIs(t, r.DeleteSchedule(ctx, text), durable.ErrNotFound)
+		_, err = r.RunNow(ctx, text)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+		for _, f := range []durable.Filter{{Kind: text}, {Lane: text}, {Meta: map[string]string{text: "x"}}, {Meta: map[string]string{"m": text}}} {
+			infos, next, err := r.List(ctx, f, "", 10)
+			require.NoError(t, err)
+			require.Empty(t, infos)
+			require.Empty(t, next)
+			for range r.All(ctx, f) {
+				require.Fail(t, "neither a job nor an error was to come")
+			}
+		}
+	}
 }

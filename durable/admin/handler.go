@@ -76,7 +76,7 @@ func NewHandler(q *durable.Queue, opts ...Option) http.Handler {
 
 var reads = map[string]func(*handler, context.Context, *http.Request) (any, error){
 	"list": (*handler).list, "show": (*handler).show, "summary": (*handler).summary, "counts": (*handler).counts,
-	"schedules": (*handler).schedules, "workers": (*handler).workers,
+	"schedules": (*handler).schedules, "workers": (*handler).workers, "limits": (*handler).limits, "pauses": (*handler).pauses,
 }
 
 // ServeHTTP implements http.Handler.
@@ -254,4 +254,20 @@ func (h *handler) workers(ctx context.Context, _ *http.Request) (any, error) {
 		all[i] = Worker{w.Name, w.Until.After(now), w.Until.UTC(), w.Jobs, timeOf(w.Since), w.Host, w.Process, timeOf(w.Began)}
 	}
 	return all, err
+}
+
+func (h *handler) limits(ctx context.Context, _ *http.Request) (any, error) {
+	all := []Limit{}
+	for i, err := range h.q.Limits(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Limit{i.Name, i.Limit, i.Taken, i.Lanes, i.Waiting, timeOf(i.Next)})
+	}
+	return all, nil
+}
+
+func (h *handler) pauses(ctx context.Context, _ *http.Request) (any, error) {
+	paused, err := h.q.Paused(ctx)
+	return append([]durable.Pausable{}, paused...), err
 }

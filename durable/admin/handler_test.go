@@ -31,7 +31,7 @@ const evil = `</script><script>alert(1)</script><img src=x onerror=alert(1)>"'&`
 func used(t *testing.T) (q *durable.Queue, waiting, running, dead durable.Ref) {
 	q, err := durable.Open(t.Context(), memory.New(nil).Open())
 	require.NoError(t, err)
-	begun, release := make(chan bool), make(chan bool)
+	begun, release := make(chan bool, 10), make(chan bool)
 	q.Handle("dies", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New(evil)) })
 	q.Handle("runs", func(context.Context, *durable.Attempt) error {
 		begun <- true
@@ -233,6 +233,58 @@ func TestWrites(t *testing.T) {
 		res = nil
 		post(t, h, "/schedule-"+verb, `{"names": ["s"]}`, &res)
 		require.Equal(t, []admin.Result{{Ref: "s", Done: true}}, res, verb)
+	}
+}
+
+// What an operator does to the flow of jobs holds, and is shown.
+func TestFlow(t *testing.T) {
+	q, waiting, running, _ := used(t)
+	var log bytes.Buffer
+	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	do := func(verb string, c admin.Command) admin.Result {
+		t.Helper()
+		var res []admin.Result
+		require.Equal(t, 200, post(t, h, "/"+verb, command(t, c), &res).Code)
+		require.Len(t, res, 1)
+		return res[0]
+	}
+	var limits []admin.Limit
+	require.JSONEq(t, "[]", get(t, h, "/limits", &limits).Body.String())
+	hourly := durable.Limit{Kind: "runs", Running: 5, Rate: 1.0 / 3600, Burst: 1}
+	require.Equal(t, admin.Result{Ref: evil, Done: true}, do("limit-set", admin.Command{Names: []string{evil}, Limit: hourly}))
+	require.Contains(t, log.String(), "command=limit-set")
+	require.Contains(t, do("limit-set", admin.Command{Names: []string{"n"}, Limit: durable.Limit{Running: -1}}).Error, "Running -1")
+	for range 3 {
+		_, err := q.Add(t.Context(), durable.Job{Kind: "runs"})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { // the first has the token
+		require.NotContains(t, get(t, h, "/limits", &limits).Body.String(), "<")
+		return limits[0].Taken == 1 && limits[0].Waiting == 2 && limits[0].Next != nil
+	}, patience, 10*time.Millisecond)
+	require.Equal(t, evil, limits[0].Name)
+	require.Equal(t, hourly, limits[0].Limit)
+	require.InDelta(t, 3600, time.Until(*limits[0].Next).Seconds(), 600)
+	require.True(t, do("limit-remove", admin.Command{Names: []string{evil}}).Done)
+	require.Contains(t, do("limit-remove", admin.Command{Names: []string{evil}}).Error, "not found")
+
+	var pauses []durable.Pausable
+	require.JSONEq(t, "[]", get(t, h, "/pauses", &pauses).Body.String())
+	require.Equal(t, admin.Result{Ref: `lane "l" of kind "k"`, Done: true}, do("pause", admin.Command{Kind: "k", Lane: "l"}))
+	require.Equal(t, admin.Result{Ref: "the whole queue", Done: true}, do("pause", admin.Command{All: true}))
+	require.JSONEq(t, `[{"kind": "k", "lane": "l"}, {}]`, get(t, h, "/pauses", &pauses).Body.String())
+	require.Contains(t, do("resume", admin.Command{Kind: "k"}).Error, "not found")
+	require.True(t, do("resume", admin.Command{All: true}).Done)
+	pauses = nil
+	get(t, h, "/pauses", &pauses)
+	require.Equal(t, []durable.Pausable{{Kind: "k", Lane: "l"}}, pauses)
+
+	require.Equal(t, admin.Result{Ref: string(waiting), Why: "it does not run"}, do("stop", admin.Command{Refs: []durable.Ref{waiting}}))
+	require.True(t, do("stop", admin.Command{Refs: []durable.Ref{running}}).Done)
+	for path, body := range map[string]string{
+		"/pause": `{}`, "/resume": `{"all": true, "lane": "l"}`, "/limit-set": `{"names": ["n"]}`, "/limit-remove": `{}`, "/stop": `{}`,
+	} {
+		require.Equal(t, 400, post(t, h, path, body, nil).Code, path)
 	}
 }
 

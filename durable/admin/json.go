@@ -157,17 +157,29 @@ type Worker struct {
 	Began   *time.Time `json:"began,omitempty"`
 }
 
+// Limit is what durable.LimitInfo has, with the fields of durable.Limit among its own.
+type Limit struct {
+	Name string `json:"name"`
+	durable.Limit
+	Taken   int        `json:"taken"` // places, in all processes
+	Lanes   int        `json:"lanes,omitempty"`
+	Waiting int64      `json:"waiting"`        // in the process that answers
+	Next    *time.Time `json:"next,omitempty"` // token
+}
+
 // Command is the body of a write.
 type Command struct {
 	Refs  []durable.Ref `json:"refs,omitempty"`
-	Names []string      `json:"names,omitempty"` // of schedules
+	Names []string      `json:"names,omitempty"` // of schedules or limits
 	Key   string        `json:"key,omitempty"`
 	At    time.Time     `json:"at,omitzero"`
-	All   bool          `json:"all,omitempty"`
+	All   bool          `json:"all,omitempty"` // redrive: the dead jobs; pause, resume: the queue
 	Kind  string        `json:"kind,omitempty"`
+	Lane  string        `json:"lane,omitempty"`
+	Limit durable.Limit `json:"limit,omitzero"`
 }
 
-// Result is what came of a write to one job or schedule.
+// Result is what came of a write to one job, schedule or limit, or to what is paused.
 type Result struct {
 	Ref   string `json:"ref,omitempty"` // or key, or name
 	Done  bool   `json:"done"`

@@ -32,6 +32,15 @@ var writes = map[string]write{
 		}
 		return h.move(ctx, c.Refs, c.At)
 	},
+	"stop": func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+		return each(c.Refs, "it does not run", func(r durable.Ref) (bool, error) { return h.q.CancelRunning(ctx, r) })
+	},
+	"pause":     paused((*durable.Queue).Pause),
+	"resume":    paused((*durable.Queue).Resume),
+	"limit-set": setLimit,
+	"limit-remove": named(func(q *durable.Queue, ctx context.Context, name string) error {
+		return q.SetLimit(ctx, name, durable.Limit{})
+	}),
 	"schedule-pause":  named((*durable.Queue).PauseSchedule),
 	"schedule-resume": named((*durable.Queue).ResumeSchedule),
 	"schedule-delete": named((*durable.Queue).DeleteSchedule),
@@ -68,7 +77,7 @@ func (h *handler) write(r *http.Request, what string, do write) ([]Result, error
 		wrong = err.Error()
 	}
 	h.log.Info("durable: an operator writes", "user", h.user(r), "command", what, "refs", c.Refs, "names", c.Names,
-		"key", c.Key, "all", c.All, "kind", c.Kind, "at", c.At, "done", done, "error", wrong)
+		"key", c.Key, "all", c.All, "kind", c.Kind, "lane", c.Lane, "limit", c.Limit, "at", c.At, "done", done, "error", wrong)
 	return results, err
 }
 
@@ -110,6 +119,25 @@ func named(do func(q *durable.Queue, ctx context.Context, name string) error) wr
 	return func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		return each(c.Names, "", func(name string) (bool, error) { return true, do(h.q, ctx, name) })
 	}
+}
+
+// paused is for what a command names. The whole queue has to be asked for: a command without
+// a word is more likely a mistake.
+func paused(do func(q *durable.Queue, ctx context.Context, what durable.Pausable) error) write {
+	return func(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+		what := durable.Pausable{Kind: c.Kind, Lane: c.Lane}
+		if c.All == (what != durable.Pausable{}) {
+			return nil, fmt.Errorf("%w: a kind, a lane, both, or all", durable.ErrInvalid)
+		}
+		return each([]string{what.String()}, "", func(string) (bool, error) { return true, do(h.q, ctx, what) })
+	}
+}
+
+func setLimit(h *handler, ctx context.Context, c *Command) ([]Result, error) {
+	if c.Limit == (durable.Limit{}) {
+		return nil, fmt.Errorf("%w: limit-set without a limit; limit-remove removes one", durable.ErrInvalid)
+	}
+	return each(c.Names, "", func(name string) (bool, error) { return true, h.q.SetLimit(ctx, name, c.Limit) })
 }
 
 func (h *handler) move(ctx context.Context, refs []durable.Ref, at time.Time) ([]Result, error) {

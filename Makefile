@@ -27,16 +27,16 @@ help: ## list the targets
 
 .PHONY: build
 build: ## compile everything
-	go build ./...
+	go build ./... ./examples/...
 
 # Fewer seeds and rounds than test-long has; each promise has a test here, too.
 .PHONY: test
-test: ## run the tests of the core module in their short form, with the race detector: two minutes
-	go test -race -short ./...
+test: ## run the tests of the core module and the examples in their short form, with the race detector: two minutes
+	go test -race -short ./... ./examples/...
 
 .PHONY: test-long
-test-long: ## run all tests of the core module at length, with the race detector
-	go test -race -timeout 30m ./...
+test-long: ## run all tests of the core module and the examples at length, with the race detector
+	go test -race -timeout 30m ./... ./examples/...
 
 # Where an int has 32 bits, and 64-bit atomics have to be aligned. No race detector there.
 .PHONY: test-386
@@ -44,8 +44,8 @@ test-386: ## run the short tests of the library's packages with 32 bits
 	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
 
 .PHONY: test-nested
-test-nested: missing ## run all tests of the nested modules but the benchmarks and durable, with the race detector
-	@set -e; for module in $(filter-out ./benchmarks/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
+test-nested: missing ## run all tests of the nested modules but the examples, the benchmarks and durable, with the race detector
+	@set -e; for module in $(filter-out ./benchmarks/ ./examples/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
 	cd checks && go test -count 1 ./docs # the go command does not know that it reads what is not in its module
 
 # One package at a time: each starts servers, and they share the processors with the tests.
@@ -55,15 +55,15 @@ test-durable: missing ## run all tests of durable jobs, on real servers, with th
 	cd durable && go test ./jetstream/internal/protocol # whose large worlds are too slow for the race detector
 
 .PHONY: test-releases
-test-releases: ## run the short tests of the core and of timingwheel/prometheus with both releases of Go
+test-releases: ## run the short tests of the core, the examples and timingwheel/prometheus with both releases of Go
 	@set -e; for go in $(RELEASES); do export GOTOOLCHAIN=$$go; \
-		(set -x; go test -short ./...; cd timingwheel/prometheus; go test ./...); done
+		(set -x; go test -short ./... ./examples/...; cd timingwheel/prometheus; go test ./...); done
 
 # go vet compiles what is imported, and checks the types of the rest, tests included.
 .PHONY: cross cross-some
-cross: ## build and vet the published modules, tests included, for all other systems
+cross: ## build and vet the published modules and the examples, tests included, for all other systems
 	@set -e; for system in $(SYSTEMS); do export GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0; \
-		for module in $(PUBLISHED); do (echo "$$system $$module"; cd $$module; go build ./...; go vet ./...); done; done
+		for module in $(PUBLISHED) ./examples; do (echo "$$system $$module"; cd $$module; go build ./...; go vet ./...); done; done
 
 cross-some: ## the same for three of them
 	$(MAKE) cross SYSTEMS="$(SOME)"

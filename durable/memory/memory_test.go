@@ -171,3 +171,47 @@ func TestTwoProcesses(t *testing.T) {
 		require.Equal(t, fmt.Sprint(i), <-ran)
 	}
 }
+
+// What a limit lets begin at a time begins at that time: a job that waits for its token is due
+// when that comes, and Advance goes on to there.
+func TestRateByTheClock(t *testing.T) {
+	clock := memory.NewClock(begin)
+	store := memory.New(clock)
+	q, run := open(t, store)
+	other, runOther := open(t, store)
+	var mu sync.Mutex
+	began := map[string][]time.Duration{}
+	for _, q := range []*durable.Queue{q, other} {
+		for _, kind := range []string{"k", "one"} {
+			q.Handle(kind, func(_ context.Context, a *durable.Attempt) error {
+				mu.Lock()
+				defer mu.Unlock()
+				began[a.Job.Lane] = append(began[a.Job.Lane], clock.Now().Sub(begin))
+				return nil
+			})
+		}
+	}
+	require.NoError(t, q.SetLimit(t.Context(), "hourly", durable.Limit{Kind: "k", PerLane: true, Rate: 1.0 / 3600, Burst: 2}))
+	require.NoError(t, q.SetLimit(t.Context(), "one", durable.Limit{Kind: "one", Running: 1}))
+	for range 5 {
+		for _, j := range []durable.Job{{Kind: "k", Lane: "a"}, {Kind: "k", Lane: "b", After: 90 * time.Minute}, {Kind: "one", Lane: "c"}} {
+			_, err := q.Add(t.Context(), j)
+			require.NoError(t, err)
+		}
+	}
+	run()
+	runOther()
+	require.NoError(t, clock.Advance(within(t), 0))
+	require.Equal(t, map[string][]time.Duration{"a": {0, 0}, "c": {0, 0, 0, 0, 0}}, began)
+	require.NoError(t, clock.Advance(within(t), 24*time.Hour))
+	h := time.Hour
+	wholeSeconds := func(all []time.Duration) (rounded []time.Duration) { // a Rate is rounded down to a gap of nanoseconds
+		for _, d := range all {
+			rounded = append(rounded, d.Truncate(time.Second))
+		}
+		return rounded
+	}
+	require.Equal(t, []time.Duration{0, 0, h, 2 * h, 3 * h}, wholeSeconds(began["a"]))
+	require.Equal(t, []time.Duration{h * 3 / 2, h * 3 / 2, h * 5 / 2, h * 7 / 2, h * 9 / 2}, wholeSeconds(began["b"]))
+	require.Equal(t, begin.Add(24*h), clock.Now())
+}

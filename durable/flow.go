@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -21,12 +22,19 @@ import (
 // lane with many jobs would fill the worker, and no other would be handed to it.
 
 const (
-	minLine  = 64  // jobs that a line holds, whatever its limits are
-	maxLine  = 512 // and at most: a quarter of what a kind may hold, see backlog
-	lineTime = 2 * time.Second
+	minLine   = 64   // jobs that a line holds, whatever its limits are
+	maxServed = 4096 // lanes of a kind whose last turn is known
+	maxLine   = 512  // and at most: a quarter of what a kind may hold, see backlog
+	lineTime  = 2 * time.Second
 
 	leastPutOff = 250 * time.Millisecond
-	mostPutOff  = 30 * time.Second
+	mostPutOff  = 5 * time.Minute
+
+	// comeBack is the time between two jobs of a kind that were put off, at most: where a
+	// handler that took long is fast again they are what there is to do. It is no shorter than
+	// need be, since those that come too early cost two commits, and of a lane with 100,000
+	// jobs nearly all do.
+	comeBack = 2 * time.Millisecond
 
 	// tokensAtOnce is for how long tokens are left to come, where many come, so that one
 	// claim is for all of them. What is left of TokenAhead is for its commit.
@@ -41,6 +49,7 @@ type line struct {
 	gates  []*gate // of limits PerLane; those of the kind are in lane
 	paused bool
 	parked bool      // it waits for a gate, and not for its turn
+	served int       // when it had its last turn, as worker.begun says; 0: not lately
 	slot   time.Time // for when the last was put off
 }
 
@@ -115,14 +124,60 @@ func (w *worker) line(h *Held) *line {
 	ln := l.lines[name]
 	if ln == nil {
 		limits, paused := w.rules.Covering(l.kind, name)
-		ln = &line{kind: l, name: name, gates: w.gatesOf(limits, name, true), paused: paused}
+		ln = &line{kind: l, name: name, gates: w.gatesOf(limits, name, true), paused: paused, served: l.served[name]}
 		if l.lines == nil {
 			l.lines = map[string]*line{}
 		}
 		l.lines[name] = ln
-		l.turns = append(l.turns, ln)
+		l.queue(ln)
 	}
 	return ln
+}
+
+// queue has a line wait for its turn, which comes the sooner the longer ago its last was.
+func (l *lane) queue(ln *line) {
+	i, _ := slices.BinarySearchFunc(l.turns, ln.served, func(other *line, served int) int {
+		if other.served <= served {
+			return -1
+		}
+		return 1
+	})
+	l.turns = slices.Insert(l.turns, i, ln)
+}
+
+// noteTurn notes that a line has its turn. It is known also when nothing waits there any
+// more: else a lane whose jobs come one by one would be the first each time. Of what was
+// served before all that wait now nothing need be known. w.mu is held.
+func (w *worker) noteTurn(ln *line) {
+	l := ln.kind
+	ln.served = w.begun + 1
+	if len(l.served) >= maxServed {
+		least := ln.served
+		for _, other := range l.turns {
+			least = min(least, other.served)
+		}
+		maps.DeleteFunc(l.served, func(_ string, served int) bool { return served < least })
+	}
+	if l.served == nil || len(l.served) >= maxServed {
+		l.served = map[string]int{}
+	}
+	l.served[ln.name] = ln.served
+}
+
+// missTurn takes back the turn of a task that was refused: it is the next again. w.mu is held.
+func (w *worker) missTurn(t *task) {
+	l, name := w.lanes[t.held.Record.Job.Kind], t.held.Record.Job.Lane
+	if l.served[name] <= t.served {
+		return
+	}
+	l.served[name] = t.served
+	if ln := l.lines[name]; ln != nil {
+		ln.served = t.served
+		if i := slices.Index(l.turns, ln); i >= 0 {
+			l.turns = slices.Delete(l.turns, i, i+1)
+			l.queue(ln)
+		}
+	}
 }
 
 // join has a task wait in its line, which hands back its last if it is too long. w.mu is
@@ -157,16 +212,22 @@ func (ln *line) bound() int {
 
 // pace is about how long it takes a line to get one job on. It is too low if others have
 // places, too: then a job that was put off comes too early, and is put off again.
-func (ln *line) pace() (d time.Duration) {
-	for _, gates := range [][]*gate{ln.kind.gates, ln.gates} {
-		for _, g := range gates {
-			d = max(d, g.rule.Gap())
-			if g.rule.Running > 0 {
-				d = max(d, g.took/time.Duration(g.rule.Running))
-			}
+func (ln *line) pace() time.Duration { return max(paceOf(ln.kind.gates), paceOf(ln.gates)) }
+
+func paceOf(gates []*gate) (d time.Duration) {
+	for _, g := range gates {
+		d = max(d, g.rule.Gap())
+		if g.rule.Running > 0 {
+			d = max(d, g.took/time.Duration(g.rule.Running))
 		}
 	}
 	return d
+}
+
+// comeBack is the time between two jobs of a line that were put off.
+func (ln *line) comeBack() time.Duration {
+	n := time.Duration(len(ln.kind.lines))
+	return min(max(paceOf(ln.kind.gates)*n, paceOf(ln.gates)), comeBack*n)
 }
 
 // putOff hands the last of a line back, for about as long as those before it take. w.mu is
@@ -180,11 +241,11 @@ func (w *worker) putOff(ln *line) {
 	ln.tasks[class] = ln.tasks[class][:len(ln.tasks[class])-1]
 	ln.kind.lined--
 	t.line = nil
-	now, pace := time.Now(), min(ln.pace(), mostPutOff)
-	if soonest := now.Add(pace * time.Duration(ln.bound())); ln.slot.Before(soonest) {
+	now := time.Now()
+	if soonest := now.Add(min(ln.pace(), mostPutOff) * time.Duration(ln.bound())); ln.slot.Before(soonest) {
 		ln.slot = soonest
 	}
-	ln.slot = ln.slot.Add(pace)
+	ln.slot = ln.slot.Add(ln.comeBack())
 	after := ln.slot.Sub(now)
 	if after > mostPutOff || ln.paused {
 		ln.slot = now.Add(mostPutOff)
@@ -243,8 +304,10 @@ func (w *worker) pass(t *task) {
 	l.lined--
 	i := slices.Index(l.turns, ln)
 	l.turns = slices.Delete(l.turns, i, i+1)
+	t.served = ln.served
+	w.noteTurn(ln)
 	if ln.tasks.len() > 0 {
-		l.turns = append(l.turns, ln)
+		l.queue(ln)
 	} else {
 		delete(l.lines, ln.name)
 	}
@@ -287,7 +350,7 @@ func (w *worker) unpark(g *gate) {
 	}
 	for _, ln := range g.parked {
 		ln.parked = false
-		ln.kind.turns = append(ln.kind.turns, ln)
+		ln.kind.queue(ln)
 		w.activate(ln.kind)
 	}
 	g.parked = nil
@@ -312,6 +375,7 @@ func (w *worker) hasLine(g *gate) bool {
 
 // limited has a task wait whose claim was refused by a limit or a pause. w.mu is held.
 func (w *worker) limited(t *task, v Verdict) {
+	w.missTurn(t)
 	gates := t.gates
 	w.leave(t)
 	known := false
@@ -454,7 +518,8 @@ func (w *worker) regate() {
 	}
 }
 
-// tell is called by the engine.
+// tell is called by the engine. Where its clock is set by hand, that may have brought tokens:
+// no timer here knows.
 func (w *worker) tell(n Notice) {
 	if n.Rules {
 		w.askRules()
@@ -462,8 +527,8 @@ func (w *worker) tell(n Notice) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range n.Freed {
-		if g := w.gates[p]; g != nil && g.full {
-			g.full = false
+		if g := w.gates[p]; g != nil && (g.full || g.dry && w.q.manual) {
+			g.full, g.dry = false, false
 			w.unpark(g)
 		}
 	}

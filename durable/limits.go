@@ -26,10 +26,11 @@ const (
 // ends that has its place, or at the moment when its token comes. Where a limit covers jobs
 // of several lanes, these take turns. Of the jobs of one lane those begin first that have the
 // higher Priority, then those that are longest due. Each worker holds only so many of a lane
-// that waits, and hands the others back to be asked for again within half a minute: that is
-// how late one of these may be, if a limit is raised or removed. A job that a limit covers is
-// claimed when it begins, and is late by a commit. What a worker runs that dies keeps its
-// places until its lease is over, and on PostgreSQL for some seconds more.
+// that waits, and hands the others back for a while, of which it asks for 500 a second again
+// at least, or for all within five minutes. When a limit or a pause is changed they are asked
+// for at once. A job that a limit covers is claimed when it begins, and is late by a commit.
+// What a worker runs that dies keeps its places until its lease is over, and on PostgreSQL for
+// some seconds more.
 //
 // A limit counts the jobs that begin after it was made. One that is changed goes on
 // counting, unless Kind or PerLane differ. If more run than it lets, it waits until they
@@ -249,7 +250,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 		if u.Lane != "" {
 			info.Lanes++
 		}
-		if at := r.Limits()[i].token(&u.Counter, now); at.After(now) && (info.Next.IsZero() || at.Before(info.Next)) {
+		if at := r.Limits()[i].Token(&u.Counter, now); at.After(now) && (info.Next.IsZero() || at.Before(info.Next)) {
 			info.Next = at
 		}
 	}

@@ -215,7 +215,7 @@ func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now ti
 	full := -1
 	for i, l := range limits {
 		c := counters[i]
-		if at := l.token(c, now); at.Sub(now) > TokenAhead {
+		if at := l.Token(c, now); at.Sub(now) > TokenAhead {
 			if after := at.Sub(now) - TokenAhead; v.Claimed == Mine || after > v.After {
 				v = Verdict{Claimed: Limited, Limit: l.ID, After: after}
 			}
@@ -251,8 +251,9 @@ func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now ti
 	return v
 }
 
-// token returns when the next token is there.
-func (l *Rule) token(c *Counter, now time.Time) time.Time {
+// Token returns when the next token is there, as a Counter says; now, if one is or there is no
+// Rate.
+func (l *Rule) Token(c *Counter, now time.Time) time.Time {
 	if l.Rate == 0 {
 		return now
 	}

@@ -52,6 +52,7 @@ type task struct {
 	failed   bool                    // and its handler has returned an error
 	line     *line                   // where it waits for a limit
 	gates    []*gate                 // those that it has passed for its claim
+	served   int                     // when its line had had a turn before that
 	asking   bool                    // it is counted as asking there
 	next     *Held                   // a newer version, to be admitted when this one is forgotten
 
@@ -80,6 +81,7 @@ type lane struct {
 	lines  map[string]*line // by Job.Lane; of those in which something waits
 	turns  []*line          // those of them that are not parked, in the order of their turns
 	lined  int              // tasks in lines
+	served map[string]int   // of lanes: when each had its last turn
 }
 
 // worker is one Run. A task is in the map from when the engine hands it out until its end

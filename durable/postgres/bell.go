@@ -27,14 +27,18 @@ const (
 // news is what is announced: that something is due soon, or maybe long due.
 type news struct {
 	old   bool            // maybe long due
+	many  bool            // and maybe many of them; not sent
 	kinds map[string]bool // of which kinds; nil: of any
 }
 
-func newsOf(kinds []string, old bool) news { return news{old, setOf(kinds)} }
+// recalled is what new rules are to a Feed: what was put off is free.
+var recalled = news{old: true, many: true}
+
+func newsOf(kinds []string, old bool) news { return news{old: old, kinds: setOf(kinds)} }
 
 // add makes one of two.
 func (n *news) add(other news) {
-	n.old = n.old || other.old
+	n.old, n.many = n.old || other.old, n.many || other.many
 	switch {
 	case n.kinds == nil || other.kinds == nil:
 		n.kinds = nil
@@ -119,7 +123,7 @@ func (r *ear) ring(n news) {
 	if r.some {
 		r.news.add(n)
 	} else {
-		r.some, r.news = true, news{n.old, maps.Clone(n.kinds)}
+		r.some, r.news = true, news{n.old, n.many, maps.Clone(n.kinds)}
 	}
 	r.mu.Unlock()
 	select {
@@ -204,6 +208,9 @@ func (e *Engine) hear(ctx context.Context, c *pgx.Conn, r *ear) {
 		}
 		if notice, ok := decodeNotice(n.Payload); ok {
 			e.notices.tell(notice)
+			if notice.Rules {
+				r.ring(recalled)
+			}
 			continue
 		}
 		r.ring(decodeNews(n.Payload))

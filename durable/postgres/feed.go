@@ -89,7 +89,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	beside.Go(func() { w.e.listen(ctx, f.ear) })
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
-		held, err := f.look(ctx)
+		held, err := f.look(ctx, give)
 		if err == nil && f.c.Looked != nil {
 			f.c.Looked()
 		}
@@ -104,27 +104,26 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 		case err != nil:
 			return err
 		}
-		if !f.hasMore() {
+		if !f.rung && !f.hasMore() {
 			f.pause(ctx)
 		}
 	}
 }
 
-// look fetches once.
-func (f *feed) look(ctx context.Context) ([]*durable.Held, error) {
+// look fetches once. What is announced while that takes long is given meanwhile.
+func (f *feed) look(ctx context.Context, give func([]*durable.Held)) ([]*durable.Held, error) {
 	began := time.Now()
 	full := f.owed && !began.Before(f.fullFrom)
 	l := f.plan(began, full)
 	var got fetched
+	var left *news
 	if len(l.kinds) > 0 {
 		var err error
-		ctx, cancel := context.WithTimeout(ctx, feedTimeout)
-		defer cancel()
-		got, err = retry(ctx, f.e, true, func() (fetched, error) {
-			whole, cancel := finishing(ctx, feedTimeout)
-			defer cancel()
-			return f.fetch(whole, l)
-		})
+		if l.deep {
+			got, left, err = f.besideNews(ctx, l, give)
+		} else {
+			got, err = f.fetch(ctx, l)
+		}
 		if err != nil {
 			return got.held, err
 		}
@@ -135,6 +134,10 @@ func (f *feed) look(ctx context.Context) ([]*durable.Held, error) {
 		f.owed = false
 		f.fullFrom = time.Now().Add(min(share*time.Since(began), longestPause))
 	}
+	if left != nil {
+		f.rung, f.news = true, *left
+		f.owe(*left)
+	}
 	return got.held, nil
 }
 
@@ -144,7 +147,8 @@ type planned struct {
 	from  []time.Time
 	full  []bool
 	ahead time.Duration
-	limit int // of each kind
+	limit int  // of each kind
+	deep  bool // it may pass many that are not free
 }
 
 // plan returns what is to be looked at. A kind that is shut is to be looked at when it is
@@ -172,8 +176,10 @@ func (f *feed) plan(now time.Time, full bool) planned {
 		case !isOpen:
 		case whole:
 			l.add(kind, time.Unix(0, 0), true)
+			l.deep = true
 		case m.more:
 			l.add(kind, m.from, false)
+			l.deep = true
 		default:
 			l.add(kind, quick, false)
 		}
@@ -244,6 +250,14 @@ func (f *feed) hasMore() bool {
 	return false
 }
 
+// owe notes that something old is announced: at once if it may be many.
+func (f *feed) owe(n news) {
+	f.owed = f.owed || n.old
+	if n.many {
+		f.fullFrom = time.Time{}
+	}
+}
+
 // finishing returns a context for a statement that is not to be cut off when ctx ends:
 // nobody would know what it has handed out.
 func finishing(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
@@ -265,8 +279,9 @@ func (f *feed) pause(ctx context.Context) {
 	case <-f.e.closed.Done():
 	case <-f.opened:
 	case <-f.ear.rung:
-		f.news, f.rung = f.ear.heard()
-		f.owed = f.owed || f.rung && f.news.old
+		if f.news, f.rung = f.ear.heard(); f.rung {
+			f.owe(f.news)
+		}
 	case <-t.C:
 	}
 	if now := time.Now(); !now.Before(f.pollFrom) {
@@ -280,9 +295,68 @@ type fetched struct {
 	found int // with what was too large
 }
 
-// fetch hands out what is due soon and free. What is lost of it in a crash is handed out
-// again, so it does not wait for the disk.
-func (f *feed) fetch(ctx context.Context, l planned) (got fetched, err error) {
+// besideNews fetches what may take long, as where a lane has many jobs that were put off. What
+// is announced meanwhile is fetched at once: a lane with one job is not to wait for that. It
+// returns what was heard and is still to be looked at, if there is such.
+func (f *feed) besideNews(ctx context.Context, l planned, give func([]*durable.Held)) (got fetched, left *news, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		got, err = f.fetch(ctx, l)
+	}()
+	for {
+		select {
+		case <-done:
+			return got, left, err
+		case <-f.ear.rung:
+		}
+		n, ok := f.ear.heard()
+		if ok && !f.fresh(ctx, n, give) {
+			if left == nil {
+				left = &news{kinds: map[string]bool{}}
+			}
+			left.add(n)
+		}
+		sleep(ctx, pace)
+	}
+}
+
+// fresh gives what is announced, and reports whether that is all of it.
+func (f *feed) fresh(ctx context.Context, n news, give func([]*durable.Held)) bool {
+	open, _ := f.c.Kinds.Open()
+	l, all := planned{ahead: min(window, f.c.Ahead+reach), limit: batch}, !n.old && n.kinds != nil
+	for kind := range n.kinds {
+		if _, isOpen := slices.BinarySearch(open, kind); isOpen {
+			l.add(kind, f.e.now().Add(-recent), false)
+		} else if f.c.Kinds.Has(kind) {
+			all = false
+		}
+	}
+	if len(l.kinds) == 0 {
+		return all
+	}
+	l.limit = max(batch/len(l.kinds), leastOfKind)
+	got, err := f.fetch(ctx, l)
+	if len(got.held) > 0 {
+		give(got.held)
+	}
+	return all && err == nil && got.found == len(got.held) && got.found < l.limit
+}
+
+// fetch hands out what is due soon and free, and tries again for a while.
+func (f *feed) fetch(ctx context.Context, l planned) (fetched, error) {
+	ctx, cancel := context.WithTimeout(ctx, feedTimeout)
+	defer cancel()
+	return retry(ctx, f.e, true, func() (fetched, error) {
+		whole, cancel := finishing(ctx, feedTimeout)
+		defer cancel()
+		return f.fetchOnce(whole, l)
+	})
+}
+
+// fetchOnce is one statement. What is lost of it in a crash is handed out again, so it does
+// not wait for the disk.
+func (f *feed) fetchOnce(ctx context.Context, l planned) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
 	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*durable.Held, error) {
 		return f.e.held(row, &got.found)

@@ -1,11 +1,12 @@
 -- Hands out to worker $1 jobs of the kinds $2 that are due in $4 us and after the moment
 -- that $3 has for the kind, at most $6 of each kind, and of all 8 MiB and one of payload,
 -- for $5 us. Free is what waits and nobody has in hand, or who has it in hand is dead; and
--- what runs and its worker is dead. A worker does not find itself dead.
+-- what runs and its worker is dead. A worker does not find itself dead. What was put off is in
+-- the hand of the rules that were there: see release.sql.
 --
 -- Each kind is a range of the index, so jobs of other kinds are not even passed.
 with living as materialized (
-    select id from tickwheel.worker where until > now() union all select $1::int8
+    select id from tickwheel.worker where until > now() union all select $1::int8 union all select -revision from tickwheel.rules
 ), found as (
     select f.* from unnest($2::text[], $3::timestamptz[]) as k(kind, since) cross join lateral (
         select j.id, j.due, octet_length(j.payload) as bytes

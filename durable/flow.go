@@ -410,9 +410,6 @@ func (w *worker) refused(g *gate, after time.Duration) {
 		}
 		g.dry, g.next = true, w.q.now().Add(after)
 	}
-	if w.q.manual {
-		after = time.Millisecond // its time passes at once, and nobody tells when
-	}
 	w.after(after, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -9,8 +9,8 @@
 //	_, err = q.Add(ctx, durable.Job{Kind: "remind", After: 72 * time.Hour})
 //	err = clock.Advance(ctx, 72*time.Hour) // the reminder has run when it returns
 //
-// What the clock says goes for when jobs are due and when they expire, for backoff, schedules,
-// the Rate of limits and retention. A job's Timeout and the worker's lease are of the process, and pass in real
+// What the clock says goes for when jobs are due and when they expire, for backoff, schedules
+// and retention. A job's Timeout and the worker's lease are of the process, and pass in real
 // time.
 //
 // Stores with no clock work in a testing/synctest bubble, by its time. There all of a Queue
@@ -70,8 +70,7 @@ func (c *Clock) add(m *Store) {
 
 // Advance moves the clock by d, from one time at which a job is due to the next, and waits
 // at each until what is due has ended: is done, dead, or due later. So a retry, or the next
-// occurrence of a schedule, comes at its own time, too, and so does what waits for the token of
-// a limit. With 0 it waits for what is due now.
+// occurrence of a schedule, comes at its own time, too. With 0 it waits for what is due now.
 //
 // If ctx ends before, Advance returns an error that wraps its cause and names a job that was
 // due: of a kind that nobody runs, of one that is paused, or one whose handler does not
@@ -103,12 +102,8 @@ func (c *Clock) next(to time.Time) time.Time {
 	for _, m := range stores {
 		m.mu.Lock()
 		for _, j := range m.jobs {
-			due := j.rec.Due
-			if !due.After(now) {
-				due = now.Add(m.token(j).After)
-			}
-			if j.state == durable.Waiting && due.After(now) && due.Before(to) {
-				to = due
+			if j.state == durable.Waiting && j.rec.Due.After(now) && j.rec.Due.Before(to) {
+				to = j.rec.Due
 			}
 		}
 		m.mu.Unlock()
@@ -150,10 +145,7 @@ func (m *Store) due() (*memJob, <-chan struct{}) {
 	defer m.mu.Unlock()
 	now := m.now()
 	for _, j := range m.jobs {
-		if j.rec.Due.After(now) {
-			continue
-		}
-		if j.state == durable.Running || j.state == durable.Waiting && m.token(j).After == 0 {
+		if (j.state == durable.Waiting || j.state == durable.Running) && !j.rec.Due.After(now) {
 			return &memJob{rec: j.rec}, m.ended
 		}
 	}

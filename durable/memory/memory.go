@@ -563,9 +563,6 @@ func (w *memWorker) take(j *memJob, h *durable.Held) durable.Verdict {
 	case paused:
 		return durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
 	}
-	if v := m.token(j); v.After > 0 && m.clock != nil {
-		return v // no token is given ahead of its time: nobody can wait for that
-	}
 	places, counters, has := make([]durable.Place, len(limits)), make([]*durable.Counter, len(limits)), make([]bool, len(limits))
 	for i, l := range limits {
 		p := l.Place(lane)
@@ -584,27 +581,6 @@ func (w *memWorker) take(j *memJob, h *durable.Held) durable.Verdict {
 		j.places = places
 	}
 	return v
-}
-
-// token says for how long a job waits for a token, and of which limit; After is 0 if it does not.
-func (m *Store) token(j *memJob) (longest durable.Verdict) {
-	limits, _ := m.rules.Covering(j.rec.Job.Kind, j.rec.Job.Lane)
-	now := m.now()
-	for _, l := range limits {
-		c := durable.Counter{}
-		if there := m.counted[l.Place(j.rec.Job.Lane)]; there != nil {
-			c = *there
-		}
-		v := durable.Take([]*durable.Rule{l}, []*durable.Counter{&c}, []bool{true}, "", now)
-		after := v.At.Sub(now)
-		if v.Claimed == durable.Limited {
-			after = v.After + durable.TokenAhead
-		}
-		if after > longest.After {
-			longest = durable.Verdict{Claimed: durable.Limited, Limit: l.ID, After: after}
-		}
-	}
-	return longest
 }
 
 // freeDead frees the places of other jobs whose workers are dead, and are not the one that

@@ -36,7 +36,9 @@ import (
 //
 // From CompleteTx to the end of the transaction nobody else can take the job over, cancel
 // it, or change the schedule that it is an occurrence of, and whoever tries the last waits. So
-// do claims under a limit that the job has a place of.
+// do claims under a limit that the job has a place of. A transaction that is stricter than read
+// committed cannot be serialized (40001) if such a claim has been committed since it began: try
+// another one, or leave those jobs without a limit.
 // So call it right before the commit. A transaction that is neither committed nor rolled
 // back keeps the job running: set idle_in_transaction_session_timeout. One that is prepared
 // for a commit in two phases ends the job when that comes; the handler need not wait for it.

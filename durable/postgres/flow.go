@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -274,13 +275,15 @@ func (n *notices) take() (text string) {
 		}
 	}
 	n.rules = false
-	body, err := json.Marshal(struct {
+	var body strings.Builder
+	to := json.NewEncoder(&body)
+	to.SetEscapeHTML(false) // of a lane of < that would be six times as long
+	if err := to.Encode(struct {
 		Tell told `json:"tell"`
-	}{t})
-	if err != nil {
+	}{t}); err != nil {
 		panic(err) // strings and numbers
 	}
-	return string(body)
+	return body.String()
 }
 
 // decodeNotice returns the notice in a notification, if it is one.

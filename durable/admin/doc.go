@@ -41,7 +41,7 @@
 //	GET  limits     a list of [Limit]
 //	GET  pauses     a list of durable.Pausable, {} for the whole queue
 //	POST cancel     a list of [Result]: {"refs": [...]}, or {"key": "..."}
-//	POST redrive    {"refs": [...]}; or {"all": true, "kind": "..."}, whose result is one: how many, without a Ref
+//	POST redrive    {"refs": [...]}; or {"all": true, "kind": "...", "lane": "..."}, whose result is one: how many, without a Ref
 //	POST delete     {"refs": [...]}, of dead jobs
 //	POST run-now    {"refs": [...]}
 //	POST reschedule {"refs": [...], "at": "2030-01-02T15:04:05Z"}

@@ -323,6 +323,12 @@ func TestRefusesWrites(t *testing.T) {
 	} {
 		require.Equal(t, 400, post(t, writable, path, body, nil).Code, path)
 	}
+	for _, body := range []string{`{"all": true, "knd": "x"}`, `{"all": true, "meta": {"a": "b"}}`, `{"all": true} {}`, `{"all": true, "kind": "dies", "state": "dead"}`} {
+		require.Equal(t, 400, post(t, writable, "/redrive", body, nil).Code, "a word that narrows it down is not passed over: %s", body)
+	}
+	var results []admin.Result
+	post(t, writable, "/redrive", `{"all": true, "lane": "of nobody"}`, &results)
+	require.Equal(t, []admin.Result{{Done: true}}, results)
 	require.Equal(t, 400, post(t, writable, "/cancel", `{"key": "`+strings.Repeat("x", 2<<20)+`"}`, nil).Code)
 	w := answer(t, writable, request(func(*http.Request) {}), nil)
 	require.Equal(t, 200, w.Code)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,7 +61,7 @@ func (h *handler) write(r *http.Request, what string, do write) ([]Result, error
 		return nil, &statusError{http.StatusBadRequest, "the command cannot be read: " + err.Error()}
 	}
 	var c Command
-	if err := json.Unmarshal(body, &c); err != nil {
+	if err := decode(body, &c); err != nil {
 		return nil, &statusError{http.StatusBadRequest, "the command is no JSON as it has to be: " + err.Error()}
 	}
 	results, err := do(h, r.Context(), &c)
@@ -79,6 +80,20 @@ func (h *handler) write(r *http.Request, what string, do write) ([]Result, error
 	h.log.Info("durable: an operator writes", "user", h.user(r), "command", what, "refs", c.Refs, "names", c.Names,
 		"key", c.Key, "all", c.All, "kind", c.Kind, "lane", c.Lane, "limit", c.Limit, "at", c.At, "done", done, "error", wrong)
 	return results, err
+}
+
+// decode reads a command. A word that it does not know might have been to narrow it down: such
+// a command is refused, rather than done to all.
+func decode(body []byte, c *Command) error {
+	from := json.NewDecoder(bytes.NewReader(body))
+	from.DisallowUnknownFields()
+	if err := from.Decode(c); err != nil {
+		return err
+	}
+	if _, err := from.Token(); err != io.EOF {
+		return errors.New("something follows the command")
+	}
+	return nil
 }
 
 // mayWrite refuses what a page of another site can have a browser send: no such page can set
@@ -176,7 +191,7 @@ func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		return nil, fmt.Errorf("%w: redrive of all, and of some", durable.ErrInvalid)
 	}
 	res := Result{Done: true}
-	for i, err := range h.q.All(ctx, durable.Filter{State: durable.Dead, Kind: c.Kind}) {
+	for i, err := range h.q.All(ctx, durable.Filter{State: durable.Dead, Kind: c.Kind, Lane: c.Lane}) {
 		if err == nil {
 			err = h.q.Redrive(ctx, i.Ref)
 		}

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -308,6 +309,44 @@ func TestCounterThatHasChanged(t *testing.T) {
 		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token"), refused)
 		require.Equal(t, 1-refused, l.taken())
 	}
+}
+
+// What was put off is handed out again when the rules change.
+func TestPutOffUntilTheRulesChange(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
+	w := l.worker("w")
+	w.c.Tell, w.c.Ahead = func(durable.Notice) {}, time.Second
+	given := make(chan *durable.Held, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	fed := make(chan error)
+	go func() {
+		fed <- w.Feed(ctx, func(held []*durable.Held) {
+			for _, h := range held {
+				given <- h
+			}
+		})
+	}()
+	defer func() { cancel(); require.NoError(t, <-fed) }()
+	h := l.held("")
+	next := func() *durable.Held {
+		select {
+		case h := <-given:
+			return h
+		case <-time.After(time.Minute):
+			t.Fatal("it is not handed out")
+			return nil
+		}
+	}
+	got := next()
+	require.Equal(t, h.Ref, got.Ref)
+	require.NoError(t, w.Release(t.Context(), []*durable.Held{got}, time.Hour))
+	q, err := durable.Open(t.Context(), connectPartTo(t, p))
+	require.NoError(t, err)
+	defer q.Close()
+	require.NoError(t, q.Pause(t.Context(), durable.Pausable{Kind: "other"}))
+	require.Equal(t, h.Ref, next().Ref)
 }
 
 // What is stored of places and counters is read as it was written.

@@ -67,6 +67,7 @@ func (e *engine) learnRules(m stored, err error) (knownRules, error) {
 	k := &knownRules{rules: rules, seq: m.Seq}
 	for known == nil || known.seq < k.seq {
 		if e.rules.CompareAndSwap(known, k) {
+			e.recall()
 			break
 		}
 		known = e.rules.Load()
@@ -327,6 +328,16 @@ func (e *engine) tellAll(n durable.Notice) {
 	e.mu.Unlock()
 	for _, w := range workers {
 		w.c.Tell(n)
+	}
+}
+
+// recall has the workers of this engine ask again for what they have put off.
+func (e *engine) recall() {
+	e.mu.Lock()
+	workers := slices.Clone(e.workers)
+	e.mu.Unlock()
+	for _, w := range workers {
+		w.recall()
 	}
 }
 

@@ -26,9 +26,10 @@ type worker struct {
 	c durable.WorkConfig
 	budgets
 
-	mu    sync.Mutex
-	beats []stored // the last one of each partition, as the server has it
-	life  life     // what beats say
+	mu     sync.Mutex
+	beats  []stored // the last one of each partition, as the server has it
+	life   life     // what beats say
+	putOff []putOff // recall.go
 
 	others atomic.Int64 // workers beside this one, as far as it is known
 }
@@ -660,8 +661,13 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 				errs[p.number] = res.err
 			}
 		}
-		for _, h := range pick(held, indices) {
-			h.Handle.(*handle).nak(after)
+		all := make([]*handle, len(indices))
+		for k, h := range pick(held, indices) {
+			all[k] = h.Handle.(*handle)
+			all[k].nak(after)
+		}
+		if after > 0 {
+			w.keepPutOff(all, after)
 		}
 	})
 	return errors.Join(errs...)

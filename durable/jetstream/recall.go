@@ -1,0 +1,50 @@
+package jetstream
+
+import (
+	"slices"
+	"time"
+)
+
+// What a worker has put off because a limit is far behind, or something is paused, may be due
+// at once by other rules. The server waits for as long as it was told. So the worker keeps
+// what it has put off, and has it handed out again when the rules change.
+
+// maxPutOff is how much of that it keeps: of more, what was put off first comes when it was
+// said to.
+const maxPutOff = 1 << 15
+
+type putOff struct {
+	hd    *handle
+	until time.Time
+}
+
+// keepPutOff notes what was put off.
+func (w *worker) keepPutOff(some []*handle, after time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for _, hd := range some {
+		w.putOff = append(w.putOff, putOff{hd, now.Add(after)})
+	}
+	if len(w.putOff) <= maxPutOff {
+		return
+	}
+	w.putOff = slices.DeleteFunc(w.putOff, func(o putOff) bool { return o.until.Before(now) })
+	if n := len(w.putOff); n > maxPutOff/2 { // so that it is not looked through each time
+		w.putOff = slices.Clone(w.putOff[n-maxPutOff/2:])
+	}
+}
+
+// recall has all of that handed out again that did not come yet.
+func (w *worker) recall() {
+	w.mu.Lock()
+	all := w.putOff
+	w.putOff = nil
+	w.mu.Unlock()
+	now := time.Now()
+	for _, o := range all {
+		if o.until.After(now) {
+			o.hd.nak(0)
+		}
+	}
+}

@@ -39,8 +39,8 @@ const (
 // A Limit with neither Running nor Rate lets nothing run, and that is logged; but the zero
 // Limit removes. [ErrInvalid]: the name is empty, unprintable or too long, Running or Burst
 // is negative, Rate is not a number from 0 to a million, Burst is 0 with a Rate or not without
-// one, or there would be more than 1000 limits and pauses. [ErrNotFound]: there is nothing to
-// remove.
+// one, or there would be more than 1000 limits and pauses; or the queue is on JetStream and has
+// several partitions. [ErrNotFound]: there is nothing to remove.
 func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 	if err := checkLimit(name, l); err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)

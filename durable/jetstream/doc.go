@@ -69,7 +69,13 @@
 // What others should know at once goes as messages that no stream keeps, below TWA_<queue>:
 // that a place is free, that the rules have changed, that a job is to be canceled. A user
 // of the server who may not publish and subscribe there learns it within a second, or with the
-// next beat. A queue of several partitions has pauses, but no limits: a commit is of one stream.
+// next beat.
+//
+// A queue of several partitions has pauses, but no limits: SetLimit is durable.ErrInvalid. A
+// commit is of one stream, and a job and the place that it takes would be in two. To take the
+// place first and the job after that would leave places behind with each process that dies in
+// between, and to share the places out among partitions would leave some idle while jobs wait.
+// A queue of its own for the kinds that need limits, of one partition, is the way out.
 //
 // # Versions
 //

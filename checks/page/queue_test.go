@@ -48,6 +48,11 @@ func (m *madeUp) lateBy(n int64, i int) {
 	h.P50, h.P99 = h.Quantile(0.5), h.Quantile(0.99)
 }
 
+// linked is a queue that has a page of its own.
+type linked struct{ *madeUp }
+
+func (linked) URL() string { return "/admin/jobs/" }
+
 func newMadeUp() *madeUp {
 	m := &madeUp{counts: debug.QueueCounts{Waiting: 1234567, Running: 12, Dead: 3}}
 	m.stats = debug.QueueStats{Held: 4321, Claimed: 21, Running: 8, Attempts: 5000, Done: 4900, Failed: 90, Dead: 2, LeaseLost: 1}
@@ -68,8 +73,9 @@ func TestQueues(t *testing.T) {
 	defer s.CloseClientConnections()
 	tb.open(s.URL)
 	tb.until(`!$("queues-section").hidden`)
-	require.Contains(t, tb.text("note"), "No wheel")
-	require.True(t, eval[bool](tb, `$("queues").checkVisibility()`), "there are queues without a wheel")
+	require.False(t, eval[bool](tb, `$("note").checkVisibility()`), "there are queues without a wheel")
+	require.True(t, eval[bool](tb, `$("queues").checkVisibility()`))
+	require.False(t, eval[bool](tb, `$("queues").querySelector("h3 a").hasAttribute("href")`))
 	has := func(term, value string) {
 		t.Helper()
 		tb.until(fmt.Sprintf(`%s.includes("%s: %s")`, queueTerms, term, value))
@@ -112,6 +118,8 @@ func TestQueues(t *testing.T) {
 	}
 	require.Zero(t, eval[int](tb, `document.images.length + document.querySelectorAll("#queues i").length`))
 	require.NotEqual(t, "evil", eval[string](tb, `document.title`))
+	h.AddQueue("mails", linked{m})
+	tb.until(`$("queues").querySelector("h3 a").getAttribute("href") === "/admin/jobs/"`)
 	h.RemoveQueue(evil)
 	h.RemoveQueue("mails")
 	tb.until(`$("queues-section").hidden`)

@@ -1,10 +1,13 @@
 // Package page shows queues of durable jobs on the page of package timingwheel/debug:
 //
 //	h := debug.NewHandler()
-//	h.AddQueue("mails", page.Queue(q))
+//	h.AddQueue("mails", page.Queue(q, page.WithURL("/admin/jobs/")))
 //	mux.Handle("/debug/timingwheel/", h)
 //
-// It stands between two modules. The page is in the core module, which knows no durable
+// With [WithURL] its name leads to the queue's own page, that of durable/admin. A program
+// that has no wheels of its own needs that page only.
+//
+// This package stands between two modules. The page is in the core module, which knows no durable
 // jobs, and package durable does without a web server.
 //
 // # Cost
@@ -28,15 +31,35 @@ import (
 
 // Queue returns q as the page asks for it. The queue may be closed before or after: then
 // its figures stand still, and the page says that nothing can be counted any more. Queue
-// panics on nil.
-func Queue(q *durable.Queue) debug.Queue {
+// panics on a nil Queue and a nil Option.
+func Queue(q *durable.Queue, opts ...Option) debug.Queue {
 	if q == nil {
 		panic("page: Queue: nil Queue")
 	}
-	return queue{q}
+	shown := queue{q: q}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("page: Queue: nil Option")
+		}
+		opt(&shown)
+	}
+	return shown
 }
 
-type queue struct{ q *durable.Queue }
+// Option changes how a queue is shown.
+type Option func(*queue)
+
+// WithURL has the queue's name lead to a page of its own: where the handler of durable/admin
+// is mounted, with the slash at the end. The default "" leads nowhere.
+func WithURL(url string) Option { return func(q *queue) { q.url = url } }
+
+type queue struct {
+	q   *durable.Queue
+	url string
+}
+
+// URL is for package debug.
+func (q queue) URL() string { return q.url }
 
 // Stats implements debug.Queue.
 func (q queue) Stats() debug.QueueStats {

@@ -68,6 +68,7 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 type shown struct {
 	Queues []struct {
 		Name   string
+		URL    string
 		Stats  debug.QueueStats
 		Counts *struct {
 			debug.QueueCounts
@@ -89,7 +90,8 @@ func ask(t *testing.T, h http.Handler) (s shown) {
 func TestQueueOnThePage(t *testing.T) {
 	q, end := used(t)
 	h := debug.NewHandler()
-	h.AddQueue("mails", page.Queue(q))
+	h.AddQueue("mails", page.Queue(q, page.WithURL("/admin/jobs/")))
+	require.Equal(t, "/admin/jobs/", ask(t, h).Queues[0].URL)
 	require.Nil(t, ask(t, h).Queues[0].Counts, "the first answer does not wait for a count")
 	var s shown
 	require.Eventually(t, func() bool { s = ask(t, h); c := s.Queues[0].Counts; return c != nil && c.Error == "" }, patience, 10*time.Millisecond)

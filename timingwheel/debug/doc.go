@@ -35,7 +35,8 @@
 // a [timingwheel.Histogram]; see below. Each pool has a name and stats, a
 // [pool.Stats]. Each purgatory has a name, its age in nanoseconds since it was
 // added, stats, a [purgatory.Stats], and keys, an array of [purgatory.KeyCount]: those
-// with most; null for a [purgatory.Threshold]. Each queue has a name, its age, stats, a [QueueStats], recent as a wheel has
+// with most; null for a [purgatory.Threshold]. Each queue has a name, the url of
+// its own page if it has one, its age, stats, a [QueueStats], recent as a wheel has
 // it, and counts: a [QueueCounts] with the time that it took, and an error if not all was
 // counted; null before the first count has ended. CountAge says how old it is, in
 // nanoseconds. The events may change with the page. All URLs in the page are queries, so it

@@ -100,8 +100,9 @@ const heldUpLong = 1e9; // ns; the log says so from then on too
 
 // notice returns what the page says before everything else, or nothing.
 function notice(event) {
-  if (!event.wheels.length) return "No wheel has been added yet.";
-  if (!event.shown) return `There is no wheel named “${wanted}” here, or not any more.`;
+  if (!event.wheels.length && !event.queues.length) return "No wheel has been added yet.";
+  if (!event.shown && (event.wheels.length || wanted)) return `There is no wheel named “${wanted}” here, or not any more.`;
+  if (!event.shown) return "";
   const { HeldUp, HeldUpBy } = event.shown.stats;
   if (HeldUp >= heldUpLong) return `The executor has held the driver up for ${duration(HeldUp)}: ${HeldUpBy}. No function fires until it returns.`;
   return "";
@@ -305,10 +306,13 @@ const queueRates = rates("Attempts");
 function showQueues(queues) {
   $("queues-section").hidden = !queues.length;
   const ratesOf = queueRates(queues);
-  const create = () => make("li", {}, make("h3", {}), make("div", { class: "groups" }));
+  const create = () => make("li", {}, make("h3", {}, make("a", {})), make("div", { class: "groups" }));
   const createGroup = () => make("div", {}, make("h4", {}, make("b", {}), make("span", {})), make("dl", {}));
   rows($("queues"), queues, create, (row, q) => {
-    setText(row.firstChild, q.name);
+    const name = row.firstChild.firstChild;
+    setText(name, q.name);
+    if (q.url) name.href = q.url;
+    else name.removeAttribute("href");
     rows(row.lastChild, queueGroups(q, ratesOf(q)), createGroup, (group, [title, aside, pairs]) => {
       const [name, more] = group.firstChild.children;
       setText(name, title);

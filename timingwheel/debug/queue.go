@@ -14,6 +14,9 @@ import (
 // Module durable depends on this module and not the other way round, so the handler does
 // not know its queues: page.Queue of durable/page makes a Queue of one. Anything else that
 // keeps jobs may implement it too.
+//
+// If a Queue has a method URL() string as well, and that returns no empty string, its name on
+// the page leads there, as to the page of durable/admin, where jobs are listed and changed.
 type Queue interface {
 	// Stats returns what one process has counted. It is called for each event, so it must
 	// return at once and ask nobody.
@@ -86,7 +89,8 @@ type tally struct {
 // queueFigures is what a queue does at one moment.
 type queueFigures struct {
 	Name   string        `json:"name"`
-	Age    time.Duration `json:"age"` // since it was added; the page takes rates by it
+	URL    string        `json:"url,omitempty"` // of a page of its own
+	Age    time.Duration `json:"age"`           // since it was added; the page takes rates by it
 	Stats  QueueStats    `json:"stats"`
 	Recent recent        `json:"recent"`
 	Counts *tally        `json:"counts"`   // null until the first count has ended
@@ -96,10 +100,14 @@ type queueFigures struct {
 // figures asks for the Stats, which are cheap, and begins a count if it is time for one.
 func (q *queue) figures() queueFigures {
 	s := q.queue.Stats()
+	url := ""
+	if p, ok := q.queue.(interface{ URL() string }); ok {
+		url = p.URL()
+	}
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f := queueFigures{Name: q.name, Age: now.Sub(q.added), Stats: s, Recent: q.history.add(now, s.Lateness), Counts: q.counted}
+	f := queueFigures{Name: q.name, URL: url, Age: now.Sub(q.added), Stats: s, Recent: q.history.add(now, s.Lateness), Counts: q.counted}
 	due := q.counted == nil
 	if q.counted != nil {
 		f.Since = now.Sub(q.counted.at)

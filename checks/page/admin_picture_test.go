@@ -28,8 +28,8 @@ import (
 var adminPicture = flag.String("admin-picture", "", "write the picture of durable/README.md to this `file`; it takes two minutes")
 
 // shop runs the jobs of a shop until the test ends, on two workers, and returns the queue
-// of one: what is sent at once, now and then a failure, some that are dead, a worker that
-// has a backlog, and a kind that nobody runs.
+// of one: what is sent at once, now and then a failure, some that are dead, some that wait
+// for a limit or a pause to end, and a kind that nobody runs.
 func shop(t *testing.T) *durable.Queue {
 	store := memory.New(nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -47,6 +47,8 @@ func shop(t *testing.T) *durable.Queue {
 	require.NoError(t, q.Schedule(ctx, "exchange rates", "@every 20s", durable.Job{Kind: "rates"}))
 	require.NoError(t, q.Schedule(ctx, "newsletter", "0 9 * * MON", durable.Job{Kind: "mail"}))
 	require.NoError(t, q.PauseSchedule(ctx, "newsletter"))
+	require.NoError(t, q.SetLimit(ctx, "per customer", durable.Limit{Kind: "thumbnail", PerLane: true, Running: 2, Rate: 5, Burst: 20}))
+	require.NoError(t, q.Pause(ctx, durable.Pausable{Kind: "survey"}))
 	for i, j := range []durable.Job{
 		{Kind: "webhook", Payload: []byte(`{"order":"A-20481","event":"paid"}`), Key: "A-20481/paid", Lane: "customer 7", MaxAttempts: 3},
 		{Kind: "webhook", Payload: []byte(`{"order":"A-20467","event":"sent"}`), MaxAttempts: 3},
@@ -55,6 +57,10 @@ func shop(t *testing.T) *durable.Queue {
 	} {
 		_, err := q.Add(ctx, j)
 		require.NoError(t, err, i)
+	}
+	for range 40 {
+		_, err := q.AddMany(ctx, durable.Job{Kind: "survey", After: rand.N(90 * time.Second)})
+		require.NoError(t, err)
 	}
 	for range 400 {
 		_, err := q.AddMany(ctx, durable.Job{Kind: "mail", After: time.Hour + rand.N(240*time.Hour)})
@@ -87,6 +93,7 @@ func handleShop(q *durable.Queue) {
 	}
 	q.Handle("mail", work(30*time.Millisecond, 0.04))
 	q.Handle("thumbnail", work(160*time.Millisecond, 0))
+	q.Handle("survey", work(time.Second, 0))
 	q.Handle("report", work(time.Second, 0))
 	q.Handle("rates", work(time.Second, 0))
 	q.Handle("webhook", func(_ context.Context, a *durable.Attempt) error {
@@ -104,7 +111,7 @@ func sell(ctx context.Context, q *durable.Queue) {
 			q.Add(ctx, durable.Job{Kind: "mail", After: rand.N(time.Second)})
 		}
 		if i%3 == 0 {
-			q.Add(ctx, durable.Job{Kind: "thumbnail"})
+			q.Add(ctx, durable.Job{Kind: "thumbnail", Lane: fmt.Sprint("customer ", rand.N(3))})
 		}
 		time.Sleep(40 * time.Millisecond)
 	}

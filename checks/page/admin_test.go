@@ -135,7 +135,7 @@ func TestAdminPage(t *testing.T) {
 	tb.until(`!!` + line("workers", "alive", "holds "))
 	tb.until(`!!` + line("backlog", "nobody's", "1 job", "No worker that lives runs this kind."))
 	tb.until(`!!` + line("schedules", "hourly", "@every 1h", "kind works"))
-	require.Regexp(t, `next\s*in \d+.min\s*\d\d:\d\d:\d\d.UTC`, tb.text("schedules"))
+	require.Regexp(t, `next\s*(now|in [\d.]+.(s|min|h))\s*(\d+-\d\d-\d\d.)?\d\d:\d\d:\d\d.UTC`, tb.text("schedules"))
 	tb.until(number("queue", "waiting, about") + ` === 3`) // nobody's, far, and that of the schedule
 	tb.repeat(func() { add(t, q, durable.Job{Kind: "works"}) }, `parseFloat(part($("rates").children[2], "value").textContent) > 0`)
 	tb.until(`/^(last|since)/.test($("quantiles").children[1].textContent) && document.querySelector("#lateness .curve").getAttribute("d").length > 10`)
@@ -321,7 +321,7 @@ func TestAdminUnreachable(t *testing.T) {
 		s.replace(what, broken)
 	}
 	tb.until(`$("note").checkVisibility()`)
-	require.Regexp(t, `^The queue does not answer: the engine <b>does not</b> answer\. What the page shows is of \d\d:\d\d:\d\d.UTC\.$`, tb.text("note"))
+	require.Regexp(t, `^The queue does not answer: the engine <b>does not</b> answer\. What the page shows is of (\d+-\d\d-\d\d.)?\d\d:\d\d:\d\d.UTC\.$`, tb.text("note"))
 	tb.until(`$("main").classList.contains("stale") && $("no-jobs").textContent.includes("cannot be read")`)
 	tb.press(line("jobs", string(ref)) + `?.querySelector(".redrive")`)
 	tb.until(`$("said").textContent === "Not redriven: the engine <b>does not</b> answer"`)
@@ -344,6 +344,47 @@ func TestAdminUnreachable(t *testing.T) {
 	tb.until(`$("note").textContent.startsWith("The queue does not answer: the server cannot be reached.")`)
 }
 
+// What is paused and limited is shown, where jobs wait for it, too, and is lifted.
+func TestAdminFlow(t *testing.T) {
+	const evil = `<img src=x onerror="document.title='evil'">`
+	tb, q := newTab(t), newQueue(t, "no")
+	s := serveAdmin(t, admin.NewHandler(q, writable...))
+	require.NoError(t, q.Pause(t.Context(), durable.Pausable{Kind: "works"}))
+	require.NoError(t, q.Pause(t.Context(), durable.Pausable{Kind: evil, Lane: "customer 7"}))
+	require.NoError(t, q.SetLimit(t.Context(), evil, durable.Limit{Kind: "runs", PerLane: true, Running: 1, Rate: 2.5, Burst: 10}))
+	for range 3 {
+		add(t, q, durable.Job{Kind: "works"})
+		add(t, q, durable.Job{Kind: "runs", Lane: "l"})
+	}
+	tb.openAdmin(s.url())
+	tb.until(`!!` + line("limits", evil, "kind runs, each lane", "at most 1 at once · 2.5\u00a0/s in bursts of 10", "1 running in 1 lane · 2 wait here"))
+	tb.until(line("backlog", "works") + `?.querySelector(".state").textContent === "Paused."`)
+	tb.until(`!!` + line("pauses", "lane “customer 7” of kind “"+evil))
+	require.Zero(t, eval[int](tb, `document.images.length`))
+	tb.fits(t)
+
+	tb.press(line("pauses", "kind “works”") + `?.querySelector("button")`)
+	require.Eventually(t, func() bool { return q.Stats().Done == 3 }, patience, time.Millisecond)
+	tb.press(line("limits", evil) + `?.querySelector("button")`)
+	tb.press(line("limits", evil) + `?.querySelector("button")`)
+	tb.until(`$("limits").children.length === 0`)
+	tb.press(`$("pause-all")`)
+	tb.press(`$("pause-all")`)
+	tb.until(`$("note").textContent.startsWith("The whole queue is paused") && $("pause-all").hidden`)
+	paused, err := q.Paused(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []durable.Pausable{{Kind: evil, Lane: "customer 7"}, {}}, paused)
+	tb.press(line("pauses", "the whole queue") + `?.querySelector("button")`)
+	tb.until(`$("note").hidden`)
+
+	tb.press(`$("states").querySelector("[value=running]").parentNode`)
+	tb.press(line("jobs", "runs") + `?.querySelector(".stop")`)
+	tb.press(line("jobs", "runs") + `?.querySelector(".stop")`)
+	tb.until(`$("said").textContent.endsWith(": asked to end.")`)
+	require.Equal(t, []string{"resume", "limit-remove", "pause", "resume", "stop"}, s.asked())
+	tb.inOrder(s.URL)
+}
+
 // The queue of a new program is empty, and nobody runs it.
 func TestAdminEmpty(t *testing.T) {
 	tb := newTab(t)
@@ -353,7 +394,7 @@ func TestAdminEmpty(t *testing.T) {
 	tb.openAdmin(s.url())
 	tb.until(`samples.length >= 3`)
 	shown := eval[[]string](tb, `[...document.querySelectorAll(".empty")].filter((e) => e.checkVisibility()).map((e) => e.textContent)`)
-	require.Equal(t, []string{"No job is due and waits.", "No worker lives. Nobody runs the jobs of this queue.", "There is no schedule."}, shown[:3])
+	require.Equal(t, []string{"No job is due and waits.", "No worker lives. Nobody runs the jobs of this queue.", "There is no schedule.", "There is no limit, and nothing is paused."}, shown[:4])
 	require.Equal(t, "No job is dead.", shown[len(shown)-1])
 	tb.fits(t)
 	tb.press(`$("hold")`)

@@ -10,9 +10,10 @@
 //
 // It is where the handler is mounted, with the slash at the end. It shows what was added,
 // begun, done and failed in a second, and how late, as curves; the backlog of each kind,
-// with the age of its oldest job; workers, schedules, and the jobs that are dead, run or
-// wait, with their errors. With [Writable] it has buttons: redrive and delete, run now and
-// cancel, and for schedules run now, pause and resume. It loads nothing from elsewhere. The
+// with the age of its oldest job; workers, schedules, limits and pauses, and the jobs that
+// are dead, run or wait, with their errors. With [Writable] it has buttons: redrive and
+// delete, run now, cancel and stop; run now, pause and resume of schedules; pause and resume
+// of a kind and of all; and what removes a limit. It loads nothing from elsewhere. The
 // curves are of the process that answers, and are kept by the page while it is open: behind
 // a balancer of load, mount it where one process answers.
 //
@@ -29,8 +30,9 @@
 //
 // # JSON
 //
-// The last part of the path says what is asked for; without one it is the page. Times are RFC 3339, by the clock of the
-// engine; durations are seconds. Errors are {"error": "..."} with a status that fits.
+// The last part of the path says what is asked for; without one it is the page. Times are
+// RFC 3339, by the clock of the engine; durations are seconds. Errors are {"error": "..."}
+// with a status that fits.
 //
 //	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=

@@ -25,7 +25,7 @@ async function ask(what, command) {
   } catch {
     throw new Refused(`the answer is no JSON, with status ${answer.status}; perhaps you have to log in again`);
   }
-  if (!answer.ok) throw Object.assign(new Refused(value?.error ?? `status ${answer.status}`), { status: answer.status });
+  if (!answer.ok) throw new Refused(value?.error ?? `status ${answer.status}`);
   return value;
 }
 

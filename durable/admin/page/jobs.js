@@ -79,7 +79,7 @@ function say(text, bad) {
 const commands = {
   dead: [{ what: "redrive", word: "Redrive", done: "redriven" }, { what: "delete", word: "Delete", sure: "Sure?", done: "deleted" }],
   waiting: [{ what: "run-now", word: "Run now", done: "due now" }, { what: "cancel", word: "Cancel", sure: "Sure?", done: "canceled" }],
-  running: [],
+  running: [{ what: "stop", word: "Stop", sure: "Sure?", done: "asked to end" }],
 };
 
 function createJob(job) {

@@ -27,7 +27,10 @@ function showState() {
   } else if (lastAnswer?.healthy) {
     state("lost", "not healthy");
     text = `Not healthy: ${lastAnswer.healthy}`;
-  } else if (lastAnswer) state("live", "live");
+  } else if (lastAnswer) {
+    state("live", "live");
+    if (pauses.some((p) => !p.kind && !p.lane)) text = "The whole queue is paused: no attempt begins until somebody resumes it.";
+  }
   $("main").classList.toggle("stale", !!(trouble || waits));
   $("note").hidden = !text;
   setText($("note"), text);
@@ -96,6 +99,19 @@ function empty(section, is) {
   part($(section), "empty").hidden = !is;
 }
 
+// changes returns a button of a row, which says there what came of it.
+function changes(row, name, what, done, poll) {
+  return act(make("button", { class: name }), {
+    ...what,
+    outcome: (results, wrong) => {
+      const failed = failure(results, wrong);
+      setText(part(row, "outcome"), failed || done);
+      part(row, "outcome").classList.toggle("warning", !!failed);
+      poll.start();
+    },
+  });
+}
+
 const when = (term, name = "") => make("span", { class: "when " + name }, make("i", {}, term), make("b", {}), make("time", {}));
 
 function setWhen(cell, text, relative = ago) {
@@ -110,15 +126,21 @@ function showBacklog(kinds) {
   const create = ({ kind }) => {
     const name = make("button", { type: "button", class: "name", title: "show the jobs of this kind that wait" });
     name.addEventListener("click", () => showKind(kind, "waiting"));
-    return make("li", {}, name, make("span", { class: "number" }), when("oldest due for"),
-      svg("svg", { class: "share", "aria-hidden": "true" }, svg("rect", { class: "bar", height: "100%" })), make("p", { class: "warning" }, "No worker that lives runs this kind."));
+    const row = make("li", {}, name, make("span", { class: "number" }), when("oldest due for"),
+      svg("svg", { class: "share", "aria-hidden": "true" }, svg("rect", { class: "bar", height: "100%" })), make("p", { class: "state" }),
+      make("span", { class: "actions" }), make("p", { class: "outcome" }));
+    part(row, "actions").append(changes(row, "pause", { word: "Pause this kind", sure: "Sure?", send: () => ["pause", { kind }] }, "", pausesPoll));
+    return row;
   };
   rows($("backlog"), kinds, (k) => k.kind, create, (row, k) => {
     setText(part(row, "name"), k.kind);
     setText(part(row, "number"), (k.jobs >= 10000 ? "about " : "") + jobs(k.jobs));
     setWhen(part(row, "when"), k.due, () => duration(k.age));
     part(row, "bar").setAttribute("width", Math.max(0.5, (100 * k.jobs) / most) + "%");
-    part(row, "warning").hidden = k.handled;
+    const paused = pauses.some((p) => !p.lane && (!p.kind || p.kind === k.kind));
+    setText(part(row, "state"), [!k.handled && "No worker that lives runs this kind.", paused && "Paused."].filter(Boolean).join(" "));
+    part(row, "state").classList.toggle("of-choice", k.handled);
+    part(row, "actions").hidden = !writable || paused;
   });
   offer(kinds.map((k) => k.kind));
 }
@@ -147,13 +169,7 @@ function showSchedules(schedules) {
   setAside("schedules-count", schedules.length ? count(schedules.length) : "");
   const create = ({ name }) => {
     const row = make("li", {}, make("span", { class: "name" }, make("b", {}), make("span", { class: "of" })), make("code", { class: "spec" }), when("last", "last"), when("next", "next"), make("span", { class: "actions" }), make("p", { class: "outcome" }));
-    const outcome = (done) => (results, wrong) => {
-      const failed = failure(results, wrong);
-      setText(part(row, "outcome"), failed || done);
-      part(row, "outcome").classList.toggle("warning", !!failed);
-      schedulesPoll.start();
-    };
-    const change = (word, what, done) => act(make("button", { class: what }), { word, send: () => [what, { names: [name] }], outcome: outcome(done) });
+    const change = (word, what, done) => changes(row, what, { word, send: () => [what, { names: [name] }] }, done, schedulesPoll);
     part(row, "actions").append(change("Run now", "schedule-run-now", "An occurrence runs now."), change("Pause", "schedule-pause", ""), change("Resume", "schedule-resume", ""));
     return row;
   };
@@ -171,6 +187,67 @@ function showSchedules(schedules) {
   });
   offer(schedules.map((s) => s.kind));
 }
+
+// ---- Limits and pauses ----
+
+let pauses = []; // of kinds, lanes, and of the whole queue: {}
+
+const nameOf = ({ kind, lane }) => [lane && `lane “${lane}”`, kind && `kind “${kind}”`].filter(Boolean).join(" of ") || "the whole queue";
+
+const pausable = ({ kind, lane }) => (kind || lane ? { kind, lane } : { all: true });
+
+function showPauses(all) {
+  pauses = all;
+  const create = (p) => {
+    const row = make("li", {}, make("span", { class: "name" }, nameOf(p)), make("span", { class: "what" }, "paused"), make("span", { class: "actions" }), make("p", { class: "outcome" }));
+    part(row, "actions").append(changes(row, "resume", { word: "Resume", send: () => ["resume", pausable(p)] }, "", pausesPoll));
+    return row;
+  };
+  rows($("pauses"), pauses, (p) => JSON.stringify([p.kind, p.lane]), create, (row) => {
+    part(row, "actions").hidden = !writable;
+  });
+  showFlow();
+  showState();
+}
+
+let limits = [];
+
+function showLimits(all) {
+  limits = all;
+  const create = ({ name }) => {
+    const row = make("li", {}, make("span", { class: "name" }, make("b", {}, name), make("span", { class: "of" })), make("span", { class: "what" }), make("span", { class: "use" }), when("next token", "next"),
+      make("span", { class: "actions" }), make("p", { class: "outcome" }));
+    part(row, "actions").append(changes(row, "limit-remove", { word: "Remove", sure: "Sure?", send: () => ["limit-remove", { names: [name] }] }, "", limitsPoll));
+    return row;
+  };
+  rows($("limits"), limits, (l) => l.name, create, (row, l) => {
+    setText(part(row, "of"), (l.kind ? "kind " + l.kind : "all kinds") + (l.perLane ? ", each lane" : ""));
+    setText(part(row, "what"), [l.running && `at most ${count(l.running)} at once`, l.rate && `${rate(l.rate)} in bursts of ${count(l.burst)}`].filter(Boolean).join(" · ") || "nothing runs");
+    setText(part(row, "use"), `${count(l.taken)} running` + (l.lanes ? ` in ${count(l.lanes)} ${l.lanes === 1 ? "lane" : "lanes"}` : "") + ` · ${count(l.waiting)} wait here`);
+    part(row, "next").hidden = !l.next;
+    setWhen(part(row, "next"), l.next);
+    part(row, "actions").hidden = !writable;
+  });
+  showFlow();
+}
+
+function showFlow() {
+  $("pause-all").hidden = !writable || pauses.some((p) => !p.kind && !p.lane);
+  setAside("limits-count", [limits.length && count(limits.length) + (limits.length === 1 ? " limit" : " limits"), pauses.length && count(pauses.length) + " paused"].filter(Boolean).join(", "));
+  empty("limits-section", !limits.length && !pauses.length);
+}
+
+act($("pause-all"), {
+  word: "Pause the whole queue",
+  sure: "Sure? Press again",
+  send: () => ["pause", { all: true }],
+  outcome: (results, wrong) => {
+    if (failure(results, wrong)) setAside("limits-count", failure(results, wrong), true);
+    else pausesPoll.start();
+  },
+});
+
+// ---- The rest ----
 
 function setAside(id, text, bad = false) {
   setText($(id), text);
@@ -196,6 +273,8 @@ const summaries = new Poll(() => "summary", 2000, showSummary, (error) => {
 });
 const workersPoll = new Poll(() => "workers", 5000, showWorkers, cannot("workers-count"));
 const schedulesPoll = new Poll(() => "schedules", 5000, showSchedules, cannot("schedules-count"));
+const pausesPoll = new Poll(() => "pauses", 5000, showPauses, cannot("limits-count"));
+const limitsPoll = new Poll(() => "limits", 5000, showLimits, cannot("limits-count"));
 const jobsPoll = new Poll(jobsWanted, 5000, showJobs, (error) => sayJobs("", `The jobs cannot be read: ${reason(error)}.`));
 
 resume();

@@ -32,6 +32,7 @@ var commands = map[string]func(t *tool, args []string) error{
 	"list": (*tool).list, "show": (*tool).show, "cancel": (*tool).cancel, "redrive": (*tool).redrive, "stats": (*tool).stats,
 	"delete": (*tool).remove, "run-now": (*tool).runNow, "reschedule": (*tool).reschedule,
 	"schedules": (*tool).schedules, "workers": (*tool).workers,
+	"limits": (*tool).limits, "pause": (*tool).pause, "resume": (*tool).resume, "stop": (*tool).stop,
 }
 
 // when writes a time as people read it, with its zone, and how far off it is.
@@ -215,7 +216,7 @@ func (t *tool) change(what, yes string, c admin.Command) error {
 			err = errors.New("not all was done")
 			said = "not done: " + line(r.Why+r.Error)
 		}
-		if c.All {
+		if c.All && what == "redrive" {
 			said = fmt.Sprintf("%d: %s", r.Jobs, said)
 		}
 		if !t.json {

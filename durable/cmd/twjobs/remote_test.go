@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -90,6 +91,96 @@ func TestURL(t *testing.T) {
 	require.Contains(t, out, "is it that of an admin handler?")
 }
 
+// A limit, a pause and the end of a job that runs are the same on a store that no process has
+// and on a service that runs.
+func TestFlow(t *testing.T) {
+	dir := t.TempDir()
+	e, err := embedded.Open(within(t), dir)
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	begun, ended := make(chan bool, 1), make(chan error, 1)
+	q.Handle("long", func(ctx context.Context, _ *durable.Attempt) error {
+		begun <- true
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	})
+	waits, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour})
+	require.NoError(t, err)
+	runs, err := q.Add(within(t), durable.Job{Kind: "long"})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	srv := httptest.NewServer(admin.NewHandler(q, admin.Writable()))
+	defer srv.Close()
+	expect := func(status int, want string, args ...string) {
+		t.Helper()
+		out, got := command(t, args...)
+		require.Equal(t, status, got, out)
+		require.Regexp(t, want, out)
+	}
+	on := func(place ...string) {
+		expect := func(status int, want string, args ...string) {
+			t.Helper()
+			expect(status, want, append(place, args...)...)
+		}
+		expect(0, `per customer: set`, "limits", "set", "-kind", "mail", "-per-lane", "-running", "4", "-rate", "2.5", "-burst", "10", "per customer")
+		expect(0, `none: set`, "limits", "set", "-kind", "x", "-none", "none")
+		expect(0, `lane "l" of kind "k": paused`, "pause", "-kind", "k", "-lane", "l")
+		expect(0, `none +x +0 of 0: paused +- +- +0 +-\nper customer +mail, each lane +0 of 4 +2.5/s, burst 10 +0 +0 +-\npaused: lane "l" of kind "k"\n$`, "limits")
+		expect(0, `^\[{"name":"none","kind":"x","taken":0,"waiting":0},.*\]\n\[{"kind":"k","lane":"l"}\]\n$`, "-json", "limits")
+		expect(1, `the whole queue: not done: .*not found`, "resume", "-all")
+		expect(0, `^the whole queue: paused\n$`, "pause", "-all")
+		expect(0, `goes on`, "resume", "-all")
+		expect(0, `goes on`, "resume", "-kind", "k", "-lane", "l")
+		expect(1, `Running -1`, "limits", "set", "-running", "-1", "n")
+		expect(0, `removed`, "limits", "remove", "none", "per customer")
+		expect(1, `not found`, "limits", "remove", "none")
+		expect(1, `it does not run`, "stop", string(waits))
+	}
+	<-begun
+	on("-url", srv.URL)
+	expect(0, `: asked to end`, "-url", srv.URL, "stop", string(runs))
+	require.ErrorIs(t, <-ended, durable.ErrCanceled)
+	cancel()
+	require.NoError(t, <-done)
+	require.NoError(t, q.Close())
+	on("-dir", dir)
+}
+
+// All errors that are kept of a job are shown, each with its time and zone.
+func TestShowsErrors(t *testing.T) {
+	dir := t.TempDir()
+	e, err := embedded.Open(within(t), dir)
+	require.NoError(t, err)
+	q, err := durable.Open(within(t), e, durable.WithBackoff(func(int) time.Duration { return time.Millisecond }))
+	require.NoError(t, err)
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		return errors.New([]string{"", "timeout", "refused\nby peer"}[a.Number])
+	})
+	ref, err := q.Add(within(t), durable.Job{Kind: "k", MaxAttempts: 2})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Run(ctx) }()
+	require.Eventually(t, func() bool { return q.Stats().Dead == 1 }, patience, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-done)
+	require.NoError(t, q.Close())
+	out, status := twjobs(t, dir, "show", string(ref))
+	require.Zero(t, status, out)
+	const at = `\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d`
+	require.Regexp(t, `\nfailed +`+at+`, attempt 1: timeout\nfailed +`+at+`, attempt 2: refused\n +by peer\n`, out)
+	out, status = twjobs(t, dir, "-json", "show", string(ref))
+	require.Zero(t, status, out)
+	var j admin.Job
+	require.NoError(t, json.Unmarshal([]byte(out), &j))
+	require.Len(t, j.Errors, 2)
+	require.WithinDuration(t, time.Now(), j.Errors[0].At, patience)
+}
+
 // What is wrong with a command is named.
 func TestNamesWhatIsWrong(t *testing.T) {
 	for want, args := range map[string]string{
@@ -99,6 +190,8 @@ func TestNamesWhatIsWrong(t *testing.T) {
 		`there is more than one place`:       "-dir x -nats y list",
 		`there is no state "gone"`:           "-url http://127.0.0.1:1 list -state gone",
 		`-kind goes with -all`:               "-url http://127.0.0.1:1 redrive -kind x",
+		`limits: there is no "x"`:            "-url http://127.0.0.1:1 limits x",
+		`pause: -kind, -lane or both`:        "-url http://127.0.0.1:1 pause",
 		`schedules: there is no "stop"`:      "-url http://127.0.0.1:1 schedules stop x",
 		`"2030" as "2006-01-02T15:04:05Z07:`: "-url http://127.0.0.1:1 reschedule -at 2030 x",
 	} {

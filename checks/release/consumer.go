@@ -15,9 +15,15 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// maxZip is how large the zip of a module may be, in bytes. That of the core has 600 KB, half
-// of them tests. A picture in the wrong folder is what it finds.
-const maxZip = 700_000
+// maxZip is how large the zip of a module may be, in bytes. A picture in the wrong folder is
+// what it finds. The core's has 540 KB, half of them tests, which stay beside what they test.
+// Durable's has 660 KB.
+func (m goModule) maxZip() int {
+	if m.dir == "." {
+		return 560_000
+	}
+	return 700_000
+}
 
 // inspect looks at a module that was published: its zip, and its tests in a checkout of
 // its tag, with the dependencies that it asks for and no newer ones.
@@ -33,8 +39,8 @@ func (r *rehearsal) inspect(m goModule) error {
 	if !bytes.Equal(zipped, served) {
 		return errors.New("the zip of the tag is not the one that others have the sum of")
 	}
-	if len(zipped) > maxZip {
-		return fmt.Errorf("its zip has %d bytes, and %d are the most", len(zipped), maxZip)
+	if len(zipped) > m.maxZip() {
+		return fmt.Errorf("its zip has %d bytes, and %d are the most", len(zipped), m.maxZip())
 	}
 	files, err := zip.NewReader(bytes.NewReader(zipped), int64(len(zipped)))
 	if err != nil {

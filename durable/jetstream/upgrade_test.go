@@ -16,18 +16,24 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/upgradetest"
 )
 
-// Recurring jobs of version 2, which had neither plans nor schedules nor kinds in subjects,
-// go on.
-func TestSeriesOfVersion2(t *testing.T) {
+// partOfVersion returns a part whose stream says that an older version has written it.
+func partOfVersion(t *testing.T, version string) (*part, natsjs.JetStream) {
 	p := newPart(t, soon)
 	js, err := natsjs.New(p.nc)
 	require.NoError(t, err)
 	stream, err := js.Stream(t.Context(), p.stream)
 	require.NoError(t, err)
 	config := stream.CachedInfo().Config
-	config.Metadata[metaVersion] = "2"
+	config.Metadata[metaVersion] = version
 	_, err = js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
+	return p, js
+}
+
+// Recurring jobs of version 2, which had neither plans nor schedules nor kinds in subjects,
+// go on.
+func TestSeriesOfVersion2(t *testing.T) {
+	p, js := partOfVersion(t, "2")
 	now := p.now().Truncate(time.Microsecond)
 	stored := map[string]durable.Ref{}
 	for _, name := range []string{upgradetest.Due, upgradetest.Claimed, upgradetest.Far, upgradetest.Stored} {
@@ -61,15 +67,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 // that is no more, and a mark that says so. Under a limit that is set then they run, no more
 // at once than that lets.
 func TestLimitsOfVersion3(t *testing.T) {
-	p := newPart(t, soon)
-	js, err := natsjs.New(p.nc)
-	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), p.stream)
-	require.NoError(t, err)
-	config := stream.CachedInfo().Config
-	config.Metadata[metaVersion] = "3"
-	_, err = js.UpdateStream(t.Context(), config)
-	require.NoError(t, err)
+	p, js := partOfVersion(t, "3")
 	now := p.now().Truncate(time.Microsecond)
 	const jobs = 6
 	for i := range jobs {

@@ -175,7 +175,7 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 			return last, err
 		}
 		if p.wait(ctx, pause); ctx.Err() != nil {
-			return 0, err
+			return 0, deniedWrite(ctx, err) // of a batch the server may call incomplete what it has denied a part of
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -162,7 +163,7 @@ type userStore struct {
 }
 
 func newUserStore(t testing.TB) *userStore {
-	s := &store{srv: serve(t, "users.conf", "$READER", "x", "$KEEPER", "x", "$SHOP", "x", "$WORKER", "x", "$DEPLOYER", "x"),
+	s := &store{srv: serve(t, "users.conf", "$READER", "x", "$OPERATOR", "x", "$KEEPER", "x", "$SHOP", "x", "$WORKER", "x", "$DEPLOYER", "x"),
 		opts: []jetstream.Option{jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)}}
 	u := &userStore{s, "deployer"}
 	require.NoError(t, u.as(t, "deployer").Close())
@@ -230,14 +231,15 @@ func TestUsersConfigNoMore(t *testing.T) {
 	requireDenied(t, "TW_default_0.c.", func() error { _, err := reader.Cancel(ctx, refs[1]); return err })
 	requireDenied(t, "TW_default_0.q.", func() error { _, err := reader.AddMany(ctx, durable.Job{Kind: "k"}); return err })
 	keeper := dial(t, s.srv, nats.UserInfo("keeper", "x"), nats.CustomInboxPrefix("_INBOX_keeper"))
-	require.NoError(t, jetstream.Backup(ctx, keeper, t.TempDir()))
-	requireDenied(t, "$JS.API.STREAM.RESTORE.TW_default_0", func() error {
-		dir := t.TempDir()
-		require.NoError(t, jetstream.Backup(ctx, keeper, dir))
-		return jetstream.Restore(ctx, keeper, dir)
-	})
+	dir := t.TempDir()
+	require.NoError(t, jetstream.Backup(ctx, keeper, dir))
+	requireDenied(t, "$JS.API.STREAM.RESTORE.TW_default_0", func() error { return jetstream.Restore(ctx, keeper, dir) })
+	empty := serve(t, "users.conf", "$READER", "x", "$OPERATOR", "x", "$KEEPER", "x", "$SHOP", "x", "$WORKER", "x", "$DEPLOYER", "x")
+	require.NoError(t, jetstream.Restore(ctx, dial(t, empty, nats.UserInfo("deployer", "x"), nats.CustomInboxPrefix("_INBOX_deployer")), dir))
 	deployer := open("deployer")
 	requireDenied(t, "TW_default_0.q.", func() error { _, err := deployer.AddMany(ctx, durable.Job{Kind: "k"}); return err })
+
+	requireOperates(t, s, open("operator"), shop)
 
 	nc := dial(t, s.srv, nats.UserInfo("worker", "x"), nats.CustomInboxPrefix("_INBOX_worker"))
 	requireDenied(t, "$JS.API.STREAM.INFO.TW_other_0", func() error {
@@ -252,6 +254,40 @@ func TestUsersConfigNoMore(t *testing.T) {
 	require.NoError(t, nc.Flush())
 	require.ErrorIs(t, nc.LastError(), nats.ErrPermissionViolation)
 	require.NoError(t, sub.Unsubscribe())
+}
+
+// requireOperates has the operator do what is his alone.
+func requireOperates(t *testing.T, s *userStore, operator, shop *durable.Queue) {
+	ctx := within(t)
+	worker, err := durable.Open(ctx, s.as(t, "worker"))
+	require.NoError(t, err)
+	worker.Handle("dies", func(context.Context, *durable.Attempt) error { return errors.New("no") })
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- worker.Run(running) }()
+	refs, err := shop.AddMany(ctx, durable.Job{Kind: "dies", MaxAttempts: 1, Key: "dies"}, durable.Job{Kind: "dies", MaxAttempts: 1})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		a, errA := operator.Get(ctx, refs[0])
+		b, errB := operator.Get(ctx, refs[1])
+		return errA == nil && errB == nil && a.State == durable.Dead && b.State == durable.Dead
+	}, time.Minute, 10*time.Millisecond)
+	stop()
+	<-ended
+	require.NoError(t, worker.Close())
+
+	requireDenied(t, "TW_default_0.x.", func() error { return shop.Redrive(ctx, refs[0]) })
+	require.NoError(t, operator.Redrive(ctx, refs[0]))
+	require.NoError(t, operator.Delete(ctx, refs[1]))
+	require.NoError(t, operator.Pause(ctx, durable.Pausable{Kind: "dies"}))
+	require.NoError(t, operator.Resume(ctx, durable.Pausable{Kind: "dies"}))
+	require.NoError(t, operator.SetLimit(ctx, "l", durable.Limit{Kind: "dies", Running: 1}))
+	require.NoError(t, operator.SetLimit(ctx, "l", durable.Limit{}))
+	require.NoError(t, operator.PauseSchedule(ctx, "s"))
+	require.NoError(t, operator.DeleteSchedule(ctx, "s"))
+	ok, err := operator.Cancel(ctx, refs[0])
+	require.NoError(t, err)
+	require.True(t, ok)
 }
 
 func TestNkeysConfig(t *testing.T) {

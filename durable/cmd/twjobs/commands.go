@@ -216,11 +216,12 @@ func (t *tool) change(what, yes string, c admin.Command) error {
 			err = errors.New("not all was done")
 			said = "not done: " + line(r.Why+r.Error)
 		}
+		of := line(r.Ref)
 		if c.All && what == "redrive" {
-			said = fmt.Sprintf("%d: %s", r.Jobs, said)
+			of = fmt.Sprintf("%d jobs", r.Jobs)
 		}
 		if !t.json {
-			fmt.Fprintf(t.out, "%s: %s\n", line(r.Ref), said)
+			fmt.Fprintf(t.out, "%s: %s\n", of, said)
 		}
 	}
 	return err

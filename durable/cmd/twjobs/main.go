@@ -6,7 +6,7 @@
 //
 //	-url URL [-header 'NAME: VALUE']...    what admin.NewHandler serves; user:password@ in it is sent
 //	-dir DIR                               of an embedded engine, while no process has it
-//	-nats URL [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE]
+//	-nats URL [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-inbox-prefix PREFIX]
 //	-context NAME                          the same as the command nats keeps it
 //	-postgres DSN
 //
@@ -78,7 +78,8 @@ const usage = `usage: twjobs [-json] -url URL | -dir DIR | -nats URL | -context 
   schedules | schedules pause|resume|run-now|delete NAME...
   migrate [-print] [-create]
 -url:  [-header 'NAME: VALUE']...
--nats: [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-partitions N]
+-nats: [-creds FILE] [-nkey FILE] [-user NAME -password WORD] [-tlscert FILE -tlskey FILE] [-tlsca FILE] [-inbox-prefix PREFIX] [-partitions N]
+-postgres: -queue is the schema
 `
 
 func main() {

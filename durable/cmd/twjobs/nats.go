@@ -46,6 +46,7 @@ func (a *access) flags(f *flag.FlagSet) {
 	f.StringVar(&a.Cert, "tlscert", "", "a file with the certificate to show to NATS")
 	f.StringVar(&a.Key, "tlskey", "", "a file with the key of that")
 	f.StringVar(&a.CA, "tlsca", "", "a file with the certificates to believe of NATS")
+	f.StringVar(&a.Inbox, "inbox-prefix", "", "what the subjects of answers begin with, for a user of NATS who may not have _INBOX")
 }
 
 // contextFile is where the command nats keeps a context. A name with a slash is a file.
@@ -95,7 +96,9 @@ func (a access) under(name string) (access, error) {
 
 // options are those of the connection.
 func (a *access) options() ([]nats.Option, error) {
-	opts := []nats.Option{nats.MaxReconnects(-1), nats.Name("twjobs")}
+	opts := []nats.Option{nats.MaxReconnects(-1), nats.Name("twjobs"),
+		// What a command was denied is its error. The default prints it, too, for each job.
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 	if a.Cert != "" || a.Key != "" {
 		opts = append(opts, nats.ClientCert(a.Cert, a.Key))
 	}

@@ -159,4 +159,5 @@ var cases = []testCase{
 	{"LimitRaised", limitRaised},
 	{"LimitOrphan", limitOrphan},
 	{"LimitAlone", limitAlone},
+	{"LimitRecalls", limitRecalls},
 }

@@ -455,3 +455,23 @@ func limitsListed(t *testing.T, s Store) {
 	}
 	require.Len(t, r.awaitRuns(2), 2)
 }
+
+// What was put off, as it is where many wait for a limit, is handed out again as soon as a limit
+// or a pause is changed, by whichever process.
+func limitRecalls(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	w := newCrashing(t, s.Open(t), "a")
+	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
+	h := w.take(ref)
+	for _, change := range []func() error{
+		func() error { return r.SetLimit(within(t), "l", durable.Limit{Kind: kind, Running: 1}) },
+		func() error { return r.Pause(within(t), durable.Pausable{Lane: "other"}) },
+		func() error { return r.Resume(within(t), durable.Pausable{Lane: "other"}) },
+		func() error { return r.SetLimit(within(t), "l", durable.Limit{}) },
+	} {
+		require.NoError(t, w.Release(within(t), []*durable.Held{h}, time.Hour))
+		require.NoError(t, change())
+		h = w.take(ref)
+	}
+	require.Equal(t, durable.Mine, claimPatiently(t, w, h).Claimed)
+}

@@ -9,8 +9,8 @@
 //	_, err = q.Add(ctx, durable.Job{Kind: "remind", After: 72 * time.Hour})
 //	err = clock.Advance(ctx, 72*time.Hour) // the reminder has run when it returns
 //
-// What the clock says goes for when jobs are due and when they expire, for backoff, schedules
-// and retention. A job's Timeout and the worker's lease are of the process, and pass in real
+// What the clock says goes for when jobs are due and when they expire, for backoff, schedules,
+// retention and the Rate of a limit. A job's Timeout and the worker's lease are of the process, and pass in real
 // time.
 //
 // Stores with no clock work in a testing/synctest bubble, by its time. There all of a Queue
@@ -21,6 +21,8 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,7 +58,8 @@ func (c *Clock) Set(t time.Time) {
 	c.mu.Unlock()
 	for _, m := range stores {
 		m.mu.Lock()
-		m.change()
+		m.recall()
+		m.tell(durable.Notice{Freed: slices.Collect(maps.Keys(m.counted))}) // there may be tokens
 		m.mu.Unlock()
 	}
 }
@@ -94,7 +97,7 @@ func (c *Clock) Advance(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// next returns when the next job is due, or to if that is earlier.
+// next returns when the next job is due, or has the token that it waits for, or to if that is earlier.
 func (c *Clock) next(to time.Time) time.Time {
 	c.mu.Lock()
 	now, stores := c.now, c.stores
@@ -102,8 +105,15 @@ func (c *Clock) next(to time.Time) time.Time {
 	for _, m := range stores {
 		m.mu.Lock()
 		for _, j := range m.jobs {
-			if j.state == durable.Waiting && j.rec.Due.After(now) && j.rec.Due.Before(to) {
-				to = j.rec.Due
+			if j.state != durable.Waiting {
+				continue
+			}
+			at := j.rec.Due
+			if !at.After(now) {
+				at = m.token(j, now)
+			}
+			if at.After(now) && at.Before(to) {
+				to = at
 			}
 		}
 		m.mu.Unlock()
@@ -139,13 +149,14 @@ func (c *Clock) settle(ctx context.Context) error {
 }
 
 // due returns a job that is due and has not ended, if there is one, and what is closed when
-// one ends.
+// one ends. What waits for a token of a limit's Rate is due when that comes.
 func (m *Store) due() (*memJob, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	for _, j := range m.jobs {
-		if (j.state == durable.Waiting || j.state == durable.Running) && !j.rec.Due.After(now) {
+		waits := j.state == durable.Waiting && !m.token(j, now).After(now)
+		if (waits || j.state == durable.Running) && !j.rec.Due.After(now) {
 			return &memJob{rec: j.rec}, m.ended
 		}
 	}

@@ -571,6 +571,9 @@ func (w *memWorker) take(j *memJob, h *durable.Held) durable.Verdict {
 		}
 		places[i], counters[i], has[i] = p, m.counted[p], slices.Contains(j.places, p)
 	}
+	if v := m.untimely(limits, counters); v.Claimed == durable.Limited {
+		return v
+	}
 	v := durable.Take(limits, counters, has, w.c.Name, m.now())
 	if v.Claimed == durable.Limited && m.freeDead(j, w.c.Name) {
 		v = durable.Take(limits, counters, has, w.c.Name, m.now())
@@ -593,6 +596,36 @@ func (m *Store) freeDead(but *memJob, asks string) (some bool) {
 		}
 	}
 	return some
+}
+
+// untimely refuses what has to wait for a token where the clock is set by hand: who has the
+// token ahead of its time cannot wait for that.
+func (m *Store) untimely(limits []*durable.Rule, counters []*durable.Counter) (v durable.Verdict) {
+	if m.clock == nil {
+		return v
+	}
+	now := m.now()
+	for i, l := range limits {
+		if after := l.Token(counters[i], now).Sub(now); after > v.After {
+			v = durable.Verdict{Claimed: durable.Limited, Limit: l.ID, After: after}
+		}
+	}
+	return v
+}
+
+// token returns when a job that waits has the tokens that it needs: now, if they are there.
+// m.mu is held.
+func (m *Store) token(j *memJob, now time.Time) time.Time {
+	limits, _ := m.rules.Covering(j.rec.Job.Kind, j.rec.Job.Lane)
+	at := now
+	for _, l := range limits {
+		if c := m.counted[l.Place(j.rec.Job.Lane)]; c != nil {
+			if t := l.Token(c, now); t.After(at) {
+				at = t
+			}
+		}
+	}
+	return at
 }
 
 // free gives back the places of a job whose claim ends.
@@ -642,8 +675,19 @@ func (e *memEngine) SetRules(_ context.Context, was int64, r *durable.Rules) err
 	maps.DeleteFunc(m.counted, func(p durable.Place, _ *durable.Counter) bool {
 		return !slices.ContainsFunc(m.rules.Limits(), func(l *durable.Rule) bool { return l.ID == p.Limit })
 	})
+	m.recall()
 	m.tell(durable.Notice{Rules: true})
 	return nil
+}
+
+// recall has what was put off handed out at once. m.mu is held.
+func (m *Store) recall() {
+	for _, j := range m.jobs {
+		if j.by == nobody {
+			j.by = ""
+		}
+	}
+	m.change()
 }
 
 func (e *memEngine) Usage(context.Context) (all []durable.Usage, err error) {
@@ -740,6 +784,9 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 	return nil
 }
 
+// nobody has what was put off. It can be no worker's name.
+const nobody = "\x00"
+
 func (w *memWorker) Release(_ context.Context, held []*durable.Held, after time.Duration) error {
 	m := w.e.m
 	m.mu.Lock()
@@ -756,7 +803,7 @@ func (w *memWorker) Release(_ context.Context, held []*durable.Held, after time.
 		}
 		j.by = ""
 		if after > 0 {
-			j.by, j.since = "nobody", time.Now().Add(after-w.c.Lease)
+			j.by, j.since = nobody, time.Now().Add(after-w.c.Lease)
 		}
 	}
 	m.change()

@@ -91,6 +91,36 @@ func TestEachAtItsTime(t *testing.T) {
 
 // What has expired does not run, and what is dead is forgotten after its retention, by the
 // clock; so are the times of failures.
+func TestTokensComeByTheClock(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock))
+	var mu sync.Mutex
+	var began []time.Duration
+	q.Handle("k", func(context.Context, *durable.Attempt) error {
+		mu.Lock()
+		defer mu.Unlock()
+		began = append(began, clock.Now().Sub(begin))
+		return nil
+	})
+	require.NoError(t, q.SetLimit(within(t), "daily", durable.Limit{PerLane: true, Rate: 1.0 / 86400, Burst: 2}))
+	require.NoError(t, q.SetLimit(within(t), "hourly", durable.Limit{Kind: "k", Rate: 1.0 / 3600, Burst: 1, Running: 1}))
+	const many = 100 // more than a worker holds of a lane
+	for range many {
+		_, err := q.Add(within(t), durable.Job{Kind: "k", Lane: "a"})
+		require.NoError(t, err)
+	}
+	run()
+	require.NoError(t, clock.Advance(within(t), 0))
+	require.Equal(t, []time.Duration{0}, began)
+	require.NoError(t, clock.Advance(within(t), 23*time.Hour))
+	require.Equal(t, []time.Duration{0, time.Hour}, began)
+	require.NoError(t, clock.Advance(within(t), many*24*time.Hour))
+	require.Len(t, began, many)
+	for i, at := range began[2:] {
+		require.Equal(t, time.Duration(i+1)*24*time.Hour, at)
+	}
+}
+
 func TestClockOfDeadJobs(t *testing.T) {
 	clock := memory.NewClock(begin)
 	q, run := open(t, memory.New(clock), durable.WithRetention(48*time.Hour))

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -25,33 +27,77 @@ const (
 	envLedger  = "LIMITS_LEDGER"
 )
 
+// notes is the ledger of one worker, while it is written.
+type notes struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+func (n *notes) note(what string, ref durable.Ref, attempt int, at time.Time, rest any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fmt.Fprintf(n.file, "%s %s %d %d %v\n", what, ref, attempt, at.UnixNano(), rest)
+}
+
 // work is the main function of a worker.
 func work(engine string) error {
-	ledger, err := os.OpenFile(os.Getenv(envLedger), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(os.Getenv(envLedger), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
+	n := &notes{file: file}
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	q, err := openQueue(engine, os.Getenv(envAddress), durable.WithLease(lease), durable.WithLogger(quiet))
+	q, err := openQueue(engine, os.Getenv(envAddress), n, durable.WithLease(lease), durable.WithLogger(quiet))
 	if err != nil {
 		return err
-	}
-	var mu sync.Mutex
-	note := func(what string, a *durable.Attempt) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(ledger, "%s %s %d %d %s\n", what, a.Ref, a.Number, time.Now().UnixNano(), a.Job.Lane)
 	}
 	kind := os.Getenv(envKind)
 	q.Handle(kind, func(ctx context.Context, a *durable.Attempt) error {
-		note("b", a)
-		if kind != kindRate {
+		n.note("b", a.Ref, a.Number, time.Now(), a.Job.Lane)
+		switch kind {
+		case kindRunning:
 			time.Sleep(handling/2 + rand.N(handling))
+		case kindLanes:
+			time.Sleep(handling)
 		}
-		note("e", a)
+		n.note("e", a.Ref, a.Number, time.Now(), a.Job.Lane)
 		return nil
 	})
 	return q.Run(context.Background())
+}
+
+// noting is an engine whose claims of what has a rate are written down: each with the time of
+// its token by the engine's clock. Where the token was there already, that is when the claim
+// is answered: it is not used before.
+type noting struct {
+	durable.Engine
+	notes *notes
+}
+
+func (e *noting) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w, err := e.Engine.Work(ctx, c)
+	return &notingWorker{w, e.notes}, err
+}
+
+type notingWorker struct {
+	durable.Worker
+	notes *notes
+}
+
+func (w *notingWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+	verdicts := w.Worker.Claim(ctx, held)
+	answered := time.Now()
+	for i, v := range verdicts {
+		if v.Claimed != durable.Mine || held[i].Record.Job.Kind != kindRate {
+			continue
+		}
+		at := v.At
+		if at.IsZero() {
+			at = answered
+		}
+		w.notes.note("t", held[i].Ref, v.Attempt, at, "")
+	}
+	return verdicts
 }
 
 // attempt is what a ledger says of one.
@@ -60,7 +106,10 @@ type attempt struct {
 	begin, end time.Time
 }
 
-type ledger struct{ attempts []attempt }
+type ledger struct {
+	attempts []attempt
+	tokens   []time.Time
+}
 
 // read reads the ledgers of all workers of a kind.
 func (f *fleet) read(kind string) (*ledger, error) {
@@ -77,6 +126,7 @@ func (f *fleet) read(kind string) (*ledger, error) {
 	if len(l.attempts) == 0 {
 		return nil, errors.New("nothing has run")
 	}
+	slices.SortFunc(l.tokens, time.Time.Compare)
 	slices.SortFunc(l.attempts, func(a, b attempt) int { return a.begin.Compare(b.begin) })
 	return l, nil
 }
@@ -102,6 +152,10 @@ func (l *ledger) add(path string, killed time.Time) error {
 			return err
 		}
 		at, id := time.Unix(0, ns), w[1]+" "+w[2]
+		if w[0] == "t" {
+			l.tokens = append(l.tokens, at)
+			continue
+		}
 		if w[0] == "b" {
 			open[id] = attempt{lane: w[4], begin: at}
 			continue
@@ -123,6 +177,15 @@ func (l *ledger) begins() (at []time.Time) {
 		at = append(at, a.begin)
 	}
 	return at
+}
+
+// mostIn returns how many of some times, which are sorted, are in one span at most.
+func mostIn(at []time.Time, span time.Duration) (most int) {
+	for i, from := range at {
+		k, _ := slices.BinarySearchFunc(at, from.Add(span), time.Time.Compare)
+		most = max(most, k-i)
+	}
+	return most
 }
 
 // most returns how many ran at once at most, and of one lane.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -40,6 +42,8 @@ func newNATS() (store, error) {
 }
 
 func (s *natsStore) address() string { return s.srv.ClientURL() }
+
+func (s *natsStore) cpu() time.Duration { return own() }
 
 func (s *natsStore) remove() {
 	s.srv.Shutdown()

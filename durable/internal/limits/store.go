@@ -1,9 +1,12 @@
+//go:build unix
+
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -15,6 +18,7 @@ import (
 // store is the server of an engine.
 type store interface {
 	address() string
+	cpu() time.Duration // of the server, and of this process
 	remove()
 }
 
@@ -23,10 +27,14 @@ var stores = map[string]func() (store, error){"postgres": newPostgres}
 // connects are what makes an engine of an address.
 var connects = map[string]func(ctx context.Context, address string) (durable.Engine, error){"postgres": connectPostgres}
 
-func openQueue(engine, address string, opts ...durable.Option) (*durable.Queue, error) {
+// openQueue opens a queue. With a ledger the claims are written there.
+func openQueue(engine, address string, ledger *notes, opts ...durable.Option) (*durable.Queue, error) {
 	e, err := connects[engine](context.Background(), address)
 	if err != nil {
 		return nil, err
+	}
+	if ledger != nil {
+		e = &noting{e, ledger}
 	}
 	return durable.Open(context.Background(), e, opts...)
 }
@@ -42,6 +50,8 @@ func newPostgres() (store, error) {
 }
 
 func (s pgStore) address() string { return s.srv.DSN() + "&pool_max_conns=10" }
+
+func (s pgStore) cpu() time.Duration { return own() + s.srv.CPU() }
 
 func (s pgStore) remove() {
 	if err := s.srv.Stop(); err != nil {

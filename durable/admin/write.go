@@ -183,6 +183,10 @@ func cancel(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 	return results, err
 }
 
+// maxFailed is after how many failures a redrive of all ends: a store that is cut off, or
+// denies it, would let each of ten thousand fail, one damaged job does not hold up the others.
+const maxFailed = 10
+
 func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 	if !c.All {
 		return each(c.Refs, "", func(r durable.Ref) (bool, error) { return true, h.q.Redrive(ctx, r) })
@@ -190,7 +194,7 @@ func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 	if len(c.Refs) > 0 {
 		return nil, fmt.Errorf("%w: redrive of all, and of some", durable.ErrInvalid)
 	}
-	res := Result{Done: true}
+	res, failed := Result{Done: true}, 0
 	for i, err := range h.q.All(ctx, durable.Filter{State: durable.Dead, Kind: c.Kind, Lane: c.Lane}) {
 		if err == nil {
 			err = h.q.Redrive(ctx, i.Ref)
@@ -199,7 +203,10 @@ func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 		case errors.Is(err, durable.ErrNotFound): // another has been quicker
 		case err != nil:
 			res.Done, res.Error = false, fmt.Sprintf("%s: %v", i.Ref, err)
-			if ctx.Err() != nil {
+			if !errors.Is(err, durable.ErrExists) {
+				failed++
+			}
+			if failed == maxFailed || ctx.Err() != nil {
 				return []Result{res}, nil
 			}
 		default:

@@ -44,9 +44,14 @@
 //     worker that was cut off, or frozen, with the job claimed: a handler begins only
 //     under a lease that was renewed less than seven eighths of it ago.
 //  3. No job begins early by the engine's clock. The wall clock of a worker does not
-//     matter.
+//     matter. If the engine's clock is set back, no job is lost, and what is due is so by
+//     the clock as it is then; one that is set forward makes due what it passes over. Where
+//     the servers of a cluster have clocks that differ, a job may be early by the difference
+//     after an election. Each step is logged, and counted in [Stats]. A worker follows within
+//     half a second; what begins before that begins by the clock as it was.
 //  4. While the workers keep up, jobs are late by a tick of the wheel. After the death of
-//     a worker, the jobs that it had begun are late by the lease. After the death of a
+//     a worker, the jobs that it had begun are late by the lease, and the time until they
+//     are delivered again: up to as long, in PostgreSQL the next poll. After the death of a
 //     server, jobs are late by the election of another and the lease.
 //  5. An attempt counts if it has certainly begun. So a job that kills its process ends
 //     as dead, after MaxAttempts and one starts, and none dies with it: see below. A
@@ -54,8 +59,10 @@
 //     that was frozen for longer is told ([ErrLeaseLost]), begins nothing that it had
 //     claimed, and cannot finish what another one has taken over.
 //  6. Any number of jobs may be overdue at the start. They take bounded memory, and run
-//     in about the order of their time.
-//  7. Bad input gets an error that names it, and nothing is written.
+//     in about the order of their time. A worker holds payloads of 64 MiB, and on JetStream
+//     at most 9 MiB are on their way to it, whatever the number of partitions.
+//  7. Bad input gets an error that names it, and nothing is written. If the store or the
+//     disk is full, Add returns [ErrFull], and accepts jobs again when there is room.
 //  8. Never have more jobs that a limit covers a claim, in whichever processes, than it
 //     lets run, whatever is killed. A process that is cut off counts until its lease is
 //     over: then its places are free, for who takes its jobs over or for others. After a Pause that returned, no job

@@ -333,3 +333,39 @@ func TestRefusesWrites(t *testing.T) {
 	w := answer(t, writable, request(func(*http.Request) {}), nil)
 	require.Equal(t, 200, w.Code)
 }
+
+// denying is an engine that lets nothing be redriven.
+type denying struct {
+	durable.Engine
+	asked int
+}
+
+func (d *denying) Redrive(context.Context, durable.Ref, time.Time) error {
+	d.asked++
+	return errors.New("you may not")
+}
+
+// What fails for one job after another is not tried for all that are dead.
+func TestRedriveAllDenied(t *testing.T) {
+	engine := &denying{Engine: memory.New(nil).Open()}
+	q, err := durable.Open(t.Context(), engine)
+	require.NoError(t, err)
+	q.Handle("dies", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
+	for range 30 {
+		_, err := q.Add(t.Context(), durable.Job{Kind: "dies"})
+		require.NoError(t, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	require.Eventually(t, func() bool { return q.Stats().Dead == 30 }, patience, time.Millisecond)
+	var res []admin.Result
+	post(t, admin.NewHandler(q, admin.Writable()), "/redrive", `{"all": true}`, &res)
+	require.Len(t, res, 1)
+	require.False(t, res[0].Done)
+	require.Contains(t, res[0].Error, "you may not")
+	require.Equal(t, 10, engine.asked)
+	stop()
+	require.NoError(t, <-done)
+	require.NoError(t, q.Close())
+}

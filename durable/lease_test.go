@@ -197,3 +197,17 @@ func (l *losing) Claim(ctx context.Context, held []*Held) []Verdict {
 	l.w.renew(ctx, time.Now().Add(time.Millisecond))
 	return l.answering.Claim(ctx, held)
 }
+
+// Where an engine says since when the job was due, that is no longer than the worker is there.
+func TestWorkerSince(t *testing.T) {
+	began := time.UnixMilli(1_800_000_000_000)
+	for since, want := range map[time.Time]time.Time{
+		{}:                         {},
+		began.Add(-time.Minute):    began,
+		began.Add(time.Nanosecond): began.Add(time.Nanosecond),
+	} {
+		w := WorkerInfo{Name: newWorkerName(began), Since: since}
+		w.readName()
+		require.True(t, want.Equal(w.Since), "%v", w.Since)
+	}
+}

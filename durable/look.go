@@ -55,8 +55,8 @@ type WorkerInfo struct {
 	Jobs  int64     // that it has claimed
 
 	// Since is for how long about it has had the one of these that it has had for longest: since
-	// the claim, or, where an engine does not keep when that was, since the job was due. Zero:
-	// it has none.
+	// the claim, or, where an engine does not keep when that was, since the job was due, and no
+	// longer than since Began. Zero: it has none.
 	Since time.Time
 
 	// Host, Process and Began are of the process that called Run, and when. They are empty
@@ -179,5 +179,8 @@ func (w *WorkerInfo) readName() {
 	began, wrong := strconv.ParseInt(part[2], 36, 64)
 	if err == nil && wrong == nil {
 		w.Host, w.Process, w.Began = part[0], process, time.UnixMilli(began)
+		if !w.Since.IsZero() && w.Since.Before(w.Began) {
+			w.Since = w.Began // no worker has a job before it is there
+		}
 	}
 }

@@ -178,11 +178,14 @@ examples: ## run the examples
 	cd examples/integrations && go run ./pool
 	cd examples/integrations && go run ./reminders -dir "$$(mktemp -d)" add 10m "call back"
 
+# Of Prometheus only the tool: its package starts a server.
 .PHONY: install-servers
 install-servers: ## install what some tests need beside Go and a C compiler, as root on Debian
 	command -v chromium || { apt-get update && apt-get install -y --no-install-recommends chromium fonts-liberation; }
 	test -x /usr/sbin/pgbouncer && ls /usr/lib/postgresql/*/bin/initdb || \
 		{ apt-get update && apt-get install -y --no-install-recommends postgresql pgbouncer; }
+	command -v promtool || { apt-get update && dir=$$(mktemp -d) && cd $$dir && apt-get download prometheus && \
+		dpkg-deb -x prometheus_*.deb . && install usr/bin/promtool /usr/local/bin && rm -r $$dir; }
 
 # What the tests that were skipped would have needed, since go test does not say.
 .PHONY: missing
@@ -190,6 +193,7 @@ missing:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 		echo "no Chromium is installed: the tests of the page are skipped"
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo "no PostgreSQL server is installed: the tests of jobs in PostgreSQL are skipped"
+	@command -v promtool >/dev/null || echo "no promtool is installed: the alerts on durable jobs are not tested by it"
 
 .PHONY: ci
 ci: ## what CI runs: half an hour on two processors

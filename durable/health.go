@@ -9,7 +9,8 @@ import (
 // Health returns nil if the engine answers before ctx ends and, while Run is under way, the
 // worker holds its lease and is handed jobs: for a probe that takes a process out of service
 // which can neither add jobs nor run them. A handler that fails is no reason, and a backlog is
-// none: another process would not help. It asks the engine for its time, and costs a round
+// none: another process would not help. Nor is a pause, also of the whole queue: that is what was
+// asked for, and Stats.Paused names it. It asks the engine for its time, and costs a round
 // trip. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], or that of the engine.
 func (q *Queue) Health(ctx context.Context) error {
 	if q.closed.Err() != nil {

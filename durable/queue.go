@@ -425,5 +425,9 @@ func (q *Queue) Delete(ctx context.Context, r Ref) error {
 	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	return q.engine.Delete(ctx, r)
+	err := q.engine.Delete(ctx, r)
+	if err == nil {
+		q.stats.deleted.Add(1)
+	}
+	return err
 }

@@ -16,6 +16,7 @@ type Stats struct {
 	Canceled    int64 // calls of Cancel and CancelKey that returned true
 	Rescheduled int64 // calls of Reschedule that returned true
 	Redriven    int64
+	Deleted     int64 // calls of Delete that removed a dead job
 
 	Attempts  int64 // claimed for a handler to begin
 	Done      int64 // attempts that ended well
@@ -36,6 +37,10 @@ type Stats struct {
 	// without a name, if any wait for a pause.
 	Limited int64
 	Limits  []LimitStats
+
+	// Paused is what is paused, as far as this process knows: within a second of a change. It is
+	// empty while Run is not under way. The slice must not be changed.
+	Paused []Pausable
 
 	ClaimAhead time.Duration // how long before they are due jobs are claimed at present
 
@@ -68,6 +73,7 @@ type Stats struct {
 // counters are the parts of Stats that only grow.
 type counters struct {
 	added, canceled, rescheduled, redriven  atomic.Int64
+	deleted                                 atomic.Int64
 	attempts, done, failed, dead, leaseLost atomic.Int64
 	snoozed, expired, stopped               atomic.Int64
 
@@ -94,7 +100,7 @@ func (q *Queue) Stats() Stats {
 	c := &q.stats
 	st := Stats{
 		Added: c.added.Load(), Canceled: c.canceled.Load(), Rescheduled: c.rescheduled.Load(),
-		Redriven: c.redriven.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
+		Redriven: c.redriven.Load(), Deleted: c.deleted.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
 		Failed: c.failed.Load(), Dead: c.dead.Load(), LeaseLost: c.leaseLost.Load(),
 		Snoozed: c.snoozed.Load(), Expired: c.expired.Load(), Stopped: c.stopped.Load(),
 		ClockSteps: q.clock.Step().Count,

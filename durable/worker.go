@@ -182,6 +182,7 @@ func (w *worker) count(st *Stats) {
 	st.ClaimAhead = w.ahead
 	st.LastLook, st.LastClaim, st.LastBeat = w.lastLook(time.Now()), w.lastClaim, w.lease.renewed
 	st.Limited, st.Limits = w.limitStats()
+	st.Paused = w.rules.Pauses()
 }
 
 // set moves a task to a phase. w.mu is held.

@@ -25,6 +25,7 @@ func late(t *testing.T) map[string]*dto.MetricFamily {
 	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t), durable.WithLease(lease), durable.WithConcurrency(1))
 	require.NoError(t, err)
 	t.Cleanup(func() { q.Close() })
+	require.NoError(t, q.SetLimit(t.Context(), "others", durable.Limit{Kind: "other", Running: 1}))
 	begun := make(chan bool, 1)
 	q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
 		begun <- true
@@ -41,7 +42,7 @@ func late(t *testing.T) map[string]*dto.MetricFamily {
 		_, err = q.Add(t.Context(), durable.Job{Kind: kind})
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { s := q.Stats(); return len(s.Unhandled) == 1 && len(s.Backlog.Kinds) == 2 }, 2*time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { s := q.Stats(); return len(s.Unhandled) == 1 && len(s.Backlog.Kinds) == 2 && len(s.Limits) == 1 }, 2*time.Minute, time.Millisecond)
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
 	return scrape(t, registry)
@@ -130,6 +131,7 @@ func TestDashboard(t *testing.T) {
 func TestRules(t *testing.T) {
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
+		require.NotEqual(t, "required", os.Getenv("TICKWHEEL_PROMTOOL"), "there is no promtool: make install-servers")
 		t.Skip("there is no promtool")
 	}
 	for _, args := range [][]string{{"check", "rules", "rules.yml"}, {"test", "rules", "rules_test.yml"}} {

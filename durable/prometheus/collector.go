@@ -16,6 +16,7 @@
 //	durable_canceled_total       counter
 //	durable_rescheduled_total    counter
 //	durable_redriven_total       counter
+//	durable_deleted_total        counter
 //	durable_attempts_total       counter
 //	durable_done_total           counter
 //	durable_failed_total         counter
@@ -31,6 +32,8 @@
 //	durable_ending               gauge
 //	durable_claim_ahead_seconds  gauge
 //	durable_limited              gauge
+//	durable_paused               gauge: how many pauses are stored
+//	durable_paused_queue         gauge: 1 if the whole queue is paused, else 0
 //	durable_limit_waiting        gauge, with the label limit: jobs that are due; "" is a pause
 //	durable_limit_next_seconds   gauge, with the label limit: until the next token, if one waits for it
 //	durable_unhandled            gauge: kinds
@@ -55,6 +58,7 @@
 package prometheus
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,6 +116,7 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	counter("canceled_total", "Jobs that were canceled here.", func(s *durable.Stats) int64 { return s.Canceled })
 	counter("rescheduled_total", "Jobs that were given another time here.", func(s *durable.Stats) int64 { return s.Rescheduled })
 	counter("redriven_total", "Dead jobs that were made to run again here.", func(s *durable.Stats) int64 { return s.Redriven })
+	counter("deleted_total", "Dead jobs that were deleted here.", func(s *durable.Stats) int64 { return s.Deleted })
 	counter("attempts_total", "Handlers that have begun.", func(s *durable.Stats) int64 { return s.Attempts })
 	counter("done_total", "Attempts that ended well.", func(s *durable.Stats) int64 { return s.Done })
 	counter("failed_total", "Attempts that failed and are followed by another.", func(s *durable.Stats) int64 { return s.Failed })
@@ -130,6 +135,13 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	c.next = prometheus.NewDesc("durable_limit_next_seconds", "For how long the next of them waits for a token.",
 		[]string{"limit"}, prometheus.Labels{"queue": name})
 	gauge("limited", "Jobs that are due and wait here for limits and pauses.", func(s *durable.Stats) float64 { return float64(s.Limited) })
+	gauge("paused", "Kinds, lanes and the like that are paused.", func(s *durable.Stats) float64 { return float64(len(s.Paused)) })
+	gauge("paused_queue", "Whether the whole queue is paused.", func(s *durable.Stats) float64 {
+		if slices.Contains(s.Paused, durable.Pausable{}) {
+			return 1
+		}
+		return 0
+	})
 	c.overdue = prometheus.NewDesc("durable_unhandled_seconds", "For how long a job is due of a kind that no worker has a handler for.",
 		[]string{"kind"}, prometheus.Labels{"queue": name})
 	gauge("unhandled", "Kinds with a job that is due and that no worker has a handler for.", func(s *durable.Stats) float64 { return float64(len(s.Unhandled)) })

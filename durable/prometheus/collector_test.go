@@ -65,6 +65,7 @@ func used(t *testing.T) (q *durable.Queue, end func()) {
 	require.Eventually(t, is(1), 2*time.Minute, time.Millisecond)
 	require.NoError(t, q.Redrive(ctx, refs[0]))
 	require.Eventually(t, is(2), 2*time.Minute, time.Millisecond)
+	require.NoError(t, q.Delete(ctx, refs[0]))
 	return q, func() {
 		close(release)
 		stop()
@@ -99,7 +100,7 @@ func requireStats(t *testing.T, families map[string]*dto.MetricFamily, st durabl
 	v := reflect.ValueOf(st)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "LastLook", "LastClaim", "LastBeat", "Backlog", "BacklogAt", "Limits": // see TestStuck and TestLimits
+		case "LastLook", "LastClaim", "LastBeat", "Backlog", "BacklogAt", "Limits", "Paused": // see TestStuck, TestLimits and TestPaused
 			continue
 		}
 		name := metric(v.Type().Field(i).Name)
@@ -127,7 +128,7 @@ func requireStats(t *testing.T, families map[string]*dto.MetricFamily, st durabl
 	}
 	for name := range families {
 		require.Contains(t, []string{"durable_pending", "durable_overdue", "durable_overdue_seconds", "durable_backlog_age_seconds",
-			"durable_feed_age_seconds", "durable_claim_age_seconds", "durable_beat_age_seconds"}, name)
+			"durable_feed_age_seconds", "durable_claim_age_seconds", "durable_beat_age_seconds", "durable_paused", "durable_paused_queue"}, name)
 	}
 }
 
@@ -137,7 +138,7 @@ func TestScrapeIsStats(t *testing.T) {
 	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
 	st := q.Stats()
 	requireStats(t, scrape(t, registry), st)
-	require.Equal(t, []int64{9, 1, 4, 1, 8, 3, 2, 2, 0, 1, 0, 1, 0}, []int64{st.Added, st.Canceled, st.Rescheduled, st.Redriven,
+	require.Equal(t, []int64{9, 1, 4, 1, 1, 8, 3, 2, 2, 0, 1, 0, 1, 0}, []int64{st.Added, st.Canceled, st.Rescheduled, st.Redriven, st.Deleted,
 		st.Attempts, st.Done, st.Failed, st.Dead, st.LeaseLost, st.Held, st.Claimed, st.Running, st.Ending})
 	require.Positive(t, st.ClaimAhead)
 	end()
@@ -201,6 +202,39 @@ func TestUnhandled(t *testing.T) {
 	m := families["durable_unhandled_seconds"].Metric[0]
 	require.Equal(t, []string{"kind", "nobody's"}, []string{m.Label[0].GetName(), m.Label[0].GetValue()})
 	require.Positive(t, m.Gauge.GetValue())
+	stop()
+	require.NoError(t, <-done)
+}
+
+// A pause is told from a queue that is stuck, and is no reason to take a process out of
+// service.
+func TestPaused(t *testing.T) {
+	q, err := durable.Open(t.Context(), enginetest.NewMemory().Open(t))
+	require.NoError(t, err)
+	defer q.Close()
+	q.Handle("mail", func(context.Context, *durable.Attempt) error { return nil })
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	_, err = q.Add(t.Context(), durable.Job{Kind: "mail", After: time.Hour})
+	require.NoError(t, err)
+	expect := func(pauses, queue float64) {
+		t.Helper()
+		require.Eventually(t, func() bool { return float64(len(q.Stats().Paused)) == pauses }, 2*time.Minute, time.Millisecond)
+		families := scrape(t, registry)
+		require.Equal(t, pauses, families["durable_paused"].Metric[0].Gauge.GetValue())
+		require.Equal(t, queue, families["durable_paused_queue"].Metric[0].Gauge.GetValue())
+		require.NoError(t, q.Health(t.Context()))
+	}
+	expect(0, 0)
+	require.NoError(t, q.Pause(t.Context(), durable.Pausable{Kind: "mail"}))
+	expect(1, 0)
+	require.NoError(t, q.Pause(t.Context(), durable.Pausable{}))
+	expect(2, 1)
+	require.NoError(t, q.Resume(t.Context(), durable.Pausable{}))
+	expect(1, 0)
 	stop()
 	require.NoError(t, <-done)
 }

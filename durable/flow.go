@@ -180,8 +180,8 @@ func (w *worker) missTurn(t *task) {
 	}
 }
 
-// join has a task wait in its line, which hands back its last if it is too long. w.mu is
-// held.
+// join has a task wait in its line, which hands back its last if it is too long: but where the
+// clock is set by hand, since for how long it is put off passes by real time. w.mu is held.
 func (w *worker) join(t *task) {
 	w.set(t, waiting)
 	ln := w.line(t.held)
@@ -190,7 +190,7 @@ func (w *worker) join(t *task) {
 	*class = slices.Insert(*class, i, t)
 	t.line = ln
 	ln.kind.lined++
-	if ln.name != "" && !ln.kind.paused && ln.tasks.len() > ln.bound() {
+	if ln.name != "" && !ln.kind.paused && !w.q.manual && ln.tasks.len() > ln.bound() {
 		w.putOff(ln)
 	}
 	w.activate(ln.kind)
@@ -410,6 +410,9 @@ func (w *worker) refused(g *gate, after time.Duration) {
 		}
 		g.dry, g.next = true, w.q.now().Add(after)
 	}
+	if w.q.manual {
+		after = time.Millisecond // its time may pass at once, and nobody tells when
+	}
 	w.after(after, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -515,8 +518,7 @@ func (w *worker) regate() {
 	}
 }
 
-// tell is called by the engine. Where its clock is set by hand, that may have brought tokens:
-// no timer here knows.
+// tell is called by the engine.
 func (w *worker) tell(n Notice) {
 	if n.Rules {
 		w.askRules()
@@ -524,8 +526,8 @@ func (w *worker) tell(n Notice) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range n.Freed {
-		if g := w.gates[p]; g != nil && (g.full || g.dry && w.q.manual) {
-			g.full, g.dry = false, false
+		if g := w.gates[p]; g != nil && g.full {
+			g.full = false
 			w.unpark(g)
 		}
 	}

@@ -10,8 +10,8 @@
 //	err = clock.Advance(ctx, 72*time.Hour) // the reminder has run when it returns
 //
 // What the clock says goes for when jobs are due and when they expire, for backoff, schedules,
-// retention and the Rate of a limit. A job's Timeout and the worker's lease are of the process, and pass in real
-// time.
+// retention and the Rate of limits. A job's Timeout and the worker's lease are of the process,
+// and pass in real time.
 //
 // Stores with no clock work in a testing/synctest bubble, by its time. There all of a Queue
 // runs by the bubble's clock, its timers and its heartbeats, so three days are some hundred
@@ -21,8 +21,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -59,7 +57,6 @@ func (c *Clock) Set(t time.Time) {
 	for _, m := range stores {
 		m.mu.Lock()
 		m.recall()
-		m.tell(durable.Notice{Freed: slices.Collect(maps.Keys(m.counted))}) // there may be tokens
 		m.mu.Unlock()
 	}
 }

@@ -89,8 +89,7 @@ func TestEachAtItsTime(t *testing.T) {
 	require.Equal(t, 72*hour, clock.Now().Sub(begin))
 }
 
-// What has expired does not run, and what is dead is forgotten after its retention, by the
-// clock; so are the times of failures.
+// What waits for tokens of two limits begins when both are there, however many wait.
 func TestTokensComeByTheClock(t *testing.T) {
 	clock := memory.NewClock(begin)
 	q, run := open(t, memory.New(clock))
@@ -121,6 +120,8 @@ func TestTokensComeByTheClock(t *testing.T) {
 	}
 }
 
+// What has expired does not run, and what is dead is forgotten after its retention, by the
+// clock; so are the times of failures.
 func TestClockOfDeadJobs(t *testing.T) {
 	clock := memory.NewClock(begin)
 	q, run := open(t, memory.New(clock), durable.WithRetention(48*time.Hour))

@@ -42,7 +42,10 @@ func late(t *testing.T) map[string]*dto.MetricFamily {
 		_, err = q.Add(t.Context(), durable.Job{Kind: kind})
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { s := q.Stats(); return len(s.Unhandled) == 1 && len(s.Backlog.Kinds) == 2 && len(s.Limits) == 1 }, 2*time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		s := q.Stats()
+		return len(s.Unhandled) == 1 && len(s.Backlog.Kinds) == 2 && len(s.Limits) == 1
+	}, 2*time.Minute, time.Millisecond)
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(jobmetrics.NewCollector(q, "mails")))
 	return scrape(t, registry)

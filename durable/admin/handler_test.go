@@ -133,6 +133,18 @@ func TestReads(t *testing.T) {
 	get(t, h, "/schedules", &all)
 	require.Equal(t, evil, all[0].Name)
 	require.NotNil(t, all[0].Next)
+
+	late, err := q.Add(t.Context(), durable.Job{Kind: "nobody's"})
+	require.NoError(t, err)
+	info, err := q.Get(t.Context(), late)
+	require.NoError(t, err)
+	get(t, h, "/summary", &s)
+	require.Len(t, s.Kinds, 1)
+	require.Positive(t, s.Kinds[0].Age)
+	require.Equal(t, admin.Overdue{Kind: "nobody's", Jobs: 1, Oldest: late, Due: info.Due.UTC(), Age: s.Kinds[0].Age}, s.Kinds[0])
+	get(t, h, "/counts", &c)
+	require.EqualValues(t, 1, c.Overdue)
+	require.True(t, info.Due.Equal(*c.First))
 }
 
 // Nothing that is answered can be taken for HTML, and a browser is told to load nothing.

@@ -149,6 +149,31 @@ func TestPlaceInClosedBucket(t *testing.T) {
 	require.Equal(t, 0, l.taken())
 }
 
+// What could not be claimed since another took the place is given back without that place.
+func TestPlaceOfAnothersClaim(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	l := newLimited(t, p, durable.Limit{Kind: "k", Running: 1})
+	first, theirs, mine := l.held(""), l.held(""), l.held("")
+	w := l.worker("w")
+	require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
+	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: first, End: durable.Done}})[0])
+
+	e := connectPartTo(t, p).(*engine)
+	_, err := e.Rules(t.Context())
+	require.NoError(t, err)
+	elsewhere := &limited{t: t, p: e.parts[0], e: e}
+	theirs = elsewhere.again(theirs, 0)
+	require.Equal(t, durable.Mine, elsewhere.claim(elsewhere.worker("other"), theirs).Claimed)
+
+	require.Equal(t, durable.Limited, l.claim(w, mine).Claimed)
+	require.Len(t, mine.Handle.(*handle).status.seats, 1, "it has tried")
+	require.NoError(t, w.Release(t.Context(), []*durable.Held{mine}, 0))
+	require.Equal(t, 1, l.taken())
+	require.Equal(t, none, l.status(mine).fate, "it was never claimed")
+	require.Equal(t, durable.Limited, l.claim(w, l.held("")).Claimed)
+}
+
 // A claim by rules that are not those any more is given back, and judged by those that are.
 func TestRulesAfterTheClaim(t *testing.T) {
 	t.Parallel()

@@ -105,7 +105,7 @@ func (p *part) commit(ctx context.Context, groups []group) []result {
 
 // result is what became of a group.
 type result struct {
-	first uint64 // the sequence of its first message; those of a batch follow one another
+	first uint64 // the sequence of its first message; those of a batch follow one another; 0 with an error
 	err   error
 }
 
@@ -146,11 +146,13 @@ func (p *part) commitAtOnce(ctx context.Context, groups []group, results []resul
 	last, err := p.publishPatiently(ctx, groups)
 	next := last + 1
 	for i := len(groups) - 1; i >= 0; i-- {
-		next -= uint64(len(groups[i]))
-		results[i] = result{first: next, err: err}
-		if err == nil {
-			p.wrote(groups[i].size())
+		if err != nil {
+			results[i] = result{err: err}
+			continue
 		}
+		next -= uint64(len(groups[i]))
+		results[i] = result{first: next}
+		p.wrote(groups[i].size())
 	}
 	return err
 }

@@ -44,7 +44,7 @@ type handle struct {
 	again  bool      // not for the first time, so that it may have ended long ago
 	seq    uint64    // of the message
 	lane   string    // of the job
-	status status    // of the claim
+	status status    // of the claim, or of what was to be one: then its sequence is 0
 }
 
 // staleAge is the age from which the mark of a bucket does not say any more whether what
@@ -647,30 +647,54 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, token string
 func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
 	errs := make([]error, len(w.e.parts))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
-		var of []*handle
-		for _, h := range pick(held, indices) {
-			if hd := h.Handle.(*handle); hd.status.fate == claimed {
-				of = append(of, hd)
-			}
-		}
-		for k, res := range w.free(ctx, p, of) {
-			if errors.Is(res.err, errConflict) {
-				res.err = w.freeOwn(ctx, of[k])
-			}
-			if res.err != nil {
-				errs[p.number] = res.err
-			}
-		}
 		all := make([]*handle, len(indices))
 		for k, h := range pick(held, indices) {
 			all[k] = h.Handle.(*handle)
-			all[k].nak(after)
+		}
+		errs[p.number] = w.freeAll(ctx, p, all)
+		for _, hd := range all {
+			hd.nak(after)
 		}
 		if after > 0 {
 			w.keepPutOff(all, after)
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// freeAll gives back those that are claimed. It looks for a claim that is not known to be
+// written: most were refused, and the places that they name are others'.
+func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error {
+	var known, unknown []*handle
+	for _, hd := range handles {
+		switch {
+		case hd.status.fate != claimed:
+		case hd.status.seq == 0:
+			unknown = append(unknown, hd)
+		default:
+			known = append(known, hd)
+		}
+	}
+	var errs []error
+	for k, res := range w.free(ctx, p, known) {
+		if errors.Is(res.err, errConflict) {
+			unknown = append(unknown, known[k])
+			continue
+		}
+		errs = append(errs, res.err)
+	}
+	failed := make([]error, len(unknown))
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, maxReads)
+	for i, hd := range unknown {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			failed[i] = w.freeOwn(ctx, hd)
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, failed...)...)
 }
 
 // freeGroup replaces a claim, and leaves its places. One that its worker cannot end any more
@@ -683,8 +707,8 @@ func (p *part) freeGroup(at place, s status, dead bool) group {
 	return append(group{{subject: p.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, p.leave(s)...)
 }
 
-// freeOwn gives back a claim of this worker whose sequence it does not know, since the
-// answer was lost. Claims of others are not touched.
+// freeOwn gives back a claim of this worker whose sequence it does not know, if it was
+// written and the answer was lost. Claims of others are not touched.
 func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	s, err := hd.p.status(ctx, hd.at)
 	if err != nil || s.fate != claimed || s.worker != w.c.Name {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -50,7 +48,7 @@ func (s *server) used() used {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err) // the kernel knows RUSAGE_SELF
 	}
-	return used{server: s.cpu(), client: time.Duration(u.Utime.Nano() + u.Stime.Nano())}
+	return used{server: s.pg.CPU(), client: time.Duration(u.Utime.Nano() + u.Stime.Nano())}
 }
 
 func (u used) since(before used) used {
@@ -61,44 +59,6 @@ func (u used) since(before used) used {
 func (u used) per(jobs int) string {
 	n := time.Duration(max(jobs, 1))
 	return fmt.Sprintf("%d + %d us", (u.server / n).Microseconds(), (u.client / n).Microseconds())
-}
-
-// cpu sums up the server's processes: those that live, and those that its parent process
-// has waited for. Ticks are hundredths of a second on every Linux.
-func (s *server) cpu() time.Duration {
-	parent := s.pg.PID()
-	_, own, reaped := cpuOf(parent)
-	ticks := own + reaped
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			continue
-		}
-		if of, own, _ := cpuOf(pid); of == parent {
-			ticks += own
-		}
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-// cpuOf returns a process's parent, its own ticks, and those of children it has waited
-// for.
-func cpuOf(pid int) (parent, own, reaped int) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0, 0 // it has ended
-	}
-	// pid (name, which may have spaces) state parent ... utime stime cutime cstime
-	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(f) < 15 {
-		return 0, 0, 0
-	}
-	var n [15]int
-	for i := 1; i < len(n); i++ {
-		n[i], _ = strconv.Atoi(f[i])
-	}
-	return n[1], n[11] + n[12], n[13] + n[14]
 }
 
 func loadAverage() string {

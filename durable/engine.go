@@ -200,8 +200,8 @@ type Worker interface {
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
 	// count) or not; a suspect remains one. It is handed out again, after a delay that may
-	// be rounded up, but as soon as SetRules has changed the rules: a limit may be why it
-	// was put off. Jobs that another worker has claimed since remain its own. Failing is
+	// be rounded up, but as soon as Rules has told of rules that have changed: a limit may be
+	// why it was put off. Jobs that another worker has claimed since remain its own. Failing is
 	// no harm: jobs that were not claimed are handed out again in any case, after the
 	// lease, and others after Close; until then the Queue calls it again.
 	Release(ctx context.Context, held []*Held, after time.Duration) error

@@ -457,10 +457,11 @@ func limitsListed(t *testing.T, s Store) {
 }
 
 // What was put off, as it is where many wait for a limit, is handed out again as soon as a limit
-// or a pause is changed, by whichever process.
+// or a pause is changed, by whichever process, and the engine has read that.
 func limitRecalls(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
-	w := newCrashing(t, s.Open(t), "a")
+	e := s.Open(t)
+	w := newCrashing(t, e, "a")
 	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
 	h := w.take(ref)
 	for _, change := range []func() error{
@@ -471,6 +472,8 @@ func limitRecalls(t *testing.T, s Store) {
 	} {
 		require.NoError(t, w.Release(within(t), []*durable.Held{h}, time.Hour))
 		require.NoError(t, change())
+		_, err := e.Rules(within(t)) // as a Queue does, each second and when it is told
+		require.NoError(t, err)
 		h = w.take(ref)
 	}
 	require.Equal(t, durable.Mine, claimPatiently(t, w, h).Claimed)

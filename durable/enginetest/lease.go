@@ -24,7 +24,7 @@ type crashing struct {
 }
 
 func newCrashing(t testing.TB, e durable.Engine, name string) *crashing {
-	w, err := e.Work(within(t), durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour})
+	w, err := e.Work(within(t), durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(durable.Notice) {}})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	c := &crashing{Worker: w, t: t, held: make(chan *durable.Held, 100), stop: stop}

@@ -24,7 +24,8 @@ type ledger struct {
 	unsure   map[durable.Ref]bool // the answer of Cancel was lost: it may have been canceled
 	done     map[durable.Ref]int  // handlers that returned nil
 	begun    map[durable.Ref]int
-	lost     int64 // ends that came after another worker had taken over: that job is done twice
+	asked    map[durable.Ref][]string // what users asked of a job, and the answers
+	lost     int64                    // ends that came after another worker had taken over: that job is done twice
 }
 
 // accounts does everything at once for a while: two workers, adds, cancels, reschedules,
@@ -36,7 +37,7 @@ type ledger struct {
 // no canceled job has begun an attempt after, and no job was done twice but where a lease was
 // lost.
 func accounts(t *testing.T, s Store) {
-	l := &ledger{accepted: map[durable.Ref]bool{}, canceled: map[durable.Ref]bool{}, unsure: map[durable.Ref]bool{}, done: map[durable.Ref]int{}, begun: map[durable.Ref]int{}}
+	l := &ledger{accepted: map[durable.Ref]bool{}, canceled: map[durable.Ref]bool{}, unsure: map[durable.Ref]bool{}, done: map[durable.Ref]int{}, begun: map[durable.Ref]int{}, asked: map[durable.Ref][]string{}}
 	start := func() *rig {
 		return open(t, s.Open(t), durable.WithConcurrency(16),
 			durable.WithBackoff(func(int) time.Duration { return rand.N(600 * time.Millisecond) })).
@@ -101,7 +102,7 @@ func accounts(t *testing.T, s Store) {
 			uncertain++
 		default:
 			info, err := a.Get(within(t), ref)
-			t.Errorf("%s is gone: it has begun %d times; Get: %+v, %v", ref, l.begun[ref], info, err)
+			t.Errorf("%s is gone: it has begun %d times; asked of it: %q; Get: %+v, %v", ref, l.begun[ref], l.asked[ref], info, err)
 		}
 	}
 	t.Logf("%d accepted = %d done + %d canceled + %d dead + %d waiting + %d canceled without an answer",
@@ -139,6 +140,13 @@ func (l *ledger) handler(t *testing.T) func(context.Context, *durable.Attempt) e
 	}
 }
 
+// note keeps what was asked of a job.
+func (l *ledger) note(ref durable.Ref, question string, answer ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[ref] = append(l.asked[ref], question+" "+fmt.Sprint(answer...))
+}
+
 // user adds and changes jobs until the end.
 func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 	ctx := within(t)
@@ -170,6 +178,7 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 		switch rand.N(5) {
 		case 0:
 			ok, err := r.Cancel(ctx, ref)
+			l.note(ref, "Cancel", ok, err)
 			if err != nil && !errors.Is(err, durable.ErrUncertain) {
 				t.Error(err)
 			}
@@ -181,12 +190,14 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 			}
 			l.mu.Unlock()
 		case 1:
-			_, _, err := r.Reschedule(ctx, ref, time.Now().Add(rand.N(2*time.Second)))
+			_, ok, err := r.Reschedule(ctx, ref, time.Now().Add(rand.N(2*time.Second)))
+			l.note(ref, "Reschedule", ok, err)
 			if err != nil && !errors.Is(err, durable.ErrUncertain) {
 				t.Error(err)
 			}
 		case 2:
 			err := r.Redrive(ctx, ref)
+			l.note(ref, "Redrive", err)
 			if err != nil && !slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 				t.Error(err)
 			}

@@ -19,11 +19,26 @@ func record(id string, due time.Time) durable.Record {
 	return durable.Record{ID: id, Job: durable.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: now}
 }
 
+// modes are how pgx may send statements, as a user's DSN has them: each has a way of its own
+// to say that an answer was lost.
+var modes = []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"}
+
 // What was committed and its answer lost is done once where that can be known: an insert,
 // a claim and an end. Where it cannot, the caller is told.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	s := newStore(server(t))
+	srv := server(t)
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(srv)
+			s.params += "&default_query_exec_mode=" + mode
+			lostAnswers(t, s)
+		})
+	}
+}
+
+func lostAnswers(t *testing.T, s *store) {
 	e, p := s.behindProxy(t)
 	ctx := t.Context()
 	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
@@ -133,5 +148,14 @@ func (e lossyEngine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []
 func TestAccountsWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
-	enginetest.RunOnly(t, func(testing.TB) enginetest.Store { return lossy{newStore(srv)} }, "Accounts")
+	for _, mode := range []string{"cache_statement", "exec"} { // that of users, and of those behind a PgBouncer
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			enginetest.RunOnly(t, func(testing.TB) enginetest.Store {
+				s := newStore(srv)
+				s.params += "&default_query_exec_mode=" + mode
+				return lossy{s}
+			}, "Accounts")
+		})
+	}
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -110,12 +111,16 @@ func (p *proxy) questions(to io.Writer, from io.Reader) (held bool) {
 }
 
 // answers copies messages, each a letter, its length and the rest, but those of type A.
-// If it is to cut it drops all from a first C, that a statement is complete, to the Z
-// that follows the commit, and returns.
+// It passes on one answer at a time, up to its Z, which follows the commit. If it is to cut
+// it drops an answer that has a C, that a statement is complete, and returns: all of it, or,
+// as it falls, what comes from the C on. So the client sees the end while it waits for a
+// statement's answer, or in the middle of one.
 func (p *proxy) answers(to io.Writer, from io.Reader) {
-	cutting := false
+	var answer []byte
+	complete := -1 // where the first C is
 	for head := make([]byte, 5); ; {
 		if _, err := io.ReadFull(from, head); err != nil {
+			to.Write(answer) // the server's last words have no Z
 			return
 		}
 		m := make([]byte, 1+binary.BigEndian.Uint32(head[1:]))
@@ -123,16 +128,27 @@ func (p *proxy) answers(to io.Writer, from io.Reader) {
 		if _, err := io.ReadFull(from, m[5:]); err != nil {
 			return
 		}
-		cutting = cutting || head[0] == 'C' && p.cutNext.CompareAndSwap(true, false)
 		switch {
-		case cutting && head[0] == 'Z':
-			p.cuts.Add(1)
-			return
-		case cutting || head[0] == 'A':
+		case head[0] == 'A':
+			continue
+		case head[0] == 'C' && complete < 0:
+			complete = len(answer)
+		}
+		answer = append(answer, m...)
+		if head[0] != 'Z' {
 			continue
 		}
-		if _, err := to.Write(m); err != nil {
+		cut := complete >= 0 && p.cutNext.CompareAndSwap(true, false)
+		if cut {
+			answer = answer[:complete*rand.N(2)]
+		}
+		_, err := to.Write(answer)
+		if cut {
+			p.cuts.Add(1)
+		}
+		if cut || err != nil {
 			return
 		}
+		answer, complete = answer[:0], -1
 	}
 }

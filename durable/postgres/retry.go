@@ -31,7 +31,9 @@ func (e *notSentError) Unwrap() error { return e.error }
 // errLocked is that of a row which another transaction has locked, and was left out.
 var errLocked = errors.New("postgres: another transaction has locked the job's row")
 
-// judge tells what an error means.
+// judge tells what an error means. It does not go by pgconn.SafeToRetry: where a connection
+// breaks while the answer to a batch is read, pgx 5.12 returns in some modes an error that
+// says the connection was closed before, as if nothing had been sent.
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
@@ -41,7 +43,7 @@ func judge(err error) outcome {
 		return undone
 	case errors.As(err, &pg):
 		return judgeCode(pg)
-	case pgconn.SafeToRetry(err), errors.As(err, new(pgx.ErrPreprocessingBatch)):
+	case errors.As(err, new(pgx.ErrPreprocessingBatch)):
 		// Statements are prepared in a round trip of their own before anything is run.
 		return undone
 	}

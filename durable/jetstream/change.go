@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,11 +28,11 @@ func (p *part) cancel(ctx context.Context, a address) (bool, error) {
 // cancelAs is cancel with a token, by which a write whose answer was lost is recognized. If
 // the bucket was closed since, nobody knows whether that write has ended the job.
 func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, error) {
-	lost := error(nil) // of a write whose answer was lost
+	var lost error // of a write whose answer was lost
 	for try := 0; try < maxTries; try++ {
 		at, s, err := p.current(ctx, a)
 		if err != nil {
-			return false, err
+			return false, cmp.Or(lost, err)
 		}
 		if lost != nil && s.fate == done && s.token == "" {
 			return false, lost
@@ -54,7 +55,7 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
 			lost = err
 		default:
-			return false, err
+			return false, cmp.Or(lost, err)
 		}
 	}
 	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)

@@ -123,6 +123,11 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 		}
 		trying = again
 	}
+	for i, in := range all {
+		if in.tried && errs[i] != nil && !errors.Is(errs[i], durable.ErrUncertain) {
+			errs[i] = fmt.Errorf("%w: %w", durable.ErrUncertain, errs[i]) // a later try was not made, or refused
+		}
+	}
 	return errs
 }
 
@@ -192,7 +197,7 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 		case h.ref == p.refOf(r):
 			return nil // an earlier try has stored it; it may have ended since
 		case h.alive:
-			return durable.ErrExists
+			return cmp.Or(uncertain, durable.ErrExists)
 		case closed != nil && (uncertain != nil || !p.fresh(r)):
 			return closed // an earlier try may have stored it, and it have run
 		}
@@ -212,8 +217,10 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
 			uncertain = err
 			continue
+		case err != nil:
+			return cmp.Or(uncertain, err)
 		}
-		return err
+		return nil
 	}
 	if err := cmp.Or(uncertain, closed); err != nil {
 		return err

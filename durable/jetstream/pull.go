@@ -114,11 +114,11 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	inbox := p.nc.NewInbox()
 	sub, err := p.nc.ChanSubscribe(inbox, msgs)
 	if err != nil {
-		return 0, notSent(err)
+		return 0, asClosed(err)
 	}
 	defer sub.Unsubscribe()
 	if err := p.nc.PublishRequest(p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, inbox, body); err != nil {
-		return 0, notSent(err)
+		return 0, asClosed(err)
 	}
 	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()

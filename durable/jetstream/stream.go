@@ -203,9 +203,12 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 		defer func() { <-p.batches }()
 		for _, m := range msgs[:len(msgs)-1] {
 			if err := p.nc.PublishMsg(m); err != nil {
-				return 0, notSent(err)
+				return 0, asClosed(err)
 			}
 		}
+	}
+	if p.nc.IsClosed() {
+		return 0, asClosed(nats.ErrConnectionClosed)
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
@@ -213,10 +216,8 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return 0, err
-	case errors.Is(err, nats.ErrConnectionClosed):
-		return 0, notSent(err)
-	case err != nil:
-		return 0, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	case err != nil: // also of a connection that was closed while the answer was awaited
+		return 0, fmt.Errorf("%w: %w", durable.ErrUncertain, asClosed(err))
 	}
 	var ack struct {
 		Error *apiError `json:"error"`
@@ -228,7 +229,9 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 	return ack.Seq, ack.Error.err()
 }
 
-func notSent(err error) error {
+// asClosed gives the error of a connection that is closed for good the name that durable has
+// for it.
+func asClosed(err error) error {
 	if errors.Is(err, nats.ErrConnectionClosed) {
 		return fmt.Errorf("%w: %w", durable.ErrClosed, err)
 	}
@@ -305,7 +308,7 @@ func (p *part) lastDirect(ctx context.Context, subject string) (stored, error) {
 	defer cancel()
 	m, err := p.nc.RequestWithContext(ctx, api, nil)
 	if err != nil {
-		return stored{}, notSent(denied(ctx, err))
+		return stored{}, asClosed(denied(ctx, err))
 	}
 	return parseStored(m)
 }
@@ -379,7 +382,7 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 			err = nats.ErrNoResponders
 		}
 		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
-			return notSent(denied(ctx, err))
+			return asClosed(denied(ctx, err))
 		}
 		p.wait(ctx, 100*time.Millisecond)
 	}
@@ -401,14 +404,14 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 	inbox := p.nc.NewInbox()
 	sub, err := p.nc.SubscribeSync(inbox)
 	if err != nil {
-		return notSent(err)
+		return asClosed(err)
 	}
 	defer sub.Unsubscribe()
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
 	if err := p.nc.PublishRequest(api, inbox, body); err != nil {
-		return notSent(err)
+		return asClosed(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()

@@ -1,0 +1,124 @@
+package jetstream_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// trap is a line that locks itself when a write to a stream goes over it: the server has
+// what was written, and the client never hears of it.
+type trap struct {
+	line
+	set, sprung atomic.Bool
+}
+
+func (l *trap) InProcessConn() (net.Conn, error) {
+	c, err := l.line.InProcessConn()
+	return trapConn{c, l}, err
+}
+
+type trapConn struct {
+	net.Conn
+	trap *trap
+}
+
+func (c trapConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("PUB TW_")) && c.trap.set.CompareAndSwap(true, false) {
+		c.trap.Lock()
+		c.trap.sprung.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+// If the connection is closed for good while the answer to a write is awaited, nobody knows
+// whether that was done, and the error says so. Here it was.
+func TestClosedBeforeTheAnswer(t *testing.T) {
+	far := time.Now().Add(time.Hour)
+	for name, test := range map[string]struct {
+		do  func(context.Context, *durable.Queue, durable.Ref) error
+		did func(t *testing.T, q *durable.Queue, ref durable.Ref)
+	}{
+		"Add": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
+			_, err := q.Add(ctx, durable.Job{Kind: "k", At: far})
+			return err
+		}, func(t *testing.T, q *durable.Queue, _ durable.Ref) { require.Equal(t, 2, kept(t, q)) }},
+		"Add with a key": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
+			_, err := q.Add(ctx, durable.Job{Kind: "k", At: far, Key: "key"})
+			return err
+		}, func(t *testing.T, q *durable.Queue, _ durable.Ref) { require.Equal(t, 2, kept(t, q)) }},
+		"Cancel": {func(ctx context.Context, q *durable.Queue, ref durable.Ref) error {
+			_, err := q.Cancel(ctx, ref)
+			return err
+		}, func(t *testing.T, q *durable.Queue, ref durable.Ref) {
+			_, err := q.Get(t.Context(), ref)
+			require.ErrorIs(t, err, durable.ErrNotFound)
+		}},
+		"Reschedule": {func(ctx context.Context, q *durable.Queue, ref durable.Ref) error {
+			_, _, err := q.Reschedule(ctx, ref, far.Add(time.Hour))
+			return err
+		}, func(t *testing.T, q *durable.Queue, ref durable.Ref) {
+			info, err := q.Get(t.Context(), ref)
+			require.NoError(t, err)
+			require.Greater(t, time.Until(info.Due), 90*time.Minute)
+		}},
+		"Schedule": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
+			return q.Schedule(ctx, "s", "@every 1h", durable.Job{Kind: "k"})
+		}, func(t *testing.T, q *durable.Queue, _ durable.Ref) { require.Equal(t, 2, kept(t, q)) }},
+		"Pause": {func(ctx context.Context, q *durable.Queue, _ durable.Ref) error {
+			return q.Pause(ctx, durable.Pausable{Kind: "k"})
+		}, func(t *testing.T, q *durable.Queue, _ durable.Ref) {
+			paused, err := q.Paused(t.Context())
+			require.NoError(t, err)
+			require.Len(t, paused, 1)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t)
+			sees := open(t, s.Open(t))
+			l := &trap{line: line{srv: s.srv}}
+			nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
+			require.NoError(t, err)
+			e, err := jetstream.Connect(t.Context(), nc, s.opts...)
+			require.NoError(t, err)
+			q := open(t, e)
+			ref, err := q.Add(t.Context(), durable.Job{Kind: "k", At: far})
+			require.NoError(t, err)
+			done := make(chan error, 1)
+			l.set.Store(true)
+			go func() { done <- test.do(t.Context(), q, ref) }()
+			require.Eventually(t, l.sprung.Load, patience, time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+			require.Empty(t, done)
+			nc.Close()
+			l.Unlock()
+			require.ErrorIs(t, <-done, durable.ErrUncertain)
+			test.did(t, sees, ref)
+		})
+	}
+}
+
+func open(t *testing.T, e durable.Engine) *durable.Queue {
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	t.Cleanup(func() { q.Close() })
+	return q
+}
+
+func kept(t *testing.T, q *durable.Queue) (n int) {
+	for _, err := range q.All(t.Context(), durable.Filter{}) {
+		require.NoError(t, err)
+		n++
+	}
+	return n
+}

@@ -52,7 +52,7 @@ test-nested: missing ## run all tests of the nested modules but the examples, th
 .PHONY: test-durable
 test-durable: missing ## run all tests of durable jobs, on real servers, with the race detector
 	@set -e; for module in $(DURABLE); do (set -x; cd $$module; go test -race -p 1 -timeout 20m ./...); done
-	cd durable && go test ./jetstream/internal/protocol # whose large worlds are too slow for the race detector
+	cd durable/trials && go test ./protocol # whose large worlds are too slow for the race detector
 
 .PHONY: test-releases
 test-releases: ## run the short tests of the core, the examples and timingwheel/prometheus with both releases of Go
@@ -108,19 +108,19 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 
 .PHONY: chaos
 chaos: ## harm what runs durable jobs, each of 35 faults for DURATION=10m, and count what is lost
-	cd durable && go run ./internal/chaos -for $(DURATION)
+	cd durable/trials && go run ./chaos -for $(DURATION)
 
 .PHONY: bench-durable
 bench-durable: ## measure durable jobs on the embedded engine: some minutes
-	cd durable && go run ./internal/bench
+	cd durable/trials && go run ./bench
 
 .PHONY: bench-fleet
 bench-fleet: ## measure what workers of different kinds cost one another, on both engines: nine minutes
-	cd durable && go run ./internal/fleet
+	cd durable/trials && go run ./fleet
 
 .PHONY: bench-limits
 bench-limits: ## measure what limits promise while workers are killed, and print the goals (DURATION=10m)
-	cd durable && go run ./internal/limits -for $(DURATION)
+	cd durable/trials && go run ./limits -for $(DURATION)
 
 .PHONY: bench-postgres
 bench-postgres: ## measure durable jobs on PostgreSQL beside River: seven minutes

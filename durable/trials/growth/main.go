@@ -1,8 +1,8 @@
 // Command growth simulates how a queue of several partitions keeps up: the table in
-// durable/RESULTS.md. The simulation runs in virtual time, on a timing wheel whose clock
+// durable/trials/RESULTS.md. The simulation runs in virtual time, on a timing wheel whose clock
 // stands still until it is moved.
 //
-//	go run ./internal/growth
+//	go run ./growth
 //
 // A partition is one server that makes one commit at a time; jobs are spread over
 // partitions at random. The flags take what was measured on other machines.

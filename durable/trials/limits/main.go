@@ -3,7 +3,7 @@
 // Command limits measures what limits promise, with workers that are processes and are killed,
 // and prints a table of goals. It exits with 1 if one is missed.
 //
-//	go run ./internal/limits -for 10m
+//	go run ./limits -for 10m
 //
 // The workers write down when each attempt begins and ends. One that was killed ended then what
 // it ran. All are on one machine, so they have one clock.

@@ -4,10 +4,10 @@
 // ledgers on disk that no job was lost, that none ran that was canceled, and that none
 // ran early.
 //
-//	go run ./internal/chaos -for 10m                # each fault for ten minutes
-//	go run ./internal/chaos -total 1h               # all of them in an hour
-//	go run ./internal/chaos -fault cluster -for 2m
-//	go run ./internal/chaos -engine postgres -for 2m
+//	go run ./chaos -for 10m                # each fault for ten minutes
+//	go run ./chaos -total 1h               # all of them in an hour
+//	go run ./chaos -fault cluster -for 2m
+//	go run ./chaos -engine postgres -for 2m
 //
 // The faults are those of [scenarios]. What is left after each is run to its end, which
 // takes as long as that needs. It runs its own program as the processes that it harms, on

@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// model is what a commit takes, as internal/bench measures it. A commit takes a number of
+// model is what a commit takes, as trials/bench measures it. A commit takes a number of
 // syncs and, for each write in it, processor time.
 type model struct {
 	sync  time.Duration // a synced write

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
-	"github.com/tickwheel/tickwheel/durable/internal/setclock"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // muteable is an engine whose workers do not renew their lease while there is a file:

@@ -22,9 +22,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
-	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // concurrency is how many jobs may run again when a process is killed: some times as many

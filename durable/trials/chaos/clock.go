@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable/internal/setclock"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // clockLog is a file with all settings of the engine's clock, so that a handler can tell

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable/internal/setclock"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // ledger is a file to which a process appends what it has been promised and what it does,

@@ -1,11 +1,11 @@
 //go:build unix
 
 // Command bench measures durable jobs on the embedded engine and on a cluster of three
-// nodes, with every write synced, and prints the rows of the table in durable/RESULTS.md.
+// nodes, with every write synced, and prints the rows of the table in durable/trials/RESULTS.md.
 //
-//	go run ./internal/bench                     # everything but ten million: some minutes
-//	go run ./internal/bench -only life,accept
-//	go run ./internal/bench -only pending -n 10000000
+//	go run ./bench                     # everything but ten million: some minutes
+//	go run ./bench -only life,accept
+//	go run ./bench -only pending -n 10000000
 //
 // Figures of one run belong together; those of another day, or of a busy machine, do not.
 package main

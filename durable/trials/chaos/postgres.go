@@ -19,8 +19,8 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
-	"github.com/tickwheel/tickwheel/durable/internal/setclock"
 	"github.com/tickwheel/tickwheel/durable/postgres"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // connectPostgres opens an engine on a pool, whose size is in the address, and has so

@@ -2,9 +2,9 @@
 
 // Command fleet measures what workers of several kinds cost one another, on a NATS server
 // within the process, with every write synced, and on PostgreSQL, and prints the table in
-// durable/RESULTS.md.
+// durable/trials/RESULTS.md.
 //
-//	go run ./internal/fleet -rate 500 -for 6s -rounds 3
+//	go run ./fleet -rate 500 -for 6s -rounds 3
 //
 // Each case has a store of its own, and is measured right after what it is compared with in
 // each round; the figures are medians over the rounds. Only the ratios mean something on a

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
-	"github.com/tickwheel/tickwheel/durable/internal/setclock"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // The test is the processes that it kills, too, when it is told to be.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/internal/ports"
-	"github.com/tickwheel/tickwheel/durable/internal/setclock"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // lease is that of the workers: short, so that takeovers happen within the test. It is

@@ -17,13 +17,7 @@ import (
 
 // maxZip is how large the zip of a module may be, in bytes. A picture in the wrong folder is
 // what it finds. The core's has 540 KB, half of them tests, which stay beside what they test.
-// Durable's has 660 KB.
-func (m goModule) maxZip() int {
-	if m.dir == "." {
-		return 560_000
-	}
-	return 700_000
-}
+const maxZip = 560_000
 
 // inspect looks at a module that was published: its zip, and its tests in a checkout of
 // its tag, with the dependencies that it asks for and no newer ones.
@@ -39,8 +33,8 @@ func (r *rehearsal) inspect(m goModule) error {
 	if !bytes.Equal(zipped, served) {
 		return errors.New("the zip of the tag is not the one that others have the sum of")
 	}
-	if len(zipped) > m.maxZip() {
-		return fmt.Errorf("its zip has %d bytes, and %d are the most", len(zipped), m.maxZip())
+	if len(zipped) > maxZip {
+		return fmt.Errorf("its zip has %d bytes, and %d are the most", len(zipped), maxZip)
 	}
 	files, err := zip.NewReader(bytes.NewReader(zipped), int64(len(zipped)))
 	if err != nil {
@@ -57,7 +51,7 @@ func (r *rehearsal) inspect(m goModule) error {
 	if len(file.Replace) > 0 {
 		return errors.New("its go.mod has a replace, with which go install refuses it")
 	}
-	log.Printf("the zip of %s has %d KB in %d files", m.tag(r.version), len(zipped)/1000, len(files.File))
+	log.Printf("the zip of %s has %d KB in %d files; %d KB are the most", m.tag(r.version), len(zipped)/1000, len(files.File), maxZip/1000)
 	_, err = r.asStranger(filepath.Join(r.origin, m.dir), "go", "vet", "./...")
 	return err
 }
@@ -105,13 +99,17 @@ func (r *rehearsal) use(m goModule) error {
 	if _, err := c.run("go", "get", m.path+"@"+r.version); err != nil {
 		return err
 	}
-	if err := c.importAll(m); err != nil {
+	packages, commands, err := r.forOthers(m)
+	if err != nil {
+		return err
+	}
+	if err := c.importAll(packages); err != nil {
 		return err
 	}
 	if _, err := c.run("go", "mod", "verify"); err != nil {
 		return err
 	}
-	if err := r.installCommands(m); err != nil {
+	if err := r.installCommands(commands); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(filepath.Join(r.origin, m.dir, "README.md"))
@@ -132,18 +130,13 @@ func (r *rehearsal) use(m goModule) error {
 
 // installCommands installs the programs of a module that are meant for users, and has
 // them print their help.
-func (r *rehearsal) installCommands(m goModule) error {
-	dirs, err := filepath.Glob(filepath.Join(r.origin, m.dir, "cmd", "*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range dirs {
-		name := filepath.Base(dir)
-		log.Print("go install ", path.Join(m.path, "cmd", name), "@", r.version)
-		if _, err := r.asStranger(r.scratch, "go", "install", path.Join(m.path, "cmd", name)+"@"+r.version); err != nil {
+func (r *rehearsal) installCommands(commands []string) error {
+	for _, name := range commands {
+		log.Print("go install ", name, "@", r.version)
+		if _, err := r.asStranger(r.scratch, "go", "install", name+"@"+r.version); err != nil {
 			return err
 		}
-		if _, err := run(r.scratch, nil, filepath.Join(r.bin(), name), "-h"); err != nil {
+		if _, err := run(r.scratch, nil, filepath.Join(r.bin(), path.Base(name)), "-h"); err != nil {
 			return err
 		}
 	}
@@ -178,25 +171,34 @@ func (c *consumer) follow(instructions string) error {
 	return nil
 }
 
-// importAll builds and runs a program that imports all packages of a module which others
-// may import.
-func (c *consumer) importAll(m goModule) error {
-	list, err := c.r.asStranger(filepath.Join(c.r.origin, m.dir), "go", "list", "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}`, "./...")
+// forOthers returns the packages of a module that others may import, and its programs.
+func (r *rehearsal) forOthers(m goModule) (packages, commands []string, err error) {
+	list, err := r.asStranger(filepath.Join(r.origin, m.dir), "go", "list", "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}`, "./...")
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	var b strings.Builder
-	b.WriteString("package main\n\nimport (\n")
-	imported := 0
 	for line := range strings.Lines(list) {
 		name, kind, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name != "" && kind != "main" && !slices.Contains(strings.Split(name, "/"), "internal") {
-			fmt.Fprintf(&b, "\t_ %q\n", name)
-			imported++
+		switch {
+		case name == "" || slices.Contains(strings.Split(name, "/"), "internal"):
+		case kind == "main":
+			commands = append(commands, name)
+		default:
+			packages = append(packages, name)
 		}
 	}
-	if imported == 0 {
-		return errors.New("it has no package to import")
+	if len(packages)+len(commands) == 0 {
+		return nil, nil, errors.New("it has no package to import, and no program")
+	}
+	return packages, commands, nil
+}
+
+// importAll builds and runs a program that imports packages.
+func (c *consumer) importAll(packages []string) error {
+	var b strings.Builder
+	b.WriteString("package main\n\nimport (\n")
+	for _, name := range packages {
+		fmt.Fprintf(&b, "\t_ %q\n", name)
 	}
 	b.WriteString(")\n\nfunc main() {}\n")
 	return c.runProgram(b.String())

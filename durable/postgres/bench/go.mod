@@ -7,6 +7,7 @@ require (
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
 	github.com/tickwheel/tickwheel/durable v0.1.0
+	github.com/tickwheel/tickwheel/durable/postgres v0.1.0
 )
 
 require (

@@ -1,4 +1,5 @@
-package upgradetest_test
+// Package rolling_test upgrades workers one after the other, as a deployment does.
+package rolling_test
 
 import (
 	"bufio"
@@ -27,11 +28,11 @@ const lastRelease = "1e20be279cfdd74fee57efcfdf4f8c2e30efc41d"
 // patience is how long the test waits for what must come. It is a bound, not a measure.
 const patience = 5 * time.Minute
 
-// build builds the worker of this directory in a checkout's module.
-func build(t *testing.T, module string) string {
+// build builds the worker in a directory, with the packages of the checkout around it.
+func build(t *testing.T, dir string) string {
 	name := filepath.Join(t.TempDir(), "worker.exe") // as Windows wants it
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", name, "./internal/upgradetest/worker")
-	cmd.Dir = module
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", name, ".")
+	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return name
@@ -53,10 +54,10 @@ func ofLastRelease(t *testing.T) string {
 	require.NoError(t, err, "%s", out)
 	source, err := os.ReadFile("worker/main.go")
 	require.NoError(t, err)
-	worker := filepath.Join(dir, "durable", "internal", "upgradetest", "worker")
+	worker := filepath.Join(dir, "durable", "trials", "rolling", "worker")
 	require.NoError(t, os.MkdirAll(worker, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(worker, "main.go"), source, 0o600))
-	return build(t, filepath.Join(dir, "durable"))
+	return build(t, worker)
 }
 
 // ledger is what workers have said.
@@ -130,7 +131,7 @@ func (l *ledger) stop(p *process) {
 // to, once.
 func TestRolling(t *testing.T) {
 	old := ofLastRelease(t)
-	young := build(t, filepath.Join("..", ".."))
+	young := build(t, "worker")
 	for name, place := range map[string]func(*testing.T) string{
 		"JetStream":  natsServer,
 		"PostgreSQL": func(t *testing.T) string { return pgserver.Test(t).DSN() },

@@ -32,20 +32,20 @@ build: ## compile everything
 # Fewer seeds and rounds than test-long has; each promise has a test here, too.
 .PHONY: test
 test: ## run the tests of the core module and the examples in their short form, with the race detector: two minutes
-	go test -race -short ./... ./examples/...
+	go test -race -short ./... ./timingwheel/tests ./examples/...
 
 .PHONY: test-long
 test-long: ## run all tests of the core module and the examples at length, with the race detector
-	go test -race -timeout 30m ./... ./examples/...
+	go test -race -timeout 30m ./... ./timingwheel/tests ./examples/...
 
 # Where an int has 32 bits, and 64-bit atomics have to be aligned. No race detector there.
 .PHONY: test-386
 test-386: ## run the short tests of the library's packages with 32 bits
-	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
+	GOARCH=386 CGO_ENABLED=0 go test -short ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
 
 .PHONY: test-nested
-test-nested: missing ## run all tests of the nested modules but the examples, the benchmarks and durable, with the race detector
-	@set -e; for module in $(filter-out ./benchmarks/ ./examples/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
+test-nested: missing ## run all tests of the nested modules but the examples, timingwheel/tests, the benchmarks and durable, with the race detector
+	@set -e; for module in $(filter-out ./benchmarks/ ./examples/ ./timingwheel/tests/ $(DURABLE),$(NESTED)); do (set -x; cd $$module; go test -race ./...); done
 	cd checks && go test -count 1 ./docs # the go command does not know that it reads what is not in its module
 
 # One package at a time: each starts servers, and they share the processors with the tests.
@@ -57,7 +57,7 @@ test-durable: missing ## run all tests of durable jobs, on real servers, with th
 .PHONY: test-releases
 test-releases: ## run the short tests of the core, the examples and timingwheel/prometheus with both releases of Go
 	@set -e; for go in $(RELEASES); do export GOTOOLCHAIN=$$go; \
-		(set -x; go test -short ./... ./examples/...; cd timingwheel/prometheus; go test ./...); done
+		(set -x; go test -short ./... ./timingwheel/tests ./examples/...; cd timingwheel/prometheus; go test ./...); done
 
 # go vet compiles what is imported, and checks the types of the rest, tests included.
 .PHONY: cross cross-some
@@ -104,7 +104,7 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 	$(MAKE) soak
 	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
-	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/...
+	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
 
 .PHONY: chaos
 chaos: ## harm what runs durable jobs, each of 35 faults for DURATION=10m, and count what is lost
@@ -159,7 +159,7 @@ fmt-check: ## check that the code is formatted
 COVERED := ./bucket ./delayqueue ./dropin/... ./internal/heap ./internal/shrinking ./purgatory ./timingwheel/...
 .PHONY: cover
 cover: ## measure the coverage of the library's packages, at least 95 % each
-	go test -coverpkg=$(subst $() $(),$(comma),$(COVERED)) -coverprofile=coverage.out $(COVERED) >/dev/null
+	go test -coverpkg=$(subst $() $(),$(comma),$(COVERED)) -coverprofile=coverage.out $(COVERED) ./timingwheel/tests >/dev/null
 	@awk 'NR > 1 { n[$$1] = $$2; if ($$3 > 0) hit[$$1] = 1 } END { \
 		for (r in n) { p = r; sub("/[^/]*$$", "", p); all[p] += n[r]; if (hit[r]) some[p] += n[r] } \
 		for (p in all) { c = 100 * some[p] / all[p]; printf "%5.1f %%  %s\n", c, p; if (c < 95) bad = 1 } exit bad }' coverage.out

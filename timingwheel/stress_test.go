@@ -355,13 +355,3 @@ func TestConcurrentStops(t *testing.T) {
 		}
 	}
 }
-
-// atProcessors runs a test on 1, 2 and 8 processors.
-func atProcessors(t *testing.T, test func(t *testing.T)) {
-	for _, n := range []int{1, 2, 8} {
-		t.Run(fmt.Sprintf("processors=%d", n), func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
-			test(t)
-		})
-	}
-}

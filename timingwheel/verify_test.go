@@ -48,3 +48,20 @@ func requireAccounts(t testing.TB, st Stats) {
 		require.Fail(t, "accounts", "%+v", st.Counts)
 	}
 }
+
+// manual returns a wheel of one shard whose tasks run inside Drive.
+func manual(opts ...Option) *TimingWheel {
+	return New(append([]Option{WithManualDrive(), WithShards(1), WithExecutor(Inline())}, opts...)...)
+}
+
+// atLeastOnce measures until a bound holds, but not for ever. Other programs may come to
+// the machine between a baseline and what is compared with it.
+func atLeastOnce(t *testing.T, holds func() bool) {
+	t.Helper()
+	for range 5 {
+		if holds() {
+			return
+		}
+	}
+	t.Error("the bound has never held")
+}

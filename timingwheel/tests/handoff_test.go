@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"context"
@@ -11,20 +11,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // blocking are the executors that may run a user's function on the driver.
-func blocking() map[string]Executor {
-	return map[string]Executor{
-		"inline":      Inline(),
+func blocking() map[string]timingwheel.Executor {
+	return map[string]timingwheel.Executor{
+		"inline":      timingwheel.Inline(),
 		"caller runs": closedPool(fullCallerRuns),
 		"discard":     closedPool(fullDiscard(func(task func()) { task() })),
-		"func":        ExecutorFunc(func(task func()) { task() }),
+		"func":        timingwheel.ExecutorFunc(func(task func()) { task() }),
 	}
 }
 
 // requireOnTime waits for a channel, Sleep, a context and a ticker, for 10 seconds in all.
-func requireOnTime(t *testing.T, w *TimingWheel) {
+func requireOnTime(t *testing.T, w *timingwheel.TimingWheel) {
 	t.Helper()
 	start := time.Now()
 	ticker := w.NewTicker(10 * time.Second)
@@ -59,7 +61,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 	for name, executor := range blocking() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := New(WithExecutor(executor), WithShards(1))
+				w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
 				defer w.Stop()
 				start := time.Now()
 				var mu sync.Mutex // no other order is known between a look here and a task later
@@ -82,7 +84,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 					}
 				}
 				w.Schedule(time.Second, note(0, time.Minute))
-				var canceled Timeout
+				var canceled timingwheel.Timeout
 				for i := range 600 {
 					timeout, _ := w.Schedule(time.Duration(2+i%2)*time.Second, note(1+i, 0))
 					if i == 7 {
@@ -126,7 +128,7 @@ func TestNothingElseWaitsForAFunction(t *testing.T) {
 // A task that runs inline may sleep on its own wheel, and wait for a context of it.
 func TestInlineTaskWaitsForItsWheel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithExecutor(Inline()))
+		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()))
 		var slept, timedOut time.Duration
 		w.Schedule(time.Second, func() {
 			start := time.Now()
@@ -149,7 +151,7 @@ func TestStopWhileHeldUp(t *testing.T) {
 	for name, executor := range blocking() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := New(WithExecutor(executor))
+				w := timingwheel.New(timingwheel.WithExecutor(executor))
 				release := make(chan bool)
 				w.Schedule(0, func() { <-release; runtime.Goexit() })
 				time.Sleep(time.Second)
@@ -175,13 +177,13 @@ func TestHandoffStress(t *testing.T) {
 	for name, executor := range blocking() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := New(WithExecutor(executor), WithShards(4), WithTick(20*time.Microsecond))
+			w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithShards(4), timingwheel.WithTick(20*time.Microsecond))
 			var running, done, canceled atomic.Int64
 			var adders sync.WaitGroup
 			for adder := range 2 {
 				adders.Go(func() {
 					for n := range rounds {
-						var timeout atomic.Pointer[Timeout]
+						var timeout atomic.Pointer[timingwheel.Timeout]
 						own, _ := w.Schedule(time.Duration(n%40)*20*time.Microsecond, func() {
 							if running.Add(1) != 1 {
 								t.Error("two at once")
@@ -211,7 +213,7 @@ func TestHandoffStress(t *testing.T) {
 			require.NoError(t, w.Shutdown(t.Context()))
 			require.EqualValues(t, 4*rounds, done.Load()+canceled.Load())
 			requireAccounts(t, w.Stats())
-			waitUntil(t, func() bool { return w.Stats().HeldUp == 0 })
+			waitFor(t, func() bool { return w.Stats().HeldUp == 0 })
 		})
 	}
 }
@@ -241,7 +243,7 @@ func TestHeldUpEndsWithTheCall(t *testing.T) {
 // An executor of the user's own is named by its own type.
 func TestHeldUpByAnExecutor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithExecutor(ExecutorFunc(func(task func()) { task() })), WithShards(1))
+		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { task() })), timingwheel.WithShards(1))
 		defer w.Stop()
 		w.Schedule(time.Second, func() { time.Sleep(time.Second) })
 		time.Sleep(3 * time.Second / 2)

@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"math/rand/v2"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // An entry that was pushed back and is pulled forward again moves, though it would not have
@@ -22,7 +24,7 @@ func TestResetBackAndForth(t *testing.T) {
 		require.True(t, timer.Reset(time.Minute))
 		require.True(t, timer.Reset(30*time.Second))
 		for w.Len() > 0 {
-			w.verify(t)
+			verify(t, w)
 			w.Drive(time.Hour)
 		}
 		require.Equal(t, 30*time.Second, fired)
@@ -33,7 +35,7 @@ func TestResetBackAndForth(t *testing.T) {
 // Levels count no move that is not to a finer one.
 func TestResetMovesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithShards(1))
+		w := timingwheel.New(timingwheel.WithShards(1))
 		defer w.Stop()
 		var fired atomic.Bool
 		timer := w.AfterFunc(10*time.Second, func() { fired.Store(true) })
@@ -56,9 +58,9 @@ func TestResetMovesSeldom(t *testing.T) {
 func BenchmarkReset(b *testing.B) {
 	for name, n := range map[string]int{"hot": 10, "100k": 100_000, "1M": 1_000_000} {
 		b.Run(name, func(b *testing.B) {
-			w := New()
+			w := timingwheel.New()
 			defer w.Stop()
-			timers := make([]*Timer, n)
+			timers := make([]*timingwheel.Timer, n)
 			for i := range timers {
 				timers[i] = w.AfterFunc(time.Hour, func() {})
 			}

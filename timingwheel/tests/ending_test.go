@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"context"
@@ -9,22 +9,24 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // Futures end, so that Stop has nothing to hand back for them, and keeps no room for that.
 func TestStopReturnsNoEmptyRoom(t *testing.T) {
-	w := New(WithManualDrive())
+	w := timingwheel.New(timingwheel.WithManualDrive())
 	for range 1000 {
-		_, err := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+		_, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
 		require.NoError(t, err)
 	}
 	w.Schedule(time.Hour, noop)
 	pending := w.Stop()
 	require.Len(t, pending, 1)
 	require.Less(t, cap(pending), 10)
-	w = New(WithManualDrive())
+	w = timingwheel.New(timingwheel.WithManualDrive())
 	w.NewTicker(time.Hour)
-	Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+	timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
 	require.Nil(t, w.Stop())
 }
 
@@ -34,12 +36,12 @@ func TestCancelWhileStopIsOnItsWay(t *testing.T) {
 	const tasks = 100_000
 	for round := 0; ; round++ {
 		require.Less(t, round, 200, "nobody had the lock before Stop had come to all")
-		w := New(WithManualDrive(), WithShards(2))
-		timeouts := make([]Timeout, tasks)
+		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithShards(2))
+		timeouts := make([]timingwheel.Timeout, tasks)
 		for i := range timeouts {
 			timeouts[i], _ = w.Schedule(time.Hour, noop)
 		}
-		var back []Pending
+		var back []timingwheel.Pending
 		var stopping sync.WaitGroup
 		stopping.Go(func() { back = w.Stop() })
 		for !w.Stats().Stopped {
@@ -69,15 +71,15 @@ func TestShutdownDoesNotMoveAllFirst(t *testing.T) {
 	cancel()
 	for round := 0; ; round++ {
 		require.Less(t, round, 50, "Shutdown has moved all")
-		w := New(WithManualDrive(), WithShards(2))
-		all := make([]*Timer, timers)
+		w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithShards(2))
+		all := make([]*timingwheel.Timer, timers)
 		for i := range all {
 			all[i] = w.NewTimer(time.Hour)
 		}
 		w.Schedule(time.Hour, noop)
 		require.ErrorIs(t, w.Shutdown(ended), context.Canceled)
 		left := w.Len()
-		waitUntil(t, func() bool { return w.Len() == 1 })
+		waitFor(t, func() bool { return w.Len() == 1 })
 		for _, timer := range all {
 			require.True(t, timer.Stop())
 		}
@@ -105,7 +107,7 @@ func TestStopHandsBackWhatWasPushedBack(t *testing.T) {
 // Stop allocates little more than it returns.
 func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	tasks := unlessShort(300_000, 100_000)
-	w := New(WithManualDrive(), WithShards(4))
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithShards(4))
 	for i := range tasks {
 		w.Schedule(time.Duration(i)*time.Microsecond, noop)
 	}
@@ -114,6 +116,6 @@ func TestStopTakesTheMemoryThatItReturns(t *testing.T) {
 	pending := w.Stop()
 	runtime.ReadMemStats(&after)
 	require.Len(t, pending, tasks)
-	returned := float64(tasks) * float64(unsafe.Sizeof(Pending{}))
+	returned := float64(tasks) * float64(unsafe.Sizeof(timingwheel.Pending{}))
 	require.Less(t, float64(after.TotalAlloc-before.TotalAlloc)/returned, 1.3)
 }

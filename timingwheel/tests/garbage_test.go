@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"sync/atomic"
@@ -7,6 +7,8 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // big is what a function refers to. It is no tiny object, which others would keep alive.
@@ -17,11 +19,11 @@ type big [64]*int
 func TestWheelKeepsNothingOfWhatHasRun(t *testing.T) {
 	for _, n := range []int{1, 2, 8, 9, 300} {
 		for _, lazy := range []bool{false, true} {
-			w := New(WithShards(1))
+			w := timingwheel.New(timingwheel.WithShards(1))
 			release := make(chan struct{})
 			w.Schedule(0, func() { <-release })
-			waitUntil(t, func() bool { return w.Len() == 0 })
-			objects, timers := make([]weak.Pointer[big], n), make([]weak.Pointer[Timer], n)
+			waitFor(t, func() bool { return w.Len() == 0 })
+			objects, timers := make([]weak.Pointer[big], n), make([]weak.Pointer[timingwheel.Timer], n)
 			for i := range n {
 				object := new(big)
 				timer := w.AfterFunc(time.Hour, func() { object[0] = nil })
@@ -41,7 +43,7 @@ func TestWheelKeepsNothingOfWhatHasRun(t *testing.T) {
 				return true
 			})
 			// One whose function has returned is counted as running for a moment more.
-			waitUntil(t, func() bool { return w.Stats().Running == 1 })
+			waitFor(t, func() bool { return w.Stats().Running == 1 })
 			close(release)
 			require.Empty(t, w.Stop())
 		}
@@ -50,7 +52,7 @@ func TestWheelKeepsNothingOfWhatHasRun(t *testing.T) {
 
 // A Timer that was pushed back without the lock and then stopped is garbage, too.
 func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
-	w := New(WithShards(1))
+	w := timingwheel.New(timingwheel.WithShards(1))
 	defer w.Stop()
 	timer := w.AfterFunc(time.Hour, noop)
 	for range 3 {
@@ -67,14 +69,14 @@ func TestBlockedTaskKeepsNothing(t *testing.T) {
 	for _, n := range []int{2, 1} {
 		release := make(chan struct{})
 		var began atomic.Int64
-		w := New(WithShards(1), WithExecutor(Goroutines()))
+		w := timingwheel.New(timingwheel.WithShards(1), timingwheel.WithExecutor(timingwheel.Goroutines()))
 		for range n {
 			w.Schedule(20*time.Millisecond, func() {
 				began.Add(1)
 				<-release
 			})
 		}
-		waitUntil(t, func() bool { return began.Load() == int64(n) })
+		waitFor(t, func() bool { return began.Load() == int64(n) })
 		wheel := weak.Make(w)
 		w = nil
 		waitForGarbage(t, func() bool { return wheel.Value() == nil })

@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"math"
@@ -10,20 +10,22 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // gates is some wheels behind one kind of gate under random calls of all that can wait there,
 // with accounts of what became of every function.
 type gates struct {
-	wheels []*TimingWheel
-	keyed  []*Keyed[int]
+	wheels []*timingwheel.TimingWheel
+	keyed  []*timingwheel.Keyed[int]
 	end    atomic.Bool
 
 	accepted, ran, canceled, handedBack atomic.Int64
 
 	mu       sync.Mutex
-	timeouts []Timeout
-	groups   []*Group
+	timeouts []timingwheel.Timeout
+	groups   []*timingwheel.Group
 }
 
 // TestGatesUnderStress stops one wheel in the middle, and all at the end: nothing is lost, runs
@@ -32,7 +34,7 @@ func TestGatesUnderStress(t *testing.T) {
 	atProcessors(t, func(t *testing.T) {
 		for _, kind := range []string{"pool", "inline", "caller runs"} {
 			var pool *testPool
-			executor := Inline()
+			executor := timingwheel.Inline()
 			switch kind {
 			case "pool":
 				pool = newPool(2, 1, fullWait)
@@ -44,8 +46,8 @@ func TestGatesUnderStress(t *testing.T) {
 			g := &gates{}
 			for i := range 3 {
 				tick := []time.Duration{time.Microsecond, 50 * time.Microsecond, time.Millisecond}[i]
-				w := New(WithTick(tick), WithWheelSize(2<<i), WithShards(1+i), WithExecutor(executor), WithMaxPending(math.MaxInt))
-				g.wheels, g.keyed, g.groups = append(g.wheels, w), append(g.keyed, NewKeyed[int](w)), append(g.groups, NewGroup(w))
+				w := timingwheel.New(timingwheel.WithTick(tick), timingwheel.WithWheelSize(2<<i), timingwheel.WithShards(1+i), timingwheel.WithExecutor(executor), timingwheel.WithMaxPending(math.MaxInt))
+				g.wheels, g.keyed, g.groups = append(g.wheels, w), append(g.keyed, timingwheel.NewKeyed[int](w)), append(g.groups, timingwheel.NewGroup(w))
 			}
 			g.storm(t)
 			for _, w := range g.wheels {
@@ -53,8 +55,8 @@ func TestGatesUnderStress(t *testing.T) {
 				requireAccounts(t, w.Stats())
 				require.Zero(t, w.Len())
 				require.Zero(t, w.Stats().Waiting)
-				w.verify(t)
-				waitUntil(t, func() bool { return w.Stats().HeldUp == 0 })
+				verify(t, w)
+				waitFor(t, func() bool { return w.Stats().HeldUp == 0 })
 			}
 			require.Equal(t, g.accepted.Load(), g.ran.Load()+g.canceled.Load()+g.handedBack.Load())
 			if pool != nil {
@@ -156,9 +158,9 @@ func (g *gates) act() {
 }
 
 // burst leaves few entries of many, so that the arena moves them.
-func (g *gates) burst(w *TimingWheel) {
+func (g *gates) burst(w *timingwheel.TimingWheel) {
 	for i := range 4000 {
-		timeout, err := w.Schedule(time.Hour, mustNotRun)
+		timeout, err := w.Schedule(time.Hour, never)
 		if err != nil {
 			return
 		}
@@ -173,7 +175,7 @@ func (g *gates) burst(w *TimingWheel) {
 	}
 }
 
-func (g *gates) add(timeout Timeout, err error) {
+func (g *gates) add(timeout timingwheel.Timeout, err error) {
 	if err != nil {
 		return
 	}
@@ -187,24 +189,24 @@ func (g *gates) add(timeout Timeout, err error) {
 	}
 }
 
-func (g *gates) some() Timeout {
+func (g *gates) some() timingwheel.Timeout {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.timeouts) == 0 {
-		return Timeout{}
+		return timingwheel.Timeout{}
 	}
 	return g.timeouts[rand.IntN(len(g.timeouts))]
 }
 
-func (g *gates) group(i int) *Group {
+func (g *gates) group(i int) *timingwheel.Group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.groups[i]
 }
 
-func (g *gates) replaceGroup(i int) (old *Group) {
+func (g *gates) replaceGroup(i int) (old *timingwheel.Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	old, g.groups[i] = g.groups[i], NewGroup(g.wheels[i])
+	old, g.groups[i] = g.groups[i], timingwheel.NewGroup(g.wheels[i])
 	return old
 }

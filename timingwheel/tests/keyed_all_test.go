@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"sync"
@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 func TestKeyedAll(t *testing.T) {
-	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
-		k := NewKeyed[int](w)
+	jobBubble(t, func(t *testing.T, w *timingwheel.TimingWheel, log *timeLog) {
+		k := timingwheel.NewKeyed[int](w)
 		for range k.All() {
 			t.Error("it is empty")
 		}
@@ -55,8 +57,8 @@ func TestKeyedAll(t *testing.T) {
 // what Drain did not.
 func TestKeyedDrain(t *testing.T) {
 	var queue []func()
-	w := New(WithManualDrive(), WithExecutor(ExecutorFunc(func(task func()) { queue = append(queue, task) })))
-	k := NewKeyed[int](w)
+	w := timingwheel.New(timingwheel.WithManualDrive(), timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { queue = append(queue, task) })))
+	k := timingwheel.NewKeyed[int](w)
 	require.Nil(t, k.Drain())
 	ran := map[int]int{}
 	for key := range 300 {
@@ -94,8 +96,8 @@ func TestKeyedDrain(t *testing.T) {
 // With everything at once, each function runs, or is drained, or is handed back: once.
 func TestKeyedDrainRaces(t *testing.T) {
 	for round := range 20 {
-		w := New(WithTick(10 * time.Microsecond))
-		k := NewKeyed[int](w)
+		w := timingwheel.New(timingwheel.WithTick(10 * time.Microsecond))
+		k := timingwheel.NewKeyed[int](w)
 		const keys = 2000
 		var ran, drained [keys]atomic.Int64
 		var wg sync.WaitGroup

@@ -1033,7 +1033,8 @@ func waitFor(t testing.TB, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("waited in vain")
+			buf := make([]byte, 1<<16)
+			t.Fatalf("waited in vain\n%s", buf[:runtime.Stack(buf, true)])
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"math"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
@@ -17,14 +18,14 @@ import (
 // wheels. Each fails on a wheel built that way.
 
 // manual returns a wheel of one shard whose tasks run inside Drive.
-func manual(opts ...Option) *TimingWheel {
-	return New(append([]Option{WithManualDrive(), WithShards(1), WithExecutor(Inline())}, opts...)...)
+func manual(opts ...timingwheel.Option) *timingwheel.TimingWheel {
+	return timingwheel.New(append([]timingwheel.Option{timingwheel.WithManualDrive(), timingwheel.WithShards(1), timingwheel.WithExecutor(timingwheel.Inline())}, opts...)...)
 }
 
 // Rounding down fires up to a tick early.
 func TestFaultRoundingDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithTick(time.Second))
+		w := timingwheel.New(timingwheel.WithTick(time.Second))
 		defer w.Stop()
 		for offset := time.Duration(0); offset < 3*time.Second; offset += 277 * time.Millisecond {
 			for _, d := range []time.Duration{1, 723 * time.Millisecond, time.Second, time.Hour + 1} {
@@ -43,7 +44,7 @@ func TestFaultRoundingDown(t *testing.T) {
 // An add that races with Stop blocks for ever on the wake-up of the driver.
 func TestFaultAddRacesWithStop(t *testing.T) {
 	for range 200 {
-		w := New()
+		w := timingwheel.New()
 		var accepted, done atomic.Int64
 		var wg sync.WaitGroup
 		for range 4 {
@@ -53,7 +54,7 @@ func TestFaultAddRacesWithStop(t *testing.T) {
 					if _, err := w.Schedule(time.Hour-time.Duration(accepted.Load())*time.Minute/4, func() {}); err == nil {
 						accepted.Add(1)
 					} else {
-						require.ErrorIs(t, err, ErrStopped)
+						require.ErrorIs(t, err, timingwheel.ErrStopped)
 					}
 				}
 			})
@@ -67,7 +68,7 @@ func TestFaultAddRacesWithStop(t *testing.T) {
 // A wait computed from two readings of the clock turns out negative, and the
 // driver sleeps for ever instead of not at all.
 func TestFaultNegativeWait(t *testing.T) {
-	w := New(WithTick(time.Microsecond))
+	w := timingwheel.New(timingwheel.WithTick(time.Microsecond))
 	defer w.Stop()
 	for range 3000 {
 		done := make(chan struct{})
@@ -80,7 +81,7 @@ func TestFaultNegativeWait(t *testing.T) {
 // deadlocks, or is late by a revolution.
 func TestFaultReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := manual(WithWheelSize(8))
+		w := manual(timingwheel.WithWheelSize(8))
 		var fired []time.Duration
 		start := time.Now()
 		timer := w.AfterFunc(time.Hour, func() { fired = append(fired, time.Since(start)) })
@@ -94,7 +95,7 @@ func TestFaultReset(t *testing.T) {
 			2 * time.Millisecond,
 		} {
 			require.True(t, timer.Reset(d))
-			w.verify(t)
+			verify(t, w)
 		}
 		require.Equal(t, 1, w.Len())
 		require.Equal(t, 0, w.Drive(0))
@@ -108,7 +109,7 @@ func TestFaultReset(t *testing.T) {
 // the driver is late at each tick. Here a task holds the driver up.
 func TestFaultCountingTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithExecutor(Inline()))
+		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()))
 		defer w.Stop()
 		start := time.Now()
 		for i := range 1000 {
@@ -124,14 +125,14 @@ func TestFaultCountingTicks(t *testing.T) {
 // never fires; a wheel of few slots recurses without end.
 func TestFaultExtremeDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := manual(WithTick(time.Microsecond), WithWheelSize(2))
+		w := manual(timingwheel.WithTick(time.Microsecond), timingwheel.WithWheelSize(2))
 		for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, 1 << 62, 1 << 40} {
 			w.AfterFunc(d, func() { t.Error("fired at once") })
 		}
 		ran := 0
 		w.AfterFunc(-1, func() { ran++ })
 		w.AfterFunc(math.MinInt64, func() { ran++ })
-		w.verify(t)
+		verify(t, w)
 		w.Drive(0)
 		require.Equal(t, 2, ran)
 		require.LessOrEqual(t, len(w.Stats().Levels), 63)
@@ -142,7 +143,7 @@ func TestFaultExtremeDelays(t *testing.T) {
 // The count of pending tasks drifts: a double decrement on a cancel during
 // expiry, an increment after stop.
 func TestFaultPendingCountDrifts(t *testing.T) {
-	w := New(WithTick(time.Microsecond))
+	w := timingwheel.New(timingwheel.WithTick(time.Microsecond))
 	for range 300 {
 		var wg sync.WaitGroup
 		for range 4 {
@@ -191,7 +192,7 @@ func TestFaultCascadeStarves(t *testing.T) {
 		w.Drive(0)
 		require.Equal(t, slices*engine.SliceLen, ran)
 		require.LessOrEqual(t, meanwhile, 2*slices*repeaters)
-		w.verify(t)
+		verify(t, w)
 	})
 }
 
@@ -211,7 +212,7 @@ func TestFaultDriverYieldsToABusyMachine(t *testing.T) {
 	const tasks = 20_000
 	atLeastOnce(t, func() bool {
 		baseline := timeToRun(tasks, func(d time.Duration, f func()) { time.AfterFunc(d, f) })
-		w := New()
+		w := timingwheel.New()
 		defer w.Stop()
 		ours := timeToRun(tasks, func(d time.Duration, f func()) { w.AfterFunc(d, f) })
 		t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
@@ -269,7 +270,7 @@ func TestFaultCallersStarveTheDriver(t *testing.T) {
 	}
 	atLeastOnce(t, func() bool {
 		baseline := measure(func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop })
-		w := New(WithShards(1), WithWheelSize(128))
+		w := timingwheel.New(timingwheel.WithShards(1), timingwheel.WithWheelSize(128))
 		defer w.Stop()
 		ours := measure(func(d time.Duration, f func()) func() bool { return w.AfterFunc(d, f).Stop })
 		t.Logf("all have run after %v, with time.AfterFunc after %v", ours, baseline)
@@ -282,7 +283,7 @@ func TestFaultCallersStarveTheDriver(t *testing.T) {
 func TestFaultEndlessSpinAtTheEndOfABubble(t *testing.T) {
 	require.PanicsWithError(t, "deadlock: all goroutines in bubble are blocked", func() {
 		synctest.Test(t, func(t *testing.T) {
-			New().AfterFunc(math.MaxInt64, noop)
+			timingwheel.New().AfterFunc(math.MaxInt64, noop)
 			<-make(chan int)
 		})
 	})

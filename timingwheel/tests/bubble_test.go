@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"context"
@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // What is started in a bubble on a wheel that was made outside runs by the bubble's clock.
 func TestOuterWheelInABubble(t *testing.T) {
-	w := New()
+	w := timingwheel.New()
 	defer w.Stop()
 	outside := w.AfterFunc(time.Hour, func() {})
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +50,7 @@ func TestOuterWheelInABubble(t *testing.T) {
 		require.Equal(t, context.DeadlineExceeded, ctx.Err())
 		require.Equal(t, 66*time.Second, time.Since(start))
 
-		keyed := NewKeyed[int](w)
+		keyed := timingwheel.NewKeyed[int](w)
 		_, err = keyed.Schedule(1, time.Second, note)
 		require.NoError(t, err)
 		require.Equal(t, 67*time.Second, <-fired)
@@ -71,14 +73,14 @@ const (
 
 // What is made of an outer wheel in a bubble is the bubble's, of whatever kind.
 func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
-	w := New()
+	w := timingwheel.New()
 	defer w.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		fired := make(chan time.Duration, 10)
 		note := func() { fired <- time.Since(start) }
 
-		group := NewGroup(w)
+		group := timingwheel.NewGroup(w)
 		_, err := group.Schedule(time.Second, note)
 		require.NoError(t, err)
 		require.True(t, group.AfterFunc(time.Second, note).Reset(2*time.Second))
@@ -88,7 +90,7 @@ func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
 		require.Equal(t, 1, group.Len())
 		require.NoError(t, group.StopWait(t.Context()))
 
-		future, err := Submit(w, time.Second, func(context.Context) (time.Duration, error) {
+		future, err := timingwheel.Submit(w, time.Second, func(context.Context) (time.Duration, error) {
 			time.Sleep(time.Second)
 			return time.Since(start), nil
 		})
@@ -97,7 +99,7 @@ func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 4*time.Second, took)
 
-		timeouts, err := w.ScheduleBatch(nil, []Delayed{{3 * time.Second, note}, {time.Second, note}, {time.Second, note}})
+		timeouts, err := w.ScheduleBatch(nil, []timingwheel.Delayed{{After: 3 * time.Second, Func: note}, {After: time.Second, Func: note}, {After: time.Second, Func: note}})
 		require.NoError(t, err)
 		require.True(t, timeouts[1].Cancel())
 		require.Equal(t, 5*time.Second, <-fired)
@@ -125,17 +127,17 @@ func TestEveryKindOnAnOuterWheelInABubble(t *testing.T) {
 // What was made outside can be stopped in a bubble and asked, but not set. Nor can the wheel
 // be stopped there.
 func TestOuterThingsInABubble(t *testing.T) {
-	w := New()
+	w := timingwheel.New()
 	defer w.Stop()
 	timer, channel, ticker := w.AfterFunc(time.Hour, noop), w.NewTimer(time.Hour), w.NewTicker(time.Hour)
 	timeout, err := w.Schedule(time.Hour, noop)
 	require.NoError(t, err)
 	job := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, noop))
-	group, keyed := NewGroup(w), NewKeyed[int](w)
+	group, keyed := timingwheel.NewGroup(w), timingwheel.NewKeyed[int](w)
 	grouped := group.AfterFunc(time.Hour, noop)
 	_, err = keyed.Schedule(1, time.Hour, noop)
 	require.NoError(t, err)
-	future, err := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+	future, err := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
 	require.NoError(t, err)
 	ctx, cancel := w.WithTimeout(context.Background(), time.Hour)
 	synctest.Test(t, func(t *testing.T) {
@@ -178,23 +180,23 @@ func TestOuterThingsInABubble(t *testing.T) {
 
 // A wheel that is driven by hand is driven where it was made.
 func TestManualDriveInTheOtherPlace(t *testing.T) {
-	w := New(WithManualDrive())
+	w := timingwheel.New(timingwheel.WithManualDrive())
 	defer w.Stop()
-	var inner *TimingWheel
+	var inner *timingwheel.TimingWheel
 	synctest.Test(t, func(t *testing.T) {
 		require.PanicsWithValue(t, stoppedInABubble, func() { w.Drive(0) })
 		require.PanicsWithValue(t, "timingwheel: a wheel with WithManualDrive that was made outside of this testing/synctest bubble: make it in the bubble",
 			func() { w.AfterFunc(time.Second, noop) })
-		inner = New(WithManualDrive())
+		inner = timingwheel.New(timingwheel.WithManualDrive())
 		inner.AfterFunc(time.Second, noop)
 	})
 	require.PanicsWithValue(t, usedOutside, func() { inner.Drive(0) })
 }
 
 func TestStopWaitInABubbleForAFunctionOutside(t *testing.T) {
-	w := New()
+	w := timingwheel.New()
 	defer w.Stop()
-	group := NewGroup(w)
+	group := timingwheel.NewGroup(w)
 	began, end := make(chan int), make(chan int)
 	_, err := group.Schedule(0, func() { close(began); <-end })
 	require.NoError(t, err)
@@ -213,14 +215,14 @@ func TestInnerThingsOutsideOfTheirBubble(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		var works, panics []func()
 		synctest.Test(t, func(t *testing.T) {
-			w := New()
+			w := timingwheel.New()
 			timer, channel, ticker := w.AfterFunc(time.Hour, noop), w.NewTimer(time.Hour), w.NewTicker(time.Hour)
 			timeout, _ := w.Schedule(time.Hour, noop)
 			job := mustJob(t)(w.ScheduleAtFixedRate(time.Hour, time.Hour, noop))
-			group, keyed := NewGroup(w), NewKeyed[int](w)
+			group, keyed := timingwheel.NewGroup(w), timingwheel.NewKeyed[int](w)
 			group.AfterFunc(time.Hour, noop)
 			keyed.Schedule(1, time.Hour, noop)
-			future, _ := Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
+			future, _ := timingwheel.Submit(w, time.Hour, func(context.Context) (int, error) { return 0, nil })
 			plain, cancelPlain := w.WithTimeout(context.Background(), time.Hour)
 			asked, cancelAsked := w.WithTimeout(context.Background(), time.Hour)
 			below, cancelBelow := w.WithTimeout(t.Context(), time.Hour)
@@ -240,9 +242,9 @@ func TestInnerThingsOutsideOfTheirBubble(t *testing.T) {
 				func() { channel.Stop() }, func() { channel.Reset(1) }, ticker.Stop, func() { ticker.Reset(1) },
 				func() { job.Stop() }, func() { job.Reset(1) }, func() { future.Cancel() }, func() { future.Wait(context.Background()) },
 				cancelPlain, cancelAsked, cancelBelow,
-				func() { group.AfterFunc(1, noop) }, func() { keyed.Schedule(1, 1, noop) }, func() { NewGroup(w) }, func() { NewKeyed[int](w) },
-				func() { Submit(w, 1, func(context.Context) (int, error) { return 0, nil }) },
-				func() { w.ScheduleBatch(nil, []Delayed{{1, noop}}) }, func() { w.NewTicker(1) },
+				func() { group.AfterFunc(1, noop) }, func() { keyed.Schedule(1, 1, noop) }, func() { timingwheel.NewGroup(w) }, func() { timingwheel.NewKeyed[int](w) },
+				func() { timingwheel.Submit(w, 1, func(context.Context) (int, error) { return 0, nil }) },
+				func() { w.ScheduleBatch(nil, []timingwheel.Delayed{{After: 1, Func: noop}}) }, func() { w.NewTicker(1) },
 				func() { w.Stop() }, func() { w.Shutdown(context.Background()) },
 			}
 		})
@@ -256,10 +258,10 @@ func TestInnerThingsOutsideOfTheirBubble(t *testing.T) {
 }
 
 func TestInnerWheelOutsideOfItsBubble(t *testing.T) {
-	var w *TimingWheel
-	var timer *Timer
+	var w *timingwheel.TimingWheel
+	var timer *timingwheel.Timer
 	synctest.Test(t, func(*testing.T) {
-		w = New()
+		w = timingwheel.New()
 		timer = w.AfterFunc(time.Hour, func() {})
 	})
 	require.PanicsWithValue(t, usedOutside, func() { w.AfterFunc(time.Second, func() {}) })

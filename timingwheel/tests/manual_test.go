@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
@@ -24,14 +25,14 @@ func TestDriveCountsWhatAPanicHasLeft(t *testing.T) {
 // If the caller of Drive recovers a panic, no other task is lost: what came due together
 // with that task runs in the next call, and Shutdown finds that all have ended.
 func TestDriveAfterAPanic(t *testing.T) {
-	for name, executor := range map[string]Executor{
-		"inline":      Inline(),
+	for name, executor := range map[string]timingwheel.Executor{
+		"inline":      timingwheel.Inline(),
 		"caller runs": closedPool(fullCallerRuns),
 		"discard":     closedPool(fullDiscard(func(task func()) { task() })),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := manual(WithExecutor(executor))
+				w := manual(timingwheel.WithExecutor(executor))
 				const tasks = 2 * engine.SliceLen
 				ran := 0
 				for i := range tasks {
@@ -65,12 +66,12 @@ func closedPool(full whenFull) *testPool {
 // Whoever drives by hand holds nothing back: there may be no other call.
 func TestDrivingByHandHoldsNothingBack(t *testing.T) {
 	ran := make(chan struct{})
-	w := New(WithManualDrive())
+	w := timingwheel.New(timingwheel.WithManualDrive())
 	defer w.Stop()
 	w.Schedule(0, func() { ran <- struct{}{} })
 	require.Equal(t, 1, w.Drive(0))
 	<-ran
-	w = New(WithManualClock(time.Now()))
+	w = timingwheel.New(timingwheel.WithManualClock(time.Now()))
 	defer w.Stop()
 	w.Schedule(time.Second, func() { ran <- struct{}{} })
 	require.Equal(t, 1, w.Advance(time.Second))

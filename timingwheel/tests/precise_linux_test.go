@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"fmt"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // timerDescriptors counts the open descriptors of timers. Others come and go with what
@@ -33,7 +35,7 @@ func timerDescriptors(t *testing.T) (n int) {
 func TestPreciseWheelsLeakNothing(t *testing.T) {
 	descriptors, goroutines := timerDescriptors(t), runtime.NumGoroutine()
 	for i := range unlessShort(10_000, 2000) {
-		w := New(WithPreciseWakeups(), WithShards(1), WithWheelSize(16))
+		w := timingwheel.New(timingwheel.WithPreciseWakeups(), timingwheel.WithShards(1), timingwheel.WithWheelSize(16))
 		if i == 0 {
 			require.Equal(t, descriptors+1, timerDescriptors(t))
 		}
@@ -47,8 +49,8 @@ func TestPreciseWheelsLeakNothing(t *testing.T) {
 		w.Stop()
 		w.Stop()
 	}
-	waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines })
-	waitUntil(t, func() bool { return timerDescriptors(t) <= descriptors })
+	waitFor(t, func() bool { return runtime.NumGoroutine() <= goroutines })
+	waitFor(t, func() bool { return timerDescriptors(t) <= descriptors })
 }
 
 // BenchmarkPrecise measures the table in the documentation of WithPreciseWakeups:
@@ -59,8 +61,8 @@ func TestPreciseWheelsLeakNothing(t *testing.T) {
 func BenchmarkPrecise(b *testing.B) {
 	subjects := []struct {
 		name string
-		opts []Option
-	}{{"time", nil}, {"default", nil}, {"precise", []Option{WithPreciseWakeups()}}}
+		opts []timingwheel.Option
+	}{{"time", nil}, {"default", nil}, {"precise", []timingwheel.Option{timingwheel.WithPreciseWakeups()}}}
 	for _, rate := range []int{0, 1_000, 10_000, 100_000} {
 		for _, tick := range []time.Duration{10 * time.Microsecond, 100 * time.Microsecond, time.Millisecond} {
 			for _, s := range subjects {
@@ -68,7 +70,7 @@ func BenchmarkPrecise(b *testing.B) {
 					for b.Loop() {
 						after, wakeups := func(d time.Duration, f func()) { time.AfterFunc(d, f) }, func() int64 { return 0 }
 						if s.name != "time" {
-							w := New(append(s.opts, WithTick(tick))...)
+							w := timingwheel.New(append(s.opts, timingwheel.WithTick(tick))...)
 							defer w.Stop()
 							require.Equal(b, s.name == "precise", w.Stats().Precise)
 							after, wakeups = func(d time.Duration, f func()) { w.Schedule(d, f) }, func() int64 { return w.Stats().Wakeups }

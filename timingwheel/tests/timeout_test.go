@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"math"
@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 func TestTimeoutReset(t *testing.T) {
-	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
+	jobBubble(t, func(t *testing.T, w *timingwheel.TimingWheel, log *timeLog) {
 		timeout, err := w.Schedule(10*msec, log.note)
 		require.NoError(t, err)
 		for _, d := range []time.Duration{time.Hour, 3 * msec, math.MaxInt64, 20*msec + 1} {
@@ -41,8 +43,8 @@ func TestTimeoutReset(t *testing.T) {
 		require.False(t, timeout.Reset(msec), "canceled")
 		time.Sleep(second)
 		require.Empty(t, log.take())
-		require.False(t, Timeout{}.Reset(msec))
-		_, ok = Timeout{}.Deadline()
+		require.False(t, timingwheel.Timeout{}.Reset(msec))
+		_, ok = timingwheel.Timeout{}.Deadline()
 		require.False(t, ok)
 	})
 }
@@ -51,11 +53,11 @@ func TestTimeoutReset(t *testing.T) {
 // earlier, but not later; those of a stopped wheel cannot move.
 func TestDeadlinesAndResetAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New()
+		w := timingwheel.New()
 		start := time.Now()
 		timeout, _ := w.Schedule(2*second, noop)
 		timer := w.AfterFunc(2*second, noop)
-		inGroup := NewGroup(w).AfterFunc(2*second, noop)
+		inGroup := timingwheel.NewGroup(w).AfterFunc(2*second, noop)
 		channel := w.NewTimer(2 * msec)
 		done := make(chan error)
 		go func() { done <- w.Shutdown(t.Context()) }()
@@ -92,14 +94,14 @@ func TestDeadlinesAndResetAtTheEnd(t *testing.T) {
 		require.True(t, channel.Stop())
 		_, ok = channel.Deadline()
 		require.False(t, ok)
-		require.PanicsWithValue(t, "timingwheel: Deadline called on uninitialized Timer", func() { new(Timer).Deadline() })
+		require.PanicsWithValue(t, "timingwheel: Deadline called on uninitialized Timer", func() { new(timingwheel.Timer).Deadline() })
 	})
 }
 
 // Many goroutines push one timeout back, and then make it due. Its function
 // runs once, and no Reset that comes later returns true.
 func TestTimeoutResetRaces(t *testing.T) {
-	w := New(WithTick(10 * time.Microsecond))
+	w := timingwheel.New(timingwheel.WithTick(10 * time.Microsecond))
 	defer w.Stop()
 	for range 200 {
 		var ran atomic.Int64

@@ -1,4 +1,4 @@
-package timingwheel
+package timingwheel_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/timingwheel"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
@@ -27,7 +28,7 @@ func TestDriverEndsAndLosesNoWakeUp(t *testing.T) {
 	rounds := unlessShort(8000, 3000)
 	atProcessors(t, func(t *testing.T) {
 		for _, shards := range []int{1, 4} {
-			w := New(WithTick(time.Microsecond), WithShards(shards))
+			w := timingwheel.New(timingwheel.WithTick(time.Microsecond), timingwheel.WithShards(shards))
 			var left atomic.Int64
 			left.Store(callers)
 			for range callers {
@@ -44,7 +45,7 @@ func TestDriverEndsAndLosesNoWakeUp(t *testing.T) {
 					left.Add(-1)
 				}()
 			}
-			waitUntil(t, func() bool { return left.Load() == 0 })
+			waitFor(t, func() bool { return left.Load() == 0 })
 			require.Zero(t, w.Len())
 			require.Empty(t, w.Stop())
 		}
@@ -55,12 +56,12 @@ func TestDriverEndsAndLosesNoWakeUp(t *testing.T) {
 // theirs. To be seen, the driver waits for the shard's lock, which a task has left locked.
 func TestTraceLabelsTheDriver(t *testing.T) {
 	executors := blocking()
-	executors["goroutines"] = Goroutines()
+	executors["goroutines"] = timingwheel.Goroutines()
 	executors["pool"] = newPool(2, 2, fullWait)
 	for name, executor := range executors {
 		t.Run(name, func(t *testing.T) {
 			name := fmt.Sprintf("%s %d", name, rand.Int()) // nothing else has its label
-			w := New(WithTrace(name), WithExecutor(executor), WithShards(1))
+			w := timingwheel.New(timingwheel.WithTrace(name), timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
 			defer w.Stop()
 			far, _ := w.Schedule(time.Hour, noop)
 			shard, locked := engine.Handle(far), make(chan struct{})
@@ -72,7 +73,7 @@ func TestTraceLabelsTheDriver(t *testing.T) {
 			<-locked // also tells the race detector that what the task did came first
 			defer shard.UnlockShard()
 			label := fmt.Sprintf(`"timingwheel":%q`, name)
-			waitUntil(t, func() bool {
+			waitFor(t, func() bool {
 				var b strings.Builder
 				pprof.Lookup("goroutine").WriteTo(&b, 1)
 				for stanza := range strings.SplitSeq(b.String(), "\n\n") {
@@ -92,7 +93,7 @@ func TestBlockingTaskDelaysNoOther(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		for _, n := range []int{2, 5, 255, 256, 257, 1000} {
 			synctest.Test(t, func(t *testing.T) {
-				w := New(WithShards(shards))
+				w := timingwheel.New(timingwheel.WithShards(shards))
 				start, release := time.Now(), make(chan struct{})
 				var late atomic.Int64
 				var ran sync.WaitGroup
@@ -119,7 +120,7 @@ func TestBlockingTaskDelaysNoOther(t *testing.T) {
 // At no time do two goroutines drive. Inline tasks show it, also where they end the
 // driver's goroutine.
 func TestDriverIsAlone(t *testing.T) {
-	w := New(WithTick(time.Microsecond), WithShards(4), WithExecutor(Inline()))
+	w := timingwheel.New(timingwheel.WithTick(time.Microsecond), timingwheel.WithShards(4), timingwheel.WithExecutor(timingwheel.Inline()))
 	var driving, ran atomic.Int64
 	const callers, rounds = 4, 3000
 	for range callers {
@@ -142,55 +143,59 @@ func TestDriverIsAlone(t *testing.T) {
 			}
 		}()
 	}
-	waitUntil(t, func() bool { return ran.Load() == callers*rounds })
+	waitFor(t, func() bool { return ran.Load() == callers*rounds })
 	require.Empty(t, w.Stop())
 }
+
+type maker = func(opts ...timingwheel.Option) *timingwheel.TimingWheel
 
 // A wheel that nobody refers to fires what is pending. Then it is garbage, and its driver
 // goroutine is gone. One that was never used, or was stopped, is garbage at once.
 func TestForgottenWheel(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
-	for name, use := range map[string]func(start func(...Option) *TimingWheel, note func()){
-		"unused": func(start func(...Option) *TimingWheel, note func()) { start(); note() },
-		"stopped": func(start func(...Option) *TimingWheel, note func()) {
+	for name, use := range map[string]func(start maker, note func()){
+		"unused": func(start maker, note func()) { start(); note() },
+		"stopped": func(start maker, note func()) {
 			w := start()
 			w.AfterFunc(time.Hour, note)
 			w.Stop()
 			note()
 		},
-		"fires": func(start func(...Option) *TimingWheel, note func()) { start().AfterFunc(20*time.Millisecond, note) },
-		"fires and schedules": func(start func(...Option) *TimingWheel, note func()) {
+		"fires": func(start maker, note func()) {
+			start().AfterFunc(20*time.Millisecond, note)
+		},
+		"fires and schedules": func(start maker, note func()) {
 			w := start()
 			w.AfterFunc(time.Millisecond, func() { w.Schedule(time.Millisecond, note) })
 		},
-		"canceled": func(start func(...Option) *TimingWheel, note func()) {
+		"canceled": func(start maker, note func()) {
 			if start().AfterFunc(20*time.Millisecond, note).Stop() { // or it was slow, and has fired
 				note()
 			}
 		},
-		"surface": func(start func(...Option) *TimingWheel, note func()) {
+		"surface": func(start maker, note func()) {
 			w := start()
 			w.NewTimer(5 * time.Millisecond)
 			w.WithTimeout(context.Background(), 5*time.Millisecond)
 			w.NewTicker(time.Millisecond).Stop()
-			Submit(w, 10*time.Millisecond, func(context.Context) (int, error) { note(); return 0, nil })
-			NewKeyed[int](w).Schedule(1, time.Millisecond, noop)
+			timingwheel.Submit(w, 10*time.Millisecond, func(context.Context) (int, error) { note(); return 0, nil })
+			timingwheel.NewKeyed[int](w).Schedule(1, time.Millisecond, noop)
 			job, _ := w.ScheduleAtFixedRate(0, time.Hour, noop)
 			job.Stop()
 		},
-		"pool": func(start func(...Option) *TimingWheel, note func()) {
-			start(WithExecutor(newPool(2, 2, fullWait))).AfterFunc(time.Millisecond, note)
+		"pool": func(start maker, note func()) {
+			start(timingwheel.WithExecutor(newPool(2, 2, fullWait))).AfterFunc(time.Millisecond, note)
 		},
-		"limit and handler": func(start func(...Option) *TimingWheel, note func()) {
-			w := start(WithMaxPending(1), WithPanicHandler(func(any, []byte) { note() }))
+		"limit and handler": func(start maker, note func()) {
+			w := start(timingwheel.WithMaxPending(1), timingwheel.WithPanicHandler(func(any, []byte) { note() }))
 			w.AfterFunc(time.Millisecond, func() { panic("caught") })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var noted atomic.Int64
-			var wheel weak.Pointer[TimingWheel]
-			start := func(opts ...Option) *TimingWheel {
-				w := New(opts...)
+			var wheel weak.Pointer[timingwheel.TimingWheel]
+			start := func(opts ...timingwheel.Option) *timingwheel.TimingWheel {
+				w := timingwheel.New(opts...)
 				wheel = weak.Make(w)
 				return w
 			}
@@ -198,7 +203,7 @@ func TestForgottenWheel(t *testing.T) {
 			waitForGarbage(t, func() bool {
 				return wheel.Value() == nil && noted.Load() == 1
 			})
-			waitUntil(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }) // and that of the subtest
+			waitFor(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 }) // and that of the subtest
 		})
 	}
 }
@@ -208,8 +213,8 @@ func TestForgottenWheel(t *testing.T) {
 func TestForgottenWheelInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fired := false
-		New().AfterFunc(time.Hour, func() { fired = true })
-		New().AfterFunc(time.Hour, noop).Stop()
+		timingwheel.New().AfterFunc(time.Hour, func() { fired = true })
+		timingwheel.New().AfterFunc(time.Hour, noop).Stop()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.True(t, fired)
@@ -221,7 +226,7 @@ func TestForgottenWheelInABubble(t *testing.T) {
 func TestNewDriverHandsOnWhatTheLastHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(exitingHandler{slog.DiscardHandler})
-		w := New(WithLogger(log), WithExecutor(Inline()), WithShards(1))
+		w := timingwheel.New(timingwheel.WithLogger(log), timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1))
 		start := time.Now()
 		var ran []time.Duration
 		w.AfterFunc(time.Second, func() { time.Sleep(5 * time.Second) })
@@ -249,7 +254,7 @@ func TestContextDoesNotWaitForAFunctionOfItsOwnTick(t *testing.T) {
 	for name, executor := range blocking() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := New(WithExecutor(executor), WithShards(1))
+				w := timingwheel.New(timingwheel.WithExecutor(executor), timingwheel.WithShards(1))
 				defer w.Stop()
 				start := time.Now()
 				w.Schedule(time.Second, func() { time.Sleep(time.Minute) })
@@ -266,7 +271,7 @@ func TestContextDoesNotWaitForAFunctionOfItsOwnTick(t *testing.T) {
 // Also at the very beginning of a bubble, where no time has passed since the wheel was made.
 func TestFunctionThatHoldsUpFromTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := New(WithExecutor(Inline()), WithShards(1))
+		w := timingwheel.New(timingwheel.WithExecutor(timingwheel.Inline()), timingwheel.WithShards(1))
 		defer w.Stop()
 		w.Schedule(0, func() { time.Sleep(time.Minute) })
 		synctest.Wait()
@@ -297,7 +302,7 @@ func TestDueAtOnceGoesBehindWhatWasDueBefore(t *testing.T) {
 // after this call began. In a bubble it is due now.
 func TestDriveLeavesWhatIsAddedForTheNextCall(t *testing.T) {
 	ran := 0
-	addsAnother := func(w *TimingWheel) func() {
+	addsAnother := func(w *timingwheel.TimingWheel) func() {
 		return func() { time.Sleep(time.Microsecond); w.Schedule(0, func() { ran++ }) }
 	}
 	w := manual()

@@ -1,0 +1,14 @@
+module github.com/tickwheel/tickwheel/timingwheel/tests
+
+go 1.26.0
+
+require (
+	github.com/stretchr/testify v1.12.1
+	github.com/tickwheel/tickwheel v0.1.0
+)
+
+require (
+	github.com/emirpasic/gods v1.18.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.41.0 // indirect
+)

@@ -30,7 +30,6 @@ type rig struct {
 	spans   *tracetest.SpanRecorder
 	tracers *sdktrace.TracerProvider
 	metrics *metric.ManualReader
-	stop    func()
 }
 
 // observe runs f with a Queue on the engine in memory, in a bubble.

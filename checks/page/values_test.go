@@ -75,6 +75,12 @@ func TestValuesUnderThePointer(t *testing.T) {
 	}
 	tb.until(`document.querySelector(".total")?.textContent === "3"`)
 	require.Empty(t, eval[string](tb, tip))
+	arena := w.Stats().Arena
+	require.Positive(t, arena.Free)
+	for term, entries := range map[string]int64{"memory": arena.Capacity, "memory unused": arena.Free} {
+		value := fmt.Sprintf(`[...$("now").children].find((d) => d.firstChild.textContent === %q)?.lastChild.textContent ?? ""`, term)
+		require.Equal(t, eval[string](tb, fmt.Sprintf(`compact(%d) + "B"`, 32*entries)), eval[string](tb, value), "%s, of 32 bytes each", term)
+	}
 
 	tb.point(slot(0, 31))
 	require.Equal(t, "slot 32 of 64, 1\u00a0h each\n2 tasks\ndue in 1.3\u00a0d", eval[string](tb, tip))

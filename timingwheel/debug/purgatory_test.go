@@ -63,6 +63,21 @@ func TestPurgatory(t *testing.T) {
 	})
 }
 
+// The words for one key suit any number of them.
+func TestPurgatoryOfOneKey(t *testing.T) {
+	w := timingwheel.New()
+	defer w.Stop()
+	p := purgatory.New[string](w)
+	h := NewHandler()
+	h.AddPurgatory("polls", p)
+	_, err := p.Park(time.Hour, nil, nil, "a")
+	require.NoError(t, err)
+	require.Equal(t, "no wheels\n\n"+
+		"purgatory \"polls\": 1 parked, keys: 1; so far 0 satisfied, 0 expired, 0 canceled, 0 closed, 0 questions\n"+
+		"  keys with most: 1 \"a\"\n",
+		get(h, "/").Body.String())
+}
+
 // A threshold has no keys, and nobody is asked.
 func TestThreshold(t *testing.T) {
 	w := timingwheel.New()

@@ -9,7 +9,6 @@ import (
 // two near buckets, and one more.
 type world struct {
 	name     string
-	big      bool  // not with the race detector
 	start    uint8 // what the clock shows at first: at 0 the far bucket is used
 	replicas bool  // several, so that the first try of an Add has no condition
 	cancel   bool

@@ -621,9 +621,6 @@ func TestPlaces(t *testing.T) {
 		{2, troubles{changes: 2}},
 		{1, troubles{changes: 1, leases: 1}},
 	} {
-		if raced && c.left.leases+c.left.changes > 0 {
-			continue // too large for the race detector
-		}
 		if broken, path, n := exploreHall(c.limit, c.left, hallFaults{}); broken != "" {
 			t.Fatalf("%+v: %s:\n%s", c, broken, strings.Join(path, "\n"))
 		} else {

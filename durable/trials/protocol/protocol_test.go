@@ -16,33 +16,33 @@ import (
 // worlds are what may happen together: all of it at once would be too much. Each has two
 // workers. What needs both of them to close buckets, or much to go wrong, has one job.
 var worlds = []world{
-	{name: "workers freeze", big: true, jobs: 2, start: 1, left: budget{leases: 1}},
-	{name: "workers die", big: true, jobs: 2, start: 1, left: budget{crashes: 2}},
+	{name: "workers freeze", jobs: 2, start: 1, left: budget{leases: 1}},
+	{name: "workers die", jobs: 2, start: 1, left: budget{crashes: 2}},
 	{name: "answers are lost", jobs: 2, start: 1, left: budget{lost: 1}},
-	{name: "attempts fail", big: true, jobs: 2, again: true, start: 1},
-	{name: "Cancel", big: true, jobs: 2, users: 1, cancel: true, start: 1},
-	{name: "Cancel and Move", big: true, jobs: 1, users: 1, cancel: true, move: true, start: 0, left: budget{leases: 1}},
-	{name: "Cancel of what is retried", big: true, due: 1, jobs: 1, users: 1, cancel: true, again: true, release: true, start: 1, left: budget{leases: 1}},
-	{name: "Cancel without an answer", big: true, jobs: 1, users: 1, cancel: true, both: true, start: 1, left: budget{lost: 1, leases: 1}},
+	{name: "attempts fail", jobs: 2, again: true, start: 1},
+	{name: "Cancel", jobs: 2, users: 1, cancel: true, start: 1},
+	{name: "Cancel and Move", jobs: 1, users: 1, cancel: true, move: true, start: 0, left: budget{leases: 1}},
+	{name: "Cancel of what is retried", due: 1, jobs: 1, users: 1, cancel: true, again: true, release: true, start: 1, left: budget{leases: 1}},
+	{name: "Cancel without an answer", jobs: 1, users: 1, cancel: true, both: true, start: 1, left: budget{lost: 1, leases: 1}},
 	{name: "all is handed out again", jobs: 1, users: 1, cancel: true, stale: true, start: 1, left: budget{leases: 1, remade: 1}},
 	{name: "the far bucket", jobs: 2, start: 0},
-	{name: "the far bucket, and Cancel", big: true, due: 2, jobs: 1, users: 1, cancel: true, both: true, start: 0, left: budget{crashes: 1}},
-	{name: "the clock is set back", big: true, jobs: 2, prompt: true, start: 0, left: budget{back: 1}},
-	{name: "the clock is set back twice", big: true, jobs: 2, start: 1, left: budget{back: 2}},
-	{name: "the clock is set back, attempts fail", big: true, due: 2, jobs: 2, again: true, prompt: true, start: 1, left: budget{back: 1}},
-	{name: "the clock is set back, Cancel and Move", big: true, jobs: 1, users: 1, cancel: true, move: true, start: 0, left: budget{back: 1}},
-	{name: "several replicas", big: true, jobs: 2, replicas: true, start: 0, left: budget{back: 1}},
-	{name: "several replicas, attempts fail", big: true, due: 2, jobs: 1, users: 1, cancel: true, again: true, replicas: true, start: 0, left: budget{back: 1, crashes: 1}},
+	{name: "the far bucket, and Cancel", due: 2, jobs: 1, users: 1, cancel: true, both: true, start: 0, left: budget{crashes: 1}},
+	{name: "the clock is set back", jobs: 2, prompt: true, start: 0, left: budget{back: 1}},
+	{name: "the clock is set back twice", jobs: 2, start: 1, left: budget{back: 2}},
+	{name: "the clock is set back, attempts fail", due: 2, jobs: 2, again: true, prompt: true, start: 1, left: budget{back: 1}},
+	{name: "the clock is set back, Cancel and Move", jobs: 1, users: 1, cancel: true, move: true, start: 0, left: budget{back: 1}},
+	{name: "several replicas", jobs: 2, replicas: true, start: 0, left: budget{back: 1}},
+	{name: "several replicas, attempts fail", due: 2, jobs: 1, users: 1, cancel: true, again: true, replicas: true, start: 0, left: budget{back: 1, crashes: 1}},
 	{name: "several replicas, no answer", jobs: 1, users: 1, cancel: true, replicas: true, start: 0, left: budget{back: 1, lost: 1}},
-	{name: "the clock leaps", big: true, jobs: 1, users: 1, cancel: true, both: true, start: 1, left: budget{leases: 1, leaps: 1}},
+	{name: "the clock leaps", jobs: 1, users: 1, cancel: true, both: true, start: 1, left: budget{leases: 1, leaps: 1}},
 	{name: "the clock leaps, and back", jobs: 1, users: 1, cancel: true, start: 0, left: budget{back: 1, leaps: 1}},
-	{name: "the clock leaps, two jobs", big: true, jobs: 2, stale: true, start: 1, left: budget{leaps: 1}},
+	{name: "the clock leaps, two jobs", jobs: 2, stale: true, start: 1, left: budget{leaps: 1}},
 	{name: "two kinds", jobs: 2, kinds: true, due: 1, start: 1, left: budget{leases: 1}},
-	{name: "two kinds, the far bucket", big: true, due: 2, jobs: 2, kinds: true, start: 0, left: budget{crashes: 1}},
-	{name: "two kinds, several replicas, and Cancel", big: true, due: 1, jobs: 2, users: 1, cancel: true, kinds: true, replicas: true, start: 1, left: budget{lost: 1}},
+	{name: "two kinds, the far bucket", due: 2, jobs: 2, kinds: true, start: 0, left: budget{crashes: 1}},
+	{name: "two kinds, several replicas, and Cancel", due: 1, jobs: 2, users: 1, cancel: true, kinds: true, replicas: true, start: 1, left: budget{lost: 1}},
 	{name: "a kind that nobody runs, and Cancel", jobs: 2, users: 2, cancel: true, kinds: true, nobodys: true, due: 1, start: 1},
-	{name: "a kind that nobody runs, and Move", big: true, jobs: 2, users: 2, cancel: true, move: true, kinds: true, nobodys: true, due: 1, start: 1},
-	{name: "both close buckets", big: true, due: 2, jobs: 2, replicas: true, both: true, start: 0},
+	{name: "a kind that nobody runs, and Move", jobs: 2, users: 2, cancel: true, move: true, kinds: true, nobodys: true, due: 1, start: 1},
+	{name: "both close buckets", due: 2, jobs: 2, replicas: true, both: true, start: 0},
 }
 
 // ofFaults are the moves that there are only with a fault put back.
@@ -53,9 +53,6 @@ var ofFaults = []string{"{w} sees that {j} waits", "{w} cannot remove anything f
 func TestPromises(t *testing.T) {
 	all, taken := 0, map[string]bool{}
 	for _, w := range worlds {
-		if w.big && raced {
-			continue
-		}
 		began := time.Now()
 		sp := explore(w)
 		t.Logf("%7d states, %8d moves, %6v: %s", len(sp.states), len(sp.edges), time.Since(began).Round(time.Millisecond), w.name)
@@ -66,9 +63,6 @@ func TestPromises(t *testing.T) {
 		}
 	}
 	t.Logf("%d states", all)
-	if raced {
-		return
-	}
 	for _, what := range said(t) {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(taken)), func(s string) bool { return strings.HasPrefix(s, what) }) {
 			require.Contains(t, ofFaults, what, "it is never taken")
@@ -105,7 +99,7 @@ var wrong = []struct {
 	{"an accepted job is lost", world{name: "moveLate takes each conflict for another's doing", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{lateIsGone: true, noFloor: true}}},
 	{"an Add is refused though nothing failed", world{name: "no floor", jobs: 2, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noFloor: true}}},
 	{"a failed attempt cannot be written down", world{name: "no floor, attempts fail", jobs: 2, again: true, replicas: true, prompt: true, start: 1, left: budget{back: 1}, faults: faults{noFloor: true}}},
-	{"an accepted job never ends", world{name: "no floor, nobody acknowledges", big: true, jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{noFloor: true}}},
+	{"an accepted job never ends", world{name: "no floor, nobody acknowledges", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{noFloor: true}}},
 	{"it begins before its time", world{name: "moveLate changes when a job is due", jobs: 2, prompt: true, start: 0, left: budget{back: 1}, faults: faults{dueNow: true, noFloor: true}}},
 	{"the floor goes down", world{name: "the floor is what was closed last", jobs: 2, start: 1, faults: faults{floorFalls: true}}},
 
@@ -123,14 +117,14 @@ var wrong = []struct {
 	{"what has ended begins", world{name: "a failed purge ends nothing", jobs: 1, start: 1, left: budget{lost: 1, remade: 1}, faults: faults{purgeIgnored: true}}},
 	{"what was canceled begins", world{name: "statuses are removed before their jobs", jobs: 1, users: 1, cancel: true, start: 1, faults: faults{statusFirst: true}}},
 	{"what has ended begins", world{name: "a status is taken back that is another's", jobs: 1, start: 1, left: budget{leases: 1, lost: 1}, faults: faults{undoesBlind: true}}},
-	{"a copy of what has ended has no status that says so", world{name: "nobody looks at the far bucket", big: true, due: 2, jobs: 2, replicas: true, both: true, start: 0, faults: faults{forgetsFar: true}}},
+	{"a copy of what has ended has no status that says so", world{name: "nobody looks at the far bucket", due: 2, jobs: 2, replicas: true, both: true, start: 0, faults: faults{forgetsFar: true}}},
 	{"what was canceled begins", world{name: "moveLate does not ask for its message", jobs: 1, users: 1, cancel: true, both: true, start: 0, faults: faults{lateUnseen: true}}},
-	{"what has ended begins", world{name: "moveLate asks before it writes", big: true, due: 2, jobs: 2, replicas: true, both: true, start: 0, faults: faults{lateUnwritten: true}}},
+	{"what has ended begins", world{name: "moveLate asks before it writes", due: 2, jobs: 2, replicas: true, both: true, start: 0, faults: faults{lateUnwritten: true}}},
 	{"what was canceled begins", world{name: "a bucket is open if it has no mark", jobs: 1, users: 1, cancel: true, start: 1, left: budget{leaps: 1}, faults: faults{marksOnly: true}}},
 
 	// Two kinds in a bucket.
 	{"an accepted job is lost", world{name: "one purge for all kinds of a bucket", jobs: 2, kinds: true, replicas: true, due: 1, start: 1, faults: faults{onePurge: true}}},
-	{"a copy of what has ended has no status that says so", world{name: "statuses of a kind go without a mark", big: true, jobs: 2, kinds: true, due: 2, both: true, start: 0, left: budget{crashes: 1}, faults: faults{thinsFates: true}}},
+	{"a copy of what has ended has no status that says so", world{name: "statuses of a kind go without a mark", jobs: 2, kinds: true, due: 2, both: true, start: 0, left: budget{crashes: 1}, faults: faults{thinsFates: true}}},
 	{"an accepted job is lost", world{name: "what nobody runs is removed unread", jobs: 2, users: 2, cancel: true, kinds: true, nobodys: true, due: 1, start: 1, faults: faults{sweepsBlind: true}}},
 	{"a failed attempt cannot be written down", world{name: "a retry needs its old bucket open", jobs: 2, again: true, replicas: true, start: 1, faults: faults{guardsOld: true}}},
 }
@@ -138,9 +132,6 @@ var wrong = []struct {
 func TestFindsWhatIsWrong(t *testing.T) {
 	for _, c := range wrong {
 		t.Run(c.world.name, func(t *testing.T) {
-			if c.world.big && raced {
-				t.Skip("too large for the race detector")
-			}
 			c.world.watch = c.promise
 			sp := explore(c.world)
 			require.Equal(t, c.promise, sp.broken)

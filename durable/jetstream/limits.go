@@ -433,7 +433,7 @@ func (w *worker) standing(ctx context.Context, h *durable.Held, token string) (b
 	b = basis{over: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
 	switch s.fate {
 	case claimed:
-		if s.token == token {
+		if s.token == hd.token(token) {
 			hd.status = s
 			v := w.confirm(ctx, h, p.stillOpen(ctx, hd))
 			return b, &v

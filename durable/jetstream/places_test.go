@@ -112,6 +112,35 @@ func TestPlaceOfTheDead(t *testing.T) {
 	require.Equal(t, durable.Mine, l.claim(other, third).Claimed)
 }
 
+// What a worker gives back late is its own claim, and not that of the same job as it was handed
+// out to it once more: also where the answer to the first claim was lost.
+func TestReleaseOfEarlierHandle(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 2})
+	for name, lost := range map[string]bool{"answered": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			w, first := l.worker("w"+name), l.held("")
+			require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
+			if lost {
+				first.Handle.(*handle).status.seq = 0
+			}
+			second := l.again(first, 0)
+			require.Equal(t, durable.Mine, l.claim(w, second).Claimed)
+			was := l.status(second)
+			require.NoError(t, w.Release(t.Context(), []*durable.Held{first}, 0))
+			require.Equal(t, was, l.status(second), "it is not the first one's")
+			if lost {
+				second.Handle.(*handle).status.seq = 0
+				require.NoError(t, w.Release(t.Context(), []*durable.Held{second}, 0))
+				require.Equal(t, freed, l.status(second).fate)
+				return
+			}
+			require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: second, End: durable.Done}})[0])
+		})
+	}
+	require.Equal(t, 0, l.taken())
+}
+
 // A place that no claim names, since the status was removed with its bucket, is freed; not if
 // it was taken since it was looked at.
 func TestPlaceOfNobody(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +46,19 @@ type handle struct {
 	again  bool      // not for the first time, so that it may have ended long ago
 	seq    uint64    // of the message
 	lane   string    // of the job
+	number uint64    // among all handles of this process, once it was to be claimed
 	status status    // of the claim, or of what was to be one: then its sequence is 0
+}
+
+var handles atomic.Uint64
+
+// token is that of a claim in a call. It names the handle: one worker may be handed a job once
+// more while it gives back what it has dropped, and the claim of the one is not the other's.
+func (h *handle) token(call string) string {
+	if h.number == 0 {
+		h.number = handles.Add(1)
+	}
+	return call + "." + strconv.FormatUint(h.number, 36)
 }
 
 // staleAge is the age from which the mark of a bucket does not say any more whether what
@@ -312,7 +326,7 @@ func (w *worker) claimFree(ctx context.Context, p *part, held []*durable.Held, t
 // burial.
 func (w *worker) claimOf(h *durable.Held, token string, begun, crashes int) status {
 	attempt := min(begun, h.Record.Job.MaxAttempts) + 1
-	return status{fate: claimed, token: token, worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
+	return status{fate: claimed, token: h.Handle.(*handle).token(token), worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
 }
 
 // commitClaims writes the statuses of claims. A batch is refused as a whole when one of
@@ -707,11 +721,11 @@ func (p *part) freeGroup(at place, s status, dead bool) group {
 	return append(group{{subject: p.fateSubject(at), data: free.encode(), last: seq(s.seq)}}, p.leave(s)...)
 }
 
-// freeOwn gives back a claim of this worker whose sequence it does not know, if it was
-// written and the answer was lost. Claims of others are not touched.
+// freeOwn gives back a claim whose sequence is not known, if it was written and the answer was
+// lost. Claims of others are not touched, and of the same worker those of another handle.
 func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	s, err := hd.p.status(ctx, hd.at)
-	if err != nil || s.fate != claimed || s.worker != w.c.Name {
+	if call, _, _ := strings.Cut(s.token, "."); err != nil || s.fate != claimed || s.worker != w.c.Name || s.token != hd.token(call) {
 		return err
 	}
 	hd.status = s

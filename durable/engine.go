@@ -102,9 +102,10 @@ type Engine interface {
 
 	// SetRules stores limits and pauses, if those that are there have the revision was; else
 	// it returns ErrChanged. It may be repeated after ErrUncertain: what is there with the
-	// revision of r was stored by an earlier try. Each claim that is asked for after it has
-	// returned obeys them, by whichever engine; workers are told (Notice.Rules). What was
-	// counted for a limit that is no longer there may be forgotten.
+	// revision of r was stored by an earlier try, or by another call that has not returned
+	// yet. Each claim that is asked for after it has returned obeys them, by whichever engine,
+	// and one that was under way is over, or obeys them, too; workers are told (Notice.Rules).
+	// What was counted for a limit that is no longer there may be forgotten.
 	SetRules(ctx context.Context, was int64, r *Rules) error
 
 	// Usage returns what is counted for the limits that are there, in no order; of those

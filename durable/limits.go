@@ -115,16 +115,16 @@ func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision i
 		}
 		t := rulesText{slices.Clone(r.Limits()), slices.Clone(r.Pauses())}
 		revision := max(r.Revision()+1, q.now().UnixMicro())
-		if err := f(&t, revision); errors.Is(err, errUnchanged) {
-			return nil
-		} else if err != nil {
+		next := r // as it is: who has stored that may be waiting yet until claims of before are over
+		if err = f(&t, revision); err == nil {
+			next = newRules(revision, t)
+		} else if !errors.Is(err, errUnchanged) {
 			return err
 		}
 		if len(t.Limits)+len(t.Pauses) > maxRules {
 			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxRules)
 		}
-		err = q.engine.SetRules(ctx, r.Revision(), newRules(revision, t))
-		if !errors.Is(err, ErrChanged) {
+		if err = q.engine.SetRules(ctx, r.Revision(), next); !errors.Is(err, ErrChanged) {
 			return err
 		}
 	}

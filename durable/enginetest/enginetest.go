@@ -159,5 +159,6 @@ var cases = []testCase{
 	{"LimitRaised", limitRaised},
 	{"LimitOrphan", limitOrphan},
 	{"LimitAlone", limitAlone},
+	{"PausedTwice", pausedTwice},
 	{"LimitRecalls", limitRecalls},
 }

@@ -2,11 +2,14 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
@@ -84,4 +87,49 @@ func limitAlone(t *testing.T, s Store) {
 	time.Sleep(4 * time.Second)
 	require.LessOrEqual(t, asked.Load()-before, int64(2))
 	require.Equal(t, int64(1), r.Stats().Limited, "it is counted as one that waits for a limit")
+}
+
+// What waits when Pause returns is not claimed after that: also not by a call that was under
+// way, and where another Pause has stored it that has not returned yet.
+func pausedTwice(t *testing.T, s Store) {
+	a, b := open(t, s.Open(t)), open(t, s.Open(t))
+	e := s.Open(t)
+	w := newCrashing(t, e, "w")
+	what := durable.Pausable{Kind: kind}
+	for range 15 {
+		refs := a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
+		var mu sync.Mutex
+		var mine []durable.Outcome
+		waits := map[durable.Ref]bool{} // when one has returned
+		var all sync.WaitGroup
+		for _, h := range w.takeAll(refs) {
+			all.Go(func() {
+				if w.Claim(within(t), []*durable.Held{h})[0].Claimed == durable.Mine {
+					mu.Lock()
+					defer mu.Unlock()
+					mine = append(mine, durable.Outcome{Held: h, End: durable.Done})
+				}
+			})
+		}
+		for _, r := range []*rig{a, b} {
+			all.Go(func() {
+				assert.NoError(t, r.Pause(within(t), what))
+				for _, ref := range refs {
+					info, err := r.Get(within(t), ref)
+					assert.NoError(t, err)
+					mu.Lock()
+					waits[ref] = waits[ref] || info.State == durable.Waiting
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		for _, out := range mine {
+			require.False(t, waits[out.Held.Ref], "it was claimed after a Pause had returned")
+		}
+		require.NoError(t, errors.Join(w.Finish(within(t), mine)...))
+		_, errs := e.Cancel(within(t), refs)
+		require.NoError(t, errors.Join(errs...))
+		require.NoError(t, a.Resume(within(t), what))
+	}
 }

@@ -59,6 +59,27 @@ func (c *crashing) take(ref durable.Ref) *durable.Held {
 	}
 }
 
+// takeAll waits until all of some jobs are handed out.
+func (c *crashing) takeAll(refs []durable.Ref) (held []*durable.Held) {
+	c.t.Helper()
+	missing := map[durable.Ref]bool{}
+	for _, ref := range refs {
+		missing[ref] = true
+	}
+	for end := time.After(patience); len(missing) > 0; {
+		select {
+		case h := <-c.held:
+			if missing[h.Ref] {
+				held = append(held, h)
+				delete(missing, h.Ref)
+			}
+		case <-end:
+			require.FailNow(c.t, "not handed out")
+		}
+	}
+	return held
+}
+
 // claim claims what it takes, as soon as it may; a suspect exactly.
 func (c *crashing) claim(ref durable.Ref) (*durable.Held, durable.Verdict) {
 	c.t.Helper()

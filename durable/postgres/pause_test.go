@@ -12,7 +12,8 @@ import (
 )
 
 // A claim that is under way while a Pause is stored, and waits for a place that a handler's
-// transaction has locked, is over when Pause returns: nothing begins after that.
+// transaction has locked, is over when Pause returns: nothing begins after that. So it is for a
+// second Pause, which finds it stored.
 func TestPauseWaitsForClaims(t *testing.T) {
 	t.Parallel()
 	s := newStore(server(t))
@@ -45,8 +46,15 @@ func TestPauseWaitsForClaims(t *testing.T) {
 		require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from pg_locks where not granted and locktype <> 'advisory'").Scan(&n))
 		return n > 0
 	}, patience, time.Millisecond, "a claim waits")
-	paused := make(chan error, 1)
-	go func() { paused <- q.Pause(t.Context(), durable.Pausable{Kind: "k"}) }()
+	paused := make(chan error, 2)
+	pause := func() { paused <- q.Pause(t.Context(), durable.Pausable{Kind: "k"}) }
+	go pause()
+	require.Eventually(t, func() bool {
+		all, err := q.Paused(t.Context())
+		require.NoError(t, err)
+		return len(all) > 0
+	}, patience, time.Millisecond, "it is stored")
+	go pause()
 	commits := sync.OnceFunc(func() { close(commit) })
 	time.AfterFunc(time.Second, commits)
 	require.NoError(t, await(t, paused))

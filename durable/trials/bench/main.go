@@ -1,7 +1,7 @@
 //go:build unix
 
 // Command bench measures durable jobs on the embedded engine and on a cluster of three
-// nodes, with every write synced, and prints the rows of the table in durable/trials/RESULTS.md.
+// nodes, with every write synced, and prints the rows of the table in durable/RESULTS.md.
 //
 //	go run ./bench                     # everything but ten million: some minutes
 //	go run ./bench -only life,accept

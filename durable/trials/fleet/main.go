@@ -2,7 +2,7 @@
 
 // Command fleet measures what workers of several kinds cost one another, on a NATS server
 // within the process, with every write synced, and on PostgreSQL, and prints the table in
-// durable/trials/RESULTS.md.
+// durable/RESULTS.md.
 //
 //	go run ./fleet -rate 500 -for 6s -rounds 3
 //

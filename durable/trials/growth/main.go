@@ -1,5 +1,5 @@
 // Command growth simulates how a queue of several partitions keeps up: the table in
-// durable/trials/RESULTS.md. The simulation runs in virtual time, on a timing wheel whose clock
+// durable/RESULTS.md. The simulation runs in virtual time, on a timing wheel whose clock
 // stands still until it is moved.
 //
 //	go run ./growth

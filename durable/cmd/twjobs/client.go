@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/tickwheel/tickwheel/durable/admin"
 )
@@ -20,15 +21,17 @@ type client struct {
 	base string            // ends with a slash
 	http http.RoundTripper // of its own, calls the handler
 	head http.Header
+
+	timeout time.Duration // of each answer; 0: none
 }
 
 // newClient returns a client of an address. A user and a password in it are sent as such.
-func newClient(address string, headers []string) (*client, error) {
+func newClient(address string, headers []string, timeout time.Duration) (*client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("-url: that is no address of http or https") // the error has parts of it
 	}
-	c := &client{http: http.DefaultTransport, head: http.Header{}}
+	c := &client{http: http.DefaultTransport, head: http.Header{}, timeout: timeout}
 	if u.User != nil {
 		password, _ := u.User.Password()
 		r := http.Request{Header: c.head}
@@ -89,7 +92,30 @@ func (c *client) post(ctx context.Context, what string, command admin.Command, v
 	return c.do(r, v)
 }
 
+// bound is ctx for one answer.
+func bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: what keeps the queue is stuck, or needs a longer -timeout", timeout))
+}
+
+// late returns why ctx has ended, if the error came after that.
+func late(ctx context.Context, err error) error {
+	if ctx.Err() != nil && err != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
+}
+
 func (c *client) do(r *http.Request, v any) (json.RawMessage, error) {
+	ctx, cancel := bound(r.Context(), c.timeout)
+	defer cancel()
+	body, err := c.ask(r.WithContext(ctx), v)
+	return body, late(ctx, err)
+}
+
+func (c *client) ask(r *http.Request, v any) (json.RawMessage, error) {
 	for name, values := range c.head {
 		r.Header[name] = values
 	}

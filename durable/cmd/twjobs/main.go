@@ -1,6 +1,6 @@
 // Command twjobs shows the jobs of a queue and changes them.
 //
-//	twjobs [-json] PLACE COMMAND
+//	twjobs [-json] [-timeout 1m] PLACE COMMAND
 //
 // The place is where the queue is kept, or a program that serves package admin:
 //
@@ -10,7 +10,9 @@
 //	-context NAME                          the same as the command nats keeps it
 //	-postgres DSN
 //
-// With -queue NAME it is another than the default one; in PostgreSQL that is a schema.
+// With -queue NAME it is another than the default one; in PostgreSQL that is a schema. With
+// -timeout DURATION an answer may take that long, and not a minute; 0 is for ever. A command
+// that asks many times may take longer.
 //
 //	list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
 //	                  a line for each job: what runs, what waits, what is dead, the longest due first
@@ -62,7 +64,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
 
-const usage = `usage: twjobs [-json] -url URL | -dir DIR | -nats URL | -context NAME | -postgres DSN [-queue NAME] COMMAND
+const usage = `usage: twjobs [-json] [-timeout 1m] -url URL | -dir DIR | -nats URL | -context NAME | -postgres DSN [-queue NAME] COMMAND
   list [-state waiting|running|dead] [-kind KIND] [-lane LANE] [-meta NAME=VALUE]... [-n 100]
   show REF
   cancel REF... | cancel -key KEY
@@ -117,8 +119,9 @@ type place struct {
 	url, dir, postgres, context string
 	access                      // to NATS
 	headers                     pairs
-	queue                       string // "": the engine's default
-	partitions                  int    // 0: as it is
+	queue                       string        // "": the engine's default
+	partitions                  int           // 0: as it is
+	timeout                     time.Duration // of each answer; 0: none
 }
 
 var (
@@ -153,6 +156,8 @@ func (p *place) check() error {
 		return wrong("where is the queue?")
 	case set > 1:
 		return wrong("there is more than one place")
+	case p.timeout < 0:
+		return wrong("-timeout %v: it is below 0", p.timeout)
 	case p.partitions < 0 || p.partitions > 1000:
 		return wrong("-partitions %d: not 0 to 1000", p.partitions)
 	}
@@ -167,6 +172,7 @@ func (p *place) flags(f *flag.FlagSet) {
 	f.StringVar(&p.context, "context", "", "a context of the command nats")
 	f.StringVar(&p.postgres, "postgres", "", "the address of a PostgreSQL database")
 	f.StringVar(&p.queue, "queue", "", "the name of the queue, in PostgreSQL that of its schema")
+	f.DurationVar(&p.timeout, "timeout", time.Minute, "how long an answer may take; 0: for ever")
 	f.IntVar(&p.partitions, "partitions", 0, "over how many streams it is spread; 0: as it is")
 	p.access.flags(f)
 }
@@ -203,7 +209,7 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // client returns one of the handler behind the address, or of one on a queue that is opened.
 func (p *place) client(ctx context.Context) (*client, func(), error) {
 	if p.url != "" {
-		c, err := newClient(p.url, p.headers)
+		c, err := newClient(p.url, p.headers, p.timeout)
 		return c, func() {}, err
 	}
 	q, closeAll, err := p.open(ctx)
@@ -212,21 +218,21 @@ func (p *place) client(ctx context.Context) (*client, func(), error) {
 	}
 	silent := slog.New(slog.DiscardHandler) // who has typed the command knows of it
 	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(silent))
-	return &client{base: "http://twjobs/", http: local{h}}, closeAll, nil
+	return &client{base: "http://twjobs/", http: local{h}, timeout: p.timeout}, closeAll, nil
 }
 
 // open opens the queue, and returns how it is closed.
 func (p *place) open(ctx context.Context) (*durable.Queue, func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := bound(ctx, p.timeout)
 	defer cancel()
 	e, disconnect, err := p.engine(ctx)
 	if err != nil {
 		disconnect()
-		return nil, nil, err
+		return nil, nil, late(ctx, err)
 	}
 	q, err := durable.Open(ctx, e)
 	if err != nil {
-		err = errors.Join(err, e.Close())
+		err = errors.Join(late(ctx, err), e.Close())
 		disconnect()
 		return nil, nil, err
 	}

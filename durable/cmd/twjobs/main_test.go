@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -172,6 +173,26 @@ func serve(t *testing.T) (string, *nats.Conn) {
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return address, nc
+}
+
+// A place that accepts connections and says nothing is named as stuck, whatever it is.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close() // nobody accepts: the system does
+	address := l.Addr().String()
+	for _, args := range [][]string{
+		{"-url", "http://" + address + "/jobs/", "list"},
+		{"-nats", "nats://" + address, "list"},
+		{"-postgres", "postgres://u@" + address + "/db?sslmode=disable", "list"},
+		{"-postgres", "postgres://u@" + address + "/db?sslmode=disable", "migrate", "-print"},
+	} {
+		var out bytes.Buffer
+		status := run(within(t), append([]string{"-timeout", "200ms"}, args...), &out, &out)
+		require.Equal(t, 1, status, "%q: %s", args, &out)
+		require.Contains(t, out.String(), "no answer within 200ms", "%q", args)
+	}
 }
 
 // What is before the @ of an address is a secret, whatever is wrong with it.

@@ -44,10 +44,12 @@ func (p place) migrate(ctx context.Context, o *output, args []string) error {
 	if f.NArg() > 0 || p.postgres == "" {
 		return wrong("migrate: of -postgres, without more words")
 	}
-	e, disconnect, err := p.schema(ctx)
+	connecting, cancel := bound(ctx, p.timeout)
+	defer cancel()
+	e, disconnect, err := p.schema(connecting)
 	defer disconnect()
 	if err != nil {
-		return err
+		return late(connecting, err)
 	}
 	defer e.Close()
 	version, script, err := e.Migration(ctx)

@@ -36,7 +36,7 @@
 //
 //	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=
-//	GET  summary    [Summary]
+//	GET  summary    [Summary]: what cannot be read is empty, and says why
 //	GET  counts     [Counts]; it reads all of the store
 //	GET  schedules  a list of [Schedule]
 //	GET  workers    a list of [Worker]

@@ -189,25 +189,35 @@ func (h *handler) show(ctx context.Context, r *http.Request) (any, error) {
 	return whole(info), err
 }
 
+// summary says what is known: an operator looks here when the store is out of order.
 func (h *handler) summary(ctx context.Context, _ *http.Request) (any, error) {
-	b, err := h.q.Backlog(ctx)
-	if err != nil {
-		return nil, err
-	}
+	wrong := h.health(ctx)
+	b, unread := h.q.Backlog(ctx)
 	st, now := h.q.Stats(), time.Now()
 	s := Summary{
-		Now: now.UTC(), Writable: h.writable,
+		Now: now.UTC(), Writable: h.writable, Healthy: textOf(wrong), BacklogError: textOf(unread),
 		Added: st.Added, Attempts: st.Attempts, Done: st.Done, Failed: st.Failed, Dead: st.Dead, LeaseLost: st.LeaseLost,
 		Held: st.Held, Running: st.Running, Lateness: st.Lateness.Counts[:], ClaimAhead: st.ClaimAhead.Seconds(),
 		Waiting: b.Waiting, Kinds: make([]Overdue, len(b.Kinds)),
-	}
-	if err := h.q.Health(ctx); err != nil {
-		s.Healthy = err.Error()
 	}
 	for i, o := range b.Kinds {
 		s.Kinds[i] = Overdue{o.Kind, o.Jobs, o.Oldest, o.Due.UTC(), max(0, now.Sub(o.Due).Seconds()), o.Handled}
 	}
 	return s, nil
+}
+
+// health leaves time for the rest of a summary.
+func (h *handler) health(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout/6)
+	defer cancel()
+	return h.q.Health(ctx)
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 func (h *handler) counts(ctx context.Context, _ *http.Request) (any, error) {

@@ -11,7 +11,9 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -145,6 +147,45 @@ func TestReads(t *testing.T) {
 	get(t, h, "/counts", &c)
 	require.EqualValues(t, 1, c.Overdue)
 	require.True(t, info.Due.Equal(*c.First))
+}
+
+// sick is an engine that once it is ill cannot count what waits, and does not tell its time.
+type sick struct {
+	durable.Engine
+	ill atomic.Bool
+}
+
+func (e *sick) Backlog(context.Context) (durable.Backlog, error) {
+	return durable.Backlog{}, errors.New("the disk is on fire")
+}
+
+func (e *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
+	if !e.ill.Load() {
+		return e.Engine.Now(ctx)
+	}
+	<-ctx.Done()
+	return time.Time{}, 0, ctx.Err()
+}
+
+// A summary says what is known and what is not: an operator looks there when the store is
+// out of order.
+func TestSummaryOfSickEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &sick{Engine: memory.New(nil).Open()}
+		q, err := durable.Open(t.Context(), e)
+		require.NoError(t, err)
+		defer q.Close()
+		_, err = q.Add(t.Context(), durable.Job{Kind: "k", After: time.Hour})
+		require.NoError(t, err)
+		e.ill.Store(true)
+		var s admin.Summary
+		began := time.Now()
+		get(t, admin.NewHandler(q), "/summary", &s)
+		require.Less(t, time.Since(began), 10*time.Second) // of the bubble
+		require.EqualValues(t, 1, s.Added)
+		require.Contains(t, s.Healthy, "does not answer")
+		require.Equal(t, "the disk is on fire", s.BacklogError)
+	})
 }
 
 // Nothing that is answered can be taken for HTML, and a browser is told to load nothing.

@@ -105,9 +105,10 @@ type Summary struct {
 	Lateness   []int64 `json:"lateness"`   // handlers that began late by less than 1, 2, 4... microseconds, each
 	ClaimAhead float64 `json:"claimAhead"` // seconds
 
-	// Of all processes.
-	Waiting int64     `json:"waiting"` // about
-	Kinds   []Overdue `json:"kinds"`   // those with a job that is due and waits
+	// Of all processes. If they cannot be read, BacklogError says why, and they are empty.
+	BacklogError string    `json:"backlogError"`
+	Waiting      int64     `json:"waiting"` // about
+	Kinds        []Overdue `json:"kinds"`   // those with a job that is due and waits
 }
 
 // Overdue is a kind of which jobs are due and wait; see [durable.Overdue].

@@ -33,7 +33,7 @@ function remember(summary) {
   let from = samples.length - 1;
   while (from > 0 && samples.length - from <= smooth && !samples[from].broken) from--;
   const before = samples[from];
-  sample.oldest = Math.max(0, ...summary.kinds.map((k) => k.age));
+  sample.oldest = summary.backlogError ? (last?.oldest ?? 0) : Math.max(0, ...summary.kinds.map((k) => k.age));
   if (before === sample) return;
   const seconds = (t - before.t) / 1000;
   sample.rates = {};

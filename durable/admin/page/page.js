@@ -27,6 +27,9 @@ function showState() {
   } else if (lastAnswer?.healthy) {
     state("lost", "not healthy");
     text = `Not healthy: ${lastAnswer.healthy}`;
+  } else if (lastAnswer?.backlogError) {
+    state("lost", "not all is known");
+    text = `What waits cannot be read: ${lastAnswer.backlogError}`;
   } else if (lastAnswer) {
     state("live", "live");
     if (pauses.some((p) => !p.kind && !p.lane)) text = "The whole queue is paused: no attempt begins until somebody resumes it.";
@@ -68,11 +71,12 @@ function showSummary(s) {
   const oldest = s.kinds.reduce((age, k) => Math.max(age, k.age), 0);
   const due = s.kinds.reduce((n, k) => n + k.jobs, 0);
   const nobody = s.kinds.filter((k) => !k.handled).length;
+  const known = (text) => (s.backlogError ? "–" : text);
   list($("queue"), [
-    ["waiting, about", count(s.waiting)],
-    ["of these due", count(due)],
+    ["waiting, about", known(count(s.waiting))],
+    ["of these due", known(count(due))],
     ["oldest due for", due ? duration(oldest) : "–"],
-    ["kinds nobody runs", count(nobody), nobody > 0],
+    ["kinds nobody runs", known(count(nobody)), nobody > 0],
   ]);
   list($("process"), [
     ["running", count(s.running)],
@@ -82,7 +86,7 @@ function showSummary(s) {
     ["leases lost", count(s.leaseLost)],
     ["claims ahead by", duration(s.claimAhead)],
   ]);
-  showBacklog(s.kinds);
+  if (!s.backlogError) showBacklog(s.kinds);
   showState();
 }
 

@@ -329,6 +329,9 @@ func (t *tool) stats(args []string) error {
 	if _, err = t.get(t.ctx, "summary", nil, &s); err != nil {
 		return err
 	}
+	if s.BacklogError != "" {
+		return errors.New("which kinds no worker runs cannot be read: " + s.BacklogError)
+	}
 	for _, o := range s.Kinds {
 		if !o.Handled {
 			fmt.Fprintf(t.out, "no worker runs %q; the first is due %s: %s\n", printable(o.Kind), when(o.Due), line(string(o.Oldest)))

@@ -338,6 +338,12 @@ func TestAdminUnreachable(t *testing.T) {
 		s.replace(what, nil)
 	}
 	tb.until(`!$("note").checkVisibility() && $("connection").textContent === "live" && $("workers-count").textContent === "1 alive" && $("no-jobs").hidden`)
+	half := summaryOf(time.Now(), 1)
+	half.Kinds, half.BacklogError = []admin.Overdue{}, "the disk <b>burns</b>"
+	s.replace("summary", answering(half))
+	tb.until(`$("note").textContent === "What waits cannot be read: the disk <b>burns</b>"`)
+	require.Regexp(t, `waiting, about\s*–`, tb.text("queue"))
+	s.replace("summary", nil)
 	require.NoError(t, q.Close())
 	tb.until(`$("note").textContent.includes("closed")`)
 	s.Close()

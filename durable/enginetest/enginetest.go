@@ -159,6 +159,8 @@ var cases = []testCase{
 	{"LimitRaised", limitRaised},
 	{"LimitOrphan", limitOrphan},
 	{"LimitAlone", limitAlone},
+	{"LanesInOrder", lanesInOrder},
+	{"LimitSlowReturn", limitSlowReturn},
 	{"PausedTwice", pausedTwice},
 	{"LimitRecalls", limitRecalls},
 }

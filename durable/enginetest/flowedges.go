@@ -3,6 +3,8 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -132,4 +134,76 @@ func pausedTwice(t *testing.T, s Store) {
 		require.NoError(t, errors.Join(errs...))
 		require.NoError(t, a.Resume(within(t), what))
 	}
+}
+
+// Lanes take turns, however early the jobs of one are due, and those of a lane begin in the
+// order in which they are.
+func lanesInOrder(t *testing.T, s Store) {
+	const lanes, each = 4, 5
+	e := s.Open(t)
+	release := make(chan struct{})
+	r := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error { <-release; return nil })
+	r.limit("one", durable.Limit{Kind: kind, Running: 1})
+	r.start()
+	r.add(durable.Job{Kind: kind})
+	r.awaitRuns(1) // has the place until all others wait
+	var jobs []durable.Job
+	now := engineNow(t, e)
+	for i := range lanes * each { // all of the first lane are due before the second
+		at := now.Add(time.Second + time.Duration(i)*10*time.Millisecond)
+		jobs = append(jobs, durable.Job{Kind: kind, Lane: fmt.Sprint("lane", i/each), At: at})
+	}
+	rand.Shuffle(len(jobs), func(i, k int) { jobs[i], jobs[k] = jobs[k], jobs[i] })
+	r.add(jobs...)
+	await(t, "all wait", func() bool { return r.Stats().Limited == lanes*each })
+	close(release)
+	runs := r.awaitRuns(1 + lanes*each)[1:]
+	last := map[string]time.Time{}
+	for i := 0; i < len(runs); i += lanes {
+		turn := map[string]bool{}
+		for _, one := range runs[i : i+lanes] {
+			turn[one.Job.Lane] = true
+			require.Less(t, last[one.Job.Lane], one.Due, "within the lane, at %d", i)
+			last[one.Job.Lane] = one.Due
+		}
+		require.Len(t, turn, lanes, "lanes in turn %d", i/lanes)
+	}
+}
+
+// The place of a worker that is slow to give it back is free after its lease, and not before;
+// when it comes back it gives no place back that is another's by then. Who renews its lease
+// keeps its place.
+func limitSlowReturn(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e)
+	r.limit("one", durable.Limit{Kind: kind, Running: 1})
+	began := time.Now() // of its lease, at the earliest
+	slow := newCrashing(t, s.Open(t), "slow")
+	first := slow.take(r.add(durable.Job{Kind: kind})[0])
+	require.Equal(t, durable.Mine, claimPatiently(t, slow, exact(first)[0]).Claimed)
+	slow.stop()
+	lives := newCrashing(t, s.Open(t), "lives").beating()
+	second := lives.take(r.add(durable.Job{Kind: kind})[0])
+	await(t, "the place is free", func() bool { return claimPatiently(t, lives, exact(second)[0]).Claimed == durable.Mine })
+	lives.stop()
+	require.GreaterOrEqual(t, time.Since(began), lease-lease/20, "it was free before the lease was over")
+	require.Equal(t, 1, taken(t, e))
+
+	await(t, "the slow one hears what became of its end", func() bool {
+		err := slow.Finish(within(t), []durable.Outcome{{Held: first, End: durable.Done}})[0]
+		return err == nil || errors.Is(err, durable.ErrLeaseLost)
+	})
+	require.Equal(t, 1, taken(t, e), "the place is another's")
+	waits := newCrashing(t, s.Open(t), "waits").beating()
+	third := waits.take(r.add(durable.Job{Kind: kind})[0])
+	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		v := claimPatiently(t, waits, exact(third)[0])
+		if v.Claimed == durable.Mine && (lives.late.Load() || errors.Is(lives.Beat(within(t)), durable.ErrLeaseLost)) {
+			return // the machine is too busy for the lease
+		}
+		require.Equal(t, durable.Limited, v.Claimed, "who has the place lives")
+	}
+	finishPatiently(t, lives, durable.Outcome{Held: second, End: durable.Done})
+	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Claimed == durable.Mine })
+	require.Equal(t, 1, taken(t, e))
 }

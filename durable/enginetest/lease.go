@@ -20,6 +20,7 @@ type crashing struct {
 	durable.Worker
 	t    testing.TB
 	held chan *durable.Held
+	late atomic.Bool // it has lost its lease: the machine is too busy
 	stop context.CancelFunc
 }
 
@@ -41,6 +42,23 @@ func newCrashing(t testing.TB, e durable.Engine, name string) *crashing {
 		})
 	}()
 	t.Cleanup(func() { stop(); <-done })
+	return c
+}
+
+// beating has the worker renew its lease until the end of the test.
+func (c *crashing) beating() *crashing {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := c.Beat(ctx); errors.Is(err, durable.ErrLeaseLost) {
+				c.late.Store(true)
+			}
+			time.Sleep(lease / 10)
+		}
+	}()
+	c.t.Cleanup(func() { stop(); <-done })
 	return c
 }
 

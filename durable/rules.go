@@ -251,6 +251,17 @@ func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now ti
 	return v
 }
 
+// TokenBy returns when a token has come for certain that a claim took before, and whose time is
+// not known, since the answer was lost; zero if none of the limits has a Rate.
+func TokenBy(limits []*Rule, now time.Time) (at time.Time) {
+	for _, l := range limits {
+		if l.Rate > 0 {
+			at = now.Add(TokenAhead)
+		}
+	}
+	return at
+}
+
 // Token returns when the next token is there, as a Counter says; now, if one is or there is no
 // Rate.
 func (l *Rule) Token(c *Counter, now time.Time) time.Time {

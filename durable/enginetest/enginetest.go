@@ -161,6 +161,7 @@ var cases = []testCase{
 	{"LimitAlone", limitAlone},
 	{"LanesInOrder", lanesInOrder},
 	{"LimitSlowReturn", limitSlowReturn},
+	{"LimitRateAnswerLost", limitRateAnswerLost},
 	{"PausedTwice", pausedTwice},
 	{"LimitRecalls", limitRecalls},
 }

@@ -77,6 +77,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.Equal(t, durable.Mine, claimPatiently(t, a, exact(hs[1])[0]).Claimed)
 	v = claimPatiently(t, a, exact(hs[2])[0])
 	require.Equal(t, durable.Limited, v.Claimed)
+	require.Equal(t, durable.Mine, claimPatiently(t, a, hs[1]).Claimed, "asked once more, of two that have all the places")
 	require.Equal(t, ruleID(t, e), v.Limit)
 	require.Positive(t, v.After)
 	info, err := r.Get(ctx, refs[2])

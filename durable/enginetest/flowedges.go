@@ -207,3 +207,30 @@ func limitSlowReturn(t *testing.T, s Store) {
 	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Claimed == durable.Mine })
 	require.Equal(t, 1, taken(t, e))
 }
+
+// A claim that took a token ahead of its time, and whose answer was lost, does not begin sooner
+// for that.
+func limitRateAnswerLost(t *testing.T, s Store) {
+	e := s.Open(t)
+	r := open(t, e)
+	const gap = 200 * time.Millisecond
+	r.limit("rate", durable.Limit{Kind: kind, Rate: float64(time.Second) / float64(gap), Burst: 1})
+	w := newCrashing(t, e, "w")
+	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
+	ahead := 0
+	for _, h := range w.takeAll(refs) {
+		var v durable.Verdict
+		await(t, "its token comes", func() bool { v = claimPatiently(t, w, exact(h)[0]); return v.Claimed == durable.Mine })
+		again, now := claimPatiently(t, w, h), engineNow(t, e)
+		require.Equal(t, durable.Mine, again.Claimed)
+		if v.At.After(now) { // a token's time may have come between
+			ahead++
+			require.False(t, again.At.Before(v.At), "%v before its token", v.At.Sub(again.At))
+		}
+		finishPatiently(t, w, durable.Outcome{Held: h, End: durable.Done})
+		if ahead == 3 {
+			return
+		}
+	}
+	t.Log("given ahead of their time, as far as this machine is fast enough to see:", ahead)
+}

@@ -36,8 +36,11 @@ type draft struct {
 	rated   bool         // tokens are counted
 }
 
+// coveredBy returns a job that is to be claimed. One that may be claimed already must not wait
+// for its own place: what became of it is read first.
 func coveredBy(limits []*durable.Rule, h *durable.Held) *covered {
 	c := &covered{h: h, hd: h.Handle.(*handle), limits: limits, basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
+	c.refused = c.hd.unsure || c.hd.status.fate == claimed && c.hd.status.seq > 0
 	for _, l := range limits {
 		c.quotas = append(c.quotas, quotaOf(l.Place(h.Record.Job.Lane)))
 	}
@@ -206,7 +209,9 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 		}
 		if j.verdict = (durable.Verdict{Claimed: durable.Mine}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
 			j.verdict = durable.Take(j.limits, counters, has, w.c.Name, now)
-		} // else the answer was lost: it has all it needs
+		} else { // the answer was lost: it has all it needs
+			j.verdict.At = durable.TokenBy(j.limits, now)
+		}
 		for k, key := range j.quotas {
 			d := drafts[key]
 			d.changed = d.differs(w.others.Load() == 0)
@@ -289,7 +294,7 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 			continue
 		}
 		for _, j := range groups[i].jobs {
-			j.refused = true
+			j.refused, j.hd.unsure = true, !errors.Is(res.err, errConflict) && !errors.Is(res.err, errBusy)
 		}
 		again = append(again, groups[i].jobs...)
 	}
@@ -430,6 +435,7 @@ func (w *worker) standing(ctx context.Context, h *durable.Held, token string) (b
 	if err != nil {
 		return b, &durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
 	}
+	hd.unsure = false
 	b = basis{over: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
 	switch s.fate {
 	case claimed:

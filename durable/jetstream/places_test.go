@@ -141,6 +141,23 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	require.Equal(t, 0, l.taken())
 }
 
+// A claim whose answer was lost, and whose status could not be read after that, does not wait for
+// the place that it has itself.
+func TestClaimWaitsNotForItself(t *testing.T) {
+	t.Parallel()
+	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
+	w, h := l.worker("w"), l.held("")
+	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	was := l.status(h)
+	hd := h.Handle.(*handle)
+	hd.status.seq, hd.unsure = 0, true
+	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, was.seats, l.status(h).seats)
+	require.Equal(t, 1, hd.status.attempt)
+	require.Equal(t, 1, l.taken())
+	require.False(t, hd.unsure)
+}
+
 // A place that no claim names, since the status was removed with its bucket, is freed; not if
 // it was taken since it was looked at.
 func TestPlaceOfNobody(t *testing.T) {

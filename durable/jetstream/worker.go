@@ -48,6 +48,7 @@ type handle struct {
 	lane   string    // of the job
 	number uint64    // among all handles of this process, once it was to be claimed
 	status status    // of the claim, or of what was to be one: then its sequence is 0
+	unsure bool      // under limits: the answer to a claim was lost, and its status is not read yet
 }
 
 var handles atomic.Uint64

@@ -531,7 +531,8 @@ func (w *memWorker) claim(h *durable.Held) durable.Verdict {
 	if j.state == durable.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		h.Handle = memHandle{claim: j.claim}
-		return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt}
+		limits, _ := m.rules.Covering(j.rec.Job.Kind, j.rec.Job.Lane)
+		return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt, At: durable.TokenBy(limits, m.now())}
 	}
 	if j.state == durable.Running {
 		if left := m.lease(j.by); left > 0 {

@@ -211,6 +211,10 @@ func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking,
 		case a.stale && a.Claimed != durable.Gone && a.Claimed != durable.Mine:
 			c.stale = append(c.stale, i)
 		default:
+			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
+				limits, _ := rules.Covering(held[i].Record.Job.Kind, held[i].Record.Job.Lane)
+				a.At = durable.TokenBy(limits, w.e.now())
+			}
 			verdicts[i] = a.Verdict
 			handleOf(held[i]).note(a)
 		}

@@ -143,3 +143,78 @@ func (sp *space) tell(at int32, broken string) (path []string) {
 	}
 	return path
 }
+
+// stepTo is a move of the smaller models.
+type stepTo[S any] struct {
+	to    S
+	what  string
+	fault bool
+}
+
+// searched is a state of them.
+type searched[S any] interface {
+	comparable
+	canon() S      // of the states that differ only in who is who, one
+	check() string // which promise it breaks
+	ended() bool   // all has come to its end
+}
+
+// search goes through all states, and returns which promise is broken first, and how.
+func search[S searched[S]](start S, from func(S) []stepTo[S]) (broken string, path []string, count int) {
+	type origin struct {
+		from int
+		what string
+	}
+	index, states, origins := map[S]int{start: 0}, []S{start}, []origin{{-1, ""}}
+	var into [][]int32 // from where each is reached though nothing goes wrong
+	tell := func(at int) (path []string) {
+		for ; origins[at].from >= 0; at = origins[at].from {
+			path = append([]string{origins[at].what}, path...)
+		}
+		return path
+	}
+	for at := 0; at < len(states); at++ {
+		into = append(into, nil)
+		if broken := states[at].check(); broken != "" {
+			return broken, tell(at), len(states)
+		}
+		for _, st := range from(states[at]) {
+			next := st.to.canon()
+			to, ok := index[next]
+			if !ok {
+				to = len(states)
+				index[next] = to
+				states, origins = append(states, next), append(origins, origin{at, st.what})
+			}
+			if !st.fault && to != at {
+				for len(into) <= to {
+					into = append(into, nil)
+				}
+				into[to] = append(into[to], int32(at))
+			}
+		}
+		into = into[:max(len(into), at+1)]
+	}
+	ends := make([]bool, len(states))
+	var todo []int32
+	for i := range states {
+		if ends[i] = states[i].ended(); ends[i] {
+			todo = append(todo, int32(i))
+		}
+	}
+	for len(todo) > 0 {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, from := range into[at] {
+			if !ends[from] {
+				ends[from], todo = true, append(todo, from)
+			}
+		}
+	}
+	for i, ok := range ends {
+		if !ok {
+			return neverEnds, tell(i), len(states)
+		}
+	}
+	return "", nil, len(states)
+}

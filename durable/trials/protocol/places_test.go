@@ -114,17 +114,11 @@ type hallFaults struct {
 
 type hallMoves struct {
 	faults hallFaults
-	out    []hallStep
-}
-
-type hallStep struct {
-	to    hall
-	what  string
-	fault bool
+	out    []stepTo[hall]
 }
 
 func (m *hallMoves) do(to hall, what string, w, j int) {
-	m.out = append(m.out, hallStep{to: to, what: fmt.Sprintf("worker %c, job %d: %s", 'A'+w, j+1, what)})
+	m.out = append(m.out, stepTo[hall]{to: to, what: fmt.Sprintf("worker %c, job %d: %s", 'A'+w, j+1, what)})
 }
 
 func (m *hallMoves) wrong(to hall, what string, w, j int) {
@@ -161,7 +155,7 @@ func (s *hall) setSeat(place, job uint8) {
 	}
 }
 
-func (m *hallMoves) from(s hall) []hallStep {
+func (m *hallMoves) from(s hall) []stepTo[hall] {
 	m.out = m.out[:0]
 	if s.left.changes > 0 {
 		for n := uint8(0); n <= seats; n++ {
@@ -485,7 +479,7 @@ func (s *hall) ask(w, j int, place uint8, f hallFaults) {
 }
 
 // check returns which promise a state breaks.
-func (s *hall) check() string {
+func (s hall) check() string {
 	var in [seats + 1]int
 	for w := range s.workers {
 		me := &s.workers[w]
@@ -532,7 +526,7 @@ func (w *seeker) order() int {
 }
 
 // ended reports whether all jobs have ended that anybody is handed.
-func (s *hall) ended() bool {
+func (s hall) ended() bool {
 	for _, q := range s.jobs {
 		if !q.ended && !q.lonely {
 			return false
@@ -547,63 +541,7 @@ func exploreHall(limit uint8, left troubles, f hallFaults) (broken string, path 
 	for w := range start.workers {
 		start.workers[w].lease = true
 	}
-	type origin struct {
-		from int
-		what string
-	}
-	index, states, origins := map[hall]int{start: 0}, []hall{start}, []origin{{-1, ""}}
-	var into [][]int32 // from where each is reached though nothing goes wrong
-	tell := func(at int) (path []string) {
-		for ; origins[at].from >= 0; at = origins[at].from {
-			path = append([]string{origins[at].what}, path...)
-		}
-		return path
-	}
-	m := &hallMoves{faults: f}
-	for at := 0; at < len(states); at++ {
-		into = append(into, nil)
-		if broken := states[at].check(); broken != "" {
-			return broken, tell(at), len(states)
-		}
-		for _, st := range m.from(states[at]) {
-			next := st.to.canon()
-			to, ok := index[next]
-			if !ok {
-				to = len(states)
-				index[next] = to
-				states, origins = append(states, next), append(origins, origin{at, st.what})
-			}
-			if !st.fault && to != at {
-				for len(into) <= to {
-					into = append(into, nil)
-				}
-				into[to] = append(into[to], int32(at))
-			}
-		}
-		into = into[:max(len(into), at+1)]
-	}
-	ends := make([]bool, len(states))
-	var todo []int32
-	for i := range states {
-		if ends[i] = states[i].ended(); ends[i] {
-			todo = append(todo, int32(i))
-		}
-	}
-	for len(todo) > 0 {
-		at := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for _, from := range into[at] {
-			if !ends[from] {
-				ends[from], todo = true, append(todo, from)
-			}
-		}
-	}
-	for i, ok := range ends {
-		if !ok {
-			return neverEnds, tell(i), len(states)
-		}
-	}
-	return "", nil, len(states)
+	return search(start, (&hallMoves{faults: f}).from)
 }
 
 func TestPlaces(t *testing.T) {

@@ -163,4 +163,9 @@ func TestAuditLimits(t *testing.T) {
 			t.Fatalf("%+v", bad)
 		}
 	}
+	alone := good
+	alone.Places = 1
+	if good.check(false) != nil || alone.check(false) == nil || alone.check(true) != nil {
+		t.Fatal("that some run beside others is asked of a trial that is not brief, and no more")
+	}
 }

@@ -292,6 +292,8 @@ func (a *limitsAccount) countPaused(b *book, all []*bout) {
 	}
 }
 
+// check asks no more of the limits than that they let some run beside others: how many do
+// depends on how busy the machine is. In a brief trial not even that is certain.
 func (a limitsAccount) check(brief bool) error {
 	switch {
 	case a.Places > places || a.Lane > perLane:
@@ -302,8 +304,8 @@ func (a limitsAccount) check(brief bool) error {
 		return fmt.Errorf("%d began though they were paused", a.PausedAndRan)
 	case !a.LimitsRemoved || a.Pauses == 0 || a.Bouts == 0:
 		return errors.New("the limits were not tried")
-	case !brief && (a.Places < places || a.Lane < perLane):
-		return fmt.Errorf("%d ran at once at most, and %d of a lane: the limits were not tried", a.Places, a.Lane)
+	case !brief && a.Places < 2:
+		return fmt.Errorf("never did two of %d run at once: the limits were not tried", a.Bouts)
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ func Look(ctx context.Context, w durable.Worker) ([]*durable.Held, error) {
 	return f.look(ctx, func([]*durable.Held) {})
 }
 
+// LoseClaim does what a claim does that is neither written nor answered.
+func LoseClaim(w durable.Worker, h *durable.Held) { w.(*worker).unanswered(handleOf(h)) }
+
 // WorkerID is what a worker is called in the table.
 func WorkerID(w durable.Worker) int64 { return w.(*worker).id }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
+	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 func record(id string, due time.Time) durable.Record {
@@ -158,4 +159,45 @@ func TestAccountsWithLostAnswers(t *testing.T) {
 			}, "Accounts")
 		})
 	}
+}
+
+// What a worker gives back late, after a claim that was not answered, is not the same job as it
+// was handed out to it once more and claimed.
+func TestReleaseOfEarlierHandle(t *testing.T) {
+	t.Parallel()
+	s := newStore(server(t))
+	e := s.open(t)
+	const lease = 2 * time.Second
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	_, errs := e.Insert(t.Context(), []durable.Record{record("a", time.Now()), record("b", time.Now())})
+	require.NoError(t, errors.Join(errs...))
+	look := func() (held []*durable.Held) {
+		require.Eventually(t, func() bool {
+			some, err := postgres.Look(t.Context(), w)
+			require.NoError(t, err)
+			held = append(held, some...)
+			return len(held) == 2
+		}, patience, 100*time.Millisecond)
+		return held
+	}
+	first := look()
+	for _, h := range first {
+		postgres.LoseClaim(w, h)
+	}
+	second := look()
+	for _, v := range w.Claim(t.Context(), second) {
+		require.Equal(t, durable.Mine, v.Claimed)
+	}
+	require.NoError(t, w.Release(t.Context(), first, 0))
+	for _, err := range w.Finish(t.Context(), []durable.Outcome{{Held: second[0], End: durable.Done}}) {
+		require.NoError(t, err)
+	}
+
+	// Its own it gives back, also where it does not know that it has it.
+	postgres.LoseClaim(w, second[1])
+	require.NoError(t, w.Release(t.Context(), second[1:], 0))
+	info, err := e.Get(t.Context(), second[1].Ref)
+	require.NoError(t, err)
+	require.Equal(t, durable.Waiting, info.State)
 }

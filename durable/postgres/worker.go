@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +19,7 @@ type worker struct {
 	c    durable.WorkConfig
 	id   int64
 	stay func() bool // has Close of the engine not hang up
+	lost sync.Map    // of *handle, by ID: of claims that were not answered
 
 	mu   sync.Mutex // guards line
 	line *pgx.Conn  // for beats; nil if there is none
@@ -29,10 +31,13 @@ type handle struct {
 	claim   int32 // the number of this worker's claim; unknown: maybe; 0: none
 	unsaved bool  // an end was written whose answer was lost
 	limited bool  // the claim has places of limits
+
+	superseded atomic.Bool // a claim of this worker is that of another handle
 }
 
-// unknown is a claim whose answer was lost. No other Held of the job can be claimed by
-// this worker: what it has claimed Feed does not hand out to it.
+// unknown is a claim whose answer was lost. What this worker has claimed Feed does not hand out
+// to it. But if that claim was not written, and the job was dropped, it may be handed out once
+// more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1
 
 func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
@@ -192,6 +197,9 @@ func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking,
 		args, statement, read = append(args, c.needs.args()...), w.e.claimLimited, readLimited
 		err = w.e.do(ctx, w.e.makePlaces, []any{c.needs.ruleOf, c.needs.laneOf}, hot, relaxed)
 	}
+	for _, i := range c.index {
+		w.supersede(handleOf(held[i]))
+	}
 	var rows []answer
 	if err == nil {
 		rows, err = ask(ctx, w.e, read, statement, args, w.e.claiming)
@@ -205,7 +213,7 @@ func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking,
 		switch {
 		case err != nil:
 			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
-			handleOf(held[i]).claim = unknown
+			w.unanswered(handleOf(held[i]))
 		case !ok:
 			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
 		case a.stale && a.Claimed != durable.Gone && a.Claimed != durable.Mine:
@@ -218,6 +226,23 @@ func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking,
 			verdicts[i] = a.Verdict
 			handleOf(held[i]).note(a)
 		}
+		if h := handleOf(held[i]); err == nil && (!ok || h.claim != unknown) {
+			w.lost.CompareAndDelete(h.id, h)
+		}
+	}
+}
+
+// unanswered notes that a claim may be written or not.
+func (w *worker) unanswered(h *handle) {
+	h.claim = unknown
+	w.lost.Store(h.id, h)
+}
+
+// supersede has what this worker has claimed of a job be a handle's from now on.
+func (w *worker) supersede(h *handle) {
+	if other, ok := w.lost.Load(h.id); ok && other != h {
+		other.(*handle).superseded.Store(true)
+		w.lost.CompareAndDelete(h.id, other)
 	}
 }
 
@@ -440,10 +465,13 @@ func (w *worker) tellFreed(held []*durable.Held) {
 // which it locks rows is that of the other statements.
 func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
-	for i, h := range held {
-		ids[i], claims[i] = handleOf(h).id, handleOf(h).claim
-	}
 	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
+		for i := range held {
+			h := handleOf(held[i])
+			if ids[i], claims[i] = h.id, h.claim; h.claim == unknown && h.superseded.Load() {
+				claims[i] = 0
+			}
+		}
 		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
 		if err == nil && busy[0] {
 			err = errLocked
@@ -458,6 +486,11 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 		w.e.ring(newsOf(kinds, true))
 	}
 	if err == nil {
+		for i, claim := range claims {
+			if claim == unknown {
+				w.lost.CompareAndDelete(ids[i], handleOf(held[i]))
+			}
+		}
 		w.tellFreed(held)
 	}
 	return err

@@ -184,13 +184,14 @@ func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error
 		}
 		return ids, err
 	})
-	if uncertain && err != nil && !errors.Is(err, durable.ErrUncertain) {
-		err = fmt.Errorf("%w: %w", durable.ErrUncertain, err)
-	}
 	if err != nil || len(ids) == len(recs) {
 		return make([]error, len(recs)), err
 	}
-	return retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
+	errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
+	if err != nil && !errors.Is(err, durable.ErrUncertain) {
+		err = fmt.Errorf("%w: %w", durable.ErrUncertain, err) // some are stored
+	}
+	return errs, err
 }
 
 // explain finds out why records were not stored: they had been before, their keys were

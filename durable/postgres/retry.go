@@ -54,7 +54,7 @@ func judge(err error) outcome {
 // after the commit; any other error has undone the transaction.
 func judgeCode(pg *pgconn.PgError) outcome {
 	switch {
-	case pg.Severity == "FATAL" || pg.Severity == "PANIC" || strings.HasPrefix(pg.Code, "08"):
+	case isLast(pg), strings.HasPrefix(pg.Code, "08"):
 		return lost
 	case strings.HasPrefix(pg.Code, "40"), // serialization, deadlock
 		strings.HasPrefix(pg.Code, "53"), // out of connections, memory, disk
@@ -64,6 +64,17 @@ func judgeCode(pg *pgconn.PgError) outcome {
 		return undone
 	}
 	return permanent
+}
+
+// isLast reports whether an error is the last that comes of its connection. The server says
+// FATAL in its language, and once more in English; poolers say it in English alone.
+func isLast(pg *pgconn.PgError) bool {
+	for _, s := range []string{pg.SeverityUnlocalized, pg.Severity} {
+		if s == "FATAL" || s == "PANIC" {
+			return true
+		}
+	}
+	return false
 }
 
 // translate gives a server's error the name that durable has for it.
@@ -87,21 +98,36 @@ func (e *Engine) translate(err error) error {
 
 // retry calls try until it succeeds, and returns the answer of that call; or until ctx
 // ends, or trying again is of no use: then it returns the error. If try may be repeated
-// after its answer was lost, it is. An answer comes from one try alone: try returns it, and
-// leaves nothing anywhere for the next one to find.
+// after its answer was lost, it is; an error that it returns after that is ErrUncertain,
+// whatever ends the tries. An answer comes from one try alone: try returns it, and leaves
+// nothing anywhere for the next one to find.
 func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T, error)) (T, error) {
+	uncertain := false // a try may have done it
+	answer, err := retryUntil(ctx, e, func() (answer T, end bool, err error) {
+		answer, err = try()
+		if err == nil {
+			return answer, true, nil
+		}
+		what := judge(err)
+		uncertain = uncertain || what == lost
+		err = e.translate(err)
+		return answer, what == permanent || what == lost && !repeatable || errors.Is(err, durable.ErrFull), err
+	})
+	if err != nil && uncertain && !errors.Is(err, durable.ErrUncertain) {
+		err = fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	}
+	return answer, err
+}
+
+// retryUntil calls try with pauses until it says that this is the end, or ctx or e ends.
+func retryUntil[T any](ctx context.Context, e *Engine, try func() (answer T, end bool, err error)) (T, error) {
 	var none T
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		answer, err := try()
+		answer, end, err := try()
 		if err == nil {
 			return answer, nil
 		}
-		what := judge(err)
-		err = e.translate(err)
-		if what == lost && !repeatable {
-			return none, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
-		}
-		if what == permanent || errors.Is(err, durable.ErrFull) {
+		if end {
 			return none, err
 		}
 		t := time.NewTimer(pause/2 + rand.N(pause))
@@ -112,9 +138,6 @@ func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T
 			return none, durable.ErrClosed
 		case <-ctx.Done():
 			t.Stop()
-			if what == lost {
-				return none, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
-			}
 			return none, err
 		}
 	}

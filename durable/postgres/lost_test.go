@@ -119,6 +119,28 @@ func lostAnswers(t *testing.T, s *store) {
 	require.ErrorIs(t, w.Finish(ctx, []durable.Outcome{{Held: a, End: durable.Done}})[0], durable.ErrLeaseLost)
 }
 
+// A beat that has found the lease over, and whose answer was lost, must not hide that: another
+// may have taken over. A worker whose machine was suspended does not see it by its own clock.
+func TestLostBeatHidesNoLostLease(t *testing.T) {
+	t.Parallel()
+	e, p := newStore(server(t)).behindProxy(t)
+	const lease = 2 * time.Second
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	_ = w.Beat(t.Context())
+	time.Sleep(lease + 10*time.Millisecond)
+	p.cutNext.Store(true)
+	for p.cuts.Load() == 0 { // under load one may take too long before
+		require.Error(t, w.Beat(t.Context()))
+	}
+	var again error
+	require.Eventually(t, func() bool {
+		again = w.Beat(t.Context())
+		return again == nil || errors.Is(again, durable.ErrLeaseLost)
+	}, patience, time.Millisecond)
+	require.ErrorIs(t, again, durable.ErrLeaseLost)
+}
+
 // lossy is a store that loses the answers to some of what users ask.
 type lossy struct{ *store }
 

@@ -21,8 +21,9 @@ type worker struct {
 	stay func() bool // has Close of the engine not hang up
 	lost sync.Map    // of *handle, by ID: of claims that were not answered
 
-	mu   sync.Mutex // guards line
-	line *pgx.Conn  // for beats; nil if there is none
+	mu    sync.Mutex // guards what follows
+	line  *pgx.Conn  // for beats; nil if there is none
+	until time.Time  // by the server's clock: the end of the lease, by the last beat that was answered
 }
 
 // handle is what the engine has to know of a job that it has handed out.
@@ -51,13 +52,17 @@ func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 		return nil, err
 	}
 	w := &worker{e: e, c: c}
-	ids, err := retry(ctx, e, true, func() ([]int64, error) {
-		return ask(ctx, e, pgx.RowTo[int64], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All()})
+	type answer struct {
+		ID    int64
+		Until time.Time
+	}
+	known, err := retry(ctx, e, true, func() ([]answer, error) {
+		return ask(ctx, e, pgx.RowToStructByPos[answer], e.work, []any{c.Name, micros(c.Lease), c.Kinds.All()})
 	})
 	if err != nil {
 		return nil, err
 	}
-	w.id = ids[0]
+	w.id, w.until = known[0].ID, known[0].Until
 	w.stay = context.AfterFunc(e.closed, w.hangUp)
 	return w, nil
 }
@@ -79,9 +84,11 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 		}
 	}
 	var alive bool
-	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All()).Scan(&alive); err != nil {
+	var until time.Time
+	if err := w.line.QueryRow(ctx, w.e.beat, w.id, w.c.Name, micros(w.c.Lease), w.c.Kinds.All(), w.until).Scan(&alive, &until); err != nil {
 		return err
 	}
+	w.until = until
 	if w.c.Tell != nil {
 		w.stops(ctx)
 	}

@@ -3,4 +3,4 @@
 insert into tickwheel.worker (name, until, kinds)
 values ($1::text, now() + $2::int8 * interval '1 microsecond', coalesce($3::text[], '{}'))
 on conflict (name) do update set until = excluded.until
-returning id
+returning id, until

@@ -19,6 +19,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tickwheel/tickwheel/internal/heap"
@@ -41,10 +42,15 @@ type DelayQueue[T comparable] struct {
 	tickets   uint64        // that were given out; guarded by mu
 	timer     *time.Timer   // calls onAlarm; nil until first needed; guarded by mu
 	alarm     time.Duration // for when onAlarm is to be called; noAlarm: it is not; guarded by mu
-	onAlarm   func()        // ring
+	onAlarm   func()        // ring, of the queue that is in rings
 	timerfd   *timerfd      // of a queue of NewPrecise; guarded by mu
 	wakeups   int64         // guarded by mu
 	seen      time.Duration // what the clock said last, since the start; guarded by mu
+
+	// rings has the queue while an alarm is set, and otherwise nil. It is all that the timer
+	// refers to: the runtime keeps a timer that was stopped until a quarter of its timers
+	// are such, and would keep the queue with it, and a wheel. Written with mu held.
+	rings *atomic.Pointer[DelayQueue[T]]
 
 	// end is where the clock stands still, since the start. In a bubble of testing/synctest
 	// the clock ends in the year 2262. When all goroutines there are blocked, a timer for a
@@ -75,7 +81,12 @@ func New[T comparable]() *DelayQueue[T] { return NewSince[T](time.Now()) }
 func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 	end := time.Duration(math.MaxInt64 - start.UnixNano())
 	q := &DelayQueue[T]{start: start, heap: heap.New[T](), alarm: noAlarm, end: end}
-	q.onAlarm = q.ring
+	rings := new(atomic.Pointer[DelayQueue[T]])
+	q.rings, q.onAlarm = rings, func() {
+		if q := rings.Load(); q != nil {
+			q.ring()
+		}
+	}
 	return q
 }
 
@@ -183,9 +194,12 @@ func (q *DelayQueue[T]) setAlarm() {
 	if !ok || len(q.consumers) == 0 || at == q.alarm || at > q.end {
 		return
 	}
+	q.rings.Store(q)
 	switch d := q.until(at); {
 	case d <= 0:
-		q.stopAlarm()
+		if q.timer != nil {
+			q.timer.Stop()
+		}
 		go q.onAlarm() // sooner than a timer, and cheaper
 	case q.timer == nil:
 		q.timer = time.AfterFunc(d, q.onAlarm)
@@ -201,7 +215,12 @@ func (q *DelayQueue[T]) stopAlarm() {
 	if q.timer != nil {
 		q.timer.Stop()
 	}
+	q.clearAlarm()
+}
+
+func (q *DelayQueue[T]) clearAlarm() {
 	q.alarm = noAlarm
+	q.rings.Store(nil)
 }
 
 // ring is called by the alarm, too early if the queue has changed since that was set.
@@ -217,7 +236,7 @@ func (q *DelayQueue[T]) takeForFirst() (v T, take func(v T)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wakeups++
-	q.alarm = noAlarm
+	q.clearAlarm()
 	if len(q.consumers) == 0 {
 		return v, nil
 	}

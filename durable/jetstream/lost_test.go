@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -121,4 +122,39 @@ func kept(t *testing.T, q *durable.Queue) (n int) {
 		n++
 	}
 	return n
+}
+
+// An end whose answer was lost is one, also if nobody could ask what became of it before the
+// next call: it is not that of another worker who has taken over.
+func TestEndWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	l := &trap{line: line{srv: s.srv}}
+	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	defer nc.Close()
+	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
+	require.NoError(t, err)
+	defer e.Close()
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	for _, out := range []durable.Outcome{{End: durable.Done}, {End: durable.Again, At: time.Now().Add(time.Hour)}, {End: durable.Buried}} {
+		now := time.Now().Truncate(time.Microsecond)
+		_, errs := e.Insert(t.Context(), []durable.Record{{ID: fmt.Sprint("x", out.End), Job: durable.Job{Kind: "k", At: now, MaxAttempts: 3}, Due: now, Born: now}})
+		require.NoError(t, errs[0])
+		feeding, stop := context.WithCancel(t.Context())
+		require.NoError(t, w.Feed(feeding, func(held []*durable.Held) { out.Held = held[0]; stop() }))
+		stop()
+		require.Eventually(t, func() bool { return w.Claim(t.Context(), []*durable.Held{out.Held})[0].Claimed == durable.Mine }, patience, time.Millisecond)
+		finishing, cut := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		l.sprung.Store(false)
+		l.set.Store(true)
+		go func() { done <- w.Finish(finishing, []durable.Outcome{out})[0] }()
+		require.Eventually(t, l.sprung.Load, patience, time.Millisecond)
+		cut()
+		require.ErrorIs(t, <-done, durable.ErrUncertain)
+		l.Unlock()
+		require.NoError(t, w.Finish(t.Context(), []durable.Outcome{out})[0])
+	}
 }

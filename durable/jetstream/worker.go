@@ -48,6 +48,7 @@ type handle struct {
 	lane   string    // of the job
 	number uint64    // among all handles of this process, once it was to be claimed
 	status status    // of the claim, or of what was to be one: then its sequence is 0
+	ending string    // the token of its end, however often that is written; "" before
 	unsure bool      // under limits: the answer to a claim was lost, and its status is not read yet
 }
 
@@ -550,10 +551,15 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 }
 
 // finish writes ends down. Each replaces the status of the claim, so that it can be
-// written only as long as nobody has taken over.
+// written only as long as nobody has taken over. An end whose answer was lost is recognized
+// by its token, in a later call, too.
 func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []error {
 	token := rand.Text()
-	all, errs := w.endAll(ctx, p, outs, token)
+	for _, o := range outs {
+		hd := o.Held.Handle.(*handle)
+		hd.ending = cmp.Or(hd.ending, token)
+	}
+	all, errs := w.endAll(ctx, p, outs)
 	var groups []group
 	var of []int
 	for i, err := range errs {
@@ -566,7 +572,7 @@ func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []
 	for k, res := range results {
 		i, err := of[k], res.err
 		if err != nil {
-			err = w.checkEnd(ctx, p, outs[i].Held.Handle.(*handle), token, err)
+			err = w.checkEnd(ctx, p, outs[i].Held.Handle.(*handle), err)
 		}
 		if errs[i] = err; err == nil {
 			outs[i].Held.Handle.(*handle).ack()
@@ -580,19 +586,19 @@ const maxReads = 64
 
 // endAll is end of each. That of a job with a key reads, and that of an occurrence twice:
 // one after the other a thousand of them would take as long as a thousand questions.
-func (w *worker) endAll(ctx context.Context, p *part, outs []durable.Outcome, token string) ([]group, []error) {
+func (w *worker) endAll(ctx context.Context, p *part, outs []durable.Outcome) ([]group, []error) {
 	all, errs := make([]group, len(outs)), make([]error, len(outs))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, maxReads)
 	for i := range outs {
 		if outs[i].Held.Record.Job.Key == "" {
-			all[i], errs[i] = w.end(ctx, p, &outs[i], token)
+			all[i], errs[i] = w.end(ctx, p, &outs[i])
 			continue
 		}
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			all[i], errs[i] = w.end(ctx, p, &outs[i], token)
+			all[i], errs[i] = w.end(ctx, p, &outs[i])
 		})
 	}
 	wg.Wait()
@@ -600,7 +606,7 @@ func (w *worker) endAll(ctx context.Context, p *part, outs []durable.Outcome, to
 }
 
 // end returns all that is written with an end.
-func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token string) (group, error) {
+func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome) (group, error) {
 	hd := o.Held.Handle.(*handle)
 	r := o.Held.Record
 	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.Job.MaxAttempts), 0, o.Error, o.Errors
@@ -608,9 +614,9 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 		r.Attempt = hd.status.attempt - 1
 	}
 	if o.End == durable.Again {
-		return p.moveGroup(&r, hd.at, hd.status, token, o.At, p.now()), nil
+		return p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), nil
 	}
-	end := status{fate: done, token: token, attempt: hd.status.attempt}
+	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
 	if o.End == durable.Buried {
 		end.fate = dead
 	}
@@ -640,12 +646,12 @@ func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome, token str
 }
 
 // checkEnd finds out what an error of an end means.
-func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, token string, err error) error {
+func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, err error) error {
 	s, readErr := p.status(ctx, hd.at)
 	switch {
 	case readErr != nil:
 		return err
-	case s.token == token:
+	case s.token == hd.ending:
 		return nil // the answer was lost
 	case s.fate == claimed && s.token == hd.status.token:
 		hd.status.seq = s.seq

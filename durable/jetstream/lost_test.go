@@ -158,3 +158,29 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 		require.NoError(t, w.Finish(t.Context(), []durable.Outcome{out})[0])
 	}
 }
+
+// A lease that is over in one partition is renewed when the beats of all are written, and
+// said to have been lost then: no job may begin in one without a beat.
+func TestLostLeaseInOnePartition(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, jetstream.Partitions(2))
+	const lease = 2 * time.Second
+	w, err := s.Open(t).Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	time.Sleep(lease + 10*time.Millisecond)
+	js, err := s.connect(t).JetStream()
+	require.NoError(t, err)
+	info, err := js.StreamInfo("TW_default_1")
+	require.NoError(t, err)
+	require.NoError(t, js.DeleteStream("TW_default_1"))
+	short, cancel := context.WithTimeout(t.Context(), lease/4)
+	defer cancel()
+	err = w.Beat(short)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, durable.ErrLeaseLost)
+	info.Config.FirstSeq = 1000 // as if it had been there all the time
+	_, err = js.AddStream(&info.Config)
+	require.NoError(t, err)
+	require.ErrorIs(t, w.Beat(t.Context()), durable.ErrLeaseLost)
+	require.NoError(t, w.Beat(t.Context()))
+}

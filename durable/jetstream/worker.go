@@ -30,6 +30,7 @@ type worker struct {
 
 	mu     sync.Mutex
 	beats  []stored // the last one of each partition, as the server has it
+	over   bool     // a beat has found the lease over, and Beat has not said so yet
 	life   life     // what beats say
 	putOff []putOff // recall.go
 
@@ -84,7 +85,7 @@ func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
 	for {
 		err := w.Beat(ctx)
-		if err == nil {
+		if err == nil || errors.Is(err, durable.ErrLeaseLost) { // between two tries: nothing is claimed yet
 			return w, nil
 		}
 		if ctx.Err() != nil || !isUnanswered(err) {
@@ -101,9 +102,10 @@ func isUnanswered(err error) bool {
 
 // Beat writes the message anew, and looks when the server did that: if it is longer than
 // a lease after the beat before, that was over in between. A server whose clock is set
-// forward by as much looks the same, and costs a lease.
+// forward by as much looks the same, and costs a lease. It says so when the lease is renewed
+// in all partitions: from then on jobs of all may begin.
 func (w *worker) Beat(ctx context.Context) error {
-	return w.each(func(p *part) error {
+	err := w.each(func(p *part) error {
 		written, err := w.beat(ctx, p)
 		if err != nil {
 			return err
@@ -115,14 +117,22 @@ func (w *worker) Beat(ctx context.Context) error {
 		if err := p.clock.Sync(ctx); err != nil {
 			return err
 		}
-		if err := w.beaten(p, now); err != nil {
-			return err
-		}
+		w.beaten(p, now)
 		asking, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
 		_ = w.tellCanceled(asking, p) // or the next beat does: the lease is renewed
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		w.over = false
+		return durable.ErrLeaseLost
+	}
+	return nil
 }
 
 // beat writes the beat of a partition, and returns it as a witness.
@@ -137,20 +147,17 @@ func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
 	return witness{subject, res.first}, res.err
 }
 
-// beaten returns ErrLeaseLost if the lease was over before a beat. Of two beats at one
-// time the later one tells.
-func (w *worker) beaten(p *part, now stored) error {
+// beaten notes a beat, and whether the lease was over before. Of two beats at one time the
+// later one tells.
+func (w *worker) beaten(p *part, now stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.beats[p.number]
 	if now.Seq <= before.Seq {
-		return nil
+		return
 	}
 	w.beats[p.number] = now
-	if before.Seq > 0 && now.Time.Sub(before.Time) > w.c.Lease {
-		return durable.ErrLeaseLost
-	}
-	return nil
+	w.over = w.over || before.Seq > 0 && now.Time.Sub(before.Time) > w.c.Lease
 }
 
 func (w *worker) Close(ctx context.Context) error {

@@ -124,6 +124,7 @@ type broken struct {
 	durable.Engine
 	insert, feed error
 	finish       atomic.Pointer[error]
+	release      atomic.Int64 // how many calls are to fail
 	hang         chan struct{}
 }
 
@@ -161,6 +162,13 @@ func (w *brokenWorker) Finish(ctx context.Context, outs []durable.Outcome) []err
 		errs[i] = *err
 	}
 	return errs
+}
+
+func (w *brokenWorker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+	if w.b.release.Add(-1) >= 0 {
+		return errSilent
+	}
+	return w.Worker.Release(ctx, held, after)
 }
 
 func (w *brokenWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
@@ -277,6 +285,40 @@ func TestDrainGivesUp(t *testing.T) {
 		began := time.Now()
 		stop()
 		require.InDelta(t, 20, time.Since(began).Seconds(), 1)
+	})
+}
+
+// What has not begun when Run ends is handed back though the engine does not take it at once:
+// others get it while a handler of this worker still runs.
+func TestDrainHandsBackUntilTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := enginetest.NewMemory()
+		b := &broken{Engine: m.Open(t)}
+		q, err := durable.Open(t.Context(), b, durable.WithConcurrency(1))
+		require.NoError(t, err)
+		defer q.Close()
+		end := make(chan struct{})
+		endIt := sync.OnceFunc(func() { close(end) })
+		defer endIt()
+		q.Handle("a", func(context.Context, *durable.Attempt) error { <-end; return nil })
+		stop := start(t, q)
+		add(t, q, durable.Job{Kind: "a"}, durable.Job{Kind: "a"})
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, q.Stats().Claimed)
+		b.release.Store(3)
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); stop() }()
+		time.Sleep(5 * time.Second)
+		other, err := durable.Open(t.Context(), m.Open(t))
+		require.NoError(t, err)
+		defer other.Close()
+		ran := make(chan struct{}, 1)
+		other.Handle("a", func(context.Context, *durable.Attempt) error { ran <- struct{}{}; return nil })
+		defer start(t, other)()
+		time.Sleep(5 * time.Minute)
+		require.Len(t, ran, 1)
+		endIt()
+		<-stopped
 	})
 }
 

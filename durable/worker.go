@@ -598,11 +598,7 @@ func (w *worker) drain() {
 		}
 	}
 	w.clearQueues()
-	w.mu.Unlock()
-	if len(back) > 0 {
-		w.release(back, 0)
-	}
-	w.mu.Lock()
+	w.giveBack(back) // more than once: handlers may run for long, and the lease is renewed meanwhile
 	defer w.mu.Unlock()
 	for w.counts[running] > 0 {
 		w.room.Wait()

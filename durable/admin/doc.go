@@ -26,7 +26,8 @@
 // whatever authenticates your operators, and tell it with [WithUser] who they are, for the
 // log. A write needs the header [Header]. A page of another site can send none, so that an
 // operator who looks at one cannot be made to write by it; requests that a browser marks as
-// from another site are refused, too.
+// from another site are refused, too. Where a browser needs no login, as on localhost, set
+// [WithHosts] besides.
 //
 // # JSON
 //

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,8 +50,36 @@ func WithLogger(l *slog.Logger) Option {
 	return func(h *handler) { h.log = l }
 }
 
+// WithHosts has requests refused that ask for another host than these, names or addresses;
+// a port is of no matter. The default is any, for a proxy in front. Where a browser needs no
+// login, as on localhost, this is what keeps others out: a page of another site can have its
+// own name lead to your address (DNS rebinding), and then read, and write. It panics if there
+// is none, or one is empty.
+func WithHosts(hosts ...string) Option {
+	if len(hosts) == 0 {
+		panic("admin: WithHosts: no host")
+	}
+	known := map[string]bool{}
+	for _, host := range hosts {
+		if hostName(host) == "" {
+			panic("admin: WithHosts: empty host")
+		}
+		known[hostName(host)] = true
+	}
+	return func(h *handler) { h.hosts = known }
+}
+
+// hostName returns a host without its port, as names are compared.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.Trim(strings.TrimSuffix(host, "."), "[]"))
+}
+
 type handler struct {
 	q        *durable.Queue
+	hosts    map[string]bool // nil: any
 	writable bool
 	user     func(*http.Request) string
 	log      *slog.Logger
@@ -88,6 +117,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	file, isFile := files[what]
 	get := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
+	case h.hosts != nil && !h.hosts[hostName(r.Host)]:
+		reply(w, nil, &statusError{http.StatusForbidden, fmt.Sprintf("this is not the host %.200q", r.Host)})
 	case isFile && get:
 		file.serve(w)
 	case isRead && get:

@@ -149,6 +149,29 @@ func TestReads(t *testing.T) {
 	require.True(t, info.Due.Equal(*c.First))
 }
 
+// A page whose name was made to lead here gets nothing, and has nothing done.
+func TestHosts(t *testing.T) {
+	q, _, _, _ := used(t)
+	h := admin.NewHandler(q, admin.Writable(), admin.WithHosts("localhost", "::1", "Mails.example:443"))
+	for host, want := range map[string]int{
+		"localhost": 200, "localhost:8080": 200, "LOCALHOST.:8080": 200, "[::1]:8080": 200, "[::1]": 200, "mails.example": 200,
+		"": 403, "evil.example": 403, "evil.example:8080": 403, "localhost.evil.example": 403, "127.0.0.1": 403, "[::1]evil": 403,
+	} {
+		for _, r := range []*http.Request{
+			httptest.NewRequest(http.MethodGet, "/list", nil), httptest.NewRequest(http.MethodGet, "/", nil),
+			httptest.NewRequest(http.MethodPost, "/pause", strings.NewReader(`{"kind": "nobody's"}`)),
+		} {
+			r.Host = host
+			r.Header.Set(admin.Header, "x")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Equal(t, want, w.Code, "%s of %q: %s", r.Method, host, w.Body)
+		}
+	}
+	require.PanicsWithValue(t, "admin: WithHosts: no host", func() { admin.WithHosts() })
+	require.PanicsWithValue(t, "admin: WithHosts: empty host", func() { admin.WithHosts(":80") })
+}
+
 // sick is an engine that once it is ill cannot count what waits, and does not tell its time.
 type sick struct {
 	durable.Engine

@@ -147,14 +147,14 @@ func (c *Clock) settle(ctx context.Context) error {
 
 // due returns a job that is due and has not ended, if there is one, and what is closed when
 // one ends. What waits for a token of a limit's Rate is due when that comes.
-func (m *Store) due() (*memJob, <-chan struct{}) {
+func (m *Store) due() (*entry, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	for _, j := range m.jobs {
 		waits := j.state == durable.Waiting && !m.token(j, now).After(now)
 		if (waits || j.state == durable.Running) && !j.rec.Due.After(now) {
-			return &memJob{rec: j.rec}, m.ended
+			return &entry{rec: j.rec}, m.ended
 		}
 	}
 	return nil, nil

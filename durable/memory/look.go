@@ -9,7 +9,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-func (e *memEngine) Page(_ context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+func (e *engine) Page(_ context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	mark := func(i durable.Info) durable.Mark { return durable.Mark{At: i.Due, Ref: i.Ref} }
@@ -27,7 +27,7 @@ func (e *memEngine) Page(_ context.Context, f durable.Filter, after durable.Mark
 	return all[:n], mark(all[n-1]), e.open()
 }
 
-func (e *memEngine) Backlog(context.Context) (b durable.Backlog, err error) {
+func (e *engine) Backlog(context.Context) (b durable.Backlog, err error) {
 	m, kinds := e.m, map[string]*durable.Overdue{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,7 +55,7 @@ func (e *memEngine) Backlog(context.Context) (b durable.Backlog, err error) {
 	return b, e.open()
 }
 
-func (e *memEngine) Workers(context.Context) (all []durable.WorkerInfo, err error) {
+func (e *engine) Workers(context.Context) (all []durable.WorkerInfo, err error) {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -23,17 +23,17 @@ type Store struct {
 	clock *Clock // nil: the time that passes
 
 	mu      sync.Mutex
-	jobs    map[durable.Ref]*memJob
+	jobs    map[durable.Ref]*entry
 	over    map[durable.Ref]bool // those that have ended, so that an insert that is repeated is known
 	series  map[string]durable.Series
 	rules   *durable.Rules
 	counted map[durable.Place]*durable.Counter
-	workers map[string]*memWorker // that are there, and those that died without Close
-	changed chan struct{}         // closed, and made anew, when a Feed may have something to do
-	ended   chan struct{}         // the same, when a job is due no more
+	workers map[string]*worker // that are there, and those that died without Close
+	changed chan struct{}      // closed, and made anew, when a Feed may have something to do
+	ended   chan struct{}      // the same, when a job is due no more
 }
 
-type memJob struct {
+type entry struct {
 	rec   durable.Record
 	state durable.State
 	by    string    // the worker that it is handed out to, or that has claimed it
@@ -46,21 +46,21 @@ type memJob struct {
 	ending bool            // CancelRunning was called for the claim
 }
 
-type memEngine struct {
+type engine struct {
 	m      *Store
 	place  once.Place
 	closed context.Context
 	close  context.CancelFunc
 }
 
-type memWorker struct {
-	e    *memEngine
+type worker struct {
+	e    *engine
 	c    durable.WorkConfig
 	beat time.Time
 }
 
-// memHandle is what Held.Handle holds.
-type memHandle struct {
+// handle is what Held.Handle holds.
+type handle struct {
 	claim int // 0: not claimed
 }
 
@@ -68,8 +68,8 @@ type memHandle struct {
 // package time, which in a testing/synctest bubble is the bubble's.
 func New(c *Clock) *Store {
 	m := &Store{
-		clock: c, jobs: map[durable.Ref]*memJob{}, over: map[durable.Ref]bool{}, series: map[string]durable.Series{}, counted: map[durable.Place]*durable.Counter{},
-		workers: map[string]*memWorker{},
+		clock: c, jobs: map[durable.Ref]*entry{}, over: map[durable.Ref]bool{}, series: map[string]durable.Series{}, counted: map[durable.Place]*durable.Counter{},
+		workers: map[string]*worker{},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if c != nil {
@@ -102,7 +102,7 @@ func (m *Store) end() {
 // several processes.
 func (m *Store) Open() durable.Engine {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &memEngine{m: m, closed: ctx, close: cancel}
+	return &engine{m: m, closed: ctx, close: cancel}
 }
 
 // Restart does what the restart of a server would: it forgets to whom it has handed out what
@@ -119,27 +119,27 @@ func (m *Store) Restart() {
 }
 
 // PlaceOfQueue is for durable.Open.
-func (e *memEngine) PlaceOfQueue() *once.Place { return &e.place }
+func (e *engine) PlaceOfQueue() *once.Place { return &e.place }
 
-func (e *memEngine) Close() error {
+func (e *engine) Close() error {
 	e.close()
 	return nil
 }
 
-func (e *memEngine) Now(context.Context) (time.Time, time.Duration, error) {
+func (e *engine) Now(context.Context) (time.Time, time.Duration, error) {
 	return e.m.now(), 0, e.open()
 }
 
 // Manual is for package durable: it returns what tells the time if that is set by hand, or
 // nil. A Queue then reads no clock of its own, and waits for no commit to be shared.
-func (e *memEngine) Manual() func() time.Time {
+func (e *engine) Manual() func() time.Time {
 	if e.m.clock == nil {
 		return nil
 	}
 	return e.m.clock.Now
 }
 
-func (e *memEngine) open() error {
+func (e *engine) open() error {
 	if e.closed.Err() != nil {
 		return durable.ErrClosed
 	}
@@ -150,7 +150,7 @@ func refOf(r *durable.Record) durable.Ref {
 	return durable.Ref(r.ID + "." + strconv.FormatInt(r.Born.UnixNano(), 36))
 }
 
-func (e *memEngine) Insert(_ context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+func (e *engine) Insert(_ context.Context, recs []durable.Record) ([]durable.Ref, []error) {
 	refs, errs := make([]durable.Ref, len(recs)), make([]error, len(recs))
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -171,7 +171,7 @@ func (m *Store) insert(r durable.Record) (durable.Ref, error) {
 		return "", durable.ErrExists
 	}
 	r.Job.Payload, r.Job.Meta = slices.Clone(r.Job.Payload), maps.Clone(r.Job.Meta)
-	m.jobs[ref] = &memJob{rec: r, state: durable.Waiting, claim: 1}
+	m.jobs[ref] = &entry{rec: r, state: durable.Waiting, claim: 1}
 	m.change()
 	return ref, nil
 }
@@ -187,10 +187,10 @@ func (m *Store) holder(key string) durable.Ref {
 }
 
 // find returns a job, and whether there was one. One that has ended has no state.
-func (m *Store) find(ref durable.Ref) (*memJob, bool) {
+func (m *Store) find(ref durable.Ref) (*entry, bool) {
 	j := m.jobs[ref]
 	if j == nil {
-		return &memJob{}, m.over[ref]
+		return &entry{}, m.over[ref]
 	}
 	if j.state == durable.Dead && !m.now().Before(j.until) {
 		m.forget(ref, j)
@@ -199,14 +199,14 @@ func (m *Store) find(ref durable.Ref) (*memJob, bool) {
 }
 
 // forget ends a job. What has ended is no job that each look would pass. m.mu is held.
-func (m *Store) forget(ref durable.Ref, j *memJob) {
+func (m *Store) forget(ref durable.Ref, j *entry) {
 	j.state = 0
 	delete(m.jobs, ref)
 	m.over[ref] = true
 	m.end()
 }
 
-func (e *memEngine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []error) {
+func (e *engine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []error) {
 	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -225,7 +225,7 @@ func (e *memEngine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []err
 	return oks, errs
 }
 
-func (e *memEngine) Move(_ context.Context, ref durable.Ref, at time.Time) (bool, error) {
+func (e *engine) Move(_ context.Context, ref durable.Ref, at time.Time) (bool, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
@@ -244,7 +244,7 @@ func (e *memEngine) Move(_ context.Context, ref durable.Ref, at time.Time) (bool
 	return true, nil
 }
 
-func (e *memEngine) Redrive(_ context.Context, ref durable.Ref, at time.Time) error {
+func (e *engine) Redrive(_ context.Context, ref durable.Ref, at time.Time) error {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
@@ -263,7 +263,7 @@ func (e *memEngine) Redrive(_ context.Context, ref durable.Ref, at time.Time) er
 	return nil
 }
 
-func (e *memEngine) Delete(_ context.Context, ref durable.Ref) error {
+func (e *engine) Delete(_ context.Context, ref durable.Ref) error {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
@@ -277,7 +277,7 @@ func (e *memEngine) Delete(_ context.Context, ref durable.Ref) error {
 	return nil
 }
 
-func (e *memEngine) Lookup(_ context.Context, key string) (durable.Ref, error) {
+func (e *engine) Lookup(_ context.Context, key string) (durable.Ref, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
@@ -289,12 +289,12 @@ func (e *memEngine) Lookup(_ context.Context, key string) (durable.Ref, error) {
 	return "", durable.ErrNotFound
 }
 
-func (j *memJob) info(ref durable.Ref) durable.Info {
+func (j *entry) info(ref durable.Ref) durable.Info {
 	attempt := min(j.rec.Attempt, j.rec.Job.MaxAttempts)
 	return durable.Info{Ref: ref, Job: j.rec.Job, State: j.state, Attempt: attempt, Due: j.rec.Due, LastError: j.rec.LastError, Errors: j.rec.Errors}
 }
 
-func (e *memEngine) Get(_ context.Context, ref durable.Ref) (durable.Info, error) {
+func (e *engine) Get(_ context.Context, ref durable.Ref) (durable.Info, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
@@ -307,7 +307,7 @@ func (e *memEngine) Get(_ context.Context, ref durable.Ref) (durable.Info, error
 	return j.info(ref), nil
 }
 
-func (e *memEngine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
+func (e *engine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
 	return func(yield func(durable.Info, error) bool) {
 		e.m.mu.Lock()
 		refs := slices.Collect(maps.Keys(e.m.jobs))
@@ -324,7 +324,7 @@ func (e *memEngine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.
 	}
 }
 
-func (e *memEngine) SetSeries(_ context.Context, was int64, s durable.Series, next *durable.Record) error {
+func (e *engine) SetSeries(_ context.Context, was int64, s durable.Series, next *durable.Record) error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -354,7 +354,7 @@ func (e *memEngine) SetSeries(_ context.Context, was int64, s durable.Series, ne
 }
 
 // endOccurrence notes that an occurrence has ended, if its schedule is as it was.
-func (m *Store) endOccurrence(j *memJob, o *durable.Outcome) error {
+func (m *Store) endOccurrence(j *entry, o *durable.Outcome) error {
 	if !j.rec.IsOccurrence() || o.End == durable.Again {
 		return nil
 	}
@@ -369,7 +369,7 @@ func (m *Store) endOccurrence(j *memJob, o *durable.Outcome) error {
 	return nil
 }
 
-func (e *memEngine) Series(_ context.Context, name string) (durable.Series, error) {
+func (e *engine) Series(_ context.Context, name string) (durable.Series, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
@@ -382,7 +382,7 @@ func (e *memEngine) Series(_ context.Context, name string) (durable.Series, erro
 	return s, nil
 }
 
-func (e *memEngine) AllSeries(context.Context) iter.Seq2[durable.Series, error] {
+func (e *engine) AllSeries(context.Context) iter.Seq2[durable.Series, error] {
 	return func(yield func(durable.Series, error) bool) {
 		e.m.mu.Lock()
 		all, err := slices.Collect(maps.Values(e.m.series)), e.open()
@@ -399,7 +399,7 @@ func (e *memEngine) AllSeries(context.Context) iter.Seq2[durable.Series, error] 
 	}
 }
 
-func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *engine) Work(_ context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
@@ -408,7 +408,7 @@ func (e *memEngine) Work(_ context.Context, c durable.WorkConfig) (durable.Worke
 	if e.m.workers[c.Name] != nil {
 		return nil, fmt.Errorf("%w: there is a worker %q", durable.ErrInvalid, c.Name)
 	}
-	w := &memWorker{e: e, c: c, beat: time.Now()}
+	w := &worker{e: e, c: c, beat: time.Now()}
 	e.m.workers[c.Name] = w
 	return w, nil
 }
@@ -422,7 +422,7 @@ func (m *Store) lease(name string) time.Duration {
 	return time.Until(w.beat.Add(w.c.Lease))
 }
 
-func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	for {
 		open, opened := w.c.Kinds.Open()
 		batch, changed := w.due(open)
@@ -450,7 +450,7 @@ func (w *memWorker) Feed(ctx context.Context, give func([]*durable.Held)) error 
 const handOut = 1000
 
 // due hands out what of the kinds is due soon and nobody has.
-func (w *memWorker) due(kinds []string) ([]*durable.Held, chan struct{}) {
+func (w *worker) due(kinds []string) ([]*durable.Held, chan struct{}) {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -477,12 +477,12 @@ func (w *memWorker) due(kinds []string) ([]*durable.Held, chan struct{}) {
 		}
 		rec := j.rec
 		rec.Attempt, rec.Crashes = j.begun()
-		batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: memHandle{}})
+		batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: handle{}})
 	}
 	return batch, m.changed
 }
 
-func (e *memEngine) Unhandled(context.Context) ([]durable.Unhandled, error) {
+func (e *engine) Unhandled(context.Context) ([]durable.Unhandled, error) {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -508,7 +508,7 @@ func (m *Store) handled(kind string) bool {
 	return false
 }
 
-func (w *memWorker) Claim(_ context.Context, held []*durable.Held) []durable.Verdict {
+func (w *worker) Claim(_ context.Context, held []*durable.Held) []durable.Verdict {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -519,7 +519,7 @@ func (w *memWorker) Claim(_ context.Context, held []*durable.Held) []durable.Ver
 	return verdicts
 }
 
-func (w *memWorker) claim(h *durable.Held) durable.Verdict {
+func (w *worker) claim(h *durable.Held) durable.Verdict {
 	m := w.e.m
 	j, ok := m.find(h.Ref)
 	if w.e.open() != nil {
@@ -530,7 +530,7 @@ func (w *memWorker) claim(h *durable.Held) durable.Verdict {
 	}
 	if j.state == durable.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
-		h.Handle = memHandle{claim: j.claim}
+		h.Handle = handle{claim: j.claim}
 		limits, _ := m.rules.Covering(j.rec.Job.Kind, j.rec.Job.Lane)
 		return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt, At: durable.TokenBy(limits, m.now())}
 	}
@@ -550,12 +550,12 @@ func (w *memWorker) claim(h *durable.Held) durable.Verdict {
 	j.state, j.by, j.exact, j.ending = durable.Running, w.c.Name, h.Exact, false
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.Job.MaxAttempts)+1, crashes
 	j.claim++
-	h.Handle = memHandle{claim: j.claim}
+	h.Handle = handle{claim: j.claim}
 	return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt, At: v.At}
 }
 
 // take takes for a claim what the rules ask for, or says what it has to wait for.
-func (w *memWorker) take(j *memJob, h *durable.Held) durable.Verdict {
+func (w *worker) take(j *entry, h *durable.Held) durable.Verdict {
 	m, lane := w.e.m, j.rec.Job.Lane
 	limits, paused := m.rules.Covering(j.rec.Job.Kind, lane)
 	switch {
@@ -589,7 +589,7 @@ func (w *memWorker) take(j *memJob, h *durable.Held) durable.Verdict {
 
 // freeDead frees the places of other jobs whose workers are dead, and are not the one that
 // asks, and reports whether there were any: who can take these jobs over may never come.
-func (m *Store) freeDead(but *memJob, asks string) (some bool) {
+func (m *Store) freeDead(but *entry, asks string) (some bool) {
 	for _, j := range m.jobs {
 		if j != but && len(j.places) > 0 && j.by != asks && m.lease(j.by) <= 0 {
 			m.free(j)
@@ -616,7 +616,7 @@ func (m *Store) untimely(limits []*durable.Rule, counters []*durable.Counter) (v
 
 // token returns when a job that waits has the tokens that it needs: now, if they are there.
 // m.mu is held.
-func (m *Store) token(j *memJob, now time.Time) time.Time {
+func (m *Store) token(j *entry, now time.Time) time.Time {
 	limits, _ := m.rules.Covering(j.rec.Job.Kind, j.rec.Job.Lane)
 	at := now
 	for _, l := range limits {
@@ -630,7 +630,7 @@ func (m *Store) token(j *memJob, now time.Time) time.Time {
 }
 
 // free gives back the places of a job whose claim ends.
-func (m *Store) free(j *memJob) {
+func (m *Store) free(j *entry) {
 	for _, p := range j.places {
 		if c := m.counted[p]; c != nil {
 			c.Taken--
@@ -651,13 +651,13 @@ func (m *Store) tell(n durable.Notice) {
 	}
 }
 
-func (e *memEngine) Rules(context.Context) (*durable.Rules, error) {
+func (e *engine) Rules(context.Context) (*durable.Rules, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	return e.m.rules, e.open()
 }
 
-func (e *memEngine) SetRules(_ context.Context, was int64, r *durable.Rules) error {
+func (e *engine) SetRules(_ context.Context, was int64, r *durable.Rules) error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -691,7 +691,7 @@ func (m *Store) recall() {
 	m.change()
 }
 
-func (e *memEngine) Usage(context.Context) (all []durable.Usage, err error) {
+func (e *engine) Usage(context.Context) (all []durable.Usage, err error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	for p, c := range e.m.counted {
@@ -700,7 +700,7 @@ func (e *memEngine) Usage(context.Context) (all []durable.Usage, err error) {
 	return all, e.open()
 }
 
-func (e *memEngine) CancelRunning(_ context.Context, ref durable.Ref) (bool, error) {
+func (e *engine) CancelRunning(_ context.Context, ref durable.Ref) (bool, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
@@ -719,7 +719,7 @@ func (e *memEngine) CancelRunning(_ context.Context, ref durable.Ref) (bool, err
 
 // begun returns how many attempts have begun, as far as that is certain, and how many
 // claims have not ended, if the one that is there never does.
-func (j *memJob) begun() (attempts, crashes int) {
+func (j *entry) begun() (attempts, crashes int) {
 	attempts, crashes = j.rec.Attempt, j.rec.Crashes
 	if j.state == durable.Running {
 		crashes++
@@ -731,15 +731,15 @@ func (j *memJob) begun() (attempts, crashes int) {
 }
 
 // mine returns the job if the Held has claimed it, and nobody has taken over.
-func (w *memWorker) mine(h *durable.Held) *memJob {
+func (w *worker) mine(h *durable.Held) *entry {
 	j, ok := w.e.m.find(h.Ref)
-	if handle := h.Handle.(memHandle); ok && j.state == durable.Running && j.claim == handle.claim {
+	if handle := h.Handle.(handle); ok && j.state == durable.Running && j.claim == handle.claim {
 		return j
 	}
 	return nil
 }
 
-func (w *memWorker) Finish(_ context.Context, outs []durable.Outcome) []error {
+func (w *worker) Finish(_ context.Context, outs []durable.Outcome) []error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -750,7 +750,7 @@ func (w *memWorker) Finish(_ context.Context, outs []durable.Outcome) []error {
 	return errs
 }
 
-func (w *memWorker) finish(o *durable.Outcome) error {
+func (w *worker) finish(o *durable.Outcome) error {
 	if err := w.e.open(); err != nil {
 		return err
 	}
@@ -788,7 +788,7 @@ func (w *memWorker) finish(o *durable.Outcome) error {
 // nobody has what was put off. It can be no worker's name.
 const nobody = "\x00"
 
-func (w *memWorker) Release(_ context.Context, held []*durable.Held, after time.Duration) error {
+func (w *worker) Release(_ context.Context, held []*durable.Held, after time.Duration) error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -811,7 +811,7 @@ func (w *memWorker) Release(_ context.Context, held []*durable.Held, after time.
 	return w.e.open()
 }
 
-func (w *memWorker) Beat(context.Context) error {
+func (w *worker) Beat(context.Context) error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -831,7 +831,7 @@ func (w *memWorker) Beat(context.Context) error {
 	return nil
 }
 
-func (w *memWorker) Close(context.Context) error {
+func (w *worker) Close(context.Context) error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()

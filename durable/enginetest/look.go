@@ -189,6 +189,16 @@ func workers(t *testing.T, s Store) {
 		require.NoError(t, err)
 		return len(all) == 1 && all[0].Jobs == 2
 	})
+	dead, err := s.Open(t).Work(within(t), durable.WorkConfig{Name: "dead", Kinds: durable.NewKinds([]string{"other"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, dead.Beat(within(t)))
+	seen := func() bool {
+		all, err := a.Workers(within(t))
+		require.NoError(t, err)
+		return slices.ContainsFunc(all, func(w durable.WorkerInfo) bool { return w.Name == "dead" })
+	}
+	await(t, "the one that beats once is there", seen)
+	await(t, "one that is dead and holds nothing has gone", func() bool { return !seen() })
 	close(release)
 	a.drain()
 	await(t, "both have gone", func() bool {

@@ -86,10 +86,10 @@ var errGoexit = errors.New("durable: the handler has called runtime.Goexit")
 func call(ctx context.Context, h Handler, a *Attempt, ended func(error)) {
 	err := errGoexit
 	defer func() {
+		defer func() { ended(err) }() // also if the methods of what it panics with do not return
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
 		}
-		ended(err)
 	}()
 	err = h(ctx, a)
 }

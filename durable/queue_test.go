@@ -464,6 +464,11 @@ type hostile struct{ how func() }
 func (e hostile) Error() string { return "text" }
 func (e hostile) Unwrap() error { e.how(); return nil }
 
+// mute is an error whose text never comes.
+type mute struct{ error }
+
+func (mute) Error() string { runtime.Goexit(); return "" }
+
 // Code of the user's that fails in any way costs the attempt and not the process: the
 // error's methods, the backoff, the Scheduler.
 func TestUsersCodeFails(t *testing.T) {
@@ -472,7 +477,12 @@ func TestUsersCodeFails(t *testing.T) {
 	backoff.Store(func() time.Duration { return 0 })
 	bubble(t, func(t *testing.T, _ *enginetest.Memory, q *durable.Queue) {
 		var result error
-		q.Handle("a", func(context.Context, *durable.Attempt) error { return result })
+		q.Handle("a", func(context.Context, *durable.Attempt) error {
+			if m, ok := result.(mute); ok {
+				panic(m)
+			}
+			return result
+		})
 		stop := start(t, q)
 		died := func(err error, want ...string) {
 			t.Helper()
@@ -492,6 +502,7 @@ func TestUsersCodeFails(t *testing.T) {
 		require.Contains(t, log.String(), "whose methods fail: panic: ouch")
 		require.NotContains(t, log.String(), "goroutine ", "a stack for each attempt")
 		died(hostile{runtime.Goexit}, "text")
+		died(mute{}, "Goexit")
 		backoff.Store(func() time.Duration { panic("no backoff") })
 		result = errors.New("no")
 		ref := add(t, q, durable.Job{Kind: "a"})[0]

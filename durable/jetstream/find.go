@@ -200,10 +200,13 @@ func (p *part) describe(ctx context.Context, ref durable.Ref, a address) (durabl
 		if err == nil {
 			return infoOf(ref, &r, s), nil
 		}
-		// Not found where it was: it has ended, or was moved meanwhile. Other servers may
-		// be a moment behind.
+		// Not found where it was: it has ended, died, or was moved meanwhile. Other servers
+		// may be a moment behind.
 		if !errors.Is(err, durable.ErrNotFound) || try == 3 {
 			return info, err
+		}
+		if try == 0 {
+			continue // it may be among the dead now
 		}
 		if again, _, err := p.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || p.replicas == 1) {
 			if err == nil {

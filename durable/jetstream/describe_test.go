@@ -1,0 +1,87 @@
+package jetstream_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+)
+
+// watched is a server that calls before, once, when a client is about to send what has a word.
+type watched struct {
+	*server.Server
+	word   string
+	before func()
+	once   sync.Once
+}
+
+func (s *watched) InProcessConn() (net.Conn, error) {
+	c, err := s.Server.InProcessConn()
+	return watchedConn{c, s}, err
+}
+
+type watchedConn struct {
+	net.Conn
+	s *watched
+}
+
+func (c watchedConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.s.word)) {
+		c.s.once.Do(c.s.before)
+	}
+	return c.Conn.Write(b)
+}
+
+// A job that dies while somebody reads what became of it is found as dead: it was not among
+// the dead when that was asked, and does not wait any more when that is.
+func TestGetWhileItDies(t *testing.T) {
+	t.Parallel()
+	for name, moved := range map[string]bool{"at once": false, "after a retry": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStore(t)
+			e := s.Open(t)
+			w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			require.NoError(t, err)
+			now := time.Now().Truncate(time.Microsecond)
+			refs, errs := e.Insert(t.Context(), []durable.Record{{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 3}, Due: now, Born: now}})
+			require.NoError(t, errs[0])
+			h := claimOne(t, w)
+			if moved {
+				require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: h, End: durable.Again, At: now}})[0])
+				h = claimOne(t, w)
+			}
+			srv := &watched{Server: s.srv, word: "DIRECT.GET.TW_default_0.TW_default_0.f.", before: func() {
+				require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: h, End: durable.Buried, Error: "no"}})[0])
+			}}
+			nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
+			require.NoError(t, err)
+			defer nc.Close()
+			other, err := jetstream.Connect(t.Context(), nc, s.opts...)
+			require.NoError(t, err)
+			defer other.Close()
+			info, err := other.Get(t.Context(), refs[0])
+			require.NoError(t, err)
+			require.Equal(t, durable.Dead, info.State)
+			require.Equal(t, "no", info.LastError)
+		})
+	}
+}
+
+// claimOne claims the job that is handed out.
+func claimOne(t *testing.T, w durable.Worker) (h *durable.Held) {
+	feeding, stop := context.WithCancel(t.Context())
+	defer stop()
+	require.NoError(t, w.Feed(feeding, func(held []*durable.Held) { h = held[0]; stop() }))
+	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*durable.Held{h})[0].Claimed == durable.Mine }, patience, time.Millisecond)
+	return h
+}

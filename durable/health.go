@@ -11,7 +11,9 @@ import (
 // which can neither add jobs nor run them. A handler that fails is no reason, and a backlog is
 // none: another process would not help. Nor is a pause, also of the whole queue: that is what was
 // asked for, and Stats.Paused names it. It asks the engine for its time, and costs a round
-// trip. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], or that of the engine.
+// trip. A store that is stuck gives no answer and closes no connection: give ctx a deadline, or
+// Health may wait for as long. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], or that
+// of the engine, which wraps that of ctx if this has ended.
 func (q *Queue) Health(ctx context.Context) error {
 	if q.closed.Err() != nil {
 		return ErrClosed

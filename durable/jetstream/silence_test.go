@@ -67,3 +67,32 @@ func TestWorkWaitsForTheServer(t *testing.T) {
 	l.Unlock()
 	require.NoError(t, <-done)
 }
+
+// A server that is silent keeps Health no longer than its context.
+func TestHealthOfSilentServer(t *testing.T) {
+	t.Parallel()
+	l := &line{srv: newStore(t).srv}
+	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	defer nc.Close()
+	e, err := jetstream.Connect(t.Context(), nc)
+	require.NoError(t, err)
+	q, err := durable.Open(t.Context(), e)
+	require.NoError(t, err)
+	defer q.Close()
+	require.NoError(t, q.Health(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	ended := make(chan error, 1)
+	l.Lock()
+	defer l.Unlock()
+	go func() { ended <- q.Health(ctx) }()
+	time.AfterFunc(200*time.Millisecond, cancel)
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "the engine does not answer")
+	case <-time.After(patience):
+		t.Fatal("Health outlasts its context")
+	}
+}

@@ -75,3 +75,29 @@ func TestHalfOpenBeat(t *testing.T) {
 	e.EndHung(t.Context(), 0)
 	require.NoError(t, w.Beat(t.Context()))
 }
+
+// A server that takes questions and answers none keeps Health no longer than its context.
+func TestHealthOfStuckServer(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	behind, p := newStore(srv).behindProxy(t)
+	q, err := durable.Open(t.Context(), behind)
+	require.NoError(t, err)
+	defer q.Close()
+	require.NoError(t, q.Health(t.Context()))
+	p.holdNext.Store(1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- q.Health(ctx) }()
+	time.AfterFunc(200*time.Millisecond, cancel)
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "the engine does not answer")
+	case <-time.After(patience):
+		t.Fatal("Health outlasts its context")
+	}
+	require.EqualValues(t, 1, p.holds.Load())
+	require.NoError(t, srv.Kill(), "else the pool waits for the connection")
+}

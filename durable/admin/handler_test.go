@@ -445,3 +445,49 @@ func TestRedriveAllDenied(t *testing.T) {
 	require.NoError(t, <-done)
 	require.NoError(t, q.Close())
 }
+
+// ending is an engine at whose third redrive the time of the request is over.
+type ending struct {
+	durable.Engine
+	asked int
+	end   context.CancelCauseFunc
+}
+
+func (e *ending) Redrive(ctx context.Context, ref durable.Ref, at time.Time) error {
+	if e.asked++; e.asked == 3 {
+		e.end(errors.New("it takes a longer bound"))
+		return ctx.Err()
+	}
+	return e.Engine.Redrive(ctx, ref, at)
+}
+
+// A redrive of all that has not the time for all says how many there were, and why it has
+// ended. Another one goes on with the rest.
+func TestRedriveAllInParts(t *testing.T) {
+	engine := &ending{Engine: memory.New(nil).Open()}
+	q, err := durable.Open(t.Context(), engine)
+	require.NoError(t, err)
+	q.Handle("dies", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
+	for range 5 {
+		_, err := q.Add(t.Context(), durable.Job{Kind: "dies"})
+		require.NoError(t, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	require.Eventually(t, func() bool { return q.Stats().Dead == 5 }, patience, time.Millisecond)
+	stop()
+	require.NoError(t, <-done)
+	h := admin.NewHandler(q, admin.Writable())
+	all := func(ctx context.Context) (res []admin.Result) {
+		r := httptest.NewRequest("POST", "/redrive", strings.NewReader(`{"all": true}`)).WithContext(ctx)
+		r.Header.Set(admin.Header, "1")
+		answer(t, h, r, &res)
+		return res
+	}
+	bounded, end := context.WithCancelCause(t.Context())
+	engine.end = end
+	require.Equal(t, []admin.Result{{Jobs: 2, Error: "it takes a longer bound"}}, all(bounded))
+	require.Equal(t, []admin.Result{{Jobs: 3, Done: true}}, all(t.Context()))
+	require.NoError(t, q.Close())
+}

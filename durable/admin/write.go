@@ -206,6 +206,9 @@ func redrive(h *handler, ctx context.Context, c *Command) ([]Result, error) {
 			if !errors.Is(err, durable.ErrExists) {
 				failed++
 			}
+			if ctx.Err() != nil { // the cause says what bound there was
+				res.Error = context.Cause(ctx).Error()
+			}
 			if failed == maxFailed || ctx.Err() != nil {
 				return []Result{res}, nil
 			}

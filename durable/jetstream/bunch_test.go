@@ -94,6 +94,7 @@ func TestBunches(t *testing.T) {
 // What version 2 has stored, without a kind in the subject, can be asked for and canceled,
 // and runs with who can run it, also from a far bucket; then its buckets close.
 func TestStoredWithoutAKind(t *testing.T) {
+	t.Parallel() // it waits for minutes: what has no kind is handed to any worker, again and again
 	p := newPart(t, soon)
 	now := p.now().Truncate(time.Microsecond)
 	stored := func(id, kind string, due time.Time, far bool) durable.Ref {

@@ -259,10 +259,15 @@ func (w *worker) putOff(ln *line) {
 	w.drop(t)
 }
 
-// giveBackLate hands back what was put off.
+// giveBackLate hands back what was put off, unless drain has.
 func (w *worker) giveBackLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.giveBackPutOff()
+}
+
+// giveBackPutOff hands back what was put off. w.mu is held.
+func (w *worker) giveBackPutOff() {
 	for after, held := range w.back {
 		w.side.Go(func() { w.release(held, after) })
 	}

@@ -125,6 +125,7 @@ type broken struct {
 	insert, feed error
 	finish       atomic.Pointer[error]
 	release      atomic.Int64 // how many calls are to fail
+	released     atomic.Int64 // how many jobs were handed back
 	hang         chan struct{}
 }
 
@@ -168,6 +169,7 @@ func (w *brokenWorker) Release(ctx context.Context, held []*durable.Held, after 
 	if w.b.release.Add(-1) >= 0 {
 		return errSilent
 	}
+	w.b.released.Add(int64(len(held)))
 	return w.Worker.Release(ctx, held, after)
 }
 
@@ -319,6 +321,29 @@ func TestDrainHandsBackUntilTaken(t *testing.T) {
 		require.Len(t, ran, 1)
 		endIt()
 		<-stopped
+	})
+}
+
+// What was put off just before Run ends is handed back before the engine's worker is closed,
+// and nothing is after it.
+func TestDrainHandsBackWhatWasPutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &broken{Engine: enginetest.NewMemory().Open(t)}
+		w := timingwheel.New()
+		defer w.Stop()
+		q, err := durable.Open(t.Context(), b, durable.WithWheel(w))
+		require.NoError(t, err)
+		defer q.Close()
+		require.NoError(t, q.SetLimit(t.Context(), "tenant", durable.Limit{Kind: "a", PerLane: true, Running: 1}))
+		q.Handle("a", func(context.Context, *durable.Attempt) error { time.Sleep(time.Millisecond); return nil })
+		stop := start(t, q)
+		const n = 100 // more than a line holds
+		add(t, q, slices.Repeat([]durable.Job{{Kind: "a", Lane: "l"}}, n)...)
+		synctest.Wait()
+		stop()
+		require.EqualValues(t, n, b.released.Load()+q.Stats().Done)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, n, b.released.Load()+q.Stats().Done)
 	})
 }
 

@@ -598,7 +598,8 @@ func (w *worker) drain() {
 		}
 	}
 	w.clearQueues()
-	w.giveBack(back) // more than once: handlers may run for long, and the lease is renewed meanwhile
+	w.giveBackPutOff() // its timer may come when Run has ended, or never
+	w.giveBack(back)   // more than once: handlers may run for long, and the lease is renewed meanwhile
 	defer w.mu.Unlock()
 	for w.counts[running] > 0 {
 		w.room.Wait()

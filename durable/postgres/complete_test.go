@@ -215,7 +215,7 @@ func TestCompleteTxPrepared(t *testing.T) {
 			require.NoError(t, err)
 			close(prepared)
 			return nil
-		}, durable.WithLease(300*time.Millisecond))
+		}, durable.WithLease(2*time.Second))
 		ref := s.add(t, e, pool, durable.Job{Kind: "k"})
 		await(t, prepared)
 		stop() // it gives up after a lease

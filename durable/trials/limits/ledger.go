@@ -111,6 +111,17 @@ type ledger struct {
 	tokens   []time.Time
 }
 
+// began returns how many attempts of a lane have begun between two times.
+func (l *ledger) began(lane string, from, to time.Time) int {
+	n := 0
+	for _, a := range l.attempts {
+		if a.lane == lane && a.begin.After(from) && a.begin.Before(to) {
+			n++
+		}
+	}
+	return n
+}
+
 // read reads the ledgers of all workers of a kind.
 func (f *fleet) read(kind string) (*ledger, error) {
 	l := &ledger{}

@@ -49,7 +49,7 @@ test-nested: missing ## run all tests of the nested modules but the examples, ti
 	cd checks && go test -count 1 ./docs # the go command does not know that it reads what is not in its module
 
 # One package at a time: each starts servers, and they share the processors with the tests.
-# The tests of a package wait most of their time, so four run at once on two processors, too.
+# The tests of a package wait most of their time, so three run at once on two processors, too.
 # What harms them waits most of its time, so it runs beside the rest, and saves five minutes.
 DURABLE_TESTS := $(DURABLE:%=test-in-%)
 .PHONY: test-durable $(DURABLE_TESTS)
@@ -59,7 +59,7 @@ test-durable: missing ## run all tests of durable jobs, on real servers, with th
 	cd durable/trials && go test ./protocol # which runs nothing with the race detector: it has one goroutine
 
 $(DURABLE_TESTS): test-in-%:
-	cd $* && go test -race -p 1 -parallel 4 -timeout 20m ./...
+	cd $* && go test -race -p 1 -parallel 3 -timeout 20m ./...
 
 .PHONY: test-releases
 test-releases: ## run the short tests of the core, the examples and timingwheel/prometheus with both releases of Go

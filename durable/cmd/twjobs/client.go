@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/tickwheel/tickwheel/durable/admin"
 )
@@ -22,23 +21,23 @@ type client struct {
 	http http.RoundTripper // of its own, calls the handler
 	head http.Header
 
-	timeout time.Duration // of each answer; 0: none
+	place *place // where it asks
 }
 
 // newClient returns a client of an address. A user and a password in it are sent as such.
-func newClient(address string, headers []string, timeout time.Duration) (*client, error) {
-	u, err := url.Parse(address)
+func newClient(p *place) (*client, error) {
+	u, err := url.Parse(p.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("-url: that is no address of http or https") // the error has parts of it
 	}
-	c := &client{http: http.DefaultTransport, head: http.Header{}, timeout: timeout}
+	c := &client{http: http.DefaultTransport, head: http.Header{}, place: p}
 	if u.User != nil {
 		password, _ := u.User.Password()
 		r := http.Request{Header: c.head}
 		r.SetBasicAuth(u.User.Username(), password)
 		u.User = nil
 	}
-	for _, h := range headers {
+	for _, h := range p.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
 			return nil, errors.New("-header: that is not name: value")
@@ -92,24 +91,8 @@ func (c *client) post(ctx context.Context, what string, command admin.Command, v
 	return c.do(r, v)
 }
 
-// bound is ctx for one answer.
-func bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if timeout == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: what keeps the queue is stuck, or needs a longer -timeout", timeout))
-}
-
-// late returns why ctx has ended, if the error came after that.
-func late(ctx context.Context, err error) error {
-	if ctx.Err() != nil && err != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	}
-	return err
-}
-
 func (c *client) do(r *http.Request, v any) (json.RawMessage, error) {
-	ctx, cancel := bound(r.Context(), c.timeout)
+	ctx, cancel := c.place.bound(r.Context())
 	defer cancel()
 	body, err := c.ask(r.WithContext(ctx), v)
 	return body, late(ctx, err)

@@ -52,11 +52,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/admin"
@@ -164,6 +167,44 @@ func (p *place) check() error {
 	return p.checkQueue()
 }
 
+// bound is ctx for one answer of the place.
+func (p *place) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("no answer within %v from %s: it is stuck, or needs a longer -timeout", p.timeout, p.name()))
+}
+
+// late returns why ctx has ended, if the error came after that.
+func late(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil && err != nil && !errors.Is(err, why) {
+		return fmt.Errorf("%w: %w", why, err)
+	}
+	return err
+}
+
+// name is what errors call the place. It has no password.
+func (p *place) name() string {
+	switch {
+	case p.url != "":
+		if u, err := url.Parse(p.url); err == nil {
+			u.User = nil
+			return u.String()
+		}
+		return "-url"
+	case p.dir != "":
+		return p.dir
+	case p.context != "":
+		return "the context " + p.context
+	case p.postgres != "":
+		if c, err := pgconn.ParseConfig(p.postgres); err == nil {
+			return fmt.Sprintf("the database %s at %s, port %d", c.Database, c.Host, c.Port)
+		}
+		return "-postgres"
+	}
+	return redact(p.access.URL, p.access.URL)
+}
+
 func (p *place) flags(f *flag.FlagSet) {
 	f.StringVar(&p.url, "url", "", "the address of an admin handler")
 	f.Var(&p.headers, "header", "one to send to -url")
@@ -209,7 +250,7 @@ func try(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // client returns one of the handler behind the address, or of one on a queue that is opened.
 func (p *place) client(ctx context.Context) (*client, func(), error) {
 	if p.url != "" {
-		c, err := newClient(p.url, p.headers, p.timeout)
+		c, err := newClient(p)
 		return c, func() {}, err
 	}
 	q, closeAll, err := p.open(ctx)
@@ -218,12 +259,12 @@ func (p *place) client(ctx context.Context) (*client, func(), error) {
 	}
 	silent := slog.New(slog.DiscardHandler) // who has typed the command knows of it
 	h := admin.NewHandler(q, admin.Writable(), admin.WithLogger(silent))
-	return &client{base: "http://twjobs/", http: local{h}, timeout: p.timeout}, closeAll, nil
+	return &client{base: "http://twjobs/", http: local{h}, place: p}, closeAll, nil
 }
 
 // open opens the queue, and returns how it is closed.
 func (p *place) open(ctx context.Context) (*durable.Queue, func(), error) {
-	ctx, cancel := bound(ctx, p.timeout)
+	ctx, cancel := p.bound(ctx)
 	defer cancel()
 	e, disconnect, err := p.engine(ctx)
 	if err != nil {

@@ -182,16 +182,20 @@ func TestStuck(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close() // nobody accepts: the system does
 	address := l.Addr().String()
+	_, port, _ := net.SplitHostPort(address)
 	for _, args := range [][]string{
-		{"-url", "http://" + address + "/jobs/", "list"},
-		{"-nats", "nats://" + address, "list"},
-		{"-postgres", "postgres://u@" + address + "/db?sslmode=disable", "list"},
-		{"-postgres", "postgres://u@" + address + "/db?sslmode=disable", "migrate", "-print"},
+		{"-url", "http://joe:s3cret@" + address + "/jobs/", "list"},
+		{"-nats", "nats://joe:s3cret@" + address, "list"},
+		{"-postgres", "postgres://u:s3cret@" + address + "/db?sslmode=disable", "list"},
+		{"-postgres", "postgres://u:s3cret@" + address + "/db?sslmode=disable", "migrate", "-print"},
 	} {
 		var out bytes.Buffer
 		status := run(within(t), append([]string{"-timeout", "200ms"}, args...), &out, &out)
 		require.Equal(t, 1, status, "%q: %s", args, &out)
-		require.Contains(t, out.String(), "no answer within 200ms", "%q", args)
+		require.Equal(t, 1, strings.Count(out.String(), "no answer within 200ms"), "%q: %s", args, &out)
+		why, _, _ := strings.Cut(out.String(), "it is stuck")
+		require.Contains(t, why, port, "%q", args)
+		require.NotContains(t, out.String(), "s3cret")
 	}
 }
 

@@ -44,7 +44,7 @@ func (p place) migrate(ctx context.Context, o *output, args []string) error {
 	if f.NArg() > 0 || p.postgres == "" {
 		return wrong("migrate: of -postgres, without more words")
 	}
-	connecting, cancel := bound(ctx, p.timeout)
+	connecting, cancel := p.bound(ctx)
 	defer cancel()
 	e, disconnect, err := p.schema(connecting)
 	defer disconnect()

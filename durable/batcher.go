@@ -10,8 +10,8 @@ const (
 	flushers = 2    // while one commit is on its way the next one is built
 	enough   = 16   // items that wait for no others
 
-	// endsLinger is how long the end of an attempt waits for others. What it costs: as much
-	// longer may a job run again that has ended when the process is killed.
+	// endsLinger is how long the end of an attempt waits for others. Its price: a job that
+	// has ended may run again for as much longer, if the process is killed.
 	endsLinger = 5 * time.Millisecond
 )
 

@@ -86,7 +86,7 @@ func (w *worker) await(t *task) {
 }
 
 // start begins what is ready, or reserves its place and has it claimed, the longest due
-// first, while there is a place. What runs, and what has ended but whose end is not
+// first, while there is a place. Jobs that run, and jobs that have ended but whose end is not
 // written down yet, may run again after a kill, so both are bounded. w.mu is held.
 func (w *worker) start() {
 	for {
@@ -128,7 +128,7 @@ func (w *worker) start() {
 
 // first returns whose turn it is, as the head of a queue: of what may begin the class
 // whose turn it is, and of that the longest due, but of suspects the one with the fewest
-// crashes. What comes of the classes before it keeps its places. w.mu is held.
+// crashes. Jobs to come of the classes before it keep their places. w.mu is held.
 func (w *worker) first() (l *lane, queue *[]*task) {
 	order, active := turn(w.begun+1), w.activeLanes()
 	for k, class := range order {

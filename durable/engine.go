@@ -22,7 +22,7 @@ import (
 //  1. What Insert has stored stays until it has been finished as done, was canceled, or
 //     is dead and its retention is over.
 //  2. Of Cancel, Move and Claim at one time for one job, one wins.
-//  3. What one worker has claimed no other can claim until the first has finished or
+//  3. A job that one worker has claimed no other can claim until the first has finished or
 //     released it, or has not called Beat for longer than its lease.
 type Engine interface {
 	// Insert stores the records. One that has been stored before, by ID and Born, is
@@ -61,7 +61,7 @@ type Engine interface {
 
 	// SetSeries stores a schedule, if the one that is there has the revision was, 0 for none;
 	// else it returns ErrChanged. It may be repeated after ErrUncertain: what is there with
-	// the revision of s was stored by an earlier try. Last stays as it is. What waits
+	// the revision of s was stored by an earlier try. Last stays as it is. The job that waits
 	// under SeriesKey changes in the same commit. With a next record: one that waits, has
 	// had no attempt, and is due later than next.Born is replaced by next; one that waits or
 	// runs otherwise stays, and next is not stored; if there is none, next is. Without one:
@@ -105,7 +105,7 @@ type Engine interface {
 	// revision of r was stored by an earlier try, or by another call that has not returned
 	// yet. Each claim that is asked for after it has returned obeys them, by whichever engine,
 	// and one that was under way is over, or obeys them, too; workers are told (Notice.Rules).
-	// What was counted for a limit that is no longer there may be forgotten.
+	// The counts of a limit that is no longer there may be forgotten.
 	SetRules(ctx context.Context, was int64, r *Rules) error
 
 	// Usage returns what is counted for the limits that are there, in no order; of those
@@ -142,7 +142,7 @@ type WorkConfig struct {
 
 	// Tell, if not nil, is called while Feed is under way, and by Beat, when there is
 	// something that the worker should know. It does not block. Several goroutines may call
-	// it at once. What is told twice, or of which nothing is true any more, is no harm; of
+	// it at once. A notice that comes twice, or that is true no longer, is no harm; of
 	// Rules and Freed some may be lost, since the Queue asks again every second.
 	Tell func(Notice)
 }
@@ -186,7 +186,7 @@ type Worker interface {
 	// tokens never; workers are told (Notice.Freed), at least if no place was left. A claim
 	// that takes over keeps the places that the dead one had, unless they have been freed: after
 	// the lease they are, if others wait for them, since nobody may ever take over. So no count can drift, and
-	// whoever dies, there are never more places taken than there are. What is claimed once
+	// whoever dies, there are never more places taken than there are. A job that is claimed once
 	// more since an answer was lost keeps what it has, and takes nothing. Of a suspect that
 	// is not asked exactly, Suspect and Limited are both right.
 	Claim(ctx context.Context, held []*Held) []Verdict
@@ -215,7 +215,7 @@ type Worker interface {
 	// that wraps ErrClosed or ErrVersion see Feed.
 	Beat(ctx context.Context) error
 
-	// Close ends the worker. What it still has claimed others may take over at once.
+	// Close ends the worker. Others may take over at once the jobs that it still has claimed.
 	Close(ctx context.Context) error
 }
 

@@ -37,7 +37,7 @@ var (
 	// Queue, which tries anew.
 	ErrChanged = errors.New("durable: changed meanwhile")
 
-	// ErrUncertain: the engine's answer was lost. What was asked for may have been done.
+	// ErrUncertain: the engine's answer was lost. The request may have been carried out.
 	ErrUncertain = errors.New("durable: outcome uncertain")
 
 	// ErrFull: the store has no room. It accepts jobs again when others have ended.

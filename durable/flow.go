@@ -37,7 +37,7 @@ const (
 	comeBack = 2 * time.Millisecond
 
 	// tokensAtOnce is for how long tokens are left to come, where many come, so that one
-	// claim is for all of them. What is left of TokenAhead is for its commit.
+	// claim is for all of them. The rest of TokenAhead is for its commit.
 	tokensAtOnce = TokenAhead / 4
 )
 
@@ -465,8 +465,8 @@ func (w *worker) watchRules(ctx context.Context) {
 	}
 }
 
-// obey has new rules hold for what waits. What is claimed and has not begun is handed back,
-// if they are for it: it may wait for long yet.
+// obey has new rules hold for jobs that wait. Jobs that are claimed and have not begun are handed
+// back, if the rules are for them: they may wait for long yet.
 func (w *worker) obey(r *Rules) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What follows an occurrence is stored with its end, in one commit, on the condition that
+// The next occurrence is stored with the end of the one before, in one commit, on the condition that
 // the schedule is as it was when what follows was made. So there is always one occurrence
 // that waits or runs, whatever happens, and a schedule that was changed, paused or deleted
 // meanwhile is followed as it is.

@@ -173,7 +173,7 @@ func errorText(err error) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// What is kept of earlier errors. A record stays small however often its job fails.
+// The bounds of the earlier errors that are kept. A record stays small however often its job fails.
 const (
 	maxFailures    = 10
 	maxFailureText = 512

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// What a [Job] may be at most.
+// The largest that a [Job] may be.
 const (
 	MaxPayload = 256 << 10 // bytes
 	MaxKind    = 128       // bytes
@@ -54,7 +54,7 @@ type Job struct {
 	Meta map[string]string
 
 	// Timeout, if positive, is how long an attempt may take: then its handler's context
-	// ends with [ErrTimeout] as cause. What the handler returns counts, as always. Whole
+	// ends with [ErrTimeout] as cause. The handler's result counts, as always. Whole
 	// microseconds, rounded up.
 	Timeout time.Duration
 

@@ -8,8 +8,8 @@ import (
 
 // Kinds says what a worker can be handed: the kinds that it has handlers for, and which of
 // these it has room for at the moment. Which kinds they are never changes. At first all are
-// open; the Queue shuts one that it has too many jobs of, and opens it again. What was on
-// its way when a kind was shut may still be handed out.
+// open; the Queue shuts one that it has too many jobs of, and opens it again. Jobs that were on
+// their way when a kind was shut may still be handed out.
 //
 // All methods may be called by several goroutines at once. They cost nothing that grows
 // with the number of kinds, but for Open after a change. Nil has no kinds.

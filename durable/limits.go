@@ -29,7 +29,7 @@ const (
 // that waits, and hands the others back for a while, of which it asks for 500 a second again
 // at least, or for all within five minutes. When a limit or a pause is changed they are asked
 // for at once. A job that a limit covers is claimed when it begins, and is late by a commit.
-// What a worker runs that dies keeps its places until its lease is over, and on PostgreSQL for
+// The jobs of a worker that dies keep their places until its lease is over, and on PostgreSQL for
 // some seconds more.
 //
 // A limit counts the jobs that begin after it was made. One that is changed goes on
@@ -132,8 +132,8 @@ func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision i
 }
 
 // Pause has no attempt begin any more of what it names, within a second in all processes,
-// until Resume. It is stored. What runs goes on. What waits keeps its time, and its order but
-// for what a worker hands back (see [Queue.SetLimit]). There need be no such jobs yet. To
+// until Resume. It is stored. Handlers that run go on. A job that waits keeps its time, and its order
+// unless a worker hands it back (see [Queue.SetLimit]). There need be no such jobs yet. To
 // pause what is paused changes nothing. [ErrInvalid]: there can be no such kind or lane.
 func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 	for name, text := range map[string]string{"kind": what.Kind, "lane": what.Lane} {
@@ -259,7 +259,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 
 // CancelRunning asks for an end to a job that a worker has claimed, in whichever process:
 // its handler's context ends with [ErrCanceled] as cause, at once or, if a message is lost,
-// within a third of the lease. What the handler returns decides: if it returns nil the job is
+// within a third of the lease. The handler's result decides: if it returns nil the job is
 // done, and if it returns any error it is canceled. Then it is kept no longer, and not tried
 // again; of a schedule the next occurrence follows. A handler that has not begun never does.
 //

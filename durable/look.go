@@ -75,7 +75,7 @@ const maxPage = 1000
 // else the text that the call before has returned; that is "" when there are no more. The
 // pages are no snapshot: a job that changes meanwhile may be on two of them, or on none.
 //
-// What it costs depends on the engine. PostgreSQL reads as far as it has to in the order of an
+// The cost depends on the engine. PostgreSQL reads as far as it has to in the order of an
 // index, for dead ones past all of the kind that wait. JetStream reads the buckets of the
 // time where the page is, the hour if that is far, and for dead ones all that are dead.
 func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos []Info, next string, err error) {

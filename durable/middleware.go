@@ -28,7 +28,7 @@ type Middleware struct {
 	Add func(next AddFunc) AddFunc
 
 	// Handle is called once for each kind, by Queue.Handle, and returns what is called by each
-	// attempt in place of the handler. What that returns counts as if the handler had, a panic
+	// attempt in place of the handler. Its result counts as if the handler had returned it, a panic
 	// and an end of its goroutine as well; so it has to pass the handler's errors on, by
 	// errors.Is and As at least, or Discard, RetryAfter and Snooze have no effect. The context
 	// that it is given ends as the handler's does. A job that has expired, or whose last

@@ -44,7 +44,7 @@ func newConfig(opts []Option) *config {
 	if c.log == nil {
 		c.log = slog.Default() // silence would hide what is lost
 	}
-	// What is handed out has to begin, or be handed back, before the lease is over: half
+	// A job that is handed out has to begin, or be handed back, before the lease is over: half
 	// of it is left for what holds a worker up.
 	c.ahead = min(c.ahead, c.lease/4)
 	return c

@@ -202,8 +202,8 @@ func (r *Record) occurred() time.Time {
 	return r.Due
 }
 
-// after returns the time after the occurrence at, which began and has ended now. What was
-// missed by then is made up for by that one run, or by n of them, or left out.
+// after returns the time after the occurrence at, which began and has ended now. Those that
+// were missed by then are made up for by that one run, or by n of them, or left out.
 func (p *plan) after(next times, at, began, ended time.Time) (time.Time, error) {
 	if n := int(p.Missed); n > 0 {
 		made, err := lastOf(next, at, began, n)

@@ -4,8 +4,8 @@ import "slices"
 
 // A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
 // may take. From then on a kind that has its share of the last quarter is shut, so that no
-// kind, however many of its jobs are overdue, takes the room of another. What is on its way
-// when a kind is shut is let in.
+// kind, however many of its jobs are overdue, takes the room of another. A job that is on its way
+// when its kind is shut is let in.
 //
 // A kind with a limit of its own is shut earlier: when more of its jobs are due than begin
 // soon. It is opened again while there is still work for a while. A kind that is paused is

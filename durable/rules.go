@@ -179,7 +179,7 @@ func (c Counter) IsIdle(now time.Time) bool {
 	return c.Taken == 0 && c.Tokens <= now.UnixNano() && c.Until <= now.UnixNano()
 }
 
-// What engines agree on. The rest of what a limit means is in Take.
+// The engines agree on these. The rest of what a limit means is in Take.
 const (
 	// TokenAhead is how long before its time a token is given to a claim, so that the commit
 	// is over then: with one token at a time, each would be late by a commit else.

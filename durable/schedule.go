@@ -45,7 +45,7 @@ func OnMissed(m Missed) ScheduleOption {
 // Two never run at one time.
 type Overlap int
 
-// What becomes of such an occurrence.
+// The fates of such an occurrence.
 const (
 	OverlapWait Overlap = iota // it begins when the one before has ended; of several, what [Missed] says
 	OverlapSkip                // it is left out
@@ -423,7 +423,7 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 }
 
 // ResumeSchedule has a schedule that was paused go on, or one whose occurrence was canceled:
-// with the first time from now on. What would have come meanwhile is left out.
+// with the first time from now on. Occurrences that would have come meanwhile are left out.
 // [ErrNotFound]: there is none.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *plan) bool {

@@ -512,7 +512,7 @@ func (w *worker) proceed(t *task) {
 	w.start()
 }
 
-// finish writes ends down. What fails is tried again until it succeeds, or the lease is
+// finish writes ends down. One that fails is tried again until it succeeds, or the lease is
 // lost: an end that is known here must not be forgotten.
 func (w *worker) finish(batch []*ended) {
 	outs := make([]Outcome, len(batch))

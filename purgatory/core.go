@@ -11,7 +11,7 @@ import (
 // outcome that is set once, and a rule that says who does what is to be done then.
 //
 // The state has the outcome and the bit parked, which Park sets when it has registered
-// the operation in full, and has written timer. Whoever sets the second of the two
+// the operation in full, and has written timer. The goroutine that sets the second of the two
 // finishes: takes the operation off the wheel and out of its keys, and calls done. So
 // that happens once, and never while Park is still adding to it. The other fields belong
 // to Park until parked is set, and then to who finishes.

@@ -37,8 +37,8 @@ func (o *Op[K]) finishIf(outcome Outcome) bool {
 	return first
 }
 
-// endOp is end, which takes the flag too: nothing will be asked any more. Who has the
-// flag when the operation ends lets go of try.
+// endOp is end, which takes the flag too: nothing will be asked any more. The goroutine
+// that has the flag when the operation ends lets go of try.
 func (o *Op[K]) endOp(outcome Outcome) (before uint32, first bool) {
 	before, first = o.end(outcome, asking)
 	if first && before&asking == 0 {

@@ -45,7 +45,7 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 //
 // When the parent ends, this context ends with it at once, as with package context: when the
 // parent's CancelFunc has returned, Done is closed, and Err and context.Cause show it. One
-// thing differs. What package context derives from this context follows a moment later
+// thing differs. A context that package context derives from this one follows a moment later
 // then, by a goroutine. At the deadline, and when the CancelFunc of this context is called,
 // there is no difference.
 //
@@ -297,7 +297,7 @@ func (c *deadlineCtx) makeDone() {
 	}
 }
 
-// closeDone closes the channel, and may be called again. Who comes second waits for the first.
+// closeDone closes the channel, and may be called again. The second caller waits for the first.
 func (c *deadlineCtx) closeDone() {
 	if c.cancelInner != nil {
 		c.cancelInner()

@@ -12,7 +12,7 @@ import (
 //
 // The wheel belongs to the process. Do not stop it: others use it too, and there is no
 // other afterwards. No bubble of testing/synctest owns it, not even one in which Default is
-// called first. What is started in a bubble follows the rules for a wheel that was made
+// called first. A timer that is started in a bubble follows the rules for a wheel that was made
 // outside, see [TimingWheel].
 //
 // Nothing in this package uses Default by itself. It is safe for concurrent use; a call

@@ -60,7 +60,7 @@ func (w *TimingWheel) Drive(timeout time.Duration) int {
 // of zero, Advance does what is due now.
 //
 // The clock ends after 292 years, a nanosecond before the longest time.Duration from its
-// start, and Advance moves it no further. What would be due later never is: it stays
+// start, and Advance moves it no further. A task that would be due later never is: it stays
 // pending until it is canceled or Stop hands it back. So with a ticker, a job or a timer
 // that resets itself, Advance ends too.
 //

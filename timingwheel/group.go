@@ -25,7 +25,7 @@ type Group struct {
 	door     engine.Handle // leads to the shard; it is never added
 	addTimer groupAdder    // add, made once for all Timers
 
-	// What follows is guarded by the shard's lock.
+	// The shard's lock guards these.
 	members groupTask // root of the ring of those whose function has not begun, the oldest next
 	len     int       // members in the ring
 	running int       // functions that have begun and have not ended
@@ -173,7 +173,7 @@ func (g *Group) whenIdle() <-chan struct{} {
 		return nil
 	}
 	if g.idle == nil {
-		// What is made in a bubble cannot be closed outside.
+		// A channel that is made in a bubble cannot be closed outside.
 		g.door.Clock().MustFit("timingwheel: Group.StopWait in this testing/synctest bubble waits for a function outside: make the group in the bubble, or wait outside")
 		g.idle = make(chan struct{})
 	}

@@ -72,7 +72,7 @@ func WithWheelSize(slots int) Option {
 // With one shard and [Inline], tasks run in the order of their deadlines, and tasks of
 // one tick in the order in which they were scheduled; one that was reset runs anywhere
 // among those of its tick. There is one exception. A bucket of more than 256 entries may
-// be flushed late, or may be coarse. What else comes due during that flush goes between
+// be flushed late, or may be coarse. Other tasks that come due during that flush go between
 // its slices, ahead of the entries that are still in it.
 func WithShards(n int) Option {
 	return func(c *config) {
@@ -233,7 +233,7 @@ func WithTrace(name string) Option {
 // An idle Go process waits for its timers in whole milliseconds. So whatever waits on a
 // timer, time.AfterFunc included, is late by up to a millisecond, and after a long sleep
 // by up to 0.1 % of it. With this option the driver is late by what the system takes to
-// wake a thread, and some 10 us. What remains is the wheel's own rounding up to a tick:
+// wake a thread, and some 10 us. There remains the wheel's own rounding up to a tick:
 // choose a finer tick with [WithTick], or there is little to gain.
 //
 // A wake-up takes the same processor time with the option and without it, 10 to 18 us.

@@ -74,7 +74,7 @@ type Stats struct {
 	// Lateness is how late each of Fired was: from the tick to which its deadline rounds
 	// up until the driver came to it. The driver looks at the clock once for up to 256
 	// entries. So Lateness contains neither the rounding nor the time that an executor
-	// takes to begin. What was due at once is measured from a tick as well, so its
+	// takes to begin. A task that was due at once is measured from a tick as well, so its
 	// lateness is mostly 0.
 	Lateness Histogram
 
@@ -171,7 +171,7 @@ type LevelOccupancy struct {
 //
 // It passes over all that is pending, at a few nanoseconds each. (With a large next it
 // takes more, since the deadlines are sorted.) After every 1024 entries it gives way to
-// those who wait for the lock, so it holds nobody up. What is added, fires or moves to a
+// those who wait for the lock, so it holds nobody up. An entry that is added, fires or moves to a
 // finer level meanwhile may be counted or not. The same is true of what the wheel moves
 // in memory because it has become much emptier. Each entry is counted at most once, so
 // Pending is the sum of Due, Waiting, Cascading and all of Occupied. (A timer that fires

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// maxZip is how large the zip of a module may be, in bytes. What only developers run, and
-// pictures, are in modules that are not published.
+// maxZip is how large the zip of a module may be, in bytes. Pictures, and
+// programs that only developers run, are in modules that are not published.
 const maxZip = 500_000
 
 // inspect looks at a module that was published: its zip, and its tests in a checkout of

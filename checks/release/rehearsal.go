@@ -277,8 +277,8 @@ func (r *rehearsal) zip(m goModule, revision string) ([]byte, error) {
 }
 
 // stranger is the environment of somebody who has never seen us: without the workspace,
-// with a module cache of its own. What others publish comes from the caches of this
-// machine, if it is there. Paths are trimmed, so that what was compiled is found the next
+// with a module cache of its own. Other people's modules come from the caches of this
+// machine, if they are there. Paths are trimmed, so that what was compiled is found the next
 // time, too, when the temporary folder has another name.
 func (r *rehearsal) stranger() ([]string, error) {
 	theirs, err := run(r.root, nil, "go", "env", "GOMODCACHE", "GOPROXY")

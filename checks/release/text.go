@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What a README says about installing is between these two.
+// The part of a README about installing is between these two.
 const (
 	installBegin = "<!-- install: checks/release writes this -->\n"
 	installEnd   = "<!-- end of install -->\n"

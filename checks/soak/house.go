@@ -25,7 +25,7 @@ func (s *soak) house(end time.Time) {
 func (s *soak) live(end time.Time, shapes []shape, p *keptPool) {
 	var wg sync.WaitGroup
 	var lives []*life
-	// What the wheels fire after an early Close finds the pool full.
+	// Functions that the wheels fire after an early Close find the pool full.
 	closeEarly := p != nil && rand.IntN(4) == 0
 	for _, shape := range shapes {
 		l := s.newLife(shape, p)

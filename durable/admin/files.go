@@ -6,7 +6,7 @@ import (
 )
 
 // The page is written by hand, without a framework and without a build step: the browser
-// runs what is in these files. What is in the URL, or of a job, gets into the page by
+// runs what is in these files. Texts of the URL, or of a job, get into the page by
 // script, as text.
 //
 //go:embed page

@@ -26,7 +26,7 @@
 //   - A time that is skipped comes at the first moment after the gap. All that are skipped
 //     at once are one.
 //   - A time that is repeated comes once, the first time. So in autumn an expression such as
-//     */10 * * * * leaves out an hour. What is to come at intervals is @every 10m.
+//     */10 * * * * leaves out an hour. For intervals write @every 10m.
 //
 // A zone that changes its offset for good is the same thing. The zones are those of the
 // machine (see time.LoadLocation): import time/tzdata where there may be none.

@@ -160,7 +160,7 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 		case 1:
 			job.Key = fmt.Sprint("key", rand.N(5))
 		}
-		// What is accepted may have begun before Add returns.
+		// The job may have begun before Add returns.
 		added, err := r.Add(ctx, job)
 		if err != nil && !errors.Is(err, durable.ErrExists) {
 			t.Error(err)

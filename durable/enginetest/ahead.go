@@ -13,9 +13,8 @@ import (
 )
 
 // Jobs are handed out before they are due, as the worker has asked for, wherever they are
-// kept until then, and while what was due before ends and is removed. What a busy machine
-// is late by is measured at the same time: what an insert takes, and a plain timer beside
-// each job.
+// kept until then, and while what was due before ends and is removed. The lateness of a busy
+// machine is measured at the same time: by an insert, and by a plain timer beside each job.
 func ahead(t *testing.T, s Store) {
 	const n, asked = 120, 100 * time.Millisecond
 	e := s.Open(t)

@@ -143,7 +143,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 }
 
 // raceEach claims in groups what is canceled one by one at the same time.
-// lead is the head start of the cancel. Whoever won a group starts the next one later,
+// lead is the head start of the cancel. The winner of a group starts the next one later,
 // so that both sides win on any engine and the races stay close.
 func raceEach(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.Ref, batch map[durable.Ref]*durable.Held, lead *time.Duration) (claims, cancels int) {
 	const step = time.Millisecond / 4

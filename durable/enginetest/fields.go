@@ -33,7 +33,7 @@ func sameJob(t *testing.T, want, got durable.Job) {
 	require.Equal(t, want, got)
 }
 
-// What a job has it keeps: while it waits, over an attempt and a change of its time, and
+// A job keeps its fields: while it waits, over an attempt and a change of its time, and
 // when it is dead.
 func fields(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
@@ -156,7 +156,7 @@ func timeout(t *testing.T, s Store) {
 	require.Equal(t, 2, runs[1].Number)
 }
 
-// What has not begun when it expires never begins: it is listed as dead, with its key free
+// A job that has not begun when it expires never begins: it is listed as dead, with its key free
 // and no attempt counted. It runs when it is redriven.
 func expires(t *testing.T, s Store) {
 	e := s.Open(t)
@@ -226,7 +226,7 @@ func snooze(t *testing.T, s Store) {
 	require.Equal(t, []int64{3, 1}, []int64{r.Stats().Snoozed, r.Stats().Failed})
 }
 
-// What is as large as its type lets it be is kept, or what is as good, and runs.
+// A job with the largest values of each type is kept, with these or as good ones, and runs.
 func largest(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, func(_ context.Context, a *durable.Attempt) error {
 		if a.Number == 1 {

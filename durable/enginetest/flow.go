@@ -404,7 +404,7 @@ func limitDeath(t *testing.T, s Store) {
 }
 
 // CancelRunning ends the handler's context, on whichever node; what the handler returns
-// decides. What does not run it leaves alone.
+// decides. It leaves alone what does not run.
 func cancelRunning(t *testing.T, s Store) {
 	causes := make(chan error, 10)
 	a := open(t, s.Open(t))
@@ -442,7 +442,7 @@ func cancelRunning(t *testing.T, s Store) {
 	require.Len(t, b.ran(), 2)
 }
 
-// What waits for a limit is listed: how many, and when the next one goes.
+// The jobs that wait for a limit are listed: how many, and when the next one goes.
 func limitsListed(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	r.limit("hourly", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 2})
@@ -461,7 +461,7 @@ func limitsListed(t *testing.T, s Store) {
 	require.Len(t, r.awaitRuns(2), 2)
 }
 
-// What was put off, as it is where many wait for a limit, is handed out again as soon as a limit
+// A job that was put off, as where many wait for a limit, is handed out again as soon as a limit
 // or a pause is changed, by whichever process, and the engine has read that.
 func limitRecalls(t *testing.T, s Store) {
 	r := open(t, s.Open(t))

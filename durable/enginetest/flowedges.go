@@ -91,7 +91,7 @@ func limitAlone(t *testing.T, s Store) {
 	require.Equal(t, int64(1), r.Stats().Limited, "it is counted as one that waits for a limit")
 }
 
-// What waits when Pause returns is not claimed after that: also not by a call that was under
+// A job that waits when Pause returns is not claimed after that: also not by a call that was under
 // way, and where another Pause has stored it that has not returned yet.
 func pausedTwice(t *testing.T, s Store) {
 	a, b := open(t, s.Open(t)), open(t, s.Open(t))
@@ -171,8 +171,8 @@ func lanesInOrder(t *testing.T, s Store) {
 }
 
 // The place of a worker that is slow to give it back is free after its lease, and not before;
-// when it comes back it gives no place back that is another's by then. Who renews its lease
-// keeps its place.
+// when it comes back it gives no place back that is another's by then. A worker that renews its
+// lease keeps its place.
 func limitSlowReturn(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)

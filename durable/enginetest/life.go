@@ -133,7 +133,7 @@ func engineNow(t testing.TB, e durable.Engine) time.Time {
 	return now
 }
 
-// What is stored when its time has long passed runs now, or is refused; it does not
+// A job that is stored when its time has long passed runs now, or is refused; it does not
 // vanish.
 func lateInsert(t *testing.T, s Store) {
 	e := s.Open(t)
@@ -250,8 +250,8 @@ func ended(t *testing.T, s Store) {
 	require.NoError(t, err)
 }
 
-// What has been accepted survives the end of what serves the store, also what was
-// running.
+// The jobs that were accepted survive the end of what serves the store, also those that
+// ran.
 func restart(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	var jobs []durable.Job

@@ -177,8 +177,8 @@ func redriveCancel(t *testing.T, s Store) {
 	r.add(durable.Job{Kind: kind, Key: "k"})
 }
 
-// What is deleted is listed no more, and can be neither deleted again nor redriven. What
-// waits cannot be deleted, nor what was redriven, which may die again and be deleted then.
+// A deleted job is listed no more, and can be neither deleted again nor redriven. One that
+// waits cannot be deleted, nor one that was redriven, which may die again and be deleted then.
 func deleteDead(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
@@ -287,7 +287,7 @@ func jsonPayload(t *testing.T, s Store) {
 	require.Contains(t, r.awaitDead(bad).LastError, "not what its handler takes")
 }
 
-// What is dead is forgotten when its retention is over.
+// A dead job is forgotten when its retention is over.
 func retention(t *testing.T, s Store) {
 	var r *rig
 	var ref durable.Ref

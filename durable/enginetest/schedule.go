@@ -93,8 +93,8 @@ func scheduleStored(t *testing.T, s Store) {
 	requireGrid(t, period, append(b.ran(), c.ran()...))
 }
 
-// What was canceled, paused or deleted before its time and stored again for the same time
-// runs.
+// An occurrence that was canceled, paused or deleted before its time and stored again for the
+// same time runs.
 func scheduleAgain(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	period := 4 * time.Second
@@ -149,7 +149,7 @@ func scheduleAgain(t *testing.T, s Store) {
 	}
 }
 
-// What is changed takes effect soon: for what waits, and while an occurrence runs for what
+// A change takes effect soon: for what waits, and while an occurrence runs for what
 // follows it.
 func scheduleChanged(t *testing.T, s Store) {
 	release := make(chan bool)
@@ -183,8 +183,8 @@ func scheduleChanged(t *testing.T, s Store) {
 }
 
 // A schedule that is paused makes no occurrences, over restarts, until it is resumed, and
-// one that is deleted makes none. What runs meanwhile goes on, and is followed by what the
-// schedule is then. RunNow runs one in any case.
+// one that is deleted makes none. An occurrence that runs meanwhile goes on, and is followed by what
+// the schedule is then. RunNow runs one in any case.
 func schedulePaused(t *testing.T, s Store) {
 	begun, release := make(chan bool, 100), make(chan bool)
 	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
@@ -281,7 +281,7 @@ func scheduleMissed(t *testing.T, s Store) {
 	require.LessOrEqual(t, made, 3)
 }
 
-// What comes due while one runs waits for its end, or is left out. Two never run at one
+// An occurrence that comes due while one runs waits for its end, or is left out. Two never run at one
 // time.
 func scheduleOverlap(t *testing.T, s Store) {
 	var at [2]atomic.Int64

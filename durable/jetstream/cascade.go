@@ -132,7 +132,7 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 // was done by a clock that was ahead, or the job has come to its far bucket late, as the
 // first try of an insert can on a stream of several replicas. It is stored as a new
 // version in the first open bucket, and is acknowledged then. It is acknowledged without
-// that only if it has ended, or a newer version is there. What a worker has claimed comes
+// that only if it has ended, or a newer version is there. A job that a worker has claimed comes
 // again.
 //
 // First a status that says that it waits, if there is none, and then a look whether its

@@ -19,7 +19,7 @@ const maxTries = 100
 // so that one of the two wins.
 //
 // First the status, then the mark of the bucket: if that is there the job has ended, and
-// the status of that may have been removed before this one was written. What was written
+// the status of that may have been removed before this one was written. A status that was written
 // then is removed again.
 func (p *part) cancel(ctx context.Context, a address) (bool, error) {
 	return p.cancelAs(ctx, a, rand.Text())

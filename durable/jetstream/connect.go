@@ -47,7 +47,7 @@ func (c *config) ask(name string, of func(*natsjs.StreamConfig) (there, asked st
 }
 
 // compare returns an error if a stream is not what the options ask for. Options that were
-// not given ask for nothing. Who has the queue alone may change its limit; see limit.
+// not given ask for nothing. A process that has the queue alone may change its limit; see limit.
 func (c *config) compare(s *natsjs.StreamConfig) error {
 	if n, err := strconv.Atoi(s.Metadata[metaPartitions]); err != nil || n < 1 || n > maxPartitions {
 		return fmt.Errorf("%w: its number of partitions %q cannot be read", durable.ErrStorage, s.Metadata[metaPartitions])
@@ -112,8 +112,8 @@ func (c *config) settle(ctx context.Context, js natsjs.JetStream, info *natsjs.S
 	return updated.CachedInfo(), nil
 }
 
-// limit returns how large a stream may get. Who has the queue alone says so anew each
-// time, but leaves room for the ends of the jobs that are there.
+// limit returns how large a stream may get. A process that has the queue alone says so anew
+// each time, but leaves room for the ends of the jobs that are there.
 func (c *config) limit(info *natsjs.StreamInfo) int64 {
 	if !c.alone || c.existing || c.maxBytes == 0 {
 		return info.Config.MaxBytes

@@ -43,7 +43,7 @@
 // itself (bunch.go). So a worker is handed what it can run, each job goes to one worker, and
 // a kind that its worker has no room for is not fetched. Of the kinds of a worker that have a
 // limit 64 are by themselves; the others share bunches, and while one of these has room what
-// is fetched of those that have none is put off by a quarter of the lease. What nobody can
+// is fetched of those that have none is put off by a quarter of the lease. A job that nobody can
 // run has no consumer.
 // It keeps its bucket open: what has ended beside it is removed, but for the statuses, which
 // stay until the bucket closes.
@@ -66,7 +66,7 @@
 // such a commit on one disk, and that the claims of all workers under one rate come one after
 // the other.
 //
-// What others should know at once goes as messages that no stream keeps, below TWA_<queue>:
+// Messages that no stream keeps, below TWA_<queue>, say what others should know at once:
 // that a place is free, that the rules have changed, that a job is to be canceled. A user
 // of the server who may not publish and subscribe there learns it within a second, or with the
 // next beat.
@@ -92,10 +92,10 @@
 // election it is another server's.
 //
 //   - What a clock has once closed stays closed: the floor (floor.go) never falls, and is
-//     written with the mark. What is stored after that, and is due below the floor, is
+//     written with the mark. A job that is stored after that, and is due below the floor, is
 //     stored in the first bucket above it, which is read from then on.
 //   - When a job is due is never changed but by its user. So no step makes a job early by
-//     the clock as it then is. A step forward makes due what it passes over. What is
+//     the clock as it then is. A step forward makes due what it passes over. A job that is
 //     stored in the bucket of its time is found though that lies in the future again.
 //   - Where clocks of servers differ, an election is a step: a job is early or late by
 //     their difference at most.
@@ -141,8 +141,8 @@
 //     that, and if the bucket is closed takes it back.
 //   - What a claim, a cancel or a takeover depends on is read as of its own write: a leader
 //     that was deposed and does not know answers as things were (stream.go, lastSince).
-//   - No consumer is trusted: it may hand out anything any number of times. What it says
-//     is acknowledged is, since only what has ended is acknowledged; and that is all that
+//   - No consumer is trusted: it may hand out anything any number of times. But it
+//     is right about what is acknowledged, since only what has ended is; and that is all that
 //     is removed.
 //
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),

@@ -219,7 +219,7 @@ type part struct {
 // and makes the queue's streams if they are not there; see [Existing]. Options that are
 // not given take what is there, and one that contradicts it is an error. While the
 // servers are starting, or elect a leader, Connect asks again until ctx ends, or for a
-// minute if ctx has no deadline. What a server refuses is an error at once.
+// minute if ctx has no deadline. A server's refusal is an error at once.
 //
 // So is what it denies the connection's user, of Connect and of all else: an error that
 // wraps nats.ErrPermissionViolation and names the subject. To be told Connect adds to the
@@ -335,7 +335,7 @@ func (p *part) open(ctx context.Context, c *config) error {
 	return err
 }
 
-// What a stream's metadata says.
+// The names in a stream's metadata.
 const (
 	metaBuckets    = "tickwheel-buckets"
 	metaPartitions = "tickwheel-partitions"

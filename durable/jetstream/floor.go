@@ -13,7 +13,7 @@ import (
 )
 
 // The server's clock decides when a bucket is moved or closed, and that clock may be set
-// back, or be that of another server, after an election. What it has caused stays: a
+// back, or be that of another server, after an election. Its effects stay: a
 // bucket that is closed is closed for good, though its time comes once more. So the
 // stream has a floor, that no clock can lower: the highest near bucket that was ever
 // closed, and the highest far one that was ever moved. It is one message, t, without an
@@ -144,7 +144,7 @@ func (p *part) openFor(due time.Time) int64 {
 }
 
 // toFar reports whether a version that is stored in a bucket now goes to the coarser
-// level. What is put off to the first open bucket does not: it may be due at once.
+// level. One that is put off to the first open bucket does not: it may be due at once.
 func (p *part) toFar(bucket int64, due, now time.Time) bool {
 	return bucket == p.nearOf(due) && p.farOf(bucket) > p.lowest().far && p.isFar(bucket, now)
 }

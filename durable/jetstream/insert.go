@@ -86,7 +86,7 @@ func (p *part) fresh(r *durable.Record) bool {
 const insertTries = 20
 
 // insertGroups writes records, and repeats those whose answer was lost until there is one
-// or ctx ends. What is refused because its bucket is closed may have been stored, and
+// or ctx ends. A record that is refused because its bucket is closed may have been stored, and
 // run, by an earlier try.
 func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 	errs := make([]error, len(all))

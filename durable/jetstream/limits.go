@@ -53,7 +53,7 @@ const (
 	sweptAtOnce   = 16
 )
 
-// claimLimited claims jobs under limits. What it takes is chosen by what is known here of the
+// claimLimited claims jobs under limits. It chooses places and tokens by what is known here of the
 // limits; the conditions of the commit tell whether that is so.
 func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*covered, token string) {
 	p.quotas.claims.Lock()
@@ -241,7 +241,7 @@ func (s status) seatAt(quota string) string {
 	return ""
 }
 
-// compose returns what a plan writes. What is counted for a limit is written with all claims
+// compose returns what a plan writes. The count of a limit is written with all claims
 // that are counted there, so these are written together; where only places are taken each
 // claim is for itself.
 func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, token string) (groups []planned) {

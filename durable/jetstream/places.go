@@ -20,17 +20,17 @@ import (
 //
 //	l.<ID of the limit>.<hash of the lane, or ->.<number>
 //
-// Who claims a job takes a place that is free, on the condition that it is as it was read,
-// in the commit of the status, which names it. Who ends a job, hands it back or has it tried
-// again leaves its places in the commit that replaces that status. So there are never more
+// A claim takes a place that is free, on the condition that it is as it was read,
+// in the commit of the status, which names it. A worker that ends a job, hands it back or has it
+// tried again leaves its places in the commit that replaces that status. So there are never more
 // claims under a limit than places, and nobody has to count: ends do not meet one another, as
 // they would if they all changed one number.
 //
-// A worker that dies leaves its claims, and their places, as they are. Who takes a claim
-// over keeps its places. Who looks for a place in vain frees those claims whose workers are
+// A worker that dies leaves its claims, and their places, as they are. A worker that takes a
+// claim over keeps its places. One that looks for a place in vain frees those claims whose workers are
 // no more (sweep), so that a place does not wait for somebody who can run that job.
 //
-// What else there is to a limit is one message for all of it, or for each lane:
+// The rest of a limit is one message for all of it, or for each lane:
 //
 //	g.<ID of the limit>.<hash of the lane, or ->
 //
@@ -216,7 +216,7 @@ func (p *part) learnQuota(subject string, m stored) error {
 	return err
 }
 
-// quotaMessages returns all that there is of some, and of others what is counted. What is too
+// quotaMessages returns all that there is of some, and of others what is counted. If that is too
 // much for one answer of the server it reads in halves, and where one alone is, as the list
 // of its subjects says.
 func (p *part) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {

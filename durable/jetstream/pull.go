@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What was asked for and not handed on yet takes memory here, and in the server, which
+// Messages that were asked for and not handed on yet take memory here, and in the server, which
 // cuts off a client that is 64 MiB behind. So all that a worker asks for at one time, over
 // all partitions and buckets, has a bound in bytes: readers take of it before they ask,
 // and give back when what came was handed on. A reader that waits for what may come must

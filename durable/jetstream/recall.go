@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What a worker has put off because a limit is far behind, or something is paused, may be due
+// A job that a worker has put off because a limit is far behind, or something is paused, may be due
 // at once by other rules. The server waits for as long as it was told. So the worker keeps
 // what it has put off, and has it handed out again when the rules change.
 

@@ -22,8 +22,8 @@ import (
 // process keeps what it has read last, and looks whether it is still so after each batch of
 // claims (obey).
 //
-// What others should know at once goes as messages that no stream keeps, below
-// TWA_<queue>: rules, freed, and cancel.<worker>. All of it is found out without them, too,
+// Messages that no stream keeps, below TWA_<queue>, say what others should know at once:
+// rules, freed, and cancel.<worker>. All of it is found out without them, too,
 // but later.
 
 func (p *part) rulesSubject() string { return p.subject("r") }

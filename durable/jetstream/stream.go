@@ -469,8 +469,8 @@ type witness struct {
 // errBehind is that of a read that no server has answered that was known to be up to date.
 var errBehind = errors.New("jetstream: the server that answers is behind, or what was written is gone")
 
-// lastSince is last as of when the witness was written, or later, whoever answers. What is
-// lasting is true whenever it was written, and so is known from any server.
+// lastSince is last as of when the witness was written, or later, whoever answers. A message that
+// is lasting is true whenever it was written, and so is known from any server.
 //
 // To ask the leader is not enough for that: a leader that is cut off from the others does
 // not know for some seconds that it was deposed, and answers as things were before. So the

@@ -11,8 +11,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// What no worker can run has no consumer, and costs nothing while it waits. Its bucket is
-// not closed. What of it was canceled meanwhile is found by looking at it, now and then.
+// A job that no worker can run has no consumer, and costs nothing while it waits. Its bucket is
+// not closed. A look now and then finds those that were canceled meanwhile.
 
 const (
 	mostUnhandled = 100 // kinds that are named

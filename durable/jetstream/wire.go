@@ -119,7 +119,7 @@ func checksum(salt, s string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(salt+s))), 36)
 }
 
-// maxID is how long the ID of a job may be, in bytes. What package durable makes has at
+// maxID is how long the ID of a job may be, in bytes. One that package durable makes has at
 // most 30.
 const maxID = 128
 
@@ -147,7 +147,7 @@ func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
 	return a, nil
 }
 
-// What becomes of a version of a job: the last message of its subject
+// fate is what becomes of a version of a job: the last message of its subject
 // c.<bucket>.<id>.<version>.
 type fate int
 

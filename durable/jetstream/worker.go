@@ -261,7 +261,7 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 	return verdicts
 }
 
-// claim creates the statuses of jobs. What is there already is settled one by one.
+// claim creates the statuses of jobs. Jobs that have one already are settled one by one.
 func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []durable.Verdict {
 	verdicts := make([]durable.Verdict, len(held))
 	token, rules := rand.Text(), w.e.knows()
@@ -313,7 +313,7 @@ func (w *worker) claimOthers(ctx context.Context, p *part, held []*durable.Held,
 // claimFree claims those of the jobs that are under no limit.
 func (w *worker) claimFree(ctx context.Context, p *part, held []*durable.Held, trying []int, token string, verdicts []durable.Verdict) {
 	open := map[int64]error{} // what is known of the buckets, after the commit
-	// What is not found to have ended is claimed, however long ago it was handed out, and
+	// A job that is not found to have ended is claimed, however long ago it was handed out, and
 	// confirmed: it is never acknowledged unseen.
 	for k, res := range p.commitClaims(ctx, pick(held, trying)) {
 		h := held[trying[k]]
@@ -390,7 +390,7 @@ func (p *part) statusesOf(ctx context.Context, held []*durable.Held) []status {
 }
 
 // statusesAmong is statusesOf for those that are not handed out for the first time, or that
-// were long ago. What waits for a limit waits long, and may have come to another worker, too,
+// were long ago. A job that waits for a limit waits long, and may have come to another worker, too,
 // since.
 func (p *part) statusesAmong(ctx context.Context, held []*durable.Held) []status {
 	statuses := make([]status, len(held))
@@ -426,7 +426,7 @@ func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
 // ended before and that was forgotten: a worker that was frozen between Feed and Claim is
-// told here. What it has written is removed. Of a stale handle the bucket's mark says
+// told here. Its status is removed. Of a stale handle the bucket's mark says
 // nothing, so the job's message itself is looked for.
 func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durable.Verdict {
 	hd := h.Handle.(*handle)

@@ -9,7 +9,7 @@
 //	_, err = q.Add(ctx, durable.Job{Kind: "remind", After: 72 * time.Hour})
 //	err = clock.Advance(ctx, 72*time.Hour) // the reminder has run when it returns
 //
-// What the clock says goes for when jobs are due and when they expire, for backoff, schedules,
+// The clock goes for when jobs are due and when they expire, for backoff, schedules,
 // retention and the Rate of limits. A job's Timeout and the worker's lease are of the process,
 // and pass in real time.
 //
@@ -48,7 +48,7 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Set sets the clock, forward or back, and waits for nothing. What it passes over is due.
+// Set sets the clock, forward or back, and waits for nothing. Jobs that it passes over are due.
 func (c *Clock) Set(t time.Time) {
 	c.mu.Lock()
 	c.now = t.Round(0)
@@ -118,7 +118,7 @@ func (c *Clock) next(to time.Time) time.Time {
 	return to
 }
 
-// settle waits until nothing is due. What ends in one store may add to another, so all are
+// settle waits until nothing is due. A job that ends in one store may add to another, so all are
 // looked at once more after a wait.
 func (c *Clock) settle(ctx context.Context) error {
 	c.mu.Lock()
@@ -146,7 +146,7 @@ func (c *Clock) settle(ctx context.Context) error {
 }
 
 // due returns a job that is due and has not ended, if there is one, and what is closed when
-// one ends. What waits for a token of a limit's Rate is due when that comes.
+// one ends. A job that waits for a token of a limit's Rate is due when that comes.
 func (m *Store) due() (*entry, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

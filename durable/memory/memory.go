@@ -198,7 +198,7 @@ func (m *Store) find(ref durable.Ref) (*entry, bool) {
 	return j, true
 }
 
-// forget ends a job. What has ended is no job that each look would pass. m.mu is held.
+// forget ends a job. One that has ended is no job that each look would pass. m.mu is held.
 func (m *Store) forget(ref durable.Ref, j *entry) {
 	j.state = 0
 	delete(m.jobs, ref)

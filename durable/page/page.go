@@ -12,8 +12,8 @@
 //
 // # Cost
 //
-// What this process does with the jobs (held, claimed, running, lateness, leases lost)
-// comes from [durable.Queue.Stats]. That takes some microseconds, and the page asks for
+// [durable.Queue.Stats] says what this process does with the jobs (held, claimed, running,
+// lateness, leases lost). That takes some microseconds, and the page asks for
 // it a few times a second while somebody watches. How many jobs wait, run and are dead in
 // all comes from [durable.Queue.Count], which reads all of the store. The page asks for
 // that while somebody watches only. It then takes at most 2 % of the time, and at most

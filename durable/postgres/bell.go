@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// window is how far ahead a job may be due for its insert to be announced. What is
-	// due later a poll finds in time, before it is claimed. To look costs as much as
+	// window is how far ahead a job may be due for its insert to be announced. A poll
+	// finds later jobs in time, before they are claimed. To look costs as much as
 	// there are jobs in the time looked at, handed out or not, so to look at each insert
 	// of jobs that are due in seconds would be dear, and of no use.
 	window = time.Second
@@ -147,8 +147,8 @@ func (e *Engine) ring(n news) {
 	e.news.ring(n)
 }
 
-// announce tells other processes, until Close. What cannot be announced they find by
-// polling.
+// announce tells other processes, until Close. They find by polling what cannot be
+// announced.
 func (e *Engine) announce() {
 	ear, off := e.news.listen()
 	defer off()

@@ -31,7 +31,7 @@
 //
 // # Settings
 //
-// What survives a power cut is the server's affair: with synchronous_commit on, its
+// The server decides what survives a power cut: with synchronous_commit on, its
 // default, all that Add and AddTx have stored. Off, the last moments may be lost, and
 // jobs that had ended in them run again. With a synchronous standby the same holds for
 // the loss of the primary. This package turns it off only where a crash may take back
@@ -66,15 +66,15 @@
 // are marking at that moment (for update skip locked). Claim, cancel and move are updates
 // on the condition that the job waits in the version that was handed out, so one of them
 // wins. An end is an update or a delete on the condition that it is the end of the last
-// claim. What follows from it, such as the next occurrence, is in the same statement.
+// claim. Its consequences, such as the next occurrence, are in the same statement.
 //
 // A look asks for some kinds: those that were announced, that had more than one look takes,
 // or that the worker has room for again; and five times a second for all that it can run.
 // Each is a range of the index on kind and time, so jobs of other kinds are not even passed,
 // however many are overdue. At a thousand kinds such a look at all takes some milliseconds.
 //
-// A worker has a row with its kinds and the end of its lease, by the server's clock. What a worker has
-// whose lease is over, or whose row is gone, is handed out again.
+// A worker has a row with its kinds and the end of its lease, by the server's clock. The jobs
+// of a worker whose lease is over, or whose row is gone, are handed out again.
 //
 // Statements are for many jobs at a time, by arrays; they lock rows in the order of their
 // ids. Claims, ends and releases pass over what another transaction has locked, and tell it
@@ -92,8 +92,8 @@
 //   - Each claim adds one to the row's count of claims, so what a worker claimed that has
 //     been overtaken fits no row.
 //   - A row that was born less than 75 s ago is not removed: its job may be inserted once
-//     more, by one who does not know that it was stored. What was born more than 60 s ago
-//     is not inserted.
+//     more, by one who does not know that it was stored. A job that was born more than 60 s
+//     ago is not inserted.
 //   - No column that claim and end change is in an index, unless the job has a key.
 //   - A kind that was shut when it was to be looked at is looked at when it is opened, from
 //     where it was left; and from its beginning, if that was long ago.

@@ -27,7 +27,7 @@ const (
 	// pace is the least time between two looks, so that a flood of rings costs little.
 	pace = 5 * time.Millisecond
 
-	// recent is how far back a quick look goes. What is left of jobs that have ended is
+	// recent is how far back a quick look goes. The remains of jobs that have ended are
 	// in the index on due until a vacuum, and a full look has to pass it: 13 to 94 ms
 	// over a million of them, against 0.05 ms.
 	recent = time.Second
@@ -110,7 +110,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	}
 }
 
-// look fetches once. What is announced while that takes long is given meanwhile.
+// look fetches once. Jobs that are announced while that takes long are given meanwhile.
 func (f *feed) look(ctx context.Context, give func([]*durable.Held)) ([]*durable.Held, error) {
 	began := time.Now()
 	full := f.owed && !began.Before(f.fullFrom)
@@ -207,8 +207,8 @@ func (f *feed) candidates(full bool) []string {
 	return kinds
 }
 
-// note keeps of which kinds there may be more of the same, and from where on. What has the
-// time of the last one may be more, too.
+// note keeps of which kinds there may be more of the same, and from where on. There may be more
+// of the time of the last one, too.
 func (f *feed) note(l planned, got fetched, now time.Time) {
 	last, n := map[string]time.Time{}, map[string]int{}
 	for _, h := range got.held {
@@ -354,8 +354,8 @@ func (f *feed) fetch(ctx context.Context, l planned) (fetched, error) {
 	})
 }
 
-// fetchOnce is one statement. What is lost of it in a crash is handed out again, so it does
-// not wait for the disk.
+// fetchOnce is one statement. Jobs whose hand is lost in a crash are handed out again, so it
+// does not wait for the disk.
 func (f *feed) fetchOnce(ctx context.Context, l planned) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
 	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*durable.Held, error) {

@@ -18,7 +18,7 @@ import (
 
 // Limits and pauses are one row. Each claim names the revision that its caller has read, and
 // nothing is claimed by an older one. So which jobs a limit covers is found here, and the
-// claims of all others are the statement that they always were. What is counted has a row for
+// claims of all others are the statement that they always were. The counts have a row for
 // each limit, or lane of it, which the claim and the end of a job change with the job.
 
 // Rules reads the limits and pauses.
@@ -301,8 +301,8 @@ func decodeNotice(text string) (n durable.Notice, ok bool) {
 	return n, true
 }
 
-// announceNotices tells other processes, until Close. What cannot be sent they find within a
-// second.
+// announceNotices tells other processes, until Close. They find within a second what cannot be
+// sent.
 func (e *Engine) announceNotices() {
 	for {
 		select {

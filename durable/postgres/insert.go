@@ -231,7 +231,7 @@ func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []st
 }
 
 // ringFor wakes the Feeds of this engine, and announces to the others, if something that was
-// stored is due soon. What is due later they find by themselves.
+// stored is due soon. They find later jobs by themselves.
 func (e *Engine) ringFor(recs []durable.Record, errs []error) {
 	soon := e.now().Add(window)
 	var kinds []string

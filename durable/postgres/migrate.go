@@ -42,7 +42,7 @@ func (e *Engine) Migrate(ctx context.Context) error {
 }
 
 func (e *Engine) migrate(ctx context.Context) error {
-	// Who has waited for the lock must see what was done meanwhile, whatever the default is.
+	// A program that has waited for the lock must see what was done meanwhile, whatever the default is.
 	return pgx.BeginTxFunc(ctx, e.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", e.lockKey()); err != nil {
 			return err

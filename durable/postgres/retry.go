@@ -50,7 +50,7 @@ func judge(err error) outcome {
 	return lost
 }
 
-// judgeCode tells what an error of the server means. What ends the connection may come
+// judgeCode tells what an error of the server means. An error that ends the connection may come
 // after the commit; any other error has undone the transaction.
 func judgeCode(pg *pgconn.PgError) outcome {
 	switch {

@@ -17,7 +17,7 @@ const (
 
 // sweepUntil removes what has ended, until ctx ends, and frees what hung connections have
 // locked for a third of the lease, and the places of the dead. Each worker does, but not at
-// one time. What fails is done by the next pass.
+// one time. The next pass does what fails.
 func (w *worker) sweepUntil(ctx context.Context) {
 	e := w.e
 	expired := time.Now()
@@ -51,8 +51,8 @@ func (e *Engine) sweepPass(ctx context.Context, statement string) {
 // endHung ends connections, of whatever process, that have waited for their client for so
 // long in the middle of a statement that has locked rows: when a network loses the rest of
 // what was sent, or no longer takes the answer. Both ends may go on for long: the server
-// knows nothing of the lease. Who waits for an answer there has given up, or is told that
-// it is lost.
+// knows nothing of the lease. A caller that waits for an answer there has given up, or is told
+// that it is lost.
 func (e *Engine) endHung(ctx context.Context, after time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

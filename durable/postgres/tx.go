@@ -111,7 +111,7 @@ func (e *Engine) insertTx(ctx context.Context, tx caller, c *columns, soon []str
 	return stored, tx.run(ctx, all...)
 }
 
-// announceTx has a commit announce kinds. What is due soon may be long due by then, if the
+// announceTx has a commit announce kinds. A job that is due soon may be long due by then, if the
 // transaction takes long.
 func (e *Engine) announceTx(kinds []string) asked {
 	return asked{text: e.notifyTx, args: []any{e.schema, newsOf(kinds, true).encode()}}

@@ -36,8 +36,8 @@ type handle struct {
 	superseded atomic.Bool // a claim of this worker is that of another handle
 }
 
-// unknown is a claim whose answer was lost. What this worker has claimed Feed does not hand out
-// to it. But if that claim was not written, and the job was dropped, it may be handed out once
+// unknown is a claim whose answer was lost. Feed does not hand out to this worker what it has
+// claimed. But if that claim was not written, and the job was dropped, it may be handed out once
 // more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1
 
@@ -98,7 +98,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close ends the worker. What it has others may have at once, and are told.
+// Close ends the worker. Others may have its jobs at once, and are told.
 func (w *worker) Close(ctx context.Context) error {
 	w.stay()
 	w.hangUp()
@@ -467,7 +467,7 @@ func (w *worker) tellFreed(held []*durable.Held) {
 	}
 }
 
-// Release gives back, and once more while there is a row that is locked. What was given
+// Release gives back, and once more while there is a row that is locked. A job that was given
 // back before has no holder any more, so that it is not given back twice. The order in
 // which it locks rows is that of the other statements.
 func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {

@@ -20,7 +20,7 @@ var errTimeout = errors.New("the request took too long")
 // context already has an earlier deadline, that one stays.
 //
 // Timeout aborts nothing. A handler learns from r.Context() that time is up, and has to
-// return. What it passes the context to (a query, a request of its own) helps it. A
+// return. It is helped by what it passes the context to: a query, a request of its own. A
 // handler that does not look goes on for as long as it likes, and the client waits. Nor
 // does the deadline end a read of the body or a write to a slow client: for these
 // http.Server has time limits.

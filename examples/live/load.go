@@ -97,7 +97,7 @@ func delay(from, to time.Duration) time.Duration {
 }
 
 // pushBack has n sessions, each with a timer that is pushed back at every sign of life,
-// or begins anew with it. What comes due calls expire.
+// or begins anew with it. A timer that comes due calls expire.
 func pushBack(ctx context.Context, w *timingwheel.TimingWheel, n int, expire func()) {
 	sessions := make([]*timingwheel.Timer, n)
 	for i := range sessions {

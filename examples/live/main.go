@@ -8,7 +8,7 @@
 // The wheel "requests" has timeouts of 5 ms to 8 minutes, a part of which is
 // canceled on the way; messages for the next day; contexts, a ticker and a job; timers
 // that are pushed back again and again; and every ten seconds a burst that is due all
-// at once. The wheel "sessions" has a slower tick, and such timers only. What they call
+// at once. The wheel "sessions" has a slower tick, and such timers only. Their function
 // takes a while, so it runs in a pool of few workers, "cleaning".
 //
 // It listens on loopback, so that nobody else sees the page; -addr changes that. The

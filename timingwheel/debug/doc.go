@@ -77,7 +77,7 @@
 // A sample is a pass over all that is pending, in slices, by
 // [timingwheel.TimingWheel.Snapshot]. If that takes long, samples are rarer, so that
 // those of a wheel take at most 2 % of one processor. Requests for the other forms share
-// the samples. What they get is up to 125 ms old, and older where samples are rarer. The
+// the samples. Their figures are up to 125 ms old, and older where samples are rarer. The
 // keys of each purgatory are counted under the same limit, whether or not a wheel is
 // watched; [purgatory.Purgatory.Top] says what that costs. A
 // slow client misses events. A client that is stuck for ten seconds is dropped.

@@ -33,7 +33,7 @@ type entry struct {
 	HeldUp  time.Duration `json:"heldUp"`
 }
 
-// shown is the wheel that is watched. What the page is to show of a wheel is a field
+// shown is the wheel that is watched. All that the page shows of a wheel is a field
 // here, or is in its Stats.
 type shown struct {
 	Name      string            `json:"name"`

@@ -22,8 +22,8 @@ var fileTypes = map[string]string{
 	"icon.svg":   "image/svg+xml",
 }
 
-// serveFile serves one of the files of the page. They are the same for everyone. What is
-// in the URL, or of a wheel, gets into the page by script, as text.
+// serveFile serves one of the files of the page. They are the same for everyone. Texts
+// of the URL, or of a wheel, get into the page by script, as text.
 func serveFile(rw http.ResponseWriter, r *http.Request, name string) {
 	contentType, ok := fileTypes[name]
 	if !ok {

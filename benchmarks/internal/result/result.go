@@ -1,7 +1,7 @@
 // Package result holds measurements, writes them in Go's benchmark format, which
 // benchstat reads, and reads them back.
 //
-// What a benchmark line cannot say goes into lines that benchstat skips:
+// Lines that benchstat skips say what a benchmark line cannot:
 // "# round 2" before the lines of a round, "--- SKIP: name: reason" for what a
 // subject cannot do, and "--- FAIL: name: reason" for what has gone wrong.
 package result

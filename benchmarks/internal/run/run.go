@@ -173,8 +173,8 @@ func (r *runner) one(c workload.Case, s subject.Subject) {
 // attempts are how often a case is begun that fails because the machine is busy.
 const attempts = 3
 
-// patiently runs a case, and again if it fails through no fault of the subject. What a
-// failed attempt has measured is dropped.
+// patiently runs a case, and again if it fails through no fault of the subject. The
+// figures of a failed attempt are dropped.
 func (r *runner) patiently(c workload.Case, s subject.Subject) (lines []result.Line, err error) {
 	for range attempts {
 		lines, err = r.child(c, s)

@@ -31,7 +31,7 @@ type Timers interface {
 
 	// CanReset reports whether the subject has a Reset.
 	CanReset() bool
-	// Stop ends the instance. What is pending may be left behind.
+	// Stop ends the instance. Pending timers may be left behind.
 	Stop()
 }
 

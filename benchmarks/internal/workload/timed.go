@@ -12,7 +12,7 @@ import (
 // timed calls op again and again for a spell, and returns how often, and what one call
 // has used.
 //
-// Who makes garbage pays for it in the end, and with much pending that is later than in
+// A subject that makes garbage pays for it in the end, and with much pending that is later than in
 // a spell. So a spell in which there is garbage goes on until that has been collected,
 // for twenty spells at most.
 func timed(spell time.Duration, op func()) (ops int, each []result.Value) {

@@ -38,8 +38,8 @@
 //
 // With -json it prints what the admin handler answers, one value on each line.
 //
-// It never makes a queue, but by migrate -create: one that is not there is an error. What is
-// printed has no control characters but line ends and tabs: \x1b and the like stand for
+// It never makes a queue, but by migrate -create: one that is not there is an error. The
+// output has no control characters but line ends and tabs: \x1b and the like stand for
 // them. Times are local, with their zone. The exit status is 1 if something failed or was
 // not done, 2 for a wrong command.
 package main

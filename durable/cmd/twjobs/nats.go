@@ -97,7 +97,7 @@ func (a access) under(name string) (access, error) {
 // options are those of the connection.
 func (a *access) options() ([]nats.Option, error) {
 	opts := []nats.Option{nats.MaxReconnects(-1), nats.Name("twjobs"),
-		// What a command was denied is its error. The default prints it, too, for each job.
+		// A denial is the command's error. The default prints it, too, for each job.
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 	if a.Cert != "" || a.Key != "" {
 		opts = append(opts, nats.ClientCert(a.Cert, a.Key))

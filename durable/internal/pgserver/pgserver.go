@@ -215,7 +215,7 @@ func (s *Server) ping(ctx context.Context) error {
 	return c.Ping(ctx)
 }
 
-// Kill ends all processes of the server with SIGKILL. What was not on the disk is lost.
+// Kill ends all processes of the server with SIGKILL. Writes that were not on the disk are lost.
 func (s *Server) Kill() error { return s.run.kill() }
 
 // Stop stops the server, if it runs, and removes its directory.

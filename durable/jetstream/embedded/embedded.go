@@ -70,7 +70,7 @@ func Logger(l *slog.Logger) Option {
 }
 
 // AcceptLoss has Open go on with what is left of a damaged store, instead of returning an
-// error. It logs what is lost at level Error. What cannot be read is then removed for
+// error. It logs what is lost at level Error. Messages that cannot be read are then removed for
 // good, so copy the directory before.
 func AcceptLoss() Option {
 	return func(c *config) { c.acceptLoss = true }
@@ -105,8 +105,8 @@ type engine struct {
 // finds what was changed within a file, and a queue that is gone. Then it cannot tell a
 // file, one of many, or the end of one that is missing to the byte from what the server
 // has removed, nor damage to what was written last from a write that was cut off: nobody
-// was told that such a write was done, and it is no error. What is damaged while the store
-// is open the next Open finds.
+// was told that such a write was done, and it is no error. The next Open finds damage that
+// is done while the store is open.
 func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
 	c := config{maxStore: defaultMaxStore, log: slog.Default()}
 	for _, opt := range opts {

@@ -142,7 +142,7 @@ func (f *fleet) read(kind string) (*ledger, error) {
 	return l, nil
 }
 
-// add reads one. What did not end did so when its worker was killed; zero: it lives.
+// add reads one. An attempt without an end ended when its worker was killed; zero: it lives.
 func (l *ledger) add(path string, killed time.Time) error {
 	file, err := os.Open(path)
 	if err != nil {

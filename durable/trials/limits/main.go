@@ -137,7 +137,7 @@ type fleet struct {
 	kills map[string]time.Time // by worker
 }
 
-// start starts a worker for a kind. What it returns kills it, and waits.
+// start starts a worker for a kind. The function that it returns kills it, and waits.
 func (f *fleet) start(kind string) (kill func(), err error) {
 	f.mu.Lock()
 	f.count++

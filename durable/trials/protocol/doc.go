@@ -1,7 +1,7 @@
 // Package protocol has no code but tests: a model of how the engine of package jetstream
 // keeps its promises. It is a small state machine of one stream, two workers and the
 // users of two jobs, in which each question and each write of the engine is one step, and
-// the steps of all are taken in every order. Who changes a step of the engine changes it
+// the steps of all are taken in every order. A developer who changes a step of the engine changes it
 // here, too, and sees within a minute what that breaks, in as few moves as it takes.
 //
 // What may go wrong: a worker dies, or is frozen for longer than its lease, between any
@@ -9,8 +9,8 @@
 // forward, so that what has a TTL is gone; a consumer is lost, and hands out all once
 // more; a job waits in a worker for longer than anybody remembers.
 //
-// What is promised, in every state: an accepted job has ended, or a copy is there that
-// can be run, and if nothing more goes wrong it ends. What has ended does not begin; what
+// The promise, in every state: an accepted job has ended, or a copy is there that
+// can be run, and if nothing more goes wrong it ends. A job that has ended does not begin; one that
 // Cancel returned true for has not run and does not begin; Cancel does not return false
 // for what it has canceled. Two never run a job under a valid lease. Nothing begins
 // before its time. A copy of what has ended has a status that says so. The floor never

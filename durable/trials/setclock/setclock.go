@@ -2,7 +2,7 @@
 // wrong clock is corrected, or an hour passes in which a machine stands still. Only such
 // a process sees it; the system's clocks stay.
 //
-// A Clock is a file. What it says is added to all that the processes which follow it read
+// A Clock is a file. The span in it is added to all that the processes which follow it read
 // of the clocks, from one moment to the next.
 package setclock
 
@@ -61,7 +61,7 @@ func (c *Clock) write() error {
 	return err
 }
 
-// Close closes the file. Who follows it goes on as it was set last.
+// Close closes the file. The processes that follow it go on as it was set last.
 func (c *Clock) Close() error { return c.f.Close() }
 
 // The file has the shift of each clock in seconds, by the system's number of the clock.

@@ -79,7 +79,7 @@ func (c *clock) MustFit(sentence string) {
 }
 
 // mustEndHere is for who ends the engine or drives it. In a bubble, for an engine that was
-// made outside, that cannot work. What moves to package time would wait for the bubble's
+// made outside, that cannot work. Tasks that move to package time would wait for the bubble's
 // clock, and the notice for which Shutdown waits would come from outside.
 func (e *Engine) mustEndHere() {
 	e.clock.MustFit("timingwheel: a wheel that was made outside of this testing/synctest bubble is driven or stopped in it: do that outside, or make the wheel in the bubble")

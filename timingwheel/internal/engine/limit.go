@@ -10,7 +10,7 @@ import (
 //
 // A count of what is pending would be simpler. But every processor would write that line
 // twice a timer. So a shard gets its places in lots as long as there are plenty, and keeps
-// what it gives back. What it writes then is on a line of its own.
+// what it gives back. Its writes then are on a line of its own.
 //
 // The bound stays exact. Before a take fails, all that is spare becomes free for everyone.
 type limit struct {
@@ -25,7 +25,7 @@ type limit struct {
 	lent   atomic.Int32 // none, sweeping or some
 }
 
-// What is known of the places that are spare. A take that fails need not look through the
+// The spare places, as far as they are known. A take that fails need not look through the
 // shares if there are none, which is so where many fail.
 const (
 	none     = iota // there are none, but for one that is given back at this moment

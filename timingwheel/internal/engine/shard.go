@@ -32,7 +32,7 @@ type shard struct {
 	history  *history      // nil until the first flush
 
 	// overdue holds what is due when it is added, until the driver takes it: the delay was not
-	// positive, or the driver has flushed the deadline's bucket by now. What goes to atOnce is
+	// positive, or the driver has flushed the deadline's bucket by now. Tasks for atOnce are
 	// not here. In the queue it has the time at which the first was added: so it waits its turn
 	// among the buckets that expired before.
 	overdue        slot

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -324,7 +325,10 @@ func (f *feed) read(ctx context.Context, n *bunch, b int64, r *reader) {
 func (f *feed) fetch(ctx context.Context, consumer string, wait bool) (int, error) {
 	if wait {
 		n := f.w.wait.part(waitShare)
-		if got, err := f.fetchOf(ctx, f.w.wait, consumer, pullRequest{MaxBytes: n, Expires: fetchWait}); got > 0 || err != nil {
+		// Not as long each time: of workers that ask in step one would get what is handed back
+		// again and again, though it leaves that to the others.
+		expires := fetchWait*3/4 + rand.N(fetchWait/2)
+		if got, err := f.fetchOf(ctx, f.w.wait, consumer, pullRequest{MaxBytes: n, Expires: expires}); got > 0 || err != nil {
 			return got, err
 		}
 	}

@@ -43,7 +43,7 @@
 // itself (bunch.go). So a worker is handed what it can run, each job goes to one worker, and
 // a kind that its worker has no room for is not fetched. Of the kinds of a worker that have a
 // limit 64 are by themselves; the others share bunches, and while one of these has room what
-// is fetched of those that have none is put off by a quarter of the lease. A job that nobody can
+// is fetched of those that have none is put off by about a quarter of the lease. A job that nobody can
 // run has no consumer.
 // It keeps its bucket open: what has ended beside it is removed, but for the statuses, which
 // stay until the bucket closes.

@@ -365,7 +365,7 @@ func (f *feed) putOff(h *durable.Held) bool {
 	kind := h.Record.Job.Kind
 	open, _ := f.w.c.Kinds.Open()
 	if !f.w.c.Kinds.Has(kind) || !has(open, kind) && f.w.setApart(kind) {
-		h.Handle.(*handle).nak(f.w.c.Lease / 4)
+		h.Handle.(*handle).nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) // or it comes here in step, too
 		return true
 	}
 	bucket := time.Duration(f.geometry.near) * time.Microsecond

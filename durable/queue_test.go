@@ -490,7 +490,7 @@ func (e hostile) Error() string { return "text" }
 func (e hostile) Unwrap() error { e.how(); return nil }
 
 // mute is an error whose text never comes.
-type mute struct{ error }
+type mute struct{}
 
 func (mute) Error() string { runtime.Goexit(); return "" }
 

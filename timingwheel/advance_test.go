@@ -189,6 +189,44 @@ func TestParentsOfAManualClock(t *testing.T) {
 	require.Equal(t, "value", child.Value(valueKey{}))
 }
 
+// Neither do they behind a context that package context has made, whose deadline is the earlier
+// of the two, nor on a wheel in real time, nor on one in another virtual time.
+func TestDeadlinesOfDifferentClocks(t *testing.T) {
+	start := map[bool]time.Time{true: time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC), false: moonLanding}
+	ended := func(ctx context.Context, cancel context.CancelFunc) bool {
+		defer cancel()
+		return ctx.Err() != nil
+	}
+	for future := range start {
+		w := New(WithManualClock(start[future]), WithExecutor(Inline()))
+		defer w.Stop()
+		long, cancel := w.WithTimeout(t.Context(), 10*time.Hour)
+		defer cancel()
+		between, cancel := context.WithTimeout(long, 30*time.Minute) // in 2300 real time is the earlier
+		defer cancel()
+		child, cancel := w.WithTimeout(between, time.Minute)
+		w.Advance(2 * time.Minute)
+		require.True(t, ended(child, cancel), future)
+
+		other := New(WithManualClock(start[future].Add(20*time.Hour)), WithExecutor(Inline()))
+		defer other.Stop()
+		onOther, cancelOnOther := other.WithTimeout(long, time.Minute)
+		other.Advance(time.Minute)
+		require.True(t, ended(onOther, cancelOnOther), future)
+
+		realTime := New()
+		defer realTime.Stop()
+		for _, parent := range []context.Context{long, between} {
+			ctx, cancel := realTime.WithTimeout(parent, msec)
+			at, _ := ctx.Deadline()
+			require.WithinRange(t, at, time.Now().Add(-time.Hour), time.Now().Add(msec))
+			<-ctx.Done()
+			cancel()
+		}
+		require.NoError(t, long.Err())
+	}
+}
+
 // A stopped wheel's time has ended: what waits for it ends at once, and so does what comes
 // later.
 func TestEndOfAManualClock(t *testing.T) {

@@ -44,19 +44,22 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // to those of virtual time.)
 //
 // When the parent ends, this context ends with it at once, as with package context: when the
-// parent's CancelFunc has returned, Done is closed, and Err and context.Cause show it. One
-// thing differs. A context that package context derives from this one follows a moment later
-// then, by a goroutine. At the deadline, and when the CancelFunc of this context is called,
-// there is no difference.
+// parent's CancelFunc has returned, Done is closed, and Err and context.Cause show it. So does
+// a context of a wheel below this one, also behind a context.WithValue.
+//
+// A context that package context derives from this one may end a moment later, by a
+// goroutine. It does so when the parent of this one ends. If a context.WithValue is between
+// the two, or another wrapper without a method AfterFunc(func()) func() bool, it does so
+// in any case. Otherwise it ends with this one, at the deadline and in the CancelFunc.
 //
 // The timer of a context that has ended with its parent leaves the wheel when the
 // CancelFunc is called, when somebody asks for Err, or else at the deadline.
 //
 // O(1), and two allocations. A cause adds one. Three more are made when Done is first
-// called, or when package context first derives from the context. The first derived one
-// costs some more. If it is derived behind a context.WithValue, or another wrapper without a
-// method AfterFunc(func()) func() bool, it costs a goroutine until it ends: give the
-// deadline to the innermost context where you can. A nil parent panics.
+// called, or when package context first derives from the context, or at once below a parent of
+// your own that has a method AfterFunc. The first derived one costs some more. Behind a wrapper
+// without that method each costs a goroutine until it ends: give the deadline to the innermost
+// context where you can. A nil parent panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	return w.withDeadline(parent, w.engine().Clock().Read(), at, exceeded)
 }
@@ -71,7 +74,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 	if parent == nil {
 		panic("timingwheel: cannot create context from nil parent")
 	}
-	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) && w.sharesClock(parent) {
+	if earlier, ok := parent.Deadline(); ok && earlier.Before(at) && w.sharesClock(parent, earlier) {
 		return withCancel(parent)
 	}
 	c := &deadlineCtx{parent: parent, parentDone: parent.Done(), deadline: at, timedOut: timedOut}
@@ -82,10 +85,32 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 	case d <= 0:
 		c.outcome.Store(timedOut)
 	default:
+		c.registerAtOnce()
 		e, since := w.engine().HereAt(now.Sub(w.engine().Clock().Start))
 		c.start(e, engine.Delay{Now: since, D: d})
 	}
 	return c, c.cancelFunc
+}
+
+// registerAtOnce makes the inner context if the parent is a stranger with a method AfterFunc.
+// Package context calls that method when it makes a context, so that the parent knows what it
+// has to end, and it ends the context only when the parent says so: Done of the parent may
+// never be closed.
+func (c *deadlineCtx) registerAtOnce() {
+	if c.parentDone == nil {
+		return
+	}
+	if _, ok := c.parent.(afterFuncer); !ok {
+		return
+	}
+	if _, ok := c.parent.(*deadlineCtx); !ok {
+		c.parentDone = c.Done()
+	}
+}
+
+// afterFuncer is what package context looks for in a parent that is not its own.
+type afterFuncer interface {
+	AfterFunc(f func()) (stop func() bool)
 }
 
 // withCancel is context.WithCancel. If the parent is one of ours, so is the context, since
@@ -100,16 +125,18 @@ func withCancel(parent context.Context) (context.Context, context.CancelFunc) {
 	return c, c.cancelFunc
 }
 
-// sharesClock reports whether the deadline of a context can be compared with one of the
-// wheel's. On a wheel with a manual clock, only the deadlines of the wheel's own contexts
-// can. That of another context must not hide the wheel's.
-func (w *TimingWheel) sharesClock(ctx context.Context) bool {
-	clock := w.engine().Clock()
-	if !clock.IsManual() {
-		return true
+// sharesClock reports whether the deadline of ctx is on the wheel's clock, so that the two
+// can be compared: both in real time, or both on one manual clock. A deadline on another
+// clock must not hide the wheel's. The nearest context of ours tells which clock it is, if it
+// has that deadline. Otherwise the deadline is package context's, in real time.
+func (w *TimingWheel) sharesClock(ctx context.Context, deadline time.Time) bool {
+	var its any
+	if c, ok := ctx.Value(ownKey{}).(*deadlineCtx); ok {
+		if at, _ := c.Deadline(); at.Equal(deadline) {
+			its = c.virtual()
+		}
 	}
-	c, ok := ctx.Value(ownKey{}).(*deadlineCtx)
-	return ok && c.clock() == clock
+	return its == w.engine().Clock().Virtual()
 }
 
 // ownKey is the key of the value by which a context of ours is found.
@@ -144,7 +171,7 @@ func ourOwn(ctx context.Context, done <-chan struct{}) *deadlineCtx {
 // returns the same.
 type deadlineCtx struct {
 	parent     context.Context
-	parentDone <-chan struct{} // what the parent's Done returned, once; nil: it never ends
+	parentDone <-chan struct{} // what the parent's Done returned, once, or see registerAtOnce; nil: it never ends
 	deadline   time.Time       // zero: that of the parent
 	timedOut   *outcome        // the outcome when the deadline comes
 	cancelFunc func()          // finish
@@ -326,15 +353,16 @@ func (c *deadlineCtx) above() context.Context {
 	return outer
 }
 
-// clock returns the clock of the deadline, or nil.
-func (c *deadlineCtx) clock() any {
+// virtual returns the manual clock of the deadline. It returns nil for real time, and for a
+// context that had ended when it was made.
+func (c *deadlineCtx) virtual() any {
 	if c.deadline.IsZero() {
-		return ourOwn(c.parent, c.parentDone).clock()
+		return ourOwn(c.parent, c.parentDone).virtual()
 	}
 	if !c.entry.Joined() {
 		return nil
 	}
-	return c.entry.Clock()
+	return c.entry.Clock().Virtual()
 }
 
 func (c *deadlineCtx) Deadline() (time.Time, bool) {

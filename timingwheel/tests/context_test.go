@@ -425,6 +425,34 @@ func TestForeignParents(t *testing.T) {
 	})
 }
 
+// A parent with a method AfterFunc has it called when a context is made below it, as by package
+// context, and ends the context by what it was given: it may never close its Done.
+func TestParentWithAfterFunc(t *testing.T) {
+	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
+		parent := newForeign()
+		_, cancelFirst := w.WithTimeout(parent, time.Hour)
+		ctx, cancel := w.WithDeadlineCause(parent, time.Now().Add(time.Hour), errors.New("late"))
+		require.Equal(t, 2, parent.registered())
+		cancelFirst()
+		require.Equal(t, 1, parent.registered())
+
+		child, cancelChild := w.WithTimeout(ctx, time.Minute)
+		defer cancelChild()
+		require.Equal(t, 1, parent.registered(), "a context of the wheel's is no stranger")
+		require.NoError(t, ctx.Err())
+		parent.done = make(chan struct{}) // so that cancel closes another than ctx has seen
+		parent.cancel(errCause)
+		<-ctx.Done()
+		for _, ctx := range []context.Context{ctx, child} {
+			require.True(t, ended(ctx))
+			require.Equal(t, errCause, ctx.Err())
+			require.Equal(t, errCause, context.Cause(ctx))
+		}
+		require.Zero(t, w.Len())
+		cancel()
+	})
+}
+
 type ownDone struct {
 	context.Context
 	done chan struct{}

@@ -54,6 +54,15 @@ func (c *clock) Read() time.Time {
 // IsManual reports whether the clock moves only when Advance sets it.
 func (c *clock) IsManual() bool { return c.manual != nil }
 
+// Virtual returns the clock if it is manual, and nil for real time. Times of two clocks can be
+// compared if it is the same for both.
+func (c *clock) Virtual() any {
+	if c.IsManual() {
+		return c
+	}
+	return nil
+}
+
 // IsBubbled reports whether the clock was made in a bubble of testing/synctest. Times there
 // have no monotonic reading.
 func (c *clock) IsBubbled() bool { return isBubbled(c.made) }

@@ -15,7 +15,8 @@ import (
 // method takes a slice, its results have the same length and order, and an error is that
 // of one element. An engine makes one commit of a slice where it can. An engine tries
 // again by itself what certainly was not done and may succeed soon, such as during the
-// election of a leader, until ctx ends.
+// election of a leader, until ctx ends. Every method returns soon after its ctx has ended,
+// whatever has become of the store.
 //
 // An engine keeps these, whatever fails:
 //

@@ -122,7 +122,7 @@ func (w *worker) renew(ctx context.Context, began time.Time) {
 	case ctx.Err() != nil:
 	case forGood(err):
 		w.fail(err)
-	default:
+	case w.unrenewed.now():
 		w.q.log.Warn("durable: the lease could not be renewed", "error", err, "silent", now.Sub(w.lease.renewed))
 	}
 }

@@ -70,7 +70,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *worker, held *Held, 
 	c, err := clock.New(t.Context(), now)
 	require.NoError(t, err)
 	ran = new(int)
-	q := &Queue{config: *newConfig(nil), clock: c, handlers: map[string]Handler{
+	q := &Queue{config: *newConfig(nil), clock: c, asking: t.Context(), handlers: map[string]Handler{
 		"k": func(context.Context, *Attempt) error { *ran++; return nil },
 	}}
 	q.log = slog.New(slog.DiscardHandler)

@@ -213,8 +213,12 @@ var messages = map[string]struct {
 	"the worker could not be closed; others wait for the end of its lease": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("close", errSilent)
 	}},
-	"cannot read the engine's clock": {"WARN", []string{"error"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+	"cannot read the engine's clock": {"WARN", []string{"error", "silent"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
 		s.set("now", errSilent)
+	}},
+	"the engine's clock can be read again": {"WARN", []string{"silent"}, func(_ *testing.T, _ *durable.Queue, s *sick) {
+		s.set("now", errSilent)
+		time.AfterFunc(30*time.Second, func() { s.set("now", nil) })
 	}},
 	clockSet: {"WARN", []string{"by"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		for i := range int64(2) {

@@ -155,7 +155,8 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 // WithLogger sets where the Queue logs what nobody is told otherwise. The default is what
 // slog.Default returns when Open is called; for silence pass a logger with
 // slog.DiscardHandler. The Queue logs these messages, each after "durable: ", with these
-// attributes.
+// attributes. While the engine fails, each message about that comes at most once in ten
+// seconds.
 //
 // At level Warn, what the Queue copes with by itself:
 //
@@ -177,7 +178,8 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - the lease could not be renewed: error, silent (since the last renewal)
 //   - jobs could not be handed back; others get them after the lease: error
 //   - the worker could not be closed; others wait for the end of its lease: error
-//   - cannot read the engine's clock: error
+//   - cannot read the engine's clock: error, silent (for how long)
+//   - the engine's clock can be read again: silent (for how long it could not)
 //   - the engine's clock was set, or another one answers, or this process stood still: by
 //     (forward, or back if negative; once for each step that [Stats] counts)
 //

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/once"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
+
+// closeTimeout is how long Close lets the engine answer what is under way: longer than the
+// election of a leader.
+const closeTimeout = 15 * time.Second
 
 // syncEvery is how often the engine's clock is read: clocks that drift apart are taken to
 // be 50 us apart after that, which makes jobs late by as much.
@@ -37,6 +42,8 @@ type Queue struct {
 
 	closed  context.Context // ends with Close
 	close   context.CancelCauseFunc
+	asking  context.Context // of what the engine is asked by the Queue itself; ends closeTimeout after closed
+	hangUp  context.CancelCauseFunc
 	closing sync.Once
 	closeOf error
 	wg      sync.WaitGroup // what Close waits for
@@ -70,6 +77,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
+	q.asking, q.hangUp = context.WithCancelCause(context.Background())
 	q.plain, q.keyed = newBatcher(q.insert, q.addLinger), newBatcher(q.insert, q.addLinger)
 	q.addAll = q.wrapAdd(q.addJobs)
 	if !q.manual {
@@ -104,23 +112,53 @@ func placeOf(e Engine) *once.Place {
 func (q *Queue) followClock() {
 	t := time.NewTicker(syncEvery)
 	defer t.Stop()
+	var silent time.Time // since when the clock cannot be read; zero: it can
+	var said rarely
 	for logged := int64(0); ; {
 		select {
 		case <-q.closed.Done():
 			return
 		case <-t.C:
 		}
+		began := time.Now()
 		ctx, cancel := context.WithTimeout(q.closed, 2*time.Second)
-		if err := q.clock.Sync(ctx); err != nil && q.closed.Err() == nil {
-			q.log.Warn("durable: cannot read the engine's clock", "error", err)
-		}
+		err := q.clock.Sync(ctx)
 		cancel()
+		switch {
+		case q.closed.Err() != nil:
+			return
+		case err != nil:
+			if silent.IsZero() {
+				silent = began
+			}
+			if said.now() {
+				q.log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
+			}
+			if forGood(err) {
+				return
+			}
+		case !silent.IsZero():
+			q.log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
+			silent, said = time.Time{}, rarely{}
+		}
 		if step := q.clock.Step(); step.Count > logged {
 			logged = step.Count
 			q.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
 				"by", step.By.Round(time.Millisecond))
 		}
 	}
+}
+
+// rarely spaces log lines that are about one thing: the zero rarely lets the first one
+// through, and then one in ten seconds.
+type rarely struct{ last time.Time }
+
+func (r *rarely) now() bool {
+	if !r.last.IsZero() && time.Since(r.last) < 10*time.Second {
+		return false
+	}
+	r.last = time.Now()
+	return true
 }
 
 // now returns the engine's time as well as it is known.
@@ -140,9 +178,15 @@ func (q *Queue) surely() time.Time {
 // waits until all have returned. To let handlers end in peace end Run's context first,
 // wait until Run has returned, then call Close. Later calls return what the first one
 // did.
+//
+// An engine that does not answer holds Close up for 15 seconds at most. Then calls of Add
+// that are under way return [ErrUncertain], or ErrClosed if the job was not sent to the
+// engine, and attempts whose end could not be stored run again.
 func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.close(ErrClosed)
+		defer time.AfterFunc(closeTimeout, func() { q.hangUp(ErrClosed) }).Stop()
+		defer q.hangUp(ErrClosed)
 		q.plain.close()
 		q.keyed.close()
 		q.wg.Wait()
@@ -305,9 +349,12 @@ func (q *Queue) insert(items []*adding) {
 	for i, it := range items {
 		recs[i] = it.rec
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), addTimeout)
+	ctx, cancel := context.WithTimeout(q.asking, addTimeout)
 	defer cancel()
-	refs, errs := q.engine.Insert(ctx, recs)
+	refs, errs := make([]Ref, len(items)), slices.Repeat([]error{ErrClosed}, len(items))
+	if ctx.Err() == nil {
+		refs, errs = q.engine.Insert(ctx, recs)
+	}
 	for i, it := range items {
 		it.ref, it.err = refs[i], errs[i]
 		if it.err == nil {

@@ -113,7 +113,7 @@ func (w *worker) run(ctx context.Context) {
 	stopBeating()
 	beats.Wait()
 	w.side.Wait()
-	bye, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	bye, cancel := context.WithTimeout(w.q.asking, 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
 		w.q.log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
@@ -122,6 +122,7 @@ func (w *worker) run(ctx context.Context) {
 
 // feed has the engine hand out jobs until ctx ends, and begins anew when that fails.
 func (w *worker) feed(ctx context.Context) {
+	var said rarely
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
 		err := w.engine.Feed(ctx, func(held []*Held) { w.hold(ctx, held) })
@@ -137,7 +138,9 @@ func (w *worker) feed(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			pause = 100 * time.Millisecond
 		}
-		w.q.log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
+		if said.now() {
+			w.q.log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
+		}
 		sleep(ctx, pause)
 	}
 }

@@ -131,6 +131,8 @@ type worker struct {
 	asking     int           // beats that are not answered yet
 	silent     bool          // the lease was lost, and not renewed since
 	losses     int           // of the lease
+	unwritten  rarely        // for the log: ends that could not be written down
+	unrenewed  rarely        // the same of the lease
 	ahead      time.Duration // of the claim
 }
 
@@ -519,7 +521,7 @@ func (w *worker) finish(batch []*ended) {
 	for i, e := range batch {
 		outs[i] = e.out
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), max(w.q.lease, 5*time.Second))
+	ctx, cancel := context.WithTimeout(w.q.asking, max(w.q.lease, 5*time.Second))
 	defer cancel()
 	errs := w.engine.Finish(ctx, outs)
 	w.mu.Lock()
@@ -546,7 +548,9 @@ func (w *worker) finish(batch []*ended) {
 			}
 			e.tries++
 			pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
-			w.q.log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
+			if w.unwritten.now() {
+				w.q.log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
+			}
 			w.after(pause, func() { w.ends.put(e) })
 		}
 	}
@@ -575,7 +579,7 @@ func (w *worker) tally(e *ended) {
 }
 
 func (w *worker) release(held []*Held, after time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(w.q.asking, 5*time.Second)
 	defer cancel()
 	err := w.engine.Release(ctx, held, after)
 	if err != nil {
@@ -586,7 +590,7 @@ func (w *worker) release(held []*Held, after time.Duration) error {
 
 // drain hands back what has not begun, and waits for the rest. If the engine is silent it
 // gives up after a lease from when the last handler has returned: then what is not
-// written down is not this worker's any more.
+// written down is not this worker's any more. Close makes it give up sooner.
 func (w *worker) drain() {
 	w.mu.Lock()
 	w.draining = true
@@ -605,13 +609,14 @@ func (w *worker) drain() {
 		w.room.Wait()
 	}
 	over := errors.Is(w.failed, ErrClosed) // no end can be written down
-	giveUp := time.AfterFunc(w.q.lease, func() {
+	giveUp := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		over = true
 		w.room.Broadcast()
-	})
-	defer giveUp.Stop()
+	}
+	defer time.AfterFunc(w.q.lease, giveUp).Stop()
+	defer context.AfterFunc(w.q.asking, giveUp)()
 	for len(w.tasks) > 0 && !over {
 		w.room.Wait()
 	}

@@ -1,0 +1,152 @@
+package durable_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/enginetest"
+)
+
+// An outage of an hour is in the log at most once in ten seconds for each thing that fails,
+// its end is there once, and after Close there is nothing more.
+func TestOutageIsLoggedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{}}
+		q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, err)
+		var finished atomic.Int64
+		q.Handle("good", func(context.Context, *durable.Attempt) error { finished.Add(1); return nil })
+		stop := start(t, q)
+		add(t, q, slices.Repeat([]durable.Job{{Kind: "good", After: 5 * time.Second}}, 100)...)
+		time.Sleep(4900 * time.Millisecond) // they are held
+		verbs := []string{"now", "beat", "finish", "feed"}
+		for _, verb := range verbs {
+			s.set(verb, errSilent)
+		}
+		s.interrupt()
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 100, finished.Load())
+		for _, verb := range verbs {
+			s.set(verb, nil)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		lines := map[string]int{}
+		for line := range strings.Lines(log.String()) {
+			_, text, _ := strings.Cut(line, `msg="`)
+			text, _, _ = strings.Cut(text, `"`)
+			lines[text]++
+		}
+		for _, text := range []string{"cannot read the engine's clock", "the lease could not be renewed", "the engine hands out no jobs; trying again",
+			"the end of an attempt could not be written down; trying again"} {
+			require.InDelta(t, 320, lines["durable: "+text], 60, "%s", text)
+		}
+		require.Equal(t, 1, lines["durable: the engine's clock can be read again"])
+
+		s.set("now", errSilent)
+		stop()
+		require.NoError(t, q.Close())
+		log.Reset()
+		time.Sleep(time.Hour)
+		require.Empty(t, log.String())
+	})
+}
+
+// What reads the clock of an engine that has been closed says so once, and ends.
+func TestClockOfAClosedEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{}}
+		q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, err)
+		defer q.Close()
+		s.set("now", durable.ErrClosed)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Equal(t, 1, strings.Count(log.String(), "cannot read the engine's clock"), "%s", &log)
+	})
+}
+
+// silentEngine is an engine that answers nothing that is asked, until the context of that ends.
+type silentEngine struct {
+	durable.Engine
+	on atomic.Bool
+}
+
+func (m *silentEngine) wait(ctx context.Context) error {
+	<-ctx.Done()
+	return errors.Join(durable.ErrUncertain, ctx.Err())
+}
+
+func (m *silentEngine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+	if m.on.Load() {
+		return make([]durable.Ref, len(recs)), slices.Repeat([]error{m.wait(ctx)}, len(recs))
+	}
+	return m.Engine.Insert(ctx, recs)
+}
+
+func (m *silentEngine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	w, err := m.Engine.Work(ctx, c)
+	return silentWorker{w, m}, err
+}
+
+type silentWorker struct {
+	durable.Worker
+	m *silentEngine
+}
+
+func (w silentWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+	if w.m.on.Load() {
+		return slices.Repeat([]error{w.m.wait(ctx)}, len(outs))
+	}
+	return w.Worker.Finish(ctx, outs)
+}
+
+func (w silentWorker) Beat(ctx context.Context) error {
+	if w.m.on.Load() {
+		return w.m.wait(ctx)
+	}
+	return w.Worker.Beat(ctx)
+}
+
+// Close returns though the engine does not answer, however many jobs are being added and
+// however long the lease is. Each of these calls of Add has an error.
+func TestCloseOfASilentEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &silentEngine{Engine: enginetest.NewMemory().Open(t)}
+		q, err := durable.Open(t.Context(), m, durable.WithLease(time.Hour), durable.WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+		done := make(chan error, 1)
+		go func() { done <- q.Run(t.Context()) }()
+		add(t, q, durable.Job{Kind: "k", After: 5 * time.Second})
+		m.on.Store(true)
+		time.Sleep(10 * time.Second) // the end of the attempt is on its way
+		added := make(chan error, 1)
+		go func() {
+			refs, err := q.AddMany(t.Context(), slices.Repeat([]durable.Job{{Kind: "k"}}, 10_000)...)
+			require.Equal(t, make([]durable.Ref, 10_000), refs)
+			added <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, q.Close())
+		require.LessOrEqual(t, time.Since(began), 16*time.Second)
+		require.NoError(t, <-done)
+		err = <-added
+		require.ErrorIs(t, err, durable.ErrUncertain, "what was on its way")
+		require.ErrorIs(t, err, durable.ErrClosed, "what was not")
+	})
+}

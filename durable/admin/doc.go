@@ -33,7 +33,9 @@
 //
 // The last part of the path says what is asked for; without one it is the page. Times are
 // RFC 3339, by the clock of the engine; durations are seconds. Errors are {"error": "..."}
-// with a status that fits.
+// with a status that fits. A read takes 30 seconds at most, and counts ten minutes. While
+// the queue is not healthy a read takes a second after that is known, which is 5 seconds at
+// most. If it cannot be answered, its error is what Queue.Health says.
 //
 //	GET  list       [Listing]: ?state=waiting|running|dead &kind= &lane= &meta=name=value... &after= &n=100
 //	GET  show       [Job], payload included: ?ref=

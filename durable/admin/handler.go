@@ -21,8 +21,11 @@ import (
 const Header = "X-Tickwheel-Admin"
 
 const (
-	maxBody     = 1 << 20          // bytes of a Command
-	readTimeout = 30 * time.Second // of what does not read all of the store
+	maxBody       = 1 << 20          // bytes of a Command
+	readTimeout   = 30 * time.Second // of what does not read all of the store
+	countTimeout  = 10 * time.Minute // of counts, which does
+	healthTimeout = readTimeout / 6
+	sickTimeout   = time.Second // of a read after Queue.Health has returned an error
 )
 
 // Option sets up a handler.
@@ -103,7 +106,10 @@ func NewHandler(q *durable.Queue, opts ...Option) http.Handler {
 	return h
 }
 
-var reads = map[string]func(*handler, context.Context, *http.Request) (any, error){
+// read is what a request asks for.
+type read func(*handler, context.Context, *reading) (any, error)
+
+var reads = map[string]read{
 	"list": (*handler).list, "show": (*handler).show, "summary": (*handler).summary, "counts": (*handler).counts,
 	"schedules": (*handler).schedules, "workers": (*handler).workers, "limits": (*handler).limits, "pauses": (*handler).pauses,
 }
@@ -122,12 +128,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case isFile && get:
 		file.serve(w)
 	case isRead && get:
-		ctx, cancel := r.Context(), context.CancelFunc(func() {})
-		if what != "counts" {
-			ctx, cancel = context.WithTimeout(ctx, readTimeout)
-		}
-		defer cancel()
-		answer, err := read(h, ctx, r)
+		answer, err := h.read(r, what, read)
 		reply(w, answer, err)
 	case isWrite && r.Method == http.MethodPost:
 		answer, err := h.write(r, what, write)
@@ -137,6 +138,34 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		reply(w, nil, &statusError{http.StatusNotFound, "there is no such thing"})
 	}
+}
+
+// reading is a request that reads, and what is wrong with the queue.
+type reading struct {
+	*http.Request
+	unhealthy error
+}
+
+// read asks first whether the queue is healthy. An engine whose store is out of reach asks
+// it again and again until the context ends, and the health names the cause at once: then
+// the read itself has a second, and the cause is its error.
+func (h *handler) read(r *http.Request, what string, f read) (any, error) {
+	limit := readTimeout
+	if what == "counts" {
+		limit = countTimeout
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	unhealthy := h.health(ctx)
+	if unhealthy != nil {
+		ctx, cancel = context.WithTimeoutCause(ctx, sickTimeout, unhealthy)
+		defer cancel()
+	}
+	answer, err := f(h, ctx, &reading{r, unhealthy})
+	if err != nil && unhealthy != nil && ctx.Err() != nil {
+		err = unhealthy
+	}
+	return answer, err
 }
 
 // secure has a browser load nothing from elsewhere, run no script that is not a file of the
@@ -183,7 +212,7 @@ func reply(w http.ResponseWriter, answer any, err error) {
 
 const defaultPage = 100
 
-func (h *handler) list(ctx context.Context, r *http.Request) (any, error) {
+func (h *handler) list(ctx context.Context, r *reading) (any, error) {
 	query, n := r.URL.Query(), defaultPage
 	f := durable.Filter{Kind: query.Get("kind"), Lane: query.Get("lane")}
 	states := map[string]durable.State{"": 0, "waiting": durable.Waiting, "running": durable.Running, "dead": durable.Dead}
@@ -215,18 +244,17 @@ func (h *handler) list(ctx context.Context, r *http.Request) (any, error) {
 	return listing, err
 }
 
-func (h *handler) show(ctx context.Context, r *http.Request) (any, error) {
+func (h *handler) show(ctx context.Context, r *reading) (any, error) {
 	info, err := h.q.Get(ctx, durable.Ref(r.URL.Query().Get("ref")))
 	return whole(info), err
 }
 
 // summary says what is known: an operator looks here when the store is out of order.
-func (h *handler) summary(ctx context.Context, _ *http.Request) (any, error) {
-	wrong := h.health(ctx)
+func (h *handler) summary(ctx context.Context, r *reading) (any, error) {
 	b, unread := h.q.Backlog(ctx)
 	st, now := h.q.Stats(), time.Now()
 	s := Summary{
-		Now: now.UTC(), Writable: h.writable, Healthy: textOf(wrong), BacklogError: textOf(unread),
+		Now: now.UTC(), Writable: h.writable, Healthy: textOf(r.unhealthy), BacklogError: textOf(unread),
 		Added: st.Added, Attempts: st.Attempts, Done: st.Done, Failed: st.Failed, Dead: st.Dead, LeaseLost: st.LeaseLost,
 		Held: st.Held, Running: st.Running, Lateness: st.Lateness.Counts[:], ClaimAhead: st.ClaimAhead.Seconds(),
 		Waiting: b.Waiting, Kinds: make([]Overdue, len(b.Kinds)),
@@ -237,9 +265,9 @@ func (h *handler) summary(ctx context.Context, _ *http.Request) (any, error) {
 	return s, nil
 }
 
-// health leaves time for the rest of a summary.
+// health leaves time for the rest of a read.
 func (h *handler) health(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout/6)
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	return h.q.Health(ctx)
 }
@@ -251,7 +279,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-func (h *handler) counts(ctx context.Context, _ *http.Request) (any, error) {
+func (h *handler) counts(ctx context.Context, _ *reading) (any, error) {
 	groups, c, now := map[Group]int64{}, Counts{Groups: []Group{}}, time.Now()
 	for i, err := range h.q.All(ctx, durable.Filter{}) {
 		if err != nil {
@@ -276,7 +304,7 @@ func (h *handler) counts(ctx context.Context, _ *http.Request) (any, error) {
 	return c, nil
 }
 
-func (h *handler) schedules(ctx context.Context, _ *http.Request) (any, error) {
+func (h *handler) schedules(ctx context.Context, _ *reading) (any, error) {
 	all := []Schedule{}
 	for i, err := range h.q.Schedules(ctx) {
 		if err != nil {
@@ -288,7 +316,7 @@ func (h *handler) schedules(ctx context.Context, _ *http.Request) (any, error) {
 	return all, nil
 }
 
-func (h *handler) workers(ctx context.Context, _ *http.Request) (any, error) {
+func (h *handler) workers(ctx context.Context, _ *reading) (any, error) {
 	infos, err := h.q.Workers(ctx)
 	all, now := make([]Worker, len(infos)), time.Now()
 	for i, w := range infos {
@@ -297,7 +325,7 @@ func (h *handler) workers(ctx context.Context, _ *http.Request) (any, error) {
 	return all, err
 }
 
-func (h *handler) limits(ctx context.Context, _ *http.Request) (any, error) {
+func (h *handler) limits(ctx context.Context, _ *reading) (any, error) {
 	all := []Limit{}
 	for i, err := range h.q.Limits(ctx) {
 		if err != nil {
@@ -308,7 +336,7 @@ func (h *handler) limits(ctx context.Context, _ *http.Request) (any, error) {
 	return all, nil
 }
 
-func (h *handler) pauses(ctx context.Context, _ *http.Request) (any, error) {
+func (h *handler) pauses(ctx context.Context, _ *reading) (any, error) {
 	paused, err := h.q.Paused(ctx)
 	return append([]durable.Pausable{}, paused...), err
 }

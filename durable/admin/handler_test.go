@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -170,6 +171,99 @@ func TestHosts(t *testing.T) {
 	}
 	require.PanicsWithValue(t, "admin: WithHosts: no host", func() { admin.WithHosts() })
 	require.PanicsWithValue(t, "admin: WithHosts: empty host", func() { admin.WithHosts(":80") })
+}
+
+// refused is an engine whose store refuses every connection, once it is down: it says so of
+// the clock, and tries the rest again until the context ends.
+type refused struct {
+	durable.Engine
+	down  atomic.Bool
+	fails bool // when all jobs are read
+}
+
+var errRefused = errors.New("connection refused")
+
+func (e *refused) try(ctx context.Context) error {
+	if !e.down.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return errRefused
+}
+
+func (e *refused) Now(ctx context.Context) (time.Time, time.Duration, error) {
+	if e.down.Load() {
+		return time.Time{}, 0, errRefused
+	}
+	return e.Engine.Now(ctx)
+}
+
+func (e *refused) Backlog(ctx context.Context) (durable.Backlog, error) {
+	return durable.Backlog{}, e.try(ctx)
+}
+
+func (e *refused) Get(ctx context.Context, ref durable.Ref) (durable.Info, error) {
+	return durable.Info{}, e.try(ctx)
+}
+
+func (e *refused) Page(ctx context.Context, f durable.Filter, m durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+	return nil, m, e.try(ctx)
+}
+
+func (e *refused) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
+	if e.fails {
+		e.down.Store(true)
+	}
+	return func(yield func(durable.Info, error) bool) {
+		if err := e.try(ctx); err != nil {
+			yield(durable.Info{}, err)
+		}
+	}
+}
+
+func (e *refused) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error] {
+	return func(yield func(durable.Series, error) bool) {
+		if err := e.try(ctx); err != nil {
+			yield(durable.Series{}, err)
+		}
+	}
+}
+
+func (e *refused) Workers(ctx context.Context) ([]durable.WorkerInfo, error) { return nil, e.try(ctx) }
+func (e *refused) Rules(ctx context.Context) (*durable.Rules, error) {
+	return &durable.Rules{}, e.try(ctx)
+}
+
+// Of a queue whose store is out of reach each read says so in a second, and so does one of
+// all jobs that the outage cuts off, after ten minutes.
+func TestStoreOutOfReach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &refused{Engine: memory.New(nil).Open()}
+		q, err := durable.Open(t.Context(), e, durable.WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		defer q.Close()
+		h := admin.NewHandler(q)
+		e.down.Store(true)
+		for _, what := range []string{"list", "show?ref=a", "counts", "schedules", "workers", "limits", "pauses"} {
+			began := time.Now()
+			var wrong struct{ Error string }
+			require.Equal(t, http.StatusServiceUnavailable, get(t, h, "/"+what, &wrong).Code, what)
+			require.Contains(t, wrong.Error, "does not answer: connection refused", what)
+			require.LessOrEqual(t, time.Since(began), time.Second, what)
+		}
+		began := time.Now()
+		var s admin.Summary
+		require.Equal(t, http.StatusOK, get(t, h, "/summary", &s).Code)
+		require.Contains(t, s.Healthy, "does not answer: connection refused")
+		require.Contains(t, s.BacklogError, "connection refused")
+		require.LessOrEqual(t, time.Since(began), time.Second)
+
+		e.down.Store(false)
+		e.fails = true
+		began = time.Now()
+		require.Equal(t, http.StatusServiceUnavailable, get(t, h, "/counts", &struct{}{}).Code)
+		require.LessOrEqual(t, time.Since(began), 10*time.Minute)
+	})
 }
 
 // sick is an engine that once it is ill cannot count what waits, and does not tell its time.

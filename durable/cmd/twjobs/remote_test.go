@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -275,4 +276,32 @@ func TestMigrate(t *testing.T) {
 	require.Zero(t, status, out)
 	out, status = command(t, "-postgres", srv.DSN(), "-queue", "other", "list")
 	require.Zero(t, status, out)
+}
+
+// Of a service whose database has stopped, what is asked names the cause, and waits for no
+// timeout.
+func TestStoppedDatabase(t *testing.T) {
+	srv := pgserver.Test(t)
+	pool, err := pgxpool.New(within(t), srv.DSN())
+	require.NoError(t, err)
+	defer pool.Close()
+	e, err := postgres.Connect(within(t), pool)
+	require.NoError(t, err)
+	require.NoError(t, e.Migrate(within(t)))
+	q, err := durable.Open(within(t), e, durable.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	defer q.Close()
+	service := httptest.NewServer(admin.NewHandler(q))
+	defer service.Close()
+	require.NoError(t, srv.Kill())
+	for _, place := range [][]string{{"-url", service.URL}, {"-postgres", srv.DSN()}} {
+		for _, what := range []string{"stats", "list", "workers", "limits", "schedules"} {
+			began := time.Now()
+			out, status := command(t, append(place, "-timeout", "20s", what)...)
+			t.Log(place[0], what, time.Since(began))
+			require.Equal(t, 1, status, out)
+			require.NotContains(t, out, "no answer within", what)
+			require.Regexp(t, "does not answer: |connection refused", out, what)
+		}
+	}
 }

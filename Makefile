@@ -105,6 +105,10 @@ soak: ## run wheels under every kind of load at the same time (DURATION=10m)
 adoption: ## run other people's suites with package time and on the wheel, in turn: an hour, as root on Linux
 	cd checks && go run ./adoption
 
+.PHONY: std
+std: ## run Go's own tests of packages time and context on the wheel, with both releases of Go: a minute
+	@set -e; for go in $(RELEASES); do (set -x; cd checks; GOTOOLCHAIN=$$go go run ./std); done
+
 .PHONY: nightly
 nightly: ## all that is random, at length and with fresh seeds: fuzz and soak for DURATION=10m each, and half an hour
 	$(MAKE) fuzz FUZZTIME=$(DURATION)

@@ -1,7 +1,9 @@
 package timingwheel
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,15 +16,23 @@ func TestDefaultIsOneWheel(t *testing.T) {
 	require.PanicsWithValue(t, "timingwheel: SetDefault: the default wheel is in use already, or was set before",
 		func() { SetDefault(New()) })
 
-	var s shared
-	var asked sync.WaitGroup
-	found := make([]*TimingWheel, 8)
-	for i := range found {
-		asked.Go(func() { found[i] = s.get() })
-	}
-	asked.Wait()
-	for _, w := range found {
-		require.Same(t, s.get(), w)
+	for range 5000 {
+		var s shared
+		var ready atomic.Int32
+		var asked sync.WaitGroup
+		found := make([]*TimingWheel, 2)
+		for i := range found {
+			asked.Go(func() {
+				for ready.Add(1); ready.Load() < int32(len(found)); {
+					runtime.Gosched() // so that they ask at the same time
+				}
+				found[i] = s.get()
+			})
+		}
+		asked.Wait()
+		for _, w := range found {
+			require.Same(t, s.get(), w)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/tickwheel/tickwheel/internal/parking"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
 func TestKeyed(t *testing.T) {
@@ -443,4 +444,25 @@ func TestKeyedGivesMemoryBack(t *testing.T) {
 	waitUntil(t, func() bool { return heapInUse() < before+most*forFew })
 	runtime.KeepAlive(few)
 	runtime.KeepAlive(k)
+}
+
+// The wheel's Stop has handed back a task just before another takes its place: the key counts
+// as scheduled, and its new function is not forgotten with the old one.
+func TestKeyInPlaceOfOneHandedBack(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	k := NewKeyed[string](w)
+	_, err := k.Schedule("key", time.Hour, func() {})
+	require.NoError(t, err)
+	s := k.lock("key")
+	old, _ := s.tasks.Get("key")
+	require.NotNil(t, old.take()) // as Stop does, in due
+	s.handedBack.Add(1)
+	replaced, err := s.put(&keyedTask[string]{keyed: k, key: "key", f: func() {}}, old, k.engine.After(time.Hour), (*engine.Handle).Accept)
+	s.mu.Unlock()
+	require.NoError(t, err)
+	require.False(t, replaced)
+	require.Equal(t, 1, k.Len())
+	require.True(t, k.Cancel("key"))
+	require.Zero(t, k.Len())
 }

@@ -98,6 +98,34 @@ func TestAtOnceIsTakenInOrder(t *testing.T) {
 	e.verify(t)
 }
 
+// Functions run while more of them are taken. Otherwise none would run as long as functions are
+// added faster than they are taken.
+func TestAtOnceRunsBetweenSlices(t *testing.T) {
+	const n = 500 * SliceLen
+	e := newTestWheel(withShards(1))
+	defer e.Stop()
+	s := &e.shards[0]
+	for left := 0; left == 0; { // or else the goroutine was faster than the test
+		withhold(s)
+		var ran atomic.Int64
+		for range n {
+			_, err := e.Schedule(0, func() { ran.Add(1) })
+			require.NoError(t, err)
+		}
+		go s.runAtOnce()
+		for s.lockForDriver(); s.arena.Len() == n; s.lockForDriver() {
+			s.unlock()
+			runtime.Gosched()
+		}
+		left = s.arena.Len() // the test has the lock between two slices, or after the last one
+		for start := time.Now(); ran.Load() == 0 && time.Since(start) < time.Minute; {
+			runtime.Gosched()
+		}
+		s.unlock()
+		require.NotZero(t, ran.Load())
+	}
+}
+
 // A driver that is held up holds up nothing that is due at once, not even on its shard's
 // queue.
 func TestAtOnceDoesNotWaitForTheDriver(t *testing.T) {

@@ -1,0 +1,111 @@
+package timingwheel
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The tests in this file play one of two goroutines that end a context at the same time: they
+// leave it as it is between two steps of the other.
+
+// asDeadlineCtx makes a context whose Done was called.
+func asDeadlineCtx(w *TimingWheel, parent context.Context) *deadlineCtx {
+	ctx, _ := w.WithTimeout(parent, time.Hour)
+	ctx.Done()
+	return ctx.(*deadlineCtx)
+}
+
+// A goroutine has set the outcome, and is about to close the channel: whoever hears of the
+// outcome finds the channel closed.
+func TestOutcomeBeforeDoneIsClosed(t *testing.T) {
+	for name, hear := range map[string]func(c *deadlineCtx){
+		"Err":  func(c *deadlineCtx) { _ = c.Err() },
+		"Done": func(c *deadlineCtx) { c.Done() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := New()
+			defer w.Stop()
+			for _, parent := range []context.Context{context.Background(), t.Context()} {
+				c := asDeadlineCtx(w, parent)
+				c.outcome.Store(canceled)
+				var heard atomic.Bool
+				go func() { hear(c); heard.Store(true) }()
+				synctest.Wait()
+				require.False(t, heard.Load(), name)
+				c.finish()
+				synctest.Wait()
+				require.True(t, heard.Load(), name)
+			}
+		})
+	}
+}
+
+// A goroutine is closing the channel: a second CancelFunc returns once it is closed.
+func TestSecondCancelWaitsForDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New()
+		defer w.Stop()
+		c := asDeadlineCtx(w, context.Background())
+		c.outcome.Store(canceled)
+		c.state.Or(closing)
+		var returned atomic.Bool
+		go func() { c.finish(); returned.Store(true) }()
+		synctest.Wait()
+		require.False(t, returned.Load())
+		close(c.inner.(chan struct{}))
+		c.state.Or(closed)
+		synctest.Wait()
+		require.True(t, returned.Load())
+	})
+}
+
+// A second CancelFunc returns once all that was derived has ended.
+func TestSecondCancelWaitsForTheDerived(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	for _, parent := range []context.Context{context.Background(), t.Context()} {
+		c := asDeadlineCtx(w, parent)
+		ending := make(chan bool)
+		var ended atomic.Bool
+		c.AfterFunc(func() {
+			close(ending)
+			for range 1000 {
+				runtime.Gosched()
+			}
+			ended.Store(true)
+		})
+		go c.finish()
+		<-ending
+		c.finish()
+		require.True(t, ended.Load())
+	}
+}
+
+// What was derived and has ended keeps nothing else that was derived, although its stop
+// function, or the context, is kept.
+func TestDerivedKeepsNoOther(t *testing.T) {
+	w := New()
+	defer w.Stop()
+	c := asDeadlineCtx(w, t.Context())
+	stops, kept := [4]func() bool{}, [4]weak.Pointer[derived]{}
+	for i := range stops {
+		stops[i] = c.AfterFunc(func() {})
+		kept[i] = weak.Make(c.heirs.ring)
+	}
+	for _, stop := range stops {
+		require.True(t, stop())
+		require.False(t, stop())
+	}
+	last := stops[3]
+	clear(stops[:])
+	waitForGarbage(t, func() bool { return kept[1].Value() == nil && kept[2].Value() == nil })
+	runtime.KeepAlive(last)
+	runtime.KeepAlive(c)
+}

@@ -1,26 +1,31 @@
-// Package time is the package time of the standard library with its timers on the wheel
-// of the process, [timingwheel.Default]. It has all of that package's names. So a program
-// puts its timers on a wheel by a change of one import:
+// Package time is the package time of the standard library with its AfterFunc and NewTimer
+// on the wheel of the process, [timingwheel.Default]. It has all of that package's names. So
+// a program puts its timers on a wheel by a change of one import:
 //
 //	import "github.com/tickwheel/tickwheel/dropin/time"
 //
-// AfterFunc, NewTimer, After, NewTicker, Tick and Sleep are on the wheel. All else is the
-// standard library's own: a [Duration], a [Time] or a [Location] of either package is
-// one of the other. Timer and Ticker are not: they are types of package timingwheel, so
-// that a *Timer cannot be passed to code that wants a *time.Timer.
+// All else is the standard library's own: After, Sleep, tickers, and every type except
+// Timer. A [Duration], a [Time] or a [Ticker] of either package is one of the other. A
+// *Timer is a *timingwheel.Timer, which cannot be passed to code that wants a *time.Timer.
 //
-// The README of folder dropin says what else differs, when it pays, and when not.
+// Package time beats the wheel where a channel is often left alone: it spends nothing on a
+// ticker, and forgets the channel of After, while no goroutine waits for it. The README of
+// folder dropin has the figures of each call, how to choose the other side, what else
+// differs, and when the wheel pays.
 package time
 
-import "github.com/tickwheel/tickwheel/timingwheel"
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
 
 // Timer is a timer on the wheel. It has all methods of the standard library's, under the
 // same contract.
 type Timer = timingwheel.Timer
 
-// Ticker is a ticker on the wheel. It has all methods of the standard library's, under
-// the same contract.
-type Ticker = timingwheel.Ticker
+// Ticker is that of the standard library.
+type Ticker = time.Ticker
 
 // AfterFunc is that of the standard library, on the wheel: see
 // [timingwheel.TimingWheel.AfterFunc].
@@ -31,18 +36,15 @@ func AfterFunc(d Duration, f func()) *Timer { return timingwheel.Default().After
 // holds it until it fires.
 func NewTimer(d Duration) *Timer { return timingwheel.Default().NewTimer(d) }
 
-// After is that of the standard library, on the wheel: see [timingwheel.TimingWheel.After].
-// The wheel holds the channel until the time is sent, also if nobody waits any more.
-func After(d Duration) <-chan Time { return timingwheel.Default().After(d) }
+// After is that of the standard library. [timingwheel.TimingWheel.After] is on a wheel.
+func After(d Duration) <-chan Time { return time.After(d) }
 
-// Sleep is that of the standard library, on the wheel: see [timingwheel.TimingWheel.Sleep].
-func Sleep(d Duration) { timingwheel.Default().Sleep(d) }
+// Sleep is that of the standard library. [timingwheel.TimingWheel.Sleep] is on a wheel.
+func Sleep(d Duration) { time.Sleep(d) }
 
-// NewTicker is that of the standard library, on the wheel: see
-// [timingwheel.TimingWheel.NewTicker]. The period rounds up to a tick of the wheel. Stop a
-// ticker that is no longer needed: the wheel holds it.
-func NewTicker(d Duration) *Ticker { return timingwheel.Default().NewTicker(d) }
+// NewTicker is that of the standard library. [timingwheel.TimingWheel.NewTicker] is on a
+// wheel.
+func NewTicker(d Duration) *Ticker { return time.NewTicker(d) }
 
-// Tick is that of the standard library, on the wheel: see [timingwheel.TimingWheel.Tick].
-// Nothing ends it, so use it only for what goes on as long as the process.
-func Tick(d Duration) <-chan Time { return timingwheel.Default().Tick(d) }
+// Tick is that of the standard library. [timingwheel.TimingWheel.Tick] is on a wheel.
+func Tick(d Duration) <-chan Time { return time.Tick(d) }

@@ -4,8 +4,11 @@ go 1.26.0
 
 require (
 	github.com/emirpasic/gods v1.18.1
-	github.com/stretchr/testify v1.12.1
-	golang.org/x/sys v0.41.0
+	github.com/stretchr/testify v1.7.5
 )
 
-require go.yaml.in/yaml/v3 v3.0.5 // indirect
+require (
+	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/pmezard/go-difflib v1.0.0 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
+)

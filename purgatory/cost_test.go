@@ -36,8 +36,8 @@ func TestAllocations(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Zero(t, testing.AllocsPerRun(1000, func() { p.Notify(-2) }), "a visit")
-	require.LessOrEqual(t, unsafe.Sizeof(Op[int]{}), uintptr(96))
-	require.LessOrEqual(t, unsafe.Sizeof(Op[string]{}), uintptr(112))
+	require.LessOrEqual(t, int(unsafe.Sizeof(Op[int]{})), 96)
+	require.LessOrEqual(t, int(unsafe.Sizeof(Op[string]{})), 112)
 }
 
 // A million parked: no goroutine for any, and few bytes.

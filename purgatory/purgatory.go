@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickwheel/tickwheel/internal/parking"
 	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/park"
 )
 
 // Purgatory holds operations that wait for something that other goroutines bring about,
@@ -22,9 +22,6 @@ type Purgatory[K comparable] struct {
 	nest    nest
 	stripes [stripes]stripe[K]
 }
-
-// park holds an operation on a wheel until its deadline.
-var park = parking.Park.(func(*timingwheel.TimingWheel, time.Duration, parking.Op) (timingwheel.Timeout, error))
 
 // New returns a purgatory whose deadlines are kept by w. There may be any number on one
 // wheel. It takes 9 KB and no goroutine. It has to be closed only to end what is parked.
@@ -167,7 +164,7 @@ func (o *Op[K]) addLinks(keys []K) {
 // register puts the operation on the wheel and under its keys, asks the second question,
 // and sets parked.
 func (o *Op[K]) register(d time.Duration) (err error) {
-	if o.timer, err = park(o.purgatory.wheel, d, (*opOnWheel[K])(o)); err != nil {
+	if o.timer, err = park.On(o.purgatory.wheel, d, (*opOnWheel[K])(o)); err != nil {
 		return err
 	}
 	asked := false

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/internal/parking"
 	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/park"
 )
 
 // Threshold is a number that only rises, such as an offset, a high water mark or an
@@ -141,7 +142,7 @@ func (t *Threshold[V]) begin(v V, d time.Duration) (Outcome, error) {
 
 // register puts the waiter on the wheel and into the tree, and sets parked.
 func (w *waiter[V]) register(d time.Duration) (err error) {
-	if w.timer, err = park(w.threshold.wheel, d, (*waiterOnWheel[V])(w)); err != nil {
+	if w.timer, err = park.On(w.threshold.wheel, d, (*waiterOnWheel[V])(w)); err != nil {
 		return err
 	}
 	switch outcome, err := w.enter(d); {

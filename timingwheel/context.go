@@ -212,7 +212,7 @@ func (c *deadlineCtx) start(e *engine.Engine, after engine.Delay) {
 	if c.entry.Closed() {
 		c.moveToTime()
 	} else {
-		c.entry.Add(after, engine.Disguise(c), engine.Internal|engine.NoExecutor|engine.Disguised)
+		c.entry.AddDisguised(after, engine.Disguise(c), contextDue)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestAllocations(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { timer.Reset(time.Hour) }), "Reset")
 	timeout, _ := w.Schedule(time.Hour, noop)
 	require.Zero(t, testing.AllocsPerRun(1000, func() { timeout.Reset(time.Hour); timeout.Deadline() }), "Timeout.Reset")
-	require.LessOrEqual(t, unsafe.Sizeof(Timer{}), uintptr(48), "a size class of the allocator")
+	require.LessOrEqual(t, int(unsafe.Sizeof(Timer{})), 48, "a size class of the allocator")
 	require.Zero(t, (unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.Word))%16, "in the cache line of entry.shard")
 	require.Equal(t, unsafe.Offsetof(timer.lazy)+unsafe.Offsetof(timer.lazy.Word)+8, unsafe.Offsetof(timer.entry), "the shard is its first field")
 }

@@ -313,7 +313,7 @@ func WithManualClock(start time.Time) Option {
 }
 
 func newSettings(opts []Option) *engine.Config {
-	c := &config{engine.Config{Tick: engine.DefaultTick, Slots: 512, Due: contextDue}}
+	c := &config{engine.Config{Tick: engine.DefaultTick, Slots: 512, Executor: run.NewQueue(nil)}}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("timingwheel: New: nil Option")
@@ -329,9 +329,6 @@ func newSettings(opts []Option) *engine.Config {
 		panic("timingwheel: New: WithManualClock and a Pool of pool.Wait")
 	}
 	c.Manual = c.Manual || c.Virtual
-	if c.Executor == nil {
-		c.resolve(Goroutines())
-	}
 	return &c.Config
 }
 

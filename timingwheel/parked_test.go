@@ -10,7 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/internal/parking"
+	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
+
+// park is that of package timingwheel/park, which imports this one.
+func park(w *TimingWheel, d time.Duration, op parking.Op) (Timeout, error) {
+	e, now := w.here()
+	h, err := e.Park(engine.Delay{Now: now, D: d}, op)
+	return Timeout(h), err
+}
 
 // parkedOp is a parked operation that counts what it is told, and by whom.
 type parkedOp struct {

@@ -11,5 +11,4 @@ require (
 require (
 	github.com/emirpasic/gods v1.18.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 )

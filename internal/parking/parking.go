@@ -24,9 +24,3 @@ type Executor interface {
 // Held says that a lock of the wheel is held. As its name cannot be written outside this
 // module, nobody else can implement Op.
 type Held struct{}
-
-// Park is a func(*timingwheel.TimingWheel, time.Duration, Op) (timingwheel.Timeout, error),
-// which holds an operation until its deadline. Package timingwheel sets it when it is
-// initialized, and nobody changes it. This package cannot name these types, since that one
-// imports it.
-var Park any

@@ -48,7 +48,7 @@ func (e *Engine) here(now time.Duration) (*Engine, time.Duration) {
 	}
 	c := &Config{
 		Tick: e.clock.tick, Slots: 64, Shards: 1, Executor: run.NewQueue(nil),
-		Due: e.driver.hub.due, PanicHandler: e.runner.PanicHandler, Tracer: e.runner.Tracer, Log: e.runner.Log,
+		PanicHandler: e.runner.PanicHandler, Tracer: e.runner.Tracer, Log: e.runner.Log,
 	}
 	local := New(c, e.attached)
 	if e.IsStopped() {

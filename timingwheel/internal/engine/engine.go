@@ -61,10 +61,6 @@ type Config struct {
 	Start    time.Time     // from which time is counted; zero: now, unless it is virtual
 	Precise  bool
 
-	// Due is called for a task of the wheel's own that is Disguised. So its entry names the
-	// object itself, and no closure is made for it.
-	Due func(disguised func())
-
 	MaxPending   int
 	PanicHandler func(recovered any, stack []byte)
 	Tracer       *run.Tracer
@@ -84,7 +80,6 @@ func New(c *Config, attached any) *Engine {
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
 	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
-	d.hub.due = c.Due
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
 		e.shards[i].init(&d.hub, i)

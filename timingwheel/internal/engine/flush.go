@@ -206,7 +206,7 @@ func (s *shard) fire(i bucket.Index) {
 // call calls a task of the wheel's own. It is called with s.mu held.
 func (s *shard) call(f func(), tag bucket.Tag) {
 	if tag&Disguised != 0 {
-		s.hub.due(f)
+		s.due(f)
 	} else {
 		f()
 	}

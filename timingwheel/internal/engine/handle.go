@@ -82,6 +82,15 @@ func (h *Handle) Add(after Delay, f func(), kind bucket.Tag) {
 	h.ref = h.shard.add(after, f, kind)
 }
 
+// AddDisguised is Add for a task of the wheel's own that is a pointer in disguise: so no
+// closure is made for it. When it is due, due is called with it, which is the same function
+// for all of them. An engine that is told of it so late does not link what due needs into
+// programs without such tasks.
+func (h *Handle) AddDisguised(after Delay, disguised func(), due func(disguised func())) {
+	h.shard.due = due
+	h.Add(after, disguised, Internal|NoExecutor|Disguised)
+}
+
 // Pending reports whether the entry is on the wheel.
 func (h *Handle) Pending() bool { return h.shard.isPending(h.ref) }
 

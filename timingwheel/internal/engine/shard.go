@@ -56,7 +56,8 @@ type shard struct {
 	canceling  bool // cancel is calling the task of the entry that it has removed
 	dismissing bool // dismiss is calling the task of the entry that it will remove
 
-	contexts *list.List // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
+	due      func(disguised func()) // calls a task that is Disguised; nil until there is one
+	contexts *list.List             // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
 	_ [64]byte // keeps the next shard's lock out of this one's cache lines
 }

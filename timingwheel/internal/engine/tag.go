@@ -34,7 +34,7 @@ const (
 	NoExecutor
 
 	// Disguised is an entry that has a pointer in disguise instead of a function. If it is a
-	// task of the wheel's own, Config.Due takes the pointer. Otherwise the pointer is a
+	// task of the wheel's own, shard.due takes the pointer. Otherwise the pointer is a
 	// LazyTask's, which knows the deadline: see pushback.go.
 	Disguised
 

@@ -122,15 +122,20 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 	}
 	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()
+	bytes := 0
 	for over := false; !over; {
 		select {
 		case m, ok := <-msgs:
 			var some []*nats.Msg
 			some, over, err = collect(m, ok, msgs)
+			for _, m := range some {
+				bytes += m.Size()
+			}
 			if got += len(some); len(some) > 0 {
 				each(some)
 			}
-			over = over || got >= r.Batch
+			// The server says nothing at the end of a request of which nothing is left.
+			over = over || got >= r.Batch || bytes >= r.MaxBytes
 			silence.Reset(r.Expires + answerTimeout)
 		case <-silence.C:
 			// It was lost, or its end was. Patience is better here than haste: what is sent

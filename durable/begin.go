@@ -67,7 +67,7 @@ func (w *worker) toWait(t *task) {
 
 // await has a task wait that is to be claimed exactly, and is due. w.mu is held.
 func (w *worker) await(t *task) {
-	l, j := w.lanes[t.held.Record.Job.Kind], &t.held.Record.Job
+	l, j := w.queuesOf(t), &t.held.Record.Job
 	switch limits, paused := w.rules.Covering(j.Kind, j.Lane); {
 	case t.crashes > 0 && paused:
 		w.later(AskAgain, t, w.toWait)
@@ -109,7 +109,7 @@ func (w *worker) start() {
 		}
 		w.mind(l)
 		w.begun++
-		l.running++
+		w.queuesOf(t).running++
 		if t.phase == ready {
 			w.wakeClaims() // ready has room for one more
 			w.begin(t)
@@ -158,7 +158,7 @@ func (w *worker) firstOf(class int, before []int, active []*lane) (l *lane, queu
 		if len(other.ready[class]) == 0 && len(other.last[class]) == 0 && !tried && other.lined == 0 {
 			continue
 		}
-		if other.running+w.coming(other, before) >= other.limit {
+		if other.queues.running+w.coming(other, before) >= other.limit {
 			continue
 		}
 		queues := [3]*[]*task{&other.ready[class], &other.last[class], &none}
@@ -187,7 +187,7 @@ func (w *worker) vacate(t *task) {
 	if t.reserved {
 		t.reserved = false
 		w.reserved--
-		w.lanes[t.held.Record.Job.Kind].running--
+		w.queuesOf(t).running--
 	}
 }
 
@@ -261,7 +261,7 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 	}
 	t.cancel(nil)
 	t.cancel = nil
-	l := w.lanes[t.held.Record.Job.Kind]
+	l := w.queuesOf(t)
 	l.running--
 	switch {
 	case lost || w.draining:
@@ -303,7 +303,7 @@ func (w *worker) ended(t *task, out *Outcome) {
 	t.cancel(nil)
 	t.cancel = nil
 	w.set(t, ending)
-	w.lanes[t.held.Record.Job.Kind].running--
+	w.queuesOf(t).running--
 	t.timed(w.q.now())
 	w.ends.put(&ended{task: t, out: *out, early: t.failed})
 	if len(t.gates) > 0 && w.lanes[t.held.Record.Job.Kind].lined > 0 {

@@ -481,11 +481,13 @@ func (w *worker) obey(r *Rules) {
 		limits, paused := r.Covering(l.kind, "")
 		l.gates, l.paused = w.gatesOf(limits, "", false), paused
 		l.lines, l.turns, l.lined = nil, nil, 0
+		w.mind(l)
+	}
+	for _, l := range w.activeLanes() {
 		l.last = classes{}
 		for class, tasks := range l.ready {
 			l.ready[class] = slices.DeleteFunc(tasks, func(t *task) bool { return t.gates == nil && w.isCovered(t.held) })
 		}
-		w.mind(l)
 	}
 	for _, t := range w.tasks {
 		switch covered := w.isCovered(t.held); {
@@ -553,7 +555,7 @@ func (w *worker) endEarly(t *task) {
 		t.cancel(ErrCanceled)
 	case t.phase == claimed || t.phase == ready:
 		t.canceled = true
-		class := &w.lanes[t.held.Record.Job.Kind].ready[classOf(t)]
+		class := &w.queuesOf(t).ready[classOf(t)]
 		*class = slices.DeleteFunc(*class, func(other *task) bool { return other == t })
 		w.vacate(t)
 		w.set(t, ending)

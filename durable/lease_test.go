@@ -122,7 +122,7 @@ func TestHandlerLooksItself(t *testing.T) {
 			task := &task{held: &again, phase: claimed, attempt: 1}
 			w.tasks["again"] = task
 			w.counts[claimed]++
-			w.lanes["k"].running++
+			w.queuesOf(task).running++
 			w.begin(task) // its goroutine waits for the lock
 			w.lease.renew(time.Now().Add(-old))
 			w.mu.Unlock()
@@ -132,7 +132,7 @@ func TestHandlerLooksItself(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, runs, *ran)
 			require.Len(t, a.released, 1-runs)
-			require.Zero(t, w.lanes["k"].running)
+			require.Zero(t, w.queuesOf(task).running)
 		})
 	}
 }

@@ -60,13 +60,15 @@ type task struct {
 	completed  *Outcome    // and has done, when it has returned: complete.go
 }
 
-// lane is what a kind has for itself: its limit, and its queues.
+// lane is what a kind has for itself: its limit, and its queues. Kinds without a limit of their
+// own share queues, so that the choice of the next job does not grow with the number of kinds.
 type lane struct {
 	kind      string
-	held      int  // tasks
-	bytes     int  // of their payloads
-	shut      bool // the engine is to hand out no more: room.go
-	active    bool // it is in worker.active
+	queues    *lane // whose claimable, ready, last, suspects, claiming and running count: its own, or the shared
+	held      int   // tasks
+	bytes     int   // of their payloads
+	shut      bool  // the engine is to hand out no more: room.go
+	active    bool  // it is in worker.active
 	limit     int
 	limited   bool // by WithKindConcurrency
 	running   int  // and places that are reserved
@@ -104,6 +106,7 @@ type worker struct {
 	tasks    map[Ref]*task
 	bytes    int
 	lanes    map[string]*lane
+	shared   *lane   // the queues of all kinds without a limit of their own
 	active   []*lane // those that have something in a queue, and maybe others
 	crowded  bool    // room.go
 	counts   [ending + 1]int
@@ -165,10 +168,12 @@ func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 		linger = 0 // nobody adds meanwhile
 	}
 	w.ends = newBatcher(w.finish, linger)
+	w.shared = &lane{limit: q.concurrency}
+	w.shared.queues = w.shared
 	for kind := range q.handlers {
-		l := &lane{kind: kind, limit: q.concurrency}
+		l := &lane{kind: kind, limit: q.concurrency, queues: w.shared}
 		if n := q.kinds[kind]; n > 0 {
-			l.limit, l.limited = min(n, q.concurrency), true
+			l.limit, l.limited, l.queues = min(n, q.concurrency), true, l
 		}
 		w.lanes[kind] = l
 	}
@@ -194,6 +199,9 @@ func (w *worker) set(t *task, p phase) {
 	t.phase = p
 }
 
+// queuesOf returns the lane in whose queues a task waits. w.mu is held.
+func (w *worker) queuesOf(t *task) *lane { return w.lanes[t.held.Record.Job.Kind].queues }
+
 // isGone reports whether a task, whose time has come, is not here any more. w.mu is held.
 func (w *worker) isGone(t *task) bool {
 	return w.draining || w.tasks[t.held.Ref] != t
@@ -214,7 +222,7 @@ func (w *worker) drop(t *task) {
 func (w *worker) clearQueues() {
 	w.exact = nil
 	for _, l := range w.lanes {
-		l.claimable, l.ready, l.last, l.suspects = classes{}, classes{}, classes{}, nil
+		l.queues.claimable, l.queues.ready, l.queues.last, l.queues.suspects = classes{}, classes{}, classes{}, nil
 		l.lines, l.turns, l.lined = nil, nil, 0
 		w.mind(l)
 	}
@@ -340,7 +348,7 @@ func (w *worker) toClaim(t *task) {
 		return
 	}
 	w.set(t, claimable)
-	l := w.lanes[t.held.Record.Job.Kind]
+	l := w.queuesOf(t)
 	l.claimable.add(t)
 	w.activate(l)
 	w.wakeClaims()
@@ -436,7 +444,7 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 	for i, t := range batch {
 		if t.counted {
 			t.counted = false
-			w.lanes[t.held.Record.Job.Kind].claiming[classOf(t)]--
+			w.queuesOf(t).claiming[classOf(t)]--
 		}
 		switch {
 		case verdicts[i].Claimed == Gone:
@@ -508,7 +516,7 @@ func (w *worker) proceed(t *task) {
 		return
 	}
 	w.set(t, ready)
-	l := w.lanes[t.held.Record.Job.Kind]
+	l := w.queuesOf(t)
 	l.ready.add(t)
 	w.activate(l)
 	w.start()

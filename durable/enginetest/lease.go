@@ -348,17 +348,17 @@ func (w *stoppedWorker) Beat(ctx context.Context) error {
 
 // A job that is claimed and has not begun when the lease is lost never begins there:
 // another worker has had it, and it is canceled. It waits for its time, and for a place,
-// while its worker is stopped; and whether its place is free, or the worker is answered,
+// while its worker is stopped; and whether places are free, or the worker is answered,
 // first, makes no difference.
 func leaseLostWaiting(t *testing.T, s Store) {
 	for _, placeFirst := range []bool{true, false} {
 		e := &stopped{Engine: s.Open(t)}
 		leave := make(chan struct{})
-		a := open(t, e, durable.WithConcurrency(1), durable.WithClaimAhead(lease)).
+		a := open(t, e, durable.WithConcurrency(2), durable.WithClaimAhead(lease)).
 			handle("blocks", func(context.Context, *durable.Attempt) error { <-leave; return nil }).
 			handle(kind, nil).handle("later", nil).start()
-		a.add(durable.Job{Kind: "blocks"})
-		await(t, "the place is taken", func() bool { return a.Stats().Running == 1 })
+		a.add(durable.Job{Kind: "blocks"}, durable.Job{Kind: "blocks"})
+		await(t, "the places are taken", func() bool { return a.Stats().Running == 2 })
 		refs := a.add(durable.Job{Kind: kind}, durable.Job{Kind: "later", After: 400 * time.Millisecond})
 		await(t, "both are claimed", func() bool { return a.Stats().Claimed == 2 })
 		e.Lock()
@@ -379,7 +379,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 		}
 		if placeFirst {
 			close(leave)
-			await(t, "the handler has returned", func() bool { return a.Stats().Running == 0 })
+			await(t, "the handlers have returned", func() bool { return a.Stats().Running == 0 })
 			e.Unlock()
 		} else {
 			e.Unlock()

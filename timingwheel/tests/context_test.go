@@ -839,6 +839,14 @@ func TestParentWithoutAnError(t *testing.T) {
 	defer cancel()
 	require.True(t, ended(ctx))
 	require.Equal(t, context.Canceled, ctx.Err())
+
+	// And one that ends between the two calls.
+	parent, cancelParent = context.WithCancel(context.Background())
+	ctx, cancel = w.WithTimeout(silent{parent}, time.Hour)
+	defer cancel()
+	cancelParent()
+	require.True(t, ended(ctx))
+	require.Equal(t, context.Canceled, ctx.Err())
 }
 
 // uncomparable is an error that == panics on.

@@ -52,7 +52,6 @@ func (e *Engine) here(now time.Duration) (*Engine, time.Duration) {
 	}
 	local := New(c, e.attached)
 	if e.IsStopped() {
-		local.cancel(ErrStopped)
 		local.stopShards()
 	}
 	return local, local.clock.Now()

@@ -62,6 +62,20 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
+// A take looks for the last place that another shard has to spare.
+func TestLimitFindsTheLastSparePlace(t *testing.T) {
+	l := newLimit(2*lot+1, 2)
+	shares := sharesOf(l, 2)
+	for range lot - 1 { // of the lot that the first take makes spare
+		require.True(t, shares[0].take(1))
+	}
+	require.EqualValues(t, 1, shares[0].spare.Load())
+	for range lot + 2 {
+		require.True(t, shares[1].take(1))
+	}
+	require.False(t, shares[1].take(1))
+}
+
 // There are never more than max, whoever takes and gives back at the same time. After that,
 // when there is nobody else, exactly max are accepted.
 func TestLimitIsNeverExceeded(t *testing.T) {

@@ -3,7 +3,22 @@ package engine
 import (
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tickwheel/tickwheel/bucket"
 )
+
+// A clock never goes back: a bucket may be flushed after one that expired later.
+func TestClockDoesNotGoBack(t *testing.T) {
+	var arena bucket.Arena
+	w := newWheel(nil, &arena, 0, 1, 0, 0)
+	w.makeOverflow()
+	for _, to := range []int64{3, 2, 0} {
+		w.advance(to)
+		require.EqualValues(t, 3, w.currentTime)
+		require.EqualValues(t, 2, w.overflow.currentTime)
+	}
+}
 
 // Whatever is called, in any order, the structure keeps its invariants, and Stats and Snapshot
 // tell what a walk over it finds.

@@ -62,15 +62,13 @@ type Engine interface {
 
 	// SetSeries stores a schedule, if the one that is there has the revision was, 0 for none;
 	// else it returns ErrChanged. It may be repeated after ErrUncertain: what is there with
-	// the revision of s was stored by an earlier try. Last stays as it is. The job that waits
-	// under SeriesKey changes in the same commit. With a next record: one that waits, has
-	// had no attempt, and is due later than next.Born is replaced by next; one that waits or
-	// runs otherwise stays, and next is not stored; if there is none, next is. Without one:
-	// one that waits and has had no attempt is canceled.
+	// the revision of s was stored by an earlier try. Last stays as it is. The job under
+	// SeriesKey changes in the same commit. One that runs, or has had an attempt, stays. Else
+	// replace says what waits from then on; if it is nil, nothing does.
 	//
-	// If s.Plan is empty the schedule is deleted: AllSeries leaves it out, and Series returns
-	// it for as long as an occurrence may run, a day at least.
-	SetSeries(ctx context.Context, was int64, s Series, next *Record) error
+	// If s.Plan is empty the schedule is deleted, with its Last: AllSeries leaves it out, and
+	// Series returns it for as long as an occurrence may run, a day at least.
+	SetSeries(ctx context.Context, was int64, s Series, replace Replace) error
 
 	// Series returns a schedule, or ErrNotFound.
 	Series(ctx context.Context, name string) (Series, error)
@@ -253,6 +251,15 @@ type Series struct {
 	Revision int64     // grows with each change
 	Last     time.Time // of the last occurrence that has ended; zero: none has
 }
+
+// Replace decides which occurrence of a schedule waits after a change. It gets the Last of
+// the schedule, and the occurrence that waits and has had no attempt, with its Due and its
+// Plan at least; nil: there is none. It returns the record that replaces it, or waits itself:
+// that stays. Nil: none is to wait. After an error nothing is written.
+//
+// An engine calls it once it has read both, and commits the result only if neither has
+// changed since. So it may call it several times, and with a lock: it must not call the engine.
+type Replace func(last time.Time, waits *Record) (*Record, error)
 
 // Held is a job that was handed out to a worker.
 type Held struct {

@@ -10,6 +10,12 @@ import (
 // the schedule is as it was when what follows was made. So there is always one occurrence
 // that waits or runs, whatever happens, and a schedule that was changed, paused or deleted
 // meanwhile is followed as it is.
+//
+// An occurrence runs once by its time, and a change that keeps the times keeps each that has
+// not run. For that, the times of occurrences only grow: each is after the one that it
+// follows, and after the Last of the schedule. A change replaces the one that waits by one of
+// the same time, if that is one of the schedule's (replacement). And what was missed before a
+// change is made up for, if the change has kept the times (plan.Since).
 
 // follow sets what follows an occurrence that has begun and now ends, by the plan that came
 // with it.
@@ -23,27 +29,38 @@ func (q *Queue) follow(out *Outcome, began time.Time) {
 	if !out.Uncounted && !p.Pass {
 		out.Occurred = r.occurred()
 	}
-	out.Next = q.successor(r, p, p.Revision, r.Job, began)
+	if r.Version > 0 {
+		out.Revision = unread // it may have been dead, and others have run since: followAgain knows
+		return
+	}
+	out.Next = q.successor(r, p, p.Revision, r.Job, began, r.occurred())
 }
 
-// successor makes the record of the next occurrence; nil if there is none.
-func (q *Queue) successor(r *Record, p *plan, revision int64, j Job, began time.Time) (next *Record) {
+// unread is the revision of no schedule.
+const unread = -1
+
+// successor makes the record of the occurrence that follows one at a time; nil if there is
+// none.
+func (q *Queue) successor(r *Record, p *plan, revision int64, j Job, began, at time.Time) (next *Record) {
 	name, own := r.Series, *p
 	own.Pass = false
 	var err error
 	if failed := protect(func() {
-		now, at := q.now(), r.occurred()
-		t := q.timesOf(name, &own)
+		now, t := q.now(), q.timesOf(name, &own)
 		if t == nil {
 			own.Pass = true // whoever knows the times makes it
-			next, err = own.occurrence(name, revision, nil, j, at, now)
+			next, err = own.occurrence(name, revision, nil, j, at, own.due(name, at), now)
 			return
 		}
-		if revision != planOf(r.Plan).Revision && at.Before(fromMicros(revision)) {
-			at = fromMicros(revision) // a new schedule has missed nothing before it was made
+		since := own.Since
+		if since == 0 && revision != planOf(r.Plan).Revision {
+			since = revision
+		}
+		if from := fromMicros(since); at.Before(from) {
+			at = from
 		}
 		if at, err = own.after(t, at, began, now); err == nil && !at.IsZero() {
-			next, err = own.occurrence(name, revision, t, j, at, now)
+			next, err = own.occurrence(name, revision, t, j, at, own.due(name, at), now)
 		}
 	}); failed != nil {
 		err = failed
@@ -63,8 +80,12 @@ func (q *Queue) followAgain(ctx context.Context, out *Outcome, began time.Time) 
 		return err
 	}
 	out.Next, out.Revision = nil, s.Revision
+	at := r.occurred()
+	if !at.After(s.Last) { // it was redriven
+		at, out.Occurred = s.Last, time.Time{}
+	}
 	if p := planOf(s.Plan); s.Plan != "" && !p.Paused && p.Job != nil {
-		out.Next = q.successor(r, p, s.Revision, p.Job.job(), began)
+		out.Next = q.successor(r, p, s.Revision, p.Job.job(), began, at)
 	}
 	return nil
 }

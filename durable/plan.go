@@ -43,6 +43,10 @@ type plan struct {
 	Start  int64  `json:"start,omitempty"`
 	End    int64  `json:"end,omitempty"`
 
+	// Since is when the times were set, or a pause ended: no earlier occurrence was missed.
+	// 0: an earlier release has stored the schedule.
+	Since int64 `json:"since,omitempty"`
+
 	// Of the schedule alone.
 	Paused bool      `json:"paused,omitempty"`
 	Job    *template `json:"job,omitempty"`
@@ -159,10 +163,10 @@ func (q *Queue) follows(r *Record) bool {
 
 const grace = time.Minute // of one that is left out when it is late
 
-// occurrence makes the record of the occurrence at a time. Its ID tells it from all others,
-// also from one of the same time that was canceled.
-func (p *plan) occurrence(name string, revision int64, next times, j Job, at, born time.Time) (*Record, error) {
-	j.At, j.After, j.Key, j.Expires = at.Add(p.delay(name, at)), 0, SeriesKey(name), time.Time{}
+// occurrence makes the record of the occurrence at a time, which is due then or later. Its ID
+// tells it from all others, also from one of the same time that was canceled.
+func (p *plan) occurrence(name string, revision int64, next times, j Job, at, due, born time.Time) (*Record, error) {
+	j.At, j.After, j.Key, j.Expires = due, 0, SeriesKey(name), time.Time{}
 	if p.Missed == RunNone && !p.Pass {
 		after, err := next(at)
 		if err != nil {
@@ -185,13 +189,13 @@ func (p *plan) occurrence(name string, revision int64, next times, j Job, at, bo
 	return &rec, nil
 }
 
-// delay is by how much an occurrence is put off at random: the same whoever asks.
-func (p *plan) delay(name string, at time.Time) time.Duration {
+// due is when an occurrence is due, with its jitter: the same whoever asks.
+func (p *plan) due(name string, at time.Time) time.Time {
 	if p.Jitter <= 0 {
-		return 0
+		return at
 	}
 	sum := sha256.Sum256([]byte(name + "\n" + strconv.FormatInt(at.UnixMicro(), 36)))
-	return time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(p.Jitter)) * time.Microsecond
+	return at.Add(time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(p.Jitter)) * time.Microsecond)
 }
 
 // occurred returns the time of an occurrence by its schedule.

@@ -106,8 +106,14 @@ func EndAt(t time.Time) ScheduleOption {
 //
 // Any number of processes may call Schedule when they start: one schedule is made. If
 // there is one of the name, and it is the same, nothing happens. If anything is different
-// it is changed: what waits and is not due yet is replaced, and what runs or is due is
-// followed by the new. A schedule that is paused stays so.
+// it is changed. An occurrence that runs or is due is followed by the new ones. One that
+// waits is replaced: by one of the same time, unless the new spec has other times. A change
+// that keeps the spec and StartAt loses no occurrence, also none that was missed before. A
+// schedule that is paused stays so.
+//
+// An occurrence runs at most once by its time by the schedule, apart from its attempts. If
+// the engine's clock is set back, the next one is after the last that has run. Call
+// DeleteSchedule, and Schedule again, to forget that one.
 //
 // There is one occurrence of a schedule at a time that waits or runs. It is tried again
 // like any other job; the next one follows when it is done or dead. If it is canceled, by
@@ -204,32 +210,29 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p.Paused = old != nil && old.Paused
-		same := old != nil && s.Plan == p.encode()
-		revision := q.revision(s)
-		if same {
-			revision = s.Revision
+		p.Paused, p.Since = false, q.now().UnixMicro()
+		if old != nil {
+			p.Paused = old.Paused
+			if old.Spec == p.Spec && old.Start == p.Start {
+				p.Since = old.Since
+			}
 		}
-		next, err := q.first(name, p, revision)
-		switch {
+		switch next, err := q.replacement(name, p, 0, time.Time{}, nil); {
 		case err != nil:
 			return err
 		case next == nil:
 			return errNoTime
-		case same:
+		}
+		// Times that are code may have changed though nothing else has.
+		if old != nil && s.Plan == p.encode() && p.Spec != "" {
 			if p.Paused {
 				return nil
 			}
-			change, err := q.ensure(ctx, next)
-			if err != nil || !change {
-				return err
-			}
-			revision = q.revision(s)
-			if next, err = q.first(name, p, revision); err != nil || next == nil {
+			if _, err := q.engine.Lookup(ctx, SeriesKey(name)); !errors.Is(err, ErrNotFound) {
 				return err
 			}
 		}
-		if err := q.set(ctx, s, p, revision, next); !errors.Is(err, ErrChanged) {
+		if err := q.set(ctx, s, p); !errors.Is(err, ErrChanged) {
 			return err
 		}
 	}
@@ -239,16 +242,63 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 // revision is what follows that of s: the time, so that it can be told when it was made.
 func (q *Queue) revision(s Series) int64 { return max(s.Revision+1, q.now().UnixMicro()) }
 
-// set stores a plan with what is to wait.
-func (q *Queue) set(ctx context.Context, s Series, p *plan, revision int64, next *Record) error {
-	if p.Paused {
-		next = nil
+// set stores a plan, and with it what is to wait.
+func (q *Queue) set(ctx context.Context, s Series, p *plan) error {
+	revision, made := q.revision(s), false
+	replace := func(last time.Time, waits *Record) (*Record, error) {
+		next, err := q.replacement(s.Name, p, revision, last, waits)
+		made = next != nil && next != waits
+		return next, err
 	}
-	err := q.engine.SetSeries(ctx, s.Revision, Series{Name: s.Name, Plan: p.encode(), Revision: revision}, next)
-	if err == nil && next != nil {
+	if p.Paused {
+		replace = nil
+	}
+	err := q.engine.SetSeries(ctx, s.Revision, Series{Name: s.Name, Plan: p.encode(), Revision: revision}, replace)
+	if err == nil && made {
 		q.stats.added.Add(1)
 	}
 	return err
+}
+
+// replacement is the [Replace] of a plan: the first occurrence from now on, unless the one
+// that waits is before that and at one of the plan's times. Where the times are not known it
+// is one that asks for them.
+func (q *Queue) replacement(name string, p *plan, revision int64, last time.Time, waits *Record) (*Record, error) {
+	now := q.now()
+	if waits != nil && !waits.Due.After(now) {
+		return waits, nil // it may begin at any moment, and its end is followed by the plan
+	}
+	job, t := p.Job.job(), q.timesOf(name, p)
+	if t == nil {
+		own := *p
+		own.Pass = true
+		return own.occurrence(name, revision, nil, job, now, own.due(name, now), now)
+	}
+	from := now
+	if last.After(from) {
+		from = last // the clock was set back
+	}
+	at, err := t(from)
+	if err != nil {
+		return nil, err
+	}
+	due := p.due(name, at)
+	if waits != nil {
+		was, kept := planOf(waits.Plan), waits.occurred()
+		again, err := t(kept.Add(-time.Microsecond))
+		if err != nil {
+			return nil, err
+		}
+		if !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
+			if at, due = kept, p.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
+				due = waits.Due // it was rescheduled, or snoozed
+			}
+		}
+	}
+	if at.IsZero() {
+		return nil, nil
+	}
+	return p.occurrence(name, revision, t, job, at, due, now)
 }
 
 // schedule returns a schedule and its plan. ErrNotFound: there is none; the Series is that
@@ -267,61 +317,21 @@ func (q *Queue) schedule(ctx context.Context, name string) (Series, *plan, error
 	return s, planOf(s.Plan), nil
 }
 
-// first makes the first occurrence from now on; nil if there is none. Where the times are
-// not known it is one that asks for them.
-func (q *Queue) first(name string, p *plan, revision int64) (*Record, error) {
-	now := q.now()
-	t := q.timesOf(name, p)
-	if t == nil {
-		own := *p
-		own.Pass = true
-		return own.occurrence(name, revision, nil, p.Job.job(), now, now)
-	}
-	at, err := t(now)
-	if err != nil || at.IsZero() {
-		return nil, err
-	}
-	return p.occurrence(name, revision, t, p.Job.job(), at, now)
-}
-
-// ensure stores an occurrence of a schedule that is there, if none waits or runs. True: one
-// waits for a time that is not the Scheduler's, whose times were changed in code.
-func (q *Queue) ensure(ctx context.Context, next *Record) (change bool, err error) {
-	_, errs := q.engine.Insert(ctx, []Record{*next})
-	if !errors.Is(errs[0], ErrExists) {
-		if errs[0] == nil {
-			q.stats.added.Add(1)
-		}
-		return false, errs[0]
-	}
-	p := planOf(next.Plan)
-	t := q.timesOf(next.Series, p)
-	if p.Spec != "" || t == nil {
-		return false, nil
-	}
-	info, err := q.occurrence(ctx, next.Series)
-	if err != nil || info.State != Waiting || info.Attempt > 0 || info.Due.Before(next.Born) {
-		return false, err // it has begun, or is about to
-	}
-	again, err := t(info.Due.Add(-time.Microsecond))
-	return info.Due.After(next.Due) || !again.Equal(info.Due), err
-}
-
 // occurrence returns the one that waits or runs; State is 0 if there is none.
-func (q *Queue) occurrence(ctx context.Context, name string) (info Info, err error) {
-	for range 10 { // one may end between the two questions, and the next be there
-		var ref Ref
-		if ref, err = q.engine.Lookup(ctx, SeriesKey(name)); err == nil {
-			info, err = q.engine.Get(ctx, ref)
+func (q *Queue) occurrence(ctx context.Context, name string) (Info, error) {
+	for range scheduleTries { // one may end between the two questions, and the next be there
+		ref, err := q.engine.Lookup(ctx, SeriesKey(name))
+		if errors.Is(err, ErrNotFound) {
+			return Info{}, nil
 		}
-		if ref == "" || !errors.Is(err, ErrNotFound) {
-			break
+		if err != nil {
+			return Info{}, err
+		}
+		if info, err := q.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
+			return info, err
 		}
 	}
-	if errors.Is(err, ErrNotFound) {
-		return Info{}, nil
-	}
-	return info, err
+	return Info{}, fmt.Errorf("durable: the schedule %.300q: %w: its occurrences end all the time", name, ErrUncertain)
 }
 
 // ScheduleInfo is what is known of a schedule.
@@ -397,23 +407,18 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*plan) boo
 		if !f(p) {
 			return nil
 		}
-		revision := q.revision(s)
-		var next *Record
-		if !p.Paused {
-			if next, err = q.first(name, p, revision); err != nil {
-				return fmt.Errorf("durable: %s(%.300q): %w", what, name, err)
-			}
-		}
-		if err := q.set(ctx, s, p, revision, next); !errors.Is(err, ErrChanged) {
+		if err := q.set(ctx, s, p); !errors.Is(err, ErrChanged) {
 			return err
 		}
 	}
 	return fmt.Errorf("durable: %s(%.300q): %w: others change it all the time", what, name, ErrUncertain)
 }
 
-// PauseSchedule has a schedule make no more occurrences until ResumeSchedule. The one that
-// waits is taken away; one that has begun goes on to its end. A schedule that is paused
-// stays so over calls of Schedule and Every. [ErrNotFound]: there is none.
+// PauseSchedule stops a schedule until ResumeSchedule. The occurrence that waits is taken
+// away. One that a worker has claimed goes on to its end, with all of its attempts: if the
+// worker is killed, another takes it over after the lease, though the schedule is paused.
+// [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two attempts. A schedule
+// that is paused stays so over calls of Schedule and Every. [ErrNotFound]: there is none.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "PauseSchedule", name, func(p *plan) bool {
 		was := p.Paused
@@ -427,7 +432,9 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 // [ErrNotFound]: there is none.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *plan) bool {
-		p.Paused = false
+		if p.Paused {
+			p.Paused, p.Since = false, q.now().UnixMicro()
+		}
 		return true
 	})
 }
@@ -451,8 +458,9 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 	return refs[0], err
 }
 
-// DeleteSchedule deletes a schedule. The occurrence that waits is taken away; one that has
-// begun goes on to its end, and none follows. [ErrNotFound]: there is none.
+// DeleteSchedule deletes a schedule. The occurrence that waits is taken away. One that a
+// worker has claimed goes on to its end, as with [Queue.PauseSchedule], and none follows.
+// [ErrNotFound]: there is none.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 	if q.closed.Err() != nil {
 		return ErrClosed

@@ -189,7 +189,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newCluster(t) },
 		"Keys", "CancelOnTheWay", "Reschedule", "Redrive", "Frozen", "LateInsert", "StaleClaim", "Accounts",
-		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "LimitClaims", "LimitDeath", "CancelRunning")
+		"Deaths", "ClaimAnswerLost", "LeaseLostWaiting", "BeatAfterLease", "ScheduleEditedLate", "LimitClaims", "LimitDeath", "CancelRunning")
 }
 
 // A queue over several streams is one queue.

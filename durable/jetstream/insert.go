@@ -255,7 +255,18 @@ type holder struct {
 	alive bool
 }
 
-func (p *part) keyHolder(ctx context.Context, key string) (holder, error) {
+// keyHolder returns who has a key. A job that ends between the two readings may have left it
+// to the next occurrence: then the key's message is another.
+func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) {
+	for before := uint64(0); ; before = h.seq {
+		if h, err = p.holder(ctx, key); err != nil || h.alive || h.ref == "" || h.seq == before {
+			return h, err
+		}
+	}
+}
+
+// holder reads a key, and then the status of the job that has it.
+func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	m, err := p.last(ctx, p.keySubject(key))
 	switch {
 	case errors.Is(err, durable.ErrNotFound):

@@ -91,14 +91,14 @@ func (p *part) endSeries(ctx context.Context, o *durable.Outcome) (group, error)
 	return group{p.seriesWrite(s, at)}, nil
 }
 
-func (e *engine) SetSeries(ctx context.Context, was int64, s durable.Series, next *durable.Record) error {
-	return e.of(durable.SeriesKey(s.Name), "").setSeries(ctx, was, s, next)
+func (e *engine) SetSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) error {
+	return e.of(durable.SeriesKey(s.Name), "").setSeries(ctx, was, s, replace)
 }
 
 // setSeries writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
-func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, next *durable.Record) error {
+func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) error {
 	var uncertain error
 	for range maxTries {
 		there, at, err := p.readSeries(ctx, s.Name)
@@ -110,8 +110,10 @@ func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, next 
 		case there.Revision != was:
 			return durable.ErrChanged
 		}
-		s.Last = there.Last
-		g, err := p.replaceOccurrence(ctx, s.Name, next)
+		if s.Plan != "" {
+			s.Last = there.Last
+		}
+		g, err := p.replaceOccurrence(ctx, there, replace)
 		if err == nil {
 			err = p.write(ctx, append(group{p.seriesWrite(s, at)}, g...)...)
 		}
@@ -134,26 +136,32 @@ func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, next 
 
 // replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
 // the one that is there is to stay.
-func (p *part) replaceOccurrence(ctx context.Context, name string, next *durable.Record) (group, error) {
-	key := durable.SeriesKey(name)
+func (p *part) replaceOccurrence(ctx context.Context, there durable.Series, replace durable.Replace) (group, error) {
+	key := durable.SeriesKey(there.Name)
 	h, err := p.keyHolder(ctx, key)
 	if err != nil {
 		return nil, err
 	}
+	var waits, next *durable.Record
 	var g group
 	if h.alive {
 		var stays bool
-		if g, stays, err = p.cancelGroup(ctx, h.ref, next); err != nil || stays {
+		if waits, g, stays, err = p.cancelGroup(ctx, h.ref); err != nil || stays {
 			return nil, err
 		}
 	}
-	if next == nil {
-		if len(g) > 0 {
-			w := grave(p.keySubject(key))
-			w.last = seq(h.seq)
-			g = append(g, w)
+	if replace != nil {
+		if next, err = replace(there.Last, waits); err != nil {
+			return nil, err
 		}
-		return g, nil
+	}
+	if next == waits {
+		return nil, nil
+	}
+	if next == nil {
+		w := grave(p.keySubject(key))
+		w.last = seq(h.seq)
+		return append(g, w), nil
 	}
 	in := p.place(next)
 	if in.putOff {
@@ -163,43 +171,47 @@ func (p *part) replaceOccurrence(ctx context.Context, name string, next *durable
 	return append(append(g, in.group...), p.keyWrite(next, h.seq)), nil
 }
 
-// cancelGroup is what cancels the occurrence that waits, or tells that it stays. As in
-// moveGroup the status is as it was read, and if there was none its bucket is open.
-func (p *part) cancelGroup(ctx context.Context, ref durable.Ref, next *durable.Record) (g group, stays bool, err error) {
+// cancelGroup returns the occurrence that waits, and what cancels it, or tells that it stays
+// whatever is to follow. As in moveGroup the status is as it was read, and if there was none
+// its bucket is open.
+func (p *part) cancelGroup(ctx context.Context, ref durable.Ref) (waits *durable.Record, g group, stays bool, err error) {
 	a, err := parseRef(ref, p.salt, p.of)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	at, s, err := p.current(ctx, a)
-	if err != nil || s.fate.final() {
-		return nil, false, err // it has ended this moment: the key tells
+	if err != nil {
+		return nil, nil, false, err
 	}
 	again, forward, err := p.forwarded(ctx, a)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	if s.fate == claimed {
-		return nil, true, nil
+		return nil, nil, true, nil
+	}
+	if s.fate.final() {
+		return nil, nil, false, errBusy // it has ended this moment
 	}
 	r, err := p.record(ctx, a, again, forward)
 	if errors.Is(err, durable.ErrNotFound) || again != at {
-		return nil, false, errBusy // it was moved meanwhile, or another server is a moment behind
+		return nil, nil, false, errBusy // it was moved meanwhile, or another server is a moment behind
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	if s.fate == freed {
 		r.Attempt = s.attempt
 	}
-	if r.Attempt > 0 || next != nil && !r.Due.After(next.Born) {
-		return nil, true, nil
+	if r.Attempt > 0 {
+		return nil, nil, true, nil
 	}
 	left := grave(p.forward(at.id))
 	if s.seq == 0 {
 		left.last, left.guard = seq(0), p.nearMark(at.bucket)
 	}
 	end := status{fate: canceled, token: rand.Text(), attempt: s.attempt}
-	return group{{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)}, left}, false, nil
+	return &r, group{{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)}, left}, false, nil
 }
 
 func (e *engine) Series(ctx context.Context, name string) (durable.Series, error) {

@@ -324,7 +324,7 @@ func (e *engine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.Inf
 	}
 }
 
-func (e *engine) SetSeries(_ context.Context, was int64, s durable.Series, next *durable.Record) error {
+func (e *engine) SetSeries(_ context.Context, was int64, s durable.Series, replace durable.Replace) error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -337,14 +337,31 @@ func (e *engine) SetSeries(_ context.Context, was int64, s durable.Series, next 
 	case there.Revision != was:
 		return durable.ErrChanged
 	}
-	s.Last = there.Last
-	m.series[s.Name] = s
-	if j := m.jobs[m.holder(durable.SeriesKey(s.Name))]; j != nil {
-		attempt, _ := j.begun()
-		if j.state != durable.Waiting || attempt > 0 || next != nil && !j.rec.Due.After(next.Born) {
+	if s.Plan != "" {
+		s.Last = there.Last
+	}
+	ref := m.holder(durable.SeriesKey(s.Name))
+	j := m.jobs[ref]
+	var waits, next *durable.Record
+	if j != nil {
+		if attempt, _ := j.begun(); j.state != durable.Waiting || attempt > 0 {
+			m.series[s.Name] = s
 			return nil
 		}
-		m.forget(m.holder(durable.SeriesKey(s.Name)), j)
+		waits = &j.rec
+	}
+	if replace != nil {
+		var err error
+		if next, err = replace(there.Last, waits); err != nil {
+			return err
+		}
+	}
+	m.series[s.Name] = s
+	if next == waits {
+		return nil
+	}
+	if waits != nil {
+		m.forget(ref, j)
 	}
 	if next == nil {
 		return nil

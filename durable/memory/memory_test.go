@@ -246,3 +246,45 @@ func TestRateByTheClock(t *testing.T) {
 	require.Equal(t, []time.Duration{h * 3 / 2, h * 3 / 2, h * 5 / 2, h * 7 / 2, h * 9 / 2}, wholeSeconds(began["b"]))
 	require.Equal(t, begin.Add(24*h), clock.Now())
 }
+
+// An occurrence that has run does not run again by a clock that was set back, whatever is
+// changed in its schedule. One that is deleted, and stored anew, begins with the clock as it is.
+func TestClockSetBackBesideSchedule(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock))
+	var mu sync.Mutex
+	var ran []time.Time
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		mu.Lock()
+		defer mu.Unlock()
+		ran = append(ran, a.Occurrence.UTC())
+		return nil
+	})
+	run()
+	set := func(spec, payload string) {
+		require.NoError(t, q.Schedule(within(t), "s", spec, durable.Job{Kind: "k", Payload: []byte(payload)}))
+	}
+	at := begin.Add(time.Hour)
+	set("0 * * * *", "")
+	require.NoError(t, clock.Advance(within(t), time.Hour))
+	for _, change := range []func(){
+		func() { set("0 * * * *", "other") },
+		func() { set("0 8-20 * * *", "other") },
+		func() { require.NoError(t, q.ResumeSchedule(within(t), "s")) },
+		func() {
+			_, err := q.CancelKey(within(t), "every/s")
+			require.NoError(t, err)
+			set("0 8-20 * * *", "other")
+		},
+	} {
+		clock.Set(at.Add(-time.Minute))
+		change()
+		require.NoError(t, clock.Advance(within(t), 2*time.Minute))
+		require.Equal(t, []time.Time{at}, ran)
+	}
+	clock.Set(at.Add(-time.Minute))
+	require.NoError(t, q.DeleteSchedule(within(t), "s"))
+	set("0 * * * *", "")
+	require.NoError(t, clock.Advance(within(t), time.Minute))
+	require.Equal(t, []time.Time{at, at}, ran)
+}

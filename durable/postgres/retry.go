@@ -37,7 +37,7 @@ var errLocked = errors.New("postgres: another transaction has locked the job's r
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, durable.ErrClosed), errors.Is(err, durable.ErrExists), errors.Is(err, ErrVersion), errors.Is(err, durable.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
+	case errors.Is(err, durable.ErrClosed), errors.Is(err, durable.ErrExists), errors.Is(err, durable.ErrInvalid), errors.Is(err, ErrVersion), errors.Is(err, durable.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
 		return permanent
 	case errors.As(err, new(*notSentError)), errors.Is(err, errLocked):
 		return undone

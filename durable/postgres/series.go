@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -14,13 +15,13 @@ import (
 // SetSeries changes a schedule and what waits of it in one transaction. Like the end of an
 // occurrence it locks the job first, then the schedule: so one of the two waits for the
 // other, and sees what it has done.
-func (e *Engine) SetSeries(ctx context.Context, was int64, s durable.Series, next *durable.Record) error {
-	_, err := retry(ctx, e, true, func() (struct{}, error) {
-		err := e.setSeries(ctx, was, s, next)
+func (e *Engine) SetSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) error {
+	next, err := retry(ctx, e, true, func() (*durable.Record, error) {
+		next, err := e.setSeries(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
 			err = nil
 		}
-		return struct{}{}, err
+		return next, err
 	})
 	if err == nil && next != nil {
 		e.ringFor([]durable.Record{*next}, make([]error, 1))
@@ -28,25 +29,24 @@ func (e *Engine) SetSeries(ctx context.Context, was int64, s durable.Series, nex
 	return err
 }
 
-func (e *Engine) setSeries(ctx context.Context, was int64, s durable.Series, next *durable.Record) error {
+// setSeries returns the occurrence that it has stored, or nil.
+func (e *Engine) setSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) (next *durable.Record, err error) {
 	if err := e.usable(); err != nil {
-		return err
+		return nil, err
 	}
 	committed := pgx.TxOptions{IsoLevel: pgx.ReadCommitted} // who has waited for a lock must see what was done
-	return pgx.BeginTxFunc(ctx, e.pool, committed, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, e.pool, committed, func(tx pgx.Tx) error {
+		next = nil
 		if _, err := tx.Exec(ctx, hot); err != nil {
 			return err
 		}
-		due := time.Time{} // what is due later is replaced; without a next all is
-		if next != nil {
-			due = next.Born
-		}
-		free, err := e.clearSeries(ctx, tx, s.Name, due)
+		waits, stays, err := e.lockOccurrence(ctx, tx, s.Name)
 		if err != nil {
 			return err
 		}
 		var stored, before bool
-		if err := tx.QueryRow(ctx, e.setOne, s.Name, s.Plan, s.Revision, was).Scan(&stored, &before); err != nil {
+		var last *time.Time
+		if err := tx.QueryRow(ctx, e.setOne, s.Name, s.Plan, s.Revision, was).Scan(&stored, &before, &last); err != nil {
 			return err
 		}
 		if before {
@@ -55,35 +55,67 @@ func (e *Engine) setSeries(ctx context.Context, was int64, s durable.Series, nex
 		if !stored {
 			return durable.ErrChanged
 		}
-		if next == nil || !free {
+		if waits == nil {
+			// An end that this has waited for has left the key to the next occurrence. From now
+			// on no end does, since the schedule is locked.
+			var id string
+			err := tx.QueryRow(ctx, e.lookup, durable.SeriesKey(s.Name)).Scan(&id)
+			if !errors.Is(err, pgx.ErrNoRows) {
+				return cmp.Or(err, durable.ErrChanged)
+			}
+		}
+		if stays {
 			return nil
 		}
-		var c columns
-		c.add(next)
-		tag, err := tx.Exec(ctx, e.insert, append(c.args(), micros(repeatable))...)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = durable.ErrChanged // another has taken the key, or this took too long
+		if replace != nil {
+			if last == nil {
+				last = new(time.Time)
+			}
+			if next, err = replace(*last, waits); err != nil {
+				return err
+			}
 		}
-		return err
+		if next == waits {
+			next = nil
+			return nil
+		}
+		return e.replace(ctx, tx, waits, next)
 	})
+	return next, err
 }
 
 // errBefore: an earlier try has done it, whose answer was lost.
 var errBefore = errors.New("postgres: it was done before")
 
-// clearSeries cancels the occurrence that waits, and reports whether there is none then.
-func (e *Engine) clearSeries(ctx context.Context, tx pgx.Tx, name string, due time.Time) (free bool, err error) {
-	var id string
-	var may bool
-	err = tx.QueryRow(ctx, e.lockKeyed, durable.SeriesKey(name), due).Scan(&id, &may)
+// lockOccurrence locks the occurrence of a schedule, and reports whether it stays whatever is
+// to follow. Nil: there is none.
+func (e *Engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*durable.Record, bool, error) {
+	var r durable.Record
+	var waits bool
+	err := tx.QueryRow(ctx, e.lockKeyed, durable.SeriesKey(name)).Scan(&r.ID, &r.Due, &r.Plan, &waits)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return true, nil
+		return nil, false, nil
 	}
-	if err != nil || !may {
-		return false, err
+	return &r, !waits, err
+}
+
+// replace cancels the occurrence that waits, and stores the next, where there are any.
+func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *durable.Record) error {
+	if waits != nil {
+		if _, err := tx.Exec(ctx, e.cancel, []string{waits.ID}, micros(remembered)); err != nil {
+			return err
+		}
 	}
-	_, err = tx.Exec(ctx, e.cancel, []string{id}, micros(remembered))
-	return true, err
+	if next == nil {
+		return nil
+	}
+	var c columns
+	c.add(next)
+	tag, err := tx.Exec(ctx, e.insert, append(c.args(), micros(repeatable))...)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = durable.ErrChanged // another has taken the key, or this took too long
+	}
+	return err
 }
 
 // Series returns a schedule.

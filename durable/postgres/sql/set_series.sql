@@ -1,13 +1,15 @@
--- Stores schedule $1 with revision $3 if it has revision $4, 0 for none, and returns
--- whether it did, and whether it had been stored before.
+-- Stores schedule $1 with revision $3 if it has revision $4, 0 for none. Returns whether it
+-- did, whether it had been stored before, and the time of the last occurrence. With the
+-- schedule that is forgotten. The end of an occurrence locks the schedule as well.
 with there as (
-    select revision from tickwheel.series where name = $1::text for update
+    select revision, last from tickwheel.series where name = $1::text for update
 ), stored as (
     insert into tickwheel.series as s (name, plan, revision)
     select $1::text, $2::text, $3::int8
     where coalesce((select revision from there), 0) = $4::int8
-    on conflict (name) do update set plan = excluded.plan, revision = excluded.revision, changed = now()
+    on conflict (name) do update set plan = excluded.plan, revision = excluded.revision, changed = now(),
+            last = case when excluded.plan <> '' then s.last end
         where s.revision = $4::int8
     returning 1
 )
-select exists (select from stored), exists (select from there where revision = $3::int8)
+select exists (select from stored), exists (select from there where revision = $3::int8), (select last from there)

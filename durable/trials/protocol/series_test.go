@@ -16,9 +16,14 @@ import (
 // not paused has one occurrence that waits or runs, and one that is paused or deleted has
 // none that waits. In every state: never two. An occurrence that has ended does not begin.
 //
+// A second exploration has times, too: occurrences are at 1, 2 and so on, with a jitter of 1,
+// and a user's clock may be 2 behind. There no time runs twice, and none is left out but by a
+// pause.
+//
 // What the steps are of the engine:
 //
-//	set      setSeries: readSeries; replaceOccurrence, cancelGroup; the commit
+//	set      setSeries: readSeries; replaceOccurrence, cancelGroup, package durable's
+//	         replacement; the commit
 //	end      worker.go: end, leaveKey, endSeries; the commit
 //	again    package durable, follow.go: followAgain
 
@@ -38,8 +43,9 @@ const (
 
 // How far a user's call is.
 const (
-	calm = iota
-	read // the schedule and the key are read
+	calm    = iota
+	decided // of a fault: what is to wait is decided on, and nothing is read
+	read    // the schedule and the key are read
 	unsureSet
 )
 
@@ -52,6 +58,7 @@ type setter struct {
 	stamp    uint8 // of the schedule's message, likewise
 	key      uint8 // the occurrence that the key led to
 	fate     uint8 // its status, likewise
+	next     uint8 // the time of what is to wait
 }
 
 // ender is a worker that runs an occurrence.
@@ -72,9 +79,15 @@ type plans struct {
 	by                    [maxOccs]uint8
 	occs                  [maxOccs]uint8
 	newest                uint8 // the occurrence that has the key, or had it last
-	users                 [2]setter
-	workers               [2]ender
-	lost, crashes         uint8
+
+	at          [maxOccs]uint8 // times: all 0 in an exploration without
+	clock, last uint8
+	ran         uint8 // a bit for each time
+	left        bool  // a pause may have left some out
+
+	users         [2]setter
+	workers       [2]ender
+	lost, crashes uint8
 }
 
 // planFaults puts back what would be wrong.
@@ -83,16 +96,27 @@ type planFaults struct {
 	setsBlind   bool // a change is not conditional on the schedule's message
 	keyUnread   bool // a change does not look at the status of what it replaces
 	nothingLeft bool // an end without a successor does not write the schedule
+
+	// Of times.
+	decidesFirst bool // what is to wait is decided on before anything is read
+	asksAnew     bool // it is always the next by the clock
+	lastUnread   bool // what has run does not count
 }
 
 type planMoves struct {
 	faults planFaults
+	timed  bool
 	out    []plans
 	broken string
 }
 
 func (m *planMoves) from(s plans) ([]plans, string) {
 	m.out, m.broken = m.out[:0], ""
+	if m.timed && s.clock < lastTick {
+		n := s
+		n.clock++
+		m.out = append(m.out, n)
+	}
 	for u := range s.users {
 		m.set(s, u)
 	}
@@ -106,21 +130,31 @@ func (m *planMoves) from(s plans) ([]plans, string) {
 func (m *planMoves) set(s plans, u int) {
 	me := &s.users[u]
 	switch me.phase {
-	case calm, unsureSet:
+	case calm, decided, unsureSet:
 		if me.phase == calm && me.calls == 0 {
+			return
+		}
+		if m.faults.decidesFirst && me.phase == calm {
+			n := s
+			n.users[u].phase, n.users[u].next = decided, s.clock+1
+			m.out = append(m.out, n)
 			return
 		}
 		for what := uint8(noSchedule); what <= paused; what++ {
 			n := s
 			my := &n.users[u]
-			if me.phase == calm {
+			if me.phase != unsureSet {
 				my.calls--
 				my.what = what
 			} else if what != me.what {
 				continue
 			}
 			my.phase, my.revision, my.stamp, my.key, my.fate = read, s.revision, s.stamp, s.newest, s.occs[s.newest]
-			m.out = append(m.out, n)
+			for behind := range min(s.clock, 2) + 1 {
+				n := n
+				m.replace(&n, &n.users[u], s.clock-behind)
+				m.out = append(m.out, n)
+			}
 		}
 	case read:
 		n := s
@@ -137,10 +171,11 @@ func (m *planMoves) set(s plans, u int) {
 		}
 		my.phase = calm
 		n.what, n.revision, n.stamp = me.what, s.revision+1, s.stamp+1
+		n.left = s.left || m.timed && me.what != there
 		if me.fate == waits {
 			n.occs[me.key] = over
 		}
-		if me.what == there && me.fate != runs && !n.store(n.revision) {
+		if me.what == there && me.fate != runs && !n.store(n.revision, me.next) {
 			return
 		}
 		m.out = append(m.out, n)
@@ -152,13 +187,33 @@ func (m *planMoves) set(s plans, u int) {
 	}
 }
 
-// store adds an occurrence; false if the model has no room for more.
-func (s *plans) store(revision uint8) bool {
+// lastTick is how far the clock goes, and a jitter behind it occurrences begin.
+const lastTick = 4
+
+// replace decides what is to wait from now on, by a user's clock.
+func (m *planMoves) replace(s *plans, me *setter, now uint8) {
+	at := s.at[me.key]
+	switch {
+	case !m.timed:
+	case me.fate == waits && at+1 <= now && me.what == there && !m.faults.decidesFirst:
+		me.fate = runs // it is due, and stays
+	case m.faults.decidesFirst:
+	case me.fate == waits && !m.faults.asksAnew:
+		me.next = min(at, max(now, s.last)+1)
+	case m.faults.lastUnread:
+		me.next = now + 1
+	default:
+		me.next = max(now, s.last) + 1
+	}
+}
+
+// store adds an occurrence of a time; false if the model has no room for more.
+func (s *plans) store(revision, at uint8) bool {
 	if int(s.newest)+1 == maxOccs {
 		return false
 	}
 	s.newest++
-	s.occs[s.newest], s.by[s.newest] = waits, revision
+	s.occs[s.newest], s.by[s.newest], s.at[s.newest] = waits, revision, at
 	return true
 }
 
@@ -167,7 +222,7 @@ func (m *planMoves) work(s plans, w int) {
 	me := s.workers[w]
 	switch {
 	case me.occ == 0:
-		if s.occs[s.newest] == waits {
+		if s.occs[s.newest] == waits && (!m.timed || s.at[s.newest]+1 <= s.clock) {
 			n := s
 			n.occs[s.newest] = runs
 			n.workers[w] = ender{occ: s.newest}
@@ -213,12 +268,26 @@ func (m *planMoves) end(s plans, w int) {
 	if s.occs[me.occ] != runs {
 		m.broken = "what has ended ends again"
 	}
+	at := s.at[me.occ]
+	if m.timed {
+		switch before := uint8(1)<<at - 2; {
+		case s.ran&(1<<at) != 0:
+			m.broken = "a time runs twice"
+		case !s.left && s.ran&before != before:
+			m.broken = "a time is left out"
+		}
+		n.ran, n.last = s.ran|1<<at, max(s.last, at)
+	}
 	n.occs[me.occ] = over
 	if !blind {
 		n.stamp++
 	}
 	n.workers[w] = ender{}
-	if me.follows && !n.store(me.revision) {
+	next := at
+	if m.timed {
+		next++
+	}
+	if me.follows && !n.store(me.revision, next) {
 		return
 	}
 	m.out = append(m.out, n)
@@ -250,15 +319,18 @@ func (s *plans) check() string {
 }
 
 // explorePlans goes through all states, and returns what is broken first.
-func explorePlans(t *testing.T, f planFaults) (broken string) {
+func explorePlans(t *testing.T, f planFaults, timed bool) (broken string) {
 	start := plans{what: there, revision: 1, stamp: 1, lost: 1, crashes: 1, newest: 1}
 	start.occs[1], start.by[1] = waits, 1
 	start.users[0].calls, start.users[1].calls = 2, 1
-	if f != (planFaults{}) {
+	switch {
+	case timed:
+		start.at[1], start.users[1].calls = 1, 0
+	case f != (planFaults{}):
 		start.users[0].calls = 1 // that is enough to see what is wrong
 	}
 	seen := map[plans]bool{start: true}
-	m := &planMoves{faults: f}
+	m := &planMoves{faults: f, timed: timed}
 	for queue := []plans{start}; len(queue) > 0; {
 		next, broken := m.from(queue[0])
 		queue = queue[1:]
@@ -281,14 +353,19 @@ func explorePlans(t *testing.T, f planFaults) (broken string) {
 }
 
 func TestSchedules(t *testing.T) {
-	if broken := explorePlans(t, planFaults{}); broken != "" {
-		t.Fatal(broken)
-	}
-	for _, f := range []planFaults{{endsBlind: true}, {setsBlind: true}, {keyUnread: true}, {nothingLeft: true}} {
-		if broken := explorePlans(t, f); broken == "" {
-			t.Errorf("nothing is broken with %s", strings.Trim(fmt.Sprintf("%+v", f), "{}"))
-		} else {
-			t.Logf("%+v: %s", f, broken)
+	for timed, faults := range map[bool][]planFaults{
+		false: {{endsBlind: true}, {setsBlind: true}, {keyUnread: true}, {nothingLeft: true}},
+		true:  {{decidesFirst: true}, {asksAnew: true}, {lastUnread: true}},
+	} {
+		if broken := explorePlans(t, planFaults{}, timed); broken != "" {
+			t.Fatal(broken)
+		}
+		for _, f := range faults {
+			if broken := explorePlans(t, f, timed); broken == "" {
+				t.Errorf("nothing is broken with %s", strings.Trim(fmt.Sprintf("%+v", f), "{}"))
+			} else {
+				t.Logf("%+v: %s", f, broken)
+			}
 		}
 	}
 }

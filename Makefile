@@ -119,7 +119,7 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
 
 .PHONY: chaos
-chaos: ## harm what runs durable jobs, each of 35 faults for DURATION=10m, and count what is lost
+chaos: ## harm what runs durable jobs, each of 39 faults for DURATION=10m, and count what is lost
 	cd durable/trials && go run ./chaos -for $(DURATION)
 
 .PHONY: bench-durable

@@ -125,7 +125,11 @@ func runRole(role string) error {
 		if role == "drain" {
 			wg.Go(func() { awaitEmpty(ctx, q); listDead(ctx, q, l); cancel() })
 		}
-		if err = storeSchedules(ctx, q, l); err == nil {
+		schedules := plannedFor(q)
+		if err = schedules.storeAll(ctx, l); err == nil {
+			if os.Getenv(envEdits) != "" && role != "drain" {
+				wg.Go(func() { schedules.edit(ctx) })
+			}
 			err = q.Run(runCtx)
 		}
 		cancel()

@@ -154,6 +154,11 @@ var scenarios = map[string]fault{
 	"schedules": {onJetStream, (*world).killScheduled}, // kill -9 of workers that run a thousand schedules
 	"deploy":    {onJetStream, (*world).deploy},        // a release that knows schedules is rolled out, and back
 
+	"edits":          {onJetStream, edited((*world).killServer)},   // schedules are changed all the time while the server is killed
+	"embedded-edits": {onJetStream, edited((*world).killEmbedded)}, // the same of the process that has all
+	"cluster-edits":  {onJetStream, edited((*world).killLeader)},   // and of the stream's leader of three nodes
+	"pg-edits":       {onPostgres, edited((*world).killPostgres)},  // as above
+
 	"pg-schedules": {onPostgres, (*world).killScheduled}, // as above
 	"pg-deploy":    {onPostgres, (*world).deploy},        // as above
 
@@ -416,7 +421,7 @@ func (w *world) newlyAccepted(read map[string]int64) (found bool) {
 func (w *world) killEmbedded(end time.Time) error {
 	for w.r.Kills == 0 || time.Now().Before(end) {
 		size := w.written()
-		if err := w.start("embedded", "embedded"); err != nil {
+		if err := w.start("embedded", "embedded", w.env...); err != nil {
 			return err
 		}
 		w.awaitWork(size)

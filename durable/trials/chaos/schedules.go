@@ -22,34 +22,48 @@ const (
 	envSchedules = "CHAOS_SCHEDULES" // how many it stores when it starts
 	envEvery     = "CHAOS_EVERY"     // the interval of each
 	envUntil     = "CHAOS_UNTIL"     // when they end, in microseconds
+	envEdits     = "CHAOS_EDITS"     // if set, workers change them all the time
 )
 
-// storeSchedules stores schedules as each process of a release that knows them does when it
-// starts, and notes what is promised: an occurrence for each interval until the end.
-func storeSchedules(ctx context.Context, q *durable.Queue, l *ledger) error {
-	n, every := number(envSchedules, 0), span(envEvery)
+// planned is the schedules that a process stores.
+type planned struct {
+	q     *durable.Queue
+	n     int
+	every time.Duration
+	until time.Time
+	kinds []string
+}
+
+func plannedFor(q *durable.Queue) planned {
 	micros, _ := strconv.ParseInt(os.Getenv(envUntil), 10, 64)
-	until, kinds := time.UnixMicro(micros), kindsOf("worker")
-	store := func(i int) error {
-		name := "s" + strconv.Itoa(i)
-		// All of those that are missed run, so that none may be left out.
-		err := q.Schedule(ctx, name, "@every "+every.String(), durable.Job{Kind: kinds[i%len(kinds)], MaxAttempts: 1000},
-			durable.OnMissed(durable.RunEach(1<<20)), durable.EndAt(until))
-		if errors.Is(err, durable.ErrInvalid) && time.Now().After(until.Add(-2*every)) {
-			return nil
-		}
-		if err == nil {
-			l.write(promised, fmt.Sprintf("%s|%d|%d", name, micros, every.Microseconds()))
-		}
-		return err
-	}
+	return planned{q, number(envSchedules, 0), span(envEvery), time.UnixMicro(micros), kindsOf("worker")}
+}
+
+// store stores the i-th schedule, or changes it.
+func (p *planned) store(ctx context.Context, i int, payload string, opts ...durable.ScheduleOption) (name string, err error) {
+	name = "s" + strconv.Itoa(i)
+	// All of those that are missed run, so that none may be left out.
+	opts = append(opts, durable.OnMissed(durable.RunEach(1<<20)), durable.EndAt(p.until))
+	job := durable.Job{Kind: p.kinds[i%len(p.kinds)], MaxAttempts: 1000, Payload: []byte(payload)}
+	return name, p.q.Schedule(ctx, name, "@every "+p.every.String(), job, opts...)
+}
+
+// storeAll stores schedules as each process of a release that knows them does when it
+// starts, and notes what is promised: an occurrence for each interval until the end.
+func (p *planned) storeAll(ctx context.Context, l *ledger) error {
 	const atOnce = 16
 	errs := make([]error, atOnce)
 	var wg sync.WaitGroup
 	for k := range atOnce {
 		wg.Go(func() {
-			for i := k; i < n && errs[k] == nil; i += atOnce {
-				errs[k] = store(i)
+			for i := k; i < p.n && errs[k] == nil; i += atOnce {
+				name, err := p.store(ctx, i, "")
+				if errors.Is(err, durable.ErrInvalid) && time.Now().After(p.until.Add(-2*p.every)) {
+					continue
+				}
+				if errs[k] = err; err == nil {
+					l.write(promised, fmt.Sprintf("%s|%d|%d", name, p.until.UnixMicro(), p.every.Microseconds()))
+				}
 			}
 		})
 	}
@@ -58,6 +72,18 @@ func storeSchedules(ctx context.Context, q *durable.Queue, l *ledger) error {
 		return err
 	}
 	return nil
+}
+
+// edit changes schedules all the time, and keeps their times.
+func (p *planned) edit(ctx context.Context) {
+	for n := 0; p.n > 0 && ctx.Err() == nil; n++ {
+		try, cancel := context.WithTimeout(ctx, patience)
+		_, err := p.store(try, rand.N(p.n), strconv.Itoa(n), durable.Jitter(rand.N(p.every/2)))
+		cancel()
+		if err == nil || errors.Is(err, durable.ErrInvalid) { // the server is there
+			time.Sleep(rand.N(50 * time.Millisecond))
+		}
+	}
 }
 
 // awaitPromised waits until all schedules are stored, but not for ever.
@@ -125,6 +151,14 @@ func (w *world) promise(n int, every time.Duration, end time.Time) []string {
 	w.r.Scheduled = n
 	return []string{envSchedules + "=" + strconv.Itoa(n), envEvery + "=" + every.String(),
 		envUntil + "=" + strconv.FormatInt(end.Add(2*time.Second).UnixMicro(), 10)}
+}
+
+// edited is a fault beside workers that change schedules all the time.
+func edited(fault func(*world, time.Time) error) func(*world, time.Time) error {
+	return func(w *world, end time.Time) error {
+		w.env = append(w.promise(20, 500*time.Millisecond, end), envEdits+"=yes")
+		return fault(w, end)
+	}
 }
 
 // killScheduled kills workers with a thousand schedules, one of which is due each

@@ -114,7 +114,7 @@ func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision i
 			return err
 		}
 		t := rulesText{slices.Clone(r.Limits()), slices.Clone(r.Pauses())}
-		revision := max(r.Revision()+1, q.now().UnixMicro())
+		revision := q.revisionAfter(r.Revision())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
 			next = newRules(revision, t)

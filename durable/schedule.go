@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -239,12 +240,16 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 	return fmt.Errorf("%w: others change it all the time", ErrUncertain)
 }
 
-// revision is what follows that of s: the time, so that it can be told when it was made.
-func (q *Queue) revision(s Series) int64 { return max(s.Revision+1, q.now().UnixMicro()) }
+// revisionAfter returns the revision of a change: about the time in microseconds, as earlier
+// releases expect of a schedule. By chance it is no other change's that is made at the same
+// time: an engine would take the two for tries of one.
+func (q *Queue) revisionAfter(was int64) int64 {
+	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
+}
 
 // set stores a plan, and with it what is to wait.
 func (q *Queue) set(ctx context.Context, s Series, p *plan) error {
-	revision, made := q.revision(s), false
+	revision, made := q.revisionAfter(s.Revision), false
 	replace := func(last time.Time, waits *Record) (*Record, error) {
 		next, err := q.replacement(s.Name, p, revision, last, waits)
 		made = next != nil && next != waits
@@ -470,7 +475,7 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.engine.SetSeries(ctx, s.Revision, Series{Name: name, Revision: q.revision(s)}, nil)
+		err = q.engine.SetSeries(ctx, s.Revision, Series{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
 		if !errors.Is(err, ErrChanged) {
 			return err
 		}

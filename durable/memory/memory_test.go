@@ -288,3 +288,60 @@ func TestClockSetBackBesideSchedule(t *testing.T) {
 	require.NoError(t, clock.Advance(within(t), time.Minute))
 	require.Equal(t, []time.Time{at, at}, ran)
 }
+
+// interrupted is an engine in which something comes between what a change has read and what it
+// stores.
+type interrupted struct {
+	durable.Engine
+	between func()
+}
+
+func (e *interrupted) Manual() func() time.Time {
+	return e.Engine.(interface{ Manual() func() time.Time }).Manual()
+}
+
+func (e *interrupted) interrupt() {
+	if f := e.between; f != nil {
+		e.between = nil
+		f()
+	}
+}
+
+func (e *interrupted) SetSeries(ctx context.Context, was int64, s durable.Series, r durable.Replace) error {
+	e.interrupt()
+	return e.Engine.SetSeries(ctx, was, s, r)
+}
+
+func (e *interrupted) SetRules(ctx context.Context, was int64, r *durable.Rules) error {
+	e.interrupt()
+	return e.Engine.SetRules(ctx, was, r)
+}
+
+// Of two changes at one time, by one clock, none is taken for the other.
+func TestChangesAtOneTime(t *testing.T) {
+	store := memory.New(memory.NewClock(begin))
+	e := &interrupted{Engine: store.Open()}
+	a, err := durable.Open(within(t), e)
+	require.NoError(t, err)
+	defer a.Close()
+	b, _ := open(t, store)
+	set := func(q *durable.Queue, payload string) {
+		require.NoError(t, q.Schedule(within(t), "s", "@hourly", durable.Job{Kind: "k", Payload: []byte(payload)}))
+		require.NoError(t, q.SetLimit(within(t), payload, durable.Limit{Running: 1}))
+	}
+	set(a, "first")
+	e.between = func() { set(b, "second") }
+	set(a, "third")
+	for s, err := range b.Schedules(within(t)) {
+		require.NoError(t, err)
+		require.Equal(t, "third", string(s.Job.Payload))
+	}
+	e.between = func() { require.NoError(t, b.SetLimit(within(t), "fourth", durable.Limit{Running: 1})) }
+	require.NoError(t, a.SetLimit(within(t), "fifth", durable.Limit{Running: 1}))
+	var names []string
+	for l, err := range b.Limits(within(t)) {
+		require.NoError(t, err)
+		names = append(names, l.Name)
+	}
+	require.Equal(t, []string{"fifth", "first", "fourth", "second", "third"}, names)
+}

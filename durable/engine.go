@@ -93,7 +93,7 @@ type Engine interface {
 	Backlog(ctx context.Context) (Backlog, error)
 
 	// Workers returns the workers that live, and those dead ones that hold jobs, in the order
-	// of their names. Of the fields it sets the first four.
+	// of their names. Of the fields it sets the first four, and of the living Kinds and AllKinds.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
 	// Rules returns the limits and pauses: those without any, of revision 0, if none were ever
 	// stored. Since each worker asks every second, it should be cheap.

@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"log/slog"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,8 +207,12 @@ func TestWorkerSince(t *testing.T) {
 		began.Add(-time.Minute):    began,
 		began.Add(time.Nanosecond): began.Add(time.Nanosecond),
 	} {
-		w := WorkerInfo{Name: newWorkerName(began), Since: since}
-		w.readName()
-		require.True(t, want.Equal(w.Since), "%v", w.Since)
+		for _, label := range []string{"", "l", "a_b-c__d"} {
+			w := WorkerInfo{Name: newWorkerName(began, label), Since: since}
+			w.readName()
+			require.True(t, want.Equal(w.Since), "%v", w.Since)
+			require.Equal(t, label, w.Label)
+			require.Equal(t, os.Getpid(), w.Process)
+		}
 	}
 }

@@ -59,12 +59,23 @@ type WorkerInfo struct {
 	// longer than since Began. Zero: it has none.
 	Since time.Time
 
-	// Host, Process and Began are of the process that called Run, and when. They are empty
-	// for workers of releases that did not say so.
+	// Label is what WithWorkerName has set; "": nothing. Host, Process and Began are of the
+	// process that called Run, and when. They are empty for workers of releases that did not
+	// say so.
+	Label   string
 	Host    string
 	Process int
 	Began   time.Time
+
+	// Kinds are those that the worker has handlers for, sorted: the first ShownKinds of them.
+	// AllKinds is how many there are. A worker of an earlier release, or one that is dead, may
+	// have 0, or no Kinds beside their number.
+	Kinds    []string
+	AllKinds int
 }
+
+// ShownKinds is how many kinds of a worker are listed. An engine may store no more.
+const ShownKinds = 100
 
 // maxPage is how many jobs List returns at most.
 const maxPage = 1000
@@ -152,33 +163,39 @@ func (q *Queue) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	all, err := q.engine.Workers(ctx)
 	for i := range all {
 		all[i].readName()
+		all[i].Kinds = all[i].Kinds[:min(len(all[i].Kinds), ShownKinds)]
 	}
 	return all, err
 }
 
 // newWorkerName returns a name that no other worker has had, and that says where it is: its
-// host's name as far as it is of letters, digits and -, its process, and when it began.
-func newWorkerName(now time.Time) string {
+// host's name as far as it is of letters, digits and -, its process, when it began, and its
+// label.
+func newWorkerName(now time.Time, label string) string {
 	host, _ := os.Hostname() // "" is as good
 	host = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+		if isPlain(r) {
 			return r
 		}
 		return '-'
 	}, host)
-	return fmt.Sprintf("%s_%d_%s_%s", host[:min(len(host), 24)], os.Getpid(), strconv.FormatInt(now.UnixMilli(), 36), rand.Text()[:16])
+	name := fmt.Sprintf("%s_%d_%s_%s", host[:min(len(host), 24)], os.Getpid(), strconv.FormatInt(now.UnixMilli(), 36), rand.Text()[:16])
+	if label != "" {
+		name += "_" + label
+	}
+	return name
 }
 
 // readName sets what the name says.
 func (w *WorkerInfo) readName() {
-	part := strings.Split(w.Name, "_")
-	if len(part) != 4 {
+	part := strings.SplitN(w.Name, "_", 5)
+	if len(part) < 4 {
 		return
 	}
 	process, err := strconv.Atoi(part[1])
 	began, wrong := strconv.ParseInt(part[2], 36, 64)
 	if err == nil && wrong == nil {
-		w.Host, w.Process, w.Began = part[0], process, time.UnixMilli(began)
+		w.Host, w.Process, w.Began, w.Label = part[0], process, time.UnixMilli(began), strings.Join(part[4:], "")
 		if !w.Since.IsZero() && w.Since.Before(w.Began) {
 			w.Since = w.Began // no worker has a job before it is there
 		}

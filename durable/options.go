@@ -3,6 +3,7 @@ package durable
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
@@ -18,6 +19,7 @@ type config struct {
 	lease       time.Duration
 	concurrency int
 	kinds       map[string]int
+	workerName  string
 	retention   time.Duration
 	dropExpired bool
 	backoff     func(attempt int) time.Duration
@@ -109,6 +111,24 @@ func WithKindConcurrency(kind string, n int) Option {
 		}
 		c.kinds[kind] = n
 	}
+}
+
+// WithWorkerName names the worker of this process in listings ([WorkerInfo].Label), beside
+// its host and its process: by its deployment, say. Several workers may have one name. It is
+// stored with what the worker claims, so a short one costs less. Open panics if it is longer
+// than 63 bytes, or is not of letters, digits, - and _. The default is none.
+func WithWorkerName(name string) Option {
+	return func(c *config) {
+		if len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool { return !isPlain(r) && r != '_' }) {
+			panic(fmt.Sprintf("durable: WithWorkerName(%q): not letters, digits, - and _, of at most 63 bytes", name))
+		}
+		c.workerName = name
+	}
+}
+
+// isPlain reports whether a character may be in the parts of a worker's name.
+func isPlain(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-'
 }
 
 // WithRetention sets for how long a job that is dead is kept. The default is 30 days.

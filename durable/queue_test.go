@@ -386,6 +386,10 @@ func TestWrongUse(t *testing.T) {
 	panics("durable: WithLease(1ms): less than 100ms", func() { durable.Open(ctx, e, durable.WithLease(time.Millisecond)) })
 	panics("durable: WithConcurrency(0): less than 1", func() { durable.Open(ctx, e, durable.WithConcurrency(0)) })
 	panics(`durable: WithKindConcurrency("a", 0): less than 1`, func() { durable.Open(ctx, e, durable.WithKindConcurrency("a", 0)) })
+	for _, name := range []string{"a.b", "ü", fmt.Sprintf("%064d", 0)} {
+		panics(fmt.Sprintf("durable: WithWorkerName(%q): not letters, digits, - and _, of at most 63 bytes", name),
+			func() { durable.Open(ctx, e, durable.WithWorkerName(name)) })
+	}
 	panics("durable: WithRetention(1ms): less than 1s", func() { durable.Open(ctx, e, durable.WithRetention(time.Millisecond)) })
 	panics("durable: WithBackoff(nil)", func() { durable.Open(ctx, e, durable.WithBackoff(nil)) })
 	panics("durable: WithWheel(nil)", func() { durable.Open(ctx, e, durable.WithWheel(nil)) })

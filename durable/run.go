@@ -33,7 +33,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	kinds := q.workKinds()
 	var w *worker
 	engineWorker, err := q.engine.Work(ctx, WorkConfig{
-		Name: newWorkerName(q.now()), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention, Looked: func() { w.looked() },
+		Name: newWorkerName(q.now(), q.workerName), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention, Looked: func() { w.looked() },
 		Tell: func(n Notice) {
 			if w := q.held.Load(); w != nil {
 				w.tell(n)

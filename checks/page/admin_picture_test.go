@@ -36,7 +36,7 @@ func shop(t *testing.T) *durable.Queue {
 	var running sync.WaitGroup
 	var queues []*durable.Queue
 	for range 2 {
-		q, err := durable.Open(ctx, store.Open(), durable.WithLease(6*time.Second), durable.WithLogger(slog.New(slog.DiscardHandler)), durable.WithKindConcurrency("thumbnail", 2))
+		q, err := durable.Open(ctx, store.Open(), durable.WithWorkerName("backoffice"), durable.WithLease(6*time.Second), durable.WithLogger(slog.New(slog.DiscardHandler)), durable.WithKindConcurrency("thumbnail", 2))
 		require.NoError(t, err)
 		handleShop(q)
 		queues = append(queues, q)

@@ -77,7 +77,7 @@ var writable = []admin.Option{admin.Writable(), admin.WithLogger(slog.New(slog.D
 // newQueue returns a queue in memory, whose jobs of kind "dies" die with that error, and
 // those of kind "runs" run until the test ends.
 func newQueue(t *testing.T, deadly string) *durable.Queue {
-	q, err := durable.Open(t.Context(), memory.New(nil).Open(), durable.WithLogger(slog.New(slog.DiscardHandler)))
+	q, err := durable.Open(t.Context(), memory.New(nil).Open(), durable.WithWorkerName("front-1"), durable.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	release := make(chan bool)
 	q.Handle("dies", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New(deadly)) })
@@ -132,7 +132,7 @@ func TestAdminPage(t *testing.T) {
 	first, second := add(t, q, durable.Job{Kind: "dies"}), add(t, q, durable.Job{Kind: "dies"})
 	tb.openAdmin(s.url())
 	tb.until(`!!` + line("jobs", string(first), "no such customer", "attempt 1 of 25"))
-	tb.until(`!!` + line("workers", "alive", "holds "))
+	tb.until(`!!` + line("workers", "front-1, ", "alive", "holds ", "runs dies, runs, works"))
 	tb.until(`!!` + line("backlog", "nobody's", "1 job", "No worker that lives runs this kind."))
 	tb.until(`!!` + line("schedules", "hourly", "@every 1h", "kind works"))
 	require.Regexp(t, `next\s*(now|in [\d.]+.(s|min|h))\s*(\d+-\d\d-\d\d.)?\d\d:\d\d:\d\d.UTC`, tb.text("schedules"))

@@ -320,7 +320,7 @@ func (h *handler) workers(ctx context.Context, _ *reading) (any, error) {
 	infos, err := h.q.Workers(ctx)
 	all, now := make([]Worker, len(infos)), time.Now()
 	for i, w := range infos {
-		all[i] = Worker{w.Name, w.Until.After(now), w.Until.UTC(), w.Jobs, timeOf(w.Since), w.Host, w.Process, timeOf(w.Began)}
+		all[i] = Worker{w.Name, w.Until.After(now), w.Until.UTC(), w.Jobs, timeOf(w.Since), w.Host, w.Process, timeOf(w.Began), w.Label, w.Kinds, w.AllKinds}
 	}
 	return all, err
 }

@@ -156,6 +156,10 @@ type Worker struct {
 	Host    string     `json:"host,omitempty"`
 	Process int        `json:"process,omitempty"`
 	Began   *time.Time `json:"began,omitempty"`
+
+	Label    string   `json:"label,omitempty"` // durable.WithWorkerName
+	Kinds    []string `json:"kinds,omitempty"` // that it has handlers for: the first durable.ShownKinds
+	AllKinds int      `json:"allKinds"`        // how many; 0: not known
 }
 
 // Limit is what durable.LimitInfo has, with the fields of durable.Limit among its own.

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -152,7 +153,7 @@ func backlog(t *testing.T, s Store) {
 
 // The workers of all processes are listed with what they hold, until they have gone.
 func workers(t *testing.T, s Store) {
-	a := open(t, s.Open(t))
+	a := open(t, s.Open(t), durable.WithWorkerName("mail_eu-1"))
 	all, err := a.Workers(within(t))
 	require.NoError(t, err)
 	require.Empty(t, all)
@@ -175,6 +176,9 @@ func workers(t *testing.T, s Store) {
 	slices.SortFunc(all, func(a, b durable.WorkerInfo) int { return int(b.Jobs - a.Jobs) })
 	require.Equal(t, []int64{2, 0}, []int64{all[0].Jobs, all[1].Jobs})
 	require.True(t, all[1].Since.IsZero())
+	for i, want := range []string{"mail_eu-1 [long] 1", " [other] 1"} {
+		require.Equal(t, want, fmt.Sprint(all[i].Label, " ", all[i].Kinds, " ", all[i].AllKinds))
+	}
 	const clocks = 10 * time.Second // of a server, of this process
 	require.WithinRange(t, all[0].Since, before.Add(-clocks), time.Now().Add(clocks))
 	for _, w := range all {
@@ -189,13 +193,23 @@ func workers(t *testing.T, s Store) {
 		require.NoError(t, err)
 		return len(all) == 1 && all[0].Jobs == 2
 	})
-	dead, err := s.Open(t).Work(within(t), durable.WorkConfig{Name: "dead", Kinds: durable.NewKinds([]string{"other"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	many := []string{"a, \"b\"", "é"}
+	for i := range 2998 {
+		many = append(many, fmt.Sprintf("k%04d", i))
+	}
+	slices.Sort(many)
+	dead, err := s.Open(t).Work(within(t), durable.WorkConfig{Name: "dead", Kinds: durable.NewKinds(many), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, dead.Beat(within(t)))
 	seen := func() bool {
 		all, err := a.Workers(within(t))
 		require.NoError(t, err)
-		return slices.ContainsFunc(all, func(w durable.WorkerInfo) bool { return w.Name == "dead" })
+		i := slices.IndexFunc(all, func(w durable.WorkerInfo) bool { return w.Name == "dead" })
+		if i >= 0 && all[i].Until.After(time.Now()) {
+			require.Equal(t, many[:durable.ShownKinds], all[i].Kinds)
+			require.Equal(t, len(many), all[i].AllKinds)
+		}
+		return i >= 0
 	}
 	await(t, "the one that beats once is there", seen)
 	await(t, "one that is dead and holds nothing has gone", func() bool { return !seen() })

@@ -83,12 +83,17 @@ type life struct {
 	Kinds []string      `json:"kinds,omitempty"`
 	Apart []string      `json:"apart,omitempty"`
 	Rest  []string      `json:"rest,omitempty"`
+
+	// For listings: the first kinds by their names, and how many there are.
+	Names []string `json:"names,omitempty"`
+	All   int      `json:"all,omitempty"`
 }
 
 // newLife returns what a worker says of itself at first.
 func newLife(c durable.WorkConfig) life {
-	l := life{Lease: c.Lease}
-	for _, kind := range c.Kinds.All() {
+	kinds := c.Kinds.All()
+	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), durable.ShownKinds)], All: len(kinds)}
+	for _, kind := range kinds {
 		l.Kinds = append(l.Kinds, tokenOf(kind))
 		if c.Kinds.Limited(kind) {
 			l.setApart(tokenOf(kind))

@@ -277,6 +277,7 @@ func (p *part) workers(ctx context.Context, all map[string]*durable.WorkerInfo) 
 		if until := p.serverTime(beats[subject].Time).Add(l.Lease); w.Until.IsZero() || until.Before(w.Until) {
 			w.Until = until
 		}
+		w.Kinds, w.AllKinds = l.Names, cmp.Or(l.All, len(l.Kinds))
 	}
 	near, err := p.contents(ctx, "q.>")
 	if err != nil {

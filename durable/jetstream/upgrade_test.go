@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -131,4 +132,23 @@ func TestLimitsOfVersion3(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, u.Taken)
 	}
+}
+
+// Workers of earlier releases are listed, with how many kinds they have, as far as they say so.
+func TestWorkersOfEarlierReleases(t *testing.T) {
+	p := newPart(t, soon)
+	for name, says := range map[string]string{
+		"host_12_kf12oi_OLDER": `{"lease":30000000000,"kinds":["aaaaaaaa","bbbbbbbb"]}`,
+		"oldest":               `{"lease":30000000000}`,
+	} {
+		require.NoError(t, p.write(t.Context(), write{subject: p.workerSubject(name), data: []byte(says)}))
+	}
+	q, err := durable.Open(t.Context(), connectPartTo(t, p))
+	require.NoError(t, err)
+	defer q.Close()
+	all, err := q.Workers(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "host 12  [] 2", fmt.Sprint(all[0].Host, " ", all[0].Process, " ", all[0].Label, " ", all[0].Kinds, " ", all[0].AllKinds))
+	require.Equal(t, " 0  [] 0", fmt.Sprint(all[1].Host, " ", all[1].Process, " ", all[1].Label, " ", all[1].Kinds, " ", all[1].AllKinds))
 }

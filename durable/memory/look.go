@@ -60,7 +60,8 @@ func (e *engine) Workers(context.Context) (all []durable.WorkerInfo, err error) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(m.workers)) {
-		w := durable.WorkerInfo{Name: name, Until: time.Now().Add(m.lease(name))}
+		kinds := m.workers[name].c.Kinds.All()
+		w := durable.WorkerInfo{Name: name, Until: time.Now().Add(m.lease(name)), Kinds: kinds, AllKinds: len(kinds)}
 		for _, j := range m.jobs {
 			if j.state != durable.Running || j.by != name {
 				continue

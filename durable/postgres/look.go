@@ -91,10 +91,10 @@ func (e *Engine) Workers(ctx context.Context) ([]durable.WorkerInfo, error) {
 	return retry(ctx, e, true, func() ([]durable.WorkerInfo, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (w durable.WorkerInfo, err error) {
 			var since *time.Time
-			if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since); since != nil {
+			if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since, &w.Kinds, &w.AllKinds); since != nil {
 				w.Since = *since
 			}
 			return w, err
-		}, e.workers, nil, hot)
+		}, e.workers, []any{durable.ShownKinds}, hot)
 	})
 }

@@ -154,10 +154,13 @@ function showWorkers(workers) {
   const alive = workers.filter((w) => w.alive).length;
   setAside("workers-count", `${alive} alive` + (alive < workers.length ? `, ${workers.length - alive} dead` : ""));
   const create = () => make("li", {}, make("span", { class: "name" }), make("span", { class: "life" }), make("span", { class: "number" }),
-    make("span", { class: "times" }, when("longest held, since", "since"), when("began", "began"), when("lease ended", "lease")));
+    make("span", { class: "runs" }), make("span", { class: "times" }, when("longest held, since", "since"), when("began", "began"), when("lease ended", "lease")));
   rows($("workers"), workers, (w) => w.name, create, (row, w) => {
-    setText(part(row, "name"), w.host ? `${w.host}, process ${w.process}` : w.name);
+    setText(part(row, "name"), w.host ? [w.label, w.host, `process ${w.process}`].filter(Boolean).join(", ") : w.name);
     part(row, "name").title = w.name;
+    const kinds = w.kinds || [], some = kinds.slice(0, 5), more = w.allKinds - some.length;
+    setText(part(row, "runs"), w.allKinds ? "runs " + [...some, more && `${more} ${some.length ? "more" : "kinds"}`].filter(Boolean).join(", ") : "");
+    part(row, "runs").title = kinds.join(", ");
     row.classList.toggle("dead", !w.alive);
     setText(part(row, "life"), w.alive ? "alive" : "dead");
     setText(part(row, "number"), "holds " + jobs(w.jobs));

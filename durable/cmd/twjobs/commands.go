@@ -353,15 +353,32 @@ func (t *tool) workers(args []string) error {
 		return t.raw(answer)
 	}
 	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "HOST\tPROCESS\tBEGAN\tLEASE UNTIL\tJOBS\tOLDEST SINCE\tNAME")
+	fmt.Fprintln(w, "LABEL\tHOST\tPROCESS\tBEGAN\tLEASE UNTIL\tJOBS\tOLDEST SINCE\tKINDS\tNAME")
 	for _, i := range all {
 		until := when(i.Until)
 		if !i.Alive {
 			until = "dead"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\n", line(i.Host), i.Process, stamp(i.Began), until, i.Jobs, stamp(i.Since), line(i.Name))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\n", line(i.Label), line(i.Host), i.Process, stamp(i.Began), until,
+			i.Jobs, stamp(i.Since), line(kindsOf(&i)), line(i.Name))
 	}
 	return w.Flush()
+}
+
+// kindsOf names the first kinds of a worker, and says how many others there are. All that are
+// stored are in the JSON.
+func kindsOf(w *admin.Worker) string {
+	const most = 5
+	some := strings.Join(w.Kinds[:min(len(w.Kinds), most)], ", ")
+	switch more := w.AllKinds - min(len(w.Kinds), most); {
+	case w.AllKinds == 0:
+		return "not known"
+	case some == "":
+		return fmt.Sprintf("%d, by an earlier release", more)
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", some, more)
+	}
+	return some
 }
 
 // newFlags and the like name what is wrong, and show how it is right.

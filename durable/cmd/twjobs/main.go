@@ -25,7 +25,7 @@
 //	redrive -all [-kind KIND]
 //	delete REF...     dead jobs
 //	stats             how many there are of each kind and state, and which kinds no worker runs; it reads all of the store
-//	workers           who works, and what each has
+//	workers           who works, which kinds each runs, and what it has
 //	stop REF...       asks that the handlers of jobs that run end
 //	limits            a line for each limit, with what runs in all processes and what waits in the one that
 //	                  answers, and what is paused

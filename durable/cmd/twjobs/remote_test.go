@@ -37,7 +37,7 @@ func command(t *testing.T, args ...string) (string, int) {
 func TestURL(t *testing.T) {
 	e, err := embedded.Open(within(t), t.TempDir())
 	require.NoError(t, err)
-	q, err := durable.Open(within(t), e)
+	q, err := durable.Open(within(t), e, durable.WithWorkerName("mailer"))
 	require.NoError(t, err)
 	defer q.Close()
 	ref, err := q.Add(within(t), durable.Job{Kind: "mail", After: time.Hour, Payload: []byte("hello\x1b\u202e\u009b")})
@@ -66,6 +66,7 @@ func TestURL(t *testing.T) {
 	out, status = command(t, "-url", at, "workers")
 	require.Zero(t, status, out)
 	require.Equal(t, 2, strings.Count(out, "\n"), out)
+	require.Regexp(t, `\nmailer .* 0 .* mail  `, out)
 	out, status = command(t, "-url", at, "reschedule", "-in", "2h", string(ref))
 	require.Zero(t, status, out)
 	require.Contains(t, out, "(2h0m0s)")
@@ -303,5 +304,20 @@ func TestStoppedDatabase(t *testing.T) {
 			require.NotContains(t, out, "no answer within", what)
 			require.Regexp(t, "does not answer: |connection refused", out, what)
 		}
+	}
+}
+
+// A worker with many kinds is listed with the first, and how many others there are.
+func TestKindsOf(t *testing.T) {
+	kinds := []string{"a", "b", "c", "d", "e", "f"}
+	for want, w := range map[string]admin.Worker{
+		"a":                           {Kinds: kinds[:1], AllKinds: 1},
+		"a, b, c, d, e":               {Kinds: kinds[:5], AllKinds: 5},
+		"a, b, c, d, e and 1 more":    {Kinds: kinds, AllKinds: 6},
+		"a, b, c, d, e and 2995 more": {Kinds: kinds, AllKinds: 3000},
+		"7, by an earlier release":    {AllKinds: 7},
+		"not known":                   {},
+	} {
+		require.Equal(t, want, kindsOf(&w))
 	}
 }

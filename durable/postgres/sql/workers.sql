@@ -1,5 +1,6 @@
 -- The workers that live, and those dead ones that have jobs: how many, and when the first of
--- these was due. What runs is due no later than soon.
+-- these was due, the first $1 kinds of each worker, and how many kinds it has. What runs is
+-- due no later than soon.
 with recursive kinds as ( -- that there are, by one step in the index for each
     (select kind from tickwheel.job order by kind limit 1)
     union all
@@ -14,7 +15,7 @@ with recursive kinds as ( -- that there are, by one step in the index for each
     where k.kind is not null
     group by j.holder
 )
-select w.name, w.until, coalesce(r.jobs, 0), r.since
+select w.name, w.until, coalesce(r.jobs, 0), r.since, w.kinds[1:$1::int4], cardinality(w.kinds)
 from tickwheel.worker w left join running r on r.holder = w.id
 where w.until > now() or r.jobs > 0
 order by w.name

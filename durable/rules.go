@@ -21,9 +21,12 @@ type Limit struct {
 	// through, and without a Rate none, so that the limit pauses what it covers.
 	Running int `json:"running,omitempty"`
 
-	// Rate is how many may begin in a second; 0: any number. In any time of t seconds no
-	// more than Burst + Rate * t begin. With a Rate the Burst is at least 1, and comes back
-	// within a year: Burst / Rate is at most that many seconds.
+	// Rate is how many may be claimed in a second; 0: any number. In any time of t seconds, by
+	// the engine's clock, no more than Burst + Rate * t are. A handler begins when its claim is
+	// stored, and its token has come. Handlers that are held up between the two, since their
+	// process stands still or its machine is overloaded, begin together: if by up to d, then
+	// within t seconds at most Burst + Rate * (t + d) begin. With a Rate the Burst is at least
+	// 1, and comes back within a year: Burst / Rate is at most that many seconds.
 	Rate  float64 `json:"rate,omitempty"`
 	Burst int     `json:"burst,omitempty"`
 }

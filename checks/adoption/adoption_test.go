@@ -1,8 +1,7 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -22,141 +21,85 @@ const output = "" +
 	"\x16=== RUN   TestParent/two_three\n" +
 	"\x16--- FAIL: TestParent/two_three (0.00s)\n" +
 	"\x16--- FAIL: TestParent (0.00s)\n" +
+	"\x16=== RUN   TestLong\n" +
 	"\x16--- SKIP: TestLong (0.00s)\n" +
 	"FAIL\n"
 
-func names(of map[string]bool) (all []string) {
-	for name := range of {
-		all = append(all, name)
-	}
-	return all
-}
-
 func TestVerdictsAreRead(t *testing.T) {
-	r := newRun()
-	r.read("pkg", output, true)
-	require.ElementsMatch(t, []string{"pkg.TestGood", "pkg.TestParent/one"}, names(r.passed))
-	require.ElementsMatch(t, []string{"pkg.TestParent", "pkg.TestParent/two_three"}, names(r.failed))
-	require.ElementsMatch(t, []string{"pkg.TestLong"}, names(r.skipped))
+	s := side{failed: map[test]bool{}}
+	require.Equal(t, test{3, "TestLong"}, s.read(3, output))
+	require.Equal(t, 2, s.passed)
+	require.Equal(t, map[test]bool{{3, "TestParent"}: true, {3, "TestParent/two_three"}: true}, s.failed)
 }
 
-// A process can end without a word of a test, and after a test of an earlier package has
-// failed.
-func TestEndsOfAProcessAreRead(t *testing.T) {
-	for _, c := range []struct{ out, says string }{
-		{"\x16--- PASS: TestGood (0.01s)\nexit status 2\n", ""},
-		{"\x16=== RUN   TestBad\n\x16panic: send on closed channel\n\ngoroutine 7\n", "panic: send on closed channel"},
-		{"fatal error: all goroutines are asleep - deadlock!\n", "fatal error: all goroutines are asleep - deadlock!"},
-	} {
-		r := newRun()
-		r.failed["earlier.TestBad"] = true
-		r.read("pkg", c.out, true)
-		require.Contains(t, r.failed, "pkg ended: "+c.says)
-		require.Len(t, r.failed, 2)
+// A test counts as ours if a fair coin would seldom part the failures so.
+func TestOurs(t *testing.T) {
+	for _, failed := range [][2]int{{0, 10}, {0, 5}, {1, 8}} {
+		require.True(t, isOurs(failed), failed)
 	}
-	r := newRun()
-	r.read("pkg", "panic: of a process that the test starts\n\x16--- PASS: TestGood (0.01s)\nPASS\n", false)
-	require.Empty(t, r.failed)
+	for _, failed := range [][2]int{{0, 0}, {0, 4}, {8, 11}, {5, 9}, {10, 0}, {10, 10}} {
+		require.False(t, isOurs(failed), failed)
+	}
+	known := trial{program: program{Differs: "^TestA$"}, alone: map[test]*[2]int{{0, "TestA"}: {0, 10}}}
+	require.False(t, known.differs())
+	known.alone[test{0, "TestB"}] = &[2]int{0, 10}
+	require.True(t, known.differs())
+	known.Differs = ""
+	require.True(t, known.differs())
 }
 
 func TestImportsAreChanged(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-		return path
-	}
 	const before = `// Package p imports "time".
 package p
 
+import "context"
 import (
-	"context"
 	"runtime/trace"
 	clock "time" // "time"
-)
+	. "time"
 
-var _, _, _ = context.Background, trace.Start, clock.Now
+	"time/else"
+)
 
 const name = "time"
 `
-	both := write("p.go", before)
-	one := write("sub/one_test.go", "package sub\n\nimport \"time\"\n")
-	none := write("none.go", "package p\n\nimport \"strings\"\n")
-	data := write("testdata/data.go", "package data\n\nimport \"time\"\n")
-	other := write("p.txt", `import "time"`)
-	unchanged := map[string]string{}
-	for _, path := range []string{none, data, other} {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		unchanged[path] = string(text)
-	}
-
-	changed, err := changeImports(dir)
-	require.NoError(t, err)
-	require.Equal(t, map[string]int{both: 2, one: 1}, changed)
-	text, err := os.ReadFile(both)
-	require.NoError(t, err)
-	after := strings.Replace(before, "\t\"context\"", "\t\""+core+"/dropin/context\"", 1)
-	after = strings.Replace(after, `clock "time"`, `clock "`+core+`/dropin/time"`, 1)
-	require.Equal(t, after, string(text))
-	for path, before := range unchanged {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Equal(t, before, string(text), path)
-	}
-
-	list := both + "\n" + none + "\n\n" + both + "\n/somewhere/else.go\n" // as two tests are built
-	require.Equal(t, 2, linesIn(list, changed))
+	after := strings.NewReplacer(`import "context"`, `import "`+core+`/dropin/context"`, `clock "time"`,
+		`clock "`+core+`/dropin/time"`, `. "time"`, `. "`+core+`/dropin/time"`).Replace(before)
+	require.Equal(t, after, imports.ReplaceAllString(before, "${1}"+core+`/dropin/${2}"`))
 }
 
-func TestBinariesOfPackages(t *testing.T) {
-	for path, name := range map[string]string{
-		"github.com/hashicorp/yamux":            "yamux",
-		"github.com/pion/turn/v4":               "turn",
-		"github.com/pion/turn/v4/internal/ipv6": "ipv6",
-	} {
-		require.Equal(t, name, testName(path))
-	}
-}
-
-func TestTable(t *testing.T) {
-	of := func(passed, failed, skipped string, elapsed, cpu time.Duration) run {
-		r := newRun()
-		r.elapsed, r.cpu = elapsed, cpu
-		for set, tests := range map[*map[string]bool]string{&r.passed: passed, &r.failed: failed, &r.skipped: skipped} {
-			for _, test := range strings.Fields(tests) {
-				(*set)[test] = true
-			}
+func TestPrograms(t *testing.T) {
+	for _, p := range programs() {
+		require.NotEmpty(t, p.Module)
+		require.NotEmpty(t, p.Packages, p.Module)
+		require.Regexp(t, "^v", p.Version, p.Module)
+		require.Equal(t, p.Only+p.Without == "", p.Because == "", p.Module)
+		for _, expression := range []string{p.Only, p.Without, p.Differs} {
+			_, err := regexp.Compile(expression)
+			require.NoError(t, err, p.Module)
 		}
-		return r
 	}
-	ended := of("p.A", "p.B", "p.S", 4*time.Second, time.Second)
-	ended.failed["p ended: panic: x"] = true
-	rows := []row{{
-		module:  module{path: "github.com/someone/p", version: "v1.2.3", tests: "A|B", skip: "C", because: "it needs a network"},
-		imports: 9, built: 7,
-		std:   []run{of("p.A p.B p.B/sub p.S", "", "", 2*time.Second, time.Second), of("p.A p.B/sub", "p.B", "p.S", 3*time.Second, 3*time.Second)},
-		wheel: []run{ended, of("p.A p.New", "p.B", "p.S", 5*time.Second, 5*time.Second)},
-	}, {
-		module: module{path: "example.org/q", version: "v0.1.0"}, compileErrors: 2, reason: "wheel does not build",
-	}}
+}
+
+func TestReport(t *testing.T) {
+	std := side{passed: 4, failed: map[test]bool{}, elapsed: 2 * time.Second, cpu: time.Second}
+	wheel := side{passed: 3, failed: map[test]bool{{0, "TestB"}: true}, elapsed: 3 * time.Second, cpu: 1500 * time.Millisecond}
 	var out strings.Builder
-	printTable(&out, rows)
-	require.Equal(t, `| module | version | import lines | compile errors | package time: passed, failed | the wheel: passed, failed | elapsed, s | CPU, s |
-| --- | --- | ---: | ---: | --- | --- | ---: | ---: |
-| someone/p | v1.2.3 | 7 of 9 | 0 | 4, 0; 2, 1 | 1, 2; 2, 1 | 3.0, 5.0 | 3.0, 5.0 |
-| example.org/q | v0.1.0 | | 2 | wheel does not build | | | |
+	report(&out, []*trial{{
+		program: program{Module: "github.com/someone/p", Version: "v1.2.3", Packages: []string{".", "./q"}, Only: "A|B", Without: "C",
+			Because: "C needs a network.", Found: "TestB counts ticks."},
+		sides: [2]side{std, wheel}, lines: 7, alone: map[test]*[2]int{{0, "TestB"}: {1, 10}},
+	}, {
+		program: program{Module: "example.org/q", Version: "v0.1.0", Packages: []string{"."}}, lines: 2, reason: "3 lines do not compile",
+	}}, 10)
+	require.Equal(t, `| module | version | import lines | package time: passed, failed | the wheel: passed, failed | elapsed, s | CPU, s |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+| someone/p | v1.2.3 | 7 | 4, 0 | 3, 1 | 2.0, 3.0 | 1.0, 1.5 |
+| example.org/q | v0.1.0 | 2 | 3 lines do not compile | | | |
 
-- github.com/someone/p, only `+"`A|B`"+`
+- **github.com/someone/p** (`+"`. ./q`"+`). C needs a network. TestB counts ticks.
+  - `+"`TestB`"+` failed, and alone 1 times of 10 with package time, 10 on the wheel
 
-- github.com/someone/p, without `+"`C`"+`: it needs a network
-
-- github.com/someone/p, `+"`p ended: panic: x`"+`: failed in 0 of 2 rounds with package time, in 1 of 2 with the wheel, **only with the wheel**
-- github.com/someone/p, `+"`p.B`"+`: failed in 1 of 2 rounds with package time, in 2 of 2 with the wheel
-
-- github.com/someone/p: 1 ran with package time only: `+"`p.B/sub`"+`
-
-- github.com/someone/p: 1 ran with the wheel only: `+"`p.New`"+`
+- **example.org/q** (`+"`.`"+`). 
 `, out.String())
 }

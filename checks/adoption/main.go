@@ -1,10 +1,14 @@
-// Command adoption puts other people's programs on the wheel and lets their own suites
-// judge. It fetches each module by its version and copies it twice into a temporary
-// folder. In one copy it changes the imports "time" and "context" to those of folder
-// dropin, in all files, tests included: a test shares types, such as *time.Timer, with
-// what it tests. Then it runs the tests of both copies in turn, and prints a table.
+// Command adoption puts other people's programs on the wheel and lets their own suites judge.
+// programs.json lists them. It copies each module twice into a temporary folder, and changes
+// the imports "time" and "context" in one copy to those of folder dropin, tests included: a
+// test shares types, such as *time.Timer, with what it tests. Then it runs the suites of both
+// copies, and prints a table.
 //
-//	go run ./adoption -run 'yamux|gocron' -rounds 3
+// A test that fails is run alone, by turns, -alone times with each copy. It counts as ours only
+// if it fails more often on the wheel than chance explains. The command fails if it finds such
+// a test that programs.json does not name.
+//
+//	go run ./adoption -run 'yamux|gocron'
 //
 // The tests run in a network namespace of their own that has nothing but loopback. So the
 // command needs Linux, unshare, ip, and root. Both copies are built for the Go version of
@@ -13,66 +17,86 @@
 package main
 
 import (
+	_ "embed"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
+
+//go:embed programs.json
+var list []byte
+
+// A program is a module whose suite runs on a machine that has nothing but loopback.
+type program struct {
+	Module, Version string
+	Packages        []string // as go test has them
+	Only, Without   string   // tests, as go test -run and -skip have them; empty: all, and none
+	Because         string   // a sentence that says why
+	Differs         string   // tests that are known to fail on the wheel
+	Found           string   // what was found, as Markdown
+}
+
+func programs() (all []program) {
+	check(json.Unmarshal(list, &all))
+	return all
+}
 
 func main() {
 	log.SetFlags(0)
 	match := flag.String("run", "", "only modules that match this regular `expression`")
-	tests := flag.String("tests", "", "only tests that match this `expression`, as go test -run has it")
-	rounds := flag.Int("rounds", 3, "runs of each suite, with package time and with the wheel in turn")
-	checkout := flag.String("checkout", "..", "the `folder` of the core module")
+	alone := flag.Int("alone", 10, "runs of each test that has failed, alone and by turns")
 	flag.Parse()
-	chosen, err := regexp.Compile(*match)
-	if err != nil {
-		log.Fatal(err)
-	}
-	root, err := filepath.Abs(*checkout)
-	if err != nil {
-		log.Fatal(err)
-	}
+	root, err := filepath.Abs("..")
+	check(err)
 	temporary, err := os.MkdirTemp("", "adoption")
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer os.RemoveAll(temporary)
-	var rows []row
-	for i, m := range modules {
-		if !chosen.MatchString(m.path) {
+	var trials []*trial
+	unknown := false
+	for _, p := range programs() {
+		if regexp.MustCompile(*match).MatchString(p.Module) {
+			log.Printf("%s %s", p.Module, p.Version)
+			t := &trial{program: p}
+			t.run(root, filepath.Join(temporary, strings.ReplaceAll(p.Module, "/", "_")), *alone)
+			trials, unknown = append(trials, t), unknown || t.differs()
+		}
+	}
+	report(os.Stdout, trials, *alone)
+	if unknown {
+		log.Panic("a test fails on the wheel that programs.json does not name")
+	}
+}
+
+// report writes what the suites have done as Markdown.
+func report(out io.Writer, trials []*trial, times int) {
+	fmt.Fprintln(out, "| module | version | import lines | package time: passed, failed | the wheel: passed, failed | elapsed, s | CPU, s |")
+	fmt.Fprintln(out, "| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+	for _, t := range trials {
+		std, wheel := &t.sides[0], &t.sides[1]
+		fmt.Fprintf(out, "| %s | %s | %d | ", strings.TrimPrefix(t.Module, "github.com/"), t.Version, t.lines)
+		if t.reason != nil {
+			fmt.Fprintf(out, "%v | | | |\n", t.reason)
 			continue
 		}
-		log.Printf("%s %s", m.path, m.version)
-		t := trial{module: m, root: root, dir: filepath.Join(temporary, fmt.Sprint(i)), only: *tests}
-		rows = append(rows, t.run(*rounds))
+		fmt.Fprintf(out, "%d, %d | %d, %d | %.1f, %.1f | %.1f, %.1f |\n", std.passed, len(std.failed), wheel.passed, len(wheel.failed),
+			std.elapsed.Seconds(), wheel.elapsed.Seconds(), std.cpu.Seconds(), wheel.cpu.Seconds())
 	}
-	printTable(os.Stdout, rows)
+	for _, t := range trials {
+		fmt.Fprintf(out, "\n- **%s** (`%s`). %s\n", t.Module, strings.Join(t.Packages, " "), strings.TrimSpace(t.Because+" "+t.Found))
+		for of, failed := range t.alone {
+			fmt.Fprintf(out, "  - `%s` failed, and alone %d times of %d with package time, %d on the wheel\n", of.name, failed[0], times, failed[1])
+		}
+	}
 }
 
-// A module is one whose suite runs on a machine that has nothing but loopback.
-type module struct {
-	path, version string
-	packages      []string
-	tests         string // only these, as go test -run has it; empty: all
-	skip          string // not these, as go test -skip has it
-	because       string // the reason for skip
-}
-
-var modules = []module{
-	{path: "github.com/hashicorp/yamux", version: "v0.1.2", packages: []string{"."}},
-	{path: "github.com/jellydator/ttlcache/v3", version: "v3.4.1", packages: []string{"."}},
-	{path: "github.com/hashicorp/memberlist", version: "v0.7.0", packages: []string{"."}},
-	{path: "github.com/go-co-op/gocron/v2", version: "v2.21.2", packages: []string{"."}},
-	{path: "github.com/quic-go/quic-go", version: "v0.65.0", packages: []string{"."}},
-	{path: "github.com/pion/turn/v4", version: "v4.1.4", packages: []string{".", "./internal/..."},
-		skip: "TestClientWithSTUN/SendBindingRequest", because: "it asks a server on the Internet"},
-	{path: "k8s.io/client-go", version: "v0.37.2", packages: []string{"./util/workqueue", "./util/flowcontrol"}},
-	{path: "github.com/centrifugal/centrifuge", version: "v0.40.1", packages: []string{"."}},
-	{path: "google.golang.org/grpc", version: "v1.85.0", packages: []string{".", "./internal/transport"}},
-	{path: "github.com/nats-io/nats-server/v2", version: "v2.15.2", packages: []string{"./server"},
-		tests: "^Test(Client|Parse|Sublist|IPQueue|Auth|Ping|Ring|Server|Route|MemStore)"},
+func check(err error) {
+	if err != nil {
+		log.Panic(err)
+	}
 }

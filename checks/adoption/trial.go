@@ -2,13 +2,9 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"log"
 	"os"
 	"os/exec"
@@ -20,285 +16,190 @@ import (
 
 const core = "github.com/tickwheel/tickwheel"
 
-// A trial is one module, with package time in one copy and on the wheel in another.
+// A trial is one program, with package time in one copy and on the wheel in another.
 type trial struct {
-	module
-	root, dir, only string
+	program
+	sides  [2]side          // package time, the wheel
+	alone  map[test]*[2]int // how often a test failed, with its subtests, that was run alone
+	lines  int              // import lines that were changed
+	reason any              // why the suites did not run
 }
 
-// A run is what a suite did once. Tests have the name of their package before them.
-type run struct {
-	passed, failed, skipped map[string]bool
-	elapsed, cpu            time.Duration
+type side struct {
+	dir          string
+	packages     []string // the folders of those that have tests
+	passed       int
+	failed       map[test]bool
+	elapsed, cpu time.Duration
 }
 
-func newRun() run {
-	return run{passed: map[string]bool{}, failed: map[string]bool{}, skipped: map[string]bool{}}
+type test struct {
+	pkg  int // its place among the packages
+	name string
 }
 
-// A row is what is to be said of a module. A trial that could not run has a reason.
-type row struct {
-	module
-	imports, built int // import lines that were changed, and those of them in what the tests are built of
-	compileErrors  int
-	std, wheel     []run
-	reason         string
-}
-
-func (t trial) run(rounds int) row {
-	r := row{module: t.module}
-	r.tests = cmp.Or(t.only, t.tests)
-	std, wheel := filepath.Join(t.dir, "std"), filepath.Join(t.dir, "wheel")
-	if err := t.fetch(std, wheel); err != nil {
-		r.reason = err.Error()
-		return r
+func (t *trial) run(root, dir string, times int) {
+	defer func() {
+		if t.reason = recover(); t.reason != nil {
+			log.Print(t.reason)
+		}
+	}()
+	for i := range t.sides {
+		s := &t.sides[i]
+		s.dir, s.failed = filepath.Join(dir, fmt.Sprint(i)), map[test]bool{}
+		t.make(s, root)
 	}
-	changed, err := changeImports(wheel)
+	t.alone = map[test]*[2]int{}
+	for i := range t.sides {
+		s := &t.sides[i]
+		for pkg := range s.packages {
+			if wrote := t.runPackage(s, pkg, t.Only); wrote != nil {
+				file, err := os.CreateTemp("", "adoption-*.log")
+				check(err)
+				check(os.WriteFile(file.Name(), wrote, 0o644))
+				log.Printf("  it wrote %s", file.Name())
+			}
+		}
+		log.Printf("  %d passed, %d failed, %v, CPU %v", s.passed, len(s.failed), s.elapsed.Round(time.Second), s.cpu.Round(10*time.Millisecond))
+		for of := range s.failed {
+			of.name, _, _ = strings.Cut(of.name, "/")
+			t.alone[of] = new([2]int)
+		}
+	}
+	for of, failed := range t.alone {
+		for range times {
+			for i := range t.sides {
+				s := t.sides[i]
+				s.failed = map[test]bool{}
+				if t.runPackage(&s, of.pkg, "^"+of.name+"$"); len(s.failed) > 0 {
+					failed[i]++
+				}
+			}
+		}
+		log.Printf("  %s alone: %v of %d", of.name, *failed, times)
+	}
+}
+
+// differs reports whether there is a test that fails on the wheel and is not known to.
+func (t *trial) differs() bool {
+	for of, failed := range t.alone {
+		if isOurs(*failed) && (t.Differs == "" || !regexp.MustCompile(t.Differs).MatchString(of.name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOurs reports whether a test fails more often on the wheel than a coin would have it: by
+// more than two standard deviations.
+func isOurs(failed [2]int) bool {
+	more := failed[1] - failed[0]
+	return more > 0 && more*more > 4*(failed[0]+failed[1])
+}
+
+// make copies the module, changes the imports if the copy is to be on the wheel, and makes a
+// binary of each package's tests: they run without the go command, whose own work would count
+// as theirs. Both copies get the same go.mod, and so the same dependencies.
+func (t *trial) make(s *side, root string) {
+	out, err := command(os.TempDir(), "go", "mod", "download", "-json", t.Module+"@"+t.Version)
+	check(err)
+	var answer struct{ Dir string }
+	check(json.Unmarshal(out, &answer))
+	check(os.CopyFS(s.dir, os.DirFS(answer.Dir)))
+	_, err = command(s.dir, "go", "mod", "edit", "-go=1.26.0", "-toolchain=none", "-require="+core+"@v0.0.0", "-replace="+core+"="+root)
+	check(err)
+	if s == &t.sides[1] {
+		t.changeImports(s)
+	}
+	s.packages = t.list(s, "-mod=mod", "-f={{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}")
+	for i, folder := range s.packages {
+		if _, err := command(folder, "go", "test", "-mod=mod", "-vet=off", "-c", "-o", s.binary(i), "."); err != nil {
+			log.Print(err)
+			panic(fmt.Sprint(len(regexp.MustCompile(`(?m)^\S+\.go:\d+:\d+: `).FindAllString(err.Error(), -1)), " lines do not compile"))
+		}
+	}
+}
+
+func (s *side) binary(pkg int) string { return filepath.Join(s.dir, fmt.Sprintf(".%d.test", pkg)) }
+
+func command(dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	out, err := cmd.Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		err = fmt.Errorf("%s: %w: %s", cmd, err, append(out, exit.Stderr...))
+	}
+	return out, err
+}
+
+// list returns the lines that go list says of the packages.
+func (t *trial) list(s *side, args ...string) []string {
+	out, err := command(s.dir, "go", append(append([]string{"list"}, args...), t.Packages...)...)
+	check(err)
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
+}
+
+var imports = regexp.MustCompile(`(?m)^((?:import)?[ \t]+(?:[\w.]+ )?")(time|context)"`)
+
+// changeImports changes the files of the module of which the tests are built. Only the path
+// changes, so that a name before it stays.
+func (t *trial) changeImports(s *side) {
+	files := t.list(s, "-mod=mod", "-deps", "-test",
+		`-f={{with .Module}}{{if .Main}}{{range $.GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`)
+	for _, file := range files { // one that is built for several tests comes several times
+		source, err := os.ReadFile(file)
+		if err != nil {
+			continue // what the go command makes of them
+		}
+		t.lines += len(imports.FindAll(source, -1))
+		check(os.WriteFile(file, imports.ReplaceAll(source, []byte("${1}"+core+`/dropin/${2}"`)), 0o644))
+	}
+}
+
+// runPackage runs the tests of a package, all or some. If they fail it returns what they wrote.
+func (t *trial) runPackage(s *side, pkg int, only string) (wrote []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), 11*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh", s.binary(pkg),
+		"-test.short", "-test.v=test2json", "-test.timeout=10m", "-test.run="+only, "-test.skip="+t.Without)
+	cmd.Dir = s.packages[pkg]
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	start, before := time.Now(), len(s.failed)
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		log.Panicf("unshare: %v", err)
+	}
+	s.elapsed += time.Since(start)
+	s.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	last := s.read(pkg, out.String())
 	if err != nil {
-		r.reason = err.Error()
-		return r
-	}
-	for _, dir := range []string{std, wheel} {
-		if out, err := t.build(dir); err != nil {
-			log.Printf("%s", out)
-			r.compileErrors = len(positions.FindAll(out, -1))
-			r.reason = filepath.Base(dir) + " does not build"
-			return r
+		if len(s.failed) == before {
+			s.failed[last] = true
 		}
-	}
-	if r.imports, r.built, err = t.count(wheel, changed); err != nil {
-		r.reason = err.Error()
-		return r
-	}
-	for i := range rounds {
-		r.std = append(r.std, t.suite(std, fmt.Sprintf("package time, round %d", i+1)))
-		r.wheel = append(r.wheel, t.suite(wheel, fmt.Sprintf("the wheel, round %d", i+1)))
-	}
-	return r
-}
-
-var positions = regexp.MustCompile(`(?m)^\S+\.go:\d+:\d+: `)
-
-// fetch copies the module into both folders. The copy on the wheel takes the core module
-// from the checkout; the other one has the same go.mod but for that, so that both have the
-// same dependencies.
-func (t trial) fetch(std, wheel string) error {
-	download := exec.Command("go", "mod", "download", "-json", t.path+"@"+t.version)
-	download.Dir = os.TempDir()
-	out, err := download.Output()
-	var answer struct{ Dir, Error string }
-	if jsonErr := json.Unmarshal(out, &answer); jsonErr != nil || answer.Error != "" {
-		return fmt.Errorf("go mod download: %v %s", err, answer.Error)
-	}
-	for _, dir := range []string{std, wheel} {
-		if err := os.CopyFS(dir, os.DirFS(answer.Dir)); err != nil {
-			return err
-		}
-		edit := command(dir, "go", "mod", "edit", "-go=1.26.0", "-toolchain=none",
-			"-require="+core+"@v0.0.0", "-replace="+core+"="+t.root)
-		if out, err := edit.CombinedOutput(); err != nil {
-			return fmt.Errorf("go mod edit: %w %s", err, out)
-		}
+		return out.Bytes()
 	}
 	return nil
 }
 
-// changeImports returns the number of import lines that it changed in each file. A file of
-// a folder testdata is no part of the module, and stays.
-func changeImports(dir string) (changed map[string]int, err error) {
-	changed = map[string]int{}
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() && entry.Name() == "testdata" {
-			return fs.SkipDir
-		}
-		if filepath.Ext(path) != ".go" {
-			return nil
-		}
-		lines, err := changeImportsOf(path)
-		if lines > 0 {
-			changed[path] = lines
-		}
-		return err
-	})
-	return changed, err
-}
+// verdict is how package testing begins and ends a test. The framing of test2json is a byte
+// before it, whatever the test has written on the same line.
+var verdict = regexp.MustCompile(`\x16(?:--- (PASS|FAIL|SKIP): |=== RUN +)(\S+)`)
 
-// changeImportsOf replaces the path alone, so a name before it stays, and so does the rest
-// of the file.
-func changeImportsOf(path string) (lines int, err error) {
-	source, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, path, source, parser.ImportsOnly)
-	if err != nil {
-		return 0, err
-	}
-	changed, end := []byte{}, 0
-	for _, spec := range file.Imports {
-		if spec.Path.Value != `"time"` && spec.Path.Value != `"context"` {
-			continue
-		}
-		at := files.Position(spec.Path.Pos()).Offset
-		changed = append(changed, source[end:at]...)
-		changed = append(changed, `"`+core+`/dropin/`...)
-		end = at + 1
-		lines++
-	}
-	if lines == 0 {
-		return 0, nil
-	}
-	return lines, os.WriteFile(path, append(changed, source[end:]...), 0o644)
-}
-
-// count adds up the import lines of all files, and those of the files of which the tests
-// are built. The others are in packages that no test here needs, or for another system.
-func (t trial) count(dir string, changed map[string]int) (all, built int, err error) {
-	for _, lines := range changed {
-		all += lines
-	}
-	list := command(dir, "go", append([]string{"list", "-mod=mod", "-deps", "-test", "-f",
-		`{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`}, t.packages...)...)
-	out, err := list.Output()
-	if err != nil {
-		return 0, 0, fmt.Errorf("go list: %w", err)
-	}
-	return all, linesIn(string(out), changed), nil
-}
-
-// linesIn adds up the import lines of the files that are listed. A package that is built for
-// several tests is listed several times.
-func linesIn(list string, changed map[string]int) (lines int) {
-	counted := map[string]bool{}
-	for line := range strings.Lines(list) {
-		if path := strings.TrimSpace(line); !counted[path] {
-			counted[path] = true
-			lines += changed[path]
-		}
-	}
-	return lines
-}
-
-// build makes a binary of each package's tests. They run without the go command then,
-// whose own work would count as the suite's.
-func (t trial) build(dir string) ([]byte, error) {
-	binaries := filepath.Join(dir, ".adoption") + string(filepath.Separator)
-	if err := os.MkdirAll(binaries, 0o755); err != nil {
-		return nil, err
-	}
-	args := append([]string{"test", "-mod=mod", "-vet=off", "-c", "-o", binaries}, t.packages...)
-	return command(dir, "go", args...).CombinedOutput()
-}
-
-func command(dir, name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	return cmd
-}
-
-// suite runs the tests of all packages of a copy, one package after another.
-func (t trial) suite(dir, what string) run {
-	list := command(dir, "go", append([]string{"list", "-mod=mod", "-f",
-		`{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}} {{.ImportPath}}{{end}}`}, t.packages...)...)
-	out, err := list.Output()
-	if err != nil {
-		log.Fatalf("go list: %v", err)
-	}
-	r := newRun()
-	for line := range strings.Lines(string(out)) {
-		if folder, path, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			t.runPackage(&r, dir, folder, path)
-		}
-	}
-	log.Printf("  %s: %d passed, %d failed, %v, CPU %v", what, len(r.passed), len(r.failed),
-		r.elapsed.Round(time.Second), r.cpu.Round(10*time.Millisecond))
-	return r
-}
-
-// verdict is how package testing ends a test. The framing of test2json is a byte before it,
-// whatever the test has written on the same line.
-var (
-	verdict = regexp.MustCompile(`\x16--- (PASS|FAIL|SKIP): (\S+) \(`)
-	crash   = regexp.MustCompile(`(?m)^(?:\x16)?(panic|fatal error): .*`)
-)
-
-func (t trial) runPackage(r *run, dir, folder, path string) {
-	name := testName(path)
-	binary := filepath.Join(dir, ".adoption", name+".test")
-	args := []string{"--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh", binary,
-		"-test.short", "-test.v=test2json", "-test.timeout=10m"}
-	if t.skip != "" {
-		args = append(args, "-test.skip="+t.skip)
-	}
-	if only := cmp.Or(t.only, t.tests); only != "" {
-		args = append(args, "-test.run="+only)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 11*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "unshare", args...)
-	cmd.Dir = folder
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	start := time.Now()
-	err := cmd.Run()
-	r.elapsed += time.Since(start)
-	if cmd.ProcessState == nil {
-		log.Fatalf("unshare: %v", err)
-	}
-	r.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	r.read(name, out.String(), err != nil)
-	if err != nil {
-		log.Printf("  what it wrote: %s", keep(name, out.Bytes()))
-	}
-}
-
-// read notes what became of the tests of a package. If the process has failed, and no test
-// says why, or it has panicked, that counts as a test that failed.
-func (r *run) read(name, out string, bad bool) {
-	failed := len(r.failed)
+// read notes what became of the tests of a package. It returns the one that began last: if
+// the process fails and no test says why, it is taken for that one.
+func (s *side) read(pkg int, out string) (last test) {
 	for _, found := range verdict.FindAllStringSubmatch(out, -1) {
-		test := name + "." + found[2]
+		of := test{pkg, found[2]}
 		switch found[1] {
 		case "PASS":
-			r.passed[test] = true
+			s.passed++
 		case "FAIL":
-			r.failed[test] = true
-		default:
-			r.skipped[test] = true
+			s.failed[of] = true
+		case "":
+			last = of
 		}
 	}
-	if panicked := crash.FindString(out); bad && (panicked != "" || len(r.failed) == failed) {
-		r.failed[name+" ended: "+strings.TrimPrefix(panicked, "\x16")] = true
-	}
+	return last
 }
-
-// keep leaves the output of a suite that failed in a file of its own.
-func keep(name string, output []byte) string {
-	file, err := os.CreateTemp("", "adoption-"+name+"-*.log")
-	if err != nil {
-		return err.Error()
-	}
-	defer file.Close()
-	if _, err := file.Write(output); err != nil {
-		return err.Error()
-	}
-	return file.Name()
-}
-
-// testName is what go test -c calls the tests of a package: the last element of its path
-// that is no version.
-func testName(path string) string {
-	elements := strings.Split(path, "/")
-	name := elements[len(elements)-1]
-	if version.MatchString(name) {
-		return elements[len(elements)-2]
-	}
-	return name
-}
-
-var version = regexp.MustCompile(`^v\d+$`)

@@ -7,9 +7,10 @@ import (
 )
 
 // Timeout names a function that [TimingWheel.Schedule] or [TimingWheel.ScheduleAt] has
-// scheduled. It is a small value: copy and keep it at will. Once the function was handed
-// to the executor or canceled, the Timeout names nothing, and it keeps no function alive.
-// The zero Timeout names nothing.
+// scheduled. It is a small value: copy and keep it at will. Cancel and Reset do not write
+// it, so several goroutines may call them on one variable, unless one of them assigns it.
+// Once the function was handed to the executor or canceled, the Timeout names nothing, and
+// it keeps no function alive. The zero Timeout names nothing.
 type Timeout engine.Handle
 
 // Schedule arranges for f to run once, d from now, and returns a [Timeout] that can

@@ -107,9 +107,11 @@
 // # Testing
 //
 // A wheel works unchanged in a bubble of testing/synctest, where its clock is the
-// bubble's. With [WithManualDrive] and [Inline] a test decides itself when things fire.
-// With [WithManualClock] a wheel has a clock of its own, which [TimingWheel.Advance]
-// moves: for tests that cannot live in a bubble, and for simulations.
+// bubble's. Deadlines round up to a tick there, too: a Sleep of 1s-1ns on the wheel ends at
+// the moment at which a timer of 1s fires. A time.Sleep ends before. With [WithManualDrive]
+// and [Inline] a test decides itself when things fire. With [WithManualClock] a wheel has a
+// clock of its own, which [TimingWheel.Advance] moves: for tests that cannot live in a
+// bubble, and for simulations.
 //
 // A profile for the compiler (PGO) is worth little here: with one, operations took 0.82 to
 // 1.06 of their time without it, so none is shipped.

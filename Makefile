@@ -85,8 +85,9 @@ release: ## the same, and prepare the checkout for VERSION=v0.1.0; print what to
 	@test -n "$(VERSION)" || { echo "make release VERSION=v0.1.0"; exit 1; }
 	cd checks && go run ./release -version "$(VERSION)" prepare
 
-tidy: ## go mod tidy in each module, which does not know go.work
+tidy: ## go mod tidy in each module, which does not know go.work, and all sums into go.work.sum
 	cd checks && go run ./release tidy
+	go mod download # looks at more than any other command, so that none changes go.work.sum
 
 .PHONY: picture
 picture: ## take the pictures of the pages in the READMEs anew: four minutes

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,35 @@ func TestNoModuleReplaces(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, file.Replace, "%s: go.work has the modules of the checkout", m.dir)
 	}
+}
+
+// The go command writes down what it looks at of the modules of others, and a checkout that has
+// changed cannot be released. So go.work.sum has all: go mod download, which make tidy runs,
+// looks at more than any other command.
+func TestWorkspaceSumsAreComplete(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{"go.work", "go.work.sum"}
+	for _, m := range ofCheckout(t).modules {
+		names = append(names, filepath.Join(m.dir, "go.mod"), filepath.Join(m.dir, "go.sum"))
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if !strings.HasSuffix(name, "go.sum") || !os.IsNotExist(err) { // a module without dependencies has none
+			require.NoError(t, err)
+		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	list := exec.Command("go", "list", "-m", "all")
+	list.Dir, list.Env = dir, append(os.Environ(), "GOWORK=", "GOFLAGS=")
+	out, err := list.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	before, err := os.ReadFile(filepath.Join(root, "go.work.sum"))
+	require.NoError(t, err)
+	after, err := os.ReadFile(filepath.Join(dir, "go.work.sum"))
+	require.NoError(t, err)
+	require.True(t, string(before) == string(after), "go list -m all has added %d lines to go.work.sum: make tidy completes it",
+		strings.Count(string(after), "\n")-strings.Count(string(before), "\n"))
 }
 
 func TestWorkspaceSaysWhatIsWrong(t *testing.T) {

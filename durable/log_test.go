@@ -62,6 +62,9 @@ func (s *sick) Series(ctx context.Context, name string) (durable.Series, error) 
 }
 
 func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	if err := s.fault("work"); err != nil {
+		return nil, err
+	}
 	w, err := s.Engine.Work(ctx, c)
 	return &sickWorker{w, s}, err
 }

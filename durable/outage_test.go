@@ -98,6 +98,9 @@ func (m *silentEngine) Insert(ctx context.Context, recs []durable.Record) ([]dur
 }
 
 func (m *silentEngine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+	if m.on.Load() {
+		return nil, m.wait(ctx)
+	}
 	w, err := m.Engine.Work(ctx, c)
 	return silentWorker{w, m}, err
 }
@@ -149,4 +152,46 @@ func TestCloseOfASilentEngine(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrUncertain, "what was on its way")
 		require.ErrorIs(t, err, durable.ErrClosed, "what was not")
 	})
+}
+
+// A process that is told to end while the engine does not answer has not failed. One that the
+// engine refuses has.
+func TestRunEndsBeforeItHasAWorker(t *testing.T) {
+	for _, by := range []string{"ctx", "deadline", "Close"} {
+		t.Run(by, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				m := &silentEngine{Engine: enginetest.NewMemory().Open(t)}
+				q, err := durable.Open(t.Context(), m, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				require.NoError(t, err)
+				q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+				m.on.Store(true)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				done := make(chan error, 1)
+				go func() { done <- q.Run(ctx) }()
+				synctest.Wait()
+				switch by {
+				case "ctx":
+					cancel()
+				case "deadline":
+					time.Sleep(time.Hour)
+				default:
+					require.NoError(t, q.Close())
+				}
+				require.NoError(t, <-done)
+				require.Equal(t, 1, strings.Count(log.String(), "before the engine had made a worker"), "%s", &log)
+				require.NoError(t, q.Close())
+			})
+		})
+	}
+	s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{"work": durable.ErrVersion}}
+	q, err := durable.Open(t.Context(), s)
+	require.NoError(t, err)
+	defer q.Close()
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	require.ErrorIs(t, q.Run(ctx), durable.ErrVersion)
+	cancel()
+	require.ErrorIs(t, q.Run(ctx), durable.ErrVersion)
 }

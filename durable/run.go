@@ -13,13 +13,13 @@ import (
 
 // Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches
 // no more jobs, hands back at once those that have not begun, and waits for the handlers
-// that run and until their ends are written down. Then it returns nil. If the engine
-// cannot make a worker before ctx ends, it returns an error. Later, an engine that does
-// not answer does not end Run. One that says that it cannot go on, because its
-// connection is closed for good ([ErrClosed]), or because a newer version of it has
-// changed the store ([ErrVersion]), ends Run with that error; it is the cause with which
-// the contexts of the handlers end that run. Run panics if another call is under way, or
-// if there is no handler.
+// that run and until their ends are written down. Then it returns nil. It returns nil, too,
+// and logs why, if ctx ends before the engine has made a worker. An engine that does not
+// answer never ends Run. One that refuses to make a worker ends Run with its error. So does
+// one that cannot go on, because its connection is closed for good ([ErrClosed]), or because
+// a newer version of it has changed the store ([ErrVersion]); this error is the cause with
+// which the contexts of the running handlers end. Run panics if another call is under way,
+// or if there is no handler.
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()
@@ -40,6 +40,10 @@ func (q *Queue) Run(ctx context.Context) error {
 			}
 		},
 	})
+	if err != nil && ctx.Err() != nil && !forGood(err) {
+		q.log.Warn("durable: Run has ended before the engine had made a worker", "error", err)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
 	}

@@ -126,7 +126,7 @@ func runRole(role string) error {
 			wg.Go(func() { awaitEmpty(ctx, q); listDead(ctx, q, l); cancel() })
 		}
 		schedules := plannedFor(q)
-		if err = schedules.storeAll(ctx, l); err == nil {
+		if err = schedules.storeAll(ctx, l, role == "drain"); err == nil {
 			if os.Getenv(envEdits) != "" && role != "drain" {
 				wg.Go(func() { schedules.edit(ctx) })
 			}

@@ -33,7 +33,7 @@ const patience = 2 * time.Minute
 type result struct {
 	account
 	Kills, Freezes int
-	Died           int           // processes that have ended by themselves
+	Died           []string      // processes that have ended by themselves
 	Provoked       int           // times that the fault was seen, where nothing is killed
 	Gap            time.Duration // the longest time without an accepted job, on the cluster
 	TwiceLimit     float64       // of the accepted
@@ -69,8 +69,8 @@ func (r result) check() error {
 		return fmt.Errorf("%d began before they were due", r.Early)
 	case r.CanceledAndRan > 0:
 		return fmt.Errorf("%d canceled and ran", r.CanceledAndRan)
-	case r.Died > 0:
-		return fmt.Errorf("%d processes have ended by themselves", r.Died)
+	case len(r.Died) > 0:
+		return fmt.Errorf("these have ended by themselves: %v", r.Died)
 	case r.Accepted == 0:
 		return errors.New("nothing was accepted")
 	case r.Wrong > 0:
@@ -100,6 +100,7 @@ type world struct {
 	nodes int
 	pg    *pgserver.Server // instead of nodes
 	env   []string         // of all clients, and of what is embedded
+	known []string         // the environment of processes that know the schedules
 	lease time.Duration
 
 	clocks   []*setclock.Clock // of servers
@@ -298,7 +299,7 @@ func (w *world) end(name string) {
 	p := w.procs[name]
 	select {
 	case <-p.done:
-		w.r.Died++
+		w.r.Died = append(w.r.Died, fmt.Sprint(name, ": ", p.cmd.ProcessState))
 	default:
 	}
 	p.cmd.Process.Signal(syscall.SIGTERM)
@@ -321,7 +322,7 @@ func (w *world) killAll() {
 
 // drain ends all but the servers, and lets one worker run what is left.
 func (w *world) drain(scenario string) error {
-	start := func() error { return w.startClient("drain", "drain") }
+	start := func() error { return w.startClient("drain", "drain", w.known...) }
 	if strings.HasPrefix(scenario, "embedded") {
 		start = func() error { return w.start("drain", "drain", w.env...) }
 	}
@@ -431,11 +432,13 @@ func (w *world) killEmbedded(end time.Time) error {
 	return nil
 }
 
-// awaitWork waits until the ledgers have grown, but not for ever.
+// awaitWork waits until the ledgers have grown, and the schedules are stored that there are to
+// be, but not for ever.
 func (w *world) awaitWork(size int64) {
 	for began := time.Now(); w.written() == size && time.Since(began) < patience; {
 		time.Sleep(10 * time.Millisecond)
 	}
+	w.awaitPromised()
 }
 
 // startAll starts a server, a producer and two workers, and waits until they work. The

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +20,6 @@ import (
 const (
 	envSchedules = "CHAOS_SCHEDULES" // how many it stores when it starts
 	envEvery     = "CHAOS_EVERY"     // the interval of each
-	envUntil     = "CHAOS_UNTIL"     // when they end, in microseconds
 	envEdits     = "CHAOS_EDITS"     // if set, workers change them all the time
 )
 
@@ -30,40 +28,35 @@ type planned struct {
 	q     *durable.Queue
 	n     int
 	every time.Duration
-	until time.Time
 	kinds []string
 }
 
 func plannedFor(q *durable.Queue) planned {
-	micros, _ := strconv.ParseInt(os.Getenv(envUntil), 10, 64)
-	return planned{q, number(envSchedules, 0), span(envEvery), time.UnixMicro(micros), kindsOf("worker")}
+	return planned{q, number(envSchedules, 0), span(envEvery), kindsOf("worker")}
 }
 
-// store stores the i-th schedule, or changes it.
+// store stores the i-th schedule, or changes it. It waits for a store that does not answer now.
 func (p *planned) store(ctx context.Context, i int, payload string, opts ...durable.ScheduleOption) (name string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	name = "s" + strconv.Itoa(i)
 	// All of those that are missed run, so that none may be left out.
-	opts = append(opts, durable.OnMissed(durable.RunEach(1<<20)), durable.EndAt(p.until))
+	opts = append(opts, durable.OnMissed(durable.RunEach(1<<20)))
 	job := durable.Job{Kind: p.kinds[i%len(p.kinds)], MaxAttempts: 1000, Payload: []byte(payload)}
 	return name, p.q.Schedule(ctx, name, "@every "+p.every.String(), job, opts...)
 }
 
 // storeAll stores schedules as each process of a release that knows them does when it
-// starts, and notes what is promised: an occurrence for each interval until the end.
-func (p *planned) storeAll(ctx context.Context, l *ledger) error {
+// starts, and notes what is promised: an occurrence for each interval until the end. Only
+// the process that runs what is left knows the end, which comes soon.
+func (p *planned) storeAll(ctx context.Context, l *ledger, atEnd bool) error {
 	const atOnce = 16
 	errs := make([]error, atOnce)
 	var wg sync.WaitGroup
 	for k := range atOnce {
 		wg.Go(func() {
 			for i := k; i < p.n && errs[k] == nil; i += atOnce {
-				name, err := p.store(ctx, i, "")
-				if errors.Is(err, durable.ErrInvalid) && time.Now().After(p.until.Add(-2*p.every)) {
-					continue
-				}
-				if errs[k] = err; err == nil {
-					l.write(promised, fmt.Sprintf("%s|%d|%d", name, p.until.UnixMicro(), p.every.Microseconds()))
-				}
+				errs[k] = p.promise(ctx, l, i, atEnd)
 			}
 		})
 	}
@@ -74,13 +67,29 @@ func (p *planned) storeAll(ctx context.Context, l *ledger) error {
 	return nil
 }
 
+// promise stores one. It chooses a later end if that which it chose has passed meanwhile.
+func (p *planned) promise(ctx context.Context, l *ledger, i int, atEnd bool) error {
+	for {
+		var until int64
+		var opts []durable.ScheduleOption
+		if atEnd {
+			end := time.Now().Add(2 * time.Second)
+			until, opts = end.UnixMicro(), append(opts, durable.EndAt(end))
+		}
+		name, err := p.store(ctx, i, "", opts...)
+		if err == nil {
+			l.write(promised, fmt.Sprintf("%s|%d|%d", name, until, p.every.Microseconds()))
+		}
+		if !atEnd || !errors.Is(err, durable.ErrInvalid) {
+			return err
+		}
+	}
+}
+
 // edit changes schedules all the time, and keeps their times.
 func (p *planned) edit(ctx context.Context) {
 	for n := 0; p.n > 0 && ctx.Err() == nil; n++ {
-		try, cancel := context.WithTimeout(ctx, patience)
-		_, err := p.store(try, rand.N(p.n), strconv.Itoa(n), durable.Jitter(rand.N(p.every/2)))
-		cancel()
-		if err == nil || errors.Is(err, durable.ErrInvalid) { // the server is there
+		if _, err := p.store(ctx, rand.N(p.n), strconv.Itoa(n), durable.Jitter(rand.N(p.every/2))); err == nil { // the server is there
 			time.Sleep(rand.N(50 * time.Millisecond))
 		}
 	}
@@ -88,16 +97,19 @@ func (p *planned) edit(ctx context.Context) {
 
 // awaitPromised waits until all schedules are stored, but not for ever.
 func (w *world) awaitPromised() {
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(100 * time.Millisecond) {
-		if a, err := audit(w.dir); err == nil && a.Series >= w.r.Scheduled {
-			return
-		}
+	for began := time.Now(); !w.promised() && time.Since(began) < patience; {
+		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+func (w *world) promised() bool {
+	a, err := audit(w.dir)
+	return err == nil && a.Series >= w.r.Scheduled
 }
 
 // series is what the ledgers say of a schedule.
 type series struct {
-	until, every int64                     // microseconds
+	until, every int64                     // microseconds; until is 0 if nobody has ended it
 	runs         map[int64]map[string]bool // by the time of an occurrence, the Refs under which it has begun
 }
 
@@ -114,7 +126,7 @@ func addSeries(all map[string]*series, what rune, text string) {
 	}
 	at, _ := strconv.ParseInt(f[1], 10, 64)
 	if what == promised {
-		s.until = at
+		s.until = max(s.until, at)
 		s.every, _ = strconv.ParseInt(f[2], 10, 64)
 		return
 	}
@@ -134,8 +146,8 @@ func (s *series) count() (there, missing, doubled int) {
 		}
 		doubled += len(refs) - 1
 	}
-	if first == 0 {
-		return 0, 1, 0
+	if first == 0 || s.until == 0 {
+		return len(s.runs), 1, doubled
 	}
 	for at := first; at < s.until; at += s.every {
 		if s.runs[at] == nil {
@@ -145,18 +157,19 @@ func (s *series) count() (there, missing, doubled int) {
 	return len(s.runs), missing, doubled
 }
 
-// promise has all processes that know them store so many schedules, until the end.
-func (w *world) promise(n int, every time.Duration, end time.Time) []string {
+// promise returns what processes are told that store so many schedules. The process that runs
+// what is left ends them.
+func (w *world) promise(n int, every time.Duration) []string {
 	w.r.CheckTwice = false // what was running when it was killed runs again
 	w.r.Scheduled = n
-	return []string{envSchedules + "=" + strconv.Itoa(n), envEvery + "=" + every.String(),
-		envUntil + "=" + strconv.FormatInt(end.Add(2*time.Second).UnixMicro(), 10)}
+	w.known = []string{envSchedules + "=" + strconv.Itoa(n), envEvery + "=" + every.String()}
+	return slices.Clone(w.known)
 }
 
 // edited is a fault beside workers that change schedules all the time.
 func edited(fault func(*world, time.Time) error) func(*world, time.Time) error {
 	return func(w *world, end time.Time) error {
-		w.env = append(w.promise(20, 500*time.Millisecond, end), envEdits+"=yes")
+		w.env = append(w.promise(20, 500*time.Millisecond), envEdits+"=yes")
 		return fault(w, end)
 	}
 }
@@ -168,10 +181,10 @@ func (w *world) killScheduled(end time.Time) error {
 	if w.set.brief {
 		n = 40
 	}
-	known := w.promise(n, time.Second, end)
 	if err := w.startAll(); err != nil {
 		return err
 	}
+	known := w.promise(n, time.Second)
 	if err := w.startClient("worker2", "worker", known...); err != nil {
 		return err
 	}
@@ -181,7 +194,7 @@ func (w *world) killScheduled(end time.Time) error {
 		time.Sleep(time.Second + rand.N(3*time.Second))
 		name := "worker" + strconv.Itoa(n%2)
 		w.kill(name)
-		if err := w.startClient(name, "worker", known[:3*(n%2)]...); err != nil {
+		if err := w.startClient(name, "worker", known[:2*(n%2)]...); err != nil {
 			return err
 		}
 	}
@@ -192,10 +205,11 @@ func (w *world) killScheduled(end time.Time) error {
 // again. Half of them are of a kind that the older release has no handler for either. The
 // first process that knows them is there for a moment.
 func (w *world) deploy(end time.Time) error {
-	known := append(w.promise(20, 500*time.Millisecond, end), envKinds+"="+kind+" other")
 	if err := w.startAll(); err != nil {
 		return err
 	}
+	known := append(w.promise(20, 500*time.Millisecond), envKinds+"="+kind+" other")
+	w.known = known
 	for n := 0; n < 2 || time.Now().Before(end); n++ {
 		env := known
 		if n%2 == 1 {

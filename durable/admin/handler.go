@@ -245,7 +245,12 @@ func (h *handler) list(ctx context.Context, r *reading) (any, error) {
 }
 
 func (h *handler) show(ctx context.Context, r *reading) (any, error) {
-	info, err := h.q.Get(ctx, durable.Ref(r.URL.Query().Get("ref")))
+	ref := r.URL.Query().Get("ref")
+	info, err := h.q.Get(ctx, durable.Ref(ref))
+	if err == durable.ErrNotFound { // and not more, such as "is no Ref of this queue"
+		// A queue keeps nothing of a job that was done or canceled, so that nobody can say which.
+		err = fmt.Errorf("%w: %.200q was done, canceled or deleted", err, ref)
+	}
 	return whole(info), err
 }
 

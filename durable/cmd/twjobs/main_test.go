@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -93,6 +94,9 @@ func TestCommands(t *testing.T) {
 	require.Zero(t, status, out)
 	out, status = twjobs(t, dir, "cancel", waiting)
 	require.Equal(t, 1, status, out)
+	out, status = twjobs(t, dir, "show", waiting)
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, fmt.Sprintf("not found: %q was done, canceled or deleted", waiting))
 	out, status = twjobs(t, dir, "cancel", "-key", "k")
 	require.Zero(t, status, out)
 	out, status = twjobs(t, dir, "list", "-n", "1")
@@ -116,7 +120,7 @@ func TestWrongUse(t *testing.T) {
 	require.Equal(t, 1, status, out)
 	out, status = twjobs(t, dir, "show", "x")
 	require.Equal(t, 1, status, out)
-	require.Contains(t, out, "not found")
+	require.Contains(t, out, `"x" is no Ref of this queue`)
 	require.Zero(t, run(within(t), []string{"-h"}, &bytes.Buffer{}, &bytes.Buffer{}))
 }
 

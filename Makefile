@@ -139,21 +139,17 @@ bench-limits: ## measure what limits promise while workers are killed, and print
 bench-postgres: ## measure durable jobs on PostgreSQL beside River: seven minutes
 	cd durable/postgres/bench && go run .
 
-.PHONY: bench
-bench: ## measure the wheel, package time, its peers and a heap: half an hour
-	cd benchmarks && go run . -size full
+# BENCH='Mix|Fire' chooses benchmarks by name; the results of the others stay.
+.PHONY: bench bench-quick
+bench: ## measure the wheel, package time, its peers and a heap: three quarters of an hour (BENCH='Mix|Fire')
+	cd benchmarks && go run . -bench '$(BENCH)' -readme ../README.md
 
-.PHONY: bench-quick
-bench-quick: ## the same in little: 5 minutes, into a temporary directory
-	cd benchmarks && go run . -size quick -out "$$(mktemp -d)"
-
-.PHONY: bench-core
-bench-core: ## the same in little, without the peers: 4 minutes
-	cd benchmarks && go run . -size quick -subjects '^(none|time|wheel|context|mutex)' -out "$$(mktemp -d)"
+bench-quick: ## the same in one round, into a temporary folder: ten minutes
+	cd benchmarks && go run . -bench '$(BENCH)' -rounds 1 -out "$$(mktemp -d)"
 
 .PHONY: test-benchmarks
-test-benchmarks: ## test the benchmarks, without the race detector: rivals have races
-	cd benchmarks && go test ./...
+test-benchmarks: ## test the benchmarks and run all with small loads, without the race detector: rivals have races
+	cd benchmarks && go test -short -bench . -benchtime 1x ./...
 
 .PHONY: lint
 lint: ## go vet and staticcheck, in each module

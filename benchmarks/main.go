@@ -1,182 +1,148 @@
-// Benchmarks compares the wheel with package time, with other libraries, and with
-// a heap. It writes RESULTS.md, the raw results and the charts.
+// Benchmarks runs the benchmarks of this folder, and writes RESULTS.md and the charts from
+// what they print. Each benchmark has a process of its own, in which its subjects alternate.
 //
-//	go run . -size quick                       # five minutes
-//	go run . -size full                        # half an hour
-//	go run . -size full -run 'Mix|Fire' -merge # these anew, beside what is recorded
+//	go run .                          # all: three quarters of an hour
+//	go run . -bench 'Mix|Fire'        # these anew, beside what is recorded
+//	go run . -short -out /tmp/try     # in little, to see that it works
+//	go run . -report                  # measures nothing
 //
-// Package subject says who takes part, package workload what is measured, and
-// package run how.
+// A row needs no more than go test: go test -bench 'CancelRandom/pending=1M'.
 package main
 
 import (
-	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strings"
 	"time"
-
-	"github.com/tickwheel/tickwheel/benchmarks/internal/report"
-	"github.com/tickwheel/tickwheel/benchmarks/internal/result"
-	"github.com/tickwheel/tickwheel/benchmarks/internal/run"
-	"github.com/tickwheel/tickwheel/benchmarks/internal/workload"
 )
 
-var sizes = map[string]workload.Size{"full": workload.Full, "quick": workload.Quick, "tiny": workload.Tiny}
-
-// budgets bound a run: nothing begins after them, and what has begun is bounded by
-// its own timeout.
-var budgets = map[workload.Size]time.Duration{
-	workload.Full: 35 * time.Minute, workload.Quick: 6 * time.Minute, workload.Tiny: time.Minute,
-}
-
 func main() {
-	if err := command(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	var r runner
+	flag.StringVar(&r.bench, "bench", "", "measure only benchmarks whose name matches this `regexp`, and keep the results of the others")
+	flag.IntVar(&r.rounds, "rounds", 7, "rounds in which the subjects alternate")
+	flag.DurationVar(&r.limit, "limit", 10*time.Second, "begin no further round of a comparison after this `time`, beyond the third")
+	flag.DurationVar(&r.benchtime, "benchtime", 100*time.Millisecond, "go test's, for each subject in each round")
+	flag.BoolVar(&r.short, "short", false, "with small loads, whose figures mean nothing")
+	out := flag.String("out", ".", "the `folder` of RESULTS.md and results/")
+	readme := flag.String("readme", "", "the `file` whose block of figures is written, between two comments")
+	report := flag.Bool("report", false, "measure nothing, and write the report from the results that are there")
+	flag.Parse()
+	r.folder = filepath.Join(*out, "results")
+	var err error
+	if !*report {
+		err = r.compileAndRun(os.Stdout)
+	}
+	if err2 := write(*out, *readme); err == nil {
+		err = err2
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
 }
 
-func command(args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
-	sizeName := flags.String("size", "quick", "quick: five minutes; full: half an hour; tiny: to see that it works")
-	workloads := flags.String("run", "", "only workloads whose name matches this `regexp`")
-	subjects := flags.String("subjects", "", "only subjects whose name matches this `regexp`")
-	rounds := flags.Int("rounds", 0, "at most so many rounds, instead of each workload's own number")
-	out := flags.String("out", ".", "the `directory` for RESULTS.md and results/")
-	again := flags.Bool("report", false, "measure nothing: write the report anew from the raw results in -out")
-	merge := flags.Bool("merge", false, "replace the workloads of -run in the raw results in -out, and keep the others")
-	child := flags.String("child", "", "run one case of this `workload` on one subject; used by the program itself")
-	childCase := flags.String("case", "", "the `case` for -child")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	size, ok := sizes[*sizeName]
-	if !ok {
-		return fmt.Errorf("no size %q", *sizeName)
-	}
-	if *child != "" {
-		return run.Child(size, *child, *childCase, *subjects, stdout)
-	}
-	if *again {
-		return write(*out, size, stdout)
-	}
-	workloadsRegexp, err := regexp.Compile(*workloads)
-	if err != nil {
-		return err
-	}
-	subjectsRegexp, err := regexp.Compile(*subjects)
-	if err != nil {
-		return err
-	}
-	plan := run.Plan{
-		Size: size, SizeFlag: *sizeName, Workloads: workloadsRegexp, Subjects: subjectsRegexp,
-		Rounds: *rounds, Budget: budgets[size], Progress: stdout,
-	}
-	begin := time.Now()
-	if *merge {
-		if *subjects != "" {
-			return errors.New("-merge needs all subjects: their ratios are taken within a round")
-		}
-		err = measureAnew(plan, *out, args)
-	} else {
-		err = measure(plan, *out, args)
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(stdout, "%.0f s in all\n", time.Since(begin).Seconds())
-	return write(*out, size, stdout)
+// runner runs benchmarks, and keeps what each prints in a file of its own.
+type runner struct {
+	program          string // the test binary of this folder
+	folder, bench    string
+	rounds           int
+	limit, benchtime time.Duration
+	short            bool
 }
 
-// Where results are, below -out.
-const (
-	resultsFile = "RESULTS.md"
-	chartsDir   = "results"
-	rawFile     = "results/raw.txt"
-)
-
-func measure(plan run.Plan, out string, args []string) error {
-	if err := os.MkdirAll(filepath.Join(out, chartsDir), 0o755); err != nil {
-		return err
-	}
-	raw, err := os.Create(filepath.Join(out, rawFile))
-	if err != nil {
-		return err
-	}
-	defer raw.Close()
-	if err := measureInto(raw, plan, args); err != nil {
-		return err
-	}
-	return raw.Close()
+// further are second runs of a benchmark, with other flags: sizes for which a few rounds must
+// do, and other numbers of processors.
+var further = map[string][]string{
+	"BenchmarkAddCancel":    {"-pending=10M", "-rounds=3"},
+	"BenchmarkCancelRandom": {"-pending=10M", "-rounds=3"},
+	"BenchmarkMemory":       {"-pending=10M", "-rounds=1", "-test.bench=Memory//hold=function"},
+	"BenchmarkParallel":     {"-test.cpu=1,4", "-rounds=3"},
 }
 
-func measureInto(raw io.Writer, plan run.Plan, args []string) error {
-	for _, s := range run.About(args) {
-		if _, err := fmt.Fprintf(raw, "%s: %s\n", s.Key, s.Value); err != nil {
+func (r *runner) compileAndRun(progress io.Writer) error {
+	r.program = filepath.Join(os.TempDir(), fmt.Sprintf("benchmarks-%d.test", os.Getpid()))
+	defer os.Remove(r.program)
+	if out, err := exec.Command("go", "test", "-c", "-o", r.program, ".").CombinedOutput(); err != nil {
+		return fmt.Errorf("go test -c: %w\n%s", err, out)
+	}
+	return r.run(progress)
+}
+
+func (r *runner) run(progress io.Writer) error {
+	if r.bench == "" { // nothing of another run may remain
+		if err := os.RemoveAll(r.folder); err != nil {
 			return err
 		}
-		if s.Key == "quiet" {
-			fmt.Fprintln(plan.Progress, s.Value)
+	}
+	if err := os.MkdirAll(r.folder, 0o755); err != nil {
+		return err
+	}
+	match, err := regexp.Compile(r.bench)
+	if err != nil {
+		return err
+	}
+	names, err := exec.Command(r.program, "-test.list", "^Benchmark").Output()
+	if err != nil {
+		return err
+	}
+	var failed []string
+	for name := range strings.FieldsSeq(string(names)) {
+		if !match.MatchString(name) {
+			continue
 		}
+		begin := time.Now()
+		if err := r.one(name); err != nil {
+			failed = append(failed, name)
+		}
+		fmt.Fprintf(progress, "%-24s %4.0f s\n", name, time.Since(begin).Seconds())
 	}
-	plan.Raw = raw
-	return plan.Run()
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	return nil
 }
 
-// measureAnew measures the plan and merges that into the raw results, which stay as they
-// are until it has all.
-func measureAnew(plan run.Plan, out string, args []string) error {
-	set, err := recorded(out)
+// one runs a benchmark. A crash or a limit of time ends its process, and is noted.
+func (r *runner) one(name string) error {
+	file, err := os.Create(filepath.Join(r.folder, strings.TrimPrefix(name, "Benchmark")+".txt"))
 	if err != nil {
 		return err
 	}
-	var raw bytes.Buffer
-	if err := measureInto(&raw, plan, args); err != nil {
+	defer file.Close()
+	fmt.Fprintf(file, "go: %s\ncores: %d\ndate: %s\nload: %s\n", runtime.Version(), runtime.GOMAXPROCS(0),
+		time.Now().UTC().Format("2006-01-02 15:04 MST"), load())
+	run := func(more ...string) error {
+		args := append([]string{
+			"-test.v", "-test.run=^$", "-test.bench=^" + name + "$", "-test.timeout=20m",
+			fmt.Sprintf("-test.short=%t", r.short), fmt.Sprintf("-test.benchtime=%v", r.benchtime),
+			fmt.Sprintf("-rounds=%d", r.rounds), fmt.Sprintf("-limit=%v", r.limit),
+		}, more...)
+		cmd := exec.Command(r.program, args...)
+		cmd.Stdout, cmd.Stderr = file, file
+		err := cmd.Run()
+		if err != nil {
+			fmt.Fprintf(file, "--- FAIL: %s\n    its process ended: %v\n", name, err)
+		}
 		return err
 	}
-	newer, err := result.Read(&raw)
-	if err != nil {
+	if err := run(); err != nil || r.short || r.rounds == 1 || further[name] == nil {
 		return err
 	}
-	if err := set.Merge(newer); err != nil {
-		return err
-	}
-	raw.Reset()
-	if err := set.Write(&raw); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(out, rawFile), raw.Bytes(), 0o644)
+	return run(further[name]...)
 }
 
-// recorded returns the raw results.
-func recorded(out string) (*result.Set, error) {
-	raw, err := os.Open(filepath.Join(out, rawFile))
+// load returns the load average of the last minute, which tells whether the machine was quiet
+// before the first benchmark.
+func load() string {
+	content, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
-		return nil, err
+		return "unknown"
 	}
-	defer raw.Close()
-	return result.Read(raw)
-}
-
-// write turns the raw results into RESULTS.md and charts.
-func write(out string, size workload.Size, stdout io.Writer) error {
-	set, err := recorded(out)
-	if err != nil {
-		return err
-	}
-	charts, err := report.Charts(set, size, filepath.Join(out, chartsDir))
-	if err != nil {
-		return err
-	}
-	page := report.Page{Set: set, Workloads: workload.All(size), Raw: rawFile, ChartsDir: chartsDir, Charts: charts}
-	if err := os.WriteFile(filepath.Join(out, resultsFile), []byte(page.String()), 0o644); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(stdout, "wrote %s, %s and %d charts, in %s\n", resultsFile, rawFile, len(charts), out)
-	return err
+	return strings.Fields(string(content))[0]
 }

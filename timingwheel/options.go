@@ -29,7 +29,7 @@ type config struct{ engine.Config }
 // Each tick in which something is due costs a bucket and a wake-up. So the cost follows
 // the ticks that are in use, not the timers alone. This is the processor time of a whole
 // process, as a ratio to that of the same process with time.AfterFunc, on two processors.
-// In the mix, 90 % are canceled and 10 % fire. (Workload Ticks of the benchmarks.)
+// In the mix, 90 % are canceled and 10 % fire. (BenchmarkAlone and BenchmarkMix.)
 //
 //	tick                         1ms         4ms         16ms        64ms
 //	1,000 a second, each alone   1.1 to 1.6  1.0 to 1.3  0.4 to 0.6  0.15 to 0.2

@@ -49,11 +49,11 @@ func BenchmarkScaling(b *testing.B) {
 
 // parallel reports the processor time of an operation, besides the time.
 func parallel(b *testing.B, op func()) {
-	before := measure.CPU()
+	before := measure.Now()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			op()
 		}
 	})
-	b.ReportMetric(float64(measure.CPU().CPU-before.CPU)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(measure.Now().CPU-before.CPU)/float64(b.N), "cpu-ns/op")
 }

@@ -1,0 +1,320 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/tickwheel/tickwheel/benchmarks/internal/measure"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// BenchmarkAddCancel starts a timer and cancels the same timer at once, beside others that
+// are pending, from one goroutine. Delays are uniform from a minute to a day. The entry is
+// still in the processor's cache. BenchmarkCancelRandom shows what a cancel costs where it
+// is not.
+func BenchmarkAddCancel(b *testing.B) {
+	eachSize(b, []int{0, 10_000, 1_000_000}, func(b *testing.B, n int) {
+		compare(b, pick(setup{pending: n}, plain), func(b *testing.B, t timers) {
+			fill(t, n)
+			r := random(n)
+			loop(b, func() {
+				t.add(n, farOff(r), noop)
+				t.cancel(n)
+			})
+		})
+	})
+}
+
+// BenchmarkCancelRandom cancels one of the pending timers at random and starts another in
+// its place, from one goroutine. That is the end of a connection or of a session. Each
+// cancel meets memory that is not in the processor's cache.
+func BenchmarkCancelRandom(b *testing.B) {
+	eachSize(b, []int{100_000, 1_000_000}, func(b *testing.B, n int) {
+		compare(b, pick(setup{pending: n}, plain+" wheel.Keyed mutex+map+AfterFunc"), func(b *testing.B, t timers) {
+			fill(t, n)
+			r := random(n)
+			loop(b, func() {
+				i := r.IntN(n)
+				t.cancel(i)
+				t.add(i, farOff(r), noop)
+			})
+		})
+	})
+}
+
+// BenchmarkReset pushes one timer of a minute back to a minute from now, chosen at random.
+// That is traffic on a connection with an idle timeout. A wheel's Timer takes a lock at its
+// first Reset, and mostly none after that: so each timer is pushed back once before, and
+// the unit first-cpu-ns/op has that. A subject without a Reset cancels and adds.
+func BenchmarkReset(b *testing.B) {
+	eachSize(b, []int{10, 100_000, 1_000_000}, func(b *testing.B, n int) {
+		compare(b, pick(setup{pending: 10 * n}, plain), func(b *testing.B, t timers) {
+			t.keep(n)
+			for i := range n {
+				t.add(i, time.Minute, noop)
+			}
+			r := random(n)
+			order := r.Perm(n)
+			measure.Settle()
+			before := measure.Now()
+			for _, i := range order {
+				t.reset(i, time.Minute, noop)
+			}
+			first := measure.Now().CPU - before.CPU
+			loop(b, func() { t.reset(r.IntN(n), time.Minute, noop) })
+			b.ReportMetric(float64(first)/float64(n), "first-cpu-ns/op")
+		})
+	})
+}
+
+// BenchmarkParallel starts timers and cancels them at once on all processors, with 1, 8 and
+// 64 goroutines for each of GOMAXPROCS, beside 100,000 that are pending. The time is the
+// wall's, divided by the operations of all goroutines. So on two processors, half of the
+// time on one is perfect. Use -cpu to set GOMAXPROCS.
+func BenchmarkParallel(b *testing.B) {
+	n := size(100_000, 100)
+	compare(b, pick(setup{pending: n}, plain), func(b *testing.B, t timers) {
+		fill(t, n)
+		t.keep(64 * 64 * 16)
+		for _, goroutines := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+				parallel(b, goroutines, func(g int) func() { return addCancels(t, g) })
+			})
+		}
+	})
+}
+
+// addCancels returns what goroutine g of a crowd does again and again. Its timer's handle is
+// in a cache line of its own.
+func addCancels(t timers, g int) func() {
+	r := random(g)
+	return func() {
+		t.add(g*16, farOff(r), noop)
+		t.cancel(g * 16)
+	}
+}
+
+// BenchmarkResetParallel pushes back 100,000 timers of a minute that one goroutine has
+// made, as an accept loop does. Each goroutine resets its own part of them at random.
+func BenchmarkResetParallel(b *testing.B) {
+	n := size(100_000, 1000)
+	compare(b, pick(setup{pending: n}, ours+" RussellLuo heap"), func(b *testing.B, t timers) {
+		t.keep(n)
+		for i := range n {
+			t.add(i, time.Minute, noop)
+		}
+		for _, goroutines := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+				all := goroutines * runtime.GOMAXPROCS(0)
+				parallel(b, goroutines, func(g int) func() {
+					from, to, r := n*g/all, n*(g+1)/all, random(g)
+					return func() { t.reset(from+r.IntN(to-from), time.Minute, noop) }
+				})
+			})
+		}
+	})
+}
+
+// BenchmarkMemory starts timers, weighs them, collects garbage, and stops them. Bytes are
+// those of live objects. A collection is the shortest of three, on an otherwise idle process:
+// most of it is work beside the program, not a pause. With hold=function all timers share
+// one function, and no handle is kept. With hold=closure each timer has a closure that
+// captures an integer. With hold=handle they share one function, and the handles are kept in
+// a slice, which is weighed: a Timeout is a value in it, and a Timer an object of its own.
+// Stop ends all: by the wheel's Stop, or for package time one by one.
+func BenchmarkMemory(b *testing.B) {
+	eachSize(b, []int{1_000_000}, func(b *testing.B, n int) {
+		for _, hold := range []string{"function", "closure", "handle"} {
+			b.Run("hold="+hold, func(b *testing.B) {
+				names := ours + " RussellLuo heap"
+				if hold == "function" {
+					names += " wheel.Keyed mutex+map+AfterFunc go-zero"
+				}
+				subjects, weighApart := apart(pick(setup{pending: n}, names), func(b *testing.B, t timers) {
+					once(b, func() { weigh(b, t, n, hold) })
+				})
+				compare(b, subjects, weighApart)
+			})
+		}
+	})
+}
+
+func weigh(b *testing.B, t timers, n int, hold string) {
+	r, sum := random(n), 0
+	heap := measure.HeapBytes()
+	before := measure.Now()
+	if hold == "handle" {
+		t.keep(n)
+	}
+	for i := range n {
+		f := noop
+		if hold == "closure" {
+			f = func() { sum += i }
+		}
+		t.add(i, farOff(r), f)
+	}
+	reportCPU(b, before, measure.Now(), n, "add")
+	b.ReportMetric((measure.HeapBytes()-heap)/float64(n), "B/timer")
+	gc := time.Duration(math.MaxInt64)
+	for range 3 {
+		before := time.Now()
+		runtime.GC()
+		gc = min(gc, time.Since(before))
+	}
+	b.ReportMetric(gc.Seconds()*1000, "collection-ms")
+	if hold == "handle" {
+		before = measure.Now()
+		t.stop()
+		reportCPU(b, before, measure.Now(), n, "stop")
+	}
+}
+
+// BenchmarkRetained cancels 20,000 timers with a closure of a kilobyte each, and counts the
+// closures that are still there after two collections, when no handle is left.
+func BenchmarkRetained(b *testing.B) {
+	n := size(20_000, 100)
+	compare(b, pick(setup{pending: n}, plain), func(b *testing.B, t timers) {
+		once(b, func() {
+			t.keep(n)
+			held := make([]weak.Pointer[[1024]byte], n)
+			for i := range n {
+				payload := new([1024]byte)
+				held[i] = weak.Make(payload)
+				t.add(i, time.Hour, func() { payload[0]++ })
+			}
+			for i := range n {
+				t.cancel(i)
+			}
+			t.keep(1)
+			measure.Settle()
+			alive := 0
+			for _, p := range held {
+				if p.Value() != nil {
+					alive++
+				}
+			}
+			t.add(0, time.Hour, noop) // the subject is alive until here
+			b.ReportMetric(100*float64(alive)/float64(n), "retained-%")
+		})
+	})
+}
+
+// BenchmarkRequest computes for 5 us, and gives that a timeout of 5 s which is canceled at
+// the end, on 64 goroutines for each of GOMAXPROCS. The ratio is that of the difference to
+// the same without a timeout, the row none.
+func BenchmarkRequest(b *testing.B) {
+	rounds := spin(5 * time.Microsecond)
+	compare(b, pick(setup{}, "none "+plain), func(b *testing.B, t timers) {
+		t.keep(64 * 64 * 16)
+		parallel(b, 64, func(g int) func() {
+			return func() {
+				t.add(g*16, 5*time.Second, noop)
+				sink.Store(compute(rounds))
+				t.cancel(g * 16)
+			}
+		})
+	})
+}
+
+// sink keeps the compiler from dropping the work.
+var sink atomic.Uint64
+
+// compute keeps one processor busy and touches no memory.
+func compute(rounds int) uint64 {
+	x := uint64(rounds)
+	for range rounds {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	return x
+}
+
+// spin returns for how many rounds compute takes about d: by the fastest of several tries.
+func spin(d time.Duration) int {
+	const rounds = 100_000
+	best := time.Duration(math.MaxInt64)
+	for range 20 {
+		begin := time.Now()
+		sink.Store(compute(rounds))
+		best = min(best, time.Since(begin))
+	}
+	return max(1, int(rounds*d/max(best, 1)))
+}
+
+// BenchmarkGroup is a connection with three timers that end together: a Group, or a slice
+// of timers that a program stops one by one.
+func BenchmarkGroup(b *testing.B) {
+	const timersEach = 3
+	compare(b, []subject[func()]{
+		{"time.AfterFunc", func(*testing.B) func() {
+			return func() {
+				var all []*time.Timer
+				for range timersEach {
+					all = append(all, time.AfterFunc(time.Minute, noop))
+				}
+				for _, t := range all {
+					t.Stop()
+				}
+			}
+		}},
+		{"wheel.Schedule", func(b *testing.B) func() {
+			w := newWheel(b)
+			return func() {
+				var all []timingwheel.Timeout
+				for range timersEach {
+					t, _ := w.Schedule(time.Minute, noop)
+					all = append(all, t)
+				}
+				for _, t := range all {
+					t.Cancel()
+				}
+			}
+		}},
+		{"wheel.Group", func(b *testing.B) func() {
+			w := newWheel(b)
+			return func() {
+				g := timingwheel.NewGroup(w)
+				for range timersEach {
+					g.Schedule(time.Minute, noop)
+				}
+				g.Stop()
+			}
+		}},
+	}, loop)
+}
+
+// newWheel makes a wheel with the defaults, for a benchmark.
+func newWheel(b *testing.B, opts ...timingwheel.Option) *timingwheel.TimingWheel {
+	w := timingwheel.New(opts...)
+	b.Cleanup(func() { w.Stop() })
+	return w
+}
+
+// BenchmarkKeyed schedules the function of one of 100,000 keys at random, in place of what
+// the key had, three times out of four. The fourth time it cancels what the key has. Without
+// a Keyed, a program has a mutex, a map and package time's timers.
+func BenchmarkKeyed(b *testing.B) {
+	n := size(100_000, 100)
+	for _, goroutines := range []int{1, 32} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			compare(b, pick(setup{}, "mutex+map+AfterFunc wheel.Keyed"), func(b *testing.B, t timers) {
+				parallel(b, goroutines, func(g int) func() {
+					r := random(g)
+					return func() {
+						if key := r.IntN(n); r.IntN(4) == 0 {
+							t.cancel(key)
+						} else {
+							t.add(key, time.Minute, noop)
+						}
+					}
+				})
+			})
+		})
+	}
+}

@@ -128,14 +128,18 @@ func backlog(t *testing.T, s Store) {
 	<-begun
 	nobodys := r.add(durable.Job{Kind: "nobody's"})[0]
 	time.Sleep(20 * time.Millisecond)
-	slow := r.add(slices.Repeat([]durable.Job{{Kind: "slow"}}, 5)...)
+	const jobs = 20
+	slow := r.add(slices.Repeat([]durable.Job{{Kind: "slow"}}, jobs)...)
 	r.add(slices.Repeat([]durable.Job{{Kind: "nobody's"}}, 2)...)
 	r.add(durable.Job{Kind: "slow", After: time.Hour}, durable.Job{Kind: "far", After: 300 * time.Hour})
-	// One that waits for the only place may be claimed, and counts as running then.
+	// Some that wait for the only place may be claimed, and count as running then. On a busy
+	// machine these are several: a job is claimed while its time has not surely come by the
+	// engine's clock, and then the next one.
 	await(t, "all that is due is counted", func() bool {
 		b, err = r.Backlog(within(t))
 		require.NoError(t, err)
-		return len(b.Kinds) == 2 && b.Kinds[0].Jobs == 3 && b.Kinds[1].Jobs >= 4
+		claimed := int64(len(r.listed(durable.Filter{State: durable.Running}, 100)))
+		return len(b.Kinds) == 2 && b.Kinds[0].Jobs == 3 && b.Kinds[1].Jobs+claimed == 1+jobs
 	})
 	require.Equal(t, "nobody's", b.Kinds[0].Kind)
 	require.Equal(t, nobodys, b.Kinds[0].Oldest)

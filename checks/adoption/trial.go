@@ -53,7 +53,7 @@ func (t *trial) run(root, dir string, times int) {
 	for i := range t.sides {
 		s := &t.sides[i]
 		for pkg := range s.packages {
-			if wrote := t.runPackage(s, pkg, t.Only, 10*time.Minute); wrote != nil {
+			if wrote := t.runPackage(s, pkg, t.Only); wrote != nil {
 				file, err := os.CreateTemp("", "adoption-*.log")
 				check(err)
 				check(os.WriteFile(file.Name(), wrote, 0o644))
@@ -71,7 +71,7 @@ func (t *trial) run(root, dir string, times int) {
 			for i := range t.sides {
 				s := t.sides[i]
 				s.failed = map[test]bool{}
-				if t.runPackage(&s, of.pkg, "^"+of.name+"$", 2*time.Minute); len(s.failed) > 0 {
+				if t.runPackage(&s, of.pkg, "^"+of.name+"$"); len(s.failed) > 0 {
 					failed[i]++
 				}
 			}
@@ -157,13 +157,12 @@ func (t *trial) changeImports(s *side) {
 	}
 }
 
-// runPackage runs the tests of a package, all or some. If they fail, or take longer than limit,
-// it returns what they wrote.
-func (t *trial) runPackage(s *side, pkg int, only string, limit time.Duration) (wrote []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute)
+// runPackage runs the tests of a package, all or some. If they fail it returns what they wrote.
+func (t *trial) runPackage(s *side, pkg int, only string) (wrote []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), 11*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh", s.binary(pkg),
-		"-test.short", "-test.v=test2json", "-test.timeout="+limit.String(), "-test.run="+only, "-test.skip="+t.Without)
+		"-test.short", "-test.v=test2json", "-test.timeout=10m", "-test.run="+only, "-test.skip="+t.Without)
 	cmd.Dir = s.packages[pkg]
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -3,13 +3,13 @@
 // last minute and since the start, and the next deadlines. If the executor has held the
 // driver up for a second or longer, the page says for how long and by what. Pools are in a
 // list of their own, since several wheels may share one, and so are purgatories, with the
-// ten keys that most is parked under, and queues of durable jobs.
+// ten keys that most is parked under. Queues of durable jobs have a page of their own, that of
+// durable/admin.
 //
 //	h := debug.NewHandler()
 //	h.Add("requests", w)
 //	h.AddPool("workers", pool)
 //	h.AddPurgatory("polls", polls)
-//	h.AddQueue("mails", page.Queue(q)) // page: durable/page
 //	mux.Handle("/debug/timingwheel/", h)
 //
 // Importing the package registers nothing. Mount the handler where you want it.
@@ -20,11 +20,10 @@
 //
 //	?format=html     the page; what a browser gets
 //	?format=text     plain text; what curl gets
-//	?format=json     an object with the arrays wheels, pools, purgatories and queues,
-//	                 see below
+//	?format=json     an object with the arrays wheels, pools and purgatories, see below
 //	?format=events   the stream of server-sent events behind the page
-//	?wheel=name      that wheel only, without pools, purgatories and queues; for the
-//	                 page and the events, the one to show first
+//	?wheel=name      that wheel only, without pools and purgatories; for the page and
+//	                 the events, the one to show first
 //
 // Without a query the Accept header chooses: text/html, text/event-stream or
 // application/json, the first of these that is in it, and otherwise plain text.
@@ -35,12 +34,9 @@
 // a [timingwheel.Histogram]; see below. Each pool has a name and stats, a
 // [pool.Stats]. Each purgatory has a name, its age in nanoseconds since it was
 // added, stats, a [purgatory.Stats], and keys, an array of [purgatory.KeyCount]: those
-// with most; null for a [purgatory.Threshold]. Each queue has a name, the url of
-// its own page if it has one, its age, stats, a [QueueStats], recent as a wheel has
-// it, and counts: a [QueueCounts] with the time that it took, and an error if not all was
-// counted; null before the first count has ended. CountAge says how old it is, in
-// nanoseconds. The events may change with the page. All URLs in the page are queries, so it
-// works below any prefix, with and without a slash at its end.
+// with most; null for a [purgatory.Threshold]. The events may change with the page. All
+// URLs in the page are queries, so it works below any prefix, with and without a slash at its
+// end.
 //
 // # Lateness of the last minute
 //
@@ -81,9 +77,4 @@
 // keys of each purgatory are counted under the same limit, whether or not a wheel is
 // watched; [purgatory.Purgatory.Top] says what that costs. A
 // slow client misses events. A client that is stuck for ten seconds is dropped.
-//
-// Queues are asked for their stats with each event, which costs some microseconds. They
-// are counted at most every two seconds, under the same limit of 2 %, and by a goroutine
-// of its own, because a count may read all of a store. Nothing waits for it, and it ends
-// after ten seconds at the latest, with what it has counted by then.
 package debug

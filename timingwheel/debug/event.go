@@ -21,7 +21,6 @@ type event struct {
 	Wheels json.RawMessage `json:"wheels"`          // an entry for each wheel
 	Pools  json.RawMessage `json:"pools"`           // a poolFigures for each pool
 	Parked json.RawMessage `json:"purgatories"`     // a purgatoryFigures for each purgatory
-	Queues json.RawMessage `json:"queues"`          // a queueFigures for each queue
 	Shown  *shown          `json:"shown,omitempty"` // the wheel that is watched, if it exists
 }
 

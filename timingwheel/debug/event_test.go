@@ -45,7 +45,7 @@ func TestMoments(t *testing.T) {
 }
 
 func TestNoWheel(t *testing.T) {
-	require.Equal(t, "retry: 1000\ndata: {\"wheels\":[],\"pools\":[],\"purgatories\":[],\"queues\":[]}\n\n", string(NewHandler().event("")))
+	require.Equal(t, "retry: 1000\ndata: {\"wheels\":[],\"pools\":[],\"purgatories\":[]}\n\n", string(NewHandler().event("")))
 }
 
 // An event is small, whatever the wheel.

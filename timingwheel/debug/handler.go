@@ -31,7 +31,6 @@ type shows struct {
 	wheels []*wheel
 	pools  []*namedPool
 	parked []*watched
-	queues []*queue
 }
 
 // NewHandler returns a handler that shows no wheels yet.
@@ -106,28 +105,6 @@ func (h *Handler) AddPurgatory(name string, p Purgatory) {
 	h.parked = put(h.parked, &watched{name: validName(name), purgatory: p, interval: h.interval, added: time.Now()})
 }
 
-// AddQueue shows q under the name, in a list of queues that is beside every wheel: how many
-// jobs wait, run and are dead, what this process does with them, how late they begin, and
-// the leases that it has lost. If another queue has that name, q takes its place; something
-// of another kind may have it too. The handler holds the queue until [Handler.RemoveQueue].
-// Bytes of the name that are not valid UTF-8 are written as in [Handler.Add]. AddQueue
-// panics if q is nil or the name is empty. O(queues).
-//
-// A queue of module durable is added through its package page:
-//
-//	h.AddQueue("mails", page.Queue(q))
-func (h *Handler) AddQueue(name string, q Queue) {
-	switch {
-	case q == nil:
-		panic("debug: AddQueue: nil queue")
-	case name == "":
-		panic("debug: AddQueue: empty name")
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.queues = put(h.queues, &queue{name: validName(name), queue: q, added: time.Now()})
-}
-
 // put puts added into the place of what has its name, or at the end.
 func put[T interface{ label() string }](all []T, added T) []T {
 	i := slices.IndexFunc(all, func(t T) bool { return t.label() == added.label() })
@@ -165,20 +142,11 @@ func (h *Handler) RemovePurgatory(name string) {
 	h.parked = slices.DeleteFunc(h.parked, func(w *watched) bool { return w.name == name })
 }
 
-// RemoveQueue takes the queue of that name off the page and releases it. It does nothing
-// if there is none. A count that is under way ends within ten seconds. O(queues).
-func (h *Handler) RemoveQueue(name string) {
-	name = validName(name)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.queues = slices.DeleteFunc(h.queues, func(q *queue) bool { return q.name == name })
-}
-
 // list returns what is shown at present.
 func (h *Handler) list() shows {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return shows{slices.Clone(h.wheels), slices.Clone(h.pools), slices.Clone(h.parked), slices.Clone(h.queues)}
+	return shows{slices.Clone(h.wheels), slices.Clone(h.pools), slices.Clone(h.parked)}
 }
 
 // ServeHTTP answers a request in the form that it asks for; see the package comment. A

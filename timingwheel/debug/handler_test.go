@@ -179,7 +179,7 @@ func TestJSON(t *testing.T) {
 	require.Len(t, one.Wheels, 1)
 	require.Equal(t, "b", one.Wheels[0].Name)
 	require.True(t, b.snapshot.Next[0].Equal(one.Wheels[0].Snapshot.Next[0]))
-	require.Equal(t, `{"wheels":[],"pools":[],"purgatories":[],"queues":[]}`+"\n", get(NewHandler(), "/?format=json").Body.String())
+	require.Equal(t, `{"wheels":[],"pools":[],"purgatories":[]}`+"\n", get(NewHandler(), "/?format=json").Body.String())
 }
 
 func TestAddAndRemove(t *testing.T) {

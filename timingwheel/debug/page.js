@@ -86,7 +86,6 @@ function receive(event, now) {
   else forget();
   showPools(event.pools);
   showPurgatories(event.purgatories);
-  showQueues(event.queues);
   tip.write();
 }
 
@@ -100,7 +99,7 @@ const heldUpLong = 1e9; // ns; the log says so from then on too
 
 // notice returns what the page says before everything else, or nothing.
 function notice(event) {
-  if (!event.wheels.length && !event.queues.length) return "No wheel has been added yet.";
+  if (!event.wheels.length) return "No wheel has been added yet.";
   if (!event.shown && (event.wheels.length || wanted)) return `There is no wheel named “${wanted}” here, or not any more.`;
   if (!event.shown) return "";
   const { HeldUp, HeldUpBy } = event.shown.stats;
@@ -298,53 +297,6 @@ function showPurgatories(purgatories) {
       setText(item.lastChild, "× " + count(k.Pending));
     });
   });
-}
-
-const queueRates = rates("Attempts");
-
-// showQueues shows what is kept, which is counted now and then, and what this process does.
-function showQueues(queues) {
-  $("queues-section").hidden = !queues.length;
-  const ratesOf = queueRates(queues);
-  const create = () => make("li", {}, make("h3", {}, make("a", {})), make("div", { class: "groups" }));
-  const createGroup = () => make("div", {}, make("h4", {}, make("b", {}), make("span", {})), make("dl", {}));
-  rows($("queues"), queues, create, (row, q) => {
-    const name = row.firstChild.firstChild;
-    setText(name, q.name);
-    if (q.url) name.href = q.url;
-    else name.removeAttribute("href");
-    rows(row.lastChild, queueGroups(q, ratesOf(q)), createGroup, (group, [title, aside, pairs]) => {
-      const [name, more] = group.firstChild.children;
-      setText(name, title);
-      setText(more, aside);
-      list(group.lastChild, pairs);
-    });
-  });
-}
-
-// queueGroups returns what is shown of a queue. Each group has a title, what is beside
-// that, and its values.
-function queueGroups({ stats, counts, countAge, recent }, perSecond) {
-  const counted = (key) => (counts ? (counts.Error && "≥ ") + count(counts[key]) : "–");
-  const ago = countAge < 1e9 ? "just now" : duration(countAge) + " ago";
-  const how = counts ? `counted ${ago}, in ${duration(counts.Took)}` + (counts.Error && `, not all: ${counts.Error}`) : "being counted";
-  const late = (h) => [["p50 ≤", total(h) ? duration(h.P50) : "–"], ["p99 ≤", total(h) ? duration(h.P99) : "–"]];
-  const unhandled = (stats.Unhandled || []).slice(0, 20).map((u) => [u.Kind, `overdue by ${duration(u.Overdue)}`]);
-  return [
-    ...(unhandled.length ? [["Nobody runs", "", unhandled]] : []),
-    ["Kept", how, [["waiting", counted("Waiting")], ["running", counted("Running")], ["dead", counted("Dead")]]],
-    ["Late", sinceWhen(recent), late(recent.lateness)],
-    ["Late", "since the start", late(stats.Lateness)],
-    ["This process", "", [
-      ["held", count(stats.Held)],
-      ["of these claimed", count(stats.Claimed)],
-      ["handlers", count(stats.Running)],
-      ["done /s", perSecond("Done")],
-      ["failed /s", perSecond("Failed")],
-      ["died", count(stats.Dead)],
-      ["leases lost", count(stats.LeaseLost)],
-    ]],
-  ];
 }
 
 open();

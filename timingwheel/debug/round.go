@@ -18,7 +18,6 @@ type round struct {
 	list   json.RawMessage   // the entries of all wheels, encoded once for all events
 	pools  json.RawMessage   // the figures of all pools, likewise
 	parked json.RawMessage   // and of all purgatories
-	queues json.RawMessage   // and of all queues
 	events map[string][]byte // that are made, by the name of the wheel they show; empty for none
 	cost   time.Duration     // of all this so far, without what each wheel and purgatory limits
 }
@@ -41,7 +40,6 @@ func newRound(s shows) *round {
 	r.list = encode(entries)
 	r.pools = encode(figuresOf(s.pools))
 	r.parked = encode(figures)
-	r.queues = encode(figuresOfQueues(s.queues))
 	r.cost = time.Since(start)
 	return r
 }
@@ -64,7 +62,7 @@ func (r *round) event(name string) []byte {
 		s = w.sample()
 	}
 	start := time.Now()
-	e := event{Wheels: r.list, Pools: r.pools, Parked: r.parked, Queues: r.queues}
+	e := event{Wheels: r.list, Pools: r.pools, Parked: r.parked}
 	if w != nil {
 		e.Shown = show(s)
 	}

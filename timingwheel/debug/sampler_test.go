@@ -30,7 +30,6 @@ type client struct {
 type received struct {
 	Wheels []entry
 	Pools  []poolFigures
-	Queues []queueFigures
 	Shown  *shown
 }
 

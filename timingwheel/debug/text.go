@@ -19,7 +19,6 @@ type answer struct {
 	Wheels []sample           `json:"wheels"`
 	Pools  []poolFigures      `json:"pools"`
 	Parked []purgatoryFigures `json:"purgatories"`
-	Queues []queueFigures     `json:"queues"`
 }
 
 // serve takes samples of the wheel of that name, or of all there is if the name is empty,
@@ -41,7 +40,7 @@ func (h *Handler) serve(rw http.ResponseWriter, r *http.Request, name, contentTy
 	for _, w := range all.wheels {
 		a.Wheels = append(a.Wheels, w.sample())
 	}
-	a.Pools, a.Parked, a.Queues = figuresOf(all.pools), figuresOfPurgatories(all.parked), figuresOfQueues(all.queues)
+	a.Pools, a.Parked = figuresOf(all.pools), figuresOfPurgatories(all.parked)
 	write(rw, a)
 }
 
@@ -64,7 +63,6 @@ func (h *Handler) serveText(rw http.ResponseWriter, r *http.Request, name string
 		}
 		writeAll(out, a.Pools, writePool)
 		writeAll(out, a.Parked, writePurgatory)
-		writeAll(out, a.Queues, writeQueue)
 	})
 }
 

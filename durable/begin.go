@@ -240,7 +240,7 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 	t.completion = a.completion
 	if h.Record.IsOccurrence() {
 		if planOf(h.Record.Plan).Pass {
-			w.ran(t, nil) // there is nothing to be done but to make the next one
+			w.ran(t, nil) // it only makes the next one
 			return
 		}
 		a.Schedule, a.Occurrence = h.Record.Series, h.Record.occurred()
@@ -346,7 +346,7 @@ func (r *Record) hasExpired(now time.Time) bool {
 func (w *worker) expire(t *task) {
 	r := &t.held.Record
 	out := Outcome{Held: t.held, End: Buried, Uncounted: true, Error: ErrExpired.Error()}
-	if w.q.dropExpired || r.IsOccurrence() { // that is what RunNone asks for
+	if r.IsOccurrence() { // that is what RunNone asks for
 		out.End = Done
 	}
 	w.q.log.Warn("durable: a job has expired", "kind", r.Job.Kind, "ref", t.held.Ref, "dropped", out.End == Done)

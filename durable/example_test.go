@@ -9,7 +9,6 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/memory"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 var ctx = context.Background()
@@ -178,30 +177,25 @@ func ExampleQueue_Schedule() {
 	// Tue Mar 31 06:30:00
 }
 
-// doubling is a timingwheel.Scheduler: after 1, 2, 4, 8 hours.
-type doubling struct{ from time.Time }
-
-func (s doubling) Next(prev time.Time) time.Time {
-	next := s.from.Add(time.Hour)
-	for !next.After(prev) {
-		next = s.from.Add(2 * next.Sub(s.from))
-	}
-	return next
-}
-
-var _ timingwheel.Scheduler = doubling{}
-
-// Times that no cron expression says are code, which each process has that runs the jobs.
-func ExampleQueue_Every() {
+// Times that no cron expression says: the handler adds the next job, under a Key that two runs of
+// one job share. So one of them is stored.
+func ExampleQueue_Add_next() {
 	q, clock := open()
 	defer q.Close()
-	q.Handle("look", func(context.Context, *durable.Attempt) error {
+	began := clock.Now()
+	q.Handle("look", func(ctx context.Context, a *durable.Attempt) error {
 		fmt.Println(clock.Now().Format(at))
-		return nil
+		next := a.Job.At.Add(a.Job.At.Sub(began)) // after 1, 2, 4, 8 hours
+		_, err := q.Add(ctx, durable.Job{Kind: "look", At: next, Key: "look " + next.Format(time.RFC3339)})
+		if errors.Is(err, durable.ErrExists) {
+			return nil // an earlier attempt has added it
+		}
+		return err
 	})
 	go q.Run(ctx)
 
-	check(q.Every(ctx, "look", doubling{clock.Now()}, durable.Job{Kind: "look"}))
+	_, err := q.Add(ctx, durable.Job{Kind: "look", After: time.Hour, Key: "look"})
+	check(err)
 	check(clock.Advance(ctx, 9*time.Hour))
 	// Output:
 	// Mar 1 10:00:00

@@ -29,8 +29,8 @@ func (q *Queue) follow(out *Outcome, began time.Time) {
 	if !out.Uncounted && !p.Pass {
 		out.Occurred = r.occurred()
 	}
-	if r.Version > 0 {
-		out.Revision = unread // it may have been dead, and others have run since: followAgain knows
+	if r.Version > 0 || p.Spec == "" {
+		out.Revision = unread // it may have been dead, and others have run since, or it has no times: followAgain knows
 		return
 	}
 	out.Next = q.successor(r, p, p.Revision, r.Job, began, r.occurred())
@@ -40,18 +40,16 @@ func (q *Queue) follow(out *Outcome, began time.Time) {
 const unread = -1
 
 // successor makes the record of the occurrence that follows one at a time; nil if there is
-// none.
+// none. Where the spec cannot be read it makes a placeholder, and a release that can read it
+// makes the next one.
 func (q *Queue) successor(r *Record, p *plan, revision int64, j Job, began, at time.Time) (next *Record) {
-	name, own := r.Series, *p
-	own.Pass = false
-	var err error
-	if failed := protect(func() {
-		now, t := q.now(), q.timesOf(name, &own)
-		if t == nil {
-			own.Pass = true // whoever knows the times makes it
-			next, err = own.occurrence(name, revision, nil, j, at, own.due(name, at), now)
-			return
-		}
+	now, own := q.now(), *p
+	t, err := q.timesOf(p)
+	own.Pass = errors.Is(err, errUnreadable)
+	switch {
+	case own.Pass:
+		next, err = own.occurrence(r.Series, revision, nil, j, at, own.due(r.Series, at), now)
+	case err == nil:
 		since := own.Since
 		if since == 0 && revision != planOf(r.Plan).Revision {
 			since = revision
@@ -59,14 +57,12 @@ func (q *Queue) successor(r *Record, p *plan, revision int64, j Job, began, at t
 		if from := fromMicros(since); at.Before(from) {
 			at = from
 		}
-		if at, err = own.after(t, at, began, now); err == nil && !at.IsZero() {
-			next, err = own.occurrence(name, revision, t, j, at, own.due(name, at), now)
+		if at = own.after(t, at, began, now); !at.IsZero() {
+			next, err = own.occurrence(r.Series, revision, t, j, at, own.due(r.Series, at), now)
 		}
-	}); failed != nil {
-		err = failed
 	}
 	if err != nil {
-		q.log.Error("durable: a series ends: its Scheduler panics, or gave a time that cannot be", "name", name, "error", err)
+		q.log.Error("durable: a series ends, since no occurrence of it can follow", "name", r.Series, "error", err)
 		return nil
 	}
 	return next
@@ -84,8 +80,13 @@ func (q *Queue) followAgain(ctx context.Context, out *Outcome, began time.Time) 
 	if !at.After(s.Last) { // it was redriven
 		at, out.Occurred = s.Last, time.Time{}
 	}
-	if p := planOf(s.Plan); s.Plan != "" && !p.Paused && p.Job != nil {
-		out.Next = q.successor(r, p, s.Revision, p.Job.job(), began, at)
+	p, j := planOf(s.Plan), r.Job
+	if p.Job != nil {
+		j = p.Job.job()
+	}
+	deleted := s.Plan == "" && r.Plan != "" // and not older than stored schedules
+	if !deleted && !p.Paused {
+		out.Next = q.successor(r, p, s.Revision, j, began, at)
 	}
 	return nil
 }
@@ -101,35 +102,4 @@ func (w *worker) followChanged(e *ended) {
 			sleep(ctx, 200*time.Millisecond)
 		}
 	})
-}
-
-// learn finds out whether the times of a series are stored by now: those of an occurrence
-// from before that are code, which nobody may have any more, and its end will be followed
-// by what is stored. The occurrence is handed out again.
-func (w *worker) learn(name string) {
-	w.side.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), w.q.lease/4)
-		defer cancel()
-		s, err := w.q.engine.Series(ctx, name)
-		if p := planOf(s.Plan); err != nil || p.Spec == "" || w.q.timesOf(name, p) == nil {
-			return // those who know the times have it, or it is found out the next time
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.stored[name] = s.Revision
-	})
-}
-
-// mayFollow reports whether an occurrence can be run here: what follows it is known. Else
-// it is left to those who know. w.mu is held.
-func (w *worker) mayFollow(r *Record) bool {
-	if w.q.follows(r) || planOf(r.Plan).Revision < w.stored[r.Series] {
-		return true
-	}
-	w.learn(r.Series)
-	if !w.unknown[r.Series] {
-		w.unknown[r.Series] = true
-		w.q.log.Warn("durable: a series whose times are not known here; it is left to other workers", "name", r.Series)
-	}
-	return false
 }

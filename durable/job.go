@@ -59,10 +59,9 @@ type Job struct {
 	Timeout time.Duration
 
 	// Expires, if not zero, is until when an attempt may begin, by the engine's clock. No
-	// attempt begins from then on: the job ends, and is listed as dead with [ErrExpired] as
-	// its error, or dropped (see [WithDropExpired]). That is written down when its turn
-	// comes, so it may be listed as waiting for longer. It has to be after the time when the
-	// job is due. To redrive a job takes its Expires away.
+	// attempt begins from then on: the job is dead, with [ErrExpired] as its error. That is
+	// written down when its turn comes, so it may be listed as waiting for longer. It has to be
+	// after the time when the job is due. To redrive a job takes its Expires away.
 	Expires time.Time
 }
 

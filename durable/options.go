@@ -14,14 +14,11 @@ type Option func(*config)
 
 type config struct {
 	ahead       time.Duration
-	claimAhead  time.Duration // 0: adapts
-	addLinger   time.Duration
 	lease       time.Duration
 	concurrency int
 	kinds       map[string]int
 	workerName  string
 	retention   time.Duration
-	dropExpired bool
 	backoff     func(attempt int) time.Duration
 	wheel       *timingwheel.TimingWheel
 	middleware  []Middleware
@@ -57,23 +54,6 @@ func newConfig(opts []Option) *config {
 // takes more memory. Open panics if d is not positive.
 func WithAhead(d time.Duration) Option {
 	return func(c *config) { c.ahead = positive("WithAhead", d) }
-}
-
-// WithClaimAhead sets how long before it is due a job is claimed. From then on Cancel
-// returns false. Jobs that are due at nearly the same time are claimed together, up to
-// half of d later than that. A job on its last attempt, or whose worker died the last time, is
-// claimed when it begins, and is late by that. By default it adapts to how long the
-// engine takes to commit, from 50 to 300 ms. Open panics if d is not positive.
-func WithClaimAhead(d time.Duration) Option {
-	return func(c *config) { c.claimAhead = positive("WithClaimAhead", d) }
-}
-
-// WithAddLinger has an Add wait up to d for others, so that one commit is for more of
-// them: it then takes d longer, but no longer than before as soon as 16 jobs wait. It pays
-// where many goroutines add a job each, a few at a time. The default is 0: an Add waits
-// only while two commits are under way. Open panics if d is not positive.
-func WithAddLinger(d time.Duration) Option {
-	return func(c *config) { c.addLinger = positive("WithAddLinger", d) }
 }
 
 // WithLease sets how long a worker may be silent until others take over what it has
@@ -142,12 +122,6 @@ func WithRetention(d time.Duration) Option {
 	}
 }
 
-// WithDropExpired has this process drop jobs that it finds expired. By default they are
-// kept as dead ones are, and can be listed and redriven.
-func WithDropExpired() Option {
-	return func(c *config) { c.dropExpired = true }
-}
-
 // WithBackoff sets how long after a failed attempt, numbered from 1, the next one is due.
 // The default doubles from a second up to an hour, and takes off up to a half at random,
 // so that what failed together does not come back together. Open panics on nil.
@@ -183,15 +157,15 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - an attempt failed: kind, ref, attempt, dead (whether it was the last), error (up to
 //     the first blank line: Info.LastError has the stack of a panic)
 //   - a job is dead, because its last attempt did not end: kind, ref, error
-//   - a job has expired: kind, ref, dropped (or listed as dead)
+//   - a job has expired: kind, ref, dropped (an occurrence; other jobs are listed as dead)
 //   - another worker has taken over; the end of the attempt is not written down: ref
 //   - an attempt was completed in its handler's transaction, or another worker has taken over:
 //     ref, error (of the handler, which has failed)
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
 //   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
 //     overdue (once, until it has one or there is none due)
-//   - a series whose times are not known here; it is left to other workers: name (once for
-//     each name and Run)
+//   - the spec of a schedule cannot be read; its jobs are left to other workers: name (once
+//     for each name and Run; a newer release has stored it)
 //   - a schedule could not be read; trying again: name, error
 //   - a limit of 0 running pauses what it covers: limit, kind
 //   - the engine hands out no jobs; trying again: error, pause
@@ -208,7 +182,7 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - the lease was not renewed in time: silent, handlers (whose contexts end), dropped
 //     (jobs that have not begun, and are handed back)
 //   - the ends of attempts could not be written down; they will run again: attempts
-//   - a series ends: its Scheduler panics, or gave a time that cannot be: name, error
+//   - a series ends, since no occurrence of it can follow: name, error
 //
 // Payloads and keys are not logged, but error has the text of a handler's error. The
 // logger is called with a lock of the Queue held now and then: it must not call the

@@ -36,7 +36,7 @@ func (r *Record) IsOccurrence() bool {
 // plan is what says when the occurrences of a schedule are. Engines keep it as text: with
 // the schedule, and with each occurrence, so that whoever runs that can make the next one.
 type plan struct {
-	Spec   string `json:"spec,omitempty"` // "": the times are in code
+	Spec   string `json:"spec,omitempty"` // "": its times were code of an earlier release
 	Missed Missed `json:"missed,omitempty"`
 	Skip   bool   `json:"skip,omitempty"`   // what comes due while one runs
 	Jitter int64  `json:"jitter,omitempty"` // microseconds, as all of these
@@ -51,12 +51,14 @@ type plan struct {
 	Paused bool      `json:"paused,omitempty"`
 	Job    *template `json:"job,omitempty"`
 
-	// Of an occurrence alone: by which revision of the schedule it was made, its time by
-	// that, and whether it is none itself, but asks whoever knows the times for the one
-	// after that.
+	// Of an occurrence alone: by which revision of the schedule it was made, and its time by
+	// that.
 	Revision int64 `json:"rev,omitempty"`
 	At       int64 `json:"at,omitempty"`
-	Pass     bool  `json:"pass,omitempty"`
+
+	// Pass marks a placeholder: a worker that could not read the spec has stored it. One that
+	// can calls no handler for it, and stores the next occurrence with its end.
+	Pass bool `json:"pass,omitempty"`
 }
 
 // template is what each occurrence does.
@@ -89,53 +91,36 @@ func (p *plan) encode() string {
 	return string(text)
 }
 
-// planOf reads a plan. One that cannot be read is of a newer release, or of an occurrence
-// of before there were plans: its times are in code.
+// planOf reads a plan. An occurrence that is older than plans has none. A plan that cannot be
+// read is of a newer release: it has a Spec that cannot be read either.
 func planOf(text string) *plan {
 	p := &plan{}
-	if json.Unmarshal([]byte(text), p) != nil {
-		return &plan{}
+	if text != "" && json.Unmarshal([]byte(text), p) != nil {
+		return &plan{Spec: "of a newer release"}
 	}
 	return p
 }
 
 // times tells the first time after another one, the zero time if there is none.
-type times func(prev time.Time) (time.Time, error)
+type times func(prev time.Time) time.Time
 
-// timesOf returns the times of a plan; nil if they are not known here.
-func (q *Queue) timesOf(name string, p *plan) times {
-	next, start := q.inCode(name), fromMicros(p.Start)
-	if p.Spec != "" {
-		spec := q.spec(p.Spec)
-		if spec == nil {
-			return nil
+// timesOf returns the times of a plan.
+func (q *Queue) timesOf(p *plan) (times, error) {
+	if p.Spec == "" {
+		return nil, errInCode
+	}
+	spec := q.spec(p.Spec)
+	if spec == nil {
+		return nil, fmt.Errorf("%w: %.300q", errUnreadable, p.Spec)
+	}
+	start, end := fromMicros(p.Start), fromMicros(p.End)
+	return func(prev time.Time) time.Time {
+		at := spec.NextFrom(start, prev)
+		if at.IsZero() || !end.IsZero() && !at.Before(end) {
+			return time.Time{}
 		}
-		next = func(prev time.Time) time.Time { return spec.NextFrom(start, prev) }
-	}
-	if next == nil {
-		return nil
-	}
-	return func(prev time.Time) (time.Time, error) {
-		at := next(prev)
-		switch {
-		case at.IsZero(), p.End != 0 && !at.Before(fromMicros(p.End)):
-			return time.Time{}, nil
-		case !at.After(prev):
-			return at, fmt.Errorf("%w: the Scheduler's Next(%v) is %v, not after it", ErrInvalid, prev, at)
-		}
-		return wholeMicros(at), nil
-	}
-}
-
-// inCode returns the times that this process has given to Every, or nil.
-func (q *Queue) inCode(name string) func(time.Time) time.Time {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s := q.series[name]
-	if s == nil {
-		return nil
-	}
-	return func(prev time.Time) time.Time { return s.Next(prev.Local()) }
+		return wholeMicros(at)
+	}, nil
 }
 
 // maxSpecs is how many specs are kept that were read.
@@ -156,9 +141,14 @@ func (q *Queue) spec(text string) *cron.Spec {
 	return s
 }
 
-// follows reports whether an occurrence can be run here: what comes after it is known.
-func (q *Queue) follows(r *Record) bool {
-	return !r.IsOccurrence() || q.timesOf(r.Series, planOf(r.Plan)) != nil
+// mayFollow reports whether an occurrence may end here. If its spec cannot be read, a release
+// that can read it has to store what follows. Nobody knows the times of one without a spec.
+func (q *Queue) mayFollow(r *Record) bool {
+	if !r.IsOccurrence() {
+		return true
+	}
+	p := planOf(r.Plan)
+	return p.Spec == "" || q.spec(p.Spec) != nil
 }
 
 const grace = time.Minute // of one that is left out when it is late
@@ -168,10 +158,7 @@ const grace = time.Minute // of one that is left out when it is late
 func (p *plan) occurrence(name string, revision int64, next times, j Job, at, due, born time.Time) (*Record, error) {
 	j.At, j.After, j.Key, j.Expires = due, 0, SeriesKey(name), time.Time{}
 	if p.Missed == RunNone && !p.Pass {
-		after, err := next(at)
-		if err != nil {
-			return nil, err
-		}
+		after := next(at)
 		j.Expires = j.At.Add(grace)
 		if !after.IsZero() && after.Sub(at) < grace {
 			j.Expires = j.At.Add(max(after.Sub(at), time.Second))
@@ -208,11 +195,10 @@ func (r *Record) occurred() time.Time {
 
 // after returns the time after the occurrence at, which began and has ended now. Those that
 // were missed by then are made up for by that one run, or by n of them, or left out.
-func (p *plan) after(next times, at, began, ended time.Time) (time.Time, error) {
+func (p *plan) after(next times, at, began, ended time.Time) time.Time {
 	if n := int(p.Missed); n > 0 {
-		made, err := lastOf(next, at, began, n)
-		if err != nil || !made.IsZero() {
-			return made, err
+		if made := lastOf(next, at, began, n); !made.IsZero() {
+			return made
 		}
 	}
 	from := at
@@ -228,7 +214,7 @@ func (p *plan) after(next times, at, began, ended time.Time) (time.Time, error) 
 // lastOf returns the first of the last n times after from, up to to; zero if there is
 // none. It looks at spans that end at to, each twice as long as the last one, so that what
 // it costs goes by n and not by how long nobody was there.
-func lastOf(next times, from, to time.Time, n int) (time.Time, error) {
+func lastOf(next times, from, to time.Time, n int) time.Time {
 	for span := time.Second; ; span *= 2 {
 		since := to.Add(-span)
 		whole := !since.After(from) || span > 1<<60
@@ -236,22 +222,16 @@ func lastOf(next times, from, to time.Time, n int) (time.Time, error) {
 			since = from
 		}
 		var all []time.Time
-		for at, err := next(since); ; at, err = next(at) {
-			if err != nil {
-				return time.Time{}, err
-			}
-			if at.IsZero() || at.After(to) {
-				break
-			}
+		for at := next(since); !at.IsZero() && !at.After(to); at = next(at) {
 			if all = append(all, at); len(all) > n {
 				all = all[1:]
 			}
 		}
 		if len(all) == n || whole && len(all) > 0 {
-			return all[0], nil
+			return all[0]
 		}
 		if whole {
-			return time.Time{}, nil
+			return time.Time{}
 		}
 	}
 }

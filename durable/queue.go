@@ -16,7 +16,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable/cron"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // closeTimeout is how long Close lets the engine answer what is under way: longer than the
@@ -51,8 +50,7 @@ type Queue struct {
 	mu       sync.Mutex
 	running  bool // Run was called
 	handlers map[string]Handler
-	series   map[string]timingwheel.Scheduler // times in code, by name
-	specs    map[string]*cron.Spec            // those that were read; nil: not to be read
+	specs    map[string]*cron.Spec // those that were read; nil: not to be read
 
 	held atomic.Pointer[worker] // for Stats; nil while Run is not under way
 }
@@ -67,7 +65,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	}
 	q := &Queue{
 		config: *newConfig(opts), engine: e,
-		handlers: map[string]Handler{}, series: map[string]timingwheel.Scheduler{}, specs: map[string]*cron.Spec{},
+		handlers: map[string]Handler{}, specs: map[string]*cron.Spec{},
 	}
 	if !placeOf(e).Take() {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
@@ -78,7 +76,7 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	}
 	q.closed, q.close = context.WithCancelCause(context.Background())
 	q.asking, q.hangUp = context.WithCancelCause(context.Background())
-	q.plain, q.keyed = newBatcher(q.insert, q.addLinger), newBatcher(q.insert, q.addLinger)
+	q.plain, q.keyed = newBatcher(q.insert, 0), newBatcher(q.insert, 0)
 	q.addAll = q.wrapAdd(q.addJobs)
 	if !q.manual {
 		q.wg.Go(q.followClock)

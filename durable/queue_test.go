@@ -382,7 +382,6 @@ func TestWrongUse(t *testing.T) {
 	panics("durable: Open: nil Engine", func() { durable.Open(ctx, nil) })
 	panics("durable: Open: nil Option", func() { durable.Open(ctx, e, nil) })
 	panics("durable: WithAhead(0s): not positive", func() { durable.Open(ctx, e, durable.WithAhead(0)) })
-	panics("durable: WithClaimAhead(-1ns): not positive", func() { durable.Open(ctx, e, durable.WithClaimAhead(-1)) })
 	panics("durable: WithLease(1ms): less than 100ms", func() { durable.Open(ctx, e, durable.WithLease(time.Millisecond)) })
 	panics("durable: WithConcurrency(0): less than 1", func() { durable.Open(ctx, e, durable.WithConcurrency(0)) })
 	panics(`durable: WithKindConcurrency("a", 0): less than 1`, func() { durable.Open(ctx, e, durable.WithKindConcurrency("a", 0)) })
@@ -402,7 +401,6 @@ func TestWrongUse(t *testing.T) {
 	panics("durable: Handle: empty kind", func() { q.Handle("", handler) })
 	panics(`durable: Handle("a"): nil handler`, func() { q.Handle("a", nil) })
 	panics(`durable: HandleJSON("a"): nil handler`, func() { durable.HandleJSON[int](q, "a", nil) })
-	panics(`durable: Every("a"): nil Scheduler`, func() { q.Every(ctx, "a", nil, durable.Job{}) })
 	q.Handle("a", handler)
 	panics(`durable: Handle("a"): it has a handler`, func() { q.Handle("a", handler) })
 	running, stop := context.WithCancel(ctx)
@@ -548,47 +546,9 @@ func TestUsersCodeFails(t *testing.T) {
 		require.Greater(t, info.Attempt, 2)
 		require.Equal(t, "no", info.LastError)
 
-		result = nil
-		for name, how := range map[string]func(){"panics": func() { panic("no time") }, "exits": runtime.Goexit} {
-			began := time.Now()
-			s := schedule(func(prev time.Time) time.Time {
-				if time.Since(began) > time.Second/2 {
-					how()
-				}
-				return prev.Add(time.Second)
-			})
-			require.NoError(t, q.Every(t.Context(), name, s, durable.Job{Kind: "a"}))
-		}
-		time.Sleep(time.Minute)
-		for info, err := range q.All(t.Context(), durable.Filter{}) {
-			require.NoError(t, err)
-			require.Empty(t, info.Job.Key, "the series has ended")
-		}
-		require.Contains(t, log.String(), `level=ERROR msg="durable: a series ends: its Scheduler panics, or gave a time that cannot be" name=panics error="panic: no time`)
 		stop()
 		require.Equal(t, int64(0), q.Stats().Running)
 	}, durable.WithBackoff(func(int) time.Duration { return backoff.Load().(func() time.Duration)() }), durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-}
-
-// A Scheduler may call the Queue, also for a job whose last attempt never ended.
-func TestSchedulerCallsTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{"claim": errSilent}}
-		q, err := durable.Open(t.Context(), s)
-		require.NoError(t, err)
-		defer q.Close()
-		q.Handle("a", func(context.Context, *durable.Attempt) error { return nil })
-		var calls atomic.Int64
-		require.NoError(t, q.Every(t.Context(), "asks", schedule(func(prev time.Time) time.Time {
-			calls.Add(1)
-			q.Stats()
-			return prev.Add(time.Second)
-		}), durable.Job{Kind: "a"}))
-		stop := start(t, q)
-		time.Sleep(10 * time.Second)
-		require.Greater(t, calls.Load(), int64(5))
-		stop()
-	})
 }
 
 // Run ends with the error of an engine that cannot go on, and takes its handlers along.

@@ -9,13 +9,10 @@ import "time"
 // server's and the worker's on PostgreSQL.
 
 // interval returns the time between two rounds. It is at most half of the lead, so that the
-// other half is left for the claim itself. It is a fixed time, halved or doubled: so it
+// other half is left for the claim itself. It is a fixed time, doubled: so it
 // stays the same while the lead changes a little. w.mu is held.
 func (w *worker) interval() time.Duration {
 	d := minClaimAhead / 2
-	for d > w.ahead/2 && d > time.Microsecond {
-		d /= 2
-	}
 	for d <= w.ahead/4 {
 		d *= 2
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/cron"
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 // ScheduleOption sets how [Queue.Schedule] makes occurrences.
@@ -146,48 +145,15 @@ func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...
 	return nil
 }
 
-// Every is [Queue.Schedule] at the times of a Scheduler. If that is a [cron.Spec], the two
-// are the same. The times of any other are code, and only the name is stored: an occurrence
-// is run by processes that have called Every with this name, and others leave it to them.
-// So each process that runs such jobs must call Every with the same times when it starts.
-// They are by the engine's clock, in the local time zone unless the Scheduler has one of
-// its own. If they were changed, the occurrence that waits gets the next of the new ones.
-//
-// If the Scheduler panics, or gives a time that is not after the one that it was asked
-// about, when an occurrence has ended, the series stands still, and that is logged; the
-// next call of Every begins it anew.
-//
-// Every panics on a nil Scheduler. If that has no time, Every stores nothing and returns
-// nil.
-func (q *Queue) Every(ctx context.Context, name string, s timingwheel.Scheduler, j Job) error {
-	if s == nil {
-		panic(fmt.Sprintf("durable: Every(%q): nil Scheduler", name))
-	}
-	if spec, ok := s.(*cron.Spec); ok {
-		return q.Schedule(ctx, name, spec.String(), j)
-	}
-	q.mu.Lock()
-	before := q.series[name]
-	q.series[name] = s
-	q.mu.Unlock()
-	err := q.setSchedule(ctx, name, &plan{}, j)
-	if errors.Is(err, errNoTime) {
-		return nil
-	}
-	if errors.Is(err, ErrInvalid) {
-		q.mu.Lock()
-		if q.series[name] = before; before == nil {
-			delete(q.series, name)
-		}
-		q.mu.Unlock()
-	}
-	if err != nil {
-		return fmt.Errorf("durable: Every(%.300q): %w", name, err)
-	}
-	return nil
-}
+var (
+	errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
-var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
+	// errInCode: earlier releases had schedules whose times were functions of the program. Only
+	// their names are stored.
+	errInCode = fmt.Errorf("%w: its times were code of an earlier release; call Schedule with its name", ErrInvalid)
+
+	errUnreadable = fmt.Errorf("%w: the spec cannot be read here", ErrInvalid)
+)
 
 // scheduleTries bounds how often a change is tried because others change the schedule.
 const scheduleTries = 100
@@ -224,8 +190,7 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 		case next == nil:
 			return errNoTime
 		}
-		// Times that are code may have changed though nothing else has.
-		if old != nil && s.Plan == p.encode() && p.Spec != "" {
+		if old != nil && s.Plan == p.encode() {
 			if p.Paused {
 				return nil
 			}
@@ -266,35 +231,25 @@ func (q *Queue) set(ctx context.Context, s Series, p *plan) error {
 }
 
 // replacement is the [Replace] of a plan: the first occurrence from now on, unless the one
-// that waits is before that and at one of the plan's times. Where the times are not known it
-// is one that asks for them.
+// that waits is before that and at one of the plan's times.
 func (q *Queue) replacement(name string, p *plan, revision int64, last time.Time, waits *Record) (*Record, error) {
-	now := q.now()
-	if waits != nil && !waits.Due.After(now) {
-		return waits, nil // it may begin at any moment, and its end is followed by the plan
+	t, err := q.timesOf(p)
+	if err != nil {
+		return nil, err
 	}
-	job, t := p.Job.job(), q.timesOf(name, p)
-	if t == nil {
-		own := *p
-		own.Pass = true
-		return own.occurrence(name, revision, nil, job, now, own.due(name, now), now)
+	now := q.now()
+	if waits != nil && !waits.Due.After(now) && q.mayFollow(waits) {
+		return waits, nil // it may begin at any moment, and its end is followed by the plan
 	}
 	from := now
 	if last.After(from) {
 		from = last // the clock was set back
 	}
-	at, err := t(from)
-	if err != nil {
-		return nil, err
-	}
+	at := t(from)
 	due := p.due(name, at)
 	if waits != nil {
 		was, kept := planOf(waits.Plan), waits.occurred()
-		again, err := t(kept.Add(-time.Microsecond))
-		if err != nil {
-			return nil, err
-		}
-		if !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
+		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
 			if at, due = kept, p.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
 				due = waits.Due // it was rescheduled, or snoozed
 			}
@@ -303,7 +258,7 @@ func (q *Queue) replacement(name string, p *plan, revision int64, last time.Time
 	if at.IsZero() {
 		return nil, nil
 	}
-	return p.occurrence(name, revision, t, job, at, due, now)
+	return p.occurrence(name, revision, t, p.Job.job(), at, due, now)
 }
 
 // schedule returns a schedule and its plan. ErrNotFound: there is none; the Series is that
@@ -342,7 +297,7 @@ func (q *Queue) occurrence(ctx context.Context, name string) (Info, error) {
 // ScheduleInfo is what is known of a schedule.
 type ScheduleInfo struct {
 	Name   string
-	Spec   string // "": its times are in code, given to Every
+	Spec   string // "": its times were code of an earlier release; the series ends
 	Job    Job    // what each occurrence does; At, After, Key and Expires are not set
 	Paused bool
 	Missed Missed
@@ -423,7 +378,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*plan) boo
 // away. One that a worker has claimed goes on to its end, with all of its attempts: if the
 // worker is killed, another takes it over after the lease, though the schedule is paused.
 // [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two attempts. A schedule
-// that is paused stays so over calls of Schedule and Every. [ErrNotFound]: there is none.
+// that is paused stays so over calls of Schedule. [ErrNotFound]: there is none.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "PauseSchedule", name, func(p *plan) bool {
 		was := p.Paused
@@ -434,7 +389,8 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 
 // ResumeSchedule has a schedule that was paused go on, or one whose occurrence was canceled:
 // with the first time from now on. Occurrences that would have come meanwhile are left out.
-// [ErrNotFound]: there is none.
+// [ErrNotFound]: there is none. [ErrInvalid]: its spec cannot be read here, since a newer
+// release has stored it, or it has none, since its times were code of an earlier release.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *plan) bool {
 		if p.Paused {

@@ -12,7 +12,7 @@ import (
 // Stats are the figures of a Queue: what went through this process since Open, and what
 // it holds now. They do not say what the engine keeps in all: [Queue.All] does.
 type Stats struct {
-	Added       int64 // accepted by Add and Every, and next occurrences
+	Added       int64 // accepted by Add, and first and next occurrences
 	Canceled    int64 // calls of Cancel and CancelKey that returned true
 	Rescheduled int64 // calls of Reschedule that returned true
 	Redriven    int64

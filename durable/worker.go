@@ -124,10 +124,9 @@ type worker struct {
 	gates     map[Place]*gate
 	back      map[time.Duration][]*Held // what is to be handed back soon, by for how long
 
-	claimSince time.Time        // when the claim was asked that is under way; zero: none
-	looking    bool             // lookAgain
-	unknown    map[string]bool  // series that were logged as such
-	stored     map[string]int64 // of some that were: since which revision their times are stored
+	claimSince time.Time       // when the claim was asked that is under way; zero: none
+	looking    bool            // lookAgain
+	unread     map[string]bool // schedules that were logged, since their specs cannot be read
 	draining   bool
 	failed     error // why Run ends by itself
 	lease      lease
@@ -152,15 +151,12 @@ func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
 		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 		asks: make(chan struct{}, 1), gates: map[Place]*gate{}, back: map[time.Duration][]*Held{}, tasks: map[Ref]*task{},
-		lanes: map[string]*lane{}, unknown: map[string]bool{}, stored: map[string]int64{}, ahead: minClaimAhead,
+		lanes: map[string]*lane{}, unread: map[string]bool{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
 		lease: newLease(q.lease, renewed), look: renewed, lastClaim: renewed,
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		w.doubt <- struct{}{} // it took long to be made known
-	}
-	if q.claimAhead > 0 {
-		w.ahead = q.claimAhead
 	}
 	w.room = sync.NewCond(&w.mu)
 	linger := endsLinger
@@ -275,7 +271,14 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 		}
 		return true
 	}
-	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil || !w.mayFollow(&h.Record) {
+	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil {
+		return false
+	}
+	if r := &h.Record; !w.q.mayFollow(r) {
+		if !w.unread[r.Series] {
+			w.unread[r.Series] = true
+			w.q.log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Series)
+		}
 		return false
 	}
 	w.add(h)
@@ -486,9 +489,7 @@ func (w *worker) judged(t *task, v Verdict) {
 // adapt follows what a claim takes: four times that, up at once and down by a hundredth,
 // is enough that the commit is over when the job is due. w.mu is held.
 func (w *worker) adapt(took time.Duration) {
-	if w.q.claimAhead == 0 {
-		w.ahead = min(max(4*took, w.ahead-w.ahead/100, minClaimAhead), maxClaimAhead)
-	}
+	w.ahead = min(max(4*took, w.ahead-w.ahead/100, minClaimAhead), maxClaimAhead)
 }
 
 // proceed queues a claimed task whose time has come, by the engine's clock as it is known

@@ -138,7 +138,7 @@ type Group struct {
 // Schedule is what durable.ScheduleInfo has.
 type Schedule struct {
 	Name   string      `json:"name"`
-	Spec   string      `json:"spec,omitempty"` // empty: its times are in code
+	Spec   string      `json:"spec,omitempty"` // empty: its times were code of an earlier release
 	Kind   string      `json:"kind"`
 	Paused bool        `json:"paused,omitempty"`
 	Last   *time.Time  `json:"last,omitempty"`

@@ -185,19 +185,6 @@ func expires(t *testing.T, s Store) {
 	require.Equal(t, 1, r.ran()[2].Number)
 }
 
-// A worker that is to drop what has expired does, also what waits for another attempt.
-func expiredDropped(t *testing.T, s Store) {
-	r := open(t, s.Open(t), durable.WithDropExpired()).
-		handle(kind, func(context.Context, *durable.Attempt) error { return durable.RetryAfter(3*time.Second, errTest) }).start()
-	now, _, err := s.Open(t).Now(within(t))
-	require.NoError(t, err)
-	ref := r.add(durable.Job{Kind: kind, Key: "k", Expires: now.Add(2 * time.Second)})[0]
-	r.awaitGone(ref)
-	require.LessOrEqual(t, len(r.ran()), 1)
-	empty(t, r)
-	await(t, "it is counted", func() bool { return r.Stats().Expired == 1 })
-}
-
 // A job that is snoozed comes again, and that is no attempt: the last error stays, and
 // MaxAttempts does not bound it.
 func snooze(t *testing.T, s Store) {

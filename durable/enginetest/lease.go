@@ -354,7 +354,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 	for _, placeFirst := range []bool{true, false} {
 		e := &stopped{Engine: s.Open(t)}
 		leave := make(chan struct{})
-		a := open(t, e, durable.WithConcurrency(2), durable.WithClaimAhead(lease)).
+		a := open(t, e, durable.WithConcurrency(2)).
 			handle("blocks", func(context.Context, *durable.Attempt) error { <-leave; return nil }).
 			handle(kind, nil).handle("later", nil).start()
 		a.add(durable.Job{Kind: "blocks"}, durable.Job{Kind: "blocks"})

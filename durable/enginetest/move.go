@@ -15,7 +15,7 @@ import (
 // Reschedule earlier, later, into the window, and while it is held; by one Ref, often.
 func reschedule(t *testing.T, s Store) {
 	e := s.Open(t)
-	r := open(t, e, durable.WithAhead(400*time.Millisecond), durable.WithClaimAhead(20*time.Millisecond)).handle(kind, nil).start()
+	r := open(t, e, durable.WithAhead(400*time.Millisecond)).handle(kind, nil).start()
 	move := func(ref durable.Ref, in time.Duration, want bool) time.Time {
 		t.Helper()
 		at := engineNow(t, e).Add(in)

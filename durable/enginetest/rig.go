@@ -173,7 +173,7 @@ const heldFor = 1400 * time.Millisecond
 
 // holding returns the options of a Queue that whileHeld needs.
 func holding() []durable.Option {
-	return []durable.Option{durable.WithLease(4 * heldFor), durable.WithAhead(heldFor), durable.WithClaimAhead(20 * time.Millisecond)}
+	return []durable.Option{durable.WithLease(4 * heldFor), durable.WithAhead(heldFor)}
 }
 
 // whileHeld calls f for a job that is handed out and not claimed yet, and returns the job for

@@ -99,7 +99,7 @@ func scheduleAgain(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	period := 4 * time.Second
 	e := s.Open(t)
-	names := []string{"every", "cancel", "pause", "delete"}
+	names := []string{"cancel", "pause", "delete"}
 	// All of it is to be between two occurrences.
 	await(t, "an occurrence has just passed", func() bool {
 		now, _, err := e.Now(within(t))
@@ -107,10 +107,6 @@ func scheduleAgain(t *testing.T, s Store) {
 		return now.Sub(now.Truncate(period)) < period/8
 	})
 	set := func(name string) {
-		if name == "every" {
-			require.NoError(t, r.Every(within(t), name, grid(period), durable.Job{Kind: kind}))
-			return
-		}
 		require.NoError(t, r.Schedule(within(t), name, "@every 4s", durable.Job{Kind: kind}))
 	}
 	for _, name := range names {
@@ -351,49 +347,6 @@ func scheduleSpan(t *testing.T, s Store) {
 	}
 	require.Greater(t, len(delays), 10)
 	require.True(t, r.schedules()["span"].Next.IsZero(), "it has come to its end")
-}
-
-// Times that are code are left to those who know them, and are not lost though others are
-// handed the occurrence.
-func scheduleInCode(t *testing.T, s Store) {
-	old := open(t, s.Open(t)).handle(kind, nil).start()
-	r := open(t, s.Open(t)).handle(kind, nil)
-	require.NoError(t, r.Every(within(t), "x", grid(300*time.Millisecond), durable.Job{Kind: kind}))
-	time.Sleep(time.Second)
-	require.Equal(t, "", old.schedules()["x"].Spec)
-	require.NoError(t, old.PauseSchedule(within(t), "x"))
-	require.NoError(t, old.ResumeSchedule(within(t), "x"), "by one who does not know the times")
-	r.start()
-	r.awaitRuns(2)
-	require.Empty(t, old.ran())
-	r.drain()
-	n := len(r.ran())
-	time.Sleep(lease)
-	again := open(t, s.Open(t)).handle(kind, nil)
-	require.NoError(t, again.Every(within(t), "x", grid(300*time.Millisecond), durable.Job{Kind: kind}))
-	again.start().awaitRuns(2)
-	require.Empty(t, old.ran())
-	onceEach(t, append(r.ran()[:n:n], again.ran()...))
-}
-
-// Times that were code and are stored now: an occurrence from before, which is due and whose
-// times nobody knows any more, runs with those who know none of it, and what follows is by
-// what is stored.
-func scheduleNotInCode(t *testing.T, s Store) {
-	const period = 300 * time.Millisecond
-	old := open(t, s.Open(t))
-	require.NoError(t, old.Every(within(t), "x", grid(time.Second), durable.Job{Kind: kind}))
-	due := old.schedules()["x"]
-	old.close()
-	e := s.Open(t)
-	await(t, "it is due", func() bool { return engineNow(t, e).After(due.Next) })
-	require.NoError(t, open(t, e).Schedule(within(t), "x", "@every 300ms", durable.Job{Kind: kind}))
-	runs := open(t, s.Open(t)).handle(kind, nil).start().awaitRuns(3)
-	require.Equal(t, due.Ref, runs[0].Ref)
-	onceEach(t, runs)
-	for _, run := range runs[1:] {
-		require.Zero(t, run.Occurrence.UnixMicro()%period.Microseconds())
-	}
 }
 
 // A schedule that there cannot be is an error that says what is wrong, and nothing is

@@ -196,20 +196,6 @@ func awaitSteps(t *testing.T, q *durable.Queue, n int64) {
 	})
 }
 
-// everySecond is a Scheduler.
-type everySecond struct{ from, to time.Time }
-
-func (s everySecond) Next(prev time.Time) time.Time {
-	next := prev.Truncate(time.Second).Add(time.Second)
-	if next.Before(s.from) {
-		next = s.from
-	}
-	if next.After(s.to) {
-		return time.Time{}
-	}
-	return next
-}
-
 // The server's clock is ahead while jobs run, and then it is corrected. What is added after
 // that, and is due when buckets are closed already, runs, once and not early; so does
 // what is moved there, fails and is tried again there, is dead and redriven there, has a
@@ -297,7 +283,7 @@ func setBack(t *testing.T, clock *serverClock, e durable.Engine, by time.Duratio
 	ran := len(b.begun)
 	b.mu.Unlock()
 	if by >= 40*time.Second {
-		require.NoError(t, q.Every(within(t), "every", everySecond{began, began.Add(span)}, durable.Job{Kind: "plain"}))
+		require.NoError(t, q.Schedule(within(t), "every", "@every 1s", durable.Job{Kind: "plain"}, durable.StartAt(began), durable.EndAt(began.Add(span))))
 	}
 
 	passing, stop := context.WithCancel(t.Context()) // time passes until all is done

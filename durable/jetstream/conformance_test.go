@@ -196,7 +196,7 @@ func TestConformanceOfThreeNodes(t *testing.T) {
 func TestConformanceOfPartitions(t *testing.T) {
 	t.Parallel()
 	enginetest.RunOnly(t, func(t testing.TB) enginetest.Store { return newStore(t, jetstream.Partitions(3)) },
-		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "Every", "Accounts", "Pauses", "CancelRunning")
+		"Batch", "List", "Pages", "Backlog", "Workers", "UnknownRef", "Keys", "ScheduleShared", "Accounts", "Pauses", "CancelRunning")
 	q, err := durable.Open(t.Context(), newStore(t, jetstream.Partitions(2)).Open(t))
 	require.NoError(t, err)
 	defer q.Close()

@@ -121,7 +121,7 @@ func TestConformanceWithoutPreparing(t *testing.T) {
 				s := newStore(srv)
 				s.params = "&default_query_exec_mode=" + mode
 				return s
-			}, "BadInput", "Keys", "Redrive", "Deaths", "Every")
+			}, "BadInput", "Keys", "Redrive", "Deaths", "ScheduleShared")
 		})
 	}
 }

@@ -182,7 +182,7 @@ function showSchedules(schedules) {
   };
   rows($("schedules"), schedules, (s) => s.name, create, (row, s) => {
     setText(part(row, "name").firstChild, s.name);
-    setText(part(row, "spec"), s.spec || "times in code");
+    setText(part(row, "spec"), s.spec || "ends: its times were code");
     setText(part(row, "of"), "kind " + s.kind);
     setWhen(part(row, "last"), s.last);
     setWhen(part(row, "next"), s.paused ? "" : s.next);

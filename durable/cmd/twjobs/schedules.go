@@ -36,7 +36,7 @@ func (t *tool) listSchedules() error {
 	for _, i := range all {
 		spec, next := line(i.Spec), "-"
 		if i.Spec == "" {
-			spec = "(in code)"
+			spec = "(was code)"
 		}
 		switch {
 		case i.Next != nil:

@@ -1,0 +1,161 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Two processes with one schedule run each occurrence once, on the grid, over restarts.
+func scheduleShared(t *testing.T, s Store) {
+	const period = 400 * time.Millisecond
+	start := func(e durable.Engine) *rig {
+		r := open(t, e).handle(kind, nil)
+		for range 2 {
+			require.NoError(t, r.Schedule(within(t), "tick", "@every 400ms", durable.Job{Kind: kind, Payload: []byte("p")}))
+		}
+		return r.start()
+	}
+	a, b := start(s.Open(t)), start(s.Open(t))
+	runs := func(rigs ...*rig) (all []run) {
+		for _, r := range rigs {
+			all = append(all, r.ran()...)
+		}
+		return all
+	}
+	await(t, "five occurrences", func() bool { return len(runs(a, b)) >= 5 })
+	a.close()
+	b.close()
+	c := start(s.Open(t))
+	c.awaitRuns(3)
+	all := runs(a, b, c)
+	onceEach(t, all)
+	for _, run := range all {
+		require.Zero(t, run.Occurrence.UnixMicro()%period.Microseconds())
+		require.Equal(t, "p", string(run.Job.Payload))
+	}
+	await(t, "one waits", func() bool {
+		waiting := 0
+		for info, err := range c.All(within(t), durable.Filter{}) {
+			require.NoError(t, err)
+			require.Equal(t, "every/tick", info.Job.Key)
+			waiting++
+		}
+		return waiting <= 1 // the one that has run may be there for a moment
+	})
+}
+
+// An occurrence that fails is tried again, and the next comes after it has died. After one was
+// canceled the series stands still.
+func scheduleFailed(t *testing.T, s Store) {
+	var fail atomic.Bool
+	fail.Store(true)
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 50 * time.Millisecond })).
+		handle(kind, func(context.Context, *durable.Attempt) error {
+			if fail.Load() {
+				return errTest
+			}
+			return nil
+		})
+	require.NoError(t, r.Schedule(within(t), "x", "@every 300ms", durable.Job{Kind: kind, MaxAttempts: 2}))
+	r.start()
+	await(t, "two have died", func() bool { return r.Stats().Dead >= 2 })
+	fail.Store(false)
+	n := len(r.ran())
+	r.awaitRuns(n + 3)
+	await(t, "one is canceled between two", func() bool {
+		ok, err := r.CancelKey(within(t), "every/x")
+		require.NoError(t, err)
+		return ok
+	})
+	n = len(r.ran())
+	time.Sleep(1200 * time.Millisecond)
+	require.Len(t, r.ran(), n, "it stands still")
+}
+
+// store stores a schedule, and an occurrence of it that is due after d, as a release with other
+// plans does.
+func (r *rig) store(e durable.Engine, name, plan, occurrence string, d time.Duration) durable.Ref {
+	r.t.Helper()
+	s := durable.Series{Name: name, Revision: engineNow(r.t, e).UnixMicro(), Plan: plan}
+	require.NoError(r.t, e.SetSeries(within(r.t), 0, s, func(time.Time, *durable.Record) (*durable.Record, error) {
+		rec, err := durable.NewRecord(durable.Job{Kind: kind, After: d}, engineNow(r.t, e))
+		rec.Job.Key, rec.Series = durable.SeriesKey(name), name
+		rec.Plan = strings.ReplaceAll(occurrence, "REV", fmt.Sprint(s.Revision))
+		rec.Plan = strings.ReplaceAll(rec.Plan, "AT", fmt.Sprint(rec.Due.UnixMicro()))
+		return &rec, err
+	}))
+	ref, err := e.Lookup(within(r.t), durable.SeriesKey(name))
+	require.NoError(r.t, err)
+	return ref
+}
+
+// Earlier releases had schedules whose times were code, and stored placeholders where they did
+// not know them. What is stored of such a series ends with a line in the log: the occurrence runs,
+// the placeholder does not. A call of Schedule makes it go on. An occurrence whose spec cannot be
+// read is left to a newer release, unless a call of Schedule has replaced it.
+func scheduleOfAnother(t *testing.T, s Store) {
+	const inCode, occurrence = `{"job":{"kind":"k","max":25}}`, `{"rev":REV,"at":AT}`
+	const newer = `{"spec":"@moon","job":{"kind":"k","max":25}}`
+	var log bytes.Buffer
+	e := s.Open(t)
+	r := open(t, e, durable.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).handle(kind, nil)
+	refs := map[string]durable.Ref{
+		"ends":    r.store(e, "ends", inCode, occurrence, 0),
+		"older":   r.store(e, "older", inCode, "", 0),
+		"pass":    r.store(e, "pass", inCode, `{"rev":REV,"at":AT,"pass":true}`, 0),
+		"due":     r.store(e, "due", inCode, occurrence, 0),
+		"far":     r.store(e, "far", inCode, occurrence, time.Hour),
+		"newer":   r.store(e, "newer", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
+		"changed": r.store(e, "changed", newer, `{"spec":"@moon","rev":REV,"at":AT}`, 0),
+	}
+	require.ErrorIs(t, r.ResumeSchedule(within(t), "ends"), durable.ErrInvalid)
+	require.ErrorIs(t, r.ResumeSchedule(within(t), "newer"), durable.ErrInvalid)
+	goOn := []string{"due", "far", "changed"}
+	for _, name := range goOn {
+		require.NoError(t, r.Schedule(within(t), name, "@every 300ms", durable.Job{Kind: kind}))
+	}
+	r.start()
+	byName := map[string][]run{}
+	await(t, "those that go on have run", func() bool {
+		clear(byName)
+		for _, run := range r.ran() {
+			byName[run.Schedule] = append(byName[run.Schedule], run)
+		}
+		return len(byName["due"]) >= 3 && len(byName["far"]) >= 3 && len(byName["changed"]) >= 3
+	})
+	await(t, "the others have ended", func() bool {
+		all := r.schedules()
+		return all["ends"].Next.IsZero() && all["older"].Next.IsZero() && all["pass"].Next.IsZero()
+	})
+	r.drain()
+	onceEach(t, r.ran())
+	for _, name := range []string{"ends", "older"} {
+		require.Len(t, byName[name], 1, name)
+		require.Equal(t, refs[name], byName[name][0].Ref)
+	}
+	require.Empty(t, byName["pass"])
+	require.Empty(t, byName["newer"])
+	for _, name := range goOn {
+		require.Equal(t, name == "due", byName[name][0].Ref == refs[name], "%s: what waits is replaced, unless it may run", name)
+		for _, run := range byName[name][1:] {
+			require.Zero(t, run.Occurrence.UnixMicro()%(300*time.Millisecond).Microseconds())
+		}
+	}
+	require.Equal(t, refs["newer"], r.schedules()["newer"].Ref)
+	for _, name := range []string{"ends", "older", "pass"} {
+		line := `level=ERROR msg="durable: a series ends, since no occurrence of it can follow" name=` + name
+		require.Equal(t, 1, strings.Count(log.String(), line), "%s: %s", name, &log)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: the spec of a schedule cannot be read; its jobs are left to other workers" name=newer`), "%s", &log)
+	require.NoError(t, r.DeleteSchedule(within(t), "newer"))
+}

@@ -41,7 +41,7 @@ func (w *worker) mayTry(t *task) bool {
 	for _, other := range w.trial {
 		most = max(most, other.crashes)
 	}
-	return len(w.trial) < trialPlaces(most, w.q.concurrency)
+	return len(w.trial) < trialPlaces(most, w.env.concurrency)
 }
 
 // endTrial gives a suspect's place on trial to the next. w.mu is held.
@@ -57,7 +57,7 @@ func bySuspicion(a, b *task) int {
 // toWait is called when the time of a task should have come that is to be claimed
 // exactly.
 func (w *worker) toWait(t *task) {
-	if early := w.q.clock.Until(t.held.Record.Due); early > 0 {
+	if early := w.env.clock.Until(t.held.Record.Due); early > 0 {
 		w.later(early, t, w.toWait)
 		return
 	}
@@ -91,7 +91,7 @@ func (w *worker) await(t *task) {
 func (w *worker) start() {
 	for {
 		taken := w.counts[running] + w.reserved
-		if taken >= w.q.concurrency || taken+w.counts[ending] >= max(w.q.concurrency, minUnwritten) {
+		if taken >= w.env.concurrency || taken+w.counts[ending] >= max(w.env.concurrency, minUnwritten) {
 			return
 		}
 		l, queue := w.first()
@@ -135,7 +135,7 @@ func (w *worker) first() (l *lane, queue *[]*task) {
 		if l, queue = w.firstOf(class, order[:k], active); queue == nil {
 			continue
 		}
-		free := w.q.concurrency - w.counts[running] - w.reserved
+		free := w.env.concurrency - w.counts[running] - w.reserved
 		for _, other := range active {
 			free -= w.coming(other, order[:k])
 		}
@@ -198,12 +198,12 @@ func (w *worker) begin(t *task) {
 		w.reserved--
 	}
 	w.set(t, running)
-	ctx, cancel := context.WithCancelCause(w.q.closed)
+	ctx, cancel := context.WithCancelCause(w.env.closed)
 	if t.cancel = cancel; t.canceled {
 		cancel(ErrCanceled)
 	}
 	if t.crashes > 0 {
-		w.after(w.q.lease, func() { w.proven(t) })
+		w.after(w.env.lease, func() { w.proven(t) })
 	}
 	go w.runTask(ctx, t)
 }
@@ -223,7 +223,7 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 		return
 	}
 	h := t.held
-	now := w.q.now()
+	now := w.env.now()
 	t.began = now
 	if h.Record.hasExpired(now) {
 		w.expire(t)
@@ -234,8 +234,8 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 		ctx, stop = context.WithTimeoutCause(ctx, d, ErrTimeout)
 		defer stop()
 	}
-	w.q.stats.lateBy(now.Sub(h.Record.Due))
-	w.q.stats.attempts.Add(1)
+	w.env.stats.lateBy(now.Sub(h.Record.Due))
+	w.env.stats.attempts.Add(1)
 	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due, completion: &completion{w: w, t: t}}
 	t.completion = a.completion
 	if h.Record.IsOccurrence() {
@@ -245,7 +245,7 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 		}
 		a.Schedule, a.Occurrence = h.Record.Series, h.Record.occurred()
 	}
-	call(ctx, w.q.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
+	call(ctx, w.env.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
 }
 
 // mayRun looks at the lease once more, on the goroutine of the handler, right before
@@ -281,15 +281,15 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 // it may fail in any way: the deferred call is made though it ends the goroutine.
 func (w *worker) ran(t *task, err error) {
 	t.completed, err = t.completion.end(err)
-	out := w.q.undecided(t.held, t.attempt, err)
+	out := w.env.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	if err != nil && w.wasCanceled(t) {
 		out = Outcome{Held: t.held, End: Done}
 	}
 	if out.End != Done {
-		w.q.decide(&out, t.attempt, err)
+		w.env.decide(&out, t.attempt, err)
 	}
-	w.q.follow(&out, t.began)
+	w.env.times.follow(&out, t.began)
 }
 
 // ended has an end written down, and gives the place of the task to the next.
@@ -297,14 +297,14 @@ func (w *worker) ended(t *task, out *Outcome) {
 	if t.completed == nil {
 		w.logFailure(t, out)
 	}
-	out.note(t.attempt, w.q.now())
+	out.note(t.attempt, w.env.now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.cancel(nil)
 	t.cancel = nil
 	w.set(t, ending)
 	w.queuesOf(t).running--
-	t.timed(w.q.now())
+	t.timed(w.env.now())
 	w.ends.put(&ended{task: t, out: *out, early: t.failed})
 	if len(t.gates) > 0 && w.lanes[t.held.Record.Job.Kind].lined > 0 {
 		w.ends.hurry() // others wait for its places
@@ -319,7 +319,7 @@ func (w *worker) logFailure(t *task, out *Outcome) {
 		return
 	}
 	short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
-	w.q.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
+	w.env.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
 		"attempt", t.attempt, "dead", out.End == Buried, "error", short)
 }
 
@@ -329,12 +329,12 @@ var errKilled = errors.New("durable: the last attempt did not end: its process d
 // bury ends a job that has no attempt left.
 func (w *worker) bury(t *task) {
 	out := Outcome{Held: t.held, End: Buried, Error: errKilled.Error()}
-	w.q.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
+	w.env.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
 		"ref", t.held.Ref, "error", out.Error)
 	defer func() { w.ends.put(&ended{task: t, out: out}) }()
-	t.began = w.q.now()
+	t.began = w.env.now()
 	out.note(t.attempt, t.began)
-	w.q.follow(&out, t.began)
+	w.env.times.follow(&out, t.began)
 }
 
 // hasExpired reports whether no attempt may begin any more.
@@ -349,7 +349,7 @@ func (w *worker) expire(t *task) {
 	if r.IsOccurrence() { // that is what RunNone asks for
 		out.End = Done
 	}
-	w.q.log.Warn("durable: a job has expired", "kind", r.Job.Kind, "ref", t.held.Ref, "dropped", out.End == Done)
+	w.env.log.Warn("durable: a job has expired", "kind", r.Job.Kind, "ref", t.held.Ref, "dropped", out.End == Done)
 	defer func() { w.ended(t, &out) }()
-	w.q.follow(&out, t.began)
+	w.env.times.follow(&out, t.began)
 }

@@ -19,12 +19,12 @@ func TestKindsWithoutALimitShareQueues(t *testing.T) {
 		w, first, _ := woken(t, &answering{beats: []error{nil}}, time.Now())
 		var ran atomic.Int64
 		for i := range kinds {
-			l := &lane{kind: fmt.Sprint("k", i), limit: w.q.concurrency, queues: w.shared}
+			l := &lane{kind: fmt.Sprint("k", i), limit: w.env.concurrency, queues: w.shared}
 			if i%500 == 0 {
 				l.limit, l.limited, l.queues = 1, true, l
 			}
 			w.lanes[l.kind] = l
-			w.q.handlers[l.kind] = func(context.Context, *Attempt) error { ran.Add(1); return nil }
+			w.env.handlers[l.kind] = func(context.Context, *Attempt) error { ran.Add(1); return nil }
 		}
 		for i := range kinds {
 			h := *first

@@ -36,7 +36,7 @@ func (w *worker) coming(l *lane, of []int) (n int) {
 		n += l.claiming[class]
 		for i, t := range l.claimable[class] {
 			if i == 0 {
-				now = w.q.surely()
+				now = w.env.surely()
 			}
 			if n >= l.limit || t.held.Record.Due.After(now) {
 				break

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // An engine may have a handler write the end of its attempt down by itself, in a
@@ -42,7 +43,7 @@ func Complete(ctx context.Context, a *Attempt, write func(Worker, Outcome) error
 		panic("durable: Complete: the Attempt is none that a handler was called with")
 	}
 	out := Outcome{Held: c.t.held, End: Done}
-	c.w.q.follow(&out, c.t.began)
+	c.w.env.times.follow(&out, c.t.began)
 	err := ErrChanged
 	for range scheduleTries {
 		if c.isOver() {
@@ -51,7 +52,7 @@ func Complete(ctx context.Context, a *Attempt, write func(Worker, Outcome) error
 		if err = write(c.w.engine, out); !errors.Is(err, ErrChanged) {
 			break
 		}
-		if err := c.w.q.followAgain(ctx, &out, c.t.began); err != nil {
+		if err := c.w.env.times.followAgain(ctx, &out, c.t.began); err != nil {
 			return err
 		}
 	}
@@ -92,9 +93,22 @@ func (w *worker) completed(e *ended) {
 	if e.task.completion.fine {
 		w.tally(&ended{task: e.task, out: *e.task.completed})
 	} else {
-		w.q.stats.leaseLost.Add(1)
-		w.q.log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
+		w.env.stats.leaseLost.Add(1)
+		w.env.log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
 			"ref", e.out.Held.Ref, "error", e.out.Error)
 	}
 	w.forget(e.task)
+}
+
+// followChanged has an end written down anew whose schedule was changed.
+func (w *worker) followChanged(e *ended) {
+	w.side.Go(func() {
+		defer w.ends.put(e)
+		ctx, cancel := context.WithTimeout(context.Background(), w.env.lease)
+		defer cancel()
+		if err := w.env.times.followAgain(ctx, &e.out, e.task.began); err != nil {
+			w.env.log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Held.Record.Series, "error", err)
+			sleep(ctx, 200*time.Millisecond)
+		}
+	})
 }

@@ -190,7 +190,7 @@ func (w *worker) join(t *task) {
 	*class = slices.Insert(*class, i, t)
 	t.line = ln
 	ln.kind.lined++
-	if ln.name != "" && !ln.kind.paused && !w.q.manual && ln.tasks.len() > ln.bound() {
+	if ln.name != "" && !ln.kind.paused && !w.env.manual && ln.tasks.len() > ln.bound() {
 		w.putOff(ln)
 	}
 	w.activate(ln.kind)
@@ -413,9 +413,9 @@ func (w *worker) refused(g *gate, after time.Duration) {
 			after = max(after, tokensAtOnce)
 			g.window = max(1, int((after+w.ahead/2)/gap)) // what comes until about the next claim is answered
 		}
-		g.dry, g.next = true, w.q.now().Add(after)
+		g.dry, g.next = true, w.env.now().Add(after)
 	}
-	if w.q.manual {
+	if w.env.manual {
 		after = time.Millisecond // its time may pass at once, and nobody tells when
 	}
 	w.after(after, func() {
@@ -450,8 +450,8 @@ func (w *worker) watchRules(ctx context.Context) {
 	t := time.NewTicker(AskAgain)
 	defer t.Stop()
 	for {
-		try, cancel := context.WithTimeout(ctx, max(AskAgain, w.q.lease/4))
-		r, err := w.q.engine.Rules(try)
+		try, cancel := context.WithTimeout(ctx, max(AskAgain, w.env.lease/4))
+		r, err := w.env.engine.Rules(try)
 		cancel()
 		if err == nil {
 			w.obey(r)
@@ -562,8 +562,8 @@ func (w *worker) endEarly(t *task) {
 		go func() {
 			out := Outcome{Held: t.held, End: Done}
 			defer func() { w.ends.put(&ended{task: t, out: out, early: true}) }()
-			t.began = w.q.now()
-			w.q.follow(&out, t.began)
+			t.began = w.env.now()
+			w.env.times.follow(&out, t.began)
 		}()
 	}
 }

@@ -57,10 +57,10 @@ func (q *Queue) Handle(kind string, h Handler) {
 	if q.running {
 		panic(fmt.Sprintf("durable: Handle(%q): after Run", kind))
 	}
-	if q.handlers[kind] != nil {
+	if q.env.handlers[kind] != nil {
 		panic(fmt.Sprintf("durable: Handle(%q): it has a handler", kind))
 	}
-	q.handlers[kind] = h
+	q.env.handlers[kind] = h
 }
 
 // HandleJSON is Handle for payloads that are a T in JSON. If a payload is anything else,
@@ -99,11 +99,11 @@ const maxErrorText = 4 << 10
 
 // undecided returns what becomes of a job whose handler has returned err, if decide does
 // not come to say more.
-func (q *Queue) undecided(h *Held, attempt int, err error) Outcome {
+func (e *env) undecided(h *Held, attempt int, err error) Outcome {
 	if err == nil {
 		return Outcome{Held: h, End: Done}
 	}
-	out := Outcome{Held: h, End: Again, At: clip(q.now().Add(exponential(attempt)))}
+	out := Outcome{Held: h, End: Again, At: clip(e.now().Add(exponential(attempt)))}
 	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
 	if attempt >= h.Record.Job.MaxAttempts {
 		out.End = Buried
@@ -113,7 +113,7 @@ func (q *Queue) undecided(h *Held, attempt int, err error) Outcome {
 
 // decide completes the outcome of an attempt. The methods of err and the backoff are the
 // user's: if they panic, that is what the error says.
-func (q *Queue) decide(out *Outcome, attempt int, err error) {
+func (e *env) decide(out *Outcome, attempt int, err error) {
 	if err == nil {
 		return
 	}
@@ -135,12 +135,12 @@ func (q *Queue) decide(out *Outcome, attempt int, err error) {
 	switch {
 	case snooze != nil:
 		out.End, out.Uncounted, out.Error = Again, true, out.Held.Record.LastError
-		out.At = clip(q.now().Add(snooze.after))
+		out.At = clip(e.now().Add(snooze.after))
 	case out.End == Buried:
 	case after != nil:
-		out.At = clip(q.now().Add(after.after))
+		out.At = clip(e.now().Add(after.after))
 	default:
-		if failed := protect(func() { out.At = clip(q.now().Add(max(0, q.backoff(attempt)))) }); failed != nil {
+		if failed := protect(func() { out.At = clip(e.now().Add(max(0, e.backoff(attempt)))) }); failed != nil {
 			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function fails: %w", out.Error, failed))
 		}
 	}

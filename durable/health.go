@@ -15,10 +15,10 @@ import (
 // Health may wait for as long. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], or that
 // of the engine, which wraps that of ctx if this has ended.
 func (q *Queue) Health(ctx context.Context) error {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
-	if _, _, err := q.engine.Now(ctx); err != nil {
+	if _, _, err := q.env.engine.Now(ctx); err != nil {
 		return fmt.Errorf("durable: the engine does not answer: %w", err)
 	}
 	if w := q.held.Load(); w != nil {
@@ -37,7 +37,7 @@ func (w *worker) health(now time.Time) error {
 	switch age := now.Sub(looked); {
 	case w.silent || w.lease.at(now) == over:
 		return fmt.Errorf("%w: no beat was answered for %v", ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
-	case age > w.q.lease+mostLook:
+	case age > w.env.lease+mostLook:
 		return fmt.Errorf("durable: no look for jobs has succeeded for %v", age.Round(time.Millisecond))
 	}
 	return nil
@@ -64,16 +64,16 @@ const backlogShare = 50
 // watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
 // where that takes long.
 func (w *worker) watchBacklog(ctx context.Context) {
-	defer w.q.stats.backlog.Store(nil)
+	defer w.env.stats.backlog.Store(nil)
 	for ctx.Err() == nil {
 		began := time.Now()
-		try, cancel := context.WithTimeout(ctx, max(w.q.lease, time.Minute))
-		b, err := w.q.engine.Backlog(try)
+		try, cancel := context.WithTimeout(ctx, max(w.env.lease, time.Minute))
+		b, err := w.env.engine.Backlog(try)
 		cancel()
 		if err == nil {
-			w.q.stats.backlog.Store(&backlogAt{b, time.Now()})
+			w.env.stats.backlog.Store(&backlogAt{b, time.Now()})
 		}
-		sleep(ctx, max(w.q.lease, backlogShare*time.Since(began)))
+		sleep(ctx, max(w.env.lease, backlogShare*time.Since(began)))
 	}
 }
 

@@ -56,7 +56,7 @@ func (l *lease) at(now time.Time) standing {
 // again: one may be lost, and one that takes longer than a third of a lease counts as
 // well.
 func (w *worker) beat(ctx context.Context) {
-	t := time.NewTicker(w.q.lease / 3)
+	t := time.NewTicker(w.env.lease / 3)
 	defer t.Stop()
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -100,7 +100,7 @@ func (w *worker) mayBegin() bool {
 
 // renew asks the engine once, at the time began.
 func (w *worker) renew(ctx context.Context, began time.Time) {
-	try, cancel := context.WithTimeout(ctx, w.q.lease)
+	try, cancel := context.WithTimeout(ctx, w.env.lease)
 	defer cancel()
 	err := w.engine.Beat(try)
 	w.mu.Lock()
@@ -123,7 +123,7 @@ func (w *worker) renew(ctx context.Context, began time.Time) {
 	case forGood(err):
 		w.fail(err)
 	case w.unrenewed.now():
-		w.q.log.Warn("durable: the lease could not be renewed", "error", err, "silent", now.Sub(w.lease.renewed))
+		w.env.log.Warn("durable: the lease could not be renewed", "error", err, "silent", now.Sub(w.lease.renewed))
 	}
 }
 
@@ -151,7 +151,7 @@ func (w *worker) lose(now time.Time) {
 		}
 	}
 	w.clearQueues()
-	w.q.log.Error("durable: the lease was not renewed in time", "silent", now.Sub(w.lease.renewed),
+	w.env.log.Error("durable: the lease was not renewed in time", "silent", now.Sub(w.lease.renewed),
 		"handlers", handlers, "dropped", len(back))
 	w.giveBack(back)
 }
@@ -177,7 +177,7 @@ func forGood(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err
 // fail ends Run with an error, unless it ends already. The ends of handlers can most
 // likely not be written down, so their contexts end. w.mu is held.
 func (w *worker) fail(err error) {
-	if w.failed != nil || w.q.closed.Err() != nil {
+	if w.failed != nil || w.env.closed.Err() != nil {
 		return
 	}
 	w.failed = err

@@ -71,12 +71,12 @@ func woken(t *testing.T, a *answering, since time.Time) (w *worker, held *Held, 
 	c, err := clock.New(t.Context(), now)
 	require.NoError(t, err)
 	ran = new(int)
-	q := &Queue{config: *newConfig(nil), clock: c, asking: t.Context(), handlers: map[string]Handler{
+	e := &env{config: *newConfig(nil), clock: c, asking: t.Context(), closed: t.Context(), handlers: map[string]Handler{
 		"k": func(context.Context, *Attempt) error { *ran++; return nil },
 	}}
-	q.log = slog.New(slog.DiscardHandler)
-	q.closed, q.close = context.WithCancelCause(t.Context())
-	w = newWorker(q, a, NewKinds([]string{"k"}), since)
+	e.log = slog.New(slog.DiscardHandler)
+	e.times = newCalendar(nil, e.log, e.now)
+	w = newWorker(e, a, NewKinds([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.ending = t.Context()

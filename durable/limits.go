@@ -71,7 +71,7 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
 	if l != (Limit{}) && l.Pauses() {
-		q.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
+		q.env.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
 	}
 	return nil
 }
@@ -105,11 +105,11 @@ var errUnchanged = errors.New("durable: unchanged")
 
 // changeRules makes new rules of those that are stored, and stores them.
 func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision int64) error) error {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range scheduleTries {
-		r, err := q.engine.Rules(ctx)
+		r, err := q.env.engine.Rules(ctx)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision i
 		if len(t.Limits)+len(t.Pauses) > maxRules {
 			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxRules)
 		}
-		if err = q.engine.SetRules(ctx, r.Revision(), next); !errors.Is(err, ErrChanged) {
+		if err = q.env.engine.SetRules(ctx, r.Revision(), next); !errors.Is(err, ErrChanged) {
 			return err
 		}
 	}
@@ -185,10 +185,10 @@ func (p Pausable) String() string {
 
 // Paused returns what is paused, in the order in which it was.
 func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.engine.Rules(ctx)
+	r, err := q.env.engine.Rules(ctx)
 	return slices.Clone(r.Pauses()), err
 }
 
@@ -220,14 +220,14 @@ func (q *Queue) Limits(ctx context.Context) iter.Seq2[LimitInfo, error] {
 }
 
 func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.engine.Rules(ctx)
+	r, err := q.env.engine.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	usage, err := q.engine.Usage(ctx)
+	usage, err := q.env.engine.Usage(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 	for _, l := range q.Stats().Limits {
 		waiting[l.Name] = l.Waiting
 	}
-	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.now()
+	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.env.now()
 	for i, l := range r.Limits() {
 		infos[i] = LimitInfo{Name: l.Name, Limit: l.Limit, Waiting: waiting[l.Name]}
 		index[l.ID] = i
@@ -268,8 +268,8 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 // waits, [Queue.Cancel] ends. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]:
 // ask again.
 func (q *Queue) CancelRunning(ctx context.Context, r Ref) (bool, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return false, ErrClosed
 	}
-	return q.engine.CancelRunning(ctx, r)
+	return q.env.engine.CancelRunning(ctx, r)
 }

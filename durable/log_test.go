@@ -63,6 +63,9 @@ func (s *sick) Series(ctx context.Context, name string) (durable.Series, error) 
 
 func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
 	if err := s.fault("work"); err != nil {
+		if err == errSilent {
+			<-ctx.Done()
+		}
 		return nil, err
 	}
 	w, err := s.Engine.Work(ctx, c)
@@ -239,6 +242,7 @@ var messages = map[string]struct {
 			time.Sleep(5 * time.Second)
 		}
 	}},
+	"Run has ended before the engine had made a worker": {"WARN", []string{"error"}, func(*testing.T, *durable.Queue, *sick) {}},
 	"a limit of 0 running pauses what it covers": {"WARN", []string{"limit", "kind"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		require.NoError(t, q.SetLimit(t.Context(), "none", durable.Limit{Kind: "good"}))
 	}},
@@ -271,8 +275,11 @@ func TestMessages(t *testing.T) {
 					require.NoError(t, durable.Complete(ctx, a, written(ctx)))
 					return errors.New("the answer to commit was lost")
 				})
-				if strings.Contains(message, "hands out no jobs") {
-					s.set("feed", errSilent) // it is asked once, at the start
+				switch { // what is asked once, at the start
+				case strings.Contains(message, "hands out no jobs"):
+					s.set("feed", errSilent)
+				case strings.Contains(message, "made a worker"):
+					s.set("work", errSilent)
 				}
 				stop := start(t, q)
 				m.provoke(t, q, s)

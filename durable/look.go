@@ -90,7 +90,7 @@ const maxPage = 1000
 // index, for dead ones past all of the kind that wait. JetStream reads the buckets of the
 // time where the page is, the hour if that is far, and for dead ones all that are dead.
 func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos []Info, next string, err error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return nil, "", ErrClosed
 	}
 	if n < 1 || n > maxPage {
@@ -110,7 +110,7 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 		}
 		one := f
 		one.State = order[at]
-		page, m, err := q.engine.Page(ctx, one, mark, n-len(infos))
+		page, m, err := q.env.engine.Page(ctx, one, mark, n-len(infos))
 		if err != nil {
 			return nil, "", err
 		}
@@ -148,19 +148,19 @@ func parseCursor(text string, states int) (at int, m Mark, err error) {
 // 20,000 records, the rest are counted unseen; in PostgreSQL up to 10,000 rows of each kind,
 // and up to 100,000 for the number in all.
 func (q *Queue) Backlog(ctx context.Context) (Backlog, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return Backlog{}, ErrClosed
 	}
-	return q.engine.Backlog(ctx)
+	return q.env.engine.Backlog(ctx)
 }
 
 // Workers returns the workers of all processes, in the order of their names. The engine looks
 // at all that is due or runs.
 func (q *Queue) Workers(ctx context.Context) ([]WorkerInfo, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	all, err := q.engine.Workers(ctx)
+	all, err := q.env.engine.Workers(ctx)
 	for i := range all {
 		all[i].readName()
 		all[i].Kinds = all[i].Kinds[:min(len(all[i].Kinds), ShownKinds)]

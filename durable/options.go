@@ -172,6 +172,7 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - the lease could not be renewed: error, silent (since the last renewal)
 //   - jobs could not be handed back; others get them after the lease: error
 //   - the worker could not be closed; others wait for the end of its lease: error
+//   - Run has ended before the engine had made a worker: error
 //   - cannot read the engine's clock: error, silent (for how long)
 //   - the engine's clock can be read again: silent (for how long it could not)
 //   - the engine's clock was set, or another one answers, or this process stood still: by

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/tickwheel/tickwheel/durable/cron"
 )
 
 // everyKeys is what the keys of occurrences begin with. No other key may.
@@ -103,53 +101,6 @@ func planOf(text string) *plan {
 
 // times tells the first time after another one, the zero time if there is none.
 type times func(prev time.Time) time.Time
-
-// timesOf returns the times of a plan.
-func (q *Queue) timesOf(p *plan) (times, error) {
-	if p.Spec == "" {
-		return nil, errInCode
-	}
-	spec := q.spec(p.Spec)
-	if spec == nil {
-		return nil, fmt.Errorf("%w: %.300q", errUnreadable, p.Spec)
-	}
-	start, end := fromMicros(p.Start), fromMicros(p.End)
-	return func(prev time.Time) time.Time {
-		at := spec.NextFrom(start, prev)
-		if at.IsZero() || !end.IsZero() && !at.Before(end) {
-			return time.Time{}
-		}
-		return wholeMicros(at)
-	}, nil
-}
-
-// maxSpecs is how many specs are kept that were read.
-const maxSpecs = 4096
-
-// spec reads a spec, and keeps it; nil if it cannot be read here.
-func (q *Queue) spec(text string) *cron.Spec {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s, ok := q.specs[text]
-	if !ok {
-		s, _ = cron.Parse(text)
-		if len(q.specs) >= maxSpecs {
-			clear(q.specs)
-		}
-		q.specs[text] = s
-	}
-	return s
-}
-
-// mayFollow reports whether an occurrence may end here. If its spec cannot be read, a release
-// that can read it has to store what follows. Nobody knows the times of one without a spec.
-func (q *Queue) mayFollow(r *Record) bool {
-	if !r.IsOccurrence() {
-		return true
-	}
-	p := planOf(r.Plan)
-	return p.Spec == "" || q.spec(p.Spec) != nil
-}
 
 const grace = time.Minute // of one that is left out when it is late
 

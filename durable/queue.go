@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable/cron"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
@@ -30,27 +29,19 @@ const syncEvery = 500 * time.Millisecond
 // methods may be called by several goroutines at once, and from handlers; Run and Close
 // wait for handlers, and must not be called from one.
 type Queue struct {
-	config
-	engine Engine
-	clock  *clock.Clock
-	manual bool              // it is set by hand
+	env    *env
 	plain  *batcher[*adding] // jobs without a key
 	keyed  *batcher[*adding] // an engine may wait for who has a key; others do not wait with it
 	addAll AddFunc           // with the middleware around it
-	stats  counters
 
-	closed  context.Context // ends with Close
-	close   context.CancelCauseFunc
-	asking  context.Context // of what the engine is asked by the Queue itself; ends closeTimeout after closed
-	hangUp  context.CancelCauseFunc
+	close   context.CancelCauseFunc // ends env.closed
+	hangUp  context.CancelCauseFunc // ends env.asking
 	closing sync.Once
 	closeOf error
 	wg      sync.WaitGroup // what Close waits for
 
-	mu       sync.Mutex
-	running  bool // Run was called
-	handlers map[string]Handler
-	specs    map[string]*cron.Spec // those that were read; nil: not to be read
+	mu      sync.Mutex
+	running bool // Run was called
 
 	held atomic.Pointer[worker] // for Stats; nil while Run is not under way
 }
@@ -63,10 +54,8 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	if e == nil {
 		panic("durable: Open: nil Engine")
 	}
-	q := &Queue{
-		config: *newConfig(opts), engine: e,
-		handlers: map[string]Handler{}, specs: map[string]*cron.Spec{},
-	}
+	q := &Queue{env: &env{config: *newConfig(opts), engine: e, handlers: map[string]Handler{}}}
+	q.env.times = newCalendar(e, q.env.log, q.env.now)
 	if !placeOf(e).Take() {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
@@ -74,11 +63,11 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		placeOf(e).Leave()
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
-	q.closed, q.close = context.WithCancelCause(context.Background())
-	q.asking, q.hangUp = context.WithCancelCause(context.Background())
+	q.env.closed, q.close = context.WithCancelCause(context.Background())
+	q.env.asking, q.hangUp = context.WithCancelCause(context.Background())
 	q.plain, q.keyed = newBatcher(q.insert, 0), newBatcher(q.insert, 0)
 	q.addAll = q.wrapAdd(q.addJobs)
-	if !q.manual {
+	if !q.env.manual {
 		q.wg.Go(q.followClock)
 	}
 	return q, nil
@@ -87,14 +76,14 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 // readClock reads the engine's clock for the first time. That of package memory may be set
 // by hand: it is asked each time, since it moves between any two looks.
 func (q *Queue) readClock(ctx context.Context) (err error) {
-	if m, ok := q.engine.(interface{ Manual() func() time.Time }); ok {
+	if m, ok := q.env.engine.(interface{ Manual() func() time.Time }); ok {
 		if now := m.Manual(); now != nil {
-			q.clock, q.manual = clock.Exact(now), true
-			_, _, err = q.engine.Now(ctx)
+			q.env.clock, q.env.manual = clock.Exact(now), true
+			_, _, err = q.env.engine.Now(ctx)
 			return err
 		}
 	}
-	q.clock, err = clock.New(ctx, q.engine.Now)
+	q.env.clock, err = clock.New(ctx, q.env.engine.Now)
 	return err
 }
 
@@ -114,34 +103,34 @@ func (q *Queue) followClock() {
 	var said rarely
 	for logged := int64(0); ; {
 		select {
-		case <-q.closed.Done():
+		case <-q.env.closed.Done():
 			return
 		case <-t.C:
 		}
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(q.closed, 2*time.Second)
-		err := q.clock.Sync(ctx)
+		ctx, cancel := context.WithTimeout(q.env.closed, 2*time.Second)
+		err := q.env.clock.Sync(ctx)
 		cancel()
 		switch {
-		case q.closed.Err() != nil:
+		case q.env.closed.Err() != nil:
 			return
 		case err != nil:
 			if silent.IsZero() {
 				silent = began
 			}
 			if said.now() {
-				q.log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
+				q.env.log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
 			}
 			if forGood(err) {
 				return
 			}
 		case !silent.IsZero():
-			q.log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
+			q.env.log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
 			silent, said = time.Time{}, rarely{}
 		}
-		if step := q.clock.Step(); step.Count > logged {
+		if step := q.env.clock.Step(); step.Count > logged {
 			logged = step.Count
-			q.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
+			q.env.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
 				"by", step.By.Round(time.Millisecond))
 		}
 	}
@@ -157,18 +146,6 @@ func (r *rarely) now() bool {
 	}
 	r.last = time.Now()
 	return true
-}
-
-// now returns the engine's time as well as it is known.
-func (q *Queue) now() time.Time {
-	t, _ := q.clock.Now()
-	return t
-}
-
-// surely is the time that the engine's clock has surely reached.
-func (q *Queue) surely() time.Time {
-	t, off := q.clock.Now()
-	return t.Add(-off)
 }
 
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
@@ -188,8 +165,8 @@ func (q *Queue) Close() error {
 		q.plain.close()
 		q.keyed.close()
 		q.wg.Wait()
-		q.closeOf = q.engine.Close()
-		placeOf(q.engine).Leave()
+		q.closeOf = q.env.engine.Close()
+		placeOf(q.env.engine).Leave()
 	})
 	return q.closeOf
 }
@@ -218,7 +195,7 @@ func (q *Queue) AddMany(ctx context.Context, jobs ...Job) (refs []Ref, err error
 // addJobs is AddMany without the middleware.
 func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error) {
 	recs := make([]Record, len(jobs))
-	now := q.now()
+	now := q.env.now()
 	for i, j := range jobs {
 		if recs[i], err = NewRecord(j, now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
@@ -300,7 +277,7 @@ func (q *Queue) add(ctx context.Context, recs []Record) ([]Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return refs, context.Cause(ctx)
 	}
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return refs, ErrClosed
 	}
 	items := make([]*adding, len(recs))
@@ -347,16 +324,16 @@ func (q *Queue) insert(items []*adding) {
 	for i, it := range items {
 		recs[i] = it.rec
 	}
-	ctx, cancel := context.WithTimeout(q.asking, addTimeout)
+	ctx, cancel := context.WithTimeout(q.env.asking, addTimeout)
 	defer cancel()
 	refs, errs := make([]Ref, len(items)), slices.Repeat([]error{ErrClosed}, len(items))
 	if ctx.Err() == nil {
-		refs, errs = q.engine.Insert(ctx, recs)
+		refs, errs = q.env.engine.Insert(ctx, recs)
 	}
 	for i, it := range items {
 		it.ref, it.err = refs[i], errs[i]
 		if it.err == nil {
-			q.stats.added.Add(1)
+			q.env.stats.added.Add(1)
 		}
 		close(it.done)
 	}
@@ -374,25 +351,25 @@ const addTimeout = 30 * time.Second
 //
 // A handler may call Cancel for its own job, and gets false.
 func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return false, ErrClosed
 	}
-	oks, errs := q.engine.Cancel(ctx, []Ref{r})
+	oks, errs := q.env.engine.Cancel(ctx, []Ref{r})
 	if oks[0] {
-		q.stats.canceled.Add(1)
+		q.env.stats.canceled.Add(1)
 	}
 	return oks[0], errs[0]
 }
 
 // CancelKey is Cancel of the job that has the key. If none has: false, without an error.
 func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return false, ErrClosed
 	}
 	if !printable(key) {
 		return false, nil // and a database might refuse the text
 	}
-	r, err := q.engine.Lookup(ctx, key)
+	r, err := q.env.engine.Lookup(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil
@@ -407,18 +384,18 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 // engines of this module is the same, and whether it was done; false as for
 // [Queue.Cancel]. A time that has passed is now.
 func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return "", false, ErrClosed
 	}
 	if err := checkTime(at); err != nil {
 		return "", false, fmt.Errorf("durable: Reschedule: %w", err)
 	}
-	if now := q.now(); at.Before(now) {
+	if now := q.env.now(); at.Before(now) {
 		at = now
 	}
-	ok, err := q.engine.Move(ctx, r, wholeMicros(at))
+	ok, err := q.env.engine.Move(ctx, r, wholeMicros(at))
 	if ok {
-		q.stats.rescheduled.Add(1)
+		q.env.stats.rescheduled.Add(1)
 	}
 	return r, ok, err
 }
@@ -426,10 +403,10 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 // Get returns what is known of a job that is kept: that waits, runs or is dead. Of one
 // that is done or canceled it is [ErrNotFound].
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return Info{}, ErrClosed
 	}
-	return q.engine.Get(ctx, r)
+	return q.env.engine.Get(ctx, r)
 }
 
 // All goes over the jobs that are kept and selected, in no order; see [Engine] for what
@@ -437,12 +414,12 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 // Filter. An error is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		if q.closed.Err() != nil {
+		if q.env.closed.Err() != nil {
 			yield(Info{}, ErrClosed)
 			return
 		}
 		if f.possible() {
-			q.engine.Scan(ctx, f)(yield)
+			q.env.engine.Scan(ctx, f)(yield)
 		}
 	}
 }
@@ -451,12 +428,12 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 // again, and returns [ErrExists] if another job has that; [ErrNotFound] if the job is not
 // dead.
 func (q *Queue) Redrive(ctx context.Context, r Ref) error {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.engine.Redrive(ctx, r, wholeMicros(q.now()))
+	err := q.env.engine.Redrive(ctx, r, wholeMicros(q.env.now()))
 	if err == nil {
-		q.stats.redriven.Add(1)
+		q.env.stats.redriven.Add(1)
 	}
 	return err
 }
@@ -467,12 +444,12 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 // may be deleted or not; ask again, and if that returns ErrNotFound the first call, or
 // another, has done it.
 func (q *Queue) Delete(ctx context.Context, r Ref) error {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.engine.Delete(ctx, r)
+	err := q.env.engine.Delete(ctx, r)
 	if err == nil {
-		q.stats.deleted.Add(1)
+		q.env.stats.deleted.Add(1)
 	}
 	return err
 }

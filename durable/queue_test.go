@@ -62,6 +62,8 @@ func TestOnTime(t *testing.T) {
 			add(t, q, durable.Job{Kind: "a", After: after})
 		}
 		time.Sleep(2 * time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
 		require.Len(t, late, 6)
 		for _, d := range late {
 			require.GreaterOrEqual(t, d, time.Duration(0))

@@ -12,7 +12,7 @@ import "slices"
 // shut until it is resumed.
 
 // most is how many jobs the worker holds at most.
-func (w *worker) most() int { return max(maxHeld, 2*w.q.concurrency) }
+func (w *worker) most() int { return max(maxHeld, 2*w.env.concurrency) }
 
 // backlog is how many jobs of a kind that has a limit may be due and not claimed.
 func (l *lane) backlog() int { return 1024 + 4*l.limit }

@@ -23,17 +23,17 @@ import (
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(q.closed, cancel)()
+	defer context.AfterFunc(q.env.closed, cancel)()
 	began := time.Now()
 	kinds := q.workKinds()
 	var w *worker
-	engineWorker, err := q.engine.Work(ctx, WorkConfig{
-		Name: newWorkerName(q.now(), q.workerName), Kinds: kinds, Lease: q.lease, Ahead: q.ahead, Retention: q.retention, Looked: func() { w.looked() },
+	engineWorker, err := q.env.engine.Work(ctx, WorkConfig{
+		Name: newWorkerName(q.env.now(), q.env.workerName), Kinds: kinds, Lease: q.env.lease, Ahead: q.env.ahead, Retention: q.env.retention, Looked: func() { w.looked() },
 		Tell: func(n Notice) {
 			if w := q.held.Load(); w != nil {
 				w.tell(n)
@@ -41,13 +41,13 @@ func (q *Queue) Run(ctx context.Context) error {
 		},
 	})
 	if err != nil && ctx.Err() != nil && !forGood(err) {
-		q.log.Warn("durable: Run has ended before the engine had made a worker", "error", err)
+		q.env.log.Warn("durable: Run has ended before the engine had made a worker", "error", err)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
 	}
-	w = newWorker(q, engineWorker, kinds, began)
+	w = newWorker(q.env, engineWorker, kinds, began)
 	q.held.Store(w)
 	defer q.held.Store(nil)
 	w.stop = cancel
@@ -64,7 +64,7 @@ func (q *Queue) begin() {
 	if q.running {
 		panic("durable: Run: it is under way")
 	}
-	if len(q.handlers) == 0 {
+	if len(q.env.handlers) == 0 {
 		panic("durable: Run: no handler")
 	}
 	q.running = true
@@ -74,12 +74,12 @@ func (q *Queue) begin() {
 // workKinds returns what this process can run.
 func (q *Queue) workKinds() *Kinds {
 	var limited []string
-	for kind := range q.kinds {
-		if q.handlers[kind] != nil {
+	for kind := range q.env.kinds {
+		if q.env.handlers[kind] != nil {
 			limited = append(limited, kind)
 		}
 	}
-	return NewKinds(slices.Collect(maps.Keys(q.handlers)), limited...)
+	return NewKinds(slices.Collect(maps.Keys(q.env.handlers)), limited...)
 }
 
 func (q *Queue) end() {
@@ -91,7 +91,7 @@ func (q *Queue) end() {
 
 // The parts of a worker each run on a goroutine of their own.
 func (w *worker) run(ctx context.Context) {
-	wheel := w.q.wheel
+	wheel := w.env.wheel
 	if wheel == nil {
 		wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
 			timingwheel.WithExecutor(timingwheel.Inline()))
@@ -117,10 +117,10 @@ func (w *worker) run(ctx context.Context) {
 	stopBeating()
 	beats.Wait()
 	w.side.Wait()
-	bye, cancel := context.WithTimeout(w.q.asking, 5*time.Second)
+	bye, cancel := context.WithTimeout(w.env.asking, 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
-		w.q.log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
+		w.env.log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
 	}
 }
 
@@ -143,7 +143,7 @@ func (w *worker) feed(ctx context.Context) {
 			pause = 100 * time.Millisecond
 		}
 		if said.now() {
-			w.q.log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
+			w.env.log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
 		}
 		sleep(ctx, pause)
 	}

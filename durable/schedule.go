@@ -145,29 +145,21 @@ func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...
 	return nil
 }
 
-var (
-	errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
-
-	// errInCode: earlier releases had schedules whose times were functions of the program. Only
-	// their names are stored.
-	errInCode = fmt.Errorf("%w: its times were code of an earlier release; call Schedule with its name", ErrInvalid)
-
-	errUnreadable = fmt.Errorf("%w: the spec cannot be read here", ErrInvalid)
-)
+var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
 // scheduleTries bounds how often a change is tried because others change the schedule.
 const scheduleTries = 100
 
 // setSchedule makes a schedule, or changes the one that is there.
 func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) error {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
 	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, SeriesKey(name), time.Time{}
-	rec, err := newRecord(j, q.now())
+	rec, err := newRecord(j, q.env.now())
 	if err != nil {
 		return err
 	}
@@ -177,14 +169,14 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p.Paused, p.Since = false, q.now().UnixMicro()
+		p.Paused, p.Since = false, q.env.now().UnixMicro()
 		if old != nil {
 			p.Paused = old.Paused
 			if old.Spec == p.Spec && old.Start == p.Start {
 				p.Since = old.Since
 			}
 		}
-		switch next, err := q.replacement(name, p, 0, time.Time{}, nil); {
+		switch next, err := q.env.times.replacement(name, p, 0, time.Time{}, nil); {
 		case err != nil:
 			return err
 		case next == nil:
@@ -194,7 +186,7 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 			if p.Paused {
 				return nil
 			}
-			if _, err := q.engine.Lookup(ctx, SeriesKey(name)); !errors.Is(err, ErrNotFound) {
+			if _, err := q.env.engine.Lookup(ctx, SeriesKey(name)); !errors.Is(err, ErrNotFound) {
 				return err
 			}
 		}
@@ -209,56 +201,25 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 // releases expect of a schedule. By chance it is no other change's that is made at the same
 // time: an engine would take the two for tries of one.
 func (q *Queue) revisionAfter(was int64) int64 {
-	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
+	return max(was, q.env.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
 }
 
 // set stores a plan, and with it what is to wait.
 func (q *Queue) set(ctx context.Context, s Series, p *plan) error {
 	revision, made := q.revisionAfter(s.Revision), false
 	replace := func(last time.Time, waits *Record) (*Record, error) {
-		next, err := q.replacement(s.Name, p, revision, last, waits)
+		next, err := q.env.times.replacement(s.Name, p, revision, last, waits)
 		made = next != nil && next != waits
 		return next, err
 	}
 	if p.Paused {
 		replace = nil
 	}
-	err := q.engine.SetSeries(ctx, s.Revision, Series{Name: s.Name, Plan: p.encode(), Revision: revision}, replace)
+	err := q.env.engine.SetSeries(ctx, s.Revision, Series{Name: s.Name, Plan: p.encode(), Revision: revision}, replace)
 	if err == nil && made {
-		q.stats.added.Add(1)
+		q.env.stats.added.Add(1)
 	}
 	return err
-}
-
-// replacement is the [Replace] of a plan: the first occurrence from now on, unless the one
-// that waits is before that and at one of the plan's times.
-func (q *Queue) replacement(name string, p *plan, revision int64, last time.Time, waits *Record) (*Record, error) {
-	t, err := q.timesOf(p)
-	if err != nil {
-		return nil, err
-	}
-	now := q.now()
-	if waits != nil && !waits.Due.After(now) && q.mayFollow(waits) {
-		return waits, nil // it may begin at any moment, and its end is followed by the plan
-	}
-	from := now
-	if last.After(from) {
-		from = last // the clock was set back
-	}
-	at := t(from)
-	due := p.due(name, at)
-	if waits != nil {
-		was, kept := planOf(waits.Plan), waits.occurred()
-		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
-			if at, due = kept, p.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
-				due = waits.Due // it was rescheduled, or snoozed
-			}
-		}
-	}
-	if at.IsZero() {
-		return nil, nil
-	}
-	return p.occurrence(name, revision, t, p.Job.job(), at, due, now)
 }
 
 // schedule returns a schedule and its plan. ErrNotFound: there is none; the Series is that
@@ -267,7 +228,7 @@ func (q *Queue) schedule(ctx context.Context, name string) (Series, *plan, error
 	if !printable(name) {
 		return Series{Name: name}, nil, ErrNotFound // and a database might refuse the text
 	}
-	s, err := q.engine.Series(ctx, name)
+	s, err := q.env.engine.Series(ctx, name)
 	if s.Name = name; err != nil {
 		return s, nil, err
 	}
@@ -280,14 +241,14 @@ func (q *Queue) schedule(ctx context.Context, name string) (Series, *plan, error
 // occurrence returns the one that waits or runs; State is 0 if there is none.
 func (q *Queue) occurrence(ctx context.Context, name string) (Info, error) {
 	for range scheduleTries { // one may end between the two questions, and the next be there
-		ref, err := q.engine.Lookup(ctx, SeriesKey(name))
+		ref, err := q.env.engine.Lookup(ctx, SeriesKey(name))
 		if errors.Is(err, ErrNotFound) {
 			return Info{}, nil
 		}
 		if err != nil {
 			return Info{}, err
 		}
-		if info, err := q.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
+		if info, err := q.env.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
 			return info, err
 		}
 	}
@@ -315,12 +276,12 @@ type ScheduleInfo struct {
 // each. An error is the last element.
 func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	return func(yield func(ScheduleInfo, error) bool) {
-		if q.closed.Err() != nil {
+		if q.env.closed.Err() != nil {
 			yield(ScheduleInfo{}, ErrClosed)
 			return
 		}
 		var all []Series
-		for s, err := range q.engine.AllSeries(ctx) {
+		for s, err := range q.env.engine.AllSeries(ctx) {
 			if err != nil {
 				yield(ScheduleInfo{}, err)
 				return
@@ -356,7 +317,7 @@ func (q *Queue) describe(ctx context.Context, s Series) (ScheduleInfo, error) {
 // change changes the plan of a schedule that is there; f returns whether there is anything
 // to change.
 func (q *Queue) change(ctx context.Context, what, name string, f func(*plan) bool) error {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range scheduleTries {
@@ -394,7 +355,7 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *plan) bool {
 		if p.Paused {
-			p.Paused, p.Since = false, q.now().UnixMicro()
+			p.Paused, p.Since = false, q.env.now().UnixMicro()
 		}
 		return true
 	})
@@ -404,14 +365,14 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 // is paused. It is a job of its own: the occurrences come as they would, and one may run at
 // the same time. [ErrNotFound]: there is no such schedule.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return "", ErrClosed
 	}
 	_, p, err := q.schedule(ctx, name)
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := newRecord(p.Job.job(), q.now())
+	rec, err := newRecord(p.Job.job(), q.env.now())
 	if err != nil {
 		return "", err
 	}
@@ -423,7 +384,7 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 // worker has claimed goes on to its end, as with [Queue.PauseSchedule], and none follows.
 // [ErrNotFound]: there is none.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range scheduleTries {
@@ -431,7 +392,7 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.engine.SetSeries(ctx, s.Revision, Series{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
+		err = q.env.engine.SetSeries(ctx, s.Revision, Series{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
 		if !errors.Is(err, ErrChanged) {
 			return err
 		}

@@ -97,13 +97,13 @@ func (c *counters) lateBy(d time.Duration) {
 // Stats returns the figures. It costs some microseconds, and may be called on a closed
 // Queue.
 func (q *Queue) Stats() Stats {
-	c := &q.stats
+	c := &q.env.stats
 	st := Stats{
 		Added: c.added.Load(), Canceled: c.canceled.Load(), Rescheduled: c.rescheduled.Load(),
 		Redriven: c.redriven.Load(), Deleted: c.deleted.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
 		Failed: c.failed.Load(), Dead: c.dead.Load(), LeaseLost: c.leaseLost.Load(),
 		Snoozed: c.snoozed.Load(), Expired: c.expired.Load(), Stopped: c.stopped.Load(),
-		ClockSteps: q.clock.Step().Count,
+		ClockSteps: q.env.clock.Step().Count,
 	}
 	if u := c.unhandled.Load(); u != nil {
 		st.Unhandled = *u

@@ -10,30 +10,30 @@ import (
 // may be some seconds behind, and may look at each kind that there is. A process in which Run
 // is under way has it in its [Stats].
 func (q *Queue) Unhandled(ctx context.Context) ([]Unhandled, error) {
-	if q.closed.Err() != nil {
+	if q.env.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	return q.engine.Unhandled(ctx)
+	return q.env.engine.Unhandled(ctx)
 }
 
 // watchUnhandled asks the engine once a lease for kinds that nobody can run, until ctx
 // ends: their jobs wait without a word otherwise, and make no other late.
 func (w *worker) watchUnhandled(ctx context.Context) {
-	defer w.q.stats.unhandled.Store(nil)
+	defer w.env.stats.unhandled.Store(nil)
 	known := map[string]bool{}
-	for sleep(ctx, w.q.lease); ctx.Err() == nil; sleep(ctx, w.q.lease) {
-		try, cancel := context.WithTimeout(ctx, w.q.lease)
-		found, err := w.q.engine.Unhandled(try)
+	for sleep(ctx, w.env.lease); ctx.Err() == nil; sleep(ctx, w.env.lease) {
+		try, cancel := context.WithTimeout(ctx, w.env.lease)
+		found, err := w.env.engine.Unhandled(try)
 		cancel()
 		if err != nil {
 			continue // what is wrong with the engine others say; the next look tells
 		}
-		w.q.stats.unhandled.Store(&found)
-		now, before := w.q.now(), known
+		w.env.stats.unhandled.Store(&found)
+		now, before := w.env.now(), known
 		known = map[string]bool{}
 		for _, u := range found {
 			if known[u.Kind] = true; !before[u.Kind] {
-				w.q.log.Warn("durable: no worker has a handler for jobs of a kind that are due", "kind", u.Kind,
+				w.env.log.Warn("durable: no worker has a handler for jobs of a kind that are due", "kind", u.Kind,
 					"ref", u.Oldest, "overdue", now.Sub(u.Due).Round(time.Millisecond))
 			}
 		}

@@ -89,7 +89,7 @@ type lane struct {
 // worker is one Run. A task is in the map from when the engine hands it out until its end
 // is written down, it is gone, or it was handed back; the phase says where else it is.
 type worker struct {
-	q      *Queue
+	env    *env
 	engine Worker
 	kinds  *Kinds // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
@@ -147,29 +147,29 @@ type ended struct {
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
-func newWorker(q *Queue, e Worker, kinds *Kinds, renewed time.Time) *worker {
+func newWorker(env *env, e Worker, kinds *Kinds, renewed time.Time) *worker {
 	w := &worker{
-		q: q, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
+		env: env, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 		asks: make(chan struct{}, 1), gates: map[Place]*gate{}, back: map[time.Duration][]*Held{}, tasks: map[Ref]*task{},
 		lanes: map[string]*lane{}, unread: map[string]bool{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
-		lease: newLease(q.lease, renewed), look: renewed, lastClaim: renewed,
+		lease: newLease(env.lease, renewed), look: renewed, lastClaim: renewed,
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		w.doubt <- struct{}{} // it took long to be made known
 	}
 	w.room = sync.NewCond(&w.mu)
 	linger := endsLinger
-	if q.manual {
+	if env.manual {
 		linger = 0 // nobody adds meanwhile
 	}
 	w.ends = newBatcher(w.finish, linger)
-	w.shared = &lane{limit: q.concurrency}
+	w.shared = &lane{limit: env.concurrency}
 	w.shared.queues = w.shared
-	for kind := range q.handlers {
-		l := &lane{kind: kind, limit: q.concurrency, queues: w.shared}
-		if n := q.kinds[kind]; n > 0 {
-			l.limit, l.limited, l.queues = min(n, q.concurrency), true, l
+	for kind := range env.handlers {
+		l := &lane{kind: kind, limit: env.concurrency, queues: w.shared}
+		if n := env.kinds[kind]; n > 0 {
+			l.limit, l.limited, l.queues = min(n, env.concurrency), true, l
 		}
 		w.lanes[kind] = l
 	}
@@ -247,7 +247,7 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 	if len(back) > 0 {
 		// Not all after one time: where workers poll in step, one that leaves a job to others
 		// would be handed it each time.
-		w.release(back, w.q.lease/4+rand.N(w.q.lease/2))
+		w.release(back, w.env.lease/4+rand.N(w.env.lease/2))
 	}
 }
 
@@ -274,10 +274,10 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil {
 		return false
 	}
-	if r := &h.Record; !w.q.mayFollow(r) {
+	if r := &h.Record; r.IsOccurrence() && !w.env.times.mayFollow(r.Plan) {
 		if !w.unread[r.Series] {
 			w.unread[r.Series] = true
-			w.q.log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Series)
+			w.env.log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Series)
 		}
 		return false
 	}
@@ -307,13 +307,13 @@ func (w *worker) add(h *Held) {
 // as it is told to. It looks at the clock once a lease at least, because that may be set
 // forward. w.mu is held.
 func (w *worker) schedule(t *task, least time.Duration) {
-	d, come := w.q.clock.Until(t.held.Record.Due), w.toWait
+	d, come := w.env.clock.Until(t.held.Record.Due), w.toWait
 	if !t.held.Exact {
 		d, come = d-w.ahead, w.toClaim
 	}
 	switch inTime := d > 0 && d >= least; {
-	case max(d, least) > w.q.lease:
-		w.later(w.q.lease, t, func(t *task) { w.schedule(t, max(0, least-w.q.lease)) })
+	case max(d, least) > w.env.lease:
+		w.later(w.env.lease, t, func(t *task) { w.schedule(t, max(0, least-w.env.lease)) })
 	case inTime && !t.held.Exact:
 		w.joinRound(t, d)
 	default:
@@ -498,12 +498,12 @@ func (w *worker) proceed(t *task) {
 	if t.phase != claimed {
 		return // it was canceled
 	}
-	early := w.q.clock.Until(t.held.Record.Due)
+	early := w.env.clock.Until(t.held.Record.Due)
 	if !t.token.IsZero() {
-		early = max(early, w.q.clock.Until(t.token))
+		early = max(early, w.env.clock.Until(t.token))
 	}
 	if early > 0 {
-		w.later(min(early, w.q.lease), t, w.proceed)
+		w.later(min(early, w.env.lease), t, w.proceed)
 		return
 	}
 	if t.attempt > t.held.Record.Job.MaxAttempts {
@@ -530,7 +530,7 @@ func (w *worker) finish(batch []*ended) {
 	for i, e := range batch {
 		outs[i] = e.out
 	}
-	ctx, cancel := context.WithTimeout(w.q.asking, max(w.q.lease, 5*time.Second))
+	ctx, cancel := context.WithTimeout(w.env.asking, max(w.env.lease, 5*time.Second))
 	defer cancel()
 	errs := w.engine.Finish(ctx, outs)
 	w.mu.Lock()
@@ -548,8 +548,8 @@ func (w *worker) finish(batch []*ended) {
 		case errors.Is(err, ErrChanged):
 			w.followChanged(e)
 		case errors.Is(err, ErrLeaseLost):
-			w.q.stats.leaseLost.Add(1)
-			w.q.log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)
+			w.env.stats.leaseLost.Add(1)
+			w.env.log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)
 			w.forget(e.task)
 		default:
 			if w.failed != nil && errors.Is(err, ErrClosed) {
@@ -558,7 +558,7 @@ func (w *worker) finish(batch []*ended) {
 			e.tries++
 			pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
 			if w.unwritten.now() {
-				w.q.log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
+				w.env.log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
 			}
 			w.after(pause, func() { w.ends.put(e) })
 		}
@@ -570,29 +570,29 @@ func (w *worker) tally(e *ended) {
 	out := e.out
 	switch {
 	case e.early:
-		w.q.stats.stopped.Add(1)
+		w.env.stats.stopped.Add(1)
 	case out.Uncounted && out.End == Again:
-		w.q.stats.snoozed.Add(1)
+		w.env.stats.snoozed.Add(1)
 	case out.Uncounted:
-		w.q.stats.expired.Add(1)
+		w.env.stats.expired.Add(1)
 	case out.End == Done:
-		w.q.stats.done.Add(1)
+		w.env.stats.done.Add(1)
 	case out.End == Again:
-		w.q.stats.failed.Add(1)
+		w.env.stats.failed.Add(1)
 	case out.End == Buried:
-		w.q.stats.dead.Add(1)
+		w.env.stats.dead.Add(1)
 	}
 	if out.Next != nil {
-		w.q.stats.added.Add(1)
+		w.env.stats.added.Add(1)
 	}
 }
 
 func (w *worker) release(held []*Held, after time.Duration) error {
-	ctx, cancel := context.WithTimeout(w.q.asking, 5*time.Second)
+	ctx, cancel := context.WithTimeout(w.env.asking, 5*time.Second)
 	defer cancel()
 	err := w.engine.Release(ctx, held, after)
 	if err != nil {
-		w.q.log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
+		w.env.log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
 	}
 	return err
 }
@@ -624,12 +624,12 @@ func (w *worker) drain() {
 		over = true
 		w.room.Broadcast()
 	}
-	defer time.AfterFunc(w.q.lease, giveUp).Stop()
-	defer context.AfterFunc(w.q.asking, giveUp)()
+	defer time.AfterFunc(w.env.lease, giveUp).Stop()
+	defer context.AfterFunc(w.env.asking, giveUp)()
 	for len(w.tasks) > 0 && !over {
 		w.room.Wait()
 	}
 	if len(w.tasks) > 0 {
-		w.q.log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", len(w.tasks))
+		w.env.log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", len(w.tasks))
 	}
 }

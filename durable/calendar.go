@@ -1,0 +1,196 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/cron"
+)
+
+// The next occurrence is stored with the end of the one before, in one commit, on the condition that
+// the schedule is as it was when what follows was made. So there is always one occurrence
+// that waits or runs, whatever happens, and a schedule that was changed, paused or deleted
+// meanwhile is followed as it is.
+//
+// An occurrence runs once by its time, and a change that keeps the times keeps each that has
+// not run. For that, the times of occurrences only grow: each is after the one that it
+// follows, and after the Last of the schedule. A change replaces the one that waits by one of
+// the same time, if that is one of the schedule's (replacement). And what was missed before a
+// change is made up for, if the change has kept the times (plan.Since).
+
+// calendar knows the times of schedules, and which occurrence follows which. Its methods may be
+// called by several goroutines at once.
+type calendar struct {
+	engine Engine
+	log    *slog.Logger
+	now    func() time.Time // by the engine's clock
+
+	mu    sync.Mutex
+	specs map[string]*cron.Spec // those that were read; nil: one that cannot be read
+}
+
+func newCalendar(e Engine, log *slog.Logger, now func() time.Time) *calendar {
+	return &calendar{engine: e, log: log, now: now, specs: map[string]*cron.Spec{}}
+}
+
+var (
+	// errInCode: earlier releases had schedules whose times were functions of the program. Only
+	// their names are stored.
+	errInCode = fmt.Errorf("%w: its times were code of an earlier release; call Schedule with its name", ErrInvalid)
+
+	errUnreadable = fmt.Errorf("%w: the spec cannot be read here", ErrInvalid)
+)
+
+// timesOf returns the times of a plan.
+func (c *calendar) timesOf(p *plan) (times, error) {
+	if p.Spec == "" {
+		return nil, errInCode
+	}
+	spec := c.spec(p.Spec)
+	if spec == nil {
+		return nil, fmt.Errorf("%w: %.300q", errUnreadable, p.Spec)
+	}
+	start, end := fromMicros(p.Start), fromMicros(p.End)
+	return func(prev time.Time) time.Time {
+		at := spec.NextFrom(start, prev)
+		if at.IsZero() || !end.IsZero() && !at.Before(end) {
+			return time.Time{}
+		}
+		return wholeMicros(at)
+	}, nil
+}
+
+// maxSpecs is how many specs are kept that were read.
+const maxSpecs = 4096
+
+// spec reads a spec, and keeps it; nil if it cannot be read here.
+func (c *calendar) spec(text string) *cron.Spec {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.specs[text]
+	if !ok {
+		s, _ = cron.Parse(text)
+		if len(c.specs) >= maxSpecs {
+			clear(c.specs)
+		}
+		c.specs[text] = s
+	}
+	return s
+}
+
+// mayFollow reports whether an occurrence with a plan may end here. If its spec cannot be read, a
+// release that can read it has to store what follows. Nobody knows the times of one without a
+// spec.
+func (c *calendar) mayFollow(plan string) bool {
+	p := planOf(plan)
+	return p.Spec == "" || c.spec(p.Spec) != nil
+}
+
+// replacement is the [Replace] of a plan: the first occurrence from now on, unless the one
+// that waits is before that and at one of the plan's times.
+func (c *calendar) replacement(name string, p *plan, revision int64, last time.Time, waits *Record) (*Record, error) {
+	t, err := c.timesOf(p)
+	if err != nil {
+		return nil, err
+	}
+	now := c.now()
+	if waits != nil && !waits.Due.After(now) && c.mayFollow(waits.Plan) {
+		return waits, nil // it may begin at any moment, and its end is followed by the plan
+	}
+	from := now
+	if last.After(from) {
+		from = last // the clock was set back
+	}
+	at := t(from)
+	due := p.due(name, at)
+	if waits != nil {
+		was, kept := planOf(waits.Plan), waits.occurred()
+		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
+			if at, due = kept, p.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
+				due = waits.Due // it was rescheduled, or snoozed
+			}
+		}
+	}
+	if at.IsZero() {
+		return nil, nil
+	}
+	return p.occurrence(name, revision, t, p.Job.job(), at, due, now)
+}
+
+// follow sets what follows an occurrence that has begun and now ends, by the plan that came
+// with it.
+func (c *calendar) follow(out *Outcome, began time.Time) {
+	r := &out.Held.Record
+	if !r.IsOccurrence() || out.End == Again {
+		return
+	}
+	p := planOf(r.Plan)
+	out.Revision = p.Revision
+	if !out.Uncounted && !p.Pass {
+		out.Occurred = r.occurred()
+	}
+	if r.Version > 0 || p.Spec == "" {
+		out.Revision = unread // it may have been dead, and others have run since, or it has no times: followAgain knows
+		return
+	}
+	out.Next = c.successor(r, p, p.Revision, r.Job, began, r.occurred())
+}
+
+// unread is the revision of no schedule.
+const unread = -1
+
+// successor makes the record of the occurrence that follows one at a time; nil if there is
+// none. Where the spec cannot be read it makes a placeholder, and a release that can read it
+// makes the next one.
+func (c *calendar) successor(r *Record, p *plan, revision int64, j Job, began, at time.Time) (next *Record) {
+	now, own := c.now(), *p
+	t, err := c.timesOf(p)
+	own.Pass = errors.Is(err, errUnreadable)
+	switch {
+	case own.Pass:
+		next, err = own.occurrence(r.Series, revision, nil, j, at, own.due(r.Series, at), now)
+	case err == nil:
+		since := own.Since
+		if since == 0 && revision != planOf(r.Plan).Revision {
+			since = revision
+		}
+		if from := fromMicros(since); at.Before(from) {
+			at = from
+		}
+		if at = own.after(t, at, began, now); !at.IsZero() {
+			next, err = own.occurrence(r.Series, revision, t, j, at, own.due(r.Series, at), now)
+		}
+	}
+	if err != nil {
+		c.log.Error("durable: a series ends, since no occurrence of it can follow", "name", r.Series, "error", err)
+		return nil
+	}
+	return next
+}
+
+// followAgain is follow by the schedule as it is stored now.
+func (c *calendar) followAgain(ctx context.Context, out *Outcome, began time.Time) error {
+	r := &out.Held.Record
+	s, err := c.engine.Series(ctx, r.Series)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	out.Next, out.Revision = nil, s.Revision
+	at := r.occurred()
+	if !at.After(s.Last) { // it was redriven
+		at, out.Occurred = s.Last, time.Time{}
+	}
+	p, j := planOf(s.Plan), r.Job
+	if p.Job != nil {
+		j = p.Job.job()
+	}
+	deleted := s.Plan == "" && r.Plan != "" // and not older than stored schedules
+	if !deleted && !p.Paused {
+		out.Next = c.successor(r, p, s.Revision, j, began, at)
+	}
+	return nil
+}

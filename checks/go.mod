@@ -6,11 +6,13 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
+	github.com/jonboulle/clockwork v0.5.0
 	github.com/stretchr/testify v1.12.1
 	github.com/tickwheel/tickwheel v0.1.0
 	github.com/tickwheel/tickwheel/durable v0.1.0
 	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e
 	golang.org/x/mod v0.42.0
+	k8s.io/utils v0.0.0-20261023123148-ca04ba58ecab
 )
 
 require (

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/emirpasic/gods v1.18.1
-	github.com/stretchr/testify v1.7.5
+	github.com/stretchr/testify v1.7.2
 )
 
 require (

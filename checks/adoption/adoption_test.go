@@ -61,11 +61,20 @@ import (
 	"time/else"
 )
 
-const name = "time"
+func f(s string) string {
+	switch s {
+	case "context":
+		return "time"
+	}
+	return s +
+		"time"
+}
 `
 	after := strings.NewReplacer(`import "context"`, `import "`+core+`/dropin/context"`, `clock "time"`,
 		`clock "`+core+`/dropin/time"`, `. "time"`, `. "`+core+`/dropin/time"`).Replace(before)
-	require.Equal(t, after, imports.ReplaceAllString(before, "${1}"+core+`/dropin/${2}"`))
+	var changed trial
+	require.Equal(t, after, string(changed.changed([]byte(before))))
+	require.Equal(t, 3, changed.lines)
 }
 
 func TestPrograms(t *testing.T) {

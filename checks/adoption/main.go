@@ -52,10 +52,8 @@ func main() {
 	match := flag.String("run", "", "only modules that match this regular `expression`")
 	alone := flag.Int("alone", 10, "runs of each test that has failed, alone and by turns")
 	flag.Parse()
-	root, err := filepath.Abs("..")
-	check(err)
-	temporary, err := os.MkdirTemp("", "adoption")
-	check(err)
+	root := must(filepath.Abs(".."))
+	temporary := must(os.MkdirTemp("", "adoption"))
 	defer os.RemoveAll(temporary)
 	var trials []*trial
 	unknown := false
@@ -99,4 +97,9 @@ func check(err error) {
 	if err != nil {
 		log.Panic(err)
 	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"log"
@@ -44,18 +43,14 @@ func (t *trial) run(root, dir string, times int) {
 			log.Print(t.reason)
 		}
 	}()
+	t.alone = map[test]*[2]int{}
 	for i := range t.sides {
 		s := &t.sides[i]
 		s.dir, s.failed = filepath.Join(dir, fmt.Sprint(i)), map[test]bool{}
 		t.make(s, root)
-	}
-	t.alone = map[test]*[2]int{}
-	for i := range t.sides {
-		s := &t.sides[i]
 		for pkg := range s.packages {
-			if wrote := t.runPackage(s, pkg, t.Only); wrote != nil {
-				file, err := os.CreateTemp("", "adoption-*.log")
-				check(err)
+			if wrote := t.runPackage(s, pkg, t.Only, 10*time.Minute); wrote != nil {
+				file := must(os.CreateTemp("", "adoption-*.log"))
 				check(os.WriteFile(file.Name(), wrote, 0o644))
 				log.Printf("  it wrote %s", file.Name())
 			}
@@ -71,7 +66,7 @@ func (t *trial) run(root, dir string, times int) {
 			for i := range t.sides {
 				s := t.sides[i]
 				s.failed = map[test]bool{}
-				if t.runPackage(&s, of.pkg, "^"+of.name+"$"); len(s.failed) > 0 {
+				if t.runPackage(&s, of.pkg, "^"+of.name+"$", 2*time.Minute); len(s.failed) > 0 {
 					failed[i]++
 				}
 			}
@@ -101,13 +96,11 @@ func isOurs(failed [2]int) bool {
 // binary of each package's tests: they run without the go command, whose own work would count
 // as theirs. Both copies get the same go.mod, and so the same dependencies.
 func (t *trial) make(s *side, root string) {
-	out, err := command(os.TempDir(), "go", "mod", "download", "-json", t.Module+"@"+t.Version)
-	check(err)
+	out := must(command(os.TempDir(), "go", "mod", "download", "-json", t.Module+"@"+t.Version))
 	var answer struct{ Dir string }
 	check(json.Unmarshal(out, &answer))
 	check(os.CopyFS(s.dir, os.DirFS(answer.Dir)))
-	_, err = command(s.dir, "go", "mod", "edit", "-go=1.26.0", "-toolchain=none", "-require="+core+"@v0.0.0", "-replace="+core+"="+root)
-	check(err)
+	must(command(s.dir, "go", "mod", "edit", "-go=1.26.0", "-toolchain=none", "-require="+core+"@v0.0.0", "-replace="+core+"="+root))
 	if s == &t.sides[1] {
 		t.changeImports(s)
 	}
@@ -135,15 +128,16 @@ func command(dir, name string, args ...string) ([]byte, error) {
 
 // list returns the lines that go list says of the packages.
 func (t *trial) list(s *side, args ...string) []string {
-	out, err := command(s.dir, "go", append(append([]string{"list"}, args...), t.Packages...)...)
-	check(err)
+	out := must(command(s.dir, "go", append(append([]string{"list"}, args...), t.Packages...)...))
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' })
 }
 
-var imports = regexp.MustCompile(`(?m)^((?:import)?[ \t]+(?:[\w.]+ )?")(time|context)"`)
+var (
+	declarations = regexp.MustCompile(`(?m)^import[ \t]*(?:\([^)]*|[^(\n]*)`)
+	imports      = regexp.MustCompile(`(?m)^((?:import)?[ \t]+(?:[\w.]+ )?")(time|context)"`)
+)
 
-// changeImports changes the files of the module of which the tests are built. Only the path
-// changes, so that a name before it stays.
+// changeImports changes the files of the module of which the tests are built.
 func (t *trial) changeImports(s *side) {
 	files := t.list(s, "-mod=mod", "-deps", "-test",
 		`-f={{with .Module}}{{if .Main}}{{range $.GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`)
@@ -152,18 +146,24 @@ func (t *trial) changeImports(s *side) {
 		if err != nil {
 			continue // what the go command makes of them
 		}
-		t.lines += len(imports.FindAll(source, -1))
-		check(os.WriteFile(file, imports.ReplaceAll(source, []byte("${1}"+core+`/dropin/${2}"`)), 0o644))
+		check(os.WriteFile(file, t.changed(source), 0o644))
 	}
 }
 
-// runPackage runs the tests of a package, all or some. If they fail it returns what they wrote.
-func (t *trial) runPackage(s *side, pkg int, only string) (wrote []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), 11*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh", s.binary(pkg),
-		"-test.short", "-test.v=test2json", "-test.timeout=10m", "-test.run="+only, "-test.skip="+t.Without)
-	cmd.Dir = s.packages[pkg]
+// changed returns source with other imports. Only the path changes, so that a name before it stays.
+func (t *trial) changed(source []byte) []byte {
+	return declarations.ReplaceAllFunc(source, func(declaration []byte) []byte {
+		t.lines += len(imports.FindAll(declaration, -1))
+		return imports.ReplaceAll(declaration, []byte("${1}"+core+`/dropin/${2}"`))
+	})
+}
+
+// runPackage runs the tests of a package, all or some. If they fail, or take longer than limit,
+// it returns what they wrote.
+func (t *trial) runPackage(s *side, pkg int, only string, limit time.Duration) (wrote []byte) {
+	cmd := exec.Command("unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh", s.binary(pkg),
+		"-test.short", "-test.v=test2json", "-test.timeout="+limit.String(), "-test.run="+only, "-test.skip="+t.Without)
+	cmd.Dir, cmd.WaitDelay = s.packages[pkg], time.Minute // for a process that it leaves running
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start, before := time.Now(), len(s.failed)

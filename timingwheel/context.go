@@ -236,7 +236,6 @@ func (c *deadlineCtx) due() {
 func (c *deadlineCtx) moveToTime() {
 	if clock := c.entry.Clock(); clock.IsManual() && clock.Read().Before(c.deadline) {
 		c.timedOut = cutShort // its time never comes
-		c.outcome.CompareAndSwap(nil, overdue)
 	}
 	c.relay = c.entry.Fallback(c.deadline, func() {
 		c.outcome.CompareAndSwap(nil, overdue)

@@ -85,7 +85,7 @@ func ExampleTimeout_Reset_deadline() {
 	client, server := net.Pipe()
 	defer client.Close()
 	idle, _ := w.Schedule(20*time.Millisecond, func() { server.SetReadDeadline(time.Now()) })
-	idle.Reset(20 * time.Millisecond) // traffic: a quarter of what server.SetReadDeadline costs
+	idle.Reset(20 * time.Millisecond) // traffic: a third of what server.SetReadDeadline costs
 	_, err := server.Read(make([]byte, 1))
 	fmt.Println(errors.Is(err, os.ErrDeadlineExceeded))
 	// Output: true

@@ -2,7 +2,6 @@ package timingwheel_test
 
 import (
 	"math/rand/v2"
-	"net"
 	"testing"
 	"time"
 
@@ -56,40 +55,6 @@ func BenchmarkTick(b *testing.B) {
 				w.Stop()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/sessions, "ns/session")
-		})
-	}
-}
-
-// BenchmarkIdle pushes back the idle deadline of one connection after the other, as each
-// packet does: the connection's own deadline, or a function on the wheel that closes it.
-func BenchmarkIdle(b *testing.B) {
-	w := timingwheel.New()
-	defer w.Stop()
-	conns := make([]net.PacketConn, 1000)
-	timeouts, timers := make([]timingwheel.Timeout, len(conns)), make([]*timingwheel.Timer, len(conns))
-	for i := range conns {
-		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer conn.Close()
-		conns[i] = conn
-		timeouts[i], _ = w.Schedule(time.Minute, func() { conn.Close() })
-		timers[i] = w.AfterFunc(time.Minute, func() { conn.Close() })
-	}
-	for _, way := range []struct {
-		name string
-		push func(i int)
-	}{
-		{"SetDeadline", func(i int) { conns[i].SetDeadline(time.Now().Add(time.Minute)) }},
-		{"SetReadDeadline", func(i int) { conns[i].SetReadDeadline(time.Now().Add(time.Minute)) }},
-		{"Timeout.Reset", func(i int) { timeouts[i].Reset(time.Minute) }},
-		{"Timer.Reset", func(i int) { timers[i].Reset(time.Minute) }},
-	} {
-		b.Run(way.name, func(b *testing.B) {
-			for i := 0; b.Loop(); i++ {
-				way.push(i * 7919 % len(conns))
-			}
 		})
 	}
 }

@@ -2,10 +2,9 @@ package run
 
 import "fmt"
 
-// Executor is a user's executor with one method more, which the executors of this package
-// have. It runs each task through the wheel's runner, which costs no allocation.
+// Executor is what the wheel hands tasks to. The executors of this package run each through
+// the wheel's runner, which costs no allocation.
 type Executor interface {
-	UserExecutor
 	ExecuteTasks(tasks []Task, r *Runner) // sets to nil what it takes, and must not keep the slice
 }
 
@@ -23,8 +22,6 @@ func (f Foreign) ExecuteTasks(tasks []Task, r *Runner) {
 
 // Submitter is a function of a user's own that gets one task after the other.
 type Submitter struct{ Submit func(task func()) }
-
-func (s Submitter) Execute(tasks []func()) { Each(tasks, s.Submit) }
 
 func (s Submitter) ExecuteTasks(tasks []Task, r *Runner) {
 	wrapped := r.Wrap(tasks)

@@ -243,7 +243,7 @@ func (w *worker) runTask(ctx context.Context, t *task) {
 			w.ran(t, nil) // it only makes the next one
 			return
 		}
-		a.Schedule, a.Occurrence = h.Record.Series, h.Record.occurred()
+		a.Schedule, a.Occurrence = h.Record.Series, occurred(&h.Record)
 	}
 	call(ctx, w.env.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
 }
@@ -297,7 +297,7 @@ func (w *worker) ended(t *task, out *Outcome) {
 	if t.completed == nil {
 		w.logFailure(t, out)
 	}
-	out.note(t.attempt, w.env.now())
+	note(out, t.attempt, w.env.now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.cancel(nil)
@@ -333,7 +333,7 @@ func (w *worker) bury(t *task) {
 		"ref", t.held.Ref, "error", out.Error)
 	defer func() { w.ends.put(&ended{task: t, out: out}) }()
 	t.began = w.env.now()
-	out.note(t.attempt, t.began)
+	note(&out, t.attempt, t.began)
 	w.env.times.follow(&out, t.began)
 }
 

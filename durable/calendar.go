@@ -108,7 +108,7 @@ func (c *calendar) replacement(name string, p *plan, revision int64, last time.T
 	at := t(from)
 	due := p.due(name, at)
 	if waits != nil {
-		was, kept := planOf(waits.Plan), waits.occurred()
+		was, kept := planOf(waits.Plan), occurred(waits)
 		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
 			if at, due = kept, p.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
 				due = waits.Due // it was rescheduled, or snoozed
@@ -131,13 +131,13 @@ func (c *calendar) follow(out *Outcome, began time.Time) {
 	p := planOf(r.Plan)
 	out.Revision = p.Revision
 	if !out.Uncounted && !p.Pass {
-		out.Occurred = r.occurred()
+		out.Occurred = occurred(r)
 	}
 	if r.Version > 0 || p.Spec == "" {
 		out.Revision = unread // it may have been dead, and others have run since, or it has no times: followAgain knows
 		return
 	}
-	out.Next = c.successor(r, p, p.Revision, r.Job, began, r.occurred())
+	out.Next = c.successor(r, p, p.Revision, r.Job, began, occurred(r))
 }
 
 // unread is the revision of no schedule.
@@ -180,7 +180,7 @@ func (c *calendar) followAgain(ctx context.Context, out *Outcome, began time.Tim
 		return err
 	}
 	out.Next, out.Revision = nil, s.Revision
-	at := r.occurred()
+	at := occurred(r)
 	if !at.After(s.Last) { // it was redriven
 		at, out.Occurred = s.Last, time.Time{}
 	}

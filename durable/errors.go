@@ -82,7 +82,7 @@ func Discard(err error) error {
 	if err == nil {
 		panic("durable: Discard(nil)")
 	}
-	return &discarded{err}
+	return &discarded{err: err}
 }
 
 // RetryAfter wraps an error that a handler returns to set when the next attempt is due: d
@@ -99,7 +99,7 @@ func RetryAfter(d time.Duration, err error) error {
 // due d from now, and this one does not count. If d is not positive, that is now. The job
 // has not failed: its last error stays what it was. A job may be snoozed any number of
 // times.
-func Snooze(d time.Duration) error { return &snoozed{max(d, 0)} }
+func Snooze(d time.Duration) error { return &snoozed{after: max(d, 0)} }
 
 // IsSnooze reports whether an error is one that [Snooze] has returned, or wraps one: then a
 // handler that returns it has not failed. It is for middleware.

@@ -180,7 +180,7 @@ const (
 )
 
 // note adds the error of an attempt, which has ended at a time, to those of its job.
-func (o *Outcome) note(attempt int, now time.Time) {
+func note(o *Outcome, attempt int, now time.Time) {
 	r := &o.Held.Record
 	o.Errors = r.Errors
 	if o.End == Done || o.Uncounted && o.End == Again { // snoozed

@@ -323,11 +323,13 @@ func requireLogged(t *testing.T, log *bytes.Buffer, message, level string, attri
 func TestMessagesAreDocumented(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	inside, err := filepath.Glob("internal/*/*.go")
+	require.NoError(t, err)
 	inCode := map[string]bool{}
-	for _, file := range files {
+	for _, file := range append(files, inside...) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, found := range regexp.MustCompile(`log\.[A-Z][a-z]+\("durable: ([^"]+)"`).FindAllSubmatch(text, -1) {
+		for _, found := range regexp.MustCompile(`[lL]og\.[A-Z][a-z]+\("durable: ([^"]+)"`).FindAllSubmatch(text, -1) {
 			inCode[string(found[1])] = true
 		}
 	}

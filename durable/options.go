@@ -26,14 +26,7 @@ type config struct {
 }
 
 func newConfig(opts []Option) *config {
-	c := &config{
-		ahead:       5 * time.Second,
-		lease:       30 * time.Second,
-		concurrency: 256,
-		kinds:       map[string]int{},
-		retention:   30 * 24 * time.Hour,
-	}
-	c.backoff = exponential
+	c := defaultConfig()
 	for _, opt := range opts {
 		if opt == nil {
 			panic("durable: Open: nil Option")
@@ -47,6 +40,17 @@ func newConfig(opts []Option) *config {
 	// of it is left for what holds a worker up.
 	c.ahead = min(c.ahead, c.lease/4)
 	return c
+}
+
+func defaultConfig() *config {
+	return &config{
+		ahead:       5 * time.Second,
+		lease:       30 * time.Second,
+		concurrency: 256,
+		kinds:       map[string]int{},
+		retention:   30 * 24 * time.Hour,
+		backoff:     exponential,
+	}
 }
 
 // WithAhead sets how long before they are due jobs are fetched from the engine. The

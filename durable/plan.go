@@ -137,7 +137,7 @@ func (p *plan) due(name string, at time.Time) time.Time {
 }
 
 // occurred returns the time of an occurrence by its schedule.
-func (r *Record) occurred() time.Time {
+func occurred(r *Record) time.Time {
 	if p := planOf(r.Plan); p.At != 0 {
 		return fromMicros(p.At)
 	}

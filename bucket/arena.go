@@ -47,6 +47,7 @@ type Arena struct {
 	used       int                // entries
 	buckets    []*Bucket          // by their numbers
 	tidy       tidy
+	removed    removed
 }
 
 // Tag has ten bits that an entry has for the arena's user; they mean nothing here.
@@ -97,10 +98,11 @@ func (a *Arena) enroll(b *Bucket) Index {
 // has. The entry is in no bucket. O(1), except when it makes a chunk. Alloc panics when
 // 2^31 entries are in use.
 func (a *Arena) Alloc(deadline int64, task func(), tag Tag) (Index, uint64) {
-	if len(a.open) == 0 {
-		a.grow()
+	i := a.removed.spare.pop()
+	if i == 0 {
+		i = a.take()
 	}
-	i := a.takeFrom(a.open[len(a.open)-1])
+	a.used++
 	a.generation += 1 << tagBits
 	e := a.entry(i)
 	e.deadline, e.generation, e.task = deadline, a.generation|uint64(tag), task
@@ -111,12 +113,20 @@ func (a *Arena) Alloc(deadline int64, task func(), tag Tag) (Index, uint64) {
 // Nothing of the task is kept. O(1).
 func (a *Arena) Free(i Index) (task func(), tag Tag) {
 	e := a.entry(i)
-	task, tag = e.task, Tag(e.generation&tagMask)
 	if e.generation&hasMoved != 0 {
-		a.tidy.part(e.generation).Delete(e.generation >> tagBits)
+		a.forget(e)
 	}
-	e.task, e.generation = nil, 0
+	task, tag = a.end(e)
 	a.put(i)
+	return task, tag
+}
+
+// end ends the life of an entry, which forget has forgotten if it has moved. Its place is
+// not free yet.
+func (a *Arena) end(e *entry) (task func(), tag Tag) {
+	task, tag = e.task, Tag(e.generation&tagMask)
+	e.task, e.generation = nil, 0
+	a.used--
 	return task, tag
 }
 
@@ -225,13 +235,23 @@ func (a *Arena) Chunk(c int) iter.Seq[Index] {
 	}
 }
 
+// take takes an entry that is free, if there is no spare one.
+func (a *Arena) take() Index {
+	if len(a.open) == 0 && a.removed.dead.n > 0 {
+		a.freeRemoved()
+	}
+	if len(a.open) == 0 {
+		a.grow()
+	}
+	return a.takeFrom(a.open[len(a.open)-1])
+}
+
 // takeFrom removes an entry from the free list of an open chunk.
 func (a *Arena) takeFrom(c uint32) Index {
 	info := &a.info[c]
 	i := info.free
 	info.free = a.entry(i).next
 	info.used++
-	a.used++
 	if info.free == 0 {
 		a.closeChunk(c)
 	}
@@ -249,7 +269,6 @@ func (a *Arena) put(i Index) {
 	e.next, e.prev = info.free, 0
 	info.free = i
 	info.used--
-	a.used--
 	if info.used == 0 && a.Vacancy() >= 2*chunkLen {
 		a.giveBack(c)
 	}

@@ -65,7 +65,8 @@ func (b *Bucket) Append(a *Arena, i Index) {
 }
 
 // First returns the entry that has been in an open bucket the longest, or 0. O(1).
-func (b *Bucket) First(*Arena) Index {
+func (b *Bucket) First(a *Arena) Index {
+	a.exposeRing()
 	if b.first != b.self {
 		return b.first
 	}
@@ -76,6 +77,7 @@ func (b *Bucket) First(*Arena) Index {
 // returns it; 0 if there is none. It costs half of First and Unlink, since it knows one
 // of the two neighbors. O(1).
 func (b *Bucket) TakeFirst(a *Arena) Index {
+	a.exposeRing()
 	i := b.first
 	if i == b.self {
 		return 0
@@ -114,8 +116,8 @@ func (b *Bucket) All(a *Arena) iter.Seq[Index] {
 		if !b.IsOpen() {
 			return
 		}
-		for i := b.first; i != b.self; {
-			next := a.entry(i).next
+		for i := a.living(b.first); i != b.self; {
+			next := a.living(a.entry(i).next)
 			if !yield(i) {
 				return
 			}

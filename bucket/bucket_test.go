@@ -61,23 +61,35 @@ func TestModel(t *testing.T) {
 			buckets[k] = new(Bucket)
 		}
 		generations, tags := map[Index]uint64{}, map[Index]Tag{}
+		mostDead := 0
 		for range 1000 {
 			k := r.IntN(len(buckets))
 			b := buckets[k]
 			switch op := r.IntN(10); {
 			case !b.IsOpen():
 				b.Open(a, int64(k))
-			case op < 5:
+			case op < 6:
 				tag := Tag(r.IntN(256))
 				i, generation := a.Alloc(int64(k), task, tag)
 				require.NotContains(t, generations, i)
 				generations[i], tags[i] = generation, tag
 				b.Append(a, i)
 				model[k] = append(model[k], i)
-			case op < 8 && len(model[k]) > 0:
+			case op < 9 && len(model[k]) > 0:
 				n := r.IntN(len(model[k]))
 				i := model[k][n]
 				require.True(t, alive(a, i, generations[i]))
+				require.Equal(t, tags[i], a.Tag(i))
+				if r.IntN(4) > 0 {
+					f, tag := a.Remove(i)
+					require.NotNil(t, f)
+					require.Equal(t, tags[i], tag)
+					require.False(t, alive(a, i, generations[i]))
+					require.Nil(t, a.Task(i))
+					delete(generations, i)
+					model[k] = slices.Delete(model[k], n, n+1)
+					break
+				}
 				if n == 0 && r.IntN(2) == 0 {
 					require.Equal(t, i, b.TakeFirst(a))
 				} else {
@@ -94,7 +106,7 @@ func TestModel(t *testing.T) {
 				require.False(t, alive(a, i, generations[i]))
 				delete(generations, i)
 				model[k] = slices.Delete(model[k], n, n+1)
-			case op == 8:
+			case op == 9 && r.IntN(8) == 0:
 				to := (k + 1) % len(buckets)
 				if buckets[to].IsOpen() {
 					continue
@@ -109,13 +121,15 @@ func TestModel(t *testing.T) {
 			}
 			verify(t, a, buckets...)
 			require.Equal(t, len(generations), a.Len())
+			mostDead = max(mostDead, a.removed.dead.n)
 			for k, b := range buckets {
 				require.True(t, slices.Equal(model[k], contents(a, b)), "bucket %d", k)
-				if len(model[k]) > 0 {
+				if len(model[k]) > 0 && r.IntN(1000) == 0 { // First takes the dead out of the rings
 					require.Equal(t, model[k][0], b.First(a))
 				}
 			}
 		}
+		require.Equal(t, len(a.removed.dead.all), mostDead, "seed %d never reached a full list", seed)
 	}
 }
 
@@ -157,6 +171,33 @@ func TestAllStopsWhenToldAndSurvivesUnlinking(t *testing.T) {
 	verify(t, a, &b)
 }
 
+// An iteration over a ring survives that the dead are taken out of it.
+func TestAllSurvivesRemoving(t *testing.T) {
+	const n = 100
+	a := new(Arena)
+	var b Bucket
+	b.Open(a, 0)
+	var all []Index
+	for range n {
+		i, _ := a.Alloc(0, task, 0)
+		b.Append(a, i)
+		all = append(all, i)
+	}
+	for k := 1; k < n; k += 3 {
+		a.Remove(all[k])
+	}
+	seen := 0
+	for i := range b.All(a) {
+		require.Equal(t, all[seen/2*3+seen%2*2], i)
+		seen++
+		a.Remove(i)
+	}
+	require.Equal(t, 67, seen)
+	require.Zero(t, a.Len())
+	require.Empty(t, contents(a, &b))
+	verify(t, a, &b)
+}
+
 // A handle of a freed entry must name nothing, also when its place is used again
 // and when its chunk has been given back.
 func TestGenerationsAreNeverUsedAgain(t *testing.T) {
@@ -192,6 +233,23 @@ func TestGenerationsAreNeverUsedAgain(t *testing.T) {
 // The arena holds two chunks at the most when it is empty, and does not thrash
 // at the border between two chunks.
 func TestChunksAreGivenBack(t *testing.T) {
+	t.Run("Free", func(t *testing.T) {
+		testChunksAreGivenBack(t, func(a *Arena, i Index) {
+			a.Unlink(i)
+			a.Free(i)
+		})
+	})
+	t.Run("Remove", func(t *testing.T) {
+		testChunksAreGivenBack(t, func(a *Arena, i Index) {
+			a.Remove(i)
+			if a.IsSparse() {
+				a.Tidy(0) // which moves nothing
+			}
+		})
+	})
+}
+
+func testChunksAreGivenBack(t *testing.T, end func(a *Arena, i Index)) {
 	chunks := func(a *Arena) (n int) {
 		for _, c := range a.chunks {
 			if c != nil {
@@ -214,11 +272,11 @@ func TestChunksAreGivenBack(t *testing.T) {
 	verify(t, a, &ring)
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, i := range all {
-		a.Unlink(i)
-		a.Free(i)
+		end(a, i)
 	}
 	verify(t, a, &ring)
 	require.LessOrEqual(t, chunks(a), 2)
+	require.Zero(t, ring.First(a))
 
 	// Fill one chunk to the brim; then one more and one less need no new chunk.
 	for a.used%chunkLen != chunkLen-1 {
@@ -233,25 +291,72 @@ func TestChunksAreGivenBack(t *testing.T) {
 	require.Equal(t, before, a.chunks)
 }
 
-func TestFreedTaskIsCollected(t *testing.T) {
+// An arena that is full makes no chunk while there are removed entries, in whichever list.
+func TestRemovedEntriesAreUsedAgain(t *testing.T) {
 	a := new(Arena)
-	collected := make(chan struct{})
-	func() {
-		big := new([1 << 16]byte)
-		runtime.AddCleanup(big, func(struct{}) { close(collected) }, struct{}{})
-		i, _ := a.Alloc(0, func() { big[0]++ }, 0)
-		a.Free(i)
-	}()
-	for start := time.Now(); time.Since(start) < 2*time.Minute; {
-		runtime.GC()
-		select {
-		case <-collected:
-			runtime.KeepAlive(a)
-			return
-		case <-time.After(time.Millisecond): // the cleanup has a goroutine of its own
-		}
+	var ring Bucket
+	ring.Open(a, 0)
+	var all []Index
+	for range chunkLen - 1 { // the first chunk has one less
+		i, _ := a.Alloc(0, task, 0)
+		ring.Append(a, i)
+		all = append(all, i)
 	}
-	t.Fatal("the arena holds on to a freed task")
+	again := func(removed []Index) {
+		for _, i := range slices.Backward(removed) {
+			a.Remove(i)
+		}
+		require.Equal(t, len(removed)+1, a.Vacancy(), "one is index 0")
+		for k := range removed {
+			removed[k], _ = a.Alloc(0, task, 0)
+			ring.Append(a, removed[k])
+		}
+		require.Equal(t, chunkLen, a.Cap(), "%d removed and added", len(removed))
+		verify(t, a, &ring)
+	}
+	for _, n := range []int{1, 5, 16, 17, 100} {
+		again(all[len(all)-n:])
+		again(all[:n])
+		all = append(all[n:], all[:n]...) // as in the ring
+	}
+	require.Equal(t, all, contents(a, &ring))
+}
+
+// Nothing of a task is kept, also while its entry is still in its ring.
+func TestFreedTaskIsCollected(t *testing.T) {
+	for name, end := range map[string]func(a *Arena, b *Bucket, i Index){
+		"Free":            func(a *Arena, b *Bucket, i Index) { a.Unlink(i); a.Free(i) },
+		"Remove the last": func(a *Arena, b *Bucket, i Index) { a.Remove(i) },
+		"Remove another": func(a *Arena, b *Bucket, i Index) {
+			last, _ := a.Alloc(0, task, 0)
+			b.Append(a, last)
+			a.Remove(i)
+			require.Equal(t, []Index{i}, a.removed.dead.list())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := new(Arena), new(Bucket)
+			b.Open(a, 0)
+			collected := make(chan struct{})
+			func() {
+				big := new([1 << 16]byte)
+				runtime.AddCleanup(big, func(struct{}) { close(collected) }, struct{}{})
+				i, _ := a.Alloc(0, func() { big[0]++ }, 0)
+				b.Append(a, i)
+				end(a, b, i)
+			}()
+			for start := time.Now(); time.Since(start) < 2*time.Minute; {
+				runtime.GC()
+				select {
+				case <-collected:
+					runtime.KeepAlive(a)
+					return
+				case <-time.After(time.Millisecond): // the cleanup has a goroutine of its own
+				}
+			}
+			t.Fatal("the arena holds on to a freed task")
+		})
+	}
 }
 
 // Verify must be able to fail: each break of an invariant is found.
@@ -282,7 +387,40 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 		"a wrong count in a chunk": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.info[0].used++; return nil },
 		"a free entry with a task": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.entry(a.info[0].free).task = task; return nil },
 		"an open chunk not listed": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.open = nil; return nil },
-		"a chunk not there":        func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.made++; return nil },
+		"a removed entry that lives": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
+			a.removed.dead.push(i)
+			return nil
+		},
+		"a removed entry with a task": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
+			a.Remove(b.First(a))
+			a.entry(a.removed.dead.all[0]).task = task
+			return nil
+		},
+		"an entry that was removed twice": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
+			dead := b.First(a)
+			a.Remove(dead)
+			a.removed.dead.push(dead)
+			a.used--
+			return nil
+		},
+		"a dead entry in no bucket": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
+			dead := b.First(a)
+			a.Remove(dead)
+			a.Unlink(dead)
+			return nil
+		},
+		"a spare entry in a bucket": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
+			a.Remove(b.First(a))
+			a.removed.spare.push(a.removed.dead.pop())
+			return nil
+		},
+		"a spare entry that is free": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] {
+			a.Remove(i)
+			a.put(i)
+			a.info[0].used++
+			return nil
+		},
+		"a chunk not there": func(a *Arena, b *Bucket, i Index) iter.Seq[*Bucket] { a.made++; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b, i := setup()

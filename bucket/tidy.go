@@ -54,6 +54,7 @@ func (a *Arena) IsSparse() bool { return 2*a.made*chunkLen > 5*a.used+4*chunkLen
 // see [Arena.Find]. So Tidy must not be called in the middle of an iteration.
 func (a *Arena) Tidy(work int) {
 	t := &a.tidy
+	a.freeRemoved()
 	if t.credit += work; t.credit < tidyBatch {
 		return
 	}
@@ -142,6 +143,11 @@ func (t *tidy) stop(a *Arena) bool {
 }
 
 func (t *tidy) isSource(c uint32) bool { return t.emptying && t.source == c }
+
+// forget forgets where an entry is that has moved.
+func (a *Arena) forget(e *entry) {
+	a.tidy.part(e.generation).Delete(e.generation >> tagBits)
+}
 
 // part returns the map of a generation. Generations follow one another, so their lowest
 // bits spread them.

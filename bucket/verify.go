@@ -3,6 +3,7 @@ package bucket
 import (
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // Verify returns an error that names the first invariant of the arena that does
@@ -12,6 +13,9 @@ func (a *Arena) Verify(buckets iter.Seq[*Bucket]) error {
 	if err := a.verifyChunks(); err != nil {
 		return err
 	}
+	if err := a.verifyRemoved(); err != nil {
+		return err
+	}
 	where := map[Index]*Bucket{}
 	for b := range buckets {
 		if !b.IsOpen() {
@@ -19,6 +23,11 @@ func (a *Arena) Verify(buckets iter.Seq[*Bucket]) error {
 		}
 		if err := a.verifyRing(b, where); err != nil {
 			return err
+		}
+	}
+	for _, i := range a.removed.dead.list() {
+		if where[i] == nil {
+			return fmt.Errorf("entry %d was removed and is dead, but in no bucket", i)
 		}
 	}
 	living, moved := 0, 0
@@ -34,9 +43,9 @@ func (a *Arena) Verify(buckets iter.Seq[*Bucket]) error {
 			}
 		}
 	}
-	if living != a.Len() || living != len(where) || moved != a.tidy.numMoved() {
-		return fmt.Errorf("%d living entries, %d in buckets, Len %d; %d have moved, %d are listed",
-			living, len(where), a.Len(), moved, a.tidy.numMoved())
+	if living != a.Len() || living+a.removed.dead.n != len(where) || moved != a.tidy.numMoved() {
+		return fmt.Errorf("%d living entries, %d in buckets, %d of them dead, Len %d; %d have moved, %d are listed",
+			living, len(where), a.removed.dead.n, a.Len(), moved, a.tidy.numMoved())
 	}
 	return nil
 }
@@ -65,7 +74,7 @@ func (a *Arena) verifyRing(b *Bucket, where map[Index]*Bucket) error {
 		if next == b.self {
 			return nil
 		}
-		if a.entry(next).generation == 0 {
+		if a.entry(next).generation == 0 && !a.removed.isDead(next) {
 			return fmt.Errorf("entry %d is in a bucket, but does not live", next)
 		}
 		if where[next] != nil {
@@ -104,8 +113,31 @@ func (a *Arena) verifyChunks() error {
 		}
 		used += int(info.used)
 	}
-	if used != a.used || made != a.made {
-		return fmt.Errorf("used %d, counted %d; %d chunks, counted %d", a.used, used, a.made, made)
+	removed := a.removed.dead.n + a.removed.spare.n
+	if used != a.used+removed || made != a.made {
+		return fmt.Errorf("used %d and %d removed, counted %d; %d chunks, counted %d", a.used, removed, used, a.made, made)
 	}
 	return nil
 }
+
+// verifyRemoved checks that what was removed is listed once, and not free.
+func (a *Arena) verifyRemoved() error {
+	r := &a.removed
+	seen := map[Index]bool{}
+	for _, i := range slices.Concat(r.dead.list(), r.spare.list()) {
+		if e := a.entry(i); seen[i] || e.generation != 0 || e.task != nil {
+			return fmt.Errorf("entry %d was removed, and lives, or was so twice", i)
+		}
+		seen[i] = true
+	}
+	for c, chunk := range a.chunks {
+		for i := a.info[c].free; chunk != nil && i != 0; i = a.entry(i).next {
+			if seen[i] {
+				return fmt.Errorf("entry %d was removed, and is free", i)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *removed) isDead(i Index) bool { return slices.Contains(r.dead.list(), i) }

@@ -1,6 +1,7 @@
 package timingwheel_test
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,6 +63,36 @@ func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
 	of := weak.Make(timer)
 	timer = nil
 	waitForGarbage(t, func() bool { return of.Value() == nil })
+}
+
+// What was canceled is garbage at once, in whatever order, and also if nothing else happens
+// on the wheel. Len is exact.
+func TestWheelKeepsNothingOfWhatWasCanceled(t *testing.T) {
+	const n, kept = 200, 10
+	w := timingwheel.New(timingwheel.WithShards(1))
+	defer w.Stop()
+	objects, all := make([]weak.Pointer[big], n), make([]timingwheel.Timeout, n)
+	for i := range n {
+		object := new(big)
+		objects[i] = weak.Make(object)
+		all[i], _ = w.Schedule(time.Hour, func() { object[0] = nil })
+	}
+	for k, i := range rand.Perm(n)[:n-kept] {
+		require.True(t, all[i].Cancel())
+		require.False(t, all[i].Cancel())
+		require.Equal(t, n-1-k, w.Len())
+	}
+	alive := func() (n int) {
+		for i := range objects {
+			if objects[i].Value() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	waitForGarbage(t, func() bool { return alive() <= kept })
+	require.Equal(t, kept, alive())
+	require.EqualValues(t, kept, w.Stats().Pending)
 }
 
 // A task that blocks does not keep its wheel.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"github.com/tickwheel/tickwheel/bucket"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/run"
 )
 
@@ -17,8 +16,8 @@ import (
 // goroutine finds it empty. So one goroutine at most is on its way to it, and takes the
 // functions in the order in which they were added.
 
-// addAtOnce puts an entry that is in no bucket into atOnce. The caller holds s.mu.
-func (s *shard) addAtOnce(i bucket.Index) {
+// openAtOnce opens atOnce for an entry, if it is not open. The caller holds s.mu.
+func (s *shard) openAtOnce() {
 	if !s.atOnce.IsOpen() {
 		s.atOnce.Open(&s.arena, 0)
 		if s.onAtOnce == nil {
@@ -26,11 +25,9 @@ func (s *shard) addAtOnce(i bucket.Index) {
 		}
 		go s.onAtOnce()
 	}
-	s.atOnce.Append(&s.arena, i)
-	s.enterLevel(i, levelDue)
 }
 
-// runAtOnce is the life of the goroutine that addAtOnce has started. It runs nothing before
+// runAtOnce is the life of the goroutine that openAtOnce has started. It runs nothing before
 // it has closed atOnce: a function may block, and must not delay what is added meanwhile.
 func (s *shard) runAtOnce() {
 	workers, runner := s.hub.atOnce, s.hub.runner

@@ -62,8 +62,9 @@ func (s *shard) dismiss(i bucket.Index) {
 		s.handBack(s.arena.Deadline(i), f)
 	}
 	s.counts.HandedBack++
-	s.arena.Unlink(i)
-	s.remove(i)
+	_, tag := s.arena.Remove(i)
+	s.uncount(tag >> levelShift)
+	s.uncountOneShot(tag)
 }
 
 // stop closes the shard, and lets nothing fire any more. It returns how many one-shots are

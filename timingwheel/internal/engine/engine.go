@@ -111,14 +111,14 @@ func (e *Engine) After(d time.Duration) Delay { return e.driver.after(d) }
 
 // Schedule adds a one-shot. It unlocks without a defer, which costs 2 ns. Nothing under
 // the lock can panic: accept returns an error when the arena is full.
-func (e *Engine) Schedule(after Delay, f func(), kind bucket.Tag) (h Handle, err error) {
-	h.Join(e)
-	err = h.Accept(after, f, kind)
-	h.UnlockShard()
+func (e *Engine) Schedule(after Delay, f func(), kind bucket.Tag) (Handle, error) {
+	s := e.lock()
+	r, err := s.accept(after, f, kind)
+	s.mu.Unlock()
 	if err != nil {
 		return Handle{}, err
 	}
-	return h, nil
+	return Handle{s, r}, nil
 }
 
 // BeginBatch keeps the shards from being closed until EndBatch.

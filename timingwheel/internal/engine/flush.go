@@ -121,11 +121,13 @@ func (s *shard) flushSlice(c *cascade) (more bool) {
 
 // addAgain adds an entry of a cascade to the wheels, and reports false if it is due.
 func (s *shard) addAgain(i bucket.Index, deadline int64) bool {
-	level, ok := s.finest.add(i, deadline)
-	if ok {
-		s.enterLevel(i, level)
+	b, level := s.finest.find(deadline)
+	if b == nil {
+		return false
 	}
-	return ok
+	b.Append(&s.arena, i)
+	s.enterLevel(i, level)
+	return true
 }
 
 // isLazyDue returns the deadline of an entry of a cascade that has a LazyTask, and
@@ -189,10 +191,14 @@ func (s *shard) passed(before int) {
 
 // fire is called with s.mu held.
 func (s *shard) fire(i bucket.Index) {
-	if !isInternal(s.arena.Tag(i)) {
-		s.execute(run.Function(s.takeFunction(i)))
+	if isInternal(s.arena.Tag(i)) {
+		s.fireInternal(i)
 		return
 	}
+	s.execute(run.Function(s.takeFunction(i)))
+}
+
+func (s *shard) fireInternal(i bucket.Index) {
 	s.counts.Fired++
 	f, kind := s.remove(i)
 	before := len(s.out.tasks)

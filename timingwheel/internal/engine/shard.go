@@ -102,28 +102,45 @@ func (s *shard) refuse(n int64) error {
 }
 
 // add adds a task. The shard must not be closed, and a one-shot must have its place
-// under the limit.
+// under the limit. The bucket comes first: so the entry's tag is written once, with the
+// level.
 func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
-	i, generation := s.arena.Alloc(s.clock.deadline(after.Now, after.D), f, kind)
+	deadline := s.clock.deadline(after.Now, after.D)
+	b, level := s.bucketFor(deadline, after, kind)
+	i, generation := s.arena.Alloc(deadline, f, kind|bucket.Tag(level<<levelShift))
+	b.Append(&s.arena, i)
+	s.entries[level]++
 	s.counts.Scheduled++
 	if kind&OneShot != 0 {
 		s.oneShots++
 	}
-	s.place(i, after)
 	return ref{i, generation}
 }
 
 // remove ends an entry that is in no bucket. Nothing counts it as pending any more.
-func (s *shard) remove(i bucket.Index) (f func(), kind bucket.Tag) {
-	f, tag := s.arena.Free(i)
+func (s *shard) remove(i bucket.Index) (f func(), tag bucket.Tag) {
+	f, tag = s.arena.Free(i)
 	s.uncount(tag >> levelShift)
+	s.uncountOneShot(tag)
+	return f, tag
+}
+
+// uncountOneShot counts a one-shot as pending no more. What only some shards have to do is
+// apart, so that the compiler inlines the rest.
+func (s *shard) uncountOneShot(tag bucket.Tag) {
 	if tag&OneShot != 0 {
-		s.limit.release()
-		if s.oneShots--; s.oneShots == 0 && s.closed {
-			s.hub.runner.Ended.Tell()
+		s.oneShots--
+		if s.limit.limit != nil || s.closed {
+			s.oneShotEnded()
 		}
 	}
-	return f, tag
+}
+
+func (s *shard) oneShotEnded() {
+	s.limit.release()
+	if s.oneShots == 0 && s.closed {
+		s.hub.runner.Ended.Tell()
+	}
 }
 
 // enterLevel and leaveLevel count an entry on the level whose bucket it is put into, or taken
@@ -157,9 +174,11 @@ func (s *shard) cancel(h ref) bool {
 			return false
 		}
 	}
-	s.arena.Unlink(i)
 	s.counts.Canceled++
-	switch f, tag := s.remove(i); tag & kind {
+	f, tag := s.arena.Remove(i)
+	s.uncount(tag >> levelShift)
+	s.uncountOneShot(tag)
+	switch tag & kind {
 	case Internal | OneShot:
 		s.canceling = true
 		f()
@@ -172,10 +191,18 @@ func (s *shard) cancel(h ref) bool {
 	return true
 }
 
-// tidy has the arena move entries together, after work on so many. It does nothing once the
-// shard is closed: then there are passes over all entries, and none must move meanwhile.
+// tidy moves entries together if the arena is sparse, after work on so many. The compiler
+// inlines the look.
 func (s *shard) tidy(work int) {
-	if s.arena.IsSparse() && !s.closed {
+	if s.arena.IsSparse() {
+		s.moveTogether(work)
+	}
+}
+
+// moveTogether does nothing once the shard is closed: then there are passes over all
+// entries, and none must move meanwhile.
+func (s *shard) moveTogether(work int) {
+	if !s.closed {
 		s.arena.Tidy(work)
 	}
 }
@@ -203,7 +230,9 @@ func (s *shard) move(i bucket.Index, after Delay) bool {
 	s.arena.Unlink(i)
 	s.leaveLevel(i)
 	s.arena.SetDeadline(i, deadline)
-	s.place(i, after)
+	b, level := s.bucketFor(deadline, after, s.arena.Tag(i))
+	b.Append(&s.arena, i)
+	s.enterLevel(i, level)
 	return true
 }
 
@@ -258,29 +287,27 @@ func (s *shard) deadline(i bucket.Index) int64 {
 // canStay reports whether a flush of the entry's bucket will look at its deadline.
 func (s *shard) canStay(i bucket.Index) bool { return s.arena.Tag(i)>>levelShift < levelWaiting }
 
-// place puts an entry that is in no bucket where its delay says. It is due at
-// once when the delay is not positive, or when the driver has flushed the
-// deadline's bucket since the caller read the clock.
-func (s *shard) place(i bucket.Index, after Delay) {
+// bucketFor returns the bucket for a new deadline, open, and the level. An entry is due at
+// once when the delay is not positive, or when the driver has flushed the deadline's bucket
+// since the caller read the clock.
+func (s *shard) bucketFor(deadline int64, after Delay, tag bucket.Tag) (*bucket.Bucket, uint) {
 	if after.D > 0 {
 		if s.finest == nil {
 			s.finest = newWheel(s, &s.arena, s.id, s.hub.bits, 0, 0)
 		}
-		if level, ok := s.finest.add(i, s.arena.Deadline(i)); ok {
-			s.enterLevel(i, level)
-			return
+		if b, level := s.finest.find(deadline); b != nil {
+			return &b.Bucket, level
 		}
 	}
-	if s.hub.atOnce != nil && !isInternal(s.arena.Tag(i)) {
-		s.addAtOnce(i)
-		return
+	if s.hub.atOnce != nil && !isInternal(tag) {
+		s.openAtOnce()
+		return &s.atOnce, levelDue
 	}
 	if !s.overdue.IsOpen() {
 		s.overdue.Open(&s.arena, 0)
 		s.hub.offer(&s.overdue, s.clock.Start.Add(after.Now))
 	}
-	s.overdue.Append(&s.arena, i)
-	s.enterLevel(i, levelDue)
+	return &s.overdue.Bucket, levelDue
 }
 
 // opened implements wheelOwner.

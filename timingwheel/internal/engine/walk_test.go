@@ -31,9 +31,13 @@ func TestStatsAndSnapshotAreWhatAWalkFinds(t *testing.T) {
 		for range 100 {
 			switch op := r.IntN(10); {
 			case op < 4 || len(timers) == 0:
-				timers = append(timers, w.AfterFunc(delay(), noop))
+				for range 1 + r.IntN(20) {
+					timers = append(timers, w.AfterFunc(delay(), noop))
+				}
 			case op < 5:
-				timers[r.IntN(len(timers))].Stop()
+				for range 1 + r.IntN(50) {
+					timers[r.IntN(len(timers))].Stop()
+				}
 			case op < 7:
 				timers[r.IntN(len(timers))].Reset(delay())
 			case op < 8:

@@ -37,6 +37,7 @@ type wheel struct {
 	shift       uint          // log2 of tick
 	bits        uint          // log2 of the number of slots
 	tick        int64         // width of a slot
+	mask        int64         // the bits in which the ticks of an interval differ: interval()-1
 	currentTime int64         // expiration of the last flushed bucket, rounded down to tick
 	slots       []slot
 	cascade     cascade
@@ -64,6 +65,9 @@ type cascade struct {
 	allDue      bool          // the entries are due, whatever their deadline
 }
 
+// newWheel is not inlined, so that the frames of add are small.
+//
+//go:noinline
 func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint, currentTime int64) *wheel {
 	shift := level * bits
 	w := &wheel{
@@ -73,8 +77,12 @@ func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint
 		shift:   shift,
 		bits:    bits,
 		tick:    1 << shift,
+		mask:    math.MaxInt64,
 		slots:   make([]slot, 1<<bits),
 		cascade: cascade{shard: shard},
+	}
+	if shift+bits < 63 {
+		w.mask = 1<<(shift+bits) - 1
 	}
 	w.currentTime = currentTime &^ (w.tick - 1)
 	for i := range w.slots {
@@ -83,44 +91,43 @@ func newWheel(owner wheelOwner, arena *bucket.Arena, shard int, bits, level uint
 	return w
 }
 
-// add puts an entry that is in no bucket into the bucket of its deadline, on this level
-// or on a coarser one, and returns which. It returns false if the entry is due. O(levels).
-func (w *wheel) add(i bucket.Index, deadline int64) (level uint, ok bool) {
+// find returns the slot of a deadline, on this level or on a coarser one, with its bucket
+// open, and the level; nil if the deadline has come. O(levels).
+func (w *wheel) find(deadline int64) (s *slot, level uint) {
 	if deadline < w.currentTime+w.tick {
-		return 0, false
+		return nil, 0
 	}
-	if !w.covers(deadline) {
+	for !w.covers(deadline) {
 		if w.overflow == nil {
 			w.makeOverflow()
 		}
-		return w.overflow.add(i, deadline)
+		w = w.overflow
 	}
-	s := &w.slots[w.position(deadline)]
+	s = &w.slots[w.position(deadline)]
 	if !s.IsOpen() {
-		s.Open(w.arena, deadline&^(w.tick-1))
-		w.owner.opened(s)
+		w.open(s, deadline)
 	}
-	s.Append(w.arena, i)
-	return w.level, true
+	return s, w.level
+}
+
+// open opens the bucket of a slot.
+func (w *wheel) open(s *slot, deadline int64) {
+	s.Open(w.arena, deadline&^(w.tick-1))
+	w.owner.opened(s)
 }
 
 func (w *wheel) makeOverflow() {
 	w.overflow = newWheel(w.owner, w.arena, w.cascade.shard, w.bits, w.level+1, w.currentTime)
 }
 
-// covers reports whether a tick is in the wheel's current interval.
-func (w *wheel) covers(tick int64) bool { return (tick^w.currentTime)>>(w.shift+w.bits) == 0 }
+// covers reports whether a tick is in the wheel's current interval. Neither is negative.
+func (w *wheel) covers(tick int64) bool { return tick^w.currentTime <= w.mask }
 
 // interval returns the number of ticks that the wheel covers, saturating.
-func (w *wheel) interval() int64 {
-	if w.shift+w.bits >= 63 {
-		return math.MaxInt64
-	}
-	return w.tick << w.bits
-}
+func (w *wheel) interval() int64 { return max(w.mask, w.mask+1) }
 
 // position returns the number of the slot that holds a tick.
-func (w *wheel) position(tick int64) int { return int(tick >> w.shift & (1<<w.bits - 1)) }
+func (w *wheel) position(tick int64) int { return int(tick>>(w.shift&63)) & (len(w.slots) - 1) }
 
 // advance sets currentTime to t, rounded down to a tick, on this level and on the coarser
 // ones. It does nothing if t is in the past. Its depth is bounded by the number of

@@ -33,6 +33,7 @@ build: ## compile everything
 .PHONY: test
 test: ## run the tests of the core module and the examples in their short form, with the race detector: two minutes
 	go test -race -short ./... ./timingwheel/tests ./examples/...
+	go test -race -short -tags tickwheel_pool -run 'Shard|Processor|GOMAXPROCS|Stress' ./timingwheel ./timingwheel/internal/engine # without the processor's number
 
 .PHONY: test-long
 test-long: ## run all tests of the core module and the examples at length, with the race detector
@@ -65,7 +66,7 @@ $(DURABLE_TESTS): test-in-%:
 .PHONY: test-releases
 test-releases: ## run the short tests of the core, the examples and timingwheel/prometheus with both releases of Go
 	@set -e; for go in $(RELEASES); do export GOTOOLCHAIN=$$go; \
-		(set -x; GOWORK=off go test -short ./...; go test -short ./timingwheel/tests ./examples/...; cd timingwheel/prometheus; go test ./...); done
+		(set -x; go build -ldflags=-checklinkname=1 -o /dev/null ./examples/quickstart; GOWORK=off go test -short ./...; go test -short ./timingwheel/tests ./examples/...; cd timingwheel/prometheus; go test ./...); done
 
 # go vet compiles what is imported, and checks the types of the rest, tests included.
 .PHONY: cross cross-some

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -67,5 +69,19 @@ func TestStabilityNamesTheReleasesOfGo(t *testing.T) {
 		file, err := readGoMod(root, m)
 		require.NoError(t, err)
 		require.Equal(t, minors[0]+".0", file.Go.Version, m.dir)
+	}
+}
+
+// What links to a function of the runtime is only for the releases that the tests run with.
+func TestPinnedShardsAreForTheReleasesOfGo(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	require.NoError(t, err)
+	minors := regexp.MustCompile(`go1\.(\d+)\.\d+`).FindAllStringSubmatch(string(makefile), -1)
+	last, err := strconv.Atoi(minors[len(minors)-1][1])
+	require.NoError(t, err)
+	for _, name := range []string{"spread_pinned.go", "spread_pinned.s", "spread_pinned_test.go"} {
+		text, err := os.ReadFile(filepath.Join(root, "timingwheel/internal/engine", name))
+		require.NoError(t, err)
+		require.Contains(t, string(text), fmt.Sprintf("//go:build gc && go1.%s && !go1.%d && ", minors[0][1], last+1), name)
 	}
 }

@@ -10,61 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Processors that add for the first time get the shards in turn, and so all are used also if
-// no two processors ever collide.
-func TestProcessorsGetShardsInTurn(t *testing.T) {
-	e := newTestWheel(withShards(4))
-	defer e.Stop()
-	for range 2 * len(e.shards) {
-		e.tokens = sync.Pool{} // the next add is the first of a processor
-		_, err := e.Schedule(time.Hour, mustNotRun)
-		require.NoError(t, err)
-	}
-	for i := range e.shards {
-		require.Equal(t, 2, e.shards[i].len(), "shard %d", i)
-	}
-}
-
-// Wherever processors are when their number changes, they come to the first shards, as many
-// as there are processors, and to no others.
-func TestShardsInUseFollowGOMAXPROCS(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(128))
-	all := newTestWheel(withShards(0))
-	defer all.Stop()
-	require.Len(t, all.shards, mostChosen)
-
-	runtime.GOMAXPROCS(16)
-	e := newTestWheel(withShards(0))
-	defer e.Stop()
-	least := len(e.shards) // or more: those of the machine
-	require.GreaterOrEqual(t, least, 16)
-	fixed := newTestWheel(withShards(32))
-	defer fixed.Stop()
-
-	for _, c := range []struct{ procs, used int }{{16, 16}, {2, 2}, {3, 4}, {1, 1}, {8, 8}, {128, least}, {5, 8}} {
-		runtime.GOMAXPROCS(c.procs)
-		s, seen := &e.shards[least-1], map[int]bool{}
-		for range least { // so many collisions lead past the last at least once
-			s = e.after(s)
-		}
-		for range 2 * c.used {
-			seen[e.join().id] = true
-		}
-		require.Len(t, seen, c.used, "%d processors", c.procs)
-		for range 2 * least {
-			require.Less(t, s.id, c.used, "%d processors", c.procs)
-			seen[s.id], s = true, e.after(s)
-		}
-		require.Len(t, seen, c.used, "%d processors", c.procs)
-
-		seen, s = map[int]bool{}, &fixed.shards[0]
-		for range fixed.shards {
-			seen[s.id], s = true, fixed.after(s)
-		}
-		require.Len(t, seen, 32, "a number that was given stays")
-	}
-}
-
 // While GOMAXPROCS rises and falls, everything fires, and new processors get shards that were
 // not used before.
 func TestGOMAXPROCSChangesDuringARun(t *testing.T) {

@@ -41,9 +41,15 @@ func (m *Map[K, V]) Set(key K, v V) {
 // Delete forgets a key, if it is there.
 func (m *Map[K, V]) Delete(key K) {
 	delete(m.m, key)
-	if m.most <= keep || len(m.m) >= m.most/4 {
-		return
+	if m.most > keep && len(m.m) < m.most/4 {
+		m.remake()
 	}
+}
+
+// remake has a frame of its own: a goroutine with a small stack may call Delete.
+//
+//go:noinline
+func (m *Map[K, V]) remake() {
 	fresh := make(map[K]V, len(m.m))
 	for k, v := range m.m {
 		fresh[k] = v

@@ -67,6 +67,11 @@ func (d *driver) start() {
 // drive is the life of the driver goroutine. The queue calls it with a bucket that has
 // expired. After loop has returned, another goroutine may drive, and this one works for the
 // default executor.
+//
+// The goroutine begins with a stack of 2 KB, 1.1 of which are for frames. To flush a bucket of
+// few entries takes less than that. When it took 1.13 KB, each wake-up made the stack
+// grow, which was 5 to 11 % of the processor time of timers that come due alone. So what is
+// seldom needed has a frame of its own: see shrinking.Map, and Tracer.StartFlush.
 func (d *driver) drive(b *slot) {
 	var alone run.Task
 	d.surviveGoexit(func() {
@@ -161,10 +166,9 @@ func (d *driver) dropEmpty() {
 
 // flushFirst flushes the first slice of a bucket that was taken from the queue.
 func (d *driver) flushFirst(b *slot) {
-	if t := d.runner.Tracer; t != nil {
-		defer t.StartFlush().End()
-	}
+	end := d.runner.Tracer.StartFlush()
 	d.sliced = d.shards[b.cascade.shard].expire(b, &d.found)
+	end()
 	if d.sliced {
 		d.cascades = append(d.cascades, b.cascade)
 	}
@@ -207,12 +211,11 @@ func (d *driver) poll() (*slot, bool) {
 
 // flushNext flushes a slice of the innermost cascade.
 func (d *driver) flushNext() {
-	if t := d.runner.Tracer; t != nil {
-		defer t.StartFlush().End()
-	}
+	end := d.runner.Tracer.StartFlush()
 	last := len(d.cascades) - 1
 	c := d.cascades[last]
 	d.sliced = d.shards[c.shard].flush(c, &d.found)
+	end()
 	if !d.sliced {
 		d.cascades = d.cascades[:last]
 	}

@@ -29,12 +29,20 @@ func (t *Tracer) Label() {
 	pprof.SetGoroutineLabels(t.labels)
 }
 
-// startTask and StartFlush begin a region of this goroutine. The caller ends it.
+// startTask begins a region of this goroutine. The caller ends it.
 func (t *Tracer) startTask() *trace.Region {
 	pprof.SetGoroutineLabels(t.labels)
 	return trace.StartRegion(t.labels, t.task)
 }
 
-func (t *Tracer) StartFlush() *trace.Region { return trace.StartRegion(t.labels, t.flush) }
+// StartFlush begins a region of this goroutine, and returns what ends it.
+func (t *Tracer) StartFlush() (end func()) {
+	if t == nil {
+		return nothing
+	}
+	return trace.StartRegion(t.labels, t.flush).End
+}
+
+func nothing() {}
 
 func ClearLabels() { pprof.SetGoroutineLabels(context.Background()) }

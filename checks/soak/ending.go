@@ -62,11 +62,8 @@ func (e *ending) shutdown() {
 // waitForTask lets a task stop the wheel, if one runs soon.
 func (e *ending) waitForTask() {
 	e.fromTask.Store(true)
-	for range 100 {
+	for begin := time.Now(); e.fromTask.Load() && time.Since(begin) < 100*time.Millisecond; {
 		time.Sleep(time.Millisecond)
-		if !e.fromTask.Load() {
-			return
-		}
 	}
 }
 

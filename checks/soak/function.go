@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickwheel/tickwheel/timingwheel"
+	"github.com/tickwheel/tickwheel/timingwheel/pool"
 )
 
-// functions are those of AfterFunc, Schedule and ScheduleBatch.
+// functions are those of AfterFunc and Schedule.
 type functions struct {
 	life *life
 
@@ -28,7 +28,7 @@ func (f *functions) schedule(d time.Duration) {
 	var err error
 	switch n := rand.IntN(3); {
 	case n == 0 && l.pool != nil:
-		t.timeout, err = l.pool.scheduleOn(l.w, d, t)
+		t.timeout, err = l.pool.Schedule(l.w, d, func(*pool.Worker) { t.run() })
 	case n <= 1:
 		t.timeout, err = l.w.Schedule(d, t.run)
 	default:
@@ -50,30 +50,6 @@ func (f *functions) afterFunc(d time.Duration) {
 	t.timer = l.w.AfterFunc(d, t.run)
 	t.armed(l.shape.limit == 0)
 	f.keep(t)
-}
-
-// batch schedules up to 512 functions together.
-func (f *functions) batch() {
-	l := f.life
-	tasks := make([]*task, 1+rand.IntN(1<<rand.IntN(10)))
-	batch := make([]timingwheel.Delayed, len(tasks))
-	for i := range tasks {
-		d := l.delay()
-		t := newTask(l, "ScheduleBatch")
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.arm(l.soak.now() + max(0, d))
-		tasks[i], batch[i] = t, timingwheel.Delayed{After: d, Func: t.run}
-	}
-	timeouts, err := l.w.ScheduleBatch(nil, batch)
-	for i, t := range tasks {
-		if err != nil {
-			t.refused(err)
-			continue
-		}
-		t.timeout = timeouts[i]
-		f.keep(t)
-	}
 }
 
 func (f *functions) cancelSome() {

@@ -24,10 +24,6 @@ type key struct {
 
 // call makes one random call for a random key.
 func (k *keys) call() {
-	if rand.IntN(1000) == 0 {
-		k.drain()
-		return
-	}
 	l, n := k.life, rand.IntN(len(k.keys))
 	key := &k.keys[n]
 	key.mu.Lock()
@@ -49,46 +45,10 @@ func (k *keys) call() {
 			t.arm(due)
 			t.moved()
 		}
-	case 2:
-		k.checkDeadline(n, t)
 	default:
 		if next := newTask(l, "Keyed"); k.schedule(n, d, next, t) {
 			key.task = next
 		}
-	}
-}
-
-// drain takes out all keys at once, or looks at them.
-func (k *keys) drain() {
-	for i := range k.keys {
-		k.keys[i].mu.Lock()
-		defer k.keys[i].mu.Unlock()
-	}
-	if rand.IntN(2) == 0 {
-		for n := range k.keyed.All() {
-			if k.keys[n].task == nil {
-				k.life.violate("Keyed: All yields %d, which was never scheduled", n)
-			}
-		}
-		return
-	}
-	begin := k.life.soak.begin
-	for _, p := range k.keyed.Drain() {
-		t := k.keys[p.Key].task
-		t.mu.Lock()
-		if due, ok := t.disarm(false, "drained", &k.life.soak.total.canceled); ok && p.Deadline.Before(begin.Add(due)) {
-			k.life.violate("Keyed: drained with a deadline of %v, due at %v", p.Deadline.Sub(begin), due)
-		}
-		t.mu.Unlock()
-	}
-}
-
-// checkDeadline checks the deadline of n, whose task is t. The caller holds t.mu.
-func (k *keys) checkDeadline(n int, t *task) {
-	begin := k.life.soak.begin
-	at, ok := k.keyed.Deadline(n)
-	if ok && (len(t.dues) == 0 || at.Before(begin.Add(t.dues[0]))) {
-		k.life.violate("Keyed: a deadline of %v, due at %v", at.Sub(begin), t.dues)
 	}
 }
 

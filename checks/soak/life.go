@@ -19,15 +19,19 @@ type life struct {
 	w     *timingwheel.TimingWheel
 	mode  atomic.Int32 // what a call of a task's function means
 
-	ledger    ledger // the tasks of functions and keys that are armed
+	armed     sync.Map // of *task: those of which a run is to come
 	functions functions
 	keys      keys
-	jobs      jobs
-	futures   futures
+	ending    ending
 
-	ending ending
-	faults faults
+	refusals  atomic.Int64 // calls that returned ErrTooManyPending
+	panicked  atomic.Int64 // tasks and runs of jobs
+	handled   atomic.Int64 // calls of the panic handler
+	inFutures atomic.Int64 // functions of futures, whose panics the handler does not get
 }
+
+// errOnPurpose is what tasks panic with.
+var errOnPurpose = errors.New("on purpose")
 
 // The modes of a life. First the wheel runs the functions. When the wheel is gone, the
 // soak calls those that were discarded, and then those that were handed back, to learn
@@ -47,14 +51,17 @@ func (s *soak) newLife(sh shape, p *keptPool) *life {
 	l.w = timingwheel.New(opts...)
 	l.functions.life = l
 	l.keys.life, l.keys.keyed = l, timingwheel.NewKeyed[int](l.w)
-	l.jobs.life = l
-	l.futures.life = l
 	l.ending.life, l.ending.over = l, make(chan struct{})
 	s.total.wheels.Add(1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lives[l] = true
+	s.lives.Store(l, true)
 	return l
+}
+
+func (l *life) handlePanic(recovered any, stack []byte) {
+	if recovered != errOnPurpose || len(stack) == 0 {
+		l.violate("the panic handler got %v", recovered)
+	}
+	l.handled.Add(1)
 }
 
 func (l *life) violate(format string, args ...any) {
@@ -67,7 +74,7 @@ func (l *life) live(end time.Time) {
 	for range 2 {
 		wg.Go(func() { l.calls() })
 	}
-	for range 4 {
+	for range 12 {
 		wg.Go(func() { waiter{l}.waits() })
 	}
 	time.Sleep(time.Until(end))
@@ -78,8 +85,6 @@ func (l *life) live(end time.Time) {
 	if !wait(func() bool { return l.w.Stats().Running == 0 }) {
 		l.violate("%d tasks do not end\n%s", l.w.Stats().Running, stacks())
 	}
-	l.jobs.finish()
-	l.futures.finish()
 }
 
 // settle closes the accounts. The caller makes sure that nothing runs any more.
@@ -90,15 +95,22 @@ func (l *life) settle() {
 	if keys := l.keys.keyed.Len(); c.Pending != 0 || l.w.Len() != 0 || keys != 0 {
 		l.violate("stopped, but %d pending, %d keys", c.Pending, keys)
 	}
-	l.faults.checkPanics(l)
-	l.faults.checkRefused(l, c.Rejected, l.lost())
-	l.soak.forget(l, c)
+	panicked, handled, inFutures := l.panicked.Load(), l.handled.Load(), l.inFutures.Load()
+	if all := l.w.Stats().Panicked; panicked != handled || all != panicked+inFutures {
+		l.violate("%d panics, %d handled, and %d in futures; Stats says %d", panicked, handled, inFutures, all)
+	}
+	// An AfterFunc or a Reset does not report that it was refused.
+	if known, maybe := l.refusals.Load(), l.lost(); c.Rejected < known || c.Rejected > known+maybe {
+		l.violate("refused %d, and perhaps %d, but Stats says %d", known, maybe, c.Rejected)
+	}
+	l.soak.lives.Delete(l)
 }
 
 // lost finds the runs that have not ended. It returns how many of them may have been
 // refused; the others are violations.
 func (l *life) lost() (maybe int64) {
-	for _, t := range l.ledger.left() {
+	for key := range l.armed.Range {
+		t := key.(*task)
 		t.mu.Lock()
 		if n := len(t.dues); n > t.maybe {
 			l.violate("%s lost: due at %v, now is %v", t.kind, t.dues[0], l.soak.now())
@@ -109,19 +121,6 @@ func (l *life) lost() (maybe int64) {
 		t.mu.Unlock()
 	}
 	return maybe
-}
-
-// forget removes l and adds its counts to those of the wheels that are gone.
-func (s *soak) forget(l *life, c timingwheel.Counts) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.lives, l)
-	s.counts.Scheduled += c.Scheduled
-	s.counts.Fired += c.Fired
-	s.counts.Canceled += c.Canceled
-	s.counts.HandedBack += c.HandedBack
-	s.counts.Reset += c.Reset
-	s.counts.Rejected += c.Rejected
 }
 
 func (l *life) checkAccounts() timingwheel.Counts {
@@ -149,10 +148,8 @@ func (l *life) calls() {
 // call makes one random call.
 func (l *life) call() {
 	switch n := rand.IntN(100); {
-	case n < 24:
-		l.functions.schedule(l.delay())
 	case n < 25:
-		l.functions.batch()
+		l.functions.schedule(l.delay())
 	case n < 45:
 		l.functions.afterFunc(l.delay())
 	case n < 70:
@@ -161,10 +158,6 @@ func (l *life) call() {
 		l.functions.cancelSome()
 	case n < 92:
 		l.functions.resetSome(l.delay())
-	case n < 94:
-		l.jobs.call()
-	case n < 98:
-		l.futures.submit()
 	case n < 99:
 		l.checkAccounts()
 	default:
@@ -196,7 +189,7 @@ func (l *life) misbehave(t *task) {
 		runtime.Goexit()
 	case 8:
 		if l.shape.handler {
-			l.faults.panicked.Add(1)
+			l.panicked.Add(1)
 			l.soak.total.panics.Add(1)
 			panic(errOnPurpose)
 		}
@@ -228,9 +221,43 @@ func (l *life) notEarly(kind string, at, due time.Duration) {
 func (l *life) refused(kind string, err error) {
 	switch {
 	case errors.Is(err, timingwheel.ErrTooManyPending) && l.shape.limit > 0:
-		l.faults.refused.Add(1)
+		l.refusals.Add(1)
 	case errors.Is(err, timingwheel.ErrStopped) && l.ending.begun.Load():
 	default:
 		l.violate("%s: refused without reason: %v", kind, err)
+	}
+}
+
+// live makes wheels of these shapes, uses them until end, and closes their accounts. P is
+// the Pool that they share, or nil.
+func (s *soak) live(end time.Time, shapes []shape, p *keptPool) {
+	var wg sync.WaitGroup
+	var lives []*life
+	// Functions that the wheels fire after an early Close find the pool full.
+	closeEarly := p != nil && rand.IntN(4) == 0
+	for _, shape := range shapes {
+		l := s.newLife(shape, p)
+		l.ending.neverRoom = closeEarly && shape.executor == poolWait
+		lives = append(lives, l)
+	}
+	for _, l := range lives {
+		wg.Go(func() { l.live(end) })
+	}
+	if closeEarly {
+		time.Sleep(time.Until(end) * 9 / 10)
+		p.close(&s.violations)
+	}
+	wg.Wait()
+	if p != nil {
+		if !closeEarly {
+			p.close(&s.violations)
+		}
+		for _, l := range lives {
+			l.mode.Store(discarding)
+		}
+		p.callDiscarded()
+	}
+	for _, l := range lives {
+		l.settle()
 	}
 }

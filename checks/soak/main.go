@@ -4,10 +4,9 @@
 //	cd checks && go run ./soak -for 10m
 //
 // Wheels of many shapes, with executors of all kinds, come and go by Stop and Shutdown.
-// On each of them there are functions, jobs of all kinds, keys, futures, contexts,
-// timers with a channel and tickers. Their delays are random. They are canceled and
-// reset at random, from outside and from inside tasks. Tasks sleep, panic and end their
-// goroutine.
+// On each of them there are functions, jobs, keys, futures, contexts, timers with a channel
+// and tickers. Their delays are random. They are canceled and reset at random, from outside
+// and from inside tasks. Tasks sleep, panic and end their goroutine.
 //
 // Soak keeps its own accounts of every task, by means of the public API alone, and
 // checks what the package promises: nothing runs early, nothing is lost, nothing happens

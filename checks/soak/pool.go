@@ -12,12 +12,11 @@ import (
 // which tasks they are. Before that, such a call could be mistaken for a run.
 type keptPool struct {
 	*pool.Pool
-	locals *locals
-	mu     sync.Mutex
-	kept   []func() // guarded by mu
+	mu   sync.Mutex
+	kept []func() // guarded by mu
 }
 
-func newPool(kind string, v *violations) *keptPool {
+func newPool(kind string) *keptPool {
 	p := &keptPool{}
 	full := pool.Wait
 	switch kind {
@@ -27,7 +26,6 @@ func newPool(kind string, v *violations) *keptPool {
 		full = pool.Discard(p.keep)
 	}
 	p.Pool = pool.New(1+rand.IntN(8), rand.IntN(64), full)
-	p.locals = newLocals(p.Pool, v)
 	return p
 }
 

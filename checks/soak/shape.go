@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/timingwheel"
@@ -52,13 +54,11 @@ func (s shape) String() string {
 		s.tick, s.size, s.shards, s.executor, s.limit, s.precise, s.farthest)
 }
 
+func (s shape) hasPool() bool { return strings.HasPrefix(s.executor, "pool") }
+
 // mayBlock reports whether tasks may sleep. A task that runs on the driver must not.
 func (s shape) mayBlock() bool {
-	switch s.executor {
-	case "", "go", poolWait, poolDiscard:
-		return true
-	}
-	return false
+	return slices.Contains([]string{"", "go", poolWait, poolDiscard}, s.executor)
 }
 
 // options returns the options for New, all but the panic handler. P is used only if the
@@ -73,15 +73,18 @@ func (s shape) options(p *keptPool) []timingwheel.Option {
 	if s.precise {
 		opts = append(opts, timingwheel.WithPreciseWakeups())
 	}
+	var executor timingwheel.Executor
 	switch s.executor {
 	case "":
-		return opts
+		executor = timingwheel.Goroutines()
 	case "inline":
-		return append(opts, timingwheel.WithExecutor(timingwheel.Inline()))
+		executor = timingwheel.Inline()
 	case "func":
-		return append(opts, timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { task() })))
+		executor = timingwheel.ExecutorFunc(func(task func()) { task() })
 	case "go":
-		return append(opts, timingwheel.WithExecutor(timingwheel.ExecutorFunc(func(task func()) { go task() })))
+		executor = timingwheel.ExecutorFunc(func(task func()) { go task() })
+	default:
+		executor = p.Pool
 	}
-	return append(opts, timingwheel.WithExecutor(p.Pool))
+	return append(opts, timingwheel.WithExecutor(executor))
 }

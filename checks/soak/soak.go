@@ -1,13 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"runtime"
 	"sync"
 	"time"
-
-	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 const (
@@ -20,24 +19,16 @@ const (
 
 // soak is one run of the command.
 type soak struct {
-	begin time.Time
-	took  time.Duration
-	out   io.Writer
-
+	begin      time.Time
+	took       time.Duration
+	out        io.Writer
 	violations violations
 	total      totals
-	late       quantiles // of functions on Goroutines, where no function delays another
-	control    quantiles // of functions of package time, to show what the machine adds
 	steady     steady
-
-	mu     sync.Mutex
-	lives  map[*life]bool     // guarded by mu
-	counts timingwheel.Counts // guarded by mu; the sum over the wheels that are gone
+	lives      sync.Map // of *life: the wheels that exist
 }
 
-func newSoak(out io.Writer) *soak {
-	return &soak{begin: time.Now(), out: out, lives: make(map[*life]bool)}
-}
+func newSoak(out io.Writer) *soak { return &soak{begin: time.Now(), out: out} }
 
 // now returns the time since the start of the run, by the monotonic clock. Every check
 // compares with this time.
@@ -52,15 +43,17 @@ func (s *soak) run(d time.Duration) {
 	for range houses {
 		wg.Go(func() {
 			for time.Now().Before(end) {
-				stands := 100*time.Millisecond + time.Duration(rand.Int64N(int64(min(longest, d/2))))
-				s.house(earlier(end, time.Now().Add(stands)))
+				until := time.Now().Add(100*time.Millisecond + time.Duration(rand.Int64N(int64(min(longest, d/2)))))
+				if until.After(end) {
+					until = end
+				}
+				s.house(until)
 			}
 		})
 	}
-	var watcher sync.WaitGroup
 	done := make(chan struct{})
+	var watcher sync.WaitGroup
 	watcher.Go(func() { s.watch(end, done) })
-	watcher.Go(func() { s.compare(done) })
 	wg.Wait()
 	close(done)
 	watcher.Wait()
@@ -68,18 +61,13 @@ func (s *soak) run(d time.Duration) {
 	s.settle()
 }
 
-// compare runs functions on package time with delays like those on the wheels, one
-// thousand a second, until done is closed.
-func (s *soak) compare(done chan struct{}) {
-	for {
-		select {
-		case <-done:
-			return
-		case <-time.After(time.Millisecond):
-			d := time.Duration(rand.Int64N(1 << 25))
-			due := s.now() + d
-			time.AfterFunc(d, func() { s.control.add(s.now() - due) })
-		}
+// house makes one wheel, or two that share a Pool, and uses them until end.
+func (s *soak) house(end time.Time) {
+	a, b := randomShape(), randomShape()
+	if b.executor = a.executor; a.hasPool() {
+		s.live(end, []shape{a, b}, newPool(a.executor))
+	} else {
+		s.live(end, []shape{a}, nil)
 	}
 }
 
@@ -94,27 +82,20 @@ func (s *soak) watch(end time.Time, done chan struct{}) {
 		case <-done:
 			return
 		case <-second.C:
-			pending := int64(0)
-			for _, l := range s.all() {
-				pending += l.checkAccounts().Pending
+			wheels, pending := 0, int64(0)
+			for l := range s.lives.Range {
+				wheels++
+				pending += l.(*life).checkAccounts().Pending
 			}
 			m := measure()
 			if time.Now().Before(end) {
 				s.steady.add(m)
 			}
-			s.progress(pending, m)
+			fmt.Fprintf(s.out, "%4ds  wheels %d of %d  tasks %d  pending %d  heap %s  goroutines %d\n",
+				int(s.now().Seconds()), wheels, s.total.wheels.Load(), s.total.tasks.Load(), pending, mb(m.heap), m.goroutines)
+			s.violations.report(s.out, 1)
 		}
 	}
-}
-
-// all returns the lives of the wheels that exist now.
-func (s *soak) all() (lives []*life) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l := range s.lives {
-		lives = append(lives, l)
-	}
-	return lives
 }
 
 // settle waits until nothing is left of the wheels. Then it compares memory and
@@ -144,11 +125,4 @@ func wait(done func() bool) bool {
 func stacks() []byte {
 	buf := make([]byte, 1<<18)
 	return buf[:runtime.Stack(buf, true)]
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

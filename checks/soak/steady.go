@@ -71,13 +71,10 @@ func (s *steady) check(v *violations) {
 }
 
 func (s *steady) report(out io.Writer) {
-	fmt.Fprintf(out, "  heap in use: %s at the start, %s at the end\n", mb(s.begin.heap), mb(s.end.heap))
+	fmt.Fprintf(out, "  at the start: %+v\n  at the end: %+v\n", s.begin, s.end)
 	if second, last, ok := s.quarters(); ok {
-		fmt.Fprintf(out, "  at least, in the second and the last quarter: %s and %s, %d and %d goroutines\n",
-			mb(second.heap), mb(last.heap), second.goroutines, last.goroutines)
+		fmt.Fprintf(out, "  at least, in the second quarter: %+v\n  and in the last: %+v\n", second, last)
 	}
-	fmt.Fprintf(out, "  goroutines: %d at the start, %d at the end; open files: %d and %d\n",
-		s.begin.goroutines, s.end.goroutines, s.begin.files, s.end.files)
 }
 
 // least returns the smallest of each field.

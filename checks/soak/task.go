@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,20 +15,18 @@ import (
 // takes the mutex before it does anything else. So the result of the call is in the
 // accounts before the function looks at them.
 type task struct {
-	life   *life
-	kind   string
-	stripe int // of the ledger
+	life *life
+	kind string
 
 	mu      sync.Mutex
 	dues    []time.Duration // the earliest time of each run to come, in the order of arming
 	maybe   int             // how many of the last dues may have been refused
 	timer   *timingwheel.Timer
 	timeout timingwheel.Timeout
-	grouped bool // of a Group
 }
 
 func newTask(l *life, kind string) *task {
-	return &task{life: l, kind: kind, stripe: rand.IntN(len(l.ledger.stripes))}
+	return &task{life: l, kind: kind}
 }
 
 // The caller of arm, armed, moved, disarm and refused holds t.mu.
@@ -37,7 +34,7 @@ func newTask(l *life, kind string) *task {
 // arm notes that t may run at or after due. It is called before the call on the wheel.
 func (t *task) arm(due time.Duration) {
 	if len(t.dues) == 0 {
-		t.life.ledger.put(t)
+		t.life.armed.Store(t, true)
 	}
 	t.dues = append(t.dues, due)
 	t.life.soak.total.tasks.Add(1)
@@ -59,6 +56,7 @@ func (t *task) moved() {
 		t.life.violate("%s: reported as pending, but nothing was", t.kind)
 		return
 	}
+	t.life.soak.total.reset.Add(1)
 	t.dues[last-1] = t.dues[last]
 	t.dues = t.dues[:last]
 	t.life.soak.total.tasks.Add(-1)
@@ -79,7 +77,7 @@ func (t *task) disarm(first bool, how string, count *atomic.Int64) (due time.Dur
 	}
 	if t.dues = t.dues[:last]; last == 0 {
 		t.maybe = 0
-		t.life.ledger.remove(t)
+		t.life.armed.Delete(t)
 	}
 	count.Add(1)
 	return due, true
@@ -101,8 +99,7 @@ func (t *task) cancel() {
 
 // reset resets the Timer or the Timeout of t. A Timer that was refused never runs, and its
 // Reset does not tell. So on a wheel with a limit, reset of a Timer does something only if it
-// is called from inside the function, which proves that the Timer was accepted. Nor does
-// Reset tell of a Group that has been stopped, as it may have been from inside.
+// is called from inside the function, which proves that the Timer was accepted.
 func (t *task) reset(d time.Duration, inside bool) {
 	l := t.life
 	t.mu.Lock()
@@ -115,7 +112,7 @@ func (t *task) reset(d time.Duration, inside bool) {
 			t.moved()
 		}
 		return
-	case l.shape.limit > 0 && !inside, t.grouped && inside:
+	case l.shape.limit > 0 && !inside:
 		return
 	}
 	t.arm(due)
@@ -156,8 +153,6 @@ func (t *task) ran() bool {
 		}
 	case now < due:
 		l.violate("%s: %v early", t.kind, due-now)
-	case l.shape.executor == "" && mode == running:
-		l.soak.late.add(now - due)
 	}
 	return ok && mode == running
 }

@@ -17,7 +17,7 @@ import (
 
 // maxZip is how large the zip of a module may be, in bytes. Pictures, and
 // programs that only developers run, are in modules that are not published.
-const maxZip = 500_000
+const maxZip = 600_000
 
 // inspect looks at a module that was published: its zip, and its tests in a checkout of
 // its tag, with the dependencies that it asks for and no newer ones.

@@ -119,8 +119,12 @@ func (p *plan) occurrence(name string, revision int64, next times, j Job, at, du
 	if err != nil {
 		return nil, err
 	}
+	// With the revision: an occurrence may be canceled and stored again within a microsecond.
 	sum := sha256.Sum256([]byte(name))
-	rec.ID = hex.EncodeToString(sum[:8]) + "-" + strconv.FormatInt(at.UnixMicro(), 36) + "-" + strconv.FormatInt(rec.Born.UnixMicro(), 36)
+	rec.ID = hex.EncodeToString(sum[:8])
+	for _, n := range []int64{at.UnixMicro(), rec.Born.UnixMicro(), revision} {
+		rec.ID += "-" + strconv.FormatInt(n, 36)
+	}
 	own := *p
 	own.Paused, own.Job, own.Revision, own.At = false, nil, revision, at.UnixMicro()
 	rec.Series, rec.Plan = name, own.encode()

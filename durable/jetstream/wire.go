@@ -120,7 +120,7 @@ func checksum(salt, s string) string {
 }
 
 // maxID is how long the ID of a job may be, in bytes. One that package durable makes has at
-// most 30.
+// most 60.
 const maxID = 128
 
 // parseRef takes only what ref returns. The ID becomes a token of subjects, so it has to

@@ -89,6 +89,31 @@ func TestEachAtItsTime(t *testing.T) {
 	require.Equal(t, 72*hour, clock.Now().Sub(begin))
 }
 
+// A schedule that is changed more than once within an instant keeps its occurrence.
+func TestScheduleChangedTwiceAtOnce(t *testing.T) {
+	clock := memory.NewClock(begin)
+	q, run := open(t, memory.New(clock))
+	var mu sync.Mutex
+	ran := map[string]int{}
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		mu.Lock()
+		defer mu.Unlock()
+		ran[a.Schedule]++
+		return nil
+	})
+	for _, name := range []string{"paused", "edited"} {
+		require.NoError(t, q.Schedule(within(t), name, "@every 1h", durable.Job{Kind: "k"}))
+	}
+	require.NoError(t, q.PauseSchedule(within(t), "paused"))
+	require.NoError(t, q.ResumeSchedule(within(t), "paused"))
+	for _, jitter := range []time.Duration{time.Minute, 2 * time.Minute, 0} { // the last is as the first was
+		require.NoError(t, q.Schedule(within(t), "edited", "@every 1h", durable.Job{Kind: "k"}, durable.Jitter(jitter)))
+	}
+	run()
+	require.NoError(t, clock.Advance(within(t), 2*time.Hour))
+	require.Equal(t, map[string]int{"paused": 2, "edited": 2}, ran)
+}
+
 // What waits for tokens of two limits begins when both are there, however many wait.
 func TestTokensComeByTheClock(t *testing.T) {
 	clock := memory.NewClock(begin)

@@ -153,6 +153,7 @@ func (l *ledger) user(t *testing.T, r *rig, id int, end time.Time) {
 	expected := []error{durable.ErrNotFound, durable.ErrExists, durable.ErrUncertain}
 	var mine []durable.Ref
 	for n := 0; n < 10 || time.Now().Before(end); n++ { // enough also where each takes a second
+		breathe()
 		job := durable.Job{Kind: kind, After: rand.N(3 * time.Second), MaxAttempts: 1 + rand.N(4)}
 		switch rand.N(10) {
 		case 0:

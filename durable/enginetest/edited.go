@@ -167,7 +167,7 @@ func scheduleEditedLate(t *testing.T, s Store) {
 	set("first")
 	w.start().awaitRuns(1)
 	slow.by.Store(int64(2 * period))
-	for engineNow(t, slow).Before(once) {
+	for ; engineNow(t, slow).Before(once); breathe() {
 		if err := last(); !errorIs(err, durable.ErrInvalid) { // there is no time left
 			require.NoError(t, err)
 		}
@@ -216,7 +216,7 @@ func scheduleListed(t *testing.T, s Store) {
 	r, w := open(t, s.Open(t)), open(t, s.Open(t)).handle(kind, nil)
 	require.NoError(t, r.Schedule(within(t), "x", "@every 20ms", durable.Job{Kind: kind}))
 	w.start().awaitRuns(1)
-	for n := len(w.ran()); len(w.ran()) < n+100; {
+	for n := len(w.ran()); len(w.ran()) < n+100; breathe() {
 		require.False(t, r.schedules()["x"].Next.IsZero())
 	}
 }

@@ -3,16 +3,18 @@
 //
 //	func TestEngine(t *testing.T) { enginetest.Run(t, newStore) }
 //
-// The tests run in real time, most of them in parallel, each on a store of its own. The
-// environment variable ENGINETEST_RACES sets how many races between Cancel and Claim are
-// run, by default 500, and ENGINETEST_OVERDUE how many jobs are overdue when a worker
-// starts, by default 5000.
+// Most of the tests run in parallel, each on a store of its own, and in real time but for
+// [RunInBubbles]. The environment variable ENGINETEST_RACES sets how many races between Cancel
+// and Claim are run, by default 500, and ENGINETEST_OVERDUE how many jobs are overdue when a
+// worker starts, by default 5000.
 package enginetest
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
@@ -34,12 +36,33 @@ func Run(t *testing.T, newStore func(t testing.TB) Store) { RunOnly(t, newStore)
 // RunOnly runs the tests of these names, or all if none is given. Those that one process
 // can do, such as "Restart", suit a store that only one engine can have open.
 func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
+	runAll(t, func(t *testing.T, f func(*testing.T, Store)) { f(t, newStore(t)) }, names...)
+}
+
+// RunInBubbles runs all tests on stores that need no file and no connection, each in a bubble
+// of testing/synctest. There, time passes when all goroutines wait: a test that takes a minute
+// takes as long as its work, and a busy machine is as good as any.
+func RunInBubbles(t *testing.T, newStore func(t testing.TB) Store) {
+	runAll(t, func(t *testing.T, f func(*testing.T, Store)) {
+		if slices.ContainsFunc(realTime, func(name string) bool { return strings.HasSuffix(t.Name(), "/"+name) }) {
+			f(t, newStore(t))
+			return
+		}
+		synctest.Test(t, func(t *testing.T) { f(t, newStore(t)) })
+	})
+}
+
+// realTime is the tests that are of no use in a bubble: two need claims that take a while, and in
+// one a commit is held up, where no time passes since others wait for its lock.
+var realTime = []string{"Backlog", "KindAtItsLimit", "ScheduleEditedLate"}
+
+func runAll(t *testing.T, run func(*testing.T, func(*testing.T, Store)), names ...string) {
 	// Most of their time the tests wait, so more of them run at once than t.Parallel has
 	// where there are few processors.
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
 	if len(names) == 0 || slices.Contains(names, "Ahead") {
-		t.Run("Ahead", func(t *testing.T) { ahead(t, newStore(t)) }) // alone, since it is about time
+		t.Run("Ahead", func(t *testing.T) { run(t, ahead) }) // alone, since it is about time
 	}
 	for _, c := range cases {
 		if len(names) > 0 && !slices.Contains(names, c.name) {
@@ -48,7 +71,7 @@ func RunOnly(t *testing.T, newStore func(t testing.TB) Store, names ...string) {
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			t.Run(c.name, func(t *testing.T) { c.run(t, newStore(t)) })
+			t.Run(c.name, func(t *testing.T) { run(t, c.run) })
 		})
 	}
 	wg.Wait()

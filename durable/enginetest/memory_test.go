@@ -7,5 +7,5 @@ import (
 )
 
 func TestMemory(t *testing.T) {
-	enginetest.Run(t, func(testing.TB) enginetest.Store { return enginetest.NewMemory() })
+	enginetest.RunInBubbles(t, func(testing.TB) enginetest.Store { return enginetest.NewMemory() })
 }

@@ -151,6 +151,9 @@ func await(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// breathe is a pause in a loop: in a bubble no time passes without one.
+func breathe() { time.Sleep(time.Millisecond) }
+
 // awaitRuns waits until so many attempts have begun.
 func (r *rig) awaitRuns(n int) []run {
 	r.t.Helper()

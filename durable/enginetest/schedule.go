@@ -390,6 +390,7 @@ func scheduleRaces(t *testing.T, s Store) {
 		wg.Go(func() {
 			r := rigs[i%2]
 			for n, end := 0, time.Now().Add(4*time.Second); n < 5 || time.Now().Before(end); n++ {
+				breathe()
 				var err error
 				switch rand.N(8) {
 				case 0:

@@ -10,7 +10,7 @@ import (
 // env is what a Queue and its worker share. It does not change after Open, except for what its
 // fields guard themselves. So the worker does not know its Queue.
 type env struct {
-	config
+	settings
 	engine   Engine
 	clock    *clock.Clock
 	manual   bool // the clock is set by hand

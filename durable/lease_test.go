@@ -71,7 +71,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *worker, held *Held, 
 	c, err := clock.New(t.Context(), now)
 	require.NoError(t, err)
 	ran = new(int)
-	e := &env{config: *defaultConfig(), clock: c, asking: t.Context(), closed: t.Context(), handlers: map[string]Handler{
+	e := &env{settings: defaultSettings(), clock: c, asking: t.Context(), closed: t.Context(), handlers: map[string]Handler{
 		"k": func(context.Context, *Attempt) error { *ran++; return nil },
 	}}
 	e.log = slog.New(slog.DiscardHandler)

@@ -113,7 +113,7 @@ func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision i
 		if err != nil {
 			return err
 		}
-		t := rulesText{slices.Clone(r.Limits()), slices.Clone(r.Pauses())}
+		t := rulesText{Limits: slices.Clone(r.Limits()), Pauses: slices.Clone(r.Pauses())}
 		revision := q.revisionAfter(r.Revision())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {

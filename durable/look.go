@@ -136,7 +136,7 @@ func parseCursor(text string, states int) (at int, m Mark, err error) {
 		var micros int64
 		moment, ref, _ := strings.Cut(rest, ".")
 		micros, err = strconv.ParseInt(moment, 36, 64)
-		m = Mark{time.UnixMicro(micros), Ref(ref)}
+		m = Mark{At: time.UnixMicro(micros), Ref: Ref(ref)}
 	}
 	if err != nil || at < 0 || at >= states {
 		return 0, m, fmt.Errorf("%w: List after %.200q, which no call has returned", ErrInvalid, text)

@@ -54,7 +54,7 @@ func WithMiddleware(m ...Middleware) Option {
 // wrapAdd puts the middleware around what adds jobs.
 func (q *Queue) wrapAdd(add AddFunc) AddFunc {
 	wrapped := false
-	for _, m := range slices.Backward(q.env.middleware) {
+	for _, m := range slices.Backward(q.middleware) {
 		if m.Add == nil {
 			continue
 		}
@@ -84,7 +84,7 @@ func (q *Queue) wrapAdd(add AddFunc) AddFunc {
 
 // wrapHandler puts the middleware around a handler.
 func (q *Queue) wrapHandler(kind string, h Handler) Handler {
-	for _, m := range slices.Backward(q.env.middleware) {
+	for _, m := range slices.Backward(q.middleware) {
 		if m.Handle == nil {
 			continue
 		}

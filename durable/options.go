@@ -13,6 +13,12 @@ import (
 type Option func(*config)
 
 type config struct {
+	settings
+	middleware []Middleware
+}
+
+// settings are what a worker has to know of the options.
+type settings struct {
 	ahead       time.Duration
 	lease       time.Duration
 	concurrency int
@@ -21,12 +27,11 @@ type config struct {
 	retention   time.Duration
 	backoff     func(attempt int) time.Duration
 	wheel       *timingwheel.TimingWheel
-	middleware  []Middleware
 	log         *slog.Logger
 }
 
 func newConfig(opts []Option) *config {
-	c := defaultConfig()
+	c := &config{settings: defaultSettings()}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("durable: Open: nil Option")
@@ -42,8 +47,8 @@ func newConfig(opts []Option) *config {
 	return c
 }
 
-func defaultConfig() *config {
-	return &config{
+func defaultSettings() settings {
+	return settings{
 		ahead:       5 * time.Second,
 		lease:       30 * time.Second,
 		concurrency: 256,

@@ -29,10 +29,11 @@ const syncEvery = 500 * time.Millisecond
 // methods may be called by several goroutines at once, and from handlers; Run and Close
 // wait for handlers, and must not be called from one.
 type Queue struct {
-	env    *env
-	plain  *batcher[*adding] // jobs without a key
-	keyed  *batcher[*adding] // an engine may wait for who has a key; others do not wait with it
-	addAll AddFunc           // with the middleware around it
+	env        *env
+	middleware []Middleware
+	plain      *batcher[*adding] // jobs without a key
+	keyed      *batcher[*adding] // an engine may wait for who has a key; others do not wait with it
+	addAll     AddFunc           // with the middleware around it
 
 	close   context.CancelCauseFunc // ends env.closed
 	hangUp  context.CancelCauseFunc // ends env.asking
@@ -54,7 +55,8 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 	if e == nil {
 		panic("durable: Open: nil Engine")
 	}
-	q := &Queue{env: &env{config: *newConfig(opts), engine: e, handlers: map[string]Handler{}}}
+	c := newConfig(opts)
+	q := &Queue{env: &env{settings: c.settings, engine: e, handlers: map[string]Handler{}}, middleware: c.middleware}
 	q.env.times = newCalendar(e, q.env.log, q.env.now)
 	if !placeOf(e).Take() {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")

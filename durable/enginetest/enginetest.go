@@ -87,6 +87,8 @@ type testCase struct {
 var cases = []testCase{
 	{"InsertRunGone", insertRunGone},
 	{"Batch", batch},
+	{"Silence", silence},
+	{"HalfOpen", halfOpen},
 	{"RepeatedInsert", repeatedInsert},
 	{"LateInsert", lateInsert},
 	{"BadInput", badInput},

@@ -38,7 +38,7 @@ func runs(t *testing.T, p *part, kinds ...string) (*durable.Queue, <-chan *durab
 
 // connectPartTo returns another engine on the queue of a partition.
 func connectPartTo(t *testing.T, p *part) durable.Engine {
-	e, err := Connect(t.Context(), p.nc)
+	e, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
 	return e
 }

@@ -210,6 +210,9 @@ func (p *part) deleteDead(ctx context.Context, a address) error {
 
 // purge removes the messages of a subject up to a sequence, 0 for all.
 func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
+	if err := p.spare(); err != nil {
+		return err
+	}
 	request := map[string]any{"filter": filter}
 	if upTo > 0 {
 		request["seq"] = upTo + 1

@@ -31,7 +31,7 @@ func (p *part) mark(subject string) write {
 // emptied reports whether a consumer has handed out all it has, and all of that has
 // ended, and up to which sequence of the stream.
 func (f *feed) emptied(ctx context.Context, cons natsjs.Consumer) (floor uint64, ok bool, err error) {
-	info, err := cons.Info(ctx)
+	info, err := call(ctx, f.nc, func() (*natsjs.ConsumerInfo, error) { return cons.Info(ctx) })
 	if err != nil {
 		return 0, false, err
 	}

@@ -3,8 +3,11 @@ package jetstream_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +76,74 @@ func (s *store) Open(t testing.TB) durable.Engine {
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// wall is between a client and a server. While it is locked nothing passes, and who writes to
+// it waits. On a connection that was made before it was severed nothing passes any more, and
+// the client is not told when the server gives it up.
+type wall struct {
+	sync.RWMutex
+	srv     *server.Server
+	severed atomic.Int64
+}
+
+func (w *wall) InProcessConn() (net.Conn, error) {
+	c, err := w.srv.InProcessConn()
+	closed, cancel := context.WithCancel(context.Background())
+	return &wallConn{c, w, w.severed.Load(), closed, cancel}, err
+}
+
+type wallConn struct {
+	net.Conn
+	wall   *wall
+	made   int64
+	closed context.Context // by the client
+	cancel context.CancelFunc
+}
+
+func (c *wallConn) Close() error {
+	c.cancel()
+	return c.Conn.Close()
+}
+
+func (c *wallConn) Read(b []byte) (n int, err error) {
+	for n == 0 && err == nil {
+		n, err = c.Conn.Read(b)
+		c.wall.RLock()
+		severed := c.wall.severed.Load() > c.made
+		c.wall.RUnlock()
+		if severed {
+			n = 0
+		}
+		if severed && err != nil {
+			<-c.closed.Done()
+		}
+	}
+	return n, err
+}
+
+func (c *wallConn) Write(b []byte) (int, error) {
+	c.wall.RLock()
+	defer c.wall.RUnlock()
+	if c.wall.severed.Load() > c.made {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// OpenSilent makes the test a Silencer. Package nats does not ask by itself whether the
+// server is there.
+func (s *store) OpenSilent(t testing.TB) (durable.Engine, enginetest.Line) {
+	w := &wall{srv: s.srv}
+	nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.PingInterval(time.Hour))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	e, err := jetstream.Connect(ctx, nc, s.opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e, enginetest.Line{Silence: w.Lock, Heal: w.Unlock, Sever: func() { w.severed.Add(1) }}
 }
 
 func TestConformance(t *testing.T) {

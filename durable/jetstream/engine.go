@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"iter"
@@ -34,6 +35,7 @@ type config struct {
 	asked    []asked
 	domain   string
 	free     func() (int64, error)
+	until    context.Context
 
 	// For tests: another age, and what the clock of the server that leads shows at a time.
 	staleAge time.Duration
@@ -159,9 +161,11 @@ func Alone() Option {
 }
 
 // Disk sets what tells how many bytes are free on the server's disk. The limit of
-// MaxBytes is lower while there is less. It is for a server within the process: one that
-// runs into the end of its disk does not answer any more until it is started anew. If
-// free returns an error the disk is left out of account. Connect panics on nil.
+// MaxBytes is lower while there is less. While free returns an error that wraps
+// durable.ErrFull, the engine asks the server for nothing that would be written, and
+// returns that error. It is for a server within the process: one that runs into the end of
+// its disk does not answer any more until it is started anew. If free returns another error
+// the disk is left out of account. Connect panics on nil.
 func Disk(free func() (int64, error)) Option {
 	return func(c *config) {
 		if free == nil {
@@ -171,13 +175,23 @@ func Disk(free func() (int64, error)) Option {
 	}
 }
 
+// Until ends the engine when ctx ends, for good: the cause of ctx is the error of all that is
+// asked then. If it wraps durable.ErrClosed it also ends Queue.Run. It is for a server within
+// the process that has failed. Connect panics on nil.
+func Until(ctx context.Context) Option {
+	if ctx == nil {
+		panic("jetstream: Until(nil)")
+	}
+	return func(c *config) { c.until = ctx }
+}
+
 // engine is a durable.Engine on one or more streams.
 type engine struct {
 	place once.Place
 	parts []*part
 	queue string
 	salt  string
-	close context.CancelFunc
+	close context.CancelCauseFunc
 	rules atomic.Pointer[knownRules]
 
 	mu      sync.Mutex
@@ -187,7 +201,7 @@ type engine struct {
 // part is a stream, and what is known of it.
 type part struct {
 	geometry
-	nc       *nats.Conn
+	nc       *conn
 	js       natsjs.JetStream
 	api      string // what the server's API is called
 	denials  *denials
@@ -197,7 +211,7 @@ type part struct {
 	salt     string
 	replicas int
 	local    bool
-	closed   context.Context
+	closed   context.Context       // its cause is the error of all that is asked later
 	maxBytes int64                 // 0: none
 	free     func() (int64, error) // on the disk; may be nil
 
@@ -233,7 +247,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 	if nc == nil {
 		panic("jetstream: Connect: nil connection")
 	}
-	c := config{queue: "default", replicas: 1, parts: 1, geometry: defaultGeometry, staleAge: staleAge}
+	c := config{queue: "default", replicas: 1, parts: 1, geometry: defaultGeometry, until: context.Background(), staleAge: staleAge}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("jetstream: Connect: nil Option")
@@ -243,23 +257,25 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 	if n := nc.Opts.MaxReconnect; n >= 0 || !nc.Opts.AllowReconnect {
 		return nil, fmt.Errorf("jetstream: Connect: the connection gives up after %d tries to reconnect: make it with nats.MaxReconnects(-1)", max(n, 0))
 	}
-	js, err := c.jetStream(nc)
+	closed, cancel := context.WithCancelCause(c.until)
+	bound := newConn(nc, closed)
+	js, err := c.jetStream(bound)
 	if err != nil {
+		cancel(err)
 		return nil, fmt.Errorf("jetstream: Connect: %w", err)
 	}
 	denials := watch(nc)
-	closed, cancel := context.WithCancel(context.Background())
 	e := &engine{queue: c.queue, close: cancel}
 	for i := 0; i < c.parts; i++ { // the first one tells how many there are
 		err := patiently(ctx, func(try context.Context) error {
-			p, err := openPart(try, &c, denials, js, i, closed)
+			p, err := openPart(try, &c, denials, js, i, bound)
 			if err == nil {
 				e.parts = append(e.parts, p)
 			}
 			return err
 		})
 		if err != nil {
-			cancel()
+			cancel(durable.ErrClosed)
 			return nil, fmt.Errorf("jetstream: Connect: %w", err)
 		}
 	}
@@ -271,11 +287,13 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 }
 
 // jetStream returns the client of a domain's JetStream.
-func (c *config) jetStream(nc *nats.Conn) (natsjs.JetStream, error) {
+func (c *config) jetStream(nc *conn) (js natsjs.JetStream, err error) {
 	if c.domain == "" {
-		return natsjs.New(nc)
+		js, err = natsjs.New(nc.nc)
+	} else {
+		js, err = natsjs.NewWithDomain(nc.nc, c.domain)
 	}
-	return natsjs.NewWithDomain(nc, c.domain)
+	return boundJS{js, nc}, err
 }
 
 // api is what the subjects of its API begin with.
@@ -288,9 +306,9 @@ func (c *config) api() string {
 
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
-func openPart(ctx context.Context, c *config, d *denials, js natsjs.JetStream, i int, closed context.Context) (*part, error) {
+func openPart(ctx context.Context, c *config, d *denials, js natsjs.JetStream, i int, nc *conn) (*part, error) {
 	p := &part{
-		nc: d.nc, js: js, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: closed, batches: make(chan struct{}, maxBatches),
+		nc: nc, js: js, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: nc.ended, batches: make(chan struct{}, maxBatches),
 		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift, quotas: quotas{all: map[string]*quota{}},
 	}
 	ctx, stop := d.during(ctx, api(p.stream))
@@ -345,7 +363,7 @@ const (
 // look reads the server's clock, and how full the stream is.
 func (p *part) look(ctx context.Context) (time.Time, time.Duration, error) {
 	if p.closed.Err() != nil {
-		return time.Time{}, 0, durable.ErrClosed
+		return time.Time{}, 0, p.over()
 	}
 	info, err := p.info(ctx, "")
 	if err == nil {
@@ -424,6 +442,9 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	}
 }
 
+// over is the error of what is asked of an engine that has ended.
+func (p *part) over() error { return context.Cause(p.closed) }
+
 // now returns the server's time.
 func (p *part) now() time.Time {
 	t, _ := p.clock.Now()
@@ -441,7 +462,7 @@ func (p *part) most() int64 {
 	if p.free == nil {
 		return limit
 	}
-	if free, err := p.free(); err == nil {
+	if free, err := p.free(); err == nil || errors.Is(err, durable.ErrFull) {
 		if disk := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > disk {
 			limit = disk
 		}
@@ -468,6 +489,18 @@ func (p *part) room(ctx context.Context) error {
 	defer p.mu.Unlock()
 	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
 		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", durable.ErrFull, p.bytes, most)
+	}
+	return nil
+}
+
+// spare returns ErrFull while the disk has no room. The server must not be asked for a write
+// then: one that fails for want of room is the last that the stream takes.
+func (p *part) spare() error {
+	if p.free == nil {
+		return nil
+	}
+	if _, err := p.free(); errors.Is(err, durable.ErrFull) {
+		return err
 	}
 	return nil
 }
@@ -682,7 +715,9 @@ func (e *engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 // Now is the clock of the first partition's leader. Servers of a cluster agree to within
 // what NTP does; all partitions' times are taken from their own leaders.
 func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
-	if err := e.parts[0].sync(ctx); err != nil {
+	err := e.parts[0].sync(ctx)
+	e.parts[0].nc.heard(err)
+	if err != nil {
 		return time.Time{}, 0, err
 	}
 	t, off := e.parts[0].clock.Now()
@@ -693,6 +728,6 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 func (e *engine) PlaceOfQueue() *once.Place { return &e.place }
 
 func (e *engine) Close() error {
-	e.close()
+	e.close(durable.ErrClosed)
 	return nil
 }

@@ -75,6 +75,9 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 		if denial := denied(ctx, nil); denial != nil {
 			err = denial
 		}
+		if p.closed.Err() != nil {
+			err = p.over()
+		}
 		if err != nil {
 			cancel() // the others are of no use alone: the Queue begins anew
 		}

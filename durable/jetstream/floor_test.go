@@ -26,7 +26,7 @@ func recordAt(id string, due, born time.Time) durable.Record {
 // The floor rises and never falls, whoever writes it, and is what a new engine finds.
 func TestFloor(t *testing.T) {
 	p := newPart(t)
-	other, err := Connect(t.Context(), p.nc)
+	other, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
 	defer other.Close()
 	late := other.(*engine).parts[0]
@@ -47,7 +47,7 @@ func TestFloor(t *testing.T) {
 		require.EqualValues(t, 7, q.lowest().far)
 	}
 	require.NoError(t, p.purge(t.Context(), p.floorSubject(), 0)) // a stream from before there were floors
-	again, err := Connect(t.Context(), p.nc)
+	again, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
 	defer again.Close()
 	require.EqualValues(t, 100, again.(*engine).parts[0].lowest().near)
@@ -60,7 +60,7 @@ func TestFloor(t *testing.T) {
 func TestInsertBelowTheFloor(t *testing.T) {
 	for _, key := range []string{"", "key"} {
 		p := newPart(t)
-		other, err := Connect(t.Context(), p.nc)
+		other, err := Connect(t.Context(), p.nc.nc)
 		require.NoError(t, err)
 		defer other.Close()
 		now := p.now()
@@ -112,7 +112,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			t.Parallel()
 			var by, early atomic.Int64
 			p := newPart(t, Shift(func(_ string, now time.Time) time.Time { return now.Add(time.Duration(by.Load())) }))
-			e := &engine{parts: []*part{p}, salt: p.salt, close: func() {}}
+			e := &engine{parts: []*part{p}, salt: p.salt, close: func(error) {}}
 			now := p.now()
 			due := p.start(p.nearOf(now.Add(3 * time.Hour)))
 			const jobs = 50

@@ -16,20 +16,20 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// trap is a line that locks itself when a write to a stream goes over it: the server has
+// trap is a wall that locks itself when a write to a stream goes over it: the server has
 // what was written, and the client never hears of it.
 type trap struct {
-	line
+	wall
 	set, sprung atomic.Bool
 }
 
 func (l *trap) InProcessConn() (net.Conn, error) {
-	c, err := l.line.InProcessConn()
-	return trapConn{c, l}, err
+	c, err := l.wall.InProcessConn()
+	return trapConn{c.(*wallConn), l}, err
 }
 
 type trapConn struct {
-	net.Conn
+	*wallConn
 	trap *trap
 }
 
@@ -38,7 +38,7 @@ func (c trapConn) Write(b []byte) (int, error) {
 		c.trap.Lock()
 		c.trap.sprung.Store(true)
 	}
-	return c.Conn.Write(b)
+	return c.wallConn.Conn.Write(b)
 }
 
 // If the connection is closed for good while the answer to a write is awaited, nobody knows
@@ -87,7 +87,7 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 			t.Parallel()
 			s := newStore(t)
 			sees := open(t, s.Open(t))
-			l := &trap{line: line{srv: s.srv}}
+			l := &trap{wall: wall{srv: s.srv}}
 			nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
 			require.NoError(t, err)
 			e, err := jetstream.Connect(t.Context(), nc, s.opts...)
@@ -129,7 +129,7 @@ func kept(t *testing.T, q *durable.Queue) (n int) {
 func TestEndWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	l := &trap{line: line{srv: s.srv}}
+	l := &trap{wall: wall{srv: s.srv}}
 	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	defer nc.Close()

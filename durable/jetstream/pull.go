@@ -111,15 +111,15 @@ func (p *part) pull(consumer string, r pullRequest, each func([]*nats.Msg)) (got
 		return 0, err
 	}
 	msgs := make(chan *nats.Msg, r.Batch+8) // no more is sent, but for what ends it
-	inbox := p.nc.NewInbox()
-	sub, err := p.nc.ChanSubscribe(inbox, msgs)
+	ctx, cancel := context.WithTimeout(p.closed, r.Expires+answerTimeout)
+	defer cancel()
+	sub, err := p.nc.ask(ctx, p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, body, func(inbox string) (*nats.Subscription, error) {
+		return p.nc.nc.ChanSubscribe(inbox, msgs)
+	})
 	if err != nil {
-		return 0, asClosed(err)
+		return 0, err
 	}
-	defer sub.Unsubscribe()
-	if err := p.nc.PublishRequest(p.api+"CONSUMER.MSG.NEXT."+p.stream+"."+consumer, inbox, body); err != nil {
-		return 0, asClosed(err)
-	}
+	defer unsubscribe(sub)
 	silence := time.NewTimer(r.Expires + answerTimeout)
 	defer silence.Stop()
 	bytes := 0

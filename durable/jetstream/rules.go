@@ -318,7 +318,7 @@ func (w *worker) tellFreed(p *part, groups []group, results []result, lane func(
 func (e *engine) noticePrefix() string { return "TWA_" + e.queue + "." }
 
 func (e *engine) publish(what string, data []byte) {
-	_ = e.parts[0].nc.Publish(e.noticePrefix()+what, data) // it may be lost
+	e.parts[0].nc.post(e.noticePrefix()+what, data)
 }
 
 // tellAll tells the workers of this engine.
@@ -362,10 +362,13 @@ func (e *engine) listen(ctx context.Context, w *worker) (stop func()) {
 	e.mu.Lock()
 	e.workers = append(e.workers, w)
 	e.mu.Unlock()
-	sub, err := e.parts[0].nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.noticed(ctx, w, m) })
+	c := e.parts[0].nc
+	sub, err := call(ctx, c, func() (*nats.Subscription, error) {
+		return c.nc.Subscribe(e.noticePrefix()+">", func(m *nats.Msg) { e.noticed(ctx, w, m) })
+	})
 	return func() {
 		if err == nil {
-			_ = sub.Unsubscribe()
+			unsubscribe(sub)
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()

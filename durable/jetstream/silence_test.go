@@ -2,12 +2,9 @@ package jetstream_test
 
 import (
 	"context"
-	"net"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -15,34 +12,11 @@ import (
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
-// line connects a client and a server. While it is locked, the client hears nothing.
-type line struct {
-	sync.RWMutex
-	srv *server.Server
-}
-
-func (l *line) InProcessConn() (net.Conn, error) {
-	c, err := l.srv.InProcessConn()
-	return lineConn{c, l}, err
-}
-
-type lineConn struct {
-	net.Conn
-	line *line
-}
-
-func (c lineConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	c.line.RLock()
-	defer c.line.RUnlock()
-	return n, err
-}
-
 // A worker that begins while the server is silent waits for it until its context ends, also
 // one without a deadline.
 func TestWorkWaitsForTheServer(t *testing.T) {
 	t.Parallel()
-	l := &line{srv: newStore(t).srv}
+	l := &wall{srv: newStore(t).srv}
 	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	defer nc.Close()
@@ -71,7 +45,7 @@ func TestWorkWaitsForTheServer(t *testing.T) {
 // A server that is silent keeps Health no longer than its context.
 func TestHealthOfSilentServer(t *testing.T) {
 	t.Parallel()
-	l := &line{srv: newStore(t).srv}
+	l := &wall{srv: newStore(t).srv}
 	nc, err := nats.Connect("", nats.InProcessServer(l), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	defer nc.Close()

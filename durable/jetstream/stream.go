@@ -168,7 +168,7 @@ func (p *part) publishPatiently(ctx context.Context, groups []group) (last uint6
 	defer stop()
 	for try, pause := 0, 2*time.Millisecond; ; try, pause = try+1, min(2*pause, 200*time.Millisecond) {
 		if p.closed.Err() != nil {
-			return 0, durable.ErrClosed
+			return 0, p.over()
 		}
 		last, err = p.publish(ctx, groups)
 		err = deniedWrite(ctx, err)
@@ -191,6 +191,9 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 			msgs = append(msgs, g[i].msg())
 		}
 	}
+	if err := p.spare(); err != nil {
+		return 0, err
+	}
 	last := msgs[len(msgs)-1]
 	if len(msgs) > 1 {
 		id := rand.Text()
@@ -199,25 +202,31 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
 		}
 		last.Header.Set("Nats-Batch-Commit", "1")
-		p.batches <- struct{}{}
-		defer func() { <-p.batches }()
-		for _, m := range msgs[:len(msgs)-1] {
-			if err := p.nc.PublishMsg(m); err != nil {
-				return 0, asClosed(err)
-			}
+		select {
+		case p.batches <- struct{}{}:
+		case <-ctx.Done():
+			return 0, ctx.Err()
 		}
-	}
-	if p.nc.IsClosed() {
-		return 0, asClosed(nats.ErrConnectionClosed)
+		defer func() { <-p.batches }()
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	answer, err := p.nc.RequestMsgWithContext(ctx, last)
+	answer, err := call(ctx, p.nc, func() (*nats.Msg, error) {
+		if p.nc.nc.IsClosed() {
+			return nil, &unsentError{nats.ErrConnectionClosed}
+		}
+		for _, m := range msgs[:len(msgs)-1] {
+			if err := p.nc.nc.PublishMsg(m); err != nil {
+				return nil, &unsentError{err}
+			}
+		}
+		return p.nc.nc.RequestMsgWithContext(ctx, last)
+	})
 	switch {
-	case errors.Is(err, nats.ErrNoResponders):
+	case errors.Is(err, nats.ErrNoResponders), errors.As(err, new(*unsentError)):
 		return 0, err
 	case err != nil: // also of a connection that was closed while the answer was awaited
-		return 0, fmt.Errorf("%w: %w", durable.ErrUncertain, asClosed(err))
+		return 0, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
 	}
 	var ack struct {
 		Error *apiError `json:"error"`
@@ -229,14 +238,10 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 	return ack.Seq, ack.Error.err()
 }
 
-// asClosed gives the error of a connection that is closed for good the name that durable has
-// for it.
-func asClosed(err error) error {
-	if errors.Is(err, nats.ErrConnectionClosed) {
-		return fmt.Errorf("%w: %w", durable.ErrClosed, err)
-	}
-	return err
-}
+// unsentError is that of a write that was certainly not done.
+type unsentError struct{ error }
+
+func (e *unsentError) Unwrap() error { return e.error }
 
 // apiError is what is wrong, in an answer of the server.
 type apiError struct {
@@ -290,7 +295,7 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	for {
 		s, err := p.lastDirect(ctx, subject)
 		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, durable.ErrNotFound) || !bounded || ctx.Err() != nil || isDenial(err) ||
-			p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+			p.closed.Err() != nil || errors.Is(err, durable.ErrClosed) {
 			return s, err
 		}
 		p.wait(ctx, 100*time.Millisecond)
@@ -299,16 +304,16 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 
 func (p *part) lastDirect(ctx context.Context, subject string) (stored, error) {
 	if p.closed.Err() != nil {
-		return stored{}, durable.ErrClosed
+		return stored{}, p.over()
 	}
 	api := p.api + "DIRECT.GET." + p.stream + "." + subject
 	ctx, stop := p.denials.during(ctx, about(api))
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := p.nc.RequestWithContext(ctx, api, nil)
+	m, err := p.nc.request(ctx, nats.NewMsg(api))
 	if err != nil {
-		return stored{}, asClosed(denied(ctx, err))
+		return stored{}, denied(ctx, err)
 	}
 	return parseStored(m)
 }
@@ -370,10 +375,10 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 	defer stop()
 	for {
 		if p.closed.Err() != nil {
-			return durable.ErrClosed
+			return p.over()
 		}
 		try, cancel := context.WithTimeout(ctx, answerTimeout)
-		m, err := p.nc.RequestWithContext(try, p.api+api, body)
+		m, err := p.nc.request(try, &nats.Msg{Subject: p.api + api, Data: body})
 		cancel()
 		if err == nil && !bytes.Contains(m.Data, noLeader) {
 			return json.Unmarshal(m.Data, answer)
@@ -381,8 +386,8 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 		if err == nil {
 			err = nats.ErrNoResponders
 		}
-		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
-			return asClosed(denied(ctx, err))
+		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, durable.ErrClosed) {
+			return denied(ctx, err)
 		}
 		p.wait(ctx, 100*time.Millisecond)
 	}
@@ -396,25 +401,24 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 		return err
 	}
 	if p.closed.Err() != nil {
-		return durable.ErrClosed
+		return p.over()
 	}
 	api := p.api + "DIRECT.GET." + p.stream
 	ctx, stop := p.denials.during(ctx, about(api))
 	defer stop()
-	inbox := p.nc.NewInbox()
-	sub, err := p.nc.SubscribeSync(inbox)
-	if err != nil {
-		return asClosed(err)
-	}
-	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return err
-	}
-	if err := p.nc.PublishRequest(api, inbox, body); err != nil {
-		return asClosed(err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
+	sub, err := p.nc.ask(ctx, api, body, func(inbox string) (*nats.Subscription, error) {
+		sub, err := p.nc.nc.SubscribeSync(inbox)
+		if err == nil {
+			err = sub.SetPendingLimits(-1, -1)
+		}
+		return sub, err
+	})
+	if err != nil {
+		return err
+	}
+	defer unsubscribe(sub)
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {

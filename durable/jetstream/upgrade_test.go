@@ -20,7 +20,7 @@ import (
 // partOfVersion returns a part whose stream says that an older version has written it.
 func partOfVersion(t *testing.T, version string) (*part, natsjs.JetStream) {
 	p := newPart(t, soon)
-	js, err := natsjs.New(p.nc)
+	js, err := natsjs.New(p.nc.nc)
 	require.NoError(t, err)
 	stream, err := js.Stream(t.Context(), p.stream)
 	require.NoError(t, err)

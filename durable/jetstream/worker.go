@@ -83,6 +83,7 @@ func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", durable.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
+	e.parts[0].nc.expect(c.Lease)
 	for {
 		err := w.Beat(ctx)
 		if err == nil || errors.Is(err, durable.ErrLeaseLost) { // between two tries: nothing is claimed yet
@@ -264,6 +265,12 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 // claim creates the statuses of jobs. Jobs that have one already are settled one by one.
 func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []durable.Verdict {
 	verdicts := make([]durable.Verdict, len(held))
+	if p.spare() != nil { // nothing can be claimed before there is room
+		for i := range verdicts {
+			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: time.Second}
+		}
+		return verdicts
+	}
 	token, rules := rand.Text(), w.e.knows()
 	var limited []*covered
 	var of, others []int
@@ -543,7 +550,7 @@ func (h *handle) nak(after time.Duration) {
 // answer tells the consumer, without waiting: if it is lost the job is handed out again.
 func (h *handle) answer(s string) {
 	if h.acks != "" {
-		_ = h.p.nc.Publish(h.acks, []byte(s))
+		h.p.nc.post(h.acks, []byte(s))
 	}
 }
 

@@ -3,7 +3,10 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"path"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,6 +71,60 @@ func (s *store) open(t testing.TB) *postgres.Engine {
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// OpenSilent makes the test a Silencer: by a proxy that passes nothing on while it is
+// locked, and reads nothing.
+func (s *store) OpenSilent(t testing.TB) (durable.Engine, enginetest.Line) {
+	c, err := pgxpool.ParseConfig(s.srv.DSN())
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	address := net.JoinHostPort(c.ConnConfig.Host, strconv.Itoa(int(c.ConnConfig.Port)))
+	var wall sync.RWMutex
+	var severed atomic.Int64
+	pass := func(to, from net.Conn, made int64, told bool) {
+		for b := make([]byte, 32<<10); ; {
+			n, err := from.Read(b)
+			wall.RLock()
+			if err == nil && severed.Load() == made {
+				_, err = to.Write(b[:n])
+			}
+			wall.RUnlock()
+			if err != nil {
+				if told || severed.Load() == made {
+					to.Close()
+				}
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", address)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			made := severed.Load()
+			go pass(server, client, made, true)
+			go pass(client, server, made, false) // of what is severed the client is not told
+		}
+	}()
+	c.ConnConfig.Port = uint16(l.Addr().(*net.TCPAddr).Port)
+	pool, err := pgxpool.NewWithConfig(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	engine, err := postgres.Connect(t.Context(), pool, postgres.Schema(s.schema))
+	require.NoError(t, err)
+	t.Cleanup(func() { engine.Close() })
+	require.NoError(t, engine.Migrate(t.Context()))
+	return engine, enginetest.Line{Silence: wall.Lock, Heal: wall.Unlock, Sever: func() { severed.Add(1) }}
 }
 
 // listen returns what waits for the next announcement of the queue.

@@ -1,0 +1,161 @@
+package enginetest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// Silencer is a Store whose connections to one of its engines can fail without an end. A
+// Store that is none is left out of the tests Silence and HalfOpen.
+type Silencer interface {
+	// OpenSilent is Open of an engine that has such connections.
+	OpenSilent(t testing.TB) (durable.Engine, Line)
+}
+
+// Line is what an engine's connections go through.
+type Line struct {
+	Silence func() // from now on nothing passes, and what is sent fills up the connection
+	Heal    func() // ends the silence: all that was sent passes
+	Sever   func() // nothing passes any more on the connections that there are; new ones work
+}
+
+// soon is how long after its context a call may return. It is a bound, not a measure: what
+// does not return waits for the end of the silence.
+const soon = time.Minute
+
+// silence: every call of an engine and of its workers returns when its context ends, though
+// nothing is answered, and however much waits to be sent. When the silence is over, the
+// engine works.
+func silence(t *testing.T, s Store) {
+	store, ok := s.(Silencer)
+	if !ok {
+		t.Skip("a store that nothing can cut off")
+	}
+	e, line := store.OpenSilent(t)
+	r := open(t, e).handle("late", nil)
+	now := engineNow(t, e)
+	refs, errs := e.Insert(within(t), []durable.Record{record("a", now, now), record("b", now.Add(time.Hour), now)})
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+	w := newCrashing(t, e, "silent")
+	held, v := w.claim(refs[0])
+	require.Equal(t, durable.Mine, v.Claimed)
+	config := durable.WorkConfig{Name: "fed", Kinds: durable.NewKinds([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
+	fed, err := e.Work(within(t), config)
+	require.NoError(t, err)
+	rules, err := e.Rules(within(t))
+	require.NoError(t, err)
+
+	line.Silence()
+	far, one := []durable.Ref{refs[1]}, []*durable.Held{held}
+	calls := map[string]func(ctx context.Context) error{
+		"Insert": func(ctx context.Context) error {
+			_, errs := e.Insert(ctx, []durable.Record{record("c", now, now)})
+			return errs[0]
+		},
+		"Cancel":  func(ctx context.Context) error { _, errs := e.Cancel(ctx, far); return errs[0] },
+		"Move":    func(ctx context.Context) error { _, err := e.Move(ctx, far[0], now.Add(2*time.Hour)); return err },
+		"Redrive": func(ctx context.Context) error { return e.Redrive(ctx, far[0], now) },
+		"Delete":  func(ctx context.Context) error { return e.Delete(ctx, far[0]) },
+		"Lookup":  func(ctx context.Context) error { _, err := e.Lookup(ctx, "key"); return err },
+		"Get":     func(ctx context.Context) error { _, err := e.Get(ctx, far[0]); return err },
+		"Scan":    func(ctx context.Context) error { return firstOf(e.Scan(ctx, durable.Filter{})) },
+		"Series":  func(ctx context.Context) error { _, err := e.Series(ctx, "s"); return err },
+		"SetSeries": func(ctx context.Context) error {
+			return e.SetSeries(ctx, 0, durable.Series{Name: "s", Plan: "p", Revision: 1}, nil)
+		},
+		"AllSeries": func(ctx context.Context) error { return firstOf(e.AllSeries(ctx)) },
+		"Unhandled": func(ctx context.Context) error { _, err := e.Unhandled(ctx); return err },
+		"Page": func(ctx context.Context) error {
+			_, _, err := e.Page(ctx, durable.Filter{State: durable.Waiting}, durable.Mark{}, 10)
+			return err
+		},
+		"Backlog":       func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },
+		"Workers":       func(ctx context.Context) error { _, err := e.Workers(ctx); return err },
+		"Rules":         func(ctx context.Context) error { _, err := e.Rules(ctx); return err },
+		"SetRules":      func(ctx context.Context) error { return e.SetRules(ctx, rules.Revision(), rules) },
+		"Usage":         func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
+		"CancelRunning": func(ctx context.Context) error { _, err := e.CancelRunning(ctx, refs[0]); return err },
+		"Now":           func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
+		"Health":        r.Health,
+		"Work":          func(ctx context.Context) error { c := config; c.Name = "other"; _, err := e.Work(ctx, c); return err },
+		"Feed":          func(ctx context.Context) error { _ = fed.Feed(ctx, func([]*durable.Held) {}); return ctx.Err() },
+		"Claim":         func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
+		"Finish": func(ctx context.Context) error {
+			return w.Finish(ctx, []durable.Outcome{{Held: held, End: durable.Done}})[0]
+		},
+		"Release": func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
+		"Beat":    w.Beat,
+	}
+	var wg sync.WaitGroup
+	inTurn := make(chan struct{}, 1) // one call has one Held at a time
+	for name, call := range calls {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if name == "Claim" || name == "Finish" || name == "Release" {
+				inTurn <- struct{}{}
+				defer func() { <-inTurn }()
+			}
+			done := make(chan error, 1)
+			go func() { done <- call(ctx) }()
+			select {
+			case err := <-done:
+				if ctx.Err() == nil && err == nil {
+					t.Errorf("%s has succeeded", name)
+				}
+			case <-time.After(soon):
+				t.Errorf("%s has not returned %v after its context", name, soon)
+			}
+		})
+	}
+	wg.Wait()
+	line.Heal()
+	if t.Failed() {
+		return
+	}
+	r.start()
+	require.Eventually(t, func() bool { return r.Health(within(t)) == nil }, patience, 10*time.Millisecond)
+	_, err = r.Add(within(t), durable.Job{Kind: "late"})
+	require.NoError(t, err)
+	r.awaitRuns(1)
+}
+
+// halfOpen: a worker whose connections are half open, because the machine at the other end is
+// gone and nobody has said so, runs what is due by new ones, and adds jobs. Nothing else is
+// done for it, and it does not take minutes.
+func halfOpen(t *testing.T, s Store) {
+	store, ok := s.(Silencer)
+	if !ok {
+		t.Skip("a store that nothing can cut off")
+	}
+	e, line := store.OpenSilent(t)
+	r := open(t, e, durable.WithLease(4*time.Second)).handle("late", nil).start()
+	_, err := r.Add(within(t), durable.Job{Kind: "late"})
+	require.NoError(t, err)
+	r.awaitRuns(1)
+
+	line.Sever()
+	_, err = open(t, s.Open(t)).Add(within(t), durable.Job{Kind: "late"})
+	require.NoError(t, err)
+	r.awaitRuns(2)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), lease)
+		defer cancel()
+		_, err := r.Add(ctx, durable.Job{Kind: "late"})
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	r.awaitRuns(3)
+}
+
+// firstOf returns the first error of a sequence.
+func firstOf[T any](all func(func(T, error) bool)) (err error) {
+	all(func(_ T, e error) bool { err = e; return e == nil })
+	return err
+}

@@ -1,0 +1,179 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// conn is a connection none of whose calls outlasts its context.
+//
+// A nats.Conn holds a lock while it writes, and a write to a peer that reads nothing lasts
+// until it is given up, by default for a minute; to a server within the process, for ever.
+// Each other call waits for that lock, whatever its context says. So a call runs on a
+// goroutine of its own, and is left behind when its context or the engine ends. That costs
+// about a microsecond.
+type conn struct {
+	nc    *nats.Conn
+	ended context.Context // with the engine; its cause is the error of all that is asked later
+	stuck atomic.Int64    // calls of post that were left behind and have not returned
+
+	answered atomic.Int64 // when the server has answered Now the last time, in nanoseconds
+	patience atomic.Int64 // for how long it may not do so; see reconnect
+	probing  atomic.Bool
+}
+
+func newConn(nc *nats.Conn, ended context.Context) *conn {
+	c := &conn{nc: nc, ended: ended}
+	c.patience.Store(int64(15 * time.Second)) // half of the lease that is the default
+	c.answered.Store(time.Now().UnixNano())
+	return c
+}
+
+// call calls f, and returns what it returns, or the reason why it was left behind.
+func call[T any](ctx context.Context, c *conn, f func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, c.closed(err)}
+	}()
+	var none T
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	case <-c.ended.Done():
+		return none, context.Cause(c.ended)
+	}
+}
+
+// closed tells a connection that is closed for good, which is durable.ErrClosed, from one
+// that was made anew: its requests end with the same error.
+func (c *conn) closed(err error) error {
+	switch {
+	case !errors.Is(err, nats.ErrConnectionClosed):
+		return err
+	case c.nc.IsClosed():
+		return fmt.Errorf("%w: %w", durable.ErrClosed, err)
+	}
+	return nats.ErrDisconnected
+}
+
+// request sends a message and returns the answer.
+func (c *conn) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	return call(ctx, c, func() (*nats.Msg, error) { return c.nc.RequestMsgWithContext(ctx, m) })
+}
+
+// ask sends a request and returns a subscription to its answers, which unsubscribe ends.
+func (c *conn) ask(ctx context.Context, api string, body []byte, subscribe func(inbox string) (*nats.Subscription, error)) (*nats.Subscription, error) {
+	return call(ctx, c, func() (*nats.Subscription, error) {
+		inbox := c.nc.NewInbox()
+		sub, err := subscribe(inbox)
+		if err != nil {
+			return nil, err
+		}
+		err = c.nc.PublishRequest(api, inbox, body)
+		if err != nil || ctx.Err() != nil || c.ended.Err() != nil { // then nobody waits any more
+			_ = sub.Unsubscribe()
+		}
+		return sub, err
+	})
+}
+
+func unsubscribe(sub *nats.Subscription) { go sub.Unsubscribe() } // it may wait for the lock
+
+// post sends what may be lost. If that takes a second, it is left behind, and no more is sent
+// until it has returned: some callers have many such messages.
+func (c *conn) post(subject string, data []byte) {
+	if c.stuck.Load() > 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() { _ = c.nc.Publish(subject, data); close(done) }()
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		c.stuck.Add(1)
+		go func() { <-done; c.stuck.Add(-1) }()
+	}
+}
+
+// heard notes whether the server has answered Now. A connection may be half open: the
+// machine at its other end is gone, and nobody has said so. Package nats finds that out by
+// itself after four minutes. So if there was no answer for half a lease, and none to a ping
+// either, the connection is made anew: its workers keep their leases.
+func (c *conn) heard(err error) {
+	now := time.Now()
+	if err == nil {
+		c.answered.Store(now.UnixNano())
+		return
+	}
+	patience := time.Duration(c.patience.Load())
+	if now.Sub(time.Unix(0, c.answered.Load())) < patience || !c.probing.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer c.probing.Store(false)
+		ctx, cancel := context.WithTimeout(c.ended, patience/4)
+		defer cancel()
+		if c.nc.Status() == nats.CONNECTED && c.nc.FlushWithContext(ctx) != nil && c.ended.Err() == nil {
+			_ = c.nc.ForceReconnect() // it fails if the connection is closed for good
+		}
+		c.answered.Store(time.Now().UnixNano()) // so much time has the next connection
+	}()
+}
+
+// expect sets the patience for a worker with a lease: the shortest counts.
+func (c *conn) expect(lease time.Duration) {
+	for {
+		was := c.patience.Load()
+		if int64(lease/2) >= was || c.patience.CompareAndSwap(was, int64(lease/2)) {
+			return
+		}
+	}
+}
+
+// boundJS is a client of JetStream none of whose calls here outlasts its context.
+type boundJS struct {
+	natsjs.JetStream
+	c *conn
+}
+
+func (b boundJS) Stream(ctx context.Context, name string) (natsjs.Stream, error) {
+	return call(ctx, b.c, func() (natsjs.Stream, error) { return b.JetStream.Stream(ctx, name) })
+}
+
+func (b boundJS) CreateStream(ctx context.Context, s natsjs.StreamConfig) (natsjs.Stream, error) {
+	return call(ctx, b.c, func() (natsjs.Stream, error) { return b.JetStream.CreateStream(ctx, s) })
+}
+
+func (b boundJS) UpdateStream(ctx context.Context, s natsjs.StreamConfig) (natsjs.Stream, error) {
+	return call(ctx, b.c, func() (natsjs.Stream, error) { return b.JetStream.UpdateStream(ctx, s) })
+}
+
+func (b boundJS) Consumer(ctx context.Context, stream, name string) (natsjs.Consumer, error) {
+	return call(ctx, b.c, func() (natsjs.Consumer, error) { return b.JetStream.Consumer(ctx, stream, name) })
+}
+
+func (b boundJS) CreateOrUpdateConsumer(ctx context.Context, stream string, cfg natsjs.ConsumerConfig) (natsjs.Consumer, error) {
+	return call(ctx, b.c, func() (natsjs.Consumer, error) { return b.JetStream.CreateOrUpdateConsumer(ctx, stream, cfg) })
+}
+
+func (b boundJS) DeleteConsumer(ctx context.Context, stream, name string) error {
+	_, err := call(ctx, b.c, func() (struct{}, error) { return struct{}{}, b.JetStream.DeleteConsumer(ctx, stream, name) })
+	return err
+}

@@ -63,6 +63,7 @@
 //     at most 9 MiB are on their way to it, whatever the number of partitions.
 //  7. Bad input gets an error that names it, and nothing is written. If the store or the
 //     disk is full, Add returns [ErrFull], and accepts jobs again when there is room.
+//     Package embedded says what else becomes of it when others fill its disk.
 //  8. Never have more jobs that a limit covers a claim, in whichever processes, than it
 //     lets run, whatever is killed. A process that is cut off counts until its lease is
 //     over: then its places are free, for who takes its jobs over or for others. After a Pause that returned, no job

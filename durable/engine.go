@@ -25,6 +25,9 @@ import (
 //  2. Of Cancel, Move and Claim at one time for one job, one wins.
 //  3. A job that one worker has claimed no other can claim until the first has finished or
 //     released it, or has not called Beat for longer than its lease.
+//
+// An engine may have a method Health(context.Context) error, too, for what keeps it from
+// storing though it answers; Queue.Health asks it first.
 type Engine interface {
 	// Insert stores the records. One that has been stored before, by ID and Born, is
 	// stored once: it may be repeated after ErrUncertain. Errors: ErrExists, ErrFull,

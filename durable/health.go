@@ -12,11 +12,17 @@ import (
 // none: another process would not help. Nor is a pause, also of the whole queue: that is what was
 // asked for, and Stats.Paused names it. It asks the engine for its time, and costs a round
 // trip. A store that is stuck gives no answer and closes no connection: give ctx a deadline, or
-// Health may wait for as long. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], or that
-// of the engine, which wraps that of ctx if this has ended.
+// Health may wait for as long. Errors wrap what is wrong: [ErrClosed], [ErrLeaseLost], [ErrFull]
+// if the disk of the embedded engine is full, or that of the engine, which wraps that of ctx if
+// this has ended.
 func (q *Queue) Health(ctx context.Context) error {
 	if q.env.closed.Err() != nil {
 		return ErrClosed
+	}
+	if e, ok := q.env.engine.(interface{ Health(context.Context) error }); ok {
+		if err := e.Health(ctx); err != nil {
+			return err
+		}
 	}
 	if _, _, err := q.env.engine.Now(ctx); err != nil {
 		return fmt.Errorf("durable: the engine does not answer: %w", err)

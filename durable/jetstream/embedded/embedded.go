@@ -39,14 +39,20 @@ type config struct {
 	acceptLoss bool
 	log        *slog.Logger
 	engine     []jetstream.Option
+	free       func(dir string) (int64, error) // another one in tests
 }
 
 // MaxStore sets how many bytes the store may take on disk, 16 GiB by default. Add returns
 // durable.ErrFull at seven tenths of that, so that there is room for the ends of jobs,
-// and goes on when jobs have ended. There is always a limit, because a server that runs
-// into the end of the disk has to be restarted: where the disk has less room, that
-// counts. If others leave the disk no room at all, the engine does not answer until it is
-// opened anew, and then has all that it has accepted. Open panics on less than 8 MiB.
+// and goes on when jobs have ended. Where the disk has less room, that counts.
+//
+// 8 MiB of the disk stay free, for the server's own needs. If others take of these, the
+// engine writes nothing: Add returns durable.ErrFull, no attempt begins or ends, leases run
+// out, and Health and the log say why. When there is room again all goes on. If others are
+// so fast that a write of the server has failed, no later one succeeds in this process. Then
+// the engine ends as soon as there is room: Run and all else return an error that wraps
+// durable.ErrStorage and names the cause, so that what supervises the process starts it
+// anew. Open then has all that was accepted. Open panics on less than 8 MiB.
 func MaxStore(bytes int64) Option {
 	return func(c *config) {
 		if bytes < 8<<20 {
@@ -87,6 +93,7 @@ type engine struct {
 	nc      *nats.Conn
 	srv     *server.Server
 	lock    *lock
+	disk    *disk
 	dir     string
 	log     *slog.Logger
 	marked  bool // as open: Close marks it as closed
@@ -96,7 +103,7 @@ type engine struct {
 
 // Open starts a server on the directory, which is made if it is not there, and returns an
 // engine on it. If another process has the directory, or another engine of this one, it
-// returns durable.ErrLocked at once.
+// returns durable.ErrLocked at once. If the disk is full it returns durable.ErrFull.
 //
 // It first reads all that is there, which takes about a second for a GB in memory or on a
 // good disk. If something is damaged it returns durable.ErrStorage and says what; see
@@ -108,7 +115,7 @@ type engine struct {
 // was told that such a write was done, and it is no error. The next Open finds damage that
 // is done while the store is open.
 func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
-	c := config{maxStore: defaultMaxStore, log: slog.Default()}
+	c := config{maxStore: defaultMaxStore, log: slog.Default(), free: freeBytes}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("embedded: Open: nil Option")
@@ -122,7 +129,7 @@ func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, erro
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{lock: l, dir: dir, log: c.log}
+	e := &engine{lock: l, disk: newDisk(dir, c.free, c.log), dir: dir, log: c.log}
 	if err := e.open(ctx, &c); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -131,6 +138,9 @@ func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, erro
 
 // open checks the directory, starts the server on it, and notes what there is then.
 func (e *engine) open(ctx context.Context, c *config) error {
+	if _, err := e.disk.free(); errors.Is(err, durable.ErrFull) {
+		return err // the server would fail, at the latest when it is to write something
+	}
 	a, err := e.check(ctx, c)
 	if err != nil {
 		return err
@@ -186,7 +196,7 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
 	}
-	e.srv.SetLogger(serverLog{c.log}, false, false)
+	e.srv.SetLogger(serverLog{c.log, e.disk.heard}, false, false)
 	e.srv.Start()
 	if err := e.awaitReady(ctx); err != nil {
 		return err
@@ -195,9 +205,12 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 		return fmt.Errorf("embedded: Open: %w", err)
 	}
 	maxBytes := c.maxStore - c.maxStore/10
-	own := []jetstream.Option{jetstream.LocalClock(), jetstream.MaxBytes(maxBytes), jetstream.Alone(), jetstream.Disk(func() (int64, error) { return freeBytes(dir) })}
-	e.Engine, err = jetstream.Connect(ctx, e.nc, append(own, c.engine...)...)
-	return err
+	own := []jetstream.Option{jetstream.LocalClock(), jetstream.MaxBytes(maxBytes), jetstream.Alone(), jetstream.Disk(e.disk.free), jetstream.Until(e.disk.alive)}
+	if e.Engine, err = jetstream.Connect(ctx, e.nc, append(own, c.engine...)...); err != nil {
+		return err
+	}
+	e.disk.opened(func(ctx context.Context) error { _, _, err := e.Engine.Now(ctx); return err })
+	return nil
 }
 
 func (e *engine) awaitReady(ctx context.Context) error {
@@ -215,18 +228,42 @@ func (e *engine) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the engine and the server, and gives the directory free.
+// Health is for durable.Queue: a full disk is why nothing is accepted and nothing begins.
+func (e *engine) Health(context.Context) error {
+	if _, err := e.disk.free(); errors.Is(err, durable.ErrFull) {
+		return err
+	}
+	return nil
+}
+
+// closeTimeout is how long the server may take to end. One that has failed may never.
+const closeTimeout = 15 * time.Second
+
+// Close ends the engine and the server, and gives the directory free. A server that does not
+// end keeps the directory locked until this process ends, since it may still write there;
+// then Close returns ErrStorage after 15 seconds.
 func (e *engine) Close() error {
 	e.closing.Do(func() {
 		if e.Engine != nil {
 			e.err = e.Engine.Close()
 		}
-		if e.nc != nil {
-			e.nc.Close()
-		}
-		if e.srv != nil {
-			e.srv.Shutdown()
-			e.srv.WaitForShutdown()
+		e.disk.end(durable.ErrClosed)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if e.nc != nil {
+				e.nc.Close()
+			}
+			if e.srv != nil {
+				e.srv.Shutdown()
+				e.srv.WaitForShutdown()
+			}
+		}()
+		select {
+		case <-ended:
+		case <-time.After(closeTimeout):
+			e.err = fmt.Errorf("%w: the server does not end: %s stays locked until this process ends", durable.ErrStorage, e.dir)
+			return
 		}
 		if e.marked {
 			if err := markClosed(e.dir); err != nil { // the next Open is less strict, and that is all

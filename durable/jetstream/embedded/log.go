@@ -8,7 +8,10 @@ import (
 
 // serverLog passes on what the server says at its levels warning and above. It warns of
 // what it has lost; that is an error here.
-type serverLog struct{ log *slog.Logger }
+type serverLog struct {
+	log   *slog.Logger
+	heard func(text string) // is told of each error
+}
 
 // losses are what the server's warnings have in them when messages, or all of a stream,
 // cannot be read. All in small letters.
@@ -38,4 +41,5 @@ func (l serverLog) Tracef(string, ...any)          {}
 
 func (l serverLog) error(text string) {
 	l.log.Error("durable: the embedded server reports a fault", "text", strings.TrimSpace(text))
+	l.heard(text)
 }

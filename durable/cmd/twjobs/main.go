@@ -305,6 +305,8 @@ func (p *place) engine(ctx context.Context) (e durable.Engine, disconnect func()
 	if _, err := os.Stat(filepath.Join(p.dir, "jetstream")); err != nil {
 		return nil, func() {}, fmt.Errorf("-dir: no queue has been kept there: %w", err)
 	}
-	e, err = embedded.Open(ctx, p.dir, embedded.With(opts...))
+	if e, err = embedded.Open(ctx, p.dir, embedded.With(opts...)); errors.Is(err, durable.ErrLocked) {
+		err = fmt.Errorf("%w: use -url, with the address of that process's admin handler", err)
+	}
 	return e, func() {}, err
 }

@@ -104,6 +104,17 @@ func TestCommands(t *testing.T) {
 	require.NotContains(t, out, "waiting")
 }
 
+// Where another process has the directory, the way is by its handler.
+func TestDirInUse(t *testing.T) {
+	dir, _, _ := fill(t)
+	e, err := embedded.Open(within(t), dir)
+	require.NoError(t, err)
+	defer e.Close()
+	out, status := twjobs(t, dir, "list")
+	require.Equal(t, 1, status, out)
+	require.Contains(t, out, "use -url")
+}
+
 func TestWrongUse(t *testing.T) {
 	dir, _, _ := fill(t)
 	for _, args := range [][]string{

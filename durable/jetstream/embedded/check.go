@@ -176,7 +176,11 @@ func (in *inspection) compare(name string, blocks []*block, sizes map[string]int
 		if want, ok := sizes[file]; !ok {
 			in.found("the stream %s: %s was not there when the store was closed", name, file)
 		} else if want != b.size {
-			in.found("the stream %s: %s has %d bytes, and had %d", name, file, b.size, want)
+			how := "and had %d"
+			if b.size > want {
+				how = "more than the %d that it was closed with: another program has written to it, such as a nats-server on this directory"
+			}
+			in.found("the stream %s: %s has %d bytes, "+how, name, file, b.size, want)
 			in.toMend(b)
 		}
 	}

@@ -211,6 +211,18 @@ func (s *stored) goesOn(t *testing.T, q *durable.Queue, lost int) {
 	require.NoError(t, q.Close())
 }
 
+// A file that is longer than when the store was closed was written by another program.
+func TestGrownFile(t *testing.T) {
+	s := newStored(t, true)
+	last := s.blocks(t)[len(s.blocks(t))-1]
+	info, err := os.Stat(last)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(last, info.Size()+100))
+	_, err = embedded.Open(within(t), s.dir)
+	require.ErrorIs(t, err, durable.ErrStorage)
+	require.ErrorContains(t, err, "another program has written to it")
+}
+
 // An Open that fails leaves the directory as strictly checked as it was.
 func TestFailedOpenKeepsTheAccount(t *testing.T) {
 	s := newStored(t, true)

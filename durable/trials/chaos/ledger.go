@@ -36,6 +36,7 @@ const (
 	listed   = 'L' // the job is dead, and was listed as such at the end
 	promised = 'P' // a schedule is stored: its name, its end and its interval
 	occurred = 'O' // a handler was called for an occurrence: the name, its time, and the Ref
+	silent   = 'S' // Health has not returned a minute after its context
 	peace    = 'E' // the process has ended by itself: all that it asked was answered
 
 	limitsHold = 'q' // all limits are stored
@@ -72,6 +73,7 @@ type account struct {
 	Early                   int // attempts that began before they were due
 	Rejected                int // jobs that were not accepted
 	Wrong                   int // answers that cannot be
+	Silent                  int // calls that have not returned
 	LostRefs                []string
 
 	Series, Occurrences int // schedules, and what has begun of them
@@ -140,6 +142,7 @@ func audit(dir string) (account, error) {
 		a.Early += int(p.n[early])
 		a.Rejected += int(p.n[rejected])
 		a.Wrong += int(p.n[wrong])
+		a.Silent += int(p.n[silent])
 		a.Accepted += int(min(p.n[accepted], 1))
 		a.Canceled += int(min(p.n[canceled], 1))
 		a.Ran += int(min(p.n[began], 1))

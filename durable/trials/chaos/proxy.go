@@ -157,6 +157,15 @@ func (l *link) halve() {
 	time.AfterFunc(halfOpen, l.cut)
 }
 
+// sever lets nothing pass any more, and the client is never told. The server finds out, as
+// one does that has been told to ask.
+func (l *link) sever() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = true
+	time.AfterFunc(halfOpen, func() { l.server.Close() })
+}
+
 // close ends all connections.
 func (p *proxy) close() {
 	p.listener.Close()
@@ -198,6 +207,30 @@ func (w *world) disturb(end time.Time) error {
 			w.r.Provoked += p.some(2, func(l *link) { l.hold(d) })
 		default:
 			w.r.Provoked += p.some(3, (*link).halve)
+		}
+	}
+	return nil
+}
+
+// sever has all connections to the server swallow what is sent, again and again, as if the
+// machine at the other end were gone. New ones pass. Each time all goes on.
+func (w *world) sever(end time.Time) error {
+	w.r.CheckTwice = false // who has no answer for longer than the lease has lost it
+	p, err := newProxy(w.url())
+	if err != nil {
+		return err
+	}
+	w.broken, w.proxy = p, p
+	defer func() { w.proxy = nil }()
+	w.env = []string{envAsk + "=yes"}
+	if err := w.startAll(); err != nil {
+		return err
+	}
+	for n := 0; n < 2 || time.Now().Before(end); n++ {
+		time.Sleep(2*time.Second + rand.N(4*time.Second))
+		w.r.Provoked += p.some(1, (*link).sever)
+		if err := w.awaitGoingOn(func() error { return nil }); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -53,6 +53,7 @@ const (
 	envLanes  = "CHAOS_LANES"  // how many lanes a producer has
 	envHogs   = "CHAOS_HOGS"   // goroutines that take connections from the pool
 	envNodes  = "CHAOS_NODES"  // of the cluster
+	envAsk    = "CHAOS_ASK"    // if set, Health is asked for all the time
 	envName   = "CHAOS_NAME"   // of a server or a client
 	envPort   = "CHAOS_PORT"   // of a server
 	envRoutes = "CHAOS_ROUTES" // ports of the cluster, the server's own first
@@ -110,6 +111,9 @@ func runRole(role string) error {
 	if role == "embedded" || role == "producer" {
 		wg.Go(func() { produce(ctx, q, l, number(envRate, 0), span(envNear), span(envFar)) })
 	}
+	if os.Getenv(envAsk) != "" && role != "drain" {
+		wg.Go(func() { watchHealth(ctx, q, l) })
+	}
 	switch role {
 	case "tool":
 		operate(ctx, q, e, l)
@@ -131,6 +135,9 @@ func runRole(role string) error {
 				wg.Go(func() { schedules.edit(ctx) })
 			}
 			err = q.Run(runCtx)
+		}
+		if err != nil {
+			stop() // the others, too: what supervises this process starts it again
 		}
 		cancel()
 		h.canceling.Wait()

@@ -34,6 +34,8 @@ type result struct {
 	account
 	Kills, Freezes int
 	Died           []string      // processes that have ended by themselves
+	Hung           int           // that had to be killed, since they did not end when they were told to
+	Restarts       int           // of processes that have said that they cannot go on
 	Provoked       int           // times that the fault was seen, where nothing is killed
 	Gap            time.Duration // the longest time without an accepted job, on the cluster
 	TwiceLimit     float64       // of the accepted
@@ -48,6 +50,9 @@ func (r result) String() string {
 	s := fmt.Sprintf("%v; %d kills, %d freezes", r.account, r.Kills, r.Freezes)
 	if r.Provoked > 0 {
 		s += fmt.Sprintf(", %d times provoked", r.Provoked)
+	}
+	if r.Restarts > 0 {
+		s += fmt.Sprintf(", %d times started again", r.Restarts)
 	}
 	if r.Gap > 0 {
 		s += fmt.Sprintf("; longest time without an accepted job %v", r.Gap.Round(100*time.Millisecond))
@@ -71,6 +76,8 @@ func (r result) check() error {
 		return fmt.Errorf("%d canceled and ran", r.CanceledAndRan)
 	case len(r.Died) > 0:
 		return fmt.Errorf("these have ended by themselves: %v", r.Died)
+	case r.Hung+r.Silent > 0:
+		return fmt.Errorf("%d processes did not end, and %d calls of Health did not return", r.Hung, r.Silent)
 	case r.Accepted == 0:
 		return errors.New("nothing was accepted")
 	case r.Wrong > 0:
@@ -109,6 +116,7 @@ type world struct {
 	shifted  bool              // PostgreSQL has the functions for that
 	proxy    *proxy            // between clients and the server; nil: none
 	broken   *proxy            // the same, also when new clients go without it
+	unmount  string            // a file system of the scenario; "": none
 
 	poolSize int // of each client's pool, if not 0
 	procs    map[string]*proc
@@ -155,7 +163,11 @@ var scenarios = map[string]fault{
 	"schedules": {onJetStream, (*world).killScheduled}, // kill -9 of workers that run a thousand schedules
 	"deploy":    {onJetStream, (*world).deploy},        // a release that knows schedules is rolled out, and back
 
-	"edits":          {onJetStream, edited((*world).killServer)},   // schedules are changed all the time while the server is killed
+	"edits":         {onJetStream, edited((*world).killServer)}, // schedules are changed all the time while the server is killed
+	"embedded-disk": {onJetStream, (*world).fillDisk},           // the disk of the process that has all is filled and freed
+	"half-open":     {onJetStream, (*world).sever},              // connections swallow all, and nobody is told
+	"pg-half-open":  {onPostgres, (*world).sever},               // as above
+
 	"embedded-edits": {onJetStream, edited((*world).killEmbedded)}, // the same of the process that has all
 	"cluster-edits":  {onJetStream, edited((*world).killLeader)},   // and of the stream's leader of three nodes
 	"pg-edits":       {onPostgres, edited((*world).killPostgres)},  // as above
@@ -204,12 +216,13 @@ func runScenario(name, dir string, set settings) (result, error) {
 	}
 	defer w.killAll()
 	defer w.closeProxy()
+	defer w.endMount()
 	stopGap := w.watchGap()
 	err := scenarios[name].run(w, time.Now().Add(set.length))
 	if set.brief {
 		w.r.RejectedLimit = 0
 	}
-	if gap := stopGap(); name == "cluster" {
+	if gap := stopGap(); name == "cluster" || strings.HasSuffix(name, "half-open") {
 		w.r.Gap = gap
 	}
 	if err == nil {
@@ -306,6 +319,7 @@ func (w *world) end(name string) {
 	select {
 	case <-p.done:
 	case <-time.After(patience):
+		w.r.Hung++
 		p.cmd.Process.Kill()
 		<-p.done
 	}
@@ -384,7 +398,7 @@ func (w *world) watchGap() func() time.Duration {
 	go func() {
 		read, since, longest := map[string]int64{}, time.Time{}, time.Duration(0)
 		for {
-			if w.newlyAccepted(read) {
+			if w.newly(read, accepted) {
 				if !since.IsZero() {
 					longest = max(longest, time.Since(since))
 				}
@@ -401,8 +415,8 @@ func (w *world) watchGap() func() time.Duration {
 	return func() time.Duration { close(stop); return <-gaps }
 }
 
-// newlyAccepted reports whether the ledgers have accepted jobs beyond what was read.
-func (w *world) newlyAccepted(read map[string]int64) (found bool) {
+// newly reports whether the ledgers have a line of a kind beyond what was read.
+func (w *world) newly(read map[string]int64, what byte) (found bool) {
 	files, _ := filepath.Glob(filepath.Join(w.dir, "ledger-*"))
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -412,7 +426,7 @@ func (w *world) newlyAccepted(read map[string]int64) (found bool) {
 		lines, _ := io.ReadAll(io.NewSectionReader(f, read[name], 1<<30))
 		f.Close()
 		read[name] += int64(len(lines))
-		found = found || bytes.Contains(lines, []byte{accepted, ' '})
+		found = found || bytes.Contains(lines, []byte{what, ' '})
 	}
 	return found
 }

@@ -237,7 +237,7 @@ func cancelOnTheWay(t *testing.T, s Store) {
 // cancelWithin adds jobs to r that are due so far ahead and twice as far, has c cancel half of
 // them, and returns how many have run in all, of which so many before, and were canceled.
 func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int, int) {
-	const n = 1500
+	const n = 300
 	var jobs []durable.Job
 	for i := range n {
 		jobs = append(jobs, durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: ahead + time.Duration(i)*ahead/n})
@@ -254,7 +254,7 @@ func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int
 		if ok {
 			canceled[ref] = true
 		}
-		time.Sleep(6 * time.Second / n)
+		time.Sleep(2 * ahead / n)
 	}
 	await(t, "all ran or were canceled", func() bool { return len(r.ran())-before+len(canceled) >= n })
 	time.Sleep(again)

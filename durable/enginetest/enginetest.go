@@ -6,7 +6,7 @@
 // Most of the tests run in parallel, each on a store of its own, and in real time but for
 // [RunInBubbles]. The environment variable ENGINETEST_RACES sets how many races between Cancel
 // and Claim are run, by default 500, and ENGINETEST_OVERDUE how many jobs are overdue when a
-// worker starts, by default 5000.
+// worker starts, by default 2000.
 package enginetest
 
 import (

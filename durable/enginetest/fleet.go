@@ -138,7 +138,7 @@ func shut(t *testing.T, s Store) {
 	kinds := durable.NewKinds([]string{"full", "other"}, "full")
 	kinds.Set("full", false)
 	w := newPicky(t, e, "w", kinds)
-	n := envInt("ENGINETEST_OVERDUE", 5000)
+	n := envInt("ENGINETEST_OVERDUE", 2000)
 	var full []durable.Ref
 	for len(full) < n {
 		full = append(full, r.add(slices.Repeat([]durable.Job{{Kind: "full"}}, min(1000, n-len(full)))...)...)

@@ -50,10 +50,10 @@ func insertRunGone(t *testing.T, s Store) {
 // Jobs of one call are all stored, and each runs once.
 func batch(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil).start()
-	const n = 1500
+	const n = 1100 // more than one commit takes
 	jobs := make([]durable.Job, n)
 	for i := range jobs {
-		jobs[i] = durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: time.Duration(i%1500) * time.Millisecond}
+		jobs[i] = durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: time.Duration(i) * time.Millisecond}
 	}
 	refs := r.add(jobs...)
 	want := map[durable.Ref]string{}

@@ -157,7 +157,10 @@ func breathe() { time.Sleep(time.Millisecond) }
 // awaitRuns waits until so many attempts have begun.
 func (r *rig) awaitRuns(n int) []run {
 	r.t.Helper()
-	await(r.t, fmt.Sprintf("%d attempts", n), func() bool { return len(r.ran()) >= n })
+	for had := 0; had < n; { // as long as there is progress
+		await(r.t, fmt.Sprintf("%d attempts after %d", n, had), func() bool { return len(r.ran()) > had })
+		had = len(r.ran())
+	}
 	return r.ran()
 }
 

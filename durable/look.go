@@ -145,8 +145,8 @@ func parseCursor(text string, states int) (at int, m Mark, err error) {
 }
 
 // Backlog returns what waits. It asks the engine, which looks at what is due: in JetStream
-// 20,000 records, the rest are counted unseen; in PostgreSQL up to 10,000 rows of each kind,
-// and up to 100,000 for the number in all.
+// 20,000 records, the rest are counted unseen, and each kind has the share of them that it has of
+// these; in PostgreSQL up to 10,000 rows of each kind, and up to 100,000 for the number in all.
 func (q *Queue) Backlog(ctx context.Context) (Backlog, error) {
 	if q.env.closed.Err() != nil {
 		return Backlog{}, ErrClosed

@@ -4,18 +4,16 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable"
 )
 
 // startFar begins to move the far buckets whose time has come, the oldest first and one
 // at a time. Workers share its consumer as they share those of near buckets.
-func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time, readers *sync.WaitGroup) {
+func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range sorted(far) {
@@ -23,7 +21,7 @@ func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time
 			return
 		}
 		f.far[h] = true
-		readers.Go(func() {
+		f.readers.Go(func() {
 			f.cascade(ctx, h)
 			f.mu.Lock()
 			delete(f.far, h)
@@ -36,7 +34,7 @@ func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time
 // when they are stored in the near bucket, so that a crash leaves copies but no gap;
 // copies have one claim between them.
 func (f *feed) cascade(ctx context.Context, h int64) {
-	cons, err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
+	err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
 		var got int
 		if got, err = f.movePage(ctx, h); err != nil {
@@ -44,11 +42,11 @@ func (f *feed) cascade(ctx context.Context, h int64) {
 		}
 		if got > 0 {
 			if n%purgeEvery == 0 {
-				err = f.purgeMoved(ctx, h, cons)
+				err = f.purgeMoved(ctx, h)
 			}
 			continue
 		}
-		done, closeErr := f.closeFar(ctx, h, cons)
+		done, closeErr := f.closeFar(ctx, h)
 		if done || closeErr != nil {
 			return // or another look begins anew
 		}
@@ -76,8 +74,8 @@ func (f *feed) movePage(ctx context.Context, h int64) (int, error) {
 // room for some ten thousand jobs rather than for all a second time.
 const purgeEvery = 20
 
-func (f *feed) purgeMoved(ctx context.Context, h int64, cons natsjs.Consumer) error {
-	floor, _, err := f.emptied(ctx, cons)
+func (f *feed) purgeMoved(ctx context.Context, h int64) error {
+	floor, _, err := f.ended(ctx, farConsumer(h))
 	if err != nil || floor == 0 {
 		return err
 	}
@@ -219,8 +217,8 @@ func (p *part) replaced(ctx context.Context, at place) (uint64, bool, error) {
 
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
 // ones are closed, and for the same reasons.
-func (f *feed) closeFar(ctx context.Context, h int64, cons natsjs.Consumer) (bool, error) {
-	upTo, ok, err := f.emptied(ctx, cons)
+func (f *feed) closeFar(ctx context.Context, h int64) (bool, error) {
+	upTo, ok, err := f.ended(ctx, farConsumer(h))
 	if err != nil || !ok {
 		return false, err
 	}

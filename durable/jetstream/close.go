@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -12,7 +11,8 @@ import (
 
 // A near bucket is closed in this order, and by any worker:
 //
-//  1. all that was handed out of it is acknowledged, that is, has ended;
+//  1. all that was handed out of it is acknowledged, that is, has ended, or was set aside into
+//     another of its queues; so all queues are looked at once more after that;
 //  2. the mark m.<bucket> is written, and the floor with it: from now on no copy enters;
 //  3. its jobs are removed, up to the last one that was acknowledged;
 //  4. it is empty: what was on its way when the mark was written has arrived by now,
@@ -28,13 +28,26 @@ func (p *part) mark(subject string) write {
 	return write{subject: subject, data: []byte("closed"), rollup: true, ttl: markTTL}
 }
 
-// emptied reports whether a consumer has handed out all it has, and all of that has
-// ended, and up to which sequence of the stream.
-func (f *feed) emptied(ctx context.Context, cons natsjs.Consumer) (floor uint64, ok bool, err error) {
-	info, err := call(ctx, f.nc, func() (*natsjs.ConsumerInfo, error) { return cons.Info(ctx) })
+// emptied returns up to which sequence of the stream a consumer's messages have ended, 0 if it
+// has more, or is not there: then its readers make it anew.
+func (f *feed) emptied(ctx context.Context, consumer string) (last uint64, err error) {
+	last, all, err := f.ended(ctx, consumer)
+	if !all {
+		return 0, err
+	}
+	return last, err
+}
+
+// ended is the same though a consumer has more, and all says whether it has none.
+func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
+	cons, err := f.js.Consumer(ctx, f.stream, consumer)
+	if errors.Is(err, natsjs.ErrConsumerNotFound) {
+		return 0, false, nil
+	}
 	if err != nil {
 		return 0, false, err
 	}
+	info := cons.CachedInfo()
 	return info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0, nil
 }
 
@@ -67,203 +80,142 @@ func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
 	return f.resume(ctx)
 }
 
-// closeEmptied closes the near buckets that are read here and have ended. Of those that
-// have not, because others of their kinds wait, it removes what has ended, and ends the
-// reading of it.
+// closeEmptied closes the near buckets that have ended, and of which this worker reads
+// something, or nobody does. Of those that have not, because other jobs wait there, it removes
+// what has ended.
 func (f *feed) closeEmptied(ctx context.Context, v view) error {
+	fl, past := f.fleet.Load(), map[int64]bool{}
+	isPast := func(b int64) bool { return v.now.After(f.closeAt(b)) && v.far[f.farOf(b)] == 0 }
+	for b, had := range v.near { // what nobody reads
+		if isPast(b) && !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(q string) bool { return !fl.isNobodys(q) }) {
+			past[b] = true
+		}
+	}
 	f.mu.Lock()
-	bunches := f.bunches
-	past := map[int64]bool{} // whether all that are read here have nothing more
+	for at := range f.near {
+		if isPast(at.bucket) {
+			past[at.bucket] = true
+		}
+	}
 	for at, r := range f.near {
-		if v.now.After(f.closeAt(at.bucket)) && v.far[f.farOf(at.bucket)] == 0 {
-			idle, seen := past[at.bucket]
-			past[at.bucket] = !r.busy && (idle || !seen)
+		if r.busy {
+			delete(past, at.bucket)
 		}
 	}
 	f.mu.Unlock()
-	for b, had := range v.near { // what nobody reads
-		if _, read := past[b]; !read && v.now.After(f.closeAt(b)) && v.far[f.farOf(b)] == 0 {
-			past[b] = !slices.ContainsFunc(slices.Collect(maps.Keys(had)), func(t string) bool { return !isNobodys(t, bunches) })
-		}
-	}
 	for _, b := range sorted(past) {
-		if !past[b] {
-			continue
-		}
-		done, err := f.closeNear(ctx, b, v.near[b], bunches)
-		if err != nil {
+		if err := f.closeNear(ctx, b, v.near[b]); err != nil {
 			return err
 		}
-		f.mu.Lock()
-		for _, n := range done {
-			if r := f.near[spot{b, n.name}]; r != nil {
-				r.cancel()
-				delete(f.near, spot{b, n.name})
-			}
-		}
-		f.mu.Unlock()
 	}
 	return nil
 }
 
-// emptiedOf finds out up to where each bunch that a bucket has something of has ended; all
-// is false if one has not, or some of the messages are of kinds that no worker can run.
-func (f *feed) emptiedOf(ctx context.Context, b int64, had map[string]uint64, bunches []*bunch) (upTo map[*bunch]uint64, all bool, err error) {
-	upTo, known := map[*bunch]uint64{}, 0
-	for _, n := range bunches {
-		if !n.in(had) {
-			continue
+// endedOf finds out up to where each queue of a bucket has ended; all is false if one has not.
+func (f *feed) endedOf(ctx context.Context, b int64, had map[string]uint64) (upTo map[string]uint64, all bool, err error) {
+	upTo, fl := map[string]uint64{}, f.fleet.Load()
+	for queue := range had {
+		var last uint64
+		if fl.isNobodys(queue) {
+			last, err = f.endedNobodys(ctx, spot{b, queue})
+		} else {
+			last, err = f.emptied(ctx, spot{b, queue}.consumer())
 		}
-		for t := range had {
-			if _, ok := slices.BinarySearch(n.tokens, t); ok || n == old && t == "" {
-				known++
-			}
-		}
-		cons, err := f.js.Consumer(ctx, f.stream, nearConsumer(b, n))
-		if errors.Is(err, natsjs.ErrConsumerNotFound) {
-			continue // its readers make it anew
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		last, ok, err := f.emptied(ctx, cons)
-		if err != nil {
-			return nil, false, err
-		}
-		if ok && last > 0 {
-			upTo[n] = last
-		}
-	}
-	for t := range had {
-		if !isNobodys(t, bunches) {
-			continue
-		}
-		last, err := f.endedNobodys(ctx, b, t)
 		if err != nil {
 			return nil, false, err
 		}
 		if last > 0 {
-			upTo[&bunch{tokens: []string{t}}] = last
-			known++
+			upTo[queue] = last
 		}
 	}
-	for _, n := range bunches {
-		if n.in(had) && upTo[n] == 0 {
-			return upTo, false, nil
-		}
-	}
-	return upTo, known == len(had), nil
+	return upTo, len(upTo) == len(had), nil
 }
 
-// closeNear closes a bucket in which all has ended, and returns the bunches that need not
-// be read there any more.
-func (f *feed) closeNear(ctx context.Context, b int64, had map[string]uint64, bunches []*bunch) ([]*bunch, error) {
-	if len(had) > 0 {
-		upTo, all, err := f.emptiedOf(ctx, b, had, bunches)
-		if err != nil {
-			return nil, err
-		}
-		if !all {
-			return f.thinOut(ctx, b, had, upTo, bunches)
-		}
-		closing := write{subject: f.closingSubject(b), rollup: true}
-		ok, err := f.markClosed(ctx, f.nearMark(b), func(fl *floor) { fl.near = max(fl.near, b) }, closing)
-		if err != nil || !ok {
-			return nil, err
-		}
-		if err := f.purgeEnded(ctx, b, had, upTo); err != nil {
-			return nil, err
-		}
-		if empty, err := f.forget(ctx, b); err != nil || !empty {
-			return nil, err
-		}
+// closeNear closes a bucket in which all has ended, and ends the reading of it. If some has not
+// it removes what has, and ends the reading of queues in which there was nothing. The statuses
+// stay then, so a copy that comes after that is known to have ended.
+func (f *feed) closeNear(ctx context.Context, b int64, had map[string]uint64) error {
+	upTo, all, err := f.endedOf(ctx, b, had)
+	if err != nil {
+		return err
 	}
-	return bunches, f.deleteConsumers(ctx, b, bunches)
-}
-
-// thinOut removes what has ended from a bucket that cannot be closed, and returns the
-// bunches of which there is nothing. Their statuses stay, so a copy that comes after that
-// is known to have ended.
-func (f *feed) thinOut(ctx context.Context, b int64, had map[string]uint64, upTo map[*bunch]uint64, bunches []*bunch) ([]*bunch, error) {
-	if err := f.purgeEnded(ctx, b, had, upTo); err != nil {
-		return nil, err
-	}
-	var done []*bunch
-	for _, n := range bunches {
-		if !n.in(had) && n.mine { // as of the look; what is removed now the next one shows
-			done = append(done, n)
+	if !all {
+		err = f.purgeEnded(ctx, b, upTo)
+	} else if len(had) > 0 {
+		var closed bool
+		if closed, err = f.stillEnded(ctx, b, had, upTo); err == nil && closed {
+			closed, err = f.markAndForget(ctx, b, upTo)
 		}
-	}
-	return done, f.deleteConsumers(ctx, b, done)
-}
-
-// purgeEnded removes jobs that have ended: of each bunch up to where its consumer says so.
-func (f *feed) purgeEnded(ctx context.Context, b int64, had map[string]uint64, upTo map[*bunch]uint64) error {
-	if len(had) > fewTokens {
-		var err error
-		if had, err = f.purgeTogether(ctx, b, had, upTo); err != nil {
+		if !closed {
 			return err
 		}
 	}
-	for n, last := range upTo {
-		tokens := n.tokens
-		if n == old {
-			tokens = []string{""}
+	if err != nil {
+		return err
+	}
+	return f.leave(ctx, b, func(queue string) bool { return all || had[queue] == 0 })
+}
+
+// stillEnded looks once more at a bucket in which all has ended that it had. A job that is set
+// aside is in its new queue before it is acknowledged in the one where it was. So if that one was
+// found to have ended, the other one shows now.
+func (f *feed) stillEnded(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
+	now, err := f.contents(ctx, "q."+itoa(b)+".*", "q."+itoa(b))
+	if err != nil {
+		return false, err
+	}
+	for queue, n := range now[b] {
+		if upTo[queue] == 0 || n > had[queue] {
+			return false, nil
 		}
-		for _, t := range tokens {
-			if had[t] == 0 {
-				continue
-			}
-			if err := f.purge(ctx, f.nearToken(b, t), last); err != nil {
-				return err
-			}
+		if f.fleet.Load().isNobodys(queue) {
+			continue
+		}
+		if last, err := f.emptied(ctx, spot{b, queue}.consumer()); err != nil || last == 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// markAndForget is what closes a bucket. False: it is not closed yet.
+func (f *feed) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
+	closing := write{subject: f.closingSubject(b), rollup: true}
+	ok, err := f.markClosed(ctx, f.nearMark(b), func(fl *floor) { fl.near = max(fl.near, b) }, closing)
+	if err != nil || !ok {
+		return false, err
+	}
+	if err := f.purgeEnded(ctx, b, upTo); err != nil {
+		return false, err
+	}
+	return f.forget(ctx, b)
+}
+
+// purgeEnded removes jobs that have ended: of each queue up to where its consumer says so.
+func (f *feed) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
+	for queue, last := range upTo {
+		if err := f.purge(ctx, f.queueSubject(b, queue), last); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// fewTokens is for how many kinds of a bucket one request each is cheap.
-const fewTokens = 4
-
-// purgeTogether removes by one request what has ended of all bunches, up to where the first
-// of them has, and returns what is left. It does so only if there is nothing else up to
-// there. That is what the answer of a server says that has got as far, if it was asked after
-// the consumers: what is stored later comes after that.
-func (f *feed) purgeTogether(ctx context.Context, b int64, had map[string]uint64, upTo map[*bunch]uint64) (map[string]uint64, error) {
-	lowest := uint64(math.MaxUint64)
-	for n, last := range upTo {
-		if n != old {
-			lowest = min(lowest, last)
+// leave ends the reading of some queues of a bucket, and their consumers. Those of others lapse,
+// if their workers do not delete them.
+func (f *feed) leave(ctx context.Context, b int64, of func(queue string) bool) error {
+	var done []spot
+	f.mu.Lock()
+	for at, r := range f.near {
+		if at.bucket == b && of(at.queue) {
+			r.cancel()
+			delete(f.near, at)
+			done = append(done, at)
 		}
 	}
-	info, err := f.info(ctx, f.nearToken(b, "*"))
-	if err != nil || info.last < lowest {
-		return had, err
-	}
-	for s := range info.subjects {
-		_, t, _ := f.parseNear(s)
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(upTo)), func(n *bunch) bool { return n.in(map[string]uint64{t: 1}) }) {
-			return had, nil
-		}
-	}
-	if err := f.purge(ctx, f.nearToken(b, "*"), lowest); err != nil {
-		return nil, err
-	}
-	left, err := f.contents(ctx, "q."+itoa(b)+".*", "q."+itoa(b))
-	return left[b], err
-}
-
-// deleteConsumers ends those of this worker's bunches; others lapse, if their workers do not
-// delete them.
-func (f *feed) deleteConsumers(ctx context.Context, b int64, bunches []*bunch) error {
-	for _, n := range bunches {
-		f.mu.Lock()
-		read := f.near[spot{b, n.name}] != nil
-		f.mu.Unlock()
-		if !read {
-			continue
-		}
-		err := f.js.DeleteConsumer(ctx, f.stream, nearConsumer(b, n))
+	f.mu.Unlock()
+	for _, at := range done {
+		err := f.js.DeleteConsumer(ctx, f.stream, at.consumer())
 		if err != nil && !errors.Is(err, natsjs.ErrConsumerNotFound) {
 			return err
 		}
@@ -315,22 +267,17 @@ func (f *feed) resume(ctx context.Context) error {
 // last one, by which the bucket is known to be there when it is to be closed.
 func (f *feed) removeEnded(ctx context.Context, near map[int64]map[string]uint64) error {
 	f.mu.Lock()
-	bunches, read := f.bunches, slices.Collect(maps.Keys(f.near))
+	read := slices.Collect(maps.Keys(f.near))
 	f.mu.Unlock()
 	for _, at := range read {
-		i := slices.IndexFunc(bunches, func(n *bunch) bool { return n.name == at.bunch })
-		if i < 0 || !bunches[i].in(near[at.bucket]) {
+		if near[at.bucket][at.queue] == 0 {
 			continue
 		}
-		cons, err := f.js.Consumer(ctx, f.stream, nearConsumer(at.bucket, bunches[i]))
-		if err != nil {
-			continue // it is made by its reader
-		}
-		last, _, err := f.emptied(ctx, cons)
+		last, _, err := f.ended(ctx, at.consumer())
 		if err != nil || last <= 1 {
 			continue
 		}
-		if err := f.purgeEnded(ctx, at.bucket, near[at.bucket], map[*bunch]uint64{bunches[i]: last - 1}); err != nil {
+		if err := f.purge(ctx, f.queueSubject(at.bucket, at.queue), last-1); err != nil {
 			return err
 		}
 	}

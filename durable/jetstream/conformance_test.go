@@ -150,7 +150,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel() // like the others here: most of their time they wait
 	enginetest.Run(t, func(t testing.TB) enginetest.Store {
 		if strings.Contains(t.Name(), "/Many") {
-			// So many bunches have hundreds of consumers a second where buckets are small.
+			// So many queues have hundreds of consumers a second where buckets are small.
 			return newStore(t, jetstream.Buckets(5*time.Second, time.Minute, 10*time.Second, 5*time.Second))
 		}
 		return newStore(t)

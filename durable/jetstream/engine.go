@@ -225,6 +225,9 @@ type part struct {
 	floor  floor
 	beats  map[string]sighting // of other workers
 
+	fleet      atomic.Pointer[fleet] // nil: not read yet
+	consulting sync.Mutex
+
 	staleAge time.Duration
 	shift    func(leader string, t time.Time) time.Time // nil but in tests
 }
@@ -521,22 +524,22 @@ func (p *part) wrote(n int) {
 
 func (p *part) subject(tokens string) string { return p.stream + "." + tokens }
 
-// nearSubject is that of the jobs of a kind in a near bucket.
+// nearSubject is where a job of a kind is stored in a near bucket.
 func (p *part) nearSubject(bucket int64, kind string) string {
-	return p.nearToken(bucket, tokenOf(kind))
+	return p.queueSubject(bucket, p.fleet.Load().queueOf(kind))
 }
 
-// nearToken is the same with the kind's token; "": as version 2 has it.
-func (p *part) nearToken(bucket int64, token string) string {
-	if token == "" {
+// queueSubject is that of a queue of a near bucket; see kinds.go.
+func (p *part) queueSubject(bucket int64, queue string) string {
+	if queue == "" {
 		return p.subject("q." + itoa(bucket))
 	}
-	return p.subject("q." + itoa(bucket) + "." + token)
+	return p.subject("q." + itoa(bucket) + "." + queue)
 }
 
 // nearFilters select all of a near bucket.
 func (p *part) nearFilters(bucket int64) []string {
-	return []string{p.nearToken(bucket, "*"), p.nearToken(bucket, "")}
+	return []string{p.queueSubject(bucket, "*"), p.queueSubject(bucket, "")}
 }
 
 func (p *part) farSubject(far int64) string   { return p.subject("h." + itoa(far)) }
@@ -574,15 +577,15 @@ func (p *part) placeOf(subject string, r *durable.Record) place {
 	return at
 }
 
-// parseNear returns the bucket and the token of a near bucket's subject.
-func (p *part) parseNear(subject string) (bucket int64, token string, ok bool) {
+// parseNear returns the bucket and the queue of a near bucket's subject.
+func (p *part) parseNear(subject string) (bucket int64, queue string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, p.subject("q."))
 	if !ok {
 		return 0, "", false
 	}
-	number, token, _ := strings.Cut(rest, ".")
+	number, queue, _ := strings.Cut(rest, ".")
 	bucket, err := strconv.ParseInt(number, 10, 64)
-	return bucket, token, err == nil
+	return bucket, queue, err == nil
 }
 
 // of returns the partition of a key, or else of an ID.

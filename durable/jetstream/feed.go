@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -20,46 +21,60 @@ const (
 	resumeEvery = 120 // closings: a minute or more
 	fetchSize   = 256
 	fetchWait   = time.Second
-	busyAtOnce  = 16 // overdue buckets of a bunch that are read at one time
+	roundEvery  = time.Second // of a queue in which there was nothing more
+	maxRounds   = 16          // at one time
+	maxAttended = 2 * maxApart
 
 	// viewShare is how much of the time it may take to see what all buckets have: one in so
 	// many. Those that are due now are read in any case.
 	viewShare = 20
 )
 
-// feed is one Feed of one partition. It looks what buckets there are, and has a goroutine
-// for each that is due: a near one is read, a far one is moved to its near ones.
+// feed is one Feed of one partition. It looks what buckets there are. Far ones whose time has
+// come it moves to their near ones, and of near ones it reads the queues (kinds.go).
 //
-// Each bucket has a consumer for each bunch of kinds (bunch.go) that all workers of it
-// share, so that each job goes to one of them. It is disposable: if it is lost, with the
-// server that had it, it is made anew and hands out all that is in the bucket, and the
-// claims tell what has ended.
+// Each queue of a bucket has a consumer that workers share, so that each job goes to one of
+// them. It is disposable: if it is lost, with the server that had it, it is made anew and hands
+// out all that is in the queue, and the claims tell what has ended.
+//
+// The worker's own queues of the buckets that are current are attended: a goroutine waits at
+// each for what comes. All others, in whatever number, are read in rounds, until they have
+// nothing more, some at a time and the oldest bucket first.
 type feed struct {
 	*part
-	w    *worker
-	give func([]*durable.Held)
+	w       *worker
+	give    func([]*durable.Held)
+	kinds   map[string][]string // of this worker, by token
+	ctx     context.Context     // ends with the Feed
+	readers sync.WaitGroup
 
 	viewed    time.Time // when a look has shown all buckets
 	viewTook  time.Duration
 	regrouped time.Time
 	said      life // as of then
 
-	mu      sync.Mutex
-	bunches []*bunch // of all workers
-	near    map[spot]*reader
-	far     map[int64]bool     // being moved
-	swept   map[spot]time.Time // when endedNobodys has looked; the bunch is a token
+	mu     sync.Mutex
+	near   map[spot]*reader
+	todo   []spot             // what is to be read in rounds, until the next look
+	rounds int                // under way
+	far    map[int64]bool     // being moved
+	swept  map[spot]time.Time // when endedNobodys has looked
 }
 
-// spot is what one reader reads: a bunch in a near bucket.
+// spot is what one reader reads: a queue of a near bucket.
 type spot struct {
 	bucket int64
-	bunch  string // its name
+	queue  string
 }
 
+func (at spot) consumer() string { return strings.TrimSuffix("q"+itoa(at.bucket)+"_"+at.queue, "_") }
+
 type reader struct {
+	ctx    context.Context
 	cancel context.CancelFunc
-	busy   bool // it has had something at the last look, or was not looked at
+	busy   bool      // a goroutine reads
+	ended  time.Time // when the last one has ended
+	made   bool      // the consumer is there; for the goroutine
 }
 
 func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
@@ -68,7 +83,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
 	defer w.e.listen(ctx, w)()
 	return w.each(func(p *part) error {
-		f := &feed{part: p, w: w, give: give, near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
+		f := &feed{part: p, w: w, give: give, kinds: w.kindsBy(), near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
 		ctx, stop := p.denials.during(ctx, p.working())
 		defer stop()
 		err := f.run(ctx)
@@ -86,14 +101,14 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 }
 
 func (f *feed) run(ctx context.Context) error {
-	var readers sync.WaitGroup
-	defer readers.Wait()
+	defer f.readers.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	f.ctx = ctx
 	views, failed := make(chan view), make(chan error, 1)
-	readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
+	f.readers.Go(func() { failed <- f.closeBuckets(ctx, views) })
 	for {
-		v, err := f.lookAround(ctx, &readers)
+		v, err := f.lookAround(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -122,8 +137,8 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// view is what a look has found: how many messages each bucket has, and a near one of each
-// token.
+// view is what a look has found: how many messages each bucket has, and each queue of a near
+// one.
 type view struct {
 	near map[int64]map[string]uint64
 	far  map[int64]uint64
@@ -133,7 +148,7 @@ type view struct {
 
 // lookAround finds out what is due, and has it read or moved. It does no more than that:
 // while a look takes long, what comes due is late.
-func (f *feed) lookAround(ctx context.Context, readers *sync.WaitGroup) (v view, err error) {
+func (f *feed) lookAround(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
 	if err := f.sync(try); err != nil {
@@ -153,8 +168,8 @@ func (f *feed) lookAround(ctx context.Context, readers *sync.WaitGroup) (v view,
 		f.viewed, f.viewTook = time.Now(), time.Since(began)
 	}
 	v.now = f.now()
-	f.startFar(ctx, v.far, v.now, readers)
-	f.startNear(ctx, v.near, v.now, readers)
+	f.startFar(ctx, v.far, v.now)
+	f.startNear(&v)
 	return v, nil
 }
 
@@ -212,170 +227,230 @@ func sorted[V any](m map[int64]V) []int64 {
 	return keys
 }
 
-// startNear has those buckets read whose time comes before the next look, and those that
-// are current, which may get something at any moment. Of those that are overdue only the
-// oldest are begun: the others wait until these have nothing more to hand out. Of those
-// whose time has not come any up to the first one above the floor may have what is due
-// now, if the clock was set back.
-func (f *feed) startNear(ctx context.Context, near map[int64]map[string]uint64, now time.Time, readers *sync.WaitGroup) {
-	current, ahead, first := f.nearOf(now), f.nearOf(now.Add(f.w.c.Ahead+lookEvery)), f.openFor(now)
-	overdue := slices.DeleteFunc(sorted(near), func(b int64) bool { return b > max(ahead, first) })
+// startNear attends the own queues of those buckets whose time comes before the next look, and
+// of those that are current, which may get something at any moment. What else is there up to
+// then is read in rounds. Of the buckets whose time has not come any up to the first one above
+// the floor may have what is due now, if the clock was set back.
+func (f *feed) startNear(v *view) {
+	current, ahead, first := f.nearOf(v.now), f.nearOf(v.now.Add(f.w.c.Ahead+lookEvery)), f.openFor(v.now)
+	own := f.own()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, n := range f.bunches {
-		if !n.mine {
-			continue
+	for _, queue := range own[:min(len(own), maxAttended)] {
+		for b := current; b <= ahead; b++ {
+			f.start(spot{b, queue}, f.attend)
 		}
-		for b := current; n != old && b <= ahead; b++ {
-			f.start(ctx, n, b, readers)
+		f.start(spot{first, queue}, f.attend)
+	}
+	if v.all {
+		f.plan(v, max(ahead, first))
+		f.startRounds()
+	}
+}
+
+// plan finds out what is to be read in rounds: first what was not read yet. f.mu is held.
+func (f *feed) plan(v *view, last int64) {
+	var again []spot
+	f.todo = nil
+	for _, b := range sorted(v.near) {
+		if b > last {
+			break
 		}
-		if n != old {
-			f.start(ctx, n, first, readers)
-		}
-		busy := f.busyOf(n)
-		for _, b := range overdue {
-			if busy >= busyAtOnce {
-				break
+		for queue := range v.near[b] {
+			at := spot{b, queue}
+			switch r := f.near[at]; {
+			case !f.reads(queue):
+			case r == nil:
+				f.todo = append(f.todo, at)
+			case !r.busy && (time.Since(r.ended) >= roundEvery || !v.now.After(f.closeAt(b))):
+				again = append(again, at)
 			}
-			if n.in(near[b]) && f.start(ctx, n, b, readers) {
-				busy++
-			}
+		}
+	}
+	slices.SortStableFunc(again, func(a, b spot) int { return f.near[a].ended.Compare(f.near[b].ended) })
+	f.todo = append(f.todo, again...)
+}
+
+// startRounds begins as many rounds as there may be. f.mu is held.
+func (f *feed) startRounds() {
+	for ; f.rounds < maxRounds && len(f.todo) > 0; f.todo = f.todo[1:] {
+		if f.start(f.todo[0], f.round) {
+			f.rounds++
 		}
 	}
 }
 
-// busyOf is how many buckets of a bunch have something to hand out. f.mu is held.
-func (f *feed) busyOf(n *bunch) (busy int) {
-	for at, r := range f.near {
-		if at.bunch == n.name && r.busy {
-			busy++
-		}
+// start has a goroutine read a queue; false if there is one already. f.mu is held.
+func (f *feed) start(at spot, read func(context.Context, spot, *reader)) bool {
+	r := f.near[at]
+	if r == nil {
+		r = &reader{}
+		r.ctx, r.cancel = context.WithCancel(f.ctx)
+		f.near[at] = r
 	}
-	return busy
-}
-
-// start has a bunch of a bucket read; false if it is already. f.mu is held.
-func (f *feed) start(ctx context.Context, n *bunch, b int64, readers *sync.WaitGroup) bool {
-	at := spot{b, n.name}
-	if f.near[at] != nil {
+	if r.busy {
 		return false
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	r := &reader{cancel: cancel, busy: true}
-	f.near[at] = r
-	readers.Go(func() {
-		defer cancel()
-		f.read(ctx, n, b, r)
+	r.busy = true
+	f.readers.Go(func() {
+		read(r.ctx, at, r)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		r.busy, r.ended = false, time.Now()
 	})
 	return true
 }
 
-// consumer returns the consumer of a bucket, and makes it if it is not there.
-func (f *feed) consumer(ctx context.Context, name string, filters ...string) (natsjs.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	c := natsjs.ConsumerConfig{
-		Name: name, FilterSubjects: filters, DeliverPolicy: natsjs.DeliverAllPolicy,
-		AckPolicy: natsjs.AckExplicitPolicy, AckWait: f.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Minute,
-	}
-	if len(filters) == 1 { // as version 2 says it
-		c.FilterSubject, c.FilterSubjects = filters[0], nil
-	}
-	return f.js.CreateOrUpdateConsumer(ctx, f.stream, c)
-}
-
-// nearConsumer is the name of a bunch's consumer in a bucket. That of what has no token has
-// none of its own, as in version 2.
-func nearConsumer(b int64, n *bunch) string { return strings.TrimSuffix("q"+itoa(b)+"_"+n.name, "_") }
-func farConsumer(h int64) string            { return "h" + itoa(h) }
-
-func (p *part) filtersOf(n *bunch, b int64) []string {
-	if n == old {
-		return []string{p.nearToken(b, "")}
-	}
-	filters := make([]string, len(n.tokens))
-	for i, t := range n.tokens {
-		filters[i] = p.nearToken(b, t)
-	}
-	return filters
-}
-
-// read hands out what is in a bucket of a bunch until the bucket is closed. A reader of a
-// bucket that has nothing more waits for what is handed out again.
-func (f *feed) read(ctx context.Context, n *bunch, b int64, r *reader) {
+// attend hands out what comes to a queue until its bucket may be closed.
+func (f *feed) attend(ctx context.Context, at spot, r *reader) {
 	f.w.wait.join(1)
 	defer f.w.wait.join(-1)
-	name := nearConsumer(b, n)
-	for ctx.Err() == nil {
-		_, err := f.consumer(ctx, name, f.filtersOf(n, b)...)
-		for err == nil && f.awaitOpen(ctx, n) {
-			var got int
-			got, err = f.fetch(ctx, name, !f.now().After(f.closeAt(b)))
-			f.mu.Lock()
-			r.busy = got > 0
-			f.mu.Unlock()
-			if got == 0 && f.now().After(f.closeAt(b)) {
-				f.wait(ctx, fetchWait) // what was not acknowledged comes again, some time
-			}
+	for left := f.closeAt(at.bucket).Sub(f.now()); left > 0; left = f.closeAt(at.bucket).Sub(f.now()) {
+		open, cancel := context.WithTimeout(ctx, min(left, f.w.c.Lease)) // the clock may be set
+		is := f.awaitOpen(open, at.queue)
+		cancel()
+		if ctx.Err() != nil {
+			return
 		}
-		f.wait(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
+		if is && f.fetch(ctx, at, r) != nil {
+			f.wait(ctx, 200*time.Millisecond) // the consumer was lost, or there is no leader
+		}
 	}
 }
 
-// fetch hands out what comes as it comes, and waits a while for it if it is told to. One
-// that has waited for nothing then looks whether there is something that did not fit.
-func (f *feed) fetch(ctx context.Context, consumer string, wait bool) (int, error) {
-	if wait {
-		n := f.w.wait.part(waitShare)
-		// Not as long each time: of workers that ask in step one would get what is handed back
-		// again and again, though it leaves that to the others.
-		expires := fetchWait*3/4 + rand.N(fetchWait/2)
-		if got, err := f.fetchOf(ctx, f.w.wait, consumer, pullRequest{MaxBytes: n, Expires: expires}); got > 0 || err != nil {
-			return got, err
+// round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
+func (f *feed) round(ctx context.Context, at spot, r *reader) {
+	for is, _ := f.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.isOpen(at.queue) {
+		if got, err := f.fetchOf(ctx, f.w.read, at, r, pullRequest{MaxBytes: share, NoWait: true}); err != nil || got == 0 {
+			break
 		}
 	}
-	return f.fetchOf(ctx, f.w.read, consumer, pullRequest{MaxBytes: share, NoWait: true})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rounds--
+	f.startRounds()
 }
 
-func (f *feed) fetchOf(ctx context.Context, b *budget, consumer string, r pullRequest) (int, error) {
-	if !b.take(ctx, r.MaxBytes) {
+// consumer makes a consumer of a subject, if it is not there.
+func (f *feed) consumer(ctx context.Context, name, filter string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := f.js.CreateOrUpdateConsumer(ctx, f.stream, natsjs.ConsumerConfig{
+		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
+		AckPolicy: natsjs.AckExplicitPolicy, AckWait: f.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Minute,
+	})
+	return err
+}
+
+func farConsumer(h int64) string { return "h" + itoa(h) }
+
+// fetch hands out what comes as it comes, and waits a while for it. If nothing has come it
+// looks whether there is something that did not fit.
+func (f *feed) fetch(ctx context.Context, at spot, r *reader) error {
+	// Not as long each time: of workers that ask in step one would get what is handed back
+	// again and again, though it leaves that to the others.
+	expires := fetchWait*3/4 + rand.N(fetchWait/2)
+	got, err := f.fetchOf(ctx, f.w.wait, at, r, pullRequest{MaxBytes: f.w.wait.part(waitShare), Expires: expires})
+	if got > 0 || err != nil {
+		return err
+	}
+	_, err = f.fetchOf(ctx, f.w.read, at, r, pullRequest{MaxBytes: share, NoWait: true})
+	return err
+}
+
+// fetchOf makes one request, and the consumer if it is not there.
+func (f *feed) fetchOf(ctx context.Context, b *budget, at spot, r *reader, request pullRequest) (got int, err error) {
+	if !r.made {
+		err = f.consumer(ctx, at.consumer(), f.queueSubject(at.bucket, at.queue))
+	}
+	if r.made = err == nil; !r.made {
+		return 0, err
+	}
+	if !b.take(ctx, request.MaxBytes) {
 		return 0, ctx.Err()
 	}
-	defer b.give(r.MaxBytes)
-	r.Batch = fetchSize
-	got, err := f.pull(consumer, r, func(msgs []*nats.Msg) {
-		held := make([]*durable.Held, 0, len(msgs))
-		for _, m := range msgs {
-			h, err := f.heldOf(m)
-			if err == nil && !f.putOff(h) { // with an error not ours, or damaged: it stays where it is
-				held = append(held, h)
-			}
-		}
-		f.give(held)
-	})
-	if err == nil {
+	defer b.give(request.MaxBytes)
+	request.Batch = fetchSize
+	got, err = f.pull(at.consumer(), request, func(msgs []*nats.Msg) { f.handOut(ctx, at, msgs) })
+	if r.made = err == nil; r.made {
 		err = ctx.Err()
 	}
 	return got, err
 }
 
-// putOff gives back what is in a bucket that is read long before its time, and is not due
-// soon: what is held for nothing would take the room of what is due. It comes again after a
-// lease, because the clock may be set forward meanwhile. So does what came of a kind that
-// the worker cannot run, or has no room for, with others of its bunch.
-func (f *feed) putOff(h *durable.Held) bool {
-	kind := h.Record.Job.Kind
+// handOut gives those jobs to the worker that it can run and has room for. The others are set
+// aside, but not those of a queue of one kind: what comes of that while it is shut was on its
+// way.
+func (f *feed) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 	open, _ := f.w.c.Kinds.Open()
-	if !f.w.c.Kinds.Has(kind) || !has(open, kind) && f.w.setApart(kind) {
-		h.Handle.(*handle).nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) // or it comes here in step, too
-		return true
+	var held, aside []*durable.Held
+	for _, m := range msgs {
+		h, err := f.heldOf(m)
+		if err != nil {
+			continue // not ours, or damaged: it stays where it is
+		}
+		kind := h.Record.Job.Kind
+		switch early := f.early(h); {
+		case !f.w.c.Kinds.Has(kind), !isToken(at.queue) && !has(open, kind):
+			aside = append(aside, h)
+		case early > 0:
+			h.Handle.(*handle).nak(min(early, f.w.c.Lease))
+		default:
+			held = append(held, h)
+		}
 	}
-	bucket := time.Duration(f.geometry.near) * time.Microsecond
-	early := h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
-	if early <= 0 {
-		return false
-	}
-	h.Handle.(*handle).nak(min(early, f.w.c.Lease))
-	return true
+	f.setAside(ctx, at, aside)
+	f.give(held)
 }
+
+// early is how long it takes until a job may be held, if it is in a bucket that is read long
+// before its time: what is held for nothing would take the room of what is due. It is given
+// back for no longer than a lease, because the clock may be set forward meanwhile.
+func (f *feed) early(h *durable.Held) time.Duration {
+	bucket := time.Duration(f.geometry.near) * time.Microsecond
+	return h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
+}
+
+// setAside stores jobs in the queues of those who can run them, and acknowledges them where
+// they were. Copies have one claim between them, and none comes into a bucket that is closed.
+// What cannot be stored there comes again, to another worker perhaps. So does what is in the
+// queue of its kind, which has the hash of another.
+func (f *feed) setAside(ctx context.Context, from spot, held []*durable.Held) {
+	var groups []group
+	var moving []*handle
+	fl, closed := f.fleet.Load(), false
+	if len(held) > 0 && from.bucket <= f.lowest().near {
+		_, err := f.last(ctx, f.nearMark(from.bucket))
+		closed = !errors.Is(err, durable.ErrNotFound)
+	}
+	for _, h := range held {
+		hd, kind := h.Handle.(*handle), h.Record.Job.Kind
+		to := fl.queueOf(kind)
+		if f.w.c.Kinds.Has(kind) {
+			f.w.setApart(kind)
+			to = tokenOf(kind)
+		}
+		if to == "" || to == from.queue {
+			to = tokenOf(kind)
+		}
+		if to == from.queue || closed || hd.stale() {
+			f.giveBack(hd)
+			continue
+		}
+		groups = append(groups, group{{
+			subject: f.queueSubject(from.bucket, to), data: encode(&h.Record), last: seq(0), guard: f.nearMark(from.bucket),
+		}})
+		moving = append(moving, hd)
+	}
+	for i, res := range f.commit(ctx, groups) {
+		if res.err != nil {
+			f.giveBack(moving[i])
+			continue
+		}
+		moving[i].ack()
+	}
+}
+
+// giveBack leaves a job to others. It does not come again in step with theirs.
+func (f *feed) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) }

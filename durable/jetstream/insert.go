@@ -18,6 +18,7 @@ import (
 // one claim between them.
 func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 	errs := make([]error, len(recs))
+	p.consult(ctx)
 	err := p.room(ctx)
 	if err == nil && slices.ContainsFunc(recs, func(r durable.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
 		err = p.sync(ctx) // the clock was set back, maybe just now

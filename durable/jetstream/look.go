@@ -147,13 +147,19 @@ type backlog struct {
 	waiting int64
 	kinds   map[string]*durable.Overdue
 	tokens  map[string]string // the kinds of some
-	read    int
+	read    int64
+
+	// Of queues of several kinds: what was read and is due, and how much was not read.
+	mixed  map[*durable.Overdue]int64
+	due    int64
+	unread int64
 }
 
 // Backlog reads what is due until it has read enough. The rest is counted by the server, also
-// what of it has ended and is in a bucket that is not closed yet.
+// what of it has ended and is in a bucket that is not closed yet. Of which kinds that is in queues
+// of several kinds it takes from what it has read.
 func (e *engine) Backlog(ctx context.Context) (durable.Backlog, error) {
-	b := &backlog{kinds: map[string]*durable.Overdue{}, tokens: map[string]string{}}
+	b := &backlog{kinds: map[string]*durable.Overdue{}, tokens: map[string]string{}, mixed: map[*durable.Overdue]int64{}}
 	for _, p := range e.parts {
 		if err := p.backlog(ctx, b); err != nil {
 			return durable.Backlog{}, err
@@ -161,6 +167,7 @@ func (e *engine) Backlog(ctx context.Context) (durable.Backlog, error) {
 	}
 	all := make([]durable.Overdue, 0, len(b.kinds))
 	for _, o := range b.kinds {
+		o.Jobs += b.mixed[o] * b.unread / max(1, b.due)
 		all = append(all, *o)
 	}
 	slices.SortFunc(all, func(a, b durable.Overdue) int {
@@ -187,43 +194,62 @@ func (p *part) backlog(ctx context.Context, b *backlog) error {
 		return err
 	}
 	for _, bucket := range sorted(near) {
-		for token, n := range near[bucket] {
-			kind, known := b.tokens[token]
-			if p.start(bucket).After(now) || known && b.read >= mostRead || len(b.tokens) >= 4*mostOverdue && !known {
+		seen := map[string]bool{} // copies count once
+		for queue, n := range near[bucket] {
+			kind, known := b.tokens[queue]
+			switch {
+			case p.start(bucket).After(now):
 				b.waiting += int64(n)
-				if o := b.kinds[kind]; o != nil && !p.start(bucket).After(now) {
-					o.Jobs += int64(n)
+			case b.read < mostRead || isToken(queue) && !known && len(b.tokens) < 4*mostOverdue:
+				if err := p.backlogOf(ctx, b, spot{bucket, queue}, int64(n), now, handled, seen); err != nil {
+					return err
 				}
-				continue
-			}
-			if err := p.backlogOf(ctx, b, p.nearToken(bucket, token), int64(n), now, handled); err != nil {
-				return err
+			default:
+				b.count(b.kinds[kind], isToken(queue), int64(n))
 			}
 		}
 	}
 	return nil
 }
 
-// backlogOf reads a subject of n messages, as far as there is reason to.
-func (p *part) backlogOf(ctx context.Context, b *backlog, subject string, n int64, now time.Time, handled map[string]bool) error {
+// count adds jobs that are due and were not read, of a kind if they are of one, and nil if that
+// is not known.
+func (b *backlog) count(of *durable.Overdue, one bool, n int64) {
+	b.waiting += n
+	switch {
+	case !one:
+		b.unread += n
+	case of != nil:
+		of.Jobs += n
+	}
+}
+
+// backlogOf reads a queue of n messages, as far as there is reason to.
+func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled, seen map[string]bool) error {
 	var last *durable.Overdue
-	err := p.pages(ctx, subject, 1, time.Time{}, func(page []stored) (bool, error) {
+	one := isToken(at.queue)
+	err := p.pages(ctx, p.queueSubject(at.bucket, at.queue), 1, time.Time{}, func(page []stored) (bool, error) {
 		recs, fates, err := p.fates(ctx, page)
 		for i, r := range recs {
 			n--
-			if fates[i].fate.final() || fates[i].fate == claimed {
+			version := p.placeOf(page[i].Subject, &r).String()
+			if fates[i].fate.final() || fates[i].fate == claimed || seen[version] {
 				continue
 			}
-			if b.waiting++; !r.Due.After(now) {
-				last = b.add(&r, p.refOf(&r), handled)
+			seen[version] = true
+			if b.waiting++; r.Due.After(now) {
+				continue
+			}
+			if last = b.add(&r, p.refOf(&r), handled); !one {
+				b.due++
+				b.mixed[last]++
 			}
 		}
-		b.read += len(page)
+		b.read += int64(len(page))
 		return b.read < mostRead, err
 	})
-	if n > 0 && last != nil { // more than was read
-		b.waiting += n
-		last.Jobs += n
+	if n > 0 {
+		b.count(last, one, n)
 	}
 	return err
 }

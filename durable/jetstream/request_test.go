@@ -19,11 +19,10 @@ func TestRequestUsedUp(t *testing.T) {
 	const jobs = 3
 	for i := range jobs {
 		r := recordAt(string(rune('a'+i)), now, now)
-		require.NoError(t, p.write(t.Context(), write{subject: p.nearToken(b, ""), data: encode(&r)}))
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, ""), data: encode(&r)}))
 	}
 	f := &feed{part: p, w: &worker{c: durable.WorkConfig{Lease: time.Minute}}}
-	_, err := f.consumer(t.Context(), "c", p.nearToken(b, ""))
-	require.NoError(t, err)
+	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, "")))
 	bytes := 0
 	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: share}
 	got, err := p.pull("c", request, func(some []*nats.Msg) {

@@ -11,31 +11,24 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// A job that no worker can run has no consumer, and costs nothing while it waits. Its bucket is
-// not closed. A look now and then finds those that were canceled meanwhile.
+// A job that no worker can run is in a queue that has no consumer, and costs nothing while it
+// waits. Its bucket is not closed. A look now and then finds those that were canceled meanwhile.
 
 const (
 	mostUnhandled = 100 // kinds that are named
 	sweepEvery    = 5 * time.Minute
 )
 
-// isNobodys reports whether no worker can run what has a token.
-func isNobodys(token string, bunches []*bunch) bool {
-	one := map[string]uint64{token: 1}
-	return !slices.ContainsFunc(bunches, func(n *bunch) bool { return n.in(one) })
-}
-
-// endedNobodys returns up to where the jobs of a token have ended that no worker can run, 0
+// endedNobodys returns up to where the jobs of a kind have ended that no worker can run, 0
 // if one of them waits. It looks once in a while.
-func (f *feed) endedNobodys(ctx context.Context, b int64, token string) (last uint64, err error) {
-	at := spot{b, token}
+func (f *feed) endedNobodys(ctx context.Context, at spot) (last uint64, err error) {
 	if time.Since(f.swept[at]) < sweepEvery {
 		return 0, nil
 	}
 	maps.DeleteFunc(f.swept, func(_ spot, when time.Time) bool { return time.Since(when) > sweepEvery })
 	f.swept[at] = time.Now()
 	waits := false
-	err = f.pages(ctx, f.nearToken(b, token), 1, time.Time{}, func(page []stored) (bool, error) {
+	err = f.pages(ctx, f.queueSubject(at.bucket, at.queue), 1, time.Time{}, func(page []stored) (bool, error) {
 		recs, fates, err := f.fates(ctx, page)
 		for i := range recs {
 			if waits = !fates[i].fate.final(); waits {
@@ -96,8 +89,8 @@ func (e *engine) Unhandled(ctx context.Context) ([]durable.Unhandled, error) {
 	return all[:min(len(all), mostUnhandled)], nil
 }
 
-// unhandled adds a partition's. Of each token the first bucket that has some tells which
-// job is longest due.
+// unhandled adds a partition's. Of each queue the first bucket that has some tells which
+// job is longest due. While a worker lives, what it cannot run is in the queues of one kind.
 func (p *part) unhandled(ctx context.Context, oldest map[string]durable.Unhandled) error {
 	near, err := p.contents(ctx, "q.>")
 	if err != nil {
@@ -113,15 +106,15 @@ func (p *part) unhandled(ctx context.Context, oldest map[string]durable.Unhandle
 		if p.start(b).After(now) || len(done) >= mostUnhandled {
 			break
 		}
-		for token := range near[b] {
-			if handled[token] || done[token] {
+		for queue := range near[b] {
+			if handled[queue] || done[queue] || !isToken(queue) && len(handled) > 0 {
 				continue
 			}
-			found, err := p.oldestOf(ctx, p.nearToken(b, token), now, handled, oldest)
+			found, err := p.oldestOf(ctx, p.queueSubject(b, queue), now, handled, oldest)
 			if err != nil {
 				return err
 			}
-			done[token] = found && token != ""
+			done[queue] = found && queue != ""
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 		r := recordAt(hex.EncodeToString(sum[:8])+"-"+strconv.FormatInt(due.UnixNano(), 36), due, now)
 		r.Job.Kind, r.Job.Key, r.Series = upgradetest.Kind, "every/"+name, name
 		b := p.nearOf(due)
-		w := write{subject: p.nearToken(b, ""), data: encode(&r)}
+		w := write{subject: p.queueSubject(b, ""), data: encode(&r)}
 		if name == upgradetest.Far {
 			w.subject = p.farSubject(p.farOf(b))
 		}

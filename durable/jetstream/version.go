@@ -15,12 +15,13 @@ import (
 //	3  schedules; a record has a lane, a priority, Meta, a timeout and when it expires; near
 //	   buckets have a subject for each kind
 //	4  limits and pauses, which older workers would not obey; a claim names its places
+//	5  near buckets have a subject for all kinds that the same workers can run
 //
 // All later versions can read what one stores. It is kept in each stream's metadata. A
 // Connect raises it to its own, and one whose version is lower refuses the stream. So
 // does a worker that is at work when it is raised: it is told with its next look at the
 // clock. It would pass what it does not know on without it, or count it differently.
-const wireVersion = 4
+const wireVersion = 5
 
 const metaVersion = "tickwheel-version"
 

@@ -24,7 +24,7 @@
 //	open                 find.go: isOpen
 //	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
 //	move                 change.go: moveGroup
-//	feed                 feed.go: startNear, read, fetch; with statusesAmong
+//	feed                 feed.go: startNear, attend, round, fetch; with statusesAmong
 //	claim, seize         worker.go: claim, commitClaims
 //	settling             worker.go: settle; over is leaseOf
 //	begin, live          package durable, worker.go: a handler begins, the lease is lost
@@ -32,8 +32,8 @@
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate
 //	closeFar             cascade.go: closeFar
-//	closeNear, askKind   close.go: closeEmptied, emptiedOf, closeNear, forget
-//	thinning             close.go: thinOut, purgeEnded
+//	closeNear, askKind   close.go: closeEmptied, endedOf, closeNear, forget
+//	thinning             close.go: closeNear, purgeEnded
 //	seen, haveEnded      unhandled.go: endedNobodys
 //	resume               close.go: resume
 //	clock                the server's clock, TTLs, consumers

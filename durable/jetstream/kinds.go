@@ -1,0 +1,301 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// A near bucket has some queues, each of them a subject, q.<bucket>.<queue>, and workers share a
+// consumer for each queue. Its name says of which kinds its jobs are:
+//
+//	_<hash>   the kinds that the same workers can run: the hash is that of all these kinds
+//	<token>   one kind: one that no worker can run, or that is apart
+//	(none)    any: stored while no worker was known, or by version 2
+//
+// So where all workers run the same kinds, and however many, a bucket has one consumer, and
+// that one subject. A kind is apart if it has a limit, or was shut, in some worker: that one
+// leaves its queue alone while it has no room for it, and takes from the others.
+//
+// Each beat says which kinds its worker can run. Whoever stores a job chooses the queue by the
+// beats as they were some seconds ago. That may be wrong, and then costs time and no job: a
+// worker reads all queues but those that it knows to be others', and what it is handed there
+// and cannot run it stores in the right one (setAside).
+
+// tokenOf is what stands for a kind in a subject. It is a hash, since a kind may be any
+// text. Two kinds that have the same one are handed out together, and given back by a worker
+// that cannot run them.
+func tokenOf(kind string) string { return hashed(kind) }
+
+func hashed(text string) string { return hashedTo(text, 5) }
+
+// hashedTo has as many bytes of a hash, as letters and digits where these are a multiple of 5.
+func hashedTo(text string, bytes int) string {
+	sum := sha256.Sum256([]byte(text))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:bytes]))
+}
+
+// isToken reports whether a queue is that of one kind.
+func isToken(queue string) bool { return queue != "" && queue[0] != '_' }
+
+// maxApart is how many kinds of a worker are apart at most: a worker waits at the queue of each.
+const maxApart = 64
+
+// life is what a beat says: the tokens of the kinds that its worker can run, sorted, and those
+// of them that are apart.
+type life struct {
+	Lease time.Duration `json:"lease"`
+	Kinds []string      `json:"kinds,omitempty"`
+	Apart []string      `json:"apart,omitempty"`
+
+	// For listings: the first kinds by their names, and how many there are.
+	Names []string `json:"names,omitempty"`
+	All   int      `json:"all,omitempty"`
+}
+
+// newLife returns what a worker says of itself at first.
+func newLife(c durable.WorkConfig) life {
+	kinds := c.Kinds.All()
+	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), durable.ShownKinds)], All: len(kinds)}
+	for _, kind := range kinds {
+		l.Kinds = append(l.Kinds, tokenOf(kind))
+		if c.Kinds.Limited(kind) {
+			l.setApart(tokenOf(kind))
+		}
+	}
+	l.Kinds = slices.Compact(slices.Sorted(slices.Values(l.Kinds)))
+	return l
+}
+
+// setApart says that a kind is apart, if not too many are.
+func (l *life) setApart(token string) {
+	if len(l.Apart) < maxApart && !slices.Contains(l.Apart, token) {
+		l.Apart = append(slices.Clone(l.Apart), token) // others may read the old one
+	}
+}
+
+// fleet is what the beats of all workers say.
+type fleet struct {
+	read   time.Time
+	queues map[string]string   // of each kind that a worker can run, by its token
+	shared map[string][]string // which kinds have a queue together
+}
+
+// fleetOf finds out which kinds the same workers can run.
+func fleetOf(lives []life) *fleet {
+	fl := &fleet{read: time.Now(), queues: map[string]string{}, shared: map[string][]string{}}
+	who, sets := map[string]string{}, map[string]bool{} // workers that run the same kinds count once
+	for _, l := range lives {
+		set := hashed(strings.Join(l.Kinds, " "))
+		if !sets[set] {
+			sets[set] = true
+			for _, t := range l.Kinds {
+				who[t] += fmt.Sprint(len(sets), " ")
+			}
+		}
+	}
+	for _, l := range lives {
+		for _, t := range l.Apart {
+			fl.queues[t] = t
+		}
+	}
+	alike := map[string][]string{}
+	for t, workers := range who {
+		if fl.queues[t] == "" {
+			alike[workers] = append(alike[workers], t)
+		}
+	}
+	for _, tokens := range alike {
+		slices.Sort(tokens)
+		queue := "_" + hashed(strings.Join(tokens, " "))
+		fl.shared[queue] = tokens
+		for _, t := range tokens {
+			fl.queues[t] = queue
+		}
+	}
+	return fl
+}
+
+// queueOf returns where the jobs of a kind are stored. Nil is a fleet of which nothing is known.
+func (fl *fleet) queueOf(kind string) string {
+	if fl == nil || len(fl.queues) == 0 {
+		return ""
+	}
+	token := tokenOf(kind)
+	if queue, ok := fl.queues[token]; ok {
+		return queue
+	}
+	return token
+}
+
+// isNobodys reports whether a queue is that of a kind that no worker can run.
+func (fl *fleet) isNobodys(queue string) bool {
+	_, ok := fl.queues[queue]
+	return isToken(queue) && !ok
+}
+
+// isOld reports whether the beats are to be read again, where no worker does that all the time.
+func (fl *fleet) isOld() bool {
+	return fl == nil || time.Since(fl.read) > 5*time.Second || len(fl.queues) == 0 && time.Since(fl.read) > lookEvery
+}
+
+// consult reads what the beats say, if that was not done lately. Without an answer, or while
+// another call reads them, what was known before counts: a job may be stored in any queue.
+func (p *part) consult(ctx context.Context) {
+	if !p.fleet.Load().isOld() || !p.consulting.TryLock() {
+		return
+	}
+	defer p.consulting.Unlock()
+	was := p.fleet.Load()
+	if !was.isOld() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	lives, _, err := p.lives(ctx)
+	fl := fleetOf(slices.Collect(maps.Values(lives)))
+	if err != nil && was != nil {
+		fl.queues, fl.shared = was.queues, was.shared
+	}
+	p.fleet.CompareAndSwap(was, fl) // a worker knows it better
+}
+
+// lives returns what the beats of all workers say.
+func (p *part) lives(ctx context.Context) (map[string]life, map[string]stored, error) {
+	beats, err := p.lasts(ctx, []string{p.workerSubject("*")})
+	if err != nil {
+		return nil, nil, err
+	}
+	lives := make(map[string]life, len(beats))
+	for subject, m := range beats {
+		var l life
+		if err := json.Unmarshal(m.Data, &l); err != nil {
+			continue // it is none: leaseOf says so
+		}
+		lives[subject] = l
+	}
+	return lives, beats, nil
+}
+
+// regroupEvery is how often a worker reads the beats of others.
+const regroupEvery = 2 * time.Second
+
+// regroup finds out which queues there are, now and then.
+func (f *feed) regroup(ctx context.Context) error {
+	own, changed := f.w.own(f.said)
+	if !changed && time.Since(f.regrouped) < regroupEvery {
+		return nil
+	}
+	lives, _, err := f.lives(ctx)
+	if err != nil {
+		return err
+	}
+	f.regrouped, f.said = time.Now(), own
+	lives[f.workerSubject(f.w.c.Name)] = own
+	f.w.others.Store(int64(len(lives)) - 1)
+	f.fleet.Store(fleetOf(slices.Collect(maps.Values(lives))))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at, r := range f.near {
+		if !f.reads(at.queue) {
+			r.cancel() // what it has handed out is acknowledged all the same
+			delete(f.near, at)
+		}
+	}
+	return nil
+}
+
+// own returns what the worker says of itself, and whether that is something else than
+// before.
+func (w *worker) own(before life) (now life, changed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now = w.life
+	now.Lease = w.c.Lease
+	return now, len(now.Kinds) != len(before.Kinds) || len(now.Apart) != len(before.Apart)
+}
+
+// setApart says that a kind is apart from now on, because it was shut.
+func (w *worker) setApart(kind string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.life.setApart(tokenOf(kind))
+}
+
+// kindsBy returns the worker's kinds by their tokens.
+func (w *worker) kindsBy() map[string][]string {
+	kinds := map[string][]string{}
+	for _, kind := range w.c.Kinds.All() {
+		kinds[tokenOf(kind)] = append(kinds[tokenOf(kind)], kind)
+	}
+	return kinds
+}
+
+// reads reports whether a queue is for this worker to read: it has some of its kinds, or nobody
+// knows what it has. Of the kinds of a shared queue it can run all or none.
+func (f *feed) reads(queue string) bool {
+	if isToken(queue) {
+		return f.kinds[queue] != nil
+	}
+	tokens := f.fleet.Load().shared[queue]
+	return tokens == nil || f.kinds[tokens[0]] != nil
+}
+
+// own returns the queues where jobs of this worker are to be expected, shared ones first.
+func (f *feed) own() []string {
+	own := map[string]bool{}
+	fl := f.fleet.Load()
+	for t := range f.kinds {
+		own[fl.queues[t]] = true
+	}
+	return slices.SortedFunc(maps.Keys(own), func(a, b string) int {
+		if isToken(a) != isToken(b) && isToken(b) {
+			return -1
+		}
+		return strings.Compare(a, b)
+	})
+}
+
+// isOpen reports whether the worker takes jobs of one of a queue's kinds, and returns a channel
+// that is closed when that may have changed.
+func (f *feed) isOpen(queue string) (bool, <-chan struct{}) {
+	open, changed := f.w.c.Kinds.Open()
+	tokens := f.fleet.Load().shared[queue]
+	switch {
+	case isToken(queue):
+		tokens = []string{queue}
+	case tokens == nil || len(open) == len(f.w.c.Kinds.All()):
+		return len(open) > 0, changed
+	}
+	return slices.ContainsFunc(tokens, func(t string) bool {
+		return slices.ContainsFunc(f.kinds[t], func(kind string) bool { return has(open, kind) })
+	}), changed
+}
+
+// awaitOpen waits until the worker takes jobs of one of a queue's kinds; false if ctx has ended.
+func (f *feed) awaitOpen(ctx context.Context, queue string) bool {
+	for {
+		open, changed := f.isOpen(queue)
+		if open {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+func has(sorted []string, s string) bool {
+	_, ok := slices.BinarySearch(sorted, s)
+	return ok
+}

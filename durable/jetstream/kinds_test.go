@@ -1,0 +1,303 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+)
+
+// soon is small buckets, that close while a test runs.
+var soon = Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
+
+// runs has a Queue on the engine of a partition run kinds.
+func runs(t *testing.T, p *part, kinds ...string) (*durable.Queue, <-chan *durable.Attempt) {
+	e := connectPartTo(t, p)
+	q, err := durable.Open(t.Context(), e, durable.WithLease(3*time.Second))
+	require.NoError(t, err)
+	ran := make(chan *durable.Attempt, 1000)
+	for _, kind := range kinds {
+		q.Handle(kind, func(_ context.Context, a *durable.Attempt) error { ran <- a; return nil })
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- q.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		q.Close()
+	})
+	return q, ran
+}
+
+// connectPartTo returns another engine on the queue of a partition.
+func connectPartTo(t *testing.T, p *part) durable.Engine {
+	e, err := Connect(t.Context(), p.nc.nc)
+	require.NoError(t, err)
+	return e
+}
+
+// eventually waits until a question has no answers.
+func eventuallyNone(t *testing.T, p *part, filters ...string) {
+	t.Helper()
+	for _, filter := range filters {
+		require.Eventually(t, func() bool {
+			info, err := p.info(t.Context(), p.subject(filter))
+			return err == nil && len(info.subjects) == 0
+		}, 2*time.Minute, 50*time.Millisecond, filter)
+	}
+}
+
+// Kinds that the same workers can run share a queue, and one that has a limit anywhere has its
+// own, in whatever order the beats are read.
+func TestFleet(t *testing.T) {
+	of := func(lives ...life) (all [][]string) {
+		fl := fleetOf(lives)
+		for queue, tokens := range fl.shared {
+			require.False(t, isToken(queue))
+			all = append(all, tokens)
+		}
+		for token, queue := range fl.queues {
+			if token == queue {
+				all = append(all, []string{token + "!"})
+			}
+			require.False(t, fl.isNobodys(queue))
+		}
+		return all
+	}
+	abc := life{Kinds: []string{"a", "b", "c"}}
+	require.Equal(t, [][]string{{"a", "b", "c"}}, of(abc, abc))
+	require.Empty(t, of())
+	bd := life{Kinds: []string{"b", "d"}}
+	require.ElementsMatch(t, [][]string{{"a", "c"}, {"b"}, {"d"}}, of(abc, bd))
+	require.Equal(t, fleetOf([]life{abc, bd}).queues, fleetOf([]life{bd, abc, bd}).queues)
+	abc.Apart = []string{"c"}
+	require.ElementsMatch(t, [][]string{{"a"}, {"c!"}, {"b"}, {"d"}}, of(abc, bd))
+	require.ElementsMatch(t, [][]string{{"a", "b"}, {"c!"}}, of(abc, life{Kinds: abc.Kinds}))
+
+	var unknown *fleet
+	require.Equal(t, "", unknown.queueOf("k"))
+	require.Equal(t, "", fleetOf(nil).queueOf("k"))
+	fl := fleetOf([]life{{Kinds: []string{tokenOf("k")}}})
+	require.Equal(t, "_"+hashed(tokenOf("k")), fl.queueOf("k"))
+	require.Equal(t, tokenOf("nobody's"), fl.queueOf("nobody's"))
+	require.True(t, fl.isNobodys(tokenOf("nobody's")))
+	require.False(t, fl.isNobodys(""))
+	require.False(t, fl.isNobodys("_of others"))
+}
+
+// What version 2 has stored, without a kind in the subject, can be asked for and canceled,
+// and runs with who can run it, also from a far bucket; then its buckets close.
+func TestStoredWithoutAKind(t *testing.T) {
+	t.Parallel() // it waits for minutes: what has no kind is handed to any worker, again and again
+	p := newPart(t, soon)
+	now := p.now().Truncate(time.Microsecond)
+	stored := func(id, kind string, due time.Time, far bool) durable.Ref {
+		r := recordAt(id, due, now)
+		r.Job.Kind = kind
+		w := write{subject: p.queueSubject(p.nearOf(due), ""), data: encode(&r)}
+		if far {
+			w.subject = p.farSubject(p.farOf(p.nearOf(due)))
+		}
+		require.NoError(t, p.write(t.Context(), w))
+		return p.refOf(&r)
+	}
+	refs := []durable.Ref{
+		stored("a", "k", now, false), stored("b", "other", now, false), stored("c", "k", now.Add(4*time.Second), true),
+		stored("d", "k", now.Add(time.Second), false), stored("e", "nobody's", now, false),
+	}
+	k, ranK := runs(t, p, "k")
+	ok, err := k.Cancel(t.Context(), refs[3])
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, ranOther := runs(t, p, "other")
+	require.Equal(t, refs[1], (<-ranOther).Ref)
+	require.ElementsMatch(t, []durable.Ref{refs[0], refs[2]}, []durable.Ref{(<-ranK).Ref, (<-ranK).Ref})
+	info, err := k.Get(t.Context(), refs[4])
+	require.NoError(t, err)
+	require.Equal(t, durable.Waiting, info.State)
+	require.Eventually(t, func() bool {
+		u := k.Stats().Unhandled
+		return len(u) == 1 && u[0].Kind == "nobody's" && u[0].Oldest == refs[4]
+	}, 2*time.Minute, 50*time.Millisecond)
+	_, ranLast := runs(t, p, "nobody's")
+	require.Equal(t, refs[4], (<-ranLast).Ref)
+	eventuallyNone(t, p, "q.>", "h.>", "c.>", "p.>")
+	require.Empty(t, ranK)
+	require.Empty(t, ranOther)
+}
+
+// A bucket in which something waits that nobody can run stays open, but nothing else is left
+// of its jobs, and nobody reads it. When what waited has ended, in whatever way, it closes.
+func TestBucketWithWhatNobodyCanRun(t *testing.T) {
+	for _, canceled := range []bool{true, false} {
+		p := newPart(t, soon)
+		q, ran := runs(t, p, "k", "l")
+		waiting, err := q.Add(t.Context(), durable.Job{Kind: "nobody's"})
+		require.NoError(t, err)
+		for range 20 {
+			_, err := q.AddMany(t.Context(), durable.Job{Kind: "k"}, durable.Job{Kind: "l"})
+			require.NoError(t, err)
+		}
+		for range 40 {
+			<-ran
+		}
+		require.Eventually(t, func() bool {
+			info, err := p.info(t.Context(), p.subject("q.>"))
+			return err == nil && len(info.subjects) == 1
+		}, 2*time.Minute, 50*time.Millisecond)
+		if canceled {
+			ok, err := q.Cancel(t.Context(), waiting)
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		_, ranLast := runs(t, p, "nobody's")
+		if !canceled {
+			require.Equal(t, waiting, (<-ranLast).Ref)
+		}
+		eventuallyNone(t, p, "q.>", "c.>", "p.>")
+		require.Empty(t, ranLast)
+	}
+}
+
+// What was canceled of a kind that nobody can run does not keep its bucket open, and gives
+// its key back.
+func TestCanceledOfWhatNobodyCanRun(t *testing.T) {
+	p := newPart(t, soon)
+	q, _ := runs(t, p, "k")
+	refs, err := q.AddMany(t.Context(), durable.Job{Kind: "nobody's", Key: "key"}, durable.Job{Kind: "nobody's"})
+	require.NoError(t, err)
+	for _, ref := range refs {
+		ok, err := q.Cancel(t.Context(), ref)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	eventuallyNone(t, p, "q.>", "c.>", "p.>")
+	require.Empty(t, q.Stats().Unhandled)
+}
+
+// Of many kinds, however narrow the buckets are, all run, and the buckets close. They have one
+// subject and one consumer.
+func TestManyKinds(t *testing.T) {
+	p := newPart(t, soon)
+	kinds := make([]string, 1500)
+	jobs := make([]durable.Job, len(kinds))
+	for i := range kinds {
+		kinds[i] = fmt.Sprint("kind", i)
+		jobs[i] = durable.Job{Kind: kinds[i]}
+	}
+	q, ran := runs(t, p, kinds...)
+	for range 3 {
+		_, err := q.AddMany(t.Context(), jobs...)
+		require.NoError(t, err)
+		info, err := p.info(t.Context(), p.subject("q.>"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(info.subjects), 8, "those of a few buckets")
+		for range jobs {
+			<-ran
+		}
+	}
+	eventuallyNone(t, p, "q.>", "c.>", "p.>")
+}
+
+// Version 4 had a subject for each kind. What it has stored of many kinds runs.
+func TestManyKindsOfVersion4(t *testing.T) {
+	p, _ := partOfVersion(t, "4")
+	now := p.now().Truncate(time.Microsecond)
+	kinds := make([]string, 150)
+	for i := range kinds {
+		kinds[i] = fmt.Sprint("kind", i)
+		r := recordAt(fmt.Sprint("job", i), now, now)
+		r.Job.Kind = kinds[i]
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(p.nearOf(now), tokenOf(kinds[i])), data: encode(&r)}))
+	}
+	_, ran := runs(t, p, kinds...)
+	for range kinds {
+		<-ran
+	}
+	eventuallyNone(t, p, "q.>", "c.>", "p.>")
+}
+
+// What was stored while no worker was known, or by who knew of others, comes to those who can
+// run it: a worker that is handed it and cannot, stores it where they look. Nothing of it is
+// handed to the others again and again, or keeps a bucket open.
+func TestSetAside(t *testing.T) {
+	p := newPart(t, soon)
+	now := p.now().Truncate(time.Microsecond)
+	var ofA, ofB, nobodys []durable.Ref
+	for i := range 60 {
+		r := recordAt(fmt.Sprint("job", i), now, now)
+		r.Job.Kind = []string{"a", "b", "nobody's"}[i%3]
+		refs := []*[]durable.Ref{&ofA, &ofB, &nobodys}[i%3]
+		*refs = append(*refs, p.refOf(&r))
+		queue := []string{"", "_gone"}[i%2]
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(p.nearOf(now), queue), data: encode(&r)}))
+	}
+	a, ranA := runs(t, p, "a")
+	_, ranB := runs(t, p, "b")
+	ran := func(from <-chan *durable.Attempt, n int) (refs []durable.Ref) {
+		for range n {
+			refs = append(refs, (<-from).Ref)
+		}
+		return refs
+	}
+	require.ElementsMatch(t, ofA, ran(ranA, len(ofA)))
+	require.ElementsMatch(t, ofB, ran(ranB, len(ofB)))
+	require.Eventually(t, func() bool { // what is nobody's is alone
+		info, err := p.info(t.Context(), p.subject("q.>"))
+		return err == nil && len(info.subjects) == 1 && info.subjects[p.queueSubject(p.nearOf(now), tokenOf("nobody's"))] == uint64(len(nobodys))
+	}, 2*time.Minute, 50*time.Millisecond)
+	var listed []durable.Ref
+	for info, err := range a.All(t.Context(), durable.Filter{}) {
+		require.NoError(t, err)
+		listed = append(listed, info.Ref)
+	}
+	require.ElementsMatch(t, nobodys, listed)
+	_, ranLast := runs(t, p, "nobody's")
+	require.ElementsMatch(t, nobodys, ran(ranLast, len(nobodys)))
+	eventuallyNone(t, p, "q.>", "c.>", "p.>")
+	require.Empty(t, ranA)
+	require.Empty(t, ranB)
+}
+
+// A bucket is not closed while a job is set aside in it: a look that was taken before that has
+// seen only the queue where the job is done with.
+func TestSetAsideWhileItCloses(t *testing.T) {
+	p := newPart(t, soon)
+	e := connectPartTo(t, p)
+	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Lease: time.Minute, Kinds: durable.NewKinds([]string{"a"})})
+	require.NoError(t, err)
+	f := &feed{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*durable.Held) {}, swept: map[spot]time.Time{}}
+	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
+	for queue, others := range map[string][]life{"": nil, "_gone": {{Kinds: []string{tokenOf("b")}}}} {
+		lives := append(others, life{Kinds: []string{tokenOf("a")}})
+		f.fleet.Store(fleetOf(lives))
+		now := p.now().Truncate(time.Microsecond)
+		r := recordAt("job"+queue, now, now)
+		r.Job.Kind = "b"
+		b := p.nearOf(now)
+		at := spot{b, queue}
+		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, queue), data: encode(&r)}))
+		had, err := f.contents(t.Context(), "q.>")
+		require.NoError(t, err)
+		got, err := f.fetchOf(t.Context(), f.w.read, at, &reader{}, pullRequest{MaxBytes: share, NoWait: true})
+		require.NoError(t, err)
+		require.Equal(t, 1, got)
+		require.Eventually(t, func() bool {
+			last, err := f.emptied(t.Context(), at.consumer())
+			return err == nil && last > 0
+		}, 2*time.Minute, 10*time.Millisecond, "the job is acknowledged where it was")
+		require.NoError(t, f.closeNear(t.Context(), b, had[b]))
+		_, err = p.last(t.Context(), p.nearMark(b))
+		require.ErrorIs(t, err, durable.ErrNotFound, "the bucket has a job that waits")
+		had, err = f.contents(t.Context(), "q."+itoa(b)+".*")
+		require.NoError(t, err)
+		require.Contains(t, had[b], f.fleet.Load().queueOf("b"))
+	}
+}

@@ -311,11 +311,13 @@ func (w *worker) schedule(t *task, least time.Duration) {
 	if !t.held.Exact {
 		d, come = d-w.ahead, w.toClaim
 	}
-	switch inTime := d > 0 && d >= least; {
+	switch {
 	case max(d, least) > w.env.lease:
 		w.later(w.env.lease, t, func(t *task) { w.schedule(t, max(0, least-w.env.lease)) })
-	case inTime && !t.held.Exact:
+	case d > 0 && d >= least && !t.held.Exact:
 		w.joinRound(t, d)
+	case d <= 0 && least <= 0 && !t.held.Exact:
+		w.toClaim(t) // now, so that its kind is shut before the engine hands out more
 	default:
 		w.later(max(d, least), t, come)
 	}

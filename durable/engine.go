@@ -39,7 +39,8 @@ type Engine interface {
 	// this engine's is ErrNotFound.
 	Cancel(ctx context.Context, refs []Ref) ([]bool, []error)
 
-	// Move changes when a waiting job is due. False without an error: as for Cancel.
+	// Move changes when a waiting job is due. False without an error: as for Cancel. ErrFull: a
+	// store that keeps a reserve for the ends of jobs has nothing but that.
 	Move(ctx context.Context, ref Ref, at time.Time) (bool, error)
 
 	// Redrive makes a dead job wait until at, with no attempt begun, so that it is listed

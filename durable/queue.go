@@ -384,7 +384,8 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 // Reschedule changes when a waiting job is due, also of one that waits for its next
 // attempt. It returns the Ref by which the job is known from then on, which for the
 // engines of this module is the same, and whether it was done; false as for
-// [Queue.Cancel]. A time that has passed is now.
+// [Queue.Cancel]. A time that has passed is now. [ErrFull]: the store has room only for the
+// ends of jobs.
 func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
 	if q.env.closed.Err() != nil {
 		return "", false, ErrClosed

@@ -142,3 +142,42 @@ func TestBackup(t *testing.T) {
 	require.PanicsWithValue(t, "jetstream: Backup: nil connection", func() { jetstream.Backup(t.Context(), nil, dir) })
 	require.PanicsWithValue(t, "jetstream: Restore: nil Option", func() { jetstream.Restore(t.Context(), &nats.Conn{}, dir, nil) })
 }
+
+// Workers that live obey the limits of a backup that is restored below them, also where it is
+// from before any limit was set.
+func TestRestoreUnderWorkers(t *testing.T) {
+	t.Parallel()
+	for _, before := range []bool{false, true} {
+		t.Run(fmt.Sprintf("backup before any limit: %v", before), func(t *testing.T) {
+			t.Parallel()
+			s, dir := newStore(t), filepath.Join(t.TempDir(), "monday")
+			q, nc := count(t, s.Open(t)), s.connect(t)
+			if !before {
+				require.NoError(t, q.SetLimit(within(t), "one", durable.Limit{Kind: "k", Running: 1}))
+			}
+			require.NoError(t, jetstream.Backup(within(t), nc, dir))
+			require.NoError(t, q.SetLimit(within(t), "one", durable.Limit{Kind: "k", Running: 2}))
+			run := func(n int) {
+				had := len(q.ran())
+				for range n {
+					_, err := q.Add(within(t), durable.Job{Kind: "k"})
+					require.NoError(t, err)
+				}
+				require.Eventually(t, func() bool { return len(q.ran()) == had+n }, patience, time.Millisecond)
+			}
+			run(3) // so that the workers know the second limit
+
+			js, err := nc.JetStream()
+			require.NoError(t, err)
+			require.NoError(t, js.DeleteStream("TW_default_0"))
+			require.NoError(t, jetstream.Restore(within(t), nc, dir))
+			run(20)
+			var running []int
+			for l, err := range q.Limits(within(t)) {
+				require.NoError(t, err)
+				running = append(running, l.Running)
+			}
+			require.Equal(t, map[bool][]int{false: {1}, true: nil}[before], running)
+		})
+	}
+}

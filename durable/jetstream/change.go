@@ -50,7 +50,11 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 		res := p.commit(ctx, []group{{w}})[0]
 		switch err := res.err; {
 		case err == nil:
-			return p.confirmCancel(ctx, a, at, res.first)
+			ok, err := p.confirmCancel(ctx, a, at, res.first)
+			if ok && err == nil {
+				p.leaveFar(ctx, a, at)
+			}
+			return ok, err
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
 		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
 			lost = err
@@ -81,9 +85,40 @@ func (p *part) confirmCancel(ctx context.Context, a address, at place, written u
 	return false, p.purge(ctx, p.fateSubject(at), written)
 }
 
+// leaveFar removes the message of a canceled job from its far bucket. Else its payload would
+// keep its room until that bucket is moved down, maybe a year later. A near bucket is removed
+// as a whole soon. A message that cannot be removed now is left for that, too.
+func (p *part) leaveFar(ctx context.Context, a address, at place) {
+	far := p.farOf(at.bucket)
+	if !p.now().Before(p.cascadeAt(far)) {
+		return
+	}
+	newest, forward, err := p.forwarded(ctx, a)
+	if err != nil || newest != at {
+		return
+	}
+	r, m, err := p.findIn(ctx, a, at, forward, p.farSubject(far))
+	if err == nil && p.tidy(ctx, &r, at) == nil { // nobody is handed the job any more, and would do it then
+		p.remove(ctx, m)
+	}
+}
+
+// remove removes one message, as far as it may. What that is the end of has been written.
+func (p *part) remove(ctx context.Context, m stored) {
+	if p.mayNotRemove.Load() || p.spare() != nil {
+		return
+	}
+	var answer struct{}
+	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": m.Seq, "no_erase": true}, &answer)
+	p.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
+}
+
 // move changes when a waiting job is due: its version ends as moved, and the next one is
 // stored, in one commit.
 func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) {
+	if err := p.room(ctx); err != nil { // a move takes room before it gives some back, and not all of it
+		return false, err
+	}
 	token := rand.Text()
 	for try := 0; try < maxTries; try++ {
 		at, s, err := p.current(ctx, a)
@@ -100,7 +135,7 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 		if again != at {
 			continue
 		}
-		r, err := p.record(ctx, a, at, forward)
+		r, m, err := p.find(ctx, a, at, forward)
 		if errors.Is(err, durable.ErrNotFound) && try < 5 {
 			continue // it ended in between, or another server is a moment behind
 		}
@@ -110,6 +145,9 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 		err = p.write(ctx, p.moveGroup(&r, at, s, token, to, p.now())...)
 		switch {
 		case err == nil:
+			if m.Subject == p.farSubject(p.farOf(at.bucket)) {
+				p.remove(ctx, m) // as in leaveFar
+			}
 			return true, nil
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
 			if err := p.sync(ctx); err != nil {

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -61,4 +62,70 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, ok)
 	}
+}
+
+// A canceled or moved job leaves its far bucket at once, with its payload, and its key and its
+// forward with it.
+func TestLeavesFarBucket(t *testing.T) {
+	p := newPart(t)
+	now := time.Now().Truncate(time.Microsecond)
+	size := func() uint64 {
+		s, err := p.js.Stream(t.Context(), p.stream)
+		require.NoError(t, err)
+		return s.CachedInfo().State.Bytes
+	}
+	has := func(level string) int {
+		info, err := p.info(t.Context(), p.subject(level)+".>")
+		require.NoError(t, err)
+		return len(info.subjects)
+	}
+	empty := size()
+	add := func(id, key string) address {
+		r := durable.Record{ID: id, Job: durable.Job{Kind: "k", Key: key, Payload: make([]byte, 100<<10), MaxAttempts: 1}, Due: now.Add(30 * 24 * time.Hour), Born: now}
+		require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+		return address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: id}
+	}
+	moved, stays := add("moved", ""), add("stays", "")
+	for i := range 20 {
+		ok, err := p.move(t.Context(), moved, now.Add(time.Duration(31+i)*24*time.Hour))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	for i := range 20 {
+		a := add(fmt.Sprint("canceled", i), fmt.Sprint("key", i))
+		if i%2 == 0 {
+			_, err := p.move(t.Context(), a, now.Add(40*24*time.Hour))
+			require.NoError(t, err)
+		}
+		ok, err := p.cancel(t.Context(), a)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	require.Less(t, size()-empty, uint64(250<<10), "two jobs are left, of 100 KiB each")
+	for _, a := range []address{moved, stays} {
+		at, _, err := p.current(t.Context(), a)
+		require.NoError(t, err)
+		_, forward, err := p.forwarded(t.Context(), a)
+		require.NoError(t, err)
+		_, err = p.record(t.Context(), a, at, forward)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, has("h"), "buckets in which a job is")
+}
+
+// Moves leave the last fifth of a store to the ends of jobs, as adds do.
+func TestMovesLeaveTheReserve(t *testing.T) {
+	const most = 10 << 20
+	p := newPart(t, MaxBytes(most))
+	now := time.Now().Truncate(time.Microsecond)
+	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
+	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	a := address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: r.ID}
+	var err error
+	for n := 0; err == nil; n++ {
+		require.Less(t, n, most/len(r.Job.Payload), "moves fill the store")
+		_, err = p.move(t.Context(), a, r.Due.Add(time.Duration(n)*time.Millisecond))
+	}
+	require.ErrorIs(t, err, durable.ErrFull)
+	require.NoError(t, p.write(t.Context(), write{subject: p.subject("k.end"), data: make([]byte, most/10)}))
 }

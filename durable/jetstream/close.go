@@ -139,9 +139,13 @@ func (f *feed) closeNear(ctx context.Context, b int64, had map[string]uint64) er
 	if err != nil {
 		return err
 	}
+	used := len(had) > 0
+	if !used {
+		used, err = f.hasStatuses(ctx, b)
+	}
 	if !all {
 		err = f.purgeEnded(ctx, b, upTo)
-	} else if len(had) > 0 {
+	} else if used && err == nil {
 		var closed bool
 		if closed, err = f.stillEnded(ctx, b, had, upTo); err == nil && closed {
 			closed, err = f.markAndForget(ctx, b, upTo)
@@ -154,6 +158,13 @@ func (f *feed) closeNear(ctx context.Context, b int64, had map[string]uint64) er
 		return err
 	}
 	return f.leave(ctx, b, func(queue string) bool { return all || had[queue] == 0 })
+}
+
+// hasStatuses reports whether a bucket in which nothing is has statuses: jobs that leave a far
+// bucket never come to the near one, and their statuses stay until that is over.
+func (f *feed) hasStatuses(ctx context.Context, b int64) (bool, error) {
+	info, err := f.info(ctx, f.subject("c."+itoa(b)+".>"))
+	return len(info.subjects) > 0, err
 }
 
 // stillEnded looks once more at a bucket in which all has ended that it had. A job that is set

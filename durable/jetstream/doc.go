@@ -143,6 +143,8 @@
 //     another, before which may be what waits.
 //   - Nothing is acknowledged but what was found to have ended, to be gone from the
 //     stream, or to be stored elsewhere. A conflict is none of these.
+//   - A message leaves a far bucket when its version has ended as canceled or moved and that
+//     is sure, and not before. Its status stays until the near bucket is over.
 //   - A status outlives all copies of its job: close.go. Nothing that may be a copy
 //     enters a bucket that is marked; who has created a status looks at the mark after
 //     that, and if the bucket is closed takes it back.

@@ -193,6 +193,7 @@ type engine struct {
 	salt  string
 	close context.CancelCauseFunc
 	rules atomic.Pointer[knownRules]
+	lower atomic.Pointer[time.Time] // since when all answers have had rules of a lower sequence
 
 	mu      sync.Mutex
 	workers []*worker // that are told, while they are fed
@@ -201,19 +202,20 @@ type engine struct {
 // part is a stream, and what is known of it.
 type part struct {
 	geometry
-	nc       *conn
-	js       natsjs.JetStream
-	api      string // what the server's API is called
-	denials  *denials
-	stream   string
-	number   int
-	of       int
-	salt     string
-	replicas int
-	local    bool
-	closed   context.Context       // its cause is the error of all that is asked later
-	maxBytes int64                 // 0: none
-	free     func() (int64, error) // on the disk; may be nil
+	nc           *conn
+	js           natsjs.JetStream
+	api          string // what the server's API is called
+	denials      *denials
+	stream       string
+	number       int
+	of           int
+	salt         string
+	replicas     int
+	mayNotRemove atomic.Bool // messages, as the server has said
+	local        bool
+	closed       context.Context       // its cause is the error of all that is asked later
+	maxBytes     int64                 // 0: none
+	free         func() (int64, error) // on the disk; may be nil
 
 	clock   *clock.Clock
 	batches chan struct{} // has one for each batch under way

@@ -115,9 +115,9 @@ func (p *part) isOpenBy(ctx context.Context, a address, at place, err error) (bo
 	if err != nil || again != at {
 		return false, err
 	}
-	_, seq, err := p.find(ctx, a, at, forward)
+	_, m, err := p.find(ctx, a, at, forward)
 	if err == nil {
-		_, err = p.ofLeader(ctx, map[string]any{"seq": seq}) // others may be behind
+		_, err = p.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
 	}
 	if errors.Is(err, durable.ErrNotFound) {
 		return false, nil
@@ -136,25 +136,28 @@ func (p *part) record(ctx context.Context, a address, at place, forward uint64) 
 	return r, err
 }
 
-// find is record, and returns the sequence of its message, too.
-func (p *part) find(ctx context.Context, a address, at place, forward uint64) (durable.Record, uint64, error) {
-	var found *durable.Record
-	var place uint64
+// find is record, and returns the message, too.
+func (p *part) find(ctx context.Context, a address, at place, forward uint64) (durable.Record, stored, error) {
+	return p.findIn(ctx, a, at, forward, append([]string{p.farSubject(p.farOf(at.bucket))}, p.nearFilters(at.bucket)...)...)
+}
+
+// findIn is find among the messages of some filters.
+func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, filters ...string) (r durable.Record, found stored, err error) {
 	search := func(page []stored) (bool, error) {
 		for _, m := range page {
-			r, err := decode(m.Data)
+			one, err := decode(m.Data)
 			if err != nil {
 				return false, err
 			}
-			if r.ID == at.id && r.Version == at.version {
-				found, place = &r, m.Seq
+			if one.ID == at.id && one.Version == at.version {
+				r, found = one, m
 				return false, nil
 			}
 		}
 		return true, nil
 	}
 	if at.version > 0 && forward == 0 {
-		return durable.Record{}, 0, durable.ErrNotFound
+		return r, found, durable.ErrNotFound
 	}
 	// The sender's idea of the server's clock is good to within its round trip, unless
 	// that was set. Then the whole bucket is searched.
@@ -164,16 +167,16 @@ func (p *part) find(ctx context.Context, a address, at place, forward uint64) (d
 		if since.IsZero() {
 			from = max(from, 1)
 		}
-		for _, filter := range append([]string{p.farSubject(p.farOf(at.bucket))}, p.nearFilters(at.bucket)...) {
+		for _, filter := range filters {
 			if err := p.pages(ctx, filter, from, since, search); err != nil {
-				return durable.Record{}, 0, err
+				return r, found, err
 			}
-			if found != nil {
-				return *found, place, nil
+			if found.Seq > 0 {
+				return r, found, nil
 			}
 		}
 	}
-	return durable.Record{}, 0, durable.ErrNotFound
+	return r, found, durable.ErrNotFound
 }
 
 // describe returns what is known of a job that is kept.

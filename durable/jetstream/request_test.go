@@ -1,9 +1,14 @@
 package jetstream
 
 import (
+	"bytes"
+	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -39,4 +44,43 @@ func TestRequestUsedUp(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, jobs, got)
 	require.Less(t, time.Since(began), request.Expires)
+}
+
+// A reading whose request or answer is lost is repeated.
+func TestPageLost(t *testing.T) {
+	t.Parallel()
+	l := &swallowing{srv: newServer(t)}
+	p := connectPart(t, l)
+	now := p.now().Truncate(time.Microsecond)
+	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
+	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	l.request.Store(true)
+	_, _, err := p.find(ctx, address{born: now.UnixMicro()}, place{id: "x", bucket: p.nearOf(r.Due)}, 0)
+	require.NoError(t, err)
+	require.False(t, l.request.Load())
+}
+
+// swallowing loses one request for a page of messages.
+type swallowing struct {
+	srv     *server.Server
+	request atomic.Bool
+}
+
+func (l *swallowing) InProcessConn() (net.Conn, error) {
+	c, err := l.srv.InProcessConn()
+	return swallowingConn{c, l}, err
+}
+
+type swallowingConn struct {
+	net.Conn
+	of *swallowing
+}
+
+func (c swallowingConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("DIRECT.GET.TW_default_0 ")) && c.of.request.CompareAndSwap(true, false) {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
 }

@@ -36,43 +36,79 @@ type knownRules struct {
 	seq   uint64 // of the message; 0 for none
 }
 
+// isOf reports whether the rules are those of a message. Both numbers count: after a restore
+// another message may have the same sequence.
+func (k *knownRules) isOf(m stored) bool {
+	if m.Seq == 0 {
+		return k == nil || k.seq == 0
+	}
+	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.rules.Revision()))
+}
+
 func (e *engine) Rules(ctx context.Context) (*durable.Rules, error) {
-	p := e.parts[0]
-	m, err := p.last(ctx, p.rulesSubject())
-	k, err := e.learnRules(m, err)
+	k, err := e.readRules(ctx)
 	return k.rules, err
 }
 
-// learnRules takes over what was read of the rules, or the error of that.
-func (e *engine) learnRules(m stored, err error) (knownRules, error) {
+func (e *engine) readRules(ctx context.Context) (knownRules, error) {
+	p, known := e.parts[0], e.rules.Load()
+	m, err := p.last(ctx, p.rulesSubject())
+	return e.learnRules(known, m, err, p.replicas == 1)
+}
+
+// deposedFor is longer than a leader that was deposed takes to learn it. Until then it answers
+// as things were before.
+const deposedFor = 20 * time.Second
+
+// learnRules takes over the rules that were read, or the error of that. Known is as of before
+// the read. Rules of a lower sequence, or none, mean that the server is behind, or that the
+// queue was restored from a backup. The second is sure if the answer is certain, since the
+// server is not behind, or if all answers for deposedFor were such.
+func (e *engine) learnRules(known *knownRules, m stored, err error, certain bool) (knownRules, error) {
 	if errors.Is(err, durable.ErrNotFound) {
-		return knownRules{}, nil
+		m, err = stored{}, nil
 	}
 	if err != nil {
 		return knownRules{}, err
 	}
-	known := e.rules.Load()
-	if known != nil && known.seq == m.Seq {
-		return *known, nil
+	k := &knownRules{}
+	switch {
+	case known.isOf(m):
+		e.lower.Store(nil)
+		if known != nil {
+			k = known
+		}
+		return *k, nil
+	case m.Seq > 0:
+		if k, err = parseRules(m); err != nil {
+			return knownRules{}, err
+		}
 	}
-	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
-	n, err := parseInt(string(revision))
-	if err != nil || !ok {
-		return knownRules{}, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", durable.ErrStorage, m.Data)
+	if known != nil && known.seq >= k.seq && !certain {
+		now := time.Now()
+		e.lower.CompareAndSwap(nil, &now)
+		since := e.lower.Load()
+		certain = since != nil && now.Sub(*since) > deposedFor
 	}
-	rules, err := durable.DecodeRules(n, string(text))
-	if err != nil {
-		return knownRules{}, err
-	}
-	k := &knownRules{rules: rules, seq: m.Seq}
-	for known == nil || known.seq < k.seq {
+	for known == nil || known.seq < k.seq || certain {
 		if e.rules.CompareAndSwap(known, k) {
+			e.lower.Store(nil)
 			e.recall()
 			break
 		}
-		known = e.rules.Load()
+		known, certain = e.rules.Load(), false // others have read it since
 	}
 	return *k, nil
+}
+
+func parseRules(m stored) (*knownRules, error) {
+	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
+	n, err := parseInt(string(revision))
+	if err != nil || !ok {
+		return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", durable.ErrStorage, m.Data)
+	}
+	rules, err := durable.DecodeRules(n, string(text))
+	return &knownRules{rules: rules, seq: m.Seq}, err
 }
 
 // rulesSince returns the rules as of when a witness was written in a partition.
@@ -81,8 +117,9 @@ func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*durable.R
 	if p != first { // sequences of two streams cannot be compared
 		return e.Rules(ctx)
 	}
+	known := e.rules.Load()
 	m, err := first.lastSince(ctx, w, first.rulesSubject(), false)
-	k, err := e.learnRules(m, err)
+	k, err := e.learnRules(known, m, err, true)
 	return k.rules, err
 }
 
@@ -105,8 +142,7 @@ func (e *engine) SetRules(ctx context.Context, was int64, r *durable.Rules) erro
 	}
 	var uncertain error
 	for range maxTries {
-		m, err := p.last(ctx, p.rulesSubject())
-		there, err := e.learnRules(m, err)
+		there, err := e.readRules(ctx)
 		switch {
 		case err != nil:
 			return cmp.Or(uncertain, err)

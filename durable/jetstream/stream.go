@@ -528,6 +528,9 @@ func (p *part) pages(ctx context.Context, filter string, from uint64, since time
 			page = append(page, s)
 			return nil
 		})
+		if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && p.closed.Err() == nil {
+			continue // the end of the answer was lost
+		}
 		if err != nil || len(page) == 0 {
 			return err
 		}

@@ -206,10 +206,17 @@ func (m *moves) closeFar(w int) {
 func (m *moves) startCloseNear(w int) {
 	s := &m.s
 	for b := uint8(1); b < s.clock; b++ {
-		if s.nearEmpty(b) || b >= 2 && !s.farEmpty() {
+		if b >= 2 && !s.farEmpty() {
 			continue
 		}
 		n := *s
+		if s.nearEmpty(b) {
+			if s.fates(b) != 0 && !s.marked(b) { // of jobs that never came here
+				n.workers[w].chore = chore{phase: markNear, bucket: b}
+				m.do(&n, 0, "{w} sees that bucket {n} has statuses alone", w, 0, int(b))
+			}
+			continue
+		}
 		n.workers[w].chore = chore{phase: viewed, bucket: b, kinds: m.kindsIn(b)}
 		m.do(&n, 0, "{w} sees that it is time to close bucket {n}", w, 0, int(b))
 	}

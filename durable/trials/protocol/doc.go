@@ -22,6 +22,7 @@
 //	place, isFar         where a version is stored: the first bucket above the floor
 //	call, read           change.go: cancelAs, move; find.go: forwarded, current
 //	open                 find.go: isOpen
+//	leaveFar             change.go: leaveFar, and the end of move
 //	confirming, undoing  change.go: confirmCancel; worker.go: confirm, reopened
 //	move                 change.go: moveGroup
 //	feed                 feed.go: startNear, attend, round, fetch; with statusesAmong

@@ -61,6 +61,7 @@ type faults struct {
 	undoesBlind   bool // who takes a status back removes what others have written, too
 	onePurge      bool // a bucket is emptied as a whole up to where the kinds have ended that were there at the look
 	thinsFates    bool // with what has ended of a kind its statuses are removed, without a mark
+	leavesEarly   bool // the message leaves the far bucket before the job is canceled
 	sweepsBlind   bool // what nobody runs is removed without a look at its statuses
 	guardsOld     bool // another attempt is refused if its old bucket is closed
 }
@@ -111,6 +112,7 @@ func (m *moves) from(s *state) []step {
 	for j := range m.world.jobs {
 		m.add(j)
 		m.call(j)
+		m.leaveFar(j)
 		for w := range workers {
 			m.work(w, j)
 			m.feed(w, j)

@@ -122,6 +122,8 @@ var wrong = []struct {
 	{"what has ended begins", world{name: "moveLate asks before it writes", due: 2, jobs: 2, replicas: true, both: true, start: 0, faults: faults{lateUnwritten: true}}},
 	{"what was canceled begins", world{name: "a bucket is open if it has no mark", jobs: 1, users: 1, cancel: true, start: 1, left: budget{leaps: 1}, faults: faults{marksOnly: true}}},
 
+	{"an accepted job is lost", world{name: "the message goes before the status is there", due: 2, jobs: 1, users: 1, cancel: true, start: 0, faults: faults{leavesEarly: true}}},
+
 	// Two kinds in a bucket.
 	{"an accepted job is lost", world{name: "one purge for all kinds of a bucket", jobs: 2, kinds: true, replicas: true, due: 1, start: 1, faults: faults{onePurge: true}}},
 	{"a copy of what has ended has no status that says so", world{name: "statuses of a kind go without a mark", jobs: 2, kinds: true, due: 2, both: true, start: 0, left: budget{crashes: 1}, faults: faults{thinsFates: true}}},

@@ -278,3 +278,22 @@ func (m *moves) move(j int) {
 	n.jobs[j].call = call{}
 	m.do(&n, 0, "Move of {j} stores its next version, due at {n}", 0, j, int(to))
 }
+
+// leaveFar is what Cancel and Move do once they are sure: the copies of the version that has
+// ended leave the far bucket. It may come at any time after that, or never.
+func (m *moves) leaveFar(j int) {
+	job := &m.s.jobs[j]
+	for v := range versions {
+		ver := &job.versions[v]
+		if ver.far == [copies]uint8{} || !(job.told && v == int(job.newest) || ver.fate == moved || m.faults.leavesEarly && job.call.phase == writing) {
+			continue
+		}
+		n := m.s
+		for c := range copies {
+			if ver.far[c] != absent {
+				n.remove(j, v, c, true)
+			}
+		}
+		m.do(&n, 0, "the message of {j} leaves the far bucket, version {n}", 0, j, v)
+	}
+}

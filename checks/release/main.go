@@ -74,6 +74,9 @@ func check(r *rehearsal) error {
 	if err := r.useCheckout(); err != nil {
 		return fmt.Errorf("before it is published: %w", err)
 	}
+	if err := r.compareAPI(); err != nil {
+		return err
+	}
 	if err := r.publish(); err != nil {
 		return err
 	}

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
 // stuck is an engine that does not do what is set.
 type stuck struct {
-	durable.Engine
+	driver.Engine
 	now, look, beat atomic.Bool
 }
 
@@ -29,7 +30,7 @@ func (e *stuck) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return e.Engine.Now(ctx)
 }
 
-func (e *stuck) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *stuck) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	looked := c.Looked
 	c.Looked = func() {
 		if !e.look.Load() {
@@ -41,7 +42,7 @@ func (e *stuck) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker,
 }
 
 type stuckWorker struct {
-	durable.Worker
+	driver.Worker
 	e *stuck
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // newPart returns a stream of its own, on a server of its own.
@@ -41,9 +41,9 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 	for closed, want := range map[bool]bool{false: true, true: false} {
 		p := newPart(t)
 		now := time.Now().Truncate(time.Microsecond)
-		r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 		a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
-		require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 		if closed {
 			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
 			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -129,12 +130,12 @@ func TestWorkerDenied(t *testing.T) {
 			e, err := jetstream.Connect(within(t), denying(t, []string{subject}, nil))
 			require.NoError(t, err)
 			defer e.Close()
-			w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			require.NoError(t, err)
-			err = w.Feed(within(t), func(held []*durable.Held) {
+			err = w.Feed(within(t), func(held []*driver.Held) {
 				for i, v := range w.Claim(context.Background(), held) {
-					if v.Claimed == durable.Mine {
-						w.Finish(context.Background(), []durable.Outcome{{Held: held[i], End: durable.Done}})
+					if v.Claimed == driver.Mine {
+						w.Finish(context.Background(), []driver.Outcome{{Held: held[i], End: driver.Done}})
 					}
 				}
 			})

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A request that its messages use up to the last byte ends at once. The server does not say
@@ -21,7 +21,7 @@ func TestRequestUsedUp(t *testing.T) {
 		r := recordAt(string(rune('a'+i)), now, now)
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, ""), data: encode(&r)}))
 	}
-	f := &feed{part: p, w: &worker{c: durable.WorkConfig{Lease: time.Minute}}}
+	f := &feed{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, "")))
 	bytes := 0
 	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: share}

@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // pick returns some of what a member holds, claimed or not.
-func (b *table) pick(m *member, claimed bool) (held []*durable.Held) {
+func (b *table) pick(m *member, claimed bool) (held []*driver.Held) {
 	for id, h := range m.held {
 		if _, mine := m.claimOf(id); mine == claimed && (id == b.focus || rand.N(3) == 0) {
 			held = append(held, h)
@@ -66,8 +66,8 @@ func (b *table) claim(m *member) *play {
 
 // claimed is what an answer to a claim says of a row. A worker that has claimed the job in a
 // call whose answer was lost has it. Where there is other traffic Later may mean anything.
-func (b *table) claimed(m *member, h *durable.Held, v durable.Claimed) effect {
-	answer := map[durable.Claimed]string{durable.Mine: "mine", durable.Gone: "gone", durable.Later: "later", durable.Suspect: "suspect"}[v]
+func (b *table) claimed(m *member, h *driver.Held, v driver.Claimed) effect {
+	answer := map[driver.Claimed]string{driver.Mine: "mine", driver.Gone: "gone", driver.Later: "later", driver.Suspect: "suspect"}[v]
 	return effect{answer, func(s jobState) []jobState {
 		there := s.phase <= runs && s.version == int32(h.Record.Version)
 		own := there && s.phase == runs && s.holder == m.id
@@ -97,11 +97,11 @@ func (b *table) finish(m *member) *play {
 	if len(held) == 0 {
 		return nil
 	}
-	ends := []durable.End{durable.Done, durable.Again, durable.Buried}
-	var outs []durable.Outcome
+	ends := []driver.End{driver.Done, driver.Again, driver.Buried}
+	var outs []driver.Outcome
 	claims := map[string]int32{}
 	for _, h := range held {
-		outs = append(outs, durable.Outcome{Held: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
+		outs = append(outs, driver.Outcome{Held: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
 		claims[h.Record.ID], _ = m.claimOf(h.Record.ID)
 	}
 	p := &play{name: "finish", effect: map[string]effect{}}
@@ -117,12 +117,12 @@ func (b *table) finish(m *member) *play {
 				next := s
 				next.holder = 0
 				switch end {
-				case durable.Done:
+				case driver.Done:
 					next.phase = ended
-				case durable.Again:
+				case driver.Again:
 					next.phase = waits
 					next.version++
-				case durable.Buried:
+				case driver.Buried:
 					next.phase = dead
 				}
 				switch {

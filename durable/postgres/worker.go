@@ -9,14 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // worker claims and runs jobs. It has a row of its own, whose time is its lease on all
 // that it has claimed.
 type worker struct {
 	e    *Engine
-	c    durable.WorkConfig
+	c    driver.WorkConfig
 	id   int64
 	stay func() bool // has Close of the engine not hang up
 	lost sync.Map    // of *handle, by ID: of claims that were not answered
@@ -41,10 +41,10 @@ type handle struct {
 // more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1
 
-func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
+func handleOf(h *driver.Held) *handle { return h.Handle.(*handle) }
 
 // Work makes a worker known.
-func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 		w.stops(ctx)
 	}
 	if !alive {
-		return durable.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	return nil
 }
@@ -126,10 +126,10 @@ const claimTimeout = 5 * time.Second
 
 // Claim claims jobs in one commit, and those that limits cover in another beside it, so that
 // others do not wait with them. It is not cut off when ctx ends.
-func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+func (w *worker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
 	ctx, cancel := finishing(ctx, claimTimeout)
 	defer cancel()
-	verdicts, todo := make([]durable.Verdict, len(held)), make([]int, len(held))
+	verdicts, todo := make([]driver.Verdict, len(held)), make([]int, len(held))
 	for i := range held {
 		todo[i] = i
 	}
@@ -140,7 +140,7 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
-				verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
+				verdicts[i] = driver.Verdict{Claimed: driver.Later, After: laterOnError}
 			}
 			break
 		}
@@ -150,22 +150,22 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 }
 
 // claimBy claims some by rules, and returns those for which the rules are not right any more.
-func (w *worker) claimBy(ctx context.Context, rules *durable.Rules, held []*durable.Held, todo []int, verdicts []durable.Verdict) (stale []int) {
+func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Held, todo []int, verdicts []driver.Verdict) (stale []int) {
 	var plain, limited asking
-	limited.needs.places = map[durable.Place]*durable.Rule{}
+	limited.needs.places = map[driver.Place]*driver.Rule{}
 	for _, i := range todo {
 		h := held[i]
-		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
 		switch {
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
 		case !h.Exact:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited}
+			verdicts[i] = driver.Verdict{Claimed: driver.Limited}
 		case paused:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+			verdicts[i] = driver.Verdict{Claimed: driver.Limited, After: driver.AskAgain}
 		default:
 			limited.add(i, h)
-			limited.needs.add(handleOf(h).id, h.Record.Job.Lane, limits)
+			limited.needs.add(handleOf(h).id, h.Record.Lane, limits)
 		}
 	}
 	var beside sync.WaitGroup
@@ -191,13 +191,13 @@ type asking struct {
 	stale    []int
 }
 
-func (a *asking) add(i int, h *durable.Held) {
+func (a *asking) add(i int, h *driver.Held) {
 	a.index, a.ids = append(a.index, i), append(a.ids, handleOf(h).id)
 	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
 }
 
 // claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking, held []*durable.Held, verdicts []durable.Verdict) {
+func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, held []*driver.Held, verdicts []driver.Verdict) {
 	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, rules.Revision()}, w.e.statements.claim, readVerdict
 	var err error
 	if len(c.needs.id) > 0 {
@@ -219,16 +219,16 @@ func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking,
 		a, ok := answers[c.ids[k]]
 		switch {
 		case err != nil:
-			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
+			verdicts[i] = driver.Verdict{Claimed: driver.Later, After: laterOnError}
 			w.unanswered(handleOf(held[i]))
 		case !ok:
-			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
-		case a.stale && a.Claimed != durable.Gone && a.Claimed != durable.Mine:
+			verdicts[i] = driver.Verdict{Claimed: driver.Gone}
+		case a.stale && a.Claimed != driver.Gone && a.Claimed != driver.Mine:
 			c.stale = append(c.stale, i)
 		default:
 			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
-				limits, _ := rules.Covering(held[i].Record.Job.Kind, held[i].Record.Job.Lane)
-				a.At = durable.TokenBy(limits, w.e.now())
+				limits, _ := rules.Covering(held[i].Record.Kind, held[i].Record.Lane)
+				a.At = driver.TokenBy(limits, w.e.now())
 			}
 			verdicts[i] = a.Verdict
 			handleOf(held[i]).note(a)
@@ -257,7 +257,7 @@ func (w *worker) supersede(h *handle) {
 // it locked may be an earlier claim of this handle, whose answer was lost.
 func (h *handle) note(a answer) {
 	switch {
-	case a.Claimed == durable.Mine:
+	case a.Claimed == driver.Mine:
 		h.claim, h.limited = a.claim, a.limited
 	case a.claim != unknown:
 		h.claim = 0
@@ -266,7 +266,7 @@ func (h *handle) note(a answer) {
 
 // answer is a row of claim.sql.
 type answer struct {
-	durable.Verdict
+	driver.Verdict
 	id      string
 	claim   int32
 	stale   bool // the rules were changed
@@ -280,10 +280,10 @@ func readLimited(row pgx.CollectableRow) (a answer, err error) {
 	var at, rule, rest int64 // nanoseconds
 	a, err = readAnswer(row, &at, &rule, &rest)
 	switch {
-	case a.Claimed == durable.Mine && at > 0:
+	case a.Claimed == driver.Mine && at > 0:
 		a.At = time.Unix(0, at)
-	case a.Claimed == durable.Later && rule > 0:
-		a.Verdict = durable.Verdict{Claimed: durable.Limited, Limit: rule, After: time.Duration(rest)}
+	case a.Claimed == driver.Later && rule > 0:
+		a.Verdict = driver.Verdict{Claimed: driver.Limited, Limit: rule, After: time.Duration(rest)}
 	}
 	return a, err
 }
@@ -295,20 +295,20 @@ func readAnswer(row pgx.CollectableRow, more ...any) (a answer, err error) {
 	err = row.Scan(append([]any{&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes, &a.stale, &a.limited}, more...)...)
 	switch {
 	case gone:
-		a.Verdict = durable.Verdict{Claimed: durable.Gone}
+		a.Verdict = driver.Verdict{Claimed: driver.Gone}
 	case mine:
-		a.Verdict = durable.Verdict{Claimed: durable.Mine, Attempt: attempt}
+		a.Verdict = driver.Verdict{Claimed: driver.Mine, Attempt: attempt}
 	case crashes > 0:
-		a.Verdict = durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
+		a.Verdict = driver.Verdict{Claimed: driver.Suspect, Crashes: crashes}
 	default:
 		after := time.Duration(rest * float64(time.Second))
-		a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
+		a.Verdict = driver.Verdict{Claimed: driver.Later, After: max(after, laterOnError)}
 	}
 	return a, err
 }
 
 // fates are durable's ends as finish.sql has them.
-var fates = map[durable.End]int16{durable.Done: 0, durable.Again: 1, durable.Buried: 2}
+var fates = map[driver.End]int16{driver.Done: 0, driver.Again: 1, driver.Buried: 2}
 
 // ends are outcomes as arrays.
 type ends struct {
@@ -323,7 +323,7 @@ type ends struct {
 	next             columns
 }
 
-func (c *ends) add(o *durable.Outcome) {
+func (c *ends) add(o *driver.Outcome) {
 	h := handleOf(o.Held)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
 	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
@@ -346,7 +346,7 @@ type endedRow struct {
 func (r *endedRow) error() error {
 	switch {
 	case r.Changed:
-		return durable.ErrChanged
+		return driver.ErrChanged
 	case r.Busy:
 		return errLocked
 	}
@@ -359,7 +359,7 @@ var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 
 
 // Finish writes ends down in one commit. Those whose rows are locked are tried again for a
 // moment; then they are left for the next call, so that the others need not wait.
-func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w *worker) Finish(ctx context.Context, outs []driver.Outcome) []error {
 	errs := w.finishOnce(ctx, outs)
 	for _, pause := range lockedPauses {
 		var locked []int
@@ -382,7 +382,7 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 
 // finishing returns the statement that writes ends down, which is another one for claims that
 // have places of limits, and its arguments in the order of finish.sql.
-func (w *worker) finishing(outs []durable.Outcome) (statement string, args []any) {
+func (w *worker) finishing(outs []driver.Outcome) (statement string, args []any) {
 	var c ends
 	statement = w.e.statements.finish
 	for i := range outs {
@@ -395,7 +395,7 @@ func (w *worker) finishing(outs []durable.Outcome) (statement string, args []any
 }
 
 // finishOnce writes down what is not locked.
-func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error {
+func (w *worker) finishOnce(ctx context.Context, outs []driver.Outcome) []error {
 	statement, args := w.finishing(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
@@ -418,30 +418,30 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 		case there:
 			errs[i] = locked
 		case !h.unsaved:
-			errs[i] = durable.ErrLeaseLost
+			errs[i] = driver.ErrLeaseLost
 		}
 	}
 	return errs
 }
 
 // tell wakes the Feeds if something that follows from an end is due soon.
-func (w *worker) tell(outs []durable.Outcome, errs []error) {
+func (w *worker) tell(outs []driver.Outcome, errs []error) {
 	soon := w.e.now().Add(window)
 	var kinds []string
 	for i, o := range outs {
-		if errs[i] == nil && o.End == durable.Again && o.At.Before(soon) {
-			kinds = append(kinds, o.Held.Record.Job.Kind)
+		if errs[i] == nil && o.End == driver.Again && o.At.Before(soon) {
+			kinds = append(kinds, o.Held.Record.Kind)
 		}
 		if errs[i] == nil && o.Next != nil && o.Next.Due.Before(soon) {
-			kinds = append(kinds, o.Next.Job.Kind)
+			kinds = append(kinds, o.Next.Kind)
 		}
 	}
 	if len(kinds) > 0 {
 		w.e.ring(newsOf(kinds, false))
 	}
-	var freed []*durable.Held
+	var freed []*driver.Held
 	for i, o := range outs {
-		if errs[i] == nil || errors.Is(errs[i], durable.ErrLeaseLost) { // or CompleteTx has ended it
+		if errs[i] == nil || errors.Is(errs[i], driver.ErrLeaseLost) { // or CompleteTx has ended it
 			freed = append(freed, o.Held)
 		}
 	}
@@ -449,16 +449,16 @@ func (w *worker) tell(outs []durable.Outcome, errs []error) {
 }
 
 // tellFreed has workers told where a place may have become free.
-func (w *worker) tellFreed(held []*durable.Held) {
-	var n durable.Notice
+func (w *worker) tellFreed(held []*driver.Held) {
+	var n driver.Notice
 	for _, h := range held {
 		if !handleOf(h).limited {
 			continue
 		}
-		limits, _ := w.e.read.Load().Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		limits, _ := w.e.read.Load().Covering(h.Record.Kind, h.Record.Lane)
 		for _, l := range limits {
 			if l.Running > 0 {
-				n.Freed = append(n.Freed, l.Place(h.Record.Job.Lane))
+				n.Freed = append(n.Freed, l.Place(h.Record.Lane))
 			}
 		}
 	}
@@ -470,7 +470,7 @@ func (w *worker) tellFreed(held []*durable.Held) {
 // Release gives back, and once more while there is a row that is locked. A job that was given
 // back before has no holder any more, so that it is not given back twice. The order in
 // which it locks rows is that of the other statements.
-func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+func (w *worker) Release(ctx context.Context, held []*driver.Held, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
 	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
 		for i := range held {
@@ -488,7 +488,7 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 	if err == nil && after <= 0 {
 		kinds := make([]string, len(held))
 		for i, h := range held {
-			kinds[i] = h.Record.Job.Kind
+			kinds[i] = h.Record.Kind
 		}
 		w.e.ring(newsOf(kinds, true))
 	}

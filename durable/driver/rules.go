@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"encoding/json"
@@ -7,35 +7,20 @@ import (
 	"time"
 )
 
-// Limit says how many jobs run at once, and how many begin in a second, in all processes
-// together. See [Queue.SetLimit].
+// Limit is a limit as it is stored: see Limit in package durable.
 type Limit struct {
-	// Kind is of which kind the jobs are that it covers; "": of all.
-	Kind string `json:"kind,omitempty"`
-
-	// PerLane has each value of [Job.Lane] counted for itself. A job without a lane is not
-	// covered then.
-	PerLane bool `json:"perLane,omitempty"`
-
-	// Running is how many may run at once, at most 1<<20. 0: as many as the Rate lets
-	// through, and without a Rate none, so that the limit pauses what it covers.
-	Running int `json:"running,omitempty"`
-
-	// Rate is how many may be claimed in a second; 0: any number. In any time of t seconds, by
-	// the engine's clock, no more than Burst + Rate * t are. A handler begins when its claim is
-	// stored, and its token has come. Handlers that are held up between the two, since their
-	// process stands still or its machine is overloaded, begin together: if by up to d, then
-	// within t seconds at most Burst + Rate * (t + d) begin. With a Rate the Burst is at least
-	// 1, and comes back within a year: Burst / Rate is at most that many seconds.
-	Rate  float64 `json:"rate,omitempty"`
-	Burst int     `json:"burst,omitempty"`
+	Kind    string  `json:"kind,omitempty"`    // the jobs that it covers; "": all
+	PerLane bool    `json:"perLane,omitempty"` // each lane is counted for itself, and jobs without one not at all
+	Running int     `json:"running,omitempty"` // how many may run at once; 0: no bound, and without a Rate none may
+	Rate    float64 `json:"rate,omitempty"`    // how many may be claimed in a second; 0: any number
+	Burst   int     `json:"burst,omitempty"`   // how many may be claimed at once after a rest; with a Rate at least 1
 }
 
 // Pauses reports whether the limit lets nothing run.
 func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
 
-// Pausable is what can be paused: a kind, a lane, a lane of a kind. The zero value is all
-// jobs of the queue.
+// Pausable is what is paused: a kind, a lane, a lane of a kind. The zero value is all jobs of
+// the queue.
 type Pausable struct {
 	Kind string `json:"kind,omitempty"`
 	Lane string `json:"lane,omitempty"`
@@ -69,12 +54,14 @@ type rulesText struct {
 	Pauses []Pausable `json:"pauses,omitempty"`
 }
 
-func newRules(revision int64, t rulesText) *Rules {
-	r := &Rules{revision: revision, limits: t.Limits, pauses: t.Pauses, byKind: map[string][]*Rule{}, paused: map[Pausable]bool{}}
-	for _, l := range t.Limits {
+// NewRules returns rules of limits, which are sorted by their names, and of pauses. It keeps the
+// slices.
+func NewRules(revision int64, limits []*Rule, pauses []Pausable) *Rules {
+	r := &Rules{revision: revision, limits: limits, pauses: pauses, byKind: map[string][]*Rule{}, paused: map[Pausable]bool{}}
+	for _, l := range limits {
 		r.byKind[l.Kind] = append(r.byKind[l.Kind], l)
 	}
-	for _, p := range t.Pauses {
+	for _, p := range pauses {
 		r.paused[p] = true
 	}
 	return r
@@ -88,7 +75,7 @@ func DecodeRules(revision int64, text string) (*Rules, error) {
 			return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %w", ErrStorage, err)
 		}
 	}
-	return newRules(revision, t), nil
+	return NewRules(revision, t.Limits, t.Pauses), nil
 }
 
 // Encode returns the rules as text, without the revision.

@@ -1,4 +1,4 @@
-package durable
+package worker
 
 import (
 	"context"
@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
 )
 
 // An engine may have a handler write the end of its attempt down by itself, in a
@@ -20,39 +23,29 @@ var errNotCommitted = errors.New("durable: the handler has returned nil, but the
 
 // completion is what a handler has written down of the end of its attempt.
 type completion struct {
-	w *worker
+	w *Worker
 	t *task
 
 	mu   sync.Mutex
-	out  *Outcome // that was written last; nil: none was
-	over bool     // the handler has returned
-	fine bool     // and what it has returned is nil
+	out  *driver.Outcome // that was written last; nil: none was
+	over bool            // the handler has returned
+	fine bool            // and what it has returned is nil
 }
 
-// Complete has write store the end of an attempt, as done, for a handler that has not
-// returned yet. It is for engines that have a way of their own to do so, such as within a
-// transaction of the handler's; handlers call what their engine has for it. Write is called
-// with the engine's worker and the end: for an occurrence with the next one. If it returns
-// [ErrChanged] it is called again, with the end by the schedule as it is stored then.
-//
-// Complete may be called again, if what was written before is certainly undone. After the
-// handler has returned it is [ErrLeaseLost]. It panics on an Attempt that no worker has made.
-func Complete(ctx context.Context, a *Attempt, write func(Worker, Outcome) error) error {
+// Complete is that of [driver.Attempt].
+func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Outcome) error) error {
 	c := a.completion
-	if c == nil {
-		panic("durable: Complete: the Attempt is none that a handler was called with")
-	}
-	out := Outcome{Held: c.t.held, End: Done}
-	c.w.env.times.follow(&out, c.t.began)
-	err := ErrChanged
-	for range scheduleTries {
+	out := driver.Outcome{Held: c.t.held, End: driver.Done}
+	c.w.env.Times.Follow(&out, c.t.began)
+	err := driver.ErrChanged
+	for range recur.Tries {
 		if c.isOver() {
-			return fmt.Errorf("%w: the handler has returned", ErrLeaseLost)
+			return fmt.Errorf("%w: the handler has returned", driver.ErrLeaseLost)
 		}
-		if err = write(c.w.engine, out); !errors.Is(err, ErrChanged) {
+		if err = write(c.w.engine, out); !errors.Is(err, driver.ErrChanged) {
 			break
 		}
-		if err := c.w.env.times.followAgain(ctx, &out, c.t.began); err != nil {
+		if err := c.w.env.Times.FollowAgain(ctx, &out, c.t.began); err != nil {
 			return err
 		}
 	}
@@ -72,7 +65,7 @@ func (c *completion) isOver() bool {
 
 // end is called when the handler has returned err. It returns what the handler has written
 // down, and what err comes to. A nil completion is of what no handler was called for.
-func (c *completion) end(err error) (*Outcome, error) {
+func (c *completion) end(err error) (*driver.Outcome, error) {
 	if c == nil {
 		return nil, err
 	}
@@ -89,25 +82,25 @@ func (c *completion) end(err error) (*Outcome, error) {
 // nothing left that another end could be of: if the handler has returned nil, because that
 // was committed. If it has failed its commit may have been done all the same, its answer
 // lost. w.mu is held.
-func (w *worker) completed(e *ended) {
+func (w *Worker) completed(e *ended) {
 	if e.task.completion.fine {
 		w.tally(&ended{task: e.task, out: *e.task.completed})
 	} else {
-		w.env.stats.leaseLost.Add(1)
-		w.env.log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
+		w.env.Stats.LeaseLost.Add(1)
+		w.env.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
 			"ref", e.out.Held.Ref, "error", e.out.Error)
 	}
 	w.forget(e.task)
 }
 
 // followChanged has an end written down anew whose schedule was changed.
-func (w *worker) followChanged(e *ended) {
+func (w *Worker) followChanged(e *ended) {
 	w.side.Go(func() {
-		defer w.ends.put(e)
-		ctx, cancel := context.WithTimeout(context.Background(), w.env.lease)
+		defer w.ends.Put(e)
+		ctx, cancel := context.WithTimeout(context.Background(), w.env.Lease)
 		defer cancel()
-		if err := w.env.times.followAgain(ctx, &e.out, e.task.began); err != nil {
-			w.env.log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Held.Record.Series, "error", err)
+		if err := w.env.Times.FollowAgain(ctx, &e.out, e.task.began); err != nil {
+			w.env.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Held.Record.Series, "error", err)
 			sleep(ctx, 200*time.Millisecond)
 		}
 	})

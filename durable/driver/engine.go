@@ -1,4 +1,8 @@
-package durable
+// Package driver is for the authors of engines, as database/sql/driver is for those of drivers: what
+// package durable asks of an engine, the records that the two exchange, and the rules of limits,
+// which all engines share. Programs that add and run jobs use package durable; of this one they
+// need the name of an [Engine] at most. Package enginetest tests an engine.
+package driver
 
 import (
 	"context"
@@ -7,7 +11,7 @@ import (
 )
 
 // Engine keeps jobs, hands them out, and decides who has which. It is the truth: a
-// [Queue] keeps nothing that an engine does not know. Package enginetest has the tests
+// Queue keeps nothing that an engine does not know. Package enginetest has the tests
 // that every engine must pass; they say exactly what each verb owes.
 //
 // Times are by the engine's clock, which Now reads; those that a Queue passes on are
@@ -96,8 +100,9 @@ type Engine interface {
 	Backlog(ctx context.Context) (Backlog, error)
 
 	// Workers returns the workers that live, and those dead ones that hold jobs, in the order
-	// of their names. Of the fields it sets the first four, and of the living Kinds and AllKinds.
+	// of their names; of the living with Kinds and AllKinds.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
+
 	// Rules returns the limits and pauses: those without any, of revision 0, if none were ever
 	// stored. Since each worker asks every second, it should be cheap.
 	Rules(ctx context.Context) (*Rules, error)
@@ -223,8 +228,19 @@ type Worker interface {
 
 // Record is a job as an engine stores it.
 type Record struct {
-	ID  string // of letters, digits, - and _; two records with one ID and Born are one job
-	Job Job    // At is when it was first due; After is 0, MaxAttempts at least 1
+	ID string // of letters, digits, - and _; two records with one ID and Born are one job
+
+	// What the job is: for Kind to Expires see Job in package durable.
+	Kind        string
+	Payload     []byte
+	Key         string
+	MaxAttempts int // at least 1
+	Lane        string
+	Priority    int8 // -1 low, 0 normal, 1 high
+	Meta        map[string]string
+	Timeout     time.Duration // in whole microseconds
+	Expires     time.Time
+	At          time.Time // when it was first due
 
 	Due  time.Time // of the next attempt
 	Born time.Time // when Add was called
@@ -331,3 +347,24 @@ const (
 	Again             // it waits for another attempt
 	Buried            // it is dead
 )
+
+// Attempt is an attempt whose handler has not returned yet: an *Attempt of package durable. It is
+// for engines that write its end down in a way of their own, such as within a transaction of the
+// handler's.
+type Attempt interface {
+	// Complete has write store the end of the attempt, as done. Write is called with the engine's
+	// worker and the end: for an occurrence with the next one. If it returns [ErrChanged] it is
+	// called again, with the end by the schedule as it is stored then.
+	//
+	// Complete may be called again, if what was written before is certainly undone. After the
+	// handler has returned it is [ErrLeaseLost]. It panics on an attempt that no worker has made.
+	Complete(ctx context.Context, write func(Worker, Outcome) error) error
+}
+
+// Job is a job that is to be added: a Job of package durable. It is for engines that add jobs in a
+// way of their own, such as within a transaction.
+type Job interface {
+	// Record returns what is to be stored of a job that is added now, by the engine's clock. An
+	// error wraps [ErrInvalid].
+	Record(now time.Time) (Record, error)
+}

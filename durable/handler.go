@@ -26,8 +26,8 @@ type Attempt struct {
 }
 
 func attemptOf(a *worker.Attempt) *Attempt {
-	r := &a.Held.Record
-	made := &Attempt{Ref: a.Held.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, attempt: a}
+	r := &a.Delivery.Record
+	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, attempt: a}
 	if !a.Occurrence.IsZero() {
 		made.Schedule, made.Occurrence = r.Series, a.Occurrence
 	}

@@ -78,7 +78,7 @@ type sickWorker struct {
 	s *sick
 }
 
-func (w *sickWorker) Feed(ctx context.Context, give func([]*driver.Held)) error {
+func (w *sickWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
 	if err := w.s.fault("feed"); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *sick) interrupt() {
 }
 
 // Claim counts too many attempts, as if all had died with their process.
-func (w *sickWorker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (w *sickWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	verdicts := w.Worker.Claim(ctx, held)
 	if w.s.fault("claim") != nil {
 		for i := range verdicts {
@@ -121,7 +121,7 @@ func (w *sickWorker) Finish(ctx context.Context, outs []driver.Outcome) []error 
 	return w.Worker.Finish(ctx, outs)
 }
 
-func (w *sickWorker) Release(ctx context.Context, held []*driver.Held, after time.Duration) error {
+func (w *sickWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	if err := w.s.fault("release"); err != nil {
 		return err
 	}

@@ -168,7 +168,7 @@ func (w *brokenWorker) Finish(ctx context.Context, outs []driver.Outcome) []erro
 	return errs
 }
 
-func (w *brokenWorker) Release(ctx context.Context, held []*driver.Held, after time.Duration) error {
+func (w *brokenWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	if w.b.release.Add(-1) >= 0 {
 		return errSilent
 	}
@@ -176,7 +176,7 @@ func (w *brokenWorker) Release(ctx context.Context, held []*driver.Held, after t
 	return w.Worker.Release(ctx, held, after)
 }
 
-func (w *brokenWorker) Feed(ctx context.Context, give func([]*driver.Held)) error {
+func (w *brokenWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
 	if err := w.b.feed; err != nil {
 		w.b.feed = nil
 		return err

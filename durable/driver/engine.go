@@ -172,12 +172,12 @@ type Worker interface {
 	// handed out again, to the same worker or another; the claim decides. Feed returns an
 	// error where it cannot go on; the Queue calls it again after a while. An error that
 	// wraps ErrClosed or ErrVersion says that this is for good, and ends Run.
-	Feed(ctx context.Context, give func([]*Held)) error
+	Feed(ctx context.Context, give func([]*Delivery)) error
 
 	// Claim asks for jobs that Feed has handed out. It never fails: if it cannot tell it
 	// answers Later.
 	//
-	// The engine keeps whether each claim was exact, and with Held.Exact not set how many
+	// The engine keeps whether each claim was exact, and with Delivery.Exact not set how many
 	// attempts had begun before it. A claim that never ended, because its worker has died
 	// or was cut off, counts as an attempt if it was exact, and not if it was not. In
 	// either case the job is a suspect from then on: Crashes counts its claims that never
@@ -196,7 +196,7 @@ type Worker interface {
 	// whoever dies, there are never more places taken than there are. A job that is claimed once
 	// more since an answer was lost keeps what it has, and takes nothing. Of a suspect that
 	// is not asked exactly, Suspect and Limited are both right.
-	Claim(ctx context.Context, held []*Held) []Verdict
+	Claim(ctx context.Context, held []*Delivery) []Verdict
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
 	// the end, the next attempt, the key, the next occurrence. The job is no suspect any
@@ -212,7 +212,7 @@ type Worker interface {
 	// why it was put off. Jobs that another worker has claimed since remain its own. Failing is
 	// no harm: jobs that were not claimed are handed out again in any case, after the
 	// lease, and others after Close; until then the Queue calls it again.
-	Release(ctx context.Context, held []*Held, after time.Duration) error
+	Release(ctx context.Context, held []*Delivery, after time.Duration) error
 
 	// Beat renews the lease on all that the worker has claimed. The Queue calls it three
 	// times in a lease, and sometimes more. It returns ErrLeaseLost if the lease was over
@@ -245,7 +245,7 @@ type Record struct {
 	Due  time.Time // of the next attempt
 	Born time.Time // when Add was called
 
-	// Version counts the changes of Due, from 0. Of two Helds of one job the one with the
+	// Version counts the changes of Due, from 0. Of two Deliveries of one job the one with the
 	// higher Version is the newer.
 	Version int
 
@@ -280,8 +280,8 @@ type Series struct {
 // changed since. So it may call it several times, and with a lock: it must not call the engine.
 type Replace func(last time.Time, waits *Record) (*Record, error)
 
-// Held is a job that was handed out to a worker.
-type Held struct {
+// Delivery is a job that was handed out to a worker.
+type Delivery struct {
 	Ref    Ref
 	Record Record
 
@@ -290,7 +290,7 @@ type Held struct {
 	Exact bool
 
 	// Handle is the engine's own: where the job is, and what it was claimed with. The
-	// Queue leaves it alone and gives one Held to one call of the Worker at a time.
+	// Queue leaves it alone and gives one Delivery to one call of the Worker at a time.
 	Handle any
 }
 
@@ -301,7 +301,7 @@ type Claimed int
 const (
 	Later   Claimed = iota // ask again After so long: another worker may have it, or an error
 	Mine                   // it is claimed; Attempt is the number of this attempt, from 1
-	Gone                   // it has ended or was moved, and the engine has forgotten the Held
+	Gone                   // it has ended or was moved, and the engine has forgotten the Delivery
 	Suspect                // it can only be claimed exactly; nothing was changed
 	Limited                // a limit or a pause has it wait; ask again After so long, or when told
 )
@@ -318,10 +318,10 @@ type Verdict struct {
 
 // Outcome is what became of a claimed job.
 type Outcome struct {
-	Held  *Held
-	End   End
-	At    time.Time // for Again: when it is due next
-	Error string    // for Again and Buried: UTF-8 without NUL
+	Delivery *Delivery
+	End      End
+	At       time.Time // for Again: when it is due next
+	Error    string    // for Again and Buried: UTF-8 without NUL
 
 	// Errors, for Again and Buried, are the job's from now on, with Error.
 	Errors []Failure

@@ -67,13 +67,13 @@ func newHasty(t *testing.T, e driver.Engine, ahead time.Duration) *hasty {
 	w := &hasty{Worker: worker, before: make(chan time.Duration, 1000)}
 	ctx, stop := context.WithCancel(context.Background())
 	var feeding sync.WaitGroup
-	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Held) { w.end(t, e, hs) }) })
+	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Delivery) { w.end(t, e, hs) }) })
 	w.drain = func() { stop(); feeding.Wait() }
 	t.Cleanup(w.drain)
 	return w
 }
 
-func (w *hasty) end(t *testing.T, e driver.Engine, hs []*driver.Held) {
+func (w *hasty) end(t *testing.T, e driver.Engine, hs []*driver.Delivery) {
 	now, _, err := e.Now(context.Background())
 	if err != nil {
 		t.Error(err)
@@ -85,7 +85,7 @@ func (w *hasty) end(t *testing.T, e driver.Engine, hs []*driver.Held) {
 		}
 		if v.Claimed == driver.Mine {
 			w.before <- hs[i].Record.Due.Sub(now)
-			outs = append(outs, driver.Outcome{Held: hs[i], End: driver.Done})
+			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range w.Finish(context.Background(), outs) {

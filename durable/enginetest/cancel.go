@@ -99,10 +99,10 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
-	held := make(chan *driver.Held, 4096)
+	held := make(chan *driver.Delivery, 4096)
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
-		feed(ctx, t, w, func(hs []*driver.Held) {
+		feed(ctx, t, w, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				held <- h
 			}
@@ -118,7 +118,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 			jobs[i] = durable.Job{Kind: kind}
 		}
 		refs := r.add(jobs...)
-		batch := map[durable.Ref]*driver.Held{}
+		batch := map[durable.Ref]*driver.Delivery{}
 		for len(batch) < size {
 			select {
 			case h := <-held:
@@ -146,7 +146,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 // raceEach claims in groups what is canceled one by one at the same time.
 // lead is the head start of the cancel. The winner of a group starts the next one later,
 // so that both sides win on any engine and the races stay close.
-func raceEach(t *testing.T, w driver.Worker, e driver.Engine, refs []durable.Ref, batch map[durable.Ref]*driver.Held, lead *time.Duration) (claims, cancels int) {
+func raceEach(t *testing.T, w driver.Worker, e driver.Engine, refs []durable.Ref, batch map[durable.Ref]*driver.Delivery, lead *time.Duration) (claims, cancels int) {
 	const step = time.Millisecond / 4
 	for from := 0; from < len(refs); from += 5 {
 		group := refs[from:min(from+5, len(refs))]
@@ -187,8 +187,8 @@ func raceEach(t *testing.T, w driver.Worker, e driver.Engine, refs []durable.Ref
 }
 
 // claimGroup claims jobs and finishes those that it gets.
-func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[durable.Ref]*driver.Held, mine []bool) {
-	var hs []*driver.Held
+func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[durable.Ref]*driver.Delivery, mine []bool) {
+	var hs []*driver.Delivery
 	for _, ref := range group {
 		hs = append(hs, batch[ref])
 	}
@@ -199,7 +199,7 @@ func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[du
 		}
 		if v.Claimed == driver.Mine {
 			mine[i] = true
-			outs = append(outs, driver.Outcome{Held: hs[i], End: driver.Done})
+			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range w.Finish(within(t), outs) {
@@ -209,9 +209,9 @@ func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[du
 	}
 }
 
-func claimPatiently(t *testing.T, w driver.Worker, h *driver.Held) driver.Verdict {
+func claimPatiently(t *testing.T, w driver.Worker, h *driver.Delivery) driver.Verdict {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		v := w.Claim(within(t), []*driver.Held{h})[0]
+		v := w.Claim(within(t), []*driver.Delivery{h})[0]
 		if v.Claimed != driver.Later {
 			return v
 		}

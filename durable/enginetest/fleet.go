@@ -37,7 +37,7 @@ func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.Kinds) *
 	p := &picky{Worker: w, kinds: kinds, handed: map[string]int{}, ended: map[durable.Ref]bool{}}
 	ctx, stop := context.WithCancel(context.Background())
 	var feeding sync.WaitGroup
-	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Held) { p.end(t, hs) }) })
+	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Delivery) { p.end(t, hs) }) })
 	t.Cleanup(func() {
 		stop()
 		feeding.Wait()
@@ -45,7 +45,7 @@ func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.Kinds) *
 	return p
 }
 
-func (p *picky) end(t *testing.T, hs []*driver.Held) {
+func (p *picky) end(t *testing.T, hs []*driver.Delivery) {
 	p.mu.Lock()
 	for _, h := range hs {
 		p.handed[h.Record.Kind]++
@@ -57,7 +57,7 @@ func (p *picky) end(t *testing.T, hs []*driver.Held) {
 			v = claimPatiently(t, p, hs[i])
 		}
 		if v.Claimed == driver.Mine {
-			outs = append(outs, driver.Outcome{Held: hs[i], End: driver.Done})
+			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range p.Finish(context.Background(), outs) {
@@ -68,7 +68,7 @@ func (p *picky) end(t *testing.T, hs []*driver.Held) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range outs {
-		p.ended[o.Held.Ref] = true
+		p.ended[o.Delivery.Ref] = true
 	}
 }
 

@@ -48,10 +48,10 @@ func (c *crowd) handle(ctx context.Context, _ *durable.Attempt) error {
 	return nil
 }
 
-// exact is what a Held is claimed exactly with.
-func exact(h *driver.Held) []*driver.Held {
+// exact is what a Delivery is claimed exactly with.
+func exact(h *driver.Delivery) []*driver.Delivery {
 	h.Exact = true
-	return []*driver.Held{h}
+	return []*driver.Delivery{h}
 }
 
 // A claim takes a place with it, or nothing. Its end gives it back, once, whichever end; who
@@ -62,7 +62,7 @@ func limitClaims(t *testing.T, s Store) {
 	r.limit("two", durable.Limit{Kind: kind, Running: 2})
 	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 4)...)
 	a := newCrashing(t, e, "a")
-	var hs []*driver.Held
+	var hs []*driver.Delivery
 	for _, ref := range refs {
 		hs = append(hs, a.take(ref))
 	}
@@ -85,7 +85,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, info.State)
 
-	finishPatiently(t, a, driver.Outcome{Held: hs[0], End: driver.Done})
+	finishPatiently(t, a, driver.Outcome{Delivery: hs[0], End: driver.Done})
 	require.Equal(t, 1, taken(t, e))
 	require.NoError(t, r.Pause(ctx, durable.Pausable{Kind: kind}))
 	v = claimPatiently(t, a, hs[2])
@@ -100,7 +100,7 @@ func limitClaims(t *testing.T, s Store) {
 	})
 	require.NoError(t, a.Release(ctx, hs[2:3], time.Hour))
 	require.Equal(t, 1, taken(t, e), "given back")
-	finishPatiently(t, a, driver.Outcome{Held: hs[1], End: driver.Again, At: time.Now().Add(time.Hour)})
+	finishPatiently(t, a, driver.Outcome{Delivery: hs[1], End: driver.Again, At: time.Now().Add(time.Hour)})
 	require.Equal(t, 0, taken(t, e))
 
 	require.Equal(t, driver.Mine, claimPatiently(t, a, exact(hs[3])[0]).Claimed)
@@ -109,7 +109,7 @@ func limitClaims(t *testing.T, s Store) {
 	h := b.take(refs[3])
 	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Claimed == driver.Mine })
 	require.Equal(t, 1, taken(t, e), "the place goes with the job")
-	finishPatiently(t, b, driver.Outcome{Held: h, End: driver.Buried, Error: "e"})
+	finishPatiently(t, b, driver.Outcome{Delivery: h, End: driver.Buried, Error: "e"})
 	require.Equal(t, 0, taken(t, e))
 }
 
@@ -476,7 +476,7 @@ func limitRecalls(t *testing.T, s Store) {
 		func() error { return r.Resume(within(t), durable.Pausable{Lane: "other"}) },
 		func() error { return r.SetLimit(within(t), "l", durable.Limit{}) },
 	} {
-		require.NoError(t, w.Release(within(t), []*driver.Held{h}, time.Hour))
+		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, time.Hour))
 		require.NoError(t, change())
 		_, err := e.Rules(within(t)) // as a Queue does, each second and when it is told
 		require.NoError(t, err)

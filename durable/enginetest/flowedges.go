@@ -71,7 +71,7 @@ func (a asker) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, er
 	return askingWorker{w, a.asked}, err
 }
 
-func (w askingWorker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (w askingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	w.asked.Add(int64(len(held)))
 	return w.Worker.Claim(ctx, held)
 }
@@ -107,10 +107,10 @@ func pausedTwice(t *testing.T, s Store) {
 		var all sync.WaitGroup
 		for _, h := range w.takeAll(refs) {
 			all.Go(func() {
-				if w.Claim(within(t), []*driver.Held{h})[0].Claimed == driver.Mine {
+				if w.Claim(within(t), []*driver.Delivery{h})[0].Claimed == driver.Mine {
 					mu.Lock()
 					defer mu.Unlock()
-					mine = append(mine, driver.Outcome{Held: h, End: driver.Done})
+					mine = append(mine, driver.Outcome{Delivery: h, End: driver.Done})
 				}
 			})
 		}
@@ -128,7 +128,7 @@ func pausedTwice(t *testing.T, s Store) {
 		}
 		all.Wait()
 		for _, out := range mine {
-			require.False(t, waits[out.Held.Ref], "it was claimed after a Pause had returned")
+			require.False(t, waits[out.Delivery.Ref], "it was claimed after a Pause had returned")
 		}
 		require.NoError(t, errors.Join(w.Finish(within(t), mine)...))
 		_, errs := e.Cancel(within(t), refs)
@@ -191,7 +191,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 	require.Equal(t, 1, taken(t, e))
 
 	await(t, "the slow one hears what became of its end", func() bool {
-		err := slow.Finish(within(t), []driver.Outcome{{Held: first, End: driver.Done}})[0]
+		err := slow.Finish(within(t), []driver.Outcome{{Delivery: first, End: driver.Done}})[0]
 		return err == nil || errors.Is(err, durable.ErrLeaseLost)
 	})
 	require.Equal(t, 1, taken(t, e), "the place is another's")
@@ -204,7 +204,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 		}
 		require.Equal(t, driver.Limited, v.Claimed, "who has the place lives")
 	}
-	finishPatiently(t, lives, driver.Outcome{Held: second, End: driver.Done})
+	finishPatiently(t, lives, driver.Outcome{Delivery: second, End: driver.Done})
 	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Claimed == driver.Mine })
 	require.Equal(t, 1, taken(t, e))
 }
@@ -228,7 +228,7 @@ func limitRateAnswerLost(t *testing.T, s Store) {
 			ahead++
 			require.False(t, again.At.Before(v.At), "%v before its token", v.At.Sub(again.At))
 		}
-		finishPatiently(t, w, driver.Outcome{Held: h, End: driver.Done})
+		finishPatiently(t, w, driver.Outcome{Delivery: h, End: driver.Done})
 		if ahead == 3 {
 			return
 		}

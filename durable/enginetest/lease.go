@@ -19,7 +19,7 @@ import (
 type crashing struct {
 	driver.Worker
 	t    testing.TB
-	held chan *driver.Held
+	held chan *driver.Delivery
 	late atomic.Bool // it has lost its lease: the machine is too busy
 	stop context.CancelFunc
 }
@@ -28,11 +28,11 @@ func newCrashing(t testing.TB, e driver.Engine, name string) *crashing {
 	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKinds([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(driver.Notice) {}})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	c := &crashing{Worker: w, t: t, held: make(chan *driver.Held, 100), stop: stop}
+	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100), stop: stop}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		feed(ctx, t, w, func(hs []*driver.Held) {
+		feed(ctx, t, w, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				select {
 				case c.held <- h:
@@ -63,7 +63,7 @@ func (c *crashing) beating() *crashing {
 }
 
 // take waits until the job is handed out.
-func (c *crashing) take(ref durable.Ref) *driver.Held {
+func (c *crashing) take(ref durable.Ref) *driver.Delivery {
 	c.t.Helper()
 	for end := time.After(patience); ; {
 		select {
@@ -78,7 +78,7 @@ func (c *crashing) take(ref durable.Ref) *driver.Held {
 }
 
 // takeAll waits until all of some jobs are handed out.
-func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Held) {
+func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Delivery) {
 	c.t.Helper()
 	missing := map[durable.Ref]bool{}
 	for _, ref := range refs {
@@ -99,7 +99,7 @@ func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Held) {
 }
 
 // claim claims what it takes, as soon as it may; a suspect exactly.
-func (c *crashing) claim(ref durable.Ref) (*driver.Held, driver.Verdict) {
+func (c *crashing) claim(ref durable.Ref) (*driver.Delivery, driver.Verdict) {
 	c.t.Helper()
 	h, v := c.ask(ref, false)
 	if v.Claimed == driver.Suspect {
@@ -109,17 +109,17 @@ func (c *crashing) claim(ref durable.Ref) (*driver.Held, driver.Verdict) {
 }
 
 // ask claims what it takes, exactly or not, as soon as it may.
-func (c *crashing) ask(ref durable.Ref, exact bool) (*driver.Held, driver.Verdict) {
+func (c *crashing) ask(ref durable.Ref, exact bool) (*driver.Delivery, driver.Verdict) {
 	c.t.Helper()
 	return c.again(c.take(ref), exact)
 }
 
 // again claims what is held, as soon as it may.
-func (c *crashing) again(h *driver.Held, exact bool) (*driver.Held, driver.Verdict) {
+func (c *crashing) again(h *driver.Delivery, exact bool) (*driver.Delivery, driver.Verdict) {
 	c.t.Helper()
 	h.Exact = exact
 	for end := time.Now().Add(patience); ; {
-		v := c.Claim(within(c.t), []*driver.Held{h})[0]
+		v := c.Claim(within(c.t), []*driver.Delivery{h})[0]
 		if v.Claimed != driver.Later {
 			return h, v
 		}
@@ -159,9 +159,9 @@ func frozen(t *testing.T, s Store) {
 	h2, v := b.claim(ref)
 	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v, "nobody knows whether the first has begun")
 	for _, o := range []driver.Outcome{
-		{Held: h, End: driver.Done},
-		{Held: h, End: driver.Again, At: time.Now(), Error: "x"},
-		{Held: h, End: driver.Buried, Error: "x"},
+		{Delivery: h, End: driver.Done},
+		{Delivery: h, End: driver.Again, At: time.Now(), Error: "x"},
+		{Delivery: h, End: driver.Buried, Error: "x"},
 	} {
 		require.ErrorIs(t, a.Finish(within(t), []driver.Outcome{o})[0], durable.ErrLeaseLost)
 	}
@@ -169,7 +169,7 @@ func frozen(t *testing.T, s Store) {
 	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Running, info.State)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Held: h2, End: driver.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h2, End: driver.Done}})[0])
 	r.awaitGone(ref)
 	empty(t, r)
 }
@@ -258,10 +258,10 @@ func releaseClaim(t *testing.T, s Store) {
 	w := newCrashing(t, s.Open(t), "gives")
 	h, v := w.claim(ref)
 	require.Equal(t, 1, v.Attempt)
-	require.NoError(t, w.Release(within(t), []*driver.Held{h}, 0))
+	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 	h, v = w.claim(ref)
 	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
-	require.NoError(t, w.Release(within(t), []*driver.Held{h}, 0))
+	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, info.State)
@@ -277,7 +277,7 @@ func staleClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: kind})
 	frozen := newCrashing(t, s.Open(t), "frozen")
-	held := map[durable.Ref]*driver.Held{}
+	held := map[durable.Ref]*driver.Delivery{}
 	for len(held) < 2 {
 		h := <-frozen.held
 		held[h.Ref] = h
@@ -289,7 +289,7 @@ func staleClaim(t *testing.T, s Store) {
 	r.awaitGone(refs[1])
 	time.Sleep(2 * lease)
 	for _, ref := range refs {
-		v := frozen.Claim(within(t), []*driver.Held{held[ref]})[0]
+		v := frozen.Claim(within(t), []*driver.Delivery{held[ref]})[0]
 		require.Equal(t, driver.Gone, v.Claimed)
 	}
 	require.Len(t, r.ran(), 1)
@@ -327,8 +327,8 @@ func (e *stopped) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker,
 	return &stoppedWorker{w, e}, err
 }
 
-func (w *stoppedWorker) Feed(ctx context.Context, give func([]*driver.Held)) error {
-	return w.Worker.Feed(ctx, func(held []*driver.Held) {
+func (w *stoppedWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
+	return w.Worker.Feed(ctx, func(held []*driver.Delivery) {
 		w.e.calls <- struct{}{}
 		defer func() { <-w.e.calls }()
 		give(held)
@@ -336,7 +336,7 @@ func (w *stoppedWorker) Feed(ctx context.Context, give func([]*driver.Held)) err
 }
 
 // Claim is held up before and after: what was claimed is told when the stop is over.
-func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
 	return w.Worker.Claim(ctx, held)
@@ -348,7 +348,7 @@ func (w *stoppedWorker) Finish(ctx context.Context, outs []driver.Outcome) []err
 	return w.Worker.Finish(ctx, outs)
 }
 
-func (w *stoppedWorker) Release(ctx context.Context, held []*driver.Held, after time.Duration) error {
+func (w *stoppedWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
 	return w.Worker.Release(ctx, held, after)
@@ -384,7 +384,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 			}
 			_, v := b.again(h, true)
 			require.Equal(t, driver.Mine, v.Claimed)
-			out := driver.Outcome{Held: h, End: driver.Again, At: time.Now().Add(time.Hour), Error: "x"}
+			out := driver.Outcome{Delivery: h, End: driver.Again, At: time.Now().Add(time.Hour), Error: "x"}
 			require.NoError(t, b.Finish(within(t), []driver.Outcome{out})[0])
 		}
 		b.stop()

@@ -54,7 +54,7 @@ func silence(t *testing.T, s Store) {
 	require.NoError(t, err)
 
 	line.Silence()
-	far, one := []durable.Ref{refs[1]}, []*driver.Held{held}
+	far, one := []durable.Ref{refs[1]}, []*driver.Delivery{held}
 	calls := map[string]func(ctx context.Context) error{
 		"Insert": func(ctx context.Context) error {
 			_, errs := e.Insert(ctx, []driver.Record{record("c", now, now)})
@@ -86,16 +86,16 @@ func silence(t *testing.T, s Store) {
 		"Now":           func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 		"Health":        r.Health,
 		"Work":          func(ctx context.Context) error { c := config; c.Name = "other"; _, err := e.Work(ctx, c); return err },
-		"Feed":          func(ctx context.Context) error { _ = fed.Feed(ctx, func([]*driver.Held) {}); return ctx.Err() },
+		"Feed":          func(ctx context.Context) error { _ = fed.Feed(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
 		"Claim":         func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
 		"Finish": func(ctx context.Context) error {
-			return w.Finish(ctx, []driver.Outcome{{Held: held, End: driver.Done}})[0]
+			return w.Finish(ctx, []driver.Outcome{{Delivery: held, End: driver.Done}})[0]
 		},
 		"Release": func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
 		"Beat":    w.Beat,
 	}
 	var wg sync.WaitGroup
-	inTurn := make(chan struct{}, 1) // one call has one Held at a time
+	inTurn := make(chan struct{}, 1) // one call has one Delivery at a time
 	for name, call := range calls {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

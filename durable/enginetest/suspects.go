@@ -40,7 +40,7 @@ func deaths(t *testing.T, s Store) {
 		last = began
 		if n == 2 {
 			// It is given back, and still a suspect; nor did the attempt begin.
-			require.NoError(t, w.Release(within(t), []*driver.Held{h}, 0))
+			require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 			h, v = w.ask(ref, false)
 			require.Equal(t, driver.Verdict{Claimed: driver.Suspect, Crashes: 1}, v)
 			_, v = w.again(h, true)
@@ -75,7 +75,7 @@ func cleared(t *testing.T, s Store) {
 	require.Equal(t, driver.Suspect, v.Claimed)
 	h, v = b.again(h, true)
 	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Held: h, End: driver.Again, At: time.Now(), Error: "x"}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Again, At: time.Now(), Error: "x"}})[0])
 	h, v = b.ask(ref, false)
 	for h.Record.Attempt == 0 { // it is handed out once more as it was before
 		require.NotEqual(t, driver.Mine, v.Claimed)
@@ -84,7 +84,7 @@ func cleared(t *testing.T, s Store) {
 	require.Equal(t, 0, h.Record.Crashes)
 	require.Equal(t, 1, h.Record.Attempt)
 	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 2}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Held: h, End: driver.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
 
@@ -100,7 +100,7 @@ func suspectMoved(t *testing.T, s Store) {
 	h, _ := b.ask(ref, false)
 	h, v := b.again(h, true)
 	require.Equal(t, driver.Mine, v.Claimed)
-	require.NoError(t, b.Release(within(t), []*driver.Held{h}, 0))
+	require.NoError(t, b.Release(within(t), []*driver.Delivery{h}, 0))
 	_, ok, err := r.Reschedule(within(t), ref, time.Now())
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -113,7 +113,7 @@ func suspectMoved(t *testing.T, s Store) {
 	require.Equal(t, driver.Verdict{Claimed: driver.Suspect, Crashes: 1}, v)
 	h, v = b.again(h, true)
 	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Held: h, End: driver.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
 
@@ -133,7 +133,7 @@ func (e *deaf) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, er
 	return &deafWorker{w, e}, err
 }
 
-func (w *deafWorker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (w *deafWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	verdicts := w.Worker.Claim(ctx, held)
 	if w.e.lost.Add(1) <= 3 {
 		for i := range verdicts {
@@ -206,7 +206,7 @@ func (e *mortal) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	return &mortalWorker{w, e}, err
 }
 
-func (w *mortalWorker) Feed(ctx context.Context, give func([]*driver.Held)) error {
+func (w *mortalWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -224,7 +224,7 @@ func (w *mortalWorker) Feed(ctx context.Context, give func([]*driver.Held)) erro
 	return w.e.alive(func() error { return nil })
 }
 
-func (w *mortalWorker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (w *mortalWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	verdicts := slices.Repeat([]driver.Verdict{{After: time.Second}}, len(held))
 	w.e.alive(func() error { verdicts = w.Worker.Claim(ctx, held); return nil })
 	return verdicts
@@ -236,7 +236,7 @@ func (w *mortalWorker) Finish(ctx context.Context, outs []driver.Outcome) []erro
 	return errs
 }
 
-func (w *mortalWorker) Release(ctx context.Context, held []*driver.Held, after time.Duration) error {
+func (w *mortalWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	return w.e.alive(func() error { return w.Worker.Release(ctx, held, after) })
 }
 

@@ -85,7 +85,7 @@ func (f *feed) purgeMoved(ctx context.Context, h int64) error {
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
 // has ended is left behind.
 func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
-	held := make([]*driver.Held, 0, len(msgs))
+	held := make([]*driver.Delivery, 0, len(msgs))
 	for _, m := range msgs {
 		h, err := f.heldOf(m)
 		if err != nil {
@@ -96,7 +96,7 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	}
 	statuses := f.statusesAmong(ctx, held)
 	var groups []group
-	var moving []*driver.Held
+	var moving []*driver.Delivery
 	for i, h := range held {
 		hd := h.Handle.(*handle)
 		if statuses[i].fate.final() {

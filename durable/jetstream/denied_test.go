@@ -132,10 +132,10 @@ func TestWorkerDenied(t *testing.T) {
 			defer e.Close()
 			w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			require.NoError(t, err)
-			err = w.Feed(within(t), func(held []*driver.Held) {
+			err = w.Feed(within(t), func(held []*driver.Delivery) {
 				for i, v := range w.Claim(context.Background(), held) {
 					if v.Claimed == driver.Mine {
-						w.Finish(context.Background(), []driver.Outcome{{Held: held[i], End: driver.Done}})
+						w.Finish(context.Background(), []driver.Outcome{{Delivery: held[i], End: driver.Done}})
 					}
 				}
 			})

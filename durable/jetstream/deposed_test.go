@@ -218,7 +218,7 @@ func deposedLeader(t *testing.T) error {
 	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
-	held := &driver.Held{Record: recordAt("claimed", now, now), Handle: hd}
+	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
 	verdict := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
 	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
 	if deposed.leader(t) != old {

@@ -57,11 +57,11 @@ func TestGetWhileItDies(t *testing.T) {
 			require.NoError(t, errs[0])
 			h := claimOne(t, w)
 			if moved {
-				require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Held: h, End: driver.Again, At: now}})[0])
+				require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: h, End: driver.Again, At: now}})[0])
 				h = claimOne(t, w)
 			}
 			srv := &watched{Server: s.srv, word: "DIRECT.GET.TW_default_0.TW_default_0.f.", before: func() {
-				require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Held: h, End: driver.Buried, Error: "no"}})[0])
+				require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: h, End: driver.Buried, Error: "no"}})[0])
 			}}
 			nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
 			require.NoError(t, err)
@@ -78,10 +78,10 @@ func TestGetWhileItDies(t *testing.T) {
 }
 
 // claimOne claims the job that is handed out.
-func claimOne(t *testing.T, w driver.Worker) (h *driver.Held) {
+func claimOne(t *testing.T, w driver.Worker) (h *driver.Delivery) {
 	feeding, stop := context.WithCancel(t.Context())
 	defer stop()
-	require.NoError(t, w.Feed(feeding, func(held []*driver.Held) { h = held[0]; stop() }))
-	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Held{h})[0].Claimed == driver.Mine }, patience, time.Millisecond)
+	require.NoError(t, w.Feed(feeding, func(held []*driver.Delivery) { h = held[0]; stop() }))
+	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{h})[0].Claimed == driver.Mine }, patience, time.Millisecond)
 	return h
 }

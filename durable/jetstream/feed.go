@@ -43,7 +43,7 @@ const (
 type feed struct {
 	*part
 	w       *worker
-	give    func([]*driver.Held)
+	give    func([]*driver.Delivery)
 	kinds   map[string][]string // of this worker, by token
 	ctx     context.Context     // ends with the Feed
 	readers sync.WaitGroup
@@ -77,7 +77,7 @@ type reader struct {
 	made   bool      // the consumer is there; for the goroutine
 }
 
-func (w *worker) Feed(ctx context.Context, give func([]*driver.Held)) error {
+func (w *worker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
@@ -384,7 +384,7 @@ func (f *feed) fetchOf(ctx context.Context, b *budget, at spot, r *reader, reque
 // way.
 func (f *feed) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 	open, _ := f.w.c.Kinds.Open()
-	var held, aside []*driver.Held
+	var held, aside []*driver.Delivery
 	for _, m := range msgs {
 		h, err := f.heldOf(m)
 		if err != nil {
@@ -407,7 +407,7 @@ func (f *feed) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 // early is how long it takes until a job may be held, if it is in a bucket that is read long
 // before its time: what is held for nothing would take the room of what is due. It is given
 // back for no longer than a lease, because the clock may be set forward meanwhile.
-func (f *feed) early(h *driver.Held) time.Duration {
+func (f *feed) early(h *driver.Delivery) time.Duration {
 	bucket := time.Duration(f.geometry.near) * time.Microsecond
 	return h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
 }
@@ -416,7 +416,7 @@ func (f *feed) early(h *driver.Held) time.Duration {
 // they were. Copies have one claim between them, and none comes into a bucket that is closed.
 // What cannot be stored there comes again, to another worker perhaps. So does what is in the
 // queue of its kind, which has the hash of another.
-func (f *feed) setAside(ctx context.Context, from spot, held []*driver.Held) {
+func (f *feed) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
 	var groups []group
 	var moving []*handle
 	fl, closed := f.fleet.Load(), false

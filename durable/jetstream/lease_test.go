@@ -48,7 +48,7 @@ type two struct {
 	e             driver.Engine
 	clock         *serverClock
 	owner, other  driver.Worker
-	mine, offered *driver.Held
+	mine, offered *driver.Delivery
 }
 
 const testLease = 6 * time.Second
@@ -57,16 +57,16 @@ func newTwo(t *testing.T) *two {
 	w := &two{clock: &serverClock{}}
 	w.clock.set(time.Hour)
 	s := newStore(t, jetstream.Shift(w.clock.show))
-	worker := func(name string) (driver.Worker, <-chan *driver.Held) {
+	worker := func(name string) (driver.Worker, <-chan *driver.Delivery) {
 		worker, err := s.Open(t).Work(within(t), driver.WorkConfig{
 			Name: name, Kinds: driver.NewKinds([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 		})
 		require.NoError(t, err)
-		held, done := make(chan *driver.Held, 100), make(chan struct{})
+		held, done := make(chan *driver.Delivery, 100), make(chan struct{})
 		ctx, stop := context.WithCancel(context.Background())
 		go func() {
 			defer close(done)
-			worker.Feed(ctx, func(hs []*driver.Held) {
+			worker.Feed(ctx, func(hs []*driver.Delivery) {
 				for _, h := range hs {
 					held <- h
 				}
@@ -85,11 +85,11 @@ func newTwo(t *testing.T) *two {
 	at := now.Truncate(time.Microsecond)
 	_, errs := e.Insert(within(t), []driver.Record{{ID: "x", Kind: "plain", At: at, MaxAttempts: 9, Due: at, Born: at}})
 	require.NoError(t, errs[0])
-	var held <-chan *driver.Held
+	var held <-chan *driver.Delivery
 	w.owner, held = worker("owner")
 	w.mine = <-held
 	await(t, func() string {
-		if w.owner.Claim(within(t), []*driver.Held{w.mine})[0].Claimed != driver.Mine {
+		if w.owner.Claim(within(t), []*driver.Delivery{w.mine})[0].Claimed != driver.Mine {
 			return "the owner has not claimed it"
 		}
 		return ""
@@ -108,7 +108,7 @@ func newTwo(t *testing.T) *two {
 
 func (w *two) claim(t *testing.T) driver.Claimed {
 	w.offered.Exact = true // what was claimed by one who has died is a suspect
-	return w.other.Claim(within(t), []*driver.Held{w.offered})[0].Claimed
+	return w.other.Claim(within(t), []*driver.Delivery{w.offered})[0].Claimed
 }
 
 // A dead worker whose last beat lies in the future, since the clock was set back, keeps its

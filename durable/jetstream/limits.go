@@ -14,7 +14,7 @@ import (
 
 // covered is a job that is to be claimed under limits.
 type covered struct {
-	h       *driver.Held
+	h       *driver.Delivery
 	hd      *handle
 	limits  []*driver.Rule
 	quotas  []string // of each
@@ -38,7 +38,7 @@ type draft struct {
 
 // coveredBy returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own place: what became of it is read first.
-func coveredBy(limits []*driver.Rule, h *driver.Held) *covered {
+func coveredBy(limits []*driver.Rule, h *driver.Delivery) *covered {
 	c := &covered{h: h, hd: h.Handle.(*handle), limits: limits, basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	c.refused = c.hd.unsure || c.hd.status.fate == claimed && c.hd.status.seq > 0
 	for _, l := range limits {
@@ -131,8 +131,8 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*covered, statuses []
 	return rest
 }
 
-func heldIn(jobs []*covered) []*driver.Held {
-	held := make([]*driver.Held, len(jobs))
+func heldIn(jobs []*covered) []*driver.Delivery {
+	held := make([]*driver.Delivery, len(jobs))
 	for i, j := range jobs {
 		held[i] = j.h
 	}
@@ -428,7 +428,7 @@ type basis struct {
 
 // standing reads the status of a job that could not be claimed, and returns what a claim has
 // to replace; or the verdict.
-func (w *worker) standing(ctx context.Context, h *driver.Held, token string) (b basis, v *driver.Verdict) {
+func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.Verdict) {
 	hd := h.Handle.(*handle)
 	p := hd.p
 	s, err := p.status(ctx, hd.at)
@@ -496,7 +496,7 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 // the claims are given back that the rules as they are now would have judged otherwise, and
 // are asked for again. So who has stored a rule knows that each claim that is asked for later
 // obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*driver.Held, verdicts []driver.Verdict, by *driver.Rules) {
+func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.Verdict, by *driver.Rules) {
 	last := witness{}
 	for i, h := range held {
 		if hd := h.Handle.(*handle); verdicts[i].Claimed == driver.Mine && hd.status.seq > last.seq {

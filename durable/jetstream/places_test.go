@@ -49,7 +49,7 @@ func (l *limited) live(w *worker) {
 }
 
 // held stores a job, and returns it as it is handed out.
-func (l *limited) held(lane string) *driver.Held {
+func (l *limited) held(lane string) *driver.Delivery {
 	l.n++
 	now := l.p.now().Truncate(time.Microsecond)
 	r := recordAt(fmt.Sprint("job", l.n), now, now)
@@ -57,23 +57,23 @@ func (l *limited) held(lane string) *driver.Held {
 	g := l.p.place(&r).group
 	res := l.p.commit(l.t.Context(), []group{g})[0]
 	require.NoError(l.t, res.err)
-	return l.again(&driver.Held{Ref: l.p.refOf(&r), Record: r}, res.first)
+	return l.again(&driver.Delivery{Ref: l.p.refOf(&r), Record: r}, res.first)
 }
 
 // again is the same job as it is handed out once more.
-func (l *limited) again(h *driver.Held, at uint64) *driver.Held {
+func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
 	if hd, ok := h.Handle.(*handle); ok {
 		at = hd.seq
 	}
 	hd := &handle{p: l.p, at: place{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, lane: h.Record.Lane}
-	return &driver.Held{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
+	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
 }
 
-func (l *limited) claim(w *worker, h *driver.Held) driver.Verdict {
-	return w.Claim(l.t.Context(), []*driver.Held{h})[0]
+func (l *limited) claim(w *worker, h *driver.Delivery) driver.Verdict {
+	return w.Claim(l.t.Context(), []*driver.Delivery{h})[0]
 }
 
-func (l *limited) status(h *driver.Held) status {
+func (l *limited) status(h *driver.Delivery) status {
 	s, err := l.p.status(l.t.Context(), h.Handle.(*handle).at)
 	require.NoError(l.t, err)
 	return s
@@ -122,7 +122,7 @@ func TestPlaceOfTheDead(t *testing.T) {
 		l.live(w)
 		require.Equal(t, driver.Limited, v.Claimed)
 	}
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Held: second, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: second, End: driver.Done}})[0])
 	require.Equal(t, 0, l.taken())
 	require.Equal(t, driver.Mine, l.claim(other, third).Claimed)
 }
@@ -142,15 +142,15 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 			second := l.again(first, 0)
 			require.Equal(t, driver.Mine, l.claim(w, second).Claimed)
 			was := l.status(second)
-			require.NoError(t, w.Release(t.Context(), []*driver.Held{first}, 0))
+			require.NoError(t, w.Release(t.Context(), []*driver.Delivery{first}, 0))
 			require.Equal(t, was, l.status(second), "it is not the first one's")
 			if lost {
 				second.Handle.(*handle).status.seq = 0
-				require.NoError(t, w.Release(t.Context(), []*driver.Held{second}, 0))
+				require.NoError(t, w.Release(t.Context(), []*driver.Delivery{second}, 0))
 				require.Equal(t, freed, l.status(second).fate)
 				return
 			}
-			require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Held: second, End: driver.Done}})[0])
+			require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: second, End: driver.Done}})[0])
 		})
 	}
 	require.Equal(t, 0, l.taken())
@@ -218,7 +218,7 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	first, theirs, mine := l.held(""), l.held(""), l.held("")
 	w := l.worker("w")
 	require.Equal(t, driver.Mine, l.claim(w, first).Claimed)
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Held: first, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: first, End: driver.Done}})[0])
 
 	e := connectPartTo(t, p).(*engine)
 	_, err := e.Rules(t.Context())
@@ -229,7 +229,7 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 
 	require.Equal(t, driver.Limited, l.claim(w, mine).Claimed)
 	require.Len(t, mine.Handle.(*handle).status.seats, 1, "it has tried")
-	require.NoError(t, w.Release(t.Context(), []*driver.Held{mine}, 0))
+	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{mine}, 0))
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, none, l.status(mine).fate, "it was never claimed")
 	require.Equal(t, driver.Limited, l.claim(w, l.held("")).Claimed)
@@ -272,7 +272,7 @@ func TestRulesAfterTheClaim(t *testing.T) {
 
 	// Who has a place leaves it though the limit is there no more.
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Held: first, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: first, End: driver.Done}})[0])
 	require.Equal(t, done, l.status(first).fate)
 	require.Equal(t, 0, l.taken())
 }
@@ -296,7 +296,7 @@ func TestPlaceWithoutAnAnswer(t *testing.T) {
 	require.True(t, lost.lost.Load())
 	require.Equal(t, 1, v.Attempt)
 	require.Equal(t, 1, l.taken())
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Held: h, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
 	require.Equal(t, 0, l.taken())
 }
 
@@ -319,7 +319,7 @@ func TestCancelRunningOfOneClaim(t *testing.T) {
 		require.NoError(t, w.Beat(t.Context()))
 		require.Equal(t, []durable.Ref{h.Ref}, (<-told).Canceled, "with each beat")
 	}
-	require.NoError(t, w.Release(t.Context(), []*driver.Held{h}, 0))
+	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{h}, 0))
 	require.Equal(t, driver.Mine, l.claim(w, l.again(h, 0)).Claimed)
 	require.NoError(t, w.Beat(t.Context()))
 	require.Empty(t, told)
@@ -365,7 +365,7 @@ func TestBatchWithWhatIsAnothers(t *testing.T) {
 	mine, theirs := l.held(""), l.held("")
 	require.Equal(t, driver.Mine, l.claim(other, theirs).Claimed)
 	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
-		batch := []*driver.Held{l.again(mine, 0), l.again(theirs, 0)}
+		batch := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
 		batch[1].Handle.(*handle).again = again
 		verdicts := w.Claim(t.Context(), batch)
 		require.Equal(t, driver.Mine, verdicts[0].Claimed)
@@ -405,11 +405,11 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
 	w := l.worker("w")
 	w.c.Tell, w.c.Ahead = func(driver.Notice) {}, time.Second
-	given := make(chan *driver.Held, 100)
+	given := make(chan *driver.Delivery, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	fed := make(chan error)
 	go func() {
-		fed <- w.Feed(ctx, func(held []*driver.Held) {
+		fed <- w.Feed(ctx, func(held []*driver.Delivery) {
 			for _, h := range held {
 				given <- h
 			}
@@ -417,7 +417,7 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	}()
 	defer func() { cancel(); require.NoError(t, <-fed) }()
 	h := l.held("")
-	next := func() *driver.Held {
+	next := func() *driver.Delivery {
 		select {
 		case h := <-given:
 			return h
@@ -428,7 +428,7 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	}
 	got := next()
 	require.Equal(t, h.Ref, got.Ref)
-	require.NoError(t, w.Release(t.Context(), []*driver.Held{got}, time.Hour))
+	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{got}, time.Hour))
 	q, err := durable.Open(t.Context(), connectPartTo(t, p))
 	require.NoError(t, err)
 	defer q.Close()

@@ -49,7 +49,7 @@ type fetching struct {
 	bytes int64 // handed on
 }
 
-func (f *fetching) give(held []*driver.Held) {
+func (f *fetching) give(held []*driver.Delivery) {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
 	f.mu.Lock()

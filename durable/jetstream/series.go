@@ -75,10 +75,10 @@ func (p *part) readSeries(ctx context.Context, name string) (driver.Series, uint
 // endSeries is what the end of an occurrence writes of its schedule. That it is written is
 // the condition that nobody has changed it.
 func (p *part) endSeries(ctx context.Context, o *driver.Outcome) (group, error) {
-	if !o.Held.Record.IsOccurrence() {
+	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}
-	s, at, err := p.readSeries(ctx, o.Held.Record.Series)
+	s, at, err := p.readSeries(ctx, o.Delivery.Record.Series)
 	if err != nil {
 		return nil, err
 	}

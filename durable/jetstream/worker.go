@@ -252,7 +252,7 @@ func (p *part) watch(worker string, beat uint64) time.Duration {
 	return 0
 }
 
-func (w *worker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	verdicts := make([]driver.Verdict, len(held))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, v := range w.claim(ctx, p, pick(held, indices)) {
@@ -263,7 +263,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdic
 }
 
 // claim creates the statuses of jobs. Jobs that have one already are settled one by one.
-func (w *worker) claim(ctx context.Context, p *part, held []*driver.Held) []driver.Verdict {
+func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.Verdict {
 	verdicts := make([]driver.Verdict, len(held))
 	if p.spare() != nil { // nothing can be claimed before there is room
 		for i := range verdicts {
@@ -294,7 +294,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Held) []driv
 }
 
 // claimOthers claims those of the jobs that the rules let it claim without a place.
-func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Held, others []int, token string, verdicts []driver.Verdict, rules *driver.Rules) {
+func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delivery, others []int, token string, verdicts []driver.Verdict, rules *driver.Rules) {
 	statuses := p.statusesAmong(ctx, pick(held, others))
 	var trying []int
 	for k, i := range others {
@@ -318,7 +318,7 @@ func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Held, 
 }
 
 // claimFree claims those of the jobs that are under no limit.
-func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Held, trying []int, token string, verdicts []driver.Verdict) {
+func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Delivery, trying []int, token string, verdicts []driver.Verdict) {
 	open := map[int64]error{} // what is known of the buckets, after the commit
 	// A job that is not found to have ended is claimed, however long ago it was handed out, and
 	// confirmed: it is never acknowledged unseen.
@@ -340,7 +340,7 @@ func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Held, tr
 // claimOf is the status of a claim, after so many attempts and crashes. Nothing is
 // attempt 2 of 1: the claim of a job whose last attempt never ended is there for its
 // burial.
-func (w *worker) claimOf(h *driver.Held, token string, begun, crashes int) status {
+func (w *worker) claimOf(h *driver.Delivery, token string, begun, crashes int) status {
 	attempt := min(begun, h.Record.MaxAttempts) + 1
 	return status{fate: claimed, token: h.Handle.(*handle).token(token), worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
 }
@@ -348,7 +348,7 @@ func (w *worker) claimOf(h *driver.Held, token string, begun, crashes int) statu
 // commitClaims writes the statuses of claims. A batch is refused as a whole when one of
 // its jobs has a status, and where many are canceled most batches have some. Rather than
 // to try halves and halves of them it is looked up which these are.
-func (p *part) commitClaims(ctx context.Context, held []*driver.Held) []result {
+func (p *part) commitClaims(ctx context.Context, held []*driver.Delivery) []result {
 	groups := make([]group, len(held))
 	for i, h := range held {
 		hd := h.Handle.(*handle)
@@ -374,7 +374,7 @@ func (p *part) commitClaims(ctx context.Context, held []*driver.Held) []result {
 }
 
 // statusesOf looks up what became of jobs. It may miss what is new; what is final stays so.
-func (p *part) statusesOf(ctx context.Context, held []*driver.Held) []status {
+func (p *part) statusesOf(ctx context.Context, held []*driver.Delivery) []status {
 	statuses := make([]status, len(held))
 	subjects := make([]string, len(held))
 	for i, h := range held {
@@ -399,7 +399,7 @@ func (p *part) statusesOf(ctx context.Context, held []*driver.Held) []status {
 // statusesAmong is statusesOf for those that are not handed out for the first time, or that
 // were long ago. A job that waits for a limit waits long, and may have come to another worker, too,
 // since.
-func (p *part) statusesAmong(ctx context.Context, held []*driver.Held) []status {
+func (p *part) statusesAmong(ctx context.Context, held []*driver.Delivery) []status {
 	statuses := make([]status, len(held))
 	var again []int
 	for i, h := range held {
@@ -435,7 +435,7 @@ func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 // ended before and that was forgotten: a worker that was frozen between Feed and Claim is
 // told here. Its status is removed. Of a stale handle the bucket's mark says
 // nothing, so the job's message itself is looked for.
-func (w *worker) confirm(ctx context.Context, h *driver.Held, open error) driver.Verdict {
+func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) driver.Verdict {
 	hd := h.Handle.(*handle)
 	if open == nil && hd.stale() {
 		open = errBucketClosed
@@ -480,7 +480,7 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 
 // settle decides about one job whose status was there, or about which the answer was
 // lost.
-func (w *worker) settle(ctx context.Context, h *driver.Held, token string) driver.Verdict {
+func (w *worker) settle(ctx context.Context, h *driver.Delivery, token string) driver.Verdict {
 	hd := h.Handle.(*handle)
 	p := hd.p
 	for range 3 {
@@ -502,7 +502,7 @@ func (w *worker) settle(ctx context.Context, h *driver.Held, token string) drive
 
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
 // its forward away.
-func (w *worker) gone(ctx context.Context, h *driver.Held) driver.Verdict {
+func (w *worker) gone(ctx context.Context, h *driver.Delivery) driver.Verdict {
 	hd := h.Handle.(*handle)
 	if err := hd.p.tidy(ctx, &h.Record, hd.at); err != nil {
 		return driver.Verdict{Claimed: driver.Later, After: time.Second}
@@ -556,7 +556,7 @@ func (h *handle) answer(s string) {
 
 func (w *worker) Finish(ctx context.Context, outs []driver.Outcome) []error {
 	errs := make([]error, len(outs))
-	spread(w.e, len(outs), func(i int) *part { return outs[i].Held.Handle.(*handle).p }, func(p *part, indices []int) {
+	spread(w.e, len(outs), func(i int) *part { return outs[i].Delivery.Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, err := range w.finish(ctx, p, pick(outs, indices)) {
 			errs[indices[k]] = err
 		}
@@ -570,7 +570,7 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Outcome) []error {
 func (w *worker) finish(ctx context.Context, p *part, outs []driver.Outcome) []error {
 	token := rand.Text()
 	for _, o := range outs {
-		hd := o.Held.Handle.(*handle)
+		hd := o.Delivery.Handle.(*handle)
 		hd.ending = cmp.Or(hd.ending, token)
 	}
 	all, errs := w.endAll(ctx, p, outs)
@@ -582,14 +582,14 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Outcome) []e
 		}
 	}
 	results := p.commit(ctx, groups)
-	w.tellFreed(p, groups, results, func(k int) string { return outs[of[k]].Held.Record.Lane })
+	w.tellFreed(p, groups, results, func(k int) string { return outs[of[k]].Delivery.Record.Lane })
 	for k, res := range results {
 		i, err := of[k], res.err
 		if err != nil {
-			err = w.checkEnd(ctx, p, outs[i].Held.Handle.(*handle), err)
+			err = w.checkEnd(ctx, p, outs[i].Delivery.Handle.(*handle), err)
 		}
 		if errs[i] = err; err == nil {
-			outs[i].Held.Handle.(*handle).ack()
+			outs[i].Delivery.Handle.(*handle).ack()
 		}
 	}
 	return errs
@@ -605,7 +605,7 @@ func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Outcome) ([]
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, maxReads)
 	for i := range outs {
-		if outs[i].Held.Record.Key == "" {
+		if outs[i].Delivery.Record.Key == "" {
 			all[i], errs[i] = w.end(ctx, p, &outs[i])
 			continue
 		}
@@ -621,8 +621,8 @@ func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Outcome) ([]
 
 // end returns all that is written with an end.
 func (w *worker) end(ctx context.Context, p *part, o *driver.Outcome) (group, error) {
-	hd := o.Held.Handle.(*handle)
-	r := o.Held.Record
+	hd := o.Delivery.Handle.(*handle)
+	r := o.Delivery.Record
 	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
@@ -679,7 +679,7 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, err error) e
 }
 
 // Release gives back. A claim is replaced by a status that anyone may replace.
-func (w *worker) Release(ctx context.Context, held []*driver.Held, after time.Duration) error {
+func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	errs := make([]error, len(w.e.parts))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		all := make([]*handle, len(indices))
@@ -756,8 +756,8 @@ func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	return nil // another one has taken it over, or has it freed, in between
 }
 
-// heldOf makes a Held of a message of a near bucket.
-func (p *part) heldOf(m *nats.Msg) (*driver.Held, error) {
+// heldOf makes a Delivery of a message of a near bucket.
+func (p *part) heldOf(m *nats.Msg) (*driver.Delivery, error) {
 	r, err := decode(m.Data)
 	if err != nil {
 		return nil, err
@@ -770,5 +770,5 @@ func (p *part) heldOf(m *nats.Msg) (*driver.Held, error) {
 		p: p, at: p.placeOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
 		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, lane: r.Lane,
 	}
-	return &driver.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
+	return &driver.Delivery{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
 }

@@ -59,7 +59,7 @@ type worker struct {
 	beat time.Time
 }
 
-// handle is what Held.Handle holds.
+// handle is what Delivery.Handle holds.
 type handle struct {
 	claim int // 0: not claimed
 }
@@ -440,7 +440,7 @@ func (m *Store) lease(name string) time.Duration {
 	return time.Until(w.beat.Add(w.c.Lease))
 }
 
-func (w *worker) Feed(ctx context.Context, give func([]*driver.Held)) error {
+func (w *worker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
 	for {
 		open, opened := w.c.Kinds.Open()
 		batch, changed := w.due(open)
@@ -468,7 +468,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*driver.Held)) error {
 const handOut = 1000
 
 // due hands out what of the kinds is due soon and nobody has.
-func (w *worker) due(kinds []string) ([]*driver.Held, chan struct{}) {
+func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -486,7 +486,7 @@ func (w *worker) due(kinds []string) ([]*driver.Held, chan struct{}) {
 		}
 	}
 	slices.SortFunc(refs, func(a, b driver.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
-	var batch []*driver.Held
+	var batch []*driver.Delivery
 	for _, ref := range refs[:min(len(refs), handOut)] {
 		j := m.jobs[ref]
 		j.since = now
@@ -495,7 +495,7 @@ func (w *worker) due(kinds []string) ([]*driver.Held, chan struct{}) {
 		}
 		rec := j.rec
 		rec.Attempt, rec.Crashes = j.begun()
-		batch = append(batch, &driver.Held{Ref: ref, Record: rec, Handle: handle{}})
+		batch = append(batch, &driver.Delivery{Ref: ref, Record: rec, Handle: handle{}})
 	}
 	return batch, m.changed
 }
@@ -526,7 +526,7 @@ func (m *Store) handled(kind string) bool {
 	return false
 }
 
-func (w *worker) Claim(_ context.Context, held []*driver.Held) []driver.Verdict {
+func (w *worker) Claim(_ context.Context, held []*driver.Delivery) []driver.Verdict {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -537,7 +537,7 @@ func (w *worker) Claim(_ context.Context, held []*driver.Held) []driver.Verdict 
 	return verdicts
 }
 
-func (w *worker) claim(h *driver.Held) driver.Verdict {
+func (w *worker) claim(h *driver.Delivery) driver.Verdict {
 	m := w.e.m
 	j, ok := m.find(h.Ref)
 	if w.e.open() != nil {
@@ -573,7 +573,7 @@ func (w *worker) claim(h *driver.Held) driver.Verdict {
 }
 
 // take takes for a claim what the rules ask for, or says what it has to wait for.
-func (w *worker) take(j *entry, h *driver.Held) driver.Verdict {
+func (w *worker) take(j *entry, h *driver.Delivery) driver.Verdict {
 	m, lane := w.e.m, j.rec.Lane
 	limits, paused := m.rules.Covering(j.rec.Kind, lane)
 	switch {
@@ -748,8 +748,8 @@ func (j *entry) begun() (attempts, crashes int) {
 	return attempts, crashes
 }
 
-// mine returns the job if the Held has claimed it, and nobody has taken over.
-func (w *worker) mine(h *driver.Held) *entry {
+// mine returns the job if the Delivery has claimed it, and nobody has taken over.
+func (w *worker) mine(h *driver.Delivery) *entry {
 	j, ok := w.e.m.find(h.Ref)
 	if handle := h.Handle.(handle); ok && j.state == driver.Running && j.claim == handle.claim {
 		return j
@@ -772,7 +772,7 @@ func (w *worker) finish(o *driver.Outcome) error {
 	if err := w.e.open(); err != nil {
 		return err
 	}
-	j := w.mine(o.Held)
+	j := w.mine(o.Delivery)
 	if j == nil {
 		return driver.ErrLeaseLost
 	}
@@ -788,7 +788,7 @@ func (w *worker) finish(o *driver.Outcome) error {
 	}
 	switch o.End {
 	case driver.Done:
-		w.e.m.forget(o.Held.Ref, j)
+		w.e.m.forget(o.Delivery.Ref, j)
 	case driver.Again:
 		j.state, j.by, j.rec.Due = driver.Waiting, "", o.At
 		j.rec.Version++
@@ -806,7 +806,7 @@ func (w *worker) finish(o *driver.Outcome) error {
 // nobody has what was put off. It can be no worker's name.
 const nobody = "\x00"
 
-func (w *worker) Release(_ context.Context, held []*driver.Held, after time.Duration) error {
+func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.Duration) error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,14 +17,14 @@ func (e *Engine) Sweep(ctx context.Context) { e.sweepPass(ctx, e.sweep) }
 func (e *Engine) Expire(ctx context.Context) { e.sweepPass(ctx, e.expire) }
 
 // Look makes one look of a worker's Feed, at all that is due.
-func Look(ctx context.Context, w driver.Worker) ([]*driver.Held, error) {
+func Look(ctx context.Context, w driver.Worker) ([]*driver.Delivery, error) {
 	f := newFeed(w.(*worker))
 	f.ear = &ear{} // nobody rings
-	return f.look(ctx, func([]*driver.Held) {})
+	return f.look(ctx, func([]*driver.Delivery) {})
 }
 
 // LoseClaim does what a claim does that is neither written nor answered.
-func LoseClaim(w driver.Worker, h *driver.Held) { w.(*worker).unanswered(handleOf(h)) }
+func LoseClaim(w driver.Worker, h *driver.Delivery) { w.(*worker).unanswered(handleOf(h)) }
 
 // WorkerID is what a worker is called in the table.
 func WorkerID(w driver.Worker) int64 { return w.(*worker).id }

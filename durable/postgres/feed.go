@@ -75,7 +75,7 @@ func newFeed(w *worker) *feed {
 // Each of the latter looks is full if full looks are cheap: then what is overdue, and what
 // dead workers have left, is found in that time, too. Where they are dear quick ones come
 // between.
-func (w *worker) Feed(ctx context.Context, give func([]*driver.Held)) error {
+func (w *worker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFeed(w)
@@ -111,7 +111,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*driver.Held)) error {
 }
 
 // look fetches once. Jobs that are announced while that takes long are given meanwhile.
-func (f *feed) look(ctx context.Context, give func([]*driver.Held)) ([]*driver.Held, error) {
+func (f *feed) look(ctx context.Context, give func([]*driver.Delivery)) ([]*driver.Delivery, error) {
 	began := time.Now()
 	full := f.owed && !began.Before(f.fullFrom)
 	l := f.plan(began, full)
@@ -291,14 +291,14 @@ func (f *feed) pause(ctx context.Context) {
 
 // fetched is the answer to a look.
 type fetched struct {
-	held  []*driver.Held
+	held  []*driver.Delivery
 	found int // with what was too large
 }
 
 // besideNews fetches what may take long, as where a lane has many jobs that were put off. What
 // is announced meanwhile is fetched at once: a lane with one job is not to wait for that. It
 // returns what was heard and is still to be looked at, if there is such.
-func (f *feed) besideNews(ctx context.Context, l planned, give func([]*driver.Held)) (got fetched, left *news, err error) {
+func (f *feed) besideNews(ctx context.Context, l planned, give func([]*driver.Delivery)) (got fetched, left *news, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -322,7 +322,7 @@ func (f *feed) besideNews(ctx context.Context, l planned, give func([]*driver.He
 }
 
 // fresh gives what is announced, and reports whether that is all of it.
-func (f *feed) fresh(ctx context.Context, n news, give func([]*driver.Held)) bool {
+func (f *feed) fresh(ctx context.Context, n news, give func([]*driver.Delivery)) bool {
 	open, _ := f.c.Kinds.Open()
 	l, all := planned{ahead: min(window, f.c.Ahead+reach), limit: batch}, !n.old && n.kinds != nil
 	for kind := range n.kinds {
@@ -358,18 +358,18 @@ func (f *feed) fetch(ctx context.Context, l planned) (fetched, error) {
 // does not wait for the disk.
 func (f *feed) fetchOnce(ctx context.Context, l planned) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
-	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*driver.Held, error) {
+	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*driver.Delivery, error) {
 		return f.e.held(row, &got.found)
 	}, f.e.statements.fetch, args, hot, relaxed)
-	slices.SortFunc(got.held, func(a, b *driver.Held) int { return a.Record.Due.Compare(b.Record.Due) })
+	slices.SortFunc(got.held, func(a, b *driver.Delivery) int { return a.Record.Due.Compare(b.Record.Due) })
 	return got, err
 }
 
 // held reads a row of fetch.sql, and how many jobs that has found.
-func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Held, error) {
+func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
 	var id string
 	var key *string
-	h := &driver.Held{}
+	h := &driver.Delivery{}
 	r := &h.Record
 	var more extras
 	err := row.Scan(&id, &key, &r.Kind, &r.Payload, &r.At, &r.Due, &r.Born, &r.MaxAttempts,

@@ -37,10 +37,10 @@ func TestHalfOpen(t *testing.T) {
 	w, err := e.Work(ctx, workConfig("w", 6*time.Second))
 	require.NoError(t, err)
 	feeding, stop := context.WithCancel(ctx)
-	got := make(chan *driver.Held, 100)
+	got := make(chan *driver.Delivery, 100)
 	fed := make(chan error)
 	go func() {
-		fed <- w.Feed(feeding, func(hs []*driver.Held) {
+		fed <- w.Feed(feeding, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				got <- h
 			}
@@ -50,7 +50,7 @@ func TestHalfOpen(t *testing.T) {
 	for mine := false; !mine; {
 		select {
 		case h := <-got:
-			mine = w.Claim(ctx, []*driver.Held{h})[0].Claimed == driver.Mine
+			mine = w.Claim(ctx, []*driver.Delivery{h})[0].Claimed == driver.Mine
 		case <-ctx.Done():
 			t.Fatal("the row is locked for good")
 		}

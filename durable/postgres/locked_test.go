@@ -34,7 +34,7 @@ func (s *store) lockRow(t testing.TB, id string) (unlock func()) {
 }
 
 // byID returns what was handed out of the record.
-func byID(t testing.TB, held []*driver.Held, id string) *driver.Held {
+func byID(t testing.TB, held []*driver.Delivery, id string) *driver.Delivery {
 	for _, h := range held {
 		if h.Record.ID == id {
 			return h
@@ -60,12 +60,12 @@ func TestLockedRow(t *testing.T) {
 	require.Len(t, all, 3)
 	locked, free, gone := byID(t, all, "locked"), byID(t, all, "free"), byID(t, all, "gone")
 	s.exec(t, s.pool(t), "delete from SCHEMA.job where id like '%.gone'")
-	both := []*driver.Held{locked, free}
+	both := []*driver.Delivery{locked, free}
 
 	unlock := s.lockRow(t, "locked")
 	verdicts := w.Claim(ctx, all)
 	for i, h := range all {
-		want := map[*driver.Held]driver.Claimed{locked: driver.Later, free: driver.Mine, gone: driver.Gone}[h]
+		want := map[*driver.Delivery]driver.Claimed{locked: driver.Later, free: driver.Mine, gone: driver.Gone}[h]
 		require.Equal(t, want, verdicts[i].Claimed, h.Record.ID)
 	}
 	unlock()
@@ -75,7 +75,7 @@ func TestLockedRow(t *testing.T) {
 
 	unlock = s.lockRow(t, "locked")
 	errs := w.Finish(ctx, []driver.Outcome{
-		{Held: locked, End: driver.Done}, {Held: free, End: driver.Again, At: time.Now()}, {Held: gone, End: driver.Done},
+		{Delivery: locked, End: driver.Done}, {Delivery: free, End: driver.Again, At: time.Now()}, {Delivery: gone, End: driver.Done},
 	})
 	require.ErrorContains(t, errs[0], "locked")
 	require.NotErrorIs(t, errs[0], driver.ErrLeaseLost)
@@ -86,7 +86,7 @@ func TestLockedRow(t *testing.T) {
 	require.Equal(t, driver.Mine, w.Claim(ctx, again)[0].Claimed)
 
 	released := make(chan error)
-	go func() { released <- w.Release(ctx, []*driver.Held{locked, again[0]}, 0) }()
+	go func() { released <- w.Release(ctx, []*driver.Delivery{locked, again[0]}, 0) }()
 	require.Equal(t, "free", look(t, w)[0].Record.ID, "given back while the other is locked")
 	unlock()
 	require.NoError(t, <-released)

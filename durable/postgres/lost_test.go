@@ -81,14 +81,14 @@ func lostAnswers(t *testing.T, s *store) {
 	_, err = e.Get(ctx, refs["lost"])
 	require.ErrorIs(t, err, driver.ErrNotFound, "it was canceled")
 
-	held := make(chan *driver.Held, 10)
+	held := make(chan *driver.Delivery, 10)
 	feeding, stop := context.WithCancel(ctx)
 	fed := make(chan error)
 	announced := s.listen(t)
 	_, errs := e.Insert(ctx, []driver.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))
 	go func() {
-		fed <- w.Feed(feeding, func(hs []*driver.Held) {
+		fed <- w.Feed(feeding, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				held <- h
 			}
@@ -100,23 +100,23 @@ func lostAnswers(t *testing.T, s *store) {
 	announced() // the answer to that is not the one to lose
 	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() == 0 }, patience, time.Millisecond)
 	lose(func(id string) {
-		h := map[string]*driver.Held{"before": a, "lost": b}[id]
-		v := w.Claim(ctx, []*driver.Held{h})[0]
+		h := map[string]*driver.Delivery{"before": a, "lost": b}[id]
+		v := w.Claim(ctx, []*driver.Delivery{h})[0]
 		if id == "lost" {
 			require.Equal(t, driver.Later, v.Claimed)
-			v = w.Claim(ctx, []*driver.Held{h})[0]
+			v = w.Claim(ctx, []*driver.Delivery{h})[0]
 		}
 		require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
 	})
 	lose(func(id string) {
-		h := map[string]*driver.Held{"before": a, "lost": b}[id]
-		require.NoError(t, w.Finish(ctx, []driver.Outcome{{Held: h, End: driver.Done}})[0])
+		h := map[string]*driver.Delivery{"before": a, "lost": b}[id]
+		require.NoError(t, w.Finish(ctx, []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
 	})
-	for _, h := range []*driver.Held{a, b} {
+	for _, h := range []*driver.Delivery{a, b} {
 		_, err := e.Get(ctx, h.Ref)
 		require.ErrorIs(t, err, driver.ErrNotFound)
 	}
-	require.ErrorIs(t, w.Finish(ctx, []driver.Outcome{{Held: a, End: driver.Done}})[0], driver.ErrLeaseLost)
+	require.ErrorIs(t, w.Finish(ctx, []driver.Outcome{{Delivery: a, End: driver.Done}})[0], driver.ErrLeaseLost)
 }
 
 // A beat that has found the lease over, and whose answer was lost, must not hide that: another
@@ -197,7 +197,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	require.NoError(t, err)
 	_, errs := e.Insert(t.Context(), []driver.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))
-	look := func() (held []*driver.Held) {
+	look := func() (held []*driver.Delivery) {
 		require.Eventually(t, func() bool {
 			some, err := postgres.Look(t.Context(), w)
 			require.NoError(t, err)
@@ -215,7 +215,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 		require.Equal(t, driver.Mine, v.Claimed)
 	}
 	require.NoError(t, w.Release(t.Context(), first, 0))
-	for _, err := range w.Finish(t.Context(), []driver.Outcome{{Held: second[0], End: driver.Done}}) {
+	for _, err := range w.Finish(t.Context(), []driver.Outcome{{Delivery: second[0], End: driver.Done}}) {
 		require.NoError(t, err)
 	}
 

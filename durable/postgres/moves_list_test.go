@@ -11,7 +11,7 @@ import (
 )
 
 // draw returns a move, or nil if there is nothing to make it with. A worker makes one move
-// of a step at most, so that a Held is in one, as a Queue keeps it.
+// of a step at most, so that a Delivery is in one, as a Queue keeps it.
 func (b *table) draw() *play {
 	e := b.engines[rand.N(2)]
 	switch rand.N(15) {

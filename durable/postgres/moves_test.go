@@ -65,8 +65,8 @@ type member struct {
 	e    *postgres.Engine
 	w    driver.Worker
 	id   int64
-	busy bool // with a move of this step: a Held is in one move at a time
-	held map[string]*driver.Held
+	busy bool // with a move of this step: a Delivery is in one move at a time
+	held map[string]*driver.Delivery
 	mine map[string]int32 // by the claim, of what it runs under a lease that was never lost
 	lost map[string]int32 // the same of what it runs since its lease was lost
 }
@@ -124,7 +124,7 @@ func (b *table) join() *member {
 	b.n++
 	w, err := e.Work(b.t.Context(), workConfig(fmt.Sprint("w", b.n), time.Hour))
 	require.NoError(b.t, err)
-	return &member{e: e, w: w, id: postgres.WorkerID(w), held: map[string]*driver.Held{},
+	return &member{e: e, w: w, id: postgres.WorkerID(w), held: map[string]*driver.Delivery{},
 		mine: map[string]int32{}, lost: map[string]int32{}}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // pick returns some of what a member holds, claimed or not.
-func (b *table) pick(m *member, claimed bool) (held []*driver.Held) {
+func (b *table) pick(m *member, claimed bool) (held []*driver.Delivery) {
 	for id, h := range m.held {
 		if _, mine := m.claimOf(id); mine == claimed && (id == b.focus || rand.N(3) == 0) {
 			held = append(held, h)
@@ -66,7 +66,7 @@ func (b *table) claim(m *member) *play {
 
 // claimed is what an answer to a claim says of a row. A worker that has claimed the job in a
 // call whose answer was lost has it. Where there is other traffic Later may mean anything.
-func (b *table) claimed(m *member, h *driver.Held, v driver.Claimed) effect {
+func (b *table) claimed(m *member, h *driver.Delivery, v driver.Claimed) effect {
 	answer := map[driver.Claimed]string{driver.Mine: "mine", driver.Gone: "gone", driver.Later: "later", driver.Suspect: "suspect"}[v]
 	return effect{answer, func(s jobState) []jobState {
 		there := s.phase <= runs && s.version == int32(h.Record.Version)
@@ -101,13 +101,13 @@ func (b *table) finish(m *member) *play {
 	var outs []driver.Outcome
 	claims := map[string]int32{}
 	for _, h := range held {
-		outs = append(outs, driver.Outcome{Held: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
+		outs = append(outs, driver.Outcome{Delivery: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
 		claims[h.Record.ID], _ = m.claimOf(h.Record.ID)
 	}
 	p := &play{name: "finish", effect: map[string]effect{}}
 	p.run = func(ctx context.Context) {
 		for i, err := range m.w.Finish(ctx, outs) {
-			id, end := outs[i].Held.Record.ID, outs[i].End
+			id, end := outs[i].Delivery.Record.ID, outs[i].End
 			answer := answerOf(err, "ok")
 			if answer == "ok" || answer == "lease lost" {
 				m.forget(id)

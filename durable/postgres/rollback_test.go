@@ -107,10 +107,10 @@ func TestFailedCommit(t *testing.T) {
 		for i := range 3 {
 			_, err := insert(rec(fmt.Sprint("finish", i), ""))
 			require.NoError(t, err)
-			held := []*driver.Held{byID(t, look(t, w), fmt.Sprint("finish", i))}
+			held := []*driver.Delivery{byID(t, look(t, w), fmt.Sprint("finish", i))}
 			require.Equal(t, driver.Mine, w.Claim(ctx, held)[0].Claimed)
 			var errs []error
-			over := s.overtaken(t, pool, func() { errs = w.Finish(ctx, []driver.Outcome{{Held: held[0], End: driver.Done}}) },
+			over := s.overtaken(t, pool, func() { errs = w.Finish(ctx, []driver.Outcome{{Delivery: held[0], End: driver.Done}}) },
 				"update SCHEMA.job set claim = claim + 1, holder = null where id like '%finish%' and state = 1")
 			require.Equal(t, over, errors.Is(errs[0], driver.ErrLeaseLost), "taken over before: %v, and %v", over, errs[0])
 		}
@@ -139,10 +139,10 @@ func (s *store) overtaken(t testing.TB, pool *pgxpool.Pool, call func(), stateme
 }
 
 // look returns what one look of the worker's Feed finds.
-func look(t testing.TB, w driver.Worker) (held []*driver.Held) {
+func look(t testing.TB, w driver.Worker) (held []*driver.Delivery) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	require.NoError(t, w.Feed(ctx, func(hs []*driver.Held) {
+	require.NoError(t, w.Feed(ctx, func(hs []*driver.Delivery) {
 		held = append(held, hs...)
 		cancel()
 	}))

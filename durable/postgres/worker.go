@@ -41,7 +41,7 @@ type handle struct {
 // more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1
 
-func handleOf(h *driver.Held) *handle { return h.Handle.(*handle) }
+func handleOf(h *driver.Delivery) *handle { return h.Handle.(*handle) }
 
 // Work makes a worker known.
 func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
@@ -126,7 +126,7 @@ const claimTimeout = 5 * time.Second
 
 // Claim claims jobs in one commit, and those that limits cover in another beside it, so that
 // others do not wait with them. It is not cut off when ctx ends.
-func (w *worker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	ctx, cancel := finishing(ctx, claimTimeout)
 	defer cancel()
 	verdicts, todo := make([]driver.Verdict, len(held)), make([]int, len(held))
@@ -150,7 +150,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Held) []driver.Verdic
 }
 
 // claimBy claims some by rules, and returns those for which the rules are not right any more.
-func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Held, todo []int, verdicts []driver.Verdict) (stale []int) {
+func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Delivery, todo []int, verdicts []driver.Verdict) (stale []int) {
 	var plain, limited asking
 	limited.needs.places = map[driver.Place]*driver.Rule{}
 	for _, i := range todo {
@@ -191,13 +191,13 @@ type asking struct {
 	stale    []int
 }
 
-func (a *asking) add(i int, h *driver.Held) {
+func (a *asking) add(i int, h *driver.Delivery) {
 	a.index, a.ids = append(a.index, i), append(a.ids, handleOf(h).id)
 	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
 }
 
 // claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, held []*driver.Held, verdicts []driver.Verdict) {
+func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, held []*driver.Delivery, verdicts []driver.Verdict) {
 	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, rules.Revision()}, w.e.statements.claim, readVerdict
 	var err error
 	if len(c.needs.id) > 0 {
@@ -324,7 +324,7 @@ type ends struct {
 }
 
 func (c *ends) add(o *driver.Outcome) {
-	h := handleOf(o.Held)
+	h := handleOf(o.Delivery)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
 	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
 	c.revision, c.occurred = append(c.revision, o.Revision), append(c.occurred, orNull(o.Occurred))
@@ -386,7 +386,7 @@ func (w *worker) finishing(outs []driver.Outcome) (statement string, args []any)
 	var c ends
 	statement = w.e.statements.finish
 	for i := range outs {
-		if c.add(&outs[i]); handleOf(outs[i].Held).limited {
+		if c.add(&outs[i]); handleOf(outs[i].Delivery).limited {
 			statement = w.e.finishLimited
 		}
 	}
@@ -409,7 +409,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Outcome) []error 
 	}
 	errs := make([]error, len(outs))
 	for i, o := range outs {
-		h := handleOf(o.Held)
+		h := handleOf(o.Delivery)
 		h.unsaved = h.unsaved || uncertain
 		locked, there := ended[h.id]
 		switch {
@@ -430,7 +430,7 @@ func (w *worker) tell(outs []driver.Outcome, errs []error) {
 	var kinds []string
 	for i, o := range outs {
 		if errs[i] == nil && o.End == driver.Again && o.At.Before(soon) {
-			kinds = append(kinds, o.Held.Record.Kind)
+			kinds = append(kinds, o.Delivery.Record.Kind)
 		}
 		if errs[i] == nil && o.Next != nil && o.Next.Due.Before(soon) {
 			kinds = append(kinds, o.Next.Kind)
@@ -439,17 +439,17 @@ func (w *worker) tell(outs []driver.Outcome, errs []error) {
 	if len(kinds) > 0 {
 		w.e.ring(newsOf(kinds, false))
 	}
-	var freed []*driver.Held
+	var freed []*driver.Delivery
 	for i, o := range outs {
 		if errs[i] == nil || errors.Is(errs[i], driver.ErrLeaseLost) { // or CompleteTx has ended it
-			freed = append(freed, o.Held)
+			freed = append(freed, o.Delivery)
 		}
 	}
 	w.tellFreed(freed)
 }
 
 // tellFreed has workers told where a place may have become free.
-func (w *worker) tellFreed(held []*driver.Held) {
+func (w *worker) tellFreed(held []*driver.Delivery) {
 	var n driver.Notice
 	for _, h := range held {
 		if !handleOf(h).limited {
@@ -470,7 +470,7 @@ func (w *worker) tellFreed(held []*driver.Held) {
 // Release gives back, and once more while there is a row that is locked. A job that was given
 // back before has no holder any more, so that it is not given back twice. The order in
 // which it locks rows is that of the other statements.
-func (w *worker) Release(ctx context.Context, held []*driver.Held, after time.Duration) error {
+func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
 	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
 		for i := range held {

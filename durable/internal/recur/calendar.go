@@ -127,7 +127,7 @@ func (c *Calendar) Replacement(name string, p *Plan, revision int64, last time.T
 // Follow sets what follows an occurrence that has begun and now ends, by the plan that came
 // with it.
 func (c *Calendar) Follow(out *driver.Outcome, began time.Time) {
-	r := &out.Held.Record
+	r := &out.Delivery.Record
 	if !r.IsOccurrence() || out.End == driver.Again {
 		return
 	}
@@ -180,7 +180,7 @@ func (c *Calendar) successor(r *driver.Record, p *Plan, revision int64, j *Templ
 
 // FollowAgain is follow by the schedule as it is stored now.
 func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Outcome, began time.Time) error {
-	r := &out.Held.Record
+	r := &out.Delivery.Record
 	s, err := c.engine.Series(ctx, r.Series)
 	if err != nil && !errors.Is(err, driver.ErrNotFound) {
 		return err

@@ -16,9 +16,9 @@ import (
 
 // Attempt is what a handler is told.
 type Attempt struct {
-	Held       *driver.Held // not to be changed
-	Number     int          // of this attempt, from 1
-	Occurrence time.Time    // of a schedule: the time by it; else zero
+	Delivery   *driver.Delivery // not to be changed
+	Number     int              // of this attempt, from 1
+	Occurrence time.Time        // of a schedule: the time by it; else zero
 
 	completion *completion
 }
@@ -47,11 +47,11 @@ const maxErrorText = 4 << 10
 
 // undecided returns what becomes of a job whose handler has returned err, if decide does
 // not come to say more.
-func (e *Env) undecided(h *driver.Held, attempt int, err error) driver.Outcome {
+func (e *Env) undecided(h *driver.Delivery, attempt int, err error) driver.Outcome {
 	if err == nil {
-		return driver.Outcome{Held: h, End: driver.Done}
+		return driver.Outcome{Delivery: h, End: driver.Done}
 	}
-	out := driver.Outcome{Held: h, End: driver.Again, At: clip(e.Now().Add(exponential(attempt)))}
+	out := driver.Outcome{Delivery: h, End: driver.Again, At: clip(e.Now().Add(exponential(attempt)))}
 	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
 	if attempt >= h.Record.MaxAttempts {
 		out.End = driver.Buried
@@ -82,7 +82,7 @@ func (e *Env) decide(out *driver.Outcome, attempt int, err error) {
 	}
 	switch {
 	case snooze != nil:
-		out.End, out.Uncounted, out.Error = driver.Again, true, out.Held.Record.LastError
+		out.End, out.Uncounted, out.Error = driver.Again, true, out.Delivery.Record.LastError
 		out.At = clip(e.Now().Add(snooze.after))
 	case out.End == driver.Buried:
 	case after != nil:
@@ -129,7 +129,7 @@ const (
 
 // note adds the error of an attempt, which has ended at a time, to those of its job.
 func note(o *driver.Outcome, attempt int, now time.Time) {
-	r := &o.Held.Record
+	r := &o.Delivery.Record
 	o.Errors = r.Errors
 	if o.End == driver.Done || o.Uncounted && o.End == driver.Again { // snoozed
 		return

@@ -239,7 +239,7 @@ func (w *Worker) runTask(ctx context.Context, t *task) {
 	}
 	w.env.Stats.lateBy(now.Sub(h.Record.Due))
 	w.env.Stats.Attempts.Add(1)
-	a := &Attempt{Held: h, Number: t.attempt, completion: &completion{w: w, t: t}}
+	a := &Attempt{Delivery: h, Number: t.attempt, completion: &completion{w: w, t: t}}
 	t.completion = a.completion
 	if h.Record.IsOccurrence() {
 		if recur.PlanOf(h.Record.Plan).Pass {
@@ -269,7 +269,7 @@ func (w *Worker) mayRun(ctx context.Context, t *task) bool {
 	switch {
 	case lost || w.draining:
 		w.drop(t)
-		w.giveBack([]*driver.Held{t.held})
+		w.giveBack([]*driver.Delivery{t.held})
 	default:
 		w.set(t, ready)
 		class := &l.ready[classOf(t)]
@@ -287,7 +287,7 @@ func (w *Worker) ran(t *task, err error) {
 	out := w.env.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	if err != nil && w.wasCanceled(t) {
-		out = driver.Outcome{Held: t.held, End: driver.Done}
+		out = driver.Outcome{Delivery: t.held, End: driver.Done}
 	}
 	if out.End != driver.Done {
 		w.env.decide(&out, t.attempt, err)
@@ -331,7 +331,7 @@ var errKilled = errors.New("durable: the last attempt did not end: its process d
 
 // bury ends a job that has no attempt left.
 func (w *Worker) bury(t *task) {
-	out := driver.Outcome{Held: t.held, End: driver.Buried, Error: errKilled.Error()}
+	out := driver.Outcome{Delivery: t.held, End: driver.Buried, Error: errKilled.Error()}
 	w.env.Log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Kind,
 		"ref", t.held.Ref, "error", out.Error)
 	defer func() { w.ends.Put(&ended{task: t, out: out}) }()
@@ -348,7 +348,7 @@ func hasExpired(r *driver.Record, now time.Time) bool {
 // expire ends a job that has expired, in the place of its handler.
 func (w *Worker) expire(t *task) {
 	r := &t.held.Record
-	out := driver.Outcome{Held: t.held, End: driver.Buried, Uncounted: true, Error: driver.ErrExpired.Error()}
+	out := driver.Outcome{Delivery: t.held, End: driver.Buried, Uncounted: true, Error: driver.ErrExpired.Error()}
 	if r.IsOccurrence() { // that is what RunNone asks for
 		out.End = driver.Done
 	}

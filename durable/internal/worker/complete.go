@@ -35,7 +35,7 @@ type completion struct {
 // Complete is that of [driver.Attempt].
 func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Outcome) error) error {
 	c := a.completion
-	out := driver.Outcome{Held: c.t.held, End: driver.Done}
+	out := driver.Outcome{Delivery: c.t.held, End: driver.Done}
 	c.w.env.Times.Follow(&out, c.t.began)
 	err := driver.ErrChanged
 	for range recur.Tries {
@@ -88,7 +88,7 @@ func (w *Worker) completed(e *ended) {
 	} else {
 		w.env.Stats.LeaseLost.Add(1)
 		w.env.Log.Warn("durable: an attempt was completed in its handler's transaction, or another worker has taken over",
-			"ref", e.out.Held.Ref, "error", e.out.Error)
+			"ref", e.out.Delivery.Ref, "error", e.out.Error)
 	}
 	w.forget(e.task)
 }
@@ -100,7 +100,7 @@ func (w *Worker) followChanged(e *ended) {
 		ctx, cancel := context.WithTimeout(context.Background(), w.env.Lease)
 		defer cancel()
 		if err := w.env.Times.FollowAgain(ctx, &e.out, e.task.began); err != nil {
-			w.env.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Held.Record.Series, "error", err)
+			w.env.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Delivery.Record.Series, "error", err)
 			sleep(ctx, 200*time.Millisecond)
 		}
 	})

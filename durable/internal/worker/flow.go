@@ -115,13 +115,13 @@ func (w *Worker) gatesOf(limits []*driver.Rule, lane string, perLane bool) (gate
 }
 
 // isCovered reports whether a limit or a pause is for a job. w.mu is held.
-func (w *Worker) isCovered(h *driver.Held) bool {
+func (w *Worker) isCovered(h *driver.Delivery) bool {
 	limits, paused := w.rules.Covering(h.Record.Kind, h.Record.Lane)
 	return len(limits) > 0 || paused
 }
 
 // line returns the line of a job. w.mu is held.
-func (w *Worker) line(h *driver.Held) *line {
+func (w *Worker) line(h *driver.Delivery) *line {
 	l, name := w.lanes[h.Record.Kind], h.Record.Lane
 	ln := l.lines[name]
 	if ln == nil {
@@ -477,7 +477,7 @@ func (w *Worker) obey(r *driver.Rules) {
 	}
 	w.rules = r
 	w.regate()
-	var back []*driver.Held
+	var back []*driver.Delivery
 	var again []*task
 	for _, l := range w.lanes {
 		limits, paused := r.Covering(l.kind, "")
@@ -562,7 +562,7 @@ func (w *Worker) endEarly(t *task) {
 		w.vacate(t)
 		w.set(t, ending)
 		go func() {
-			out := driver.Outcome{Held: t.held, End: driver.Done}
+			out := driver.Outcome{Delivery: t.held, End: driver.Done}
 			defer func() { w.ends.Put(&ended{task: t, out: out, early: true}) }()
 			t.began = w.env.Now()
 			w.env.Times.Follow(&out, t.began)

@@ -136,7 +136,7 @@ func (w *Worker) renew(ctx context.Context, began time.Time) {
 func (w *Worker) lose(now time.Time) {
 	w.silent = true
 	w.losses++
-	var back []*driver.Held
+	var back []*driver.Delivery
 	handlers := 0
 	for _, t := range w.tasks {
 		if t.next != nil {
@@ -160,7 +160,7 @@ func (w *Worker) lose(now time.Time) {
 
 // giveBack hands back what was dropped, which may be claimed, until the engine has taken
 // it or Run ends: nobody else gets what a worker has claimed that lives.
-func (w *Worker) giveBack(held []*driver.Held) {
+func (w *Worker) giveBack(held []*driver.Delivery) {
 	if len(held) == 0 {
 		return
 	}

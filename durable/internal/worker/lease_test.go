@@ -46,7 +46,7 @@ func (a *answering) Beat(context.Context) error {
 	return err
 }
 
-func (a *answering) Release(_ context.Context, held []*driver.Held, _ time.Duration) error {
+func (a *answering) Release(_ context.Context, held []*driver.Delivery, _ time.Duration) error {
 	for _, h := range held {
 		a.released = append(a.released, h.Ref)
 	}
@@ -57,7 +57,7 @@ func (a *answering) Finish(_ context.Context, outs []driver.Outcome) []error {
 	return make([]error, len(outs))
 }
 
-func (a *answering) Claim(_ context.Context, held []*driver.Held) []driver.Verdict {
+func (a *answering) Claim(_ context.Context, held []*driver.Delivery) []driver.Verdict {
 	verdicts := make([]driver.Verdict, len(held))
 	for i := range verdicts {
 		verdicts[i] = driver.Verdict{Claimed: driver.Mine, Attempt: 1}
@@ -67,7 +67,7 @@ func (a *answering) Claim(_ context.Context, held []*driver.Held) []driver.Verdi
 
 // woken is a worker none of whose goroutines has noticed yet that its machine stood
 // still, with one claimed job whose time has come. ran counts handlers.
-func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver.Held, ran *int) {
+func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver.Delivery, ran *int) {
 	now := func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil }
 	c, err := clock.New(t.Context(), now)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.ending = t.Context()
-	held = &driver.Held{Ref: "r", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: time.Now().Add(-time.Second)}}
+	held = &driver.Delivery{Ref: "r", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: time.Now().Add(-time.Second)}}
 	w.silent = false
 	require.True(t, w.admit(t.Context(), held))
 	synctest.Wait()
@@ -192,7 +192,7 @@ type losing struct {
 	w *Worker
 }
 
-func (l *losing) Claim(ctx context.Context, held []*driver.Held) []driver.Verdict {
+func (l *losing) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
 	l.w.mu.Lock()
 	l.w.lose(time.Now())
 	l.w.mu.Unlock()

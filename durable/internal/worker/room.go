@@ -43,7 +43,7 @@ func (w *Worker) activeLanes() []*lane {
 }
 
 // weigh counts a task that comes (1) or goes (-1). w.mu is held.
-func (w *Worker) weigh(h *driver.Held, n int) {
+func (w *Worker) weigh(h *driver.Delivery, n int) {
 	bytes := n * len(h.Record.Payload)
 	w.bytes += bytes
 	l := w.lanes[h.Record.Kind]

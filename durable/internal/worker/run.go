@@ -99,7 +99,7 @@ func (w *Worker) feed(ctx context.Context) {
 	var said Rarely
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
-		err := w.engine.Feed(ctx, func(held []*driver.Held) { w.hold(ctx, held) })
+		err := w.engine.Feed(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
 		if ctx.Err() != nil {
 			return
 		}

@@ -49,7 +49,7 @@ const (
 
 // task is a job that this worker holds.
 type task struct {
-	held     *driver.Held
+	held     *driver.Delivery
 	phase    phase
 	crashes  int  // more than 0: a suspect
 	reserved bool // it has a place, and does not run yet
@@ -64,7 +64,7 @@ type task struct {
 	gates    []*gate                 // those that it has passed for its claim
 	served   int                     // when its line had had a turn before that
 	asking   bool                    // it is counted as asking there
-	next     *driver.Held            // a newer version, to be admitted when this one is forgotten
+	next     *driver.Delivery        // a newer version, to be admitted when this one is forgotten
 
 	completion *completion     // what its handler may do
 	completed  *driver.Outcome // and has done, when it has returned: complete.go
@@ -132,7 +132,7 @@ type Worker struct {
 	lastClaim time.Time     // when a claim was answered
 	rules     *driver.Rules // flow.go
 	gates     map[driver.Place]*gate
-	back      map[time.Duration][]*driver.Held // what is to be handed back soon, by for how long
+	back      map[time.Duration][]*driver.Delivery // what is to be handed back soon, by for how long
 
 	claimSince time.Time       // when the claim was asked that is under way; zero: none
 	looking    bool            // lookAgain
@@ -160,7 +160,7 @@ type ended struct {
 func newWorker(env *Env, e driver.Worker, kinds *driver.Kinds, renewed time.Time) *Worker {
 	w := &Worker{
 		env: env, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
-		asks: make(chan struct{}, 1), gates: map[driver.Place]*gate{}, back: map[time.Duration][]*driver.Held{}, tasks: map[driver.Ref]*task{},
+		asks: make(chan struct{}, 1), gates: map[driver.Place]*gate{}, back: map[time.Duration][]*driver.Delivery{}, tasks: map[driver.Ref]*task{},
 		lanes: map[string]*lane{}, unread: map[string]bool{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
 		lease: newLease(env.Lease, renewed), look: renewed, lastClaim: renewed,
@@ -234,9 +234,9 @@ func (w *Worker) forget(t *task) {
 }
 
 // hold takes what the engine hands out, and blocks while there is no room.
-func (w *Worker) hold(ctx context.Context, held []*driver.Held) {
+func (w *Worker) hold(ctx context.Context, held []*driver.Delivery) {
 	defer context.AfterFunc(ctx, w.wakeRoom)()
-	var back []*driver.Held
+	var back []*driver.Delivery
 	for _, h := range held {
 		if !w.admit(ctx, h) {
 			back = append(back, h)
@@ -252,7 +252,7 @@ func (w *Worker) hold(ctx context.Context, held []*driver.Held) {
 // admit takes one job, or returns false if it is better off elsewhere: nobody here can
 // run it, which the engine should have known, or the lease is not renewed, so that others
 // must get what is running here.
-func (w *Worker) admit(ctx context.Context, h *driver.Held) bool {
+func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for (len(w.tasks) >= w.most() || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
@@ -292,7 +292,7 @@ func (w *Worker) wakeRoom() {
 }
 
 // add takes a job that is not here. w.mu is held.
-func (w *Worker) add(h *driver.Held) {
+func (w *Worker) add(h *driver.Delivery) {
 	t := &task{held: h, crashes: h.Record.Crashes}
 	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.MaxAttempts || w.isCovered(h)
 	w.tasks[h.Ref] = t
@@ -423,7 +423,7 @@ func shift(s []*task, n int) []*task {
 // claim asks the engine, and sets each job on its way. If the lease is lost meanwhile the
 // answer comes too late, and all are dropped.
 func (w *Worker) claim(ctx context.Context, batch []*task) {
-	held := make([]*driver.Held, len(batch))
+	held := make([]*driver.Delivery, len(batch))
 	for i, t := range batch {
 		held[i] = t.held
 	}
@@ -441,7 +441,7 @@ func (w *Worker) claim(ctx context.Context, batch []*task) {
 	if slices.ContainsFunc(verdicts, func(v driver.Verdict) bool { return v.Claimed != driver.Later }) {
 		w.lastClaim = now
 	}
-	var back []*driver.Held
+	var back []*driver.Delivery
 	for i, t := range batch {
 		if t.counted {
 			t.counted = false
@@ -547,7 +547,7 @@ func (w *Worker) finish(batch []*ended) {
 			w.followChanged(e)
 		case errors.Is(err, driver.ErrLeaseLost):
 			w.env.Stats.LeaseLost.Add(1)
-			w.env.Log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)
+			w.env.Log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Delivery.Ref)
 			w.forget(e.task)
 		default:
 			if w.failed != nil && errors.Is(err, driver.ErrClosed) {
@@ -556,7 +556,7 @@ func (w *Worker) finish(batch []*ended) {
 			e.tries++
 			pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
 			if w.unwritten.Now() {
-				w.env.Log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
+				w.env.Log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 			}
 			w.after(pause, func() { w.ends.Put(e) })
 		}
@@ -585,7 +585,7 @@ func (w *Worker) tally(e *ended) {
 	}
 }
 
-func (w *Worker) release(held []*driver.Held, after time.Duration) error {
+func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
 	ctx, cancel := context.WithTimeout(w.env.Asking, 5*time.Second)
 	defer cancel()
 	err := w.engine.Release(ctx, held, after)
@@ -601,7 +601,7 @@ func (w *Worker) release(held []*driver.Held, after time.Duration) error {
 func (w *Worker) drain() {
 	w.mu.Lock()
 	w.draining = true
-	var back []*driver.Held
+	var back []*driver.Delivery
 	for _, t := range w.tasks {
 		if t.phase < running {
 			back = append(back, t.held)

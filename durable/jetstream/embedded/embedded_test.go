@@ -230,7 +230,7 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	fed := make(chan error, 1)
 	claimed := make(chan driver.Verdict, 1)
 	go func() {
-		fed <- w.Feed(ctx, func(hs []*driver.Held) { claimed <- claim(ctx, w, hs[0]) })
+		fed <- w.Feed(ctx, func(hs []*driver.Delivery) { claimed <- claim(ctx, w, hs[0]) })
 	}()
 	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, <-claimed)
 	stop()
@@ -248,9 +248,9 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 }
 
 // claim claims a job, as soon as the engine can tell.
-func claim(ctx context.Context, w driver.Worker, h *driver.Held) (v driver.Verdict) {
+func claim(ctx context.Context, w driver.Worker, h *driver.Delivery) (v driver.Verdict) {
 	for ctx.Err() == nil {
-		if v = w.Claim(ctx, []*driver.Held{h})[0]; v.Claimed != driver.Later {
+		if v = w.Claim(ctx, []*driver.Delivery{h})[0]; v.Claimed != driver.Later {
 			break
 		}
 		time.Sleep(min(v.After, 50*time.Millisecond))

@@ -104,7 +104,7 @@ func (s *sick) interrupt() {
 }
 
 // Claim counts too many attempts, as if all had died with their process.
-func (w *sickWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
+func (w *sickWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	verdicts := w.Worker.Claim(ctx, held)
 	if w.s.fault("claim") != nil {
 		for i := range verdicts {

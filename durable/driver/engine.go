@@ -175,7 +175,7 @@ type Worker interface {
 	Feed(ctx context.Context, give func([]*Delivery)) error
 
 	// Claim asks for jobs that Feed has handed out. It never fails: if it cannot tell it
-	// answers Later.
+	// answers RetryLater.
 	//
 	// The engine keeps whether each claim was exact, and with Delivery.Exact not set how many
 	// attempts had begun before it. A claim that never ended, because its worker has died
@@ -186,8 +186,8 @@ type Worker interface {
 	// whose answer was lost; that is no other attempt, and no crash.
 	//
 	// A job that a limit covers, or that is paused (Rules.Covering), is claimed exactly or
-	// not at all: without Exact the answer is Limited, with After 0. For a job that is paused
-	// it is Limited, with After AskAgain and Limit 0. Else the claim takes what Take says of the
+	// not at all: without Exact the answer is Throttled, with After 0. For a job that is paused
+	// it is Throttled, with After AskAgain and Limit 0. Else the claim takes what Take says of the
 	// Counters, by the engine's clock, in the same commit, or is refused. It notes which places
 	// it has. Finish, and Release of what is claimed, give exactly these back in their commit,
 	// tokens never; workers are told (Notice.Freed), at least if no place was left. A claim
@@ -195,8 +195,8 @@ type Worker interface {
 	// the lease they are, if others wait for them, since nobody may ever take over. So no count can drift, and
 	// whoever dies, there are never more places taken than there are. A job that is claimed once
 	// more since an answer was lost keeps what it has, and takes nothing. Of a suspect that
-	// is not asked exactly, Suspect and Limited are both right.
-	Claim(ctx context.Context, held []*Delivery) []Verdict
+	// is not asked exactly, Suspect and Throttled are both right.
+	Claim(ctx context.Context, held []*Delivery) []ClaimResult
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
 	// the end, the next attempt, the key, the next occurrence. The job is no suspect any
@@ -294,26 +294,26 @@ type Delivery struct {
 	Handle any
 }
 
-// Claimed is an engine's answer to a claim.
-type Claimed int
+// ClaimStatus is an engine's answer to a claim.
+type ClaimStatus int
 
 // The answers to a claim.
 const (
-	Later   Claimed = iota // ask again After so long: another worker may have it, or an error
-	Mine                   // it is claimed; Attempt is the number of this attempt, from 1
-	Gone                   // it has ended or was moved, and the engine has forgotten the Delivery
-	Suspect                // it can only be claimed exactly; nothing was changed
-	Limited                // a limit or a pause has it wait; ask again After so long, or when told
+	RetryLater ClaimStatus = iota // ask again After so long: another worker may have it, or an error
+	Granted                       // it is claimed; Attempt is the number of this attempt, from 1
+	Gone                          // it has ended or was moved, and the engine has forgotten the Delivery
+	Suspect                       // it can only be claimed exactly; nothing was changed
+	Throttled                     // a limit or a pause has it wait; ask again After so long, or when told
 )
 
-// Verdict is an answer to a claim, with what belongs to it.
-type Verdict struct {
-	Claimed Claimed
-	After   time.Duration // for Later and Limited
-	Attempt int           // for Mine; MaxAttempts and one if the last one never ended
+// ClaimResult is an answer to a claim, with what belongs to it.
+type ClaimResult struct {
+	Status  ClaimStatus
+	After   time.Duration // for RetryLater and Throttled
+	Attempt int           // for Granted; MaxAttempts and one if the last one never ended
 	Crashes int           // for Suspect: how many claims in a row never ended, at least 1
-	At      time.Time     // for Mine: when its token comes, before which it must not begin; zero: at once
-	Limit   int64         // for Limited: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
+	At      time.Time     // for Granted: when its token comes, before which it must not begin; zero: at once
+	Limit   int64         // for Throttled: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
 }
 
 // Outcome is what became of a claimed job.

@@ -193,36 +193,36 @@ func (l Limit) Gap() time.Duration {
 }
 
 // Take takes a place and a token of each limit for one claim of a worker, or nothing: then
-// the Verdict is Limited, with when to ask again. Else it is Mine, and its At is not before
+// the ClaimResult is Throttled, with when to ask again. Else it is Granted, and its At is not before
 // which moment the job may begin. The slices have one element for each limit that covers
 // the job. Has says where the job has a place already: that of a claim which never ended,
 // and is taken over. There it takes a token alone.
 //
-// Also where the Verdict is Limited a Turn may have changed. To store it is of use, and not
+// Also where the ClaimResult is Throttled a Turn may have changed. To store it is of use, and not
 // to is no harm.
-func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now time.Time) Verdict {
-	v := Verdict{Claimed: Mine}
+func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now time.Time) ClaimResult {
+	v := ClaimResult{Status: Granted}
 	full := -1
 	for i, l := range limits {
 		c := counters[i]
 		if at := l.Token(c, now); at.Sub(now) > TokenAhead {
-			if after := at.Sub(now) - TokenAhead; v.Claimed == Mine || after > v.After {
-				v = Verdict{Claimed: Limited, Limit: l.ID, After: after}
+			if after := at.Sub(now) - TokenAhead; v.Status == Granted || after > v.After {
+				v = ClaimResult{Status: Throttled, Limit: l.ID, After: after}
 			}
-		} else if v.Claimed == Mine && at.After(now) && at.After(v.At) {
+		} else if v.Status == Granted && at.After(now) && at.After(v.At) {
 			v.At = at
 		}
 		if !has[i] && !l.hasPlace(c, worker, now) && full < 0 {
 			full = i
 		}
 	}
-	if full >= 0 && v.Claimed == Mine {
+	if full >= 0 && v.Status == Granted {
 		if c := counters[full]; c.Last != worker && (c.Turn == worker || !c.isTurn(now)) {
 			c.Turn, c.Until = worker, now.Add(TurnLasts).UnixNano()
 		}
-		return Verdict{Claimed: Limited, Limit: limits[full].ID, After: AskAgain}
+		return ClaimResult{Status: Throttled, Limit: limits[full].ID, After: AskAgain}
 	}
-	if v.Claimed == Limited {
+	if v.Status == Throttled {
 		return v
 	}
 	for i, l := range limits {

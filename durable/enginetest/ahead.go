@@ -80,10 +80,10 @@ func (w *hasty) end(t *testing.T, e driver.Engine, hs []*driver.Delivery) {
 	}
 	var outs []driver.Outcome
 	for i, v := range w.Claim(context.Background(), hs) {
-		if v.Claimed == driver.Later {
+		if v.Status == driver.RetryLater {
 			v = claimPatiently(t, w, hs[i])
 		}
-		if v.Claimed == driver.Mine {
+		if v.Status == driver.Granted {
 			w.before <- hs[i].Record.Due.Sub(now)
 			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
 		}

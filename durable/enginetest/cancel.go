@@ -194,10 +194,10 @@ func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[du
 	}
 	var outs []driver.Outcome
 	for i, v := range w.Claim(within(t), hs) {
-		if v.Claimed == driver.Later {
+		if v.Status == driver.RetryLater {
 			v = claimPatiently(t, w, hs[i])
 		}
-		if v.Claimed == driver.Mine {
+		if v.Status == driver.Granted {
 			mine[i] = true
 			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
 		}
@@ -209,16 +209,16 @@ func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[du
 	}
 }
 
-func claimPatiently(t *testing.T, w driver.Worker, h *driver.Delivery) driver.Verdict {
+func claimPatiently(t *testing.T, w driver.Worker, h *driver.Delivery) driver.ClaimResult {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		v := w.Claim(within(t), []*driver.Delivery{h})[0]
-		if v.Claimed != driver.Later {
+		if v.Status != driver.RetryLater {
 			return v
 		}
 		time.Sleep(min(v.After, 100*time.Millisecond))
 	}
 	t.Error("no end of Later")
-	return driver.Verdict{}
+	return driver.ClaimResult{}
 }
 
 // Jobs that are added some seconds ahead, and canceled at any time until they are due,

@@ -53,10 +53,10 @@ func (p *picky) end(t *testing.T, hs []*driver.Delivery) {
 	p.mu.Unlock()
 	var outs []driver.Outcome
 	for i, v := range p.Claim(context.Background(), hs) {
-		if v.Claimed == driver.Later && p.kinds.Has(hs[i].Record.Kind) {
+		if v.Status == driver.RetryLater && p.kinds.Has(hs[i].Record.Kind) {
 			v = claimPatiently(t, p, hs[i])
 		}
-		if v.Claimed == driver.Mine {
+		if v.Status == driver.Granted {
 			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
 		}
 	}

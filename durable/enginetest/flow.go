@@ -69,16 +69,16 @@ func limitClaims(t *testing.T, s Store) {
 	ctx := within(t)
 	hs[0].Exact = false
 	v := a.Claim(ctx, hs[:1])[0]
-	require.Equal(t, driver.Limited, v.Claimed, "not asked exactly: %+v", v)
+	require.Equal(t, driver.Throttled, v.Status, "not asked exactly: %+v", v)
 	v = claimPatiently(t, a, exact(hs[0])[0])
-	require.Equal(t, driver.Mine, v.Claimed)
+	require.Equal(t, driver.Granted, v.Status)
 	require.Equal(t, 1, v.Attempt, "a refusal is no attempt")
-	require.Equal(t, driver.Mine, claimPatiently(t, a, hs[0]).Claimed, "asked once more")
+	require.Equal(t, driver.Granted, claimPatiently(t, a, hs[0]).Status, "asked once more")
 	require.Equal(t, 1, taken(t, e))
-	require.Equal(t, driver.Mine, claimPatiently(t, a, exact(hs[1])[0]).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[1])[0]).Status)
 	v = claimPatiently(t, a, exact(hs[2])[0])
-	require.Equal(t, driver.Limited, v.Claimed)
-	require.Equal(t, driver.Mine, claimPatiently(t, a, hs[1]).Claimed, "asked once more, of two that have all the places")
+	require.Equal(t, driver.Throttled, v.Status)
+	require.Equal(t, driver.Granted, claimPatiently(t, a, hs[1]).Status, "asked once more, of two that have all the places")
 	require.Equal(t, ruleID(t, e), v.Limit)
 	require.Positive(t, v.After)
 	info, err := r.Get(ctx, refs[2])
@@ -89,25 +89,25 @@ func limitClaims(t *testing.T, s Store) {
 	require.Equal(t, 1, taken(t, e))
 	require.NoError(t, r.Pause(ctx, durable.Pausable{Kind: kind}))
 	v = claimPatiently(t, a, hs[2])
-	require.Equal(t, driver.Limited, v.Claimed, "paused")
+	require.Equal(t, driver.Throttled, v.Status, "paused")
 	require.Zero(t, v.Limit)
 	require.NoError(t, r.Resume(ctx, durable.Pausable{Kind: kind}))
 	await(t, "it is known that it is paused no longer", func() bool {
 		_, err := e.Rules(ctx) // as a Queue does
 		require.NoError(t, err)
 		v = claimPatiently(t, a, hs[2])
-		return v.Claimed == driver.Mine
+		return v.Status == driver.Granted
 	})
 	require.NoError(t, a.Release(ctx, hs[2:3], time.Hour))
 	require.Equal(t, 1, taken(t, e), "given back")
 	finishPatiently(t, a, driver.Outcome{Delivery: hs[1], End: driver.Again, At: time.Now().Add(time.Hour)})
 	require.Equal(t, 0, taken(t, e))
 
-	require.Equal(t, driver.Mine, claimPatiently(t, a, exact(hs[3])[0]).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[3])[0]).Status)
 	b := newCrashing(t, s.Open(t), "b")
 	a.stop() // it beats no more
 	h := b.take(refs[3])
-	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Claimed == driver.Mine })
+	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e), "the place goes with the job")
 	finishPatiently(t, b, driver.Outcome{Delivery: h, End: driver.Buried, Error: "e"})
 	require.Equal(t, 0, taken(t, e))
@@ -482,5 +482,5 @@ func limitRecalls(t *testing.T, s Store) {
 		require.NoError(t, err)
 		h = w.take(ref)
 	}
-	require.Equal(t, driver.Mine, claimPatiently(t, w, h).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, w, h).Status)
 }

@@ -71,7 +71,7 @@ func (a asker) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, er
 	return askingWorker{w, a.asked}, err
 }
 
-func (w askingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
+func (w askingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	w.asked.Add(int64(len(held)))
 	return w.Worker.Claim(ctx, held)
 }
@@ -107,7 +107,7 @@ func pausedTwice(t *testing.T, s Store) {
 		var all sync.WaitGroup
 		for _, h := range w.takeAll(refs) {
 			all.Go(func() {
-				if w.Claim(within(t), []*driver.Delivery{h})[0].Claimed == driver.Mine {
+				if w.Claim(within(t), []*driver.Delivery{h})[0].Status == driver.Granted {
 					mu.Lock()
 					defer mu.Unlock()
 					mine = append(mine, driver.Outcome{Delivery: h, End: driver.Done})
@@ -181,11 +181,11 @@ func limitSlowReturn(t *testing.T, s Store) {
 	began := time.Now() // of its lease, at the earliest
 	slow := newCrashing(t, s.Open(t), "slow")
 	first := slow.take(r.add(durable.Job{Kind: kind})[0])
-	require.Equal(t, driver.Mine, claimPatiently(t, slow, exact(first)[0]).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, slow, exact(first)[0]).Status)
 	slow.stop()
 	lives := newCrashing(t, s.Open(t), "lives").beating()
 	second := lives.take(r.add(durable.Job{Kind: kind})[0])
-	await(t, "the place is free", func() bool { return claimPatiently(t, lives, exact(second)[0]).Claimed == driver.Mine })
+	await(t, "the place is free", func() bool { return claimPatiently(t, lives, exact(second)[0]).Status == driver.Granted })
 	lives.stop()
 	require.GreaterOrEqual(t, time.Since(began), lease-lease/20, "it was free before the lease was over")
 	require.Equal(t, 1, taken(t, e))
@@ -199,13 +199,13 @@ func limitSlowReturn(t *testing.T, s Store) {
 	third := waits.take(r.add(durable.Job{Kind: kind})[0])
 	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		v := claimPatiently(t, waits, exact(third)[0])
-		if v.Claimed == driver.Mine && (lives.late.Load() || errors.Is(lives.Beat(within(t)), durable.ErrLeaseLost)) {
+		if v.Status == driver.Granted && (lives.late.Load() || errors.Is(lives.Beat(within(t)), durable.ErrLeaseLost)) {
 			return // the machine is too busy for the lease
 		}
-		require.Equal(t, driver.Limited, v.Claimed, "who has the place lives")
+		require.Equal(t, driver.Throttled, v.Status, "who has the place lives")
 	}
 	finishPatiently(t, lives, driver.Outcome{Delivery: second, End: driver.Done})
-	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Claimed == driver.Mine })
+	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e))
 }
 
@@ -220,10 +220,10 @@ func limitRateAnswerLost(t *testing.T, s Store) {
 	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
 	ahead := 0
 	for _, h := range w.takeAll(refs) {
-		var v driver.Verdict
-		await(t, "its token comes", func() bool { v = claimPatiently(t, w, exact(h)[0]); return v.Claimed == driver.Mine })
+		var v driver.ClaimResult
+		await(t, "its token comes", func() bool { v = claimPatiently(t, w, exact(h)[0]); return v.Status == driver.Granted })
 		again, now := claimPatiently(t, w, h), engineNow(t, e)
-		require.Equal(t, driver.Mine, again.Claimed)
+		require.Equal(t, driver.Granted, again.Status)
 		if v.At.After(now) { // a token's time may have come between
 			ahead++
 			require.False(t, again.At.Before(v.At), "%v before its token", v.At.Sub(again.At))

@@ -99,28 +99,28 @@ func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Delivery) {
 }
 
 // claim claims what it takes, as soon as it may; a suspect exactly.
-func (c *crashing) claim(ref durable.Ref) (*driver.Delivery, driver.Verdict) {
+func (c *crashing) claim(ref durable.Ref) (*driver.Delivery, driver.ClaimResult) {
 	c.t.Helper()
 	h, v := c.ask(ref, false)
-	if v.Claimed == driver.Suspect {
+	if v.Status == driver.Suspect {
 		return c.again(h, true)
 	}
 	return h, v
 }
 
 // ask claims what it takes, exactly or not, as soon as it may.
-func (c *crashing) ask(ref durable.Ref, exact bool) (*driver.Delivery, driver.Verdict) {
+func (c *crashing) ask(ref durable.Ref, exact bool) (*driver.Delivery, driver.ClaimResult) {
 	c.t.Helper()
 	return c.again(c.take(ref), exact)
 }
 
 // again claims what is held, as soon as it may.
-func (c *crashing) again(h *driver.Delivery, exact bool) (*driver.Delivery, driver.Verdict) {
+func (c *crashing) again(h *driver.Delivery, exact bool) (*driver.Delivery, driver.ClaimResult) {
 	c.t.Helper()
 	h.Exact = exact
 	for end := time.Now().Add(patience); ; {
 		v := c.Claim(within(c.t), []*driver.Delivery{h})[0]
-		if v.Claimed != driver.Later {
+		if v.Status != driver.RetryLater {
 			return h, v
 		}
 		require.True(c.t, time.Now().Before(end), "no end of Later")
@@ -157,7 +157,7 @@ func frozen(t *testing.T, s Store) {
 	a.stop() // what is frozen fetches nothing
 	b := newCrashing(t, s.Open(t), "other")
 	h2, v := b.claim(ref)
-	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v, "nobody knows whether the first has begun")
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v, "nobody knows whether the first has begun")
 	for _, o := range []driver.Outcome{
 		{Delivery: h, End: driver.Done},
 		{Delivery: h, End: driver.Again, At: time.Now(), Error: "x"},
@@ -260,7 +260,7 @@ func releaseClaim(t *testing.T, s Store) {
 	require.Equal(t, 1, v.Attempt)
 	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 	h, v = w.claim(ref)
-	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func staleClaim(t *testing.T, s Store) {
 	time.Sleep(2 * lease)
 	for _, ref := range refs {
 		v := frozen.Claim(within(t), []*driver.Delivery{held[ref]})[0]
-		require.Equal(t, driver.Gone, v.Claimed)
+		require.Equal(t, driver.Gone, v.Status)
 	}
 	require.Len(t, r.ran(), 1)
 	empty(t, r)
@@ -336,7 +336,7 @@ func (w *stoppedWorker) Feed(ctx context.Context, give func([]*driver.Delivery))
 }
 
 // Claim is held up before and after: what was claimed is told when the stop is over.
-func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
+func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
 	return w.Worker.Claim(ctx, held)
@@ -383,7 +383,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 				h = <-b.held
 			}
 			_, v := b.again(h, true)
-			require.Equal(t, driver.Mine, v.Claimed)
+			require.Equal(t, driver.Granted, v.Status)
 			out := driver.Outcome{Delivery: h, End: driver.Again, At: time.Now().Add(time.Hour), Error: "x"}
 			require.NoError(t, b.Finish(within(t), []driver.Outcome{out})[0])
 		}

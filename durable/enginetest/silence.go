@@ -46,7 +46,7 @@ func silence(t *testing.T, s Store) {
 	require.NoError(t, errs[1])
 	w := newCrashing(t, e, "silent")
 	held, v := w.claim(refs[0])
-	require.Equal(t, driver.Mine, v.Claimed)
+	require.Equal(t, driver.Granted, v.Status)
 	config := driver.WorkConfig{Name: "fed", Kinds: driver.NewKinds([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
 	fed, err := e.Work(within(t), config)
 	require.NoError(t, err)

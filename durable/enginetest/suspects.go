@@ -30,10 +30,10 @@ func deaths(t *testing.T, s Store) {
 		w := newCrashing(t, e, "dies"+string(rune('0'+n)))
 		h, v := w.ask(ref, false)
 		if n > 1 {
-			require.Equal(t, driver.Verdict{Claimed: driver.Suspect, Crashes: n - 1}, v)
+			require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: n - 1}, v)
 			h, v = w.again(h, true)
 		}
-		require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: max(1, n-1)}, v)
+		require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: max(1, n-1)}, v)
 		if n == 2 {
 			require.Greater(t, time.Since(last), lease/2, "taken over too early")
 		}
@@ -42,9 +42,9 @@ func deaths(t *testing.T, s Store) {
 			// It is given back, and still a suspect; nor did the attempt begin.
 			require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 			h, v = w.ask(ref, false)
-			require.Equal(t, driver.Verdict{Claimed: driver.Suspect, Crashes: 1}, v)
+			require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: 1}, v)
 			_, v = w.again(h, true)
-			require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
+			require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 			require.NoError(t, w.Close(within(t)))
 		}
 		w.stop()
@@ -72,18 +72,18 @@ func cleared(t *testing.T, s Store) {
 	a.stop()
 	b := newCrashing(t, s.Open(t), "fails")
 	h, v := b.ask(ref, false)
-	require.Equal(t, driver.Suspect, v.Claimed)
+	require.Equal(t, driver.Suspect, v.Status)
 	h, v = b.again(h, true)
-	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Again, At: time.Now(), Error: "x"}})[0])
 	h, v = b.ask(ref, false)
 	for h.Record.Attempt == 0 { // it is handed out once more as it was before
-		require.NotEqual(t, driver.Mine, v.Claimed)
+		require.NotEqual(t, driver.Granted, v.Status)
 		h, v = b.ask(ref, false)
 	}
 	require.Equal(t, 0, h.Record.Crashes)
 	require.Equal(t, 1, h.Record.Attempt)
-	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 2}, v)
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 2}, v)
 	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
@@ -99,20 +99,20 @@ func suspectMoved(t *testing.T, s Store) {
 	b := newCrashing(t, s.Open(t), "moves")
 	h, _ := b.ask(ref, false)
 	h, v := b.again(h, true)
-	require.Equal(t, driver.Mine, v.Claimed)
+	require.Equal(t, driver.Granted, v.Status)
 	require.NoError(t, b.Release(within(t), []*driver.Delivery{h}, 0))
 	_, ok, err := r.Reschedule(within(t), ref, time.Now())
 	require.NoError(t, err)
 	require.True(t, ok)
 	for {
 		h, v = b.ask(ref, false)
-		if v.Claimed != driver.Gone { // of before the move
+		if v.Status != driver.Gone { // of before the move
 			break
 		}
 	}
-	require.Equal(t, driver.Verdict{Claimed: driver.Suspect, Crashes: 1}, v)
+	require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: 1}, v)
 	h, v = b.again(h, true)
-	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
@@ -133,11 +133,11 @@ func (e *deaf) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, er
 	return &deafWorker{w, e}, err
 }
 
-func (w *deafWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
+func (w *deafWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	verdicts := w.Worker.Claim(ctx, held)
 	if w.e.lost.Add(1) <= 3 {
 		for i := range verdicts {
-			verdicts[i] = driver.Verdict{Claimed: driver.Later, After: time.Millisecond}
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 		}
 	}
 	return verdicts
@@ -224,8 +224,8 @@ func (w *mortalWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) 
 	return w.e.alive(func() error { return nil })
 }
 
-func (w *mortalWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
-	verdicts := slices.Repeat([]driver.Verdict{{After: time.Second}}, len(held))
+func (w *mortalWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := slices.Repeat([]driver.ClaimResult{{After: time.Second}}, len(held))
 	w.e.alive(func() error { verdicts = w.Worker.Claim(ctx, held); return nil })
 	return verdicts
 }

@@ -134,7 +134,7 @@ func TestWorkerDenied(t *testing.T) {
 			require.NoError(t, err)
 			err = w.Feed(within(t), func(held []*driver.Delivery) {
 				for i, v := range w.Claim(context.Background(), held) {
-					if v.Claimed == driver.Mine {
+					if v.Status == driver.Granted {
 						w.Finish(context.Background(), []driver.Outcome{{Delivery: held[i], End: driver.Done}})
 					}
 				}

@@ -224,12 +224,12 @@ func deposedLeader(t *testing.T) error {
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
-	require.NotEqual(t, driver.Mine, verdict.Claimed, "it has ended")
+	require.NotEqual(t, driver.Granted, verdict.Status, "it has ended")
 	require.False(t, ok, "it has ended")
 
 	// Where the connection goes to the others, it is told.
 	hd.p = p
-	require.Equal(t, driver.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Claimed)
+	require.Equal(t, driver.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Status)
 	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
 	require.NoError(t, err)
 	require.False(t, ok)

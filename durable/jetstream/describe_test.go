@@ -82,6 +82,6 @@ func claimOne(t *testing.T, w driver.Worker) (h *driver.Delivery) {
 	feeding, stop := context.WithCancel(t.Context())
 	defer stop()
 	require.NoError(t, w.Feed(feeding, func(held []*driver.Delivery) { h = held[0]; stop() }))
-	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{h})[0].Claimed == driver.Mine }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{h})[0].Status == driver.Granted }, patience, time.Millisecond)
 	return h
 }

@@ -89,7 +89,7 @@ func newTwo(t *testing.T) *two {
 	w.owner, held = worker("owner")
 	w.mine = <-held
 	await(t, func() string {
-		if w.owner.Claim(within(t), []*driver.Delivery{w.mine})[0].Claimed != driver.Mine {
+		if w.owner.Claim(within(t), []*driver.Delivery{w.mine})[0].Status != driver.Granted {
 			return "the owner has not claimed it"
 		}
 		return ""
@@ -106,9 +106,9 @@ func newTwo(t *testing.T) *two {
 	return w
 }
 
-func (w *two) claim(t *testing.T) driver.Claimed {
+func (w *two) claim(t *testing.T) driver.ClaimStatus {
 	w.offered.Exact = true // what was claimed by one who has died is a suspect
-	return w.other.Claim(within(t), []*driver.Delivery{w.offered})[0].Claimed
+	return w.other.Claim(within(t), []*driver.Delivery{w.offered})[0].Status
 }
 
 // A dead worker whose last beat lies in the future, since the clock was set back, keeps its
@@ -119,7 +119,7 @@ func TestDeadWorkerFromTheFuture(t *testing.T) {
 		w := newTwo(t)
 		w.clock.set(0)
 		await(t, func() string {
-			if w.claim(t) != driver.Mine {
+			if w.claim(t) != driver.Granted {
 				return "not taken over"
 			}
 			return ""
@@ -152,7 +152,7 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 		w.clock.set(2 * time.Hour)
 		taken := false
 		for end := time.Now().Add(2 * testLease); time.Now().Before(end) && !taken; time.Sleep(10 * time.Millisecond) {
-			taken = w.claim(t) == driver.Mine
+			taken = w.claim(t) == driver.Granted
 		}
 		stop()
 		<-done
@@ -162,7 +162,7 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 		}
 		require.False(t, taken, "a worker that has renewed its lease has lost its job")
 		await(t, func() string { // it is silent now
-			if w.claim(t) != driver.Mine {
+			if w.claim(t) != driver.Granted {
 				return "not taken over"
 			}
 			return ""

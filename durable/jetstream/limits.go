@@ -19,7 +19,7 @@ type covered struct {
 	limits  []*driver.Rule
 	quotas  []string // of each
 	basis   basis
-	verdict driver.Verdict
+	verdict driver.ClaimResult
 	seats   []string // that its claim has
 	took    []string // those of them that are new
 	seen    bool     // it was looked whether it has ended
@@ -65,7 +65,7 @@ func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*covered, tok
 		some, err := w.survey(ctx, p, some, token)
 		if err != nil || tries == limitedTries {
 			for _, j := range append(some, jobs...) {
-				j.verdict = driver.Verdict{Claimed: driver.Later, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
+				j.verdict = driver.ClaimResult{Status: driver.RetryLater, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
 			}
 			return
 		}
@@ -122,7 +122,7 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*covered, statuses []
 				leases[s.worker] = lease
 			}
 			if lease > 0 {
-				j.verdict = driver.Verdict{Claimed: driver.Later, After: max(lease, 10*time.Millisecond)}
+				j.verdict = driver.ClaimResult{Status: driver.RetryLater, After: max(lease, 10*time.Millisecond)}
 				continue
 			}
 		}
@@ -207,7 +207,7 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 				has[k], j.seats = true, append(j.seats, kept)
 			}
 		}
-		if j.verdict = (driver.Verdict{Claimed: driver.Mine}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
+		if j.verdict = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
 			j.verdict = driver.Take(j.limits, counters, has, w.c.Name, now)
 		} else { // the answer was lost: it has all it needs
 			j.verdict.At = driver.TokenBy(j.limits, now)
@@ -215,16 +215,16 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 		for k, key := range j.quotas {
 			d := drafts[key]
 			d.changed = d.differs(w.others.Load() == 0)
-			if j.verdict.Claimed == driver.Mine && !has[k] {
+			if j.verdict.Status == driver.Granted && !has[k] {
 				i := d.of.freeSeat(j.limits[k], d.chosen)
 				d.chosen[i] = true
 				j.took = append(j.took, seatOf(key, i))
 			}
-			if n := j.limits[k].Running; j.verdict.Claimed == driver.Limited && j.verdict.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
+			if n := j.limits[k].Running; j.verdict.Status == driver.Throttled && j.verdict.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
 				full[key] = append(full[key], j)
 			}
 		}
-		if j.seats = append(j.seats, j.took...); j.verdict.Claimed == driver.Mine {
+		if j.seats = append(j.seats, j.took...); j.verdict.Status == driver.Granted {
 			won = append(won, j)
 		}
 	}
@@ -413,7 +413,7 @@ func (w *worker) restand(ctx context.Context, p *part, jobs []*covered, token st
 			again = append(again, j)
 			continue
 		}
-		if j.verdict = *v; v.Claimed == driver.Mine { // the answer was lost
+		if j.verdict = *v; v.Status == driver.Granted { // the answer was lost
 			j.verdict.At = at
 		}
 	}
@@ -428,12 +428,12 @@ type basis struct {
 
 // standing reads the status of a job that could not be claimed, and returns what a claim has
 // to replace; or the verdict.
-func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.Verdict) {
+func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
 	hd := h.Handle.(*handle)
 	p := hd.p
 	s, err := p.status(ctx, hd.at)
 	if err != nil {
-		return b, &driver.Verdict{Claimed: driver.Later, After: 50 * time.Millisecond}
+		return b, &driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 	}
 	hd.unsure = false
 	b = basis{over: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
@@ -445,7 +445,7 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 			return b, &v
 		}
 		if left, err := w.leaseOf(ctx, p, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
-			return b, &driver.Verdict{Claimed: driver.Later, After: max(left, 10*time.Millisecond)}
+			return b, &driver.ClaimResult{Status: driver.RetryLater, After: max(left, 10*time.Millisecond)}
 		}
 		if b.begun, b.crashes = s.begun(); s.worker == w.c.Name {
 			// In a call whose answer was lost: that was no crash, and nothing has begun.
@@ -459,7 +459,7 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 	}
 	if b.crashes > 0 && !h.Exact {
 		hd.status = status{}
-		return b, &driver.Verdict{Claimed: driver.Suspect, Crashes: b.crashes}
+		return b, &driver.ClaimResult{Status: driver.Suspect, Crashes: b.crashes}
 	}
 	return b, nil
 }
@@ -496,10 +496,10 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 // the claims are given back that the rules as they are now would have judged otherwise, and
 // are asked for again. So who has stored a rule knows that each claim that is asked for later
 // obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.Verdict, by *driver.Rules) {
+func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.ClaimResult, by *driver.Rules) {
 	last := witness{}
 	for i, h := range held {
-		if hd := h.Handle.(*handle); verdicts[i].Claimed == driver.Mine && hd.status.seq > last.seq {
+		if hd := h.Handle.(*handle); verdicts[i].Status == driver.Granted && hd.status.seq > last.seq {
 			last = witness{p.fateSubject(hd.at), hd.status.seq}
 		}
 	}
@@ -512,8 +512,8 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, ver
 	}
 	var back []*handle
 	for i, h := range held {
-		if verdicts[i].Claimed == driver.Mine && (err != nil || !sameRules(by, now, &h.Record)) {
-			verdicts[i] = driver.Verdict{Claimed: driver.Later, After: time.Millisecond}
+		if verdicts[i].Status == driver.Granted && (err != nil || !sameRules(by, now, &h.Record)) {
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 			back = append(back, h.Handle.(*handle))
 		}
 	}

@@ -146,7 +146,7 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 		feeding, stop := context.WithCancel(t.Context())
 		require.NoError(t, w.Feed(feeding, func(held []*driver.Delivery) { out.Delivery = held[0]; stop() }))
 		stop()
-		require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{out.Delivery})[0].Claimed == driver.Mine }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{out.Delivery})[0].Status == driver.Granted }, patience, time.Millisecond)
 		finishing, cut := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		l.sprung.Store(false)

@@ -69,7 +69,7 @@ func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
 	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
 }
 
-func (l *limited) claim(w *worker, h *driver.Delivery) driver.Verdict {
+func (l *limited) claim(w *worker, h *driver.Delivery) driver.ClaimResult {
 	return w.Claim(l.t.Context(), []*driver.Delivery{h})[0]
 }
 
@@ -95,16 +95,16 @@ func TestPlaceOfTheDead(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	first, second := l.held(""), l.held("")
 	began := time.Now()
-	require.Equal(t, driver.Mine, l.claim(l.worker("dead"), first).Claimed)
+	require.Equal(t, driver.Granted, l.claim(l.worker("dead"), first).Status)
 	died := time.Now()
 	w := l.worker("w")
 	if v, s := l.claim(w, second), l.status(first); time.Since(began) < limitedLease {
-		require.Equal(t, driver.Limited, v.Claimed)
+		require.Equal(t, driver.Throttled, v.Status)
 		require.Equal(t, claimed, s.fate)
 	}
 	require.Eventually(t, func() bool {
 		_ = w.Beat(t.Context()) // late, or not
-		return l.claim(w, second).Claimed == driver.Mine
+		return l.claim(w, second).Status == driver.Granted
 	}, time.Minute, 100*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(died), limitedLease-100*time.Millisecond)
 	require.Equal(t, 1, l.taken())
@@ -120,11 +120,11 @@ func TestPlaceOfTheDead(t *testing.T) {
 		time.Sleep(sweepWait)
 		v := l.claim(other, third)
 		l.live(w)
-		require.Equal(t, driver.Limited, v.Claimed)
+		require.Equal(t, driver.Throttled, v.Status)
 	}
 	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: second, End: driver.Done}})[0])
 	require.Equal(t, 0, l.taken())
-	require.Equal(t, driver.Mine, l.claim(other, third).Claimed)
+	require.Equal(t, driver.Granted, l.claim(other, third).Status)
 }
 
 // What a worker gives back late is its own claim, and not that of the same job as it was handed
@@ -135,12 +135,12 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	for name, lost := range map[string]bool{"answered": false, "lost": true} {
 		t.Run(name, func(t *testing.T) {
 			w, first := l.worker("w"+name), l.held("")
-			require.Equal(t, driver.Mine, l.claim(w, first).Claimed)
+			require.Equal(t, driver.Granted, l.claim(w, first).Status)
 			if lost {
 				first.Handle.(*handle).status.seq = 0
 			}
 			second := l.again(first, 0)
-			require.Equal(t, driver.Mine, l.claim(w, second).Claimed)
+			require.Equal(t, driver.Granted, l.claim(w, second).Status)
 			was := l.status(second)
 			require.NoError(t, w.Release(t.Context(), []*driver.Delivery{first}, 0))
 			require.Equal(t, was, l.status(second), "it is not the first one's")
@@ -162,11 +162,11 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	w, h := l.worker("w"), l.held("")
-	require.Equal(t, driver.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	was := l.status(h)
 	hd := h.Handle.(*handle)
 	hd.status.seq, hd.unsure = 0, true
-	require.Equal(t, driver.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	require.Equal(t, was.seats, l.status(h).seats)
 	require.Equal(t, 1, hd.status.attempt)
 	require.Equal(t, 1, l.taken())
@@ -180,7 +180,7 @@ func TestPlaceOfNobody(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	first, second := l.held(""), l.held("")
 	w := l.worker("w")
-	require.Equal(t, driver.Mine, l.claim(w, first).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, first).Status)
 	hd := first.Handle.(*handle)
 	name := hd.status.seats[0]
 	was := l.p.quotas.all[quotaOf(driver.Place{Limit: l.e.knows().Limits()[0].ID})].seats[0]
@@ -192,7 +192,7 @@ func TestPlaceOfNobody(t *testing.T) {
 	require.Equal(t, 1, l.taken())
 
 	other := l.worker("other")
-	require.Eventually(t, func() bool { return l.claim(other, second).Claimed == driver.Mine }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return l.claim(other, second).Status == driver.Granted }, time.Minute, 100*time.Millisecond)
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, "other", l.status(second).worker)
 }
@@ -205,7 +205,7 @@ func TestPlaceInClosedBucket(t *testing.T) {
 	hd := h.Handle.(*handle)
 	require.NoError(t, l.p.purge(t.Context(), l.p.nearSubject(hd.at.bucket, "k"), 0))
 	closeBucket(t, l.p, hd.at.bucket)
-	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Claimed)
+	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Status)
 	require.Equal(t, none, l.status(h).fate)
 	require.Equal(t, 0, l.taken())
 }
@@ -217,7 +217,7 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	l := newLimited(t, p, durable.Limit{Kind: "k", Running: 1})
 	first, theirs, mine := l.held(""), l.held(""), l.held("")
 	w := l.worker("w")
-	require.Equal(t, driver.Mine, l.claim(w, first).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, first).Status)
 	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: first, End: driver.Done}})[0])
 
 	e := connectPartTo(t, p).(*engine)
@@ -225,14 +225,14 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	require.NoError(t, err)
 	elsewhere := &limited{t: t, p: e.parts[0], e: e}
 	theirs = elsewhere.again(theirs, 0)
-	require.Equal(t, driver.Mine, elsewhere.claim(elsewhere.worker("other"), theirs).Claimed)
+	require.Equal(t, driver.Granted, elsewhere.claim(elsewhere.worker("other"), theirs).Status)
 
-	require.Equal(t, driver.Limited, l.claim(w, mine).Claimed)
+	require.Equal(t, driver.Throttled, l.claim(w, mine).Status)
 	require.Len(t, mine.Handle.(*handle).status.seats, 1, "it has tried")
 	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{mine}, 0))
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, none, l.status(mine).fate, "it was never claimed")
-	require.Equal(t, driver.Limited, l.claim(w, l.held("")).Claimed)
+	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
 }
 
 // A claim by rules that are not those any more is given back, and judged by those that are.
@@ -241,7 +241,7 @@ func TestRulesAfterTheClaim(t *testing.T) {
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
 	w := l.worker("w")
-	require.Equal(t, driver.Mine, l.claim(w, l.held("")).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, l.held("")).Status)
 	q, err := durable.Open(t.Context(), connectPartTo(t, p))
 	require.NoError(t, err)
 	defer q.Close()
@@ -252,22 +252,22 @@ func TestRulesAfterTheClaim(t *testing.T) {
 
 	paused := l.held("")
 	change(func() error { return q.Pause(t.Context(), durable.Pausable{Kind: "k"}) })
-	require.Equal(t, driver.Later, l.claim(w, paused).Claimed)
+	require.Equal(t, driver.RetryLater, l.claim(w, paused).Status)
 	require.Equal(t, freed, l.status(paused).fate)
-	require.Equal(t, driver.Verdict{Claimed: driver.Limited, After: driver.AskAgain}, l.claim(w, paused))
+	require.Equal(t, driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}, l.claim(w, paused))
 	change(func() error { return q.Resume(t.Context(), durable.Pausable{Kind: "k"}) })
 	require.Eventually(t, func() bool {
 		_, err := l.e.Rules(t.Context())
 		require.NoError(t, err)
-		return l.claim(w, paused).Claimed == driver.Mine
+		return l.claim(w, paused).Status == driver.Granted
 	}, time.Minute, time.Millisecond)
 	require.Equal(t, 1, l.status(paused).attempt)
 
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{Kind: "k", Running: 1}) })
 	first, second := l.held(""), l.held("")
-	require.Equal(t, driver.Later, l.claim(w, first).Claimed)
-	require.Equal(t, driver.Mine, l.claim(w, first).Claimed)
-	require.Equal(t, driver.Limited, l.claim(w, second).Claimed)
+	require.Equal(t, driver.RetryLater, l.claim(w, first).Status)
+	require.Equal(t, driver.Granted, l.claim(w, first).Status)
+	require.Equal(t, driver.Throttled, l.claim(w, second).Status)
 	require.Len(t, l.status(first).seats, 1)
 
 	// Who has a place leaves it though the limit is there no more.
@@ -291,8 +291,8 @@ func TestPlaceWithoutAnAnswer(t *testing.T) {
 	w := l.worker("w")
 	_, err := e.Rules(t.Context())
 	require.NoError(t, err)
-	var v driver.Verdict
-	require.Eventually(t, func() bool { v = l.claim(w, h); return v.Claimed == driver.Mine }, time.Minute, 10*time.Millisecond)
+	var v driver.ClaimResult
+	require.Eventually(t, func() bool { v = l.claim(w, h); return v.Status == driver.Granted }, time.Minute, 10*time.Millisecond)
 	require.True(t, lost.lost.Load())
 	require.Equal(t, 1, v.Attempt)
 	require.Equal(t, 1, l.taken())
@@ -311,7 +311,7 @@ func TestCancelRunningOfOneClaim(t *testing.T) {
 	ok, err := l.e.CancelRunning(t.Context(), h.Ref)
 	require.NoError(t, err)
 	require.False(t, ok, "it waits")
-	require.Equal(t, driver.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	ok, err = l.e.CancelRunning(t.Context(), h.Ref)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -320,7 +320,7 @@ func TestCancelRunningOfOneClaim(t *testing.T) {
 		require.Equal(t, []durable.Ref{h.Ref}, (<-told).Canceled, "with each beat")
 	}
 	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{h}, 0))
-	require.Equal(t, driver.Mine, l.claim(w, l.again(h, 0)).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, l.again(h, 0)).Status)
 	require.NoError(t, w.Beat(t.Context()))
 	require.Empty(t, told)
 }
@@ -336,9 +336,9 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	q := &quota{place: driver.Place{Limit: id}}
 	c := driver.Counter{Tokens: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
-	require.Equal(t, driver.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	v := l.claim(w, l.held(""))
-	if v.Claimed == driver.Limited {
+	if v.Status == driver.Throttled {
 		require.Less(t, v.After, time.Second)
 	} else {
 		require.False(t, v.At.IsZero(), "the next token comes later: %+v", v)
@@ -350,8 +350,8 @@ func TestTokenIsNoPlace(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 0.001, Burst: 1})
 	w := l.worker("w")
-	require.Equal(t, driver.Mine, l.claim(w, l.held("")).Claimed)
-	require.Equal(t, driver.Limited, l.claim(w, l.held("")).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, l.held("")).Status)
+	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
 	q := l.p.quotas.all[quotaOf(driver.Place{Limit: l.e.knows().Limits()[0].ID})]
 	require.Equal(t, 1, q.used)
 	require.Zero(t, q.swept)
@@ -363,13 +363,13 @@ func TestBatchWithWhatIsAnothers(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 1000, Burst: 1000})
 	other, w := l.worker("other"), l.worker("w")
 	mine, theirs := l.held(""), l.held("")
-	require.Equal(t, driver.Mine, l.claim(other, theirs).Claimed)
+	require.Equal(t, driver.Granted, l.claim(other, theirs).Status)
 	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
 		batch := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
 		batch[1].Handle.(*handle).again = again
 		verdicts := w.Claim(t.Context(), batch)
-		require.Equal(t, driver.Mine, verdicts[0].Claimed)
-		require.Equal(t, driver.Later, verdicts[1].Claimed)
+		require.Equal(t, driver.Granted, verdicts[0].Status)
+		require.Equal(t, driver.RetryLater, verdicts[1].Status)
 		require.Positive(t, verdicts[1].After)
 		require.LessOrEqual(t, verdicts[1].After, limitedLease+time.Second)
 		require.NoError(t, w.Release(t.Context(), batch[:1], 0))

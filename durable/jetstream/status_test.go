@@ -39,7 +39,7 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	gone := put(status{fate: done, token: "another", worker: "b", attempt: 2}) + 1
 	h := &driver.Delivery{Record: r, Handle: &handle{p: p, at: at, seq: gone, status: mine}}
 	w := &worker{e: &engine{parts: []*part{p}}}
-	require.Equal(t, driver.Gone, w.confirm(t.Context(), h, errBucketClosed).Claimed)
+	require.Equal(t, driver.Gone, w.confirm(t.Context(), h, errBucketClosed).Status)
 	stays(done)
 
 	late := put(status{fate: canceled, token: "mine"})

@@ -252,8 +252,8 @@ func (p *part) watch(worker string, beat uint64) time.Duration {
 	return 0
 }
 
-func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
-	verdicts := make([]driver.Verdict, len(held))
+func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := make([]driver.ClaimResult, len(held))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, v := range w.claim(ctx, p, pick(held, indices)) {
 			verdicts[indices[k]] = v
@@ -263,11 +263,11 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Ve
 }
 
 // claim creates the statuses of jobs. Jobs that have one already are settled one by one.
-func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.Verdict {
-	verdicts := make([]driver.Verdict, len(held))
+func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := make([]driver.ClaimResult, len(held))
 	if p.spare() != nil { // nothing can be claimed before there is room
 		for i := range verdicts {
-			verdicts[i] = driver.Verdict{Claimed: driver.Later, After: time.Second}
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 		}
 		return verdicts
 	}
@@ -294,7 +294,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 }
 
 // claimOthers claims those of the jobs that the rules let it claim without a place.
-func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delivery, others []int, token string, verdicts []driver.Verdict, rules *driver.Rules) {
+func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delivery, others []int, token string, verdicts []driver.ClaimResult, rules *driver.Rules) {
 	statuses := p.statusesAmong(ctx, pick(held, others))
 	var trying []int
 	for k, i := range others {
@@ -304,11 +304,11 @@ func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delive
 		case statuses[k].fate.final():
 			verdicts[i] = w.gone(ctx, h)
 		case h.Record.Crashes > 0 && !h.Exact:
-			verdicts[i] = driver.Verdict{Claimed: driver.Suspect, Crashes: h.Record.Crashes}
+			verdicts[i] = driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
 		case paused && h.Exact:
-			verdicts[i] = driver.Verdict{Claimed: driver.Limited, After: driver.AskAgain}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
 		case paused || len(limits) > 0:
-			verdicts[i] = driver.Verdict{Claimed: driver.Limited}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
 		default:
 			h.Handle.(*handle).status = w.claimOf(h, token, h.Record.Attempt, h.Record.Crashes)
 			trying = append(trying, i)
@@ -318,7 +318,7 @@ func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delive
 }
 
 // claimFree claims those of the jobs that are under no limit.
-func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Delivery, trying []int, token string, verdicts []driver.Verdict) {
+func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Delivery, trying []int, token string, verdicts []driver.ClaimResult) {
 	open := map[int64]error{} // what is known of the buckets, after the commit
 	// A job that is not found to have ended is claimed, however long ago it was handed out, and
 	// confirmed: it is never acknowledged unseen.
@@ -435,18 +435,18 @@ func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 // ended before and that was forgotten: a worker that was frozen between Feed and Claim is
 // told here. Its status is removed. Of a stale handle the bucket's mark says
 // nothing, so the job's message itself is looked for.
-func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) driver.Verdict {
+func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) driver.ClaimResult {
 	hd := h.Handle.(*handle)
 	if open == nil && hd.stale() {
 		open = errBucketClosed
 	}
 	switch {
 	case open == nil:
-		return driver.Verdict{Claimed: driver.Mine, Attempt: hd.status.attempt}
+		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
 	case errors.Is(open, errBucketClosed):
 		there, err := hd.p.reopened(ctx, hd)
 		if err == nil && there {
-			return driver.Verdict{Claimed: driver.Mine, Attempt: hd.status.attempt}
+			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
 		}
 		// Another may have taken over meanwhile: the status that it has written is the one
 		// that says how the job has ended, and stays.
@@ -454,7 +454,7 @@ func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) dr
 			return w.gone(ctx, h)
 		}
 	}
-	return driver.Verdict{Claimed: driver.Later, After: 50 * time.Millisecond}
+	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }
 
 // reopened reports whether a job waits in a bucket that is, or may be, closed: its own
@@ -480,7 +480,7 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 
 // settle decides about one job whose status was there, or about which the answer was
 // lost.
-func (w *worker) settle(ctx context.Context, h *driver.Delivery, token string) driver.Verdict {
+func (w *worker) settle(ctx context.Context, h *driver.Delivery, token string) driver.ClaimResult {
 	hd := h.Handle.(*handle)
 	p := hd.p
 	for range 3 {
@@ -497,18 +497,18 @@ func (w *worker) settle(ctx context.Context, h *driver.Delivery, token string) d
 			return w.confirm(ctx, h, p.stillOpen(ctx, hd))
 		}
 	}
-	return driver.Verdict{Claimed: driver.Later, After: 50 * time.Millisecond}
+	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }
 
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
 // its forward away.
-func (w *worker) gone(ctx context.Context, h *driver.Delivery) driver.Verdict {
+func (w *worker) gone(ctx context.Context, h *driver.Delivery) driver.ClaimResult {
 	hd := h.Handle.(*handle)
 	if err := hd.p.tidy(ctx, &h.Record, hd.at); err != nil {
-		return driver.Verdict{Claimed: driver.Later, After: time.Second}
+		return driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 	}
 	hd.ack()
-	return driver.Verdict{Claimed: driver.Gone}
+	return driver.ClaimResult{Status: driver.Gone}
 }
 
 // tidy removes the key and the forward of a job that was canceled.

@@ -526,61 +526,61 @@ func (m *Store) handled(kind string) bool {
 	return false
 }
 
-func (w *worker) Claim(_ context.Context, held []*driver.Delivery) []driver.Verdict {
+func (w *worker) Claim(_ context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	verdicts := make([]driver.Verdict, len(held))
+	verdicts := make([]driver.ClaimResult, len(held))
 	for i, h := range held {
 		verdicts[i] = w.claim(h)
 	}
 	return verdicts
 }
 
-func (w *worker) claim(h *driver.Delivery) driver.Verdict {
+func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	m := w.e.m
 	j, ok := m.find(h.Ref)
 	if w.e.open() != nil {
-		return driver.Verdict{Claimed: driver.Later, After: time.Second}
+		return driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 	}
 	if !ok || (j.state != driver.Waiting && j.state != driver.Running) || j.rec.Version != h.Record.Version {
-		return driver.Verdict{Claimed: driver.Gone}
+		return driver.ClaimResult{Status: driver.Gone}
 	}
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		h.Handle = handle{claim: j.claim}
 		limits, _ := m.rules.Covering(j.rec.Kind, j.rec.Lane)
-		return driver.Verdict{Claimed: driver.Mine, Attempt: j.rec.Attempt, At: driver.TokenBy(limits, m.now())}
+		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenBy(limits, m.now())}
 	}
 	if j.state == driver.Running {
 		if left := m.lease(j.by); left > 0 {
-			return driver.Verdict{Claimed: driver.Later, After: left}
+			return driver.ClaimResult{Status: driver.RetryLater, After: left}
 		}
 	}
 	begun, crashes := j.begun()
 	if crashes > 0 && !h.Exact {
-		return driver.Verdict{Claimed: driver.Suspect, Crashes: crashes}
+		return driver.ClaimResult{Status: driver.Suspect, Crashes: crashes}
 	}
 	v := w.take(j, h)
-	if v.Claimed != driver.Mine {
+	if v.Status != driver.Granted {
 		return v
 	}
 	j.state, j.by, j.exact, j.ending = driver.Running, w.c.Name, h.Exact, false
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
 	j.claim++
 	h.Handle = handle{claim: j.claim}
-	return driver.Verdict{Claimed: driver.Mine, Attempt: j.rec.Attempt, At: v.At}
+	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
 
 // take takes for a claim what the rules ask for, or says what it has to wait for.
-func (w *worker) take(j *entry, h *driver.Delivery) driver.Verdict {
+func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	m, lane := w.e.m, j.rec.Lane
 	limits, paused := m.rules.Covering(j.rec.Kind, lane)
 	switch {
 	case (paused || len(limits) > 0) && !h.Exact:
-		return driver.Verdict{Claimed: driver.Limited}
+		return driver.ClaimResult{Status: driver.Throttled}
 	case paused:
-		return driver.Verdict{Claimed: driver.Limited, After: driver.AskAgain}
+		return driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
 	}
 	places, counters, has := make([]driver.Place, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
 	for i, l := range limits {
@@ -590,14 +590,14 @@ func (w *worker) take(j *entry, h *driver.Delivery) driver.Verdict {
 		}
 		places[i], counters[i], has[i] = p, m.counted[p], slices.Contains(j.places, p)
 	}
-	if v := m.untimely(limits, counters); v.Claimed == driver.Limited {
+	if v := m.untimely(limits, counters); v.Status == driver.Throttled {
 		return v
 	}
 	v := driver.Take(limits, counters, has, w.c.Name, m.now())
-	if v.Claimed == driver.Limited && m.freeDead(j, w.c.Name) {
+	if v.Status == driver.Throttled && m.freeDead(j, w.c.Name) {
 		v = driver.Take(limits, counters, has, w.c.Name, m.now())
 	}
-	if v.Claimed == driver.Mine {
+	if v.Status == driver.Granted {
 		j.places = slices.DeleteFunc(j.places, func(p driver.Place) bool { return slices.Contains(places, p) })
 		m.free(j) // of a dead worker's claim: what covers the job no longer
 		j.places = places
@@ -619,14 +619,14 @@ func (m *Store) freeDead(but *entry, asks string) (some bool) {
 
 // untimely refuses what has to wait for a token where the clock is set by hand: who has the
 // token ahead of its time cannot wait for that.
-func (m *Store) untimely(limits []*driver.Rule, counters []*driver.Counter) (v driver.Verdict) {
+func (m *Store) untimely(limits []*driver.Rule, counters []*driver.Counter) (v driver.ClaimResult) {
 	if m.clock == nil {
 		return v
 	}
 	now := m.now()
 	for i, l := range limits {
 		if after := l.Token(counters[i], now).Sub(now); after > v.After {
-			v = driver.Verdict{Claimed: driver.Limited, Limit: l.ID, After: after}
+			v = driver.ClaimResult{Status: driver.Throttled, Limit: l.ID, After: after}
 		}
 	}
 	return v

@@ -31,7 +31,7 @@ func TestHalfOpen(t *testing.T) {
 	require.Len(t, held, 1)
 	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() == 0 }, patience, time.Millisecond)
 	p.holdNext.Store(2) // the settings, and the claim
-	require.Equal(t, driver.Later, cut.Claim(ctx, held)[0].Claimed)
+	require.Equal(t, driver.RetryLater, cut.Claim(ctx, held)[0].Status)
 	require.EqualValues(t, 1, p.holds.Load())
 
 	w, err := e.Work(ctx, workConfig("w", 6*time.Second))
@@ -50,7 +50,7 @@ func TestHalfOpen(t *testing.T) {
 	for mine := false; !mine; {
 		select {
 		case h := <-got:
-			mine = w.Claim(ctx, []*driver.Delivery{h})[0].Claimed == driver.Mine
+			mine = w.Claim(ctx, []*driver.Delivery{h})[0].Status == driver.Granted
 		case <-ctx.Done():
 			t.Fatal("the row is locked for good")
 		}

@@ -65,12 +65,12 @@ func TestLockedRow(t *testing.T) {
 	unlock := s.lockRow(t, "locked")
 	verdicts := w.Claim(ctx, all)
 	for i, h := range all {
-		want := map[*driver.Delivery]driver.Claimed{locked: driver.Later, free: driver.Mine, gone: driver.Gone}[h]
-		require.Equal(t, want, verdicts[i].Claimed, h.Record.ID)
+		want := map[*driver.Delivery]driver.ClaimStatus{locked: driver.RetryLater, free: driver.Granted, gone: driver.Gone}[h]
+		require.Equal(t, want, verdicts[i].Status, h.Record.ID)
 	}
 	unlock()
 	for i, v := range w.Claim(ctx, both) {
-		require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v, both[i].Record.ID)
+		require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v, both[i].Record.ID)
 	}
 
 	unlock = s.lockRow(t, "locked")
@@ -83,7 +83,7 @@ func TestLockedRow(t *testing.T) {
 	require.ErrorIs(t, errs[2], driver.ErrLeaseLost)
 	again := look(t, w)
 	require.Len(t, again, 1)
-	require.Equal(t, driver.Mine, w.Claim(ctx, again)[0].Claimed)
+	require.Equal(t, driver.Granted, w.Claim(ctx, again)[0].Status)
 
 	released := make(chan error)
 	go func() { released <- w.Release(ctx, []*driver.Delivery{locked, again[0]}, 0) }()

@@ -103,10 +103,10 @@ func lostAnswers(t *testing.T, s *store) {
 		h := map[string]*driver.Delivery{"before": a, "lost": b}[id]
 		v := w.Claim(ctx, []*driver.Delivery{h})[0]
 		if id == "lost" {
-			require.Equal(t, driver.Later, v.Claimed)
+			require.Equal(t, driver.RetryLater, v.Status)
 			v = w.Claim(ctx, []*driver.Delivery{h})[0]
 		}
-		require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, v)
+		require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 	})
 	lose(func(id string) {
 		h := map[string]*driver.Delivery{"before": a, "lost": b}[id]
@@ -212,7 +212,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	}
 	second := look()
 	for _, v := range w.Claim(t.Context(), second) {
-		require.Equal(t, driver.Mine, v.Claimed)
+		require.Equal(t, driver.Granted, v.Status)
 	}
 	require.NoError(t, w.Release(t.Context(), first, 0))
 	for _, err := range w.Finish(t.Context(), []driver.Outcome{{Delivery: second[0], End: driver.Done}}) {

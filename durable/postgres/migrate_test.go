@@ -97,7 +97,7 @@ func TestNewerSchema(t *testing.T) {
 	require.NoError(t, err)
 	refs := insertAll(t, fresh, record("a", time.Now()))
 	held := look(t, w)
-	require.Equal(t, driver.Mine, w.Claim(t.Context(), held)[0].Claimed)
+	require.Equal(t, driver.Granted, w.Claim(t.Context(), held)[0].Status)
 	require.NoError(t, w.Beat(t.Context()))
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -42,7 +42,7 @@ func (b *table) claim(m *member) *play {
 	p := &play{name: "claim", effect: map[string]effect{}}
 	p.run = func(ctx context.Context) {
 		for i, v := range m.w.Claim(ctx, held) {
-			p.effect[held[i].Record.ID] = b.claimed(m, held[i], v.Claimed)
+			p.effect[held[i].Record.ID] = b.claimed(m, held[i], v.Status)
 		}
 	}
 	p.done = func(now map[string]jobState) {
@@ -65,9 +65,9 @@ func (b *table) claim(m *member) *play {
 }
 
 // claimed is what an answer to a claim says of a row. A worker that has claimed the job in a
-// call whose answer was lost has it. Where there is other traffic Later may mean anything.
-func (b *table) claimed(m *member, h *driver.Delivery, v driver.Claimed) effect {
-	answer := map[driver.Claimed]string{driver.Mine: "mine", driver.Gone: "gone", driver.Later: "later", driver.Suspect: "suspect"}[v]
+// call whose answer was lost has it. Where there is other traffic RetryLater may mean anything.
+func (b *table) claimed(m *member, h *driver.Delivery, v driver.ClaimStatus) effect {
+	answer := map[driver.ClaimStatus]string{driver.Granted: "mine", driver.Gone: "gone", driver.RetryLater: "later", driver.Suspect: "suspect"}[v]
 	return effect{answer, func(s jobState) []jobState {
 		there := s.phase <= runs && s.version == int32(h.Record.Version)
 		own := there && s.phase == runs && s.holder == m.id

@@ -108,7 +108,7 @@ func TestFailedCommit(t *testing.T) {
 			_, err := insert(rec(fmt.Sprint("finish", i), ""))
 			require.NoError(t, err)
 			held := []*driver.Delivery{byID(t, look(t, w), fmt.Sprint("finish", i))}
-			require.Equal(t, driver.Mine, w.Claim(ctx, held)[0].Claimed)
+			require.Equal(t, driver.Granted, w.Claim(ctx, held)[0].Status)
 			var errs []error
 			over := s.overtaken(t, pool, func() { errs = w.Finish(ctx, []driver.Outcome{{Delivery: held[0], End: driver.Done}}) },
 				"update SCHEMA.job set claim = claim + 1, holder = null where id like '%finish%' and state = 1")

@@ -126,10 +126,10 @@ const claimTimeout = 5 * time.Second
 
 // Claim claims jobs in one commit, and those that limits cover in another beside it, so that
 // others do not wait with them. It is not cut off when ctx ends.
-func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
+func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	ctx, cancel := finishing(ctx, claimTimeout)
 	defer cancel()
-	verdicts, todo := make([]driver.Verdict, len(held)), make([]int, len(held))
+	verdicts, todo := make([]driver.ClaimResult, len(held)), make([]int, len(held))
 	for i := range held {
 		todo[i] = i
 	}
@@ -140,7 +140,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Ve
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
-				verdicts[i] = driver.Verdict{Claimed: driver.Later, After: laterOnError}
+				verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			}
 			break
 		}
@@ -150,7 +150,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Ve
 }
 
 // claimBy claims some by rules, and returns those for which the rules are not right any more.
-func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Delivery, todo []int, verdicts []driver.Verdict) (stale []int) {
+func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
 	var plain, limited asking
 	limited.needs.places = map[driver.Place]*driver.Rule{}
 	for _, i := range todo {
@@ -160,9 +160,9 @@ func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*drive
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
 		case !h.Exact:
-			verdicts[i] = driver.Verdict{Claimed: driver.Limited}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
 		case paused:
-			verdicts[i] = driver.Verdict{Claimed: driver.Limited, After: driver.AskAgain}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
 		default:
 			limited.add(i, h)
 			limited.needs.add(handleOf(h).id, h.Record.Lane, limits)
@@ -197,7 +197,7 @@ func (a *asking) add(i int, h *driver.Delivery) {
 }
 
 // claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, held []*driver.Delivery, verdicts []driver.Verdict) {
+func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
 	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, rules.Revision()}, w.e.statements.claim, readVerdict
 	var err error
 	if len(c.needs.id) > 0 {
@@ -219,18 +219,18 @@ func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, 
 		a, ok := answers[c.ids[k]]
 		switch {
 		case err != nil:
-			verdicts[i] = driver.Verdict{Claimed: driver.Later, After: laterOnError}
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			w.unanswered(handleOf(held[i]))
 		case !ok:
-			verdicts[i] = driver.Verdict{Claimed: driver.Gone}
-		case a.stale && a.Claimed != driver.Gone && a.Claimed != driver.Mine:
+			verdicts[i] = driver.ClaimResult{Status: driver.Gone}
+		case a.stale && a.Status != driver.Gone && a.Status != driver.Granted:
 			c.stale = append(c.stale, i)
 		default:
 			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
 				limits, _ := rules.Covering(held[i].Record.Kind, held[i].Record.Lane)
 				a.At = driver.TokenBy(limits, w.e.now())
 			}
-			verdicts[i] = a.Verdict
+			verdicts[i] = a.ClaimResult
 			handleOf(held[i]).note(a)
 		}
 		if h := handleOf(held[i]); err == nil && (!ok || h.claim != unknown) {
@@ -257,7 +257,7 @@ func (w *worker) supersede(h *handle) {
 // it locked may be an earlier claim of this handle, whose answer was lost.
 func (h *handle) note(a answer) {
 	switch {
-	case a.Claimed == driver.Mine:
+	case a.Status == driver.Granted:
 		h.claim, h.limited = a.claim, a.limited
 	case a.claim != unknown:
 		h.claim = 0
@@ -266,7 +266,7 @@ func (h *handle) note(a answer) {
 
 // answer is a row of claim.sql.
 type answer struct {
-	driver.Verdict
+	driver.ClaimResult
 	id      string
 	claim   int32
 	stale   bool // the rules were changed
@@ -280,10 +280,10 @@ func readLimited(row pgx.CollectableRow) (a answer, err error) {
 	var at, rule, rest int64 // nanoseconds
 	a, err = readAnswer(row, &at, &rule, &rest)
 	switch {
-	case a.Claimed == driver.Mine && at > 0:
+	case a.Status == driver.Granted && at > 0:
 		a.At = time.Unix(0, at)
-	case a.Claimed == driver.Later && rule > 0:
-		a.Verdict = driver.Verdict{Claimed: driver.Limited, Limit: rule, After: time.Duration(rest)}
+	case a.Status == driver.RetryLater && rule > 0:
+		a.ClaimResult = driver.ClaimResult{Status: driver.Throttled, Limit: rule, After: time.Duration(rest)}
 	}
 	return a, err
 }
@@ -295,14 +295,14 @@ func readAnswer(row pgx.CollectableRow, more ...any) (a answer, err error) {
 	err = row.Scan(append([]any{&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes, &a.stale, &a.limited}, more...)...)
 	switch {
 	case gone:
-		a.Verdict = driver.Verdict{Claimed: driver.Gone}
+		a.ClaimResult = driver.ClaimResult{Status: driver.Gone}
 	case mine:
-		a.Verdict = driver.Verdict{Claimed: driver.Mine, Attempt: attempt}
+		a.ClaimResult = driver.ClaimResult{Status: driver.Granted, Attempt: attempt}
 	case crashes > 0:
-		a.Verdict = driver.Verdict{Claimed: driver.Suspect, Crashes: crashes}
+		a.ClaimResult = driver.ClaimResult{Status: driver.Suspect, Crashes: crashes}
 	default:
 		after := time.Duration(rest * float64(time.Second))
-		a.Verdict = driver.Verdict{Claimed: driver.Later, After: max(after, laterOnError)}
+		a.ClaimResult = driver.ClaimResult{Status: driver.RetryLater, After: max(after, laterOnError)}
 	}
 	return a, err
 }

@@ -381,7 +381,7 @@ func (w *Worker) hasLine(g *gate) bool {
 }
 
 // limited has a task wait whose claim was refused by a limit or a pause. w.mu is held.
-func (w *Worker) limited(t *task, v driver.Verdict) {
+func (w *Worker) limited(t *task, v driver.ClaimResult) {
 	w.missTurn(t)
 	gates := t.gates
 	w.leave(t)

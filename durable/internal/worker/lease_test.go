@@ -57,10 +57,10 @@ func (a *answering) Finish(_ context.Context, outs []driver.Outcome) []error {
 	return make([]error, len(outs))
 }
 
-func (a *answering) Claim(_ context.Context, held []*driver.Delivery) []driver.Verdict {
-	verdicts := make([]driver.Verdict, len(held))
+func (a *answering) Claim(_ context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := make([]driver.ClaimResult, len(held))
 	for i := range verdicts {
-		verdicts[i] = driver.Verdict{Claimed: driver.Mine, Attempt: 1}
+		verdicts[i] = driver.ClaimResult{Status: driver.Granted, Attempt: 1}
 	}
 	return verdicts
 }
@@ -192,7 +192,7 @@ type losing struct {
 	w *Worker
 }
 
-func (l *losing) Claim(ctx context.Context, held []*driver.Delivery) []driver.Verdict {
+func (l *losing) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	l.w.mu.Lock()
 	l.w.lose(time.Now())
 	l.w.mu.Unlock()

@@ -438,7 +438,7 @@ func (w *Worker) claim(ctx context.Context, batch []*task) {
 	defer w.mu.Unlock()
 	w.adapt(now.Sub(began))
 	w.claimSince = time.Time{}
-	if slices.ContainsFunc(verdicts, func(v driver.Verdict) bool { return v.Claimed != driver.Later }) {
+	if slices.ContainsFunc(verdicts, func(v driver.ClaimResult) bool { return v.Status != driver.RetryLater }) {
 		w.lastClaim = now
 	}
 	var back []*driver.Delivery
@@ -448,7 +448,7 @@ func (w *Worker) claim(ctx context.Context, batch []*task) {
 			w.queuesOf(t).claiming[classOf(t)]--
 		}
 		switch {
-		case verdicts[i].Claimed == driver.Gone:
+		case verdicts[i].Status == driver.Gone:
 			w.forget(t)
 		case w.stands(now) == over || w.losses != losses:
 			w.drop(t)
@@ -462,8 +462,8 @@ func (w *Worker) claim(ctx context.Context, batch []*task) {
 }
 
 // judged sets a task on its way whose claim was answered. w.mu is held.
-func (w *Worker) judged(t *task, v driver.Verdict) {
-	if v.Claimed == driver.Mine {
+func (w *Worker) judged(t *task, v driver.ClaimResult) {
+	if v.Status == driver.Granted {
 		t.attempt, t.token = v.Attempt, v.At
 		w.granted(t)
 		w.set(t, claimed)
@@ -472,13 +472,13 @@ func (w *Worker) judged(t *task, v driver.Verdict) {
 	}
 	w.vacate(t)
 	w.endTrial(t)
-	if v.Claimed == driver.Limited {
+	if v.Status == driver.Throttled {
 		w.limited(t, v)
 		return
 	}
 	w.leave(t)
 	w.set(t, fetched)
-	if v.Claimed == driver.Suspect {
+	if v.Status == driver.Suspect {
 		t.held.Exact, t.crashes = true, max(v.Crashes, 1)
 	}
 	w.schedule(t, max(v.After, time.Millisecond))

@@ -228,11 +228,11 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	fed := make(chan error, 1)
-	claimed := make(chan driver.Verdict, 1)
+	claimed := make(chan driver.ClaimResult, 1)
 	go func() {
 		fed <- w.Feed(ctx, func(hs []*driver.Delivery) { claimed <- claim(ctx, w, hs[0]) })
 	}()
-	require.Equal(t, driver.Verdict{Claimed: driver.Mine, Attempt: 1}, <-claimed)
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, <-claimed)
 	stop()
 	require.NoError(t, <-fed)
 	require.NoError(t, q.Close())
@@ -248,9 +248,9 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 }
 
 // claim claims a job, as soon as the engine can tell.
-func claim(ctx context.Context, w driver.Worker, h *driver.Delivery) (v driver.Verdict) {
+func claim(ctx context.Context, w driver.Worker, h *driver.Delivery) (v driver.ClaimResult) {
 	for ctx.Err() == nil {
-		if v = w.Claim(ctx, []*driver.Delivery{h})[0]; v.Claimed != driver.Later {
+		if v = w.Claim(ctx, []*driver.Delivery{h})[0]; v.Status != driver.RetryLater {
 			break
 		}
 		time.Sleep(min(v.After, 50*time.Millisecond))

@@ -16,12 +16,12 @@ import (
 )
 
 // written is what a transaction does that is committed at once.
-func written(ctx context.Context) func(driver.Worker, driver.Outcome) error {
-	return func(w driver.Worker, out driver.Outcome) error { return w.Finish(ctx, []driver.Outcome{out})[0] }
+func written(ctx context.Context) func(driver.Worker, driver.Completion) error {
+	return func(w driver.Worker, out driver.Completion) error { return w.Finish(ctx, []driver.Completion{out})[0] }
 }
 
 // undone is what is left of one that was rolled back.
-func undone(driver.Worker, driver.Outcome) error { return nil }
+func undone(driver.Worker, driver.Completion) error { return nil }
 
 var errNo = errors.New("no")
 
@@ -29,7 +29,7 @@ var errNo = errors.New("no")
 // committed; if it was not the attempt has failed, whatever the handler returns.
 func TestComplete(t *testing.T) {
 	for name, c := range map[string]struct {
-		write    func(context.Context) func(driver.Worker, driver.Outcome) error
+		write    func(context.Context) func(driver.Worker, driver.Completion) error
 		returned error
 		tries    int
 		lastErr  string
@@ -68,7 +68,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-func rolledBack(context.Context) func(driver.Worker, driver.Outcome) error { return undone }
+func rolledBack(context.Context) func(driver.Worker, driver.Completion) error { return undone }
 
 // A handler may roll back and try another transaction; one that fails leaves the end to
 // what the handler returns; and when it has returned it is too late.
@@ -86,7 +86,7 @@ func TestCompleteAgain(t *testing.T) {
 		})
 		q.Handle("b", func(ctx context.Context, a *durable.Attempt) error {
 			tries.Add(1)
-			require.ErrorIs(t, a.Complete(ctx, func(driver.Worker, driver.Outcome) error { return errNo }), errNo)
+			require.ErrorIs(t, a.Complete(ctx, func(driver.Worker, driver.Completion) error { return errNo }), errNo)
 			return nil
 		})
 		stop := start(t, q)
@@ -95,7 +95,7 @@ func TestCompleteAgain(t *testing.T) {
 		stop()
 		require.EqualValues(t, 2, tries.Load())
 		require.Equal(t, int64(2), q.Stats().Done)
-		err := late.Complete(t.Context(), func(driver.Worker, driver.Outcome) error { panic("too late") })
+		err := late.Complete(t.Context(), func(driver.Worker, driver.Completion) error { panic("too late") })
 		require.ErrorIs(t, err, durable.ErrLeaseLost)
 		require.PanicsWithValue(t, "durable: Complete: the Attempt is none that a handler was called with", func() {
 			new(durable.Attempt).Complete(t.Context(), undone)

@@ -38,7 +38,7 @@ func attemptOf(a *worker.Attempt) *Attempt {
 // is for engines that have a way of their own to do so, such as within a transaction of the
 // handler's: see [driver.Attempt]. A handler calls the method of its engine. It panics on an
 // Attempt that no handler was called with.
-func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Outcome) error) error {
+func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
 	if a.attempt == nil {
 		panic("durable: Complete: the Attempt is none that a handler was called with")
 	}

@@ -114,7 +114,7 @@ func (w *sickWorker) Claim(ctx context.Context, held []*driver.Delivery) []drive
 	return verdicts
 }
 
-func (w *sickWorker) Finish(ctx context.Context, outs []driver.Outcome) []error {
+func (w *sickWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	if err := w.s.fault("finish"); err != nil {
 		return slices.Repeat([]error{err}, len(outs))
 	}

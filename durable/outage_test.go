@@ -111,7 +111,7 @@ type silentWorker struct {
 	m *silentEngine
 }
 
-func (w silentWorker) Finish(ctx context.Context, outs []driver.Outcome) []error {
+func (w silentWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	if w.m.on.Load() {
 		return slices.Repeat([]error{w.m.wait(ctx)}, len(outs))
 	}

@@ -156,7 +156,7 @@ func (b *broken) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	return &brokenWorker{w, b}, err
 }
 
-func (w *brokenWorker) Finish(ctx context.Context, outs []driver.Outcome) []error {
+func (w *brokenWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	err := w.b.finish.Load()
 	if err == nil {
 		return w.Worker.Finish(ctx, outs)

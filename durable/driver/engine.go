@@ -203,8 +203,8 @@ type Worker interface {
 	// more. ErrLeaseLost: another
 	// worker has taken over, and nothing was changed. ErrChanged: it is an occurrence (see
 	// Record.IsOccurrence) that ends, the revision of its schedule, 0 if there is none, is
-	// not that of the Outcome, and nothing was changed. On any other error call it again.
-	Finish(ctx context.Context, outs []Outcome) []error
+	// not that of the Completion, and nothing was changed. On any other error call it again.
+	Finish(ctx context.Context, outs []Completion) []error
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
 	// count) or not; a suspect remains one. It is handed out again, after a delay that may
@@ -253,7 +253,7 @@ type Record struct {
 	Crashes   int    // claims that never ended, as far as Feed knows; more than 0: a suspect
 	LastError string // of the one before: UTF-8 without NUL
 
-	// Errors is what the Outcome of the attempt before has said; nil for Insert. An engine
+	// Errors is what the Completion of the attempt before has said; nil for Insert. An engine
 	// keeps it as it is.
 	Errors []Failure
 
@@ -316,21 +316,21 @@ type ClaimResult struct {
 	Limit   int64         // for Throttled: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
 }
 
-// Outcome is what became of a claimed job.
-type Outcome struct {
+// Completion is what became of a claimed job.
+type Completion struct {
 	Delivery *Delivery
 	End      End
-	At       time.Time // for Again: when it is due next
-	Error    string    // for Again and Buried: UTF-8 without NUL
+	At       time.Time // for Retry: when it is due next
+	Error    string    // for Retry and DeadLetter: UTF-8 without NUL
 
-	// Errors, for Again and Buried, are the job's from now on, with Error.
+	// Errors, for Retry and DeadLetter, are the job's from now on, with Error.
 	Errors []Failure
 
-	// Uncounted, for Again and Buried: the attempt does not count, since it was snoozed or
+	// Uncounted, for Retry and DeadLetter: the attempt does not count, since it was snoozed or
 	// has never begun.
 	Uncounted bool
 
-	// Of an occurrence, for Done and Buried: the next one, to be stored with the end, under
+	// Of an occurrence, for Done and DeadLetter: the next one, to be stored with the end, under
 	// the same key; the revision of the schedule that says so; and what is its Last from now
 	// on, if not zero.
 	Next     *Record
@@ -343,9 +343,9 @@ type End int
 
 // How an attempt ends.
 const (
-	Done   End = iota // the job is forgotten
-	Again             // it waits for another attempt
-	Buried            // it is dead
+	Done       End = iota // the job is forgotten
+	Retry                 // it waits for another attempt
+	DeadLetter            // it is dead
 )
 
 // Attempt is an attempt whose handler has not returned yet: an *Attempt of package durable. It is
@@ -358,7 +358,7 @@ type Attempt interface {
 	//
 	// Complete may be called again, if what was written before is certainly undone. After the
 	// handler has returned it is [ErrLeaseLost]. It panics on an attempt that no worker has made.
-	Complete(ctx context.Context, write func(Worker, Outcome) error) error
+	Complete(ctx context.Context, write func(Worker, Completion) error) error
 }
 
 // Job is a job that is to be added: a Job of package durable. It is for engines that add jobs in a

@@ -78,14 +78,14 @@ func (w *hasty) end(t *testing.T, e driver.Engine, hs []*driver.Delivery) {
 	if err != nil {
 		t.Error(err)
 	}
-	var outs []driver.Outcome
+	var outs []driver.Completion
 	for i, v := range w.Claim(context.Background(), hs) {
 		if v.Status == driver.RetryLater {
 			v = claimPatiently(t, w, hs[i])
 		}
 		if v.Status == driver.Granted {
 			w.before <- hs[i].Record.Due.Sub(now)
-			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
+			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range w.Finish(context.Background(), outs) {

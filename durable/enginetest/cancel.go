@@ -192,14 +192,14 @@ func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[du
 	for _, ref := range group {
 		hs = append(hs, batch[ref])
 	}
-	var outs []driver.Outcome
+	var outs []driver.Completion
 	for i, v := range w.Claim(within(t), hs) {
 		if v.Status == driver.RetryLater {
 			v = claimPatiently(t, w, hs[i])
 		}
 		if v.Status == driver.Granted {
 			mine[i] = true
-			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
+			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range w.Finish(within(t), outs) {

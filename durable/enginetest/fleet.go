@@ -51,13 +51,13 @@ func (p *picky) end(t *testing.T, hs []*driver.Delivery) {
 		p.handed[h.Record.Kind]++
 	}
 	p.mu.Unlock()
-	var outs []driver.Outcome
+	var outs []driver.Completion
 	for i, v := range p.Claim(context.Background(), hs) {
 		if v.Status == driver.RetryLater && p.kinds.Has(hs[i].Record.Kind) {
 			v = claimPatiently(t, p, hs[i])
 		}
 		if v.Status == driver.Granted {
-			outs = append(outs, driver.Outcome{Delivery: hs[i], End: driver.Done})
+			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range p.Finish(context.Background(), outs) {

@@ -85,7 +85,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, info.State)
 
-	finishPatiently(t, a, driver.Outcome{Delivery: hs[0], End: driver.Done})
+	finishPatiently(t, a, driver.Completion{Delivery: hs[0], End: driver.Done})
 	require.Equal(t, 1, taken(t, e))
 	require.NoError(t, r.Pause(ctx, durable.Pausable{Kind: kind}))
 	v = claimPatiently(t, a, hs[2])
@@ -100,7 +100,7 @@ func limitClaims(t *testing.T, s Store) {
 	})
 	require.NoError(t, a.Release(ctx, hs[2:3], time.Hour))
 	require.Equal(t, 1, taken(t, e), "given back")
-	finishPatiently(t, a, driver.Outcome{Delivery: hs[1], End: driver.Again, At: time.Now().Add(time.Hour)})
+	finishPatiently(t, a, driver.Completion{Delivery: hs[1], End: driver.Retry, At: time.Now().Add(time.Hour)})
 	require.Equal(t, 0, taken(t, e))
 
 	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[3])[0]).Status)
@@ -109,7 +109,7 @@ func limitClaims(t *testing.T, s Store) {
 	h := b.take(refs[3])
 	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e), "the place goes with the job")
-	finishPatiently(t, b, driver.Outcome{Delivery: h, End: driver.Buried, Error: "e"})
+	finishPatiently(t, b, driver.Completion{Delivery: h, End: driver.DeadLetter, Error: "e"})
 	require.Equal(t, 0, taken(t, e))
 }
 
@@ -121,11 +121,11 @@ func ruleID(t testing.TB, e driver.Engine) int64 {
 }
 
 // finishPatiently calls Finish until it succeeds.
-func finishPatiently(t testing.TB, w driver.Worker, o driver.Outcome) {
+func finishPatiently(t testing.TB, w driver.Worker, o driver.Completion) {
 	t.Helper()
 	var err error
 	for range 100 {
-		if err = w.Finish(within(t), []driver.Outcome{o})[0]; err == nil {
+		if err = w.Finish(within(t), []driver.Completion{o})[0]; err == nil {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)

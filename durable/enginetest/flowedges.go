@@ -102,7 +102,7 @@ func pausedTwice(t *testing.T, s Store) {
 	for range 15 {
 		refs := a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
 		var mu sync.Mutex
-		var mine []driver.Outcome
+		var mine []driver.Completion
 		waits := map[durable.Ref]bool{} // when one has returned
 		var all sync.WaitGroup
 		for _, h := range w.takeAll(refs) {
@@ -110,7 +110,7 @@ func pausedTwice(t *testing.T, s Store) {
 				if w.Claim(within(t), []*driver.Delivery{h})[0].Status == driver.Granted {
 					mu.Lock()
 					defer mu.Unlock()
-					mine = append(mine, driver.Outcome{Delivery: h, End: driver.Done})
+					mine = append(mine, driver.Completion{Delivery: h, End: driver.Done})
 				}
 			})
 		}
@@ -191,7 +191,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 	require.Equal(t, 1, taken(t, e))
 
 	await(t, "the slow one hears what became of its end", func() bool {
-		err := slow.Finish(within(t), []driver.Outcome{{Delivery: first, End: driver.Done}})[0]
+		err := slow.Finish(within(t), []driver.Completion{{Delivery: first, End: driver.Done}})[0]
 		return err == nil || errors.Is(err, durable.ErrLeaseLost)
 	})
 	require.Equal(t, 1, taken(t, e), "the place is another's")
@@ -204,7 +204,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 		}
 		require.Equal(t, driver.Throttled, v.Status, "who has the place lives")
 	}
-	finishPatiently(t, lives, driver.Outcome{Delivery: second, End: driver.Done})
+	finishPatiently(t, lives, driver.Completion{Delivery: second, End: driver.Done})
 	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e))
 }
@@ -228,7 +228,7 @@ func limitRateAnswerLost(t *testing.T, s Store) {
 			ahead++
 			require.False(t, again.At.Before(v.At), "%v before its token", v.At.Sub(again.At))
 		}
-		finishPatiently(t, w, driver.Outcome{Delivery: h, End: driver.Done})
+		finishPatiently(t, w, driver.Completion{Delivery: h, End: driver.Done})
 		if ahead == 3 {
 			return
 		}

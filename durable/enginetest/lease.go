@@ -158,18 +158,18 @@ func frozen(t *testing.T, s Store) {
 	b := newCrashing(t, s.Open(t), "other")
 	h2, v := b.claim(ref)
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v, "nobody knows whether the first has begun")
-	for _, o := range []driver.Outcome{
+	for _, o := range []driver.Completion{
 		{Delivery: h, End: driver.Done},
-		{Delivery: h, End: driver.Again, At: time.Now(), Error: "x"},
-		{Delivery: h, End: driver.Buried, Error: "x"},
+		{Delivery: h, End: driver.Retry, At: time.Now(), Error: "x"},
+		{Delivery: h, End: driver.DeadLetter, Error: "x"},
 	} {
-		require.ErrorIs(t, a.Finish(within(t), []driver.Outcome{o})[0], durable.ErrLeaseLost)
+		require.ErrorIs(t, a.Finish(within(t), []driver.Completion{o})[0], durable.ErrLeaseLost)
 	}
 	require.ErrorIs(t, a.Beat(within(t)), durable.ErrLeaseLost)
 	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Running, info.State)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h2, End: driver.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h2, End: driver.Done}})[0])
 	r.awaitGone(ref)
 	empty(t, r)
 }
@@ -342,7 +342,7 @@ func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Delivery) []dr
 	return w.Worker.Claim(ctx, held)
 }
 
-func (w *stoppedWorker) Finish(ctx context.Context, outs []driver.Outcome) []error {
+func (w *stoppedWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
 	return w.Worker.Finish(ctx, outs)
@@ -384,8 +384,8 @@ func leaseLostWaiting(t *testing.T, s Store) {
 			}
 			_, v := b.again(h, true)
 			require.Equal(t, driver.Granted, v.Status)
-			out := driver.Outcome{Delivery: h, End: driver.Again, At: time.Now().Add(time.Hour), Error: "x"}
-			require.NoError(t, b.Finish(within(t), []driver.Outcome{out})[0])
+			out := driver.Completion{Delivery: h, End: driver.Retry, At: time.Now().Add(time.Hour), Error: "x"}
+			require.NoError(t, b.Finish(within(t), []driver.Completion{out})[0])
 		}
 		b.stop()
 		for _, ref := range refs {

@@ -89,7 +89,7 @@ func silence(t *testing.T, s Store) {
 		"Feed":          func(ctx context.Context) error { _ = fed.Feed(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
 		"Claim":         func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
 		"Finish": func(ctx context.Context) error {
-			return w.Finish(ctx, []driver.Outcome{{Delivery: held, End: driver.Done}})[0]
+			return w.Finish(ctx, []driver.Completion{{Delivery: held, End: driver.Done}})[0]
 		},
 		"Release": func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
 		"Beat":    w.Beat,

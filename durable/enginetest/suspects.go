@@ -75,7 +75,7 @@ func cleared(t *testing.T, s Store) {
 	require.Equal(t, driver.Suspect, v.Status)
 	h, v = b.again(h, true)
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Again, At: time.Now(), Error: "x"}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Retry, At: time.Now(), Error: "x"}})[0])
 	h, v = b.ask(ref, false)
 	for h.Record.Attempt == 0 { // it is handed out once more as it was before
 		require.NotEqual(t, driver.Granted, v.Status)
@@ -84,7 +84,7 @@ func cleared(t *testing.T, s Store) {
 	require.Equal(t, 0, h.Record.Crashes)
 	require.Equal(t, 1, h.Record.Attempt)
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 2}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
 
@@ -113,7 +113,7 @@ func suspectMoved(t *testing.T, s Store) {
 	require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: 1}, v)
 	h, v = b.again(h, true)
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
 
@@ -230,7 +230,7 @@ func (w *mortalWorker) Claim(ctx context.Context, held []*driver.Delivery) []dri
 	return verdicts
 }
 
-func (w *mortalWorker) Finish(ctx context.Context, outs []driver.Outcome) []error {
+func (w *mortalWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := slices.Repeat([]error{durable.ErrClosed}, len(outs))
 	w.e.alive(func() error { errs = w.Worker.Finish(ctx, outs); return nil })
 	return errs

@@ -135,7 +135,7 @@ func TestWorkerDenied(t *testing.T) {
 			err = w.Feed(within(t), func(held []*driver.Delivery) {
 				for i, v := range w.Claim(context.Background(), held) {
 					if v.Status == driver.Granted {
-						w.Finish(context.Background(), []driver.Outcome{{Delivery: held[i], End: driver.Done}})
+						w.Finish(context.Background(), []driver.Completion{{Delivery: held[i], End: driver.Done}})
 					}
 				}
 			})

@@ -57,11 +57,11 @@ func TestGetWhileItDies(t *testing.T) {
 			require.NoError(t, errs[0])
 			h := claimOne(t, w)
 			if moved {
-				require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: h, End: driver.Again, At: now}})[0])
+				require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.Retry, At: now}})[0])
 				h = claimOne(t, w)
 			}
 			srv := &watched{Server: s.srv, word: "DIRECT.GET.TW_default_0.TW_default_0.f.", before: func() {
-				require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: h, End: driver.Buried, Error: "no"}})[0])
+				require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.DeadLetter, Error: "no"}})[0])
 			}}
 			nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
 			require.NoError(t, err)

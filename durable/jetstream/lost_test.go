@@ -139,7 +139,7 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 	defer e.Close()
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	for _, out := range []driver.Outcome{{End: driver.Done}, {End: driver.Again, At: time.Now().Add(time.Hour)}, {End: driver.Buried}} {
+	for _, out := range []driver.Completion{{End: driver.Done}, {End: driver.Retry, At: time.Now().Add(time.Hour)}, {End: driver.DeadLetter}} {
 		now := time.Now().Truncate(time.Microsecond)
 		_, errs := e.Insert(t.Context(), []driver.Record{{ID: fmt.Sprint("x", out.End), Kind: "k", At: now, MaxAttempts: 3, Due: now, Born: now}})
 		require.NoError(t, errs[0])
@@ -151,12 +151,12 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 		done := make(chan error, 1)
 		l.sprung.Store(false)
 		l.set.Store(true)
-		go func() { done <- w.Finish(finishing, []driver.Outcome{out})[0] }()
+		go func() { done <- w.Finish(finishing, []driver.Completion{out})[0] }()
 		require.Eventually(t, l.sprung.Load, patience, time.Millisecond)
 		cut()
 		require.ErrorIs(t, <-done, durable.ErrUncertain)
 		l.Unlock()
-		require.NoError(t, w.Finish(t.Context(), []driver.Outcome{out})[0])
+		require.NoError(t, w.Finish(t.Context(), []driver.Completion{out})[0])
 	}
 }
 

@@ -122,7 +122,7 @@ func TestPlaceOfTheDead(t *testing.T) {
 		l.live(w)
 		require.Equal(t, driver.Throttled, v.Status)
 	}
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: second, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: second, End: driver.Done}})[0])
 	require.Equal(t, 0, l.taken())
 	require.Equal(t, driver.Granted, l.claim(other, third).Status)
 }
@@ -150,7 +150,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 				require.Equal(t, freed, l.status(second).fate)
 				return
 			}
-			require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: second, End: driver.Done}})[0])
+			require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: second, End: driver.Done}})[0])
 		})
 	}
 	require.Equal(t, 0, l.taken())
@@ -218,7 +218,7 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	first, theirs, mine := l.held(""), l.held(""), l.held("")
 	w := l.worker("w")
 	require.Equal(t, driver.Granted, l.claim(w, first).Status)
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: first, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 
 	e := connectPartTo(t, p).(*engine)
 	_, err := e.Rules(t.Context())
@@ -272,7 +272,7 @@ func TestRulesAfterTheClaim(t *testing.T) {
 
 	// Who has a place leaves it though the limit is there no more.
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: first, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 	require.Equal(t, done, l.status(first).fate)
 	require.Equal(t, 0, l.taken())
 }
@@ -296,7 +296,7 @@ func TestPlaceWithoutAnAnswer(t *testing.T) {
 	require.True(t, lost.lost.Load())
 	require.Equal(t, 1, v.Attempt)
 	require.Equal(t, 1, l.taken())
-	require.NoError(t, w.Finish(t.Context(), []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	require.Equal(t, 0, l.taken())
 }
 

@@ -74,7 +74,7 @@ func (p *part) readSeries(ctx context.Context, name string) (driver.Series, uint
 
 // endSeries is what the end of an occurrence writes of its schedule. That it is written is
 // the condition that nobody has changed it.
-func (p *part) endSeries(ctx context.Context, o *driver.Outcome) (group, error) {
+func (p *part) endSeries(ctx context.Context, o *driver.Completion) (group, error) {
 	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}

@@ -554,7 +554,7 @@ func (h *handle) answer(s string) {
 	}
 }
 
-func (w *worker) Finish(ctx context.Context, outs []driver.Outcome) []error {
+func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
 	spread(w.e, len(outs), func(i int) *part { return outs[i].Delivery.Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, err := range w.finish(ctx, p, pick(outs, indices)) {
@@ -567,7 +567,7 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Outcome) []error {
 // finish writes ends down. Each replaces the status of the claim, so that it can be
 // written only as long as nobody has taken over. An end whose answer was lost is recognized
 // by its token, in a later call, too.
-func (w *worker) finish(ctx context.Context, p *part, outs []driver.Outcome) []error {
+func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) []error {
 	token := rand.Text()
 	for _, o := range outs {
 		hd := o.Delivery.Handle.(*handle)
@@ -600,7 +600,7 @@ const maxReads = 64
 
 // endAll is end of each. That of a job with a key reads, and that of an occurrence twice:
 // one after the other a thousand of them would take as long as a thousand questions.
-func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Outcome) ([]group, []error) {
+func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Completion) ([]group, []error) {
 	all, errs := make([]group, len(outs)), make([]error, len(outs))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, maxReads)
@@ -620,22 +620,22 @@ func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Outcome) ([]
 }
 
 // end returns all that is written with an end.
-func (w *worker) end(ctx context.Context, p *part, o *driver.Outcome) (group, error) {
+func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group, error) {
 	hd := o.Delivery.Handle.(*handle)
 	r := o.Delivery.Record
 	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
 	}
-	if o.End == driver.Again {
+	if o.End == driver.Retry {
 		return p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), nil
 	}
 	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
-	if o.End == driver.Buried {
+	if o.End == driver.DeadLetter {
 		end.fate = dead
 	}
 	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.pressed()}}
-	if o.End == driver.Buried {
+	if o.End == driver.DeadLetter {
 		g = append(g, write{subject: p.deadSubject(r.ID), data: encode(&r), rollup: true, ttl: w.c.Retention})
 	}
 	if hd.at.version > 0 {

@@ -372,8 +372,8 @@ func (e *engine) SetSeries(_ context.Context, was int64, s driver.Series, replac
 }
 
 // endOccurrence notes that an occurrence has ended, if its schedule is as it was.
-func (m *Store) endOccurrence(j *entry, o *driver.Outcome) error {
-	if !j.rec.IsOccurrence() || o.End == driver.Again {
+func (m *Store) endOccurrence(j *entry, o *driver.Completion) error {
+	if !j.rec.IsOccurrence() || o.End == driver.Retry {
 		return nil
 	}
 	s := m.series[j.rec.Series]
@@ -757,7 +757,7 @@ func (w *worker) mine(h *driver.Delivery) *entry {
 	return nil
 }
 
-func (w *worker) Finish(_ context.Context, outs []driver.Outcome) []error {
+func (w *worker) Finish(_ context.Context, outs []driver.Completion) []error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -768,7 +768,7 @@ func (w *worker) Finish(_ context.Context, outs []driver.Outcome) []error {
 	return errs
 }
 
-func (w *worker) finish(o *driver.Outcome) error {
+func (w *worker) finish(o *driver.Completion) error {
 	if err := w.e.open(); err != nil {
 		return err
 	}
@@ -789,11 +789,11 @@ func (w *worker) finish(o *driver.Outcome) error {
 	switch o.End {
 	case driver.Done:
 		w.e.m.forget(o.Delivery.Ref, j)
-	case driver.Again:
+	case driver.Retry:
 		j.state, j.by, j.rec.Due = driver.Waiting, "", o.At
 		j.rec.Version++
 		w.e.m.change()
-	case driver.Buried:
+	case driver.DeadLetter:
 		j.state, j.until = driver.Dead, w.e.m.now().Add(w.c.Retention)
 	}
 	if o.Next != nil {

@@ -71,7 +71,7 @@ func (e *Engine) complete(ctx context.Context, tx caller, a driver.Attempt) erro
 	if err := e.usable(); err != nil {
 		return err
 	}
-	err := a.Complete(ctx, func(by driver.Worker, out driver.Outcome) error {
+	err := a.Complete(ctx, func(by driver.Worker, out driver.Completion) error {
 		w, ok := by.(*worker)
 		if !ok || w.e != e {
 			panic("postgres: Complete: the Attempt is of another Engine")
@@ -84,7 +84,7 @@ func (e *Engine) complete(ctx context.Context, tx caller, a driver.Attempt) erro
 // finishTx writes an end down in a caller's transaction, with the settings for that, which
 // are taken back: the transaction goes on. While the row is locked it asks again, as Finish
 // does.
-func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Outcome) error {
+func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Completion) error {
 	var was [4]string
 	if err := tx.run(ctx, asked{text: settings, row: one(&was[0], &was[1], &was[2], &was[3])}); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Outcome) er
 	if next := out.Next; next != nil && next.Due.Before(w.e.now().Add(window)) {
 		all = append(all, w.e.announceTx([]string{next.Kind}))
 	}
-	statement, args := w.finishing([]driver.Outcome{out})
+	statement, args := w.finishing([]driver.Completion{out})
 	for tries := 0; ; tries++ {
 		err := driver.ErrLeaseLost
 		all[1] = asked{text: statement, args: args, row: func(scan func(...any) error) error {

@@ -74,8 +74,8 @@ func TestLockedRow(t *testing.T) {
 	}
 
 	unlock = s.lockRow(t, "locked")
-	errs := w.Finish(ctx, []driver.Outcome{
-		{Delivery: locked, End: driver.Done}, {Delivery: free, End: driver.Again, At: time.Now()}, {Delivery: gone, End: driver.Done},
+	errs := w.Finish(ctx, []driver.Completion{
+		{Delivery: locked, End: driver.Done}, {Delivery: free, End: driver.Retry, At: time.Now()}, {Delivery: gone, End: driver.Done},
 	})
 	require.ErrorContains(t, errs[0], "locked")
 	require.NotErrorIs(t, errs[0], driver.ErrLeaseLost)

@@ -110,13 +110,13 @@ func lostAnswers(t *testing.T, s *store) {
 	})
 	lose(func(id string) {
 		h := map[string]*driver.Delivery{"before": a, "lost": b}[id]
-		require.NoError(t, w.Finish(ctx, []driver.Outcome{{Delivery: h, End: driver.Done}})[0])
+		require.NoError(t, w.Finish(ctx, []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	})
 	for _, h := range []*driver.Delivery{a, b} {
 		_, err := e.Get(ctx, h.Ref)
 		require.ErrorIs(t, err, driver.ErrNotFound)
 	}
-	require.ErrorIs(t, w.Finish(ctx, []driver.Outcome{{Delivery: a, End: driver.Done}})[0], driver.ErrLeaseLost)
+	require.ErrorIs(t, w.Finish(ctx, []driver.Completion{{Delivery: a, End: driver.Done}})[0], driver.ErrLeaseLost)
 }
 
 // A beat that has found the lease over, and whose answer was lost, must not hide that: another
@@ -215,7 +215,7 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 		require.Equal(t, driver.Granted, v.Status)
 	}
 	require.NoError(t, w.Release(t.Context(), first, 0))
-	for _, err := range w.Finish(t.Context(), []driver.Outcome{{Delivery: second[0], End: driver.Done}}) {
+	for _, err := range w.Finish(t.Context(), []driver.Completion{{Delivery: second[0], End: driver.Done}}) {
 		require.NoError(t, err)
 	}
 

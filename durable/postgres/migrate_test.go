@@ -113,7 +113,7 @@ func TestNewerSchema(t *testing.T) {
 	require.ErrorIs(t, <-ran, durable.ErrVersion)
 	require.NoError(t, q.Close())
 	require.ErrorIs(t, w.Beat(ctx), postgres.ErrVersion)
-	require.ErrorIs(t, w.Finish(ctx, []driver.Outcome{{Delivery: held[0], End: driver.Done}})[0], postgres.ErrVersion)
+	require.ErrorIs(t, w.Finish(ctx, []driver.Completion{{Delivery: held[0], End: driver.Done}})[0], postgres.ErrVersion)
 	_, errs := fresh.Insert(ctx, []driver.Record{record("b", time.Now())})
 	require.ErrorIs(t, errs[0], postgres.ErrVersion)
 	_, errs = fresh.Cancel(ctx, refs)

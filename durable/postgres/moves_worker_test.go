@@ -97,11 +97,11 @@ func (b *table) finish(m *member) *play {
 	if len(held) == 0 {
 		return nil
 	}
-	ends := []driver.End{driver.Done, driver.Again, driver.Buried}
-	var outs []driver.Outcome
+	ends := []driver.End{driver.Done, driver.Retry, driver.DeadLetter}
+	var outs []driver.Completion
 	claims := map[string]int32{}
 	for _, h := range held {
-		outs = append(outs, driver.Outcome{Delivery: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
+		outs = append(outs, driver.Completion{Delivery: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
 		claims[h.Record.ID], _ = m.claimOf(h.Record.ID)
 	}
 	p := &play{name: "finish", effect: map[string]effect{}}
@@ -119,10 +119,10 @@ func (b *table) finish(m *member) *play {
 				switch end {
 				case driver.Done:
 					next.phase = ended
-				case driver.Again:
+				case driver.Retry:
 					next.phase = waits
 					next.version++
-				case driver.Buried:
+				case driver.DeadLetter:
 					next.phase = dead
 				}
 				switch {

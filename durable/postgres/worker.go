@@ -308,7 +308,7 @@ func readAnswer(row pgx.CollectableRow, more ...any) (a answer, err error) {
 }
 
 // fates are durable's ends as finish.sql has them.
-var fates = map[driver.End]int16{driver.Done: 0, driver.Again: 1, driver.Buried: 2}
+var fates = map[driver.End]int16{driver.Done: 0, driver.Retry: 1, driver.DeadLetter: 2}
 
 // ends are outcomes as arrays.
 type ends struct {
@@ -323,7 +323,7 @@ type ends struct {
 	next             columns
 }
 
-func (c *ends) add(o *driver.Outcome) {
+func (c *ends) add(o *driver.Completion) {
 	h := handleOf(o.Delivery)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
 	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
@@ -359,7 +359,7 @@ var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 
 
 // Finish writes ends down in one commit. Those whose rows are locked are tried again for a
 // moment; then they are left for the next call, so that the others need not wait.
-func (w *worker) Finish(ctx context.Context, outs []driver.Outcome) []error {
+func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := w.finishOnce(ctx, outs)
 	for _, pause := range lockedPauses {
 		var locked []int
@@ -382,7 +382,7 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Outcome) []error {
 
 // finishing returns the statement that writes ends down, which is another one for claims that
 // have places of limits, and its arguments in the order of finish.sql.
-func (w *worker) finishing(outs []driver.Outcome) (statement string, args []any) {
+func (w *worker) finishing(outs []driver.Completion) (statement string, args []any) {
 	var c ends
 	statement = w.e.statements.finish
 	for i := range outs {
@@ -395,7 +395,7 @@ func (w *worker) finishing(outs []driver.Outcome) (statement string, args []any)
 }
 
 // finishOnce writes down what is not locked.
-func (w *worker) finishOnce(ctx context.Context, outs []driver.Outcome) []error {
+func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) []error {
 	statement, args := w.finishing(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
@@ -425,11 +425,11 @@ func (w *worker) finishOnce(ctx context.Context, outs []driver.Outcome) []error 
 }
 
 // tell wakes the Feeds if something that follows from an end is due soon.
-func (w *worker) tell(outs []driver.Outcome, errs []error) {
+func (w *worker) tell(outs []driver.Completion, errs []error) {
 	soon := w.e.now().Add(window)
 	var kinds []string
 	for i, o := range outs {
-		if errs[i] == nil && o.End == driver.Again && o.At.Before(soon) {
+		if errs[i] == nil && o.End == driver.Retry && o.At.Before(soon) {
 			kinds = append(kinds, o.Delivery.Record.Kind)
 		}
 		if errs[i] == nil && o.Next != nil && o.Next.Due.Before(soon) {

@@ -126,9 +126,9 @@ func (c *Calendar) Replacement(name string, p *Plan, revision int64, last time.T
 
 // Follow sets what follows an occurrence that has begun and now ends, by the plan that came
 // with it.
-func (c *Calendar) Follow(out *driver.Outcome, began time.Time) {
+func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 	r := &out.Delivery.Record
-	if !r.IsOccurrence() || out.End == driver.Again {
+	if !r.IsOccurrence() || out.End == driver.Retry {
 		return
 	}
 	p := PlanOf(r.Plan)
@@ -179,7 +179,7 @@ func (c *Calendar) successor(r *driver.Record, p *Plan, revision int64, j *Templ
 }
 
 // FollowAgain is follow by the schedule as it is stored now.
-func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Outcome, began time.Time) error {
+func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Completion, began time.Time) error {
 	r := &out.Delivery.Record
 	s, err := c.engine.Series(ctx, r.Series)
 	if err != nil && !errors.Is(err, driver.ErrNotFound) {

@@ -20,7 +20,7 @@ type Attempt struct {
 	Number     int              // of this attempt, from 1
 	Occurrence time.Time        // of a schedule: the time by it; else zero
 
-	completion *completion
+	ownEnd *ownEnd
 }
 
 // Handler runs an attempt.
@@ -47,21 +47,21 @@ const maxErrorText = 4 << 10
 
 // undecided returns what becomes of a job whose handler has returned err, if decide does
 // not come to say more.
-func (e *Env) undecided(h *driver.Delivery, attempt int, err error) driver.Outcome {
+func (e *Env) undecided(h *driver.Delivery, attempt int, err error) driver.Completion {
 	if err == nil {
-		return driver.Outcome{Delivery: h, End: driver.Done}
+		return driver.Completion{Delivery: h, End: driver.Done}
 	}
-	out := driver.Outcome{Delivery: h, End: driver.Again, At: clip(e.Now().Add(exponential(attempt)))}
+	out := driver.Completion{Delivery: h, End: driver.Retry, At: clip(e.Now().Add(exponential(attempt)))}
 	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
 	if attempt >= h.Record.MaxAttempts {
-		out.End = driver.Buried
+		out.End = driver.DeadLetter
 	}
 	return out
 }
 
 // decide completes the outcome of an attempt. The methods of err and the backoff are the
 // user's: if they panic, that is what the error says.
-func (e *Env) decide(out *driver.Outcome, attempt int, err error) {
+func (e *Env) decide(out *driver.Completion, attempt int, err error) {
 	if err == nil {
 		return
 	}
@@ -73,7 +73,7 @@ func (e *Env) decide(out *driver.Outcome, attempt int, err error) {
 			return
 		}
 		if errors.As(err, new(*discarded)) {
-			out.End = driver.Buried
+			out.End = driver.DeadLetter
 		}
 		errors.As(err, &after)
 	}); failed != nil {
@@ -82,9 +82,9 @@ func (e *Env) decide(out *driver.Outcome, attempt int, err error) {
 	}
 	switch {
 	case snooze != nil:
-		out.End, out.Uncounted, out.Error = driver.Again, true, out.Delivery.Record.LastError
+		out.End, out.Uncounted, out.Error = driver.Retry, true, out.Delivery.Record.LastError
 		out.At = clip(e.Now().Add(snooze.after))
-	case out.End == driver.Buried:
+	case out.End == driver.DeadLetter:
 	case after != nil:
 		out.At = clip(e.Now().Add(after.after))
 	default:
@@ -128,10 +128,10 @@ const (
 )
 
 // note adds the error of an attempt, which has ended at a time, to those of its job.
-func note(o *driver.Outcome, attempt int, now time.Time) {
+func note(o *driver.Completion, attempt int, now time.Time) {
 	r := &o.Delivery.Record
 	o.Errors = r.Errors
-	if o.End == driver.Done || o.Uncounted && o.End == driver.Again { // snoozed
+	if o.End == driver.Done || o.Uncounted && o.End == driver.Retry { // snoozed
 		return
 	}
 	f := driver.Failure{At: clock.WholeMicros(now).UTC(), Attempt: min(attempt, r.MaxAttempts), Error: failureText(o.Error)}

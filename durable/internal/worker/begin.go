@@ -239,8 +239,8 @@ func (w *Worker) runTask(ctx context.Context, t *task) {
 	}
 	w.env.Stats.lateBy(now.Sub(h.Record.Due))
 	w.env.Stats.Attempts.Add(1)
-	a := &Attempt{Delivery: h, Number: t.attempt, completion: &completion{w: w, t: t}}
-	t.completion = a.completion
+	a := &Attempt{Delivery: h, Number: t.attempt, ownEnd: &ownEnd{w: w, t: t}}
+	t.ownEnd = a.ownEnd
 	if h.Record.IsOccurrence() {
 		if recur.PlanOf(h.Record.Plan).Pass {
 			w.ran(t, nil) // it only makes the next one
@@ -283,11 +283,11 @@ func (w *Worker) mayRun(ctx context.Context, t *task) bool {
 // ran takes a task whose handler has ended. The user's code that decides what becomes of
 // it may fail in any way: the deferred call is made though it ends the goroutine.
 func (w *Worker) ran(t *task, err error) {
-	t.completed, err = t.completion.end(err)
+	t.completed, err = t.ownEnd.end(err)
 	out := w.env.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	if err != nil && w.wasCanceled(t) {
-		out = driver.Outcome{Delivery: t.held, End: driver.Done}
+		out = driver.Completion{Delivery: t.held, End: driver.Done}
 	}
 	if out.End != driver.Done {
 		w.env.decide(&out, t.attempt, err)
@@ -296,7 +296,7 @@ func (w *Worker) ran(t *task, err error) {
 }
 
 // ended has an end written down, and gives the place of the task to the next.
-func (w *Worker) ended(t *task, out *driver.Outcome) {
+func (w *Worker) ended(t *task, out *driver.Completion) {
 	if t.completed == nil {
 		w.logFailure(t, out)
 	}
@@ -317,13 +317,13 @@ func (w *Worker) ended(t *task, out *driver.Outcome) {
 }
 
 // logFailure logs how an attempt has ended, if it has failed.
-func (w *Worker) logFailure(t *task, out *driver.Outcome) {
+func (w *Worker) logFailure(t *task, out *driver.Completion) {
 	if out.End == driver.Done || out.Uncounted {
 		return
 	}
 	short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
 	w.env.Log.Warn("durable: an attempt failed", "kind", t.held.Record.Kind, "ref", t.held.Ref,
-		"attempt", t.attempt, "dead", out.End == driver.Buried, "error", short)
+		"attempt", t.attempt, "dead", out.End == driver.DeadLetter, "error", short)
 }
 
 // errKilled is the failure of a job whose last attempt ended with its process.
@@ -331,7 +331,7 @@ var errKilled = errors.New("durable: the last attempt did not end: its process d
 
 // bury ends a job that has no attempt left.
 func (w *Worker) bury(t *task) {
-	out := driver.Outcome{Delivery: t.held, End: driver.Buried, Error: errKilled.Error()}
+	out := driver.Completion{Delivery: t.held, End: driver.DeadLetter, Error: errKilled.Error()}
 	w.env.Log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Kind,
 		"ref", t.held.Ref, "error", out.Error)
 	defer func() { w.ends.Put(&ended{task: t, out: out}) }()
@@ -348,7 +348,7 @@ func hasExpired(r *driver.Record, now time.Time) bool {
 // expire ends a job that has expired, in the place of its handler.
 func (w *Worker) expire(t *task) {
 	r := &t.held.Record
-	out := driver.Outcome{Delivery: t.held, End: driver.Buried, Uncounted: true, Error: driver.ErrExpired.Error()}
+	out := driver.Completion{Delivery: t.held, End: driver.DeadLetter, Uncounted: true, Error: driver.ErrExpired.Error()}
 	if r.IsOccurrence() { // that is what RunNone asks for
 		out.End = driver.Done
 	}

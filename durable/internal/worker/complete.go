@@ -21,21 +21,21 @@ import (
 // errNotCommitted is the failure of a handler that has returned nil, and has not committed.
 var errNotCommitted = errors.New("durable: the handler has returned nil, but the transaction in which it completed its attempt was not committed")
 
-// completion is what a handler has written down of the end of its attempt.
-type completion struct {
+// ownEnd is what a handler has written down of the end of its attempt.
+type ownEnd struct {
 	w *Worker
 	t *task
 
 	mu   sync.Mutex
-	out  *driver.Outcome // that was written last; nil: none was
-	over bool            // the handler has returned
-	fine bool            // and what it has returned is nil
+	out  *driver.Completion // that was written last; nil: none was
+	over bool               // the handler has returned
+	fine bool               // and what it has returned is nil
 }
 
 // Complete is that of [driver.Attempt].
-func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Outcome) error) error {
-	c := a.completion
-	out := driver.Outcome{Delivery: c.t.held, End: driver.Done}
+func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver.Completion) error) error {
+	c := a.ownEnd
+	out := driver.Completion{Delivery: c.t.held, End: driver.Done}
 	c.w.env.Times.Follow(&out, c.t.began)
 	err := driver.ErrChanged
 	for range recur.Tries {
@@ -57,15 +57,15 @@ func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver
 	return err
 }
 
-func (c *completion) isOver() bool {
+func (c *ownEnd) isOver() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.over
 }
 
 // end is called when the handler has returned err. It returns what the handler has written
-// down, and what err comes to. A nil completion is of what no handler was called for.
-func (c *completion) end(err error) (*driver.Outcome, error) {
+// down, and what err comes to. A nil ownEnd is that of an attempt that no handler was called for.
+func (c *ownEnd) end(err error) (*driver.Completion, error) {
 	if c == nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (c *completion) end(err error) (*driver.Outcome, error) {
 // was committed. If it has failed its commit may have been done all the same, its answer
 // lost. w.mu is held.
 func (w *Worker) completed(e *ended) {
-	if e.task.completion.fine {
+	if e.task.ownEnd.fine {
 		w.tally(&ended{task: e.task, out: *e.task.completed})
 	} else {
 		w.env.Stats.LeaseLost.Add(1)

@@ -562,7 +562,7 @@ func (w *Worker) endEarly(t *task) {
 		w.vacate(t)
 		w.set(t, ending)
 		go func() {
-			out := driver.Outcome{Delivery: t.held, End: driver.Done}
+			out := driver.Completion{Delivery: t.held, End: driver.Done}
 			defer func() { w.ends.Put(&ended{task: t, out: out, early: true}) }()
 			t.began = w.env.Now()
 			w.env.Times.Follow(&out, t.began)

@@ -53,7 +53,7 @@ func (a *answering) Release(_ context.Context, held []*driver.Delivery, _ time.D
 	return nil
 }
 
-func (a *answering) Finish(_ context.Context, outs []driver.Outcome) []error {
+func (a *answering) Finish(_ context.Context, outs []driver.Completion) []error {
 	return make([]error, len(outs))
 }
 

@@ -66,8 +66,8 @@ type task struct {
 	asking   bool                    // it is counted as asking there
 	next     *driver.Delivery        // a newer version, to be admitted when this one is forgotten
 
-	completion *completion     // what its handler may do
-	completed  *driver.Outcome // and has done, when it has returned: complete.go
+	ownEnd    *ownEnd            // what its handler may do
+	completed *driver.Completion // and has done, when it has returned: complete.go
 }
 
 // lane is what a kind has for itself: its limit, and its queues. Kinds without a limit of their
@@ -151,7 +151,7 @@ type Worker struct {
 // ended is a task whose handler has returned.
 type ended struct {
 	task  *task
-	out   driver.Outcome
+	out   driver.Completion
 	tries int
 	early bool // by CancelRunning
 }
@@ -524,7 +524,7 @@ func (w *Worker) proceed(t *task) {
 // finish writes ends down. One that fails is tried again until it succeeds, or the lease is
 // lost: an end that is known here must not be forgotten.
 func (w *Worker) finish(batch []*ended) {
-	outs := make([]driver.Outcome, len(batch))
+	outs := make([]driver.Completion, len(batch))
 	for i, e := range batch {
 		outs[i] = e.out
 	}
@@ -569,15 +569,15 @@ func (w *Worker) tally(e *ended) {
 	switch {
 	case e.early:
 		w.env.Stats.Stopped.Add(1)
-	case out.Uncounted && out.End == driver.Again:
+	case out.Uncounted && out.End == driver.Retry:
 		w.env.Stats.Snoozed.Add(1)
 	case out.Uncounted:
 		w.env.Stats.Expired.Add(1)
 	case out.End == driver.Done:
 		w.env.Stats.Done.Add(1)
-	case out.End == driver.Again:
+	case out.End == driver.Retry:
 		w.env.Stats.Failed.Add(1)
-	case out.End == driver.Buried:
+	case out.End == driver.DeadLetter:
 		w.env.Stats.Dead.Add(1)
 	}
 	if out.Next != nil {

@@ -46,11 +46,11 @@ type stuckWorker struct {
 	e *stuck
 }
 
-func (w stuckWorker) Beat(ctx context.Context) error {
+func (w stuckWorker) Heartbeat(ctx context.Context) error {
 	if w.e.beat.Load() {
 		return errStuck
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // A process is healthy until its engine does not answer, its lease is over, or it is handed
@@ -70,7 +70,7 @@ func TestHealth(t *testing.T) {
 		require.NoError(t, q.Health(t.Context()))
 		st := q.Stats()
 		require.WithinRange(t, st.LastLook, time.Now().Add(-30*time.Second), time.Now())
-		require.WithinRange(t, st.LastBeat, time.Now().Add(-11*time.Second), time.Now())
+		require.WithinRange(t, st.LastHeartbeat, time.Now().Add(-11*time.Second), time.Now())
 		require.WithinRange(t, st.LastClaim, time.Now().Add(-61*time.Second), time.Now().Add(-59*time.Second), "nothing was due")
 		require.WithinRange(t, st.BacklogAt, time.Now().Add(-31*time.Second), time.Now())
 

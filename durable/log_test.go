@@ -128,11 +128,11 @@ func (w *sickWorker) Release(ctx context.Context, held []*driver.Delivery, after
 	return w.Worker.Release(ctx, held, after)
 }
 
-func (w *sickWorker) Beat(ctx context.Context) error {
+func (w *sickWorker) Heartbeat(ctx context.Context) error {
 	if err := w.s.fault("beat"); err != nil {
 		return err
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 func (w *sickWorker) Close(ctx context.Context) error {

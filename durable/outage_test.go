@@ -118,11 +118,11 @@ func (w silentWorker) Finish(ctx context.Context, outs []driver.Completion) []er
 	return w.Worker.Finish(ctx, outs)
 }
 
-func (w silentWorker) Beat(ctx context.Context) error {
+func (w silentWorker) Heartbeat(ctx context.Context) error {
 	if w.m.on.Load() {
 		return w.m.wait(ctx)
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // Close returns though the engine does not answer, however many jobs are being added and

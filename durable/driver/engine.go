@@ -28,7 +28,7 @@ import (
 //     is dead and its retention is over.
 //  2. Of Cancel, Move and Claim at one time for one job, one wins.
 //  3. A job that one worker has claimed no other can claim until the first has finished or
-//     released it, or has not called Beat for longer than its lease.
+//     released it, or has not called Heartbeat for longer than its lease.
 //
 // An engine may have a method Health(context.Context) error, too, for what keeps it from
 // storing though it answers; Queue.Health asks it first.
@@ -120,7 +120,7 @@ type Engine interface {
 	Usage(ctx context.Context) ([]Usage, error)
 
 	// CancelRunning has the worker told that has claimed the job (Notice.Canceled), at once
-	// and, until the claim ends, with each Beat: so that a message that was lost delays it
+	// and, until the claim ends, with each Heartbeat: so that a message that was lost delays it
 	// by that. True: it is claimed, and that is stored. A claim that follows, also of a
 	// worker that takes over, is not told. False without an error: it is not claimed. A Ref
 	// that is none of this engine's is ErrNotFound. It may be repeated after ErrUncertain.
@@ -142,12 +142,12 @@ type Engine interface {
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
 	Kinds     *Kinds        // what Feed hands out; nil: nothing
-	Lease     time.Duration // without a Beat for so long, others may take over its jobs
+	Lease     time.Duration // without a Heartbeat for so long, others may take over its jobs
 	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
 	Looked    func()        // Feed calls it after each look that did not fail, also one that found nothing; nil: not
 
-	// Tell, if not nil, is called while Feed is under way, and by Beat, when there is
+	// Tell, if not nil, is called while Feed is under way, and by Heartbeat, when there is
 	// something that the worker should know. It does not block. Several goroutines may call
 	// it at once. A notice that comes twice, or that is true no longer, is no harm; of
 	// Rules and Freed some may be lost, since the Queue asks again every second.
@@ -214,13 +214,13 @@ type Worker interface {
 	// lease, and others after Close; until then the Queue calls it again.
 	Release(ctx context.Context, held []*Delivery, after time.Duration) error
 
-	// Beat renews the lease on all that the worker has claimed. The Queue calls it three
+	// Heartbeat renews the lease on all that the worker has claimed. The Queue calls it three
 	// times in a lease, and sometimes more. It returns ErrLeaseLost if the lease was over
 	// before it was renewed, so that another worker may have taken jobs over meanwhile:
 	// that is what a worker learns by whose clocks stood still. If it returns nil none has,
-	// since the call of Beat before that returned nil, or the call of Work. For an error
+	// since the call of Heartbeat before that returned nil, or the call of Work. For an error
 	// that wraps ErrClosed or ErrVersion see Feed.
-	Beat(ctx context.Context) error
+	Heartbeat(ctx context.Context) error
 
 	// Close ends the worker. Others may take over at once the jobs that it still has claimed.
 	Close(ctx context.Context) error

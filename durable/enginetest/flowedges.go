@@ -199,7 +199,7 @@ func limitSlowReturn(t *testing.T, s Store) {
 	third := waits.take(r.add(durable.Job{Kind: kind})[0])
 	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		v := claimPatiently(t, waits, exact(third)[0])
-		if v.Status == driver.Granted && (lives.late.Load() || errors.Is(lives.Beat(within(t)), durable.ErrLeaseLost)) {
+		if v.Status == driver.Granted && (lives.late.Load() || errors.Is(lives.Heartbeat(within(t)), durable.ErrLeaseLost)) {
 			return // the machine is too busy for the lease
 		}
 		require.Equal(t, driver.Throttled, v.Status, "who has the place lives")

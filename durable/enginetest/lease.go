@@ -52,7 +52,7 @@ func (c *crashing) beating() *crashing {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			if err := c.Beat(ctx); errors.Is(err, durable.ErrLeaseLost) {
+			if err := c.Heartbeat(ctx); errors.Is(err, durable.ErrLeaseLost) {
 				c.late.Store(true)
 			}
 			time.Sleep(lease / 10)
@@ -135,14 +135,14 @@ func beatAfterLease(t *testing.T, s Store) {
 	require.NoError(t, err)
 	inTime := func() {
 		await(t, "a beat is in time", func() bool { // a busy machine may miss some
-			err := w.Beat(within(t))
+			err := w.Heartbeat(within(t))
 			require.True(t, err == nil || errorIs(err, durable.ErrLeaseLost), "%v", err)
 			return err == nil
 		})
 	}
 	inTime()
 	time.Sleep(2 * short)
-	require.ErrorIs(t, w.Beat(within(t)), durable.ErrLeaseLost)
+	require.ErrorIs(t, w.Heartbeat(within(t)), durable.ErrLeaseLost)
 	inTime()
 }
 
@@ -165,7 +165,7 @@ func frozen(t *testing.T, s Store) {
 	} {
 		require.ErrorIs(t, a.Finish(within(t), []driver.Completion{o})[0], durable.ErrLeaseLost)
 	}
-	require.ErrorIs(t, a.Beat(within(t)), durable.ErrLeaseLost)
+	require.ErrorIs(t, a.Heartbeat(within(t)), durable.ErrLeaseLost)
 	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Running, info.State)
@@ -219,11 +219,11 @@ func (e *silent) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	return &silentWorker{w, e}, err
 }
 
-func (w *silentWorker) Beat(ctx context.Context) error {
+func (w *silentWorker) Heartbeat(ctx context.Context) error {
 	if w.e.is.Load() {
 		return errors.New("no answer")
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // The handlers of a worker whose lease is over are told, by the cause of their context;
@@ -354,10 +354,10 @@ func (w *stoppedWorker) Release(ctx context.Context, held []*driver.Delivery, af
 	return w.Worker.Release(ctx, held, after)
 }
 
-func (w *stoppedWorker) Beat(ctx context.Context) error {
+func (w *stoppedWorker) Heartbeat(ctx context.Context) error {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // A job that is claimed and has not begun when the lease is lost never begins there:

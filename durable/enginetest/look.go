@@ -205,7 +205,7 @@ func workers(t *testing.T, s Store) {
 	slices.Sort(many)
 	dead, err := s.Open(t).Work(within(t), driver.WorkConfig{Name: "dead", Kinds: driver.NewKinds(many), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, dead.Beat(within(t)))
+	require.NoError(t, dead.Heartbeat(within(t)))
 	seen := func() bool {
 		all, err := a.Workers(within(t))
 		require.NoError(t, err)

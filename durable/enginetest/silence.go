@@ -91,8 +91,8 @@ func silence(t *testing.T, s Store) {
 		"Finish": func(ctx context.Context) error {
 			return w.Finish(ctx, []driver.Completion{{Delivery: held, End: driver.Done}})[0]
 		},
-		"Release": func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
-		"Beat":    w.Beat,
+		"Release":   func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
+		"Heartbeat": w.Heartbeat,
 	}
 	var wg sync.WaitGroup
 	inTurn := make(chan struct{}, 1) // one call has one Delivery at a time

@@ -240,8 +240,8 @@ func (w *mortalWorker) Release(ctx context.Context, held []*driver.Delivery, aft
 	return w.e.alive(func() error { return w.Worker.Release(ctx, held, after) })
 }
 
-func (w *mortalWorker) Beat(ctx context.Context) error {
-	return w.e.alive(func() error { return w.Worker.Beat(ctx) })
+func (w *mortalWorker) Heartbeat(ctx context.Context) error {
+	return w.e.alive(func() error { return w.Worker.Heartbeat(ctx) })
 }
 
 func (w *mortalWorker) Close(ctx context.Context) error {

@@ -100,7 +100,7 @@ func newTwo(t *testing.T) *two {
 	case <-time.After(patience):
 		require.FailNow(t, "not handed out again")
 	}
-	if err := w.owner.Beat(within(t)); err != nil {
+	if err := w.owner.Heartbeat(within(t)); err != nil {
 		require.ErrorIs(t, err, durable.ErrLeaseLost) // it was over, and is renewed
 	}
 	return w
@@ -143,7 +143,7 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 			defer close(done)
 			for last := time.Now(); beating.Err() == nil; {
 				time.Sleep(testLease / 6)
-				if w.owner.Beat(beating) == nil {
+				if w.owner.Heartbeat(beating) == nil {
 					slowest.Store(max(slowest.Load(), int64(time.Since(last))))
 					last = time.Now()
 				}

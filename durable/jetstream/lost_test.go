@@ -176,12 +176,12 @@ func TestLostLeaseInOnePartition(t *testing.T) {
 	require.NoError(t, js.DeleteStream("TW_default_1"))
 	short, cancel := context.WithTimeout(t.Context(), lease/4)
 	defer cancel()
-	err = w.Beat(short)
+	err = w.Heartbeat(short)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, durable.ErrLeaseLost)
 	info.Config.FirstSeq = 1000 // as if it had been there all the time
 	_, err = js.AddStream(&info.Config)
 	require.NoError(t, err)
-	require.ErrorIs(t, w.Beat(t.Context()), durable.ErrLeaseLost)
-	require.NoError(t, w.Beat(t.Context()))
+	require.ErrorIs(t, w.Heartbeat(t.Context()), durable.ErrLeaseLost)
+	require.NoError(t, w.Heartbeat(t.Context()))
 }

@@ -41,7 +41,7 @@ func (l *limited) worker(name string) *worker {
 
 // live renews the lease of a worker; the test is skipped if that comes too late.
 func (l *limited) live(w *worker) {
-	err := w.Beat(l.t.Context())
+	err := w.Heartbeat(l.t.Context())
 	if errors.Is(err, durable.ErrLeaseLost) {
 		l.t.Skip("this machine is too busy for a lease of ", limitedLease)
 	}
@@ -103,7 +103,7 @@ func TestPlaceOfTheDead(t *testing.T) {
 		require.Equal(t, claimed, s.fate)
 	}
 	require.Eventually(t, func() bool {
-		_ = w.Beat(t.Context()) // late, or not
+		_ = w.Heartbeat(t.Context()) // late, or not
 		return l.claim(w, second).Status == driver.Granted
 	}, time.Minute, 100*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(died), limitedLease-100*time.Millisecond)
@@ -316,12 +316,12 @@ func TestCancelRunningOfOneClaim(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	for range 2 {
-		require.NoError(t, w.Beat(t.Context()))
+		require.NoError(t, w.Heartbeat(t.Context()))
 		require.Equal(t, []durable.Ref{h.Ref}, (<-told).Canceled, "with each beat")
 	}
 	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{h}, 0))
 	require.Equal(t, driver.Granted, l.claim(w, l.again(h, 0)).Status)
-	require.NoError(t, w.Beat(t.Context()))
+	require.NoError(t, w.Heartbeat(t.Context()))
 	require.Empty(t, told)
 }
 

@@ -30,7 +30,7 @@ type worker struct {
 
 	mu     sync.Mutex
 	beats  []stored // the last one of each partition, as the server has it
-	over   bool     // a beat has found the lease over, and Beat has not said so yet
+	over   bool     // a beat has found the lease over, and Heartbeat has not said so yet
 	life   life     // what beats say
 	putOff []putOff // recall.go
 
@@ -85,7 +85,7 @@ func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
 	e.parts[0].nc.expect(c.Lease)
 	for {
-		err := w.Beat(ctx)
+		err := w.Heartbeat(ctx)
 		if err == nil || errors.Is(err, driver.ErrLeaseLost) { // between two tries: nothing is claimed yet
 			return w, nil
 		}
@@ -101,11 +101,11 @@ func isUnanswered(err error) bool {
 	return (errors.Is(err, driver.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)) && !isDenial(err)
 }
 
-// Beat writes the message anew, and looks when the server did that: if it is longer than
+// Heartbeat writes the message anew, and looks when the server did that: if it is longer than
 // a lease after the beat before, that was over in between. A server whose clock is set
 // forward by as much looks the same, and costs a lease. It says so when the lease is renewed
 // in all partitions: from then on jobs of all may begin.
-func (w *worker) Beat(ctx context.Context) error {
+func (w *worker) Heartbeat(ctx context.Context) error {
 	err := w.each(func(p *part) error {
 		written, err := w.beat(ctx, p)
 		if err != nil {

@@ -829,7 +829,7 @@ func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.
 	return w.e.open()
 }
 
-func (w *worker) Beat(context.Context) error {
+func (w *worker) Heartbeat(context.Context) error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()

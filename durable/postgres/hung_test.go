@@ -66,15 +66,15 @@ func TestHalfOpenBeat(t *testing.T) {
 	behind, p := s.behindProxy(t)
 	w, err := behind.Work(t.Context(), workConfig("w", 20*time.Second))
 	require.NoError(t, err)
-	require.NoError(t, w.Beat(t.Context()))
+	require.NoError(t, w.Heartbeat(t.Context()))
 	lease, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	p.holdNext.Store(1)
-	require.Error(t, w.Beat(lease))
+	require.Error(t, w.Heartbeat(lease))
 	require.NoError(t, lease.Err(), "the lease is over")
 	require.EqualValues(t, 1, p.holds.Load())
 	e.EndHung(t.Context(), 0)
-	require.NoError(t, w.Beat(t.Context()))
+	require.NoError(t, w.Heartbeat(t.Context()))
 }
 
 // A server that takes questions and answers none keeps Health no longer than its context.

@@ -127,18 +127,18 @@ func TestLostBeatHidesNoLostLease(t *testing.T) {
 	const lease = 2 * time.Second
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	_ = w.Beat(t.Context())
+	_ = w.Heartbeat(t.Context())
 	for lost := false; !lost; { // one may take too long before, and another connection may be cut
 		time.Sleep(lease + 10*time.Millisecond)
 		before := p.cuts.Load()
 		p.cutNext.Store(true)
-		err := w.Beat(t.Context())
+		err := w.Heartbeat(t.Context())
 		require.Error(t, err)
 		lost = p.cuts.Load() > before && !errors.Is(err, driver.ErrLeaseLost)
 	}
 	var again error
 	require.Eventually(t, func() bool {
-		again = w.Beat(t.Context())
+		again = w.Heartbeat(t.Context())
 		return again == nil || errors.Is(again, driver.ErrLeaseLost)
 	}, patience, time.Millisecond)
 	require.ErrorIs(t, again, driver.ErrLeaseLost)

@@ -98,7 +98,7 @@ func TestNewerSchema(t *testing.T) {
 	refs := insertAll(t, fresh, record("a", time.Now()))
 	held := look(t, w)
 	require.Equal(t, driver.Granted, w.Claim(t.Context(), held)[0].Status)
-	require.NoError(t, w.Beat(t.Context()))
+	require.NoError(t, w.Heartbeat(t.Context()))
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -112,7 +112,7 @@ func TestNewerSchema(t *testing.T) {
 	require.ErrorIs(t, <-fed, postgres.ErrVersion)
 	require.ErrorIs(t, <-ran, durable.ErrVersion)
 	require.NoError(t, q.Close())
-	require.ErrorIs(t, w.Beat(ctx), postgres.ErrVersion)
+	require.ErrorIs(t, w.Heartbeat(ctx), postgres.ErrVersion)
 	require.ErrorIs(t, w.Finish(ctx, []driver.Completion{{Delivery: held[0], End: driver.Done}})[0], postgres.ErrVersion)
 	_, errs := fresh.Insert(ctx, []driver.Record{record("b", time.Now())})
 	require.ErrorIs(t, errs[0], postgres.ErrVersion)

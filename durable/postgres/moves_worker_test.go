@@ -182,7 +182,7 @@ func (b *table) release(m *member) *play {
 func (b *table) beat(m *member) *play {
 	p := &play{name: "beat"}
 	p.run = func(ctx context.Context) {
-		_ = m.w.Beat(ctx) // who lives is read
+		_ = m.w.Heartbeat(ctx) // who lives is read
 	}
 	return p
 }

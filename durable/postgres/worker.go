@@ -67,10 +67,10 @@ func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	return w, nil
 }
 
-// Beat renews the lease, on a connection of its own: a pool that handlers have exhausted
+// Heartbeat renews the lease, on a connection of its own: a pool that handlers have exhausted
 // must not cost the lease. A connection that is silent for a quarter of it is given up, so
 // that the next call, on another one, is in time.
-func (w *worker) Beat(ctx context.Context) (err error) {
+func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.c.Lease/4)
 	defer cancel()
 	if err := w.e.usable(); err != nil {

@@ -104,7 +104,7 @@ func (w *Worker) mayBegin() bool {
 func (w *Worker) renew(ctx context.Context, began time.Time) {
 	try, cancel := context.WithTimeout(ctx, w.env.Lease)
 	defer cancel()
-	err := w.engine.Beat(try)
+	err := w.engine.Heartbeat(try)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asking--

@@ -40,7 +40,7 @@ type answering struct {
 	released []driver.Ref
 }
 
-func (a *answering) Beat(context.Context) error {
+func (a *answering) Heartbeat(context.Context) error {
 	err := a.beats[min(a.asked, len(a.beats)-1)]
 	a.asked++
 	return err

@@ -31,8 +31,8 @@ func (e *stuck) Now(ctx context.Context) (time.Time, time.Duration, error) {
 }
 
 func (e *stuck) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
-	looked := c.Looked
-	c.Looked = func() {
+	looked := c.Polled
+	c.Polled = func() {
 		if !e.look.Load() {
 			looked()
 		}
@@ -62,14 +62,14 @@ func TestHealth(t *testing.T) {
 		require.NoError(t, err)
 		q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
 		require.NoError(t, q.Health(t.Context()), "it does not run")
-		require.Zero(t, q.Stats().LastLook)
+		require.Zero(t, q.Stats().LastPoll)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- q.Run(ctx) }()
 		time.Sleep(time.Minute)
 		require.NoError(t, q.Health(t.Context()))
 		st := q.Stats()
-		require.WithinRange(t, st.LastLook, time.Now().Add(-30*time.Second), time.Now())
+		require.WithinRange(t, st.LastPoll, time.Now().Add(-30*time.Second), time.Now())
 		require.WithinRange(t, st.LastHeartbeat, time.Now().Add(-11*time.Second), time.Now())
 		require.WithinRange(t, st.LastClaim, time.Now().Add(-61*time.Second), time.Now().Add(-59*time.Second), "nothing was due")
 		require.WithinRange(t, st.BacklogAt, time.Now().Add(-31*time.Second), time.Now())

@@ -78,7 +78,7 @@ type sickWorker struct {
 	s *sick
 }
 
-func (w *sickWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w *sickWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	if err := w.s.fault("feed"); err != nil {
 		return err
 	}
@@ -87,13 +87,13 @@ func (w *sickWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) er
 	w.s.mu.Lock()
 	w.s.feeds = append(w.s.feeds, cancel)
 	w.s.mu.Unlock()
-	if err := w.Worker.Feed(ctx, give); err != nil {
+	if err := w.Worker.Fetch(ctx, give); err != nil {
 		return err
 	}
 	return w.s.fault("feed")
 }
 
-// interrupt ends the calls of Feed that are under way.
+// interrupt ends the calls of Fetch that are under way.
 func (s *sick) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -176,12 +176,12 @@ func (w *brokenWorker) Release(ctx context.Context, held []*driver.Delivery, aft
 	return w.Worker.Release(ctx, held, after)
 }
 
-func (w *brokenWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w *brokenWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	if err := w.b.feed; err != nil {
 		w.b.feed = nil
 		return err
 	}
-	return w.Worker.Feed(ctx, give)
+	return w.Worker.Fetch(ctx, give)
 }
 
 // What the engine says of an Add reaches its caller; one whose answer is not waited for
@@ -220,7 +220,7 @@ func TestAddErrors(t *testing.T) {
 	})
 }
 
-// An end that cannot be written down is tried again until it can be; a Feed that fails is
+// An end that cannot be written down is tried again until it can be; a Fetch that fails is
 // begun anew.
 func TestEngineRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

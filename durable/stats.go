@@ -51,11 +51,11 @@ type Stats struct {
 	// lease while Run is under way, and empty else. The slice must not be changed.
 	Unhandled []Unhandled
 
-	// LastLook, LastClaim and LastHeartbeat are when Feed has looked for jobs, a claim was answered,
+	// LastPoll, LastClaim and LastHeartbeat are when Fetch has looked for jobs, a claim was answered,
 	// and the lease was renewed the last time, by the clock of this process. They are zero while
 	// Run is not under way, and from its beginning that time. A worker that has as many jobs as
-	// it can hold does not look; LastLook is now, then. Nothing is claimed where nothing is due.
-	LastLook, LastClaim, LastHeartbeat time.Time
+	// it can hold does not look; LastPoll is now, then. Nothing is claimed where nothing is due.
+	LastPoll, LastClaim, LastHeartbeat time.Time
 
 	// Backlog is what [Queue.Backlog] has said at the time BacklogAt. It is looked at once a
 	// lease while Run is under way, less often where that takes long, and zero else. Its slice
@@ -107,7 +107,7 @@ func (q *Queue) Stats() Stats {
 func addWorker(st *Stats, w worker.Stats) {
 	st.Held, st.Claimed, st.Running, st.Ending = w.Held, w.Claimed, w.Running, w.Ending
 	st.ClaimAhead = w.ClaimAhead
-	st.LastLook, st.LastClaim, st.LastHeartbeat = w.LastLook, w.LastClaim, w.LastHeartbeat
+	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.LastPoll, w.LastClaim, w.LastHeartbeat
 	st.Limited, st.Paused = w.Limited, pausables(w.Paused)
 	for _, l := range w.Limits {
 		st.Limits = append(st.Limits, LimitStats(l))

@@ -141,13 +141,13 @@ type Engine interface {
 // WorkConfig is what an engine has to know of a worker.
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
-	Kinds     *Kinds        // what Feed hands out; nil: nothing
+	Kinds     *Kinds        // what Fetch hands out; nil: nothing
 	Lease     time.Duration // without a Heartbeat for so long, others may take over its jobs
-	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
+	Ahead     time.Duration // how long before a job is due Fetch hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
-	Looked    func()        // Feed calls it after each look that did not fail, also one that found nothing; nil: not
+	Polled    func()        // Fetch calls it after each look that did not fail, also one that found nothing; nil: not
 
-	// Tell, if not nil, is called while Feed is under way, and by Heartbeat, when there is
+	// Tell, if not nil, is called while Fetch is under way, and by Heartbeat, when there is
 	// something that the worker should know. It does not block. Several goroutines may call
 	// it at once. A notice that comes twice, or that is true no longer, is no harm; of
 	// Rules and Freed some may be lost, since the Queue asks again every second.
@@ -163,18 +163,18 @@ type Unhandled struct {
 
 // Worker is one who claims and runs jobs.
 type Worker interface {
-	// Feed hands out jobs a little before they are due, those that are overdue first,
+	// Fetch hands out jobs a little before they are due, those that are overdue first,
 	// each to one worker, until ctx ends; then it returns nil. It hands out no kind but
 	// those of WorkConfig.Kinds that are open, give or take what is on its way. Jobs of
 	// other kinds, however many are overdue, make none late, and cost the worker next to
 	// nothing. It calls give from several
 	// goroutines; give blocks while the worker has as many as it can hold. A job may be
-	// handed out again, to the same worker or another; the claim decides. Feed returns an
+	// handed out again, to the same worker or another; the claim decides. Fetch returns an
 	// error where it cannot go on; the Queue calls it again after a while. An error that
 	// wraps ErrClosed or ErrVersion says that this is for good, and ends Run.
-	Feed(ctx context.Context, give func([]*Delivery)) error
+	Fetch(ctx context.Context, give func([]*Delivery)) error
 
-	// Claim asks for jobs that Feed has handed out. It never fails: if it cannot tell it
+	// Claim asks for jobs that Fetch has handed out. It never fails: if it cannot tell it
 	// answers RetryLater.
 	//
 	// The engine keeps whether each claim was exact, and with Delivery.Exact not set how many
@@ -219,7 +219,7 @@ type Worker interface {
 	// before it was renewed, so that another worker may have taken jobs over meanwhile:
 	// that is what a worker learns by whose clocks stood still. If it returns nil none has,
 	// since the call of Heartbeat before that returned nil, or the call of Work. For an error
-	// that wraps ErrClosed or ErrVersion see Feed.
+	// that wraps ErrClosed or ErrVersion see Fetch.
 	Heartbeat(ctx context.Context) error
 
 	// Close ends the worker. Others may take over at once the jobs that it still has claimed.
@@ -250,7 +250,7 @@ type Record struct {
 	Version int
 
 	Attempt   int    // attempts that had begun before
-	Crashes   int    // claims that never ended, as far as Feed knows; more than 0: a suspect
+	Crashes   int    // claims that never ended, as far as Fetch knows; more than 0: a suspect
 	LastError string // of the one before: UTF-8 without NUL
 
 	// Errors is what the Completion of the attempt before has said; nil for Insert. An engine

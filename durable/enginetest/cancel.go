@@ -132,7 +132,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	}
 	stop()
 	go func() {
-		for range held { // lets Feed end
+		for range held { // lets Fetch end
 		}
 	}()
 	feeding.Wait()

@@ -327,8 +327,8 @@ func (e *stopped) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker,
 	return &stoppedWorker{w, e}, err
 }
 
-func (w *stoppedWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
-	return w.Worker.Feed(ctx, func(held []*driver.Delivery) {
+func (w *stoppedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
+	return w.Worker.Fetch(ctx, func(held []*driver.Delivery) {
 		w.e.calls <- struct{}{}
 		defer func() { <-w.e.calls }()
 		give(held)

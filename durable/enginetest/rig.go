@@ -23,12 +23,12 @@ const again = lease + time.Second
 // patience is how long a test waits for what must come. It is a bound, not a measure.
 const patience = 5 * time.Minute
 
-// feed has a worker fed until ctx ends. Where Feed ends before, it is called again, as a
+// feed has a worker fed until ctx ends. Where Fetch ends before, it is called again, as a
 // Queue does: a slow server may not answer in time, or another worker may have closed what
 // this one was about to read.
 func feed(ctx context.Context, t testing.TB, w driver.Worker, take func([]*driver.Delivery)) {
 	for ctx.Err() == nil {
-		if err := w.Feed(ctx, take); err != nil && ctx.Err() == nil {
+		if err := w.Fetch(ctx, take); err != nil && ctx.Err() == nil {
 			t.Log("fed once more:", err)
 			time.Sleep(50 * time.Millisecond)
 		}

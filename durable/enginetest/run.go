@@ -166,8 +166,8 @@ func (e *shifted) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker,
 	return &shiftedWorker{w, e.by}, err
 }
 
-func (w *shiftedWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
-	return w.Worker.Feed(ctx, func(hs []*driver.Delivery) {
+func (w *shiftedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
+	return w.Worker.Fetch(ctx, func(hs []*driver.Delivery) {
 		for _, h := range hs {
 			h.Record.Due = h.Record.Due.Add(w.by)
 		}

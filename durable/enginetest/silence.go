@@ -86,7 +86,7 @@ func silence(t *testing.T, s Store) {
 		"Now":           func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 		"Health":        r.Health,
 		"Work":          func(ctx context.Context) error { c := config; c.Name = "other"; _, err := e.Work(ctx, c); return err },
-		"Feed":          func(ctx context.Context) error { _ = fed.Feed(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
+		"Fetch":         func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
 		"Claim":         func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
 		"Finish": func(ctx context.Context) error {
 			return w.Finish(ctx, []driver.Completion{{Delivery: held, End: driver.Done}})[0]

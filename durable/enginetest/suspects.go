@@ -206,7 +206,7 @@ func (e *mortal) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, 
 	return &mortalWorker{w, e}, err
 }
 
-func (w *mortalWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w *mortalWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -218,7 +218,7 @@ func (w *mortalWorker) Feed(ctx context.Context, give func([]*driver.Delivery)) 
 		case <-stop:
 		}
 	}()
-	if err := w.Worker.Feed(ctx, give); err != nil {
+	if err := w.Worker.Fetch(ctx, give); err != nil {
 		return err
 	}
 	return w.e.alive(func() error { return nil })

@@ -120,7 +120,7 @@ func TestVerbsDenied(t *testing.T) {
 	require.ErrorIs(t, <-told, nats.ErrPermissionViolation)
 }
 
-// A worker that is denied what it needs says so: a beat by Run, all else by Feed, also if
+// A worker that is denied what it needs says so: a beat by Run, all else by Fetch, also if
 // its claims are denied, which fail by asking once more.
 func TestWorkerDenied(t *testing.T) {
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestWorkerDenied(t *testing.T) {
 			defer e.Close()
 			w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			require.NoError(t, err)
-			err = w.Feed(within(t), func(held []*driver.Delivery) {
+			err = w.Fetch(within(t), func(held []*driver.Delivery) {
 				for i, v := range w.Claim(context.Background(), held) {
 					if v.Status == driver.Granted {
 						w.Finish(context.Background(), []driver.Completion{{Delivery: held[i], End: driver.Done}})

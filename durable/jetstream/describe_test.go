@@ -81,7 +81,7 @@ func TestGetWhileItDies(t *testing.T) {
 func claimOne(t *testing.T, w driver.Worker) (h *driver.Delivery) {
 	feeding, stop := context.WithCancel(t.Context())
 	defer stop()
-	require.NoError(t, w.Feed(feeding, func(held []*driver.Delivery) { h = held[0]; stop() }))
+	require.NoError(t, w.Fetch(feeding, func(held []*driver.Delivery) { h = held[0]; stop() }))
 	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{h})[0].Status == driver.Granted }, patience, time.Millisecond)
 	return h
 }

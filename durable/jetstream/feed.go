@@ -30,7 +30,7 @@ const (
 	viewShare = 20
 )
 
-// feed is one Feed of one partition. It looks what buckets there are. Far ones whose time has
+// feed is one Fetch of one partition. It looks what buckets there are. Far ones whose time has
 // come it moves to their near ones, and of near ones it reads the queues (kinds.go).
 //
 // Each queue of a bucket has a consumer that workers share, so that each job goes to one of
@@ -45,7 +45,7 @@ type feed struct {
 	w       *worker
 	give    func([]*driver.Delivery)
 	kinds   map[string][]string // of this worker, by token
-	ctx     context.Context     // ends with the Feed
+	ctx     context.Context     // ends with the Fetch
 	readers sync.WaitGroup
 
 	viewed    time.Time // when a look has shown all buckets
@@ -77,7 +77,7 @@ type reader struct {
 	made   bool      // the consumer is there; for the goroutine
 }
 
-func (w *worker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
@@ -115,8 +115,8 @@ func (f *feed) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if f.w.c.Looked != nil {
-			f.w.c.Looked()
+		if f.w.c.Polled != nil {
+			f.w.c.Polled()
 		}
 		if v.all {
 			select {

@@ -66,7 +66,7 @@ func newTwo(t *testing.T) *two {
 		ctx, stop := context.WithCancel(context.Background())
 		go func() {
 			defer close(done)
-			worker.Feed(ctx, func(hs []*driver.Delivery) {
+			worker.Fetch(ctx, func(hs []*driver.Delivery) {
 				for _, h := range hs {
 					held <- h
 				}

@@ -144,7 +144,7 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 		_, errs := e.Insert(t.Context(), []driver.Record{{ID: fmt.Sprint("x", out.End), Kind: "k", At: now, MaxAttempts: 3, Due: now, Born: now}})
 		require.NoError(t, errs[0])
 		feeding, stop := context.WithCancel(t.Context())
-		require.NoError(t, w.Feed(feeding, func(held []*driver.Delivery) { out.Delivery = held[0]; stop() }))
+		require.NoError(t, w.Fetch(feeding, func(held []*driver.Delivery) { out.Delivery = held[0]; stop() }))
 		stop()
 		require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{out.Delivery})[0].Status == driver.Granted }, patience, time.Millisecond)
 		finishing, cut := context.WithCancel(t.Context())

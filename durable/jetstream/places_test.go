@@ -409,7 +409,7 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	fed := make(chan error)
 	go func() {
-		fed <- w.Feed(ctx, func(held []*driver.Delivery) {
+		fed <- w.Fetch(ctx, func(held []*driver.Delivery) {
 			for _, h := range held {
 				given <- h
 			}

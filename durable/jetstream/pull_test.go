@@ -39,7 +39,7 @@ func (c meteredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// fetching is a worker's Feed, whose jobs are handed on while the gate is open.
+// fetching is a worker's Fetch, whose jobs are handed on while the gate is open.
 type fetching struct {
 	meter meter
 	gate  sync.RWMutex
@@ -109,7 +109,7 @@ func TestFetchedIsBounded(t *testing.T) {
 	f.gate.Lock()
 	ctx, stop := context.WithCancel(t.Context())
 	fed := make(chan error, 1)
-	go func() { fed <- w.Feed(ctx, f.give) }()
+	go func() { fed <- w.Fetch(ctx, f.give) }()
 	const most = 11 << 20 // and a little for what is said besides
 	last, since := int64(-1), time.Now()
 	for end := time.Now().Add(patience); time.Since(since) < 3*time.Second && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

@@ -432,7 +432,7 @@ func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 }
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
-// ended before and that was forgotten: a worker that was frozen between Feed and Claim is
+// ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
 // told here. Its status is removed. Of a stale handle the bucket's mark says
 // nothing, so the job's message itself is looked for.
 func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) driver.ClaimResult {

@@ -29,7 +29,7 @@ type Store struct {
 	rules   *driver.Rules
 	counted map[driver.Place]*driver.Counter
 	workers map[string]*worker // that are there, and those that died without Close
-	changed chan struct{}      // closed, and made anew, when a Feed may have something to do
+	changed chan struct{}      // closed, and made anew, when a Fetch may have something to do
 	ended   chan struct{}      // the same, when a job is due no more
 }
 
@@ -440,12 +440,12 @@ func (m *Store) lease(name string) time.Duration {
 	return time.Until(w.beat.Add(w.c.Lease))
 }
 
-func (w *worker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	for {
 		open, opened := w.c.Kinds.Open()
 		batch, changed := w.due(open)
-		if w.c.Looked != nil {
-			w.c.Looked()
+		if w.c.Polled != nil {
+			w.c.Polled()
 		}
 		if len(batch) > 0 {
 			give(batch)

@@ -16,7 +16,7 @@ func (e *Engine) Sweep(ctx context.Context) { e.sweepPass(ctx, e.sweep) }
 // Expire makes one pass of what workers do now and then.
 func (e *Engine) Expire(ctx context.Context) { e.sweepPass(ctx, e.expire) }
 
-// Look makes one look of a worker's Feed, at all that is due.
+// Look makes one look of a worker's Fetch, at all that is due.
 func Look(ctx context.Context, w driver.Worker) ([]*driver.Delivery, error) {
 	f := newFeed(w.(*worker))
 	f.ear = &ear{} // nobody rings

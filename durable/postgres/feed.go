@@ -16,7 +16,7 @@ const (
 	batch       = 1000 // jobs that are handed out at a time, shared among the kinds that are looked at
 	leastOfKind = 8    // of each kind, however many these are
 
-	// everyPoll is how often a Feed looks if nobody rings. It bounds how late a job is
+	// everyPoll is how often a Fetch looks if nobody rings. It bounds how late a job is
 	// found that nobody has announced.
 	everyPoll = 200 * time.Millisecond
 
@@ -43,7 +43,7 @@ const (
 	feedTimeout = 5 * time.Second // of a look, with all its tries
 )
 
-// feed is one call of Feed.
+// feed is one call of Fetch.
 type feed struct {
 	*worker
 	ear      *ear
@@ -70,12 +70,12 @@ func newFeed(w *worker) *feed {
 	return &feed{worker: w, polled: true, owed: true, marks: map[string]*mark{}, rest: map[string]*mark{}}
 }
 
-// Feed looks for what is due soon and free: of the kinds that are announced at once, of
+// Fetch looks for what is due soon and free: of the kinds that are announced at once, of
 // those that are opened again or had more than a look takes, too, and of all every 200 ms.
 // Each of the latter looks is full if full looks are cheap: then what is overdue, and what
 // dead workers have left, is found in that time, too. Where they are dear quick ones come
 // between.
-func (w *worker) Feed(ctx context.Context, give func([]*driver.Delivery)) error {
+func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFeed(w)
@@ -90,8 +90,8 @@ func (w *worker) Feed(ctx context.Context, give func([]*driver.Delivery)) error 
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
 		held, err := f.look(ctx, give)
-		if err == nil && f.c.Looked != nil {
-			f.c.Looked()
+		if err == nil && f.c.Polled != nil {
+			f.c.Polled()
 		}
 		if len(held) > 0 {
 			give(held) // also at the end: who takes no more hands it back

@@ -40,7 +40,7 @@ func TestHalfOpen(t *testing.T) {
 	got := make(chan *driver.Delivery, 100)
 	fed := make(chan error)
 	go func() {
-		fed <- w.Feed(feeding, func(hs []*driver.Delivery) {
+		fed <- w.Fetch(feeding, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				got <- h
 			}

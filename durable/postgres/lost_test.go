@@ -88,7 +88,7 @@ func lostAnswers(t *testing.T, s *store) {
 	_, errs := e.Insert(ctx, []driver.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))
 	go func() {
-		fed <- w.Feed(feeding, func(hs []*driver.Delivery) {
+		fed <- w.Fetch(feeding, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				held <- h
 			}

@@ -103,7 +103,7 @@ func TestNewerSchema(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	fed, ran := make(chan error), make(chan error)
-	go func() { fed <- w.Feed(ctx, func([]*driver.Delivery) {}) }()
+	go func() { fed <- w.Fetch(ctx, func([]*driver.Delivery) {}) }()
 	q, err := durable.Open(ctx, s.open(t))
 	require.NoError(t, err)
 	q.Handle("other", func(context.Context, *durable.Attempt) error { return nil })

@@ -138,11 +138,11 @@ func (s *store) overtaken(t testing.TB, pool *pgxpool.Pool, call func(), stateme
 	return <-other
 }
 
-// look returns what one look of the worker's Feed finds.
+// look returns what one look of the worker's Fetch finds.
 func look(t testing.TB, w driver.Worker) (held []*driver.Delivery) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	require.NoError(t, w.Feed(ctx, func(hs []*driver.Delivery) {
+	require.NoError(t, w.Fetch(ctx, func(hs []*driver.Delivery) {
 		held = append(held, hs...)
 		cancel()
 	}))

@@ -36,7 +36,7 @@ type handle struct {
 	superseded atomic.Bool // a claim of this worker is that of another handle
 }
 
-// unknown is a claim whose answer was lost. Feed does not hand out to this worker what it has
+// unknown is a claim whose answer was lost. Fetch does not hand out to this worker what it has
 // claimed. But if that claim was not written, and the job was dropped, it may be handed out once
 // more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1

@@ -8,35 +8,35 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// mostLook is for how long Feed may find nothing out, beyond a lease.
-const mostLook = 15 * time.Second
+// mostPoll is for how long Fetch may find nothing out, beyond a lease.
+const mostPoll = 15 * time.Second
 
 func (w *Worker) Health(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	looked := w.lastLook(now)
+	looked := w.lastPoll(now)
 	switch age := now.Sub(looked); {
 	case w.silent || w.lease.at(now) == over:
 		return fmt.Errorf("%w: no beat was answered for %v", driver.ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
-	case age > w.env.Lease+mostLook:
+	case age > w.env.Lease+mostPoll:
 		return fmt.Errorf("durable: no look for jobs has succeeded for %v", age.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// looked is called by Feed.
-func (w *Worker) looked() {
+// polled is called by Fetch.
+func (w *Worker) polled() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.look = time.Now()
+	w.lastPolled = time.Now()
 }
 
-// lastLook is when Feed has looked, or now if it waits for room here. w.mu is held.
-func (w *Worker) lastLook(now time.Time) time.Time {
+// lastPoll is when Fetch has looked, or now if it waits for room here. w.mu is held.
+func (w *Worker) lastPoll(now time.Time) time.Time {
 	if w.full > 0 {
 		return now
 	}
-	return w.look
+	return w.lastPolled
 }
 
 // backlogShare is how much of the time the look at the backlog may take: one part in so many.

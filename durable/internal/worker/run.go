@@ -23,7 +23,7 @@ func Run(ctx context.Context, env *Env, held *atomic.Pointer[Worker]) error {
 	kinds := env.workKinds()
 	var w *Worker
 	engineWorker, err := env.Engine.Work(ctx, driver.WorkConfig{
-		Name: NewName(env.Now(), env.WorkerName), Kinds: kinds, Lease: env.Lease, Ahead: env.Ahead, Retention: env.Retention, Looked: func() { w.looked() },
+		Name: NewName(env.Now(), env.WorkerName), Kinds: kinds, Lease: env.Lease, Ahead: env.Ahead, Retention: env.Retention, Polled: func() { w.polled() },
 		Tell: func(n driver.Notice) {
 			if w := held.Load(); w != nil {
 				w.tell(n)
@@ -77,7 +77,7 @@ func (w *Worker) run(ctx context.Context) {
 	beats.Go(func() { w.watchBacklog(beating) })
 	beats.Go(func() { w.watchRules(beating) })
 	claiming.Go(func() { w.claimLoop(ctx) })
-	feeding.Go(func() { w.feed(ctx) })
+	feeding.Go(func() { w.fetch(ctx) })
 
 	<-ctx.Done()
 	feeding.Wait()
@@ -94,12 +94,12 @@ func (w *Worker) run(ctx context.Context) {
 	}
 }
 
-// feed has the engine hand out jobs until ctx ends, and begins anew when that fails.
-func (w *Worker) feed(ctx context.Context) {
+// fetch has the engine hand out jobs until ctx ends, and begins anew when that fails.
+func (w *Worker) fetch(ctx context.Context) {
 	var said Rarely
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
 		began := time.Now()
-		err := w.engine.Feed(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
+		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
 		if ctx.Err() != nil {
 			return
 		}

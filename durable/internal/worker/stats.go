@@ -43,7 +43,7 @@ type Stats struct {
 	Paused  []driver.Pausable // not to be changed
 
 	ClaimAhead                         time.Duration
-	LastLook, LastClaim, LastHeartbeat time.Time
+	LastPoll, LastClaim, LastHeartbeat time.Time
 }
 
 // LimitStats is what waits in this process for a limit.
@@ -60,7 +60,7 @@ func (w *Worker) Stats() (st Stats) {
 	st.Claimed = int64(w.counts[claimed] + w.counts[ready])
 	st.Running, st.Ending = int64(w.counts[running]), int64(w.counts[ending])
 	st.ClaimAhead = w.ahead
-	st.LastLook, st.LastClaim, st.LastHeartbeat = w.lastLook(time.Now()), w.lastClaim, w.lease.renewed
+	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.lastPoll(time.Now()), w.lastClaim, w.lease.renewed
 	st.Limited, st.Limits = w.limitStats()
 	st.Paused = w.rules.Pauses()
 	return st

@@ -127,12 +127,12 @@ type Worker struct {
 	trial    []*task                   // the suspects that few may be of
 	begun    int                       // how often one was chosen to begin; for turn
 
-	look      time.Time     // when Feed has looked the last time
-	full      int           // calls of hold that wait for room
-	lastClaim time.Time     // when a claim was answered
-	rules     *driver.Rules // flow.go
-	gates     map[driver.Place]*gate
-	back      map[time.Duration][]*driver.Delivery // what is to be handed back soon, by for how long
+	lastPolled time.Time     // when Fetch has looked the last time
+	full       int           // calls of hold that wait for room
+	lastClaim  time.Time     // when a claim was answered
+	rules      *driver.Rules // flow.go
+	gates      map[driver.Place]*gate
+	back       map[time.Duration][]*driver.Delivery // what is to be handed back soon, by for how long
 
 	claimSince time.Time       // when the claim was asked that is under way; zero: none
 	looking    bool            // lookAgain
@@ -163,7 +163,7 @@ func newWorker(env *Env, e driver.Worker, kinds *driver.Kinds, renewed time.Time
 		asks: make(chan struct{}, 1), gates: map[driver.Place]*gate{}, back: map[time.Duration][]*driver.Delivery{}, tasks: map[driver.Ref]*task{},
 		lanes: map[string]*lane{}, unread: map[string]bool{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
-		lease: newLease(env.Lease, renewed), look: renewed, lastClaim: renewed,
+		lease: newLease(env.Lease, renewed), lastPolled: renewed, lastClaim: renewed,
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		w.doubt <- struct{}{} // it took long to be made known

@@ -230,7 +230,7 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	fed := make(chan error, 1)
 	claimed := make(chan driver.ClaimResult, 1)
 	go func() {
-		fed <- w.Feed(ctx, func(hs []*driver.Delivery) { claimed <- claim(ctx, w, hs[0]) })
+		fed <- w.Fetch(ctx, func(hs []*driver.Delivery) { claimed <- claim(ctx, w, hs[0]) })
 	}()
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, <-claimed)
 	stop()

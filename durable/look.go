@@ -85,7 +85,7 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 	if !f.possible() {
 		return nil, "", nil
 	}
-	for ; at < len(order); at, mark = at+1, (driver.Mark{}) {
+	for ; at < len(order); at, mark = at+1, (driver.Cursor{}) {
 		if f.State != 0 && f.State != order[at] {
 			continue
 		}
@@ -109,7 +109,7 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 }
 
 // parseCursor reads what List has returned: which state it had come to, and how far in that.
-func parseCursor(text string, states int) (at int, m driver.Mark, err error) {
+func parseCursor(text string, states int) (at int, m driver.Cursor, err error) {
 	if text == "" {
 		return 0, m, nil
 	}
@@ -119,7 +119,7 @@ func parseCursor(text string, states int) (at int, m driver.Mark, err error) {
 		var micros int64
 		moment, ref, _ := strings.Cut(rest, ".")
 		micros, err = strconv.ParseInt(moment, 36, 64)
-		m = driver.Mark{At: time.UnixMicro(micros), Ref: Ref(ref)}
+		m = driver.Cursor{At: time.UnixMicro(micros), Ref: Ref(ref)}
 	}
 	if err != nil || at < 0 || at >= states {
 		return 0, m, fmt.Errorf("%w: List after %.200q, which no call has returned", ErrInvalid, text)

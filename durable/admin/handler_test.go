@@ -207,7 +207,7 @@ func (e *refused) Get(ctx context.Context, ref durable.Ref) (driver.Info, error)
 	return driver.Info{}, e.try(ctx)
 }
 
-func (e *refused) Page(ctx context.Context, f driver.Filter, m driver.Mark, n int) ([]driver.Info, driver.Mark, error) {
+func (e *refused) Page(ctx context.Context, f driver.Filter, m driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	return nil, m, e.try(ctx)
 }
 

@@ -90,11 +90,11 @@ type Engine interface {
 	Unhandled(ctx context.Context) ([]Unhandled, error)
 
 	// Page returns up to n of the jobs that the Filter selects, whose State is not 0, in the
-	// order of their Marks, and those alone that come after one; the zero Mark is before all.
+	// order of their Cursors, and those alone that come after one; the zero Cursor is before all.
 	// That is about the order in which they have been due, of dead ones that in which they
-	// died or were due. It returns the Mark to go on from, zero if there are no more. It is no
+	// died or were due. It returns the Cursor to go on from, zero if there are no more. It is no
 	// snapshot, but leaves out nothing that was there all the time and did not change.
-	Page(ctx context.Context, f Filter, after Mark, n int) ([]Info, Mark, error)
+	Page(ctx context.Context, f Filter, after Cursor, n int) ([]Info, Cursor, error)
 
 	// Backlog returns what waits; see [Backlog] for how exact that is.
 	Backlog(ctx context.Context) (Backlog, error)
@@ -116,7 +116,7 @@ type Engine interface {
 	SetRules(ctx context.Context, was int64, r *Rules) error
 
 	// Usage returns what is counted for the limits that are there, in no order; of those
-	// PerLane for each lane. Places whose Counter is idle may be left out.
+	// PerLane for each lane. Those whose Counter is idle may be left out.
 	Usage(ctx context.Context) ([]Usage, error)
 
 	// CancelRunning has the worker told that has claimed the job (Notice.Canceled), at once

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Mark is a place in a listing by [Engine].Page: after one job and before the next.
-type Mark struct {
+// Cursor is a place in a listing by [Engine].Page: after one job and before the next.
+type Cursor struct {
 	At  time.Time // by this jobs are in order; for most it is Due
 	Ref Ref       // and those of one At by this
 }
 
 // IsZero reports whether it is the beginning, or, where Page returns it, the end.
-func (m Mark) IsZero() bool { return m == Mark{} }
+func (c Cursor) IsZero() bool { return c == Cursor{} }
 
-// Compare returns -1 if m comes before o, 0 if they are the same, and 1 else.
-func (m Mark) Compare(o Mark) int {
-	if c := m.At.Compare(o.At); c != 0 {
-		return c
+// Compare returns -1 if c comes before o, 0 if they are the same, and 1 else.
+func (c Cursor) Compare(o Cursor) int {
+	if n := c.At.Compare(o.At); n != 0 {
+		return n
 	}
-	return strings.Compare(string(m.Ref), string(o.Ref))
+	return strings.Compare(string(c.Ref), string(o.Ref))
 }
 
 // Backlog is what waits in an engine.

@@ -132,21 +132,21 @@ func (r *Rules) Covering(kind, lane string) (limits []*Rule, paused bool) {
 	return limits, paused
 }
 
-// Place says what is counted: a limit, or of a limit PerLane one lane.
-type Place struct {
+// LimitKey says what is counted: a limit, or of a limit PerLane one lane.
+type LimitKey struct {
 	Limit int64  // the ID of the Rule
 	Lane  string // "": the limit is not PerLane
 }
 
-// Place returns where a job of the lane is counted.
-func (r *Rule) Place(lane string) Place {
+// Key returns where a job of the lane is counted.
+func (r *Rule) Key(lane string) LimitKey {
 	if !r.PerLane {
 		lane = ""
 	}
-	return Place{r.ID, lane}
+	return LimitKey{r.ID, lane}
 }
 
-// Counter is what an engine keeps of a Place. Zero is that of a Place where nothing has run.
+// Counter is what an engine keeps of a LimitKey. Zero is that of a LimitKey where nothing has run.
 // One without places taken whose tokens are all back may be forgotten: see IsIdle.
 type Counter struct {
 	Taken int `json:"taken,omitempty"` // places: jobs that are claimed, and have not ended
@@ -300,13 +300,13 @@ func (l *Rule) hasPlace(c *Counter, worker string, now time.Time) bool {
 
 // Usage is what is counted for a limit now.
 type Usage struct {
-	Place
+	LimitKey
 	Counter
 }
 
 // Notice is what an engine tells a worker, by WorkConfig.Tell.
 type Notice struct {
-	Rules    bool    // they were changed: they are to be read
-	Freed    []Place // a place may have become free there
-	Canceled []Ref   // CancelRunning was called for these
+	Rules    bool       // they were changed: they are to be read
+	Freed    []LimitKey // a place may have become free there
+	Canceled []Ref      // CancelRunning was called for these
 }

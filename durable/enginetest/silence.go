@@ -74,7 +74,7 @@ func silence(t *testing.T, s Store) {
 		"AllSeries": func(ctx context.Context) error { return firstOf(e.AllSeries(ctx)) },
 		"Unhandled": func(ctx context.Context) error { _, err := e.Unhandled(ctx); return err },
 		"Page": func(ctx context.Context) error {
-			_, _, err := e.Page(ctx, driver.Filter{State: durable.Waiting}, driver.Mark{}, 10)
+			_, _, err := e.Page(ctx, driver.Filter{State: durable.Waiting}, driver.Cursor{}, 10)
 			return err
 		},
 		"Backlog":       func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },

@@ -42,7 +42,7 @@ func coveredBy(limits []*driver.Rule, h *driver.Delivery) *covered {
 	c := &covered{h: h, hd: h.Handle.(*handle), limits: limits, basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	c.refused = c.hd.unsure || c.hd.status.fate == claimed && c.hd.status.seq > 0
 	for _, l := range limits {
-		c.quotas = append(c.quotas, quotaOf(l.Place(h.Record.Lane)))
+		c.quotas = append(c.quotas, quotaOf(l.Key(h.Record.Lane)))
 	}
 	return c
 }
@@ -540,14 +540,14 @@ func sameRules(a, b *driver.Rules, r *driver.Record) bool {
 }
 
 // placeOfSeat returns what a place of a job of a lane is counted for.
-func placeOfSeat(seat, lane string) (driver.Place, bool) {
+func placeOfSeat(seat, lane string) (driver.LimitKey, bool) {
 	f := strings.Split(seat, ".")
 	if len(f) != 3 {
-		return driver.Place{}, false
+		return driver.LimitKey{}, false
 	}
 	id, err := parseInt(f[0])
 	if f[1] == "-" {
 		lane = ""
 	}
-	return driver.Place{Limit: id, Lane: lane}, err == nil
+	return driver.LimitKey{Limit: id, Lane: lane}, err == nil
 }

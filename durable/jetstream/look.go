@@ -14,12 +14,12 @@ import (
 // marked is a job, and where it is in a listing.
 type marked struct {
 	info driver.Info
-	mark driver.Mark
+	mark driver.Cursor
 }
 
 // firsts collects the first n jobs after a mark, in any order.
 type firsts struct {
-	after driver.Mark
+	after driver.Cursor
 	n     int
 	jobs  []marked
 }
@@ -46,15 +46,15 @@ func (f *firsts) isFull(begins time.Time) bool {
 }
 
 // Page reads the buckets in their order, and of dead jobs all.
-func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Mark, n int) ([]driver.Info, driver.Mark, error) {
+func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	found := &firsts{after: after, n: n + 1}
 	for _, p := range e.parts {
 		if err := p.page(ctx, f, found); err != nil {
-			return nil, driver.Mark{}, err
+			return nil, driver.Cursor{}, err
 		}
 	}
 	found.cut()
-	var next driver.Mark
+	var next driver.Cursor
 	if len(found.jobs) > n {
 		next = found.jobs[n-1].mark
 		found.jobs = found.jobs[:n]
@@ -102,7 +102,7 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 	if f.State == driver.Dead {
 		return p.deadJobs(ctx, func(i driver.Info) bool {
 			if f.Match(i) {
-				found.add(marked{i, driver.Mark{At: i.Due, Ref: i.Ref}})
+				found.add(marked{i, driver.Cursor{At: i.Due, Ref: i.Ref}})
 			}
 			return true
 		})
@@ -124,7 +124,7 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 			if at.Before(s.start) {
 				at = s.start
 			}
-			found.add(marked{i, driver.Mark{At: at, Ref: i.Ref}})
+			found.add(marked{i, driver.Cursor{At: at, Ref: i.Ref}})
 			return true
 		}
 		for _, filter := range s.filters {

@@ -41,7 +41,7 @@ import (
 // quota is what is known here of a limit, or of one lane of it. Others may have changed it
 // since: the conditions of the writes tell.
 type quota struct {
-	place driver.Place
+	place driver.LimitKey
 	read  time.Time // when all of it was read; zero: it is to be read
 	swept time.Time
 	seats map[int]seat // those that have a message
@@ -66,7 +66,7 @@ type quotas struct {
 	all map[string]*quota
 }
 
-func quotaOf(p driver.Place) string {
+func quotaOf(p driver.LimitKey) string {
 	if p.Lane == "" {
 		return itoa(p.Limit) + ".-"
 	}
@@ -182,7 +182,7 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.Rule, l
 	defer p.quotas.mu.Unlock()
 	for _, key := range all {
 		if p.quotas.all[key] == nil {
-			p.quotas.all[key] = &quota{place: wanted[key].Place(lanes[key])}
+			p.quotas.all[key] = &quota{place: wanted[key].Key(lanes[key])}
 		}
 		q := p.quotas.all[key]
 		q.read, q.seats, q.used = began, map[int]seat{}, 0

@@ -183,7 +183,7 @@ func TestPlaceOfNobody(t *testing.T) {
 	require.Equal(t, driver.Granted, l.claim(w, first).Status)
 	hd := first.Handle.(*handle)
 	name := hd.status.seats[0]
-	was := l.p.quotas.all[quotaOf(driver.Place{Limit: l.e.knows().Limits()[0].ID})].seats[0]
+	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})].seats[0]
 	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
 	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
@@ -333,7 +333,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	h := l.held("")
 	w := l.worker("w")
 	id := l.e.knows().Limits()[0].ID
-	q := &quota{place: driver.Place{Limit: id}}
+	q := &quota{place: driver.LimitKey{Limit: id}}
 	c := driver.Counter{Tokens: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
@@ -352,7 +352,7 @@ func TestTokenIsNoPlace(t *testing.T) {
 	w := l.worker("w")
 	require.Equal(t, driver.Granted, l.claim(w, l.held("")).Status)
 	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
-	q := l.p.quotas.all[quotaOf(driver.Place{Limit: l.e.knows().Limits()[0].ID})]
+	q := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})]
 	require.Equal(t, 1, q.used)
 	require.Zero(t, q.swept)
 }
@@ -390,7 +390,7 @@ func TestCounterThatHasChanged(t *testing.T) {
 		require.NoError(t, err)
 		drafts, won, _ := w.plan(l.p, rest)
 		require.Len(t, won, 1)
-		q := &quota{place: driver.Place{Limit: l.e.knows().Limits()[0].ID}}
+		q := &quota{place: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
 		c := driver.Counter{Last: "other", Tokens: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token"), refused)
@@ -452,7 +452,7 @@ func TestPlaceRoundTrip(t *testing.T) {
 		_, _, err := decodeSeat(stored{Data: []byte(bad)})
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}
-	q := &quota{place: driver.Place{Limit: 7, Lane: "a b"}}
+	q := &quota{place: driver.LimitKey{Limit: 7, Lane: "a b"}}
 	c := driver.Counter{Taken: 4, Tokens: 1, Turn: "t", Until: 2, Last: "l"}
 	got, lane, err := decodeCounter(stored{Data: p.counterWrite(q, c, time.Now()).data})
 	require.NoError(t, err)

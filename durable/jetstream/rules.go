@@ -156,7 +156,7 @@ func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	counted := map[driver.Place]*driver.Counter{}
+	counted := map[driver.LimitKey]*driver.Counter{}
 	for _, l := range rules.Limits() {
 		for _, p := range e.parts {
 			if err := p.usage(ctx, l.ID, counted); err != nil {
@@ -166,15 +166,15 @@ func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	}
 	all := make([]driver.Usage, 0, len(counted))
 	for place, c := range counted {
-		all = append(all, driver.Usage{Place: place, Counter: *c})
+		all = append(all, driver.Usage{LimitKey: place, Counter: *c})
 	}
 	return all, nil
 }
 
 // usage adds what a partition has counted for a limit.
-func (p *part) usage(ctx context.Context, id int64, counted map[driver.Place]*driver.Counter) error {
+func (p *part) usage(ctx context.Context, id int64, counted map[driver.LimitKey]*driver.Counter) error {
 	of := func(lane string) *driver.Counter {
-		place := driver.Place{Limit: id, Lane: lane}
+		place := driver.LimitKey{Limit: id, Lane: lane}
 		if counted[place] == nil {
 			counted[place] = &driver.Counter{}
 		}
@@ -286,7 +286,7 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 type wireFreed struct {
 	Part   int               `json:"part"`
 	Seats  map[string]uint64 `json:"seats"` // with the sequences of the messages that say so
-	Places []driver.Place    `json:"places"`
+	Places []driver.LimitKey `json:"places"`
 }
 
 // tellFreed tells all workers which places the groups have left that were written, of jobs of

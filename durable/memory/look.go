@@ -9,10 +9,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-func (e *engine) Page(_ context.Context, f driver.Filter, after driver.Mark, n int) ([]driver.Info, driver.Mark, error) {
+func (e *engine) Page(_ context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
-	mark := func(i driver.Info) driver.Mark { return driver.Mark{At: i.Due, Ref: i.Ref} }
+	mark := func(i driver.Info) driver.Cursor { return driver.Cursor{At: i.Due, Ref: i.Ref} }
 	var all []driver.Info
 	for ref := range e.m.jobs {
 		j, _ := e.m.find(ref)
@@ -22,7 +22,7 @@ func (e *engine) Page(_ context.Context, f driver.Filter, after driver.Mark, n i
 	}
 	slices.SortFunc(all, func(a, b driver.Info) int { return mark(a).Compare(mark(b)) })
 	if len(all) <= n {
-		return all, driver.Mark{}, e.open()
+		return all, driver.Cursor{}, e.open()
 	}
 	return all[:n], mark(all[n-1]), e.open()
 }

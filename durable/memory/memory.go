@@ -27,7 +27,7 @@ type Store struct {
 	over    map[driver.Ref]bool // those that have ended, so that an insert that is repeated is known
 	series  map[string]driver.Series
 	rules   *driver.Rules
-	counted map[driver.Place]*driver.Counter
+	counted map[driver.LimitKey]*driver.Counter
 	workers map[string]*worker // that are there, and those that died without Close
 	changed chan struct{}      // closed, and made anew, when a Fetch may have something to do
 	ended   chan struct{}      // the same, when a job is due no more
@@ -42,8 +42,8 @@ type entry struct {
 	exact bool      // that claim counts as an attempt though it never ends
 	until time.Time // how long a dead one is kept
 
-	places []driver.Place // that the claim has
-	ending bool           // CancelRunning was called for the claim
+	places []driver.LimitKey // that the claim has
+	ending bool              // CancelRunning was called for the claim
 }
 
 type engine struct {
@@ -68,7 +68,7 @@ type handle struct {
 // package time, which in a testing/synctest bubble is the bubble's.
 func New(c *Clock) *Store {
 	m := &Store{
-		clock: c, jobs: map[driver.Ref]*entry{}, over: map[driver.Ref]bool{}, series: map[string]driver.Series{}, counted: map[driver.Place]*driver.Counter{},
+		clock: c, jobs: map[driver.Ref]*entry{}, over: map[driver.Ref]bool{}, series: map[string]driver.Series{}, counted: map[driver.LimitKey]*driver.Counter{},
 		workers: map[string]*worker{},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -582,9 +582,9 @@ func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	case paused:
 		return driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
 	}
-	places, counters, has := make([]driver.Place, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
+	places, counters, has := make([]driver.LimitKey, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
 	for i, l := range limits {
-		p := l.Place(lane)
+		p := l.Key(lane)
 		if m.counted[p] == nil {
 			m.counted[p] = &driver.Counter{}
 		}
@@ -598,7 +598,7 @@ func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 		v = driver.Take(limits, counters, has, w.c.Name, m.now())
 	}
 	if v.Status == driver.Granted {
-		j.places = slices.DeleteFunc(j.places, func(p driver.Place) bool { return slices.Contains(places, p) })
+		j.places = slices.DeleteFunc(j.places, func(p driver.LimitKey) bool { return slices.Contains(places, p) })
 		m.free(j) // of a dead worker's claim: what covers the job no longer
 		j.places = places
 	}
@@ -638,7 +638,7 @@ func (m *Store) token(j *entry, now time.Time) time.Time {
 	limits, _ := m.rules.Covering(j.rec.Kind, j.rec.Lane)
 	at := now
 	for _, l := range limits {
-		if c := m.counted[l.Place(j.rec.Lane)]; c != nil {
+		if c := m.counted[l.Key(j.rec.Lane)]; c != nil {
 			if t := l.Token(c, now); t.After(at) {
 				at = t
 			}
@@ -691,7 +691,7 @@ func (e *engine) SetRules(_ context.Context, was int64, r *driver.Rules) error {
 	if m.rules, err = driver.DecodeRules(r.Revision(), r.Encode()); err != nil {
 		return err
 	}
-	maps.DeleteFunc(m.counted, func(p driver.Place, _ *driver.Counter) bool {
+	maps.DeleteFunc(m.counted, func(p driver.LimitKey, _ *driver.Counter) bool {
 		return !slices.ContainsFunc(m.rules.Limits(), func(l *driver.Rule) bool { return l.ID == p.Limit })
 	})
 	m.recall()
@@ -713,7 +713,7 @@ func (e *engine) Usage(context.Context) (all []driver.Usage, err error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	for p, c := range e.m.counted {
-		all = append(all, driver.Usage{Place: p, Counter: *c})
+		all = append(all, driver.Usage{LimitKey: p, Counter: *c})
 	}
 	return all, e.open()
 }

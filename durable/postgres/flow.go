@@ -143,7 +143,7 @@ func (w *worker) stops(ctx context.Context) {
 type needs struct {
 	id, lane           []string // of claims
 	rule               []int64
-	places             map[driver.Place]*driver.Rule
+	places             map[driver.LimitKey]*driver.Rule
 	ruleOf, gap, spare []int64 // of places
 	laneOf             []string
 	most               []int32
@@ -151,7 +151,7 @@ type needs struct {
 
 func (n *needs) add(id, lane string, limits []*driver.Rule) {
 	for _, l := range limits {
-		p := l.Place(lane)
+		p := l.Key(lane)
 		n.id, n.rule, n.lane = append(n.id, id), append(n.rule, p.Limit), append(n.lane, p.Lane)
 		n.places[p] = l
 	}
@@ -159,7 +159,7 @@ func (n *needs) add(id, lane string, limits []*driver.Rule) {
 
 // args returns the places in the order in which they are locked.
 func (n *needs) args() []any {
-	order := slices.SortedFunc(maps.Keys(n.places), func(a, b driver.Place) int {
+	order := slices.SortedFunc(maps.Keys(n.places), func(a, b driver.LimitKey) int {
 		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Lane, b.Lane))
 	})
 	for _, p := range order {
@@ -191,13 +191,13 @@ type notices struct {
 
 	mu       sync.Mutex
 	rules    bool
-	freed    map[driver.Place]bool
+	freed    map[driver.LimitKey]bool
 	canceled []driver.Ref
 	workers  map[*worker]bool // of this engine
 }
 
 func newNotices() *notices {
-	return &notices{some: make(chan struct{}, 1), freed: map[driver.Place]bool{}, workers: map[*worker]bool{}}
+	return &notices{some: make(chan struct{}, 1), freed: map[driver.LimitKey]bool{}, workers: map[*worker]bool{}}
 }
 
 // tell tells all workers of this engine, and has others told.
@@ -296,7 +296,7 @@ func decodeNotice(text string) (n driver.Notice, ok bool) {
 	}
 	n.Rules, n.Canceled = body.Tell.Rules, body.Tell.Canceled
 	for _, f := range body.Tell.Freed {
-		n.Freed = append(n.Freed, driver.Place{Limit: f.Rule, Lane: f.Lane})
+		n.Freed = append(n.Freed, driver.LimitKey{Limit: f.Rule, Lane: f.Lane})
 	}
 	return n, true
 }

@@ -17,12 +17,12 @@ const (
 
 // Page goes by the index on kind and due. Dead jobs come in the order in which they are
 // forgotten, which is that in which they died where the retention is the same.
-func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Mark, n int) ([]driver.Info, driver.Mark, error) {
+func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	from, id := time.Unix(0, 0), ""
 	if !after.IsZero() {
 		var err error
 		if id, err = e.parse(after.Ref); err != nil {
-			return nil, driver.Mark{}, err
+			return nil, driver.Cursor{}, err
 		}
 		from = after.At
 	}
@@ -34,9 +34,9 @@ func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Mark, n
 		return ask(ctx, e, e.marked, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
 	})
 	if err != nil {
-		return nil, driver.Mark{}, err
+		return nil, driver.Cursor{}, err
 	}
-	var next driver.Mark
+	var next driver.Cursor
 	if len(rows) > n {
 		rows = rows[:n]
 		next = rows[n-1].mark
@@ -51,7 +51,7 @@ func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Mark, n
 // marked is a job, and where it is in a listing.
 type marked struct {
 	info driver.Info
-	mark driver.Mark
+	mark driver.Cursor
 }
 
 // marked reads a row of page.sql, which has one column more than others.

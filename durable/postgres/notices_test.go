@@ -15,9 +15,9 @@ func TestLongNotices(t *testing.T) {
 	for _, text := range []string{"<", "\"", "\\", "é"} {
 		n := newNotices()
 		for i := range int64(200) {
-			n.freed[driver.Place{Limit: 1<<62 + i, Lane: strings.Repeat(text, driver.MaxLane/len(text))}] = true
+			n.freed[driver.LimitKey{Limit: 1<<62 + i, Lane: strings.Repeat(text, driver.MaxLane/len(text))}] = true
 		}
-		told := map[driver.Place]bool{}
+		told := map[driver.LimitKey]bool{}
 		for len(n.freed) > 0 {
 			message := n.take()
 			require.LessOrEqual(t, len(message), maxNews, text)

@@ -63,7 +63,7 @@ func (e *Engine) endHung(ctx context.Context, after time.Duration) {
 func (w *worker) sweepPlaces(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[driver.Place], w.e.freeDead, []any{w.id}, hot)
+	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)
 	if err == nil && len(freed) > 0 {
 		w.e.tell(driver.Notice{Freed: freed})
 	}

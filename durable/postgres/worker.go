@@ -152,7 +152,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 // claimBy claims some by rules, and returns those for which the rules are not right any more.
 func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
 	var plain, limited asking
-	limited.needs.places = map[driver.Place]*driver.Rule{}
+	limited.needs.places = map[driver.LimitKey]*driver.Rule{}
 	for _, i := range todo {
 		h := held[i]
 		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
@@ -458,7 +458,7 @@ func (w *worker) tellFreed(held []*driver.Delivery) {
 		limits, _ := w.e.read.Load().Covering(h.Record.Kind, h.Record.Lane)
 		for _, l := range limits {
 			if l.Running > 0 {
-				n.Freed = append(n.Freed, l.Place(h.Record.Lane))
+				n.Freed = append(n.Freed, l.Key(h.Record.Lane))
 			}
 		}
 	}

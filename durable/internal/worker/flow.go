@@ -55,10 +55,10 @@ type line struct {
 	slot   time.Time // for when the last was put off
 }
 
-// gate is what a worker knows of a Place.
+// gate is what a worker knows of a LimitKey.
 type gate struct {
 	rule   *driver.Rule
-	place  driver.Place
+	place  driver.LimitKey
 	taken  int // by tasks of this worker that are claimed or being claimed
 	asking int // being claimed
 	window int // how many may be
@@ -102,7 +102,7 @@ func (w *Worker) gatesOf(limits []*driver.Rule, lane string, perLane bool) (gate
 		if l.PerLane != perLane {
 			continue
 		}
-		p := l.Place(lane)
+		p := l.Key(lane)
 		g := w.gates[p]
 		if g == nil {
 			g = &gate{rule: l, place: p}

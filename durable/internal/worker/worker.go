@@ -131,7 +131,7 @@ type Worker struct {
 	full       int           // calls of hold that wait for room
 	lastClaim  time.Time     // when a claim was answered
 	rules      *driver.Rules // flow.go
-	gates      map[driver.Place]*gate
+	gates      map[driver.LimitKey]*gate
 	back       map[time.Duration][]*driver.Delivery // what is to be handed back soon, by for how long
 
 	claimSince time.Time       // when the claim was asked that is under way; zero: none
@@ -160,7 +160,7 @@ type ended struct {
 func newWorker(env *Env, e driver.Worker, kinds *driver.Kinds, renewed time.Time) *Worker {
 	w := &Worker{
 		env: env, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
-		asks: make(chan struct{}, 1), gates: map[driver.Place]*gate{}, back: map[time.Duration][]*driver.Delivery{}, tasks: map[driver.Ref]*task{},
+		asks: make(chan struct{}, 1), gates: map[driver.LimitKey]*gate{}, back: map[time.Duration][]*driver.Delivery{}, tasks: map[driver.Ref]*task{},
 		lanes: map[string]*lane{}, unread: map[string]bool{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
 		lease: newLease(env.Lease, renewed), lastPolled: renewed, lastClaim: renewed,

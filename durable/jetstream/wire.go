@@ -46,7 +46,7 @@ func encode(r *driver.Record) []byte {
 		ID: r.ID, Kind: r.Kind, Key: r.Key, At: r.At.UnixMicro(), Due: r.Due.UnixMicro(),
 		Born: r.Born.UnixMicro(), Max: r.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
 		Crashes: r.Crashes, Error: r.LastError, Series: r.Series, Plan: r.Plan,
-		Lane: r.Lane, Priority: int8(r.Priority), Meta: r.Meta,
+		Lane: r.Lane, Priority: r.Priority, Meta: r.Meta,
 		Timeout: r.Timeout.Microseconds(), Expires: toMicros(r.Expires), Errors: r.Errors,
 	})
 	if err != nil {

@@ -36,6 +36,7 @@ type Calendar struct {
 	specs map[string]*cron.Spec // those that were read; nil: one that cannot be read
 }
 
+// NewCalendar returns a Calendar of the schedules of an engine; now is by its clock.
 func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time) *Calendar {
 	return &Calendar{engine: e, log: log, now: now, specs: map[string]*cron.Spec{}}
 }

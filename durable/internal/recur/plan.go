@@ -50,6 +50,7 @@ type Template struct {
 	Timeout     time.Duration     `json:"timeout,omitempty"`
 }
 
+// TemplateOf returns what a record does.
 func TemplateOf(r *driver.Record) *Template {
 	return &Template{r.Kind, r.Payload, r.MaxAttempts, r.Lane, r.Priority, r.Meta, r.Timeout}
 }
@@ -62,6 +63,7 @@ func (t *Template) Record() driver.Record {
 	}
 }
 
+// Encode returns the text that PlanOf reads.
 func (p *Plan) Encode() string {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -173,6 +175,7 @@ func lastOf(next times, from, to time.Time, n int) time.Time {
 	}
 }
 
+// FromMicros returns a time in microseconds since 1970; 0 is the zero time.
 func FromMicros(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}

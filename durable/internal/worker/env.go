@@ -24,6 +24,7 @@ type Settings struct {
 	Log         *slog.Logger
 }
 
+// DefaultSettings are those of a Queue without options.
 func DefaultSettings() Settings {
 	return Settings{
 		Ahead:       5 * time.Second,

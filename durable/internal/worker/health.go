@@ -11,6 +11,7 @@ import (
 // mostPoll is for how long Fetch may find nothing out, beyond a lease.
 const mostPoll = 15 * time.Second
 
+// Health returns an error if the lease is lost, or no poll has succeeded for long.
 func (w *Worker) Health(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -26,8 +26,11 @@ func (e *retryLater) Unwrap() error { return e.err }
 // Discard is Discard of package durable, as all of these: whose errors are these.
 func Discard(err error) error { return &discarded{err: err} }
 
+// RetryAfter is that of package durable.
 func RetryAfter(d time.Duration, err error) error { return &retryLater{err: err, after: max(d, 0)} }
 
+// Snooze is that of package durable.
 func Snooze(d time.Duration) error { return &snoozed{after: max(d, 0)} }
 
+// IsSnooze is that of package durable.
 func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }

@@ -53,6 +53,7 @@ type LimitStats struct {
 	Next    time.Time // when the next token comes that one waits for; zero: none does
 }
 
+// Stats returns the figures as they are now.
 func (w *Worker) Stats() (st Stats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

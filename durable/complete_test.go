@@ -11,16 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 )
 
 // written is what a transaction does that is committed at once.
-func written(ctx context.Context) func(durable.Worker, durable.Outcome) error {
-	return func(w durable.Worker, out durable.Outcome) error { return w.Finish(ctx, []durable.Outcome{out})[0] }
+func written(ctx context.Context) func(driver.Worker, driver.Completion) error {
+	return func(w driver.Worker, out driver.Completion) error { return w.Finish(ctx, []driver.Completion{out})[0] }
 }
 
 // undone is what is left of one that was rolled back.
-func undone(durable.Worker, durable.Outcome) error { return nil }
+func undone(driver.Worker, driver.Completion) error { return nil }
 
 var errNo = errors.New("no")
 
@@ -28,7 +29,7 @@ var errNo = errors.New("no")
 // committed; if it was not the attempt has failed, whatever the handler returns.
 func TestComplete(t *testing.T) {
 	for name, c := range map[string]struct {
-		write    func(context.Context) func(durable.Worker, durable.Outcome) error
+		write    func(context.Context) func(driver.Worker, driver.Completion) error
 		returned error
 		tries    int
 		lastErr  string
@@ -44,7 +45,7 @@ func TestComplete(t *testing.T) {
 				tries := 0
 				q.Handle("a", func(ctx context.Context, a *durable.Attempt) error {
 					tries++
-					require.NoError(t, durable.Complete(ctx, a, c.write(ctx)))
+					require.NoError(t, a.Complete(ctx, c.write(ctx)))
 					return c.returned
 				})
 				stop := start(t, q)
@@ -67,7 +68,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-func rolledBack(context.Context) func(durable.Worker, durable.Outcome) error { return undone }
+func rolledBack(context.Context) func(driver.Worker, driver.Completion) error { return undone }
 
 // A handler may roll back and try another transaction; one that fails leaves the end to
 // what the handler returns; and when it has returned it is too late.
@@ -78,14 +79,14 @@ func TestCompleteAgain(t *testing.T) {
 		q.Handle("a", func(ctx context.Context, a *durable.Attempt) error {
 			tries.Add(1)
 			late = a
-			require.NoError(t, durable.Complete(ctx, a, undone))
-			require.NoError(t, durable.Complete(ctx, a, written(ctx)))
-			require.ErrorIs(t, durable.Complete(ctx, a, written(ctx)), durable.ErrLeaseLost)
+			require.NoError(t, a.Complete(ctx, undone))
+			require.NoError(t, a.Complete(ctx, written(ctx)))
+			require.ErrorIs(t, a.Complete(ctx, written(ctx)), durable.ErrLeaseLost)
 			return nil
 		})
 		q.Handle("b", func(ctx context.Context, a *durable.Attempt) error {
 			tries.Add(1)
-			require.ErrorIs(t, durable.Complete(ctx, a, func(durable.Worker, durable.Outcome) error { return errNo }), errNo)
+			require.ErrorIs(t, a.Complete(ctx, func(driver.Worker, driver.Completion) error { return errNo }), errNo)
 			return nil
 		})
 		stop := start(t, q)
@@ -94,10 +95,10 @@ func TestCompleteAgain(t *testing.T) {
 		stop()
 		require.EqualValues(t, 2, tries.Load())
 		require.Equal(t, int64(2), q.Stats().Done)
-		err := durable.Complete(t.Context(), late, func(durable.Worker, durable.Outcome) error { panic("too late") })
+		err := late.Complete(t.Context(), func(driver.Worker, driver.Completion) error { panic("too late") })
 		require.ErrorIs(t, err, durable.ErrLeaseLost)
 		require.PanicsWithValue(t, "durable: Complete: the Attempt is none that a handler was called with", func() {
-			durable.Complete(t.Context(), &durable.Attempt{}, undone)
+			new(durable.Attempt).Complete(t.Context(), undone)
 		})
 	})
 }
@@ -114,10 +115,10 @@ func TestCompleteOccurrence(t *testing.T) {
 			case 2:
 				require.NoError(t, q.Schedule(ctx, "s", "@every 10s", durable.Job{Kind: "a"}))
 			case 3:
-				require.NoError(t, durable.Complete(ctx, a, undone))
+				require.NoError(t, a.Complete(ctx, undone))
 				return durable.RetryAfter(3*time.Second, errNo)
 			}
-			return durable.Complete(ctx, a, written(ctx))
+			return a.Complete(ctx, written(ctx))
 		})
 		stop := start(t, q)
 		require.NoError(t, q.Schedule(t.Context(), "s", "@every 1m", durable.Job{Kind: "a"}))
@@ -144,7 +145,7 @@ func TestCompleteAndLoseTheLease(t *testing.T) {
 		tries := 0
 		q.Handle("a", func(ctx context.Context, a *durable.Attempt) error {
 			tries++
-			require.NoError(t, durable.Complete(ctx, a, written(ctx)))
+			require.NoError(t, a.Complete(ctx, written(ctx)))
 			s.set("beat", errSilent)
 			<-ctx.Done()
 			s.set("beat", nil)

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
 // stuck is an engine that does not do what is set.
 type stuck struct {
-	durable.Engine
+	driver.Engine
 	now, look, beat atomic.Bool
 }
 
@@ -29,9 +30,9 @@ func (e *stuck) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return e.Engine.Now(ctx)
 }
 
-func (e *stuck) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
-	looked := c.Looked
-	c.Looked = func() {
+func (e *stuck) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
+	looked := c.Polled
+	c.Polled = func() {
 		if !e.look.Load() {
 			looked()
 		}
@@ -41,15 +42,15 @@ func (e *stuck) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker,
 }
 
 type stuckWorker struct {
-	durable.Worker
+	driver.Worker
 	e *stuck
 }
 
-func (w stuckWorker) Beat(ctx context.Context) error {
+func (w stuckWorker) Heartbeat(ctx context.Context) error {
 	if w.e.beat.Load() {
 		return errStuck
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // A process is healthy until its engine does not answer, its lease is over, or it is handed
@@ -61,15 +62,15 @@ func TestHealth(t *testing.T) {
 		require.NoError(t, err)
 		q.Handle("k", func(context.Context, *durable.Attempt) error { return nil })
 		require.NoError(t, q.Health(t.Context()), "it does not run")
-		require.Zero(t, q.Stats().LastLook)
+		require.Zero(t, q.Stats().LastPoll)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- q.Run(ctx) }()
 		time.Sleep(time.Minute)
 		require.NoError(t, q.Health(t.Context()))
 		st := q.Stats()
-		require.WithinRange(t, st.LastLook, time.Now().Add(-30*time.Second), time.Now())
-		require.WithinRange(t, st.LastBeat, time.Now().Add(-11*time.Second), time.Now())
+		require.WithinRange(t, st.LastPoll, time.Now().Add(-30*time.Second), time.Now())
+		require.WithinRange(t, st.LastHeartbeat, time.Now().Add(-11*time.Second), time.Now())
 		require.WithinRange(t, st.LastClaim, time.Now().Add(-61*time.Second), time.Now().Add(-59*time.Second), "nothing was due")
 		require.WithinRange(t, st.BacklogAt, time.Now().Add(-31*time.Second), time.Now())
 

@@ -19,18 +19,29 @@ const (
 	module = core + "durable"
 )
 
-// Imports point one way: tools and tests -> engines -> durable -> {cron, internal/clock}. These
-// are the packages of this project that a package of this module may import. One that is not
-// named here is a tool.
+// Imports point one way: tools and tests -> durable -> internal/worker -> internal/recur -> driver, and
+// engines -> driver. These are the packages of this project that a package of this module may import.
+// One that is not named here is a tool.
 var mayImport = map[string][]string{
-	".":                  {module + "/cron", module + "/internal/clock", module + "/internal/once", core + "timingwheel"},
+	".": {
+		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/once",
+		module + "/internal/recur", module + "/internal/valid", module + "/internal/worker", module + "/cron", core + "timingwheel",
+	},
+	"internal/worker": {
+		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/recur",
+		module + "/internal/valid", core + "timingwheel",
+	},
+	"internal/recur":     {module + "/driver", module + "/internal/clock", module + "/cron"},
+	"driver":             {module + "/internal/clock", module + "/internal/valid"},
 	"cron":               {core + "timingwheel"},
+	"internal/batch":     {},
 	"internal/clock":     {},
 	"internal/once":      {},
-	"memory":             {module, module + "/internal/once"},
-	"jetstream":          {module, module + "/internal/clock", module + "/internal/once", core + "timingwheel"},
-	"jetstream/embedded": {module, module + "/jetstream"},
-	"enginetest":         {module, module + "/memory"},
+	"internal/valid":     {},
+	"memory":             {module + "/driver", module + "/internal/once"},
+	"jetstream":          {module + "/driver", module + "/internal/clock", module + "/internal/once", core + "timingwheel"},
+	"jetstream/embedded": {module + "/driver", module + "/jetstream"},
+	"enginetest":         {module, module + "/driver", module + "/memory"},
 	"admin":              {module, core + "timingwheel"},
 }
 

@@ -1,23 +1,12 @@
 package durable
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
-)
 
-// The largest that a [Job] may be.
-const (
-	MaxPayload = 256 << 10 // bytes
-	MaxKind    = 128       // bytes
-	MaxKey     = 256       // bytes
-	MaxLane    = 128       // bytes
-	MaxMeta    = 4 << 10   // bytes of all names and values of Meta together
-
-	defaultMaxAttempts = 25
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
 // Job is what is to be done, and when. The zero values of all fields but Kind are useful.
@@ -65,6 +54,39 @@ type Job struct {
 	Expires time.Time
 }
 
+// Record returns what an engine stores of a job that is added now, by the engine's clock. It is
+// for engines that have a way of their own to add jobs, such as within a transaction. An error
+// wraps [ErrInvalid].
+func (j Job) Record(now time.Time) (driver.Record, error) {
+	if every := driver.SeriesKey(""); strings.HasPrefix(j.Key, every) {
+		return driver.Record{}, fmt.Errorf("%w: the key %q begins with %q, which is for schedules", ErrInvalid, j.Key, every)
+	}
+	return j.record(now)
+}
+
+// record is Record without a look at the key.
+func (j *Job) record(now time.Time) (driver.Record, error) {
+	at := j.At
+	switch {
+	case at.IsZero():
+		at = now.Add(max(j.After, 0))
+	case j.After != 0:
+		return driver.Record{}, fmt.Errorf("%w: both At and After are set", ErrInvalid)
+	}
+	return driver.NewRecord(driver.Record{
+		Kind: j.Kind, Payload: j.Payload, Key: j.Key, MaxAttempts: j.MaxAttempts, Lane: j.Lane, Priority: int8(j.Priority),
+		Meta: j.Meta, Timeout: j.Timeout, Expires: j.Expires, At: at,
+	}, now)
+}
+
+// jobOf returns the job of a record.
+func jobOf(r *driver.Record) Job {
+	return Job{
+		Kind: r.Kind, Payload: r.Payload, Key: r.Key, MaxAttempts: r.MaxAttempts, Lane: r.Lane, Priority: Priority(r.Priority),
+		Meta: r.Meta, Timeout: r.Timeout, Expires: r.Expires, At: r.At,
+	}
+}
+
 // Priority is one of three classes. Of the jobs that are due and that a worker has
 // fetched, those of a higher class begin first, and within a class those that have been
 // due for longest. So that no class starves, one begin in eight is of a lower class, if
@@ -93,33 +115,6 @@ func (p Priority) String() string {
 	return fmt.Sprintf("Priority(%d)", int8(p))
 }
 
-// Ref is the engine's address of a job. It stays the same over attempts, reschedules and
-// restarts. So a handler can tell by it whether it has done a job before. It is text that
-// may be stored; only the engine knows what is in it.
-type Ref string
-
-// State is what a job that is kept is doing.
-type State int
-
-// The states of a job. One that is done or canceled is kept no longer.
-const (
-	Waiting State = iota + 1 // for its time, for its next attempt, or for a worker
-	Running                  // a worker has claimed it
-	Dead                     // its last attempt failed, or its handler discarded it
-)
-
-func (s State) String() string {
-	switch s {
-	case Waiting:
-		return "waiting"
-	case Running:
-		return "running"
-	case Dead:
-		return "dead"
-	}
-	return fmt.Sprintf("State(%d)", int(s))
-}
-
 // Info is what an engine knows of a job.
 type Info struct {
 	Ref       Ref
@@ -136,14 +131,10 @@ type Info struct {
 	Errors []Failure
 }
 
-// Failure is an attempt that has failed.
-type Failure struct {
-	// At is when it ended, by the engine's clock; zero if that is not known, since it failed
-	// before engines kept this.
-	At time.Time `json:"at,omitzero"`
-
-	Attempt int    `json:"attempt,omitempty"` // its number, from 1; 0: it is not known, or none began
-	Error   string `json:"error"`             // at most 512 bytes, without the stack of a panic
+func infoOf(i driver.Info) Info {
+	return Info{
+		Ref: i.Ref, Job: jobOf(&i.Record), State: i.State, Attempt: i.Attempt, Due: i.Due, LastError: i.LastError, Errors: i.Errors,
+	}
 }
 
 // Filter selects jobs. The zero Filter selects all that are kept.
@@ -159,89 +150,11 @@ type Filter struct {
 
 // Match reports whether the Filter selects the job.
 func (f Filter) Match(i Info) bool {
-	for name, value := range f.Meta {
-		if v, ok := i.Job.Meta[name]; !ok || v != value {
-			return false
-		}
-	}
-	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Job.Kind) &&
-		(f.Lane == "" || f.Lane == i.Job.Lane)
+	return driver.Filter(f).Match(driver.Info{State: i.State, Record: driver.Record{Kind: i.Job.Kind, Lane: i.Job.Lane, Meta: i.Job.Meta}})
 }
 
 // possible reports whether there can be a job that the Filter selects. A database refuses texts
 // that no job has.
 func (f Filter) possible() bool {
-	return printable(f.Kind) && printable(f.Lane) && checkMeta(f.Meta) == nil
-}
-
-// farthest is the first moment beyond the year 9999, which many encodings cannot hold.
-var farthest = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// check returns what is wrong with the job, an error that wraps ErrInvalid.
-func (j *Job) check(due time.Time) error {
-	switch {
-	case j.Kind == "":
-		return fmt.Errorf("%w: the kind is empty", ErrInvalid)
-	case len(j.Kind) > MaxKind:
-		return fmt.Errorf("%w: the kind has %d bytes, more than %d", ErrInvalid, len(j.Kind), MaxKind)
-	case !printable(j.Kind):
-		return fmt.Errorf("%w: the kind %q is not printable", ErrInvalid, j.Kind)
-	case len(j.Key) > MaxKey:
-		return fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(j.Key), MaxKey)
-	case !printable(j.Key):
-		return fmt.Errorf("%w: the key %q is not printable", ErrInvalid, j.Key)
-	case len(j.Payload) > MaxPayload:
-		return fmt.Errorf("%w: the payload has %d bytes, more than %d", ErrInvalid, len(j.Payload), MaxPayload)
-	case j.MaxAttempts < 0:
-		return fmt.Errorf("%w: MaxAttempts %d is negative", ErrInvalid, j.MaxAttempts)
-	case !j.At.IsZero() && j.After != 0:
-		return fmt.Errorf("%w: both At and After are set", ErrInvalid)
-	case len(j.Lane) > MaxLane:
-		return fmt.Errorf("%w: the lane has %d bytes, more than %d", ErrInvalid, len(j.Lane), MaxLane)
-	case !printable(j.Lane):
-		return fmt.Errorf("%w: the lane %q is not printable", ErrInvalid, j.Lane)
-	case j.Priority < Low || j.Priority > High:
-		return fmt.Errorf("%w: there is no priority %d", ErrInvalid, j.Priority)
-	case j.Timeout < 0:
-		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, j.Timeout)
-	case !j.Expires.IsZero() && !j.Expires.After(due):
-		return fmt.Errorf("%w: it expires at %v, and is due at %v", ErrInvalid, j.Expires, due)
-	}
-	return cmp.Or(checkMeta(j.Meta), checkTime(due), checkTime(j.Expires))
-}
-
-func checkMeta(meta map[string]string) error {
-	size := 0
-	for name, value := range meta {
-		size += len(name) + len(value)
-		switch {
-		case name == "" || len(name) > MaxKind || !printable(name):
-			return fmt.Errorf("%w: the name %.200q in Meta is not printable, of 1 to %d bytes", ErrInvalid, name, MaxKind)
-		case !utf8.ValidString(value) || strings.ContainsRune(value, 0):
-			return fmt.Errorf("%w: the value of %q in Meta is not UTF-8 without NUL", ErrInvalid, name)
-		}
-	}
-	if size > MaxMeta {
-		return fmt.Errorf("%w: Meta has %d bytes, more than %d", ErrInvalid, size, MaxMeta)
-	}
-	return nil
-}
-
-func checkTime(due time.Time) error {
-	if !due.Before(farthest) {
-		return fmt.Errorf("%w: the time %v is beyond the year 9999", ErrInvalid, due)
-	}
-	return nil
-}
-
-func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	return valid.Printable(f.Kind) && valid.Printable(f.Lane) && valid.Meta(f.Meta) == nil
 }

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
 const (
@@ -17,6 +21,40 @@ const (
 	maxRate    = 1e6
 	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
 )
+
+// Limit says how many jobs run at once, and how many begin in a second, in all processes
+// together. See [Queue.SetLimit].
+type Limit struct {
+	// Kind is of which kind the jobs are that it covers; "": of all.
+	Kind string `json:"kind,omitempty"`
+
+	// PerLane has each value of [Job.Lane] counted for itself. A job without a lane is not
+	// covered then.
+	PerLane bool `json:"perLane,omitempty"`
+
+	// Running is how many may run at once, at most 1<<20. 0: as many as the Rate lets
+	// through, and without a Rate none, so that the limit pauses what it covers.
+	Running int `json:"running,omitempty"`
+
+	// Rate is how many may be claimed in a second; 0: any number. In any time of t seconds, by
+	// the engine's clock, no more than Burst + Rate * t are. A handler begins when its claim is
+	// stored, and its token has come. Handlers that are held up between the two, since their
+	// process stands still or its machine is overloaded, begin together: if by up to d, then
+	// within t seconds at most Burst + Rate * (t + d) begin. With a Rate the Burst is at least
+	// 1, and comes back within a year: Burst / Rate is at most that many seconds.
+	Rate  float64 `json:"rate,omitempty"`
+	Burst int     `json:"burst,omitempty"`
+}
+
+// Pauses reports whether the limit lets nothing run.
+func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
+
+// Pausable is what can be paused: a kind, a lane, a lane of a kind. The zero value is all
+// jobs of the queue.
+type Pausable struct {
+	Kind string `json:"kind,omitempty"`
+	Lane string `json:"lane,omitempty"`
+}
 
 // SetLimit stores a limit under a name, or changes the one that is there. It holds in all
 // processes together, from the next claim on, whichever makes it, and until it is removed:
@@ -45,25 +83,25 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 	if err := checkLimit(name, l); err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
-	err := q.changeRules(ctx, func(t *rulesText, revision int64) error {
-		i, there := slices.BinarySearchFunc(t.Limits, name, func(r *Rule, name string) int { return strings.Compare(r.Name, name) })
-		rule := &Rule{Name: name, ID: revision, Limit: l}
+	err := q.changeRules(ctx, func(t *ruleSet, revision int64) error {
+		i, there := slices.BinarySearchFunc(t.limits, name, func(r *driver.Rule, name string) int { return strings.Compare(r.Name, name) })
+		rule := &driver.Rule{Name: name, ID: revision, Limit: driver.Limit(l)}
 		switch {
 		case l == Limit{} && !there:
 			return ErrNotFound
 		case l == Limit{}:
-			t.Limits = slices.Delete(t.Limits, i, i+1)
+			t.limits = slices.Delete(t.limits, i, i+1)
 		case !there:
-			t.Limits = slices.Insert(t.Limits, i, rule)
+			t.limits = slices.Insert(t.limits, i, rule)
 		default:
-			old := t.Limits[i]
-			if old.Limit == l {
+			old := t.limits[i]
+			if old.Limit == rule.Limit {
 				return errUnchanged
 			}
 			if old.Kind == l.Kind && old.PerLane == l.PerLane {
 				rule.ID = old.ID
 			}
-			t.Limits[i] = rule
+			t.limits[i] = rule
 		}
 		return nil
 	})
@@ -71,7 +109,7 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
 	if l != (Limit{}) && l.Pauses() {
-		q.env.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
+		q.env.Log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
 	}
 	return nil
 }
@@ -80,9 +118,9 @@ func checkLimit(name string, l Limit) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: the limit's name is empty", ErrInvalid)
-	case len(name) > MaxKind || !printable(name):
+	case len(name) > MaxKind || !valid.Printable(name):
 		return fmt.Errorf("%w: the limit's name is not printable, of 1 to %d bytes", ErrInvalid, MaxKind)
-	case len(l.Kind) > MaxKind || !printable(l.Kind):
+	case len(l.Kind) > MaxKind || !valid.Printable(l.Kind):
 		return fmt.Errorf("%w: the kind %.200q is not printable, of at most %d bytes", ErrInvalid, l.Kind, MaxKind)
 	case l.Running < 0 || l.Running > maxRunning:
 		return fmt.Errorf("%w: Running %d is not from 0 to %d", ErrInvalid, l.Running, maxRunning)
@@ -103,28 +141,34 @@ func checkLimit(name string, l Limit) error {
 // errUnchanged: the rules are already as they are meant to be.
 var errUnchanged = errors.New("durable: unchanged")
 
+// ruleSet is what a change changes.
+type ruleSet struct {
+	limits []*driver.Rule // by name
+	pauses []driver.Pausable
+}
+
 // changeRules makes new rules of those that are stored, and stores them.
-func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision int64) error) error {
-	if q.env.closed.Err() != nil {
+func (q *Queue) changeRules(ctx context.Context, f func(t *ruleSet, revision int64) error) error {
+	if q.env.Closed.Err() != nil {
 		return ErrClosed
 	}
-	for range scheduleTries {
-		r, err := q.env.engine.Rules(ctx)
+	for range recur.Tries {
+		r, err := q.env.Engine.Rules(ctx)
 		if err != nil {
 			return err
 		}
-		t := rulesText{Limits: slices.Clone(r.Limits()), Pauses: slices.Clone(r.Pauses())}
+		t := ruleSet{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
 		revision := q.revisionAfter(r.Revision())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
-			next = newRules(revision, t)
+			next = driver.NewRules(revision, t.limits, t.pauses)
 		} else if !errors.Is(err, errUnchanged) {
 			return err
 		}
-		if len(t.Limits)+len(t.Pauses) > maxRules {
+		if len(t.limits)+len(t.pauses) > maxRules {
 			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxRules)
 		}
-		if err = q.env.engine.SetRules(ctx, r.Revision(), next); !errors.Is(err, ErrChanged) {
+		if err = q.env.Engine.SetRules(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -137,15 +181,15 @@ func (q *Queue) changeRules(ctx context.Context, f func(t *rulesText, revision i
 // pause what is paused changes nothing. [ErrInvalid]: there can be no such kind or lane.
 func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 	for name, text := range map[string]string{"kind": what.Kind, "lane": what.Lane} {
-		if len(text) > MaxKind || !printable(text) {
+		if len(text) > MaxKind || !valid.Printable(text) {
 			return fmt.Errorf("durable: Pause: %w: the %s %.200q is not printable, of at most %d bytes", ErrInvalid, name, text, MaxKind)
 		}
 	}
-	err := q.changeRules(ctx, func(t *rulesText, _ int64) error {
-		if slices.Contains(t.Pauses, what) {
+	err := q.changeRules(ctx, func(t *ruleSet, _ int64) error {
+		if slices.Contains(t.pauses, driver.Pausable(what)) {
 			return errUnchanged
 		}
-		t.Pauses = append(t.Pauses, what)
+		t.pauses = append(t.pauses, driver.Pausable(what))
 		return nil
 	})
 	if err != nil {
@@ -157,12 +201,12 @@ func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 // Resume takes back a Pause of the same. Another one that covers the jobs, such as that of
 // the whole queue, stays. [ErrNotFound]: this is not paused.
 func (q *Queue) Resume(ctx context.Context, what Pausable) error {
-	err := q.changeRules(ctx, func(t *rulesText, _ int64) error {
-		i := slices.Index(t.Pauses, what)
+	err := q.changeRules(ctx, func(t *ruleSet, _ int64) error {
+		i := slices.Index(t.pauses, driver.Pausable(what))
 		if i < 0 {
 			return ErrNotFound
 		}
-		t.Pauses = slices.Delete(t.Pauses, i, i+1)
+		t.pauses = slices.Delete(t.pauses, i, i+1)
 		return nil
 	})
 	if err != nil {
@@ -185,11 +229,22 @@ func (p Pausable) String() string {
 
 // Paused returns what is paused, in the order in which it was.
 func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.env.engine.Rules(ctx)
-	return slices.Clone(r.Pauses()), err
+	r, err := q.env.Engine.Rules(ctx)
+	return pausables(r.Pauses()), err
+}
+
+func pausables(all []driver.Pausable) []Pausable {
+	if all == nil {
+		return nil
+	}
+	paused := make([]Pausable, len(all))
+	for i, p := range all {
+		paused[i] = Pausable(p)
+	}
+	return paused
 }
 
 // LimitInfo is what is known of a limit.
@@ -220,14 +275,14 @@ func (q *Queue) Limits(ctx context.Context) iter.Seq2[LimitInfo, error] {
 }
 
 func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.env.engine.Rules(ctx)
+	r, err := q.env.Engine.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	usage, err := q.env.engine.Usage(ctx)
+	usage, err := q.env.Engine.Usage(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +290,9 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 	for _, l := range q.Stats().Limits {
 		waiting[l.Name] = l.Waiting
 	}
-	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.env.now()
+	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.env.Now()
 	for i, l := range r.Limits() {
-		infos[i] = LimitInfo{Name: l.Name, Limit: l.Limit, Waiting: waiting[l.Name]}
+		infos[i] = LimitInfo{Name: l.Name, Limit: Limit(l.Limit), Waiting: waiting[l.Name]}
 		index[l.ID] = i
 	}
 	for _, u := range usage {
@@ -268,8 +323,8 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 // waits, [Queue.Cancel] ends. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]:
 // ask again.
 func (q *Queue) CancelRunning(ctx context.Context, r Ref) (bool, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return false, ErrClosed
 	}
-	return q.env.engine.CancelRunning(ctx, r)
+	return q.env.Engine.CancelRunning(ctx, r)
 }

@@ -20,12 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 )
 
 // sick is an engine whose verbs fail while they are in the map.
 type sick struct {
-	durable.Engine
+	driver.Engine
 	mu     sync.Mutex
 	faults map[string]error
 	feeds  []context.CancelFunc
@@ -54,14 +55,14 @@ func (s *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return now, off, err
 }
 
-func (s *sick) Series(ctx context.Context, name string) (durable.Series, error) {
+func (s *sick) Series(ctx context.Context, name string) (driver.Series, error) {
 	if err := s.fault("series"); err != nil {
-		return durable.Series{}, err
+		return driver.Series{}, err
 	}
 	return s.Engine.Series(ctx, name)
 }
 
-func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (s *sick) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := s.fault("work"); err != nil {
 		if err == errSilent {
 			<-ctx.Done()
@@ -73,11 +74,11 @@ func (s *sick) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, 
 }
 
 type sickWorker struct {
-	durable.Worker
+	driver.Worker
 	s *sick
 }
 
-func (w *sickWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+func (w *sickWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	if err := w.s.fault("feed"); err != nil {
 		return err
 	}
@@ -86,13 +87,13 @@ func (w *sickWorker) Feed(ctx context.Context, give func([]*durable.Held)) error
 	w.s.mu.Lock()
 	w.s.feeds = append(w.s.feeds, cancel)
 	w.s.mu.Unlock()
-	if err := w.Worker.Feed(ctx, give); err != nil {
+	if err := w.Worker.Fetch(ctx, give); err != nil {
 		return err
 	}
 	return w.s.fault("feed")
 }
 
-// interrupt ends the calls of Feed that are under way.
+// interrupt ends the calls of Fetch that are under way.
 func (s *sick) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +104,7 @@ func (s *sick) interrupt() {
 }
 
 // Claim counts too many attempts, as if all had died with their process.
-func (w *sickWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+func (w *sickWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	verdicts := w.Worker.Claim(ctx, held)
 	if w.s.fault("claim") != nil {
 		for i := range verdicts {
@@ -113,25 +114,25 @@ func (w *sickWorker) Claim(ctx context.Context, held []*durable.Held) []durable.
 	return verdicts
 }
 
-func (w *sickWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w *sickWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	if err := w.s.fault("finish"); err != nil {
 		return slices.Repeat([]error{err}, len(outs))
 	}
 	return w.Worker.Finish(ctx, outs)
 }
 
-func (w *sickWorker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+func (w *sickWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	if err := w.s.fault("release"); err != nil {
 		return err
 	}
 	return w.Worker.Release(ctx, held, after)
 }
 
-func (w *sickWorker) Beat(ctx context.Context) error {
+func (w *sickWorker) Heartbeat(ctx context.Context) error {
 	if err := w.s.fault("beat"); err != nil {
 		return err
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 func (w *sickWorker) Close(ctx context.Context) error {
@@ -142,7 +143,7 @@ func (w *sickWorker) Close(ctx context.Context) error {
 }
 
 // shared is an engine of several Queues: none of them closes it.
-type shared struct{ durable.Engine }
+type shared struct{ driver.Engine }
 
 func (shared) Close() error { return nil }
 
@@ -159,10 +160,10 @@ const noHandler = "no worker has a handler for jobs of a kind that are due"
 
 // storeSeries stores a schedule that this release does not make, and an occurrence of it.
 func storeSeries(t *testing.T, s *sick, plan string) {
-	series := durable.Series{Name: "daily", Plan: plan, Revision: 1}
-	require.NoError(t, s.SetSeries(t.Context(), 0, series, func(time.Time, *durable.Record) (*durable.Record, error) {
-		rec, err := durable.NewRecord(durable.Job{Kind: "good"}, time.Now())
-		rec.Job.Key, rec.Series, rec.Plan = durable.SeriesKey("daily"), "daily", plan
+	series := driver.Series{Name: "daily", Plan: plan, Revision: 1}
+	require.NoError(t, s.SetSeries(t.Context(), 0, series, func(time.Time, *driver.Record) (*driver.Record, error) {
+		rec, err := durable.Job{Kind: "good"}.Record(time.Now())
+		rec.Key, rec.Series, rec.Plan = driver.SeriesKey("daily"), "daily", plan
 		return &rec, err
 	}))
 }
@@ -207,7 +208,7 @@ var messages = map[string]struct {
 	}},
 	"a schedule could not be read; trying again": {"WARN", []string{"name", "error"}, func(t *testing.T, q *durable.Queue, s *sick) {
 		require.NoError(t, q.Schedule(t.Context(), "daily", "@every 1s", durable.Job{Kind: "good"}))
-		s.set("finish", durable.ErrChanged)
+		s.set("finish", driver.ErrChanged)
 		s.set("series", errSilent)
 		time.AfterFunc(5*time.Second, func() { s.set("series", nil); s.set("finish", nil) })
 	}},
@@ -272,7 +273,7 @@ func TestMessages(t *testing.T) {
 				q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
 				q.Handle("bad", func(context.Context, *durable.Attempt) error { return errors.New("no") })
 				q.Handle("lost", func(ctx context.Context, a *durable.Attempt) error {
-					require.NoError(t, durable.Complete(ctx, a, written(ctx)))
+					require.NoError(t, a.Complete(ctx, written(ctx)))
 					return errors.New("the answer to commit was lost")
 				})
 				switch { // what is asked once, at the start

@@ -2,30 +2,14 @@ package durable
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
-
-// Mark is a place in a listing by [Engine].Page: after one job and before the next.
-type Mark struct {
-	At  time.Time // by this jobs are in order; for most it is Due
-	Ref Ref       // and those of one At by this
-}
-
-// IsZero reports whether it is the beginning, or, where Page returns it, the end.
-func (m Mark) IsZero() bool { return m == Mark{} }
-
-// Compare returns -1 if m comes before o, 0 if they are the same, and 1 else.
-func (m Mark) Compare(o Mark) int {
-	if c := m.At.Compare(o.At); c != 0 {
-		return c
-	}
-	return strings.Compare(string(m.Ref), string(o.Ref))
-}
 
 // Backlog is what waits in an engine.
 type Backlog struct {
@@ -74,9 +58,6 @@ type WorkerInfo struct {
 	AllKinds int
 }
 
-// ShownKinds is how many kinds of a worker are listed. An engine may store no more.
-const ShownKinds = 100
-
 // maxPage is how many jobs List returns at most.
 const maxPage = 1000
 
@@ -90,7 +71,7 @@ const maxPage = 1000
 // index, for dead ones past all of the kind that wait. JetStream reads the buckets of the
 // time where the page is, the hour if that is far, and for dead ones all that are dead.
 func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos []Info, next string, err error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return nil, "", ErrClosed
 	}
 	if n < 1 || n > maxPage {
@@ -104,17 +85,19 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 	if !f.possible() {
 		return nil, "", nil
 	}
-	for ; at < len(order); at, mark = at+1, (Mark{}) {
+	for ; at < len(order); at, mark = at+1, (driver.Cursor{}) {
 		if f.State != 0 && f.State != order[at] {
 			continue
 		}
-		one := f
+		one := driver.Filter(f)
 		one.State = order[at]
-		page, m, err := q.env.engine.Page(ctx, one, mark, n-len(infos))
+		page, m, err := q.env.Engine.Page(ctx, one, mark, n-len(infos))
 		if err != nil {
 			return nil, "", err
 		}
-		infos = append(infos, page...)
+		for _, i := range page {
+			infos = append(infos, infoOf(i))
+		}
 		switch {
 		case !m.IsZero():
 			return infos, fmt.Sprintf("%d.%s.%s", at, strconv.FormatInt(m.At.UnixMicro(), 36), m.Ref), nil
@@ -126,7 +109,7 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 }
 
 // parseCursor reads what List has returned: which state it had come to, and how far in that.
-func parseCursor(text string, states int) (at int, m Mark, err error) {
+func parseCursor(text string, states int) (at int, m driver.Cursor, err error) {
 	if text == "" {
 		return 0, m, nil
 	}
@@ -136,7 +119,7 @@ func parseCursor(text string, states int) (at int, m Mark, err error) {
 		var micros int64
 		moment, ref, _ := strings.Cut(rest, ".")
 		micros, err = strconv.ParseInt(moment, 36, 64)
-		m = Mark{At: time.UnixMicro(micros), Ref: Ref(ref)}
+		m = driver.Cursor{At: time.UnixMicro(micros), Ref: Ref(ref)}
 	}
 	if err != nil || at < 0 || at >= states {
 		return 0, m, fmt.Errorf("%w: List after %.200q, which no call has returned", ErrInvalid, text)
@@ -148,56 +131,71 @@ func parseCursor(text string, states int) (at int, m Mark, err error) {
 // 20,000 records, the rest are counted unseen, and each kind has the share of them that it has of
 // these; in PostgreSQL up to 10,000 rows of each kind, and up to 100,000 for the number in all.
 func (q *Queue) Backlog(ctx context.Context) (Backlog, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return Backlog{}, ErrClosed
 	}
-	return q.env.engine.Backlog(ctx)
+	b, err := q.env.Engine.Backlog(ctx)
+	return backlogOf(b), err
+}
+
+func backlogOf(b driver.Backlog) Backlog {
+	all := Backlog{Waiting: b.Waiting}
+	for _, o := range b.Kinds {
+		all.Kinds = append(all.Kinds, Overdue(o))
+	}
+	return all
+}
+
+// Unhandled is a kind of which a job is due, and no worker has a handler.
+type Unhandled struct {
+	Kind   string
+	Oldest Ref       // the job of it that is longest due
+	Due    time.Time // of that
+}
+
+// Unhandled returns the kinds of which a job is due and no worker has a handler, in whatever
+// process, the longest due first; not all of them if they are many. It asks the engine, which
+// may be some seconds behind, and may look at each kind that there is. A process in which Run
+// is under way has it in its [Stats].
+func (q *Queue) Unhandled(ctx context.Context) ([]Unhandled, error) {
+	if q.env.Closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	found, err := q.env.Engine.Unhandled(ctx)
+	return unhandledOf(found), err
+}
+
+func unhandledOf(found []driver.Unhandled) []Unhandled {
+	var all []Unhandled
+	for _, u := range found {
+		all = append(all, Unhandled(u))
+	}
+	return all
 }
 
 // Workers returns the workers of all processes, in the order of their names. The engine looks
 // at all that is due or runs.
 func (q *Queue) Workers(ctx context.Context) ([]WorkerInfo, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	all, err := q.env.engine.Workers(ctx)
-	for i := range all {
-		all[i].readName()
-		all[i].Kinds = all[i].Kinds[:min(len(all[i].Kinds), ShownKinds)]
+	found, err := q.env.Engine.Workers(ctx)
+	var all []WorkerInfo
+	for _, w := range found {
+		all = append(all, workerOf(w))
 	}
 	return all, err
 }
 
-// newWorkerName returns a name that no other worker has had, and that says where it is: its
-// host's name as far as it is of letters, digits and -, its process, when it began, and its
-// label.
-func newWorkerName(now time.Time, label string) string {
-	host, _ := os.Hostname() // "" is as good
-	host = strings.Map(func(r rune) rune {
-		if isPlain(r) {
-			return r
-		}
-		return '-'
-	}, host)
-	name := fmt.Sprintf("%s_%d_%s_%s", host[:min(len(host), 24)], os.Getpid(), strconv.FormatInt(now.UnixMilli(), 36), rand.Text()[:16])
-	if label != "" {
-		name += "_" + label
+func workerOf(w driver.WorkerInfo) WorkerInfo {
+	name := worker.ReadName(w.Name)
+	i := WorkerInfo{
+		Name: w.Name, Until: w.Until, Jobs: w.Jobs, Since: w.Since,
+		Label: name.Label, Host: name.Host, Process: name.Process, Began: name.Began,
+		Kinds: w.Kinds[:min(len(w.Kinds), ShownKinds)], AllKinds: w.AllKinds,
 	}
-	return name
-}
-
-// readName sets what the name says.
-func (w *WorkerInfo) readName() {
-	part := strings.SplitN(w.Name, "_", 5)
-	if len(part) < 4 {
-		return
+	if !i.Since.IsZero() && i.Since.Before(i.Began) {
+		i.Since = i.Began // no worker has a job before it is there
 	}
-	process, err := strconv.Atoi(part[1])
-	began, wrong := strconv.ParseInt(part[2], 36, 64)
-	if err == nil && wrong == nil {
-		w.Host, w.Process, w.Began, w.Label = part[0], process, time.UnixMilli(began), strings.Join(part[4:], "")
-		if !w.Since.IsZero() && w.Since.Before(w.Began) {
-			w.Since = w.Began // no worker has a job before it is there
-		}
-	}
+	return i
 }

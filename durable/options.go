@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tickwheel/tickwheel/durable/internal/worker"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -13,56 +14,32 @@ import (
 type Option func(*config)
 
 type config struct {
-	settings
+	worker.Settings
 	middleware []Middleware
 }
 
-// settings are what a worker has to know of the options.
-type settings struct {
-	ahead       time.Duration
-	lease       time.Duration
-	concurrency int
-	kinds       map[string]int
-	workerName  string
-	retention   time.Duration
-	backoff     func(attempt int) time.Duration
-	wheel       *timingwheel.TimingWheel
-	log         *slog.Logger
-}
-
 func newConfig(opts []Option) *config {
-	c := &config{settings: defaultSettings()}
+	c := &config{Settings: worker.DefaultSettings()}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("durable: Open: nil Option")
 		}
 		opt(c)
 	}
-	if c.log == nil {
-		c.log = slog.Default() // silence would hide what is lost
+	if c.Log == nil {
+		c.Log = slog.Default() // silence would hide what is lost
 	}
 	// A job that is handed out has to begin, or be handed back, before the lease is over: half
 	// of it is left for what holds a worker up.
-	c.ahead = min(c.ahead, c.lease/4)
+	c.Ahead = min(c.Ahead, c.Lease/4)
 	return c
-}
-
-func defaultSettings() settings {
-	return settings{
-		ahead:       5 * time.Second,
-		lease:       30 * time.Second,
-		concurrency: 256,
-		kinds:       map[string]int{},
-		retention:   30 * 24 * time.Hour,
-		backoff:     exponential,
-	}
 }
 
 // WithAhead sets how long before they are due jobs are fetched from the engine. The
 // default is 5s, and no more than a quarter of the lease is used. More smooths bursts and
 // takes more memory. Open panics if d is not positive.
 func WithAhead(d time.Duration) Option {
-	return func(c *config) { c.ahead = positive("WithAhead", d) }
+	return func(c *config) { c.Ahead = positive("WithAhead", d) }
 }
 
 // WithLease sets how long a worker may be silent until others take over what it has
@@ -73,7 +50,7 @@ func WithLease(d time.Duration) Option {
 		if d < 100*time.Millisecond {
 			panic(fmt.Sprintf("durable: WithLease(%v): less than 100ms", d))
 		}
-		c.lease = d
+		c.Lease = d
 	}
 }
 
@@ -87,7 +64,7 @@ func WithConcurrency(n int) Option {
 		if n < 1 {
 			panic(fmt.Sprintf("durable: WithConcurrency(%d): less than 1", n))
 		}
-		c.concurrency = n
+		c.Concurrency = n
 	}
 }
 
@@ -98,7 +75,7 @@ func WithKindConcurrency(kind string, n int) Option {
 		if n < 1 {
 			panic(fmt.Sprintf("durable: WithKindConcurrency(%q, %d): less than 1", kind, n))
 		}
-		c.kinds[kind] = n
+		c.Kinds[kind] = n
 	}
 }
 
@@ -108,16 +85,11 @@ func WithKindConcurrency(kind string, n int) Option {
 // than 63 bytes, or is not of letters, digits, - and _. The default is none.
 func WithWorkerName(name string) Option {
 	return func(c *config) {
-		if len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool { return !isPlain(r) && r != '_' }) {
+		if len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool { return !worker.IsPlain(r) && r != '_' }) {
 			panic(fmt.Sprintf("durable: WithWorkerName(%q): not letters, digits, - and _, of at most 63 bytes", name))
 		}
-		c.workerName = name
+		c.WorkerName = name
 	}
-}
-
-// isPlain reports whether a character may be in the parts of a worker's name.
-func isPlain(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-'
 }
 
 // WithRetention sets for how long a job that is dead is kept. The default is 30 days.
@@ -127,7 +99,7 @@ func WithRetention(d time.Duration) Option {
 		if d < time.Second {
 			panic(fmt.Sprintf("durable: WithRetention(%v): less than 1s", d))
 		}
-		c.retention = d
+		c.Retention = d
 	}
 }
 
@@ -139,7 +111,7 @@ func WithBackoff(f func(attempt int) time.Duration) Option {
 		if f == nil {
 			panic("durable: WithBackoff(nil)")
 		}
-		c.backoff = f
+		c.Backoff = f
 	}
 }
 
@@ -151,7 +123,7 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 		if w == nil {
 			panic("durable: WithWheel(nil)")
 		}
-		c.wheel = w
+		c.Wheel = w
 	}
 }
 
@@ -202,7 +174,7 @@ func WithLogger(l *slog.Logger) Option {
 		if l == nil {
 			panic("durable: WithLogger(nil)")
 		}
-		c.log = l
+		c.Log = l
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 )
 
@@ -81,7 +82,7 @@ func TestClockOfAClosedEngine(t *testing.T) {
 
 // silentEngine is an engine that answers nothing that is asked, until the context of that ends.
 type silentEngine struct {
-	durable.Engine
+	driver.Engine
 	on atomic.Bool
 }
 
@@ -90,14 +91,14 @@ func (m *silentEngine) wait(ctx context.Context) error {
 	return errors.Join(durable.ErrUncertain, ctx.Err())
 }
 
-func (m *silentEngine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+func (m *silentEngine) Insert(ctx context.Context, recs []driver.Record) ([]durable.Ref, []error) {
 	if m.on.Load() {
 		return make([]durable.Ref, len(recs)), slices.Repeat([]error{m.wait(ctx)}, len(recs))
 	}
 	return m.Engine.Insert(ctx, recs)
 }
 
-func (m *silentEngine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (m *silentEngine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if m.on.Load() {
 		return nil, m.wait(ctx)
 	}
@@ -106,22 +107,22 @@ func (m *silentEngine) Work(ctx context.Context, c durable.WorkConfig) (durable.
 }
 
 type silentWorker struct {
-	durable.Worker
+	driver.Worker
 	m *silentEngine
 }
 
-func (w silentWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w silentWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	if w.m.on.Load() {
 		return slices.Repeat([]error{w.m.wait(ctx)}, len(outs))
 	}
 	return w.Worker.Finish(ctx, outs)
 }
 
-func (w silentWorker) Beat(ctx context.Context) error {
+func (w silentWorker) Heartbeat(ctx context.Context) error {
 	if w.m.on.Load() {
 		return w.m.wait(ctx)
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // Close returns though the engine does not answer, however many jobs are being added and

@@ -2,19 +2,21 @@ package durable
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
+	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
 // closeTimeout is how long Close lets the engine answer what is under way: longer than the
@@ -29,11 +31,11 @@ const syncEvery = 500 * time.Millisecond
 // methods may be called by several goroutines at once, and from handlers; Run and Close
 // wait for handlers, and must not be called from one.
 type Queue struct {
-	env        *env
+	env        *worker.Env
 	middleware []Middleware
-	plain      *batcher[*adding] // jobs without a key
-	keyed      *batcher[*adding] // an engine may wait for who has a key; others do not wait with it
-	addAll     AddFunc           // with the middleware around it
+	plain      *batch.Batcher[*adding] // jobs without a key
+	keyed      *batch.Batcher[*adding] // an engine may wait for who has a key; others do not wait with it
+	addAll     AddFunc                 // with the middleware around it
 
 	close   context.CancelCauseFunc // ends env.closed
 	hangUp  context.CancelCauseFunc // ends env.asking
@@ -44,20 +46,20 @@ type Queue struct {
 	mu      sync.Mutex
 	running bool // Run was called
 
-	held atomic.Pointer[worker] // for Stats; nil while Run is not under way
+	held atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
 }
 
 // Open returns a Queue on an engine. It reads the engine's clock, and so fails if the
 // engine does not answer before ctx ends. Close of the Queue closes the engine, too;
 // after an error the engine is as it was. An engine serves one Queue: for an engine that has
 // one that is not closed Open returns an error. Open panics on nil.
-func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
+func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) {
 	if e == nil {
 		panic("durable: Open: nil Engine")
 	}
 	c := newConfig(opts)
-	q := &Queue{env: &env{settings: c.settings, engine: e, handlers: map[string]Handler{}}, middleware: c.middleware}
-	q.env.times = newCalendar(e, q.env.log, q.env.now)
+	q := &Queue{env: &worker.Env{Settings: c.Settings, Engine: e, Handlers: map[string]worker.Handler{}}, middleware: c.middleware}
+	q.env.Times = recur.NewCalendar(e, q.env.Log, q.env.Now)
 	if !placeOf(e).Take() {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
@@ -65,11 +67,11 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 		placeOf(e).Leave()
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
-	q.env.closed, q.close = context.WithCancelCause(context.Background())
-	q.env.asking, q.hangUp = context.WithCancelCause(context.Background())
-	q.plain, q.keyed = newBatcher(q.insert, 0), newBatcher(q.insert, 0)
+	q.env.Closed, q.close = context.WithCancelCause(context.Background())
+	q.env.Asking, q.hangUp = context.WithCancelCause(context.Background())
+	q.plain, q.keyed = batch.New(q.insert, 0), batch.New(q.insert, 0)
 	q.addAll = q.wrapAdd(q.addJobs)
-	if !q.env.manual {
+	if !q.env.Manual {
 		q.wg.Go(q.followClock)
 	}
 	return q, nil
@@ -78,19 +80,19 @@ func Open(ctx context.Context, e Engine, opts ...Option) (*Queue, error) {
 // readClock reads the engine's clock for the first time. That of package memory may be set
 // by hand: it is asked each time, since it moves between any two looks.
 func (q *Queue) readClock(ctx context.Context) (err error) {
-	if m, ok := q.env.engine.(interface{ Manual() func() time.Time }); ok {
+	if m, ok := q.env.Engine.(interface{ Manual() func() time.Time }); ok {
 		if now := m.Manual(); now != nil {
-			q.env.clock, q.env.manual = clock.Exact(now), true
-			_, _, err = q.env.engine.Now(ctx)
+			q.env.Clock, q.env.Manual = clock.Exact(now), true
+			_, _, err = q.env.Engine.Now(ctx)
 			return err
 		}
 	}
-	q.env.clock, err = clock.New(ctx, q.env.engine.Now)
+	q.env.Clock, err = clock.New(ctx, q.env.Engine.Now)
 	return err
 }
 
 // placeOf returns the engine's place for a Queue, one of nobody else's if it has none.
-func placeOf(e Engine) *once.Place {
+func placeOf(e driver.Engine) *once.Place {
 	if e, ok := e.(once.Engine); ok {
 		return e.PlaceOfQueue()
 	}
@@ -102,52 +104,40 @@ func (q *Queue) followClock() {
 	t := time.NewTicker(syncEvery)
 	defer t.Stop()
 	var silent time.Time // since when the clock cannot be read; zero: it can
-	var said rarely
+	var said worker.Rarely
 	for logged := int64(0); ; {
 		select {
-		case <-q.env.closed.Done():
+		case <-q.env.Closed.Done():
 			return
 		case <-t.C:
 		}
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(q.env.closed, 2*time.Second)
-		err := q.env.clock.Sync(ctx)
+		ctx, cancel := context.WithTimeout(q.env.Closed, 2*time.Second)
+		err := q.env.Clock.Sync(ctx)
 		cancel()
 		switch {
-		case q.env.closed.Err() != nil:
+		case q.env.Closed.Err() != nil:
 			return
 		case err != nil:
 			if silent.IsZero() {
 				silent = began
 			}
-			if said.now() {
-				q.env.log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
+			if said.Now() {
+				q.env.Log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
 			}
-			if forGood(err) {
+			if worker.ForGood(err) {
 				return
 			}
 		case !silent.IsZero():
-			q.env.log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
-			silent, said = time.Time{}, rarely{}
+			q.env.Log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
+			silent, said = time.Time{}, worker.Rarely{}
 		}
-		if step := q.env.clock.Step(); step.Count > logged {
+		if step := q.env.Clock.Step(); step.Count > logged {
 			logged = step.Count
-			q.env.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
+			q.env.Log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
 				"by", step.By.Round(time.Millisecond))
 		}
 	}
-}
-
-// rarely spaces log lines that are about one thing: the zero rarely lets the first one
-// through, and then one in ten seconds.
-type rarely struct{ last time.Time }
-
-func (r *rarely) now() bool {
-	if !r.last.IsZero() && time.Since(r.last) < 10*time.Second {
-		return false
-	}
-	r.last = time.Now()
-	return true
 }
 
 // Close ends the Queue and closes its engine. A Run that is under way ends as if its
@@ -164,11 +154,11 @@ func (q *Queue) Close() error {
 		q.close(ErrClosed)
 		defer time.AfterFunc(closeTimeout, func() { q.hangUp(ErrClosed) }).Stop()
 		defer q.hangUp(ErrClosed)
-		q.plain.close()
-		q.keyed.close()
+		q.plain.Close()
+		q.keyed.Close()
 		q.wg.Wait()
-		q.closeOf = q.env.engine.Close()
-		placeOf(q.env.engine).Leave()
+		q.closeOf = q.env.Engine.Close()
+		placeOf(q.env.Engine).Leave()
 	})
 	return q.closeOf
 }
@@ -196,10 +186,10 @@ func (q *Queue) AddMany(ctx context.Context, jobs ...Job) (refs []Ref, err error
 
 // addJobs is AddMany without the middleware.
 func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error) {
-	recs := make([]Record, len(jobs))
-	now := q.env.now()
+	recs := make([]driver.Record, len(jobs))
+	now := q.env.Now()
 	for i, j := range jobs {
-		if recs[i], err = NewRecord(j, now); err != nil {
+		if recs[i], err = j.Record(now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
 		}
 	}
@@ -214,79 +204,27 @@ func ofJob(i, n int, err error) error {
 	return fmt.Errorf("durable: AddMany: job %d: %w", i, err)
 }
 
-// NewRecord returns the record of a job that is added now, by the engine's clock: what
-// Add stores. It is for engines that have a way of their own to add jobs, such as within
-// a transaction. An error wraps [ErrInvalid].
-func NewRecord(j Job, now time.Time) (Record, error) {
-	if err := checkKey(j.Key); err != nil {
-		return Record{}, err
-	}
-	return newRecord(j, now)
-}
-
-// newRecord is NewRecord without a look at the key.
-func newRecord(j Job, now time.Time) (Record, error) {
-	due := j.At
-	if due.IsZero() {
-		due = now.Add(max(j.After, 0))
-	}
-	if err := j.check(due); err != nil {
-		return Record{}, err
-	}
-	if due.Before(now) { // a moment that has passed needs no bucket of its own
-		due = now
-	}
-	due, now = wholeMicros(due), wholeMicros(now)
-	j.At, j.After = due, 0
-	if whole := j.Timeout.Truncate(time.Microsecond); whole < j.Timeout && whole < maxTimeout {
-		j.Timeout = whole + time.Microsecond
-	} else {
-		j.Timeout = whole
-	}
-	if !j.Expires.IsZero() {
-		j.Expires = wholeMicros(j.Expires)
-	}
-	if j.Meta = maps.Clone(j.Meta); len(j.Meta) == 0 {
-		j.Meta = nil
-	}
-	if j.MaxAttempts == 0 {
-		j.MaxAttempts = defaultMaxAttempts
-	}
-	return Record{ID: rand.Text(), Job: j, Due: due, Born: now}, nil
-}
-
-// maxTimeout is the longest that can be rounded up.
-const maxTimeout = math.MaxInt64 - time.Microsecond
-
-// wholeMicros rounds up, so that what an engine stores is not early.
-func wholeMicros(t time.Time) time.Time {
-	if rest := time.Duration(t.Nanosecond()) % time.Microsecond; rest > 0 {
-		t = t.Add(time.Microsecond - rest)
-	}
-	return t.Round(0)
-}
-
 // adding is a record on its way to the engine.
 type adding struct {
-	rec  Record
+	rec  driver.Record
 	ref  Ref
 	err  error
 	done chan struct{} // closed when ref and err are set
 }
 
-func (q *Queue) add(ctx context.Context, recs []Record) ([]Ref, error) {
+func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
 	refs := make([]Ref, len(recs))
 	if err := ctx.Err(); err != nil {
 		return refs, context.Cause(ctx)
 	}
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return refs, ErrClosed
 	}
 	items := make([]*adding, len(recs))
 	var plain, keyed []*adding
 	for i, r := range recs {
 		items[i] = &adding{rec: r, done: make(chan struct{})}
-		if r.Job.Key == "" {
+		if r.Key == "" {
 			plain = append(plain, items[i])
 		} else {
 			keyed = append(keyed, items[i])
@@ -310,8 +248,8 @@ func (q *Queue) add(ctx context.Context, recs []Record) ([]Ref, error) {
 }
 
 // put hands items to a batcher; if it is closed they fail.
-func (q *Queue) put(b *batcher[*adding], items []*adding) {
-	if b.put(items...) {
+func (q *Queue) put(b *batch.Batcher[*adding], items []*adding) {
+	if b.Put(items...) {
 		return
 	}
 	for _, it := range items {
@@ -322,20 +260,20 @@ func (q *Queue) put(b *batcher[*adding], items []*adding) {
 
 // insert stores what a batcher has collected.
 func (q *Queue) insert(items []*adding) {
-	recs := make([]Record, len(items))
+	recs := make([]driver.Record, len(items))
 	for i, it := range items {
 		recs[i] = it.rec
 	}
-	ctx, cancel := context.WithTimeout(q.env.asking, addTimeout)
+	ctx, cancel := context.WithTimeout(q.env.Asking, addTimeout)
 	defer cancel()
 	refs, errs := make([]Ref, len(items)), slices.Repeat([]error{ErrClosed}, len(items))
 	if ctx.Err() == nil {
-		refs, errs = q.env.engine.Insert(ctx, recs)
+		refs, errs = q.env.Engine.Insert(ctx, recs)
 	}
 	for i, it := range items {
 		it.ref, it.err = refs[i], errs[i]
 		if it.err == nil {
-			q.env.stats.added.Add(1)
+			q.env.Stats.Added.Add(1)
 		}
 		close(it.done)
 	}
@@ -353,25 +291,25 @@ const addTimeout = 30 * time.Second
 //
 // A handler may call Cancel for its own job, and gets false.
 func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return false, ErrClosed
 	}
-	oks, errs := q.env.engine.Cancel(ctx, []Ref{r})
+	oks, errs := q.env.Engine.Cancel(ctx, []Ref{r})
 	if oks[0] {
-		q.env.stats.canceled.Add(1)
+		q.env.Stats.Canceled.Add(1)
 	}
 	return oks[0], errs[0]
 }
 
 // CancelKey is Cancel of the job that has the key. If none has: false, without an error.
 func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return false, ErrClosed
 	}
-	if !printable(key) {
+	if !valid.Printable(key) {
 		return false, nil // and a database might refuse the text
 	}
-	r, err := q.env.engine.Lookup(ctx, key)
+	r, err := q.env.Engine.Lookup(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil
@@ -387,18 +325,18 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 // [Queue.Cancel]. A time that has passed is now. [ErrFull]: the store has room only for the
 // ends of jobs.
 func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return "", false, ErrClosed
 	}
-	if err := checkTime(at); err != nil {
-		return "", false, fmt.Errorf("durable: Reschedule: %w", err)
+	if err := valid.Time(at); err != nil {
+		return "", false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
 	}
-	if now := q.env.now(); at.Before(now) {
+	if now := q.env.Now(); at.Before(now) {
 		at = now
 	}
-	ok, err := q.env.engine.Move(ctx, r, wholeMicros(at))
+	ok, err := q.env.Engine.Move(ctx, r, clock.WholeMicros(at))
 	if ok {
-		q.env.stats.rescheduled.Add(1)
+		q.env.Stats.Rescheduled.Add(1)
 	}
 	return r, ok, err
 }
@@ -406,10 +344,14 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 // Get returns what is known of a job that is kept: that waits, runs or is dead. Of one
 // that is done or canceled it is [ErrNotFound].
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return Info{}, ErrClosed
 	}
-	return q.env.engine.Get(ctx, r)
+	i, err := q.env.Engine.Get(ctx, r)
+	if err != nil {
+		return Info{}, err
+	}
+	return infoOf(i), nil
 }
 
 // All goes over the jobs that are kept and selected, in no order; see [Engine] for what
@@ -417,12 +359,17 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 // Filter. An error is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		if q.env.closed.Err() != nil {
+		if q.env.Closed.Err() != nil {
 			yield(Info{}, ErrClosed)
 			return
 		}
-		if f.possible() {
-			q.env.engine.Scan(ctx, f)(yield)
+		if !f.possible() {
+			return
+		}
+		for i, err := range q.env.Engine.Scan(ctx, driver.Filter(f)) {
+			if !yield(infoOf(i), err) {
+				return
+			}
 		}
 	}
 }
@@ -431,12 +378,12 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 // again, and returns [ErrExists] if another job has that; [ErrNotFound] if the job is not
 // dead.
 func (q *Queue) Redrive(ctx context.Context, r Ref) error {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.env.engine.Redrive(ctx, r, wholeMicros(q.env.now()))
+	err := q.env.Engine.Redrive(ctx, r, clock.WholeMicros(q.env.Now()))
 	if err == nil {
-		q.env.stats.redriven.Add(1)
+		q.env.Stats.Redriven.Add(1)
 	}
 	return err
 }
@@ -447,12 +394,12 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 // may be deleted or not; ask again, and if that returns ErrNotFound the first call, or
 // another, has done it.
 func (q *Queue) Delete(ctx context.Context, r Ref) error {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.env.engine.Delete(ctx, r)
+	err := q.env.Engine.Delete(ctx, r)
 	if err == nil {
-		q.env.stats.deleted.Add(1)
+		q.env.Stats.Deleted.Add(1)
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
@@ -123,7 +124,7 @@ var errSilent = errors.New("no answer")
 
 // broken is an engine that fails as it is told to.
 type broken struct {
-	durable.Engine
+	driver.Engine
 	insert, feed error
 	finish       atomic.Pointer[error]
 	release      atomic.Int64 // how many calls are to fail
@@ -132,11 +133,11 @@ type broken struct {
 }
 
 type brokenWorker struct {
-	durable.Worker
+	driver.Worker
 	b *broken
 }
 
-func (b *broken) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+func (b *broken) Insert(ctx context.Context, recs []driver.Record) ([]durable.Ref, []error) {
 	if b.hang != nil {
 		<-b.hang
 	}
@@ -150,12 +151,12 @@ func (b *broken) Insert(ctx context.Context, recs []durable.Record) ([]durable.R
 	return b.Engine.Insert(ctx, recs)
 }
 
-func (b *broken) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (b *broken) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := b.Engine.Work(ctx, c)
 	return &brokenWorker{w, b}, err
 }
 
-func (w *brokenWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w *brokenWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	err := w.b.finish.Load()
 	if err == nil {
 		return w.Worker.Finish(ctx, outs)
@@ -167,7 +168,7 @@ func (w *brokenWorker) Finish(ctx context.Context, outs []durable.Outcome) []err
 	return errs
 }
 
-func (w *brokenWorker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+func (w *brokenWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	if w.b.release.Add(-1) >= 0 {
 		return errSilent
 	}
@@ -175,12 +176,12 @@ func (w *brokenWorker) Release(ctx context.Context, held []*durable.Held, after 
 	return w.Worker.Release(ctx, held, after)
 }
 
-func (w *brokenWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+func (w *brokenWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	if err := w.b.feed; err != nil {
 		w.b.feed = nil
 		return err
 	}
-	return w.Worker.Feed(ctx, give)
+	return w.Worker.Fetch(ctx, give)
 }
 
 // What the engine says of an Add reaches its caller; one whose answer is not waited for
@@ -219,7 +220,7 @@ func TestAddErrors(t *testing.T) {
 	})
 }
 
-// An end that cannot be written down is tried again until it can be; a Feed that fails is
+// An end that cannot be written down is tried again until it can be; a Fetch that fails is
 // begun anew.
 func TestEngineRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -440,13 +441,13 @@ func ExampleOpen() {
 
 // slowKeys is an engine that waits for somebody who has the keys.
 type slowKeys struct {
-	durable.Engine
+	driver.Engine
 	free chan struct{}
 }
 
-func (e *slowKeys) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+func (e *slowKeys) Insert(ctx context.Context, recs []driver.Record) ([]durable.Ref, []error) {
 	for _, r := range recs {
-		if r.Job.Key != "" {
+		if r.Key != "" {
 			<-e.free
 		}
 	}

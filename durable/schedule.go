@@ -11,10 +11,14 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/cron"
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
 // ScheduleOption sets how [Queue.Schedule] makes occurrences.
-type ScheduleOption func(*plan) error
+type ScheduleOption func(*recur.Plan) error
 
 // Missed says what becomes of occurrences whose time has passed while no worker was there,
 // or while the one before ran or waited for its next attempt.
@@ -32,11 +36,11 @@ func RunEach(n int) Missed { return Missed(n) }
 
 // OnMissed sets what becomes of occurrences that were missed. The default is RunOnce.
 func OnMissed(m Missed) ScheduleOption {
-	return func(p *plan) error {
+	return func(p *recur.Plan) error {
 		if m < RunNone || m > 1<<20 {
 			return fmt.Errorf("%w: OnMissed(%d)", ErrInvalid, m)
 		}
-		p.Missed = m
+		p.Missed = int(m)
 		return nil
 	}
 }
@@ -54,7 +58,7 @@ const (
 // OnOverlap sets what becomes of occurrences whose time comes while the one before runs.
 // The default is OverlapWait.
 func OnOverlap(o Overlap) ScheduleOption {
-	return func(p *plan) error {
+	return func(p *recur.Plan) error {
 		if o != OverlapWait && o != OverlapSkip {
 			return fmt.Errorf("%w: OnOverlap(%d)", ErrInvalid, o)
 		}
@@ -67,7 +71,7 @@ func OnOverlap(o Overlap) ScheduleOption {
 // that many schedules of one time do not begin at once. It should be less than what is
 // between two occurrences.
 func Jitter(d time.Duration) ScheduleOption {
-	return func(p *plan) error {
+	return func(p *recur.Plan) error {
 		if d < 0 {
 			return fmt.Errorf("%w: Jitter(%v)", ErrInvalid, d)
 		}
@@ -79,17 +83,24 @@ func Jitter(d time.Duration) ScheduleOption {
 // StartAt sets a time before which there is no occurrence. The intervals of @every are
 // counted from it, and it is the first of them.
 func StartAt(t time.Time) ScheduleOption {
-	return func(p *plan) error {
-		p.Start = wholeMicros(t).UnixMicro()
-		return checkTime(t)
+	return func(p *recur.Plan) error {
+		p.Start = clock.WholeMicros(t).UnixMicro()
+		return checkMoment(t)
 	}
+}
+
+func checkMoment(t time.Time) error {
+	if err := valid.Time(t); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
 }
 
 // EndAt sets a time from which on there is no occurrence any more.
 func EndAt(t time.Time) ScheduleOption {
-	return func(p *plan) error {
-		p.End = wholeMicros(t).UnixMicro()
-		return checkTime(t)
+	return func(p *recur.Plan) error {
+		p.End = clock.WholeMicros(t).UnixMicro()
+		return checkMoment(t)
 	}
 }
 
@@ -123,7 +134,7 @@ func EndAt(t time.Time) ScheduleOption {
 // unprintable or too long, the spec cannot be read, there is no such zone, there is no time
 // left, or the job cannot be.
 func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
-	p := &plan{Spec: spec}
+	p := &recur.Plan{Spec: spec}
 	err := errors.New("empty")
 	if spec != "" {
 		_, err = cron.Parse(spec)
@@ -147,50 +158,47 @@ func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...
 
 var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
-// scheduleTries bounds how often a change is tried because others change the schedule.
-const scheduleTries = 100
-
 // setSchedule makes a schedule, or changes the one that is there.
-func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) error {
-	if q.env.closed.Err() != nil {
+func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Plan, j Job) error {
+	if q.env.Closed.Err() != nil {
 		return ErrClosed
 	}
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
-	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, SeriesKey(name), time.Time{}
-	rec, err := newRecord(j, q.env.now())
+	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, driver.SeriesKey(name), time.Time{}
+	rec, err := j.record(q.env.Now())
 	if err != nil {
 		return err
 	}
-	p.Job = templateOf(rec.Job)
-	for range scheduleTries {
+	p.Job = recur.TemplateOf(&rec)
+	for range recur.Tries {
 		s, old, err := q.schedule(ctx, name)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p.Paused, p.Since = false, q.env.now().UnixMicro()
+		p.Paused, p.Since = false, q.env.Now().UnixMicro()
 		if old != nil {
 			p.Paused = old.Paused
 			if old.Spec == p.Spec && old.Start == p.Start {
 				p.Since = old.Since
 			}
 		}
-		switch next, err := q.env.times.replacement(name, p, 0, time.Time{}, nil); {
+		switch next, err := q.env.Times.Replacement(name, p, 0, time.Time{}, nil); {
 		case err != nil:
 			return err
 		case next == nil:
 			return errNoTime
 		}
-		if old != nil && s.Plan == p.encode() {
+		if old != nil && s.Plan == p.Encode() {
 			if p.Paused {
 				return nil
 			}
-			if _, err := q.env.engine.Lookup(ctx, SeriesKey(name)); !errors.Is(err, ErrNotFound) {
+			if _, err := q.env.Engine.Lookup(ctx, driver.SeriesKey(name)); !errors.Is(err, ErrNotFound) {
 				return err
 			}
 		}
-		if err := q.set(ctx, s, p); !errors.Is(err, ErrChanged) {
+		if err := q.set(ctx, s, p); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -201,58 +209,58 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *plan, j Job) er
 // releases expect of a schedule. By chance it is no other change's that is made at the same
 // time: an engine would take the two for tries of one.
 func (q *Queue) revisionAfter(was int64) int64 {
-	return max(was, q.env.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
+	return max(was, q.env.Now().UnixMicro()) + 1 + rand.Int64N(1<<20)
 }
 
 // set stores a plan, and with it what is to wait.
-func (q *Queue) set(ctx context.Context, s Series, p *plan) error {
+func (q *Queue) set(ctx context.Context, s driver.Series, p *recur.Plan) error {
 	revision, made := q.revisionAfter(s.Revision), false
-	replace := func(last time.Time, waits *Record) (*Record, error) {
-		next, err := q.env.times.replacement(s.Name, p, revision, last, waits)
+	replace := func(last time.Time, waits *driver.Record) (*driver.Record, error) {
+		next, err := q.env.Times.Replacement(s.Name, p, revision, last, waits)
 		made = next != nil && next != waits
 		return next, err
 	}
 	if p.Paused {
 		replace = nil
 	}
-	err := q.env.engine.SetSeries(ctx, s.Revision, Series{Name: s.Name, Plan: p.encode(), Revision: revision}, replace)
+	err := q.env.Engine.SetSeries(ctx, s.Revision, driver.Series{Name: s.Name, Plan: p.Encode(), Revision: revision}, replace)
 	if err == nil && made {
-		q.env.stats.added.Add(1)
+		q.env.Stats.Added.Add(1)
 	}
 	return err
 }
 
 // schedule returns a schedule and its plan. ErrNotFound: there is none; the Series is that
 // of one that was deleted.
-func (q *Queue) schedule(ctx context.Context, name string) (Series, *plan, error) {
-	if !printable(name) {
-		return Series{Name: name}, nil, ErrNotFound // and a database might refuse the text
+func (q *Queue) schedule(ctx context.Context, name string) (driver.Series, *recur.Plan, error) {
+	if !valid.Printable(name) {
+		return driver.Series{Name: name}, nil, ErrNotFound // and a database might refuse the text
 	}
-	s, err := q.env.engine.Series(ctx, name)
+	s, err := q.env.Engine.Series(ctx, name)
 	if s.Name = name; err != nil {
 		return s, nil, err
 	}
 	if s.Plan == "" {
 		return s, nil, ErrNotFound
 	}
-	return s, planOf(s.Plan), nil
+	return s, recur.PlanOf(s.Plan), nil
 }
 
 // occurrence returns the one that waits or runs; State is 0 if there is none.
-func (q *Queue) occurrence(ctx context.Context, name string) (Info, error) {
-	for range scheduleTries { // one may end between the two questions, and the next be there
-		ref, err := q.env.engine.Lookup(ctx, SeriesKey(name))
+func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error) {
+	for range recur.Tries { // one may end between the two questions, and the next be there
+		ref, err := q.env.Engine.Lookup(ctx, driver.SeriesKey(name))
 		if errors.Is(err, ErrNotFound) {
-			return Info{}, nil
+			return driver.Info{}, nil
 		}
 		if err != nil {
-			return Info{}, err
+			return driver.Info{}, err
 		}
-		if info, err := q.env.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
+		if info, err := q.env.Engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
 			return info, err
 		}
 	}
-	return Info{}, fmt.Errorf("durable: the schedule %.300q: %w: its occurrences end all the time", name, ErrUncertain)
+	return driver.Info{}, fmt.Errorf("durable: the schedule %.300q: %w: its occurrences end all the time", name, ErrUncertain)
 }
 
 // ScheduleInfo is what is known of a schedule.
@@ -276,19 +284,19 @@ type ScheduleInfo struct {
 // each. An error is the last element.
 func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	return func(yield func(ScheduleInfo, error) bool) {
-		if q.env.closed.Err() != nil {
+		if q.env.Closed.Err() != nil {
 			yield(ScheduleInfo{}, ErrClosed)
 			return
 		}
-		var all []Series
-		for s, err := range q.env.engine.AllSeries(ctx) {
+		var all []driver.Series
+		for s, err := range q.env.Engine.AllSeries(ctx) {
 			if err != nil {
 				yield(ScheduleInfo{}, err)
 				return
 			}
 			all = append(all, s)
 		}
-		slices.SortFunc(all, func(a, b Series) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(all, func(a, b driver.Series) int { return cmp.Compare(a.Name, b.Name) })
 		for _, s := range all {
 			info, err := q.describe(ctx, s)
 			if !yield(info, err) || err != nil {
@@ -298,14 +306,15 @@ func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	}
 }
 
-func (q *Queue) describe(ctx context.Context, s Series) (ScheduleInfo, error) {
-	p := planOf(s.Plan)
+func (q *Queue) describe(ctx context.Context, s driver.Series) (ScheduleInfo, error) {
+	p := recur.PlanOf(s.Plan)
 	i := ScheduleInfo{
-		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: p.Missed, Skip: p.Skip, Last: s.Last,
-		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: fromMicros(p.Start), End: fromMicros(p.End),
+		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: Missed(p.Missed), Skip: p.Skip, Last: s.Last,
+		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: recur.FromMicros(p.Start), End: recur.FromMicros(p.End),
 	}
 	if p.Job != nil {
-		i.Job = p.Job.job()
+		r := p.Job.Record()
+		i.Job = jobOf(&r)
 	}
 	o, err := q.occurrence(ctx, s.Name)
 	if o.State != 0 {
@@ -316,11 +325,11 @@ func (q *Queue) describe(ctx context.Context, s Series) (ScheduleInfo, error) {
 
 // change changes the plan of a schedule that is there; f returns whether there is anything
 // to change.
-func (q *Queue) change(ctx context.Context, what, name string, f func(*plan) bool) error {
-	if q.env.closed.Err() != nil {
+func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Plan) bool) error {
+	if q.env.Closed.Err() != nil {
 		return ErrClosed
 	}
-	for range scheduleTries {
+	for range recur.Tries {
 		s, p, err := q.schedule(ctx, name)
 		if err != nil {
 			return fmt.Errorf("durable: %s: the schedule %.300q: %w", what, name, err)
@@ -328,7 +337,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*plan) boo
 		if !f(p) {
 			return nil
 		}
-		if err := q.set(ctx, s, p); !errors.Is(err, ErrChanged) {
+		if err := q.set(ctx, s, p); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -341,7 +350,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*plan) boo
 // [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two attempts. A schedule
 // that is paused stays so over calls of Schedule. [ErrNotFound]: there is none.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
-	return q.change(ctx, "PauseSchedule", name, func(p *plan) bool {
+	return q.change(ctx, "PauseSchedule", name, func(p *recur.Plan) bool {
 		was := p.Paused
 		p.Paused = true
 		return !was
@@ -353,9 +362,9 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 // [ErrNotFound]: there is none. [ErrInvalid]: its spec cannot be read here, since a newer
 // release has stored it, or it has none, since its times were code of an earlier release.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
-	return q.change(ctx, "ResumeSchedule", name, func(p *plan) bool {
+	return q.change(ctx, "ResumeSchedule", name, func(p *recur.Plan) bool {
 		if p.Paused {
-			p.Paused, p.Since = false, q.env.now().UnixMicro()
+			p.Paused, p.Since = false, q.env.Now().UnixMicro()
 		}
 		return true
 	})
@@ -365,18 +374,18 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 // is paused. It is a job of its own: the occurrences come as they would, and one may run at
 // the same time. [ErrNotFound]: there is no such schedule.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return "", ErrClosed
 	}
 	_, p, err := q.schedule(ctx, name)
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := newRecord(p.Job.job(), q.env.now())
+	rec, err := driver.NewRecord(p.Job.Record(), q.env.Now())
 	if err != nil {
 		return "", err
 	}
-	refs, err := q.add(ctx, []Record{rec})
+	refs, err := q.add(ctx, []driver.Record{rec})
 	return refs[0], err
 }
 
@@ -384,16 +393,16 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 // worker has claimed goes on to its end, as with [Queue.PauseSchedule], and none follows.
 // [ErrNotFound]: there is none.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
-	if q.env.closed.Err() != nil {
+	if q.env.Closed.Err() != nil {
 		return ErrClosed
 	}
-	for range scheduleTries {
+	for range recur.Tries {
 		s, _, err := q.schedule(ctx, name)
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.env.engine.SetSeries(ctx, s.Revision, Series{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
-		if !errors.Is(err, ErrChanged) {
+		err = q.env.Engine.SetSeries(ctx, s.Revision, driver.Series{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
+		if !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}

@@ -1,11 +1,9 @@
 package durable
 
 import (
-	"math/bits"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/tickwheel/tickwheel/durable/internal/worker"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -53,11 +51,11 @@ type Stats struct {
 	// lease while Run is under way, and empty else. The slice must not be changed.
 	Unhandled []Unhandled
 
-	// LastLook, LastClaim and LastBeat are when Feed has looked for jobs, a claim was answered,
+	// LastPoll, LastClaim and LastHeartbeat are when Fetch has looked for jobs, a claim was answered,
 	// and the lease was renewed the last time, by the clock of this process. They are zero while
 	// Run is not under way, and from its beginning that time. A worker that has as many jobs as
-	// it can hold does not look; LastLook is now, then. Nothing is claimed where nothing is due.
-	LastLook, LastClaim, LastBeat time.Time
+	// it can hold does not look; LastPoll is now, then. Nothing is claimed where nothing is due.
+	LastPoll, LastClaim, LastHeartbeat time.Time
 
 	// Backlog is what [Queue.Backlog] has said at the time BacklogAt. It is looked at once a
 	// lease while Run is under way, less often where that takes long, and zero else. Its slice
@@ -70,54 +68,48 @@ type Stats struct {
 	Lateness timingwheel.Histogram
 }
 
-// counters are the parts of Stats that only grow.
-type counters struct {
-	added, canceled, rescheduled, redriven  atomic.Int64
-	deleted                                 atomic.Int64
-	attempts, done, failed, dead, leaseLost atomic.Int64
-	snoozed, expired, stopped               atomic.Int64
-
-	unhandled atomic.Pointer[[]Unhandled]
-	backlog   atomic.Pointer[backlogAt]
-
-	mu   sync.Mutex
-	late timingwheel.Histogram
-}
-
-func (c *counters) lateBy(d time.Duration) {
-	d = max(0, d)
-	i := min(bits.Len64(uint64(d/time.Microsecond)), timingwheel.HistogramBuckets-1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.late.Counts[i]++
-	c.late.Sum += d
-	c.late.Max = max(c.late.Max, d)
+// LimitStats is what waits in this process for a limit.
+type LimitStats struct {
+	Name    string    // "": for a pause to end
+	Waiting int64     // jobs that are due
+	Next    time.Time // when the next token comes that one waits for; zero: none does
 }
 
 // Stats returns the figures. It costs some microseconds, and may be called on a closed
 // Queue.
 func (q *Queue) Stats() Stats {
-	c := &q.env.stats
+	c := &q.env.Stats
 	st := Stats{
-		Added: c.added.Load(), Canceled: c.canceled.Load(), Rescheduled: c.rescheduled.Load(),
-		Redriven: c.redriven.Load(), Deleted: c.deleted.Load(), Attempts: c.attempts.Load(), Done: c.done.Load(),
-		Failed: c.failed.Load(), Dead: c.dead.Load(), LeaseLost: c.leaseLost.Load(),
-		Snoozed: c.snoozed.Load(), Expired: c.expired.Load(), Stopped: c.stopped.Load(),
-		ClockSteps: q.env.clock.Step().Count,
+		Added: c.Added.Load(), Canceled: c.Canceled.Load(), Rescheduled: c.Rescheduled.Load(),
+		Redriven: c.Redriven.Load(), Deleted: c.Deleted.Load(), Attempts: c.Attempts.Load(), Done: c.Done.Load(),
+		Failed: c.Failed.Load(), Dead: c.Dead.Load(), LeaseLost: c.LeaseLost.Load(),
+		Snoozed: c.Snoozed.Load(), Expired: c.Expired.Load(), Stopped: c.Stopped.Load(),
+		ClockSteps: q.env.Clock.Step().Count,
 	}
-	if u := c.unhandled.Load(); u != nil {
-		st.Unhandled = *u
+	if u := c.Unhandled.Load(); u != nil {
+		st.Unhandled = unhandledOf(*u)
 	}
-	if b := c.backlog.Load(); b != nil {
-		st.Backlog, st.BacklogAt = b.Backlog, b.at
+	if b := c.Backlog.Load(); b != nil {
+		st.Backlog, st.BacklogAt = backlogOf(b.Backlog), b.At
 	}
-	c.mu.Lock()
-	st.Lateness = c.late
-	c.mu.Unlock()
+	c.Mu.Lock()
+	st.Lateness = c.Late
+	c.Mu.Unlock()
 	h := &st.Lateness
 	h.P50, h.P90, h.P99, h.P999 = h.Quantile(0.5), h.Quantile(0.9), h.Quantile(0.99), h.Quantile(0.999)
 	if w := q.held.Load(); w != nil {
-		w.count(&st)
+		addWorker(&st, w.Stats())
 	}
 	return st
+}
+
+// addWorker adds what the worker has.
+func addWorker(st *Stats, w worker.Stats) {
+	st.Held, st.Claimed, st.Running, st.Ending = w.Held, w.Claimed, w.Running, w.Ending
+	st.ClaimAhead = w.ClaimAhead
+	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.LastPoll, w.LastClaim, w.LastHeartbeat
+	st.Limited, st.Paused = w.Limited, pausables(w.Paused)
+	for _, l := range w.Limits {
+		st.Limits = append(st.Limits, LimitStats(l))
+	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/admin"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
@@ -176,7 +177,7 @@ func TestHosts(t *testing.T) {
 // refused is an engine whose store refuses every connection, once it is down: it says so of
 // the clock, and tries the rest again until the context ends.
 type refused struct {
-	durable.Engine
+	driver.Engine
 	down  atomic.Bool
 	fails bool // when all jobs are read
 }
@@ -198,40 +199,40 @@ func (e *refused) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return e.Engine.Now(ctx)
 }
 
-func (e *refused) Backlog(ctx context.Context) (durable.Backlog, error) {
-	return durable.Backlog{}, e.try(ctx)
+func (e *refused) Backlog(ctx context.Context) (driver.Backlog, error) {
+	return driver.Backlog{}, e.try(ctx)
 }
 
-func (e *refused) Get(ctx context.Context, ref durable.Ref) (durable.Info, error) {
-	return durable.Info{}, e.try(ctx)
+func (e *refused) Get(ctx context.Context, ref durable.Ref) (driver.Info, error) {
+	return driver.Info{}, e.try(ctx)
 }
 
-func (e *refused) Page(ctx context.Context, f durable.Filter, m durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+func (e *refused) Page(ctx context.Context, f driver.Filter, m driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	return nil, m, e.try(ctx)
 }
 
-func (e *refused) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
+func (e *refused) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
 	if e.fails {
 		e.down.Store(true)
 	}
-	return func(yield func(durable.Info, error) bool) {
+	return func(yield func(driver.Info, error) bool) {
 		if err := e.try(ctx); err != nil {
-			yield(durable.Info{}, err)
+			yield(driver.Info{}, err)
 		}
 	}
 }
 
-func (e *refused) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error] {
-	return func(yield func(durable.Series, error) bool) {
+func (e *refused) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] {
+	return func(yield func(driver.Series, error) bool) {
 		if err := e.try(ctx); err != nil {
-			yield(durable.Series{}, err)
+			yield(driver.Series{}, err)
 		}
 	}
 }
 
-func (e *refused) Workers(ctx context.Context) ([]durable.WorkerInfo, error) { return nil, e.try(ctx) }
-func (e *refused) Rules(ctx context.Context) (*durable.Rules, error) {
-	return &durable.Rules{}, e.try(ctx)
+func (e *refused) Workers(ctx context.Context) ([]driver.WorkerInfo, error) { return nil, e.try(ctx) }
+func (e *refused) Rules(ctx context.Context) (*driver.Rules, error) {
+	return &driver.Rules{}, e.try(ctx)
 }
 
 // Of a queue whose store is out of reach each read says so in a second, and so does one of
@@ -268,12 +269,12 @@ func TestStoreOutOfReach(t *testing.T) {
 
 // sick is an engine that once it is ill cannot count what waits, and does not tell its time.
 type sick struct {
-	durable.Engine
+	driver.Engine
 	ill atomic.Bool
 }
 
-func (e *sick) Backlog(context.Context) (durable.Backlog, error) {
-	return durable.Backlog{}, errors.New("the disk is on fire")
+func (e *sick) Backlog(context.Context) (driver.Backlog, error) {
+	return driver.Backlog{}, errors.New("the disk is on fire")
 }
 
 func (e *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
@@ -506,7 +507,7 @@ func TestRefusesWrites(t *testing.T) {
 
 // denying is an engine that lets nothing be redriven.
 type denying struct {
-	durable.Engine
+	driver.Engine
 	asked int
 }
 
@@ -542,7 +543,7 @@ func TestRedriveAllDenied(t *testing.T) {
 
 // ending is an engine at whose third redrive the time of the request is over.
 type ending struct {
-	durable.Engine
+	driver.Engine
 	asked int
 	end   context.CancelCauseFunc
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Jobs are handed out before they are due, as the worker has asked for, wherever they are
@@ -55,36 +56,36 @@ func ahead(t *testing.T, s Store) {
 
 // hasty is a worker that ends each job when it is handed out.
 type hasty struct {
-	durable.Worker
+	driver.Worker
 	before chan time.Duration // for how long each was handed out before it was due
 	drain  func()
 }
 
-func newHasty(t *testing.T, e durable.Engine, ahead time.Duration) *hasty {
-	worker, err := e.Work(within(t), durable.WorkConfig{Name: "hasty", Kinds: onlyKind(), Lease: time.Minute, Ahead: ahead, Retention: time.Hour})
+func newHasty(t *testing.T, e driver.Engine, ahead time.Duration) *hasty {
+	worker, err := e.Work(within(t), driver.WorkConfig{Name: "hasty", Kinds: onlyKind(), Lease: time.Minute, Ahead: ahead, Retention: time.Hour})
 	require.NoError(t, err)
 	w := &hasty{Worker: worker, before: make(chan time.Duration, 1000)}
 	ctx, stop := context.WithCancel(context.Background())
 	var feeding sync.WaitGroup
-	feeding.Go(func() { feed(ctx, t, w, func(hs []*durable.Held) { w.end(t, e, hs) }) })
+	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Delivery) { w.end(t, e, hs) }) })
 	w.drain = func() { stop(); feeding.Wait() }
 	t.Cleanup(w.drain)
 	return w
 }
 
-func (w *hasty) end(t *testing.T, e durable.Engine, hs []*durable.Held) {
+func (w *hasty) end(t *testing.T, e driver.Engine, hs []*driver.Delivery) {
 	now, _, err := e.Now(context.Background())
 	if err != nil {
 		t.Error(err)
 	}
-	var outs []durable.Outcome
+	var outs []driver.Completion
 	for i, v := range w.Claim(context.Background(), hs) {
-		if v.Claimed == durable.Later {
+		if v.Status == driver.RetryLater {
 			v = claimPatiently(t, w, hs[i])
 		}
-		if v.Claimed == durable.Mine {
+		if v.Status == driver.Granted {
 			w.before <- hs[i].Record.Due.Sub(now)
-			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
+			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range w.Finish(context.Background(), outs) {

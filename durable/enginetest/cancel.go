@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 func (r *rig) cancel(ref durable.Ref, want bool, when string) {
@@ -95,13 +96,13 @@ func races() int { return envInt("ENGINETEST_RACES", 500) }
 func cancelAgainstClaim(t *testing.T, s Store) {
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
-	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
-	held := make(chan *durable.Held, 4096)
+	held := make(chan *driver.Delivery, 4096)
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
-		feed(ctx, t, w, func(hs []*durable.Held) {
+		feed(ctx, t, w, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				held <- h
 			}
@@ -117,7 +118,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 			jobs[i] = durable.Job{Kind: kind}
 		}
 		refs := r.add(jobs...)
-		batch := map[durable.Ref]*durable.Held{}
+		batch := map[durable.Ref]*driver.Delivery{}
 		for len(batch) < size {
 			select {
 			case h := <-held:
@@ -131,7 +132,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	}
 	stop()
 	go func() {
-		for range held { // lets Feed end
+		for range held { // lets Fetch end
 		}
 	}()
 	feeding.Wait()
@@ -145,7 +146,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 // raceEach claims in groups what is canceled one by one at the same time.
 // lead is the head start of the cancel. The winner of a group starts the next one later,
 // so that both sides win on any engine and the races stay close.
-func raceEach(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.Ref, batch map[durable.Ref]*durable.Held, lead *time.Duration) (claims, cancels int) {
+func raceEach(t *testing.T, w driver.Worker, e driver.Engine, refs []durable.Ref, batch map[durable.Ref]*driver.Delivery, lead *time.Duration) (claims, cancels int) {
 	const step = time.Millisecond / 4
 	for from := 0; from < len(refs); from += 5 {
 		group := refs[from:min(from+5, len(refs))]
@@ -186,19 +187,19 @@ func raceEach(t *testing.T, w durable.Worker, e durable.Engine, refs []durable.R
 }
 
 // claimGroup claims jobs and finishes those that it gets.
-func claimGroup(t *testing.T, w durable.Worker, group []durable.Ref, batch map[durable.Ref]*durable.Held, mine []bool) {
-	var hs []*durable.Held
+func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[durable.Ref]*driver.Delivery, mine []bool) {
+	var hs []*driver.Delivery
 	for _, ref := range group {
 		hs = append(hs, batch[ref])
 	}
-	var outs []durable.Outcome
+	var outs []driver.Completion
 	for i, v := range w.Claim(within(t), hs) {
-		if v.Claimed == durable.Later {
+		if v.Status == driver.RetryLater {
 			v = claimPatiently(t, w, hs[i])
 		}
-		if v.Claimed == durable.Mine {
+		if v.Status == driver.Granted {
 			mine[i] = true
-			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
+			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range w.Finish(within(t), outs) {
@@ -208,16 +209,16 @@ func claimGroup(t *testing.T, w durable.Worker, group []durable.Ref, batch map[d
 	}
 }
 
-func claimPatiently(t *testing.T, w durable.Worker, h *durable.Held) durable.Verdict {
+func claimPatiently(t *testing.T, w driver.Worker, h *driver.Delivery) driver.ClaimResult {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		v := w.Claim(within(t), []*durable.Held{h})[0]
-		if v.Claimed != durable.Later {
+		v := w.Claim(within(t), []*driver.Delivery{h})[0]
+		if v.Status != driver.RetryLater {
 			return v
 		}
 		time.Sleep(min(v.After, 100*time.Millisecond))
 	}
 	t.Error("no end of Later")
-	return durable.Verdict{}
+	return driver.ClaimResult{}
 }
 
 // Jobs that are added some seconds ahead, and canceled at any time until they are due,

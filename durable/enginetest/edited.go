@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A change that keeps the times keeps each occurrence that has not run, also one whose time
@@ -129,18 +130,18 @@ func scheduleEditedMissed(t *testing.T, s Store) {
 // heldUp is an engine whose changes of schedules are held up, before they are decided on and
 // before they are committed.
 type heldUp struct {
-	durable.Engine
+	driver.Engine
 	by atomic.Int64
 }
 
-func (h *heldUp) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+func (h *heldUp) Insert(ctx context.Context, recs []driver.Record) ([]durable.Ref, []error) {
 	time.Sleep(time.Duration(h.by.Load()))
 	return h.Engine.Insert(ctx, recs)
 }
 
-func (h *heldUp) SetSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) error {
+func (h *heldUp) SetSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
 	time.Sleep(time.Duration(h.by.Load()))
-	return h.Engine.SetSeries(ctx, was, s, func(last time.Time, waits *durable.Record) (*durable.Record, error) {
+	return h.Engine.SetSeries(ctx, was, s, func(last time.Time, waits *driver.Record) (*driver.Record, error) {
 		next, err := replace(last, waits)
 		time.Sleep(time.Duration(h.by.Load()))
 		return next, err

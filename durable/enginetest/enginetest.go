@@ -16,14 +16,14 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Store is where an engine keeps jobs: a server, a directory, a schema of a database.
 type Store interface {
 	// Open returns an engine on the store, as another process would have it. The store
 	// closes it at the end of the test, if the test has not.
-	Open(t testing.TB) durable.Engine
+	Open(t testing.TB) driver.Engine
 
 	// Restart ends what serves the store as a crash does, and starts it again. Engines
 	// that were open before need not be usable after.

@@ -12,31 +12,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // onlyKind is what a worker can run that knows the tests' kind only.
-func onlyKind() *durable.Kinds { return durable.NewKinds([]string{kind}) }
+func onlyKind() *driver.Kinds { return driver.NewKinds([]string{kind}) }
 
 // picky is a worker of some kinds that ends each job when it is handed out, and notes
 // which kinds these were of.
 type picky struct {
-	durable.Worker
-	kinds *durable.Kinds
+	driver.Worker
+	kinds *driver.Kinds
 
 	mu     sync.Mutex
 	handed map[string]int // by kind, every time
 	ended  map[durable.Ref]bool
 }
 
-func newPicky(t *testing.T, e durable.Engine, name string, kinds *durable.Kinds) *picky {
-	w, err := e.Work(within(t), durable.WorkConfig{
+func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.Kinds) *picky {
+	w, err := e.Work(within(t), driver.WorkConfig{
 		Name: name, Kinds: kinds, Lease: 2 * patience, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 	})
 	require.NoError(t, err)
 	p := &picky{Worker: w, kinds: kinds, handed: map[string]int{}, ended: map[durable.Ref]bool{}}
 	ctx, stop := context.WithCancel(context.Background())
 	var feeding sync.WaitGroup
-	feeding.Go(func() { feed(ctx, t, w, func(hs []*durable.Held) { p.end(t, hs) }) })
+	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Delivery) { p.end(t, hs) }) })
 	t.Cleanup(func() {
 		stop()
 		feeding.Wait()
@@ -44,19 +45,19 @@ func newPicky(t *testing.T, e durable.Engine, name string, kinds *durable.Kinds)
 	return p
 }
 
-func (p *picky) end(t *testing.T, hs []*durable.Held) {
+func (p *picky) end(t *testing.T, hs []*driver.Delivery) {
 	p.mu.Lock()
 	for _, h := range hs {
-		p.handed[h.Record.Job.Kind]++
+		p.handed[h.Record.Kind]++
 	}
 	p.mu.Unlock()
-	var outs []durable.Outcome
+	var outs []driver.Completion
 	for i, v := range p.Claim(context.Background(), hs) {
-		if v.Claimed == durable.Later && p.kinds.Has(hs[i].Record.Job.Kind) {
+		if v.Status == driver.RetryLater && p.kinds.Has(hs[i].Record.Kind) {
 			v = claimPatiently(t, p, hs[i])
 		}
-		if v.Claimed == durable.Mine {
-			outs = append(outs, durable.Outcome{Held: hs[i], End: durable.Done})
+		if v.Status == driver.Granted {
+			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
 	for _, err := range p.Finish(context.Background(), outs) {
@@ -67,7 +68,7 @@ func (p *picky) end(t *testing.T, hs []*durable.Held) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, o := range outs {
-		p.ended[o.Held.Ref] = true
+		p.ended[o.Delivery.Ref] = true
 	}
 }
 
@@ -95,7 +96,7 @@ func handedOwn(t *testing.T, s Store) {
 		if i%2 == 0 {
 			kinds = kinds[:1]
 		}
-		workers = append(workers, newPicky(t, s.Open(t), fmt.Sprint("w", i), durable.NewKinds(kinds)))
+		workers = append(workers, newPicky(t, s.Open(t), fmt.Sprint("w", i), driver.NewKinds(kinds)))
 	}
 	refs := map[string][]durable.Ref{}
 	for i := range 3 {
@@ -125,7 +126,7 @@ func handedOwn(t *testing.T, s Store) {
 		require.NoError(t, err)
 		require.Equal(t, durable.Waiting, info.State)
 	}
-	last := newPicky(t, s.Open(t), "last", durable.NewKinds([]string{"nobody's"}))
+	last := newPicky(t, s.Open(t), "last", driver.NewKinds([]string{"nobody's"}))
 	await(t, "somebody has them", func() bool { return last.has(refs["nobody's"]) })
 	empty(t, r)
 }
@@ -135,7 +136,7 @@ func handedOwn(t *testing.T, s Store) {
 func shut(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
-	kinds := durable.NewKinds([]string{"full", "other"}, "full")
+	kinds := driver.NewKinds([]string{"full", "other"}, "full")
 	kinds.Set("full", false)
 	w := newPicky(t, e, "w", kinds)
 	n := envInt("ENGINETEST_OVERDUE", 2000)
@@ -172,7 +173,7 @@ func manyShut(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
 	limited := manyKinds()
-	kinds := durable.NewKinds(append(limited, "free"), limited...)
+	kinds := driver.NewKinds(append(limited, "free"), limited...)
 	refs := map[string][]durable.Ref{}
 	for _, kind := range limited {
 		kinds.Set(kind, false)

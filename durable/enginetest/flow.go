@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // limit sets a limit that must be accepted.
@@ -23,7 +24,7 @@ func (r *rig) limit(name string, l durable.Limit) {
 }
 
 // taken returns how many places of all limits are taken.
-func taken(t testing.TB, e durable.Engine) (n int) {
+func taken(t testing.TB, e driver.Engine) (n int) {
 	all, err := e.Usage(within(t))
 	require.NoError(t, err)
 	for _, u := range all {
@@ -47,10 +48,10 @@ func (c *crowd) handle(ctx context.Context, _ *durable.Attempt) error {
 	return nil
 }
 
-// exact is what a Held is claimed exactly with.
-func exact(h *durable.Held) []*durable.Held {
+// exact is what a Delivery is claimed exactly with.
+func exact(h *driver.Delivery) []*driver.Delivery {
 	h.Exact = true
-	return []*durable.Held{h}
+	return []*driver.Delivery{h}
 }
 
 // A claim takes a place with it, or nothing. Its end gives it back, once, whichever end; who
@@ -61,58 +62,58 @@ func limitClaims(t *testing.T, s Store) {
 	r.limit("two", durable.Limit{Kind: kind, Running: 2})
 	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 4)...)
 	a := newCrashing(t, e, "a")
-	var hs []*durable.Held
+	var hs []*driver.Delivery
 	for _, ref := range refs {
 		hs = append(hs, a.take(ref))
 	}
 	ctx := within(t)
 	hs[0].Exact = false
 	v := a.Claim(ctx, hs[:1])[0]
-	require.Equal(t, durable.Limited, v.Claimed, "not asked exactly: %+v", v)
+	require.Equal(t, driver.Throttled, v.Status, "not asked exactly: %+v", v)
 	v = claimPatiently(t, a, exact(hs[0])[0])
-	require.Equal(t, durable.Mine, v.Claimed)
+	require.Equal(t, driver.Granted, v.Status)
 	require.Equal(t, 1, v.Attempt, "a refusal is no attempt")
-	require.Equal(t, durable.Mine, claimPatiently(t, a, hs[0]).Claimed, "asked once more")
+	require.Equal(t, driver.Granted, claimPatiently(t, a, hs[0]).Status, "asked once more")
 	require.Equal(t, 1, taken(t, e))
-	require.Equal(t, durable.Mine, claimPatiently(t, a, exact(hs[1])[0]).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[1])[0]).Status)
 	v = claimPatiently(t, a, exact(hs[2])[0])
-	require.Equal(t, durable.Limited, v.Claimed)
-	require.Equal(t, durable.Mine, claimPatiently(t, a, hs[1]).Claimed, "asked once more, of two that have all the places")
+	require.Equal(t, driver.Throttled, v.Status)
+	require.Equal(t, driver.Granted, claimPatiently(t, a, hs[1]).Status, "asked once more, of two that have all the places")
 	require.Equal(t, ruleID(t, e), v.Limit)
 	require.Positive(t, v.After)
 	info, err := r.Get(ctx, refs[2])
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, info.State)
 
-	finishPatiently(t, a, durable.Outcome{Held: hs[0], End: durable.Done})
+	finishPatiently(t, a, driver.Completion{Delivery: hs[0], End: driver.Done})
 	require.Equal(t, 1, taken(t, e))
 	require.NoError(t, r.Pause(ctx, durable.Pausable{Kind: kind}))
 	v = claimPatiently(t, a, hs[2])
-	require.Equal(t, durable.Limited, v.Claimed, "paused")
+	require.Equal(t, driver.Throttled, v.Status, "paused")
 	require.Zero(t, v.Limit)
 	require.NoError(t, r.Resume(ctx, durable.Pausable{Kind: kind}))
 	await(t, "it is known that it is paused no longer", func() bool {
 		_, err := e.Rules(ctx) // as a Queue does
 		require.NoError(t, err)
 		v = claimPatiently(t, a, hs[2])
-		return v.Claimed == durable.Mine
+		return v.Status == driver.Granted
 	})
 	require.NoError(t, a.Release(ctx, hs[2:3], time.Hour))
 	require.Equal(t, 1, taken(t, e), "given back")
-	finishPatiently(t, a, durable.Outcome{Held: hs[1], End: durable.Again, At: time.Now().Add(time.Hour)})
+	finishPatiently(t, a, driver.Completion{Delivery: hs[1], End: driver.Retry, At: time.Now().Add(time.Hour)})
 	require.Equal(t, 0, taken(t, e))
 
-	require.Equal(t, durable.Mine, claimPatiently(t, a, exact(hs[3])[0]).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, a, exact(hs[3])[0]).Status)
 	b := newCrashing(t, s.Open(t), "b")
 	a.stop() // it beats no more
 	h := b.take(refs[3])
-	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Claimed == durable.Mine })
+	await(t, "taken over", func() bool { return claimPatiently(t, b, exact(h)[0]).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e), "the place goes with the job")
-	finishPatiently(t, b, durable.Outcome{Held: h, End: durable.Buried, Error: "e"})
+	finishPatiently(t, b, driver.Completion{Delivery: h, End: driver.DeadLetter, Error: "e"})
 	require.Equal(t, 0, taken(t, e))
 }
 
-func ruleID(t testing.TB, e durable.Engine) int64 {
+func ruleID(t testing.TB, e driver.Engine) int64 {
 	rules, err := e.Rules(within(t))
 	require.NoError(t, err)
 	require.Len(t, rules.Limits(), 1)
@@ -120,11 +121,11 @@ func ruleID(t testing.TB, e durable.Engine) int64 {
 }
 
 // finishPatiently calls Finish until it succeeds.
-func finishPatiently(t testing.TB, w durable.Worker, o durable.Outcome) {
+func finishPatiently(t testing.TB, w driver.Worker, o driver.Completion) {
 	t.Helper()
 	var err error
 	for range 100 {
-		if err = w.Finish(within(t), []durable.Outcome{o})[0]; err == nil {
+		if err = w.Finish(within(t), []driver.Completion{o})[0]; err == nil {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -475,11 +476,11 @@ func limitRecalls(t *testing.T, s Store) {
 		func() error { return r.Resume(within(t), durable.Pausable{Lane: "other"}) },
 		func() error { return r.SetLimit(within(t), "l", durable.Limit{}) },
 	} {
-		require.NoError(t, w.Release(within(t), []*durable.Held{h}, time.Hour))
+		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, time.Hour))
 		require.NoError(t, change())
 		_, err := e.Rules(within(t)) // as a Queue does, each second and when it is told
 		require.NoError(t, err)
 		h = w.take(ref)
 	}
-	require.Equal(t, durable.Mine, claimPatiently(t, w, h).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, w, h).Status)
 }

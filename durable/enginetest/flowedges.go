@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A limit whose tokens come slowly, and are all gone, has them come at the new rate from when it
@@ -56,21 +57,21 @@ func limitOrphan(t *testing.T, s Store) {
 
 // asker counts the claims that are asked.
 type asker struct {
-	durable.Engine
+	driver.Engine
 	asked *atomic.Int64
 }
 
 type askingWorker struct {
-	durable.Worker
+	driver.Worker
 	asked *atomic.Int64
 }
 
-func (a asker) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (a asker) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := a.Engine.Work(ctx, c)
 	return askingWorker{w, a.asked}, err
 }
 
-func (w askingWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+func (w askingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	w.asked.Add(int64(len(held)))
 	return w.Worker.Claim(ctx, held)
 }
@@ -101,15 +102,15 @@ func pausedTwice(t *testing.T, s Store) {
 	for range 15 {
 		refs := a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
 		var mu sync.Mutex
-		var mine []durable.Outcome
+		var mine []driver.Completion
 		waits := map[durable.Ref]bool{} // when one has returned
 		var all sync.WaitGroup
 		for _, h := range w.takeAll(refs) {
 			all.Go(func() {
-				if w.Claim(within(t), []*durable.Held{h})[0].Claimed == durable.Mine {
+				if w.Claim(within(t), []*driver.Delivery{h})[0].Status == driver.Granted {
 					mu.Lock()
 					defer mu.Unlock()
-					mine = append(mine, durable.Outcome{Held: h, End: durable.Done})
+					mine = append(mine, driver.Completion{Delivery: h, End: driver.Done})
 				}
 			})
 		}
@@ -127,7 +128,7 @@ func pausedTwice(t *testing.T, s Store) {
 		}
 		all.Wait()
 		for _, out := range mine {
-			require.False(t, waits[out.Held.Ref], "it was claimed after a Pause had returned")
+			require.False(t, waits[out.Delivery.Ref], "it was claimed after a Pause had returned")
 		}
 		require.NoError(t, errors.Join(w.Finish(within(t), mine)...))
 		_, errs := e.Cancel(within(t), refs)
@@ -180,17 +181,17 @@ func limitSlowReturn(t *testing.T, s Store) {
 	began := time.Now() // of its lease, at the earliest
 	slow := newCrashing(t, s.Open(t), "slow")
 	first := slow.take(r.add(durable.Job{Kind: kind})[0])
-	require.Equal(t, durable.Mine, claimPatiently(t, slow, exact(first)[0]).Claimed)
+	require.Equal(t, driver.Granted, claimPatiently(t, slow, exact(first)[0]).Status)
 	slow.stop()
 	lives := newCrashing(t, s.Open(t), "lives").beating()
 	second := lives.take(r.add(durable.Job{Kind: kind})[0])
-	await(t, "the place is free", func() bool { return claimPatiently(t, lives, exact(second)[0]).Claimed == durable.Mine })
+	await(t, "the place is free", func() bool { return claimPatiently(t, lives, exact(second)[0]).Status == driver.Granted })
 	lives.stop()
 	require.GreaterOrEqual(t, time.Since(began), lease-lease/20, "it was free before the lease was over")
 	require.Equal(t, 1, taken(t, e))
 
 	await(t, "the slow one hears what became of its end", func() bool {
-		err := slow.Finish(within(t), []durable.Outcome{{Held: first, End: durable.Done}})[0]
+		err := slow.Finish(within(t), []driver.Completion{{Delivery: first, End: driver.Done}})[0]
 		return err == nil || errors.Is(err, durable.ErrLeaseLost)
 	})
 	require.Equal(t, 1, taken(t, e), "the place is another's")
@@ -198,13 +199,13 @@ func limitSlowReturn(t *testing.T, s Store) {
 	third := waits.take(r.add(durable.Job{Kind: kind})[0])
 	for end := time.Now().Add(lease + lease/2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		v := claimPatiently(t, waits, exact(third)[0])
-		if v.Claimed == durable.Mine && (lives.late.Load() || errors.Is(lives.Beat(within(t)), durable.ErrLeaseLost)) {
+		if v.Status == driver.Granted && (lives.late.Load() || errors.Is(lives.Heartbeat(within(t)), durable.ErrLeaseLost)) {
 			return // the machine is too busy for the lease
 		}
-		require.Equal(t, durable.Limited, v.Claimed, "who has the place lives")
+		require.Equal(t, driver.Throttled, v.Status, "who has the place lives")
 	}
-	finishPatiently(t, lives, durable.Outcome{Held: second, End: durable.Done})
-	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Claimed == durable.Mine })
+	finishPatiently(t, lives, driver.Completion{Delivery: second, End: driver.Done})
+	await(t, "the place is free", func() bool { return claimPatiently(t, waits, third).Status == driver.Granted })
 	require.Equal(t, 1, taken(t, e))
 }
 
@@ -219,15 +220,15 @@ func limitRateAnswerLost(t *testing.T, s Store) {
 	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
 	ahead := 0
 	for _, h := range w.takeAll(refs) {
-		var v durable.Verdict
-		await(t, "its token comes", func() bool { v = claimPatiently(t, w, exact(h)[0]); return v.Claimed == durable.Mine })
+		var v driver.ClaimResult
+		await(t, "its token comes", func() bool { v = claimPatiently(t, w, exact(h)[0]); return v.Status == driver.Granted })
 		again, now := claimPatiently(t, w, h), engineNow(t, e)
-		require.Equal(t, durable.Mine, again.Claimed)
+		require.Equal(t, driver.Granted, again.Status)
 		if v.At.After(now) { // a token's time may have come between
 			ahead++
 			require.False(t, again.At.Before(v.At), "%v before its token", v.At.Sub(again.At))
 		}
-		finishPatiently(t, w, durable.Outcome{Held: h, End: durable.Done})
+		finishPatiently(t, w, driver.Completion{Delivery: h, End: driver.Done})
 		if ahead == 3 {
 			return
 		}

@@ -3,7 +3,7 @@ package enginetest
 import (
 	"testing"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
@@ -14,7 +14,7 @@ type Memory struct{ store *memory.Store }
 func NewMemory() *Memory { return &Memory{memory.New(nil)} }
 
 // Open returns an engine on the Memory.
-func (m *Memory) Open(testing.TB) durable.Engine { return m.store.Open() }
+func (m *Memory) Open(testing.TB) driver.Engine { return m.store.Open() }
 
 // Restart does what the restart of a server would.
 func (m *Memory) Restart(testing.TB) { m.store.Restart() }

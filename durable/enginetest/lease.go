@@ -12,26 +12,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // crashing is a worker that a test drives by hand, and that may die without a word.
 type crashing struct {
-	durable.Worker
+	driver.Worker
 	t    testing.TB
-	held chan *durable.Held
+	held chan *driver.Delivery
 	late atomic.Bool // it has lost its lease: the machine is too busy
 	stop context.CancelFunc
 }
 
-func newCrashing(t testing.TB, e durable.Engine, name string) *crashing {
-	w, err := e.Work(within(t), durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(durable.Notice) {}})
+func newCrashing(t testing.TB, e driver.Engine, name string) *crashing {
+	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKinds([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(driver.Notice) {}})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	c := &crashing{Worker: w, t: t, held: make(chan *durable.Held, 100), stop: stop}
+	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100), stop: stop}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		feed(ctx, t, w, func(hs []*durable.Held) {
+		feed(ctx, t, w, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				select {
 				case c.held <- h:
@@ -51,7 +52,7 @@ func (c *crashing) beating() *crashing {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			if err := c.Beat(ctx); errors.Is(err, durable.ErrLeaseLost) {
+			if err := c.Heartbeat(ctx); errors.Is(err, durable.ErrLeaseLost) {
 				c.late.Store(true)
 			}
 			time.Sleep(lease / 10)
@@ -62,7 +63,7 @@ func (c *crashing) beating() *crashing {
 }
 
 // take waits until the job is handed out.
-func (c *crashing) take(ref durable.Ref) *durable.Held {
+func (c *crashing) take(ref durable.Ref) *driver.Delivery {
 	c.t.Helper()
 	for end := time.After(patience); ; {
 		select {
@@ -77,7 +78,7 @@ func (c *crashing) take(ref durable.Ref) *durable.Held {
 }
 
 // takeAll waits until all of some jobs are handed out.
-func (c *crashing) takeAll(refs []durable.Ref) (held []*durable.Held) {
+func (c *crashing) takeAll(refs []durable.Ref) (held []*driver.Delivery) {
 	c.t.Helper()
 	missing := map[durable.Ref]bool{}
 	for _, ref := range refs {
@@ -98,28 +99,28 @@ func (c *crashing) takeAll(refs []durable.Ref) (held []*durable.Held) {
 }
 
 // claim claims what it takes, as soon as it may; a suspect exactly.
-func (c *crashing) claim(ref durable.Ref) (*durable.Held, durable.Verdict) {
+func (c *crashing) claim(ref durable.Ref) (*driver.Delivery, driver.ClaimResult) {
 	c.t.Helper()
 	h, v := c.ask(ref, false)
-	if v.Claimed == durable.Suspect {
+	if v.Status == driver.Suspect {
 		return c.again(h, true)
 	}
 	return h, v
 }
 
 // ask claims what it takes, exactly or not, as soon as it may.
-func (c *crashing) ask(ref durable.Ref, exact bool) (*durable.Held, durable.Verdict) {
+func (c *crashing) ask(ref durable.Ref, exact bool) (*driver.Delivery, driver.ClaimResult) {
 	c.t.Helper()
 	return c.again(c.take(ref), exact)
 }
 
 // again claims what is held, as soon as it may.
-func (c *crashing) again(h *durable.Held, exact bool) (*durable.Held, durable.Verdict) {
+func (c *crashing) again(h *driver.Delivery, exact bool) (*driver.Delivery, driver.ClaimResult) {
 	c.t.Helper()
 	h.Exact = exact
 	for end := time.Now().Add(patience); ; {
-		v := c.Claim(within(c.t), []*durable.Held{h})[0]
-		if v.Claimed != durable.Later {
+		v := c.Claim(within(c.t), []*driver.Delivery{h})[0]
+		if v.Status != driver.RetryLater {
 			return h, v
 		}
 		require.True(c.t, time.Now().Before(end), "no end of Later")
@@ -130,18 +131,18 @@ func (c *crashing) again(h *durable.Held, exact bool) (*durable.Held, durable.Ve
 // A beat that comes after the lease was over says so, once.
 func beatAfterLease(t *testing.T, s Store) {
 	const short = time.Second
-	w, err := s.Open(t).Work(within(t), durable.WorkConfig{Name: "late", Kinds: onlyKind(), Lease: short, Ahead: short / 4, Retention: time.Hour})
+	w, err := s.Open(t).Work(within(t), driver.WorkConfig{Name: "late", Kinds: onlyKind(), Lease: short, Ahead: short / 4, Retention: time.Hour})
 	require.NoError(t, err)
 	inTime := func() {
 		await(t, "a beat is in time", func() bool { // a busy machine may miss some
-			err := w.Beat(within(t))
+			err := w.Heartbeat(within(t))
 			require.True(t, err == nil || errorIs(err, durable.ErrLeaseLost), "%v", err)
 			return err == nil
 		})
 	}
 	inTime()
 	time.Sleep(2 * short)
-	require.ErrorIs(t, w.Beat(within(t)), durable.ErrLeaseLost)
+	require.ErrorIs(t, w.Heartbeat(within(t)), durable.ErrLeaseLost)
 	inTime()
 }
 
@@ -156,19 +157,19 @@ func frozen(t *testing.T, s Store) {
 	a.stop() // what is frozen fetches nothing
 	b := newCrashing(t, s.Open(t), "other")
 	h2, v := b.claim(ref)
-	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v, "nobody knows whether the first has begun")
-	for _, o := range []durable.Outcome{
-		{Held: h, End: durable.Done},
-		{Held: h, End: durable.Again, At: time.Now(), Error: "x"},
-		{Held: h, End: durable.Buried, Error: "x"},
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v, "nobody knows whether the first has begun")
+	for _, o := range []driver.Completion{
+		{Delivery: h, End: driver.Done},
+		{Delivery: h, End: driver.Retry, At: time.Now(), Error: "x"},
+		{Delivery: h, End: driver.DeadLetter, Error: "x"},
 	} {
-		require.ErrorIs(t, a.Finish(within(t), []durable.Outcome{o})[0], durable.ErrLeaseLost)
+		require.ErrorIs(t, a.Finish(within(t), []driver.Completion{o})[0], durable.ErrLeaseLost)
 	}
-	require.ErrorIs(t, a.Beat(within(t)), durable.ErrLeaseLost)
+	require.ErrorIs(t, a.Heartbeat(within(t)), durable.ErrLeaseLost)
 	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Running, info.State)
-	require.NoError(t, b.Finish(within(t), []durable.Outcome{{Held: h2, End: durable.Done}})[0])
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h2, End: driver.Done}})[0])
 	r.awaitGone(ref)
 	empty(t, r)
 }
@@ -204,25 +205,25 @@ func longHandler(t *testing.T, s Store) {
 
 // silent is an engine whose worker's beats fail while it is told so.
 type silent struct {
-	durable.Engine
+	driver.Engine
 	is atomic.Bool
 }
 
 type silentWorker struct {
-	durable.Worker
+	driver.Worker
 	e *silent
 }
 
-func (e *silent) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *silent) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := e.Engine.Work(ctx, c)
 	return &silentWorker{w, e}, err
 }
 
-func (w *silentWorker) Beat(ctx context.Context) error {
+func (w *silentWorker) Heartbeat(ctx context.Context) error {
 	if w.e.is.Load() {
 		return errors.New("no answer")
 	}
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // The handlers of a worker whose lease is over are told, by the cause of their context;
@@ -257,10 +258,10 @@ func releaseClaim(t *testing.T, s Store) {
 	w := newCrashing(t, s.Open(t), "gives")
 	h, v := w.claim(ref)
 	require.Equal(t, 1, v.Attempt)
-	require.NoError(t, w.Release(within(t), []*durable.Held{h}, 0))
+	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 	h, v = w.claim(ref)
-	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
-	require.NoError(t, w.Release(within(t), []*durable.Held{h}, 0))
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
+	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 	info, err := r.Get(within(t), ref)
 	require.NoError(t, err)
 	require.Equal(t, durable.Waiting, info.State)
@@ -276,7 +277,7 @@ func staleClaim(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	refs := r.add(durable.Job{Kind: kind}, durable.Job{Kind: kind})
 	frozen := newCrashing(t, s.Open(t), "frozen")
-	held := map[durable.Ref]*durable.Held{}
+	held := map[durable.Ref]*driver.Delivery{}
 	for len(held) < 2 {
 		h := <-frozen.held
 		held[h.Ref] = h
@@ -288,8 +289,8 @@ func staleClaim(t *testing.T, s Store) {
 	r.awaitGone(refs[1])
 	time.Sleep(2 * lease)
 	for _, ref := range refs {
-		v := frozen.Claim(within(t), []*durable.Held{held[ref]})[0]
-		require.Equal(t, durable.Gone, v.Claimed)
+		v := frozen.Claim(within(t), []*driver.Delivery{held[ref]})[0]
+		require.Equal(t, driver.Gone, v.Status)
 	}
 	require.Len(t, r.ran(), 1)
 	empty(t, r)
@@ -298,7 +299,7 @@ func staleClaim(t *testing.T, s Store) {
 // stopped is an engine whose calls wait while it is: as those of a process that is
 // frozen, or cut off.
 type stopped struct {
-	durable.Engine
+	driver.Engine
 	calls chan struct{} // those that are under way; full: stopped
 }
 
@@ -317,17 +318,17 @@ func (e *stopped) goOn() {
 }
 
 type stoppedWorker struct {
-	durable.Worker
+	driver.Worker
 	e *stopped
 }
 
-func (e *stopped) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *stopped) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := e.Engine.Work(ctx, c)
 	return &stoppedWorker{w, e}, err
 }
 
-func (w *stoppedWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
-	return w.Worker.Feed(ctx, func(held []*durable.Held) {
+func (w *stoppedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
+	return w.Worker.Fetch(ctx, func(held []*driver.Delivery) {
 		w.e.calls <- struct{}{}
 		defer func() { <-w.e.calls }()
 		give(held)
@@ -335,28 +336,28 @@ func (w *stoppedWorker) Feed(ctx context.Context, give func([]*durable.Held)) er
 }
 
 // Claim is held up before and after: what was claimed is told when the stop is over.
-func (w *stoppedWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+func (w *stoppedWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
 	return w.Worker.Claim(ctx, held)
 }
 
-func (w *stoppedWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w *stoppedWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
 	return w.Worker.Finish(ctx, outs)
 }
 
-func (w *stoppedWorker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+func (w *stoppedWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
 	return w.Worker.Release(ctx, held, after)
 }
 
-func (w *stoppedWorker) Beat(ctx context.Context) error {
+func (w *stoppedWorker) Heartbeat(ctx context.Context) error {
 	w.e.calls <- struct{}{}
 	defer func() { <-w.e.calls }()
-	return w.Worker.Beat(ctx)
+	return w.Worker.Heartbeat(ctx)
 }
 
 // A job that is claimed and has not begun when the lease is lost never begins there:
@@ -382,9 +383,9 @@ func leaseLostWaiting(t *testing.T, s Store) {
 				h = <-b.held
 			}
 			_, v := b.again(h, true)
-			require.Equal(t, durable.Mine, v.Claimed)
-			out := durable.Outcome{Held: h, End: durable.Again, At: time.Now().Add(time.Hour), Error: "x"}
-			require.NoError(t, b.Finish(within(t), []durable.Outcome{out})[0])
+			require.Equal(t, driver.Granted, v.Status)
+			out := driver.Completion{Delivery: h, End: driver.Retry, At: time.Now().Add(time.Hour), Error: "x"}
+			require.NoError(t, b.Finish(within(t), []driver.Completion{out})[0])
 		}
 		b.stop()
 		for _, ref := range refs {

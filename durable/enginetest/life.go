@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 func errorIs(err, target error) bool { return errors.Is(err, target) }
@@ -87,9 +88,9 @@ func empty(t *testing.T, r *rig) {
 }
 
 // record returns a record as a Queue makes it.
-func record(id string, due, born time.Time) durable.Record {
+func record(id string, due, born time.Time) driver.Record {
 	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
-	return durable.Record{ID: id, Job: durable.Job{Kind: kind, At: due, MaxAttempts: 3}, Due: due, Born: born}
+	return driver.Record{ID: id, Kind: kind, At: due, MaxAttempts: 3, Due: due, Born: born}
 }
 
 // An insert that is repeated, since its answer was lost, stores one job. If the job may have
@@ -101,10 +102,10 @@ func repeatedInsert(t *testing.T, s Store) {
 		now := engineNow(t, e)
 		rec := record(fmt.Sprintf("r%d", after.Milliseconds()), now.Add(after), now)
 		keyed := record(fmt.Sprintf("k%d", after.Milliseconds()), now.Add(after), now)
-		keyed.Job.Key = fmt.Sprintf("key%d", after.Milliseconds())
+		keyed.Key = fmt.Sprintf("key%d", after.Milliseconds())
 		var first durable.Ref
 		for i := range 3 {
-			refs, errs := e.Insert(within(t), []durable.Record{rec, keyed})
+			refs, errs := e.Insert(within(t), []driver.Record{rec, keyed})
 			if i == 0 {
 				require.NoError(t, errors.Join(errs...))
 				first = refs[0]
@@ -126,7 +127,7 @@ func repeatedInsert(t *testing.T, s Store) {
 	empty(t, r)
 }
 
-func engineNow(t testing.TB, e durable.Engine) time.Time {
+func engineNow(t testing.TB, e driver.Engine) time.Time {
 	now, off, err := e.Now(within(t))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, off, time.Duration(0))
@@ -145,7 +146,7 @@ func lateInsert(t *testing.T, s Store) {
 	accepted := 1
 	for i, ago := range []time.Duration{100 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second, time.Minute, 48 * time.Hour} {
 		then := now.Add(-ago)
-		_, errs := e.Insert(within(t), []durable.Record{record(fmt.Sprintf("late%d", i), then, then)})
+		_, errs := e.Insert(within(t), []driver.Record{record(fmt.Sprintf("late%d", i), then, then)})
 		if errs[0] == nil {
 			accepted++
 		} else {

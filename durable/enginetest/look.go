@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // listed goes over all pages of n jobs, and returns their Refs.
@@ -202,9 +203,9 @@ func workers(t *testing.T, s Store) {
 		many = append(many, fmt.Sprintf("k%04d", i))
 	}
 	slices.Sort(many)
-	dead, err := s.Open(t).Work(within(t), durable.WorkConfig{Name: "dead", Kinds: durable.NewKinds(many), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	dead, err := s.Open(t).Work(within(t), driver.WorkConfig{Name: "dead", Kinds: driver.NewKinds(many), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, dead.Beat(within(t)))
+	require.NoError(t, dead.Heartbeat(within(t)))
 	seen := func() bool {
 		all, err := a.Workers(within(t))
 		require.NoError(t, err)

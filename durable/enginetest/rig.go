@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // lease is that of the tests' workers: as short as a busy machine allows.
@@ -22,12 +23,12 @@ const again = lease + time.Second
 // patience is how long a test waits for what must come. It is a bound, not a measure.
 const patience = 5 * time.Minute
 
-// feed has a worker fed until ctx ends. Where Feed ends before, it is called again, as a
+// feed has a worker fed until ctx ends. Where Fetch ends before, it is called again, as a
 // Queue does: a slow server may not answer in time, or another worker may have closed what
 // this one was about to read.
-func feed(ctx context.Context, t testing.TB, w durable.Worker, take func([]*durable.Held)) {
+func feed(ctx context.Context, t testing.TB, w driver.Worker, take func([]*driver.Delivery)) {
 	for ctx.Err() == nil {
-		if err := w.Feed(ctx, take); err != nil && ctx.Err() == nil {
+		if err := w.Fetch(ctx, take); err != nil && ctx.Err() == nil {
 			t.Log("fed once more:", err)
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -63,7 +64,7 @@ type run struct {
 }
 
 // open returns a rig whose Queue does not run yet.
-func open(t testing.TB, e durable.Engine, opts ...durable.Option) *rig {
+func open(t testing.TB, e driver.Engine, opts ...durable.Option) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

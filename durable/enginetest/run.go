@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // When Run's context ends the handlers that run do so to their end, and what has not
@@ -138,12 +139,12 @@ func overdue(t *testing.T, s Store) {
 // shifted is an engine whose times are all off by so much, for its Queue: as the engine
 // looks to a worker whose wall clock is wrong.
 type shifted struct {
-	durable.Engine
+	driver.Engine
 	by time.Duration
 }
 
 type shiftedWorker struct {
-	durable.Worker
+	driver.Worker
 	by time.Duration
 }
 
@@ -152,21 +153,21 @@ func (e *shifted) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return now.Add(e.by), off, err
 }
 
-func (e *shifted) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+func (e *shifted) Insert(ctx context.Context, recs []driver.Record) ([]durable.Ref, []error) {
 	for i := range recs {
 		r := &recs[i]
-		r.Due, r.Born, r.Job.At = r.Due.Add(-e.by), r.Born.Add(-e.by), r.Job.At.Add(-e.by)
+		r.Due, r.Born, r.At = r.Due.Add(-e.by), r.Born.Add(-e.by), r.At.Add(-e.by)
 	}
 	return e.Engine.Insert(ctx, recs)
 }
 
-func (e *shifted) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *shifted) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := e.Engine.Work(ctx, c)
 	return &shiftedWorker{w, e.by}, err
 }
 
-func (w *shiftedWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
-	return w.Worker.Feed(ctx, func(hs []*durable.Held) {
+func (w *shiftedWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
+	return w.Worker.Fetch(ctx, func(hs []*driver.Delivery) {
 		for _, h := range hs {
 			h.Record.Due = h.Record.Due.Add(w.by)
 		}

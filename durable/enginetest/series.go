@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Two processes with one schedule run each occurrence once, on the grid, over restarts.
 func scheduleShared(t *testing.T, s Store) {
 	const period = 400 * time.Millisecond
-	start := func(e durable.Engine) *rig {
+	start := func(e driver.Engine) *rig {
 		r := open(t, e).handle(kind, nil)
 		for range 2 {
 			require.NoError(t, r.Schedule(within(t), "tick", "@every 400ms", durable.Job{Kind: kind, Payload: []byte("p")}))
@@ -84,17 +85,17 @@ func scheduleFailed(t *testing.T, s Store) {
 
 // store stores a schedule, and an occurrence of it that is due after d, as a release with other
 // plans does.
-func (r *rig) store(e durable.Engine, name, plan, occurrence string, d time.Duration) durable.Ref {
+func (r *rig) store(e driver.Engine, name, plan, occurrence string, d time.Duration) durable.Ref {
 	r.t.Helper()
-	s := durable.Series{Name: name, Revision: engineNow(r.t, e).UnixMicro(), Plan: plan}
-	require.NoError(r.t, e.SetSeries(within(r.t), 0, s, func(time.Time, *durable.Record) (*durable.Record, error) {
-		rec, err := durable.NewRecord(durable.Job{Kind: kind, After: d}, engineNow(r.t, e))
-		rec.Job.Key, rec.Series = durable.SeriesKey(name), name
+	s := driver.Series{Name: name, Revision: engineNow(r.t, e).UnixMicro(), Plan: plan}
+	require.NoError(r.t, e.SetSeries(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
+		rec, err := durable.Job{Kind: kind, After: d}.Record(engineNow(r.t, e))
+		rec.Key, rec.Series = driver.SeriesKey(name), name
 		rec.Plan = strings.ReplaceAll(occurrence, "REV", fmt.Sprint(s.Revision))
 		rec.Plan = strings.ReplaceAll(rec.Plan, "AT", fmt.Sprint(rec.Due.UnixMicro()))
 		return &rec, err
 	}))
-	ref, err := e.Lookup(within(r.t), durable.SeriesKey(name))
+	ref, err := e.Lookup(within(r.t), driver.SeriesKey(name))
 	require.NoError(r.t, err)
 	return ref
 }

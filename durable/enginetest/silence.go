@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Silencer is a Store whose connections to one of its engines can fail without an end. A
 // Store that is none is left out of the tests Silence and HalfOpen.
 type Silencer interface {
 	// OpenSilent is Open of an engine that has such connections.
-	OpenSilent(t testing.TB) (durable.Engine, Line)
+	OpenSilent(t testing.TB) (driver.Engine, Line)
 }
 
 // Line is what an engine's connections go through.
@@ -40,23 +41,23 @@ func silence(t *testing.T, s Store) {
 	e, line := store.OpenSilent(t)
 	r := open(t, e).handle("late", nil)
 	now := engineNow(t, e)
-	refs, errs := e.Insert(within(t), []durable.Record{record("a", now, now), record("b", now.Add(time.Hour), now)})
+	refs, errs := e.Insert(within(t), []driver.Record{record("a", now, now), record("b", now.Add(time.Hour), now)})
 	require.NoError(t, errs[0])
 	require.NoError(t, errs[1])
 	w := newCrashing(t, e, "silent")
 	held, v := w.claim(refs[0])
-	require.Equal(t, durable.Mine, v.Claimed)
-	config := durable.WorkConfig{Name: "fed", Kinds: durable.NewKinds([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
+	require.Equal(t, driver.Granted, v.Status)
+	config := driver.WorkConfig{Name: "fed", Kinds: driver.NewKinds([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
 	fed, err := e.Work(within(t), config)
 	require.NoError(t, err)
 	rules, err := e.Rules(within(t))
 	require.NoError(t, err)
 
 	line.Silence()
-	far, one := []durable.Ref{refs[1]}, []*durable.Held{held}
+	far, one := []durable.Ref{refs[1]}, []*driver.Delivery{held}
 	calls := map[string]func(ctx context.Context) error{
 		"Insert": func(ctx context.Context) error {
-			_, errs := e.Insert(ctx, []durable.Record{record("c", now, now)})
+			_, errs := e.Insert(ctx, []driver.Record{record("c", now, now)})
 			return errs[0]
 		},
 		"Cancel":  func(ctx context.Context) error { _, errs := e.Cancel(ctx, far); return errs[0] },
@@ -65,15 +66,15 @@ func silence(t *testing.T, s Store) {
 		"Delete":  func(ctx context.Context) error { return e.Delete(ctx, far[0]) },
 		"Lookup":  func(ctx context.Context) error { _, err := e.Lookup(ctx, "key"); return err },
 		"Get":     func(ctx context.Context) error { _, err := e.Get(ctx, far[0]); return err },
-		"Scan":    func(ctx context.Context) error { return firstOf(e.Scan(ctx, durable.Filter{})) },
+		"Scan":    func(ctx context.Context) error { return firstOf(e.Scan(ctx, driver.Filter{})) },
 		"Series":  func(ctx context.Context) error { _, err := e.Series(ctx, "s"); return err },
 		"SetSeries": func(ctx context.Context) error {
-			return e.SetSeries(ctx, 0, durable.Series{Name: "s", Plan: "p", Revision: 1}, nil)
+			return e.SetSeries(ctx, 0, driver.Series{Name: "s", Plan: "p", Revision: 1}, nil)
 		},
 		"AllSeries": func(ctx context.Context) error { return firstOf(e.AllSeries(ctx)) },
 		"Unhandled": func(ctx context.Context) error { _, err := e.Unhandled(ctx); return err },
 		"Page": func(ctx context.Context) error {
-			_, _, err := e.Page(ctx, durable.Filter{State: durable.Waiting}, durable.Mark{}, 10)
+			_, _, err := e.Page(ctx, driver.Filter{State: durable.Waiting}, driver.Cursor{}, 10)
 			return err
 		},
 		"Backlog":       func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },
@@ -85,16 +86,16 @@ func silence(t *testing.T, s Store) {
 		"Now":           func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 		"Health":        r.Health,
 		"Work":          func(ctx context.Context) error { c := config; c.Name = "other"; _, err := e.Work(ctx, c); return err },
-		"Feed":          func(ctx context.Context) error { _ = fed.Feed(ctx, func([]*durable.Held) {}); return ctx.Err() },
+		"Fetch":         func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
 		"Claim":         func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
 		"Finish": func(ctx context.Context) error {
-			return w.Finish(ctx, []durable.Outcome{{Held: held, End: durable.Done}})[0]
+			return w.Finish(ctx, []driver.Completion{{Delivery: held, End: driver.Done}})[0]
 		},
-		"Release": func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
-		"Beat":    w.Beat,
+		"Release":   func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
+		"Heartbeat": w.Heartbeat,
 	}
 	var wg sync.WaitGroup
-	inTurn := make(chan struct{}, 1) // one call has one Held at a time
+	inTurn := make(chan struct{}, 1) // one call has one Delivery at a time
 	for name, call := range calls {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

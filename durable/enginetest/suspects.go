@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A claim whose worker dies counts as an attempt if it was exact, and not if it was not.
@@ -29,21 +30,21 @@ func deaths(t *testing.T, s Store) {
 		w := newCrashing(t, e, "dies"+string(rune('0'+n)))
 		h, v := w.ask(ref, false)
 		if n > 1 {
-			require.Equal(t, durable.Verdict{Claimed: durable.Suspect, Crashes: n - 1}, v)
+			require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: n - 1}, v)
 			h, v = w.again(h, true)
 		}
-		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: max(1, n-1)}, v)
+		require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: max(1, n-1)}, v)
 		if n == 2 {
 			require.Greater(t, time.Since(last), lease/2, "taken over too early")
 		}
 		last = began
 		if n == 2 {
 			// It is given back, and still a suspect; nor did the attempt begin.
-			require.NoError(t, w.Release(within(t), []*durable.Held{h}, 0))
+			require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
 			h, v = w.ask(ref, false)
-			require.Equal(t, durable.Verdict{Claimed: durable.Suspect, Crashes: 1}, v)
+			require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: 1}, v)
 			_, v = w.again(h, true)
-			require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
+			require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 			require.NoError(t, w.Close(within(t)))
 		}
 		w.stop()
@@ -71,19 +72,19 @@ func cleared(t *testing.T, s Store) {
 	a.stop()
 	b := newCrashing(t, s.Open(t), "fails")
 	h, v := b.ask(ref, false)
-	require.Equal(t, durable.Suspect, v.Claimed)
+	require.Equal(t, driver.Suspect, v.Status)
 	h, v = b.again(h, true)
-	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
-	require.NoError(t, b.Finish(within(t), []durable.Outcome{{Held: h, End: durable.Again, At: time.Now(), Error: "x"}})[0])
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Retry, At: time.Now(), Error: "x"}})[0])
 	h, v = b.ask(ref, false)
 	for h.Record.Attempt == 0 { // it is handed out once more as it was before
-		require.NotEqual(t, durable.Mine, v.Claimed)
+		require.NotEqual(t, driver.Granted, v.Status)
 		h, v = b.ask(ref, false)
 	}
 	require.Equal(t, 0, h.Record.Crashes)
 	require.Equal(t, 1, h.Record.Attempt)
-	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 2}, v)
-	require.NoError(t, b.Finish(within(t), []durable.Outcome{{Held: h, End: durable.Done}})[0])
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 2}, v)
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
 
@@ -98,45 +99,45 @@ func suspectMoved(t *testing.T, s Store) {
 	b := newCrashing(t, s.Open(t), "moves")
 	h, _ := b.ask(ref, false)
 	h, v := b.again(h, true)
-	require.Equal(t, durable.Mine, v.Claimed)
-	require.NoError(t, b.Release(within(t), []*durable.Held{h}, 0))
+	require.Equal(t, driver.Granted, v.Status)
+	require.NoError(t, b.Release(within(t), []*driver.Delivery{h}, 0))
 	_, ok, err := r.Reschedule(within(t), ref, time.Now())
 	require.NoError(t, err)
 	require.True(t, ok)
 	for {
 		h, v = b.ask(ref, false)
-		if v.Claimed != durable.Gone { // of before the move
+		if v.Status != driver.Gone { // of before the move
 			break
 		}
 	}
-	require.Equal(t, durable.Verdict{Claimed: durable.Suspect, Crashes: 1}, v)
+	require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: 1}, v)
 	h, v = b.again(h, true)
-	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
-	require.NoError(t, b.Finish(within(t), []durable.Outcome{{Held: h, End: durable.Done}})[0])
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
+	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	empty(t, r)
 }
 
 // deaf is an engine that does claims, but whose answers to the first are lost.
 type deaf struct {
-	durable.Engine
+	driver.Engine
 	lost atomic.Int64
 }
 
 type deafWorker struct {
-	durable.Worker
+	driver.Worker
 	e *deaf
 }
 
-func (e *deaf) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *deaf) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := e.Engine.Work(ctx, c)
 	return &deafWorker{w, e}, err
 }
 
-func (w *deafWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+func (w *deafWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	verdicts := w.Worker.Claim(ctx, held)
 	if w.e.lost.Add(1) <= 3 {
 		for i := range verdicts {
-			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: time.Millisecond}
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 		}
 	}
 	return verdicts
@@ -160,20 +161,20 @@ func claimAnswerLost(t *testing.T, s Store) {
 // mortal is an engine that dies with its process: its worker's claims never end, and no
 // call reaches it any more. Others may take over at once, as after its lease.
 type mortal struct {
-	durable.Engine
+	driver.Engine
 	died chan struct{}
 	die  sync.Once
 
 	mu     sync.Mutex
-	worker durable.Worker
+	worker driver.Worker
 }
 
 type mortalWorker struct {
-	durable.Worker
+	driver.Worker
 	e *mortal
 }
 
-func newMortal(e durable.Engine) *mortal { return &mortal{Engine: e, died: make(chan struct{})} }
+func newMortal(e driver.Engine) *mortal { return &mortal{Engine: e, died: make(chan struct{})} }
 
 // kill is called by a handler. It returns when nothing reaches the engine any more.
 func (e *mortal) kill() {
@@ -199,13 +200,13 @@ func (e *mortal) alive(f func() error) error {
 	}
 }
 
-func (e *mortal) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *mortal) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := e.Engine.Work(ctx, c)
 	e.worker = w
 	return &mortalWorker{w, e}, err
 }
 
-func (w *mortalWorker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+func (w *mortalWorker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -217,30 +218,30 @@ func (w *mortalWorker) Feed(ctx context.Context, give func([]*durable.Held)) err
 		case <-stop:
 		}
 	}()
-	if err := w.Worker.Feed(ctx, give); err != nil {
+	if err := w.Worker.Fetch(ctx, give); err != nil {
 		return err
 	}
 	return w.e.alive(func() error { return nil })
 }
 
-func (w *mortalWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
-	verdicts := slices.Repeat([]durable.Verdict{{After: time.Second}}, len(held))
+func (w *mortalWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := slices.Repeat([]driver.ClaimResult{{After: time.Second}}, len(held))
 	w.e.alive(func() error { verdicts = w.Worker.Claim(ctx, held); return nil })
 	return verdicts
 }
 
-func (w *mortalWorker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w *mortalWorker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := slices.Repeat([]error{durable.ErrClosed}, len(outs))
 	w.e.alive(func() error { errs = w.Worker.Finish(ctx, outs); return nil })
 	return errs
 }
 
-func (w *mortalWorker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+func (w *mortalWorker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	return w.e.alive(func() error { return w.Worker.Release(ctx, held, after) })
 }
 
-func (w *mortalWorker) Beat(ctx context.Context) error {
-	return w.e.alive(func() error { return w.Worker.Beat(ctx) })
+func (w *mortalWorker) Heartbeat(ctx context.Context) error {
+	return w.e.alive(func() error { return w.Worker.Heartbeat(ctx) })
 }
 
 func (w *mortalWorker) Close(ctx context.Context) error {

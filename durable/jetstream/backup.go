@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A backup has a directory for each stream, with these files, as the NATS command makes
@@ -141,7 +141,7 @@ func (c *config) receive(ctx context.Context, nc *nats.Conn, stream string, to i
 		}
 		if len(m.Data) == 0 {
 			if status := m.Header.Get("Status"); status != "" && status != "204" {
-				return b, fmt.Errorf("%w: %s %s", durable.ErrStorage, status, m.Header.Get("Description"))
+				return b, fmt.Errorf("%w: %s %s", driver.ErrStorage, status, m.Header.Get("Description"))
 			}
 			return b, nil
 		}
@@ -167,7 +167,7 @@ func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b
 		return b, err
 	}
 	if b.Config["name"] != stream {
-		return b, fmt.Errorf("%w: it is a backup of %v", durable.ErrInvalid, b.Config["name"])
+		return b, fmt.Errorf("%w: it is a backup of %v", driver.ErrInvalid, b.Config["name"])
 	}
 	if slices.ContainsFunc(c.asked, func(a asked) bool { return a.name == "Replicas" }) {
 		b.Config["num_replicas"] = c.replicas

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -27,7 +28,7 @@ type counted struct {
 	runs map[durable.Ref]int
 }
 
-func count(t testing.TB, e durable.Engine) *counted {
+func count(t testing.TB, e driver.Engine) *counted {
 	q, err := durable.Open(within(t), e)
 	require.NoError(t, err)
 	c := &counted{Queue: q, runs: map[durable.Ref]int{}}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // startFar begins to move the far buckets whose time has come, the oldest first and one
@@ -85,7 +85,7 @@ func (f *feed) purgeMoved(ctx context.Context, h int64) error {
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
 // has ended is left behind.
 func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
-	held := make([]*durable.Held, 0, len(msgs))
+	held := make([]*driver.Delivery, 0, len(msgs))
 	for _, m := range msgs {
 		h, err := f.heldOf(m)
 		if err != nil {
@@ -96,7 +96,7 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	}
 	statuses := f.statusesAmong(ctx, held)
 	var groups []group
-	var moving []*durable.Held
+	var moving []*driver.Delivery
 	for i, h := range held {
 		hd := h.Handle.(*handle)
 		if statuses[i].fate.final() {
@@ -106,7 +106,7 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 			continue
 		}
 		groups = append(groups, group{{
-			subject: f.nearSubject(hd.at.bucket, h.Record.Job.Kind), data: encode(&h.Record), last: seq(0), guard: f.nearMark(hd.at.bucket),
+			subject: f.nearSubject(hd.at.bucket, h.Record.Kind), data: encode(&h.Record), last: seq(0), guard: f.nearMark(hd.at.bucket),
 		}})
 		moving = append(moving, h)
 	}
@@ -138,7 +138,7 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 // ended are removed after that. And as long as that status is there it has not ended since.
 // A cascade that was frozen until all was forgotten would bring back to life what has run,
 // or was canceled.
-func (f *feed) moveLate(ctx context.Context, hd *handle, r *durable.Record) error {
+func (f *feed) moveLate(ctx context.Context, hd *handle, r *driver.Record) error {
 	for range maxTries {
 		if err := f.readFloor(ctx); err != nil {
 			return err
@@ -204,7 +204,7 @@ func (f *feed) moveLate(ctx context.Context, hd *handle, r *durable.Record) erro
 func (p *part) replaced(ctx context.Context, at place) (uint64, bool, error) {
 	m, err := p.last(ctx, p.forward(at.id))
 	switch {
-	case errors.Is(err, durable.ErrNotFound):
+	case errors.Is(err, driver.ErrNotFound):
 		return 0, at.version > 0, nil // it goes with the end
 	case err != nil:
 		return 0, false, err

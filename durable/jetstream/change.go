@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // maxTries bounds how often a change is tried anew because the job changes all the time.
@@ -62,7 +62,7 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 			return false, cmp.Or(lost, err)
 		}
 	}
-	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+	return false, fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
 }
 
 // confirmCancel looks at the bucket's mark once the status is there, with the sequence
@@ -74,13 +74,13 @@ func (p *part) confirmCancel(ctx context.Context, a address, at place, written u
 	mark, missing := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
 	open, err := p.isOpenBy(ctx, a, at, missing)
 	if err != nil {
-		return false, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+		return false, fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	}
 	if open {
 		return true, nil
 	}
 	if missing == nil && mark.Seq > written {
-		return false, fmt.Errorf("%w: the bucket was closed meanwhile", durable.ErrUncertain)
+		return false, fmt.Errorf("%w: the bucket was closed meanwhile", driver.ErrUncertain)
 	}
 	return false, p.purge(ctx, p.fateSubject(at), written)
 }
@@ -136,7 +136,7 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 			continue
 		}
 		r, m, err := p.find(ctx, a, at, forward)
-		if errors.Is(err, durable.ErrNotFound) && try < 5 {
+		if errors.Is(err, driver.ErrNotFound) && try < 5 {
 			continue // it ended in between, or another server is a moment behind
 		}
 		if err != nil {
@@ -157,7 +157,7 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 			return false, err
 		}
 	}
-	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+	return false, fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
 }
 
 // moveGroup ends a version as moved, and stores the next: of a suspect that was handed
@@ -165,7 +165,7 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 // status is as it was read, and if there was none, the bucket of the old version is open,
 // so that what has ended does not come back. A status that is there says as much, in a
 // closed bucket too: it is removed after its job.
-func (p *part) moveGroup(r *durable.Record, at place, s status, token string, to, now time.Time) group {
+func (p *part) moveGroup(r *driver.Record, at place, s status, token string, to, now time.Time) group {
 	next := *r
 	next.Due, next.Version = to, r.Version+1
 	if s.fate == freed {
@@ -193,25 +193,25 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 			return err
 		}
 		if len(m.Data) == 0 {
-			return durable.ErrNotFound
+			return driver.ErrNotFound
 		}
 		r, err := decode(m.Data)
 		if err != nil {
 			return err
 		}
 		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
-		r.Job.Expires = time.Time{}
+		r.Expires = time.Time{}
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(m.Seq)
 		bucket := p.openFor(at)
 		g := group{tombstone, p.forwardWrite(&r, bucket), p.recordWrite(&r, bucket, p.now(), true)}
-		if r.Job.Key != "" {
-			h, err := p.keyHolder(ctx, r.Job.Key)
+		if r.Key != "" {
+			h, err := p.keyHolder(ctx, r.Key)
 			if err != nil {
 				return err
 			}
 			if h.alive {
-				return durable.ErrExists
+				return driver.ErrExists
 			}
 			g = append(g, p.keyWrite(&r, h.seq))
 		}
@@ -223,7 +223,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+	return fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
 }
 
 // deleteDead removes a dead job. It replaces the same message as a redrive does, on the
@@ -235,7 +235,7 @@ func (p *part) deleteDead(ctx context.Context, a address) error {
 			return err
 		}
 		if len(m.Data) == 0 {
-			return durable.ErrNotFound
+			return driver.ErrNotFound
 		}
 		tombstone := grave(p.deadSubject(a.id))
 		tombstone.last = seq(m.Seq)
@@ -243,7 +243,7 @@ func (p *part) deleteDead(ctx context.Context, a address) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+	return fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
 }
 
 // purge removes the messages of a subject up to a sequence, 0 for all.

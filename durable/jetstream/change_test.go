@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // newPart returns a stream of its own, on a server of its own.
@@ -42,9 +42,9 @@ func TestCancelFindsItsOwnLateWrite(t *testing.T) {
 	for closed, want := range map[bool]bool{false: true, true: false} {
 		p := newPart(t)
 		now := time.Now().Truncate(time.Microsecond)
-		r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 		a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
-		require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 		if closed {
 			require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
 			require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
@@ -81,8 +81,8 @@ func TestLeavesFarBucket(t *testing.T) {
 	}
 	empty := size()
 	add := func(id, key string) address {
-		r := durable.Record{ID: id, Job: durable.Job{Kind: "k", Key: key, Payload: make([]byte, 100<<10), MaxAttempts: 1}, Due: now.Add(30 * 24 * time.Hour), Born: now}
-		require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+		r := driver.Record{ID: id, Kind: "k", Key: key, Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(30 * 24 * time.Hour), Born: now}
+		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 		return address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: id}
 	}
 	moved, stays := add("moved", ""), add("stays", "")
@@ -118,14 +118,14 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 	const most = 10 << 20
 	p := newPart(t, MaxBytes(most))
 	now := time.Now().Truncate(time.Microsecond)
-	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
-	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	r := driver.Record{ID: "x", Kind: "k", Payload: make([]byte, 100<<10), MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 	a := address{bucket: p.nearOf(r.Due), born: now.UnixMicro(), id: r.ID}
 	var err error
 	for n := 0; err == nil; n++ {
-		require.Less(t, n, most/len(r.Job.Payload), "moves fill the store")
+		require.Less(t, n, most/len(r.Payload), "moves fill the store")
 		_, err = p.move(t.Context(), a, r.Due.Add(time.Duration(n)*time.Millisecond))
 	}
-	require.ErrorIs(t, err, durable.ErrFull)
+	require.ErrorIs(t, err, driver.ErrFull)
 	require.NoError(t, p.write(t.Context(), write{subject: p.subject("k.end"), data: make([]byte, most/10)}))
 }

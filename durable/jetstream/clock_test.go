@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -73,7 +74,7 @@ func newBook(t *testing.T, c *serverClock) *book {
 
 // open returns a Queue whose handler writes the book. A job of the kind "retried" fails
 // once, one of the kind "dying" always.
-func (b *book) open(e durable.Engine, retry time.Duration, opts ...durable.Option) *durable.Queue {
+func (b *book) open(e driver.Engine, retry time.Duration, opts ...durable.Option) *durable.Queue {
 	q, err := durable.Open(within(b.t), e, append([]durable.Option{durable.WithLease(5 * time.Second)}, opts...)...)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { q.Close() })
@@ -224,7 +225,7 @@ func TestClockSetBack(t *testing.T) {
 }
 
 // setBack is the course of TestClockSetBack.
-func setBack(t *testing.T, clock *serverClock, e durable.Engine, by time.Duration) {
+func setBack(t *testing.T, clock *serverClock, e driver.Engine, by time.Duration) {
 	b := newBook(t, clock)
 	clock.set(by)
 	q := b.open(e, by/3)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	"github.com/tickwheel/tickwheel/durable/internal/ports"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
@@ -69,7 +70,7 @@ func (s *store) connect(t testing.TB) *nats.Conn {
 	return nc
 }
 
-func (s *store) Open(t testing.TB) durable.Engine {
+func (s *store) Open(t testing.TB) driver.Engine {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	e, err := jetstream.Connect(ctx, s.connect(t), s.opts...)
@@ -133,7 +134,7 @@ func (c *wallConn) Write(b []byte) (int, error) {
 
 // OpenSilent makes the test a Silencer. Package nats does not ask by itself whether the
 // server is there.
-func (s *store) OpenSilent(t testing.TB) (durable.Engine, enginetest.Line) {
+func (s *store) OpenSilent(t testing.TB) (driver.Engine, enginetest.Line) {
 	w := &wall{srv: s.srv}
 	nc, err := nats.Connect("", nats.InProcessServer(w), nats.MaxReconnects(-1), nats.PingInterval(time.Hour))
 	require.NoError(t, err)
@@ -239,7 +240,7 @@ func (c *cluster) connectTo(t testing.TB, i int) *nats.Conn {
 }
 
 // Open connects to one server after the other, so that most are not the stream's leader.
-func (c *cluster) Open(t testing.TB) durable.Engine {
+func (c *cluster) Open(t testing.TB) driver.Engine {
 	c.turn++
 	nc := c.connectTo(t, c.turn%3)
 	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {

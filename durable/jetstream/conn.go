@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // conn is a connection none of whose calls outlasts its context.
@@ -66,7 +66,7 @@ func (c *conn) closed(err error) error {
 	case !errors.Is(err, nats.ErrConnectionClosed):
 		return err
 	case c.nc.IsClosed():
-		return fmt.Errorf("%w: %w", durable.ErrClosed, err)
+		return fmt.Errorf("%w: %w", driver.ErrClosed, err)
 	}
 	return nats.ErrDisconnected
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // ErrNoQueue is what Connect returns with [Existing] if there is no such queue.
@@ -50,7 +50,7 @@ func (c *config) ask(name string, of func(*natsjs.StreamConfig) (there, asked st
 // not given ask for nothing. A process that has the queue alone may change its limit; see limit.
 func (c *config) compare(s *natsjs.StreamConfig) error {
 	if n, err := strconv.Atoi(s.Metadata[metaPartitions]); err != nil || n < 1 || n > maxPartitions {
-		return fmt.Errorf("%w: its number of partitions %q cannot be read", durable.ErrStorage, s.Metadata[metaPartitions])
+		return fmt.Errorf("%w: its number of partitions %q cannot be read", driver.ErrStorage, s.Metadata[metaPartitions])
 	}
 	for _, a := range c.asked {
 		if a.name == maxBytesName && c.alone {
@@ -157,7 +157,7 @@ func patiently(ctx context.Context, f func(try context.Context) error) error {
 // unanswered are the errors of a question that nobody has answered.
 var unanswered = []error{
 	context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
-	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, durable.ErrUncertain,
+	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded, nats.ErrStaleConnection, driver.ErrUncertain,
 }
 
 // isRefusal reports whether asking again is of no use: the server has said no, and does

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A server does not answer what it denies: it tells the connection, and whoever waits for
@@ -137,10 +137,10 @@ func deniedWrite(ctx context.Context, err error) error {
 		err = denied(ctx, err)
 	}
 	if errors.As(err, new(*deafError)) {
-		return fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+		return fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	}
 	return err
 }
 
 // isLost reports whether the answer to a write was lost, so that asking again may bring one.
-func isLost(err error) bool { return errors.Is(err, durable.ErrUncertain) && !isDenial(err) }
+func isLost(err error) bool { return errors.Is(err, driver.ErrUncertain) && !isDenial(err) }

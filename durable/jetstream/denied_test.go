@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -119,7 +120,7 @@ func TestVerbsDenied(t *testing.T) {
 	require.ErrorIs(t, <-told, nats.ErrPermissionViolation)
 }
 
-// A worker that is denied what it needs says so: a beat by Run, all else by Feed, also if
+// A worker that is denied what it needs says so: a beat by Run, all else by Fetch, also if
 // its claims are denied, which fail by asking once more.
 func TestWorkerDenied(t *testing.T) {
 	t.Parallel()
@@ -129,12 +130,12 @@ func TestWorkerDenied(t *testing.T) {
 			e, err := jetstream.Connect(within(t), denying(t, []string{subject}, nil))
 			require.NoError(t, err)
 			defer e.Close()
-			w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			require.NoError(t, err)
-			err = w.Feed(within(t), func(held []*durable.Held) {
+			err = w.Fetch(within(t), func(held []*driver.Delivery) {
 				for i, v := range w.Claim(context.Background(), held) {
-					if v.Claimed == durable.Mine {
-						w.Finish(context.Background(), []durable.Outcome{{Held: held[i], End: durable.Done}})
+					if v.Status == driver.Granted {
+						w.Finish(context.Background(), []driver.Completion{{Delivery: held[i], End: driver.Done}})
 					}
 				}
 			})

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/ports"
 )
 
@@ -200,7 +200,7 @@ func deposedLeader(t *testing.T) error {
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: 30 * time.Second}}
+	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: 30 * time.Second}}
 	hd := &handle{p: p, at: place{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := place{id: "canceled", bucket: b}
@@ -218,18 +218,18 @@ func deposedLeader(t *testing.T) error {
 	if _, err := deposed.ofLeader(ctx, map[string]any{"seq": hd.seq}); err != nil {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
-	held := &durable.Held{Record: recordAt("claimed", now, now), Handle: hd}
+	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
 	verdict := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
 	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
-	require.NotEqual(t, durable.Mine, verdict.Claimed, "it has ended")
+	require.NotEqual(t, driver.Granted, verdict.Status, "it has ended")
 	require.False(t, ok, "it has ended")
 
 	// Where the connection goes to the others, it is told.
 	hd.p = p
-	require.Equal(t, durable.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Claimed)
+	require.Equal(t, driver.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Status)
 	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -237,7 +237,7 @@ func deposedLeader(t *testing.T) error {
 }
 
 // insertAndFind inserts records of a near bucket, and returns their messages by ID.
-func (p *part) insertAndFind(ctx context.Context, b int64, records ...durable.Record) (map[string]stored, error) {
+func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Record) (map[string]stored, error) {
 	if err := errors.Join(p.insert(ctx, records)...); err != nil {
 		return nil, err
 	}

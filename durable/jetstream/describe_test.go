@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -50,18 +50,18 @@ func TestGetWhileItDies(t *testing.T) {
 			t.Parallel()
 			s := newStore(t)
 			e := s.Open(t)
-			w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			require.NoError(t, err)
 			now := time.Now().Truncate(time.Microsecond)
-			refs, errs := e.Insert(t.Context(), []durable.Record{{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 3}, Due: now, Born: now}})
+			refs, errs := e.Insert(t.Context(), []driver.Record{{ID: "x", Kind: "k", At: now, MaxAttempts: 3, Due: now, Born: now}})
 			require.NoError(t, errs[0])
 			h := claimOne(t, w)
 			if moved {
-				require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: h, End: durable.Again, At: now}})[0])
+				require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.Retry, At: now}})[0])
 				h = claimOne(t, w)
 			}
 			srv := &watched{Server: s.srv, word: "DIRECT.GET.TW_default_0.TW_default_0.f.", before: func() {
-				require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: h, End: durable.Buried, Error: "no"}})[0])
+				require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.DeadLetter, Error: "no"}})[0])
 			}}
 			nc, err := nats.Connect("", nats.InProcessServer(srv), nats.MaxReconnects(-1))
 			require.NoError(t, err)
@@ -71,17 +71,17 @@ func TestGetWhileItDies(t *testing.T) {
 			defer other.Close()
 			info, err := other.Get(t.Context(), refs[0])
 			require.NoError(t, err)
-			require.Equal(t, durable.Dead, info.State)
+			require.Equal(t, driver.Dead, info.State)
 			require.Equal(t, "no", info.LastError)
 		})
 	}
 }
 
 // claimOne claims the job that is handed out.
-func claimOne(t *testing.T, w durable.Worker) (h *durable.Held) {
+func claimOne(t *testing.T, w driver.Worker) (h *driver.Delivery) {
 	feeding, stop := context.WithCancel(t.Context())
 	defer stop()
-	require.NoError(t, w.Feed(feeding, func(held []*durable.Held) { h = held[0]; stop() }))
-	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*durable.Held{h})[0].Claimed == durable.Mine }, patience, time.Millisecond)
+	require.NoError(t, w.Fetch(feeding, func(held []*driver.Delivery) { h = held[0]; stop() }))
+	require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{h})[0].Status == driver.Granted }, patience, time.Millisecond)
 	return h
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
@@ -185,7 +185,7 @@ func Until(ctx context.Context) Option {
 	return func(c *config) { c.until = ctx }
 }
 
-// engine is a durable.Engine on one or more streams.
+// engine is a [driver.Engine] on one or more streams.
 type engine struct {
 	place once.Place
 	parts []*part
@@ -248,7 +248,7 @@ type part struct {
 // The connection stays the caller's: Close of the engine leaves it open. It has to be one
 // that reconnects for ever, made with nats.MaxReconnects(-1): one that gives up some time
 // is an error, since the queue would stand still from then on. Connect panics on nil.
-func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine, error) {
+func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine, error) {
 	if nc == nil {
 		panic("jetstream: Connect: nil connection")
 	}
@@ -280,7 +280,7 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (durable.Engine
 			return err
 		})
 		if err != nil {
-			cancel(durable.ErrClosed)
+			cancel(driver.ErrClosed)
 			return nil, fmt.Errorf("jetstream: Connect: %w", err)
 		}
 	}
@@ -467,7 +467,7 @@ func (p *part) most() int64 {
 	if p.free == nil {
 		return limit
 	}
-	if free, err := p.free(); err == nil || errors.Is(err, durable.ErrFull) {
+	if free, err := p.free(); err == nil || errors.Is(err, driver.ErrFull) {
 		if disk := int64(p.bytes) + free/int64(p.of) + 1; limit == 0 || limit > disk {
 			limit = disk
 		}
@@ -493,7 +493,7 @@ func (p *part) room(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if most := p.most(); most > 0 && p.bytes >= uint64(most-most/5) {
-		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", durable.ErrFull, p.bytes, most)
+		return fmt.Errorf("%w: %d of %d bytes, and a fifth is for the ends of jobs", driver.ErrFull, p.bytes, most)
 	}
 	return nil
 }
@@ -504,7 +504,7 @@ func (p *part) spare() error {
 	if p.free == nil {
 		return nil
 	}
-	if _, err := p.free(); errors.Is(err, durable.ErrFull) {
+	if _, err := p.free(); errors.Is(err, driver.ErrFull) {
 		return err
 	}
 	return nil
@@ -564,14 +564,14 @@ func (p *part) jobMark(bucket int64, far bool) string {
 }
 
 // refOf returns the Ref of a record, whatever its version.
-func (p *part) refOf(r *durable.Record) durable.Ref {
-	return address{part: p.number, bucket: p.nearOf(r.Job.At), born: r.Born.UnixMicro(), id: r.ID}.ref(p.salt)
+func (p *part) refOf(r *driver.Record) driver.Ref {
+	return address{part: p.number, bucket: p.nearOf(r.At), born: r.Born.UnixMicro(), id: r.ID}.ref(p.salt)
 }
 
 // placeOf returns the place of a version that was read under a subject: the bucket is that
 // of a near subject, which may be later than that of its time, and the latter in a far
 // one.
-func (p *part) placeOf(subject string, r *durable.Record) place {
+func (p *part) placeOf(subject string, r *driver.Record) place {
 	at := place{id: r.ID, bucket: p.nearOf(r.Due), version: r.Version}
 	if b, _, near := p.parseNear(subject); near {
 		at.bucket = b
@@ -599,7 +599,7 @@ func (e *engine) of(key, id string) *part {
 }
 
 // find returns the partition and the address of a Ref.
-func (e *engine) find(r durable.Ref) (*part, address, error) {
+func (e *engine) find(r driver.Ref) (*part, address, error) {
 	a, err := parseRef(r, e.salt, len(e.parts))
 	if err != nil {
 		return nil, a, err
@@ -636,9 +636,9 @@ func pick[T any](s []T, indices []int) []T {
 	return picked
 }
 
-func (e *engine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
-	refs, errs := make([]durable.Ref, len(recs)), make([]error, len(recs))
-	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Job.Key, recs[i].ID) }, func(p *part, indices []int) {
+func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
+	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Key, recs[i].ID) }, func(p *part, indices []int) {
 		for k, err := range p.insert(ctx, pick(recs, indices)) {
 			i := indices[k]
 			if errs[i] = err; err == nil {
@@ -649,7 +649,7 @@ func (e *engine) Insert(ctx context.Context, recs []durable.Record) ([]durable.R
 	return refs, errs
 }
 
-func (e *engine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []error) {
+func (e *engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
 	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
 	addresses := make([]address, len(refs))
 	spread(e, len(refs), func(i int) (p *part) {
@@ -663,7 +663,7 @@ func (e *engine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []erro
 	return oks, errs
 }
 
-func (e *engine) Move(ctx context.Context, ref durable.Ref, at time.Time) (bool, error) {
+func (e *engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, error) {
 	p, a, err := e.find(ref)
 	if err != nil {
 		return false, err
@@ -671,7 +671,7 @@ func (e *engine) Move(ctx context.Context, ref durable.Ref, at time.Time) (bool,
 	return p.move(ctx, a, at)
 }
 
-func (e *engine) Redrive(ctx context.Context, ref durable.Ref, at time.Time) error {
+func (e *engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
 	p, a, err := e.find(ref)
 	if err != nil {
 		return err
@@ -679,7 +679,7 @@ func (e *engine) Redrive(ctx context.Context, ref durable.Ref, at time.Time) err
 	return p.redrive(ctx, a, at)
 }
 
-func (e *engine) Delete(ctx context.Context, ref durable.Ref) error {
+func (e *engine) Delete(ctx context.Context, ref driver.Ref) error {
 	p, a, err := e.find(ref)
 	if err != nil {
 		return err
@@ -687,28 +687,28 @@ func (e *engine) Delete(ctx context.Context, ref durable.Ref) error {
 	return p.deleteDead(ctx, a)
 }
 
-func (e *engine) Lookup(ctx context.Context, key string) (durable.Ref, error) {
+func (e *engine) Lookup(ctx context.Context, key string) (driver.Ref, error) {
 	p := e.of(key, "")
 	h, err := p.keyHolder(ctx, key)
 	switch {
 	case err != nil:
 		return "", err
 	case !h.alive:
-		return "", durable.ErrNotFound
+		return "", driver.ErrNotFound
 	}
 	return h.ref, nil
 }
 
-func (e *engine) Get(ctx context.Context, ref durable.Ref) (durable.Info, error) {
+func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 	p, a, err := e.find(ref)
 	if err != nil {
-		return durable.Info{}, err
+		return driver.Info{}, err
 	}
 	return p.describe(ctx, ref, a)
 }
 
-func (e *engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
-	return func(yield func(durable.Info, error) bool) {
+func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+	return func(yield func(driver.Info, error) bool) {
 		for _, p := range e.parts {
 			if !p.scan(ctx, f, yield) {
 				return
@@ -733,6 +733,6 @@ func (e *engine) Now(ctx context.Context) (time.Time, time.Duration, error) {
 func (e *engine) PlaceOfQueue() *once.Place { return &e.place }
 
 func (e *engine) Close() error {
-	e.close(durable.ErrClosed)
+	e.close(driver.ErrClosed)
 	return nil
 }

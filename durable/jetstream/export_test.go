@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // StaleAge makes handles stale sooner than after an hour.
@@ -17,7 +17,7 @@ func Shift(f func(server string, t time.Time) time.Time) Option {
 }
 
 // ClosedUntil returns the time up to which near buckets were closed.
-func ClosedUntil(e durable.Engine) time.Time {
+func ClosedUntil(e driver.Engine) time.Time {
 	p := e.(*engine).parts[0]
 	if p.lowest() == bottom {
 		return time.Time{}
@@ -26,7 +26,7 @@ func ClosedUntil(e durable.Engine) time.Time {
 }
 
 // HasBeat reports whether the last beat of a worker is there.
-func HasBeat(ctx context.Context, e durable.Engine, worker string) bool {
+func HasBeat(ctx context.Context, e driver.Engine, worker string) bool {
 	p := e.(*engine).parts[0]
 	_, err := p.last(ctx, p.workerSubject(worker))
 	return err == nil

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 	viewShare = 20
 )
 
-// feed is one Feed of one partition. It looks what buckets there are. Far ones whose time has
+// feed is one Fetch of one partition. It looks what buckets there are. Far ones whose time has
 // come it moves to their near ones, and of near ones it reads the queues (kinds.go).
 //
 // Each queue of a bucket has a consumer that workers share, so that each job goes to one of
@@ -43,9 +43,9 @@ const (
 type feed struct {
 	*part
 	w       *worker
-	give    func([]*durable.Held)
+	give    func([]*driver.Delivery)
 	kinds   map[string][]string // of this worker, by token
-	ctx     context.Context     // ends with the Feed
+	ctx     context.Context     // ends with the Fetch
 	readers sync.WaitGroup
 
 	viewed    time.Time // when a look has shown all buckets
@@ -77,7 +77,7 @@ type reader struct {
 	made   bool      // the consumer is there; for the goroutine
 }
 
-func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
@@ -115,8 +115,8 @@ func (f *feed) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if f.w.c.Looked != nil {
-			f.w.c.Looked()
+		if f.w.c.Polled != nil {
+			f.w.c.Polled()
 		}
 		if v.all {
 			select {
@@ -384,13 +384,13 @@ func (f *feed) fetchOf(ctx context.Context, b *budget, at spot, r *reader, reque
 // way.
 func (f *feed) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 	open, _ := f.w.c.Kinds.Open()
-	var held, aside []*durable.Held
+	var held, aside []*driver.Delivery
 	for _, m := range msgs {
 		h, err := f.heldOf(m)
 		if err != nil {
 			continue // not ours, or damaged: it stays where it is
 		}
-		kind := h.Record.Job.Kind
+		kind := h.Record.Kind
 		switch early := f.early(h); {
 		case !f.w.c.Kinds.Has(kind), !isToken(at.queue) && !has(open, kind):
 			aside = append(aside, h)
@@ -407,7 +407,7 @@ func (f *feed) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 // early is how long it takes until a job may be held, if it is in a bucket that is read long
 // before its time: what is held for nothing would take the room of what is due. It is given
 // back for no longer than a lease, because the clock may be set forward meanwhile.
-func (f *feed) early(h *durable.Held) time.Duration {
+func (f *feed) early(h *driver.Delivery) time.Duration {
 	bucket := time.Duration(f.geometry.near) * time.Microsecond
 	return h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
 }
@@ -416,16 +416,16 @@ func (f *feed) early(h *durable.Held) time.Duration {
 // they were. Copies have one claim between them, and none comes into a bucket that is closed.
 // What cannot be stored there comes again, to another worker perhaps. So does what is in the
 // queue of its kind, which has the hash of another.
-func (f *feed) setAside(ctx context.Context, from spot, held []*durable.Held) {
+func (f *feed) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
 	var groups []group
 	var moving []*handle
 	fl, closed := f.fleet.Load(), false
 	if len(held) > 0 && from.bucket <= f.lowest().near {
 		_, err := f.last(ctx, f.nearMark(from.bucket))
-		closed = !errors.Is(err, durable.ErrNotFound)
+		closed = !errors.Is(err, driver.ErrNotFound)
 	}
 	for _, h := range held {
-		hd, kind := h.Handle.(*handle), h.Record.Job.Kind
+		hd, kind := h.Handle.(*handle), h.Record.Kind
 		to := fl.queueOf(kind)
 		if f.w.c.Kinds.Has(kind) {
 			f.w.setApart(kind)

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // status returns what became of a version of a job.
 func (p *part) status(ctx context.Context, at place) (status, error) {
 	m, err := p.last(ctx, p.fateSubject(at))
-	if errors.Is(err, durable.ErrNotFound) {
+	if errors.Is(err, driver.ErrNotFound) {
 		return status{}, nil
 	}
 	if err != nil {
@@ -30,7 +30,7 @@ func (p *part) status(ctx context.Context, at place) (status, error) {
 func (p *part) forwarded(ctx context.Context, a address) (place, uint64, error) {
 	at := place{id: a.id, bucket: a.bucket}
 	m, err := p.last(ctx, p.forward(a.id))
-	if errors.Is(err, durable.ErrNotFound) || err == nil && len(m.Data) == 0 {
+	if errors.Is(err, driver.ErrNotFound) || err == nil && len(m.Data) == 0 {
 		return at, 0, nil
 	}
 	if err != nil {
@@ -47,12 +47,12 @@ func parseForward(id string, data []byte) (at place, err error) {
 		at.version, err = strconv.Atoi(version)
 	}
 	if err != nil {
-		return at, fmt.Errorf("%w: where a job was moved cannot be read: %q", durable.ErrStorage, data)
+		return at, fmt.Errorf("%w: where a job was moved cannot be read: %q", driver.ErrStorage, data)
 	}
 	return at, nil
 }
 
-func (p *part) forwardWrite(r *durable.Record, bucket int64) write {
+func (p *part) forwardWrite(r *driver.Record, bucket int64) write {
 	return write{subject: p.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
 }
 
@@ -105,7 +105,7 @@ func (p *part) isOpenBy(ctx context.Context, a address, at place, err error) (bo
 	if err == nil {
 		return false, nil
 	}
-	if !errors.Is(err, durable.ErrNotFound) {
+	if !errors.Is(err, driver.ErrNotFound) {
 		return false, err
 	}
 	if at.bucket > p.lowest().near && p.now().Before(p.closeAt(at.bucket).Add(markTTL/2)) {
@@ -119,7 +119,7 @@ func (p *part) isOpenBy(ctx context.Context, a address, at place, err error) (bo
 	if err == nil {
 		_, err = p.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
 	}
-	if errors.Is(err, durable.ErrNotFound) {
+	if errors.Is(err, driver.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err
@@ -131,18 +131,18 @@ var errStop = errors.New("jetstream: found")
 // near one: a job that is being moved is in both before it leaves the first. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
-func (p *part) record(ctx context.Context, a address, at place, forward uint64) (durable.Record, error) {
+func (p *part) record(ctx context.Context, a address, at place, forward uint64) (driver.Record, error) {
 	r, _, err := p.find(ctx, a, at, forward)
 	return r, err
 }
 
 // find is record, and returns the message, too.
-func (p *part) find(ctx context.Context, a address, at place, forward uint64) (durable.Record, stored, error) {
+func (p *part) find(ctx context.Context, a address, at place, forward uint64) (driver.Record, stored, error) {
 	return p.findIn(ctx, a, at, forward, append([]string{p.farSubject(p.farOf(at.bucket))}, p.nearFilters(at.bucket)...)...)
 }
 
 // findIn is find among the messages of some filters.
-func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, filters ...string) (r durable.Record, found stored, err error) {
+func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, filters ...string) (r driver.Record, found stored, err error) {
 	search := func(page []stored) (bool, error) {
 		for _, m := range page {
 			one, err := decode(m.Data)
@@ -157,7 +157,7 @@ func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, 
 		return true, nil
 	}
 	if at.version > 0 && forward == 0 {
-		return r, found, durable.ErrNotFound
+		return r, found, driver.ErrNotFound
 	}
 	// The sender's idea of the server's clock is good to within its round trip, unless
 	// that was set. Then the whole bucket is searched.
@@ -176,16 +176,16 @@ func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, 
 			}
 		}
 	}
-	return r, found, durable.ErrNotFound
+	return r, found, driver.ErrNotFound
 }
 
 // describe returns what is known of a job that is kept.
-func (p *part) describe(ctx context.Context, ref durable.Ref, a address) (durable.Info, error) {
-	var info durable.Info
+func (p *part) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
+	var info driver.Info
 	for try := 0; ; try++ {
 		if m, err := p.last(ctx, p.deadSubject(a.id)); err == nil && len(m.Data) > 0 {
 			return deadInfo(ref, m.Data)
-		} else if err != nil && !errors.Is(err, durable.ErrNotFound) {
+		} else if err != nil && !errors.Is(err, driver.ErrNotFound) {
 			return info, err
 		}
 		at, forward, err := p.forwarded(ctx, a)
@@ -196,7 +196,7 @@ func (p *part) describe(ctx context.Context, ref durable.Ref, a address) (durabl
 		if err != nil {
 			return info, err
 		}
-		r, err := durable.Record{}, durable.ErrNotFound
+		r, err := driver.Record{}, driver.ErrNotFound
 		if !s.fate.final() {
 			r, err = p.record(ctx, a, at, forward)
 		}
@@ -205,7 +205,7 @@ func (p *part) describe(ctx context.Context, ref durable.Ref, a address) (durabl
 		}
 		// Not found where it was: it has ended, died, or was moved meanwhile. Other servers
 		// may be a moment behind.
-		if !errors.Is(err, durable.ErrNotFound) || try == 3 {
+		if !errors.Is(err, driver.ErrNotFound) || try == 3 {
 			return info, err
 		}
 		if try == 0 {
@@ -213,54 +213,54 @@ func (p *part) describe(ctx context.Context, ref durable.Ref, a address) (durabl
 		}
 		if again, _, err := p.forwarded(ctx, a); err != nil || again == at && (s.fate.final() || p.replicas == 1) {
 			if err == nil {
-				err = durable.ErrNotFound
+				err = driver.ErrNotFound
 			}
 			return info, err
 		}
 	}
 }
 
-func infoOf(ref durable.Ref, r *durable.Record, s status) durable.Info {
-	i := durable.Info{Ref: ref, Job: r.Job, State: durable.Waiting, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}
+func infoOf(ref driver.Ref, r *driver.Record, s status) driver.Info {
+	i := driver.Info{Ref: ref, State: driver.Waiting, Record: *r}
 	switch s.fate {
 	case claimed:
-		i.State, i.Attempt = durable.Running, min(s.attempt, r.Job.MaxAttempts)
+		i.State, i.Attempt = driver.Running, min(s.attempt, r.MaxAttempts)
 	case freed:
 		i.Attempt = s.attempt
 	}
 	return i
 }
 
-func deadInfo(ref durable.Ref, data []byte) (durable.Info, error) {
+func deadInfo(ref driver.Ref, data []byte) (driver.Info, error) {
 	r, err := decode(data)
 	if err != nil {
-		return durable.Info{}, err
+		return driver.Info{}, err
 	}
-	return durable.Info{Ref: ref, Job: r.Job, State: durable.Dead, Attempt: r.Attempt, Due: r.Due, LastError: r.LastError, Errors: r.Errors}, nil
+	return driver.Info{Ref: ref, State: driver.Dead, Record: r}, nil
 }
 
 // scan goes over all jobs; false if it was told to stop. While a far bucket is being
 // moved its jobs are in it and in their near buckets, so these are remembered.
-func (p *part) scan(ctx context.Context, f durable.Filter, yield func(durable.Info, error) bool) bool {
+func (p *part) scan(ctx context.Context, f driver.Filter, yield func(driver.Info, error) bool) bool {
 	seen := map[string]bool{}
 	visit := func(page []stored) (bool, error) { return p.scanPage(ctx, page, f, seen, yield) }
 	for _, filter := range []string{"h.*", "q.>"} {
 		if err := p.pages(ctx, p.subject(filter), 1, time.Time{}, visit); err != nil {
 			if !errors.Is(err, errStop) {
-				yield(durable.Info{}, err)
+				yield(driver.Info{}, err)
 			}
 			return false
 		}
 	}
-	err := p.deadJobs(ctx, func(i durable.Info) bool { return !f.Match(i) || yield(i, nil) })
+	err := p.deadJobs(ctx, func(i driver.Info) bool { return !f.Match(i) || yield(i, nil) })
 	if err != nil && !errors.Is(err, errStop) {
-		yield(durable.Info{}, err)
+		yield(driver.Info{}, err)
 	}
 	return err == nil
 }
 
 // deadJobs calls each for all that are dead. If that returns false the error is errStop.
-func (p *part) deadJobs(ctx context.Context, each func(durable.Info) bool) error {
+func (p *part) deadJobs(ctx context.Context, each func(driver.Info) bool) error {
 	return p.pages(ctx, p.subject("x.*"), 1, time.Time{}, func(page []stored) (bool, error) {
 		for _, m := range page {
 			if len(m.Data) == 0 {
@@ -282,8 +282,8 @@ func (p *part) deadJobs(ctx context.Context, each func(durable.Info) bool) error
 	})
 }
 
-func (p *part) scanPage(ctx context.Context, page []stored, f durable.Filter, seen map[string]bool, yield func(durable.Info, error) bool) (bool, error) {
-	recs := make([]durable.Record, len(page))
+func (p *part) scanPage(ctx context.Context, page []stored, f driver.Filter, seen map[string]bool, yield func(driver.Info, error) bool) (bool, error) {
+	recs := make([]driver.Record, len(page))
 	subjects := make([]string, len(page))
 	for i, m := range page {
 		var err error

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // The server's clock decides when a bucket is moved or closed, and that clock may be set
@@ -64,7 +64,7 @@ func (p *part) sync(ctx context.Context) error {
 
 func (p *part) readFloor(ctx context.Context) error {
 	m, err := p.last(ctx, p.floorSubject())
-	if errors.Is(err, durable.ErrNotFound) {
+	if errors.Is(err, driver.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *part) readFloor(ctx context.Context) error {
 	}
 	f := floor{seq: m.Seq}
 	if _, err := fmt.Sscanf(string(m.Data), "%d %d", &f.near, &f.far); err != nil {
-		return fmt.Errorf("%w: how far buckets were closed cannot be read: %q", durable.ErrStorage, m.Data)
+		return fmt.Errorf("%w: how far buckets were closed cannot be read: %q", driver.ErrStorage, m.Data)
 	}
 	p.learn(f)
 	return nil

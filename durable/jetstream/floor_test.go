@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // closeBucket closes a near bucket as a clock that is ahead does.
@@ -18,9 +19,9 @@ func closeBucket(t *testing.T, p *part, b int64) {
 	require.True(t, ok)
 }
 
-func recordAt(id string, due, born time.Time) durable.Record {
+func recordAt(id string, due, born time.Time) driver.Record {
 	due, born = due.Truncate(time.Microsecond), born.Truncate(time.Microsecond)
-	return durable.Record{ID: id, Job: durable.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: born}
+	return driver.Record{ID: id, Kind: "k", At: due, MaxAttempts: 3, Due: due, Born: born}
 }
 
 // The floor rises and never falls, whoever writes it, and is what a new engine finds.
@@ -67,11 +68,11 @@ func TestInsertBelowTheFloor(t *testing.T) {
 		b := p.nearOf(now.Add(2 * time.Minute)) // so near that it is not in a far bucket
 		insert := func(p *part, id string, due, born time.Time) error {
 			r := recordAt(id, due, born)
-			r.Job.Key = key
+			r.Key = key
 			if key != "" {
-				r.Job.Key += id
+				r.Key += id
 			}
-			return p.insert(t.Context(), []durable.Record{r})[0]
+			return p.insert(t.Context(), []driver.Record{r})[0]
 		}
 		for _, b := range []int64{p.nearOf(now.Add(-time.Minute)), b - 1, b} {
 			closeBucket(t, p, b)
@@ -118,7 +119,7 @@ func TestMoveToClosedBuckets(t *testing.T) {
 			const jobs = 50
 			for i := range jobs {
 				r := recordAt("r"+itoa(int64(i)), due, now)
-				require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+				require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 			}
 			closeBucket(t, p, p.nearOf(due))
 			if ahead > 0 {

@@ -11,16 +11,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // insert stores records. A retried one keeps its id and its bucket, so that copies have
 // one claim between them.
-func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
+func (p *part) insert(ctx context.Context, recs []driver.Record) []error {
 	errs := make([]error, len(recs))
 	p.consult(ctx)
 	err := p.room(ctx)
-	if err == nil && slices.ContainsFunc(recs, func(r durable.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
+	if err == nil && slices.ContainsFunc(recs, func(r driver.Record) bool { return p.openFor(r.Due) != p.nearOf(r.Due) }) {
 		err = p.sync(ctx) // the clock was set back, maybe just now
 	}
 	if err != nil {
@@ -32,7 +32,7 @@ func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 	var groups []*inserting
 	var of []int // which record a group is of
 	for i := range recs {
-		if recs[i].Job.Key != "" {
+		if recs[i].Key != "" {
 			errs[i] = p.insertKeyed(ctx, &recs[i])
 			continue
 		}
@@ -47,7 +47,7 @@ func (p *part) insert(ctx context.Context, recs []durable.Record) []error {
 
 // inserting is a record on its way.
 type inserting struct {
-	r      *durable.Record
+	r      *driver.Record
 	group  group
 	putOff bool // it goes to another bucket than that of its time, with a forward
 	tried  bool // an earlier try may have stored it
@@ -56,7 +56,7 @@ type inserting struct {
 // place returns what stores a record for the first time. If the bucket of its time is
 // below the floor it goes to the first open one, as its second version, but only if it is
 // fresh: otherwise it may have been stored, and run, before that bucket was closed.
-func (p *part) place(r *durable.Record) *inserting {
+func (p *part) place(r *driver.Record) *inserting {
 	bucket := p.openFor(r.Due)
 	if bucket == p.nearOf(r.Due) || !p.fresh(r) {
 		return &inserting{r: r, group: group{p.recordWrite(r, p.nearOf(r.Due), r.Born, false)}}
@@ -68,7 +68,7 @@ func (p *part) place(r *durable.Record) *inserting {
 
 // elsewhere returns what stores a new job in another bucket than that of its time: as a
 // second version, to which a forward leads.
-func (p *part) elsewhere(r *durable.Record, bucket int64, guarded bool) group {
+func (p *part) elsewhere(r *driver.Record, bucket int64, guarded bool) group {
 	next := *r
 	next.Version = 1
 	return group{p.forwardWrite(&next, bucket), p.recordWrite(&next, bucket, r.Born, guarded)}
@@ -77,7 +77,7 @@ func (p *part) elsewhere(r *durable.Record, bucket int64, guarded bool) group {
 // fresh reports whether the bucket of a record's time cannot have been closed since the
 // record was born, but by a clock that was set in between: by the clock as it is now it is
 // too soon for that. So if it is closed, it was so before.
-func (p *part) fresh(r *durable.Record) bool {
+func (p *part) fresh(r *driver.Record) bool {
 	now, margin := p.now(), time.Duration(p.settle/2)*time.Microsecond
 	return r.Born.Before(now.Add(margin)) && now.Add(margin).Before(p.closeAt(p.nearOf(r.Due)))
 }
@@ -125,14 +125,14 @@ func (p *part) insertGroups(ctx context.Context, all []*inserting) []error {
 		trying = again
 	}
 	for i, in := range all {
-		if in.tried && errs[i] != nil && !errors.Is(errs[i], durable.ErrUncertain) {
-			errs[i] = fmt.Errorf("%w: %w", durable.ErrUncertain, errs[i]) // a later try was not made, or refused
+		if in.tried && errs[i] != nil && !errors.Is(errs[i], driver.ErrUncertain) {
+			errs[i] = fmt.Errorf("%w: %w", driver.ErrUncertain, errs[i]) // a later try was not made, or refused
 		}
 	}
 	return errs
 }
 
-var errTooLate = fmt.Errorf("%w: it came too late for its bucket", durable.ErrUncertain)
+var errTooLate = fmt.Errorf("%w: it came too late for its bucket", driver.ErrUncertain)
 
 // repeat has the next try refused where the bucket is closed: it may make a copy.
 func (in *inserting) repeat(p *part) {
@@ -146,7 +146,7 @@ func (in *inserting) repeat(p *part) {
 func (p *part) refused(ctx context.Context, in *inserting) (again bool, err error) {
 	if in.putOff {
 		_, err := p.last(ctx, p.forward(in.r.ID))
-		if !errors.Is(err, durable.ErrNotFound) {
+		if !errors.Is(err, driver.ErrNotFound) {
 			return false, err // nil: an earlier try has stored it; it may have ended since
 		}
 	}
@@ -170,9 +170,9 @@ func (p *part) markOf(subject string) string {
 // when nobody remembers that it ran. On several replicas such a condition would have
 // writers wait for one another, so only what may be a copy has it; what comes late is
 // found by the scan for old buckets.
-func (p *part) recordWrite(r *durable.Record, bucket int64, now time.Time, guarded bool) write {
+func (p *part) recordWrite(r *driver.Record, bucket int64, now time.Time, guarded bool) write {
 	far := p.toFar(bucket, r.Due, now)
-	w := write{subject: p.nearSubject(bucket, r.Job.Kind), data: encode(r)}
+	w := write{subject: p.nearSubject(bucket, r.Kind), data: encode(r)}
 	if far {
 		w.subject = p.farSubject(p.farOf(bucket))
 	}
@@ -184,11 +184,11 @@ func (p *part) recordWrite(r *durable.Record, bucket int64, now time.Time, guard
 
 // insertKeyed stores a record and takes its key, in one commit. If that is refused though
 // nobody has touched the key, it is the bucket that is closed.
-func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
+func (p *part) insertKeyed(ctx context.Context, r *driver.Record) error {
 	var uncertain, closed error
 	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
 	for range insertTries {
-		h, err := p.keyHolder(ctx, r.Job.Key)
+		h, err := p.keyHolder(ctx, r.Key)
 		if closed = nil; refused && h.seq == before {
 			closed = errTooLate
 		}
@@ -198,7 +198,7 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 		case h.ref == p.refOf(r):
 			return nil // an earlier try has stored it; it may have ended since
 		case h.alive:
-			return cmp.Or(uncertain, durable.ErrExists)
+			return cmp.Or(uncertain, driver.ErrExists)
 		case closed != nil && (uncertain != nil || !p.fresh(r)):
 			return closed // an earlier try may have stored it, and it have run
 		}
@@ -226,7 +226,7 @@ func (p *part) insertKeyed(ctx context.Context, r *durable.Record) error {
 	if err := cmp.Or(uncertain, closed); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: others take and leave the key %q all the time", durable.ErrExists, r.Job.Key)
+	return fmt.Errorf("%w: others take and leave the key %q all the time", driver.ErrExists, r.Key)
 }
 
 // A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
@@ -239,8 +239,8 @@ func (p *part) keySubject(key string) string {
 	return p.subject("k." + hex.EncodeToString(sum[:16]))
 }
 
-func (p *part) keyWrite(r *durable.Record, last uint64) write {
-	return write{subject: p.keySubject(r.Job.Key), data: []byte(p.refOf(r)), last: seq(last), rollup: true}
+func (p *part) keyWrite(r *driver.Record, last uint64) write {
+	return write{subject: p.keySubject(r.Key), data: []byte(p.refOf(r)), last: seq(last), rollup: true}
 }
 
 // grave is what a subject is left with when its message is to be gone: a message that
@@ -251,8 +251,8 @@ func grave(subject string) write {
 
 // holder is who has a key, or had it last.
 type holder struct {
-	ref   durable.Ref // "" for none
-	seq   uint64      // of the message; 0 for none
+	ref   driver.Ref // "" for none
+	seq   uint64     // of the message; 0 for none
 	alive bool
 }
 
@@ -270,17 +270,17 @@ func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) 
 func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	m, err := p.last(ctx, p.keySubject(key))
 	switch {
-	case errors.Is(err, durable.ErrNotFound):
+	case errors.Is(err, driver.ErrNotFound):
 		return holder{}, nil
 	case err != nil:
 		return holder{}, err
 	case len(m.Data) == 0:
 		return holder{seq: m.Seq}, nil
 	}
-	h := holder{ref: durable.Ref(m.Data), seq: m.Seq}
+	h := holder{ref: driver.Ref(m.Data), seq: m.Seq}
 	a, err := parseRef(h.ref, p.salt, p.of)
 	if err != nil {
-		return h, fmt.Errorf("%w: of the key %q: %w", durable.ErrStorage, key, err)
+		return h, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
 	_, s, err := p.current(ctx, a)
 	if err != nil {
@@ -292,18 +292,18 @@ func (p *part) holder(ctx context.Context, key string) (holder, error) {
 
 // leaveKey is what an ending job writes of its key: that it is free, or has the next
 // occurrence. Nil if the key is not this job's.
-func (p *part) leaveKey(ctx context.Context, r *durable.Record, next *durable.Record) (group, error) {
-	if r.Job.Key == "" {
+func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Record) (group, error) {
+	if r.Key == "" {
 		return nil, nil
 	}
-	m, err := p.last(ctx, p.keySubject(r.Job.Key))
-	if errors.Is(err, durable.ErrNotFound) || err == nil && durable.Ref(m.Data) != p.refOf(r) {
+	m, err := p.last(ctx, p.keySubject(r.Key))
+	if errors.Is(err, driver.ErrNotFound) || err == nil && driver.Ref(m.Data) != p.refOf(r) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	w := grave(p.keySubject(r.Job.Key))
+	w := grave(p.keySubject(r.Key))
 	if next != nil {
 		w = p.keyWrite(next, m.Seq)
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A near bucket has some queues, each of them a subject, q.<bucket>.<queue>, and workers share a
@@ -62,9 +62,9 @@ type life struct {
 }
 
 // newLife returns what a worker says of itself at first.
-func newLife(c durable.WorkConfig) life {
+func newLife(c driver.WorkConfig) life {
 	kinds := c.Kinds.All()
-	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), durable.ShownKinds)], All: len(kinds)}
+	l := life{Lease: c.Lease, Names: kinds[:min(len(kinds), driver.ShownKinds)], All: len(kinds)}
 	for _, kind := range kinds {
 		l.Kinds = append(l.Kinds, tokenOf(kind))
 		if c.Kinds.Limited(kind) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // soon is small buckets, that close while a test runs.
@@ -37,7 +38,7 @@ func runs(t *testing.T, p *part, kinds ...string) (*durable.Queue, <-chan *durab
 }
 
 // connectPartTo returns another engine on the queue of a partition.
-func connectPartTo(t *testing.T, p *part) durable.Engine {
+func connectPartTo(t *testing.T, p *part) driver.Engine {
 	e, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
 	return e
@@ -100,7 +101,7 @@ func TestStoredWithoutAKind(t *testing.T) {
 	now := p.now().Truncate(time.Microsecond)
 	stored := func(id, kind string, due time.Time, far bool) durable.Ref {
 		r := recordAt(id, due, now)
-		r.Job.Kind = kind
+		r.Kind = kind
 		w := write{subject: p.queueSubject(p.nearOf(due), ""), data: encode(&r)}
 		if far {
 			w.subject = p.farSubject(p.farOf(p.nearOf(due)))
@@ -214,7 +215,7 @@ func TestManyKindsOfVersion4(t *testing.T) {
 	for i := range kinds {
 		kinds[i] = fmt.Sprint("kind", i)
 		r := recordAt(fmt.Sprint("job", i), now, now)
-		r.Job.Kind = kinds[i]
+		r.Kind = kinds[i]
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(p.nearOf(now), tokenOf(kinds[i])), data: encode(&r)}))
 	}
 	_, ran := runs(t, p, kinds...)
@@ -233,7 +234,7 @@ func TestSetAside(t *testing.T) {
 	var ofA, ofB, nobodys []durable.Ref
 	for i := range 60 {
 		r := recordAt(fmt.Sprint("job", i), now, now)
-		r.Job.Kind = []string{"a", "b", "nobody's"}[i%3]
+		r.Kind = []string{"a", "b", "nobody's"}[i%3]
 		refs := []*[]durable.Ref{&ofA, &ofB, &nobodys}[i%3]
 		*refs = append(*refs, p.refOf(&r))
 		queue := []string{"", "_gone"}[i%2]
@@ -271,16 +272,16 @@ func TestSetAside(t *testing.T) {
 func TestSetAsideWhileItCloses(t *testing.T) {
 	p := newPart(t, soon)
 	e := connectPartTo(t, p)
-	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Lease: time.Minute, Kinds: durable.NewKinds([]string{"a"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKinds([]string{"a"})})
 	require.NoError(t, err)
-	f := &feed{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*durable.Held) {}, swept: map[spot]time.Time{}}
+	f := &feed{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
 	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
 	for queue, others := range map[string][]life{"": nil, "_gone": {{Kinds: []string{tokenOf("b")}}}} {
 		lives := append(others, life{Kinds: []string{tokenOf("a")}})
 		f.fleet.Store(fleetOf(lives))
 		now := p.now().Truncate(time.Microsecond)
 		r := recordAt("job"+queue, now, now)
-		r.Job.Kind = "b"
+		r.Kind = "b"
 		b := p.nearOf(now)
 		at := spot{b, queue}
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, queue), data: encode(&r)}))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
@@ -44,10 +45,10 @@ func TestConformanceOfStaleHandles(t *testing.T) {
 
 // two is a job that one worker has claimed and that was handed out to another, too.
 type two struct {
-	e             durable.Engine
+	e             driver.Engine
 	clock         *serverClock
-	owner, other  durable.Worker
-	mine, offered *durable.Held
+	owner, other  driver.Worker
+	mine, offered *driver.Delivery
 }
 
 const testLease = 6 * time.Second
@@ -56,16 +57,16 @@ func newTwo(t *testing.T) *two {
 	w := &two{clock: &serverClock{}}
 	w.clock.set(time.Hour)
 	s := newStore(t, jetstream.Shift(w.clock.show))
-	worker := func(name string) (durable.Worker, <-chan *durable.Held) {
-		worker, err := s.Open(t).Work(within(t), durable.WorkConfig{
-			Name: name, Kinds: durable.NewKinds([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
+	worker := func(name string) (driver.Worker, <-chan *driver.Delivery) {
+		worker, err := s.Open(t).Work(within(t), driver.WorkConfig{
+			Name: name, Kinds: driver.NewKinds([]string{"plain"}), Lease: testLease, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 		})
 		require.NoError(t, err)
-		held, done := make(chan *durable.Held, 100), make(chan struct{})
+		held, done := make(chan *driver.Delivery, 100), make(chan struct{})
 		ctx, stop := context.WithCancel(context.Background())
 		go func() {
 			defer close(done)
-			worker.Feed(ctx, func(hs []*durable.Held) {
+			worker.Fetch(ctx, func(hs []*driver.Delivery) {
 				for _, h := range hs {
 					held <- h
 				}
@@ -82,13 +83,13 @@ func newTwo(t *testing.T) *two {
 	now, _, err := e.Now(within(t))
 	require.NoError(t, err)
 	at := now.Truncate(time.Microsecond)
-	_, errs := e.Insert(within(t), []durable.Record{{ID: "x", Job: durable.Job{Kind: "plain", At: at, MaxAttempts: 9}, Due: at, Born: at}})
+	_, errs := e.Insert(within(t), []driver.Record{{ID: "x", Kind: "plain", At: at, MaxAttempts: 9, Due: at, Born: at}})
 	require.NoError(t, errs[0])
-	var held <-chan *durable.Held
+	var held <-chan *driver.Delivery
 	w.owner, held = worker("owner")
 	w.mine = <-held
 	await(t, func() string {
-		if w.owner.Claim(within(t), []*durable.Held{w.mine})[0].Claimed != durable.Mine {
+		if w.owner.Claim(within(t), []*driver.Delivery{w.mine})[0].Status != driver.Granted {
 			return "the owner has not claimed it"
 		}
 		return ""
@@ -99,15 +100,15 @@ func newTwo(t *testing.T) *two {
 	case <-time.After(patience):
 		require.FailNow(t, "not handed out again")
 	}
-	if err := w.owner.Beat(within(t)); err != nil {
+	if err := w.owner.Heartbeat(within(t)); err != nil {
 		require.ErrorIs(t, err, durable.ErrLeaseLost) // it was over, and is renewed
 	}
 	return w
 }
 
-func (w *two) claim(t *testing.T) durable.Claimed {
+func (w *two) claim(t *testing.T) driver.ClaimStatus {
 	w.offered.Exact = true // what was claimed by one who has died is a suspect
-	return w.other.Claim(within(t), []*durable.Held{w.offered})[0].Claimed
+	return w.other.Claim(within(t), []*driver.Delivery{w.offered})[0].Status
 }
 
 // A dead worker whose last beat lies in the future, since the clock was set back, keeps its
@@ -118,7 +119,7 @@ func TestDeadWorkerFromTheFuture(t *testing.T) {
 		w := newTwo(t)
 		w.clock.set(0)
 		await(t, func() string {
-			if w.claim(t) != durable.Mine {
+			if w.claim(t) != driver.Granted {
 				return "not taken over"
 			}
 			return ""
@@ -142,7 +143,7 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 			defer close(done)
 			for last := time.Now(); beating.Err() == nil; {
 				time.Sleep(testLease / 6)
-				if w.owner.Beat(beating) == nil {
+				if w.owner.Heartbeat(beating) == nil {
 					slowest.Store(max(slowest.Load(), int64(time.Since(last))))
 					last = time.Now()
 				}
@@ -151,7 +152,7 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 		w.clock.set(2 * time.Hour)
 		taken := false
 		for end := time.Now().Add(2 * testLease); time.Now().Before(end) && !taken; time.Sleep(10 * time.Millisecond) {
-			taken = w.claim(t) == durable.Mine
+			taken = w.claim(t) == driver.Granted
 		}
 		stop()
 		<-done
@@ -161,7 +162,7 @@ func TestLivingWorkerFromThePast(t *testing.T) {
 		}
 		require.False(t, taken, "a worker that has renewed its lease has lost its job")
 		await(t, func() string { // it is silent now
-			if w.claim(t) != durable.Mine {
+			if w.claim(t) != driver.Granted {
 				return "not taken over"
 			}
 			return ""

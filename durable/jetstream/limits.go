@@ -9,17 +9,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // covered is a job that is to be claimed under limits.
 type covered struct {
-	h       *durable.Held
+	h       *driver.Delivery
 	hd      *handle
-	limits  []*durable.Rule
+	limits  []*driver.Rule
 	quotas  []string // of each
 	basis   basis
-	verdict durable.Verdict
+	verdict driver.ClaimResult
 	seats   []string // that its claim has
 	took    []string // those of them that are new
 	seen    bool     // it was looked whether it has ended
@@ -29,7 +29,7 @@ type covered struct {
 // draft is what becomes of a quota if a plan is written.
 type draft struct {
 	of      *quota
-	c       durable.Counter
+	c       driver.Counter
 	chosen  map[int]bool // places
 	changed bool         // what its message has
 	written bool         // that is part of what is to be written with claims
@@ -38,11 +38,11 @@ type draft struct {
 
 // coveredBy returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own place: what became of it is read first.
-func coveredBy(limits []*durable.Rule, h *durable.Held) *covered {
+func coveredBy(limits []*driver.Rule, h *driver.Delivery) *covered {
 	c := &covered{h: h, hd: h.Handle.(*handle), limits: limits, basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	c.refused = c.hd.unsure || c.hd.status.fate == claimed && c.hd.status.seq > 0
 	for _, l := range limits {
-		c.quotas = append(c.quotas, quotaOf(l.Place(h.Record.Job.Lane)))
+		c.quotas = append(c.quotas, quotaOf(l.Key(h.Record.Lane)))
 	}
 	return c
 }
@@ -65,7 +65,7 @@ func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*covered, tok
 		some, err := w.survey(ctx, p, some, token)
 		if err != nil || tries == limitedTries {
 			for _, j := range append(some, jobs...) {
-				j.verdict = durable.Verdict{Claimed: durable.Later, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
+				j.verdict = driver.ClaimResult{Status: driver.RetryLater, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
 			}
 			return
 		}
@@ -122,7 +122,7 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*covered, statuses []
 				leases[s.worker] = lease
 			}
 			if lease > 0 {
-				j.verdict = durable.Verdict{Claimed: durable.Later, After: max(lease, 10*time.Millisecond)}
+				j.verdict = driver.ClaimResult{Status: driver.RetryLater, After: max(lease, 10*time.Millisecond)}
 				continue
 			}
 		}
@@ -131,8 +131,8 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*covered, statuses []
 	return rest
 }
 
-func heldIn(jobs []*covered) []*durable.Held {
-	held := make([]*durable.Held, len(jobs))
+func heldIn(jobs []*covered) []*driver.Delivery {
+	held := make([]*driver.Delivery, len(jobs))
 	for i, j := range jobs {
 		held[i] = j.h
 	}
@@ -140,10 +140,10 @@ func heldIn(jobs []*covered) []*durable.Held {
 }
 
 func (p *part) readQuotasOf(ctx context.Context, jobs []*covered, alone bool) error {
-	wanted, lanes := map[string]*durable.Rule{}, map[string]string{}
+	wanted, lanes := map[string]*driver.Rule{}, map[string]string{}
 	for _, j := range jobs {
 		for k, l := range j.limits {
-			wanted[j.quotas[k]], lanes[j.quotas[k]] = l, j.h.Record.Job.Lane
+			wanted[j.quotas[k]], lanes[j.quotas[k]] = l, j.h.Record.Lane
 		}
 	}
 	return p.readQuotas(ctx, wanted, lanes, alone)
@@ -164,12 +164,12 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*cover
 	return again
 }
 
-func newDraft(q *quota, l *durable.Rule, now time.Time) *draft {
+func newDraft(q *quota, l *driver.Rule, now time.Time) *draft {
 	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: l.Rate > 0}
 	d.c.Taken = q.used
 	// So late they can only be if the clock was set back, or the limit was changed. Then the
 	// next token is there now.
-	if l.Rate > 0 && d.c.Tokens > now.Add(durable.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
+	if l.Rate > 0 && d.c.Tokens > now.Add(driver.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
 		d.c.Tokens = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
 	}
 	return d
@@ -194,7 +194,7 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 	now := p.now()
 	drafts, full = map[string]*draft{}, map[string][]*covered{}
 	for _, j := range jobs {
-		counters, has := make([]*durable.Counter, len(j.limits)), make([]bool, len(j.limits))
+		counters, has := make([]*driver.Counter, len(j.limits)), make([]bool, len(j.limits))
 		j.seats, j.took = nil, nil
 		for k, key := range j.quotas {
 			d := drafts[key]
@@ -207,24 +207,24 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 				has[k], j.seats = true, append(j.seats, kept)
 			}
 		}
-		if j.verdict = (durable.Verdict{Claimed: durable.Mine}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
-			j.verdict = durable.Take(j.limits, counters, has, w.c.Name, now)
+		if j.verdict = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
+			j.verdict = driver.Take(j.limits, counters, has, w.c.Name, now)
 		} else { // the answer was lost: it has all it needs
-			j.verdict.At = durable.TokenBy(j.limits, now)
+			j.verdict.At = driver.TokenBy(j.limits, now)
 		}
 		for k, key := range j.quotas {
 			d := drafts[key]
 			d.changed = d.differs(w.others.Load() == 0)
-			if j.verdict.Claimed == durable.Mine && !has[k] {
+			if j.verdict.Status == driver.Granted && !has[k] {
 				i := d.of.freeSeat(j.limits[k], d.chosen)
 				d.chosen[i] = true
 				j.took = append(j.took, seatOf(key, i))
 			}
-			if n := j.limits[k].Running; j.verdict.Claimed == durable.Limited && j.verdict.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
+			if n := j.limits[k].Running; j.verdict.Status == driver.Throttled && j.verdict.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
 				full[key] = append(full[key], j)
 			}
 		}
-		if j.seats = append(j.seats, j.took...); j.verdict.Claimed == durable.Mine {
+		if j.seats = append(j.seats, j.took...); j.verdict.Status == driver.Granted {
 			won = append(won, j)
 		}
 	}
@@ -269,7 +269,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, toke
 				wr.last = nil
 			}
 			together.group = append(together.group, wr)
-		case d.of.counter.Turn != d.c.Turn || d.c.Until-d.of.counter.Until > int64(durable.TurnLasts/2):
+		case d.of.counter.Turn != d.c.Turn || d.c.Until-d.of.counter.Until > int64(driver.TurnLasts/2):
 			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
 		}
 	}
@@ -413,7 +413,7 @@ func (w *worker) restand(ctx context.Context, p *part, jobs []*covered, token st
 			again = append(again, j)
 			continue
 		}
-		if j.verdict = *v; v.Claimed == durable.Mine { // the answer was lost
+		if j.verdict = *v; v.Status == driver.Granted { // the answer was lost
 			j.verdict.At = at
 		}
 	}
@@ -428,12 +428,12 @@ type basis struct {
 
 // standing reads the status of a job that could not be claimed, and returns what a claim has
 // to replace; or the verdict.
-func (w *worker) standing(ctx context.Context, h *durable.Held, token string) (b basis, v *durable.Verdict) {
+func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
 	hd := h.Handle.(*handle)
 	p := hd.p
 	s, err := p.status(ctx, hd.at)
 	if err != nil {
-		return b, &durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
+		return b, &driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 	}
 	hd.unsure = false
 	b = basis{over: s, begun: h.Record.Attempt, crashes: h.Record.Crashes}
@@ -445,7 +445,7 @@ func (w *worker) standing(ctx context.Context, h *durable.Held, token string) (b
 			return b, &v
 		}
 		if left, err := w.leaseOf(ctx, p, s.worker); err != nil || left > 0 && s.worker != w.c.Name {
-			return b, &durable.Verdict{Claimed: durable.Later, After: max(left, 10*time.Millisecond)}
+			return b, &driver.ClaimResult{Status: driver.RetryLater, After: max(left, 10*time.Millisecond)}
 		}
 		if b.begun, b.crashes = s.begun(); s.worker == w.c.Name {
 			// In a call whose answer was lost: that was no crash, and nothing has begun.
@@ -459,7 +459,7 @@ func (w *worker) standing(ctx context.Context, h *durable.Held, token string) (b
 	}
 	if b.crashes > 0 && !h.Exact {
 		hd.status = status{}
-		return b, &durable.Verdict{Claimed: durable.Suspect, Crashes: b.crashes}
+		return b, &driver.ClaimResult{Status: driver.Suspect, Crashes: b.crashes}
 	}
 	return b, nil
 }
@@ -496,10 +496,10 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 // the claims are given back that the rules as they are now would have judged otherwise, and
 // are asked for again. So who has stored a rule knows that each claim that is asked for later
 // obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*durable.Held, verdicts []durable.Verdict, by *durable.Rules) {
+func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.ClaimResult, by *driver.Rules) {
 	last := witness{}
 	for i, h := range held {
-		if hd := h.Handle.(*handle); verdicts[i].Claimed == durable.Mine && hd.status.seq > last.seq {
+		if hd := h.Handle.(*handle); verdicts[i].Status == driver.Granted && hd.status.seq > last.seq {
 			last = witness{p.fateSubject(hd.at), hd.status.seq}
 		}
 	}
@@ -512,8 +512,8 @@ func (w *worker) obey(ctx context.Context, p *part, held []*durable.Held, verdic
 	}
 	var back []*handle
 	for i, h := range held {
-		if verdicts[i].Claimed == durable.Mine && (err != nil || !sameRules(by, now, &h.Record.Job)) {
-			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: time.Millisecond}
+		if verdicts[i].Status == driver.Granted && (err != nil || !sameRules(by, now, &h.Record)) {
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 			back = append(back, h.Handle.(*handle))
 		}
 	}
@@ -525,9 +525,9 @@ func (w *worker) obey(ctx context.Context, p *part, held []*durable.Held, verdic
 }
 
 // sameRules reports whether a job is judged alike by two rules.
-func sameRules(a, b *durable.Rules, j *durable.Job) bool {
-	x, pausedX := a.Covering(j.Kind, j.Lane)
-	y, pausedY := b.Covering(j.Kind, j.Lane)
+func sameRules(a, b *driver.Rules, r *driver.Record) bool {
+	x, pausedX := a.Covering(r.Kind, r.Lane)
+	y, pausedY := b.Covering(r.Kind, r.Lane)
 	if pausedX != pausedY || len(x) != len(y) {
 		return false
 	}
@@ -540,14 +540,14 @@ func sameRules(a, b *durable.Rules, j *durable.Job) bool {
 }
 
 // placeOfSeat returns what a place of a job of a lane is counted for.
-func placeOfSeat(seat, lane string) (durable.Place, bool) {
+func placeOfSeat(seat, lane string) (driver.LimitKey, bool) {
 	f := strings.Split(seat, ".")
 	if len(f) != 3 {
-		return durable.Place{}, false
+		return driver.LimitKey{}, false
 	}
 	id, err := parseInt(f[0])
 	if f[1] == "-" {
 		lane = ""
 	}
-	return durable.Place{Limit: id, Lane: lane}, err == nil
+	return driver.LimitKey{Limit: id, Lane: lane}, err == nil
 }

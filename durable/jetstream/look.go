@@ -8,18 +8,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // marked is a job, and where it is in a listing.
 type marked struct {
-	info durable.Info
-	mark durable.Mark
+	info driver.Info
+	mark driver.Cursor
 }
 
 // firsts collects the first n jobs after a mark, in any order.
 type firsts struct {
-	after durable.Mark
+	after driver.Cursor
 	n     int
 	jobs  []marked
 }
@@ -46,20 +46,20 @@ func (f *firsts) isFull(begins time.Time) bool {
 }
 
 // Page reads the buckets in their order, and of dead jobs all.
-func (e *engine) Page(ctx context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+func (e *engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	found := &firsts{after: after, n: n + 1}
 	for _, p := range e.parts {
 		if err := p.page(ctx, f, found); err != nil {
-			return nil, durable.Mark{}, err
+			return nil, driver.Cursor{}, err
 		}
 	}
 	found.cut()
-	var next durable.Mark
+	var next driver.Cursor
 	if len(found.jobs) > n {
 		next = found.jobs[n-1].mark
 		found.jobs = found.jobs[:n]
 	}
-	infos := make([]durable.Info, len(found.jobs))
+	infos := make([]driver.Info, len(found.jobs))
 	for i, m := range found.jobs {
 		infos[i] = m.info
 	}
@@ -98,11 +98,11 @@ const claimedAhead = time.Minute
 
 // page adds what a partition has. A job's mark is no earlier than its bucket, where it may
 // have come late: so a bucket has none that belongs before.
-func (p *part) page(ctx context.Context, f durable.Filter, found *firsts) error {
-	if f.State == durable.Dead {
-		return p.deadJobs(ctx, func(i durable.Info) bool {
+func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
+	if f.State == driver.Dead {
+		return p.deadJobs(ctx, func(i driver.Info) bool {
 			if f.Match(i) {
-				found.add(marked{i, durable.Mark{At: i.Due, Ref: i.Ref}})
+				found.add(marked{i, driver.Cursor{At: i.Due, Ref: i.Ref}})
 			}
 			return true
 		})
@@ -116,15 +116,15 @@ func (p *part) page(ctx context.Context, f durable.Filter, found *firsts) error 
 		if !s.end.After(found.after.At) {
 			continue
 		}
-		if found.isFull(s.start) || f.State == durable.Running && s.start.After(last) {
+		if found.isFull(s.start) || f.State == driver.Running && s.start.After(last) {
 			return nil
 		}
-		add := func(i durable.Info, _ error) bool {
+		add := func(i driver.Info, _ error) bool {
 			at := i.Due
 			if at.Before(s.start) {
 				at = s.start
 			}
-			found.add(marked{i, durable.Mark{At: at, Ref: i.Ref}})
+			found.add(marked{i, driver.Cursor{At: at, Ref: i.Ref}})
 			return true
 		}
 		for _, filter := range s.filters {
@@ -145,12 +145,12 @@ const (
 // backlog is what a Backlog has found.
 type backlog struct {
 	waiting int64
-	kinds   map[string]*durable.Overdue
+	kinds   map[string]*driver.Overdue
 	tokens  map[string]string // the kinds of some
 	read    int64
 
 	// Of queues of several kinds: what was read and is due, and how much was not read.
-	mixed  map[*durable.Overdue]int64
+	mixed  map[*driver.Overdue]int64
 	due    int64
 	unread int64
 }
@@ -158,22 +158,22 @@ type backlog struct {
 // Backlog reads what is due until it has read enough. The rest is counted by the server, also
 // what of it has ended and is in a bucket that is not closed yet. Of which kinds that is in queues
 // of several kinds it takes from what it has read.
-func (e *engine) Backlog(ctx context.Context) (durable.Backlog, error) {
-	b := &backlog{kinds: map[string]*durable.Overdue{}, tokens: map[string]string{}, mixed: map[*durable.Overdue]int64{}}
+func (e *engine) Backlog(ctx context.Context) (driver.Backlog, error) {
+	b := &backlog{kinds: map[string]*driver.Overdue{}, tokens: map[string]string{}, mixed: map[*driver.Overdue]int64{}}
 	for _, p := range e.parts {
 		if err := p.backlog(ctx, b); err != nil {
-			return durable.Backlog{}, err
+			return driver.Backlog{}, err
 		}
 	}
-	all := make([]durable.Overdue, 0, len(b.kinds))
+	all := make([]driver.Overdue, 0, len(b.kinds))
 	for _, o := range b.kinds {
 		o.Jobs += b.mixed[o] * b.unread / max(1, b.due)
 		all = append(all, *o)
 	}
-	slices.SortFunc(all, func(a, b durable.Overdue) int {
+	slices.SortFunc(all, func(a, b driver.Overdue) int {
 		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Kind, b.Kind))
 	})
-	return durable.Backlog{Waiting: b.waiting, Kinds: all[:min(len(all), mostOverdue)]}, nil
+	return driver.Backlog{Waiting: b.waiting, Kinds: all[:min(len(all), mostOverdue)]}, nil
 }
 
 func (p *part) backlog(ctx context.Context, b *backlog) error {
@@ -214,7 +214,7 @@ func (p *part) backlog(ctx context.Context, b *backlog) error {
 
 // count adds jobs that are due and were not read, of a kind if they are of one, and nil if that
 // is not known.
-func (b *backlog) count(of *durable.Overdue, one bool, n int64) {
+func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 	b.waiting += n
 	switch {
 	case !one:
@@ -226,7 +226,7 @@ func (b *backlog) count(of *durable.Overdue, one bool, n int64) {
 
 // backlogOf reads a queue of n messages, as far as there is reason to.
 func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled, seen map[string]bool) error {
-	var last *durable.Overdue
+	var last *driver.Overdue
 	one := isToken(at.queue)
 	err := p.pages(ctx, p.queueSubject(at.bucket, at.queue), 1, time.Time{}, func(page []stored) (bool, error) {
 		recs, fates, err := p.fates(ctx, page)
@@ -255,12 +255,12 @@ func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now 
 }
 
 // add counts a job that is due.
-func (b *backlog) add(r *durable.Record, ref durable.Ref, handled map[string]bool) *durable.Overdue {
-	kind := r.Job.Kind
+func (b *backlog) add(r *driver.Record, ref driver.Ref, handled map[string]bool) *driver.Overdue {
+	kind := r.Kind
 	o := b.kinds[kind]
 	if o == nil {
 		token := tokenOf(kind)
-		o = &durable.Overdue{Kind: kind, Handled: handled[token]}
+		o = &driver.Overdue{Kind: kind, Handled: handled[token]}
 		b.kinds[kind], b.tokens[token] = o, kind
 	}
 	if o.Jobs++; o.Due.IsZero() || r.Due.Before(o.Due) {
@@ -270,14 +270,14 @@ func (b *backlog) add(r *durable.Record, ref durable.Ref, handled map[string]boo
 }
 
 // Workers reads the beats, and the statuses of what is due.
-func (e *engine) Workers(ctx context.Context) ([]durable.WorkerInfo, error) {
-	all := map[string]*durable.WorkerInfo{}
+func (e *engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
+	all := map[string]*driver.WorkerInfo{}
 	for _, p := range e.parts {
 		if err := p.workers(ctx, all); err != nil {
 			return nil, err
 		}
 	}
-	var sorted []durable.WorkerInfo
+	var sorted []driver.WorkerInfo
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if w := all[name]; w.Jobs > 0 || w.Until.After(e.parts[0].now()) {
 			sorted = append(sorted, *w)
@@ -287,14 +287,14 @@ func (e *engine) Workers(ctx context.Context) ([]durable.WorkerInfo, error) {
 }
 
 // workers adds what a partition knows. Of the beats in several the oldest counts.
-func (p *part) workers(ctx context.Context, all map[string]*durable.WorkerInfo) error {
+func (p *part) workers(ctx context.Context, all map[string]*driver.WorkerInfo) error {
 	lives, beats, err := p.lives(ctx)
 	if err != nil {
 		return err
 	}
-	of := func(name string) *durable.WorkerInfo {
+	of := func(name string) *driver.WorkerInfo {
 		if all[name] == nil {
-			all[name] = &durable.WorkerInfo{Name: name}
+			all[name] = &driver.WorkerInfo{Name: name}
 		}
 		return all[name]
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -109,7 +110,7 @@ func TestClosedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, e durable.Engine) *durable.Queue {
+func open(t *testing.T, e driver.Engine) *durable.Queue {
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	t.Cleanup(func() { q.Close() })
@@ -136,26 +137,26 @@ func TestEndWithoutAnAnswer(t *testing.T) {
 	e, err := jetstream.Connect(t.Context(), nc, s.opts...)
 	require.NoError(t, err)
 	defer e.Close()
-	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	for _, out := range []durable.Outcome{{End: durable.Done}, {End: durable.Again, At: time.Now().Add(time.Hour)}, {End: durable.Buried}} {
+	for _, out := range []driver.Completion{{End: driver.Done}, {End: driver.Retry, At: time.Now().Add(time.Hour)}, {End: driver.DeadLetter}} {
 		now := time.Now().Truncate(time.Microsecond)
-		_, errs := e.Insert(t.Context(), []durable.Record{{ID: fmt.Sprint("x", out.End), Job: durable.Job{Kind: "k", At: now, MaxAttempts: 3}, Due: now, Born: now}})
+		_, errs := e.Insert(t.Context(), []driver.Record{{ID: fmt.Sprint("x", out.End), Kind: "k", At: now, MaxAttempts: 3, Due: now, Born: now}})
 		require.NoError(t, errs[0])
 		feeding, stop := context.WithCancel(t.Context())
-		require.NoError(t, w.Feed(feeding, func(held []*durable.Held) { out.Held = held[0]; stop() }))
+		require.NoError(t, w.Fetch(feeding, func(held []*driver.Delivery) { out.Delivery = held[0]; stop() }))
 		stop()
-		require.Eventually(t, func() bool { return w.Claim(t.Context(), []*durable.Held{out.Held})[0].Claimed == durable.Mine }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return w.Claim(t.Context(), []*driver.Delivery{out.Delivery})[0].Status == driver.Granted }, patience, time.Millisecond)
 		finishing, cut := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		l.sprung.Store(false)
 		l.set.Store(true)
-		go func() { done <- w.Finish(finishing, []durable.Outcome{out})[0] }()
+		go func() { done <- w.Finish(finishing, []driver.Completion{out})[0] }()
 		require.Eventually(t, l.sprung.Load, patience, time.Millisecond)
 		cut()
 		require.ErrorIs(t, <-done, durable.ErrUncertain)
 		l.Unlock()
-		require.NoError(t, w.Finish(t.Context(), []durable.Outcome{out})[0])
+		require.NoError(t, w.Finish(t.Context(), []driver.Completion{out})[0])
 	}
 }
 
@@ -165,7 +166,7 @@ func TestLostLeaseInOnePartition(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, jetstream.Partitions(2))
 	const lease = 2 * time.Second
-	w, err := s.Open(t).Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	w, err := s.Open(t).Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	time.Sleep(lease + 10*time.Millisecond)
 	js, err := s.connect(t).JetStream()
@@ -175,12 +176,12 @@ func TestLostLeaseInOnePartition(t *testing.T) {
 	require.NoError(t, js.DeleteStream("TW_default_1"))
 	short, cancel := context.WithTimeout(t.Context(), lease/4)
 	defer cancel()
-	err = w.Beat(short)
+	err = w.Heartbeat(short)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, durable.ErrLeaseLost)
 	info.Config.FirstSeq = 1000 // as if it had been there all the time
 	_, err = js.AddStream(&info.Config)
 	require.NoError(t, err)
-	require.ErrorIs(t, w.Beat(t.Context()), durable.ErrLeaseLost)
-	require.NoError(t, w.Beat(t.Context()))
+	require.ErrorIs(t, w.Heartbeat(t.Context()), durable.ErrLeaseLost)
+	require.NoError(t, w.Heartbeat(t.Context()))
 }

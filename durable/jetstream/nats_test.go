@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	"github.com/tickwheel/tickwheel/durable/internal/ports"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
@@ -170,7 +171,7 @@ func newUserStore(t testing.TB) *userStore {
 	return u
 }
 
-func (s *userStore) as(t testing.TB, user string) durable.Engine {
+func (s *userStore) as(t testing.TB, user string) driver.Engine {
 	nc := dial(t, s.srv, nats.UserInfo(user, "x"), nats.CustomInboxPrefix("_INBOX_"+user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if t.Log(user, err); strings.Contains(t.Name(), "TestUsersConfig/") {
 			t.Error("it needs more than it may do")
@@ -181,7 +182,7 @@ func (s *userStore) as(t testing.TB, user string) durable.Engine {
 	return e
 }
 
-func (s *userStore) Open(t testing.TB) durable.Engine {
+func (s *userStore) Open(t testing.TB) driver.Engine {
 	e := s.as(t, "worker")
 	t.Cleanup(func() { e.Close() })
 	return e

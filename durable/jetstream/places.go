@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A limit of n that run at once has n places. Each is a subject of its own:
@@ -41,14 +41,14 @@ import (
 // quota is what is known here of a limit, or of one lane of it. Others may have changed it
 // since: the conditions of the writes tell.
 type quota struct {
-	place durable.Place
+	place driver.LimitKey
 	read  time.Time // when all of it was read; zero: it is to be read
 	swept time.Time
 	seats map[int]seat // those that have a message
 	used  int          // places that are taken
 
-	counter durable.Counter // but for Taken
-	seq     uint64          // of its message; 0 for none
+	counter driver.Counter // but for Taken
+	seq     uint64         // of its message; 0 for none
 }
 
 // seat is a place.
@@ -66,7 +66,7 @@ type quotas struct {
 	all map[string]*quota
 }
 
-func quotaOf(p durable.Place) string {
+func quotaOf(p driver.LimitKey) string {
 	if p.Lane == "" {
 		return itoa(p.Limit) + ".-"
 	}
@@ -107,7 +107,7 @@ func decodeSeat(m stored) (s seat, lane string, err error) {
 		}
 	}
 	if len(f) != 5 || err != nil {
-		return s, "", fmt.Errorf("%w: a place cannot be read: %q", durable.ErrStorage, m.Data)
+		return s, "", fmt.Errorf("%w: a place cannot be read: %q", driver.ErrStorage, m.Data)
 	}
 	return s, lane, nil
 }
@@ -123,7 +123,7 @@ func (p *part) leave(s status) (g group) {
 
 // counterWrite stores what is not counted by places. It is of no use any more when the
 // last token is there and the turn is over.
-func (p *part) counterWrite(q *quota, c durable.Counter, now time.Time) write {
+func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
 	lasts := time.Unix(0, max(c.Tokens, c.Until)).Sub(now)
 	c.Taken = 0
 	data, err := json.Marshal(wireCounter{Lane: q.place.Lane, Counter: c})
@@ -136,16 +136,16 @@ func (p *part) counterWrite(q *quota, c durable.Counter, now time.Time) write {
 // wireCounter is such a message. The lane is there for who lists them.
 type wireCounter struct {
 	Lane string `json:"lane,omitempty"`
-	durable.Counter
+	driver.Counter
 }
 
-func decodeCounter(m stored) (c durable.Counter, lane string, err error) {
+func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
 	if len(m.Data) == 0 {
 		return c, "", nil
 	}
 	var w wireCounter
 	if err := json.Unmarshal(m.Data, &w); err != nil {
-		return c, "", fmt.Errorf("%w: what is counted for a limit cannot be read: %w", durable.ErrStorage, err)
+		return c, "", fmt.Errorf("%w: what is counted for a limit cannot be read: %w", driver.ErrStorage, err)
 	}
 	return w.Counter, w.Lane, nil
 }
@@ -159,7 +159,7 @@ const (
 // readQuotas reads those that are not known, or that have seemed to be full for a while. Where
 // there are other workers it reads what is counted of the rest, too: whose turn it is nobody
 // tells.
-func (p *part) readQuotas(ctx context.Context, wanted map[string]*durable.Rule, lanes map[string]string, alone bool) error {
+func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.Rule, lanes map[string]string, alone bool) error {
 	began := time.Now()
 	var all, counted []string
 	p.quotas.mu.Lock()
@@ -182,14 +182,14 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*durable.Rule, 
 	defer p.quotas.mu.Unlock()
 	for _, key := range all {
 		if p.quotas.all[key] == nil {
-			p.quotas.all[key] = &quota{place: wanted[key].Place(lanes[key])}
+			p.quotas.all[key] = &quota{place: wanted[key].Key(lanes[key])}
 		}
 		q := p.quotas.all[key]
 		q.read, q.seats, q.used = began, map[int]seat{}, 0
 	}
 	for _, key := range append(all, counted...) {
 		q := p.quotas.all[key]
-		q.seq, q.counter = 0, durable.Counter{}
+		q.seq, q.counter = 0, driver.Counter{}
 	}
 	for subject, m := range found {
 		if err := p.learnQuota(subject, m); err != nil {
@@ -274,7 +274,7 @@ func (q *quota) set(i int, s seat) {
 // A limit that was lowered waits until as many have ended. One of a rate alone has any number
 // of places, by which it is known how many run. Which of several is taken is random, since
 // others choose at the same time.
-func (q *quota) freeSeat(l *durable.Rule, chosen map[int]bool) int {
+func (q *quota) freeSeat(l *driver.Rule, chosen map[int]bool) int {
 	used, most := q.used+len(chosen), l.Running
 	if l.Running == 0 && l.Rate > 0 {
 		most = 2*used + 64
@@ -395,7 +395,7 @@ func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s sea
 	if err == nil {
 		is, err = decodeStatus(m.Data, m.Seq)
 	}
-	if err != nil && !errors.Is(err, durable.ErrNotFound) {
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
 		return false
 	}
 	left := grave(p.seatSubject(name))

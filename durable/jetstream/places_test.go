@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // limited is a queue with one limit, and what claims there.
@@ -33,14 +34,14 @@ func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 
 // worker returns one that beats no more.
 func (l *limited) worker(name string) *worker {
-	w, err := l.e.Work(l.t.Context(), durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{"k"}), Lease: limitedLease, Retention: time.Hour})
+	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKinds([]string{"k"}), Lease: limitedLease, Retention: time.Hour})
 	require.NoError(l.t, err)
 	return w.(*worker)
 }
 
 // live renews the lease of a worker; the test is skipped if that comes too late.
 func (l *limited) live(w *worker) {
-	err := w.Beat(l.t.Context())
+	err := w.Heartbeat(l.t.Context())
 	if errors.Is(err, durable.ErrLeaseLost) {
 		l.t.Skip("this machine is too busy for a lease of ", limitedLease)
 	}
@@ -48,31 +49,31 @@ func (l *limited) live(w *worker) {
 }
 
 // held stores a job, and returns it as it is handed out.
-func (l *limited) held(lane string) *durable.Held {
+func (l *limited) held(lane string) *driver.Delivery {
 	l.n++
 	now := l.p.now().Truncate(time.Microsecond)
 	r := recordAt(fmt.Sprint("job", l.n), now, now)
-	r.Job.Kind, r.Job.Lane, r.Job.MaxAttempts = "k", lane, 5
+	r.Kind, r.Lane, r.MaxAttempts = "k", lane, 5
 	g := l.p.place(&r).group
 	res := l.p.commit(l.t.Context(), []group{g})[0]
 	require.NoError(l.t, res.err)
-	return l.again(&durable.Held{Ref: l.p.refOf(&r), Record: r}, res.first)
+	return l.again(&driver.Delivery{Ref: l.p.refOf(&r), Record: r}, res.first)
 }
 
 // again is the same job as it is handed out once more.
-func (l *limited) again(h *durable.Held, at uint64) *durable.Held {
+func (l *limited) again(h *driver.Delivery, at uint64) *driver.Delivery {
 	if hd, ok := h.Handle.(*handle); ok {
 		at = hd.seq
 	}
-	hd := &handle{p: l.p, at: place{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, lane: h.Record.Job.Lane}
-	return &durable.Held{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
+	hd := &handle{p: l.p, at: place{id: h.Record.ID, bucket: l.p.nearOf(h.Record.Due)}, since: time.Now(), seq: at, lane: h.Record.Lane}
+	return &driver.Delivery{Ref: h.Ref, Record: h.Record, Exact: true, Handle: hd}
 }
 
-func (l *limited) claim(w *worker, h *durable.Held) durable.Verdict {
-	return w.Claim(l.t.Context(), []*durable.Held{h})[0]
+func (l *limited) claim(w *worker, h *driver.Delivery) driver.ClaimResult {
+	return w.Claim(l.t.Context(), []*driver.Delivery{h})[0]
 }
 
-func (l *limited) status(h *durable.Held) status {
+func (l *limited) status(h *driver.Delivery) status {
 	s, err := l.p.status(l.t.Context(), h.Handle.(*handle).at)
 	require.NoError(l.t, err)
 	return s
@@ -94,16 +95,16 @@ func TestPlaceOfTheDead(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	first, second := l.held(""), l.held("")
 	began := time.Now()
-	require.Equal(t, durable.Mine, l.claim(l.worker("dead"), first).Claimed)
+	require.Equal(t, driver.Granted, l.claim(l.worker("dead"), first).Status)
 	died := time.Now()
 	w := l.worker("w")
 	if v, s := l.claim(w, second), l.status(first); time.Since(began) < limitedLease {
-		require.Equal(t, durable.Limited, v.Claimed)
+		require.Equal(t, driver.Throttled, v.Status)
 		require.Equal(t, claimed, s.fate)
 	}
 	require.Eventually(t, func() bool {
-		_ = w.Beat(t.Context()) // late, or not
-		return l.claim(w, second).Claimed == durable.Mine
+		_ = w.Heartbeat(t.Context()) // late, or not
+		return l.claim(w, second).Status == driver.Granted
 	}, time.Minute, 100*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(died), limitedLease-100*time.Millisecond)
 	require.Equal(t, 1, l.taken())
@@ -119,11 +120,11 @@ func TestPlaceOfTheDead(t *testing.T) {
 		time.Sleep(sweepWait)
 		v := l.claim(other, third)
 		l.live(w)
-		require.Equal(t, durable.Limited, v.Claimed)
+		require.Equal(t, driver.Throttled, v.Status)
 	}
-	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: second, End: durable.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: second, End: driver.Done}})[0])
 	require.Equal(t, 0, l.taken())
-	require.Equal(t, durable.Mine, l.claim(other, third).Claimed)
+	require.Equal(t, driver.Granted, l.claim(other, third).Status)
 }
 
 // What a worker gives back late is its own claim, and not that of the same job as it was handed
@@ -134,22 +135,22 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	for name, lost := range map[string]bool{"answered": false, "lost": true} {
 		t.Run(name, func(t *testing.T) {
 			w, first := l.worker("w"+name), l.held("")
-			require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
+			require.Equal(t, driver.Granted, l.claim(w, first).Status)
 			if lost {
 				first.Handle.(*handle).status.seq = 0
 			}
 			second := l.again(first, 0)
-			require.Equal(t, durable.Mine, l.claim(w, second).Claimed)
+			require.Equal(t, driver.Granted, l.claim(w, second).Status)
 			was := l.status(second)
-			require.NoError(t, w.Release(t.Context(), []*durable.Held{first}, 0))
+			require.NoError(t, w.Release(t.Context(), []*driver.Delivery{first}, 0))
 			require.Equal(t, was, l.status(second), "it is not the first one's")
 			if lost {
 				second.Handle.(*handle).status.seq = 0
-				require.NoError(t, w.Release(t.Context(), []*durable.Held{second}, 0))
+				require.NoError(t, w.Release(t.Context(), []*driver.Delivery{second}, 0))
 				require.Equal(t, freed, l.status(second).fate)
 				return
 			}
-			require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: second, End: durable.Done}})[0])
+			require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: second, End: driver.Done}})[0])
 		})
 	}
 	require.Equal(t, 0, l.taken())
@@ -161,11 +162,11 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	w, h := l.worker("w"), l.held("")
-	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	was := l.status(h)
 	hd := h.Handle.(*handle)
 	hd.status.seq, hd.unsure = 0, true
-	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	require.Equal(t, was.seats, l.status(h).seats)
 	require.Equal(t, 1, hd.status.attempt)
 	require.Equal(t, 1, l.taken())
@@ -179,10 +180,10 @@ func TestPlaceOfNobody(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Running: 1})
 	first, second := l.held(""), l.held("")
 	w := l.worker("w")
-	require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, first).Status)
 	hd := first.Handle.(*handle)
 	name := hd.status.seats[0]
-	was := l.p.quotas.all[quotaOf(durable.Place{Limit: l.e.knows().Limits()[0].ID})].seats[0]
+	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})].seats[0]
 	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
 	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
@@ -191,7 +192,7 @@ func TestPlaceOfNobody(t *testing.T) {
 	require.Equal(t, 1, l.taken())
 
 	other := l.worker("other")
-	require.Eventually(t, func() bool { return l.claim(other, second).Claimed == durable.Mine }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return l.claim(other, second).Status == driver.Granted }, time.Minute, 100*time.Millisecond)
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, "other", l.status(second).worker)
 }
@@ -204,7 +205,7 @@ func TestPlaceInClosedBucket(t *testing.T) {
 	hd := h.Handle.(*handle)
 	require.NoError(t, l.p.purge(t.Context(), l.p.nearSubject(hd.at.bucket, "k"), 0))
 	closeBucket(t, l.p, hd.at.bucket)
-	require.Equal(t, durable.Gone, l.claim(l.worker("w"), h).Claimed)
+	require.Equal(t, driver.Gone, l.claim(l.worker("w"), h).Status)
 	require.Equal(t, none, l.status(h).fate)
 	require.Equal(t, 0, l.taken())
 }
@@ -216,22 +217,22 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	l := newLimited(t, p, durable.Limit{Kind: "k", Running: 1})
 	first, theirs, mine := l.held(""), l.held(""), l.held("")
 	w := l.worker("w")
-	require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
-	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: first, End: durable.Done}})[0])
+	require.Equal(t, driver.Granted, l.claim(w, first).Status)
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 
 	e := connectPartTo(t, p).(*engine)
 	_, err := e.Rules(t.Context())
 	require.NoError(t, err)
 	elsewhere := &limited{t: t, p: e.parts[0], e: e}
 	theirs = elsewhere.again(theirs, 0)
-	require.Equal(t, durable.Mine, elsewhere.claim(elsewhere.worker("other"), theirs).Claimed)
+	require.Equal(t, driver.Granted, elsewhere.claim(elsewhere.worker("other"), theirs).Status)
 
-	require.Equal(t, durable.Limited, l.claim(w, mine).Claimed)
+	require.Equal(t, driver.Throttled, l.claim(w, mine).Status)
 	require.Len(t, mine.Handle.(*handle).status.seats, 1, "it has tried")
-	require.NoError(t, w.Release(t.Context(), []*durable.Held{mine}, 0))
+	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{mine}, 0))
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, none, l.status(mine).fate, "it was never claimed")
-	require.Equal(t, durable.Limited, l.claim(w, l.held("")).Claimed)
+	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
 }
 
 // A claim by rules that are not those any more is given back, and judged by those that are.
@@ -240,7 +241,7 @@ func TestRulesAfterTheClaim(t *testing.T) {
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
 	w := l.worker("w")
-	require.Equal(t, durable.Mine, l.claim(w, l.held("")).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, l.held("")).Status)
 	q, err := durable.Open(t.Context(), connectPartTo(t, p))
 	require.NoError(t, err)
 	defer q.Close()
@@ -251,27 +252,27 @@ func TestRulesAfterTheClaim(t *testing.T) {
 
 	paused := l.held("")
 	change(func() error { return q.Pause(t.Context(), durable.Pausable{Kind: "k"}) })
-	require.Equal(t, durable.Later, l.claim(w, paused).Claimed)
+	require.Equal(t, driver.RetryLater, l.claim(w, paused).Status)
 	require.Equal(t, freed, l.status(paused).fate)
-	require.Equal(t, durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}, l.claim(w, paused))
+	require.Equal(t, driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}, l.claim(w, paused))
 	change(func() error { return q.Resume(t.Context(), durable.Pausable{Kind: "k"}) })
 	require.Eventually(t, func() bool {
 		_, err := l.e.Rules(t.Context())
 		require.NoError(t, err)
-		return l.claim(w, paused).Claimed == durable.Mine
+		return l.claim(w, paused).Status == driver.Granted
 	}, time.Minute, time.Millisecond)
 	require.Equal(t, 1, l.status(paused).attempt)
 
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{Kind: "k", Running: 1}) })
 	first, second := l.held(""), l.held("")
-	require.Equal(t, durable.Later, l.claim(w, first).Claimed)
-	require.Equal(t, durable.Mine, l.claim(w, first).Claimed)
-	require.Equal(t, durable.Limited, l.claim(w, second).Claimed)
+	require.Equal(t, driver.RetryLater, l.claim(w, first).Status)
+	require.Equal(t, driver.Granted, l.claim(w, first).Status)
+	require.Equal(t, driver.Throttled, l.claim(w, second).Status)
 	require.Len(t, l.status(first).seats, 1)
 
 	// Who has a place leaves it though the limit is there no more.
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
-	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: first, End: durable.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 	require.Equal(t, done, l.status(first).fate)
 	require.Equal(t, 0, l.taken())
 }
@@ -290,12 +291,12 @@ func TestPlaceWithoutAnAnswer(t *testing.T) {
 	w := l.worker("w")
 	_, err := e.Rules(t.Context())
 	require.NoError(t, err)
-	var v durable.Verdict
-	require.Eventually(t, func() bool { v = l.claim(w, h); return v.Claimed == durable.Mine }, time.Minute, 10*time.Millisecond)
+	var v driver.ClaimResult
+	require.Eventually(t, func() bool { v = l.claim(w, h); return v.Status == driver.Granted }, time.Minute, 10*time.Millisecond)
 	require.True(t, lost.lost.Load())
 	require.Equal(t, 1, v.Attempt)
 	require.Equal(t, 1, l.taken())
-	require.NoError(t, w.Finish(t.Context(), []durable.Outcome{{Held: h, End: durable.Done}})[0])
+	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	require.Equal(t, 0, l.taken())
 }
 
@@ -303,24 +304,24 @@ func TestPlaceWithoutAnAnswer(t *testing.T) {
 func TestCancelRunningOfOneClaim(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "other", Running: 1})
-	told := make(chan durable.Notice, 10)
+	told := make(chan driver.Notice, 10)
 	w := l.worker("w")
-	w.c.Tell = func(n durable.Notice) { told <- n }
+	w.c.Tell = func(n driver.Notice) { told <- n }
 	h := l.held("")
 	ok, err := l.e.CancelRunning(t.Context(), h.Ref)
 	require.NoError(t, err)
 	require.False(t, ok, "it waits")
-	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	ok, err = l.e.CancelRunning(t.Context(), h.Ref)
 	require.NoError(t, err)
 	require.True(t, ok)
 	for range 2 {
-		require.NoError(t, w.Beat(t.Context()))
+		require.NoError(t, w.Heartbeat(t.Context()))
 		require.Equal(t, []durable.Ref{h.Ref}, (<-told).Canceled, "with each beat")
 	}
-	require.NoError(t, w.Release(t.Context(), []*durable.Held{h}, 0))
-	require.Equal(t, durable.Mine, l.claim(w, l.again(h, 0)).Claimed)
-	require.NoError(t, w.Beat(t.Context()))
+	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{h}, 0))
+	require.Equal(t, driver.Granted, l.claim(w, l.again(h, 0)).Status)
+	require.NoError(t, w.Heartbeat(t.Context()))
 	require.Empty(t, told)
 }
 
@@ -332,12 +333,12 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	h := l.held("")
 	w := l.worker("w")
 	id := l.e.knows().Limits()[0].ID
-	q := &quota{place: durable.Place{Limit: id}}
-	c := durable.Counter{Tokens: time.Now().Add(time.Hour).UnixNano()}
+	q := &quota{place: driver.LimitKey{Limit: id}}
+	c := driver.Counter{Tokens: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
-	require.Equal(t, durable.Mine, l.claim(w, h).Claimed)
+	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	v := l.claim(w, l.held(""))
-	if v.Claimed == durable.Limited {
+	if v.Status == driver.Throttled {
 		require.Less(t, v.After, time.Second)
 	} else {
 		require.False(t, v.At.IsZero(), "the next token comes later: %+v", v)
@@ -349,9 +350,9 @@ func TestTokenIsNoPlace(t *testing.T) {
 	t.Parallel()
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 0.001, Burst: 1})
 	w := l.worker("w")
-	require.Equal(t, durable.Mine, l.claim(w, l.held("")).Claimed)
-	require.Equal(t, durable.Limited, l.claim(w, l.held("")).Claimed)
-	q := l.p.quotas.all[quotaOf(durable.Place{Limit: l.e.knows().Limits()[0].ID})]
+	require.Equal(t, driver.Granted, l.claim(w, l.held("")).Status)
+	require.Equal(t, driver.Throttled, l.claim(w, l.held("")).Status)
+	q := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})]
 	require.Equal(t, 1, q.used)
 	require.Zero(t, q.swept)
 }
@@ -362,13 +363,13 @@ func TestBatchWithWhatIsAnothers(t *testing.T) {
 	l := newLimited(t, newPart(t), durable.Limit{Kind: "k", Rate: 1000, Burst: 1000})
 	other, w := l.worker("other"), l.worker("w")
 	mine, theirs := l.held(""), l.held("")
-	require.Equal(t, durable.Mine, l.claim(other, theirs).Claimed)
+	require.Equal(t, driver.Granted, l.claim(other, theirs).Status)
 	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
-		batch := []*durable.Held{l.again(mine, 0), l.again(theirs, 0)}
+		batch := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
 		batch[1].Handle.(*handle).again = again
 		verdicts := w.Claim(t.Context(), batch)
-		require.Equal(t, durable.Mine, verdicts[0].Claimed)
-		require.Equal(t, durable.Later, verdicts[1].Claimed)
+		require.Equal(t, driver.Granted, verdicts[0].Status)
+		require.Equal(t, driver.RetryLater, verdicts[1].Status)
 		require.Positive(t, verdicts[1].After)
 		require.LessOrEqual(t, verdicts[1].After, limitedLease+time.Second)
 		require.NoError(t, w.Release(t.Context(), batch[:1], 0))
@@ -389,8 +390,8 @@ func TestCounterThatHasChanged(t *testing.T) {
 		require.NoError(t, err)
 		drafts, won, _ := w.plan(l.p, rest)
 		require.Len(t, won, 1)
-		q := &quota{place: durable.Place{Limit: l.e.knows().Limits()[0].ID}}
-		c := durable.Counter{Last: "other", Tokens: l.p.now().Add(time.Second).UnixNano()}
+		q := &quota{place: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
+		c := driver.Counter{Last: "other", Tokens: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token"), refused)
 		require.Equal(t, 1-refused, l.taken())
@@ -403,12 +404,12 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	p := newPart(t)
 	l := newLimited(t, p, durable.Limit{Kind: "other", Running: 1})
 	w := l.worker("w")
-	w.c.Tell, w.c.Ahead = func(durable.Notice) {}, time.Second
-	given := make(chan *durable.Held, 100)
+	w.c.Tell, w.c.Ahead = func(driver.Notice) {}, time.Second
+	given := make(chan *driver.Delivery, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	fed := make(chan error)
 	go func() {
-		fed <- w.Feed(ctx, func(held []*durable.Held) {
+		fed <- w.Fetch(ctx, func(held []*driver.Delivery) {
 			for _, h := range held {
 				given <- h
 			}
@@ -416,7 +417,7 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	}()
 	defer func() { cancel(); require.NoError(t, <-fed) }()
 	h := l.held("")
-	next := func() *durable.Held {
+	next := func() *driver.Delivery {
 		select {
 		case h := <-given:
 			return h
@@ -427,7 +428,7 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 	}
 	got := next()
 	require.Equal(t, h.Ref, got.Ref)
-	require.NoError(t, w.Release(t.Context(), []*durable.Held{got}, time.Hour))
+	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{got}, time.Hour))
 	q, err := durable.Open(t.Context(), connectPartTo(t, p))
 	require.NoError(t, err)
 	defer q.Close()
@@ -451,8 +452,8 @@ func TestPlaceRoundTrip(t *testing.T) {
 		_, _, err := decodeSeat(stored{Data: []byte(bad)})
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}
-	q := &quota{place: durable.Place{Limit: 7, Lane: "a b"}}
-	c := durable.Counter{Taken: 4, Tokens: 1, Turn: "t", Until: 2, Last: "l"}
+	q := &quota{place: driver.LimitKey{Limit: 7, Lane: "a b"}}
+	c := driver.Counter{Taken: 4, Tokens: 1, Turn: "t", Until: 2, Last: "l"}
 	got, lane, err := decodeCounter(stored{Data: p.counterWrite(q, c, time.Now()).data})
 	require.NoError(t, err)
 	c.Taken = 0

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -39,7 +39,7 @@ func (c meteredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// fetching is a worker's Feed, whose jobs are handed on while the gate is open.
+// fetching is a worker's Fetch, whose jobs are handed on while the gate is open.
 type fetching struct {
 	meter meter
 	gate  sync.RWMutex
@@ -49,14 +49,14 @@ type fetching struct {
 	bytes int64 // handed on
 }
 
-func (f *fetching) give(held []*durable.Held) {
+func (f *fetching) give(held []*driver.Delivery) {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range held {
 		f.got[h.Record.ID] = true
-		f.bytes += int64(len(h.Record.Job.Payload))
+		f.bytes += int64(len(h.Record.Payload))
 	}
 }
 
@@ -68,17 +68,17 @@ func (f *fetching) have() (int, int64) {
 
 // largeJobs returns records that have been due for up to so long, or are due in as long if
 // that is negative.
-func largeJobs(n int, ago time.Duration) []durable.Record {
-	recs := make([]durable.Record, n)
+func largeJobs(n int, ago time.Duration) []driver.Record {
+	recs := make([]driver.Record, n)
 	now := time.Now().Truncate(time.Microsecond)
 	for i := range recs {
 		at := now.Add(-ago * time.Duration(i+1) / time.Duration(n)).Truncate(time.Microsecond)
-		recs[i] = durable.Record{ID: rand.Text(), Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10)}, Due: at, Born: now}
+		recs[i] = driver.Record{ID: rand.Text(), Kind: "k", At: at, MaxAttempts: 1, Payload: make([]byte, 250<<10), Due: at, Born: now}
 	}
 	return recs
 }
 
-func insert(t *testing.T, e durable.Engine, recs []durable.Record) {
+func insert(t *testing.T, e driver.Engine, recs []driver.Record) {
 	for len(recs) > 0 {
 		n := min(16, len(recs))
 		_, errs := e.Insert(within(t), recs[:n])
@@ -103,13 +103,13 @@ func TestFetchedIsBounded(t *testing.T) {
 	defer e.Close()
 	const overdue, ahead = 120, 16
 	insert(t, e, largeJobs(overdue, 6*time.Second))
-	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: 20 * time.Second, Ahead: 2 * time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: 20 * time.Second, Ahead: 2 * time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	f.meter.n.Store(0)
 	f.gate.Lock()
 	ctx, stop := context.WithCancel(t.Context())
 	fed := make(chan error, 1)
-	go func() { fed <- w.Feed(ctx, f.give) }()
+	go func() { fed <- w.Fetch(ctx, f.give) }()
 	const most = 11 << 20 // and a little for what is said besides
 	last, since := int64(-1), time.Now()
 	for end := time.Now().Add(patience); time.Since(since) < 3*time.Second && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A request that its messages use up to the last byte ends at once. The server does not say
@@ -26,7 +26,7 @@ func TestRequestUsedUp(t *testing.T) {
 		r := recordAt(string(rune('a'+i)), now, now)
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, ""), data: encode(&r)}))
 	}
-	f := &feed{part: p, w: &worker{c: durable.WorkConfig{Lease: time.Minute}}}
+	f := &feed{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, "")))
 	bytes := 0
 	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: share}
@@ -52,8 +52,8 @@ func TestPageLost(t *testing.T) {
 	l := &swallowing{srv: newServer(t)}
 	p := connectPart(t, l)
 	now := p.now().Truncate(time.Microsecond)
-	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", MaxAttempts: 1}, Due: now.Add(time.Minute), Born: now}
-	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	r := driver.Record{ID: "x", Kind: "k", MaxAttempts: 1, Due: now.Add(time.Minute), Born: now}
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	l.request.Store(true)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Limits and pauses are one message of the first partition, r: a line with their revision,
@@ -32,7 +32,7 @@ func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
 // knownRules are the rules as they were read.
 type knownRules struct {
-	rules *durable.Rules
+	rules *driver.Rules
 	seq   uint64 // of the message; 0 for none
 }
 
@@ -45,7 +45,7 @@ func (k *knownRules) isOf(m stored) bool {
 	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.rules.Revision()))
 }
 
-func (e *engine) Rules(ctx context.Context) (*durable.Rules, error) {
+func (e *engine) Rules(ctx context.Context) (*driver.Rules, error) {
 	k, err := e.readRules(ctx)
 	return k.rules, err
 }
@@ -65,7 +65,7 @@ const deposedFor = 20 * time.Second
 // queue was restored from a backup. The second is sure if the answer is certain, since the
 // server is not behind, or if all answers for deposedFor were such.
 func (e *engine) learnRules(known *knownRules, m stored, err error, certain bool) (knownRules, error) {
-	if errors.Is(err, durable.ErrNotFound) {
+	if errors.Is(err, driver.ErrNotFound) {
 		m, err = stored{}, nil
 	}
 	if err != nil {
@@ -105,14 +105,14 @@ func parseRules(m stored) (*knownRules, error) {
 	revision, text, ok := bytes.Cut(m.Data, []byte{'\n'})
 	n, err := parseInt(string(revision))
 	if err != nil || !ok {
-		return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", durable.ErrStorage, m.Data)
+		return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", driver.ErrStorage, m.Data)
 	}
-	rules, err := durable.DecodeRules(n, string(text))
+	rules, err := driver.DecodeRules(n, string(text))
 	return &knownRules{rules: rules, seq: m.Seq}, err
 }
 
 // rulesSince returns the rules as of when a witness was written in a partition.
-func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*durable.Rules, error) {
+func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.Rules, error) {
 	first := e.parts[0]
 	if p != first { // sequences of two streams cannot be compared
 		return e.Rules(ctx)
@@ -124,21 +124,21 @@ func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*durable.R
 }
 
 // knows are the rules as they are known here.
-func (e *engine) knows() *durable.Rules {
+func (e *engine) knows() *driver.Rules {
 	if k := e.rules.Load(); k != nil {
 		return k.rules
 	}
 	return nil
 }
 
-func (e *engine) SetRules(ctx context.Context, was int64, r *durable.Rules) error {
+func (e *engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error {
 	p := e.parts[0]
 	if len(r.Limits()) > 0 && len(e.parts) > 1 {
-		return fmt.Errorf("%w: limits are for queues of one partition, and this one has %d; pauses are for all", durable.ErrInvalid, len(e.parts))
+		return fmt.Errorf("%w: limits are for queues of one partition, and this one has %d; pauses are for all", driver.ErrInvalid, len(e.parts))
 	}
 	text := fmt.Appendf(nil, "%d\n%s", r.Revision(), r.Encode())
 	if len(text) > maxRules {
-		return fmt.Errorf("%w: the limits and pauses have %d bytes together, and %d is the most", durable.ErrFull, len(text), maxRules)
+		return fmt.Errorf("%w: the limits and pauses have %d bytes together, and %d is the most", driver.ErrFull, len(text), maxRules)
 	}
 	var uncertain error
 	for range maxTries {
@@ -149,7 +149,7 @@ func (e *engine) SetRules(ctx context.Context, was int64, r *durable.Rules) erro
 		case there.rules.Revision() == r.Revision():
 			return nil // an earlier try has stored it
 		case there.rules.Revision() != was:
-			return durable.ErrChanged
+			return driver.ErrChanged
 		}
 		err = p.write(ctx, write{subject: p.rulesSubject(), data: text, last: seq(there.seq), rollup: true})
 		switch {
@@ -158,13 +158,13 @@ func (e *engine) SetRules(ctx context.Context, was int64, r *durable.Rules) erro
 			return nil
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
 			p.wait(ctx, 5*time.Millisecond)
-		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+		case errors.Is(err, driver.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
 			uncertain = err
 		default:
 			return cmp.Or(uncertain, err)
 		}
 	}
-	return fmt.Errorf("%w: the limits and pauses change all the time", durable.ErrUncertain)
+	return fmt.Errorf("%w: the limits and pauses change all the time", driver.ErrUncertain)
 }
 
 // maxRules is how large all rules may be together: a server takes messages of 1 MiB, unless
@@ -173,12 +173,12 @@ const maxRules = 768 << 10
 
 // ruled tells all workers that the rules have changed, and removes what was counted for
 // limits that are no more. An ID does not come again.
-func (e *engine) ruled(ctx context.Context, was, now *durable.Rules) {
+func (e *engine) ruled(ctx context.Context, was, now *driver.Rules) {
 	_, _ = e.Rules(ctx) // else the next claim finds out
 	e.publish("rules", nil)
-	e.tellAll(durable.Notice{Rules: true})
+	e.tellAll(driver.Notice{Rules: true})
 	for _, l := range was.Limits() {
-		if !slices.ContainsFunc(now.Limits(), func(other *durable.Rule) bool { return other.ID == l.ID }) {
+		if !slices.ContainsFunc(now.Limits(), func(other *driver.Rule) bool { return other.ID == l.ID }) {
 			for _, p := range e.parts {
 				_ = p.purge(ctx, p.seatSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
 				_ = p.purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
@@ -187,12 +187,12 @@ func (e *engine) ruled(ctx context.Context, was, now *durable.Rules) {
 	}
 }
 
-func (e *engine) Usage(ctx context.Context) ([]durable.Usage, error) {
+func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	rules, err := e.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	counted := map[durable.Place]*durable.Counter{}
+	counted := map[driver.LimitKey]*driver.Counter{}
 	for _, l := range rules.Limits() {
 		for _, p := range e.parts {
 			if err := p.usage(ctx, l.ID, counted); err != nil {
@@ -200,19 +200,19 @@ func (e *engine) Usage(ctx context.Context) ([]durable.Usage, error) {
 			}
 		}
 	}
-	all := make([]durable.Usage, 0, len(counted))
+	all := make([]driver.Usage, 0, len(counted))
 	for place, c := range counted {
-		all = append(all, durable.Usage{Place: place, Counter: *c})
+		all = append(all, driver.Usage{LimitKey: place, Counter: *c})
 	}
 	return all, nil
 }
 
 // usage adds what a partition has counted for a limit.
-func (p *part) usage(ctx context.Context, id int64, counted map[durable.Place]*durable.Counter) error {
-	of := func(lane string) *durable.Counter {
-		place := durable.Place{Limit: id, Lane: lane}
+func (p *part) usage(ctx context.Context, id int64, counted map[driver.LimitKey]*driver.Counter) error {
+	of := func(lane string) *driver.Counter {
+		place := driver.LimitKey{Limit: id, Lane: lane}
 		if counted[place] == nil {
-			counted[place] = &durable.Counter{}
+			counted[place] = &driver.Counter{}
 		}
 		return counted[place]
 	}
@@ -248,7 +248,7 @@ func (p *part) usage(ctx context.Context, id int64, counted map[durable.Place]*d
 // CancelRunning leaves a mark for the worker of a claim: a message of the subject
 // a.<worker>.<id>, with the sequence of the claim's status, on the condition that this is the
 // last one.
-func (e *engine) CancelRunning(ctx context.Context, ref durable.Ref) (bool, error) {
+func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
 	p, a, err := e.find(ref)
 	if err != nil {
 		return false, err
@@ -272,13 +272,13 @@ func (e *engine) CancelRunning(ctx context.Context, ref durable.Ref) (bool, erro
 			e.tellWorker(ctx, s.worker)
 			return true, nil
 		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-		case errors.Is(err, durable.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
+		case errors.Is(err, driver.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
 			uncertain = err
 		default:
 			return false, cmp.Or(uncertain, err)
 		}
 	}
-	return false, fmt.Errorf("%w: the job changes all the time", durable.ErrUncertain)
+	return false, fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
 }
 
 func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }
@@ -293,13 +293,13 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 	if err != nil || len(marks) == 0 {
 		return err
 	}
-	var refs []durable.Ref
+	var refs []driver.Ref
 	for subject, m := range marks {
 		var at place
 		var claim uint64
 		var ref string
 		if _, err := fmt.Sscanf(string(m.Data), "%d %d %d %s", &at.bucket, &at.version, &claim, &ref); err != nil {
-			return fmt.Errorf("%w: that a job is to be canceled cannot be read: %q", durable.ErrStorage, m.Data)
+			return fmt.Errorf("%w: that a job is to be canceled cannot be read: %q", driver.ErrStorage, m.Data)
 		}
 		at.id = strings.TrimPrefix(subject, p.cancelSubject(w.c.Name, ""))
 		s, err := p.status(ctx, at)
@@ -307,13 +307,13 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 		case err != nil:
 			return err
 		case s.fate == claimed && s.seq == claim:
-			refs = append(refs, durable.Ref(ref))
+			refs = append(refs, driver.Ref(ref))
 		default:
 			_ = p.purge(ctx, subject, m.Seq) // or it lapses
 		}
 	}
 	if len(refs) > 0 {
-		w.c.Tell(durable.Notice{Canceled: refs})
+		w.c.Tell(driver.Notice{Canceled: refs})
 	}
 	return nil
 }
@@ -322,7 +322,7 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 type wireFreed struct {
 	Part   int               `json:"part"`
 	Seats  map[string]uint64 `json:"seats"` // with the sequences of the messages that say so
-	Places []durable.Place   `json:"places"`
+	Places []driver.LimitKey `json:"places"`
 }
 
 // tellFreed tells all workers which places the groups have left that were written, of jobs of
@@ -347,7 +347,7 @@ func (w *worker) tellFreed(p *part, groups []group, results []result, lane func(
 	if data, err := json.Marshal(told); err == nil {
 		w.e.publish("freed", data)
 	}
-	w.e.tellAll(durable.Notice{Freed: told.Places})
+	w.e.tellAll(driver.Notice{Freed: told.Places})
 }
 
 // noticePrefix is what the subjects begin with of what no stream keeps.
@@ -358,7 +358,7 @@ func (e *engine) publish(what string, data []byte) {
 }
 
 // tellAll tells the workers of this engine.
-func (e *engine) tellAll(n durable.Notice) {
+func (e *engine) tellAll(n driver.Notice) {
 	e.mu.Lock()
 	workers := slices.Clone(e.workers)
 	e.mu.Unlock()
@@ -419,13 +419,13 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {
 	case "rules":
 		if _, err := e.Rules(ctx); err == nil {
-			w.c.Tell(durable.Notice{Rules: true})
+			w.c.Tell(driver.Notice{Rules: true})
 		}
 	case "freed":
 		var told wireFreed
 		if json.Unmarshal(m.Data, &told) == nil && told.Part >= 0 && told.Part < len(e.parts) {
 			e.parts[told.Part].freed(told.Seats)
-			w.c.Tell(durable.Notice{Freed: told.Places})
+			w.c.Tell(driver.Notice{Freed: told.Places})
 		}
 	case "cancel." + w.c.Name:
 		_ = w.each(func(p *part) error { return w.tellCanceled(ctx, p) })

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A schedule is a message of the subject s.<hash of its name>, in the partition of its
@@ -39,7 +39,7 @@ func (p *part) seriesSubject(name string) string {
 }
 
 // seriesWrite stores a schedule if it is as it was read, as the message with a sequence.
-func (p *part) seriesWrite(s durable.Series, last uint64) write {
+func (p *part) seriesWrite(s driver.Series, last uint64) write {
 	data, err := json.Marshal(wireSeries{s.Name, s.Plan, s.Revision, toMicros(s.Last)})
 	if err != nil {
 		panic(err) // strings and numbers
@@ -51,22 +51,22 @@ func (p *part) seriesWrite(s durable.Series, last uint64) write {
 	return w
 }
 
-func decodeSeries(data []byte) (durable.Series, error) {
+func decodeSeries(data []byte) (driver.Series, error) {
 	var w wireSeries
 	if err := json.Unmarshal(data, &w); err != nil {
-		return durable.Series{}, fmt.Errorf("%w: a schedule cannot be read: %w", durable.ErrStorage, err)
+		return driver.Series{}, fmt.Errorf("%w: a schedule cannot be read: %w", driver.ErrStorage, err)
 	}
-	return durable.Series{Name: w.Name, Plan: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
+	return driver.Series{Name: w.Name, Plan: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }
 
 // readSeries returns a schedule and the sequence of its message, 0 if there is none.
-func (p *part) readSeries(ctx context.Context, name string) (durable.Series, uint64, error) {
+func (p *part) readSeries(ctx context.Context, name string) (driver.Series, uint64, error) {
 	m, err := p.last(ctx, p.seriesSubject(name))
-	if errors.Is(err, durable.ErrNotFound) {
-		return durable.Series{Name: name}, 0, nil
+	if errors.Is(err, driver.ErrNotFound) {
+		return driver.Series{Name: name}, 0, nil
 	}
 	if err != nil {
-		return durable.Series{}, 0, err
+		return driver.Series{}, 0, err
 	}
 	s, err := decodeSeries(m.Data)
 	return s, m.Seq, err
@@ -74,16 +74,16 @@ func (p *part) readSeries(ctx context.Context, name string) (durable.Series, uin
 
 // endSeries is what the end of an occurrence writes of its schedule. That it is written is
 // the condition that nobody has changed it.
-func (p *part) endSeries(ctx context.Context, o *durable.Outcome) (group, error) {
-	if !o.Held.Record.IsOccurrence() {
+func (p *part) endSeries(ctx context.Context, o *driver.Completion) (group, error) {
+	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}
-	s, at, err := p.readSeries(ctx, o.Held.Record.Series)
+	s, at, err := p.readSeries(ctx, o.Delivery.Record.Series)
 	if err != nil {
 		return nil, err
 	}
 	if s.Revision != o.Revision {
-		return nil, durable.ErrChanged
+		return nil, driver.ErrChanged
 	}
 	if !o.Occurred.IsZero() {
 		s.Last = o.Occurred
@@ -91,14 +91,14 @@ func (p *part) endSeries(ctx context.Context, o *durable.Outcome) (group, error)
 	return group{p.seriesWrite(s, at)}, nil
 }
 
-func (e *engine) SetSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) error {
-	return e.of(durable.SeriesKey(s.Name), "").setSeries(ctx, was, s, replace)
+func (e *engine) SetSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
+	return e.of(driver.SeriesKey(s.Name), "").setSeries(ctx, was, s, replace)
 }
 
 // setSeries writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
-func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) error {
+func (p *part) setSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
 	var uncertain error
 	for range maxTries {
 		there, at, err := p.readSeries(ctx, s.Name)
@@ -108,7 +108,7 @@ func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, repla
 		case there.Revision == s.Revision:
 			return nil // an earlier try has stored it
 		case there.Revision != was:
-			return durable.ErrChanged
+			return driver.ErrChanged
 		}
 		if s.Plan != "" {
 			s.Last = there.Last
@@ -131,18 +131,18 @@ func (p *part) setSeries(ctx context.Context, was int64, s durable.Series, repla
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: the schedule changes all the time", durable.ErrUncertain)
+	return fmt.Errorf("%w: the schedule changes all the time", driver.ErrUncertain)
 }
 
 // replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
 // the one that is there is to stay.
-func (p *part) replaceOccurrence(ctx context.Context, there durable.Series, replace durable.Replace) (group, error) {
-	key := durable.SeriesKey(there.Name)
+func (p *part) replaceOccurrence(ctx context.Context, there driver.Series, replace driver.Replace) (group, error) {
+	key := driver.SeriesKey(there.Name)
 	h, err := p.keyHolder(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	var waits, next *durable.Record
+	var waits, next *driver.Record
 	var g group
 	if h.alive {
 		var stays bool
@@ -174,7 +174,7 @@ func (p *part) replaceOccurrence(ctx context.Context, there durable.Series, repl
 // cancelGroup returns the occurrence that waits, and what cancels it, or tells that it stays
 // whatever is to follow. As in moveGroup the status is as it was read, and if there was none
 // its bucket is open.
-func (p *part) cancelGroup(ctx context.Context, ref durable.Ref) (waits *durable.Record, g group, stays bool, err error) {
+func (p *part) cancelGroup(ctx context.Context, ref driver.Ref) (waits *driver.Record, g group, stays bool, err error) {
 	a, err := parseRef(ref, p.salt, p.of)
 	if err != nil {
 		return nil, nil, false, err
@@ -194,7 +194,7 @@ func (p *part) cancelGroup(ctx context.Context, ref durable.Ref) (waits *durable
 		return nil, nil, false, errBusy // it has ended this moment
 	}
 	r, err := p.record(ctx, a, again, forward)
-	if errors.Is(err, durable.ErrNotFound) || again != at {
+	if errors.Is(err, driver.ErrNotFound) || again != at {
 		return nil, nil, false, errBusy // it was moved meanwhile, or another server is a moment behind
 	}
 	if err != nil {
@@ -214,32 +214,32 @@ func (p *part) cancelGroup(ctx context.Context, ref durable.Ref) (waits *durable
 	return &r, group{{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)}, left}, false, nil
 }
 
-func (e *engine) Series(ctx context.Context, name string) (durable.Series, error) {
-	s, at, err := e.of(durable.SeriesKey(name), "").readSeries(ctx, name)
+func (e *engine) Series(ctx context.Context, name string) (driver.Series, error) {
+	s, at, err := e.of(driver.SeriesKey(name), "").readSeries(ctx, name)
 	if err == nil && at == 0 {
-		err = durable.ErrNotFound
+		err = driver.ErrNotFound
 	}
 	return s, err
 }
 
 // AllSeries reads the last message of each subject that there is. A reading in the stream's
 // order would find those again and again whose occurrences end meanwhile.
-func (e *engine) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error] {
-	return func(yield func(durable.Series, error) bool) {
+func (e *engine) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] {
+	return func(yield func(driver.Series, error) bool) {
 		for _, p := range e.parts {
-			err := p.eachSeries(ctx, func(s durable.Series) bool { return yield(s, nil) })
+			err := p.eachSeries(ctx, func(s driver.Series) bool { return yield(s, nil) })
 			if errors.Is(err, errStop) {
 				return
 			}
 			if err != nil {
-				yield(durable.Series{}, err)
+				yield(driver.Series{}, err)
 				return
 			}
 		}
 	}
 }
 
-func (p *part) eachSeries(ctx context.Context, f func(durable.Series) bool) error {
+func (p *part) eachSeries(ctx context.Context, f func(driver.Series) bool) error {
 	info, err := p.info(ctx, p.subject("s.*"))
 	if err != nil {
 		return err

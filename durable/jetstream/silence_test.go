@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -26,7 +27,7 @@ func TestWorkWaitsForTheServer(t *testing.T) {
 	work := func(ctx context.Context, name string) <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := e.Work(ctx, durable.WorkConfig{Name: name, Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+			_, err := e.Work(ctx, driver.WorkConfig{Name: name, Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 			done <- err
 		}()
 		return done

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Who takes back what it has written, because the bucket is closed, leaves alone what
@@ -19,7 +19,7 @@ import (
 func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 	at := place{id: r.ID, bucket: p.nearOf(now)}
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(at.bucket))))
 	put := func(s status) uint64 {
@@ -37,9 +37,9 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 	mine.seq = put(mine)
 	put(status{fate: done, token: "another", worker: "b", attempt: 2})
 	gone := put(status{fate: done, token: "another", worker: "b", attempt: 2}) + 1
-	h := &durable.Held{Record: r, Handle: &handle{p: p, at: at, seq: gone, status: mine}}
+	h := &driver.Delivery{Record: r, Handle: &handle{p: p, at: at, seq: gone, status: mine}}
 	w := &worker{e: &engine{parts: []*part{p}}}
-	require.Equal(t, durable.Gone, w.confirm(t.Context(), h, errBucketClosed).Claimed)
+	require.Equal(t, driver.Gone, w.confirm(t.Context(), h, errBucketClosed).Status)
 	stays(done)
 
 	late := put(status{fate: canceled, token: "mine"})
@@ -60,16 +60,16 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 func TestCancelBeforeTheMark(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
 	at := place{id: a.id, bucket: a.bucket}
-	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(a.bucket))))
 	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
 
 	_, err := p.cancelAs(t.Context(), a, "t")
-	require.ErrorIs(t, err, durable.ErrUncertain)
+	require.ErrorIs(t, err, driver.ErrUncertain)
 }
 
 // Statuses stay as long as there is something in the far bucket that may have ended.
@@ -77,7 +77,7 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	p := newPart(t)
 	f := &feed{part: p}
 	now := time.Now().Truncate(time.Microsecond)
-	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 	at := place{id: r.ID, bucket: p.nearOf(now)}
 	left := write{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}
 	end := write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}
@@ -100,9 +100,9 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 func TestMoveLateAsksForItsMessage(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		p := newPart(t)
-		f := &feed{part: p, w: &worker{c: durable.WorkConfig{Lease: time.Minute}}}
+		f := &feed{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 		now := time.Now().Truncate(time.Microsecond)
-		r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
+		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 		at := place{id: r.ID, bucket: p.nearOf(now)}
 		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}}})[0]
 		require.NoError(t, res.err)
@@ -134,7 +134,7 @@ func TestCancelBelowTheFloor(t *testing.T) {
 	closeBucket(t, p, b+2)
 	there, ended := recordAt("there", due, now), recordAt("ended", due, now)
 	require.NoError(t, p.write(t.Context(), write{subject: p.nearSubject(b, "k"), data: encode(&there)}))
-	cancel := func(r durable.Record) bool {
+	cancel := func(r driver.Record) bool {
 		ok, err := p.cancel(t.Context(), address{bucket: b, born: r.Born.UnixMicro(), id: r.ID})
 		require.NoError(t, err)
 		return ok
@@ -158,7 +158,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	now := p.now()
 	r := recordAt("x", now, now)
 	a := address{bucket: p.nearOf(now), born: r.Born.UnixMicro(), id: r.ID}
-	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 	result := make(chan error, 1)
 	go func() {
 		_, err := caller.cancel(t.Context(), a)
@@ -172,7 +172,7 @@ func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	closeBucket(t, p, a.bucket)
 	require.NoError(t, p.purge(t.Context(), p.nearSubject(a.bucket, "k"), 0))
 	require.NoError(t, p.purge(t.Context(), p.fateSubject(at), 0))
-	require.ErrorIs(t, <-result, durable.ErrUncertain)
+	require.ErrorIs(t, <-result, driver.ErrUncertain)
 	require.True(t, l.lost.Load())
 }
 

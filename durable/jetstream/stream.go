@@ -16,7 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Of the answers of a server, these have to be told apart.
@@ -226,14 +226,14 @@ func (p *part) publish(ctx context.Context, groups []group) (uint64, error) {
 	case errors.Is(err, nats.ErrNoResponders), errors.As(err, new(*unsentError)):
 		return 0, err
 	case err != nil: // also of a connection that was closed while the answer was awaited
-		return 0, fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+		return 0, fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	}
 	var ack struct {
 		Error *apiError `json:"error"`
 		Seq   uint64    `json:"seq"`
 	}
 	if err := json.Unmarshal(answer.Data, &ack); err != nil {
-		return 0, fmt.Errorf("%w: the answer cannot be read: %w", durable.ErrUncertain, err)
+		return 0, fmt.Errorf("%w: the answer cannot be read: %w", driver.ErrUncertain, err)
 	}
 	return ack.Seq, ack.Error.err()
 }
@@ -265,14 +265,14 @@ func (e *apiError) err() error {
 	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete:
 		return errBusy
 	case codeNotFound:
-		return durable.ErrNotFound
+		return driver.ErrNotFound
 	case 10002, 10023, 10028, 10047, 10122:
-		return fmt.Errorf("%w: %w", durable.ErrFull, e)
+		return fmt.Errorf("%w: %w", driver.ErrFull, e)
 	case 10077: // store failed: the description says of what
 		if strings.Contains(e.Description, "maximum") || strings.Contains(e.Description, "no space") {
-			return fmt.Errorf("%w: %w", durable.ErrFull, e)
+			return fmt.Errorf("%w: %w", driver.ErrFull, e)
 		}
-		return fmt.Errorf("%w: %w", durable.ErrStorage, e)
+		return fmt.Errorf("%w: %w", driver.ErrStorage, e)
 	}
 	return e
 }
@@ -294,8 +294,8 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	// The only server that has the stream is its leader, so the quick way is as good.
 	for {
 		s, err := p.lastDirect(ctx, subject)
-		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, durable.ErrNotFound) || !bounded || ctx.Err() != nil || isDenial(err) ||
-			p.closed.Err() != nil || errors.Is(err, durable.ErrClosed) {
+		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, driver.ErrNotFound) || !bounded || ctx.Err() != nil || isDenial(err) ||
+			p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
 			return s, err
 		}
 		p.wait(ctx, 100*time.Millisecond)
@@ -323,7 +323,7 @@ func parseStored(m *nats.Msg) (s stored, err error) {
 	switch m.Header.Get("Status") {
 	case "":
 	case "404":
-		return s, durable.ErrNotFound
+		return s, driver.ErrNotFound
 	case "413":
 		return s, errTooMany
 	default:
@@ -386,7 +386,7 @@ func (p *part) ask(ctx context.Context, api string, request, answer any) error {
 		if err == nil {
 			err = nats.ErrNoResponders
 		}
-		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, durable.ErrClosed) {
+		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
 			return denied(ctx, err)
 		}
 		p.wait(ctx, 100*time.Millisecond)
@@ -428,7 +428,7 @@ func (p *part) direct(ctx context.Context, request map[string]any, each func(sto
 			return nil
 		}
 		s, err := parseStored(m)
-		if errors.Is(err, durable.ErrNotFound) {
+		if errors.Is(err, driver.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
@@ -495,7 +495,7 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 		case ok && (lasting || upToDate):
 			return s, nil
 		case upToDate:
-			return s, durable.ErrNotFound
+			return s, driver.ErrNotFound
 		}
 		if p.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || p.closed.Err() != nil {
 			return stored{}, cmp.Or(err, errBehind)
@@ -507,7 +507,7 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 // have been written.
 func (p *part) knows(ctx context.Context, w witness) error {
 	m, err := p.last(ctx, w.subject)
-	if errors.Is(err, durable.ErrNotFound) || err == nil && m.Seq < w.seq {
+	if errors.Is(err, driver.ErrNotFound) || err == nil && m.Seq < w.seq {
 		return errBehind
 	}
 	return err

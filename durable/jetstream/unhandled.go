@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A job that no worker can run is in a queue that has no consumer, and costs nothing while it
@@ -48,8 +48,8 @@ func (f *feed) endedNobodys(ctx context.Context, at spot) (last uint64, err erro
 }
 
 // fates returns the records of a page, and what became of them.
-func (p *part) fates(ctx context.Context, page []stored) ([]durable.Record, []status, error) {
-	recs, all, subjects := make([]durable.Record, len(page)), make([]status, len(page)), make([]string, len(page))
+func (p *part) fates(ctx context.Context, page []stored) ([]driver.Record, []status, error) {
+	recs, all, subjects := make([]driver.Record, len(page)), make([]status, len(page)), make([]string, len(page))
 	for i, m := range page {
 		var err error
 		if recs[i], err = decode(m.Data); err != nil {
@@ -71,19 +71,19 @@ func (p *part) fates(ctx context.Context, page []stored) ([]durable.Record, []st
 	return recs, all, nil
 }
 
-// Unhandled looks at what has been due for a look of a Feed or more.
-func (e *engine) Unhandled(ctx context.Context) ([]durable.Unhandled, error) {
-	oldest := map[string]durable.Unhandled{}
+// Unhandled looks at what has been due for a look of a Fetch or more.
+func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
+	oldest := map[string]driver.Unhandled{}
 	for _, p := range e.parts {
 		if err := p.unhandled(ctx, oldest); err != nil {
 			return nil, err
 		}
 	}
-	all := make([]durable.Unhandled, 0, len(oldest))
+	all := make([]driver.Unhandled, 0, len(oldest))
 	for _, u := range oldest {
 		all = append(all, u)
 	}
-	slices.SortFunc(all, func(a, b durable.Unhandled) int {
+	slices.SortFunc(all, func(a, b driver.Unhandled) int {
 		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Kind, b.Kind))
 	})
 	return all[:min(len(all), mostUnhandled)], nil
@@ -91,7 +91,7 @@ func (e *engine) Unhandled(ctx context.Context) ([]durable.Unhandled, error) {
 
 // unhandled adds a partition's. Of each queue the first bucket that has some tells which
 // job is longest due. While a worker lives, what it cannot run is in the queues of one kind.
-func (p *part) unhandled(ctx context.Context, oldest map[string]durable.Unhandled) error {
+func (p *part) unhandled(ctx context.Context, oldest map[string]driver.Unhandled) error {
 	near, err := p.contents(ctx, "q.>")
 	if err != nil {
 		return err
@@ -122,17 +122,17 @@ func (p *part) unhandled(ctx context.Context, oldest map[string]durable.Unhandle
 
 // oldestOf finds the jobs of a subject that are longest due, in as far as the first pages
 // that have some tell, and reports whether there is one.
-func (p *part) oldestOf(ctx context.Context, subject string, now time.Time, handled map[string]bool, oldest map[string]durable.Unhandled) (found bool, err error) {
+func (p *part) oldestOf(ctx context.Context, subject string, now time.Time, handled map[string]bool, oldest map[string]driver.Unhandled) (found bool, err error) {
 	err = p.pages(ctx, subject, 1, time.Time{}, func(page []stored) (bool, error) {
 		recs, fates, err := p.fates(ctx, page)
 		for i, r := range recs {
-			kind := r.Job.Kind
+			kind := r.Kind
 			if fates[i].fate.final() || fates[i].fate == claimed || r.Due.After(now) || handled[tokenOf(kind)] {
 				continue
 			}
 			found = true
 			if o, ok := oldest[kind]; !ok || r.Due.Before(o.Due) {
-				oldest[kind] = durable.Unhandled{Kind: kind, Oldest: p.refOf(&r), Due: r.Due}
+				oldest[kind] = driver.Unhandled{Kind: kind, Oldest: p.refOf(&r), Due: r.Due}
 			}
 		}
 		return !found, err

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/upgradetest"
 )
 
@@ -44,7 +45,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 		}
 		sum := sha256.Sum256([]byte(name))
 		r := recordAt(hex.EncodeToString(sum[:8])+"-"+strconv.FormatInt(due.UnixNano(), 36), due, now)
-		r.Job.Kind, r.Job.Key, r.Series = upgradetest.Kind, "every/"+name, name
+		r.Kind, r.Key, r.Series = upgradetest.Kind, "every/"+name, name
 		b := p.nearOf(due)
 		w := write{subject: p.queueSubject(b, ""), data: encode(&r)}
 		if name == upgradetest.Far {
@@ -58,7 +59,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 		}
 		stored[name] = p.refOf(&r)
 	}
-	upgradetest.Series(t, func() durable.Engine { return connectPartTo(t, p) }, stored)
+	upgradetest.Series(t, func() driver.Engine { return connectPartTo(t, p) }, stored)
 	info, err := js.Stream(t.Context(), p.stream)
 	require.NoError(t, err)
 	require.Equal(t, strconv.Itoa(wireVersion), info.CachedInfo().Config.Metadata[metaVersion])
@@ -73,7 +74,7 @@ func TestLimitsOfVersion3(t *testing.T) {
 	const jobs = 6
 	for i := range jobs {
 		r := recordAt("j"+strconv.Itoa(i), now, now)
-		require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+		require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 		at := place{id: r.ID, bucket: p.nearOf(r.Due)}
 		text := ""
 		switch i {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // wireVersion is that of what is stored: wire.go, and the subjects in the package
@@ -33,10 +33,10 @@ func versionOf(metadata map[string]string) (int, error) {
 	}
 	v, err := strconv.Atoi(text)
 	if err != nil || v < 1 {
-		return 0, fmt.Errorf("%w: the stream's version %q cannot be read", durable.ErrStorage, text)
+		return 0, fmt.Errorf("%w: the stream's version %q cannot be read", driver.ErrStorage, text)
 	}
 	if v > wireVersion {
-		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", durable.ErrVersion, v, wireVersion)
+		return v, fmt.Errorf("%w: the stream has version %d, and this program knows %d", driver.ErrVersion, v, wireVersion)
 	}
 	return v, nil
 }

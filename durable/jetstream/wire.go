@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // wire is a record as it is stored: a line of JSON, and then the payload as it is.
@@ -38,21 +38,21 @@ type wire struct {
 
 	// Since then, without a version of its own: who does not know it drops it, and that does
 	// no harm.
-	Errors []durable.Failure `json:"errs,omitempty"`
+	Errors []driver.Failure `json:"errs,omitempty"`
 }
 
-func encode(r *durable.Record) []byte {
+func encode(r *driver.Record) []byte {
 	head, err := json.Marshal(wire{
-		ID: r.ID, Kind: r.Job.Kind, Key: r.Job.Key, At: r.Job.At.UnixMicro(), Due: r.Due.UnixMicro(),
-		Born: r.Born.UnixMicro(), Max: r.Job.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
+		ID: r.ID, Kind: r.Kind, Key: r.Key, At: r.At.UnixMicro(), Due: r.Due.UnixMicro(),
+		Born: r.Born.UnixMicro(), Max: r.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
 		Crashes: r.Crashes, Error: r.LastError, Series: r.Series, Plan: r.Plan,
-		Lane: r.Job.Lane, Priority: int8(r.Job.Priority), Meta: r.Job.Meta,
-		Timeout: r.Job.Timeout.Microseconds(), Expires: toMicros(r.Job.Expires), Errors: r.Errors,
+		Lane: r.Lane, Priority: r.Priority, Meta: r.Meta,
+		Timeout: r.Timeout.Microseconds(), Expires: toMicros(r.Expires), Errors: r.Errors,
 	})
 	if err != nil {
 		panic(err) // strings and integers
 	}
-	return append(append(head, '\n'), r.Job.Payload...)
+	return append(append(head, '\n'), r.Payload...)
 }
 
 // toMicros and fromMicros have 0 for the zero time.
@@ -70,22 +70,20 @@ func fromMicros(n int64) time.Time {
 	return time.UnixMicro(n)
 }
 
-func decode(data []byte) (durable.Record, error) {
+func decode(data []byte) (driver.Record, error) {
 	head, payload, ok := bytes.Cut(data, []byte{'\n'})
 	var w wire
 	if err := json.Unmarshal(head, &w); err != nil || !ok {
-		return durable.Record{}, fmt.Errorf("%w: a record cannot be read: %v", durable.ErrStorage, err)
+		return driver.Record{}, fmt.Errorf("%w: a record cannot be read: %v", driver.ErrStorage, err)
 	}
 	if len(payload) == 0 {
 		payload = nil
 	}
-	return durable.Record{
-		ID: w.ID,
-		Job: durable.Job{
-			Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
-			Lane: w.Lane, Priority: durable.Priority(w.Priority), Meta: w.Meta,
-			Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
-		},
+	return driver.Record{
+		ID:   w.ID,
+		Kind: w.Kind, Key: w.Key, Payload: payload, At: time.UnixMicro(w.At), MaxAttempts: w.Max,
+		Lane: w.Lane, Priority: w.Priority, Meta: w.Meta,
+		Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
 		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Series: w.Series, Plan: w.Plan,
 	}, nil
@@ -110,9 +108,9 @@ type place struct {
 // ref returns the text of an address. The sum, over the queue's name, too, tells it from
 // a Ref of another queue and from one that was mistyped. It is no secret: who may call the
 // engine can make a Ref of any job whose ID is known.
-func (a address) ref(salt string) durable.Ref {
+func (a address) ref(salt string) driver.Ref {
 	s := fmt.Sprintf("%d.%s.%s.%s", a.part, strconv.FormatInt(a.bucket, 36), strconv.FormatInt(a.born, 36), a.id)
-	return durable.Ref(s + "." + checksum(salt, s))
+	return driver.Ref(s + "." + checksum(salt, s))
 }
 
 func checksum(salt, s string) string {
@@ -125,8 +123,8 @@ const maxID = 128
 
 // parseRef takes only what ref returns. The ID becomes a token of subjects, so it has to
 // be one: with a wildcard it would stand for all jobs of a bucket.
-func parseRef(r durable.Ref, salt string, parts int) (a address, err error) {
-	unknown := fmt.Errorf("%w: %.200q is no Ref of this queue", durable.ErrNotFound, string(r))
+func parseRef(r driver.Ref, salt string, parts int) (a address, err error) {
+	unknown := fmt.Errorf("%w: %.200q is no Ref of this queue", driver.ErrNotFound, string(r))
 	f := strings.Split(string(r), ".")
 	if len(r) > maxID+64 || len(f) != 5 || checksum(salt, strings.Join(f[:4], ".")) != f[4] {
 		return a, unknown
@@ -231,7 +229,7 @@ func decodeStatus(data []byte, seq uint64) (status, error) {
 		s.fate, s.token, s.worker = fate(slices.Index(fates, f[0])), f[1], f[2]
 	}
 	if !ok || s.fate <= none {
-		return status{seq: seq}, fmt.Errorf("%w: what became of a job cannot be read: %q", durable.ErrStorage, data)
+		return status{seq: seq}, fmt.Errorf("%w: what became of a job cannot be read: %q", driver.ErrStorage, data)
 	}
 	return s, nil
 }

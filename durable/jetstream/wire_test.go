@@ -13,22 +13,22 @@ import (
 	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 func TestRecordRoundTrip(t *testing.T) {
 	at := time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
-	for _, r := range []durable.Record{
-		{ID: "x", Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1}, Due: at, Born: at},
-		{ID: "y", Job: durable.Job{Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2},
+	for _, r := range []driver.Record{
+		{ID: "x", Kind: "k", At: at, MaxAttempts: 1, Due: at, Born: at},
+		{ID: "y", Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2,
 			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Series: "s",
-			Errors: []durable.Failure{{Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
-		{ID: "z", Job: durable.Job{Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: durable.Low, Meta: map[string]string{"a": "\n", "b": ""},
-			Timeout: time.Microsecond, Expires: at}, Due: at, Born: at, Series: "s", Plan: "{\n}"},
+			Errors: []driver.Failure{{Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
+		{ID: "z", Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: -1, Meta: map[string]string{"a": "\n", "b": ""},
+			Timeout: time.Microsecond, Expires: at, Due: at, Born: at, Series: "s", Plan: "{\n}"},
 	} {
 		got, err := decode(encode(&r))
 		require.NoError(t, err)
-		for _, p := range []*time.Time{&r.Due, &r.Born, &r.Job.At, &r.Job.Expires} {
+		for _, p := range []*time.Time{&r.Due, &r.Born, &r.At, &r.Expires} {
 			if !p.IsZero() {
 				*p = p.Local()
 			}
@@ -37,7 +37,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 	for _, bad := range []string{"", "{}", "x\n", "{\"id\":1}\n"} {
 		_, err := decode([]byte(bad))
-		require.ErrorIs(t, err, durable.ErrStorage, bad)
+		require.ErrorIs(t, err, driver.ErrStorage, bad)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 	for _, bad := range []string{"", "run", "fly t w 1 2", "run t w x 2", "run t w 1", "run t w 1 2 3", "run t w 1 2 x true", "run t w 1 2 3 4", "run t w 1 2 3 true a b"} {
 		_, err := decodeStatus([]byte(bad), 1)
-		require.ErrorIs(t, err, durable.ErrStorage, bad)
+		require.ErrorIs(t, err, driver.ErrStorage, bad)
 	}
 }
 
@@ -72,17 +72,17 @@ func TestRef(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, a, got)
 	_, err = parseRef(ref, "other", 3)
-	require.ErrorIs(t, err, durable.ErrNotFound)
+	require.ErrorIs(t, err, driver.ErrNotFound)
 	_, err = parseRef(ref, "q", 2)
-	require.ErrorIs(t, err, durable.ErrNotFound)
+	require.ErrorIs(t, err, driver.ErrNotFound)
 	for range 1000 {
 		b := []byte(ref)
 		i := rand.N(len(b))
 		if b[i] ^= byte(1 << rand.N(7)); strings.HasPrefix(string(b), "+") || string(b) == string(ref) {
 			continue
 		}
-		_, err := parseRef(durable.Ref(b), "q", 3)
-		require.ErrorIs(t, err, durable.ErrNotFound, "%s", b)
+		_, err := parseRef(driver.Ref(b), "q", 3)
+		require.ErrorIs(t, err, driver.ErrNotFound, "%s", b)
 	}
 }
 
@@ -91,25 +91,25 @@ func TestRef(t *testing.T) {
 func TestForgedRef(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
-	r := durable.Record{ID: "x", Job: durable.Job{Kind: "k", At: now, MaxAttempts: 1}, Due: now, Born: now}
-	require.NoError(t, p.insert(t.Context(), []durable.Record{r})[0])
+	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 	e := &engine{parts: []*part{p}, salt: p.salt}
 	a := address{bucket: p.nearOf(now), born: now.UnixMicro(), id: r.ID}
-	var refs []durable.Ref
+	var refs []driver.Ref
 	for _, id := range []string{"*", ">", "", " ", "a b", "x*", "ä", "a\x00", "a\nb", "a/b", strings.Repeat("a", maxID+1), strings.Repeat("a", 1<<20)} {
 		a.id = id
 		refs = append(refs, a.ref(p.salt))
 	}
 	for _, s := range []string{"+0.0.0.x", "0.0.0.x.y", "0.00.0.x", "0.A.0.x", "00.0.0.x", "0.-0.0.x", "0..0.x"} {
-		refs = append(refs, durable.Ref(s+"."+checksum(p.salt, s)))
+		refs = append(refs, driver.Ref(s+"."+checksum(p.salt, s)))
 	}
 	for _, ref := range refs {
 		_, err := parseRef(ref, p.salt, 1)
-		require.ErrorIs(t, err, durable.ErrNotFound, "%.100q", string(ref))
+		require.ErrorIs(t, err, driver.ErrNotFound, "%.100q", string(ref))
 		require.Less(t, len(err.Error()), 1500)
-		oks, errs := e.Cancel(t.Context(), []durable.Ref{ref})
+		oks, errs := e.Cancel(t.Context(), []driver.Ref{ref})
 		require.False(t, oks[0], "%.100q", string(ref))
-		require.ErrorIs(t, errs[0], durable.ErrNotFound, "%.100q", string(ref))
+		require.ErrorIs(t, errs[0], driver.ErrNotFound, "%.100q", string(ref))
 	}
 	s, err := p.status(t.Context(), p.placeOf(p.nearSubject(p.nearOf(r.Due), "k"), &r))
 	require.NoError(t, err)
@@ -140,13 +140,13 @@ func TestGeometry(t *testing.T) {
 
 func TestErrorsOfTheServer(t *testing.T) {
 	for code, want := range map[int]error{
-		10071: errConflict, 10164: errBusy, 10210: errBusy, 10023: durable.ErrFull, 10047: durable.ErrFull, 10037: durable.ErrNotFound,
+		10071: errConflict, 10164: errBusy, 10210: errBusy, 10023: driver.ErrFull, 10047: driver.ErrFull, 10037: driver.ErrNotFound,
 	} {
 		require.ErrorIs(t, (&apiError{ErrCode: code}).err(), want)
 	}
-	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "maximum bytes exceeded"}).err(), durable.ErrFull)
-	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "write: no space left on device"}).err(), durable.ErrFull)
-	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "checksum"}).err(), durable.ErrStorage)
+	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "maximum bytes exceeded"}).err(), driver.ErrFull)
+	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "write: no space left on device"}).err(), driver.ErrFull)
+	require.ErrorIs(t, (&apiError{ErrCode: 10077, Description: "checksum"}).err(), driver.ErrStorage)
 	other := &apiError{ErrCode: 1}
 	require.True(t, errors.Is(other.err(), other))
 	require.NoError(t, (*apiError)(nil).err())
@@ -156,13 +156,13 @@ func TestErrorsOfTheServer(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for _, err := range []error{
 		&apiError{ErrCode: 10023}, &natsjs.APIError{ErrorCode: 10074}, natsjs.ErrJetStreamNotEnabled, errDiffers, ErrNoQueue,
-		durable.ErrStorage, nats.ErrConnectionClosed, durable.ErrClosed, errors.New("what was there cannot be read"),
+		driver.ErrStorage, nats.ErrConnectionClosed, driver.ErrClosed, errors.New("what was there cannot be read"),
 	} {
 		require.True(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}
 	for _, err := range []error{
 		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008}, &natsjs.APIError{ErrorCode: 10008},
-		natsjs.ErrStreamNotFound, durable.ErrUncertain,
+		natsjs.ErrStreamNotFound, driver.ErrUncertain,
 	} {
 		require.False(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // worker claims and runs jobs. It is known to others by one message of the subject
@@ -25,12 +25,12 @@ import (
 // whether its worker lives, by the server's time of that message.
 type worker struct {
 	e *engine
-	c durable.WorkConfig
+	c driver.WorkConfig
 	budgets
 
 	mu     sync.Mutex
 	beats  []stored // the last one of each partition, as the server has it
-	over   bool     // a beat has found the lease over, and Beat has not said so yet
+	over   bool     // a beat has found the lease over, and Heartbeat has not said so yet
 	life   life     // what beats say
 	putOff []putOff // recall.go
 
@@ -78,15 +78,15 @@ func (h *handle) stale() bool {
 	return age > h.p.staleAge || h.steps != h.p.clock.Step().Count
 }
 
-func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if !validName(c.Name) {
-		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", durable.ErrInvalid, c.Name)
+		return nil, fmt.Errorf("%w: the worker's name %q is not of letters, digits, - and _", driver.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, budgets: newBudgets(), beats: make([]stored, len(e.parts)), life: newLife(c)}
 	e.parts[0].nc.expect(c.Lease)
 	for {
-		err := w.Beat(ctx)
-		if err == nil || errors.Is(err, durable.ErrLeaseLost) { // between two tries: nothing is claimed yet
+		err := w.Heartbeat(ctx)
+		if err == nil || errors.Is(err, driver.ErrLeaseLost) { // between two tries: nothing is claimed yet
 			return w, nil
 		}
 		if ctx.Err() != nil || !isUnanswered(err) {
@@ -98,14 +98,14 @@ func (e *engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 
 // isUnanswered reports whether there was no answer, so that it is worth asking again.
 func isUnanswered(err error) bool {
-	return (errors.Is(err, durable.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)) && !isDenial(err)
+	return (errors.Is(err, driver.ErrUncertain) || errors.Is(err, context.DeadlineExceeded)) && !isDenial(err)
 }
 
-// Beat writes the message anew, and looks when the server did that: if it is longer than
+// Heartbeat writes the message anew, and looks when the server did that: if it is longer than
 // a lease after the beat before, that was over in between. A server whose clock is set
 // forward by as much looks the same, and costs a lease. It says so when the lease is renewed
 // in all partitions: from then on jobs of all may begin.
-func (w *worker) Beat(ctx context.Context) error {
+func (w *worker) Heartbeat(ctx context.Context) error {
 	err := w.each(func(p *part) error {
 		written, err := w.beat(ctx, p)
 		if err != nil {
@@ -131,7 +131,7 @@ func (w *worker) Beat(ctx context.Context) error {
 	defer w.mu.Unlock()
 	if w.over {
 		w.over = false
-		return durable.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	return nil
 }
@@ -219,14 +219,14 @@ func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Dura
 // leaseBy is leaseOf by the beat that was read, or the error of that, at a time that is
 // not later than the server's.
 func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored, err error) (time.Duration, error) {
-	missing := errors.Is(err, durable.ErrNotFound)
+	missing := errors.Is(err, driver.ErrNotFound)
 	if err != nil && !missing {
 		return 0, err
 	}
 	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
 	if !missing {
 		if err := json.Unmarshal(m.Data, &l); err != nil {
-			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", durable.ErrStorage, err)
+			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", driver.ErrStorage, err)
 		}
 	}
 	unchanged := p.watch(worker, m.Seq)
@@ -252,8 +252,8 @@ func (p *part) watch(worker string, beat uint64) time.Duration {
 	return 0
 }
 
-func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
-	verdicts := make([]durable.Verdict, len(held))
+func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := make([]driver.ClaimResult, len(held))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, v := range w.claim(ctx, p, pick(held, indices)) {
 			verdicts[indices[k]] = v
@@ -263,11 +263,11 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 }
 
 // claim creates the statuses of jobs. Jobs that have one already are settled one by one.
-func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []durable.Verdict {
-	verdicts := make([]durable.Verdict, len(held))
+func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := make([]driver.ClaimResult, len(held))
 	if p.spare() != nil { // nothing can be claimed before there is room
 		for i := range verdicts {
-			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: time.Second}
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 		}
 		return verdicts
 	}
@@ -275,7 +275,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 	var limited []*covered
 	var of, others []int
 	for i, h := range held {
-		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
 		if len(limits) > 0 && !paused && h.Exact {
 			limited, of = append(limited, coveredBy(limits, h)), append(of, i)
 			continue
@@ -294,21 +294,21 @@ func (w *worker) claim(ctx context.Context, p *part, held []*durable.Held) []dur
 }
 
 // claimOthers claims those of the jobs that the rules let it claim without a place.
-func (w *worker) claimOthers(ctx context.Context, p *part, held []*durable.Held, others []int, token string, verdicts []durable.Verdict, rules *durable.Rules) {
+func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delivery, others []int, token string, verdicts []driver.ClaimResult, rules *driver.Rules) {
 	statuses := p.statusesAmong(ctx, pick(held, others))
 	var trying []int
 	for k, i := range others {
 		h := held[i]
-		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
 		switch {
 		case statuses[k].fate.final():
 			verdicts[i] = w.gone(ctx, h)
 		case h.Record.Crashes > 0 && !h.Exact:
-			verdicts[i] = durable.Verdict{Claimed: durable.Suspect, Crashes: h.Record.Crashes}
+			verdicts[i] = driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
 		case paused && h.Exact:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
 		case paused || len(limits) > 0:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
 		default:
 			h.Handle.(*handle).status = w.claimOf(h, token, h.Record.Attempt, h.Record.Crashes)
 			trying = append(trying, i)
@@ -318,7 +318,7 @@ func (w *worker) claimOthers(ctx context.Context, p *part, held []*durable.Held,
 }
 
 // claimFree claims those of the jobs that are under no limit.
-func (w *worker) claimFree(ctx context.Context, p *part, held []*durable.Held, trying []int, token string, verdicts []durable.Verdict) {
+func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Delivery, trying []int, token string, verdicts []driver.ClaimResult) {
 	open := map[int64]error{} // what is known of the buckets, after the commit
 	// A job that is not found to have ended is claimed, however long ago it was handed out, and
 	// confirmed: it is never acknowledged unseen.
@@ -340,15 +340,15 @@ func (w *worker) claimFree(ctx context.Context, p *part, held []*durable.Held, t
 // claimOf is the status of a claim, after so many attempts and crashes. Nothing is
 // attempt 2 of 1: the claim of a job whose last attempt never ended is there for its
 // burial.
-func (w *worker) claimOf(h *durable.Held, token string, begun, crashes int) status {
-	attempt := min(begun, h.Record.Job.MaxAttempts) + 1
+func (w *worker) claimOf(h *driver.Delivery, token string, begun, crashes int) status {
+	attempt := min(begun, h.Record.MaxAttempts) + 1
 	return status{fate: claimed, token: h.Handle.(*handle).token(token), worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
 }
 
 // commitClaims writes the statuses of claims. A batch is refused as a whole when one of
 // its jobs has a status, and where many are canceled most batches have some. Rather than
 // to try halves and halves of them it is looked up which these are.
-func (p *part) commitClaims(ctx context.Context, held []*durable.Held) []result {
+func (p *part) commitClaims(ctx context.Context, held []*driver.Delivery) []result {
 	groups := make([]group, len(held))
 	for i, h := range held {
 		hd := h.Handle.(*handle)
@@ -374,7 +374,7 @@ func (p *part) commitClaims(ctx context.Context, held []*durable.Held) []result 
 }
 
 // statusesOf looks up what became of jobs. It may miss what is new; what is final stays so.
-func (p *part) statusesOf(ctx context.Context, held []*durable.Held) []status {
+func (p *part) statusesOf(ctx context.Context, held []*driver.Delivery) []status {
 	statuses := make([]status, len(held))
 	subjects := make([]string, len(held))
 	for i, h := range held {
@@ -399,7 +399,7 @@ func (p *part) statusesOf(ctx context.Context, held []*durable.Held) []status {
 // statusesAmong is statusesOf for those that are not handed out for the first time, or that
 // were long ago. A job that waits for a limit waits long, and may have come to another worker, too,
 // since.
-func (p *part) statusesAmong(ctx context.Context, held []*durable.Held) []status {
+func (p *part) statusesAmong(ctx context.Context, held []*driver.Delivery) []status {
 	statuses := make([]status, len(held))
 	var again []int
 	for i, h := range held {
@@ -424,7 +424,7 @@ func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 	switch _, err := p.lastSince(ctx, claim, p.nearMark(hd.at.bucket), true); {
 	case err == nil:
 		return errBucketClosed
-	case errors.Is(err, durable.ErrNotFound):
+	case errors.Is(err, driver.ErrNotFound):
 		return nil
 	default:
 		return err
@@ -432,21 +432,21 @@ func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 }
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
-// ended before and that was forgotten: a worker that was frozen between Feed and Claim is
+// ended before and that was forgotten: a worker that was frozen between Fetch and Claim is
 // told here. Its status is removed. Of a stale handle the bucket's mark says
 // nothing, so the job's message itself is looked for.
-func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durable.Verdict {
+func (w *worker) confirm(ctx context.Context, h *driver.Delivery, open error) driver.ClaimResult {
 	hd := h.Handle.(*handle)
 	if open == nil && hd.stale() {
 		open = errBucketClosed
 	}
 	switch {
 	case open == nil:
-		return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
+		return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
 	case errors.Is(open, errBucketClosed):
 		there, err := hd.p.reopened(ctx, hd)
 		if err == nil && there {
-			return durable.Verdict{Claimed: durable.Mine, Attempt: hd.status.attempt}
+			return driver.ClaimResult{Status: driver.Granted, Attempt: hd.status.attempt}
 		}
 		// Another may have taken over meanwhile: the status that it has written is the one
 		// that says how the job has ended, and stays.
@@ -454,7 +454,7 @@ func (w *worker) confirm(ctx context.Context, h *durable.Held, open error) durab
 			return w.gone(ctx, h)
 		}
 	}
-	return durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
+	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }
 
 // reopened reports whether a job waits in a bucket that is, or may be, closed: its own
@@ -472,7 +472,7 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 		return false, err
 	}
 	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
-	if err != nil && !errors.Is(err, durable.ErrNotFound) {
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
 		return false, err
 	}
 	return err == nil, p.knows(ctx, claim)
@@ -480,7 +480,7 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 
 // settle decides about one job whose status was there, or about which the answer was
 // lost.
-func (w *worker) settle(ctx context.Context, h *durable.Held, token string) durable.Verdict {
+func (w *worker) settle(ctx context.Context, h *driver.Delivery, token string) driver.ClaimResult {
 	hd := h.Handle.(*handle)
 	p := hd.p
 	for range 3 {
@@ -497,23 +497,23 @@ func (w *worker) settle(ctx context.Context, h *durable.Held, token string) dura
 			return w.confirm(ctx, h, p.stillOpen(ctx, hd))
 		}
 	}
-	return durable.Verdict{Claimed: durable.Later, After: 50 * time.Millisecond}
+	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
 }
 
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
 // its forward away.
-func (w *worker) gone(ctx context.Context, h *durable.Held) durable.Verdict {
+func (w *worker) gone(ctx context.Context, h *driver.Delivery) driver.ClaimResult {
 	hd := h.Handle.(*handle)
 	if err := hd.p.tidy(ctx, &h.Record, hd.at); err != nil {
-		return durable.Verdict{Claimed: durable.Later, After: time.Second}
+		return driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 	}
 	hd.ack()
-	return durable.Verdict{Claimed: durable.Gone}
+	return driver.ClaimResult{Status: driver.Gone}
 }
 
 // tidy removes the key and the forward of a job that was canceled.
-func (p *part) tidy(ctx context.Context, r *durable.Record, at place) error {
-	if r.Job.Key == "" && at.version == 0 {
+func (p *part) tidy(ctx context.Context, r *driver.Record, at place) error {
+	if r.Key == "" && at.version == 0 {
 		return nil
 	}
 	s, err := p.status(ctx, at)
@@ -554,9 +554,9 @@ func (h *handle) answer(s string) {
 	}
 }
 
-func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := make([]error, len(outs))
-	spread(w.e, len(outs), func(i int) *part { return outs[i].Held.Handle.(*handle).p }, func(p *part, indices []int) {
+	spread(w.e, len(outs), func(i int) *part { return outs[i].Delivery.Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, err := range w.finish(ctx, p, pick(outs, indices)) {
 			errs[indices[k]] = err
 		}
@@ -567,10 +567,10 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 // finish writes ends down. Each replaces the status of the claim, so that it can be
 // written only as long as nobody has taken over. An end whose answer was lost is recognized
 // by its token, in a later call, too.
-func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []error {
+func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) []error {
 	token := rand.Text()
 	for _, o := range outs {
-		hd := o.Held.Handle.(*handle)
+		hd := o.Delivery.Handle.(*handle)
 		hd.ending = cmp.Or(hd.ending, token)
 	}
 	all, errs := w.endAll(ctx, p, outs)
@@ -582,14 +582,14 @@ func (w *worker) finish(ctx context.Context, p *part, outs []durable.Outcome) []
 		}
 	}
 	results := p.commit(ctx, groups)
-	w.tellFreed(p, groups, results, func(k int) string { return outs[of[k]].Held.Record.Job.Lane })
+	w.tellFreed(p, groups, results, func(k int) string { return outs[of[k]].Delivery.Record.Lane })
 	for k, res := range results {
 		i, err := of[k], res.err
 		if err != nil {
-			err = w.checkEnd(ctx, p, outs[i].Held.Handle.(*handle), err)
+			err = w.checkEnd(ctx, p, outs[i].Delivery.Handle.(*handle), err)
 		}
 		if errs[i] = err; err == nil {
-			outs[i].Held.Handle.(*handle).ack()
+			outs[i].Delivery.Handle.(*handle).ack()
 		}
 	}
 	return errs
@@ -600,12 +600,12 @@ const maxReads = 64
 
 // endAll is end of each. That of a job with a key reads, and that of an occurrence twice:
 // one after the other a thousand of them would take as long as a thousand questions.
-func (w *worker) endAll(ctx context.Context, p *part, outs []durable.Outcome) ([]group, []error) {
+func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Completion) ([]group, []error) {
 	all, errs := make([]group, len(outs)), make([]error, len(outs))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, maxReads)
 	for i := range outs {
-		if outs[i].Held.Record.Job.Key == "" {
+		if outs[i].Delivery.Record.Key == "" {
 			all[i], errs[i] = w.end(ctx, p, &outs[i])
 			continue
 		}
@@ -620,22 +620,22 @@ func (w *worker) endAll(ctx context.Context, p *part, outs []durable.Outcome) ([
 }
 
 // end returns all that is written with an end.
-func (w *worker) end(ctx context.Context, p *part, o *durable.Outcome) (group, error) {
-	hd := o.Held.Handle.(*handle)
-	r := o.Held.Record
-	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.Job.MaxAttempts), 0, o.Error, o.Errors
+func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group, error) {
+	hd := o.Delivery.Handle.(*handle)
+	r := o.Delivery.Record
+	r.Attempt, r.Crashes, r.LastError, r.Errors = min(hd.status.attempt, r.MaxAttempts), 0, o.Error, o.Errors
 	if o.Uncounted {
 		r.Attempt = hd.status.attempt - 1
 	}
-	if o.End == durable.Again {
+	if o.End == driver.Retry {
 		return p.moveGroup(&r, hd.at, hd.status, hd.ending, o.At, p.now()), nil
 	}
 	end := status{fate: done, token: hd.ending, attempt: hd.status.attempt}
-	if o.End == durable.Buried {
+	if o.End == driver.DeadLetter {
 		end.fate = dead
 	}
 	g := group{{subject: p.fateSubject(hd.at), data: end.encode(), last: seq(hd.status.seq), rollup: p.pressed()}}
-	if o.End == durable.Buried {
+	if o.End == driver.DeadLetter {
 		g = append(g, write{subject: p.deadSubject(r.ID), data: encode(&r), rollup: true, ttl: w.c.Retention})
 	}
 	if hd.at.version > 0 {
@@ -674,12 +674,12 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, err error) e
 		}
 		return err
 	default:
-		return durable.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 }
 
 // Release gives back. A claim is replaced by a status that anyone may replace.
-func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	errs := make([]error, len(w.e.parts))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		all := make([]*handle, len(indices))
@@ -756,8 +756,8 @@ func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	return nil // another one has taken it over, or has it freed, in between
 }
 
-// heldOf makes a Held of a message of a near bucket.
-func (p *part) heldOf(m *nats.Msg) (*durable.Held, error) {
+// heldOf makes a Delivery of a message of a near bucket.
+func (p *part) heldOf(m *nats.Msg) (*driver.Delivery, error) {
 	r, err := decode(m.Data)
 	if err != nil {
 		return nil, err
@@ -768,7 +768,7 @@ func (p *part) heldOf(m *nats.Msg) (*durable.Held, error) {
 	}
 	hd := &handle{
 		p: p, at: p.placeOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, lane: r.Job.Lane,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, lane: r.Lane,
 	}
-	return &durable.Held{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
+	return &driver.Delivery{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
 }

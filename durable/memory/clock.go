@@ -24,7 +24,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Clock is a clock that stands still until it is set. Several Stores may have one. All
@@ -102,7 +102,7 @@ func (c *Clock) next(to time.Time) time.Time {
 	for _, m := range stores {
 		m.mu.Lock()
 		for _, j := range m.jobs {
-			if j.state != durable.Waiting {
+			if j.state != driver.Waiting {
 				continue
 			}
 			at := j.rec.Due
@@ -137,7 +137,7 @@ func (c *Clock) settle(ctx context.Context) error {
 				case <-ended:
 				case <-ctx.Done():
 					return fmt.Errorf("memory: Advance: a job of the kind %q, due at %v, has not ended: %w",
-						late.rec.Job.Kind, late.rec.Due, context.Cause(ctx))
+						late.rec.Kind, late.rec.Due, context.Cause(ctx))
 				}
 			}
 		}
@@ -152,8 +152,8 @@ func (m *Store) due() (*entry, <-chan struct{}) {
 	defer m.mu.Unlock()
 	now := m.now()
 	for _, j := range m.jobs {
-		waits := j.state == durable.Waiting && !m.token(j, now).After(now)
-		if (waits || j.state == durable.Running) && !j.rec.Due.After(now) {
+		waits := j.state == driver.Waiting && !m.token(j, now).After(now)
+		if (waits || j.state == driver.Running) && !j.rec.Due.After(now) {
 			return &entry{rec: j.rec}, m.ended
 		}
 	}

@@ -6,42 +6,42 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-func (e *engine) Page(_ context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+func (e *engine) Page(_ context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
-	mark := func(i durable.Info) durable.Mark { return durable.Mark{At: i.Due, Ref: i.Ref} }
-	var all []durable.Info
+	mark := func(i driver.Info) driver.Cursor { return driver.Cursor{At: i.Due, Ref: i.Ref} }
+	var all []driver.Info
 	for ref := range e.m.jobs {
 		j, _ := e.m.find(ref)
 		if i := j.info(ref); i.State != 0 && f.Match(i) && mark(i).Compare(after) > 0 {
 			all = append(all, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b durable.Info) int { return mark(a).Compare(mark(b)) })
+	slices.SortFunc(all, func(a, b driver.Info) int { return mark(a).Compare(mark(b)) })
 	if len(all) <= n {
-		return all, durable.Mark{}, e.open()
+		return all, driver.Cursor{}, e.open()
 	}
 	return all[:n], mark(all[n-1]), e.open()
 }
 
-func (e *engine) Backlog(context.Context) (b durable.Backlog, err error) {
-	m, kinds := e.m, map[string]*durable.Overdue{}
+func (e *engine) Backlog(context.Context) (b driver.Backlog, err error) {
+	m, kinds := e.m, map[string]*driver.Overdue{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for ref, j := range m.jobs {
-		if j.state != durable.Waiting {
+		if j.state != driver.Waiting {
 			continue
 		}
 		b.Waiting++
 		if j.rec.Due.After(m.now()) {
 			continue
 		}
-		o := kinds[j.rec.Job.Kind]
+		o := kinds[j.rec.Kind]
 		if o == nil {
-			o = &durable.Overdue{Kind: j.rec.Job.Kind, Handled: m.handled(j.rec.Job.Kind)}
+			o = &driver.Overdue{Kind: j.rec.Kind, Handled: m.handled(j.rec.Kind)}
 			kinds[o.Kind] = o
 		}
 		if o.Jobs++; o.Due.IsZero() || j.rec.Due.Before(o.Due) {
@@ -51,19 +51,19 @@ func (e *engine) Backlog(context.Context) (b durable.Backlog, err error) {
 	for _, o := range kinds {
 		b.Kinds = append(b.Kinds, *o)
 	}
-	slices.SortFunc(b.Kinds, func(a, b durable.Overdue) int { return a.Due.Compare(b.Due) })
+	slices.SortFunc(b.Kinds, func(a, b driver.Overdue) int { return a.Due.Compare(b.Due) })
 	return b, e.open()
 }
 
-func (e *engine) Workers(context.Context) (all []durable.WorkerInfo, err error) {
+func (e *engine) Workers(context.Context) (all []driver.WorkerInfo, err error) {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(m.workers)) {
 		kinds := m.workers[name].c.Kinds.All()
-		w := durable.WorkerInfo{Name: name, Until: time.Now().Add(m.lease(name)), Kinds: kinds, AllKinds: len(kinds)}
+		w := driver.WorkerInfo{Name: name, Until: time.Now().Add(m.lease(name)), Kinds: kinds, AllKinds: len(kinds)}
 		for _, j := range m.jobs {
-			if j.state != durable.Running || j.by != name {
+			if j.state != driver.Running || j.by != name {
 				continue
 			}
 			if w.Jobs++; w.Since.IsZero() || j.rec.Due.Before(w.Since) {

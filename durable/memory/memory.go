@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
 
@@ -23,27 +23,27 @@ type Store struct {
 	clock *Clock // nil: the time that passes
 
 	mu      sync.Mutex
-	jobs    map[durable.Ref]*entry
-	over    map[durable.Ref]bool // those that have ended, so that an insert that is repeated is known
-	series  map[string]durable.Series
-	rules   *durable.Rules
-	counted map[durable.Place]*durable.Counter
+	jobs    map[driver.Ref]*entry
+	over    map[driver.Ref]bool // those that have ended, so that an insert that is repeated is known
+	series  map[string]driver.Series
+	rules   *driver.Rules
+	counted map[driver.LimitKey]*driver.Counter
 	workers map[string]*worker // that are there, and those that died without Close
-	changed chan struct{}      // closed, and made anew, when a Feed may have something to do
+	changed chan struct{}      // closed, and made anew, when a Fetch may have something to do
 	ended   chan struct{}      // the same, when a job is due no more
 }
 
 type entry struct {
-	rec   durable.Record
-	state durable.State
+	rec   driver.Record
+	state driver.State
 	by    string    // the worker that it is handed out to, or that has claimed it
 	since time.Time // when it was handed out
 	claim int       // counts claims and what ends them, so that an old one is recognized
 	exact bool      // that claim counts as an attempt though it never ends
 	until time.Time // how long a dead one is kept
 
-	places []durable.Place // that the claim has
-	ending bool            // CancelRunning was called for the claim
+	places []driver.LimitKey // that the claim has
+	ending bool              // CancelRunning was called for the claim
 }
 
 type engine struct {
@@ -55,11 +55,11 @@ type engine struct {
 
 type worker struct {
 	e    *engine
-	c    durable.WorkConfig
+	c    driver.WorkConfig
 	beat time.Time
 }
 
-// handle is what Held.Handle holds.
+// handle is what Delivery.Handle holds.
 type handle struct {
 	claim int // 0: not claimed
 }
@@ -68,7 +68,7 @@ type handle struct {
 // package time, which in a testing/synctest bubble is the bubble's.
 func New(c *Clock) *Store {
 	m := &Store{
-		clock: c, jobs: map[durable.Ref]*entry{}, over: map[durable.Ref]bool{}, series: map[string]durable.Series{}, counted: map[durable.Place]*durable.Counter{},
+		clock: c, jobs: map[driver.Ref]*entry{}, over: map[driver.Ref]bool{}, series: map[string]driver.Series{}, counted: map[driver.LimitKey]*driver.Counter{},
 		workers: map[string]*worker{},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -98,9 +98,9 @@ func (m *Store) end() {
 	m.ended = make(chan struct{})
 }
 
-// Open returns an engine on the Store, for one [durable.Queue]. There may be several, as for
+// Open returns an engine on the Store, for one durable.Queue. There may be several, as for
 // several processes.
-func (m *Store) Open() durable.Engine {
+func (m *Store) Open() driver.Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &engine{m: m, closed: ctx, close: cancel}
 }
@@ -111,7 +111,7 @@ func (m *Store) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, j := range m.jobs {
-		if j.state == durable.Waiting {
+		if j.state == driver.Waiting {
 			j.by = ""
 		}
 	}
@@ -141,17 +141,17 @@ func (e *engine) Manual() func() time.Time {
 
 func (e *engine) open() error {
 	if e.closed.Err() != nil {
-		return durable.ErrClosed
+		return driver.ErrClosed
 	}
 	return nil
 }
 
-func refOf(r *durable.Record) durable.Ref {
-	return durable.Ref(r.ID + "." + strconv.FormatInt(r.Born.UnixNano(), 36))
+func refOf(r *driver.Record) driver.Ref {
+	return driver.Ref(r.ID + "." + strconv.FormatInt(r.Born.UnixNano(), 36))
 }
 
-func (e *engine) Insert(_ context.Context, recs []durable.Record) ([]durable.Ref, []error) {
-	refs, errs := make([]durable.Ref, len(recs)), make([]error, len(recs))
+func (e *engine) Insert(_ context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	for i, r := range recs {
@@ -162,24 +162,24 @@ func (e *engine) Insert(_ context.Context, recs []durable.Record) ([]durable.Ref
 	return refs, errs
 }
 
-func (m *Store) insert(r durable.Record) (durable.Ref, error) {
+func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 	ref := refOf(&r)
 	if m.jobs[ref] != nil || m.over[ref] {
 		return ref, nil
 	}
-	if r.Job.Key != "" && m.holder(r.Job.Key) != "" {
-		return "", durable.ErrExists
+	if r.Key != "" && m.holder(r.Key) != "" {
+		return "", driver.ErrExists
 	}
-	r.Job.Payload, r.Job.Meta = slices.Clone(r.Job.Payload), maps.Clone(r.Job.Meta)
-	m.jobs[ref] = &entry{rec: r, state: durable.Waiting, claim: 1}
+	r.Payload, r.Meta = slices.Clone(r.Payload), maps.Clone(r.Meta)
+	m.jobs[ref] = &entry{rec: r, state: driver.Waiting, claim: 1}
 	m.change()
 	return ref, nil
 }
 
 // holder returns the job that has the key, or "".
-func (m *Store) holder(key string) durable.Ref {
+func (m *Store) holder(key string) driver.Ref {
 	for ref, j := range m.jobs {
-		if j.rec.Job.Key == key && (j.state == durable.Waiting || j.state == durable.Running) {
+		if j.rec.Key == key && (j.state == driver.Waiting || j.state == driver.Running) {
 			return ref
 		}
 	}
@@ -187,26 +187,26 @@ func (m *Store) holder(key string) durable.Ref {
 }
 
 // find returns a job, and whether there was one. One that has ended has no state.
-func (m *Store) find(ref durable.Ref) (*entry, bool) {
+func (m *Store) find(ref driver.Ref) (*entry, bool) {
 	j := m.jobs[ref]
 	if j == nil {
 		return &entry{}, m.over[ref]
 	}
-	if j.state == durable.Dead && !m.now().Before(j.until) {
+	if j.state == driver.Dead && !m.now().Before(j.until) {
 		m.forget(ref, j)
 	}
 	return j, true
 }
 
 // forget ends a job. One that has ended is no job that each look would pass. m.mu is held.
-func (m *Store) forget(ref durable.Ref, j *entry) {
+func (m *Store) forget(ref driver.Ref, j *entry) {
 	j.state = 0
 	delete(m.jobs, ref)
 	m.over[ref] = true
 	m.end()
 }
 
-func (e *engine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []error) {
+func (e *engine) Cancel(_ context.Context, refs []driver.Ref) ([]bool, []error) {
 	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
@@ -214,10 +214,10 @@ func (e *engine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []error)
 		j, ok := e.m.find(ref)
 		switch {
 		case e.open() != nil:
-			errs[i] = durable.ErrClosed
+			errs[i] = driver.ErrClosed
 		case !ok:
-			errs[i] = durable.ErrNotFound
-		case j.state == durable.Waiting:
+			errs[i] = driver.ErrNotFound
+		case j.state == driver.Waiting:
 			e.m.forget(ref, j)
 			oks[i] = true
 		}
@@ -225,16 +225,16 @@ func (e *engine) Cancel(_ context.Context, refs []durable.Ref) ([]bool, []error)
 	return oks, errs
 }
 
-func (e *engine) Move(_ context.Context, ref durable.Ref, at time.Time) (bool, error) {
+func (e *engine) Move(_ context.Context, ref driver.Ref, at time.Time) (bool, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
 	switch {
 	case e.open() != nil:
-		return false, durable.ErrClosed
+		return false, driver.ErrClosed
 	case !ok:
-		return false, durable.ErrNotFound
-	case j.state != durable.Waiting:
+		return false, driver.ErrNotFound
+	case j.state != driver.Waiting:
 		return false, nil
 	}
 	j.rec.Due, j.by = at, ""
@@ -244,40 +244,40 @@ func (e *engine) Move(_ context.Context, ref durable.Ref, at time.Time) (bool, e
 	return true, nil
 }
 
-func (e *engine) Redrive(_ context.Context, ref durable.Ref, at time.Time) error {
+func (e *engine) Redrive(_ context.Context, ref driver.Ref, at time.Time) error {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
 	switch {
 	case e.open() != nil:
-		return durable.ErrClosed
-	case !ok || j.state != durable.Dead:
-		return durable.ErrNotFound
-	case j.rec.Job.Key != "" && e.m.holder(j.rec.Job.Key) != "":
-		return durable.ErrExists
+		return driver.ErrClosed
+	case !ok || j.state != driver.Dead:
+		return driver.ErrNotFound
+	case j.rec.Key != "" && e.m.holder(j.rec.Key) != "":
+		return driver.ErrExists
 	}
-	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, durable.Waiting, ""
-	j.rec.Job.Expires = time.Time{}
+	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, driver.Waiting, ""
+	j.rec.Expires = time.Time{}
 	j.rec.Version++
 	e.m.change()
 	return nil
 }
 
-func (e *engine) Delete(_ context.Context, ref durable.Ref) error {
+func (e *engine) Delete(_ context.Context, ref driver.Ref) error {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
 	switch {
 	case e.open() != nil:
-		return durable.ErrClosed
-	case !ok || j.state != durable.Dead:
-		return durable.ErrNotFound
+		return driver.ErrClosed
+	case !ok || j.state != driver.Dead:
+		return driver.ErrNotFound
 	}
 	e.m.forget(ref, j)
 	return nil
 }
 
-func (e *engine) Lookup(_ context.Context, key string) (durable.Ref, error) {
+func (e *engine) Lookup(_ context.Context, key string) (driver.Ref, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
@@ -286,29 +286,30 @@ func (e *engine) Lookup(_ context.Context, key string) (durable.Ref, error) {
 	if ref := e.m.holder(key); ref != "" {
 		return ref, nil
 	}
-	return "", durable.ErrNotFound
+	return "", driver.ErrNotFound
 }
 
-func (j *entry) info(ref durable.Ref) durable.Info {
-	attempt := min(j.rec.Attempt, j.rec.Job.MaxAttempts)
-	return durable.Info{Ref: ref, Job: j.rec.Job, State: j.state, Attempt: attempt, Due: j.rec.Due, LastError: j.rec.LastError, Errors: j.rec.Errors}
+func (j *entry) info(ref driver.Ref) driver.Info {
+	i := driver.Info{Ref: ref, State: j.state, Record: j.rec}
+	i.Attempt = min(i.Attempt, i.MaxAttempts)
+	return i
 }
 
-func (e *engine) Get(_ context.Context, ref durable.Ref) (durable.Info, error) {
+func (e *engine) Get(_ context.Context, ref driver.Ref) (driver.Info, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
-		return durable.Info{}, err
+		return driver.Info{}, err
 	}
 	j, ok := e.m.find(ref)
 	if !ok || j.state == 0 {
-		return durable.Info{}, durable.ErrNotFound
+		return driver.Info{}, driver.ErrNotFound
 	}
 	return j.info(ref), nil
 }
 
-func (e *engine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
-	return func(yield func(durable.Info, error) bool) {
+func (e *engine) Scan(_ context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+	return func(yield func(driver.Info, error) bool) {
 		e.m.mu.Lock()
 		refs := slices.Collect(maps.Keys(e.m.jobs))
 		e.m.mu.Unlock()
@@ -324,27 +325,27 @@ func (e *engine) Scan(_ context.Context, f durable.Filter) iter.Seq2[durable.Inf
 	}
 }
 
-func (e *engine) SetSeries(_ context.Context, was int64, s durable.Series, replace durable.Replace) error {
+func (e *engine) SetSeries(_ context.Context, was int64, s driver.Series, replace driver.Replace) error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	there := m.series[s.Name]
 	switch {
 	case e.open() != nil:
-		return durable.ErrClosed
+		return driver.ErrClosed
 	case there.Revision == s.Revision:
 		return nil // an earlier try
 	case there.Revision != was:
-		return durable.ErrChanged
+		return driver.ErrChanged
 	}
 	if s.Plan != "" {
 		s.Last = there.Last
 	}
-	ref := m.holder(durable.SeriesKey(s.Name))
+	ref := m.holder(driver.SeriesKey(s.Name))
 	j := m.jobs[ref]
-	var waits, next *durable.Record
+	var waits, next *driver.Record
 	if j != nil {
-		if attempt, _ := j.begun(); j.state != durable.Waiting || attempt > 0 {
+		if attempt, _ := j.begun(); j.state != driver.Waiting || attempt > 0 {
 			m.series[s.Name] = s
 			return nil
 		}
@@ -371,13 +372,13 @@ func (e *engine) SetSeries(_ context.Context, was int64, s durable.Series, repla
 }
 
 // endOccurrence notes that an occurrence has ended, if its schedule is as it was.
-func (m *Store) endOccurrence(j *entry, o *durable.Outcome) error {
-	if !j.rec.IsOccurrence() || o.End == durable.Again {
+func (m *Store) endOccurrence(j *entry, o *driver.Completion) error {
+	if !j.rec.IsOccurrence() || o.End == driver.Retry {
 		return nil
 	}
 	s := m.series[j.rec.Series]
 	if s.Revision != o.Revision {
-		return durable.ErrChanged
+		return driver.ErrChanged
 	}
 	if !o.Occurred.IsZero() && s.Revision != 0 {
 		s.Last = o.Occurred
@@ -386,26 +387,26 @@ func (m *Store) endOccurrence(j *entry, o *durable.Outcome) error {
 	return nil
 }
 
-func (e *engine) Series(_ context.Context, name string) (durable.Series, error) {
+func (e *engine) Series(_ context.Context, name string) (driver.Series, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
-		return durable.Series{}, err
+		return driver.Series{}, err
 	}
 	s, ok := e.m.series[name]
 	if !ok {
-		return s, durable.ErrNotFound
+		return s, driver.ErrNotFound
 	}
 	return s, nil
 }
 
-func (e *engine) AllSeries(context.Context) iter.Seq2[durable.Series, error] {
-	return func(yield func(durable.Series, error) bool) {
+func (e *engine) AllSeries(context.Context) iter.Seq2[driver.Series, error] {
+	return func(yield func(driver.Series, error) bool) {
 		e.m.mu.Lock()
 		all, err := slices.Collect(maps.Values(e.m.series)), e.open()
 		e.m.mu.Unlock()
 		if err != nil {
-			yield(durable.Series{}, err)
+			yield(driver.Series{}, err)
 			return
 		}
 		for _, s := range all {
@@ -416,14 +417,14 @@ func (e *engine) AllSeries(context.Context) iter.Seq2[durable.Series, error] {
 	}
 }
 
-func (e *engine) Work(_ context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *engine) Work(_ context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
 		return nil, err
 	}
 	if e.m.workers[c.Name] != nil {
-		return nil, fmt.Errorf("%w: there is a worker %q", durable.ErrInvalid, c.Name)
+		return nil, fmt.Errorf("%w: there is a worker %q", driver.ErrInvalid, c.Name)
 	}
 	w := &worker{e: e, c: c, beat: time.Now()}
 	e.m.workers[c.Name] = w
@@ -439,12 +440,12 @@ func (m *Store) lease(name string) time.Duration {
 	return time.Until(w.beat.Add(w.c.Lease))
 }
 
-func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	for {
 		open, opened := w.c.Kinds.Open()
 		batch, changed := w.due(open)
-		if w.c.Looked != nil {
-			w.c.Looked()
+		if w.c.Polled != nil {
+			w.c.Polled()
 		}
 		if len(batch) > 0 {
 			give(batch)
@@ -454,7 +455,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 		case <-ctx.Done():
 			return nil
 		case <-w.e.closed.Done():
-			return durable.ErrClosed
+			return driver.ErrClosed
 		case <-changed:
 		case <-opened:
 		case <-time.After(min(w.c.Ahead, w.c.Lease) / 2):
@@ -467,7 +468,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 const handOut = 1000
 
 // due hands out what of the kinds is due soon and nobody has.
-func (w *worker) due(kinds []string) ([]*durable.Held, chan struct{}) {
+func (w *worker) due(kinds []string) ([]*driver.Delivery, chan struct{}) {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -475,44 +476,44 @@ func (w *worker) due(kinds []string) ([]*durable.Held, chan struct{}) {
 	if m.clock != nil {
 		soon = m.now().Add(1) // nobody can wait for a time that is set by hand
 	}
-	var refs []durable.Ref
+	var refs []driver.Ref
 	for ref, j := range m.jobs {
-		_, open := slices.BinarySearch(kinds, j.rec.Job.Kind)
-		waits := j.state == durable.Waiting && (j.by == "" || now.Sub(j.since) >= w.c.Lease)
-		orphan := j.state == durable.Running && j.by != w.c.Name && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
+		_, open := slices.BinarySearch(kinds, j.rec.Kind)
+		waits := j.state == driver.Waiting && (j.by == "" || now.Sub(j.since) >= w.c.Lease)
+		orphan := j.state == driver.Running && j.by != w.c.Name && m.lease(j.by) <= 0 && now.Sub(j.since) >= w.c.Lease
 		if open && (waits || orphan) && j.rec.Due.Before(soon) {
 			refs = append(refs, ref)
 		}
 	}
-	slices.SortFunc(refs, func(a, b durable.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
-	var batch []*durable.Held
+	slices.SortFunc(refs, func(a, b driver.Ref) int { return m.jobs[a].rec.Due.Compare(m.jobs[b].rec.Due) })
+	var batch []*driver.Delivery
 	for _, ref := range refs[:min(len(refs), handOut)] {
 		j := m.jobs[ref]
 		j.since = now
-		if j.state == durable.Waiting {
+		if j.state == driver.Waiting {
 			j.by = w.c.Name
 		}
 		rec := j.rec
 		rec.Attempt, rec.Crashes = j.begun()
-		batch = append(batch, &durable.Held{Ref: ref, Record: rec, Handle: handle{}})
+		batch = append(batch, &driver.Delivery{Ref: ref, Record: rec, Handle: handle{}})
 	}
 	return batch, m.changed
 }
 
-func (e *engine) Unhandled(context.Context) ([]durable.Unhandled, error) {
+func (e *engine) Unhandled(context.Context) ([]driver.Unhandled, error) {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	oldest := map[string]durable.Unhandled{}
+	oldest := map[string]driver.Unhandled{}
 	for ref, j := range m.jobs {
-		kind := j.rec.Job.Kind
+		kind := j.rec.Kind
 		o, ok := oldest[kind]
-		if j.state == durable.Waiting && !j.rec.Due.After(m.now()) && (!ok || j.rec.Due.Before(o.Due)) {
-			oldest[kind] = durable.Unhandled{Kind: kind, Oldest: ref, Due: j.rec.Due}
+		if j.state == driver.Waiting && !j.rec.Due.After(m.now()) && (!ok || j.rec.Due.Before(o.Due)) {
+			oldest[kind] = driver.Unhandled{Kind: kind, Oldest: ref, Due: j.rec.Due}
 		}
 	}
-	maps.DeleteFunc(oldest, func(kind string, _ durable.Unhandled) bool { return m.handled(kind) })
-	return slices.SortedFunc(maps.Values(oldest), func(a, b durable.Unhandled) int { return a.Due.Compare(b.Due) }), e.open()
+	maps.DeleteFunc(oldest, func(kind string, _ driver.Unhandled) bool { return m.handled(kind) })
+	return slices.SortedFunc(maps.Values(oldest), func(a, b driver.Unhandled) int { return a.Due.Compare(b.Due) }), e.open()
 }
 
 // handled reports whether a worker that lives has a handler for the kind.
@@ -525,79 +526,79 @@ func (m *Store) handled(kind string) bool {
 	return false
 }
 
-func (w *worker) Claim(_ context.Context, held []*durable.Held) []durable.Verdict {
+func (w *worker) Claim(_ context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	verdicts := make([]durable.Verdict, len(held))
+	verdicts := make([]driver.ClaimResult, len(held))
 	for i, h := range held {
 		verdicts[i] = w.claim(h)
 	}
 	return verdicts
 }
 
-func (w *worker) claim(h *durable.Held) durable.Verdict {
+func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	m := w.e.m
 	j, ok := m.find(h.Ref)
 	if w.e.open() != nil {
-		return durable.Verdict{Claimed: durable.Later, After: time.Second}
+		return driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 	}
-	if !ok || (j.state != durable.Waiting && j.state != durable.Running) || j.rec.Version != h.Record.Version {
-		return durable.Verdict{Claimed: durable.Gone}
+	if !ok || (j.state != driver.Waiting && j.state != driver.Running) || j.rec.Version != h.Record.Version {
+		return driver.ClaimResult{Status: driver.Gone}
 	}
-	if j.state == durable.Running && j.by == w.c.Name { // the answer was lost
+	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		h.Handle = handle{claim: j.claim}
-		limits, _ := m.rules.Covering(j.rec.Job.Kind, j.rec.Job.Lane)
-		return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt, At: durable.TokenBy(limits, m.now())}
+		limits, _ := m.rules.Covering(j.rec.Kind, j.rec.Lane)
+		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenBy(limits, m.now())}
 	}
-	if j.state == durable.Running {
+	if j.state == driver.Running {
 		if left := m.lease(j.by); left > 0 {
-			return durable.Verdict{Claimed: durable.Later, After: left}
+			return driver.ClaimResult{Status: driver.RetryLater, After: left}
 		}
 	}
 	begun, crashes := j.begun()
 	if crashes > 0 && !h.Exact {
-		return durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
+		return driver.ClaimResult{Status: driver.Suspect, Crashes: crashes}
 	}
 	v := w.take(j, h)
-	if v.Claimed != durable.Mine {
+	if v.Status != driver.Granted {
 		return v
 	}
-	j.state, j.by, j.exact, j.ending = durable.Running, w.c.Name, h.Exact, false
-	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.Job.MaxAttempts)+1, crashes
+	j.state, j.by, j.exact, j.ending = driver.Running, w.c.Name, h.Exact, false
+	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
 	j.claim++
 	h.Handle = handle{claim: j.claim}
-	return durable.Verdict{Claimed: durable.Mine, Attempt: j.rec.Attempt, At: v.At}
+	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
 }
 
 // take takes for a claim what the rules ask for, or says what it has to wait for.
-func (w *worker) take(j *entry, h *durable.Held) durable.Verdict {
-	m, lane := w.e.m, j.rec.Job.Lane
-	limits, paused := m.rules.Covering(j.rec.Job.Kind, lane)
+func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
+	m, lane := w.e.m, j.rec.Lane
+	limits, paused := m.rules.Covering(j.rec.Kind, lane)
 	switch {
 	case (paused || len(limits) > 0) && !h.Exact:
-		return durable.Verdict{Claimed: durable.Limited}
+		return driver.ClaimResult{Status: driver.Throttled}
 	case paused:
-		return durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+		return driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
 	}
-	places, counters, has := make([]durable.Place, len(limits)), make([]*durable.Counter, len(limits)), make([]bool, len(limits))
+	places, counters, has := make([]driver.LimitKey, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
 	for i, l := range limits {
-		p := l.Place(lane)
+		p := l.Key(lane)
 		if m.counted[p] == nil {
-			m.counted[p] = &durable.Counter{}
+			m.counted[p] = &driver.Counter{}
 		}
 		places[i], counters[i], has[i] = p, m.counted[p], slices.Contains(j.places, p)
 	}
-	if v := m.untimely(limits, counters); v.Claimed == durable.Limited {
+	if v := m.untimely(limits, counters); v.Status == driver.Throttled {
 		return v
 	}
-	v := durable.Take(limits, counters, has, w.c.Name, m.now())
-	if v.Claimed == durable.Limited && m.freeDead(j, w.c.Name) {
-		v = durable.Take(limits, counters, has, w.c.Name, m.now())
+	v := driver.Take(limits, counters, has, w.c.Name, m.now())
+	if v.Status == driver.Throttled && m.freeDead(j, w.c.Name) {
+		v = driver.Take(limits, counters, has, w.c.Name, m.now())
 	}
-	if v.Claimed == durable.Mine {
-		j.places = slices.DeleteFunc(j.places, func(p durable.Place) bool { return slices.Contains(places, p) })
+	if v.Status == driver.Granted {
+		j.places = slices.DeleteFunc(j.places, func(p driver.LimitKey) bool { return slices.Contains(places, p) })
 		m.free(j) // of a dead worker's claim: what covers the job no longer
 		j.places = places
 	}
@@ -618,14 +619,14 @@ func (m *Store) freeDead(but *entry, asks string) (some bool) {
 
 // untimely refuses what has to wait for a token where the clock is set by hand: who has the
 // token ahead of its time cannot wait for that.
-func (m *Store) untimely(limits []*durable.Rule, counters []*durable.Counter) (v durable.Verdict) {
+func (m *Store) untimely(limits []*driver.Rule, counters []*driver.Counter) (v driver.ClaimResult) {
 	if m.clock == nil {
 		return v
 	}
 	now := m.now()
 	for i, l := range limits {
 		if after := l.Token(counters[i], now).Sub(now); after > v.After {
-			v = durable.Verdict{Claimed: durable.Limited, Limit: l.ID, After: after}
+			v = driver.ClaimResult{Status: driver.Throttled, Limit: l.ID, After: after}
 		}
 	}
 	return v
@@ -634,10 +635,10 @@ func (m *Store) untimely(limits []*durable.Rule, counters []*durable.Counter) (v
 // token returns when a job that waits has the tokens that it needs: now, if they are there.
 // m.mu is held.
 func (m *Store) token(j *entry, now time.Time) time.Time {
-	limits, _ := m.rules.Covering(j.rec.Job.Kind, j.rec.Job.Lane)
+	limits, _ := m.rules.Covering(j.rec.Kind, j.rec.Lane)
 	at := now
 	for _, l := range limits {
-		if c := m.counted[l.Place(j.rec.Job.Lane)]; c != nil {
+		if c := m.counted[l.Key(j.rec.Lane)]; c != nil {
 			if t := l.Token(c, now); t.After(at) {
 				at = t
 			}
@@ -654,13 +655,13 @@ func (m *Store) free(j *entry) {
 		}
 	}
 	if len(j.places) > 0 {
-		m.tell(durable.Notice{Freed: j.places})
+		m.tell(driver.Notice{Freed: j.places})
 	}
 	j.places = nil
 }
 
 // tell tells all workers. They may be about to call this engine with a lock of theirs.
-func (m *Store) tell(n durable.Notice) {
+func (m *Store) tell(n driver.Notice) {
 	for _, w := range m.workers {
 		if w.c.Tell != nil {
 			go w.c.Tell(n)
@@ -668,33 +669,33 @@ func (m *Store) tell(n durable.Notice) {
 	}
 }
 
-func (e *engine) Rules(context.Context) (*durable.Rules, error) {
+func (e *engine) Rules(context.Context) (*driver.Rules, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	return e.m.rules, e.open()
 }
 
-func (e *engine) SetRules(_ context.Context, was int64, r *durable.Rules) error {
+func (e *engine) SetRules(_ context.Context, was int64, r *driver.Rules) error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch there := m.rules.Revision(); {
 	case e.open() != nil:
-		return durable.ErrClosed
+		return driver.ErrClosed
 	case there == r.Revision():
 		return nil // an earlier try
 	case there != was:
-		return durable.ErrChanged
+		return driver.ErrChanged
 	}
 	var err error
-	if m.rules, err = durable.DecodeRules(r.Revision(), r.Encode()); err != nil {
+	if m.rules, err = driver.DecodeRules(r.Revision(), r.Encode()); err != nil {
 		return err
 	}
-	maps.DeleteFunc(m.counted, func(p durable.Place, _ *durable.Counter) bool {
-		return !slices.ContainsFunc(m.rules.Limits(), func(l *durable.Rule) bool { return l.ID == p.Limit })
+	maps.DeleteFunc(m.counted, func(p driver.LimitKey, _ *driver.Counter) bool {
+		return !slices.ContainsFunc(m.rules.Limits(), func(l *driver.Rule) bool { return l.ID == p.Limit })
 	})
 	m.recall()
-	m.tell(durable.Notice{Rules: true})
+	m.tell(driver.Notice{Rules: true})
 	return nil
 }
 
@@ -708,29 +709,29 @@ func (m *Store) recall() {
 	m.change()
 }
 
-func (e *engine) Usage(context.Context) (all []durable.Usage, err error) {
+func (e *engine) Usage(context.Context) (all []driver.Usage, err error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	for p, c := range e.m.counted {
-		all = append(all, durable.Usage{Place: p, Counter: *c})
+		all = append(all, driver.Usage{LimitKey: p, Counter: *c})
 	}
 	return all, e.open()
 }
 
-func (e *engine) CancelRunning(_ context.Context, ref durable.Ref) (bool, error) {
+func (e *engine) CancelRunning(_ context.Context, ref driver.Ref) (bool, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	j, ok := e.m.find(ref)
 	switch {
 	case e.open() != nil:
-		return false, durable.ErrClosed
+		return false, driver.ErrClosed
 	case !ok:
-		return false, durable.ErrNotFound
-	case j.state != durable.Running:
+		return false, driver.ErrNotFound
+	case j.state != driver.Running:
 		return false, nil
 	}
 	j.ending = true
-	e.m.tell(durable.Notice{Canceled: []durable.Ref{ref}})
+	e.m.tell(driver.Notice{Canceled: []driver.Ref{ref}})
 	return true, nil
 }
 
@@ -738,7 +739,7 @@ func (e *engine) CancelRunning(_ context.Context, ref durable.Ref) (bool, error)
 // claims have not ended, if the one that is there never does.
 func (j *entry) begun() (attempts, crashes int) {
 	attempts, crashes = j.rec.Attempt, j.rec.Crashes
-	if j.state == durable.Running {
+	if j.state == driver.Running {
 		crashes++
 		if !j.exact {
 			attempts--
@@ -747,16 +748,16 @@ func (j *entry) begun() (attempts, crashes int) {
 	return attempts, crashes
 }
 
-// mine returns the job if the Held has claimed it, and nobody has taken over.
-func (w *worker) mine(h *durable.Held) *entry {
+// mine returns the job if the Delivery has claimed it, and nobody has taken over.
+func (w *worker) mine(h *driver.Delivery) *entry {
 	j, ok := w.e.m.find(h.Ref)
-	if handle := h.Handle.(handle); ok && j.state == durable.Running && j.claim == handle.claim {
+	if handle := h.Handle.(handle); ok && j.state == driver.Running && j.claim == handle.claim {
 		return j
 	}
 	return nil
 }
 
-func (w *worker) Finish(_ context.Context, outs []durable.Outcome) []error {
+func (w *worker) Finish(_ context.Context, outs []driver.Completion) []error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -767,13 +768,13 @@ func (w *worker) Finish(_ context.Context, outs []durable.Outcome) []error {
 	return errs
 }
 
-func (w *worker) finish(o *durable.Outcome) error {
+func (w *worker) finish(o *driver.Completion) error {
 	if err := w.e.open(); err != nil {
 		return err
 	}
-	j := w.mine(o.Held)
+	j := w.mine(o.Delivery)
 	if j == nil {
-		return durable.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	if err := w.e.m.endOccurrence(j, o); err != nil {
 		return err
@@ -786,14 +787,14 @@ func (w *worker) finish(o *durable.Outcome) error {
 		j.rec.Attempt--
 	}
 	switch o.End {
-	case durable.Done:
-		w.e.m.forget(o.Held.Ref, j)
-	case durable.Again:
-		j.state, j.by, j.rec.Due = durable.Waiting, "", o.At
+	case driver.Done:
+		w.e.m.forget(o.Delivery.Ref, j)
+	case driver.Retry:
+		j.state, j.by, j.rec.Due = driver.Waiting, "", o.At
 		j.rec.Version++
 		w.e.m.change()
-	case durable.Buried:
-		j.state, j.until = durable.Dead, w.e.m.now().Add(w.c.Retention)
+	case driver.DeadLetter:
+		j.state, j.until = driver.Dead, w.e.m.now().Add(w.c.Retention)
 	}
 	if o.Next != nil {
 		_, err := w.e.m.insert(*o.Next)
@@ -805,18 +806,18 @@ func (w *worker) finish(o *durable.Outcome) error {
 // nobody has what was put off. It can be no worker's name.
 const nobody = "\x00"
 
-func (w *worker) Release(_ context.Context, held []*durable.Held, after time.Duration) error {
+func (w *worker) Release(_ context.Context, held []*driver.Delivery, after time.Duration) error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, h := range held {
 		j, ok := m.find(h.Ref)
 		if claimed := w.mine(h); claimed != nil {
-			j.state = durable.Waiting
+			j.state = driver.Waiting
 			j.rec.Attempt--
 			j.claim++
 			m.free(j)
-		} else if !ok || j.state != durable.Waiting || j.by != w.c.Name {
+		} else if !ok || j.state != driver.Waiting || j.by != w.c.Name {
 			continue
 		}
 		j.by = ""
@@ -828,7 +829,7 @@ func (w *worker) Release(_ context.Context, held []*durable.Held, after time.Dur
 	return w.e.open()
 }
 
-func (w *worker) Beat(context.Context) error {
+func (w *worker) Heartbeat(context.Context) error {
 	m := w.e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -836,14 +837,14 @@ func (w *worker) Beat(context.Context) error {
 		return err
 	}
 	for ref, j := range m.jobs {
-		if j.state == durable.Running && j.by == w.c.Name && j.ending && w.c.Tell != nil {
-			go w.c.Tell(durable.Notice{Canceled: []durable.Ref{ref}})
+		if j.state == driver.Running && j.by == w.c.Name && j.ending && w.c.Tell != nil {
+			go w.c.Tell(driver.Notice{Canceled: []driver.Ref{ref}})
 		}
 	}
 	lost := m.workers[w.c.Name] != w || m.lease(w.c.Name) <= 0
 	m.workers[w.c.Name], w.beat = w, time.Now()
 	if lost {
-		return durable.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	return nil
 }

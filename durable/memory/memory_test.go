@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/memory"
 )
 
@@ -317,7 +318,7 @@ func TestClockSetBackBesideSchedule(t *testing.T) {
 // interrupted is an engine in which something comes between what a change has read and what it
 // stores.
 type interrupted struct {
-	durable.Engine
+	driver.Engine
 	between func()
 }
 
@@ -332,12 +333,12 @@ func (e *interrupted) interrupt() {
 	}
 }
 
-func (e *interrupted) SetSeries(ctx context.Context, was int64, s durable.Series, r durable.Replace) error {
+func (e *interrupted) SetSeries(ctx context.Context, was int64, s driver.Series, r driver.Replace) error {
 	e.interrupt()
 	return e.Engine.SetSeries(ctx, was, s, r)
 }
 
-func (e *interrupted) SetRules(ctx context.Context, was int64, r *durable.Rules) error {
+func (e *interrupted) SetRules(ctx context.Context, was int64, r *driver.Rules) error {
 	e.interrupt()
 	return e.Engine.SetRules(ctx, was, r)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // addJob calls add_job with all that a job has.
@@ -64,7 +65,7 @@ func TestAddJob(t *testing.T) {
 		require.NoError(t, err)
 		info, err := e.Get(t.Context(), ref)
 		require.NoError(t, err)
-		require.Equal(t, j.Key, info.Job.Key)
+		require.Equal(t, j.Key, info.Key)
 		second := j
 		second.Key = ""
 		require.Equal(t, s.row(t, pool, s.add(t, e, pool, second)), s.row(t, pool, ref))
@@ -80,7 +81,7 @@ func TestAddJob(t *testing.T) {
 	announced()
 	info, err := e.Get(t.Context(), ref)
 	require.NoError(t, err)
-	require.Equal(t, []any{"now", "", 25}, []any{info.Job.Kind, string(info.Job.Payload), info.Job.MaxAttempts})
+	require.Equal(t, []any{"now", "", 25}, []any{info.Kind, string(info.Payload), info.MaxAttempts})
 	c := consume(t, s.open(t))
 	require.NoError(t, pool.QueryRow(t.Context(), "select "+s.schema+".add_job('k', due => '-infinity')").Scan(&ref))
 	c.began(t, ref)
@@ -110,9 +111,9 @@ func TestAddJobByTrigger(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 	s.exec(t, pool, "insert into SCHEMA.orders select generate_series(1, 100)")
 	seen := map[string]int{}
-	for info, err := range e.Scan(t.Context(), durable.Filter{Kind: "k"}) {
+	for info, err := range e.Scan(t.Context(), driver.Filter{Kind: "k"}) {
 		require.NoError(t, err)
-		seen[string(info.Job.Payload)]++
+		seen[string(info.Payload)]++
 	}
 	require.Len(t, seen, 100)
 	require.Equal(t, 1, seen[`{"id": 100}`])
@@ -140,7 +141,7 @@ func TestAddJobChecks(t *testing.T) {
 		{Kind: "k", Meta: map[string]string{long(128): "x"}}, {Kind: "k", Meta: map[string]string{long(129): "x"}},
 		{Kind: "k", Meta: map[string]string{"ab": long(4094)}}, {Kind: "k", Meta: map[string]string{"ab": long(2047), "cd": long(2048)}},
 	} {
-		_, bad := durable.NewRecord(j, time.Now())
+		_, bad := j.Record(time.Now())
 		_, err := s.addJob(t, pool, j)
 		if bad == nil {
 			require.NoError(t, err, "%.200v", j)

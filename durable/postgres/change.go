@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Cancel ends jobs in one commit.
-func (e *Engine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []error) {
+func (e *Engine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
 	oks, errs := make([]bool, len(refs)), make([]error, len(refs))
 	ids := make([]string, len(refs))
 	for i, ref := range refs {
@@ -35,25 +35,25 @@ func (e *Engine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []erro
 }
 
 // Move changes when a waiting job is due.
-func (e *Engine) Move(ctx context.Context, ref durable.Ref, at time.Time) (bool, error) {
+func (e *Engine) Move(ctx context.Context, ref driver.Ref, at time.Time) (bool, error) {
 	n, err := e.change(ctx, ref, e.move, at)
 	return n > 0, err
 }
 
 // Redrive has a dead job wait again.
-func (e *Engine) Redrive(ctx context.Context, ref durable.Ref, at time.Time) error {
+func (e *Engine) Redrive(ctx context.Context, ref driver.Ref, at time.Time) error {
 	n, err := e.change(ctx, ref, e.redrive, at)
 	switch {
 	case isCode(err, uniqueViolation):
-		return durable.ErrExists
+		return driver.ErrExists
 	case err == nil && n == 0:
-		return durable.ErrNotFound
+		return driver.ErrNotFound
 	}
 	return err
 }
 
 // Delete removes a dead job.
-func (e *Engine) Delete(ctx context.Context, ref durable.Ref) error {
+func (e *Engine) Delete(ctx context.Context, ref driver.Ref) error {
 	id, err := e.parse(ref)
 	if err != nil {
 		return err
@@ -62,13 +62,13 @@ func (e *Engine) Delete(ctx context.Context, ref durable.Ref) error {
 		return ask(ctx, e, pgx.RowTo[string], e.statements.delete, []any{id, micros(remembered)}, hot)
 	})
 	if err == nil && len(found) == 0 {
-		err = durable.ErrNotFound
+		err = driver.ErrNotFound
 	}
 	return err
 }
 
 // change runs a statement that gives one job another time, and returns how many it found.
-func (e *Engine) change(ctx context.Context, ref durable.Ref, statement string, at time.Time) (n int, err error) {
+func (e *Engine) change(ctx context.Context, ref driver.Ref, statement string, at time.Time) (n int, err error) {
 	id, err := e.parse(ref)
 	if err != nil {
 		return 0, err

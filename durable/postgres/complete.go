@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // CompleteTx ends the job of an attempt, as done, in a transaction of its handler's. What
@@ -30,7 +30,7 @@ import (
 // AddTx stores in the same transaction. The next occurrence of a schedule is stored with it.
 //
 // If the process dies before the commit, the job runs again after the lease; if it dies
-// after, it does not. [durable.ErrLeaseLost]: another worker has taken over, the handler has
+// after, it does not. durable.ErrLeaseLost: another worker has taken over, the handler has
 // returned, or CompleteTx was called before in this transaction; nothing was changed. After
 // any error roll the transaction back, and return the error.
 //
@@ -45,7 +45,7 @@ import (
 //
 // CompleteTx takes the Engine of the Queue that has called the handler, and a transaction on
 // its database. It panics on others' attempts, and on a nil transaction.
-func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a *durable.Attempt) error {
+func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a driver.Attempt) error {
 	if tx == nil {
 		panic("postgres: CompleteTx: nil tx")
 	}
@@ -57,7 +57,7 @@ func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a *durable.Attempt) 
 
 // CompleteSQL is [Engine.CompleteTx] for a transaction of package database/sql. For the
 // driver see [Engine.AddSQL].
-func (e *Engine) CompleteSQL(ctx context.Context, tx *sql.Tx, a *durable.Attempt) error {
+func (e *Engine) CompleteSQL(ctx context.Context, tx *sql.Tx, a driver.Attempt) error {
 	if tx == nil {
 		panic("postgres: CompleteSQL: nil tx")
 	}
@@ -67,11 +67,11 @@ func (e *Engine) CompleteSQL(ctx context.Context, tx *sql.Tx, a *durable.Attempt
 	return nil
 }
 
-func (e *Engine) complete(ctx context.Context, tx caller, a *durable.Attempt) error {
+func (e *Engine) complete(ctx context.Context, tx caller, a driver.Attempt) error {
 	if err := e.usable(); err != nil {
 		return err
 	}
-	err := durable.Complete(ctx, a, func(by durable.Worker, out durable.Outcome) error {
+	err := a.Complete(ctx, func(by driver.Worker, out driver.Completion) error {
 		w, ok := by.(*worker)
 		if !ok || w.e != e {
 			panic("postgres: Complete: the Attempt is of another Engine")
@@ -84,18 +84,18 @@ func (e *Engine) complete(ctx context.Context, tx caller, a *durable.Attempt) er
 // finishTx writes an end down in a caller's transaction, with the settings for that, which
 // are taken back: the transaction goes on. While the row is locked it asks again, as Finish
 // does.
-func (w *worker) finishTx(ctx context.Context, tx caller, out durable.Outcome) error {
+func (w *worker) finishTx(ctx context.Context, tx caller, out driver.Completion) error {
 	var was [4]string
 	if err := tx.run(ctx, asked{text: settings, row: one(&was[0], &was[1], &was[2], &was[3])}); err != nil {
 		return err
 	}
 	all := []asked{{text: hot}, {}, {text: restore, args: []any{was[0], was[1], was[2], was[3]}}}
 	if next := out.Next; next != nil && next.Due.Before(w.e.now().Add(window)) {
-		all = append(all, w.e.announceTx([]string{next.Job.Kind}))
+		all = append(all, w.e.announceTx([]string{next.Kind}))
 	}
-	statement, args := w.finishing([]durable.Outcome{out})
+	statement, args := w.finishing([]driver.Completion{out})
 	for tries := 0; ; tries++ {
-		err := durable.ErrLeaseLost
+		err := driver.ErrLeaseLost
 		all[1] = asked{text: statement, args: args, row: func(scan func(...any) error) error {
 			var r endedRow
 			failed := scan(&r.ID, &r.Busy, &r.Changed)

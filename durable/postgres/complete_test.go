@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
@@ -28,7 +29,7 @@ func (s *store) effects(t testing.TB, pool *pgxpool.Pool) func() int {
 
 // runQueue runs a Queue on an engine with a handler for kind "k", until the test ends, or what
 // it returns is called.
-func runQueue(t *testing.T, e durable.Engine, h func(context.Context, *durable.Attempt) error, opts ...durable.Option) (*durable.Queue, func()) {
+func runQueue(t *testing.T, e driver.Engine, h func(context.Context, *durable.Attempt) error, opts ...durable.Option) (*durable.Queue, func()) {
 	backoff := durable.WithBackoff(func(int) time.Duration { return 10 * time.Millisecond })
 	q, err := durable.Open(t.Context(), e, append(opts, backoff)...)
 	require.NoError(t, err)

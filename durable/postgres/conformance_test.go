@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
@@ -50,7 +50,7 @@ func (s *store) pool(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
-func (s *store) Open(t testing.TB) durable.Engine { return s.open(t) }
+func (s *store) Open(t testing.TB) driver.Engine { return s.open(t) }
 
 func (s *store) open(t testing.TB) *postgres.Engine {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -75,7 +75,7 @@ func (s *store) open(t testing.TB) *postgres.Engine {
 
 // OpenSilent makes the test a Silencer: by a proxy that passes nothing on while it is
 // locked, and reads nothing.
-func (s *store) OpenSilent(t testing.TB) (durable.Engine, enginetest.Line) {
+func (s *store) OpenSilent(t testing.TB) (driver.Engine, enginetest.Line) {
 	c, err := pgxpool.ParseConfig(s.srv.DSN())
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

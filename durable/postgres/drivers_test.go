@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // transaction is one of a user's, by some driver.
 type transaction struct {
 	exec     func(ctx context.Context, sql string, args ...any) error
-	add      func(ctx context.Context, jobs ...durable.Job) ([]durable.Ref, error)
+	add      func(ctx context.Context, jobs ...driver.Job) ([]durable.Ref, error)
 	complete func(ctx context.Context, a *durable.Attempt) error
 	commit   func() error
 	rollback func() error
@@ -36,7 +37,7 @@ var drivers = map[string]func(t testing.TB, s *store, e *postgres.Engine) func(c
 					_, err := tx.Exec(ctx, sql, args...)
 					return err
 				},
-				add: func(ctx context.Context, jobs ...durable.Job) ([]durable.Ref, error) {
+				add: func(ctx context.Context, jobs ...driver.Job) ([]durable.Ref, error) {
 					return e.AddTx(ctx, tx, jobs...)
 				},
 				complete: func(ctx context.Context, a *durable.Attempt) error { return e.CompleteTx(ctx, tx, a) },
@@ -64,7 +65,7 @@ func overSQL(name string) func(t testing.TB, s *store, e *postgres.Engine) func(
 					_, err := tx.ExecContext(ctx, sql, args...)
 					return err
 				},
-				add: func(ctx context.Context, jobs ...durable.Job) ([]durable.Ref, error) {
+				add: func(ctx context.Context, jobs ...driver.Job) ([]durable.Ref, error) {
 					return e.AddSQL(ctx, tx, jobs...)
 				},
 				complete: func(ctx context.Context, a *durable.Attempt) error { return e.CompleteSQL(ctx, tx, a) },

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
 )
@@ -35,7 +35,7 @@ func Schema(name string) Option {
 	}
 }
 
-// Engine is a durable.Engine on a schema of a PostgreSQL database. All methods may be
+// Engine is a [driver.Engine] on a schema of a PostgreSQL database. All methods may be
 // called by several goroutines at once.
 type Engine struct {
 	place once.Place
@@ -48,7 +48,7 @@ type Engine struct {
 	poll  time.Duration
 
 	notices *notices
-	read    atomic.Pointer[durable.Rules] // as they were read last
+	read    atomic.Pointer[driver.Rules] // as they were read last
 
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
 
@@ -57,7 +57,7 @@ type Engine struct {
 	wg     sync.WaitGroup // what Close waits for
 }
 
-var _ durable.Engine = (*Engine)(nil)
+var _ driver.Engine = (*Engine)(nil)
 
 // Connect returns an engine on the database of a pool. Call [Engine.Migrate] before
 // anything else, or have had it called: without its tables all other methods fail. The
@@ -134,7 +134,7 @@ func (e *Engine) now() time.Time {
 	return t
 }
 
-// PlaceOfQueue is for [durable.Open], which gives an engine one Queue.
+// PlaceOfQueue is for durable.Open, which gives an engine one Queue.
 func (e *Engine) PlaceOfQueue() *once.Place { return &e.place }
 
 // Close ends the engine, and its workers as if their process had died. The pool stays

@@ -9,14 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 const (
 	batch       = 1000 // jobs that are handed out at a time, shared among the kinds that are looked at
 	leastOfKind = 8    // of each kind, however many these are
 
-	// everyPoll is how often a Feed looks if nobody rings. It bounds how late a job is
+	// everyPoll is how often a Fetch looks if nobody rings. It bounds how late a job is
 	// found that nobody has announced.
 	everyPoll = 200 * time.Millisecond
 
@@ -43,7 +43,7 @@ const (
 	feedTimeout = 5 * time.Second // of a look, with all its tries
 )
 
-// feed is one call of Feed.
+// feed is one call of Fetch.
 type feed struct {
 	*worker
 	ear      *ear
@@ -70,12 +70,12 @@ func newFeed(w *worker) *feed {
 	return &feed{worker: w, polled: true, owed: true, marks: map[string]*mark{}, rest: map[string]*mark{}}
 }
 
-// Feed looks for what is due soon and free: of the kinds that are announced at once, of
+// Fetch looks for what is due soon and free: of the kinds that are announced at once, of
 // those that are opened again or had more than a look takes, too, and of all every 200 ms.
 // Each of the latter looks is full if full looks are cheap: then what is overdue, and what
 // dead workers have left, is found in that time, too. Where they are dear quick ones come
 // between.
-func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
+func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := newFeed(w)
@@ -90,8 +90,8 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 	beside.Go(func() { w.sweepUntil(ctx) })
 	for {
 		held, err := f.look(ctx, give)
-		if err == nil && f.c.Looked != nil {
-			f.c.Looked()
+		if err == nil && f.c.Polled != nil {
+			f.c.Polled()
 		}
 		if len(held) > 0 {
 			give(held) // also at the end: who takes no more hands it back
@@ -111,7 +111,7 @@ func (w *worker) Feed(ctx context.Context, give func([]*durable.Held)) error {
 }
 
 // look fetches once. Jobs that are announced while that takes long are given meanwhile.
-func (f *feed) look(ctx context.Context, give func([]*durable.Held)) ([]*durable.Held, error) {
+func (f *feed) look(ctx context.Context, give func([]*driver.Delivery)) ([]*driver.Delivery, error) {
 	began := time.Now()
 	full := f.owed && !began.Before(f.fullFrom)
 	l := f.plan(began, full)
@@ -212,8 +212,8 @@ func (f *feed) candidates(full bool) []string {
 func (f *feed) note(l planned, got fetched, now time.Time) {
 	last, n := map[string]time.Time{}, map[string]int{}
 	for _, h := range got.held {
-		last[h.Record.Job.Kind] = h.Record.Due
-		n[h.Record.Job.Kind]++
+		last[h.Record.Kind] = h.Record.Due
+		n[h.Record.Kind]++
 	}
 	for i, kind := range l.kinds {
 		m := f.marks[kind]
@@ -291,14 +291,14 @@ func (f *feed) pause(ctx context.Context) {
 
 // fetched is the answer to a look.
 type fetched struct {
-	held  []*durable.Held
+	held  []*driver.Delivery
 	found int // with what was too large
 }
 
 // besideNews fetches what may take long, as where a lane has many jobs that were put off. What
 // is announced meanwhile is fetched at once: a lane with one job is not to wait for that. It
 // returns what was heard and is still to be looked at, if there is such.
-func (f *feed) besideNews(ctx context.Context, l planned, give func([]*durable.Held)) (got fetched, left *news, err error) {
+func (f *feed) besideNews(ctx context.Context, l planned, give func([]*driver.Delivery)) (got fetched, left *news, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -322,7 +322,7 @@ func (f *feed) besideNews(ctx context.Context, l planned, give func([]*durable.H
 }
 
 // fresh gives what is announced, and reports whether that is all of it.
-func (f *feed) fresh(ctx context.Context, n news, give func([]*durable.Held)) bool {
+func (f *feed) fresh(ctx context.Context, n news, give func([]*driver.Delivery)) bool {
 	open, _ := f.c.Kinds.Open()
 	l, all := planned{ahead: min(window, f.c.Ahead+reach), limit: batch}, !n.old && n.kinds != nil
 	for kind := range n.kinds {
@@ -358,31 +358,31 @@ func (f *feed) fetch(ctx context.Context, l planned) (fetched, error) {
 // does not wait for the disk.
 func (f *feed) fetchOnce(ctx context.Context, l planned) (got fetched, err error) {
 	args := []any{f.id, l.kinds, l.from, micros(l.ahead), micros(f.c.Lease), l.limit}
-	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*durable.Held, error) {
+	got.held, err = ask(ctx, f.e, func(row pgx.CollectableRow) (*driver.Delivery, error) {
 		return f.e.held(row, &got.found)
 	}, f.e.statements.fetch, args, hot, relaxed)
-	slices.SortFunc(got.held, func(a, b *durable.Held) int { return a.Record.Due.Compare(b.Record.Due) })
+	slices.SortFunc(got.held, func(a, b *driver.Delivery) int { return a.Record.Due.Compare(b.Record.Due) })
 	return got, err
 }
 
 // held reads a row of fetch.sql, and how many jobs that has found.
-func (e *Engine) held(row pgx.CollectableRow, found *int) (*durable.Held, error) {
+func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Delivery, error) {
 	var id string
 	var key *string
-	h := &durable.Held{}
+	h := &driver.Delivery{}
 	r := &h.Record
 	var more extras
-	err := row.Scan(&id, &key, &r.Job.Kind, &r.Job.Payload, &r.Job.At, &r.Due, &r.Born, &r.Job.MaxAttempts,
+	err := row.Scan(&id, &key, &r.Kind, &r.Payload, &r.At, &r.Due, &r.Born, &r.MaxAttempts,
 		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, &r.Plan,
-		&r.Job.Lane, &r.Job.Priority, &r.Job.Meta, &more.timeout, &more.expires, &r.Errors, found)
+		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, found)
 	if err != nil {
 		return nil, err
 	}
 	h.Ref, h.Handle, r.ID = e.refOf(id), &handle{id: id}, id[len(bornID(r.Born))+1:]
 	if key != nil {
-		r.Job.Key = *key
+		r.Key = *key
 	}
-	more.addTo(&r.Job)
+	more.addTo(r)
 	return h, nil
 }
 
@@ -392,9 +392,9 @@ type extras struct {
 	expires *time.Time
 }
 
-func (x *extras) addTo(j *durable.Job) {
-	j.Timeout = time.Duration(x.timeout) * time.Microsecond
+func (x *extras) addTo(r *driver.Record) {
+	r.Timeout = time.Duration(x.timeout) * time.Microsecond
 	if x.expires != nil {
-		j.Expires = *x.expires
+		r.Expires = *x.expires
 	}
 }

@@ -7,11 +7,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // states are those of the column, by durable's. Ended jobs are not shown.
-var states = map[durable.State]int16{0: -1, durable.Waiting: 0, durable.Running: 1, durable.Dead: 2}
+var states = map[driver.State]int16{0: -1, driver.Waiting: 0, driver.Running: 1, driver.Dead: 2}
 
 // byMeta has the index on meta be used, which gives a bitmap, rather than all of the table
 // or of its ids be read.
@@ -21,7 +21,7 @@ const byMeta = "select set_config('enable_seqscan', 'off', true), set_config('ji
 const page = 200
 
 // Lookup returns the job that has the key.
-func (e *Engine) Lookup(ctx context.Context, key string) (ref durable.Ref, err error) {
+func (e *Engine) Lookup(ctx context.Context, key string) (ref driver.Ref, err error) {
 	ids, err := retry(ctx, e, true, func() ([]string, error) {
 		return ask(ctx, e, pgx.RowTo[string], e.lookup, []any{key}, hot)
 	})
@@ -29,30 +29,30 @@ func (e *Engine) Lookup(ctx context.Context, key string) (ref durable.Ref, err e
 	case err != nil:
 		return "", err
 	case len(ids) == 0:
-		return "", durable.ErrNotFound
+		return "", driver.ErrNotFound
 	}
 	return e.refOf(ids[0]), nil
 }
 
 // Get returns what is known of a job that is kept.
-func (e *Engine) Get(ctx context.Context, ref durable.Ref) (durable.Info, error) {
+func (e *Engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 	id, err := e.parse(ref)
 	if err != nil {
-		return durable.Info{}, err
+		return driver.Info{}, err
 	}
 	infos, err := e.infos(ctx, hot, e.get, id)
 	if err == nil && len(infos) == 0 {
-		err = durable.ErrNotFound
+		err = driver.ErrNotFound
 	}
 	if err != nil {
-		return durable.Info{}, err
+		return driver.Info{}, err
 	}
 	return infos[0], nil
 }
 
 // Scan goes over the table by id, a page at a time.
-func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.Info, error] {
-	return func(yield func(durable.Info, error) bool) {
+func (e *Engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+	return func(yield func(driver.Info, error) bool) {
 		state, ok := states[f.State]
 		if !ok {
 			return // no job has it
@@ -65,7 +65,7 @@ func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 		for {
 			infos, err := e.infos(ctx, settings, statement, append([]any{last, state, f.Kind, page, f.Lane}, meta...)...)
 			if err != nil {
-				yield(durable.Info{}, err)
+				yield(driver.Info{}, err)
 				return
 			}
 			for _, i := range infos {
@@ -82,26 +82,26 @@ func (e *Engine) Scan(ctx context.Context, f durable.Filter) iter.Seq2[durable.I
 }
 
 // infos runs a statement that returns jobs.
-func (e *Engine) infos(ctx context.Context, settings, statement string, args ...any) ([]durable.Info, error) {
-	return retry(ctx, e, true, func() ([]durable.Info, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (durable.Info, error) { return e.info(row) }, statement, args, settings)
+func (e *Engine) infos(ctx context.Context, settings, statement string, args ...any) ([]driver.Info, error) {
+	return retry(ctx, e, true, func() ([]driver.Info, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (driver.Info, error) { return e.info(row) }, statement, args, settings)
 	})
 }
 
 // info reads a row of get.sql or scan.sql, and what comes after that.
-func (e *Engine) info(row pgx.CollectableRow, rest ...any) (i durable.Info, err error) {
+func (e *Engine) info(row pgx.CollectableRow, rest ...any) (i driver.Info, err error) {
 	var id string
 	var key *string
 	var state int16
 	var at, due time.Time
 	var more extras
-	err = row.Scan(append([]any{&id, &key, &i.Job.Kind, &i.Job.Payload, &at, &i.Job.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
-		&i.Job.Lane, &i.Job.Priority, &i.Job.Meta, &more.timeout, &more.expires, &i.Errors}, rest...)...)
-	more.addTo(&i.Job)
-	i.Ref, i.Job.At, i.Due = e.refOf(id), at, due
-	i.State = durable.Waiting + durable.State(state)
+	err = row.Scan(append([]any{&id, &key, &i.Kind, &i.Payload, &at, &i.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
+		&i.Lane, &i.Priority, &i.Meta, &more.timeout, &more.expires, &i.Errors}, rest...)...)
+	more.addTo(&i.Record)
+	i.Ref, i.At, i.Due = e.refOf(id), at, due
+	i.State = driver.Waiting + driver.State(state)
 	if key != nil {
-		i.Job.Key = *key
+		i.Key = *key
 	}
 	return i, err
 }

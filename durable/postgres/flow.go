@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Limits and pauses are one row. Each claim names the revision that its caller has read, and
@@ -22,9 +22,9 @@ import (
 // each limit, or lane of it, which the claim and the end of a job change with the job.
 
 // Rules reads the limits and pauses.
-func (e *Engine) Rules(ctx context.Context) (*durable.Rules, error) {
-	return retry(ctx, e, true, func() (*durable.Rules, error) {
-		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*durable.Rules, error) {
+func (e *Engine) Rules(ctx context.Context) (*driver.Rules, error) {
+	return retry(ctx, e, true, func() (*driver.Rules, error) {
+		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*driver.Rules, error) {
 			var revision int64
 			var text string
 			if err := row.Scan(&revision, &text); err != nil {
@@ -33,7 +33,7 @@ func (e *Engine) Rules(ctx context.Context) (*durable.Rules, error) {
 			if known := e.read.Load(); known != nil && known.Revision() == revision {
 				return known, nil
 			}
-			return durable.DecodeRules(revision, text)
+			return driver.DecodeRules(revision, text)
 		}, e.statements.rules, nil)
 		if err != nil || len(found) == 0 {
 			return nil, err
@@ -44,7 +44,7 @@ func (e *Engine) Rules(ctx context.Context) (*durable.Rules, error) {
 }
 
 // SetRules stores limits and pauses.
-func (e *Engine) SetRules(ctx context.Context, was int64, r *durable.Rules) error {
+func (e *Engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error {
 	ids := make([]int64, len(r.Limits()))
 	for i, l := range r.Limits() {
 		ids[i] = l.ID
@@ -53,14 +53,14 @@ func (e *Engine) SetRules(ctx context.Context, was int64, r *durable.Rules) erro
 	_, err := retry(ctx, e, true, func() ([]answer, error) {
 		a, err := ask(ctx, e, pgx.RowToStructByPos[answer], e.setRules, []any{r.Revision(), r.Encode(), ids, was}, hot)
 		if err == nil && !a[0].Stored && !a[0].Before {
-			err = durable.ErrChanged
+			err = driver.ErrChanged
 		}
 		return a, err
 	})
 	if err != nil {
 		return err
 	}
-	e.tell(durable.Notice{Rules: true})
+	e.tell(driver.Notice{Rules: true})
 	e.feeds.ring(recalled)
 	return e.awaitClaims(ctx)
 }
@@ -85,7 +85,7 @@ func (e *Engine) awaitClaims(ctx context.Context) error {
 		under = slices.DeleteFunc(under, func(claim string) bool { return !slices.Contains(now, claim) })
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: it is stored, but claims that began before may not be over: %w", durable.ErrUncertain, err)
+		err = fmt.Errorf("%w: it is stored, but claims that began before may not be over: %w", driver.ErrUncertain, err)
 	}
 	return err
 }
@@ -97,9 +97,9 @@ func (e *Engine) claimsUnderWay(ctx context.Context) ([]string, error) {
 }
 
 // Usage reads what is counted.
-func (e *Engine) Usage(ctx context.Context) ([]durable.Usage, error) {
-	return retry(ctx, e, true, func() ([]durable.Usage, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (u durable.Usage, err error) {
+func (e *Engine) Usage(ctx context.Context) ([]driver.Usage, error) {
+	return retry(ctx, e, true, func() ([]driver.Usage, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Usage, err error) {
 			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.Tokens, &u.Until)
 			return u, err
 		}, e.usage, nil)
@@ -107,7 +107,7 @@ func (e *Engine) Usage(ctx context.Context) ([]durable.Usage, error) {
 }
 
 // CancelRunning stores that a claim is to end, and has its worker told.
-func (e *Engine) CancelRunning(ctx context.Context, ref durable.Ref) (bool, error) {
+func (e *Engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error) {
 	id, err := e.parse(ref)
 	if err != nil {
 		return false, err
@@ -116,7 +116,7 @@ func (e *Engine) CancelRunning(ctx context.Context, ref durable.Ref) (bool, erro
 		return ask(ctx, e, pgx.RowTo[string], e.stop, []any{id}, hot)
 	})
 	if len(found) > 0 {
-		e.tell(durable.Notice{Canceled: []durable.Ref{ref}})
+		e.tell(driver.Notice{Canceled: []driver.Ref{ref}})
 	}
 	return len(found) > 0, err
 }
@@ -132,7 +132,7 @@ func (w *worker) stops(ctx context.Context) {
 	if err != nil || len(ids) == 0 {
 		return
 	}
-	n := durable.Notice{}
+	n := driver.Notice{}
 	for _, id := range ids {
 		n.Canceled = append(n.Canceled, w.e.refOf(id))
 	}
@@ -143,15 +143,15 @@ func (w *worker) stops(ctx context.Context) {
 type needs struct {
 	id, lane           []string // of claims
 	rule               []int64
-	places             map[durable.Place]*durable.Rule
+	places             map[driver.LimitKey]*driver.Rule
 	ruleOf, gap, spare []int64 // of places
 	laneOf             []string
 	most               []int32
 }
 
-func (n *needs) add(id, lane string, limits []*durable.Rule) {
+func (n *needs) add(id, lane string, limits []*driver.Rule) {
 	for _, l := range limits {
-		p := l.Place(lane)
+		p := l.Key(lane)
 		n.id, n.rule, n.lane = append(n.id, id), append(n.rule, p.Limit), append(n.lane, p.Lane)
 		n.places[p] = l
 	}
@@ -159,7 +159,7 @@ func (n *needs) add(id, lane string, limits []*durable.Rule) {
 
 // args returns the places in the order in which they are locked.
 func (n *needs) args() []any {
-	order := slices.SortedFunc(maps.Keys(n.places), func(a, b durable.Place) int {
+	order := slices.SortedFunc(maps.Keys(n.places), func(a, b driver.LimitKey) int {
 		return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Lane, b.Lane))
 	})
 	for _, p := range order {
@@ -173,7 +173,7 @@ func (n *needs) args() []any {
 	}
 	return []any{
 		n.id, n.rule, n.lane, n.ruleOf, n.laneOf, n.most, n.gap, n.spare,
-		int64(durable.TokenAhead), int64(durable.TurnLasts), int64(durable.AskAgain),
+		int64(driver.TokenAhead), int64(driver.TurnLasts), int64(driver.AskAgain),
 	}
 }
 
@@ -191,17 +191,17 @@ type notices struct {
 
 	mu       sync.Mutex
 	rules    bool
-	freed    map[durable.Place]bool
-	canceled []durable.Ref
+	freed    map[driver.LimitKey]bool
+	canceled []driver.Ref
 	workers  map[*worker]bool // of this engine
 }
 
 func newNotices() *notices {
-	return &notices{some: make(chan struct{}, 1), freed: map[durable.Place]bool{}, workers: map[*worker]bool{}}
+	return &notices{some: make(chan struct{}, 1), freed: map[driver.LimitKey]bool{}, workers: map[*worker]bool{}}
 }
 
 // tell tells all workers of this engine, and has others told.
-func (e *Engine) tell(n durable.Notice) {
+func (e *Engine) tell(n driver.Notice) {
 	e.notices.tell(n)
 	e.notices.mu.Lock()
 	e.notices.rules = e.notices.rules || n.Rules
@@ -217,7 +217,7 @@ func (e *Engine) tell(n durable.Notice) {
 }
 
 // tell tells the workers of this engine.
-func (n *notices) tell(what durable.Notice) {
+func (n *notices) tell(what driver.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for w := range n.workers {
@@ -242,9 +242,9 @@ func (n *notices) attend(w *worker) func() {
 
 // told is how notices are sent.
 type told struct {
-	Rules    bool          `json:"rules,omitempty"`
-	Freed    []freed       `json:"freed,omitempty"`
-	Canceled []durable.Ref `json:"canceled,omitempty"`
+	Rules    bool         `json:"rules,omitempty"`
+	Freed    []freed      `json:"freed,omitempty"`
+	Canceled []driver.Ref `json:"canceled,omitempty"`
 }
 
 type freed struct {
@@ -287,7 +287,7 @@ func (n *notices) take() (text string) {
 }
 
 // decodeNotice returns the notice in a notification, if it is one.
-func decodeNotice(text string) (n durable.Notice, ok bool) {
+func decodeNotice(text string) (n driver.Notice, ok bool) {
 	var body struct {
 		Tell *told `json:"tell"`
 	}
@@ -296,7 +296,7 @@ func decodeNotice(text string) (n durable.Notice, ok bool) {
 	}
 	n.Rules, n.Canceled = body.Tell.Rules, body.Tell.Canceled
 	for _, f := range body.Tell.Freed {
-		n.Freed = append(n.Freed, durable.Place{Limit: f.Rule, Lane: f.Lane})
+		n.Freed = append(n.Freed, driver.LimitKey{Limit: f.Rule, Lane: f.Lane})
 	}
 	return n, true
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-func workConfig(name string, lease time.Duration) durable.WorkConfig {
-	return durable.WorkConfig{Name: name, Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
+func workConfig(name string, lease time.Duration) driver.WorkConfig {
+	return driver.WorkConfig{Name: name, Kinds: driver.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
 }
 
 // A claim whose connection is half open keeps its row from nobody for long: the server has
@@ -30,16 +31,16 @@ func TestHalfOpen(t *testing.T) {
 	require.Len(t, held, 1)
 	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() == 0 }, patience, time.Millisecond)
 	p.holdNext.Store(2) // the settings, and the claim
-	require.Equal(t, durable.Later, cut.Claim(ctx, held)[0].Claimed)
+	require.Equal(t, driver.RetryLater, cut.Claim(ctx, held)[0].Status)
 	require.EqualValues(t, 1, p.holds.Load())
 
 	w, err := e.Work(ctx, workConfig("w", 6*time.Second))
 	require.NoError(t, err)
 	feeding, stop := context.WithCancel(ctx)
-	got := make(chan *durable.Held, 100)
+	got := make(chan *driver.Delivery, 100)
 	fed := make(chan error)
 	go func() {
-		fed <- w.Feed(feeding, func(hs []*durable.Held) {
+		fed <- w.Fetch(feeding, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				got <- h
 			}
@@ -49,7 +50,7 @@ func TestHalfOpen(t *testing.T) {
 	for mine := false; !mine; {
 		select {
 		case h := <-got:
-			mine = w.Claim(ctx, []*durable.Held{h})[0].Claimed == durable.Mine
+			mine = w.Claim(ctx, []*driver.Delivery{h})[0].Status == driver.Granted
 		case <-ctx.Done():
 			t.Fatal("the row is locked for good")
 		}
@@ -65,15 +66,15 @@ func TestHalfOpenBeat(t *testing.T) {
 	behind, p := s.behindProxy(t)
 	w, err := behind.Work(t.Context(), workConfig("w", 20*time.Second))
 	require.NoError(t, err)
-	require.NoError(t, w.Beat(t.Context()))
+	require.NoError(t, w.Heartbeat(t.Context()))
 	lease, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	p.holdNext.Store(1)
-	require.Error(t, w.Beat(lease))
+	require.Error(t, w.Heartbeat(lease))
 	require.NoError(t, lease.Err(), "the lease is over")
 	require.EqualValues(t, 1, p.holds.Load())
 	e.EndHung(t.Context(), 0)
-	require.NoError(t, w.Beat(t.Context()))
+	require.NoError(t, w.Heartbeat(t.Context()))
 }
 
 // A server that takes questions and answers none keeps Health no longer than its context.

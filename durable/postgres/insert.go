@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // What Insert may be asked once more it must recognize, also if the job has ended since.
@@ -37,22 +37,22 @@ type columns struct {
 	expires                          []*time.Time
 }
 
-func (c *columns) add(r *durable.Record) {
+func (c *columns) add(r *driver.Record) {
 	c.id = append(c.id, idOf(r))
-	c.key = append(c.key, r.Job.Key)
-	c.kind = append(c.kind, r.Job.Kind)
-	c.payload = append(c.payload, r.Job.Payload)
-	c.at = append(c.at, r.Job.At)
+	c.key = append(c.key, r.Key)
+	c.kind = append(c.kind, r.Kind)
+	c.payload = append(c.payload, r.Payload)
+	c.at = append(c.at, r.At)
 	c.due = append(c.due, r.Due)
 	c.born = append(c.born, r.Born)
-	c.maxAttempts = append(c.maxAttempts, int32(min(r.Job.MaxAttempts, 1<<31-1)))
+	c.maxAttempts = append(c.maxAttempts, int32(min(r.MaxAttempts, 1<<31-1)))
 	c.version = append(c.version, int32(r.Version))
 	c.attempt = append(c.attempt, int32(r.Attempt))
 	c.lastError = append(c.lastError, r.LastError)
 	c.series = append(c.series, r.Series)
-	c.plan, c.lane, c.meta = append(c.plan, r.Plan), append(c.lane, r.Job.Lane), append(c.meta, jsonOf(r.Job.Meta, len(r.Job.Meta)))
-	c.priority, c.timeout = append(c.priority, int16(r.Job.Priority)), append(c.timeout, micros(r.Job.Timeout))
-	c.expires = append(c.expires, orNull(r.Job.Expires))
+	c.plan, c.lane, c.meta = append(c.plan, r.Plan), append(c.lane, r.Lane), append(c.meta, jsonOf(r.Meta, len(r.Meta)))
+	c.priority, c.timeout = append(c.priority, int16(r.Priority)), append(c.timeout, micros(r.Timeout))
+	c.expires = append(c.expires, orNull(r.Expires))
 }
 
 // jsonOf is how n names and values, or errors, are passed on: "" for none.
@@ -85,11 +85,11 @@ func (c *columns) args() []any {
 
 // Insert stores the records in one commit. Those with a key have one of their own, since
 // they may have to wait for another's transaction.
-func (e *Engine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
-	refs, errs := make([]durable.Ref, len(recs)), make([]error, len(recs))
+func (e *Engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	var plain, keyed []int
 	for i := range recs {
-		if recs[i].Job.Key == "" {
+		if recs[i].Key == "" {
 			plain = append(plain, i)
 		} else {
 			keyed = append(keyed, i)
@@ -121,7 +121,7 @@ func pick[T any](s []T, indices []int) []T {
 
 // insertAll stores records in one commit. If one of several has to wait for a key, each
 // goes by itself, so that it holds up no other, but one for each key that is waited for.
-func (e *Engine) insertAll(ctx context.Context, recs []durable.Record) []error {
+func (e *Engine) insertAll(ctx context.Context, recs []driver.Record) []error {
 	errs, err := e.insertOnce(ctx, recs)
 	if err == nil {
 		return errs
@@ -129,14 +129,14 @@ func (e *Engine) insertAll(ctx context.Context, recs []durable.Record) []error {
 	errs = make([]error, len(recs))
 	busy := map[string]error{}
 	for i := range recs {
-		key := recs[i].Job.Key
+		key := recs[i].Key
 		switch {
-		case !errors.Is(err, durable.ErrExists) || len(recs) == 1:
+		case !errors.Is(err, driver.ErrExists) || len(recs) == 1:
 			errs[i] = err
 		case busy[key] != nil:
 			errs[i] = busy[key]
 		default:
-			if errs[i] = e.insertAll(ctx, recs[i:i+1])[0]; errors.Is(errs[i], durable.ErrExists) {
+			if errs[i] = e.insertAll(ctx, recs[i:i+1])[0]; errors.Is(errs[i], driver.ErrExists) {
 				busy[key] = errs[i]
 			}
 		}
@@ -162,14 +162,14 @@ var tupleID = regexp.MustCompile(`\(\d+,\d+\)`)
 
 // insertOnce stores what it can, all with a key or all without. It is repeated until it has
 // an answer: whatever it waits for it waits out, but a key.
-func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error, error) {
+func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error, error) {
 	var c columns
 	for i := range recs {
 		c.add(&recs[i])
 	}
 	args := append(c.args(), micros(repeatable))
 	var settings []string
-	if recs[0].Job.Key != "" {
+	if recs[0].Key != "" {
 		settings = []string{patient}
 	}
 	uncertain := false // an earlier try may be what is under way
@@ -178,7 +178,7 @@ func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error
 		switch {
 		case err == nil:
 		case waitsForEntry(err) && !uncertain:
-			err = fmt.Errorf("%w: a transaction that is under way has it: %w", durable.ErrExists, err)
+			err = fmt.Errorf("%w: a transaction that is under way has it: %w", driver.ErrExists, err)
 		default:
 			uncertain = uncertain || judge(err) == lost
 		}
@@ -188,15 +188,15 @@ func (e *Engine) insertOnce(ctx context.Context, recs []durable.Record) ([]error
 		return make([]error, len(recs)), err
 	}
 	errs, err := retry(ctx, e, true, func() ([]error, error) { return e.explain(ctx, recs, ids) })
-	if err != nil && !errors.Is(err, durable.ErrUncertain) {
-		err = fmt.Errorf("%w: %w", durable.ErrUncertain, err) // some are stored
+	if err != nil && !errors.Is(err, driver.ErrUncertain) {
+		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err) // some are stored
 	}
 	return errs, err
 }
 
 // explain finds out why records were not stored: they had been before, their keys were
 // taken, or it is too late to tell.
-func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []string) ([]error, error) {
+func (e *Engine) explain(ctx context.Context, recs []driver.Record, stored []string) ([]error, error) {
 	there := setOf(stored)
 	var ids []string
 	for i := range recs {
@@ -221,10 +221,10 @@ func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []st
 		r := &recs[i]
 		switch {
 		case there[idOf(r)]:
-		case r.Job.Key == "" || !r.Born.After(now.Add(-repeatable)):
-			errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", durable.ErrUncertain, now.Sub(r.Born))
+		case r.Key == "" || !r.Born.After(now.Add(-repeatable)):
+			errs[i] = fmt.Errorf("%w: it was added %v ago, too long to know whether it was stored before", driver.ErrUncertain, now.Sub(r.Born))
 		default:
-			errs[i] = durable.ErrExists
+			errs[i] = driver.ErrExists
 		}
 	}
 	return errs, nil
@@ -232,12 +232,12 @@ func (e *Engine) explain(ctx context.Context, recs []durable.Record, stored []st
 
 // ringFor wakes the Feeds of this engine, and announces to the others, if something that was
 // stored is due soon. They find later jobs by themselves.
-func (e *Engine) ringFor(recs []durable.Record, errs []error) {
+func (e *Engine) ringFor(recs []driver.Record, errs []error) {
 	soon := e.now().Add(window)
 	var kinds []string
 	for i := range recs {
 		if errs[i] == nil && recs[i].Due.Before(soon) {
-			kinds = append(kinds, recs[i].Job.Kind)
+			kinds = append(kinds, recs[i].Kind)
 		}
 	}
 	if len(kinds) > 0 {

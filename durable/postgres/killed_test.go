@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -36,7 +37,7 @@ func TestCompleteTxKilled(t *testing.T) {
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	s.effects(t, pool)
-	jobs := make([]durable.Job, 40*kills)
+	jobs := make([]driver.Job, 40*kills)
 	for i := range jobs {
 		jobs[i] = durable.Job{Kind: "k", MaxAttempts: 1000, After: rand.N(time.Duration(kills) * 500 * time.Millisecond)}
 	}

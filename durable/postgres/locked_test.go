@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // insertAll stores records, which there must not be yet.
-func insertAll(t testing.TB, e *postgres.Engine, recs ...durable.Record) []durable.Ref {
+func insertAll(t testing.TB, e *postgres.Engine, recs ...driver.Record) []driver.Ref {
 	refs, errs := e.Insert(t.Context(), recs)
 	require.NoError(t, errors.Join(errs...))
 	return refs
@@ -34,7 +34,7 @@ func (s *store) lockRow(t testing.TB, id string) (unlock func()) {
 }
 
 // byID returns what was handed out of the record.
-func byID(t testing.TB, held []*durable.Held, id string) *durable.Held {
+func byID(t testing.TB, held []*driver.Delivery, id string) *driver.Delivery {
 	for _, h := range held {
 		if h.Record.ID == id {
 			return h
@@ -53,40 +53,40 @@ func TestLockedRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e := s.open(t)
-	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	insertAll(t, e, record("locked", time.Now()), record("free", time.Now()), record("gone", time.Now()))
 	all := look(t, w)
 	require.Len(t, all, 3)
 	locked, free, gone := byID(t, all, "locked"), byID(t, all, "free"), byID(t, all, "gone")
 	s.exec(t, s.pool(t), "delete from SCHEMA.job where id like '%.gone'")
-	both := []*durable.Held{locked, free}
+	both := []*driver.Delivery{locked, free}
 
 	unlock := s.lockRow(t, "locked")
 	verdicts := w.Claim(ctx, all)
 	for i, h := range all {
-		want := map[*durable.Held]durable.Claimed{locked: durable.Later, free: durable.Mine, gone: durable.Gone}[h]
-		require.Equal(t, want, verdicts[i].Claimed, h.Record.ID)
+		want := map[*driver.Delivery]driver.ClaimStatus{locked: driver.RetryLater, free: driver.Granted, gone: driver.Gone}[h]
+		require.Equal(t, want, verdicts[i].Status, h.Record.ID)
 	}
 	unlock()
 	for i, v := range w.Claim(ctx, both) {
-		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v, both[i].Record.ID)
+		require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v, both[i].Record.ID)
 	}
 
 	unlock = s.lockRow(t, "locked")
-	errs := w.Finish(ctx, []durable.Outcome{
-		{Held: locked, End: durable.Done}, {Held: free, End: durable.Again, At: time.Now()}, {Held: gone, End: durable.Done},
+	errs := w.Finish(ctx, []driver.Completion{
+		{Delivery: locked, End: driver.Done}, {Delivery: free, End: driver.Retry, At: time.Now()}, {Delivery: gone, End: driver.Done},
 	})
 	require.ErrorContains(t, errs[0], "locked")
-	require.NotErrorIs(t, errs[0], durable.ErrLeaseLost)
+	require.NotErrorIs(t, errs[0], driver.ErrLeaseLost)
 	require.NoError(t, errs[1])
-	require.ErrorIs(t, errs[2], durable.ErrLeaseLost)
+	require.ErrorIs(t, errs[2], driver.ErrLeaseLost)
 	again := look(t, w)
 	require.Len(t, again, 1)
-	require.Equal(t, durable.Mine, w.Claim(ctx, again)[0].Claimed)
+	require.Equal(t, driver.Granted, w.Claim(ctx, again)[0].Status)
 
 	released := make(chan error)
-	go func() { released <- w.Release(ctx, []*durable.Held{locked, again[0]}, 0) }()
+	go func() { released <- w.Release(ctx, []*driver.Delivery{locked, again[0]}, 0) }()
 	require.Equal(t, "free", look(t, w)[0].Record.ID, "given back while the other is locked")
 	unlock()
 	require.NoError(t, <-released)
@@ -112,15 +112,15 @@ func TestLockedTable(t *testing.T) {
 }
 
 func (s *store) insertLocked(t *testing.T, e *postgres.Engine, warm bool) {
-	keyed := func(id string) durable.Record {
+	keyed := func(id string) driver.Record {
 		r := record(id, time.Now())
-		r.Job.Key = id
+		r.Key = id
 		return r
 	}
 	if warm { // both connections
 		var wg sync.WaitGroup
 		for i := range 20 {
-			wg.Go(func() { e.Insert(t.Context(), []durable.Record{record(fmt.Sprint("warm", i), time.Now())}) })
+			wg.Go(func() { e.Insert(t.Context(), []driver.Record{record(fmt.Sprint("warm", i), time.Now())}) })
 		}
 		wg.Wait()
 	}
@@ -132,14 +132,14 @@ func (s *store) insertLocked(t *testing.T, e *postgres.Engine, warm bool) {
 
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, errs := e.Insert(short, []durable.Record{keyed("short")})
+	_, errs := e.Insert(short, []driver.Record{keyed("short")})
 	require.Error(t, errs[0])
-	require.NotErrorIs(t, errs[0], durable.ErrExists)
+	require.NotErrorIs(t, errs[0], driver.ErrExists)
 
 	all, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	inserted := make(chan error, 2)
-	for _, recs := range [][]durable.Record{{record("a", time.Now())}, {keyed("b")}} {
+	for _, recs := range [][]driver.Record{{record("a", time.Now())}, {keyed("b")}} {
 		go func() {
 			_, errs := e.Insert(all, recs)
 			inserted <- errors.Join(errs...)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 const (
@@ -17,12 +17,12 @@ const (
 
 // Page goes by the index on kind and due. Dead jobs come in the order in which they are
 // forgotten, which is that in which they died where the retention is the same.
-func (e *Engine) Page(ctx context.Context, f durable.Filter, after durable.Mark, n int) ([]durable.Info, durable.Mark, error) {
+func (e *Engine) Page(ctx context.Context, f driver.Filter, after driver.Cursor, n int) ([]driver.Info, driver.Cursor, error) {
 	from, id := time.Unix(0, 0), ""
 	if !after.IsZero() {
 		var err error
 		if id, err = e.parse(after.Ref); err != nil {
-			return nil, durable.Mark{}, err
+			return nil, driver.Cursor{}, err
 		}
 		from = after.At
 	}
@@ -34,14 +34,14 @@ func (e *Engine) Page(ctx context.Context, f durable.Filter, after durable.Mark,
 		return ask(ctx, e, e.marked, statement, []any{from, id, states[f.State], f.Kind, f.Lane, meta, n + 1}, settings)
 	})
 	if err != nil {
-		return nil, durable.Mark{}, err
+		return nil, driver.Cursor{}, err
 	}
-	var next durable.Mark
+	var next driver.Cursor
 	if len(rows) > n {
 		rows = rows[:n]
 		next = rows[n-1].mark
 	}
-	infos := make([]durable.Info, len(rows))
+	infos := make([]driver.Info, len(rows))
 	for i, r := range rows {
 		infos[i] = r.info
 	}
@@ -50,8 +50,8 @@ func (e *Engine) Page(ctx context.Context, f durable.Filter, after durable.Mark,
 
 // marked is a job, and where it is in a listing.
 type marked struct {
-	info durable.Info
-	mark durable.Mark
+	info driver.Info
+	mark driver.Cursor
 }
 
 // marked reads a row of page.sql, which has one column more than others.
@@ -63,9 +63,9 @@ func (e *Engine) marked(row pgx.CollectableRow) (m marked, err error) {
 
 // Backlog counts up to 10,000 overdue jobs of each kind. Up to 100,000 jobs that wait it
 // counts one by one, and more than that by the server's estimate of all that are kept.
-func (e *Engine) Backlog(ctx context.Context) (b durable.Backlog, err error) {
-	b.Kinds, err = retry(ctx, e, true, func() ([]durable.Overdue, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (o durable.Overdue, err error) {
+func (e *Engine) Backlog(ctx context.Context) (b driver.Backlog, err error) {
+	b.Kinds, err = retry(ctx, e, true, func() ([]driver.Overdue, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (o driver.Overdue, err error) {
 			var id string
 			err = row.Scan(&o.Kind, &id, &o.Due, &o.Jobs, &o.Handled)
 			o.Oldest = e.refOf(id)
@@ -73,13 +73,13 @@ func (e *Engine) Backlog(ctx context.Context) (b durable.Backlog, err error) {
 		}, e.backlog, []any{mostOverdue, mostOfKind}, hot)
 	})
 	if err != nil {
-		return durable.Backlog{}, err
+		return driver.Backlog{}, err
 	}
 	waiting, err := retry(ctx, e, true, func() ([]int64, error) {
 		return ask(ctx, e, pgx.RowTo[int64], e.pending, []any{mostPending})
 	})
 	if err != nil {
-		return durable.Backlog{}, err
+		return driver.Backlog{}, err
 	}
 	b.Waiting = waiting[0]
 	return b, nil
@@ -87,14 +87,14 @@ func (e *Engine) Backlog(ctx context.Context) (b durable.Backlog, err error) {
 
 // Workers returns those that live, and dead ones that hold jobs. Since is when the first of
 // its jobs was due: when it was claimed is not kept.
-func (e *Engine) Workers(ctx context.Context) ([]durable.WorkerInfo, error) {
-	return retry(ctx, e, true, func() ([]durable.WorkerInfo, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (w durable.WorkerInfo, err error) {
+func (e *Engine) Workers(ctx context.Context) ([]driver.WorkerInfo, error) {
+	return retry(ctx, e, true, func() ([]driver.WorkerInfo, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (w driver.WorkerInfo, err error) {
 			var since *time.Time
 			if err = row.Scan(&w.Name, &w.Until, &w.Jobs, &since, &w.Kinds, &w.AllKinds); since != nil {
 				w.Since = *since
 			}
 			return w, err
-		}, e.workers, []any{durable.ShownKinds}, hot)
+		}, e.workers, []any{driver.ShownKinds}, hot)
 	})
 }

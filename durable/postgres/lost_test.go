@@ -9,15 +9,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
-func record(id string, due time.Time) durable.Record {
+func record(id string, due time.Time) driver.Record {
 	now := time.Now().Truncate(time.Microsecond)
 	due = due.Truncate(time.Microsecond)
-	return durable.Record{ID: id, Job: durable.Job{Kind: "k", At: due, MaxAttempts: 3}, Due: due, Born: now}
+	return driver.Record{ID: id, Kind: "k", At: due, MaxAttempts: 3, Due: due, Born: now}
 }
 
 // modes are how pgx may send statements, as a user's DSN has them: each has a way of its own
@@ -42,7 +42,7 @@ func TestLostAnswers(t *testing.T) {
 func lostAnswers(t *testing.T, s *store) {
 	e, p := s.behindProxy(t)
 	ctx := t.Context()
-	w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	far := time.Now().Add(time.Hour)
 	// lose loses the answer to f, which is called before, so that nothing but it is sent.
@@ -54,13 +54,13 @@ func lostAnswers(t *testing.T, s *store) {
 		f("lost")
 		require.Equal(t, before+1, p.cuts.Load())
 	}
-	insert := func(rec durable.Record) durable.Ref {
-		refs, errs := e.Insert(ctx, []durable.Record{rec})
+	insert := func(rec driver.Record) driver.Ref {
+		refs, errs := e.Insert(ctx, []driver.Record{rec})
 		require.NoError(t, errs[0])
 		return refs[0]
 	}
 	count := func() (n int) {
-		for _, err := range e.Scan(ctx, durable.Filter{}) {
+		for _, err := range e.Scan(ctx, driver.Filter{}) {
 			require.NoError(t, err)
 			n++
 		}
@@ -68,27 +68,27 @@ func lostAnswers(t *testing.T, s *store) {
 	}
 	lose(func(id string) { insert(record(id, far)) })
 	require.Equal(t, 2, count())
-	refs := map[string]durable.Ref{"before": insert(record("c", far)), "lost": insert(record("d", far))}
+	refs := map[string]driver.Ref{"before": insert(record("c", far)), "lost": insert(record("d", far))}
 	lose(func(id string) {
-		oks, errs := e.Cancel(ctx, []durable.Ref{refs[id]})
+		oks, errs := e.Cancel(ctx, []driver.Ref{refs[id]})
 		if id == "lost" {
-			require.ErrorIs(t, errs[0], durable.ErrUncertain)
+			require.ErrorIs(t, errs[0], driver.ErrUncertain)
 			return
 		}
 		require.NoError(t, errs[0])
 		require.True(t, oks[0])
 	})
 	_, err = e.Get(ctx, refs["lost"])
-	require.ErrorIs(t, err, durable.ErrNotFound, "it was canceled")
+	require.ErrorIs(t, err, driver.ErrNotFound, "it was canceled")
 
-	held := make(chan *durable.Held, 10)
+	held := make(chan *driver.Delivery, 10)
 	feeding, stop := context.WithCancel(ctx)
 	fed := make(chan error)
 	announced := s.listen(t)
-	_, errs := e.Insert(ctx, []durable.Record{record("a", time.Now()), record("b", time.Now())})
+	_, errs := e.Insert(ctx, []driver.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))
 	go func() {
-		fed <- w.Feed(feeding, func(hs []*durable.Held) {
+		fed <- w.Fetch(feeding, func(hs []*driver.Delivery) {
 			for _, h := range hs {
 				held <- h
 			}
@@ -100,23 +100,23 @@ func lostAnswers(t *testing.T, s *store) {
 	announced() // the answer to that is not the one to lose
 	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() == 0 }, patience, time.Millisecond)
 	lose(func(id string) {
-		h := map[string]*durable.Held{"before": a, "lost": b}[id]
-		v := w.Claim(ctx, []*durable.Held{h})[0]
+		h := map[string]*driver.Delivery{"before": a, "lost": b}[id]
+		v := w.Claim(ctx, []*driver.Delivery{h})[0]
 		if id == "lost" {
-			require.Equal(t, durable.Later, v.Claimed)
-			v = w.Claim(ctx, []*durable.Held{h})[0]
+			require.Equal(t, driver.RetryLater, v.Status)
+			v = w.Claim(ctx, []*driver.Delivery{h})[0]
 		}
-		require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, v)
+		require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 	})
 	lose(func(id string) {
-		h := map[string]*durable.Held{"before": a, "lost": b}[id]
-		require.NoError(t, w.Finish(ctx, []durable.Outcome{{Held: h, End: durable.Done}})[0])
+		h := map[string]*driver.Delivery{"before": a, "lost": b}[id]
+		require.NoError(t, w.Finish(ctx, []driver.Completion{{Delivery: h, End: driver.Done}})[0])
 	})
-	for _, h := range []*durable.Held{a, b} {
+	for _, h := range []*driver.Delivery{a, b} {
 		_, err := e.Get(ctx, h.Ref)
-		require.ErrorIs(t, err, durable.ErrNotFound)
+		require.ErrorIs(t, err, driver.ErrNotFound)
 	}
-	require.ErrorIs(t, w.Finish(ctx, []durable.Outcome{{Held: a, End: durable.Done}})[0], durable.ErrLeaseLost)
+	require.ErrorIs(t, w.Finish(ctx, []driver.Completion{{Delivery: a, End: driver.Done}})[0], driver.ErrLeaseLost)
 }
 
 // A beat that has found the lease over, and whose answer was lost, must not hide that: another
@@ -125,34 +125,34 @@ func TestLostBeatHidesNoLostLease(t *testing.T) {
 	t.Parallel()
 	e, p := newStore(server(t)).behindProxy(t)
 	const lease = 2 * time.Second
-	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	_ = w.Beat(t.Context())
+	_ = w.Heartbeat(t.Context())
 	for lost := false; !lost; { // one may take too long before, and another connection may be cut
 		time.Sleep(lease + 10*time.Millisecond)
 		before := p.cuts.Load()
 		p.cutNext.Store(true)
-		err := w.Beat(t.Context())
+		err := w.Heartbeat(t.Context())
 		require.Error(t, err)
-		lost = p.cuts.Load() > before && !errors.Is(err, durable.ErrLeaseLost)
+		lost = p.cuts.Load() > before && !errors.Is(err, driver.ErrLeaseLost)
 	}
 	var again error
 	require.Eventually(t, func() bool {
-		again = w.Beat(t.Context())
-		return again == nil || errors.Is(again, durable.ErrLeaseLost)
+		again = w.Heartbeat(t.Context())
+		return again == nil || errors.Is(again, driver.ErrLeaseLost)
 	}, patience, time.Millisecond)
-	require.ErrorIs(t, again, durable.ErrLeaseLost)
+	require.ErrorIs(t, again, driver.ErrLeaseLost)
 }
 
 // lossy is a store that loses the answers to some of what users ask.
 type lossy struct{ *store }
 
 type lossyEngine struct {
-	durable.Engine
+	driver.Engine
 	p *proxy
 }
 
-func (s lossy) Open(t testing.TB) durable.Engine {
+func (s lossy) Open(t testing.TB) driver.Engine {
 	e, p := s.behindProxy(t)
 	return lossyEngine{e, p}
 }
@@ -160,12 +160,12 @@ func (s lossy) Open(t testing.TB) durable.Engine {
 // lose has one answer in ten be lost: this one, or what another is told before.
 func (e lossyEngine) lose() { e.p.cutNext.Store(rand.N(10) == 0) }
 
-func (e lossyEngine) Insert(ctx context.Context, recs []durable.Record) ([]durable.Ref, []error) {
+func (e lossyEngine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	e.lose()
 	return e.Engine.Insert(ctx, recs)
 }
 
-func (e lossyEngine) Cancel(ctx context.Context, refs []durable.Ref) ([]bool, []error) {
+func (e lossyEngine) Cancel(ctx context.Context, refs []driver.Ref) ([]bool, []error) {
 	e.lose()
 	return e.Engine.Cancel(ctx, refs)
 }
@@ -193,11 +193,11 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	s := newStore(server(t))
 	e := s.open(t)
 	const lease = 2 * time.Second
-	w, err := e.Work(t.Context(), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	_, errs := e.Insert(t.Context(), []durable.Record{record("a", time.Now()), record("b", time.Now())})
+	_, errs := e.Insert(t.Context(), []driver.Record{record("a", time.Now()), record("b", time.Now())})
 	require.NoError(t, errors.Join(errs...))
-	look := func() (held []*durable.Held) {
+	look := func() (held []*driver.Delivery) {
 		require.Eventually(t, func() bool {
 			some, err := postgres.Look(t.Context(), w)
 			require.NoError(t, err)
@@ -212,10 +212,10 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	}
 	second := look()
 	for _, v := range w.Claim(t.Context(), second) {
-		require.Equal(t, durable.Mine, v.Claimed)
+		require.Equal(t, driver.Granted, v.Status)
 	}
 	require.NoError(t, w.Release(t.Context(), first, 0))
-	for _, err := range w.Finish(t.Context(), []durable.Outcome{{Held: second[0], End: durable.Done}}) {
+	for _, err := range w.Finish(t.Context(), []driver.Completion{{Delivery: second[0], End: driver.Done}}) {
 		require.NoError(t, err)
 	}
 
@@ -224,5 +224,5 @@ func TestReleaseOfEarlierHandle(t *testing.T) {
 	require.NoError(t, w.Release(t.Context(), second[1:], 0))
 	info, err := e.Get(t.Context(), second[1].Ref)
 	require.NoError(t, err)
-	require.Equal(t, durable.Waiting, info.State)
+	require.Equal(t, driver.Waiting, info.State)
 }

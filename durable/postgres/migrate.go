@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // latest is the version of the schema that this package works with. Version n is made
@@ -19,8 +19,8 @@ import (
 const latest = 7
 
 // ErrVersion: a newer version of this package has migrated the schema, and this one cannot
-// work with it. It wraps [durable.ErrVersion].
-var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", durable.ErrVersion)
+// work with it. It wraps durable.ErrVersion.
+var ErrVersion = fmt.Errorf("postgres: the schema is of a newer version: %w", driver.ErrVersion)
 
 // Migrate makes the schema and its tables, or brings them to this package's version. If
 // they are of that version, or of a newer one that this one can work with, it changes
@@ -140,7 +140,7 @@ func (e *Engine) watchVersion() {
 // usable returns why the engine cannot be used any more.
 func (e *Engine) usable() error {
 	if e.closed.Err() != nil {
-		return durable.ErrClosed
+		return driver.ErrClosed
 	}
 	if err := e.outdated.Load(); err != nil {
 		return *err

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -36,7 +37,7 @@ func TestMigrateAtOneTime(t *testing.T) {
 				if err := e.Migrate(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if _, errs := e.Insert(t.Context(), []durable.Record{{ID: strconv.Itoa(i), Born: time.Now()}}); errs[0] != nil {
+				if _, errs := e.Insert(t.Context(), []driver.Record{{ID: strconv.Itoa(i), Born: time.Now()}}); errs[0] != nil {
 					t.Error(errs[0])
 				}
 			})
@@ -63,7 +64,7 @@ func TestWrongDatabase(t *testing.T) {
 	defer e.Close()
 	_, err = e.Get(t.Context(), "x")
 	require.ErrorIs(t, err, durable.ErrNotFound)
-	_, errs := e.Insert(t.Context(), []durable.Record{{ID: "x"}})
+	_, errs := e.Insert(t.Context(), []driver.Record{{ID: "x"}})
 	require.ErrorContains(t, errs[0], "call Migrate")
 
 	require.NoError(t, e.Migrate(t.Context()))
@@ -96,13 +97,13 @@ func TestNewerSchema(t *testing.T) {
 	require.NoError(t, err)
 	refs := insertAll(t, fresh, record("a", time.Now()))
 	held := look(t, w)
-	require.Equal(t, durable.Mine, w.Claim(t.Context(), held)[0].Claimed)
-	require.NoError(t, w.Beat(t.Context()))
+	require.Equal(t, driver.Granted, w.Claim(t.Context(), held)[0].Status)
+	require.NoError(t, w.Heartbeat(t.Context()))
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	fed, ran := make(chan error), make(chan error)
-	go func() { fed <- w.Feed(ctx, func([]*durable.Held) {}) }()
+	go func() { fed <- w.Fetch(ctx, func([]*driver.Delivery) {}) }()
 	q, err := durable.Open(ctx, s.open(t))
 	require.NoError(t, err)
 	q.Handle("other", func(context.Context, *durable.Attempt) error { return nil })
@@ -111,9 +112,9 @@ func TestNewerSchema(t *testing.T) {
 	require.ErrorIs(t, <-fed, postgres.ErrVersion)
 	require.ErrorIs(t, <-ran, durable.ErrVersion)
 	require.NoError(t, q.Close())
-	require.ErrorIs(t, w.Beat(ctx), postgres.ErrVersion)
-	require.ErrorIs(t, w.Finish(ctx, []durable.Outcome{{Held: held[0], End: durable.Done}})[0], postgres.ErrVersion)
-	_, errs := fresh.Insert(ctx, []durable.Record{record("b", time.Now())})
+	require.ErrorIs(t, w.Heartbeat(ctx), postgres.ErrVersion)
+	require.ErrorIs(t, w.Finish(ctx, []driver.Completion{{Delivery: held[0], End: driver.Done}})[0], postgres.ErrVersion)
+	_, errs := fresh.Insert(ctx, []driver.Record{record("b", time.Now())})
 	require.ErrorIs(t, errs[0], postgres.ErrVersion)
 	_, errs = fresh.Cancel(ctx, refs)
 	require.ErrorIs(t, errs[0], postgres.ErrVersion)
@@ -128,7 +129,7 @@ func TestNewerSchema(t *testing.T) {
 		return err
 	}), postgres.ErrVersion)
 	require.Eventually(t, func() bool { // one that has no worker finds out, too
-		_, errs := e.Insert(ctx, []durable.Record{record("c", time.Now())})
+		_, errs := e.Insert(ctx, []driver.Record{record("c", time.Now())})
 		return errors.Is(errs[0], postgres.ErrVersion)
 	}, patience, 10*time.Millisecond)
 }
@@ -142,7 +143,7 @@ func TestOlderSchema(t *testing.T) {
 	_, err := e.Work(t.Context(), workConfig("w", time.Minute))
 	require.ErrorContains(t, err, "call Migrate")
 	s.exec(t, pool, "alter table SCHEMA.job rename column payload to content")
-	_, errs := e.Insert(t.Context(), []durable.Record{record("a", time.Now())})
+	_, errs := e.Insert(t.Context(), []driver.Record{record("a", time.Now())})
 	require.ErrorContains(t, errs[0], "call Migrate")
 }
 

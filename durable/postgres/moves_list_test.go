@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // draw returns a move, or nil if there is nothing to make it with. A worker makes one move
-// of a step at most, so that a Held is in one, as a Queue keeps it.
+// of a step at most, so that a Delivery is in one, as a Queue keeps it.
 func (b *table) draw() *play {
 	e := b.engines[rand.N(2)]
 	switch rand.N(15) {
@@ -74,11 +74,11 @@ func may(answer, changed string, s, next jobState, applies bool) []jobState {
 
 func (b *table) insert(e *postgres.Engine, id, key string) *play {
 	rec := record(id, time.Now())
-	rec.Job.Key = key
+	rec.Key = key
 	b.recs[id] = rec
 	p := &play{name: "insert"}
 	p.run = func(ctx context.Context) {
-		_, errs := e.Insert(ctx, []durable.Record{rec})
+		_, errs := e.Insert(ctx, []driver.Record{rec})
 		answer := answerOf(errs[0], "ok")
 		p.effect = map[string]effect{id: {answer, func(s jobState) []jobState {
 			next := jobState{phase: waits, key: key}
@@ -93,9 +93,9 @@ func (b *table) insert(e *postgres.Engine, id, key string) *play {
 
 // refOf asks for a Ref, by an insert that is repeated: of a job that is there it changes
 // nothing.
-func (b *table) refOf(id string) durable.Ref {
+func (b *table) refOf(id string) driver.Ref {
 	if b.refs[id] == "" && b.rowOf(b.rows, id).phase != absent {
-		refs, _ := b.engines[0].Insert(b.t.Context(), []durable.Record{b.recs[id]})
+		refs, _ := b.engines[0].Insert(b.t.Context(), []driver.Record{b.recs[id]})
 		b.refs[id] = refs[0]
 	}
 	return b.refs[id]
@@ -109,7 +109,7 @@ func (b *table) repeat(e *postgres.Engine) *play {
 	}
 	p := &play{name: "repeat"}
 	p.run = func(ctx context.Context) {
-		_, errs := e.Insert(ctx, []durable.Record{b.recs[id]})
+		_, errs := e.Insert(ctx, []driver.Record{b.recs[id]})
 		answer := answerOf(errs[0], "ok")
 		p.effect = map[string]effect{id: {answer, func(s jobState) []jobState {
 			if answer == "exists" {
@@ -129,7 +129,7 @@ func (b *table) cancel(e *postgres.Engine) *play {
 	}
 	p := &play{name: "cancel"}
 	p.run = func(ctx context.Context) {
-		oks, errs := e.Cancel(ctx, []durable.Ref{ref})
+		oks, errs := e.Cancel(ctx, []driver.Ref{ref})
 		answer := answerOf(errs[0], fmt.Sprint(oks[0]))
 		p.effect = map[string]effect{id: {answer, func(s jobState) []jobState {
 			next := s
@@ -209,7 +209,7 @@ func (b *table) redrive(e *postgres.Engine) *play {
 			next := s
 			next.phase = waits
 			next.version++
-			if answer == "not found" && s.phase == dead || answer == "exists" && b.calm && !b.taken(b.recs[id].Job.Key) {
+			if answer == "not found" && s.phase == dead || answer == "exists" && b.calm && !b.taken(b.recs[id].Key) {
 				return nil
 			}
 			return may(answer, "ok", s, next, s.phase == dead)

@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
@@ -63,10 +63,10 @@ const (
 // member is a worker, and what it knows.
 type member struct {
 	e    *postgres.Engine
-	w    durable.Worker
+	w    driver.Worker
 	id   int64
-	busy bool // with a move of this step: a Held is in one move at a time
-	held map[string]*durable.Held
+	busy bool // with a move of this step: a Delivery is in one move at a time
+	held map[string]*driver.Delivery
 	mine map[string]int32 // by the claim, of what it runs under a lease that was never lost
 	lost map[string]int32 // the same of what it runs since its lease was lost
 }
@@ -79,8 +79,8 @@ type table struct {
 	p       *proxy
 	engines []*postgres.Engine // the second is behind the proxy
 	members []*member
-	recs    map[string]durable.Record
-	refs    map[string]durable.Ref
+	recs    map[string]driver.Record
+	refs    map[string]driver.Ref
 	rows    map[string]jobState // after the last step
 	alive   map[int64]bool      // workers whose lease is not over
 	n       int                 // members that there were
@@ -106,7 +106,7 @@ type effect struct {
 }
 
 func newTable(t *testing.T, s *store) *table {
-	b := &table{t: t, s: s, recs: map[string]durable.Record{}, refs: map[string]durable.Ref{}, rows: map[string]jobState{}, counts: map[string]int{}}
+	b := &table{t: t, s: s, recs: map[string]driver.Record{}, refs: map[string]driver.Ref{}, rows: map[string]jobState{}, counts: map[string]int{}}
 	direct := s.open(t)
 	behind, p := s.behindProxy(t)
 	b.p, b.engines, b.pool = p, []*postgres.Engine{direct, behind}, s.pool(t)
@@ -124,7 +124,7 @@ func (b *table) join() *member {
 	b.n++
 	w, err := e.Work(b.t.Context(), workConfig(fmt.Sprint("w", b.n), time.Hour))
 	require.NoError(b.t, err)
-	return &member{e: e, w: w, id: postgres.WorkerID(w), held: map[string]*durable.Held{},
+	return &member{e: e, w: w, id: postgres.WorkerID(w), held: map[string]*driver.Delivery{},
 		mine: map[string]int32{}, lost: map[string]int32{}}
 }
 
@@ -262,7 +262,7 @@ func (b *table) checkKeys(now map[string]jobState) {
 	for id, r := range now {
 		want := ""
 		if r.phase == waits || r.phase == runs {
-			want = b.recs[id].Job.Key
+			want = b.recs[id].Key
 		}
 		if r.key != want {
 			b.fail("%s has the key %q, not %q: %+v", id, r.key, want, r)
@@ -336,13 +336,13 @@ func answerOf(err error, ok string) string {
 	switch {
 	case err == nil:
 		return ok
-	case errors.Is(err, durable.ErrUncertain):
+	case errors.Is(err, driver.ErrUncertain):
 		return "uncertain"
-	case errors.Is(err, durable.ErrExists):
+	case errors.Is(err, driver.ErrExists):
 		return "exists"
-	case errors.Is(err, durable.ErrNotFound):
+	case errors.Is(err, driver.ErrNotFound):
 		return "not found"
-	case errors.Is(err, durable.ErrLeaseLost):
+	case errors.Is(err, driver.ErrLeaseLost):
 		return "lease lost"
 	}
 	return err.Error()

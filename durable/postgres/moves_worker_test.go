@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // pick returns some of what a member holds, claimed or not.
-func (b *table) pick(m *member, claimed bool) (held []*durable.Held) {
+func (b *table) pick(m *member, claimed bool) (held []*driver.Delivery) {
 	for id, h := range m.held {
 		if _, mine := m.claimOf(id); mine == claimed && (id == b.focus || rand.N(3) == 0) {
 			held = append(held, h)
@@ -42,7 +42,7 @@ func (b *table) claim(m *member) *play {
 	p := &play{name: "claim", effect: map[string]effect{}}
 	p.run = func(ctx context.Context) {
 		for i, v := range m.w.Claim(ctx, held) {
-			p.effect[held[i].Record.ID] = b.claimed(m, held[i], v.Claimed)
+			p.effect[held[i].Record.ID] = b.claimed(m, held[i], v.Status)
 		}
 	}
 	p.done = func(now map[string]jobState) {
@@ -65,9 +65,9 @@ func (b *table) claim(m *member) *play {
 }
 
 // claimed is what an answer to a claim says of a row. A worker that has claimed the job in a
-// call whose answer was lost has it. Where there is other traffic Later may mean anything.
-func (b *table) claimed(m *member, h *durable.Held, v durable.Claimed) effect {
-	answer := map[durable.Claimed]string{durable.Mine: "mine", durable.Gone: "gone", durable.Later: "later", durable.Suspect: "suspect"}[v]
+// call whose answer was lost has it. Where there is other traffic RetryLater may mean anything.
+func (b *table) claimed(m *member, h *driver.Delivery, v driver.ClaimStatus) effect {
+	answer := map[driver.ClaimStatus]string{driver.Granted: "mine", driver.Gone: "gone", driver.RetryLater: "later", driver.Suspect: "suspect"}[v]
 	return effect{answer, func(s jobState) []jobState {
 		there := s.phase <= runs && s.version == int32(h.Record.Version)
 		own := there && s.phase == runs && s.holder == m.id
@@ -97,17 +97,17 @@ func (b *table) finish(m *member) *play {
 	if len(held) == 0 {
 		return nil
 	}
-	ends := []durable.End{durable.Done, durable.Again, durable.Buried}
-	var outs []durable.Outcome
+	ends := []driver.End{driver.Done, driver.Retry, driver.DeadLetter}
+	var outs []driver.Completion
 	claims := map[string]int32{}
 	for _, h := range held {
-		outs = append(outs, durable.Outcome{Held: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
+		outs = append(outs, driver.Completion{Delivery: h, End: ends[rand.N(3)], At: time.Now().Truncate(time.Microsecond), Error: "no"})
 		claims[h.Record.ID], _ = m.claimOf(h.Record.ID)
 	}
 	p := &play{name: "finish", effect: map[string]effect{}}
 	p.run = func(ctx context.Context) {
 		for i, err := range m.w.Finish(ctx, outs) {
-			id, end := outs[i].Held.Record.ID, outs[i].End
+			id, end := outs[i].Delivery.Record.ID, outs[i].End
 			answer := answerOf(err, "ok")
 			if answer == "ok" || answer == "lease lost" {
 				m.forget(id)
@@ -117,12 +117,12 @@ func (b *table) finish(m *member) *play {
 				next := s
 				next.holder = 0
 				switch end {
-				case durable.Done:
+				case driver.Done:
 					next.phase = ended
-				case durable.Again:
+				case driver.Retry:
 					next.phase = waits
 					next.version++
-				case durable.Buried:
+				case driver.DeadLetter:
 					next.phase = dead
 				}
 				switch {
@@ -182,7 +182,7 @@ func (b *table) release(m *member) *play {
 func (b *table) beat(m *member) *play {
 	p := &play{name: "beat"}
 	p.run = func(ctx context.Context) {
-		_ = m.w.Beat(ctx) // who lives is read
+		_ = m.w.Heartbeat(ctx) // who lives is read
 	}
 	return p
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // However many places there are to be told of, and whatever their lanes are, each notification is
@@ -15,9 +15,9 @@ func TestLongNotices(t *testing.T) {
 	for _, text := range []string{"<", "\"", "\\", "é"} {
 		n := newNotices()
 		for i := range int64(200) {
-			n.freed[durable.Place{Limit: 1<<62 + i, Lane: strings.Repeat(text, durable.MaxLane/len(text))}] = true
+			n.freed[driver.LimitKey{Limit: 1<<62 + i, Lane: strings.Repeat(text, driver.MaxLane/len(text))}] = true
 		}
-		told := map[durable.Place]bool{}
+		told := map[driver.LimitKey]bool{}
 		for len(n.freed) > 0 {
 			message := n.take()
 			require.LessOrEqual(t, len(message), maxNews, text)

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // idOf returns a job's id in the table: when it was born, and its ID. So two records are
 // one job if they agree in both; ids grow with time, which keeps new rows on the same few
 // pages of the index; and what was born before a moment is a range of them.
-func idOf(r *durable.Record) string { return bornID(r.Born) + "." + r.ID }
+func idOf(r *driver.Record) string { return bornID(r.Born) + "." + r.ID }
 
 // bornID returns what the ids of jobs begin with that were born then. Its width is fixed,
 // so that text sorts like time, from 1970 to the year 6140.
@@ -25,8 +25,8 @@ func bornID(t time.Time) string {
 // refOf returns the Ref of an id. The sum, over the schema's name, too, tells it from a
 // Ref of another queue and from one that was mistyped, also when the job is long
 // forgotten.
-func (e *Engine) refOf(id string) durable.Ref {
-	return durable.Ref(id + "." + e.checksum(id))
+func (e *Engine) refOf(id string) driver.Ref {
+	return driver.Ref(id + "." + e.checksum(id))
 }
 
 func (e *Engine) checksum(id string) string {
@@ -38,13 +38,13 @@ const maxID = 160
 
 // parse returns the id of a Ref. It takes no text that no id can be, so that the server is
 // asked nothing that it cannot read.
-func (e *Engine) parse(r durable.Ref) (string, error) {
+func (e *Engine) parse(r driver.Ref) (string, error) {
 	if i := strings.LastIndexByte(string(r), '.'); i >= 0 && i <= maxID {
 		if id := string(r[:i]); validID(id) && e.checksum(id) == string(r[i+1:]) {
 			return id, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %.200q is no Ref of this queue", durable.ErrNotFound, string(r))
+	return "", fmt.Errorf("%w: %.200q is no Ref of this queue", driver.ErrNotFound, string(r))
 }
 
 // validID reports whether a text may be an id: of letters, digits, -, _ and the dot.

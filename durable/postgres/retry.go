@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // outcome is what an error says about what was asked for.
@@ -37,7 +37,7 @@ var errLocked = errors.New("postgres: another transaction has locked the job's r
 func judge(err error) outcome {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, durable.ErrClosed), errors.Is(err, durable.ErrExists), errors.Is(err, durable.ErrInvalid), errors.Is(err, ErrVersion), errors.Is(err, durable.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
+	case errors.Is(err, driver.ErrClosed), errors.Is(err, driver.ErrExists), errors.Is(err, driver.ErrInvalid), errors.Is(err, ErrVersion), errors.Is(err, driver.ErrChanged), errors.As(err, new(pgx.ScanArgError)):
 		return permanent
 	case errors.As(err, new(*notSentError)), errors.Is(err, errLocked):
 		return undone
@@ -85,13 +85,13 @@ func (e *Engine) translate(err error) error {
 	}
 	switch code := of.SQLState(); {
 	case code == "53100":
-		return fmt.Errorf("%w: %w", durable.ErrFull, err)
+		return fmt.Errorf("%w: %w", driver.ErrFull, err)
 	case code == "42P01" || code == "3F000":
 		return fmt.Errorf("postgres: the schema %q has no tables: call Migrate: %w", e.schema, err)
 	case code == "42703": // a column
 		return fmt.Errorf("postgres: the schema %q is of another version: call Migrate: %w", e.schema, err)
 	case strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX"):
-		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	return err
 }
@@ -111,10 +111,10 @@ func retry[T any](ctx context.Context, e *Engine, repeatable bool, try func() (T
 		what := judge(err)
 		uncertain = uncertain || what == lost
 		err = e.translate(err)
-		return answer, what == permanent || what == lost && !repeatable || errors.Is(err, durable.ErrFull), err
+		return answer, what == permanent || what == lost && !repeatable || errors.Is(err, driver.ErrFull), err
 	})
-	if err != nil && uncertain && !errors.Is(err, durable.ErrUncertain) {
-		err = fmt.Errorf("%w: %w", durable.ErrUncertain, err)
+	if err != nil && uncertain && !errors.Is(err, driver.ErrUncertain) {
+		err = fmt.Errorf("%w: %w", driver.ErrUncertain, err)
 	}
 	return answer, err
 }
@@ -135,7 +135,7 @@ func retryUntil[T any](ctx context.Context, e *Engine, try func() (answer T, end
 		case <-t.C:
 		case <-e.closed.Done():
 			t.Stop()
-			return none, durable.ErrClosed
+			return none, driver.ErrClosed
 		case <-ctx.Done():
 			t.Stop()
 			return none, err

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 )
 
@@ -68,13 +68,13 @@ func TestFailedCommit(t *testing.T) {
 	e, pool := s.open(t), s.pool(t)
 	s.failCommits(t, pool)
 	ctx := t.Context()
-	rec := func(id, key string) durable.Record {
+	rec := func(id, key string) driver.Record {
 		r := record(id, time.Now())
-		r.Job.Key = key
+		r.Key = key
 		return r
 	}
-	insert := func(r durable.Record) (durable.Ref, error) {
-		refs, errs := e.Insert(ctx, []durable.Record{r})
+	insert := func(r driver.Record) (driver.Ref, error) {
+		refs, errs := e.Insert(ctx, []driver.Record{r})
 		return refs[0], errs[0]
 	}
 	t.Run("Cancel", func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestFailedCommit(t *testing.T) {
 			require.NoError(t, err)
 			var oks []bool
 			var errs []error
-			claimed := s.overtaken(t, pool, func() { oks, errs = e.Cancel(ctx, []durable.Ref{ref}) },
+			claimed := s.overtaken(t, pool, func() { oks, errs = e.Cancel(ctx, []driver.Ref{ref}) },
 				"update SCHEMA.job set state = 1 where id like '%cancel%' and state = 0")
 			require.NoError(t, errs[0])
 			require.Equal(t, !claimed, oks[0], "claimed before: %v", claimed)
@@ -92,27 +92,27 @@ func TestFailedCommit(t *testing.T) {
 	t.Run("Insert", func(t *testing.T) {
 		for i := range 3 {
 			key := fmt.Sprint("key", i)
-			var ref durable.Ref
+			var ref driver.Ref
 			var err error
 			taken := s.overtaken(t, pool, func() { ref, err = insert(rec(fmt.Sprint("insert", i), key)) },
 				`insert into SCHEMA.job (id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series)
 				values ('`+key+`', '`+key+`', '', 'k', '', now(), now() + interval '1 hour', now(), 1, 0, 0, '', '') on conflict do nothing`)
-			require.Equal(t, taken, errors.Is(err, durable.ErrExists), "taken before: %v, and %v", taken, err)
+			require.Equal(t, taken, errors.Is(err, driver.ErrExists), "taken before: %v, and %v", taken, err)
 			require.Equal(t, taken, ref == "")
 		}
 	})
 	t.Run("Finish", func(t *testing.T) {
-		w, err := e.Work(ctx, durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
+		w, err := e.Work(ctx, driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: time.Hour, Ahead: time.Second, Retention: time.Hour})
 		require.NoError(t, err)
 		for i := range 3 {
 			_, err := insert(rec(fmt.Sprint("finish", i), ""))
 			require.NoError(t, err)
-			held := []*durable.Held{byID(t, look(t, w), fmt.Sprint("finish", i))}
-			require.Equal(t, durable.Mine, w.Claim(ctx, held)[0].Claimed)
+			held := []*driver.Delivery{byID(t, look(t, w), fmt.Sprint("finish", i))}
+			require.Equal(t, driver.Granted, w.Claim(ctx, held)[0].Status)
 			var errs []error
-			over := s.overtaken(t, pool, func() { errs = w.Finish(ctx, []durable.Outcome{{Held: held[0], End: durable.Done}}) },
+			over := s.overtaken(t, pool, func() { errs = w.Finish(ctx, []driver.Completion{{Delivery: held[0], End: driver.Done}}) },
 				"update SCHEMA.job set claim = claim + 1, holder = null where id like '%finish%' and state = 1")
-			require.Equal(t, over, errors.Is(errs[0], durable.ErrLeaseLost), "taken over before: %v, and %v", over, errs[0])
+			require.Equal(t, over, errors.Is(errs[0], driver.ErrLeaseLost), "taken over before: %v, and %v", over, errs[0])
 		}
 	})
 }
@@ -138,11 +138,11 @@ func (s *store) overtaken(t testing.TB, pool *pgxpool.Pool, call func(), stateme
 	return <-other
 }
 
-// look returns what one look of the worker's Feed finds.
-func look(t testing.TB, w durable.Worker) (held []*durable.Held) {
+// look returns what one look of the worker's Fetch finds.
+func look(t testing.TB, w driver.Worker) (held []*driver.Delivery) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	require.NoError(t, w.Feed(ctx, func(hs []*durable.Held) {
+	require.NoError(t, w.Fetch(ctx, func(hs []*driver.Delivery) {
 		held = append(held, hs...)
 		cancel()
 	}))

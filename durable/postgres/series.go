@@ -9,14 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // SetSeries changes a schedule and what waits of it in one transaction. Like the end of an
 // occurrence it locks the job first, then the schedule: so one of the two waits for the
 // other, and sees what it has done.
-func (e *Engine) SetSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) error {
-	next, err := retry(ctx, e, true, func() (*durable.Record, error) {
+func (e *Engine) SetSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
+	next, err := retry(ctx, e, true, func() (*driver.Record, error) {
 		next, err := e.setSeries(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
 			err = nil
@@ -24,13 +24,13 @@ func (e *Engine) SetSeries(ctx context.Context, was int64, s durable.Series, rep
 		return next, err
 	})
 	if err == nil && next != nil {
-		e.ringFor([]durable.Record{*next}, make([]error, 1))
+		e.ringFor([]driver.Record{*next}, make([]error, 1))
 	}
 	return err
 }
 
 // setSeries returns the occurrence that it has stored, or nil.
-func (e *Engine) setSeries(ctx context.Context, was int64, s durable.Series, replace durable.Replace) (next *durable.Record, err error) {
+func (e *Engine) setSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) (next *driver.Record, err error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -53,15 +53,15 @@ func (e *Engine) setSeries(ctx context.Context, was int64, s durable.Series, rep
 			return errBefore
 		}
 		if !stored {
-			return durable.ErrChanged
+			return driver.ErrChanged
 		}
 		if waits == nil {
 			// An end that this has waited for has left the key to the next occurrence. From now
 			// on no end does, since the schedule is locked.
 			var id string
-			err := tx.QueryRow(ctx, e.lookup, durable.SeriesKey(s.Name)).Scan(&id)
+			err := tx.QueryRow(ctx, e.lookup, driver.SeriesKey(s.Name)).Scan(&id)
 			if !errors.Is(err, pgx.ErrNoRows) {
-				return cmp.Or(err, durable.ErrChanged)
+				return cmp.Or(err, driver.ErrChanged)
 			}
 		}
 		if stays {
@@ -89,10 +89,10 @@ var errBefore = errors.New("postgres: it was done before")
 
 // lockOccurrence locks the occurrence of a schedule, and reports whether it stays whatever is
 // to follow. Nil: there is none.
-func (e *Engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*durable.Record, bool, error) {
-	var r durable.Record
+func (e *Engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*driver.Record, bool, error) {
+	var r driver.Record
 	var waits bool
-	err := tx.QueryRow(ctx, e.lockKeyed, durable.SeriesKey(name)).Scan(&r.ID, &r.Due, &r.Plan, &waits)
+	err := tx.QueryRow(ctx, e.lockKeyed, driver.SeriesKey(name)).Scan(&r.ID, &r.Due, &r.Plan, &waits)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, false, nil
 	}
@@ -100,7 +100,7 @@ func (e *Engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*d
 }
 
 // replace cancels the occurrence that waits, and stores the next, where there are any.
-func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *durable.Record) error {
+func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Record) error {
 	if waits != nil {
 		if _, err := tx.Exec(ctx, e.cancel, []string{waits.ID}, micros(remembered)); err != nil {
 			return err
@@ -113,30 +113,30 @@ func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *durable.Re
 	c.add(next)
 	tag, err := tx.Exec(ctx, e.insert, append(c.args(), micros(repeatable))...)
 	if err == nil && tag.RowsAffected() == 0 {
-		err = durable.ErrChanged // another has taken the key, or this took too long
+		err = driver.ErrChanged // another has taken the key, or this took too long
 	}
 	return err
 }
 
 // Series returns a schedule.
-func (e *Engine) Series(ctx context.Context, name string) (durable.Series, error) {
+func (e *Engine) Series(ctx context.Context, name string) (driver.Series, error) {
 	found, err := e.readSeries(ctx, e.series, name)
 	switch {
 	case err != nil:
-		return durable.Series{}, err
+		return driver.Series{}, err
 	case len(found) == 0:
-		return durable.Series{}, durable.ErrNotFound
+		return driver.Series{}, driver.ErrNotFound
 	}
 	return found[0], nil
 }
 
 // AllSeries goes over the schedules by name, a page at a time.
-func (e *Engine) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error] {
-	return func(yield func(durable.Series, error) bool) {
+func (e *Engine) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] {
+	return func(yield func(driver.Series, error) bool) {
 		for last, more := "", true; more; {
 			found, err := e.readSeries(ctx, e.allSeries, last, page)
 			if err != nil {
-				yield(durable.Series{}, err)
+				yield(driver.Series{}, err)
 				return
 			}
 			for _, s := range found {
@@ -149,9 +149,9 @@ func (e *Engine) AllSeries(ctx context.Context) iter.Seq2[durable.Series, error]
 	}
 }
 
-func (e *Engine) readSeries(ctx context.Context, statement string, args ...any) ([]durable.Series, error) {
-	return retry(ctx, e, true, func() ([]durable.Series, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (s durable.Series, err error) {
+func (e *Engine) readSeries(ctx context.Context, statement string, args ...any) ([]driver.Series, error) {
+	return retry(ctx, e, true, func() ([]driver.Series, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (s driver.Series, err error) {
 			var last *time.Time
 			if err = row.Scan(&s.Name, &s.Plan, &s.Revision, &last); last != nil {
 				s.Last = *last

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 const (
@@ -63,8 +63,8 @@ func (e *Engine) endHung(ctx context.Context, after time.Duration) {
 func (w *worker) sweepPlaces(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[durable.Place], w.e.freeDead, []any{w.id}, hot)
+	freed, err := ask(ctx, w.e, pgx.RowToStructByPos[driver.LimitKey], w.e.freeDead, []any{w.id}, hot)
 	if err == nil && len(freed) > 0 {
-		w.e.tell(durable.Notice{Freed: freed})
+		w.e.tell(driver.Notice{Freed: freed})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // What has ended is removed when nobody can insert it once more, and no earlier; what
@@ -19,13 +19,13 @@ func TestSweep(t *testing.T) {
 	s := newStore(server(t))
 	e, pool := s.open(t), s.pool(t)
 	now := time.Now()
-	add := func(id string) durable.Ref {
-		refs, errs := e.Insert(t.Context(), []durable.Record{record(id, now.Add(time.Hour))})
+	add := func(id string) driver.Ref {
+		refs, errs := e.Insert(t.Context(), []driver.Record{record(id, now.Add(time.Hour))})
 		require.NoError(t, errors.Join(errs...))
 		return refs[0]
 	}
 	cancel := func(id string) {
-		oks, errs := e.Cancel(t.Context(), []durable.Ref{add(id)})
+		oks, errs := e.Cancel(t.Context(), []driver.Ref{add(id)})
 		require.NoError(t, errs[0])
 		require.True(t, oks[0])
 	}
@@ -66,9 +66,9 @@ func TestSweep(t *testing.T) {
 	// A job that ends when it is old goes at once.
 	add("old")
 	older("old")
-	for info, err := range e.Scan(t.Context(), durable.Filter{State: durable.Waiting}) {
+	for info, err := range e.Scan(t.Context(), driver.Filter{State: driver.Waiting}) {
 		require.NoError(t, err)
-		oks, errs := e.Cancel(t.Context(), []durable.Ref{info.Ref})
+		oks, errs := e.Cancel(t.Context(), []driver.Ref{info.Ref})
 		require.NoError(t, errs[0])
 		require.True(t, oks[0])
 	}

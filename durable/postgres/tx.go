@@ -9,12 +9,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // AddTx stores jobs in a transaction of yours: they are there if and only if it is
 // committed. Until then no worker sees them. It is Queue.Add in all else: the same
-// limits, the same errors, and on [durable.ErrExists] the jobs whose Ref is not empty are
+// limits, the same errors, and on durable.ErrExists the jobs whose Ref is not empty are
 // stored and the transaction goes on. After any other error roll it back. After counts
 // from this call, not from the commit. AddTx panics on a nil transaction.
 //
@@ -28,7 +28,7 @@ import (
 // A Key is taken from this call on: whoever adds it elsewhere waits until the transaction
 // has ended. Queue.Add waits a second, and then returns ErrExists, whether you commit or
 // not. So keep transactions with keys short.
-func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]durable.Ref, error) {
+func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...driver.Job) ([]driver.Ref, error) {
 	if tx == nil {
 		panic("postgres: AddTx: nil tx")
 	}
@@ -43,7 +43,7 @@ func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...durable.Job) ([]d
 // it was opened: pgx's stdlib and lib/pq are tested. It takes a round trip more or two. The
 // transaction has to be of a connection to the Engine's database; the Engine's pool is not
 // used.
-func (e *Engine) AddSQL(ctx context.Context, tx *sql.Tx, jobs ...durable.Job) ([]durable.Ref, error) {
+func (e *Engine) AddSQL(ctx context.Context, tx *sql.Tx, jobs ...driver.Job) ([]driver.Ref, error) {
 	if tx == nil {
 		panic("postgres: AddSQL: nil tx")
 	}
@@ -54,8 +54,8 @@ func (e *Engine) AddSQL(ctx context.Context, tx *sql.Tx, jobs ...durable.Job) ([
 	return refs, err
 }
 
-func (e *Engine) addTx(ctx context.Context, tx caller, jobs []durable.Job) ([]durable.Ref, error) {
-	refs := make([]durable.Ref, len(jobs))
+func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]driver.Ref, error) {
+	refs := make([]driver.Ref, len(jobs))
 	if err := e.usable(); err != nil {
 		return refs, err
 	}
@@ -71,12 +71,12 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []durable.Job) ([]du
 	var c columns
 	var soon []string // kinds
 	for i, j := range jobs {
-		rec, err := durable.NewRecord(j, now)
+		rec, err := j.Record(now)
 		if err != nil {
 			return refs, fmt.Errorf("job %d: %w", i, err)
 		}
 		if rec.Due.Before(now.Add(window)) {
-			soon = append(soon, j.Kind)
+			soon = append(soon, rec.Kind)
 		}
 		c.add(&rec)
 	}
@@ -89,7 +89,7 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []durable.Job) ([]du
 		if stored[id] {
 			refs[i] = e.refOf(id)
 		} else {
-			errs = append(errs, fmt.Errorf("job %d: %w", i, durable.ErrExists))
+			errs = append(errs, fmt.Errorf("job %d: %w", i, driver.ErrExists))
 		}
 	}
 	return refs, errors.Join(errs...)

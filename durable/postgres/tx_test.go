@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
@@ -26,7 +27,7 @@ type consumer struct {
 	runs map[durable.Ref]time.Time
 }
 
-func consume(t *testing.T, e durable.Engine) *consumer {
+func consume(t *testing.T, e driver.Engine) *consumer {
 	q, err := durable.Open(t.Context(), e)
 	require.NoError(t, err)
 	c := &consumer{Queue: q, runs: map[durable.Ref]time.Time{}}

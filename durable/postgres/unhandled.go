@@ -5,16 +5,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // mostUnhandled is how many kinds Unhandled returns at most.
 const mostUnhandled = 100
 
 // Unhandled returns the kinds of which a job is due and no worker has a handler.
-func (e *Engine) Unhandled(ctx context.Context) ([]durable.Unhandled, error) {
-	return retry(ctx, e, true, func() ([]durable.Unhandled, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (u durable.Unhandled, err error) {
+func (e *Engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
+	return retry(ctx, e, true, func() ([]driver.Unhandled, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Unhandled, err error) {
 			var id string
 			err = row.Scan(&u.Kind, &id, &u.Due)
 			u.Oldest = e.refOf(id)

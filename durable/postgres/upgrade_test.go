@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/upgradetest"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
@@ -53,7 +54,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 			s.schema, i, name, name, upgradetest.Kind, due, due, name))
 	}
 	exec("update " + s.schema + ".job set state = 1, attempt = 1, claim = 1, holder = 4711 where series = '" + upgradetest.Claimed + "'")
-	open := func() durable.Engine { return s.open(t) }
+	open := func() driver.Engine { return s.open(t) }
 	stored, e := map[string]durable.Ref{}, open()
 	for _, name := range names {
 		ref, err := e.Lookup(t.Context(), "every/"+name)

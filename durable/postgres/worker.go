@@ -9,14 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // worker claims and runs jobs. It has a row of its own, whose time is its lease on all
 // that it has claimed.
 type worker struct {
 	e    *Engine
-	c    durable.WorkConfig
+	c    driver.WorkConfig
 	id   int64
 	stay func() bool // has Close of the engine not hang up
 	lost sync.Map    // of *handle, by ID: of claims that were not answered
@@ -36,15 +36,15 @@ type handle struct {
 	superseded atomic.Bool // a claim of this worker is that of another handle
 }
 
-// unknown is a claim whose answer was lost. Feed does not hand out to this worker what it has
+// unknown is a claim whose answer was lost. Fetch does not hand out to this worker what it has
 // claimed. But if that claim was not written, and the job was dropped, it may be handed out once
 // more before it is given back: then what this worker has claimed is another handle's.
 const unknown = -1
 
-func handleOf(h *durable.Held) *handle { return h.Handle.(*handle) }
+func handleOf(h *driver.Delivery) *handle { return h.Handle.(*handle) }
 
 // Work makes a worker known.
-func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *Engine) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -67,10 +67,10 @@ func (e *Engine) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker
 	return w, nil
 }
 
-// Beat renews the lease, on a connection of its own: a pool that handlers have exhausted
+// Heartbeat renews the lease, on a connection of its own: a pool that handlers have exhausted
 // must not cost the lease. A connection that is silent for a quarter of it is given up, so
 // that the next call, on another one, is in time.
-func (w *worker) Beat(ctx context.Context) (err error) {
+func (w *worker) Heartbeat(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.c.Lease/4)
 	defer cancel()
 	if err := w.e.usable(); err != nil {
@@ -93,7 +93,7 @@ func (w *worker) Beat(ctx context.Context) (err error) {
 		w.stops(ctx)
 	}
 	if !alive {
-		return durable.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	return nil
 }
@@ -126,10 +126,10 @@ const claimTimeout = 5 * time.Second
 
 // Claim claims jobs in one commit, and those that limits cover in another beside it, so that
 // others do not wait with them. It is not cut off when ctx ends.
-func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	ctx, cancel := finishing(ctx, claimTimeout)
 	defer cancel()
-	verdicts, todo := make([]durable.Verdict, len(held)), make([]int, len(held))
+	verdicts, todo := make([]driver.ClaimResult, len(held)), make([]int, len(held))
 	for i := range held {
 		todo[i] = i
 	}
@@ -140,7 +140,7 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
-				verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
+				verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			}
 			break
 		}
@@ -150,22 +150,22 @@ func (w *worker) Claim(ctx context.Context, held []*durable.Held) []durable.Verd
 }
 
 // claimBy claims some by rules, and returns those for which the rules are not right any more.
-func (w *worker) claimBy(ctx context.Context, rules *durable.Rules, held []*durable.Held, todo []int, verdicts []durable.Verdict) (stale []int) {
+func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
 	var plain, limited asking
-	limited.needs.places = map[durable.Place]*durable.Rule{}
+	limited.needs.places = map[driver.LimitKey]*driver.Rule{}
 	for _, i := range todo {
 		h := held[i]
-		limits, paused := rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
 		switch {
 		case len(limits) == 0 && !paused:
 			plain.add(i, h)
 		case !h.Exact:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
 		case paused:
-			verdicts[i] = durable.Verdict{Claimed: durable.Limited, After: durable.AskAgain}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
 		default:
 			limited.add(i, h)
-			limited.needs.add(handleOf(h).id, h.Record.Job.Lane, limits)
+			limited.needs.add(handleOf(h).id, h.Record.Lane, limits)
 		}
 	}
 	var beside sync.WaitGroup
@@ -191,13 +191,13 @@ type asking struct {
 	stale    []int
 }
 
-func (a *asking) add(i int, h *durable.Held) {
+func (a *asking) add(i int, h *driver.Delivery) {
 	a.index, a.ids = append(a.index, i), append(a.ids, handleOf(h).id)
 	a.versions, a.exact = append(a.versions, int32(h.Record.Version)), append(a.exact, h.Exact)
 }
 
 // claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking, held []*durable.Held, verdicts []durable.Verdict) {
+func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
 	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, rules.Revision()}, w.e.statements.claim, readVerdict
 	var err error
 	if len(c.needs.id) > 0 {
@@ -219,18 +219,18 @@ func (w *worker) claimSome(ctx context.Context, rules *durable.Rules, c *asking,
 		a, ok := answers[c.ids[k]]
 		switch {
 		case err != nil:
-			verdicts[i] = durable.Verdict{Claimed: durable.Later, After: laterOnError}
+			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: laterOnError}
 			w.unanswered(handleOf(held[i]))
 		case !ok:
-			verdicts[i] = durable.Verdict{Claimed: durable.Gone}
-		case a.stale && a.Claimed != durable.Gone && a.Claimed != durable.Mine:
+			verdicts[i] = driver.ClaimResult{Status: driver.Gone}
+		case a.stale && a.Status != driver.Gone && a.Status != driver.Granted:
 			c.stale = append(c.stale, i)
 		default:
 			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
-				limits, _ := rules.Covering(held[i].Record.Job.Kind, held[i].Record.Job.Lane)
-				a.At = durable.TokenBy(limits, w.e.now())
+				limits, _ := rules.Covering(held[i].Record.Kind, held[i].Record.Lane)
+				a.At = driver.TokenBy(limits, w.e.now())
 			}
-			verdicts[i] = a.Verdict
+			verdicts[i] = a.ClaimResult
 			handleOf(held[i]).note(a)
 		}
 		if h := handleOf(held[i]); err == nil && (!ok || h.claim != unknown) {
@@ -257,7 +257,7 @@ func (w *worker) supersede(h *handle) {
 // it locked may be an earlier claim of this handle, whose answer was lost.
 func (h *handle) note(a answer) {
 	switch {
-	case a.Claimed == durable.Mine:
+	case a.Status == driver.Granted:
 		h.claim, h.limited = a.claim, a.limited
 	case a.claim != unknown:
 		h.claim = 0
@@ -266,7 +266,7 @@ func (h *handle) note(a answer) {
 
 // answer is a row of claim.sql.
 type answer struct {
-	durable.Verdict
+	driver.ClaimResult
 	id      string
 	claim   int32
 	stale   bool // the rules were changed
@@ -280,10 +280,10 @@ func readLimited(row pgx.CollectableRow) (a answer, err error) {
 	var at, rule, rest int64 // nanoseconds
 	a, err = readAnswer(row, &at, &rule, &rest)
 	switch {
-	case a.Claimed == durable.Mine && at > 0:
+	case a.Status == driver.Granted && at > 0:
 		a.At = time.Unix(0, at)
-	case a.Claimed == durable.Later && rule > 0:
-		a.Verdict = durable.Verdict{Claimed: durable.Limited, Limit: rule, After: time.Duration(rest)}
+	case a.Status == driver.RetryLater && rule > 0:
+		a.ClaimResult = driver.ClaimResult{Status: driver.Throttled, Limit: rule, After: time.Duration(rest)}
 	}
 	return a, err
 }
@@ -295,20 +295,20 @@ func readAnswer(row pgx.CollectableRow, more ...any) (a answer, err error) {
 	err = row.Scan(append([]any{&a.id, &gone, &mine, &attempt, &a.claim, &rest, &crashes, &a.stale, &a.limited}, more...)...)
 	switch {
 	case gone:
-		a.Verdict = durable.Verdict{Claimed: durable.Gone}
+		a.ClaimResult = driver.ClaimResult{Status: driver.Gone}
 	case mine:
-		a.Verdict = durable.Verdict{Claimed: durable.Mine, Attempt: attempt}
+		a.ClaimResult = driver.ClaimResult{Status: driver.Granted, Attempt: attempt}
 	case crashes > 0:
-		a.Verdict = durable.Verdict{Claimed: durable.Suspect, Crashes: crashes}
+		a.ClaimResult = driver.ClaimResult{Status: driver.Suspect, Crashes: crashes}
 	default:
 		after := time.Duration(rest * float64(time.Second))
-		a.Verdict = durable.Verdict{Claimed: durable.Later, After: max(after, laterOnError)}
+		a.ClaimResult = driver.ClaimResult{Status: driver.RetryLater, After: max(after, laterOnError)}
 	}
 	return a, err
 }
 
 // fates are durable's ends as finish.sql has them.
-var fates = map[durable.End]int16{durable.Done: 0, durable.Again: 1, durable.Buried: 2}
+var fates = map[driver.End]int16{driver.Done: 0, driver.Retry: 1, driver.DeadLetter: 2}
 
 // ends are outcomes as arrays.
 type ends struct {
@@ -323,8 +323,8 @@ type ends struct {
 	next             columns
 }
 
-func (c *ends) add(o *durable.Outcome) {
-	h := handleOf(o.Held)
+func (c *ends) add(o *driver.Completion) {
+	h := handleOf(o.Delivery)
 	c.id, c.claim, c.fate = append(c.id, h.id), append(c.claim, h.claim), append(c.fate, fates[o.End])
 	c.at, c.error, c.uncounted = append(c.at, o.At), append(c.error, o.Error), append(c.uncounted, o.Uncounted)
 	c.revision, c.occurred = append(c.revision, o.Revision), append(c.occurred, orNull(o.Occurred))
@@ -346,7 +346,7 @@ type endedRow struct {
 func (r *endedRow) error() error {
 	switch {
 	case r.Changed:
-		return durable.ErrChanged
+		return driver.ErrChanged
 	case r.Busy:
 		return errLocked
 	}
@@ -359,7 +359,7 @@ var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 
 
 // Finish writes ends down in one commit. Those whose rows are locked are tried again for a
 // moment; then they are left for the next call, so that the others need not wait.
-func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
+func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 	errs := w.finishOnce(ctx, outs)
 	for _, pause := range lockedPauses {
 		var locked []int
@@ -382,11 +382,11 @@ func (w *worker) Finish(ctx context.Context, outs []durable.Outcome) []error {
 
 // finishing returns the statement that writes ends down, which is another one for claims that
 // have places of limits, and its arguments in the order of finish.sql.
-func (w *worker) finishing(outs []durable.Outcome) (statement string, args []any) {
+func (w *worker) finishing(outs []driver.Completion) (statement string, args []any) {
 	var c ends
 	statement = w.e.statements.finish
 	for i := range outs {
-		if c.add(&outs[i]); handleOf(outs[i].Held).limited {
+		if c.add(&outs[i]); handleOf(outs[i].Delivery).limited {
 			statement = w.e.finishLimited
 		}
 	}
@@ -395,7 +395,7 @@ func (w *worker) finishing(outs []durable.Outcome) (statement string, args []any
 }
 
 // finishOnce writes down what is not locked.
-func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error {
+func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) []error {
 	statement, args := w.finishing(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
@@ -409,7 +409,7 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 	}
 	errs := make([]error, len(outs))
 	for i, o := range outs {
-		h := handleOf(o.Held)
+		h := handleOf(o.Delivery)
 		h.unsaved = h.unsaved || uncertain
 		locked, there := ended[h.id]
 		switch {
@@ -418,47 +418,47 @@ func (w *worker) finishOnce(ctx context.Context, outs []durable.Outcome) []error
 		case there:
 			errs[i] = locked
 		case !h.unsaved:
-			errs[i] = durable.ErrLeaseLost
+			errs[i] = driver.ErrLeaseLost
 		}
 	}
 	return errs
 }
 
 // tell wakes the Feeds if something that follows from an end is due soon.
-func (w *worker) tell(outs []durable.Outcome, errs []error) {
+func (w *worker) tell(outs []driver.Completion, errs []error) {
 	soon := w.e.now().Add(window)
 	var kinds []string
 	for i, o := range outs {
-		if errs[i] == nil && o.End == durable.Again && o.At.Before(soon) {
-			kinds = append(kinds, o.Held.Record.Job.Kind)
+		if errs[i] == nil && o.End == driver.Retry && o.At.Before(soon) {
+			kinds = append(kinds, o.Delivery.Record.Kind)
 		}
 		if errs[i] == nil && o.Next != nil && o.Next.Due.Before(soon) {
-			kinds = append(kinds, o.Next.Job.Kind)
+			kinds = append(kinds, o.Next.Kind)
 		}
 	}
 	if len(kinds) > 0 {
 		w.e.ring(newsOf(kinds, false))
 	}
-	var freed []*durable.Held
+	var freed []*driver.Delivery
 	for i, o := range outs {
-		if errs[i] == nil || errors.Is(errs[i], durable.ErrLeaseLost) { // or CompleteTx has ended it
-			freed = append(freed, o.Held)
+		if errs[i] == nil || errors.Is(errs[i], driver.ErrLeaseLost) { // or CompleteTx has ended it
+			freed = append(freed, o.Delivery)
 		}
 	}
 	w.tellFreed(freed)
 }
 
 // tellFreed has workers told where a place may have become free.
-func (w *worker) tellFreed(held []*durable.Held) {
-	var n durable.Notice
+func (w *worker) tellFreed(held []*driver.Delivery) {
+	var n driver.Notice
 	for _, h := range held {
 		if !handleOf(h).limited {
 			continue
 		}
-		limits, _ := w.e.read.Load().Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+		limits, _ := w.e.read.Load().Covering(h.Record.Kind, h.Record.Lane)
 		for _, l := range limits {
 			if l.Running > 0 {
-				n.Freed = append(n.Freed, l.Place(h.Record.Job.Lane))
+				n.Freed = append(n.Freed, l.Key(h.Record.Lane))
 			}
 		}
 	}
@@ -470,7 +470,7 @@ func (w *worker) tellFreed(held []*durable.Held) {
 // Release gives back, and once more while there is a row that is locked. A job that was given
 // back before has no holder any more, so that it is not given back twice. The order in
 // which it locks rows is that of the other statements.
-func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.Duration) error {
+func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after time.Duration) error {
 	ids, claims := make([]string, len(held)), make([]int32, len(held))
 	_, err := retry(ctx, w.e, true, func() ([]bool, error) {
 		for i := range held {
@@ -488,7 +488,7 @@ func (w *worker) Release(ctx context.Context, held []*durable.Held, after time.D
 	if err == nil && after <= 0 {
 		kinds := make([]string, len(held))
 		for i, h := range held {
-			kinds[i] = h.Record.Job.Kind
+			kinds[i] = h.Record.Kind
 		}
 		w.e.ring(newsOf(kinds, true))
 	}

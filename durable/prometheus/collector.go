@@ -161,9 +161,9 @@ func (c *collector) describeBacklog(name string, desc func(metric, help string) 
 		c.ages = append(c.ages, age{desc(metric, help), last})
 	}
 	add("backlog_age_seconds", "Since it was found out what waits.", func(s *durable.Stats) time.Time { return s.BacklogAt })
-	add("feed_age_seconds", "Since the last look for jobs that did not fail.", func(s *durable.Stats) time.Time { return s.LastLook })
+	add("feed_age_seconds", "Since the last look for jobs that did not fail.", func(s *durable.Stats) time.Time { return s.LastPoll })
 	add("claim_age_seconds", "Since the last claim that was answered.", func(s *durable.Stats) time.Time { return s.LastClaim })
-	add("beat_age_seconds", "Since the lease was renewed.", func(s *durable.Stats) time.Time { return s.LastBeat })
+	add("beat_age_seconds", "Since the lease was renewed.", func(s *durable.Stats) time.Time { return s.LastHeartbeat })
 }
 
 // Describe implements prometheus.Collector.

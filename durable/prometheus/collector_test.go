@@ -100,7 +100,7 @@ func requireStats(t *testing.T, families map[string]*dto.MetricFamily, st durabl
 	v := reflect.ValueOf(st)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "LastLook", "LastClaim", "LastBeat", "Backlog", "BacklogAt", "Limits", "Paused": // see TestStuck, TestLimits and TestPaused
+		case "LastPoll", "LastClaim", "LastHeartbeat", "Backlog", "BacklogAt", "Limits", "Paused": // see TestStuck, TestLimits and TestPaused
 			continue
 		}
 		name := metric(v.Type().Field(i).Name)

@@ -63,6 +63,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/admin"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
@@ -282,7 +283,7 @@ func (p *place) open(ctx context.Context) (*durable.Queue, func(), error) {
 
 // engine connects to what keeps the queue. It makes nothing: a name that was mistyped is an
 // error.
-func (p *place) engine(ctx context.Context) (e durable.Engine, disconnect func(), err error) {
+func (p *place) engine(ctx context.Context) (e driver.Engine, disconnect func(), err error) {
 	opts := []jetstream.Option{jetstream.Existing()}
 	if p.queue != "" {
 		opts = append(opts, jetstream.Queue(p.queue))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -140,7 +140,7 @@ func (a *access) options() ([]nats.Option, error) {
 }
 
 // connect shows nothing of a user and a password that are in the addresses.
-func (a *access) connect(ctx context.Context, opts []jetstream.Option) (durable.Engine, func(), error) {
+func (a *access) connect(ctx context.Context, opts []jetstream.Option) (driver.Engine, func(), error) {
 	for address := range strings.SplitSeq(a.URL, ",") {
 		if _, _, ok := strings.Cut(address, "://"); !ok {
 			address = "nats://" + address

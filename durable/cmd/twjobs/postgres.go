@@ -6,12 +6,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
 
 // connectPostgres makes no tables: a queue that is not there is an error.
-func (p place) connectPostgres(ctx context.Context) (durable.Engine, func(), error) {
+func (p place) connectPostgres(ctx context.Context) (driver.Engine, func(), error) {
 	e, disconnect, err := p.schema(ctx)
 	if err != nil { // a nil Engine
 		return nil, disconnect, err

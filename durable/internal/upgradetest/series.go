@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // Names of the series of [Series].
@@ -33,7 +34,7 @@ const patience = 5 * time.Minute
 // Series checks what becomes of occurrences of recurring jobs that were stored before there
 // were schedules, when times were code and nothing else. Those run whose time comes, and their
 // series end with a line in the log. [Far] and [Stored] are stored as schedules, and go on.
-func Series(t *testing.T, open func() durable.Engine, stored map[string]durable.Ref) {
+func Series(t *testing.T, open func() driver.Engine, stored map[string]durable.Ref) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var log bytes.Buffer

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A write of the server that fails for want of room is the last that its store takes: all
@@ -54,7 +54,7 @@ func (d *disk) free() (int64, error) {
 		return n - reserve, err
 	}
 	d.suspect("")
-	return 0, fmt.Errorf("%w: %d bytes are free on the disk of %s, and %d have to be", durable.ErrFull, n, d.dir, reserve)
+	return 0, fmt.Errorf("%w: %d bytes are free on the disk of %s, and %d have to be", driver.ErrFull, n, d.dir, reserve)
 }
 
 // heard looks whether what the server says means that a store has failed. The store of an
@@ -133,7 +133,7 @@ func (d *disk) settled(silent int) bool {
 		why = fmt.Sprintf("no answer to %d questions after its disk was full", silent)
 	}
 	if why != "" {
-		err := fmt.Errorf("%w: the store in %s works again when this process has been started anew: %s (%w)", durable.ErrStorage, d.dir, why, durable.ErrClosed)
+		err := fmt.Errorf("%w: the store in %s works again when this process has been started anew: %s (%w)", driver.ErrStorage, d.dir, why, driver.ErrClosed)
 		d.log.Error("durable: the embedded store has failed, and the engine ends", "error", err)
 		d.end(err)
 		return true

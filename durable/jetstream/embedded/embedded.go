@@ -22,7 +22,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -89,7 +89,7 @@ func With(opts ...jetstream.Option) Option {
 
 // engine is that of package jetstream, with what has to be closed after it.
 type engine struct {
-	durable.Engine
+	driver.Engine
 	nc      *nats.Conn
 	srv     *server.Server
 	lock    *lock
@@ -114,7 +114,7 @@ type engine struct {
 // has removed, nor damage to what was written last from a write that was cut off: nobody
 // was told that such a write was done, and it is no error. The next Open finds damage that
 // is done while the store is open.
-func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, error) {
+func Open(ctx context.Context, dir string, opts ...Option) (driver.Engine, error) {
 	c := config{maxStore: defaultMaxStore, log: slog.Default(), free: freeBytes}
 	for _, opt := range opts {
 		if opt == nil {
@@ -123,7 +123,7 @@ func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, erro
 		opt(&c)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return nil, fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	l, err := take(dir)
 	if err != nil {
@@ -138,7 +138,7 @@ func Open(ctx context.Context, dir string, opts ...Option) (durable.Engine, erro
 
 // open checks the directory, starts the server on it, and notes what there is then.
 func (e *engine) open(ctx context.Context, c *config) error {
-	if _, err := e.disk.free(); errors.Is(err, durable.ErrFull) {
+	if _, err := e.disk.free(); errors.Is(err, driver.ErrFull) {
 		return err // the server would fail, at the latest when it is to write something
 	}
 	a, err := e.check(ctx, c)
@@ -146,14 +146,14 @@ func (e *engine) open(ctx context.Context, c *config) error {
 		return err
 	}
 	if err := markOpen(e.dir); err != nil {
-		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	e.marked = true
 	if err := e.start(ctx, e.dir, c); err != nil {
 		return err
 	}
 	if err := noteStreams(e.dir, a); err != nil {
-		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (e *engine) check(ctx context.Context, c *config) (*account, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("embedded: Open: reading the directory: %w", context.Cause(ctx))
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return nil, fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	if accountErr != nil {
 		in.found("what there was cannot be read: %v", accountErr)
@@ -176,13 +176,13 @@ func (e *engine) check(ctx context.Context, c *config) (*account, error) {
 		return a, nil
 	}
 	if !c.acceptLoss {
-		return nil, fmt.Errorf("%w: %s is damaged: %s (AcceptLoss opens what is left)", durable.ErrStorage, e.dir, in)
+		return nil, fmt.Errorf("%w: %s is damaged: %s (AcceptLoss opens what is left)", driver.ErrStorage, e.dir, in)
 	}
 	for _, what := range in.damage {
 		c.log.Error("durable: the embedded store is damaged", "dir", e.dir, "what", what)
 	}
 	if err := in.repair(); err != nil {
-		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return nil, fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	return a, nil
 }
@@ -194,7 +194,7 @@ func (e *engine) start(ctx context.Context, dir string, c *config) (err error) {
 		JetStreamMaxMemory: 1 << 30, DisableJetStreamBanner: true,
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	e.srv.SetLogger(serverLog{c.log, e.disk.heard}, false, false)
 	e.srv.Start()
@@ -219,18 +219,18 @@ func (e *engine) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("embedded: Open: the server does not start: %w", context.Cause(ctx))
 		}
 		if !e.srv.Running() || time.Now().After(end) {
-			return fmt.Errorf("%w: the server does not start on this directory", durable.ErrStorage)
+			return fmt.Errorf("%w: the server does not start on this directory", driver.ErrStorage)
 		}
 	}
 	if !e.srv.JetStreamEnabled() {
-		return fmt.Errorf("%w: the server cannot use this directory", durable.ErrStorage)
+		return fmt.Errorf("%w: the server cannot use this directory", driver.ErrStorage)
 	}
 	return nil
 }
 
 // Health is for durable.Queue: a full disk is why nothing is accepted and nothing begins.
 func (e *engine) Health(context.Context) error {
-	if _, err := e.disk.free(); errors.Is(err, durable.ErrFull) {
+	if _, err := e.disk.free(); errors.Is(err, driver.ErrFull) {
 		return err
 	}
 	return nil
@@ -247,7 +247,7 @@ func (e *engine) Close() error {
 		if e.Engine != nil {
 			e.err = e.Engine.Close()
 		}
-		e.disk.end(durable.ErrClosed)
+		e.disk.end(driver.ErrClosed)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -262,7 +262,7 @@ func (e *engine) Close() error {
 		select {
 		case <-ended:
 		case <-time.After(closeTimeout):
-			e.err = fmt.Errorf("%w: the server does not end: %s stays locked until this process ends", durable.ErrStorage, e.dir)
+			e.err = fmt.Errorf("%w: the server does not end: %s stays locked until this process ends", driver.ErrStorage, e.dir)
 			return
 		}
 		if e.marked {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/enginetest"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
@@ -31,7 +32,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-func open(t testing.TB, dir string, opts ...embedded.Option) (durable.Engine, *durable.Queue) {
+func open(t testing.TB, dir string, opts ...embedded.Option) (driver.Engine, *durable.Queue) {
 	t.Helper()
 	e, err := embedded.Open(within(t), dir, opts...)
 	require.NoError(t, err)
@@ -221,17 +222,17 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 	require.NoError(t, err)
 	q, err := durable.Open(within(t), e, durable.WithLease(10*time.Minute))
 	require.NoError(t, err)
-	w, err := e.Work(within(t), durable.WorkConfig{Name: "w", Kinds: durable.NewKinds([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: 10 * time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	ref, err := q.Add(within(t), durable.Job{Kind: "k"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	fed := make(chan error, 1)
-	claimed := make(chan durable.Verdict, 1)
+	claimed := make(chan driver.ClaimResult, 1)
 	go func() {
-		fed <- w.Feed(ctx, func(hs []*durable.Held) { claimed <- claim(ctx, w, hs[0]) })
+		fed <- w.Fetch(ctx, func(hs []*driver.Delivery) { claimed <- claim(ctx, w, hs[0]) })
 	}()
-	require.Equal(t, durable.Verdict{Claimed: durable.Mine, Attempt: 1}, <-claimed)
+	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, <-claimed)
 	stop()
 	require.NoError(t, <-fed)
 	require.NoError(t, q.Close())
@@ -247,9 +248,9 @@ func TestNoLeaseOfTheDead(t *testing.T) {
 }
 
 // claim claims a job, as soon as the engine can tell.
-func claim(ctx context.Context, w durable.Worker, h *durable.Held) (v durable.Verdict) {
+func claim(ctx context.Context, w driver.Worker, h *driver.Delivery) (v driver.ClaimResult) {
 	for ctx.Err() == nil {
-		if v = w.Claim(ctx, []*durable.Held{h})[0]; v.Claimed != durable.Later {
+		if v = w.Claim(ctx, []*driver.Delivery{h})[0]; v.Status != driver.RetryLater {
 			break
 		}
 		time.Sleep(min(v.After, 50*time.Millisecond))
@@ -283,10 +284,10 @@ func stacks() []byte {
 // The embedded engine does the same, with every write synced.
 type store struct {
 	dir string
-	e   durable.Engine
+	e   driver.Engine
 }
 
-func (s *store) Open(t testing.TB) durable.Engine {
+func (s *store) Open(t testing.TB) driver.Engine {
 	small := jetstream.Buckets(250*time.Millisecond, 2*time.Second, time.Second, time.Second)
 	e, err := embedded.Open(context.Background(), s.dir, embedded.With(small))
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // take locks a directory. Of two engines of one process one is refused as if it were of
@@ -15,21 +15,21 @@ import (
 // it is.
 func take(dir string) (*lock, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("%w: %w", durable.ErrStorage, err)
+		return nil, fmt.Errorf("%w: %w", driver.ErrStorage, err)
 	}
 	owner, self := filepath.Join(dir, "owner"), strconv.Itoa(os.Getpid())
 	l, err := lockDir(filepath.Join(dir, "lock"))
 	switch {
 	case err == nil:
 		if err := os.WriteFile(owner, []byte(self), 0o600); err != nil {
-			return nil, errors.Join(fmt.Errorf("%w: %w", durable.ErrStorage, err), l.release())
+			return nil, errors.Join(fmt.Errorf("%w: %w", driver.ErrStorage, err), l.release())
 		}
 		return l, nil
-	case !errors.Is(err, durable.ErrLocked):
+	case !errors.Is(err, driver.ErrLocked):
 		return nil, err
 	}
 	if pid, err := os.ReadFile(owner); err == nil && string(pid) == self {
-		return nil, fmt.Errorf("%w: %s: by another engine of this process: a directory has one engine, and so one queue", durable.ErrLocked, dir)
+		return nil, fmt.Errorf("%w: %s: by another engine of this process: a directory has one engine, and so one queue", driver.ErrLocked, dir)
 	}
-	return nil, fmt.Errorf("%w: %s: by another process", durable.ErrLocked, dir)
+	return nil, fmt.Errorf("%w: %s: by another process", driver.ErrLocked, dir)
 }

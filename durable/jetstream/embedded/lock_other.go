@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // lock: here no file can be locked (js, wasip1, plan9), and without that two processes
@@ -14,7 +14,7 @@ import (
 type lock struct{}
 
 func lockDir(path string) (*lock, error) {
-	return nil, fmt.Errorf("%w: locking %s: %w", durable.ErrStorage, path, errors.ErrUnsupported)
+	return nil, fmt.Errorf("%w: locking %s: %w", driver.ErrStorage, path, errors.ErrUnsupported)
 }
 
 func (*lock) release() error { return nil }

@@ -11,21 +11,21 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
 )
 
 // muteable is an engine whose workers do not renew their lease while there is a file:
 // as if each beat were lost, and nothing else.
 type muteable struct {
-	durable.Engine
+	driver.Engine
 	file string
 	l    *ledger // of the leases; may be nil
 }
 
 var errMute = errors.New("the beat is lost")
 
-func (m *muteable) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (m *muteable) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	began := setclock.Real()
 	w, err := m.Engine.Work(ctx, c)
 	if err == nil {
@@ -35,16 +35,16 @@ func (m *muteable) Work(ctx context.Context, c durable.WorkConfig) (durable.Work
 }
 
 type muteableWorker struct {
-	durable.Worker
+	driver.Worker
 	m *muteable
 }
 
-func (m *muteableWorker) Beat(ctx context.Context) error {
+func (m *muteableWorker) Heartbeat(ctx context.Context) error {
 	if _, err := os.Stat(m.m.file); err == nil {
 		return errMute
 	}
 	began := setclock.Real()
-	err := m.Worker.Beat(ctx)
+	err := m.Worker.Heartbeat(ctx)
 	if err == nil {
 		m.m.l.renewed(began)
 	}

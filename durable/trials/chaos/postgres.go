@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
@@ -25,7 +25,7 @@ import (
 
 // connectPostgres opens an engine on a pool, whose size is in the address, and has so
 // many goroutines take connections from it as the environment says.
-func connectPostgres(ctx context.Context) (durable.Engine, error) {
+func connectPostgres(ctx context.Context) (driver.Engine, error) {
 	pool, err := pgxpool.New(ctx, os.Getenv(envURL))
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func connectPostgres(ctx context.Context) (durable.Engine, error) {
 
 // checkShift returns an error if the server's clock is not as far from ours as it has to
 // be.
-func checkShift(ctx context.Context, e durable.Engine) error {
+func checkShift(ctx context.Context, e driver.Engine) error {
 	shift, _ := logIn(os.Getenv(envDir)).shifts()
 	now, _, err := e.Now(ctx)
 	if off := now.Sub(setclock.Real().Add(shift)); err == nil && off.Abs() > time.Minute {

@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 	"github.com/tickwheel/tickwheel/durable/trials/setclock"
@@ -237,7 +238,7 @@ func buckets() jetstream.Option {
 	return jetstream.Buckets(nearBucket, farBucket, leadOfFar, settle)
 }
 
-func connect(ctx context.Context, role string) (durable.Engine, error) {
+func connect(ctx context.Context, role string) (driver.Engine, error) {
 	if strings.HasPrefix(os.Getenv(envURL), "postgres:") {
 		return connectPostgres(ctx)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // callers is how many operators there are in a process of the role tool.
@@ -36,7 +37,7 @@ func (w *world) useTool(end time.Time) error {
 }
 
 // operate is what the operators do, until ctx ends.
-func operate(ctx context.Context, q *durable.Queue, e durable.Engine, l *ledger) {
+func operate(ctx context.Context, q *durable.Queue, e driver.Engine, l *ledger) {
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
@@ -65,7 +66,7 @@ func list(ctx context.Context, q *durable.Queue, f func(durable.Info)) {
 
 // act does one thing to a job. What it is told may be wrong by now, so that most errors
 // are answers as good as any; what is promised is in the ledgers.
-func act(ctx context.Context, q *durable.Queue, e durable.Engine, l *ledger, i durable.Info) {
+func act(ctx context.Context, q *durable.Queue, e driver.Engine, l *ledger, i durable.Info) {
 	ref := i.Ref
 	switch rand.N(6) {
 	case 0:

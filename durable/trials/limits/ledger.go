@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 const (
@@ -70,25 +71,25 @@ func work(engine string) error {
 // its token by the engine's clock. Where the token was there already, that is when the claim
 // is answered: it is not used before.
 type noting struct {
-	durable.Engine
+	driver.Engine
 	notes *notes
 }
 
-func (e *noting) Work(ctx context.Context, c durable.WorkConfig) (durable.Worker, error) {
+func (e *noting) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
 	w, err := e.Engine.Work(ctx, c)
 	return &notingWorker{w, e.notes}, err
 }
 
 type notingWorker struct {
-	durable.Worker
+	driver.Worker
 	notes *notes
 }
 
-func (w *notingWorker) Claim(ctx context.Context, held []*durable.Held) []durable.Verdict {
+func (w *notingWorker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	verdicts := w.Worker.Claim(ctx, held)
 	answered := time.Now()
 	for i, v := range verdicts {
-		if v.Claimed != durable.Mine || held[i].Record.Job.Kind != kindRate {
+		if v.Status != driver.Granted || held[i].Record.Kind != kindRate {
 			continue
 		}
 		at := v.At

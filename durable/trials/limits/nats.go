@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 )
 
@@ -51,7 +51,7 @@ func (s *natsStore) remove() {
 	os.RemoveAll(s.dir)
 }
 
-func connectNATS(ctx context.Context, address string) (durable.Engine, error) {
+func connectNATS(ctx context.Context, address string) (driver.Engine, error) {
 	nc, err := nats.Connect(address, nats.MaxReconnects(-1))
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
@@ -25,7 +26,7 @@ type store interface {
 var stores = map[string]func() (store, error){"postgres": newPostgres}
 
 // connects are what makes an engine of an address.
-var connects = map[string]func(ctx context.Context, address string) (durable.Engine, error){"postgres": connectPostgres}
+var connects = map[string]func(ctx context.Context, address string) (driver.Engine, error){"postgres": connectPostgres}
 
 // openQueue opens a queue. With a ledger the claims are written there.
 func openQueue(engine, address string, ledger *notes, opts ...durable.Option) (*durable.Queue, error) {
@@ -59,7 +60,7 @@ func (s pgStore) remove() {
 	}
 }
 
-func connectPostgres(ctx context.Context, address string) (durable.Engine, error) {
+func connectPostgres(ctx context.Context, address string) (driver.Engine, error) {
 	pool, err := pgxpool.New(ctx, address)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@
 //	claim, seize         worker.go: claim, commitClaims
 //	settling             worker.go: settle; over is leaseOf
 //	begin, live          package durable, worker.go: a handler begins, the lease is lost
-//	finish, acks         worker.go: finish, end, checkEnd; Again is moveGroup
+//	finish, acks         worker.go: finish, end, checkEnd; Retry is moveGroup
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate
 //	closeFar             cascade.go: closeFar

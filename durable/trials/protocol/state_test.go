@@ -113,7 +113,7 @@ type call struct {
 // How far a worker is with a job. From free to beginning nothing has begun.
 const (
 	away    = iota
-	handed  // Feed has handed it out
+	handed  // Fetch has handed it out
 	seized  // the claim is written, the mark not looked at
 	unknown // the answer to the claim was lost
 	settling

@@ -30,6 +30,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 )
@@ -99,7 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // with opens what keeps the reminders, and closes it after f.
 func (at place) with(ctx context.Context, stdout io.Writer, f func(*program) error) error {
 	p := &program{stdout: stdout}
-	var e durable.Engine
+	var e driver.Engine
 	var err error
 	switch {
 	case at.postgres != "":

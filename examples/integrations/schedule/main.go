@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/jetstream/embedded"
 	"github.com/tickwheel/tickwheel/durable/postgres"
 )
@@ -68,7 +69,7 @@ func run(ctx context.Context, dir, dsn string, period time.Duration, out io.Writ
 	return nil
 }
 
-func open(ctx context.Context, dir, dsn string) (durable.Engine, error) {
+func open(ctx context.Context, dir, dsn string) (driver.Engine, error) {
 	if dsn == "" {
 		return embedded.Open(ctx, dir)
 	}

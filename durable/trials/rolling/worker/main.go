@@ -44,11 +44,7 @@ func run(place, jobs string) error {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer stop()
-	e, err := engine(ctx, place)
-	if err != nil {
-		return err
-	}
-	q, err := durable.Open(ctx, e, durable.WithLease(lease))
+	q, err := open(ctx, place)
 	if err != nil {
 		return err
 	}
@@ -75,13 +71,19 @@ func run(place, jobs string) error {
 	return err
 }
 
-func engine(ctx context.Context, place string) (durable.Engine, error) {
+// open opens the queue at a place. It names no type that only today's packages have.
+func open(ctx context.Context, place string) (*durable.Queue, error) {
+	lease := durable.WithLease(lease)
 	if strings.HasPrefix(place, "nats:") {
 		nc, err := nats.Connect(place, nats.MaxReconnects(-1))
 		if err != nil {
 			return nil, err
 		}
-		return jetstream.Connect(ctx, nc)
+		e, err := jetstream.Connect(ctx, nc)
+		if err != nil {
+			return nil, err
+		}
+		return durable.Open(ctx, e, lease)
 	}
 	pool, err := pgxpool.New(ctx, place)
 	if err != nil {
@@ -91,5 +93,8 @@ func engine(ctx context.Context, place string) (durable.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e, e.Migrate(ctx)
+	if err := e.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	return durable.Open(ctx, e, lease)
 }

@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"encoding/json"
@@ -7,35 +7,20 @@ import (
 	"time"
 )
 
-// Limit says how many jobs run at once, and how many begin in a second, in all processes
-// together. See [Queue.SetLimit].
+// Limit is a limit as it is stored: see Limit in package durable.
 type Limit struct {
-	// Kind is of which kind the jobs are that it covers; "": of all.
-	Kind string `json:"kind,omitempty"`
-
-	// PerLane has each value of [Job.Lane] counted for itself. A job without a lane is not
-	// covered then.
-	PerLane bool `json:"perLane,omitempty"`
-
-	// Running is how many may run at once, at most 1<<20. 0: as many as the Rate lets
-	// through, and without a Rate none, so that the limit pauses what it covers.
-	Running int `json:"running,omitempty"`
-
-	// Rate is how many may be claimed in a second; 0: any number. In any time of t seconds, by
-	// the engine's clock, no more than Burst + Rate * t are. A handler begins when its claim is
-	// stored, and its token has come. Handlers that are held up between the two, since their
-	// process stands still or its machine is overloaded, begin together: if by up to d, then
-	// within t seconds at most Burst + Rate * (t + d) begin. With a Rate the Burst is at least
-	// 1, and comes back within a year: Burst / Rate is at most that many seconds.
-	Rate  float64 `json:"rate,omitempty"`
-	Burst int     `json:"burst,omitempty"`
+	Kind    string  `json:"kind,omitempty"`    // the jobs that it covers; "": all
+	PerLane bool    `json:"perLane,omitempty"` // each lane is counted for itself, and jobs without one not at all
+	Running int     `json:"running,omitempty"` // how many may run at once; 0: no bound, and without a Rate none may
+	Rate    float64 `json:"rate,omitempty"`    // how many may be claimed in a second; 0: any number
+	Burst   int     `json:"burst,omitempty"`   // how many may be claimed at once after a rest; with a Rate at least 1
 }
 
 // Pauses reports whether the limit lets nothing run.
 func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
 
-// Pausable is what can be paused: a kind, a lane, a lane of a kind. The zero value is all
-// jobs of the queue.
+// Pausable is what is paused: a kind, a lane, a lane of a kind. The zero value is all jobs of
+// the queue.
 type Pausable struct {
 	Kind string `json:"kind,omitempty"`
 	Lane string `json:"lane,omitempty"`
@@ -69,12 +54,14 @@ type rulesText struct {
 	Pauses []Pausable `json:"pauses,omitempty"`
 }
 
-func newRules(revision int64, t rulesText) *Rules {
-	r := &Rules{revision: revision, limits: t.Limits, pauses: t.Pauses, byKind: map[string][]*Rule{}, paused: map[Pausable]bool{}}
-	for _, l := range t.Limits {
+// NewRules returns rules of limits, which are sorted by their names, and of pauses. It keeps the
+// slices.
+func NewRules(revision int64, limits []*Rule, pauses []Pausable) *Rules {
+	r := &Rules{revision: revision, limits: limits, pauses: pauses, byKind: map[string][]*Rule{}, paused: map[Pausable]bool{}}
+	for _, l := range limits {
 		r.byKind[l.Kind] = append(r.byKind[l.Kind], l)
 	}
-	for _, p := range t.Pauses {
+	for _, p := range pauses {
 		r.paused[p] = true
 	}
 	return r
@@ -88,7 +75,7 @@ func DecodeRules(revision int64, text string) (*Rules, error) {
 			return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %w", ErrStorage, err)
 		}
 	}
-	return newRules(revision, t), nil
+	return NewRules(revision, t.Limits, t.Pauses), nil
 }
 
 // Encode returns the rules as text, without the revision.
@@ -145,21 +132,21 @@ func (r *Rules) Covering(kind, lane string) (limits []*Rule, paused bool) {
 	return limits, paused
 }
 
-// Place says what is counted: a limit, or of a limit PerLane one lane.
-type Place struct {
+// LimitKey says what is counted: a limit, or of a limit PerLane one lane.
+type LimitKey struct {
 	Limit int64  // the ID of the Rule
 	Lane  string // "": the limit is not PerLane
 }
 
-// Place returns where a job of the lane is counted.
-func (r *Rule) Place(lane string) Place {
+// Key returns where a job of the lane is counted.
+func (r *Rule) Key(lane string) LimitKey {
 	if !r.PerLane {
 		lane = ""
 	}
-	return Place{r.ID, lane}
+	return LimitKey{r.ID, lane}
 }
 
-// Counter is what an engine keeps of a Place. Zero is that of a Place where nothing has run.
+// Counter is what an engine keeps of a LimitKey. Zero is that of a LimitKey where nothing has run.
 // One without places taken whose tokens are all back may be forgotten: see IsIdle.
 type Counter struct {
 	Taken int `json:"taken,omitempty"` // places: jobs that are claimed, and have not ended
@@ -206,36 +193,36 @@ func (l Limit) Gap() time.Duration {
 }
 
 // Take takes a place and a token of each limit for one claim of a worker, or nothing: then
-// the Verdict is Limited, with when to ask again. Else it is Mine, and its At is not before
+// the ClaimResult is Throttled, with when to ask again. Else it is Granted, and its At is not before
 // which moment the job may begin. The slices have one element for each limit that covers
 // the job. Has says where the job has a place already: that of a claim which never ended,
 // and is taken over. There it takes a token alone.
 //
-// Also where the Verdict is Limited a Turn may have changed. To store it is of use, and not
+// Also where the ClaimResult is Throttled a Turn may have changed. To store it is of use, and not
 // to is no harm.
-func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now time.Time) Verdict {
-	v := Verdict{Claimed: Mine}
+func Take(limits []*Rule, counters []*Counter, has []bool, worker string, now time.Time) ClaimResult {
+	v := ClaimResult{Status: Granted}
 	full := -1
 	for i, l := range limits {
 		c := counters[i]
 		if at := l.Token(c, now); at.Sub(now) > TokenAhead {
-			if after := at.Sub(now) - TokenAhead; v.Claimed == Mine || after > v.After {
-				v = Verdict{Claimed: Limited, Limit: l.ID, After: after}
+			if after := at.Sub(now) - TokenAhead; v.Status == Granted || after > v.After {
+				v = ClaimResult{Status: Throttled, Limit: l.ID, After: after}
 			}
-		} else if v.Claimed == Mine && at.After(now) && at.After(v.At) {
+		} else if v.Status == Granted && at.After(now) && at.After(v.At) {
 			v.At = at
 		}
 		if !has[i] && !l.hasPlace(c, worker, now) && full < 0 {
 			full = i
 		}
 	}
-	if full >= 0 && v.Claimed == Mine {
+	if full >= 0 && v.Status == Granted {
 		if c := counters[full]; c.Last != worker && (c.Turn == worker || !c.isTurn(now)) {
 			c.Turn, c.Until = worker, now.Add(TurnLasts).UnixNano()
 		}
-		return Verdict{Claimed: Limited, Limit: limits[full].ID, After: AskAgain}
+		return ClaimResult{Status: Throttled, Limit: limits[full].ID, After: AskAgain}
 	}
-	if v.Claimed == Limited {
+	if v.Status == Throttled {
 		return v
 	}
 	for i, l := range limits {
@@ -313,13 +300,13 @@ func (l *Rule) hasPlace(c *Counter, worker string, now time.Time) bool {
 
 // Usage is what is counted for a limit now.
 type Usage struct {
-	Place
+	LimitKey
 	Counter
 }
 
 // Notice is what an engine tells a worker, by WorkConfig.Tell.
 type Notice struct {
-	Rules    bool    // they were changed: they are to be read
-	Freed    []Place // a place may have become free there
-	Canceled []Ref   // CancelRunning was called for these
+	Rules    bool       // they were changed: they are to be read
+	Freed    []LimitKey // a place may have become free there
+	Canceled []Ref      // CancelRunning was called for these
 }

@@ -1,4 +1,4 @@
-package durable
+package worker
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A job that a limit covers, or that is paused, waits unclaimed in the line of its kind and
@@ -38,7 +40,7 @@ const (
 
 	// tokensAtOnce is for how long tokens are left to come, where many come, so that one
 	// claim is for all of them. The rest of TokenAhead is for its commit.
-	tokensAtOnce = TokenAhead / 4
+	tokensAtOnce = driver.TokenAhead / 4
 )
 
 // line is what waits of one kind and lane.
@@ -53,10 +55,10 @@ type line struct {
 	slot   time.Time // for when the last was put off
 }
 
-// gate is what a worker knows of a Place.
+// gate is what a worker knows of a LimitKey.
 type gate struct {
-	rule   *Rule
-	place  Place
+	rule   *driver.Rule
+	place  driver.LimitKey
 	taken  int // by tasks of this worker that are claimed or being claimed
 	asking int // being claimed
 	window int // how many may be
@@ -70,12 +72,12 @@ type gate struct {
 
 // most is how many may ask at a time, at most.
 func (g *gate) most() int {
-	n := maxBatch
+	n := maxClaims
 	if g.rule.Running > 0 {
 		n = min(n, g.rule.Running)
 	}
 	if gap := g.rule.Gap(); gap > 0 {
-		n = min(n, g.rule.Burst+int(min(TokenAhead/gap, maxBatch)))
+		n = min(n, g.rule.Burst+int(min(driver.TokenAhead/gap, maxClaims)))
 	}
 	return n
 }
@@ -95,12 +97,12 @@ func shutGate(gates []*gate) *gate {
 }
 
 // gatesOf returns the gates for limits of a lane. w.mu is held.
-func (w *worker) gatesOf(limits []*Rule, lane string, perLane bool) (gates []*gate) {
+func (w *Worker) gatesOf(limits []*driver.Rule, lane string, perLane bool) (gates []*gate) {
 	for _, l := range limits {
 		if l.PerLane != perLane {
 			continue
 		}
-		p := l.Place(lane)
+		p := l.Key(lane)
 		g := w.gates[p]
 		if g == nil {
 			g = &gate{rule: l, place: p}
@@ -113,14 +115,14 @@ func (w *worker) gatesOf(limits []*Rule, lane string, perLane bool) (gates []*ga
 }
 
 // isCovered reports whether a limit or a pause is for a job. w.mu is held.
-func (w *worker) isCovered(h *Held) bool {
-	limits, paused := w.rules.Covering(h.Record.Job.Kind, h.Record.Job.Lane)
+func (w *Worker) isCovered(h *driver.Delivery) bool {
+	limits, paused := w.rules.Covering(h.Record.Kind, h.Record.Lane)
 	return len(limits) > 0 || paused
 }
 
 // line returns the line of a job. w.mu is held.
-func (w *worker) line(h *Held) *line {
-	l, name := w.lanes[h.Record.Job.Kind], h.Record.Job.Lane
+func (w *Worker) line(h *driver.Delivery) *line {
+	l, name := w.lanes[h.Record.Kind], h.Record.Lane
 	ln := l.lines[name]
 	if ln == nil {
 		limits, paused := w.rules.Covering(l.kind, name)
@@ -148,7 +150,7 @@ func (l *lane) queue(ln *line) {
 // noteTurn notes that a line has its turn. It is known also when nothing waits there any
 // more: else a lane whose jobs come one by one would be the first each time. Of what was
 // served before all that wait now nothing need be known. w.mu is held.
-func (w *worker) noteTurn(ln *line) {
+func (w *Worker) noteTurn(ln *line) {
 	l := ln.kind
 	ln.served = w.begun + 1
 	if len(l.served) >= maxServed {
@@ -165,8 +167,8 @@ func (w *worker) noteTurn(ln *line) {
 }
 
 // missTurn takes back the turn of a task that was refused: it is the next again. w.mu is held.
-func (w *worker) missTurn(t *task) {
-	l, name := w.lanes[t.held.Record.Job.Kind], t.held.Record.Job.Lane
+func (w *Worker) missTurn(t *task) {
+	l, name := w.lanes[t.held.Record.Kind], t.held.Record.Lane
 	if l.served[name] <= t.served {
 		return
 	}
@@ -182,7 +184,7 @@ func (w *worker) missTurn(t *task) {
 
 // join has a task wait in its line, which hands back its last if it is too long: but where the
 // clock is set by hand, since for how long it is put off passes by real time. w.mu is held.
-func (w *worker) join(t *task) {
+func (w *Worker) join(t *task) {
 	w.set(t, waiting)
 	ln := w.line(t.held)
 	class := &ln.tasks[classOf(t)]
@@ -190,7 +192,7 @@ func (w *worker) join(t *task) {
 	*class = slices.Insert(*class, i, t)
 	t.line = ln
 	ln.kind.lined++
-	if ln.name != "" && !ln.kind.paused && !w.env.manual && ln.tasks.len() > ln.bound() {
+	if ln.name != "" && !ln.kind.paused && !w.env.Manual && ln.tasks.len() > ln.bound() {
 		w.putOff(ln)
 	}
 	w.activate(ln.kind)
@@ -232,7 +234,7 @@ func (ln *line) comeBack() time.Duration {
 
 // putOff hands the last of a line back, for about as long as those before it take. w.mu is
 // held.
-func (w *worker) putOff(ln *line) {
+func (w *Worker) putOff(ln *line) {
 	class := 2
 	for len(ln.tasks[class]) == 0 {
 		class--
@@ -260,14 +262,14 @@ func (w *worker) putOff(ln *line) {
 }
 
 // giveBackLate hands back what was put off, unless drain has.
-func (w *worker) giveBackLate() {
+func (w *Worker) giveBackLate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.giveBackPutOff()
 }
 
 // giveBackPutOff hands back what was put off. w.mu is held.
-func (w *worker) giveBackPutOff() {
+func (w *Worker) giveBackPutOff() {
 	for after, held := range w.back {
 		w.side.Go(func() { w.release(held, after) })
 	}
@@ -302,7 +304,7 @@ func (l *lane) turnOf(class int) *line {
 }
 
 // pass takes a task out of its line, whose turn it was, for the claim. w.mu is held.
-func (w *worker) pass(t *task) {
+func (w *Worker) pass(t *task) {
 	ln := t.line
 	l := ln.kind
 	t.line = nil
@@ -325,7 +327,7 @@ func (w *worker) pass(t *task) {
 }
 
 // asked notes that a claim was answered. w.mu is held.
-func (w *worker) asked(t *task) {
+func (w *Worker) asked(t *task) {
 	if !t.asking {
 		return
 	}
@@ -337,7 +339,7 @@ func (w *worker) asked(t *task) {
 }
 
 // leave gives the places of a task back, as far as this worker counts them. w.mu is held.
-func (w *worker) leave(t *task) {
+func (w *Worker) leave(t *task) {
 	w.asked(t)
 	for _, g := range t.gates {
 		g.taken--
@@ -349,7 +351,7 @@ func (w *worker) leave(t *task) {
 
 // unpark has those that wait for a gate take turns again, if it is open. One that is of no
 // use any more is forgotten. w.mu is held.
-func (w *worker) unpark(g *gate) {
+func (w *Worker) unpark(g *gate) {
 	if !g.isOpen() {
 		return
 	}
@@ -365,7 +367,7 @@ func (w *worker) unpark(g *gate) {
 }
 
 // hasLine reports whether a line has to pass a gate of its lane. w.mu is held.
-func (w *worker) hasLine(g *gate) bool {
+func (w *Worker) hasLine(g *gate) bool {
 	if g.rule.Kind != "" {
 		l := w.lanes[g.rule.Kind]
 		return l != nil && l.lines[g.place.Lane] != nil
@@ -379,7 +381,7 @@ func (w *worker) hasLine(g *gate) bool {
 }
 
 // limited has a task wait whose claim was refused by a limit or a pause. w.mu is held.
-func (w *worker) limited(t *task, v Verdict) {
+func (w *Worker) limited(t *task, v driver.ClaimResult) {
 	w.missTurn(t)
 	gates := t.gates
 	w.leave(t)
@@ -400,22 +402,22 @@ func (w *worker) limited(t *task, v Verdict) {
 	}
 	t.held.Exact = true
 	w.set(t, fetched)
-	w.schedule(t, min(max(v.After, time.Millisecond), AskAgain)) // the rules may change
+	w.schedule(t, min(max(v.After, time.Millisecond), driver.AskAgain)) // the rules may change
 }
 
 // refused shuts a gate: until its token comes, or a place does. w.mu is held.
-func (w *worker) refused(g *gate, after time.Duration) {
+func (w *Worker) refused(g *gate, after time.Duration) {
 	g.window = 1
 	g.refuse++
 	n := g.refuse
-	if g.full = g.rule.Running > 0 && after == AskAgain; !g.full {
+	if g.full = g.rule.Running > 0 && after == driver.AskAgain; !g.full {
 		if gap := g.rule.Gap(); gap > 0 && gap < tokensAtOnce {
 			after = max(after, tokensAtOnce)
 			g.window = max(1, int((after+w.ahead/2)/gap)) // what comes until about the next claim is answered
 		}
-		g.dry, g.next = true, w.env.now().Add(after)
+		g.dry, g.next = true, w.env.Now().Add(after)
 	}
-	if w.env.manual {
+	if w.env.Manual {
 		after = time.Millisecond // its time may pass at once, and nobody tells when
 	}
 	w.after(after, func() {
@@ -430,7 +432,7 @@ func (w *worker) refused(g *gate, after time.Duration) {
 }
 
 // granted notes that a claim has all that it needed. w.mu is held.
-func (w *worker) granted(t *task) {
+func (w *Worker) granted(t *task) {
 	for _, g := range t.gates {
 		g.window = min(g.window+1, g.most())
 	}
@@ -438,7 +440,7 @@ func (w *worker) granted(t *task) {
 }
 
 // askRules has the rules read at once.
-func (w *worker) askRules() {
+func (w *Worker) askRules() {
 	select {
 	case w.asks <- struct{}{}:
 	default:
@@ -446,12 +448,12 @@ func (w *worker) askRules() {
 }
 
 // watchRules reads the rules until ctx ends.
-func (w *worker) watchRules(ctx context.Context) {
-	t := time.NewTicker(AskAgain)
+func (w *Worker) watchRules(ctx context.Context) {
+	t := time.NewTicker(driver.AskAgain)
 	defer t.Stop()
 	for {
-		try, cancel := context.WithTimeout(ctx, max(AskAgain, w.env.lease/4))
-		r, err := w.env.engine.Rules(try)
+		try, cancel := context.WithTimeout(ctx, max(driver.AskAgain, w.env.Lease/4))
+		r, err := w.env.Engine.Rules(try)
 		cancel()
 		if err == nil {
 			w.obey(r)
@@ -467,7 +469,7 @@ func (w *worker) watchRules(ctx context.Context) {
 
 // obey has new rules hold for jobs that wait. Jobs that are claimed and have not begun are handed
 // back, if the rules are for them: they may wait for long yet.
-func (w *worker) obey(r *Rules) {
+func (w *Worker) obey(r *driver.Rules) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.Revision() == w.rules.Revision() || w.draining {
@@ -475,7 +477,7 @@ func (w *worker) obey(r *Rules) {
 	}
 	w.rules = r
 	w.regate()
-	var back []*Held
+	var back []*driver.Delivery
 	var again []*task
 	for _, l := range w.lanes {
 		limits, paused := r.Covering(l.kind, "")
@@ -508,15 +510,15 @@ func (w *worker) obey(r *Rules) {
 }
 
 // regate keeps the gates of limits that are still there. w.mu is held.
-func (w *worker) regate() {
-	byID := map[int64]*Rule{}
+func (w *Worker) regate() {
+	byID := map[int64]*driver.Rule{}
 	for _, l := range w.rules.Limits() {
 		byID[l.ID] = l
 	}
 	for p, g := range w.gates {
 		g.parked = nil // there are new lines
 		if g.rule = byID[p.Limit]; g.rule == nil {
-			g.rule = &Rule{}
+			g.rule = &driver.Rule{}
 			delete(w.gates, p)
 			continue
 		}
@@ -526,7 +528,7 @@ func (w *worker) regate() {
 }
 
 // tell is called by the engine.
-func (w *worker) tell(n Notice) {
+func (w *Worker) tell(n driver.Notice) {
 	if n.Rules {
 		w.askRules()
 	}
@@ -548,11 +550,11 @@ func (w *worker) tell(n Notice) {
 
 // endEarly ends the context of a handler, or a job that is claimed and has not begun. w.mu
 // is held.
-func (w *worker) endEarly(t *task) {
+func (w *Worker) endEarly(t *task) {
 	switch {
 	case t.cancel != nil:
 		t.canceled = true
-		t.cancel(ErrCanceled)
+		t.cancel(driver.ErrCanceled)
 	case t.phase == claimed || t.phase == ready:
 		t.canceled = true
 		class := &w.queuesOf(t).ready[classOf(t)]
@@ -560,16 +562,16 @@ func (w *worker) endEarly(t *task) {
 		w.vacate(t)
 		w.set(t, ending)
 		go func() {
-			out := Outcome{Held: t.held, End: Done}
-			defer func() { w.ends.put(&ended{task: t, out: out, early: true}) }()
-			t.began = w.env.now()
-			w.env.times.follow(&out, t.began)
+			out := driver.Completion{Delivery: t.held, End: driver.Done}
+			defer func() { w.ends.Put(&ended{task: t, out: out, early: true}) }()
+			t.began = w.env.Now()
+			w.env.Times.Follow(&out, t.began)
 		}()
 	}
 }
 
 // wasCanceled reports whether the error of a task's handler means that it was canceled.
-func (w *worker) wasCanceled(t *task) bool {
+func (w *Worker) wasCanceled(t *task) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.failed = t.canceled
@@ -584,16 +586,9 @@ func (t *task) timed(now time.Time) {
 	}
 }
 
-// LimitStats is what waits in this process for a limit.
-type LimitStats struct {
-	Name    string    // "": for a pause to end
-	Waiting int64     // jobs that are due
-	Next    time.Time // when the next token comes that one waits for; zero: none does
-}
-
 // limitStats returns what waits, by the limit that it waits for. Each job counts once. w.mu
 // is held.
-func (w *worker) limitStats() (waiting int64, stats []LimitStats) {
+func (w *Worker) limitStats() (waiting int64, stats []LimitStats) {
 	at := map[string]int{"": 0}
 	stats = append(stats, LimitStats{})
 	for _, l := range w.rules.Limits() {

@@ -1,4 +1,4 @@
-package durable
+package worker
 
 import (
 	"cmp"
@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
 )
 
 // How a job begins depends on what its claim has to say if it never ends.
@@ -36,16 +39,16 @@ func trialPlaces(crashes, concurrency int) int {
 }
 
 // mayTry reports whether a suspect may go on trial. w.mu is held.
-func (w *worker) mayTry(t *task) bool {
+func (w *Worker) mayTry(t *task) bool {
 	most := t.crashes
 	for _, other := range w.trial {
 		most = max(most, other.crashes)
 	}
-	return len(w.trial) < trialPlaces(most, w.env.concurrency)
+	return len(w.trial) < trialPlaces(most, w.env.Concurrency)
 }
 
 // endTrial gives a suspect's place on trial to the next. w.mu is held.
-func (w *worker) endTrial(t *task) {
+func (w *Worker) endTrial(t *task) {
 	w.trial = slices.DeleteFunc(w.trial, func(other *task) bool { return other == t })
 }
 
@@ -56,8 +59,8 @@ func bySuspicion(a, b *task) int {
 
 // toWait is called when the time of a task should have come that is to be claimed
 // exactly.
-func (w *worker) toWait(t *task) {
-	if early := w.env.clock.Until(t.held.Record.Due); early > 0 {
+func (w *Worker) toWait(t *task) {
+	if early := w.env.Clock.Until(t.held.Record.Due); early > 0 {
 		w.later(early, t, w.toWait)
 		return
 	}
@@ -66,11 +69,11 @@ func (w *worker) toWait(t *task) {
 }
 
 // await has a task wait that is to be claimed exactly, and is due. w.mu is held.
-func (w *worker) await(t *task) {
-	l, j := w.queuesOf(t), &t.held.Record.Job
-	switch limits, paused := w.rules.Covering(j.Kind, j.Lane); {
+func (w *Worker) await(t *task) {
+	l, r := w.queuesOf(t), &t.held.Record
+	switch limits, paused := w.rules.Covering(r.Kind, r.Lane); {
 	case t.crashes > 0 && paused:
-		w.later(AskAgain, t, w.toWait)
+		w.later(driver.AskAgain, t, w.toWait)
 		return
 	case t.crashes > 0: // few run at a time: they pass no gates, and the engine decides
 		i, _ := slices.BinarySearchFunc(l.suspects, t, bySuspicion)
@@ -88,10 +91,10 @@ func (w *worker) await(t *task) {
 // start begins what is ready, or reserves its place and has it claimed, the longest due
 // first, while there is a place. Jobs that run, and jobs that have ended but whose end is not
 // written down yet, may run again after a kill, so both are bounded. w.mu is held.
-func (w *worker) start() {
+func (w *Worker) start() {
 	for {
 		taken := w.counts[running] + w.reserved
-		if taken >= w.env.concurrency || taken+w.counts[ending] >= max(w.env.concurrency, minUnwritten) {
+		if taken >= w.env.Concurrency || taken+w.counts[ending] >= max(w.env.Concurrency, minUnwritten) {
 			return
 		}
 		l, queue := w.first()
@@ -129,13 +132,13 @@ func (w *worker) start() {
 // first returns whose turn it is, as the head of a queue: of what may begin the class
 // whose turn it is, and of that the longest due, but of suspects the one with the fewest
 // crashes. Jobs to come of the classes before it keep their places. w.mu is held.
-func (w *worker) first() (l *lane, queue *[]*task) {
+func (w *Worker) first() (l *lane, queue *[]*task) {
 	order, active := turn(w.begun+1), w.activeLanes()
 	for k, class := range order {
 		if l, queue = w.firstOf(class, order[:k], active); queue == nil {
 			continue
 		}
-		free := w.env.concurrency - w.counts[running] - w.reserved
+		free := w.env.Concurrency - w.counts[running] - w.reserved
 		for _, other := range active {
 			free -= w.coming(other, order[:k])
 		}
@@ -149,7 +152,7 @@ func (w *worker) first() (l *lane, queue *[]*task) {
 
 // firstOf is first of one class, after those before it. To count what comes is dear, so
 // that is asked only of lanes that have something to begin. w.mu is held.
-func (w *worker) firstOf(class int, before []int, active []*lane) (l *lane, queue *[]*task) {
+func (w *Worker) firstOf(class int, before []int, active []*lane) (l *lane, queue *[]*task) {
 	var suspect *lane
 	var none []*task
 	for _, other := range active {
@@ -183,7 +186,7 @@ func (w *worker) firstOf(class int, before []int, active []*lane) (l *lane, queu
 func longerDue(a, b *task) bool { return a.held.Record.Due.Before(b.held.Record.Due) }
 
 // vacate gives a reserved place back, if the task has one. w.mu is held.
-func (w *worker) vacate(t *task) {
+func (w *Worker) vacate(t *task) {
 	if t.reserved {
 		t.reserved = false
 		w.reserved--
@@ -192,23 +195,23 @@ func (w *worker) vacate(t *task) {
 }
 
 // begin runs a task that has a place, counted in its lane. w.mu is held.
-func (w *worker) begin(t *task) {
+func (w *Worker) begin(t *task) {
 	if t.reserved {
 		t.reserved = false
 		w.reserved--
 	}
 	w.set(t, running)
-	ctx, cancel := context.WithCancelCause(w.env.closed)
+	ctx, cancel := context.WithCancelCause(w.env.Closed)
 	if t.cancel = cancel; t.canceled {
-		cancel(ErrCanceled)
+		cancel(driver.ErrCanceled)
 	}
 	if t.crashes > 0 {
-		w.after(w.env.lease, func() { w.proven(t) })
+		w.after(w.env.Lease, func() { w.proven(t) })
 	}
 	go w.runTask(ctx, t)
 }
 
-func (w *worker) proven(t *task) {
+func (w *Worker) proven(t *task) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.isGone(t) {
@@ -218,44 +221,44 @@ func (w *worker) proven(t *task) {
 	w.start()
 }
 
-func (w *worker) runTask(ctx context.Context, t *task) {
+func (w *Worker) runTask(ctx context.Context, t *task) {
 	if !w.mayRun(ctx, t) {
 		return
 	}
 	h := t.held
-	now := w.env.now()
+	now := w.env.Now()
 	t.began = now
-	if h.Record.hasExpired(now) {
+	if hasExpired(&h.Record, now) {
 		w.expire(t)
 		return
 	}
-	if d := h.Record.Job.Timeout; d > 0 {
+	if d := h.Record.Timeout; d > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, d, ErrTimeout)
+		ctx, stop = context.WithTimeoutCause(ctx, d, driver.ErrTimeout)
 		defer stop()
 	}
-	w.env.stats.lateBy(now.Sub(h.Record.Due))
-	w.env.stats.attempts.Add(1)
-	a := &Attempt{Ref: h.Ref, Job: h.Record.Job, Number: t.attempt, Due: h.Record.Due, completion: &completion{w: w, t: t}}
-	t.completion = a.completion
+	w.env.Stats.lateBy(now.Sub(h.Record.Due))
+	w.env.Stats.Attempts.Add(1)
+	a := &Attempt{Delivery: h, Number: t.attempt, ownEnd: &ownEnd{w: w, t: t}}
+	t.ownEnd = a.ownEnd
 	if h.Record.IsOccurrence() {
-		if planOf(h.Record.Plan).Pass {
+		if recur.PlanOf(h.Record.Plan).Pass {
 			w.ran(t, nil) // it only makes the next one
 			return
 		}
-		a.Schedule, a.Occurrence = h.Record.Series, occurred(&h.Record)
+		a.Occurrence = recur.Occurred(&h.Record)
 	}
-	call(ctx, w.env.handlers[h.Record.Job.Kind], a, func(err error) { w.ran(t, err) })
+	call(ctx, w.env.Handlers[h.Record.Kind], a, func(err error) { w.ran(t, err) })
 }
 
 // mayRun looks at the lease once more, on the goroutine of the handler, right before
 // that. If it is lost the task is dropped; if it is in doubt it waits among those that
 // are ready.
-func (w *worker) mayRun(ctx context.Context, t *task) bool {
+func (w *Worker) mayRun(ctx context.Context, t *task) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sound := w.mayBegin() // it may lose the lease, and end ctx
-	lost := errors.Is(context.Cause(ctx), ErrLeaseLost)
+	lost := errors.Is(context.Cause(ctx), driver.ErrLeaseLost)
 	if sound && !lost {
 		return true
 	}
@@ -266,7 +269,7 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 	switch {
 	case lost || w.draining:
 		w.drop(t)
-		w.giveBack([]*Held{t.held})
+		w.giveBack([]*driver.Delivery{t.held})
 	default:
 		w.set(t, ready)
 		class := &l.ready[classOf(t)]
@@ -279,77 +282,77 @@ func (w *worker) mayRun(ctx context.Context, t *task) bool {
 
 // ran takes a task whose handler has ended. The user's code that decides what becomes of
 // it may fail in any way: the deferred call is made though it ends the goroutine.
-func (w *worker) ran(t *task, err error) {
-	t.completed, err = t.completion.end(err)
+func (w *Worker) ran(t *task, err error) {
+	t.completed, err = t.ownEnd.end(err)
 	out := w.env.undecided(t.held, t.attempt, err)
 	defer func() { w.ended(t, &out) }()
 	if err != nil && w.wasCanceled(t) {
-		out = Outcome{Held: t.held, End: Done}
+		out = driver.Completion{Delivery: t.held, End: driver.Done}
 	}
-	if out.End != Done {
+	if out.End != driver.Done {
 		w.env.decide(&out, t.attempt, err)
 	}
-	w.env.times.follow(&out, t.began)
+	w.env.Times.Follow(&out, t.began)
 }
 
 // ended has an end written down, and gives the place of the task to the next.
-func (w *worker) ended(t *task, out *Outcome) {
+func (w *Worker) ended(t *task, out *driver.Completion) {
 	if t.completed == nil {
 		w.logFailure(t, out)
 	}
-	note(out, t.attempt, w.env.now())
+	note(out, t.attempt, w.env.Now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.cancel(nil)
 	t.cancel = nil
 	w.set(t, ending)
 	w.queuesOf(t).running--
-	t.timed(w.env.now())
-	w.ends.put(&ended{task: t, out: *out, early: t.failed})
-	if len(t.gates) > 0 && w.lanes[t.held.Record.Job.Kind].lined > 0 {
-		w.ends.hurry() // others wait for its places
+	t.timed(w.env.Now())
+	w.ends.Put(&ended{task: t, out: *out, early: t.failed})
+	if len(t.gates) > 0 && w.lanes[t.held.Record.Kind].lined > 0 {
+		w.ends.Hurry() // others wait for its places
 	}
 	w.room.Broadcast() // for drain
 	w.start()          // its kind may have been at its limit
 }
 
 // logFailure logs how an attempt has ended, if it has failed.
-func (w *worker) logFailure(t *task, out *Outcome) {
-	if out.End == Done || out.Uncounted {
+func (w *Worker) logFailure(t *task, out *driver.Completion) {
+	if out.End == driver.Done || out.Uncounted {
 		return
 	}
 	short, _, _ := strings.Cut(out.Error, "\n\n") // without the stack of a panic
-	w.env.log.Warn("durable: an attempt failed", "kind", t.held.Record.Job.Kind, "ref", t.held.Ref,
-		"attempt", t.attempt, "dead", out.End == Buried, "error", short)
+	w.env.Log.Warn("durable: an attempt failed", "kind", t.held.Record.Kind, "ref", t.held.Ref,
+		"attempt", t.attempt, "dead", out.End == driver.DeadLetter, "error", short)
 }
 
 // errKilled is the failure of a job whose last attempt ended with its process.
 var errKilled = errors.New("durable: the last attempt did not end: its process died, or was cut off")
 
 // bury ends a job that has no attempt left.
-func (w *worker) bury(t *task) {
-	out := Outcome{Held: t.held, End: Buried, Error: errKilled.Error()}
-	w.env.log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Job.Kind,
+func (w *Worker) bury(t *task) {
+	out := driver.Completion{Delivery: t.held, End: driver.DeadLetter, Error: errKilled.Error()}
+	w.env.Log.Warn("durable: a job is dead, because its last attempt did not end", "kind", t.held.Record.Kind,
 		"ref", t.held.Ref, "error", out.Error)
-	defer func() { w.ends.put(&ended{task: t, out: out}) }()
-	t.began = w.env.now()
+	defer func() { w.ends.Put(&ended{task: t, out: out}) }()
+	t.began = w.env.Now()
 	note(&out, t.attempt, t.began)
-	w.env.times.follow(&out, t.began)
+	w.env.Times.Follow(&out, t.began)
 }
 
 // hasExpired reports whether no attempt may begin any more.
-func (r *Record) hasExpired(now time.Time) bool {
-	return !r.Job.Expires.IsZero() && !now.Before(r.Job.Expires)
+func hasExpired(r *driver.Record, now time.Time) bool {
+	return !r.Expires.IsZero() && !now.Before(r.Expires)
 }
 
 // expire ends a job that has expired, in the place of its handler.
-func (w *worker) expire(t *task) {
+func (w *Worker) expire(t *task) {
 	r := &t.held.Record
-	out := Outcome{Held: t.held, End: Buried, Uncounted: true, Error: ErrExpired.Error()}
+	out := driver.Completion{Delivery: t.held, End: driver.DeadLetter, Uncounted: true, Error: driver.ErrExpired.Error()}
 	if r.IsOccurrence() { // that is what RunNone asks for
-		out.End = Done
+		out.End = driver.Done
 	}
-	w.env.log.Warn("durable: a job has expired", "kind", r.Job.Kind, "ref", t.held.Ref, "dropped", out.End == Done)
+	w.env.Log.Warn("durable: a job has expired", "kind", r.Kind, "ref", t.held.Ref, "dropped", out.End == driver.Done)
 	defer func() { w.ended(t, &out) }()
-	w.env.times.follow(&out, t.began)
+	w.env.Times.Follow(&out, t.began)
 }

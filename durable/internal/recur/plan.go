@@ -1,41 +1,21 @@
-package durable
+package recur
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// everyKeys is what the keys of occurrences begin with. No other key may.
-const everyKeys = "every/"
-
-func checkKey(key string) error {
-	if strings.HasPrefix(key, everyKeys) {
-		return fmt.Errorf("%w: the key %q begins with %q, which is for schedules", ErrInvalid, key, everyKeys)
-	}
-	return nil
-}
-
-// SeriesKey returns the key that the occurrence of a schedule has: so there is one of them
-// at a time that waits or runs. It is for engines.
-func SeriesKey(name string) string { return everyKeys + name }
-
-// IsOccurrence reports whether the record is an occurrence of a schedule. It is for
-// engines.
-func (r *Record) IsOccurrence() bool {
-	return r.Series != "" && r.Job.Key == SeriesKey(r.Series)
-}
-
-// plan is what says when the occurrences of a schedule are. Engines keep it as text: with
+// Plan is what says when the occurrences of a schedule are. Engines keep it as text: with
 // the schedule, and with each occurrence, so that whoever runs that can make the next one.
-type plan struct {
-	Spec   string `json:"spec,omitempty"` // "": its times were code of an earlier release
-	Missed Missed `json:"missed,omitempty"`
+type Plan struct {
+	Spec   string `json:"spec,omitempty"`   // "": its times were code of an earlier release
+	Missed int    `json:"missed,omitempty"` // n: the last n run; 0: one for all; -1: none
 	Skip   bool   `json:"skip,omitempty"`   // what comes due while one runs
 	Jitter int64  `json:"jitter,omitempty"` // microseconds, as all of these
 	Start  int64  `json:"start,omitempty"`
@@ -47,7 +27,7 @@ type plan struct {
 
 	// Of the schedule alone.
 	Paused bool      `json:"paused,omitempty"`
-	Job    *template `json:"job,omitempty"`
+	Job    *Template `json:"job,omitempty"`
 
 	// Of an occurrence alone: by which revision of the schedule it was made, and its time by
 	// that.
@@ -59,29 +39,32 @@ type plan struct {
 	Pass bool `json:"pass,omitempty"`
 }
 
-// template is what each occurrence does.
-type template struct {
+// Template is what each occurrence does.
+type Template struct {
 	Kind        string            `json:"kind"`
 	Payload     []byte            `json:"payload,omitempty"`
 	MaxAttempts int               `json:"max"`
 	Lane        string            `json:"lane,omitempty"`
-	Priority    Priority          `json:"prio,omitempty"`
+	Priority    int8              `json:"prio,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 	Timeout     time.Duration     `json:"timeout,omitempty"`
 }
 
-func templateOf(j Job) *template {
-	return &template{j.Kind, j.Payload, j.MaxAttempts, j.Lane, j.Priority, j.Meta, j.Timeout}
+// TemplateOf returns what a record does.
+func TemplateOf(r *driver.Record) *Template {
+	return &Template{r.Kind, r.Payload, r.MaxAttempts, r.Lane, r.Priority, r.Meta, r.Timeout}
 }
 
-func (t *template) job() Job {
-	return Job{
+// Record returns a record that has nothing else.
+func (t *Template) Record() driver.Record {
+	return driver.Record{
 		Kind: t.Kind, Payload: t.Payload, MaxAttempts: t.MaxAttempts, Lane: t.Lane, Priority: t.Priority,
 		Meta: t.Meta, Timeout: t.Timeout,
 	}
 }
 
-func (p *plan) encode() string {
+// Encode returns the text that PlanOf reads.
+func (p *Plan) Encode() string {
 	text, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // strings and numbers
@@ -89,12 +72,12 @@ func (p *plan) encode() string {
 	return string(text)
 }
 
-// planOf reads a plan. An occurrence that is older than plans has none. A plan that cannot be
+// PlanOf reads a plan. An occurrence that is older than plans has none. A plan that cannot be
 // read is of a newer release: it has a Spec that cannot be read either.
-func planOf(text string) *plan {
-	p := &plan{}
+func PlanOf(text string) *Plan {
+	p := &Plan{}
 	if text != "" && json.Unmarshal([]byte(text), p) != nil {
-		return &plan{Spec: "of a newer release"}
+		return &Plan{Spec: "of a newer release"}
 	}
 	return p
 }
@@ -106,16 +89,17 @@ const grace = time.Minute // of one that is left out when it is late
 
 // occurrence makes the record of the occurrence at a time, which is due then or later. Its ID
 // tells it from all others, also from one of the same time that was canceled.
-func (p *plan) occurrence(name string, revision int64, next times, j Job, at, due, born time.Time) (*Record, error) {
-	j.At, j.After, j.Key, j.Expires = due, 0, SeriesKey(name), time.Time{}
-	if p.Missed == RunNone && !p.Pass {
+func (p *Plan) occurrence(name string, revision int64, next times, job *Template, at, due, born time.Time) (*driver.Record, error) {
+	j := job.Record()
+	j.At, j.Key = due, driver.SeriesKey(name)
+	if p.Missed < 0 && !p.Pass {
 		after := next(at)
 		j.Expires = j.At.Add(grace)
 		if !after.IsZero() && after.Sub(at) < grace {
 			j.Expires = j.At.Add(max(after.Sub(at), time.Second))
 		}
 	}
-	rec, err := newRecord(j, born)
+	rec, err := driver.NewRecord(j, born)
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +111,12 @@ func (p *plan) occurrence(name string, revision int64, next times, j Job, at, du
 	}
 	own := *p
 	own.Paused, own.Job, own.Revision, own.At = false, nil, revision, at.UnixMicro()
-	rec.Series, rec.Plan = name, own.encode()
+	rec.Series, rec.Plan = name, own.Encode()
 	return &rec, nil
 }
 
 // due is when an occurrence is due, with its jitter: the same whoever asks.
-func (p *plan) due(name string, at time.Time) time.Time {
+func (p *Plan) due(name string, at time.Time) time.Time {
 	if p.Jitter <= 0 {
 		return at
 	}
@@ -140,18 +124,18 @@ func (p *plan) due(name string, at time.Time) time.Time {
 	return at.Add(time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(p.Jitter)) * time.Microsecond)
 }
 
-// occurred returns the time of an occurrence by its schedule.
-func occurred(r *Record) time.Time {
-	if p := planOf(r.Plan); p.At != 0 {
-		return fromMicros(p.At)
+// Occurred returns the time of an occurrence by its schedule.
+func Occurred(r *driver.Record) time.Time {
+	if p := PlanOf(r.Plan); p.At != 0 {
+		return FromMicros(p.At)
 	}
 	return r.Due
 }
 
 // after returns the time after the occurrence at, which began and has ended now. Those that
 // were missed by then are made up for by that one run, or by n of them, or left out.
-func (p *plan) after(next times, at, began, ended time.Time) time.Time {
-	if n := int(p.Missed); n > 0 {
+func (p *Plan) after(next times, at, began, ended time.Time) time.Time {
+	if n := p.Missed; n > 0 {
 		if made := lastOf(next, at, began, n); !made.IsZero() {
 			return made
 		}
@@ -191,7 +175,8 @@ func lastOf(next times, from, to time.Time, n int) time.Time {
 	}
 }
 
-func fromMicros(n int64) time.Time {
+// FromMicros returns a time in microseconds since 1970; 0 is the zero time.
+func FromMicros(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}
 	}

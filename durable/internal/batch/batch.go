@@ -1,24 +1,23 @@
-package durable
+// Package batch collects items that come at about one time, so that they share a commit.
+package batch
 
 import (
 	"sync"
 	"time"
 )
 
-const (
-	maxBatch = 1000 // what a JetStream server takes in one atomic batch
-	flushers = 2    // while one commit is on its way the next one is built
-	enough   = 16   // items that wait for no others
+// Max is how many items a batch has at most: what a JetStream server takes in one atomic batch.
+const Max = 1000
 
-	// endsLinger is how long the end of an attempt waits for others. Its price: a job that
-	// has ended may run again for as much longer, if the process is killed.
-	endsLinger = 5 * time.Millisecond
+const (
+	flushers = 2  // while one commit is on its way the next one is built
+	enough   = 16 // items that wait for no others
 )
 
-// batcher passes items on in batches. While a batch is on its way the next one collects,
+// Batcher passes items on in batches. While a batch is on its way the next one collects,
 // so that the batches grow with the load. With a linger the first of a batch waits that
 // long for others, unless enough of them come; without one a single item waits for nobody.
-type batcher[T any] struct {
+type Batcher[T any] struct {
 	flush  func([]T)
 	linger time.Duration
 	wg     sync.WaitGroup
@@ -30,12 +29,13 @@ type batcher[T any] struct {
 	closed    bool
 }
 
-func newBatcher[T any](flush func([]T), linger time.Duration) *batcher[T] {
-	return &batcher[T]{flush: flush, linger: linger}
+// New returns a Batcher that passes batches on to flush, two at a time.
+func New[T any](flush func([]T), linger time.Duration) *Batcher[T] {
+	return &Batcher[T]{flush: flush, linger: linger}
 }
 
-// put hands items over; false if the batcher is closed.
-func (b *batcher[T]) put(items ...T) bool {
+// Put hands items over; false if the batcher is closed.
+func (b *Batcher[T]) Put(items ...T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -53,15 +53,15 @@ func (b *batcher[T]) put(items ...T) bool {
 	return true
 }
 
-// hurry has what waits flushed without a linger.
-func (b *batcher[T]) hurry() {
+// Hurry has what waits flushed without a linger.
+func (b *Batcher[T]) Hurry() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lingering = false
 	b.start()
 }
 
-func (b *batcher[T]) endLinger() {
+func (b *Batcher[T]) endLinger() {
 	defer b.wg.Done()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,14 +71,14 @@ func (b *batcher[T]) endLinger() {
 
 // start starts a goroutine for what waits, if none more than flushers are at work. b.mu
 // is held.
-func (b *batcher[T]) start() {
+func (b *Batcher[T]) start() {
 	if b.flying < flushers && len(b.waiting) > 0 {
 		b.flying++
 		b.wg.Go(b.run)
 	}
 }
 
-func (b *batcher[T]) run() {
+func (b *Batcher[T]) run() {
 	for {
 		b.mu.Lock()
 		if len(b.waiting) == 0 || b.lingering && len(b.waiting) < enough {
@@ -86,7 +86,7 @@ func (b *batcher[T]) run() {
 			b.mu.Unlock()
 			return
 		}
-		n := min(len(b.waiting), maxBatch)
+		n := min(len(b.waiting), Max)
 		batch := b.waiting[:n:n]
 		if b.waiting = b.waiting[n:]; len(b.waiting) == 0 {
 			b.waiting = nil
@@ -96,8 +96,8 @@ func (b *batcher[T]) run() {
 	}
 }
 
-// close accepts no more, and waits until all that was accepted has been flushed.
-func (b *batcher[T]) close() {
+// Close accepts no more, and waits until all that was accepted has been flushed.
+func (b *Batcher[T]) Close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()

@@ -1,10 +1,12 @@
-package durable
+package worker
 
 import (
 	"context"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // lease is what a worker knows of its own lease.
@@ -55,8 +57,8 @@ func (l *lease) at(now time.Time) standing {
 // beat renews the lease until ctx ends. It does not wait for an answer before it asks
 // again: one may be lost, and one that takes longer than a third of a lease counts as
 // well.
-func (w *worker) beat(ctx context.Context) {
-	t := time.NewTicker(w.env.lease / 3)
+func (w *Worker) beat(ctx context.Context) {
+	t := time.NewTicker(w.env.Lease / 3)
 	defer t.Stop()
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -77,7 +79,7 @@ func (w *worker) beat(ctx context.Context) {
 }
 
 // stands returns how the lease stands, and loses it if it is over. w.mu is held.
-func (w *worker) stands(now time.Time) standing {
+func (w *Worker) stands(now time.Time) standing {
 	s := w.lease.at(now)
 	if s == over && !w.silent {
 		w.lose(now)
@@ -87,7 +89,7 @@ func (w *worker) stands(now time.Time) standing {
 
 // mayBegin reports whether a handler may begin now. If not, a beat is asked for that does
 // not wait for its turn, and start is called when it is answered. w.mu is held.
-func (w *worker) mayBegin() bool {
+func (w *Worker) mayBegin() bool {
 	s := w.stands(time.Now())
 	if s != sound && w.asking == 0 {
 		select {
@@ -99,16 +101,16 @@ func (w *worker) mayBegin() bool {
 }
 
 // renew asks the engine once, at the time began.
-func (w *worker) renew(ctx context.Context, began time.Time) {
-	try, cancel := context.WithTimeout(ctx, w.env.lease)
+func (w *Worker) renew(ctx context.Context, began time.Time) {
+	try, cancel := context.WithTimeout(ctx, w.env.Lease)
 	defer cancel()
-	err := w.engine.Beat(try)
+	err := w.engine.Heartbeat(try)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asking--
 	now := time.Now()
 	switch {
-	case err == nil || errors.Is(err, ErrLeaseLost):
+	case err == nil || errors.Is(err, driver.ErrLeaseLost):
 		if err != nil && !w.silent {
 			w.lose(now)
 		}
@@ -120,10 +122,10 @@ func (w *worker) renew(ctx context.Context, began time.Time) {
 			w.start()
 		}
 	case ctx.Err() != nil:
-	case forGood(err):
+	case ForGood(err):
 		w.fail(err)
-	case w.unrenewed.now():
-		w.env.log.Warn("durable: the lease could not be renewed", "error", err, "silent", now.Sub(w.lease.renewed))
+	case w.unrenewed.Now():
+		w.env.Log.Warn("durable: the lease could not be renewed", "error", err, "silent", now.Sub(w.lease.renewed))
 	}
 }
 
@@ -131,10 +133,10 @@ func (w *worker) renew(ctx context.Context, began time.Time) {
 // and drops what has not begun: others may have taken it over by now, and may have ended
 // it. It is handed back in case that they have not. Claims that are under way at this
 // moment are dropped with their answers. w.mu is held.
-func (w *worker) lose(now time.Time) {
+func (w *Worker) lose(now time.Time) {
 	w.silent = true
 	w.losses++
-	var back []*Held
+	var back []*driver.Delivery
 	handlers := 0
 	for _, t := range w.tasks {
 		if t.next != nil {
@@ -143,7 +145,7 @@ func (w *worker) lose(now time.Time) {
 		}
 		switch {
 		case t.cancel != nil:
-			t.cancel(ErrLeaseLost)
+			t.cancel(driver.ErrLeaseLost)
 			handlers++
 		case t.phase < running && t.phase != claiming:
 			back = append(back, t.held)
@@ -151,14 +153,14 @@ func (w *worker) lose(now time.Time) {
 		}
 	}
 	w.clearQueues()
-	w.env.log.Error("durable: the lease was not renewed in time", "silent", now.Sub(w.lease.renewed),
+	w.env.Log.Error("durable: the lease was not renewed in time", "silent", now.Sub(w.lease.renewed),
 		"handlers", handlers, "dropped", len(back))
 	w.giveBack(back)
 }
 
 // giveBack hands back what was dropped, which may be claimed, until the engine has taken
 // it or Run ends: nobody else gets what a worker has claimed that lives.
-func (w *worker) giveBack(held []*Held) {
+func (w *Worker) giveBack(held []*driver.Delivery) {
 	if len(held) == 0 {
 		return
 	}
@@ -171,13 +173,15 @@ func (w *worker) giveBack(held []*Held) {
 	})
 }
 
-// forGood reports whether an engine has said that it cannot go on.
-func forGood(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err, ErrVersion) }
+// ForGood reports whether an engine has said that it cannot go on.
+func ForGood(err error) bool {
+	return errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrVersion)
+}
 
 // fail ends Run with an error, unless it ends already. The ends of handlers can most
 // likely not be written down, so their contexts end. w.mu is held.
-func (w *worker) fail(err error) {
-	if w.failed != nil || w.env.closed.Err() != nil {
+func (w *Worker) fail(err error) {
+	if w.failed != nil || w.env.Closed.Err() != nil {
 		return
 	}
 	w.failed = err

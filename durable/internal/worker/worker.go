@@ -1,4 +1,6 @@
-package durable
+// Package worker fetches, claims and runs the jobs of a Queue, and writes their ends down. It does not
+// know the Queue: Env is what the two share.
+package worker
 
 import (
 	"context"
@@ -8,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/batch"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -18,6 +22,12 @@ const (
 	// minUnwritten is how many ends may wait to be written down however few handlers may
 	// run, so that a commit is for many.
 	minUnwritten = 64
+
+	maxClaims = batch.Max // in one call
+
+	// endsLinger is how long the end of an attempt waits for others. Its price: a job that
+	// has ended may run again for as much longer, if the process is killed.
+	endsLinger = 5 * time.Millisecond
 
 	minClaimAhead = 50 * time.Millisecond
 	maxClaimAhead = 300 * time.Millisecond
@@ -39,7 +49,7 @@ const (
 
 // task is a job that this worker holds.
 type task struct {
-	held     *Held
+	held     *driver.Delivery
 	phase    phase
 	crashes  int  // more than 0: a suspect
 	reserved bool // it has a place, and does not run yet
@@ -54,10 +64,10 @@ type task struct {
 	gates    []*gate                 // those that it has passed for its claim
 	served   int                     // when its line had had a turn before that
 	asking   bool                    // it is counted as asking there
-	next     *Held                   // a newer version, to be admitted when this one is forgotten
+	next     *driver.Delivery        // a newer version, to be admitted when this one is forgotten
 
-	completion *completion // what its handler may do
-	completed  *Outcome    // and has done, when it has returned: complete.go
+	ownEnd    *ownEnd            // what its handler may do
+	completed *driver.Completion // and has done, when it has returned: complete.go
 }
 
 // lane is what a kind has for itself: its limit, and its queues. Kinds without a limit of their
@@ -86,14 +96,14 @@ type lane struct {
 	served map[string]int   // of lanes: when each had its last turn
 }
 
-// worker is one Run. A task is in the map from when the engine hands it out until its end
+// Worker is one Run. A task is in the map from when the engine hands it out until its end
 // is written down, it is gone, or it was handed back; the phase says where else it is.
-type worker struct {
-	env    *env
-	engine Worker
-	kinds  *Kinds // what the engine is to hand out
+type Worker struct {
+	env    *Env
+	engine driver.Worker
+	kinds  *driver.Kinds // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
-	ends   *batcher[*ended]
+	ends   *batch.Batcher[*ended]
 	wake   chan struct{}   // for claimLoop: there may be something to claim
 	doubt  chan struct{}   // for beat: one is to be asked at once
 	asks   chan struct{}   // for watchRules: the rules are to be read at once
@@ -103,7 +113,7 @@ type worker struct {
 
 	mu       sync.Mutex // guards all below, and the fields of tasks but held
 	room     *sync.Cond
-	tasks    map[Ref]*task
+	tasks    map[driver.Ref]*task
 	bytes    int
 	lanes    map[string]*lane
 	shared   *lane   // the queues of all kinds without a limit of their own
@@ -117,12 +127,12 @@ type worker struct {
 	trial    []*task                   // the suspects that few may be of
 	begun    int                       // how often one was chosen to begin; for turn
 
-	look      time.Time // when Feed has looked the last time
-	full      int       // calls of hold that wait for room
-	lastClaim time.Time // when a claim was answered
-	rules     *Rules    // flow.go
-	gates     map[Place]*gate
-	back      map[time.Duration][]*Held // what is to be handed back soon, by for how long
+	lastPolled time.Time     // when Fetch has looked the last time
+	full       int           // calls of hold that wait for room
+	lastClaim  time.Time     // when a claim was answered
+	rules      *driver.Rules // flow.go
+	gates      map[driver.LimitKey]*gate
+	back       map[time.Duration][]*driver.Delivery // what is to be handed back soon, by for how long
 
 	claimSince time.Time       // when the claim was asked that is under way; zero: none
 	looking    bool            // lookAgain
@@ -133,78 +143,66 @@ type worker struct {
 	asking     int           // beats that are not answered yet
 	silent     bool          // the lease was lost, and not renewed since
 	losses     int           // of the lease
-	unwritten  rarely        // for the log: ends that could not be written down
-	unrenewed  rarely        // the same of the lease
+	unwritten  Rarely        // for the log: ends that could not be written down
+	unrenewed  Rarely        // the same of the lease
 	ahead      time.Duration // of the claim
 }
 
 // ended is a task whose handler has returned.
 type ended struct {
 	task  *task
-	out   Outcome
+	out   driver.Completion
 	tries int
 	early bool // by CancelRunning
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
-func newWorker(env *env, e Worker, kinds *Kinds, renewed time.Time) *worker {
-	w := &worker{
+func newWorker(env *Env, e driver.Worker, kinds *driver.Kinds, renewed time.Time) *Worker {
+	w := &Worker{
 		env: env, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
-		asks: make(chan struct{}, 1), gates: map[Place]*gate{}, back: map[time.Duration][]*Held{}, tasks: map[Ref]*task{},
+		asks: make(chan struct{}, 1), gates: map[driver.LimitKey]*gate{}, back: map[time.Duration][]*driver.Delivery{}, tasks: map[driver.Ref]*task{},
 		lanes: map[string]*lane{}, unread: map[string]bool{}, ahead: minClaimAhead,
 		made: time.Now(), rounds: map[time.Duration][]*task{},
-		lease: newLease(env.lease, renewed), look: renewed, lastClaim: renewed,
+		lease: newLease(env.Lease, renewed), lastPolled: renewed, lastClaim: renewed,
 	}
 	if w.silent = w.lease.at(time.Now()) == over; w.silent {
 		w.doubt <- struct{}{} // it took long to be made known
 	}
 	w.room = sync.NewCond(&w.mu)
 	linger := endsLinger
-	if env.manual {
+	if env.Manual {
 		linger = 0 // nobody adds meanwhile
 	}
-	w.ends = newBatcher(w.finish, linger)
-	w.shared = &lane{limit: env.concurrency}
+	w.ends = batch.New(w.finish, linger)
+	w.shared = &lane{limit: env.Concurrency}
 	w.shared.queues = w.shared
-	for kind := range env.handlers {
-		l := &lane{kind: kind, limit: env.concurrency, queues: w.shared}
-		if n := env.kinds[kind]; n > 0 {
-			l.limit, l.limited, l.queues = min(n, env.concurrency), true, l
+	for kind := range env.Handlers {
+		l := &lane{kind: kind, limit: env.Concurrency, queues: w.shared}
+		if n := env.Kinds[kind]; n > 0 {
+			l.limit, l.limited, l.queues = min(n, env.Concurrency), true, l
 		}
 		w.lanes[kind] = l
 	}
 	return w
 }
 
-func (w *worker) count(st *Stats) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	st.Held = int64(len(w.tasks))
-	st.Claimed = int64(w.counts[claimed] + w.counts[ready])
-	st.Running, st.Ending = int64(w.counts[running]), int64(w.counts[ending])
-	st.ClaimAhead = w.ahead
-	st.LastLook, st.LastClaim, st.LastBeat = w.lastLook(time.Now()), w.lastClaim, w.lease.renewed
-	st.Limited, st.Limits = w.limitStats()
-	st.Paused = w.rules.Pauses()
-}
-
 // set moves a task to a phase. w.mu is held.
-func (w *worker) set(t *task, p phase) {
+func (w *Worker) set(t *task, p phase) {
 	w.counts[t.phase]--
 	w.counts[p]++
 	t.phase = p
 }
 
 // queuesOf returns the lane in whose queues a task waits. w.mu is held.
-func (w *worker) queuesOf(t *task) *lane { return w.lanes[t.held.Record.Job.Kind].queues }
+func (w *Worker) queuesOf(t *task) *lane { return w.lanes[t.held.Record.Kind].queues }
 
 // isGone reports whether a task, whose time has come, is not here any more. w.mu is held.
-func (w *worker) isGone(t *task) bool {
+func (w *Worker) isGone(t *task) bool {
 	return w.draining || w.tasks[t.held.Ref] != t
 }
 
 // drop takes a task away, but not out of the queue that it may be in. w.mu is held.
-func (w *worker) drop(t *task) {
+func (w *Worker) drop(t *task) {
 	w.vacate(t)
 	w.endTrial(t)
 	w.leave(t)
@@ -215,7 +213,7 @@ func (w *worker) drop(t *task) {
 }
 
 // clearQueues empties the queues of tasks that have not begun. w.mu is held.
-func (w *worker) clearQueues() {
+func (w *Worker) clearQueues() {
 	w.exact = nil
 	for _, l := range w.lanes {
 		l.queues.claimable, l.queues.ready, l.queues.last, l.queues.suspects = classes{}, classes{}, classes{}, nil
@@ -228,7 +226,7 @@ func (w *worker) clearQueues() {
 }
 
 // forget drops a task that has ended, and goes on to its newer version. w.mu is held.
-func (w *worker) forget(t *task) {
+func (w *Worker) forget(t *task) {
 	w.drop(t)
 	if t.next != nil && !w.draining {
 		w.add(t.next)
@@ -236,9 +234,9 @@ func (w *worker) forget(t *task) {
 }
 
 // hold takes what the engine hands out, and blocks while there is no room.
-func (w *worker) hold(ctx context.Context, held []*Held) {
+func (w *Worker) hold(ctx context.Context, held []*driver.Delivery) {
 	defer context.AfterFunc(ctx, w.wakeRoom)()
-	var back []*Held
+	var back []*driver.Delivery
 	for _, h := range held {
 		if !w.admit(ctx, h) {
 			back = append(back, h)
@@ -247,14 +245,14 @@ func (w *worker) hold(ctx context.Context, held []*Held) {
 	if len(back) > 0 {
 		// Not all after one time: where workers poll in step, one that leaves a job to others
 		// would be handed it each time.
-		w.release(back, w.env.lease/4+rand.N(w.env.lease/2))
+		w.release(back, w.env.Lease/4+rand.N(w.env.Lease/2))
 	}
 }
 
 // admit takes one job, or returns false if it is better off elsewhere: nobody here can
 // run it, which the engine should have known, or the lease is not renewed, so that others
 // must get what is running here.
-func (w *worker) admit(ctx context.Context, h *Held) bool {
+func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for (len(w.tasks) >= w.most() || w.bytes >= maxHeldBytes) && ctx.Err() == nil {
@@ -271,13 +269,13 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 		}
 		return true
 	}
-	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Job.Kind] == nil {
+	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Kind] == nil {
 		return false
 	}
-	if r := &h.Record; r.IsOccurrence() && !w.env.times.mayFollow(r.Plan) {
+	if r := &h.Record; r.IsOccurrence() && !w.env.Times.MayFollow(r.Plan) {
 		if !w.unread[r.Series] {
 			w.unread[r.Series] = true
-			w.env.log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Series)
+			w.env.Log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Series)
 		}
 		return false
 	}
@@ -287,16 +285,16 @@ func (w *worker) admit(ctx context.Context, h *Held) bool {
 
 // wakeRoom wakes those who wait for room. It takes the lock, so that it cannot come
 // between another's look at its condition and its wait.
-func (w *worker) wakeRoom() {
+func (w *Worker) wakeRoom() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.room.Broadcast()
 }
 
 // add takes a job that is not here. w.mu is held.
-func (w *worker) add(h *Held) {
+func (w *Worker) add(h *driver.Delivery) {
 	t := &task{held: h, crashes: h.Record.Crashes}
-	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.Job.MaxAttempts || w.isCovered(h)
+	h.Exact = t.crashes > 0 || h.Record.Attempt+1 >= h.Record.MaxAttempts || w.isCovered(h)
 	w.tasks[h.Ref] = t
 	w.counts[fetched]++
 	w.weigh(h, 1)
@@ -306,14 +304,14 @@ func (w *worker) add(h *Held) {
 // schedule has a task that was fetched wait for its time to be claimed, and for as long
 // as it is told to. It looks at the clock once a lease at least, because that may be set
 // forward. w.mu is held.
-func (w *worker) schedule(t *task, least time.Duration) {
-	d, come := w.env.clock.Until(t.held.Record.Due), w.toWait
+func (w *Worker) schedule(t *task, least time.Duration) {
+	d, come := w.env.Clock.Until(t.held.Record.Due), w.toWait
 	if !t.held.Exact {
 		d, come = d-w.ahead, w.toClaim
 	}
 	switch {
-	case max(d, least) > w.env.lease:
-		w.later(w.env.lease, t, func(t *task) { w.schedule(t, max(0, least-w.env.lease)) })
+	case max(d, least) > w.env.Lease:
+		w.later(w.env.Lease, t, func(t *task) { w.schedule(t, max(0, least-w.env.Lease)) })
 	case d > 0 && d >= least && !t.held.Exact:
 		w.joinRound(t, d)
 	case d <= 0 && least <= 0 && !t.held.Exact:
@@ -324,7 +322,7 @@ func (w *worker) schedule(t *task, least time.Duration) {
 }
 
 // later calls f with w.mu held when d has passed, unless the task is not here any more.
-func (w *worker) later(d time.Duration, t *task, f func(*task)) {
+func (w *Worker) later(d time.Duration, t *task, f func(*task)) {
 	w.after(d, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -336,14 +334,14 @@ func (w *worker) later(d time.Duration, t *task, f func(*task)) {
 
 // after calls f when d has passed, at once if it is not positive; never on this
 // goroutine, so that it may be called with w.mu held.
-func (w *worker) after(d time.Duration, f func()) {
+func (w *Worker) after(d time.Duration, f func()) {
 	if _, err := w.wheel.Schedule(d, f); err != nil {
 		time.AfterFunc(d, f) // a wheel of the user's, stopped or full
 	}
 }
 
 // toClaim queues a task for the claim. w.mu is held.
-func (w *worker) toClaim(t *task) {
+func (w *Worker) toClaim(t *task) {
 	if w.isGone(t) {
 		return
 	}
@@ -359,7 +357,7 @@ func (w *worker) toClaim(t *task) {
 	w.wakeClaims()
 }
 
-func (w *worker) wakeClaims() {
+func (w *Worker) wakeClaims() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -367,7 +365,7 @@ func (w *worker) wakeClaims() {
 }
 
 // claimLoop claims what is due soon until ctx ends.
-func (w *worker) claimLoop(ctx context.Context) {
+func (w *Worker) claimLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -387,10 +385,10 @@ func (w *worker) claimLoop(ctx context.Context) {
 // takeClaimable returns what is to be claimed now: what has a place, and what may begin
 // soon. A lane claims no more than that: what waits unclaimed can be canceled, or run by
 // another worker.
-func (w *worker) takeClaimable() []*task {
+func (w *Worker) takeClaimable() []*task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := min(len(w.exact), maxBatch)
+	n := min(len(w.exact), maxClaims)
 	batch := slices.Clone(w.exact[:n])
 	w.exact = shift(w.exact, n)
 	for _, t := range batch {
@@ -401,7 +399,7 @@ func (w *worker) takeClaimable() []*task {
 		for _, l := range active {
 			// Each class has its own share of those that are ready, so that none keeps a
 			// higher one waiting.
-			n := max(0, min(len(l.claimable[class]), l.limit-len(l.ready[class]), maxBatch-len(batch)))
+			n := max(0, min(len(l.claimable[class]), l.limit-len(l.ready[class]), maxClaims-len(batch)))
 			for _, t := range l.claimable[class][:n] {
 				w.set(t, claiming)
 				t.counted = true
@@ -426,8 +424,8 @@ func shift(s []*task, n int) []*task {
 
 // claim asks the engine, and sets each job on its way. If the lease is lost meanwhile the
 // answer comes too late, and all are dropped.
-func (w *worker) claim(ctx context.Context, batch []*task) {
-	held := make([]*Held, len(batch))
+func (w *Worker) claim(ctx context.Context, batch []*task) {
+	held := make([]*driver.Delivery, len(batch))
 	for i, t := range batch {
 		held[i] = t.held
 	}
@@ -442,17 +440,17 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 	defer w.mu.Unlock()
 	w.adapt(now.Sub(began))
 	w.claimSince = time.Time{}
-	if slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Claimed != Later }) {
+	if slices.ContainsFunc(verdicts, func(v driver.ClaimResult) bool { return v.Status != driver.RetryLater }) {
 		w.lastClaim = now
 	}
-	var back []*Held
+	var back []*driver.Delivery
 	for i, t := range batch {
 		if t.counted {
 			t.counted = false
 			w.queuesOf(t).claiming[classOf(t)]--
 		}
 		switch {
-		case verdicts[i].Claimed == Gone:
+		case verdicts[i].Status == driver.Gone:
 			w.forget(t)
 		case w.stands(now) == over || w.losses != losses:
 			w.drop(t)
@@ -466,8 +464,8 @@ func (w *worker) claim(ctx context.Context, batch []*task) {
 }
 
 // judged sets a task on its way whose claim was answered. w.mu is held.
-func (w *worker) judged(t *task, v Verdict) {
-	if v.Claimed == Mine {
+func (w *Worker) judged(t *task, v driver.ClaimResult) {
+	if v.Status == driver.Granted {
 		t.attempt, t.token = v.Attempt, v.At
 		w.granted(t)
 		w.set(t, claimed)
@@ -476,13 +474,13 @@ func (w *worker) judged(t *task, v Verdict) {
 	}
 	w.vacate(t)
 	w.endTrial(t)
-	if v.Claimed == Limited {
+	if v.Status == driver.Throttled {
 		w.limited(t, v)
 		return
 	}
 	w.leave(t)
 	w.set(t, fetched)
-	if v.Claimed == Suspect {
+	if v.Status == driver.Suspect {
 		t.held.Exact, t.crashes = true, max(v.Crashes, 1)
 	}
 	w.schedule(t, max(v.After, time.Millisecond))
@@ -490,25 +488,25 @@ func (w *worker) judged(t *task, v Verdict) {
 
 // adapt follows what a claim takes: four times that, up at once and down by a hundredth,
 // is enough that the commit is over when the job is due. w.mu is held.
-func (w *worker) adapt(took time.Duration) {
+func (w *Worker) adapt(took time.Duration) {
 	w.ahead = min(max(4*took, w.ahead-w.ahead/100, minClaimAhead), maxClaimAhead)
 }
 
 // proceed queues a claimed task whose time has come, by the engine's clock as it is known
 // now, and has others wait for theirs. w.mu is held.
-func (w *worker) proceed(t *task) {
+func (w *Worker) proceed(t *task) {
 	if t.phase != claimed {
 		return // it was canceled
 	}
-	early := w.env.clock.Until(t.held.Record.Due)
+	early := w.env.Clock.Until(t.held.Record.Due)
 	if !t.token.IsZero() {
-		early = max(early, w.env.clock.Until(t.token))
+		early = max(early, w.env.Clock.Until(t.token))
 	}
 	if early > 0 {
-		w.later(min(early, w.env.lease), t, w.proceed)
+		w.later(min(early, w.env.Lease), t, w.proceed)
 		return
 	}
-	if t.attempt > t.held.Record.Job.MaxAttempts {
+	if t.attempt > t.held.Record.MaxAttempts {
 		w.vacate(t)
 		w.set(t, ending)
 		go w.bury(t)
@@ -527,12 +525,12 @@ func (w *worker) proceed(t *task) {
 
 // finish writes ends down. One that fails is tried again until it succeeds, or the lease is
 // lost: an end that is known here must not be forgotten.
-func (w *worker) finish(batch []*ended) {
-	outs := make([]Outcome, len(batch))
+func (w *Worker) finish(batch []*ended) {
+	outs := make([]driver.Completion, len(batch))
 	for i, e := range batch {
 		outs[i] = e.out
 	}
-	ctx, cancel := context.WithTimeout(w.env.asking, max(w.env.lease, 5*time.Second))
+	ctx, cancel := context.WithTimeout(w.env.Asking, max(w.env.Lease, 5*time.Second))
 	defer cancel()
 	errs := w.engine.Finish(ctx, outs)
 	w.mu.Lock()
@@ -545,56 +543,56 @@ func (w *worker) finish(batch []*ended) {
 			}
 			w.tally(e)
 			w.forget(e.task)
-		case errors.Is(err, ErrLeaseLost) && e.task.completed != nil:
+		case errors.Is(err, driver.ErrLeaseLost) && e.task.completed != nil:
 			w.completed(e)
-		case errors.Is(err, ErrChanged):
+		case errors.Is(err, driver.ErrChanged):
 			w.followChanged(e)
-		case errors.Is(err, ErrLeaseLost):
-			w.env.stats.leaseLost.Add(1)
-			w.env.log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Held.Ref)
+		case errors.Is(err, driver.ErrLeaseLost):
+			w.env.Stats.LeaseLost.Add(1)
+			w.env.Log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Delivery.Ref)
 			w.forget(e.task)
 		default:
-			if w.failed != nil && errors.Is(err, ErrClosed) {
+			if w.failed != nil && errors.Is(err, driver.ErrClosed) {
 				continue // for good: drain gives up
 			}
 			e.tries++
 			pause := min(20*time.Millisecond<<min(e.tries, 10), 5*time.Second)
-			if w.unwritten.now() {
-				w.env.log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Held.Ref, "error", err, "pause", pause)
+			if w.unwritten.Now() {
+				w.env.Log.Warn("durable: the end of an attempt could not be written down; trying again", "ref", e.out.Delivery.Ref, "error", err, "pause", pause)
 			}
-			w.after(pause, func() { w.ends.put(e) })
+			w.after(pause, func() { w.ends.Put(e) })
 		}
 	}
 	w.start()
 }
 
-func (w *worker) tally(e *ended) {
+func (w *Worker) tally(e *ended) {
 	out := e.out
 	switch {
 	case e.early:
-		w.env.stats.stopped.Add(1)
-	case out.Uncounted && out.End == Again:
-		w.env.stats.snoozed.Add(1)
+		w.env.Stats.Stopped.Add(1)
+	case out.Uncounted && out.End == driver.Retry:
+		w.env.Stats.Snoozed.Add(1)
 	case out.Uncounted:
-		w.env.stats.expired.Add(1)
-	case out.End == Done:
-		w.env.stats.done.Add(1)
-	case out.End == Again:
-		w.env.stats.failed.Add(1)
-	case out.End == Buried:
-		w.env.stats.dead.Add(1)
+		w.env.Stats.Expired.Add(1)
+	case out.End == driver.Done:
+		w.env.Stats.Done.Add(1)
+	case out.End == driver.Retry:
+		w.env.Stats.Failed.Add(1)
+	case out.End == driver.DeadLetter:
+		w.env.Stats.Dead.Add(1)
 	}
 	if out.Next != nil {
-		w.env.stats.added.Add(1)
+		w.env.Stats.Added.Add(1)
 	}
 }
 
-func (w *worker) release(held []*Held, after time.Duration) error {
-	ctx, cancel := context.WithTimeout(w.env.asking, 5*time.Second)
+func (w *Worker) release(held []*driver.Delivery, after time.Duration) error {
+	ctx, cancel := context.WithTimeout(w.env.Asking, 5*time.Second)
 	defer cancel()
 	err := w.engine.Release(ctx, held, after)
 	if err != nil {
-		w.env.log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
+		w.env.Log.Warn("durable: jobs could not be handed back; others get them after the lease", "error", err)
 	}
 	return err
 }
@@ -602,10 +600,10 @@ func (w *worker) release(held []*Held, after time.Duration) error {
 // drain hands back what has not begun, and waits for the rest. If the engine is silent it
 // gives up after a lease from when the last handler has returned: then what is not
 // written down is not this worker's any more. Close makes it give up sooner.
-func (w *worker) drain() {
+func (w *Worker) drain() {
 	w.mu.Lock()
 	w.draining = true
-	var back []*Held
+	var back []*driver.Delivery
 	for _, t := range w.tasks {
 		if t.phase < running {
 			back = append(back, t.held)
@@ -619,19 +617,19 @@ func (w *worker) drain() {
 	for w.counts[running] > 0 {
 		w.room.Wait()
 	}
-	over := errors.Is(w.failed, ErrClosed) // no end can be written down
+	over := errors.Is(w.failed, driver.ErrClosed) // no end can be written down
 	giveUp := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		over = true
 		w.room.Broadcast()
 	}
-	defer time.AfterFunc(w.env.lease, giveUp).Stop()
-	defer context.AfterFunc(w.env.asking, giveUp)()
+	defer time.AfterFunc(w.env.Lease, giveUp).Stop()
+	defer context.AfterFunc(w.env.Asking, giveUp)()
 	for len(w.tasks) > 0 && !over {
 		w.room.Wait()
 	}
 	if len(w.tasks) > 0 {
-		w.env.log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", len(w.tasks))
+		w.env.Log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", len(w.tasks))
 	}
 }

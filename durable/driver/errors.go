@@ -1,10 +1,6 @@
-package durable
+package driver
 
-import (
-	"errors"
-	"fmt"
-	"time"
-)
+import "errors"
 
 // Errors to test for with errors.Is.
 var (
@@ -58,49 +54,3 @@ var (
 	// good.
 	ErrClosed = errors.New("durable: closed")
 )
-
-// discarded and later are what Discard and RetryAfter wrap a handler's error in; snoozed
-// is what Snooze returns.
-type discarded struct{ err error }
-
-type retryLater struct {
-	err   error
-	after time.Duration
-}
-
-type snoozed struct{ after time.Duration }
-
-func (e *snoozed) Error() string    { return fmt.Sprintf("durable: snoozed for %v", e.after) }
-func (e *discarded) Error() string  { return e.err.Error() }
-func (e *discarded) Unwrap() error  { return e.err }
-func (e *retryLater) Error() string { return e.err.Error() }
-func (e *retryLater) Unwrap() error { return e.err }
-
-// Discard wraps an error that a handler returns when another attempt would be of no use.
-// The job is dead at once. Discard panics on a nil error.
-func Discard(err error) error {
-	if err == nil {
-		panic("durable: Discard(nil)")
-	}
-	return &discarded{err: err}
-}
-
-// RetryAfter wraps an error that a handler returns to set when the next attempt is due: d
-// from now, and not after the backoff. If d is not positive, that is now. The attempt
-// counts all the same. RetryAfter panics on a nil error.
-func RetryAfter(d time.Duration, err error) error {
-	if err == nil {
-		panic(fmt.Sprintf("durable: RetryAfter(%v, nil)", d))
-	}
-	return &retryLater{err: err, after: max(d, 0)}
-}
-
-// Snooze returns what a handler returns if it is too early for the job: another attempt is
-// due d from now, and this one does not count. If d is not positive, that is now. The job
-// has not failed: its last error stays what it was. A job may be snoozed any number of
-// times.
-func Snooze(d time.Duration) error { return &snoozed{after: max(d, 0)} }
-
-// IsSnooze reports whether an error is one that [Snooze] has returned, or wraps one: then a
-// handler that returns it has not failed. It is for middleware.
-func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }

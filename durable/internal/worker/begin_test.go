@@ -1,4 +1,4 @@
-package durable
+package worker
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // However many kinds have jobs that are due, the choice of the next one looks at one queue for
@@ -19,17 +21,17 @@ func TestKindsWithoutALimitShareQueues(t *testing.T) {
 		w, first, _ := woken(t, &answering{beats: []error{nil}}, time.Now())
 		var ran atomic.Int64
 		for i := range kinds {
-			l := &lane{kind: fmt.Sprint("k", i), limit: w.env.concurrency, queues: w.shared}
+			l := &lane{kind: fmt.Sprint("k", i), limit: w.env.Concurrency, queues: w.shared}
 			if i%500 == 0 {
 				l.limit, l.limited, l.queues = 1, true, l
 			}
 			w.lanes[l.kind] = l
-			w.env.handlers[l.kind] = func(context.Context, *Attempt) error { ran.Add(1); return nil }
+			w.env.Handlers[l.kind] = func(context.Context, *Attempt) error { ran.Add(1); return nil }
 		}
 		for i := range kinds {
 			h := *first
-			h.Record.Job.Kind = fmt.Sprint("k", i)
-			h.Ref = Ref(h.Record.Job.Kind)
+			h.Record.Kind = fmt.Sprint("k", i)
+			h.Ref = driver.Ref(h.Record.Kind)
 			require.True(t, w.admit(t.Context(), &h))
 		}
 		synctest.Wait()

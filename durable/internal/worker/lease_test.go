@@ -1,16 +1,17 @@
-package durable
+package worker
 
 import (
 	"context"
 	"log/slog"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -33,54 +34,54 @@ func TestLeaseStands(t *testing.T) {
 
 // answering is an engine's worker whose beats are answered as it is told to.
 type answering struct {
-	Worker
+	driver.Worker
 	beats    []error
 	asked    int
-	released []Ref
+	released []driver.Ref
 }
 
-func (a *answering) Beat(context.Context) error {
+func (a *answering) Heartbeat(context.Context) error {
 	err := a.beats[min(a.asked, len(a.beats)-1)]
 	a.asked++
 	return err
 }
 
-func (a *answering) Release(_ context.Context, held []*Held, _ time.Duration) error {
+func (a *answering) Release(_ context.Context, held []*driver.Delivery, _ time.Duration) error {
 	for _, h := range held {
 		a.released = append(a.released, h.Ref)
 	}
 	return nil
 }
 
-func (a *answering) Finish(_ context.Context, outs []Outcome) []error {
+func (a *answering) Finish(_ context.Context, outs []driver.Completion) []error {
 	return make([]error, len(outs))
 }
 
-func (a *answering) Claim(_ context.Context, held []*Held) []Verdict {
-	verdicts := make([]Verdict, len(held))
+func (a *answering) Claim(_ context.Context, held []*driver.Delivery) []driver.ClaimResult {
+	verdicts := make([]driver.ClaimResult, len(held))
 	for i := range verdicts {
-		verdicts[i] = Verdict{Claimed: Mine, Attempt: 1}
+		verdicts[i] = driver.ClaimResult{Status: driver.Granted, Attempt: 1}
 	}
 	return verdicts
 }
 
 // woken is a worker none of whose goroutines has noticed yet that its machine stood
 // still, with one claimed job whose time has come. ran counts handlers.
-func woken(t *testing.T, a *answering, since time.Time) (w *worker, held *Held, ran *int) {
+func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver.Delivery, ran *int) {
 	now := func(context.Context) (time.Time, time.Duration, error) { return time.Now(), 0, nil }
 	c, err := clock.New(t.Context(), now)
 	require.NoError(t, err)
 	ran = new(int)
-	e := &env{settings: defaultSettings(), clock: c, asking: t.Context(), closed: t.Context(), handlers: map[string]Handler{
+	e := &Env{Settings: DefaultSettings(), Clock: c, Asking: t.Context(), Closed: t.Context(), Handlers: map[string]Handler{
 		"k": func(context.Context, *Attempt) error { *ran++; return nil },
 	}}
-	e.log = slog.New(slog.DiscardHandler)
-	e.times = newCalendar(nil, e.log, e.now)
-	w = newWorker(e, a, NewKinds([]string{"k"}), since)
+	e.Log = slog.New(slog.DiscardHandler)
+	e.Times = recur.NewCalendar(nil, e.Log, e.Now)
+	w = newWorker(e, a, driver.NewKinds([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.ending = t.Context()
-	held = &Held{Ref: "r", Record: Record{Job: Job{Kind: "k", MaxAttempts: 25}, Due: time.Now().Add(-time.Second)}}
+	held = &driver.Delivery{Ref: "r", Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: time.Now().Add(-time.Second)}}
 	w.silent = false
 	require.True(t, w.admit(t.Context(), held))
 	synctest.Wait()
@@ -96,7 +97,7 @@ func TestNoBeginUnderALostLease(t *testing.T) {
 		w, held, ran := woken(t, a, time.Now().Add(-30*time.Second))
 		require.Zero(t, *ran)
 		require.Empty(t, w.tasks)
-		require.Equal(t, []Ref{held.Ref}, a.released)
+		require.Equal(t, []driver.Ref{held.Ref}, a.released)
 		require.False(t, w.admit(t.Context(), held), "nothing is taken before a beat is answered")
 		w.renew(t.Context(), time.Now())
 		require.True(t, w.admit(t.Context(), held))
@@ -140,7 +141,7 @@ func TestHandlerLooksItself(t *testing.T) {
 
 // Where the lease is in doubt a beat is asked for at once. It decides.
 func TestBeatDecides(t *testing.T) {
-	for answer, runs := range map[error]int{nil: 1, ErrLeaseLost: 0} {
+	for answer, runs := range map[error]int{nil: 1, driver.ErrLeaseLost: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			a := &answering{beats: []error{errGoexit, answer}}
 			w, held, ran := woken(t, a, time.Now())
@@ -181,38 +182,20 @@ func TestLateClaimIsDropped(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, *ran)
 		require.Empty(t, w.tasks)
-		require.Equal(t, []Ref{"again"}, a.released)
+		require.Equal(t, []driver.Ref{"again"}, a.released)
 	})
 }
 
 // losing loses its lease, and has it again, while it claims.
 type losing struct {
 	*answering
-	w *worker
+	w *Worker
 }
 
-func (l *losing) Claim(ctx context.Context, held []*Held) []Verdict {
+func (l *losing) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
 	l.w.mu.Lock()
 	l.w.lose(time.Now())
 	l.w.mu.Unlock()
 	l.w.renew(ctx, time.Now().Add(time.Millisecond))
 	return l.answering.Claim(ctx, held)
-}
-
-// Where an engine says since when the job was due, that is no longer than the worker is there.
-func TestWorkerSince(t *testing.T) {
-	began := time.UnixMilli(1_800_000_000_000)
-	for since, want := range map[time.Time]time.Time{
-		{}:                         {},
-		began.Add(-time.Minute):    began,
-		began.Add(time.Nanosecond): began.Add(time.Nanosecond),
-	} {
-		for _, label := range []string{"", "l", "a_b-c__d"} {
-			w := WorkerInfo{Name: newWorkerName(began, label), Since: since}
-			w.readName()
-			require.True(t, want.Equal(w.Since), "%v", w.Since)
-			require.Equal(t, label, w.Label)
-			require.Equal(t, os.Getpid(), w.Process)
-		}
-	}
 }

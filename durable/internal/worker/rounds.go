@@ -1,4 +1,4 @@
-package durable
+package worker
 
 import "time"
 
@@ -11,7 +11,7 @@ import "time"
 // interval returns the time between two rounds. It is at most half of the lead, so that the
 // other half is left for the claim itself. It is a fixed time, doubled: so it
 // stays the same while the lead changes a little. w.mu is held.
-func (w *worker) interval() time.Duration {
+func (w *Worker) interval() time.Duration {
 	d := minClaimAhead / 2
 	for d <= w.ahead/4 {
 		d *= 2
@@ -21,7 +21,7 @@ func (w *worker) interval() time.Duration {
 
 // joinRound has a task claimed in the first round that is not before d has passed. w.mu
 // is held.
-func (w *worker) joinRound(t *task, d time.Duration) {
+func (w *Worker) joinRound(t *task, d time.Duration) {
 	now, every := time.Since(w.made), w.interval()
 	at := (now + d + every - 1) / every * every
 	tasks, ok := w.rounds[at]
@@ -32,7 +32,7 @@ func (w *worker) joinRound(t *task, d time.Duration) {
 }
 
 // beginRound queues the tasks of a round for the claim.
-func (w *worker) beginRound(at time.Duration) {
+func (w *Worker) beginRound(at time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range w.rounds[at] {

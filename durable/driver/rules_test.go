@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"testing"
@@ -12,16 +12,16 @@ import (
 func TestTakeAfterTheClockWasSetBack(t *testing.T) {
 	limits := []*Rule{{ID: 1, Limit: Limit{Running: 1, Rate: 10, Burst: 3}}}
 	c, now := &Counter{}, time.Now()
-	take := func(worker string, at time.Time) Verdict {
+	take := func(worker string, at time.Time) ClaimResult {
 		return Take(limits, []*Counter{c}, []bool{false}, worker, at)
 	}
-	require.Equal(t, Mine, take("a", now).Claimed)
-	require.Equal(t, Limited, take("dead", now).Claimed, "it has the next turn")
+	require.Equal(t, Granted, take("a", now).Status)
+	require.Equal(t, Throttled, take("dead", now).Status, "it has the next turn")
 	c.Taken = 0
 	now = now.Add(-time.Hour)
 	began := 0
 	for ms := range 1000 {
-		if take("a", now.Add(time.Duration(ms)*time.Millisecond)).Claimed == Mine {
+		if take("a", now.Add(time.Duration(ms)*time.Millisecond)).Status == Granted {
 			began++
 			c.Taken = 0
 		}

@@ -1,11 +1,11 @@
-package durable
+package worker
 
 import "time"
 
 // classes are tasks in the order in which they came due, apart by their priority.
 type classes [3][]*task // High, Normal, Low
 
-func classOf(t *task) int { return int(High - t.held.Record.Job.Priority) }
+func classOf(t *task) int { return int(1 - t.held.Record.Priority) }
 
 func (c *classes) add(t *task) { c[classOf(t)] = append(c[classOf(t)], t) }
 
@@ -27,7 +27,7 @@ func turn(n int) [3]int {
 // claim is answered: they keep places from lower classes, or with few places a class would
 // begin whenever the one above it waits for a commit. A claim that takes long keeps none.
 // It may cost a look at as many tasks as the lane may run. w.mu is held.
-func (w *worker) coming(l *lane, of []int) (n int) {
+func (w *Worker) coming(l *lane, of []int) (n int) {
 	if len(of) == 0 || !w.claimSince.IsZero() && time.Since(w.claimSince) > w.ahead {
 		return 0
 	}
@@ -49,7 +49,7 @@ func (w *worker) coming(l *lane, of []int) (n int) {
 
 // lookAgain has start be called when a claim has taken long, if one is under way. w.mu is
 // held.
-func (w *worker) lookAgain() {
+func (w *Worker) lookAgain() {
 	if w.claimSince.IsZero() || w.looking {
 		return
 	}

@@ -1,4 +1,5 @@
-package durable
+// Package recur knows when the occurrences of schedules are, and which follows which.
+package recur
 
 import (
 	"context"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/cron"
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
 )
 
 // The next occurrence is stored with the end of the one before, in one commit, on the condition that
@@ -22,10 +25,10 @@ import (
 // the same time, if that is one of the schedule's (replacement). And what was missed before a
 // change is made up for, if the change has kept the times (plan.Since).
 
-// calendar knows the times of schedules, and which occurrence follows which. Its methods may be
+// Calendar knows the times of schedules, and which occurrence follows which. Its methods may be
 // called by several goroutines at once.
-type calendar struct {
-	engine Engine
+type Calendar struct {
+	engine driver.Engine
 	log    *slog.Logger
 	now    func() time.Time // by the engine's clock
 
@@ -33,20 +36,21 @@ type calendar struct {
 	specs map[string]*cron.Spec // those that were read; nil: one that cannot be read
 }
 
-func newCalendar(e Engine, log *slog.Logger, now func() time.Time) *calendar {
-	return &calendar{engine: e, log: log, now: now, specs: map[string]*cron.Spec{}}
+// NewCalendar returns a Calendar of the schedules of an engine; now is by its clock.
+func NewCalendar(e driver.Engine, log *slog.Logger, now func() time.Time) *Calendar {
+	return &Calendar{engine: e, log: log, now: now, specs: map[string]*cron.Spec{}}
 }
 
 var (
 	// errInCode: earlier releases had schedules whose times were functions of the program. Only
 	// their names are stored.
-	errInCode = fmt.Errorf("%w: its times were code of an earlier release; call Schedule with its name", ErrInvalid)
+	errInCode = fmt.Errorf("%w: its times were code of an earlier release; call Schedule with its name", driver.ErrInvalid)
 
-	errUnreadable = fmt.Errorf("%w: the spec cannot be read here", ErrInvalid)
+	errUnreadable = fmt.Errorf("%w: the spec cannot be read here", driver.ErrInvalid)
 )
 
 // timesOf returns the times of a plan.
-func (c *calendar) timesOf(p *plan) (times, error) {
+func (c *Calendar) timesOf(p *Plan) (times, error) {
 	if p.Spec == "" {
 		return nil, errInCode
 	}
@@ -54,13 +58,13 @@ func (c *calendar) timesOf(p *plan) (times, error) {
 	if spec == nil {
 		return nil, fmt.Errorf("%w: %.300q", errUnreadable, p.Spec)
 	}
-	start, end := fromMicros(p.Start), fromMicros(p.End)
+	start, end := FromMicros(p.Start), FromMicros(p.End)
 	return func(prev time.Time) time.Time {
 		at := spec.NextFrom(start, prev)
 		if at.IsZero() || !end.IsZero() && !at.Before(end) {
 			return time.Time{}
 		}
-		return wholeMicros(at)
+		return clock.WholeMicros(at)
 	}, nil
 }
 
@@ -68,7 +72,7 @@ func (c *calendar) timesOf(p *plan) (times, error) {
 const maxSpecs = 4096
 
 // spec reads a spec, and keeps it; nil if it cannot be read here.
-func (c *calendar) spec(text string) *cron.Spec {
+func (c *Calendar) spec(text string) *cron.Spec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, ok := c.specs[text]
@@ -82,23 +86,23 @@ func (c *calendar) spec(text string) *cron.Spec {
 	return s
 }
 
-// mayFollow reports whether an occurrence with a plan may end here. If its spec cannot be read, a
+// MayFollow reports whether an occurrence with a plan may end here. If its spec cannot be read, a
 // release that can read it has to store what follows. Nobody knows the times of one without a
 // spec.
-func (c *calendar) mayFollow(plan string) bool {
-	p := planOf(plan)
+func (c *Calendar) MayFollow(plan string) bool {
+	p := PlanOf(plan)
 	return p.Spec == "" || c.spec(p.Spec) != nil
 }
 
-// replacement is the [Replace] of a plan: the first occurrence from now on, unless the one
+// Replacement is the [Replace] of a plan: the first occurrence from now on, unless the one
 // that waits is before that and at one of the plan's times.
-func (c *calendar) replacement(name string, p *plan, revision int64, last time.Time, waits *Record) (*Record, error) {
+func (c *Calendar) Replacement(name string, p *Plan, revision int64, last time.Time, waits *driver.Record) (*driver.Record, error) {
 	t, err := c.timesOf(p)
 	if err != nil {
 		return nil, err
 	}
 	now := c.now()
-	if waits != nil && !waits.Due.After(now) && c.mayFollow(waits.Plan) {
+	if waits != nil && !waits.Due.After(now) && c.MayFollow(waits.Plan) {
 		return waits, nil // it may begin at any moment, and its end is followed by the plan
 	}
 	from := now
@@ -108,7 +112,7 @@ func (c *calendar) replacement(name string, p *plan, revision int64, last time.T
 	at := t(from)
 	due := p.due(name, at)
 	if waits != nil {
-		was, kept := planOf(waits.Plan), occurred(waits)
+		was, kept := PlanOf(waits.Plan), Occurred(waits)
 		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
 			if at, due = kept, p.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
 				due = waits.Due // it was rescheduled, or snoozed
@@ -118,27 +122,30 @@ func (c *calendar) replacement(name string, p *plan, revision int64, last time.T
 	if at.IsZero() {
 		return nil, nil
 	}
-	return p.occurrence(name, revision, t, p.Job.job(), at, due, now)
+	return p.occurrence(name, revision, t, p.Job, at, due, now)
 }
 
-// follow sets what follows an occurrence that has begun and now ends, by the plan that came
+// Follow sets what follows an occurrence that has begun and now ends, by the plan that came
 // with it.
-func (c *calendar) follow(out *Outcome, began time.Time) {
-	r := &out.Held.Record
-	if !r.IsOccurrence() || out.End == Again {
+func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
+	r := &out.Delivery.Record
+	if !r.IsOccurrence() || out.End == driver.Retry {
 		return
 	}
-	p := planOf(r.Plan)
+	p := PlanOf(r.Plan)
 	out.Revision = p.Revision
 	if !out.Uncounted && !p.Pass {
-		out.Occurred = occurred(r)
+		out.Occurred = Occurred(r)
 	}
 	if r.Version > 0 || p.Spec == "" {
 		out.Revision = unread // it may have been dead, and others have run since, or it has no times: followAgain knows
 		return
 	}
-	out.Next = c.successor(r, p, p.Revision, r.Job, began, occurred(r))
+	out.Next = c.successor(r, p, p.Revision, TemplateOf(r), began, Occurred(r))
 }
+
+// Tries bounds how often a change is tried because others change the schedule, or the rules.
+const Tries = 100
 
 // unread is the revision of no schedule.
 const unread = -1
@@ -146,7 +153,7 @@ const unread = -1
 // successor makes the record of the occurrence that follows one at a time; nil if there is
 // none. Where the spec cannot be read it makes a placeholder, and a release that can read it
 // makes the next one.
-func (c *calendar) successor(r *Record, p *plan, revision int64, j Job, began, at time.Time) (next *Record) {
+func (c *Calendar) successor(r *driver.Record, p *Plan, revision int64, j *Template, began, at time.Time) (next *driver.Record) {
 	now, own := c.now(), *p
 	t, err := c.timesOf(p)
 	own.Pass = errors.Is(err, errUnreadable)
@@ -155,10 +162,10 @@ func (c *calendar) successor(r *Record, p *plan, revision int64, j Job, began, a
 		next, err = own.occurrence(r.Series, revision, nil, j, at, own.due(r.Series, at), now)
 	case err == nil:
 		since := own.Since
-		if since == 0 && revision != planOf(r.Plan).Revision {
+		if since == 0 && revision != PlanOf(r.Plan).Revision {
 			since = revision
 		}
-		if from := fromMicros(since); at.Before(from) {
+		if from := FromMicros(since); at.Before(from) {
 			at = from
 		}
 		if at = own.after(t, at, began, now); !at.IsZero() {
@@ -172,21 +179,21 @@ func (c *calendar) successor(r *Record, p *plan, revision int64, j Job, began, a
 	return next
 }
 
-// followAgain is follow by the schedule as it is stored now.
-func (c *calendar) followAgain(ctx context.Context, out *Outcome, began time.Time) error {
-	r := &out.Held.Record
+// FollowAgain is follow by the schedule as it is stored now.
+func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Completion, began time.Time) error {
+	r := &out.Delivery.Record
 	s, err := c.engine.Series(ctx, r.Series)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
 		return err
 	}
 	out.Next, out.Revision = nil, s.Revision
-	at := occurred(r)
+	at := Occurred(r)
 	if !at.After(s.Last) { // it was redriven
 		at, out.Occurred = s.Last, time.Time{}
 	}
-	p, j := planOf(s.Plan), r.Job
+	p, j := PlanOf(s.Plan), TemplateOf(r)
 	if p.Job != nil {
-		j = p.Job.job()
+		j = p.Job
 	}
 	deleted := s.Plan == "" && r.Plan != "" // and not older than stored schedules
 	if !deleted && !p.Paused {

@@ -1,4 +1,8 @@
-package durable
+// Package driver is for the authors of engines, as database/sql/driver is for those of drivers: what
+// package durable asks of an engine, the records that the two exchange, and the rules of limits,
+// which all engines share. Programs that add and run jobs use package durable; of this one they
+// need the name of an [Engine] at most. Package enginetest tests an engine.
+package driver
 
 import (
 	"context"
@@ -7,7 +11,7 @@ import (
 )
 
 // Engine keeps jobs, hands them out, and decides who has which. It is the truth: a
-// [Queue] keeps nothing that an engine does not know. Package enginetest has the tests
+// Queue keeps nothing that an engine does not know. Package enginetest has the tests
 // that every engine must pass; they say exactly what each verb owes.
 //
 // Times are by the engine's clock, which Now reads; those that a Queue passes on are
@@ -24,7 +28,7 @@ import (
 //     is dead and its retention is over.
 //  2. Of Cancel, Move and Claim at one time for one job, one wins.
 //  3. A job that one worker has claimed no other can claim until the first has finished or
-//     released it, or has not called Beat for longer than its lease.
+//     released it, or has not called Heartbeat for longer than its lease.
 //
 // An engine may have a method Health(context.Context) error, too, for what keeps it from
 // storing though it answers; Queue.Health asks it first.
@@ -87,18 +91,19 @@ type Engine interface {
 	Unhandled(ctx context.Context) ([]Unhandled, error)
 
 	// Page returns up to n of the jobs that the Filter selects, whose State is not 0, in the
-	// order of their Marks, and those alone that come after one; the zero Mark is before all.
+	// order of their Cursors, and those alone that come after one; the zero Cursor is before all.
 	// That is about the order in which they have been due, of dead ones that in which they
-	// died or were due. It returns the Mark to go on from, zero if there are no more. It is no
+	// died or were due. It returns the Cursor to go on from, zero if there are no more. It is no
 	// snapshot, but leaves out nothing that was there all the time and did not change.
-	Page(ctx context.Context, f Filter, after Mark, n int) ([]Info, Mark, error)
+	Page(ctx context.Context, f Filter, after Cursor, n int) ([]Info, Cursor, error)
 
 	// Backlog returns what waits; see [Backlog] for how exact that is.
 	Backlog(ctx context.Context) (Backlog, error)
 
 	// Workers returns the workers that live, and those dead ones that hold jobs, in the order
-	// of their names. Of the fields it sets the first four, and of the living Kinds and AllKinds.
+	// of their names; of the living with Kinds and AllKinds.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
+
 	// Rules returns the limits and pauses: those without any, of revision 0, if none were ever
 	// stored. Since each worker asks every second, it should be cheap.
 	Rules(ctx context.Context) (*Rules, error)
@@ -112,11 +117,11 @@ type Engine interface {
 	SetRules(ctx context.Context, was int64, r *Rules) error
 
 	// Usage returns what is counted for the limits that are there, in no order; of those
-	// PerLane for each lane. Places whose Counter is idle may be left out.
+	// PerLane for each lane. Those whose Counter is idle may be left out.
 	Usage(ctx context.Context) ([]Usage, error)
 
 	// CancelRunning has the worker told that has claimed the job (Notice.Canceled), at once
-	// and, until the claim ends, with each Beat: so that a message that was lost delays it
+	// and, until the claim ends, with each Heartbeat: so that a message that was lost delays it
 	// by that. True: it is claimed, and that is stored. A claim that follows, also of a
 	// worker that takes over, is not told. False without an error: it is not claimed. A Ref
 	// that is none of this engine's is ErrNotFound. It may be repeated after ErrUncertain.
@@ -137,13 +142,13 @@ type Engine interface {
 // WorkConfig is what an engine has to know of a worker.
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
-	Kinds     *Kinds        // what Feed hands out; nil: nothing
-	Lease     time.Duration // without a Beat for so long, others may take over its jobs
-	Ahead     time.Duration // how long before a job is due Feed hands it out, at least
+	Kinds     *Kinds        // what Fetch hands out; nil: nothing
+	Lease     time.Duration // without a Heartbeat for so long, others may take over its jobs
+	Ahead     time.Duration // how long before a job is due Fetch hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
-	Looked    func()        // Feed calls it after each look that did not fail, also one that found nothing; nil: not
+	Polled    func()        // Fetch calls it after each look that did not fail, also one that found nothing; nil: not
 
-	// Tell, if not nil, is called while Feed is under way, and by Beat, when there is
+	// Tell, if not nil, is called while Fetch is under way, and by Heartbeat, when there is
 	// something that the worker should know. It does not block. Several goroutines may call
 	// it at once. A notice that comes twice, or that is true no longer, is no harm; of
 	// Rules and Freed some may be lost, since the Queue asks again every second.
@@ -159,21 +164,21 @@ type Unhandled struct {
 
 // Worker is one who claims and runs jobs.
 type Worker interface {
-	// Feed hands out jobs a little before they are due, those that are overdue first,
+	// Fetch hands out jobs a little before they are due, those that are overdue first,
 	// each to one worker, until ctx ends; then it returns nil. It hands out no kind but
 	// those of WorkConfig.Kinds that are open, give or take what is on its way. Jobs of
 	// other kinds, however many are overdue, make none late, and cost the worker next to
 	// nothing. It calls give from several
 	// goroutines; give blocks while the worker has as many as it can hold. A job may be
-	// handed out again, to the same worker or another; the claim decides. Feed returns an
+	// handed out again, to the same worker or another; the claim decides. Fetch returns an
 	// error where it cannot go on; the Queue calls it again after a while. An error that
 	// wraps ErrClosed or ErrVersion says that this is for good, and ends Run.
-	Feed(ctx context.Context, give func([]*Held)) error
+	Fetch(ctx context.Context, give func([]*Delivery)) error
 
-	// Claim asks for jobs that Feed has handed out. It never fails: if it cannot tell it
-	// answers Later.
+	// Claim asks for jobs that Fetch has handed out. It never fails: if it cannot tell it
+	// answers RetryLater.
 	//
-	// The engine keeps whether each claim was exact, and with Held.Exact not set how many
+	// The engine keeps whether each claim was exact, and with Delivery.Exact not set how many
 	// attempts had begun before it. A claim that never ended, because its worker has died
 	// or was cut off, counts as an attempt if it was exact, and not if it was not. In
 	// either case the job is a suspect from then on: Crashes counts its claims that never
@@ -182,8 +187,8 @@ type Worker interface {
 	// whose answer was lost; that is no other attempt, and no crash.
 	//
 	// A job that a limit covers, or that is paused (Rules.Covering), is claimed exactly or
-	// not at all: without Exact the answer is Limited, with After 0. For a job that is paused
-	// it is Limited, with After AskAgain and Limit 0. Else the claim takes what Take says of the
+	// not at all: without Exact the answer is Throttled, with After 0. For a job that is paused
+	// it is Throttled, with After AskAgain and Limit 0. Else the claim takes what Take says of the
 	// Counters, by the engine's clock, in the same commit, or is refused. It notes which places
 	// it has. Finish, and Release of what is claimed, give exactly these back in their commit,
 	// tokens never; workers are told (Notice.Freed), at least if no place was left. A claim
@@ -191,16 +196,16 @@ type Worker interface {
 	// the lease they are, if others wait for them, since nobody may ever take over. So no count can drift, and
 	// whoever dies, there are never more places taken than there are. A job that is claimed once
 	// more since an answer was lost keeps what it has, and takes nothing. Of a suspect that
-	// is not asked exactly, Suspect and Limited are both right.
-	Claim(ctx context.Context, held []*Held) []Verdict
+	// is not asked exactly, Suspect and Throttled are both right.
+	Claim(ctx context.Context, held []*Delivery) []ClaimResult
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
 	// the end, the next attempt, the key, the next occurrence. The job is no suspect any
 	// more. ErrLeaseLost: another
 	// worker has taken over, and nothing was changed. ErrChanged: it is an occurrence (see
 	// Record.IsOccurrence) that ends, the revision of its schedule, 0 if there is none, is
-	// not that of the Outcome, and nothing was changed. On any other error call it again.
-	Finish(ctx context.Context, outs []Outcome) []error
+	// not that of the Completion, and nothing was changed. On any other error call it again.
+	Finish(ctx context.Context, outs []Completion) []error
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
 	// count) or not; a suspect remains one. It is handed out again, after a delay that may
@@ -208,15 +213,15 @@ type Worker interface {
 	// why it was put off. Jobs that another worker has claimed since remain its own. Failing is
 	// no harm: jobs that were not claimed are handed out again in any case, after the
 	// lease, and others after Close; until then the Queue calls it again.
-	Release(ctx context.Context, held []*Held, after time.Duration) error
+	Release(ctx context.Context, held []*Delivery, after time.Duration) error
 
-	// Beat renews the lease on all that the worker has claimed. The Queue calls it three
+	// Heartbeat renews the lease on all that the worker has claimed. The Queue calls it three
 	// times in a lease, and sometimes more. It returns ErrLeaseLost if the lease was over
 	// before it was renewed, so that another worker may have taken jobs over meanwhile:
 	// that is what a worker learns by whose clocks stood still. If it returns nil none has,
-	// since the call of Beat before that returned nil, or the call of Work. For an error
-	// that wraps ErrClosed or ErrVersion see Feed.
-	Beat(ctx context.Context) error
+	// since the call of Heartbeat before that returned nil, or the call of Work. For an error
+	// that wraps ErrClosed or ErrVersion see Fetch.
+	Heartbeat(ctx context.Context) error
 
 	// Close ends the worker. Others may take over at once the jobs that it still has claimed.
 	Close(ctx context.Context) error
@@ -224,21 +229,32 @@ type Worker interface {
 
 // Record is a job as an engine stores it.
 type Record struct {
-	ID  string // of letters, digits, - and _; two records with one ID and Born are one job
-	Job Job    // At is when it was first due; After is 0, MaxAttempts at least 1
+	ID string // of letters, digits, - and _; two records with one ID and Born are one job
+
+	// What the job is: for Kind to Expires see Job in package durable.
+	Kind        string
+	Payload     []byte
+	Key         string
+	MaxAttempts int // at least 1
+	Lane        string
+	Priority    int8 // -1 low, 0 normal, 1 high
+	Meta        map[string]string
+	Timeout     time.Duration // in whole microseconds
+	Expires     time.Time
+	At          time.Time // when it was first due
 
 	Due  time.Time // of the next attempt
 	Born time.Time // when Add was called
 
-	// Version counts the changes of Due, from 0. Of two Helds of one job the one with the
+	// Version counts the changes of Due, from 0. Of two Deliveries of one job the one with the
 	// higher Version is the newer.
 	Version int
 
 	Attempt   int    // attempts that had begun before
-	Crashes   int    // claims that never ended, as far as Feed knows; more than 0: a suspect
+	Crashes   int    // claims that never ended, as far as Fetch knows; more than 0: a suspect
 	LastError string // of the one before: UTF-8 without NUL
 
-	// Errors is what the Outcome of the attempt before has said; nil for Insert. An engine
+	// Errors is what the Completion of the attempt before has said; nil for Insert. An engine
 	// keeps it as it is.
 	Errors []Failure
 
@@ -265,8 +281,8 @@ type Series struct {
 // changed since. So it may call it several times, and with a lock: it must not call the engine.
 type Replace func(last time.Time, waits *Record) (*Record, error)
 
-// Held is a job that was handed out to a worker.
-type Held struct {
+// Delivery is a job that was handed out to a worker.
+type Delivery struct {
 	Ref    Ref
 	Record Record
 
@@ -275,47 +291,47 @@ type Held struct {
 	Exact bool
 
 	// Handle is the engine's own: where the job is, and what it was claimed with. The
-	// Queue leaves it alone and gives one Held to one call of the Worker at a time.
+	// Queue leaves it alone and gives one Delivery to one call of the Worker at a time.
 	Handle any
 }
 
-// Claimed is an engine's answer to a claim.
-type Claimed int
+// ClaimStatus is an engine's answer to a claim.
+type ClaimStatus int
 
 // The answers to a claim.
 const (
-	Later   Claimed = iota // ask again After so long: another worker may have it, or an error
-	Mine                   // it is claimed; Attempt is the number of this attempt, from 1
-	Gone                   // it has ended or was moved, and the engine has forgotten the Held
-	Suspect                // it can only be claimed exactly; nothing was changed
-	Limited                // a limit or a pause has it wait; ask again After so long, or when told
+	RetryLater ClaimStatus = iota // ask again After so long: another worker may have it, or an error
+	Granted                       // it is claimed; Attempt is the number of this attempt, from 1
+	Gone                          // it has ended or was moved, and the engine has forgotten the Delivery
+	Suspect                       // it can only be claimed exactly; nothing was changed
+	Throttled                     // a limit or a pause has it wait; ask again After so long, or when told
 )
 
-// Verdict is an answer to a claim, with what belongs to it.
-type Verdict struct {
-	Claimed Claimed
-	After   time.Duration // for Later and Limited
-	Attempt int           // for Mine; MaxAttempts and one if the last one never ended
+// ClaimResult is an answer to a claim, with what belongs to it.
+type ClaimResult struct {
+	Status  ClaimStatus
+	After   time.Duration // for RetryLater and Throttled
+	Attempt int           // for Granted; MaxAttempts and one if the last one never ended
 	Crashes int           // for Suspect: how many claims in a row never ended, at least 1
-	At      time.Time     // for Mine: when its token comes, before which it must not begin; zero: at once
-	Limit   int64         // for Limited: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
+	At      time.Time     // for Granted: when its token comes, before which it must not begin; zero: at once
+	Limit   int64         // for Throttled: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
 }
 
-// Outcome is what became of a claimed job.
-type Outcome struct {
-	Held  *Held
-	End   End
-	At    time.Time // for Again: when it is due next
-	Error string    // for Again and Buried: UTF-8 without NUL
+// Completion is what became of a claimed job.
+type Completion struct {
+	Delivery *Delivery
+	End      End
+	At       time.Time // for Retry: when it is due next
+	Error    string    // for Retry and DeadLetter: UTF-8 without NUL
 
-	// Errors, for Again and Buried, are the job's from now on, with Error.
+	// Errors, for Retry and DeadLetter, are the job's from now on, with Error.
 	Errors []Failure
 
-	// Uncounted, for Again and Buried: the attempt does not count, since it was snoozed or
+	// Uncounted, for Retry and DeadLetter: the attempt does not count, since it was snoozed or
 	// has never begun.
 	Uncounted bool
 
-	// Of an occurrence, for Done and Buried: the next one, to be stored with the end, under
+	// Of an occurrence, for Done and DeadLetter: the next one, to be stored with the end, under
 	// the same key; the revision of the schedule that says so; and what is its Last from now
 	// on, if not zero.
 	Next     *Record
@@ -328,7 +344,28 @@ type End int
 
 // How an attempt ends.
 const (
-	Done   End = iota // the job is forgotten
-	Again             // it waits for another attempt
-	Buried            // it is dead
+	Done       End = iota // the job is forgotten
+	Retry                 // it waits for another attempt
+	DeadLetter            // it is dead
 )
+
+// Attempt is an attempt whose handler has not returned yet: an *Attempt of package durable. It is
+// for engines that write its end down in a way of their own, such as within a transaction of the
+// handler's.
+type Attempt interface {
+	// Complete has write store the end of the attempt, as done. Write is called with the engine's
+	// worker and the end: for an occurrence with the next one. If it returns [ErrChanged] it is
+	// called again, with the end by the schedule as it is stored then.
+	//
+	// Complete may be called again, if what was written before is certainly undone. After the
+	// handler has returned it is [ErrLeaseLost]. It panics on an attempt that no worker has made.
+	Complete(ctx context.Context, write func(Worker, Completion) error) error
+}
+
+// Job is a job that is to be added: a Job of package durable. It is for engines that add jobs in a
+// way of their own, such as within a transaction.
+type Job interface {
+	// Record returns what is to be stored of a job that is added now, by the engine's clock. An
+	// error wraps [ErrInvalid].
+	Record(now time.Time) (Record, error)
+}

@@ -1,6 +1,10 @@
-package durable
+package worker
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
 
 // A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
 // may take. From then on a kind that has its share of the last quarter is shut, so that no
@@ -12,7 +16,7 @@ import "slices"
 // shut until it is resumed.
 
 // most is how many jobs the worker holds at most.
-func (w *worker) most() int { return max(maxHeld, 2*w.env.concurrency) }
+func (w *Worker) most() int { return max(maxHeld, 2*w.env.Concurrency) }
 
 // backlog is how many jobs of a kind that has a limit may be due and not claimed.
 func (l *lane) backlog() int { return 1024 + 4*l.limit }
@@ -21,7 +25,7 @@ func (l *lane) unclaimed() int { return l.claimable.len() + l.last.len() + len(l
 
 // activate notes that a lane has something in a queue, so that to look for what is next
 // takes no look at all kinds. w.mu is held.
-func (w *worker) activate(l *lane) {
+func (w *Worker) activate(l *lane) {
 	if !l.active {
 		l.active, w.active = true, append(w.active, l)
 	}
@@ -30,7 +34,7 @@ func (w *worker) activate(l *lane) {
 
 // activeLanes returns the lanes that have something in a queue, or are being claimed.
 // w.mu is held.
-func (w *worker) activeLanes() []*lane {
+func (w *Worker) activeLanes() []*lane {
 	w.active = slices.DeleteFunc(w.active, func(l *lane) bool {
 		l.active = l.unclaimed()+l.ready.len() > 0 || l.claiming != [3]int{}
 		return !l.active
@@ -39,10 +43,10 @@ func (w *worker) activeLanes() []*lane {
 }
 
 // weigh counts a task that comes (1) or goes (-1). w.mu is held.
-func (w *worker) weigh(h *Held, n int) {
-	bytes := n * len(h.Record.Job.Payload)
+func (w *Worker) weigh(h *driver.Delivery, n int) {
+	bytes := n * len(h.Record.Payload)
 	w.bytes += bytes
-	l := w.lanes[h.Record.Job.Kind]
+	l := w.lanes[h.Record.Kind]
 	l.held, l.bytes = l.held+n, l.bytes+bytes
 	switch was := w.crowded; {
 	case len(w.tasks) >= w.most()/4*3 || w.bytes >= maxHeldBytes/4*3:
@@ -58,7 +62,7 @@ func (w *worker) weigh(h *Held, n int) {
 }
 
 // mind opens a kind, or shuts it, when it is due for that. w.mu is held.
-func (w *worker) mind(l *lane) {
+func (w *Worker) mind(l *lane) {
 	part := 1 // of each bound; half of it for one that is shut, so that it is not opened for each job
 	if l.shut {
 		part = 2

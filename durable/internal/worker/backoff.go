@@ -1,4 +1,4 @@
-package durable
+package worker
 
 import (
 	"math/rand/v2"

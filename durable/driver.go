@@ -1,0 +1,83 @@
+package durable
+
+import "github.com/tickwheel/tickwheel/durable/driver"
+
+// Ref is the engine's address of a job. It stays the same over attempts, reschedules and
+// restarts. So a handler can tell by it whether it has done a job before. It is text that
+// may be stored; only the engine knows what is in it.
+type Ref = driver.Ref
+
+// State is what a job that is kept is doing.
+type State = driver.State
+
+// The states of a job. One that is done or canceled is kept no longer.
+const (
+	Waiting = driver.Waiting // for its time, for its next attempt, or for a worker
+	Running = driver.Running // a worker has claimed it
+	Dead    = driver.Dead    // its last attempt failed, or its handler discarded it
+)
+
+// Failure is an attempt that has failed: At is when it ended, by the engine's clock, Attempt its
+// number, and Error what its handler returned.
+type Failure = driver.Failure
+
+// The largest that a [Job] may be.
+const (
+	MaxPayload = driver.MaxPayload // bytes: 256 KiB
+	MaxKind    = driver.MaxKind    // bytes: 128
+	MaxKey     = driver.MaxKey     // bytes: 256
+	MaxLane    = driver.MaxLane    // bytes: 128
+	MaxMeta    = driver.MaxMeta    // bytes of all names and values of Meta together: 4 KiB
+)
+
+// ShownKinds is how many kinds of a worker are listed.
+const ShownKinds = driver.ShownKinds
+
+// Errors to test for with errors.Is.
+var (
+	// ErrInvalid: there can be no such job, key, time, limit or Ref. The message says what is
+	// wrong. Nothing was written.
+	ErrInvalid = driver.ErrInvalid
+
+	// ErrExists: another job has the key.
+	ErrExists = driver.ErrExists
+
+	// ErrNotFound: no job has this Ref, or this key; it may have ended long ago.
+	ErrNotFound = driver.ErrNotFound
+
+	// ErrLeaseLost: the worker was silent for longer than its lease, so another one may
+	// have the job. If a handler's context ends for this reason, this is its cause.
+	ErrLeaseLost = driver.ErrLeaseLost
+
+	// ErrTimeout is the cause with which a handler's context ends when the attempt has taken
+	// longer than the job's Timeout.
+	ErrTimeout = driver.ErrTimeout
+
+	// ErrCanceled is the cause with which a handler's context ends when [Queue.CancelRunning]
+	// was called for its job.
+	ErrCanceled = driver.ErrCanceled
+
+	// ErrExpired is the error of a job that had not begun when it expired.
+	ErrExpired = driver.ErrExpired
+
+	// ErrUncertain: the engine's answer was lost. The request may have been carried out.
+	ErrUncertain = driver.ErrUncertain
+
+	// ErrFull: the store has no room. It accepts jobs again when others have ended.
+	ErrFull = driver.ErrFull
+
+	// ErrStorage: the store is damaged, or cannot be written.
+	ErrStorage = driver.ErrStorage
+
+	// ErrLocked: another process, or another engine of this one, has the directory open. The
+	// message says which.
+	ErrLocked = driver.ErrLocked
+
+	// ErrVersion: what is stored was made, or migrated, by a newer version of the engine
+	// than this program has.
+	ErrVersion = driver.ErrVersion
+
+	// ErrClosed: the Queue or the Engine is closed, or the connection of the Engine is, for
+	// good.
+	ErrClosed = driver.ErrClosed
+)

@@ -1,0 +1,106 @@
+package driver
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
+)
+
+// The largest that a job may be.
+const (
+	MaxPayload = 256 << 10 // bytes
+	MaxKind    = 128       // bytes
+	MaxKey     = 256       // bytes
+	MaxLane    = 128       // bytes
+	MaxMeta    = 4 << 10   // bytes of all names and values of Meta together
+
+	defaultMaxAttempts = 25
+)
+
+// everyKeys is what the keys of occurrences begin with. No other key may.
+const everyKeys = "every/"
+
+// SeriesKey returns the key that the occurrence of a schedule has: so there is one of them
+// at a time that waits or runs.
+func SeriesKey(name string) string { return everyKeys + name }
+
+// IsOccurrence reports whether the record is an occurrence of a schedule.
+func (r *Record) IsOccurrence() bool {
+	return r.Series != "" && r.Key == SeriesKey(r.Series)
+}
+
+// NewRecord returns the record of a job that is added now, by the engine's clock. Of r it takes
+// Kind to Expires, and At, which is when the job is due; the zero time is now. It sets the rest,
+// and rounds times up to whole microseconds. An error wraps [ErrInvalid].
+func NewRecord(r Record, now time.Time) (Record, error) {
+	due := r.At
+	if due.IsZero() {
+		due = now
+	}
+	if err := r.check(due); err != nil {
+		return Record{}, err
+	}
+	if due.Before(now) { // a moment that has passed needs no bucket of its own
+		due = now
+	}
+	due, now = clock.WholeMicros(due), clock.WholeMicros(now)
+	r.ID, r.At, r.Due, r.Born = rand.Text(), due, due, now
+	if whole := r.Timeout.Truncate(time.Microsecond); whole < r.Timeout && whole < maxTimeout {
+		r.Timeout = whole + time.Microsecond
+	} else {
+		r.Timeout = whole
+	}
+	if !r.Expires.IsZero() {
+		r.Expires = clock.WholeMicros(r.Expires)
+	}
+	if r.Meta = maps.Clone(r.Meta); len(r.Meta) == 0 {
+		r.Meta = nil
+	}
+	if r.MaxAttempts == 0 {
+		r.MaxAttempts = defaultMaxAttempts
+	}
+	return r, nil
+}
+
+// maxTimeout is the longest that can be rounded up.
+const maxTimeout = math.MaxInt64 - time.Microsecond
+
+// check returns what is wrong with the job, an error that wraps ErrInvalid.
+func (r *Record) check(due time.Time) error {
+	switch {
+	case r.Kind == "":
+		return fmt.Errorf("%w: the kind is empty", ErrInvalid)
+	case len(r.Kind) > MaxKind:
+		return fmt.Errorf("%w: the kind has %d bytes, more than %d", ErrInvalid, len(r.Kind), MaxKind)
+	case !valid.Printable(r.Kind):
+		return fmt.Errorf("%w: the kind %q is not printable", ErrInvalid, r.Kind)
+	case len(r.Key) > MaxKey:
+		return fmt.Errorf("%w: the key has %d bytes, more than %d", ErrInvalid, len(r.Key), MaxKey)
+	case !valid.Printable(r.Key):
+		return fmt.Errorf("%w: the key %q is not printable", ErrInvalid, r.Key)
+	case len(r.Payload) > MaxPayload:
+		return fmt.Errorf("%w: the payload has %d bytes, more than %d", ErrInvalid, len(r.Payload), MaxPayload)
+	case r.MaxAttempts < 0:
+		return fmt.Errorf("%w: MaxAttempts %d is negative", ErrInvalid, r.MaxAttempts)
+	case len(r.Lane) > MaxLane:
+		return fmt.Errorf("%w: the lane has %d bytes, more than %d", ErrInvalid, len(r.Lane), MaxLane)
+	case !valid.Printable(r.Lane):
+		return fmt.Errorf("%w: the lane %q is not printable", ErrInvalid, r.Lane)
+	case r.Priority < -1 || r.Priority > 1:
+		return fmt.Errorf("%w: there is no priority %d", ErrInvalid, r.Priority)
+	case r.Timeout < 0:
+		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, r.Timeout)
+	case !r.Expires.IsZero() && !r.Expires.After(due):
+		return fmt.Errorf("%w: it expires at %v, and is due at %v", ErrInvalid, r.Expires, due)
+	}
+	if err := cmp.Or(valid.Meta(r.Meta), valid.Time(due), valid.Time(r.Expires)); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}

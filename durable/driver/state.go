@@ -1,0 +1,72 @@
+package driver
+
+import (
+	"fmt"
+	"time"
+)
+
+// Ref is the engine's address of a job. It stays the same over attempts, reschedules and
+// restarts. So a handler can tell by it whether it has done a job before. It is text that
+// may be stored; only the engine knows what is in it.
+type Ref string
+
+// State is what a job that is kept is doing.
+type State int
+
+// The states of a job. One that is done or canceled is kept no longer.
+const (
+	Waiting State = iota + 1 // for its time, for its next attempt, or for a worker
+	Running                  // a worker has claimed it
+	Dead                     // its last attempt failed, or its handler discarded it
+)
+
+func (s State) String() string {
+	switch s {
+	case Waiting:
+		return "waiting"
+	case Running:
+		return "running"
+	case Dead:
+		return "dead"
+	}
+	return fmt.Sprintf("State(%d)", int(s))
+}
+
+// Info is what an engine knows of a job.
+type Info struct {
+	Ref   Ref
+	State State
+
+	// Record is the job, with Attempt, Due, LastError and Errors as they are now; of one that is
+	// claimed, its attempt counts. ID, Born, Version, Crashes, Series and Plan need not be set.
+	Record
+}
+
+// Failure is an attempt that has failed.
+type Failure struct {
+	// At is when it ended, by the engine's clock; zero if that is not known, since it failed
+	// before engines kept this.
+	At time.Time `json:"at,omitzero"`
+
+	Attempt int    `json:"attempt,omitempty"` // its number, from 1; 0: it is not known, or none began
+	Error   string `json:"error"`             // at most 512 bytes, without the stack of a panic
+}
+
+// Filter selects jobs. The zero Filter selects all that are kept.
+type Filter struct {
+	State State             // 0: any
+	Kind  string            // "": any
+	Lane  string            // "": any
+	Meta  map[string]string // the job has all of these names with these values
+}
+
+// Match reports whether the Filter selects the job.
+func (f Filter) Match(i Info) bool {
+	for name, value := range f.Meta {
+		if v, ok := i.Meta[name]; !ok || v != value {
+			return false
+		}
+	}
+	return (f.State == 0 || f.State == i.State) && (f.Kind == "" || f.Kind == i.Kind) &&
+		(f.Lane == "" || f.Lane == i.Lane)
+}

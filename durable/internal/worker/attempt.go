@@ -1,0 +1,151 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/valid"
+)
+
+// Attempt is what a handler is told.
+type Attempt struct {
+	Delivery   *driver.Delivery // not to be changed
+	Number     int              // of this attempt, from 1
+	Occurrence time.Time        // of a schedule: the time by it; else zero
+
+	ownEnd *ownEnd
+}
+
+// Handler runs an attempt.
+type Handler func(ctx context.Context, a *Attempt) error
+
+// errGoexit is the failure of a handler that ended its goroutine.
+var errGoexit = errors.New("durable: the handler has called runtime.Goexit")
+
+// call runs the handler and passes its error on, once, however it ends. Deferred, since
+// plain code is not reached after runtime.Goexit.
+func call(ctx context.Context, h Handler, a *Attempt, ended func(error)) {
+	err := errGoexit
+	defer func() {
+		defer func() { ended(err) }() // also if the methods of what it panics with do not return
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
+		}
+	}()
+	err = h(ctx, a)
+}
+
+// maxErrorText is how much of a handler's error is kept.
+const maxErrorText = 4 << 10
+
+// undecided returns what becomes of a job whose handler has returned err, if decide does
+// not come to say more.
+func (e *Env) undecided(h *driver.Delivery, attempt int, err error) driver.Completion {
+	if err == nil {
+		return driver.Completion{Delivery: h, End: driver.Done}
+	}
+	out := driver.Completion{Delivery: h, End: driver.Retry, At: clip(e.Now().Add(exponential(attempt)))}
+	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
+	if attempt >= h.Record.MaxAttempts {
+		out.End = driver.DeadLetter
+	}
+	return out
+}
+
+// decide completes the outcome of an attempt. The methods of err and the backoff are the
+// user's: if they panic, that is what the error says.
+func (e *Env) decide(out *driver.Completion, attempt int, err error) {
+	if err == nil {
+		return
+	}
+	var after *retryLater
+	var snooze *snoozed
+	if failed := protect(func() { // nil pointers in an error are usual enough
+		out.Error = errorText(err)
+		if errors.As(err, &snooze) {
+			return
+		}
+		if errors.As(err, new(*discarded)) {
+			out.End = driver.DeadLetter
+		}
+		errors.As(err, &after)
+	}); failed != nil {
+		after, snooze = nil, nil
+		out.Error = errorText(fmt.Errorf("durable: the handler has returned a %T, whose methods fail: %w", err, failed))
+	}
+	switch {
+	case snooze != nil:
+		out.End, out.Uncounted, out.Error = driver.Retry, true, out.Delivery.Record.LastError
+		out.At = clip(e.Now().Add(snooze.after))
+	case out.End == driver.DeadLetter:
+	case after != nil:
+		out.At = clip(e.Now().Add(after.after))
+	default:
+		if failed := protect(func() { out.At = clip(e.Now().Add(max(0, e.Backoff(attempt)))) }); failed != nil {
+			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function fails: %w", out.Error, failed))
+		}
+	}
+}
+
+// protect calls a function of the user's. If it panics that is the error.
+func protect(f func()) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n\n%s", v, debug.Stack())
+		}
+	}()
+	f()
+	return nil
+}
+
+func clip(t time.Time) time.Time {
+	if t = clock.WholeMicros(t); t.Before(valid.Farthest) {
+		return t
+	}
+	return valid.Farthest.Add(-time.Microsecond)
+}
+
+// errorText is what is kept of an error: text that every engine can store. A database
+// refuses bytes that are not UTF-8 and NUL, and the end of an attempt must not fail for
+// its error's text.
+func errorText(err error) string {
+	s := err.Error()
+	s = s[:min(len(s), maxErrorText)]
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// The bounds of the earlier errors that are kept. A record stays small however often its job fails.
+const (
+	maxFailures    = 10
+	maxFailureText = 512
+)
+
+// note adds the error of an attempt, which has ended at a time, to those of its job.
+func note(o *driver.Completion, attempt int, now time.Time) {
+	r := &o.Delivery.Record
+	o.Errors = r.Errors
+	if o.End == driver.Done || o.Uncounted && o.End == driver.Retry { // snoozed
+		return
+	}
+	f := driver.Failure{At: clock.WholeMicros(now).UTC(), Attempt: min(attempt, r.MaxAttempts), Error: failureText(o.Error)}
+	if o.Uncounted {
+		f.Attempt = 0 // it has expired
+	}
+	before := r.Errors
+	if len(before) == 0 && r.LastError != "" {
+		before = []driver.Failure{{Error: failureText(r.LastError)}}
+	}
+	o.Errors = append(slices.Clone(before[max(0, len(before)-maxFailures+1):]), f)
+}
+
+func failureText(s string) string {
+	s, _, _ = strings.Cut(s, "\n\n") // without the stack of a panic
+	return strings.ToValidUTF8(s[:min(len(s), maxFailureText)], "")
+}

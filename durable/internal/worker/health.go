@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// mostPoll is for how long Fetch may find nothing out, beyond a lease.
+const mostPoll = 15 * time.Second
+
+// Health returns an error if the lease is lost, or no poll has succeeded for long.
+func (w *Worker) Health(now time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	looked := w.lastPoll(now)
+	switch age := now.Sub(looked); {
+	case w.silent || w.lease.at(now) == over:
+		return fmt.Errorf("%w: no beat was answered for %v", driver.ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
+	case age > w.env.Lease+mostPoll:
+		return fmt.Errorf("durable: no look for jobs has succeeded for %v", age.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// polled is called by Fetch.
+func (w *Worker) polled() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lastPolled = time.Now()
+}
+
+// lastPoll is when Fetch has looked, or now if it waits for room here. w.mu is held.
+func (w *Worker) lastPoll(now time.Time) time.Time {
+	if w.full > 0 {
+		return now
+	}
+	return w.lastPolled
+}
+
+// backlogShare is how much of the time the look at the backlog may take: one part in so many.
+const backlogShare = 50
+
+// watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
+// where that takes long.
+func (w *Worker) watchBacklog(ctx context.Context) {
+	defer w.env.Stats.Backlog.Store(nil)
+	for ctx.Err() == nil {
+		began := time.Now()
+		try, cancel := context.WithTimeout(ctx, max(w.env.Lease, time.Minute))
+		b, err := w.env.Engine.Backlog(try)
+		cancel()
+		if err == nil {
+			w.env.Stats.Backlog.Store(&backlogAt{b, time.Now()})
+		}
+		sleep(ctx, max(w.env.Lease, backlogShare*time.Since(began)))
+	}
+}
+
+// backlogAt is what waited at a time.
+type backlogAt struct {
+	driver.Backlog
+	At time.Time
+}

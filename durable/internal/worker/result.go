@@ -1,0 +1,36 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// discarded and retryLater are what Discard and RetryAfter wrap a handler's error in; snoozed is what
+// Snooze returns.
+type discarded struct{ err error }
+
+type retryLater struct {
+	err   error
+	after time.Duration
+}
+
+type snoozed struct{ after time.Duration }
+
+func (e *snoozed) Error() string    { return fmt.Sprintf("durable: snoozed for %v", e.after) }
+func (e *discarded) Error() string  { return e.err.Error() }
+func (e *discarded) Unwrap() error  { return e.err }
+func (e *retryLater) Error() string { return e.err.Error() }
+func (e *retryLater) Unwrap() error { return e.err }
+
+// Discard is Discard of package durable, as all of these: whose errors are these.
+func Discard(err error) error { return &discarded{err: err} }
+
+// RetryAfter is that of package durable.
+func RetryAfter(d time.Duration, err error) error { return &retryLater{err: err, after: max(d, 0)} }
+
+// Snooze is that of package durable.
+func Snooze(d time.Duration) error { return &snoozed{after: max(d, 0)} }
+
+// IsSnooze is that of package durable.
+func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }

@@ -1,0 +1,30 @@
+package worker
+
+import (
+	"context"
+	"time"
+)
+
+// watchUnhandled asks the engine once a lease for kinds that nobody can run, until ctx
+// ends: their jobs wait without a word otherwise, and make no other late.
+func (w *Worker) watchUnhandled(ctx context.Context) {
+	defer w.env.Stats.Unhandled.Store(nil)
+	known := map[string]bool{}
+	for sleep(ctx, w.env.Lease); ctx.Err() == nil; sleep(ctx, w.env.Lease) {
+		try, cancel := context.WithTimeout(ctx, w.env.Lease)
+		found, err := w.env.Engine.Unhandled(try)
+		cancel()
+		if err != nil {
+			continue // what is wrong with the engine others say; the next look tells
+		}
+		w.env.Stats.Unhandled.Store(&found)
+		now, before := w.env.Now(), known
+		known = map[string]bool{}
+		for _, u := range found {
+			if known[u.Kind] = true; !before[u.Kind] {
+				w.env.Log.Warn("durable: no worker has a handler for jobs of a kind that are due", "kind", u.Kind,
+					"ref", u.Oldest, "overdue", now.Sub(u.Due).Round(time.Millisecond))
+			}
+		}
+	}
+}

@@ -400,7 +400,11 @@ func (w *worker) limited(t *task, v Verdict) {
 	}
 	t.held.Exact = true
 	w.set(t, fetched)
-	w.schedule(t, min(max(v.After, time.Millisecond), AskAgain)) // the rules may change
+	after := min(max(v.After, time.Millisecond), AskAgain) // the rules may change
+	if w.env.manual {
+		after = time.Millisecond // as for a gate, in refused
+	}
+	w.schedule(t, after)
 }
 
 // refused shuts a gate: until its token comes, or a place does. w.mu is held.

@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"jetstream":          {module, module + "/internal/clock", module + "/internal/once", core + "timingwheel"},
 	"jetstream/embedded": {module, module + "/jetstream"},
 	"enginetest":         {module, module + "/memory"},
+	"crashtest":          {module, module + "/memory"},
 	"admin":              {module, core + "timingwheel"},
 }
 

@@ -167,7 +167,9 @@ func TestTwoProcesses(t *testing.T) {
 // A handler whose effect and end are one commit need not be idempotent; one that rolls back has
 // neither.
 func TestComplete(t *testing.T) {
+	runs := 0
 	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		runs++
 		sum, rollback := 0, true
 		w.Start(func(ctx context.Context, q *durable.Queue) error {
 			q.Handle("job", func(ctx context.Context, a *durable.Attempt) error {
@@ -184,8 +186,10 @@ func TestComplete(t *testing.T) {
 			return q.Schedule(ctx, "hourly", "@every 1h", durable.Job{Kind: "job"})
 		})
 		w.Advance(5*time.Hour + 30*time.Minute)
+		require.Equal(t, 5, sum)
 		return sum
 	})
+	require.Equal(t, 2+6+1, runs, "a crash at each begin, and at the end that was rolled back")
 }
 
 func TestCompleteOutsideOfHandler(t *testing.T) {

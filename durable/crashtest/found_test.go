@@ -31,6 +31,7 @@ var failing = map[string]struct {
 		"a crash at the begin of job, attempt 1", "The job is dead: durable: the last attempt did not end",
 	}},
 	"one payload of ten": {onePayload, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z, #8 "}},
+	"third of three":     {third, []string{"a crash at the end of job, attempt 1, at 2026-01-01T00:00:00Z, #3 "}},
 	"the last kind":      {lastKind, []string{"a crash at the end of z, attempt 1, at 2026-01-01T00:00:00Z (job"}},
 	"random result":      {inRuns(1), []string{"the scenario is not the same each time. Without a crash it leaves\n", "\nand then\n"}},
 	"random attempts":    {inRuns(2), []string{"not the same each time: it has not come to the begin of job, attempt 1, at 2026-01-01T00:00:00Z"}},
@@ -95,6 +96,23 @@ func onePayload(t *testing.T, w *crashtest.World) any {
 	for i := range 10 {
 		add(t, w, durable.Job{Kind: "job", Payload: fmt.Append(nil, i)})
 	}
+	w.Advance(time.Hour)
+	return n
+}
+
+// third fails for the third of three jobs that are the same.
+func third(t *testing.T, w *crashtest.World) any {
+	n, order := 0, map[durable.Ref]int{}
+	w.Start(handles(func(_ context.Context, a *durable.Attempt) error {
+		if order[a.Ref] == 0 {
+			order[a.Ref] = len(order) + 1
+		}
+		if order[a.Ref] == 3 {
+			n++
+		}
+		return nil
+	}))
+	add(t, w, durable.Job{Kind: "job"}, durable.Job{Kind: "job"}, durable.Job{Kind: "job"})
 	w.Advance(time.Hour)
 	return n
 }
@@ -165,6 +183,7 @@ func TestFound(t *testing.T) {
 				require.NotContains(t, output, "a crash at")
 				return
 			}
+			require.Equal(t, 1, strings.Count(output, "--- FAIL: TestFailing/"))
 			output = fail(t, name, alone[1])
 			require.Equal(t, 1, strings.Count(output, "=== RUN   TestFailing/"))
 			require.Contains(t, output, c.outputs[0])

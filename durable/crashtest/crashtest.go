@@ -33,8 +33,6 @@
 // durable/memory [Complete] stands in for it, so such a handler takes the function that it calls
 // as a parameter:
 //
-//	type completer func(context.Context, pgx.Tx, *durable.Attempt) error
-//
 //	q.Handle("charge", charge(pool, engine.CompleteTx)) // in production
 //	q.Handle("charge", charge(pool, func(ctx context.Context, _ pgx.Tx, a *durable.Attempt) error {
 //		return crashtest.Complete(ctx, a)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,6 +121,43 @@ func TestEachEndOfAnAttempt(t *testing.T) {
 			}, durable.WithBackoff(func(int) time.Duration { return time.Hour }))
 		})
 	}
+}
+
+// Handlers run one at a time, whatever the options say.
+func TestOneHandlerAtATime(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		var running, most atomic.Int32
+		w.Start(handles(func(context.Context, *durable.Attempt) error {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Millisecond) // else others might come too late to be seen
+			running.Add(-1)
+			return nil
+		}))
+		for range 5 {
+			add(t, w, durable.Job{Kind: "job"})
+		}
+		w.Advance(0)
+		require.EqualValues(t, 1, most.Load())
+		return nil
+	}, durable.WithConcurrency(8))
+}
+
+// A handler that runs when the scenario returns is ended, and its end is no crash.
+func TestScenarioReturnsEarly(t *testing.T) {
+	returned := 0
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		begun := make(chan bool, 1)
+		w.Start(handles(func(ctx context.Context, _ *durable.Attempt) error {
+			begun <- true
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		add(t, w, durable.Job{Kind: "job"})
+		<-begun
+		returned++
+		return nil
+	})
+	require.Equal(t, 2+1, returned, "twice without a crash, and with one at the begin")
 }
 
 // Under a limit a crash costs a token, and all jobs run.

@@ -9,13 +9,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 )
 
-// moment is when a process may crash. Refs differ in each run, so all else that is known of an
-// attempt tells it from others.
+// moment is when a process may crash. Refs differ in each run, so the rest of an attempt has to
+// tell it from others.
 type moment struct {
 	at      time.Time
 	kind    string
 	attempt int
-	job     string // its key, lane, schedule and payload
+	job     string // its key, lane, schedule and payload; "": any
 	end     bool   // of the handler; else its begin
 }
 
@@ -31,16 +31,15 @@ func momentOf(a *durable.Attempt, at time.Time, end bool) moment {
 // crash is a process gone at a moment.
 type crash struct {
 	moment
-	byJob bool // whether moment.job counts
-	nth   int  // of the equal ones
-	name  string
+	nth  int // of those that are equal
+	name string
 
-	ref  durable.Ref // of the job, once it has crashed
-	died string      // of which: death
+	ref  durable.Ref // of the job, once the process has crashed
+	died string      // why the job is dead, if it is
 }
 
-// number returns a crash for each moment, in the order of time. Those of jobs that are due at
-// the same time come in the order of their payloads if byJob, since they run in any.
+// number returns a crash for each moment, in the order of time. Jobs that are due at the same time
+// run in any order: byJob tells them apart and sorts them, else only their number does.
 func number(moments []moment, byJob bool) (all []crash) {
 	moments = slices.Clone(moments)
 	if byJob {
@@ -56,7 +55,7 @@ func number(moments []moment, byJob bool) (all []crash) {
 		if named[name]++; named[name] > 1 {
 			name = fmt.Sprintf("%s, #%d", name, named[name])
 		}
-		all = append(all, crash{moment: m, byJob: byJob, nth: equal[m], name: name})
+		all = append(all, crash{moment: m, nth: equal[m], name: name})
 	}
 	return all
 }
@@ -67,12 +66,4 @@ func (m moment) String() string {
 		what = "end"
 	}
 	return fmt.Sprintf("%s of %s, attempt %d, at %s", what, m.kind, m.attempt, m.at.Format(time.RFC3339Nano))
-}
-
-// names has what both runs without a crash must have in common.
-func names(all []crash) (s []string) {
-	for _, c := range all {
-		s = append(s, fmt.Sprintf("%s: %s", c.name, c.job))
-	}
-	return s
 }

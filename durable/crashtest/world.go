@@ -72,12 +72,10 @@ func (w *World) Start(setup func(context.Context, *durable.Queue) error) {
 	}
 	w.wg.Go(func() {
 		for err == nil {
-			if err = p.run(); err == nil && !p.gone.Load() {
-				return
+			if err = p.run(); err != nil || !p.gone.Load() {
+				break
 			}
-			if err == nil {
-				p, err = w.newProcess(setup)
-			}
+			p, err = w.newProcess(setup)
 		}
 		w.cancel(err)
 	})
@@ -102,23 +100,21 @@ func (w *World) Now() time.Time { return w.clock.Now() }
 func (w *World) crashes(a *durable.Attempt, end bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := momentOf(a, w.clock.Now(), end)
+	m, c := momentOf(a, w.clock.Now(), end), w.crash
 	w.moments = append(w.moments, m)
-	c := w.crash
 	if c == nil || c.ref != "" {
 		return false
 	}
-	if !c.byJob {
+	if c.job == "" {
 		m.job = ""
 	}
-	if m != c.moment {
-		return false
+	if m == c.moment {
+		w.met++
 	}
-	if w.met++; w.met < c.nth {
-		return false
+	if w.met == c.nth {
+		c.ref = a.Ref
 	}
-	c.ref = a.Ref
-	return true
+	return w.met == c.nth
 }
 
 // process is a Queue that runs jobs until it crashes, or the scenario has returned.

@@ -61,7 +61,7 @@ func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver
 // with Run's context: Run waits for the handler.
 //
 // A job may run again although its handler has returned nil, if the process dies before
-// that is written down. So handlers must be idempotent, by Ref. With PostgreSQL a handler
+// that is written down. So handlers must be idempotent, by Ref: see package crashtest. With PostgreSQL a handler
 // can have the end of its job be a part of its own transaction: see CompleteTx there.
 func (q *Queue) Handle(kind string, h Handler) {
 	if kind == "" {

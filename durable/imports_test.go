@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"jetstream":          {module + "/driver", module + "/internal/clock", module + "/internal/once", core + "timingwheel"},
 	"jetstream/embedded": {module + "/driver", module + "/jetstream"},
 	"enginetest":         {module, module + "/driver", module + "/memory"},
+	"crashtest":          {module, module + "/driver", module + "/memory"},
 	"admin":              {module, core + "timingwheel"},
 }
 

@@ -15,7 +15,7 @@ type AddFunc func(ctx context.Context, jobs []Job) ([]Ref, error)
 type Handler func(ctx context.Context, a *Attempt) error
 
 // Middleware goes around what adds jobs, what runs them, or both: for traces, logs, metrics,
-// a check, or a field that all jobs are to have. One of the two may be nil, and then that
+// a check, a field that all jobs are to have, or encrypted payloads. One of the two may be nil, and then that
 // is left as it is.
 type Middleware struct {
 	// Add is called once, by Open, and returns what is called by each Add and AddMany, from

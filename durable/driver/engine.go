@@ -32,6 +32,10 @@ import (
 //
 // An engine may have a method Health(context.Context) error, too, for what keeps it from
 // storing though it answers; Queue.Health asks it first.
+//
+// The engine of package memory has a method Manual() func() time.Time, too: its result tells
+// the time of a clock that is set by hand. A struct that embeds an Engine hides both methods,
+// and has to pass them on. Without Manual, Advance of a memory.Clock does not return.
 type Engine interface {
 	// Insert stores the records. One that has been stored before, by ID and Born, is
 	// stored once: it may be repeated after ErrUncertain. Errors: ErrExists, ErrFull,

@@ -102,7 +102,7 @@ func (c *Clock) next(to time.Time) time.Time {
 	for _, m := range stores {
 		m.mu.Lock()
 		for _, j := range m.jobs {
-			if j.state != driver.Waiting {
+			if !m.waits(j) {
 				continue
 			}
 			at := j.rec.Due
@@ -152,10 +152,21 @@ func (m *Store) due() (*entry, <-chan struct{}) {
 	defer m.mu.Unlock()
 	now := m.now()
 	for _, j := range m.jobs {
-		waits := j.state == driver.Waiting && !m.token(j, now).After(now)
-		if (waits || j.state == driver.Running) && !j.rec.Due.After(now) {
+		due := !j.rec.Due.After(now)
+		if m.waits(j) {
+			due = due && !m.token(j, now).After(now)
+		} else if j.state != driver.Running {
+			due = false
+		}
+		if due {
 			return &entry{rec: j.rec}, m.ended
 		}
 	}
 	return nil, nil
+}
+
+// waits reports whether a job waits to be claimed: the worker that has claimed it may have died.
+// m.mu is held.
+func (m *Store) waits(j *entry) bool {
+	return j.state == driver.Waiting || j.state == driver.Running && m.lease(j.by) <= 0
 }

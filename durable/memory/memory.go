@@ -860,5 +860,6 @@ func (w *worker) Close(context.Context) error {
 		}
 	}
 	m.change()
+	m.end() // a job that it has claimed may wait for a token from now on
 	return w.e.open()
 }

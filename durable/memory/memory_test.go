@@ -273,6 +273,29 @@ func TestRateByTheClock(t *testing.T) {
 	require.Equal(t, begin.Add(24*h), clock.Now())
 }
 
+// A job whose process has died waits for another token of its limit, and begins when that comes.
+func TestTokenAfterCrash(t *testing.T) {
+	clock := memory.NewClock(begin)
+	store := memory.New(clock)
+	first := store.Open()
+	q, err := durable.Open(within(t), first, durable.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	require.NoError(t, q.SetLimit(t.Context(), "hourly", durable.Limit{Kind: "k", Rate: 1.0 / 3600, Burst: 1, Running: 1}))
+	_, err = q.Add(t.Context(), durable.Job{Kind: "k"})
+	require.NoError(t, err)
+	q.Handle("k", func(context.Context, *durable.Attempt) error { return first.Close() })
+	next, run := open(t, store)
+	var began time.Duration
+	next.Handle("k", func(context.Context, *durable.Attempt) error { began = clock.Now().Sub(begin); return nil })
+	go func() {
+		q.Run(t.Context())
+		q.Close()
+		run()
+	}()
+	require.NoError(t, clock.Advance(within(t), 24*time.Hour))
+	require.Equal(t, time.Hour, began.Truncate(time.Second))
+}
+
 // An occurrence that has run does not run again by a clock that was set back, whatever is
 // changed in its schedule. One that is deleted, and stored anew, begins with the clock as it is.
 func TestClockSetBackBesideSchedule(t *testing.T) {

@@ -45,6 +45,8 @@ import (
 //
 // CompleteTx takes the Engine of the Queue that has called the handler, and a transaction on
 // its database. It panics on others' attempts, and on a nil transaction.
+//
+// In tests on package durable/memory, Complete of package durable/crashtest stands in for it.
 func (e *Engine) CompleteTx(ctx context.Context, tx pgx.Tx, a driver.Attempt) error {
 	if tx == nil {
 		panic("postgres: CompleteTx: nil tx")

@@ -402,7 +402,11 @@ func (w *Worker) limited(t *task, v driver.ClaimResult) {
 	}
 	t.held.Exact = true
 	w.set(t, fetched)
-	w.schedule(t, min(max(v.After, time.Millisecond), driver.AskAgain)) // the rules may change
+	after := min(max(v.After, time.Millisecond), driver.AskAgain) // the rules may change
+	if w.env.Manual {
+		after = time.Millisecond // as for a gate, in refused
+	}
+	w.schedule(t, after)
 }
 
 // refused shuts a gate: until its token comes, or a place does. w.mu is held.

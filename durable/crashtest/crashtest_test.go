@@ -1,0 +1,236 @@
+package crashtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/crashtest"
+)
+
+var errNo = errors.New("no")
+
+func TestExample(t *testing.T) { crashtest.Run(t, threeDays) }
+
+// add adds jobs through the World's own Queue.
+func add(t *testing.T, w *crashtest.World, jobs ...durable.Job) {
+	t.Helper()
+	_, err := w.Queue.AddMany(t.Context(), jobs...)
+	require.NoError(t, err)
+}
+
+// handles returns a setup that has one handler, for the kind "job".
+func handles(h durable.Handler) func(context.Context, *durable.Queue) error {
+	return func(_ context.Context, q *durable.Queue) error {
+		q.Handle("job", h)
+		return nil
+	}
+}
+
+// shop has three days of charges, of which each first attempt fails, and a report each 6 hours.
+// A charge is made once for each name that is returned by call.
+func shop(call func(*durable.Attempt) string) crashtest.Scenario {
+	return func(t *testing.T, w *crashtest.World) any {
+		charged, reports := map[string]bool{}, map[time.Time]bool{}
+		w.Start(func(ctx context.Context, q *durable.Queue) error {
+			q.Handle("charge", func(_ context.Context, a *durable.Attempt) error {
+				if a.Number == 1 {
+					return durable.RetryAfter(time.Hour, errNo)
+				}
+				charged[call(a)] = true
+				return nil
+			})
+			q.Handle("report", func(_ context.Context, a *durable.Attempt) error {
+				reports[a.Occurrence.UTC()] = true
+				return nil
+			})
+			return q.Schedule(ctx, "report", "0 */6 * * *", durable.Job{Kind: "report"})
+		})
+		for i := range 10 {
+			add(t, w, durable.Job{Kind: "charge", After: time.Duration(i) * 5 * time.Hour})
+		}
+		w.Advance(72 * time.Hour)
+		return fmt.Sprintf("%d charges, %d reports", len(charged), len(reports))
+	}
+}
+
+func byRef(a *durable.Attempt) string { return string(a.Ref) }
+
+// A correct handler passes. Each crash comes once, and is of one attempt: it costs a process, and
+// at an end a call of the handler.
+func TestCorrectHandlerPasses(t *testing.T) {
+	var runs, processes, calls int
+	good := shop(func(a *durable.Attempt) string {
+		calls++
+		return byRef(a)
+	})
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		runs++
+		return good(t, w)
+	}, durable.WithMiddleware(durable.Middleware{Handle: func(next durable.Handler) durable.Handler {
+		processes++
+		return next
+	}}))
+	const attempts, kinds = 2*10 + 12, 2 // of charges and reports
+	require.Equal(t, 2+2*attempts, runs)
+	require.Equal(t, (runs+2*attempts)*kinds, processes)
+	require.Equal(t, runs*10+10, calls, "a call for each charge, and one more after a crash at its end")
+}
+
+// A job that is snoozed, and one that fails in each way, ends each time at the same virtual
+// time.
+func TestEachEndOfAnAttempt(t *testing.T) {
+	for name, end := range map[string]func() error{
+		"snoozed":   func() error { return durable.Snooze(time.Hour) },
+		"failed":    func() error { return durable.RetryAfter(time.Hour, errNo) },
+		"backoff":   func() error { return errNo },
+		"discarded": func() error { return durable.Discard(errNo) },
+		"panicked":  func() error { panic("no") },
+		"exited":    func() error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+				done := map[string]time.Time{}
+				w.Start(handles(func(_ context.Context, a *durable.Attempt) error {
+					if a.Due.Equal(a.Job.At) {
+						return end()
+					}
+					done[string(a.Job.Payload)] = w.Now()
+					return nil
+				}))
+				add(t, w, durable.Job{Kind: "job", After: time.Hour}, durable.Job{Kind: "job", After: time.Hour, Payload: []byte("b")})
+				w.Advance(24 * time.Hour)
+				dead := 0
+				for _, err := range w.Queue.All(t.Context(), durable.Filter{State: durable.Dead}) {
+					require.NoError(t, err)
+					dead++
+				}
+				if name == "discarded" {
+					require.Equal(t, 2, dead)
+				} else {
+					require.Len(t, done, 2)
+				}
+				return []any{done, dead}
+			}, durable.WithBackoff(func(int) time.Duration { return time.Hour }))
+		})
+	}
+}
+
+// Handlers run one at a time, whatever the options say.
+func TestOneHandlerAtATime(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		var running, most atomic.Int32
+		w.Start(handles(func(context.Context, *durable.Attempt) error {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Millisecond) // else others might come too late to be seen
+			running.Add(-1)
+			return nil
+		}))
+		for range 5 {
+			add(t, w, durable.Job{Kind: "job"})
+		}
+		w.Advance(0)
+		require.EqualValues(t, 1, most.Load())
+		return nil
+	}, durable.WithConcurrency(8))
+}
+
+// A handler that runs when the scenario returns is ended, and its end is no crash.
+func TestScenarioReturnsEarly(t *testing.T) {
+	returned := 0
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		begun := make(chan bool, 1)
+		w.Start(handles(func(ctx context.Context, _ *durable.Attempt) error {
+			begun <- true
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		add(t, w, durable.Job{Kind: "job"})
+		<-begun
+		returned++
+		return nil
+	})
+	require.Equal(t, 2+1, returned, "twice without a crash, and with one at the begin")
+}
+
+// Under a limit a crash costs a token, and all jobs run.
+func TestLimit(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		ran := map[durable.Ref]bool{}
+		w.Start(func(ctx context.Context, q *durable.Queue) error {
+			q.Handle("job", func(_ context.Context, a *durable.Attempt) error {
+				ran[a.Ref] = true
+				return nil
+			})
+			return q.SetLimit(ctx, "hourly", durable.Limit{Kind: "job", Rate: 1.0 / 3600, Burst: 1, Running: 1})
+		})
+		for range 5 {
+			add(t, w, durable.Job{Kind: "job"})
+		}
+		w.Advance(24 * time.Hour)
+		return len(ran)
+	})
+}
+
+// Two processes, of which one adds jobs for the other. Payloads have Refs, which differ each time.
+func TestTwoProcesses(t *testing.T) {
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		mailed := map[string]bool{}
+		w.Start(func(_ context.Context, q *durable.Queue) error {
+			q.Handle("order", func(ctx context.Context, a *durable.Attempt) error {
+				_, err := q.Add(ctx, durable.Job{Kind: "job", Payload: []byte(a.Ref)})
+				return err
+			})
+			return nil
+		})
+		w.Start(handles(func(_ context.Context, a *durable.Attempt) error {
+			mailed[string(a.Job.Payload)] = true
+			return nil
+		}))
+		for i := range 3 {
+			add(t, w, durable.Job{Kind: "order", After: time.Duration(i) * time.Minute})
+		}
+		w.Advance(time.Hour)
+		return len(mailed)
+	})
+}
+
+// A handler whose effect and end are one commit need not be idempotent; one that rolls back has
+// neither.
+func TestComplete(t *testing.T) {
+	runs := 0
+	crashtest.Run(t, func(t *testing.T, w *crashtest.World) any {
+		runs++
+		sum, rollback := 0, true
+		w.Start(func(ctx context.Context, q *durable.Queue) error {
+			q.Handle("job", func(ctx context.Context, a *durable.Attempt) error {
+				if err := crashtest.Complete(ctx, a); err != nil {
+					return err
+				}
+				if rollback {
+					rollback = false
+					return durable.RetryAfter(time.Minute, errNo)
+				}
+				sum++ // it commits
+				return nil
+			})
+			return q.Schedule(ctx, "hourly", "@every 1h", durable.Job{Kind: "job"})
+		})
+		w.Advance(5*time.Hour + 30*time.Minute)
+		require.Equal(t, 5, sum)
+		return sum
+	})
+	require.Equal(t, 2+6+1, runs, "a crash at each begin, and at the end that was rolled back")
+}
+
+func TestCompleteOutsideOfHandler(t *testing.T) {
+	require.PanicsWithValue(t, "crashtest: Complete: the context is not that of a handler that Run has called",
+		func() { crashtest.Complete(t.Context(), &durable.Attempt{}) })
+}

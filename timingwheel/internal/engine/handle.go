@@ -79,7 +79,21 @@ func (h *Handle) AcceptAgain(after Delay, f func(), kind bucket.Tag) error {
 // Add adds a task of the wheel's own that is no one-shot, so that the limit does not
 // count it, or a one-shot whose place was reserved. The shard must not be closed.
 func (h *Handle) Add(after Delay, f func(), kind bucket.Tag) {
+	h.ref = h.shard.addNew(after, f, kind)
+}
+
+// AddRecurring is Add for a task that comes again and again. The profile has it under the stack
+// of its first add: the others are the wheel's own.
+func (h *Handle) AddRecurring(after Delay, f func(), kind bucket.Tag) {
+	if h.ref.generation == 0 {
+		h.Add(after, f, kind)
+		return
+	}
+	origin := h.ref.origin
 	h.ref = h.shard.add(after, f, kind)
+	if h.ref.origin = origin; origin != 0 {
+		h.shard.keep(h.ref, after.Now)
+	}
 }
 
 // AddDisguised is Add for a task of the wheel's own that is a pointer in disguise: so no

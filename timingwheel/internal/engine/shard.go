@@ -56,6 +56,7 @@ type shard struct {
 	canceling  bool // cancel is calling the task of the entry that it has removed
 	dismissing bool // dismiss is calling the task of the entry that it will remove
 
+	sampler  sampler                // for the profile
 	due      func(disguised func()) // calls a task that is Disguised; nil until there is one
 	contexts *list.List             // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
@@ -67,6 +68,7 @@ func (s *shard) init(h *hub, id int) {
 	s.limit.join(h.limit)
 	s.overdueCascade = cascade{shard: id, allDue: true}
 	s.overdue.cascade = &s.overdueCascade
+	s.sampler.until = h.profile.gap()
 	s.waitsSince.Store(math.MaxInt64)
 }
 
@@ -74,6 +76,7 @@ func (s *shard) init(h *hub, id int) {
 // canceled, the ref names nothing, for ever. The zero ref never names anything.
 type ref struct {
 	index      bucket.Index
+	origin     uint32 // in the profile; 0: the entry was not sampled
 	generation uint64
 }
 
@@ -86,7 +89,7 @@ func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
 			return ref{}, err
 		}
 	}
-	return s.add(after, f, kind), nil
+	return s.addNew(after, f, kind), nil
 }
 
 // refuse takes n places under the limit, or none, and returns why not.
@@ -99,6 +102,15 @@ func (s *shard) refuse(n int64) error {
 		return ErrTooManyPending
 	}
 	return nil
+}
+
+// addNew is add for what was not on the wheel before, which the profile may sample.
+func (s *shard) addNew(after Delay, f func(), kind bucket.Tag) ref {
+	r := s.add(after, f, kind)
+	if s.sampler.isSampled() {
+		r = s.note(r, after.Now)
+	}
+	return r
 }
 
 // add adds a task. The shard must not be closed, and a one-shot must have its place
@@ -114,7 +126,7 @@ func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
 	if kind&OneShot != 0 {
 		s.oneShots++
 	}
-	return ref{i, generation}
+	return ref{index: i, generation: generation}
 }
 
 // remove ends an entry that is in no bucket. Nothing counts it as pending any more.

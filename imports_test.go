@@ -32,7 +32,7 @@ const (
 // and timingwheel/pool.
 var mayImport = map[string][]string{
 	"purgatory":     {surface, surface + "/park", module + "internal/shrinking", module + "internal/parking"},
-	"timingwheel":   {inside + "engine", inside + "run", module + "internal/shrinking"},
+	"timingwheel":   {inside + "engine", inside + "run", inside + "pprof", module + "internal/shrinking"},
 	"delayqueue":    {module + "internal/heap"},
 	"bucket":        {module + "internal/shrinking"},
 	"internal/heap": {"github.com/emirpasic/gods"},
@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"timingwheel/park":            {surface, inside + "engine", module + "internal/parking"},
 	"timingwheel/pool":            {surface, inside + "engine", inside + "run"},
 	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking"},
+	"timingwheel/internal/pprof":  {},
 	"timingwheel/internal/run":    {},
 
 	"internal/parking":   {},

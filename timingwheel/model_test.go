@@ -744,6 +744,7 @@ func runModel(t *testing.T, data []byte, mode mode) {
 	tick, size := ticks[r.IntN(len(ticks))], sizes[r.IntN(len(sizes))]
 	runs := modelExecutor(r.IntN(3))
 	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline()), WithMaxPending(math.MaxInt)}
+	opts = append(opts, WithProfileRate(int(mode))) // none, all, and half
 	switch mode {
 	case manualDrive:
 		opts = append(opts, WithManualDrive())

@@ -25,7 +25,10 @@ func WithProfileRate(n int) Option {
 		if n < 0 {
 			panic(fmt.Sprintf("timingwheel: WithProfileRate(%d): negative", n))
 		}
-		c.ProfileRate = n
+		c.Profile = nil
+		if n > 0 {
+			c.Profile = engine.NewProfile(n)
+		}
 	}
 }
 

@@ -69,6 +69,8 @@ type Stats struct {
 	// works, and Stop was not called.
 	Precise bool
 
+	ProfileRate int // see [WithProfileRate]; 0: there is no profile
+
 	Arena ArenaStats
 
 	// Lateness is how late each of Fired was: from the tick to which its deadline rounds
@@ -116,22 +118,23 @@ func (w *TimingWheel) Stats() Stats { return newStats(w.engine().Stats()) }
 
 func newStats(s engine.Stats) Stats {
 	st := Stats{
-		Counts:     Counts(s.Counts),
-		CallerRuns: s.CallerRuns,
-		Discarded:  s.Discarded,
-		Panicked:   s.Panicked,
-		Running:    s.Running,
-		Waiting:    s.Waiting,
-		HeldUp:     s.HeldUp,
-		HeldUpBy:   s.HeldUpBy,
-		Wakeups:    s.Wakeups,
-		Now:        s.Now,
-		Tick:       s.Tick,
-		Shards:     s.Shards,
-		Stopped:    s.Stopped,
-		Precise:    s.Precise,
-		Arena:      ArenaStats{Capacity: s.Capacity, Free: s.Free},
-		Lateness:   Histogram(s.Lateness),
+		Counts:      Counts(s.Counts),
+		CallerRuns:  s.CallerRuns,
+		Discarded:   s.Discarded,
+		Panicked:    s.Panicked,
+		Running:     s.Running,
+		Waiting:     s.Waiting,
+		HeldUp:      s.HeldUp,
+		HeldUpBy:    s.HeldUpBy,
+		Wakeups:     s.Wakeups,
+		Now:         s.Now,
+		Tick:        s.Tick,
+		Shards:      s.Shards,
+		Stopped:     s.Stopped,
+		Precise:     s.Precise,
+		ProfileRate: s.ProfileRate,
+		Arena:       ArenaStats{Capacity: s.Capacity, Free: s.Free},
+		Lateness:    Histogram(s.Lateness),
 	}
 	for _, l := range s.Levels {
 		st.Levels = append(st.Levels, LevelStats(l))

@@ -158,7 +158,8 @@ function showFacts(w) {
   const s = w.stats;
   setText($("name"), w.name);
   document.title = w.name + " – timing wheels";
-  for (const form of ["text", "json"]) $("as-" + form).href = `?format=${form}&wheel=${encodeURIComponent(w.name)}`;
+  $("profiled").hidden = !w.stats.ProfileRate;
+  for (const form of ["text", "json", "profile"]) $("as-" + form).href = `?format=${form}&wheel=${encodeURIComponent(w.name)}`;
   const facts = ["made " + duration(s.Now) + " ago", "tick " + duration(s.Tick), s.Shards + (s.Shards === 1 ? " shard" : " shards")];
   if (s.Stopped) facts.unshift("stopped");
   if (s.Precise) facts.push("precise wake-ups");

@@ -45,7 +45,7 @@ type Stats struct {
 	HeldUp                          time.Duration
 	HeldUpBy                        string
 	Now, Tick                       time.Duration
-	Shards                          int
+	Shards, ProfileRate             int
 	Stopped, Precise                bool
 	Capacity, Free                  int64 // of the arenas
 	Lateness                        Histogram
@@ -71,13 +71,14 @@ func (e *Engine) Stats() Stats {
 func (e *Engine) look() Stats {
 	r := e.runner
 	st := Stats{
-		CallerRuns: r.CallerRuns.Load(),
-		Discarded:  r.Discarded.Load(),
-		Panicked:   r.Panicked.Load(),
-		Wakeups:    e.driver.queue.Wakeups(),
-		Precise:    e.driver.queue.Precise(),
-		Tick:       e.clock.tick,
-		Shards:     len(e.shards),
+		CallerRuns:  r.CallerRuns.Load(),
+		Discarded:   r.Discarded.Load(),
+		Panicked:    r.Panicked.Load(),
+		Wakeups:     e.driver.queue.Wakeups(),
+		Precise:     e.driver.queue.Precise(),
+		Tick:        e.clock.tick,
+		Shards:      len(e.shards),
+		ProfileRate: e.ProfileRate(),
 	}
 	st.HeldUp, st.HeldUpBy, _ = e.driver.handoff.present()
 	for i := range e.shards {

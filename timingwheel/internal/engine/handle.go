@@ -79,7 +79,7 @@ func (h *Handle) AcceptAgain(after Delay, f func(), kind bucket.Tag) error {
 // Add adds a task of the wheel's own that is no one-shot, so that the limit does not
 // count it, or a one-shot whose place was reserved. The shard must not be closed.
 func (h *Handle) Add(after Delay, f func(), kind bucket.Tag) {
-	h.ref = h.shard.addNew(after, f, kind)
+	h.ref = h.shard.add(after, f, kind)
 }
 
 // AddRecurring is Add for a task that comes again and again. The profile has it under the stack
@@ -90,9 +90,10 @@ func (h *Handle) AddRecurring(after Delay, f func(), kind bucket.Tag) {
 		return
 	}
 	origin := h.ref.origin
+	h.shard.sampler.next++ // this add does not count
 	h.ref = h.shard.add(after, f, kind)
 	if h.ref.origin = origin; origin != 0 {
-		h.shard.keep(h.ref, after.Now)
+		h.shard.hub.profile.keep(h.shard, h.ref, after.Now)
 	}
 }
 

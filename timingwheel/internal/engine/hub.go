@@ -15,7 +15,7 @@ type hub struct {
 	clock    *clock
 	queue    *delayqueue.DelayQueue[*slot] // of the open buckets of all shards
 	runner   *run.Runner
-	profile  *profile // nil: none
+	profile  profiler // nil: none
 	limit    *limit   // nil: none
 	bits     uint     // log2 of the slots of a wheel
 	manual   bool     // somebody calls Drive or Advance, and no goroutine of ours drives

@@ -9,13 +9,21 @@ import (
 	"time"
 )
 
-// profile has the stacks of those who added the entries that were sampled. One in rate
+// profiler is a *Profile, which therefore is not linked into programs without one: 17 KB.
+type profiler interface {
+	oneIn() int
+	gap() int64
+	note(s *shard, r ref, now time.Duration) ref
+	keep(s *shard, r ref, now time.Duration)
+}
+
+// Profile has the stacks of those who added the entries that were sampled. One in rate
 // is, each by chance, so that no pattern of the adds escapes.
 //
 // Nothing tells a sample that its entry has ended: the entry's ref does. So a cancel, a reset
 // and a firing cost the same with a profile and without one. A shard has its samples, and a
 // sample has no pointer, so it keeps nothing alive.
-type profile struct {
+type Profile struct {
 	rate int
 	mean float64 // of gap, but for the rounding
 
@@ -28,7 +36,7 @@ type stack [48]uintptr
 
 // sampler has the samples of one shard. The shard's lock guards it.
 type sampler struct {
-	until   int64 // adds until the next sample; negative if there is no profile
+	next    int64 // what Counts.Scheduled will be with the next sample; far below it without a profile
 	samples []sample
 	hand    int // the next of samples that sweep looks at
 }
@@ -39,26 +47,23 @@ type sample struct {
 	added time.Duration
 }
 
-func newProfile(rate int) *profile {
-	if rate == 0 {
-		return nil
-	}
-	return &profile{rate: rate, mean: -1 / math.Log1p(-1/float64(rate)), origins: map[stack]uint32{}}
+// NewProfile returns a profile for one engine, of one in rate adds.
+func NewProfile(rate int) *Profile {
+	return &Profile{rate: rate, mean: -1 / math.Log1p(-1/float64(rate)), origins: map[stack]uint32{}}
 }
+
+func (p *Profile) oneIn() int { return p.rate }
 
 // gap returns the number of adds until the next sample: as many as independent draws of one in
 // rate would take.
-func (p *profile) gap() int64 {
-	if p == nil {
-		return 0
-	}
+func (p *Profile) gap() int64 {
 	return 1 + int64(rand.ExpFloat64()*p.mean)
 }
 
 // origin returns the number of its caller's stack.
-func (p *profile) origin() uint32 {
+func (p *Profile) origin() uint32 {
 	var st stack
-	runtime.Callers(4, st[:]) // without Callers, origin, note and addNew
+	runtime.Callers(4, st[:]) // without Callers, origin, note and add
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, ok := p.origins[st]
@@ -71,26 +76,17 @@ func (p *profile) origin() uint32 {
 
 // The caller of the methods that follow holds the shard's lock.
 
-// isSampled counts an add, and reports whether its entry is to be noted.
-func (p *sampler) isSampled() bool {
-	p.until--
-	return p.until == 0
-}
-
 // note makes a sample of an entry that was just added, and returns its ref with its origin.
-//
-//go:noinline
-func (s *shard) note(r ref, now time.Duration) ref {
-	p := s.hub.profile
-	s.sampler.until = p.gap()
+func (p *Profile) note(s *shard, r ref, now time.Duration) ref {
+	s.sampler.next += p.gap()
 	r.origin = p.origin()
-	s.keep(r, now)
+	p.keep(s, r, now)
 	return r
 }
 
 // keep keeps a sample, and looks at two others. So the dead ones are half of all at most
 // while as many are pending, and no call looks at them all.
-func (s *shard) keep(r ref, now time.Duration) {
+func (p *Profile) keep(s *shard, r ref, now time.Duration) {
 	s.sweep()
 	s.sweep()
 	s.sampler.samples = append(s.sampler.samples, sample{r, now})
@@ -127,7 +123,7 @@ type Origin struct {
 // ProfileRate returns of how many adds one is sampled, and 0 if none is.
 func (e *Engine) ProfileRate() int {
 	if p := e.driver.profile; p != nil {
-		return p.rate
+		return p.oneIn()
 	}
 	return 0
 }
@@ -139,7 +135,7 @@ func (e *Engine) Profile() []Origin {
 	for i := range e.shards {
 		e.shards[i].profileTo(byNumber)
 	}
-	p := e.driver.profile
+	p := e.driver.profile.(*Profile)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	origins := make([]Origin, 0, len(byNumber))

@@ -27,6 +27,7 @@ type shard struct {
 
 	counts   Counts        // but for Pending
 	limit    share         // of the limit on oneShots; here, where the lines are written anyway
+	sampler  sampler       // likewise
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
@@ -56,7 +57,6 @@ type shard struct {
 	canceling  bool // cancel is calling the task of the entry that it has removed
 	dismissing bool // dismiss is calling the task of the entry that it will remove
 
-	sampler  sampler                // for the profile
 	due      func(disguised func()) // calls a task that is Disguised; nil until there is one
 	contexts *list.List             // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
@@ -68,7 +68,10 @@ func (s *shard) init(h *hub, id int) {
 	s.limit.join(h.limit)
 	s.overdueCascade = cascade{shard: id, allDue: true}
 	s.overdue.cascade = &s.overdueCascade
-	s.sampler.until = h.profile.gap()
+	s.sampler.next = math.MinInt64
+	if h.profile != nil {
+		s.sampler.next = h.profile.gap()
+	}
 	s.waitsSince.Store(math.MaxInt64)
 }
 
@@ -89,7 +92,7 @@ func (s *shard) accept(after Delay, f func(), kind bucket.Tag) (ref, error) {
 			return ref{}, err
 		}
 	}
-	return s.addNew(after, f, kind), nil
+	return s.add(after, f, kind), nil
 }
 
 // refuse takes n places under the limit, or none, and returns why not.
@@ -104,15 +107,6 @@ func (s *shard) refuse(n int64) error {
 	return nil
 }
 
-// addNew is add for what was not on the wheel before, which the profile may sample.
-func (s *shard) addNew(after Delay, f func(), kind bucket.Tag) ref {
-	r := s.add(after, f, kind)
-	if s.sampler.isSampled() {
-		r = s.note(r, after.Now)
-	}
-	return r
-}
-
 // add adds a task. The shard must not be closed, and a one-shot must have its place
 // under the limit. The bucket comes first: so the entry's tag is written once, with the
 // level.
@@ -125,6 +119,9 @@ func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
 	s.counts.Scheduled++
 	if kind&OneShot != 0 {
 		s.oneShots++
+	}
+	if s.counts.Scheduled == s.sampler.next {
+		return s.hub.profile.note(s, ref{index: i, generation: generation}, after.Now)
 	}
 	return ref{index: i, generation: generation}
 }

@@ -251,7 +251,7 @@ func TestRealWheel(t *testing.T) {
 		require.Len(t, w.Stop(), 3)
 		h.Remove("real")
 		h.Add("real", w)
-		require.Regexp(t, `(?s)^"real": 0 pending, stopped, .*lateness since the start: nothing has fired\n.*next: none\n`, get(h, "/").Body.String())
+		require.Regexp(t, `(?s)^"real": 0 pending, stopped, .*lateness since the start: nothing has expired\n.*next: none\n`, get(h, "/").Body.String())
 	})
 }
 

@@ -183,7 +183,7 @@ func (s *shard) cancel(h ref) bool {
 			return false
 		}
 	}
-	s.counts.Canceled++
+	s.counts.Stopped++
 	f, tag := s.arena.Remove(i)
 	s.uncount(tag >> levelShift)
 	s.uncountOneShot(tag)

@@ -54,7 +54,7 @@ func Verify(e *Engine) error {
 		v.check(l.taken() == oneShots, "the limit counts %d pending, not %d", l.taken(), oneShots)
 	}
 	st := e.Stats()
-	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
+	v.check(st.Scheduled == st.Expired+st.Stopped+st.HandedBack+st.Pending, "the accounts do not fit")
 	v.check(st.Pending == entries, "%d pending, %d entries", st.Pending, entries)
 	v.check(e.driver.numWaiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.numWaiting.Load(), waiting)
 	return errors.Join(v.wrong...)

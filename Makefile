@@ -181,6 +181,7 @@ examples: ## run the examples
 	go run ./examples/httptimeout
 	go run ./examples/retry -calls 1000 -limit 1m
 	go run ./examples/simulation -users 20000
+	go run ./examples/profile -o "$$(mktemp)" -n 20000
 	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
 	go run ./examples/longpoll -n 2000 -wait 1s -for 2s
 	go run ./examples/quorum

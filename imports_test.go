@@ -29,10 +29,10 @@ const (
 // above it. Packages purgatory, timingwheel and bucket use internal/shrinking too, and
 // internal/parking, which imports nothing, is what purgatory and the engine share. Every package that is not named here uses the
 // library (the examples, timingwheel/debug). Such a package may import purgatory, timingwheel
-// and timingwheel/pool.
+// and timingwheel/pool; an example may import dropin, too.
 var mayImport = map[string][]string{
 	"purgatory":     {surface, surface + "/park", module + "internal/shrinking", module + "internal/parking"},
-	"timingwheel":   {inside + "engine", inside + "run", module + "internal/shrinking"},
+	"timingwheel":   {inside + "engine", inside + "run", inside + "pprof", module + "internal/shrinking"},
 	"delayqueue":    {module + "internal/heap"},
 	"bucket":        {module + "internal/shrinking"},
 	"internal/heap": {"github.com/emirpasic/gods"},
@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"timingwheel/park":            {surface, inside + "engine", module + "internal/parking"},
 	"timingwheel/pool":            {surface, inside + "engine", inside + "run"},
 	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking"},
+	"timingwheel/internal/pprof":  {},
 	"timingwheel/internal/run":    {},
 
 	"internal/parking":   {},
@@ -63,7 +64,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		if !ok {
 			allowed = []string{module + "purgatory", surface, surface + "/pool", surface + "/debug"}
 			if strings.HasPrefix(dir, "examples/") {
-				allowed = append(allowed, module+"examples/internal")
+				allowed = append(allowed, module+"examples/internal", module+"dropin")
 			}
 		}
 		seen[dir] = true

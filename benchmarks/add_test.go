@@ -204,6 +204,37 @@ func BenchmarkRetained(b *testing.B) {
 	})
 }
 
+// BenchmarkStopped stops 24,000 timers with a closure of 4 KiB each, one by one, in the midst of
+// 122,000 that are pending, and weighs what it has added to 50,000 of those: the entries of the
+// others are in it. No handle is left. Package time keeps what was stopped until it is more than a
+// quarter of the timers of a processor: so it never keeps much more than that.
+func BenchmarkStopped(b *testing.B) {
+	pending, stopped := size(50_000, 50), size(24_000, 24)
+	subjects, f := apart(pick(setup{pending: 122_000}, ours), func(b *testing.B, t timers) {
+		once(b, func() {
+			t.keep(1) // the handle of the one that is stopped next
+			r := random(stopped)
+			add := func() { t.add(1, time.Hour+farOff(r), noop) }
+			for range pending {
+				add()
+			}
+			heap := measure.HeapBytes()
+			for range stopped {
+				add()
+				add()
+				payload := new([4096]byte)
+				t.add(0, 90*time.Minute, func() { payload[0]++ })
+				add()
+				t.cancel(0)
+			}
+			t.add(0, time.Hour, noop)
+			b.ReportMetric((measure.HeapBytes()-heap)/1e6, "kept-MB")
+			t.add(0, time.Hour, noop) // the subject is alive until here
+		})
+	})
+	compare(b, subjects, f)
+}
+
 // BenchmarkRequest computes for 5 us, and gives that a timeout of 5 s which is canceled at
 // the end, on 64 goroutines for each of GOMAXPROCS. The ratio is that of the difference to
 // the same without a timeout, the row none.

@@ -148,7 +148,7 @@ func TestCalendarFollowsTheManualClock(t *testing.T) {
 	for i, at := range days {
 		require.Equal(t, time.Date(2024, 1, 2+i, 0, 0, 0, 0, time.UTC), at)
 	}
-	require.EqualValues(t, 366, w.Stats().Fired, "it looks at the calendar no more often than it runs")
+	require.EqualValues(t, 366, w.Stats().Expired, "it looks at the calendar no more often than it runs")
 	next, ok := job.Next()
 	require.True(t, ok)
 	require.Equal(t, time.Date(2025, 1, 2, 0, 0, 0, 0, time.UTC), next)

@@ -57,7 +57,8 @@
 // not hold up the end, call Stop before Shutdown: then Shutdown waits only for what runs.
 //
 // [TimingWheel.Stats] tells what the wheel has done and holds, and how late it was.
-// [TimingWheel.Snapshot] tells what is pending, and where. [WithLogger] logs what the
+// [TimingWheel.Snapshot] tells what is pending, and where. With [WithProfileRate],
+// [TimingWheel.WriteProfile] tells which line of the program has added it. [WithLogger] logs what the
 // program would not learn otherwise. [WithTrace] names the wheel in profiles and traces.
 //
 // # Promises

@@ -502,7 +502,7 @@ func ExampleTimingWheel_Stats() {
 	w.AfterFunc(time.Minute, func() { fmt.Println("request timed out") }).Stop()
 	w.AfterFunc(time.Hour, func() { fmt.Println("session expired") })
 	st := w.Stats()
-	fmt.Println(st.Scheduled, "scheduled,", st.Canceled, "canceled,", st.Fired, "fired,", st.Pending, "pending")
+	fmt.Println(st.Scheduled, "scheduled,", st.Stopped, "canceled,", st.Expired, "fired,", st.Pending, "pending")
 	fmt.Println("late by at most", st.Lateness.P99, "in 99 of 100 cases, and never by more than", st.Lateness.Max)
 	for i, l := range st.Levels {
 		fmt.Println("level", i, "of", l.Slots, "slots of", l.Tick, "holds", l.Entries)

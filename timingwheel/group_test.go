@@ -156,8 +156,8 @@ func TestGroupStopWinsAgainstTheQueue(t *testing.T) {
 	queue[1]() // an executor that runs a task twice, what none should
 	require.Equal(t, 1, ran)
 	st := w.Stats()
-	require.EqualValues(t, 4, st.Fired)
-	require.EqualValues(t, 1, st.Canceled)
+	require.EqualValues(t, 4, st.Expired)
+	require.EqualValues(t, 1, st.Stopped)
 	require.Empty(t, w.Stop())
 }
 

@@ -161,7 +161,7 @@ func (j *Job) arm(now, wait time.Duration) {
 		j.end(ErrStopped)
 		return
 	}
-	j.entry.Add(engine.Delay{Now: now, D: wait}, j.task, engine.Internal)
+	j.entry.AddRecurring(engine.Delay{Now: now, D: wait}, j.task, engine.Internal)
 }
 
 // due is the wheel's own task: it hands the run to the executor, or ends the job if the

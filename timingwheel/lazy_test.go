@@ -127,7 +127,7 @@ func TestPushBackFromEverywhere(t *testing.T) {
 	waitUntil(t, func() bool { return w.Len() == 0 && fired.Load()+stopped.Load() == armed.Load() })
 	st := w.Stats()
 	require.Equal(t, armed.Load(), st.Scheduled)
-	require.Equal(t, stopped.Load(), st.Canceled)
+	require.Equal(t, stopped.Load(), st.Stopped)
 	require.EqualValues(t, timers+goroutines*3000, st.Reset+armed.Load()+stopCalls(goroutines, 3000), "each reset is counted once")
 }
 

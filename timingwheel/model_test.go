@@ -226,7 +226,7 @@ func (m *model) scheduleKey(task *modelTask, name int, d time.Duration) error {
 	case was && m.isOnWheel(name):
 		m.putOff(task, d)
 	case was: // it has fired, and will not run
-		m.counts.Fired++
+		m.counts.Expired++
 		fallthrough
 	default:
 		m.accept(task, d)
@@ -301,7 +301,7 @@ func (m *model) forget(task *modelTask) {
 func (m *model) cancel(task *modelTask) {
 	was := task.pending
 	if was {
-		m.counts.Canceled++
+		m.counts.Stopped++
 		m.forget(task)
 	}
 	switch {
@@ -377,7 +377,7 @@ func (m *model) stopGroup() {
 	for _, task := range m.tasks {
 		if task.group == m.group && task.pending {
 			n++
-			m.counts.Canceled++
+			m.counts.Stopped++
 			m.forget(task)
 		}
 	}
@@ -404,9 +404,9 @@ func (m *model) drain() {
 		require.NotNil(m.t, p.Func)
 		require.Equal(m.t, m.onTick(task.key), p.Deadline.Sub(m.start))
 		if onWheel[p.Key] {
-			m.counts.Canceled++
+			m.counts.Stopped++
 		} else {
-			m.counts.Fired++
+			m.counts.Expired++
 		}
 		m.forget(task)
 	}
@@ -464,7 +464,7 @@ func (m *model) fired(task *modelTask) {
 	}
 	require.Equal(m.t, m.firstLike(task.key), task.key, "out of order")
 	m.forget(task)
-	m.counts.Fired++
+	m.counts.Expired++
 	if task.job != nil {
 		m.ran(task)
 		return
@@ -635,7 +635,7 @@ func (m *model) hold() {
 		return
 	}
 	m.counts.Scheduled++
-	m.counts.Fired++
+	m.counts.Expired++
 	_, err := m.w.Schedule(0, func() { <-release })
 	require.NoError(m.t, err)
 }
@@ -670,7 +670,7 @@ func (m *model) burst() {
 		}
 	}
 	m.counts.Scheduled += int64(n)
-	m.counts.Canceled += int64(n)
+	m.counts.Stopped += int64(n)
 }
 
 // stop checks that what Stop hands back is what did not fire and was not
@@ -744,6 +744,7 @@ func runModel(t *testing.T, data []byte, mode mode) {
 	tick, size := ticks[r.IntN(len(ticks))], sizes[r.IntN(len(sizes))]
 	runs := modelExecutor(r.IntN(3))
 	opts := []Option{WithTick(tick), WithWheelSize(size), WithShards(1), WithExecutor(Inline()), WithMaxPending(math.MaxInt)}
+	opts = append(opts, WithProfileRate(int(mode))) // none, all, and half
 	switch mode {
 	case manualDrive:
 		opts = append(opts, WithManualDrive())

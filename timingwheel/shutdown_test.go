@@ -40,7 +40,7 @@ func TestShutdownWaits(t *testing.T) {
 				require.NoError(t, w.Shutdown(t.Context()))
 				require.True(t, ran, name)
 				require.Equal(t, max(0, d)+time.Minute, time.Since(start), name)
-				require.True(t, w.Stats().Stopped)
+				require.True(t, w.Stats().Closed)
 				require.Nil(t, w.Stop())
 				requireAccounts(t, w.Stats())
 			}

@@ -10,7 +10,11 @@ import (
 // wheel: functions, channel timers, tickers, the deadlines of contexts, and the runs of
 // jobs. At any time
 //
-//	Scheduled = Fired + Canceled + HandedBack + Pending
+//	Scheduled = Expired + Stopped + HandedBack + Pending
+//
+// The words are those of golang/go#75956, which proposes such metrics for package time, where
+// both mean the same: pending, expired, stopped and resets; Scheduled is its total. HandedBack,
+// Cascaded and Rejected have no counterpart there.
 type Counts struct {
 	Pending int64 // what is pending now, as [TimingWheel.Len] returns it
 
@@ -18,8 +22,8 @@ type Counts struct {
 	// so does each run of a job.
 	Scheduled int64
 
-	Fired      int64 // came due: handed to the executor, sent, or a context was ended
-	Canceled   int64 // taken off while pending
+	Expired    int64 // came due: handed to the executor, sent, or a context was ended
+	Stopped    int64 // canceled or stopped while pending
 	HandedBack int64 // returned by Stop, moved to package time, or ended with the wheel
 
 	// Reset counts what was moved to another time while pending. A Timer's resets to a later
@@ -37,7 +41,7 @@ type Stats struct {
 	Counts
 
 	CallerRuns int64 // tasks that the driver ran itself because a pool.Pool was full
-	Discarded  int64 // tasks that a full Pool discarded; they count as Fired too
+	Discarded  int64 // tasks that a full Pool discarded; they count as Expired too
 	Panicked   int64 // tasks whose panic was recovered, those of [Submit] included
 
 	// Running counts the tasks that were handed to the executor and have not ended: those
@@ -60,18 +64,20 @@ type Stats struct {
 
 	Wakeups int64 // how often the driver woke up from its sleep
 
-	Now     time.Duration // since the wheel was made
-	Tick    time.Duration // width of a tick, see [WithTick]
-	Shards  int           // number of shards, used or not, a power of two, see [WithShards]
-	Stopped bool          // Stop or Shutdown was called
+	Now    time.Duration // since the wheel was made
+	Tick   time.Duration // width of a tick, see [WithTick]
+	Shards int           // number of shards, used or not, a power of two, see [WithShards]
+	Closed bool          // Stop or Shutdown was called
 
 	// Precise is true if the driver wakes up on time: [WithPreciseWakeups] was given, it
 	// works, and Stop was not called.
 	Precise bool
 
+	ProfileRate int // see [WithProfileRate]; 0: there is no profile
+
 	Arena ArenaStats
 
-	// Lateness is how late each of Fired was: from the tick to which its deadline rounds
+	// Lateness is how late each of Expired was: from the tick to which its deadline rounds
 	// up until the driver came to it. The driver looks at the clock once for up to 256
 	// entries. So Lateness contains neither the rounding nor the time that an executor
 	// takes to begin. A task that was due at once is measured from a tick as well, so its
@@ -116,22 +122,23 @@ func (w *TimingWheel) Stats() Stats { return newStats(w.engine().Stats()) }
 
 func newStats(s engine.Stats) Stats {
 	st := Stats{
-		Counts:     Counts(s.Counts),
-		CallerRuns: s.CallerRuns,
-		Discarded:  s.Discarded,
-		Panicked:   s.Panicked,
-		Running:    s.Running,
-		Waiting:    s.Waiting,
-		HeldUp:     s.HeldUp,
-		HeldUpBy:   s.HeldUpBy,
-		Wakeups:    s.Wakeups,
-		Now:        s.Now,
-		Tick:       s.Tick,
-		Shards:     s.Shards,
-		Stopped:    s.Stopped,
-		Precise:    s.Precise,
-		Arena:      ArenaStats{Capacity: s.Capacity, Free: s.Free},
-		Lateness:   Histogram(s.Lateness),
+		Counts:      Counts(s.Counts),
+		CallerRuns:  s.CallerRuns,
+		Discarded:   s.Discarded,
+		Panicked:    s.Panicked,
+		Running:     s.Running,
+		Waiting:     s.Waiting,
+		HeldUp:      s.HeldUp,
+		HeldUpBy:    s.HeldUpBy,
+		Wakeups:     s.Wakeups,
+		Now:         s.Now,
+		Tick:        s.Tick,
+		Shards:      s.Shards,
+		Closed:      s.Closed,
+		Precise:     s.Precise,
+		ProfileRate: s.ProfileRate,
+		Arena:       ArenaStats{Capacity: s.Capacity, Free: s.Free},
+		Lateness:    Histogram(s.Lateness),
 	}
 	for _, l := range s.Levels {
 		st.Levels = append(st.Levels, LevelStats(l))

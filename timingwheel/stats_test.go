@@ -30,7 +30,7 @@ func TestStatsInsideATask(t *testing.T) {
 				seen <- w.Stats()
 			})
 			st := <-seen
-			require.EqualValues(t, 1, st.Fired)
+			require.EqualValues(t, 1, st.Expired)
 			require.EqualValues(t, 1, st.Running, "the task itself")
 			waitUntil(t, func() bool { return w.Stats().Running == 0 })
 		})
@@ -52,7 +52,7 @@ func TestStatsAtAnyTime(t *testing.T) {
 			for !end.Load() {
 				st := w.Stats()
 				checkStats(t, st)
-				if st.Scheduled < last.Scheduled || st.Fired < last.Fired || st.Canceled < last.Canceled ||
+				if st.Scheduled < last.Scheduled || st.Expired < last.Expired || st.Stopped < last.Stopped ||
 					st.Reset < last.Reset || st.Cascaded < last.Cascaded || st.Lateness.Sum < last.Lateness.Sum || st.Now < last.Now {
 					t.Errorf("has shrunk: %+v, %+v", last.Counts, st.Counts)
 				}
@@ -68,7 +68,7 @@ func TestStatsAtAnyTime(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	waitUntil(t, func() bool {
 		st := w.Stats()
-		return st.Fired > 0 && st.Canceled > 0 && st.Reset > 0 && st.Cascaded > 0
+		return st.Expired > 0 && st.Stopped > 0 && st.Reset > 0 && st.Cascaded > 0
 	})
 	wg.Go(func() { w.Stop() })
 	time.Sleep(time.Millisecond)
@@ -107,7 +107,7 @@ func TestStatsAndSnapshotAreJSON(t *testing.T) {
 	}
 	w.Drive(0)
 	st := w.Stats()
-	require.NotZero(t, st.Fired)
+	require.NotZero(t, st.Expired)
 	require.Equal(t, st, viaJSON(t, st))
 
 	sn := w.Snapshot(5)
@@ -183,9 +183,9 @@ func checkStats(t testing.TB, st Stats) {
 			t.Errorf("level %d: %+v", i, l)
 		}
 	}
-	if st.Scheduled != st.Fired+st.Canceled+st.HandedBack+st.Pending ||
-		st.Lateness.Total() != st.Fired ||
-		entries > st.Pending || !st.Stopped && cascaded != st.Cascaded || // a shard that is stopped has no levels
+	if st.Scheduled != st.Expired+st.Stopped+st.HandedBack+st.Pending ||
+		st.Lateness.Total() != st.Expired ||
+		entries > st.Pending || !st.Closed && cascaded != st.Cascaded || // a shard that is stopped has no levels
 
 		st.Arena.Capacity-st.Arena.Free < st.Pending || st.Arena.Free < 0 ||
 		st.Running < 0 {

@@ -213,7 +213,7 @@ func TestStress(t *testing.T) {
 		t.Run(fmt.Sprintf("tick=%v,size=%d,shards=%d,%s", tick, size, shards, run.name), func(t *testing.T) {
 			s := &stress{t: t, inline: run.inline}
 			goroutines := runtime.NumGoroutine()
-			s.w = New(WithTick(tick), WithWheelSize(size), WithShards(shards), WithExecutor(run.executor()), WithMaxPending(math.MaxInt))
+			s.w = New(WithTick(tick), WithWheelSize(size), WithShards(shards), WithExecutor(run.executor()), WithMaxPending(math.MaxInt), WithProfileRate(round%3))
 			s.storm(time.Duration(rand.Int64N(int64(200*time.Millisecond))), round%5 == 4)
 
 			accounted := func() int64 { return s.fired.Load() + s.canceled.Load() + s.handedBack.Load() }

@@ -124,7 +124,7 @@ func (t *Ticker) due() {
 
 func (t *Ticker) arm(now, d time.Duration) {
 	if !t.entry.Closed() {
-		t.entry.Add(engine.Delay{Now: now, D: d}, t.task, engine.Internal|engine.NoExecutor)
+		t.entry.AddRecurring(engine.Delay{Now: now, D: d}, t.task, engine.Internal|engine.NoExecutor)
 	}
 }
 

@@ -44,7 +44,7 @@ func lockShard(t testing.TB, w *TimingWheel) (unlock func()) {
 // requireAccounts checks what is true at any moment, whatever is under way.
 func requireAccounts(t testing.TB, st Stats) {
 	t.Helper()
-	if st.Scheduled != st.Fired+st.Canceled+st.HandedBack+st.Pending {
+	if st.Scheduled != st.Expired+st.Stopped+st.HandedBack+st.Pending {
 		require.Fail(t, "accounts", "%+v", st.Counts)
 	}
 }

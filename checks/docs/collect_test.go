@@ -119,7 +119,7 @@ func comments(t *testing.T, path, rel string) (docs []document) {
 
 var (
 	goLine  = regexp.MustCompile(`(?m):=|^\s*(defer|go|func) |^import "|^\s*[a-z]\w*(\.\w+)+\(`)
-	command = regexp.MustCompile(`(?m)^\s*go (run|test|build|install) `)
+	command = regexp.MustCompile(`(?m)^\s*go (run|test|tool|build|install) `)
 	columns = regexp.MustCompile(`(?m)\S {3,}[^/\s]`)
 )
 

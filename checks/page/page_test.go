@@ -113,9 +113,9 @@ func TestPage(t *testing.T) {
 	require.Regexp(t, `^rotate\(\d`, before)
 	tb.until(hand + fmt.Sprintf(` !== %q`, before))
 	tb.until(`document.querySelector("#dial .spark")` + ` !== null`)
-	tb.rises("accounts", "fired")
-	require.LessOrEqual(t, tb.term("accounts", "fired"), float64(s.requests.Stats().Fired))
-	tb.until(number("rates", "fired /s") + ` > 0`)
+	tb.rises("accounts", "expired")
+	require.LessOrEqual(t, tb.term("accounts", "expired"), float64(s.requests.Stats().Expired))
+	tb.until(number("rates", "expired /s") + ` > 0`)
 	tb.until(number("rates", "scheduled /s") + ` > 0`)
 	tb.until(`document.querySelector("#pending .curve").getAttribute("d").split("L").length > 5`)
 	require.Equal(t, 2*28, eval[int](tb, `document.querySelectorAll("#lateness .bar").length`))
@@ -218,7 +218,7 @@ func TestKeyboard(t *testing.T) {
 // What a screen reader finds.
 func TestAccessibleNames(t *testing.T) {
 	tb, s := newTab(t), serve(t, "")
-	require.Eventually(t, func() bool { return s.requests.Stats().Fired > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.requests.Stats().Expired > 0 }, patience, time.Millisecond)
 	tb.open(s.url())
 	tree, err := chromedp.Call(tb.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestAccessibleNames(t *testing.T) {
 	require.Len(t, found["image"], 3)
 	require.Regexp(t, `^requests: [\d,]+ pending, on 3 rings, from the finest\. slots of 1.ms: [\d,]+ entries in [\d,]+ buckets, hand at slot \d+ of 512; `, found["image"][0])
 	require.Regexp(t, `^Pending in the last 1.min: from `, found["image"][1])
-	require.Regexp(t, `^Lateness\. In the last .*: .*\. Since the start: [\d,]+ fired, half at most .* late, 99 percent at most .*, all at most .*\.$`, found["image"][2])
+	require.Regexp(t, `^Lateness\. In the last .*: .*\. Since the start: [\d,]+ expired, half at most .* late, 99 percent at most .*, all at most .*\.$`, found["image"][2])
 	for _, role := range []string{"link", "button", "image", "region", "heading"} {
 		require.NotContains(t, found[role], "", role)
 	}
@@ -304,7 +304,7 @@ func TestReducedMotion(t *testing.T) {
 		}).observe($("dial"), { subtree: true, childList: true, attributes: true });
 		return true;
 	})()`))
-	tb.rises("accounts", "fired")
+	tb.rises("accounts", "expired")
 	tb.until(`seen.events >= 6 && seen.hands.size > 1`)
 	seen := eval[[]int](tb, `[seen.sparks, seen.hands.size, seen.events]`)
 	require.Zero(t, seen[0])
@@ -389,7 +389,7 @@ func TestServerRestarts(t *testing.T) {
 	tb.until(`document.querySelector("#connection").textContent === "live"`)
 	for range 3 {
 		require.NotRegexp(t, `NaN|-\d`, tb.text("rates"), "the new wheel's, not less than none")
-		tb.rises("accounts", "fired")
+		tb.rises("accounts", "expired")
 	}
 }
 
@@ -427,7 +427,7 @@ func TestHidden(t *testing.T) {
 	tb.toFront()
 	tb.until(`document.visibilityState === "visible"`)
 	require.Eventually(t, func() bool { return s.listeners.Load() == 1 }, patience, time.Millisecond)
-	tb.rises("accounts", "fired")
+	tb.rises("accounts", "expired")
 	tb.do(chromedp.Navigate("about:blank"))
 	require.Eventually(t, func() bool { return s.listeners.Load() == 0 }, patience, time.Millisecond)
 }

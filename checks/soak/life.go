@@ -125,7 +125,7 @@ func (l *life) lost() (maybe int64) {
 
 func (l *life) checkAccounts() timingwheel.Counts {
 	c := l.w.Stats().Counts
-	if c.Scheduled != c.Fired+c.Canceled+c.HandedBack+c.Pending || c.Pending < 0 {
+	if c.Scheduled != c.Expired+c.Stopped+c.HandedBack+c.Pending || c.Pending < 0 {
 		l.violate("the accounts are not even: %+v", c)
 	}
 	return c

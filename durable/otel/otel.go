@@ -27,11 +27,14 @@
 //	messaging.client.consumed.messages   counter        attempts that have begun
 //	messaging.process.duration           histogram, s   of handlers
 //
-// Names and attributes are those of the conventions for messaging: messaging.system is
+// Names and attributes are those of the semantic conventions for messaging, version 1.43.0, which
+// is the schema URL of the tracer and the meter. They are in development there, so a later version
+// may have others: this package changes them with its pinned version only. messaging.system is
 // "tickwheel", messaging.operation.name "add" or "run", messaging.destination.name the kind,
-// and error.type the type of an error. Spans have messaging.message.id, the Ref, too, and those of attempts
-// tickwheel.attempt, its number, and tickwheel.lateness, in seconds by this
-// machine's clock.
+// and error.type the type of an error. Spans have messaging.message.id, the Ref, too.
+//
+// Two attributes are this package's own, of the spans of attempts: tickwheel.attempt, its number,
+// and tickwheel.lateness, in seconds by this machine's clock.
 //
 // On PostgreSQL each job's context is in the index on Meta, which takes room and time.
 package otel
@@ -55,6 +58,9 @@ import (
 
 // scope names what makes the spans and metrics.
 const scope = "github.com/tickwheel/tickwheel/durable/otel"
+
+// schema is the version of the semantic conventions that the names follow.
+const schema = "https://opentelemetry.io/schemas/1.43.0"
 
 // Option sets up what [Middleware] and [Inject] use.
 type Option func(*config)
@@ -122,8 +128,8 @@ type instruments struct {
 // provider refuses is reported to OpenTelemetry's error handler, and does nothing.
 func Middleware(opts ...Option) durable.Middleware {
 	c := newConfig(opts)
-	in := &instruments{config: c, tracer: c.tracers.Tracer(scope)}
-	meter := c.meters.Meter(scope)
+	in := &instruments{config: c, tracer: c.tracers.Tracer(scope, trace.WithSchemaURL(schema))}
+	meter := c.meters.Meter(scope, metric.WithSchemaURL(schema))
 	var errs [4]error
 	in.sent, errs[0] = meter.Int64Counter("messaging.client.sent.messages", metric.WithUnit("{message}"),
 		metric.WithDescription("Jobs that were given to Add."))

@@ -11,6 +11,11 @@
 // at once. The wheel "sessions" has a slower tick, and such timers only. Their function
 // takes a while, so it runs in a pool of few workers, "cleaning".
 //
+// Both wheels have a profile. The page links to it, and go tool pprof shows which line has armed
+// what is pending:
+//
+//	go tool pprof -top -lines 'http://127.0.0.1:8377/debug/timingwheel/?format=profile&wheel=requests'
+//
 // It listens on loopback, so that nobody else sees the page; -addr changes that. The
 // exit status is 0 after -duration and after Ctrl-C, which is its normal end; 1 if it
 // can not listen; and 2 for bad flags.
@@ -40,6 +45,7 @@ const (
 	path        = "/debug/timingwheel/"
 	defaultAddr = "127.0.0.1:8377"
 	maxRate     = 1_000_000
+	profiled    = 64 // one in so many adds
 )
 
 func main() {
@@ -114,12 +120,12 @@ func show(ctx context.Context, set settings, stdout io.Writer) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	requests := timingwheel.New()
+	requests := timingwheel.New(timingwheel.WithProfileRate(profiled))
 	defer requests.Stop()
 	workers := 1 + set.rate/1000 // enough, but for the many that expire at the start
 	cleaning := pool.New(workers, 4*workers, pool.Wait)
 	defer cleaning.Close()
-	sessions := timingwheel.New(timingwheel.WithTick(100*time.Millisecond), timingwheel.WithExecutor(cleaning))
+	sessions := timingwheel.New(timingwheel.WithTick(100*time.Millisecond), timingwheel.WithExecutor(cleaning), timingwheel.WithProfileRate(profiled))
 	defer sessions.Stop()
 
 	server := &http.Server{Handler: pages(requests, sessions, cleaning), ReadHeaderTimeout: 5 * time.Second}

@@ -126,8 +126,8 @@ func TestLoad(t *testing.T) {
 		require.True(t, errors.Is(ctx.Err(), context.DeadlineExceeded))
 		// 60 s of 1000, and 500 in each of six bursts, and at the start 2000 for later.
 		require.InDelta(t, 65_000, st.Scheduled, 20_000) // with ticker, job, contexts
-		require.Greater(t, st.Canceled, int64(10_000))
-		require.Greater(t, st.Fired, int64(10_000))
+		require.Greater(t, st.Stopped, int64(10_000))
+		require.Greater(t, st.Expired, int64(10_000))
 		require.Greater(t, st.Pending, int64(2000))
 		require.Len(t, st.Levels, 3)
 	})
@@ -142,7 +142,7 @@ func TestPushBack(t *testing.T) {
 		pushBack(ctx, w, 1000, func() {})
 		st := w.Stats()
 		require.Greater(t, st.Reset, int64(3000))
-		require.Greater(t, st.Fired, int64(500))
+		require.Greater(t, st.Expired, int64(500))
 		require.Greater(t, st.Pending, int64(500))
 	})
 }

@@ -100,7 +100,7 @@ func (s *simulation) report(took time.Duration, stderr io.Writer) int {
 %d timers fired, %d were pushed back, %d are pending.
 %d sessions, %d of them ended after %v without a click, %d go on.
 `, virtual, took.Round(time.Millisecond), float64(virtual)/float64(took),
-		st.Fired, st.Reset, st.Pending, s.logins, s.expired, s.limit, s.online)
+		st.Expired, st.Reset, st.Pending, s.logins, s.expired, s.limit, s.online)
 	if s.wrong > 0 || s.logins != s.expired+s.online {
 		fmt.Fprintln(stderr, "simulation:", s.wrong, "sessions ended at the wrong time,",
 			s.logins-s.expired-s.online, "were lost")

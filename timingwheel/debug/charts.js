@@ -138,8 +138,8 @@ function drawMarks(node, histogram, x, bottom) {
 
 function spoken(histogram) {
   const n = total(histogram);
-  if (!n) return "nothing has fired";
-  return `${count(n)} fired, half at most ${duration(histogram.P50)} late, 99 percent at most ${duration(histogram.P99)}, all at most ${duration(histogram.Max)}`;
+  if (!n) return "nothing has expired";
+  return `${count(n)} expired, half at most ${duration(histogram.P50)} late, 99 percent at most ${duration(histogram.P99)}, all at most ${duration(histogram.Max)}`;
 }
 
 function showQuantiles(w) {

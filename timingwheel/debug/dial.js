@@ -37,11 +37,11 @@ const dial = {
     if (first) this.build(w, shape);
     this.shown = w;
     this.rescale(w);
-    this.node.classList.toggle("stopped", w.stats.Stopped);
+    this.node.classList.toggle("stopped", w.stats.Closed);
     const total = compact(w.stats.Pending);
     setText(this.total, w.stats.Pending < 1e5 ? count(w.stats.Pending) : total);
     this.total.setAttribute("font-size", this.total.textContent.length > 6 ? 40 : 50);
-    setText(this.totalName, w.stats.Stopped ? "stopped" : "pending");
+    setText(this.totalName, w.stats.Closed ? "stopped" : "pending");
     const start = performance.now();
     w.rings.forEach((r, i) => this.rings[i].next(r, start, first || still.matches));
     if (old && !first && !still.matches) this.scatter(w, old);
@@ -125,7 +125,7 @@ const dial = {
     this.rings.forEach((ring, i) => {
       const before = old.rings[i];
       if (!before) return;
-      const n = i ? w.rings[i].cascaded - before.cascaded : w.stats.Fired - old.stats.Fired;
+      const n = i ? w.rings[i].cascaded - before.cascaded : w.stats.Expired - old.stats.Expired;
       const finer = this.rings[i - 1];
       for (let left = Math.min(24, Math.ceil(2 * Math.log2(1 + Math.max(0, n)))); left > 0; left--) {
         if (finer) this.spark(finer.round(), ring.middle, ring.at(ring.to), finer.middle, finer.somewhere());
@@ -296,7 +296,7 @@ class Ring {
 function sentence(w) {
   const rings = w.rings.map((r) =>
     `slots of ${duration(r.tick)}: ${count(r.entries)} entries in ${count(r.buckets)} buckets, hand at slot ${r.hand + 1} of ${r.slots}`);
-  return `${w.name}: ${count(w.stats.Pending)} pending${w.stats.Stopped ? ", stopped" : ""}, on ${rings.length} rings, from the finest. ${rings.join("; ")}.`;
+  return `${w.name}: ${count(w.stats.Pending)} pending${w.stats.Closed ? ", stopped" : ""}, on ${rings.length} rings, from the finest. ${rings.join("; ")}.`;
 }
 
 tip.over(dial.node, (x, y) => dial.describe(x, y));

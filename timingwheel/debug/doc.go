@@ -21,6 +21,7 @@
 //	?format=html     the page; what a browser gets
 //	?format=text     plain text; what curl gets
 //	?format=json     an object with the arrays wheels, pools and purgatories, see below
+//	?format=profile  the profile of a wheel that has one, for go tool pprof; see below
 //	?format=events   the stream of server-sent events behind the page
 //	?wheel=name      that wheel only, without pools and purgatories; for the page and
 //	                 the events, the one to show first
@@ -37,6 +38,13 @@
 // with most; null for a [purgatory.Threshold]. The events may change with the page. All
 // URLs in the page are queries, so it works below any prefix, with and without a slash at its
 // end.
+//
+// # The profile
+//
+// It is what [timingwheel.TimingWheel.WriteProfile] writes, if the wheel was made with
+// [timingwheel.WithProfileRate]. The page links to it. The tool reads it from the address:
+//
+//	go tool pprof 'http://localhost:8377/debug/timingwheel/?format=profile&wheel=requests'
 //
 // # Lateness of the last minute
 //

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -17,12 +18,19 @@ type fake struct {
 
 	asked     atomic.Int64
 	snapshots atomic.Int64
+	profiles  atomic.Int64
 }
 
 func (f *fake) Stats() timingwheel.Stats {
 	f.asked.Add(1)
 	time.Sleep(f.statsCost)
 	return f.stats
+}
+
+func (f *fake) WriteProfile(out io.Writer) error {
+	f.profiles.Add(1)
+	_, err := io.WriteString(out, "profile")
+	return err
 }
 
 func (f *fake) Snapshot(next int) timingwheel.Snapshot {
@@ -35,9 +43,9 @@ func (f *fake) Snapshot(next int) timingwheel.Snapshot {
 func newFake() *fake {
 	f := &fake{}
 	s := &f.stats
-	s.Counts = timingwheel.Counts{Pending: 1234, Scheduled: 10000, Fired: 6000, Canceled: 2766, Reset: 55, Cascaded: 4444, Rejected: 3}
+	s.Counts = timingwheel.Counts{Pending: 1234, Scheduled: 10000, Expired: 6000, Stopped: 2766, Reset: 55, Cascaded: 4444, Rejected: 3}
 	s.Discarded, s.Panicked, s.Waiting, s.Running, s.Wakeups = 2, 1, 5, 7, 900
-	s.Now, s.Tick, s.Shards = 83_456_789_012, time.Millisecond, 2
+	s.Now, s.Tick, s.Shards, s.ProfileRate = 83_456_789_012, time.Millisecond, 2, 512
 	s.Lateness.Counts[10], s.Lateness.Counts[11] = 5900, 100
 	s.Lateness.Max = 1_700_000
 	s.Lateness.P50, s.Lateness.P99 = s.Lateness.Quantile(0.5), s.Lateness.Quantile(0.99)

@@ -152,7 +152,8 @@ func (h *Handler) list() shows {
 // ServeHTTP answers a request in the form that it asks for; see the package comment. A
 // method other than GET and HEAD gets status 405, an unknown form gets 400, and a request
 // that came in on a loopback address for a foreign host name gets 403. For an unknown
-// wheel the text and JSON forms answer 404, and the page says that there is none.
+// wheel the text, JSON and profile forms answer 404, and the page says that there is none. For
+// a wheel without a profile the profile form answers 404, too.
 func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	secure(rw.Header())
 	if foreign(r) {
@@ -178,10 +179,12 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.serveText(rw, r, name)
 	case "json":
 		h.serveJSON(rw, r, name)
+	case "profile":
+		h.serveProfile(rw, r, name)
 	case "events":
 		h.serveEvents(rw, r, name)
 	default:
-		http.Error(rw, "format is one of html, text, json, events", http.StatusBadRequest)
+		http.Error(rw, "format is one of html, text, json, profile, events", http.StatusBadRequest)
 	}
 }
 

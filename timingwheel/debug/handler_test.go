@@ -53,6 +53,8 @@ func TestForms(t *testing.T) {
 		{"?format=json", firefox, 200, "application/json"},
 		{"?format=text", firefox, 200, "text/plain; charset=utf-8"},
 		{"?format=html", "*/*", 200, "text/html; charset=utf-8"},
+		{"?format=profile", firefox, 200, "application/octet-stream"},
+		{"?format=profile&wheel=b", firefox, 404, "text/plain; charset=utf-8"},
 		{"?format=events", firefox, 200, "text/event-stream"},
 		{"", "text/event-stream", 200, "text/event-stream"},
 		{"?format=xml", firefox, 400, "text/plain; charset=utf-8"},
@@ -133,7 +135,7 @@ func TestMounted(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(page), "<h1>Timing wheels</h1>", path)
 		found := reference.FindAllStringSubmatch(string(page), -1)
-		require.Len(t, found, 11)
+		require.Len(t, found, 12)
 		for _, match := range found {
 			ref, err := url.Parse(strings.ReplaceAll(match[1], "&amp;", "&"))
 			require.NoError(t, err)
@@ -249,7 +251,7 @@ func TestRealWheel(t *testing.T) {
 		require.Len(t, w.Stop(), 3)
 		h.Remove("real")
 		h.Add("real", w)
-		require.Regexp(t, `(?s)^"real": 0 pending, stopped, .*lateness since the start: nothing has fired\n.*next: none\n`, get(h, "/").Body.String())
+		require.Regexp(t, `(?s)^"real": 0 pending, stopped, .*lateness since the start: nothing has expired\n.*next: none\n`, get(h, "/").Body.String())
 	})
 }
 

@@ -158,9 +158,10 @@ function showFacts(w) {
   const s = w.stats;
   setText($("name"), w.name);
   document.title = w.name + " – timing wheels";
-  for (const form of ["text", "json"]) $("as-" + form).href = `?format=${form}&wheel=${encodeURIComponent(w.name)}`;
+  $("profiled").hidden = !w.stats.ProfileRate;
+  for (const form of ["text", "json", "profile"]) $("as-" + form).href = `?format=${form}&wheel=${encodeURIComponent(w.name)}`;
   const facts = ["made " + duration(s.Now) + " ago", "tick " + duration(s.Tick), s.Shards + (s.Shards === 1 ? " shard" : " shards")];
-  if (s.Stopped) facts.unshift("stopped");
+  if (s.Closed) facts.unshift("stopped");
   if (s.Precise) facts.push("precise wake-ups");
   setText($("facts"), facts.join(" · "));
 }
@@ -173,8 +174,8 @@ function showRates() {
   const of = (key) => perSecond(last[key] - first[key], last.Now - first.Now);
   list($("rates"), [
     ["scheduled /s", of("Scheduled")],
-    ["fired /s", of("Fired")],
-    ["canceled /s", of("Canceled")],
+    ["expired /s", of("Expired")],
+    ["stopped /s", of("Stopped")],
     ["reset /s", of("Reset")],
     ["cascaded /s", of("Cascaded")],
     ["wake-ups /s", of("Wakeups")],
@@ -198,8 +199,8 @@ function showAccounts(w) {
   const s = w.stats;
   list($("accounts"), [
     ["scheduled", count(s.Scheduled)],
-    ["fired", count(s.Fired)],
-    ["canceled", count(s.Canceled)],
+    ["expired", count(s.Expired)],
+    ["stopped", count(s.Stopped)],
     ["handed back", count(s.HandedBack)],
     ["reset", count(s.Reset)],
     ["cascaded", count(s.Cascaded)],

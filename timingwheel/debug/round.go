@@ -31,7 +31,7 @@ func newRound(s shows) *round {
 	entries := make([]entry, 0, len(s.wheels))
 	for _, w := range s.wheels {
 		stats := w.source.Stats()
-		entries = append(entries, entry{w.name, stats.Pending, stats.Stopped, stats.HeldUp})
+		entries = append(entries, entry{w.name, stats.Pending, stats.Closed, stats.HeldUp})
 		r.wheels[w.name] = w
 	}
 	if len(s.wheels) > 0 {

@@ -112,7 +112,7 @@ func TestManyWatchers(t *testing.T) {
 		h := NewHandler()
 		h.interval = 400 * time.Millisecond
 		a, b := newFake(), newFake()
-		b.stats.Pending, b.stats.Stopped, b.stats.HeldUp = 9, true, time.Second
+		b.stats.Pending, b.stats.Closed, b.stats.HeldUp = 9, true, time.Second
 		h.add("a", a)
 		h.add("b", b)
 		var clients []*client
@@ -131,7 +131,7 @@ func TestManyWatchers(t *testing.T) {
 		last := clients[0].received()[9]
 		require.Equal(t, []entry{{"a", 1234, false, 0}, {"b", 9, true, time.Second}}, last.Wheels)
 		require.Equal(t, "a", last.Shown.Name)
-		require.Equal(t, int64(6000), last.Shown.Stats.Fired)
+		require.Equal(t, int64(6000), last.Shown.Stats.Expired)
 		require.Len(t, last.Shown.Rings, 2)
 		require.Len(t, last.Shown.Rings[0].Segments, 256)
 		require.Equal(t, 1024*time.Microsecond, last.Shown.Stats.Lateness.P50)

@@ -81,7 +81,7 @@ func writeAll[F any](out io.Writer, all []F, write func(io.Writer, F)) {
 func writeText(out io.Writer, s sample) {
 	stats := &s.Stats
 	fmt.Fprintf(out, "%q: %d pending", s.Name, stats.Pending)
-	if stats.Stopped {
+	if stats.Closed {
 		fmt.Fprint(out, ", stopped")
 	}
 	fmt.Fprintf(out, ", made %v ago, tick %v, shards %d", short(stats.Now), stats.Tick, stats.Shards)
@@ -94,9 +94,9 @@ func writeText(out io.Writer, s sample) {
 	}
 
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\nscheduled\tfired\tcanceled\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\twaiting for room\tin executor\twake-ups\t")
+	fmt.Fprintln(table, "\nscheduled\texpired\tstopped\thanded back\treset\tcascaded\trejected\tcaller runs\tdiscarded\tpanicked\twaiting for room\tin executor\twake-ups\t")
 	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
-		stats.Scheduled, stats.Fired, stats.Canceled, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
+		stats.Scheduled, stats.Expired, stats.Stopped, stats.HandedBack, stats.Reset, stats.Cascaded, stats.Rejected,
 		stats.CallerRuns, stats.Discarded, stats.Panicked, stats.Waiting, stats.Running, stats.Wakeups)
 	fmt.Fprintln(table, "\nslot\tring\tslots\thand at\tbuckets\tentries\tcascaded\t")
 	for _, l := range s.Snapshot.Levels {
@@ -139,7 +139,7 @@ func next(s sample) (lines []string) {
 
 func lateness(h *timingwheel.Histogram) string {
 	if h.Total() == 0 {
-		return "nothing has fired"
+		return "nothing has expired"
 	}
 	return fmt.Sprintf("p50 %v, p99 %v, max %v", short(h.Quantile(0.5)), short(h.Quantile(0.99)), short(h.Max))
 }

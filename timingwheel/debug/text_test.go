@@ -20,8 +20,8 @@ func TestText(t *testing.T) {
 	writeText(&out, s)
 	require.Equal(t, `"a": 1234 pending, made 1m23.46s ago, tick 1ms, shards 2
 
-  scheduled  fired  canceled  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  waiting for room  in executor  wake-ups
-      10000   6000      2766            0     55      4444         3            0          2         1                 5            7       900
+  scheduled  expired  stopped  handed back  reset  cascaded  rejected  caller runs  discarded  panicked  waiting for room  in executor  wake-ups
+      10000     6000     2766            0     55      4444         3            0          2         1                 5            7       900
 
    slot     ring  slots   hand at  buckets  entries  cascaded
     1ms    512ms    512  1m23.46s      100      234         0
@@ -34,7 +34,7 @@ next: 2 overdue by up to 1ms, 2 in 5ms, 2 in 1m30s
 
 	s.Recent.Span = 61_234_567_890
 	s.Recent.Lateness = s.Stats.Lateness.Sub(timingwheel.Histogram{Counts: [timingwheel.HistogramBuckets]int64{10: 5900}, Max: s.Stats.Lateness.Max})
-	s.Stats.Stopped, s.Stats.Precise = true, true
+	s.Stats.Closed, s.Stats.Precise = true, true
 	s.Stats.HeldUp, s.Stats.HeldUpBy = 2*time.Second, "main.work"
 	out.Reset()
 	writeText(&out, s)

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -10,10 +11,11 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// source is what the handler asks of a wheel: two methods that only read.
+// source is what the handler asks of a wheel: methods that only read.
 type source interface {
 	Stats() timingwheel.Stats
 	Snapshot(next int) timingwheel.Snapshot
+	WriteProfile(out io.Writer) error
 }
 
 // nextDeadlines is how many of the next deadlines a sample has. The page shows fewer

@@ -30,7 +30,7 @@ func verify(t testing.TB, w *timingwheel.TimingWheel) timingwheel.Stats {
 // requireAccounts checks what is true at any moment, whatever is under way.
 func requireAccounts(t testing.TB, st timingwheel.Stats) {
 	t.Helper()
-	require.Equal(t, st.Scheduled, st.Fired+st.Canceled+st.HandedBack+st.Pending)
+	require.Equal(t, st.Scheduled, st.Expired+st.Stopped+st.HandedBack+st.Pending)
 }
 
 // waitUntil waits until the condition holds, on a loaded machine too.

@@ -70,7 +70,7 @@ func TestPoolStress(t *testing.T) {
 					require.NoError(t, w.Shutdown(t.Context()))
 					st := w.Stats()
 					require.Zero(t, st.Running)
-					require.EqualValues(t, tasks, st.Fired)
+					require.EqualValues(t, tasks, st.Expired)
 					callerRuns += st.CallerRuns
 					discards += st.Discarded
 				}
@@ -379,7 +379,7 @@ func TestPoolCallerRuns(t *testing.T) {
 		// looks before the workers, which have ended at the same instant, have said so.
 		require.Contains(t, []time.Duration{3*time.Second + time.Millisecond, 4*time.Second + time.Millisecond}, time.Since(start))
 		st := w.Stats()
-		require.EqualValues(t, 8, st.Fired)
+		require.EqualValues(t, 8, st.Expired)
 		require.Positive(t, st.CallerRuns)
 		require.Zero(t, st.Discarded)
 		require.Zero(t, st.Running)
@@ -443,7 +443,7 @@ func TestPoolDiscards(t *testing.T) {
 		}
 		st := w.Stats()
 		require.EqualValues(t, 6, st.Discarded)
-		require.EqualValues(t, 6, st.Fired)
+		require.EqualValues(t, 6, st.Expired)
 		require.Zero(t, st.Running)
 
 		release()
@@ -652,7 +652,7 @@ func TestWheelKeepsNothingThatRan(t *testing.T) {
 				}
 				return true
 			})
-			require.EqualValues(t, 500, w.Stats().Fired)
+			require.EqualValues(t, 500, w.Stats().Expired)
 		})
 	}
 }

@@ -19,9 +19,9 @@
 //
 //	timingwheel_pending                     gauge
 //	timingwheel_scheduled_total             counter; at any time the sum of
-//	                                        fired, canceled, handed back and pending
-//	timingwheel_fired_total                 counter
-//	timingwheel_canceled_total              counter
+//	                                        expired, stopped, handed back and pending
+//	timingwheel_expired_total               counter
+//	timingwheel_stopped_total               counter
 //	timingwheel_handed_back_total           counter
 //	timingwheel_resets_total                counter
 //	timingwheel_cascades_total              counter, moves of entries to a finer level
@@ -36,7 +36,7 @@
 //	timingwheel_age_seconds                 gauge
 //	timingwheel_tick_seconds                gauge
 //	timingwheel_shards                      gauge
-//	timingwheel_stopped                     gauge, 0 or 1
+//	timingwheel_closed                      gauge, 0 or 1
 //	timingwheel_precise                     gauge, 0 or 1
 //	timingwheel_arena_entries               gauge, the capacity; 32 bytes an entry
 //	timingwheel_arena_free_entries          gauge
@@ -48,6 +48,9 @@
 //	timingwheel_level_buckets               gauge
 //	timingwheel_level_entries               gauge
 //	timingwheel_level_cascades_total        counter, of entries that left the level
+//
+// The words pending, expired, stopped and resets are those of golang/go#75956, which proposes
+// metrics for package time; scheduled is its total.
 //
 // Every metric of a pool has the label pool, with the name that was given to
 // [NewPoolCollector]. All are fields of pool.Stats:

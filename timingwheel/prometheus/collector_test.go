@@ -88,7 +88,7 @@ func newUsedWheel() *timingwheel.TimingWheel {
 	for range 7 {
 		w.Schedule(time.Second, noop)
 	}
-	for w.Stats().Fired < 2 {
+	for w.Stats().Expired < 2 {
 		w.Drive(time.Second)
 	}
 	return w
@@ -103,14 +103,14 @@ func TestScrapeIsStats(t *testing.T) {
 	after := w.Stats()
 
 	st := before
-	for name, n := range map[string]int64{"pending": st.Pending, "scheduled_total": st.Scheduled, "fired_total": st.Fired,
-		"canceled_total": st.Canceled, "resets_total": st.Reset, "cascades_total": st.Cascaded, "rejections_total": st.Rejected,
+	for name, n := range map[string]int64{"pending": st.Pending, "scheduled_total": st.Scheduled, "expired_total": st.Expired,
+		"stopped_total": st.Stopped, "resets_total": st.Reset, "cascades_total": st.Cascaded, "rejections_total": st.Rejected,
 		"panics_total": st.Panicked, "arena_entries": st.Arena.Capacity, "arena_free_entries": st.Arena.Free} {
 		require.Positive(t, n, name)
 		require.EqualValues(t, n, value(t, families, name, "wheel", "used"), name)
 	}
 	for name, n := range map[string]int64{"handed_back_total": st.HandedBack, "caller_runs_total": st.CallerRuns,
-		"discarded_total": st.Discarded, "wakeups_total": st.Wakeups, "running": st.Running, "waiting": 0, "held_up_seconds": 0, "stopped": 0, "precise": 0, "shards": 1} {
+		"discarded_total": st.Discarded, "wakeups_total": st.Wakeups, "running": st.Running, "waiting": 0, "held_up_seconds": 0, "closed": 0, "precise": 0, "shards": 1} {
 		require.EqualValues(t, n, value(t, families, name, "wheel", "used"), name)
 	}
 	require.Equal(t, 0.001, value(t, families, "tick_seconds", "wheel", "used"))
@@ -244,7 +244,7 @@ func TestCollectAfterStop(t *testing.T) {
 	before := scrape(t, registry)
 	w.Stop()
 	after := scrape(t, registry)
-	require.Equal(t, 1.0, value(t, after, "stopped", "wheel", "stopped"))
+	require.Equal(t, 1.0, value(t, after, "closed", "wheel", "stopped"))
 	require.Equal(t, 0.0, value(t, after, "pending", "wheel", "stopped"))
 	require.Equal(t, value(t, before, "pending", "wheel", "stopped"), value(t, after, "handed_back_total", "wheel", "stopped"))
 	require.Equal(t, value(t, before, "cascades_total", "wheel", "stopped"), value(t, after, "cascades_total", "wheel", "stopped"))
@@ -275,7 +275,7 @@ func TestScrapesDuringUse(t *testing.T) {
 	for i := range 40 {
 		families := scrape(t, registry)
 		of := func(name string) float64 { return value(t, families, name, "wheel", "busy") }
-		require.Equal(t, of("scheduled_total"), of("fired_total")+of("canceled_total")+of("handed_back_total")+of("pending"))
+		require.Equal(t, of("scheduled_total"), of("expired_total")+of("stopped_total")+of("handed_back_total")+of("pending"))
 		if i == 30 {
 			w.Stop()
 		}

@@ -44,7 +44,7 @@ func TestCancelWhileStopIsOnItsWay(t *testing.T) {
 		var back []timingwheel.Pending
 		var stopping sync.WaitGroup
 		stopping.Go(func() { back = w.Stop() })
-		for !w.Stats().Stopped {
+		for !w.Stats().Closed {
 			runtime.Gosched()
 		}
 		canceled := 0

@@ -1,7 +1,9 @@
 package timingwheel_test
 
 import (
+	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,6 +65,57 @@ func TestWheelKeepsNothingOfWhatWasStopped(t *testing.T) {
 	of := weak.Make(timer)
 	timer = nil
 	waitForGarbage(t, func() bool { return of.Value() == nil })
+}
+
+// What was stopped in the midst of much that is pending is garbage, while package time keeps
+// it: functions, and the parents of contexts, with a profile and without one. A Timeout keeps
+// nothing, also if it is kept itself.
+func TestWheelKeepsNothingOfWhatWasStoppedAmongOthers(t *testing.T) {
+	const n = 2000
+	for _, rate := range []int{0, 1, 8} {
+		w := timingwheel.New(timingwheel.WithProfileRate(rate))
+		var timeouts []timingwheel.Timeout
+		var stops []func()
+		var objects []weak.Pointer[big]
+		for i := range n {
+			object := new(big)
+			objects = append(objects, weak.Make(object))
+			f := func() { object[0] = nil }
+			switch i % 3 {
+			case 0:
+				timeout, err := w.Schedule(time.Hour, f)
+				require.NoError(t, err)
+				timeouts = append(timeouts, timeout)
+			case 1:
+				timer := w.AfterFunc(time.Hour, f)
+				stops = append(stops, func() { timer.Stop() })
+			case 2:
+				_, cancel := w.WithTimeout(context.WithValue(t.Context(), &objects, object), time.Hour)
+				stops = append(stops, cancel)
+			}
+			for range 5 {
+				w.AfterFunc(time.Hour+time.Duration(i)*time.Second, noop)
+			}
+		}
+		for _, timeout := range timeouts {
+			require.True(t, timeout.Cancel())
+		}
+		for _, stop := range stops { // in one pass, so that nothing new takes their places
+			stop()
+		}
+		stops = nil
+		waitForGarbage(t, func() bool {
+			for _, o := range objects {
+				if o.Value() != nil {
+					return false
+				}
+			}
+			return true
+		})
+		require.Equal(t, 5*n, w.Len())
+		require.Len(t, w.Stop(), 5*n)
+		runtime.KeepAlive(timeouts)
+	}
 }
 
 // What was canceled is garbage at once, in whatever order, and also if nothing else happens

@@ -40,7 +40,7 @@ func verify(t testing.TB, w *timingwheel.TimingWheel) {
 // requireAccounts checks what is true at any moment, whatever is under way.
 func requireAccounts(t testing.TB, st timingwheel.Stats) {
 	t.Helper()
-	if st.Scheduled != st.Fired+st.Canceled+st.HandedBack+st.Pending {
+	if st.Scheduled != st.Expired+st.Stopped+st.HandedBack+st.Pending {
 		require.Fail(t, "accounts", "%+v", st.Counts)
 	}
 }

@@ -82,8 +82,8 @@ func TestKeyedDrain(t *testing.T) {
 		require.Equal(t, 1, ran[p.Key], "the function of the key")
 	}
 	st := w.Stats()
-	require.EqualValues(t, 299, st.Canceled)
-	require.EqualValues(t, 1, st.Fired)
+	require.EqualValues(t, 299, st.Stopped)
+	require.EqualValues(t, 1, st.Expired)
 
 	k.Schedule(1, time.Hour, noop)
 	require.Len(t, k.Drain(), 1, "it works on")

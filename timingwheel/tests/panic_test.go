@@ -122,7 +122,7 @@ func TestDiscardThatPanics(t *testing.T) {
 		require.Contains(t, stacks[0], "panickingTask")
 		st := w.Stats()
 		require.EqualValues(t, 900, st.Discarded)
-		require.EqualValues(t, 900, st.Fired)
+		require.EqualValues(t, 900, st.Expired)
 		require.EqualValues(t, 300, st.Panicked)
 		require.Zero(t, st.Running)
 		require.Empty(t, w.Stop())

@@ -7,8 +7,8 @@ import "time"
 type Counts struct {
 	Pending    int64
 	Scheduled  int64
-	Fired      int64
-	Canceled   int64
+	Expired    int64
+	Stopped    int64
 	HandedBack int64
 	Reset      int64
 	Cascaded   int64
@@ -19,8 +19,8 @@ type Counts struct {
 // of the shard have them.
 func (c *Counts) merge(o Counts) {
 	c.Scheduled += o.Scheduled
-	c.Fired += o.Fired
-	c.Canceled += o.Canceled
+	c.Expired += o.Expired
+	c.Stopped += o.Stopped
 	c.HandedBack += o.HandedBack
 	c.Reset += o.Reset
 	c.Rejected += o.Rejected
@@ -45,8 +45,8 @@ type Stats struct {
 	HeldUp                          time.Duration
 	HeldUpBy                        string
 	Now, Tick                       time.Duration
-	Shards                          int
-	Stopped, Precise                bool
+	Shards, ProfileRate             int
+	Closed, Precise                 bool
 	Capacity, Free                  int64 // of the arenas
 	Lateness                        Histogram
 	Levels                          []LevelStats
@@ -58,12 +58,12 @@ func (e *Engine) Stats() Stats {
 	for {
 		st := e.look()
 		st.Running = running.Load() // after what is pending, since a task goes that way
-		if st.Pending+st.Running > 0 || st.Scheduled+st.Fired == last {
+		if st.Pending+st.Running > 0 || st.Scheduled+st.Expired == last {
 			return st
 		}
 		// Nothing is left. But something may have come and gone, shard by shard, ahead of
 		// the look. If it did not between two looks, there was nothing in between.
-		last = st.Scheduled + st.Fired
+		last = st.Scheduled + st.Expired
 	}
 }
 
@@ -71,13 +71,14 @@ func (e *Engine) Stats() Stats {
 func (e *Engine) look() Stats {
 	r := e.runner
 	st := Stats{
-		CallerRuns: r.CallerRuns.Load(),
-		Discarded:  r.Discarded.Load(),
-		Panicked:   r.Panicked.Load(),
-		Wakeups:    e.driver.queue.Wakeups(),
-		Precise:    e.driver.queue.Precise(),
-		Tick:       e.clock.tick,
-		Shards:     len(e.shards),
+		CallerRuns:  r.CallerRuns.Load(),
+		Discarded:   r.Discarded.Load(),
+		Panicked:    r.Panicked.Load(),
+		Wakeups:     e.driver.queue.Wakeups(),
+		Precise:     e.driver.queue.Precise(),
+		Tick:        e.clock.tick,
+		Shards:      len(e.shards),
+		ProfileRate: e.ProfileRate(),
 	}
 	st.HeldUp, st.HeldUpBy, _ = e.driver.handoff.present()
 	for i := range e.shards {
@@ -96,7 +97,7 @@ func (s *shard) addTo(st *Stats) {
 	st.Pending += int64(s.arena.Len())
 	st.Waiting += int64(s.entries[levelWaiting])
 	s.history.addTo(st)
-	st.Stopped = st.Stopped || s.closed
+	st.Closed = st.Closed || s.closed
 	st.Capacity += int64(s.arena.Cap())
 	st.Free += int64(s.arena.Vacancy())
 	for w := s.finest; w != nil; w = w.overflow {

@@ -176,8 +176,8 @@ func TestStatsOfAnUnusedAndOfAStoppedWheel(t *testing.T) {
 	w.AfterFunc(time.Hour, noop).Stop()
 	require.Len(t, w.Stop(), 10)
 	st = w.verifyStats(t)
-	require.True(t, st.Stopped)
-	require.Equal(t, Counts{Scheduled: 12, Canceled: 1, HandedBack: 11}, st.Counts)
+	require.True(t, st.Closed)
+	require.Equal(t, Counts{Scheduled: 12, Stopped: 1, HandedBack: 11}, st.Counts)
 	require.Zero(t, st.Capacity)
 	require.Empty(t, st.Levels)
 
@@ -201,7 +201,7 @@ func TestStatsByHand(t *testing.T) {
 		require.True(t, reset.Reset(2*time.Hour))
 		require.True(t, canceled.Cancel())
 		st := w.verifyStats(t)
-		require.Equal(t, Counts{Pending: 2, Scheduled: 3, Canceled: 1, Reset: 1, Rejected: 1}, st.Counts)
+		require.Equal(t, Counts{Pending: 2, Scheduled: 3, Stopped: 1, Reset: 1, Rejected: 1}, st.Counts)
 		require.Equal(t, LevelStats{Tick: time.Millisecond, Interval: 8 * time.Millisecond, Slots: 8, Buckets: 1}, st.Levels[0],
 			"the bucket of what was canceled waits for the driver")
 		require.Equal(t, LevelStats{Tick: 64 * time.Millisecond, Interval: 512 * time.Millisecond, Slots: 8, Buckets: 1, Entries: 1}, st.Levels[2])
@@ -217,7 +217,7 @@ func TestStatsByHand(t *testing.T) {
 		require.Equal(t, 1, w.Drive(0))
 		st = w.verifyStats(t)
 		require.Equal(t, []int64{0, 1, 1}, []int64{st.Levels[0].Cascaded, st.Levels[1].Cascaded, st.Levels[2].Cascaded})
-		require.Equal(t, Counts{Pending: 1, Scheduled: 3, Fired: 1, Canceled: 1, Reset: 1, Cascaded: 2, Rejected: 1}, st.Counts)
+		require.Equal(t, Counts{Pending: 1, Scheduled: 3, Expired: 1, Stopped: 1, Reset: 1, Cascaded: 2, Rejected: 1}, st.Counts)
 		require.Equal(t, 700*time.Microsecond, st.Lateness.Max, "since its tick")
 		require.Equal(t, 700*time.Microsecond, st.Lateness.P999)
 
@@ -225,7 +225,7 @@ func TestStatsByHand(t *testing.T) {
 		w.AfterFunc(0, noop)
 		w.Drive(0)
 		st = w.verifyStats(t)
-		require.EqualValues(t, 2, st.Fired)
+		require.EqualValues(t, 2, st.Expired)
 		require.EqualValues(t, 1, st.Lateness.Counts[0], "due at once, before the tick")
 		require.EqualValues(t, 100*time.Millisecond+700*time.Microsecond, st.Now)
 	})
@@ -248,7 +248,7 @@ func TestStatsOfFiftyFourLevels(t *testing.T) {
 		for w.Drive(0) > 0 {
 			w.verifySnapshot(t, 10)
 		}
-		require.EqualValues(t, 43, w.verifyStats(t).Fired, "delays of 2^0 to 2^41 ns, and 0")
+		require.EqualValues(t, 43, w.verifyStats(t).Expired, "delays of 2^0 to 2^41 ns, and 0")
 	})
 }
 

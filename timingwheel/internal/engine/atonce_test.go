@@ -53,7 +53,7 @@ func TestAtOnceIsPendingUntilItIsTaken(t *testing.T) {
 	s.runAtOnce()
 	require.EqualValues(t, 1, ran.Load())
 	e.verify(t)
-	requireCounts(t, e, Counts{Pending: 1, Scheduled: 3, Fired: 1, Canceled: 1, Reset: 1, Rejected: 1})
+	requireCounts(t, e, Counts{Pending: 1, Scheduled: 3, Expired: 1, Stopped: 1, Reset: 1, Rejected: 1})
 	st := e.Stats()
 	require.EqualValues(t, 1, st.Lateness.Total())
 
@@ -64,7 +64,7 @@ func TestAtOnceIsPendingUntilItIsTaken(t *testing.T) {
 	back := e.Stop() // and the pass
 	require.Len(t, back, 2, "that which was moved, and that which nobody had taken")
 	s.runAtOnce()
-	requireCounts(t, e, Counts{Scheduled: 4, Fired: 1, Canceled: 1, Reset: 1, HandedBack: 2, Rejected: 1})
+	requireCounts(t, e, Counts{Scheduled: 4, Expired: 1, Stopped: 1, Reset: 1, HandedBack: 2, Rejected: 1})
 }
 
 // They are taken in the order in which they were added, slice by slice.
@@ -172,7 +172,7 @@ func TestAtOnceFunctionsThatBlock(t *testing.T) {
 	require.ErrorIs(t, e.Drain(ended), context.Canceled, "functions are running")
 	close(release)
 	require.NoError(t, e.Drain(t.Context()))
-	requireCounts(t, e, Counts{Scheduled: n, Fired: n})
+	requireCounts(t, e, Counts{Scheduled: n, Expired: n})
 }
 
 // The option's handler gets the panic of a function that was alone, and of one that was not.
@@ -230,7 +230,7 @@ func TestAtOnceAgainstCancelAndStop(t *testing.T) {
 	require.NoError(t, e.Drain(t.Context()))
 	st := e.Stats()
 	require.Equal(t, accepted.Load(), ran.Load()+canceled.Load()+int64(len(back)))
-	require.Equal(t, st.Scheduled, st.Fired+st.Canceled+st.HandedBack)
+	require.Equal(t, st.Scheduled, st.Expired+st.Stopped+st.HandedBack)
 	require.Zero(t, st.Pending+st.Running)
 	e.verify(t)
 }

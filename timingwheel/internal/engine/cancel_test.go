@@ -56,8 +56,8 @@ func TestFunctionsCancelOneAnotherInACascade(t *testing.T) {
 		require.NotContains(t, ended, false)
 		require.Equal(t, n, ran+canceled)
 		st := w.Stats()
-		require.EqualValues(t, fired, st.Fired)
-		require.EqualValues(t, canceled, st.Canceled)
+		require.EqualValues(t, fired, st.Expired)
+		require.EqualValues(t, canceled, st.Stopped)
 		require.EqualValues(t, len(handedBack), st.HandedBack)
 		w.Stop()
 	}

@@ -203,11 +203,11 @@ func TestClosingWaitsForABatch(t *testing.T) {
 			go func() { close(begun); end(w); close(ended) }()
 			<-begun
 			time.Sleep(20 * time.Millisecond)
-			early := w.Stats().Stopped
+			early := w.Stats().Closed
 			w.EndBatch()
 			<-ended
 			require.False(t, early)
-			require.True(t, w.Stats().Stopped)
+			require.True(t, w.Stats().Closed)
 		})
 	}
 }

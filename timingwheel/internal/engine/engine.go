@@ -62,6 +62,7 @@ type Config struct {
 	Precise  bool
 
 	MaxPending   int
+	Profile      profiler // nil: none
 	PanicHandler func(recovered any, stack []byte)
 	Tracer       *run.Tracer
 	Log          *slog.Logger
@@ -80,6 +81,7 @@ func New(c *Config, attached any) *Engine {
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
 	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
+	d.profile = c.Profile
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
 		e.shards[i].init(&d.hub, i)

@@ -199,7 +199,7 @@ func (s *shard) fire(i bucket.Index) {
 }
 
 func (s *shard) fireInternal(i bucket.Index) {
-	s.counts.Fired++
+	s.counts.Expired++
 	f, kind := s.remove(i)
 	before := len(s.out.tasks)
 	s.call(f, kind)
@@ -220,7 +220,7 @@ func (s *shard) call(f func(), tag bucket.Tag) {
 
 // takeFunction takes an entry off the wheel that fires, and returns the user's function.
 func (s *shard) takeFunction(i bucket.Index) func() {
-	s.counts.Fired++
+	s.counts.Expired++
 	f, kind := s.remove(i)
 	if isLazy(kind) {
 		return lazyOf(f).F

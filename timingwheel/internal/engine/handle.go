@@ -82,6 +82,21 @@ func (h *Handle) Add(after Delay, f func(), kind bucket.Tag) {
 	h.ref = h.shard.add(after, f, kind)
 }
 
+// AddRecurring is Add for a task that comes again and again. The profile has it under the stack
+// of its first add: the others are the wheel's own.
+func (h *Handle) AddRecurring(after Delay, f func(), kind bucket.Tag) {
+	if h.ref.generation == 0 {
+		h.Add(after, f, kind)
+		return
+	}
+	origin := h.ref.origin
+	h.shard.sampler.next++ // this add does not count
+	h.ref = h.shard.add(after, f, kind)
+	if h.ref.origin = origin; origin != 0 {
+		h.shard.hub.profile.keep(h.shard, h.ref, after.Now)
+	}
+}
+
 // AddDisguised is Add for a task of the wheel's own that is a pointer in disguise: so no
 // closure is made for it. When it is due, due is called with it, which is the same function
 // for all of them. An engine that is told of it so late does not link what due needs into

@@ -15,9 +15,10 @@ type hub struct {
 	clock    *clock
 	queue    *delayqueue.DelayQueue[*slot] // of the open buckets of all shards
 	runner   *run.Runner
-	limit    *limit // nil: none
-	bits     uint   // log2 of the slots of a wheel
-	manual   bool   // somebody calls Drive or Advance, and no goroutine of ours drives
+	profile  profiler // nil: none
+	limit    *limit   // nil: none
+	bits     uint     // log2 of the slots of a wheel
+	manual   bool     // somebody calls Drive or Advance, and no goroutine of ours drives
 	lateHint lateHint
 	host     host
 	atOnce   *run.Queue // runs what is due when it is added, without the driver; nil: the driver takes it

@@ -27,6 +27,7 @@ type shard struct {
 
 	counts   Counts        // but for Pending
 	limit    share         // of the limit on oneShots; here, where the lines are written anyway
+	sampler  sampler       // likewise
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
@@ -67,6 +68,10 @@ func (s *shard) init(h *hub, id int) {
 	s.limit.join(h.limit)
 	s.overdueCascade = cascade{shard: id, allDue: true}
 	s.overdue.cascade = &s.overdueCascade
+	s.sampler.next = math.MinInt64
+	if h.profile != nil {
+		s.sampler.next = h.profile.gap()
+	}
 	s.waitsSince.Store(math.MaxInt64)
 }
 
@@ -74,6 +79,7 @@ func (s *shard) init(h *hub, id int) {
 // canceled, the ref names nothing, for ever. The zero ref never names anything.
 type ref struct {
 	index      bucket.Index
+	origin     uint32 // in the profile; 0: the entry was not sampled
 	generation uint64
 }
 
@@ -114,7 +120,10 @@ func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
 	if kind&OneShot != 0 {
 		s.oneShots++
 	}
-	return ref{i, generation}
+	if s.counts.Scheduled == s.sampler.next {
+		return s.hub.profile.note(s, ref{index: i, generation: generation}, after.Now)
+	}
+	return ref{index: i, generation: generation}
 }
 
 // remove ends an entry that is in no bucket. Nothing counts it as pending any more.
@@ -174,7 +183,7 @@ func (s *shard) cancel(h ref) bool {
 			return false
 		}
 	}
-	s.counts.Canceled++
+	s.counts.Stopped++
 	f, tag := s.arena.Remove(i)
 	s.uncount(tag >> levelShift)
 	s.uncountOneShot(tag)

@@ -38,6 +38,7 @@ func Verify(e *Engine) error {
 			v.check(err == nil, "%v", err)
 			v.counts(s)
 			v.slots(s)
+			v.samples(s)
 		}
 		oneShots += s.oneShots
 		for _, n := range s.entries {
@@ -53,7 +54,7 @@ func Verify(e *Engine) error {
 		v.check(l.taken() == oneShots, "the limit counts %d pending, not %d", l.taken(), oneShots)
 	}
 	st := e.Stats()
-	v.check(st.Scheduled == st.Fired+st.Canceled+st.HandedBack+st.Pending, "the accounts do not fit")
+	v.check(st.Scheduled == st.Expired+st.Stopped+st.HandedBack+st.Pending, "the accounts do not fit")
 	v.check(st.Pending == entries, "%d pending, %d entries", st.Pending, entries)
 	v.check(e.driver.numWaiting.Load() == waiting, "the hub counts %d that wait, not %d", e.driver.numWaiting.Load(), waiting)
 	return errors.Join(v.wrong...)
@@ -170,4 +171,33 @@ func buckets(s *shard) iter.Seq[*bucket.Bucket] {
 		}
 	}
 	return slices.Values(all)
+}
+
+// samples checks that with a rate of 1 all that is pending has one sample.
+func (v *verifier) samples(s *shard) {
+	if s.hub.profile == nil {
+		v.check(s.sampler.samples == nil, "samples without a profile")
+		return
+	}
+	v.check(s.sampler.next > s.counts.Scheduled, "sample %d was due, and %d is", s.sampler.next, s.counts.Scheduled)
+	found := map[bucket.Index]int{}
+	for _, sa := range s.sampler.samples {
+		v.check(sa.origin != 0, "a sample without a stack")
+		if i, ok := s.arena.Find(sa.index, sa.generation); ok {
+			found[i]++
+			v.check(found[i] == 1, "two samples of one entry")
+		}
+	}
+	v.check(s.hub.profile.oneIn() > 1 || len(found) == s.arena.Len(), "%d samples of %d entries", len(found), s.arena.Len())
+}
+
+// Samples returns how many samples there are, and room for how many, for tests.
+func (e *Engine) Samples() (n, room int) {
+	for i := range e.shards {
+		s := &e.shards[i]
+		s.mu.Lock()
+		n, room = n+len(s.sampler.samples), room+cap(s.sampler.samples)
+		s.mu.Unlock()
+	}
+	return n, room
 }

@@ -69,6 +69,12 @@ type Stats struct {
 	// works, and Stop was not called.
 	Precise bool
 
+	// CountsSuspends is true if deadlines count the time for which the machine is suspended:
+	// on Linux if [WithSuspendedTime] was given and works, and on Windows. Suspended is that
+	// time since the wheel was made; on Windows it is not known, and zero.
+	CountsSuspends bool
+	Suspended      time.Duration
+
 	Arena ArenaStats
 
 	// Lateness is how late each of Fired was: from the tick to which its deadline rounds
@@ -130,8 +136,12 @@ func newStats(s engine.Stats) Stats {
 		Shards:     s.Shards,
 		Stopped:    s.Stopped,
 		Precise:    s.Precise,
-		Arena:      ArenaStats{Capacity: s.Capacity, Free: s.Free},
-		Lateness:   Histogram(s.Lateness),
+
+		CountsSuspends: s.Suspends,
+		Suspended:      s.Suspended,
+
+		Arena:    ArenaStats{Capacity: s.Capacity, Free: s.Free},
+		Lateness: Histogram(s.Lateness),
 	}
 	for _, l := range s.Levels {
 		st.Levels = append(st.Levels, LevelStats(l))

@@ -48,7 +48,7 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	// One reading of the clock: with two, a time on a tick would be a tick late.
 	e := w.engine()
 	now := e.Clock().Read()
-	e, since := e.HereAt(now.Sub(e.Clock().Start))
+	e, since := e.HereAt(e.Clock().Since(now))
 	h, err := e.Schedule(engine.Delay{Now: since, D: at.Sub(now)}, f, engine.OneShot)
 	return Timeout(h), err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tickwheel/tickwheel/internal/wallclock"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
@@ -35,7 +36,8 @@ func (w *TimingWheel) here() (*engine.Engine, time.Duration) { return w.engine()
 
 // attachment is what the surface itself keeps of a wheel: the engine has it for us.
 type attachment struct {
-	wall func() time.Time // the wall clock; tests put another in its place
+	wall         func() time.Time // the wall clock; tests put another in its place
+	calendarJobs calendarJobs
 }
 
 func (w *TimingWheel) attachment() *attachment { return w.engine().Attached().(*attachment) }
@@ -59,6 +61,9 @@ func newWheel(c *engine.Config) *TimingWheel {
 	a := new(attachment)
 	e := engine.New(c, a)
 	a.wall = e.Clock().Read
+	if !e.Clock().IsBubbled() {
+		a.calendarJobs.watch = wallclock.Watch
+	}
 	return (*TimingWheel)(e)
 }
 

@@ -60,6 +60,7 @@ type Config struct {
 	Virtual  bool          // Advance does, and moves the clock
 	Start    time.Time     // from which time is counted; zero: now, unless it is virtual
 	Precise  bool
+	Suspends bool // deadlines count the time for which the machine is suspended
 
 	MaxPending   int
 	PanicHandler func(recovered any, stack []byte)
@@ -80,6 +81,9 @@ func New(c *Config, attached any) *Engine {
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
 	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
+	if c.Suspends {
+		e.countSuspends(c.Log)
+	}
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
 		e.shards[i].init(&d.hub, i)
@@ -171,6 +175,9 @@ func (e *Engine) Stop(h heir) {
 		e.driver.queue.DropHead(b)
 	}
 	e.driver.queue.Close()
+	if boot := e.clock.boot; boot != nil {
+		boot.stop()
+	}
 	e.driver.lateHint.next(math.MaxInt64)
 	h.Expect(oneShots)
 	for i := range e.shards {

@@ -49,6 +49,8 @@ var mayImport = map[string][]string{
 	"internal/parking":   {},
 	"internal/shrinking": {},
 	"internal/wallclock": {},
+
+	"internal/wallclock/wallclocktest": {},
 }
 
 func TestImportsPointOneWay(t *testing.T) {

@@ -89,11 +89,13 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 // times that have already passed are left out, unless [OnMissed] says otherwise. To find
 // the first that is still to come, Next is called once for each of them.
 //
-// The times are those of the wall clock, unlike everywhere else in this package. The
-// wheel sleeps for at most a minute (or a tick, if that is longer) before it looks at the
-// wall clock again. So a daily job runs when the wall clock says so, and at most a minute
-// later after the clock was set forward or the machine was suspended. When the clock was
-// set back, the job waits again.
+// The times are those of the wall clock, unlike everywhere else in this package. On Linux the
+// system gives notice when that clock is set and when the machine resumes. A daily job then
+// runs within milliseconds if its time has come, and otherwise waits again. For this the
+// process has a goroutine and a file descriptor while there are such jobs, however many. On
+// other systems, and where the descriptor is refused, the wheel sleeps for at most a minute (or
+// a tick, if that is longer) before it looks at the wall clock again, and the job is late by
+// as much.
 //
 // Runs are tasks on the executor like any other. They are as late as a function of
 // [TimingWheel.Schedule], and never early by the wall clock. ScheduleFunc panics on a nil

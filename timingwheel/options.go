@@ -295,7 +295,7 @@ func WithPreciseWakeups() Option {
 // Each reading of the clock compares two clocks then: an add and cancel takes 1.3 to 1.5 of
 // the time. So an add that comes right after the suspend is as exact as any.
 func WithSuspendedTime() Option {
-	return func(c *config) { c.Suspends = true }
+	return func(c *config) { c.CountSuspends = (*engine.Engine).CountSuspends }
 }
 
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a

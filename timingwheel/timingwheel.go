@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickwheel/tickwheel/internal/wallclock"
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
@@ -53,7 +52,8 @@ func (w *TimingWheel) attachment() *attachment { return w.engine().Attached().(*
 // A wheel has a goroutine of its own, the driver, only while something is due. While
 // something is pending, it has a timer of package time. So a wheel that is forgotten
 // without Stop fires what is pending, and is then garbage like anything else, unless a job
-// or a ticker goes on for ever. (If what was pending was canceled, the timer may keep the
+// or a ticker goes on for ever. All wheels with [WithSuspendedTime] or a pending job of
+// [TimingWheel.ScheduleFunc] share one goroutine more, on Linux. (If what was pending was canceled, the timer may keep the
 // wheel until its time has come.)
 func New(opts ...Option) *TimingWheel { return newWheel(newSettings(opts)) }
 
@@ -61,8 +61,8 @@ func newWheel(c *engine.Config) *TimingWheel {
 	a := new(attachment)
 	e := engine.New(c, a)
 	a.wall = e.Clock().Read
-	if !e.Clock().IsBubbled() {
-		a.calendarJobs.watch = wallclock.Watch
+	if e.Clock().IsBubbled() {
+		a.calendarJobs.watch = neverWatch
 	}
 	return (*TimingWheel)(e)
 }

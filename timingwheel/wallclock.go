@@ -1,6 +1,7 @@
 package timingwheel
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"runtime"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"time"
 	"weak"
+
+	"github.com/tickwheel/tickwheel/internal/wallclock"
 )
 
 // lookInterval is how often a job looks at the wall clock while it waits, where the system
@@ -19,16 +22,23 @@ const lookInterval = time.Minute
 //
 // Lock order: shard, calendarJobs.
 type calendarJobs struct {
-	watch func(f func(error)) (stop func(), err error) // nil: there is no notice
+	watch func(f func(error)) (stop func(), err error) // nil: wallclock.Watch; tests put another in its place
 
 	mu   sync.Mutex
-	jobs map[*Job]struct{} // guarded by mu
-	stop func()            // ends the watch; nil: there is none; guarded by mu
+	jobs map[looker]struct{} // guarded by mu
+	stop func()              // ends the watch; nil: there is none; guarded by mu
 }
+
+// neverWatch is for bubbles of testing/synctest, which would own the goroutine that waits for
+// notices. Nobody sets their clocks.
+func neverWatch(func(error)) (stop func(), err error) { return nil, errors.ErrUnsupported }
+
+// looker is a Job. As an interface, it links the Job only into programs that have one.
+type looker interface{ lookAgain(look time.Duration) }
 
 // add adds a job, and returns how long it may wait without a look at the wall clock. The
 // caller holds the lock of the job's shard: so a notice reaches the job when it is armed.
-func (c *calendarJobs) add(j *Job) time.Duration {
+func (c *calendarJobs) add(j looker) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stop == nil && !c.start() {
@@ -40,11 +50,12 @@ func (c *calendarJobs) add(j *Job) time.Duration {
 
 // start begins the watch, and reports whether there is one. The watch does not keep the wheel.
 func (c *calendarJobs) start() bool {
-	if c.watch == nil {
-		return false
+	watch := c.watch
+	if watch == nil {
+		watch = wallclock.Watch // here, so that it is linked only into programs that have such jobs
 	}
 	watched := weak.Make(c)
-	stop, err := c.watch(func(err error) {
+	stop, err := watch(func(err error) {
 		if c := watched.Value(); c != nil {
 			c.notice(err)
 		}
@@ -53,7 +64,7 @@ func (c *calendarJobs) start() bool {
 		return false
 	}
 	cleanup := runtime.AddCleanup(c, func(stop func()) { stop() }, stop)
-	c.jobs, c.stop = map[*Job]struct{}{}, func() { cleanup.Stop(); stop() }
+	c.jobs, c.stop = map[looker]struct{}{}, func() { cleanup.Stop(); stop() }
 	return true
 }
 
@@ -66,7 +77,7 @@ func (c *calendarJobs) end() {
 }
 
 // remove removes a job that is over. One that was never added makes no difference.
-func (c *calendarJobs) remove(j *Job) {
+func (c *calendarJobs) remove(j looker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.jobs, j)

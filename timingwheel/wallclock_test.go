@@ -187,10 +187,11 @@ func TestWatchesOnlyRealTime(t *testing.T) {
 	notice.giveTo(outside)
 	synctest.Test(t, func(t *testing.T) {
 		w := New()
-		require.Nil(t, w.attachment().calendarJobs.watch)
+		job := mustJob(t)(w.ScheduleFunc(hourly, noop))
+		require.Equal(t, lookInterval, job.calendar.look)
 		w.Stop()
 		ran := make(chan bool, 1)
-		job := mustJob(t)(outside.ScheduleFunc(hourly, func() { ran <- true }))
+		job = mustJob(t)(outside.ScheduleFunc(hourly, func() { ran <- true }))
 		<-ran
 		job.Stop()
 	})

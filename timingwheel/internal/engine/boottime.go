@@ -44,9 +44,9 @@ type bootTime struct {
 // read one after the other, and a thread may lose its processor between.
 const step = time.Millisecond
 
-// countSuspends makes the engine's clock count the time for which the machine is suspended,
+// CountSuspends makes the clock of an engine that is new count the time for which the machine is suspended,
 // where it does not do so by itself, and where the system tells.
-func (e *Engine) countSuspends(log *slog.Logger) {
+func (e *Engine) CountSuspends(log *slog.Logger) {
 	if e.clock.IsManual() || e.clock.IsBubbled() || wallclock.MonotonicCounts {
 		return
 	}

@@ -60,7 +60,10 @@ type Config struct {
 	Virtual  bool          // Advance does, and moves the clock
 	Start    time.Time     // from which time is counted; zero: now, unless it is virtual
 	Precise  bool
-	Suspends bool // deadlines count the time for which the machine is suspended
+
+	// CountSuspends is (*Engine).CountSuspends, or nil. It is a field so that it is linked into
+	// programs with that option only: it takes 60 KB.
+	CountSuspends func(*Engine, *slog.Logger)
 
 	MaxPending   int
 	PanicHandler func(recovered any, stack []byte)
@@ -81,8 +84,8 @@ func New(c *Config, attached any) *Engine {
 	d := &e.driver // rather than a driver that is copied
 	d.shards = e.shards
 	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
-	if c.Suspends {
-		e.countSuspends(c.Log)
+	if c.CountSuspends != nil {
+		c.CountSuspends(e, c.Log)
 	}
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {

@@ -292,8 +292,8 @@ func WithPreciseWakeups() Option {
 // the system refuses the descriptor, the wheel works as it would without the option,
 // and its Stats say so. In a bubble of testing/synctest and with [WithManualClock] it changes nothing.
 //
-// Each reading of the clock compares two clocks then: an add and cancel takes 1.3 to 1.5 of
-// the time. So an add that comes right after the suspend is as exact as any.
+// Each reading of the clock compares two clocks then, so that an add right after a suspend is
+// as exact as any. An add and cancel takes 1.4 of the time.
 func WithSuspendedTime() Option {
 	return func(c *config) { c.CountSuspends = (*engine.Engine).CountSuspends }
 }

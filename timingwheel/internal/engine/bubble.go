@@ -23,10 +23,10 @@ const farOff = 1 << 59
 // hold no lock.
 func (e *Engine) Here() (*Engine, time.Duration) {
 	var now time.Duration
-	if boot := e.clock.boot; boot == nil { // rather than Now, which the compiler does not inline
-		now = e.clock.awake()
+	if e.clock.plain { // Now, which the compiler does not inline
+		now = time.Since(e.clock.Start)
 	} else {
-		now = boot.now()
+		now = e.clock.Now()
 	}
 	if e.driver.lateHint.isLate(now) {
 		return e.HereAt(now)

@@ -17,8 +17,9 @@ type clock struct {
 	tick   time.Duration
 	last   int64         // the last tick within the longest time.Duration
 	manual *atomic.Int64 // time since the start, in ns, that Advance has set; nil: real time
-	made   time.Time     // when the clock was made, in real time
 	boot   *bootTime     // counts the time of suspends too; nil: the clock does not
+	plain  bool          // neither manual nor boot: Now is time.Since(Start)
+	made   time.Time     // when the clock was made, in real time
 }
 
 // endOfClock is where a manual clock ends. A timer that is armed there for later has a
@@ -29,7 +30,7 @@ const endOfClock time.Duration = math.MaxInt64 - 1
 // newClock returns a clock that counts from start, a reading of time.Now; or a manual clock,
 // which stands there.
 func newClock(tick time.Duration, start time.Time, manual bool) clock {
-	c := clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), made: start}
+	c := clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), plain: !manual, made: start}
 	if manual {
 		c.manual, c.made = new(atomic.Int64), time.Now()
 	}
@@ -38,19 +39,14 @@ func newClock(tick time.Duration, start time.Time, manual bool) clock {
 
 // Now returns the time since the start.
 func (c *clock) Now() time.Duration {
-	if c.boot != nil {
+	switch {
+	case c.plain:
+		return time.Since(c.Start)
+	case c.boot != nil:
 		return c.boot.now()
-	}
-	return c.awake()
-}
-
-// awake is Now of a clock that does not count suspends. It is apart so that the compiler
-// inlines it.
-func (c *clock) awake() time.Duration {
-	if c.manual != nil {
+	default:
 		return time.Duration(c.manual.Load())
 	}
-	return time.Since(c.Start)
 }
 
 // Read returns the time: time.Now(), or that of the manual clock.

@@ -51,10 +51,10 @@ func (h *hub) offer(b *slot, at time.Duration) {
 // after returns the delay d from now, see Handle.After.
 func (h *hub) after(d time.Duration) Delay {
 	var now time.Duration
-	if boot := h.clock.boot; boot == nil {
-		now = h.clock.awake()
+	if h.clock.plain { // as in Here
+		now = time.Since(h.clock.Start)
 	} else {
-		now = boot.now()
+		now = h.clock.Now()
 	}
 	if h.lateHint.isLate(now) {
 		h.clock.Check(now)

@@ -287,7 +287,6 @@ func (q *DelayQueue[T]) Forward(d time.Duration) {
 		return
 	}
 	q.forward += d
-	q.seen += d
 	if q.alarm != noAlarm {
 		q.alarm = noAlarm
 		q.setAlarm()

@@ -111,6 +111,10 @@ func TestDeadlinesAfterASuspend(t *testing.T) {
 	at, ok = channel.Deadline()
 	require.True(t, ok)
 	near(5*time.Hour, at)
+	channel.Reset(time.Hour)
+	at, ok = channel.Deadline()
+	require.True(t, ok)
+	near(time.Hour, at)
 }
 
 func TestTickersAndRatesAfterASuspend(t *testing.T) {

@@ -61,9 +61,6 @@ func newWheel(c *engine.Config) *TimingWheel {
 	a := new(attachment)
 	e := engine.New(c, a)
 	a.wall = e.Clock().Read
-	if e.Clock().IsBubbled() {
-		a.calendarJobs.watch = neverWatch
-	}
 	return (*TimingWheel)(e)
 }
 

@@ -1,7 +1,6 @@
 package timingwheel
 
 import (
-	"errors"
 	"maps"
 	"math"
 	"runtime"
@@ -28,10 +27,6 @@ type calendarJobs struct {
 	jobs map[looker]struct{} // guarded by mu
 	stop func()              // ends the watch; nil: there is none; guarded by mu
 }
-
-// neverWatch is for bubbles of testing/synctest, which would own the goroutine that waits for
-// notices. Nobody sets their clocks.
-func neverWatch(func(error)) (stop func(), err error) { return nil, errors.ErrUnsupported }
 
 // looker is a Job. As an interface, it links the Job only into programs that have one.
 type looker interface{ lookAgain(look time.Duration) }

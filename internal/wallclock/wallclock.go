@@ -7,12 +7,14 @@ package wallclock
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"runtime"
 	"runtime/pprof"
 	"slices"
 	"sync"
+	"time"
 )
 
 // MonotonicCounts reports whether Go's monotonic clock itself counts the time for which the
@@ -25,9 +27,14 @@ const MonotonicCounts = runtime.GOOS == "windows"
 // by itself, f is called with the error, and then no more. f must not block.
 //
 // A watch keeps f, and all that f refers to. Watch returns an error where the system has no
-// such notice or refuses it: it needs Linux and a file descriptor. It must not be called in a
-// bubble of testing/synctest, which would own the goroutine.
-func Watch(f func(error)) (stop func(), err error) { return process.add(f) }
+// such notice or refuses it: it needs Linux and a file descriptor. It also does so in a bubble of
+// testing/synctest, which would own the goroutine, and whose clock nobody sets.
+func Watch(f func(error)) (stop func(), err error) {
+	if now := time.Now(); now == now.Round(0) { // times have no monotonic reading in a bubble
+		return nil, errors.ErrUnsupported
+	}
+	return process.add(f)
+}
 
 var process watcher
 

@@ -23,7 +23,7 @@ const (
 // are the packages of this project that a package of this module may import. One that is not
 // named here is a tool.
 var mayImport = map[string][]string{
-	".":                  {module + "/cron", module + "/internal/clock", module + "/internal/once", core + "timingwheel"},
+	".":                  {module + "/cron", module + "/internal/clock", module + "/internal/once", core + "timingwheel", core + "internal/wallclock"},
 	"cron":               {core + "timingwheel"},
 	"internal/clock":     {},
 	"internal/once":      {},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/once"
+	"github.com/tickwheel/tickwheel/internal/wallclock"
 )
 
 // closeTimeout is how long Close lets the engine answer what is under way: longer than the
@@ -97,10 +98,22 @@ func placeOf(e Engine) *once.Place {
 	return new(once.Place)
 }
 
-// followClock reads the engine's clock until Close, and says when that was set.
+// followClock reads the engine's clock until Close, and says when that was set. It does so at
+// once when this machine resumes: the clock that counts the time since the last reading has
+// stood still.
 func (q *Queue) followClock() {
 	t := time.NewTicker(syncEvery)
 	defer t.Stop()
+	resumed := make(chan struct{}, 1)
+	stop, err := wallclock.Watch(func(error) {
+		select {
+		case resumed <- struct{}{}:
+		default:
+		}
+	})
+	if err == nil {
+		defer stop()
+	}
 	var silent time.Time // since when the clock cannot be read; zero: it can
 	var said rarely
 	for logged := int64(0); ; {
@@ -108,6 +121,7 @@ func (q *Queue) followClock() {
 		case <-q.env.closed.Done():
 			return
 		case <-t.C:
+		case <-resumed:
 		}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(q.env.closed, 2*time.Second)

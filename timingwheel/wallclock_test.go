@@ -14,8 +14,8 @@ import (
 
 // notices takes the place of wallclock.Watch, and gives a notice when a test says so.
 type notices struct {
-	f        func(error) // nil: nobody watches
-	watches  int         // begun
+	f        atomic.Pointer[func(error)] // nil: nobody watches
+	watches  atomic.Int64                // begun
 	refusing bool
 }
 
@@ -24,15 +24,15 @@ func (n *notices) giveTo(w *TimingWheel) {
 		if n.refusing {
 			return nil, errors.New("refused")
 		}
-		n.f = f
-		n.watches++
-		return func() { n.f = nil }, nil
+		n.f.Store(&f)
+		n.watches.Add(1)
+		return func() { n.f.Store(nil) }, nil
 	}
 }
 
 func (n *notices) give(err error) {
-	if n.f != nil {
-		n.f(err)
+	if f := n.f.Load(); f != nil {
+		(*f)(err)
 	}
 }
 
@@ -128,31 +128,31 @@ func TestNoticeWhileAJobIsArmed(t *testing.T) {
 func TestWatchesWhileThereAreCalendarJobs(t *testing.T) {
 	inWall(t, func(t *testing.T, w *TimingWheel, log *timeLog, _ *atomic.Int64, notice *notices) {
 		w.ScheduleAtFixedRate(0, time.Hour, noop)
-		require.Zero(t, notice.watches)
+		require.Zero(t, notice.watches.Load())
 		first := mustJob(t)(w.ScheduleFunc(hourly, noop))
 		second := mustJob(t)(w.ScheduleFunc(hourly, noop))
-		require.Equal(t, 1, notice.watches)
+		require.EqualValues(t, 1, notice.watches.Load())
 		require.True(t, first.Stop())
-		require.NotNil(t, notice.f)
+		require.NotNil(t, notice.f.Load())
 		require.True(t, second.Stop())
-		require.Nil(t, notice.f)
+		require.Nil(t, notice.f.Load())
 
 		once := mustJob(t)(w.ScheduleFunc(at(time.Now().Add(time.Hour)), noop))
-		require.NotNil(t, notice.f)
+		require.NotNil(t, notice.f.Load())
 		<-once.Done()
-		require.Nil(t, notice.f)
+		require.Nil(t, notice.f.Load())
 
 		never := mustJob(t)(w.ScheduleFunc(at(time.Now()), noop))
 		<-never.Done()
-		require.Equal(t, 2, notice.watches)
+		require.EqualValues(t, 2, notice.watches.Load())
 
 		mustJob(t)(w.ScheduleFunc(hourly, noop))
 		w.Stop()
-		require.Nil(t, notice.f)
+		require.Nil(t, notice.f.Load())
 		_, err := w.ScheduleFunc(hourly, noop)
 		require.ErrorIs(t, err, ErrStopped)
-		require.Nil(t, notice.f)
-		require.Equal(t, 3, notice.watches)
+		require.Nil(t, notice.f.Load())
+		require.EqualValues(t, 3, notice.watches.Load())
 	})
 }
 
@@ -168,7 +168,7 @@ func TestCalendarWhoseWatchEnds(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []time.Duration{time.Minute + second}, log.take())
 		mustJob(t)(w.ScheduleFunc(hourly, noop))
-		require.Equal(t, 2, notice.watches)
+		require.EqualValues(t, 2, notice.watches.Load())
 	})
 }
 
@@ -180,7 +180,7 @@ func TestWatchesOnlyRealTime(t *testing.T) {
 	var notice notices
 	notice.giveTo(virtual)
 	mustJob(t)(virtual.ScheduleFunc(hourly, noop))
-	require.Zero(t, notice.watches)
+	require.Zero(t, notice.watches.Load())
 
 	outside := New()
 	defer outside.Stop()
@@ -195,7 +195,7 @@ func TestWatchesOnlyRealTime(t *testing.T) {
 		<-ran
 		job.Stop()
 	})
-	require.Zero(t, notice.watches)
+	require.Zero(t, notice.watches.Load())
 }
 
 // Nobody keeps a wheel for its watch: here nothing else does.

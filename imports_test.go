@@ -27,12 +27,13 @@ const (
 // internal/heap -> gods. Package timingwheel/pool is beside the surface, and so is
 // timingwheel/park, by which purgatory reaches the engine; dropin/time and dropin/context are
 // above it. Packages purgatory, timingwheel and bucket use internal/shrinking too, and
-// internal/parking, which imports nothing, is what purgatory and the engine share. Every package that is not named here uses the
+// internal/parking, which imports nothing, is what purgatory and the engine share. Package
+// timingwheel and the engine use internal/wallclock. Every package that is not named here uses the
 // library (the examples, timingwheel/debug). Such a package may import purgatory, timingwheel
 // and timingwheel/pool; an example may import dropin, too.
 var mayImport = map[string][]string{
 	"purgatory":     {surface, surface + "/park", module + "internal/shrinking", module + "internal/parking"},
-	"timingwheel":   {inside + "engine", inside + "run", inside + "pprof", module + "internal/shrinking"},
+	"timingwheel":   {inside + "engine", inside + "run", inside + "pprof", module + "internal/shrinking", module + "internal/wallclock"},
 	"delayqueue":    {module + "internal/heap"},
 	"bucket":        {module + "internal/shrinking"},
 	"internal/heap": {"github.com/emirpasic/gods"},
@@ -42,12 +43,15 @@ var mayImport = map[string][]string{
 
 	"timingwheel/park":            {surface, inside + "engine", module + "internal/parking"},
 	"timingwheel/pool":            {surface, inside + "engine", inside + "run"},
-	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking"},
+	"timingwheel/internal/engine": {inside + "run", module + "bucket", module + "delayqueue", module + "internal/parking", module + "internal/wallclock"},
 	"timingwheel/internal/pprof":  {},
 	"timingwheel/internal/run":    {},
 
 	"internal/parking":   {},
 	"internal/shrinking": {},
+	"internal/wallclock": {},
+
+	"internal/wallclock/wallclocktest": {},
 }
 
 func TestImportsPointOneWay(t *testing.T) {

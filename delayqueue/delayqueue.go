@@ -46,6 +46,7 @@ type DelayQueue[T comparable] struct {
 	timerfd   *timerfd      // of a queue of NewPrecise; guarded by mu
 	wakeups   int64         // guarded by mu
 	seen      time.Duration // what the clock said last, since the start; guarded by mu
+	forward   time.Duration // by how much Forward has moved the clock; guarded by mu
 
 	// rings has the queue while an alarm is set, and otherwise nil. It is all that the timer
 	// refers to: the runtime keeps a timer that was stopped until a quarter of its timers
@@ -269,9 +270,27 @@ func (q *DelayQueue[T]) poll() (v T, ok bool) {
 // clock only if what the clock said last leaves that open.
 func (q *DelayQueue[T]) until(at time.Duration) time.Duration {
 	if at > q.seen {
-		q.seen = time.Since(q.start)
+		q.seen = time.Since(q.start) + q.forward
 	}
 	return max(at, q.seen) - q.seen // not max(0, at-q.seen), which may overflow
+}
+
+// Forward moves the queue's clock forward by d, as if that time had passed at this moment. It
+// is for time that the monotonic clock does not count, such as that of a suspended machine.
+// Times that were given before and later are met by so much earlier. A d that is not positive
+// does nothing. All calls together move the clock by 73 years at most. O(1).
+func (q *DelayQueue[T]) Forward(d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	const most = 1 << 61 // more could overflow
+	if d = min(d, most-q.forward); d <= 0 {
+		return
+	}
+	q.forward += d
+	if q.alarm != noAlarm {
+		q.alarm = noAlarm
+		q.setAlarm()
+	}
 }
 
 // Peek returns the earliest element and its time, whether or not that has come. On an

@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	".": {
 		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/once",
 		module + "/internal/recur", module + "/internal/valid", module + "/internal/worker", module + "/cron", core + "timingwheel",
+		core + "internal/wallclock",
 	},
 	"internal/worker": {
 		module + "/driver", module + "/internal/batch", module + "/internal/clock", module + "/internal/recur",

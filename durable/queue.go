@@ -17,6 +17,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
+	"github.com/tickwheel/tickwheel/internal/wallclock"
 )
 
 // closeTimeout is how long Close lets the engine answer what is under way: longer than the
@@ -99,10 +100,22 @@ func placeOf(e driver.Engine) *once.Place {
 	return new(once.Place)
 }
 
-// followClock reads the engine's clock until Close, and says when that was set.
+// followClock reads the engine's clock until Close, and says when that was set. It does so at
+// once when this machine resumes: the clock that counts the time since the last reading has
+// stood still.
 func (q *Queue) followClock() {
 	t := time.NewTicker(syncEvery)
 	defer t.Stop()
+	resumed := make(chan struct{}, 1)
+	stop, err := wallclock.Watch(func(error) {
+		select {
+		case resumed <- struct{}{}:
+		default:
+		}
+	})
+	if err == nil {
+		defer stop()
+	}
 	var silent time.Time // since when the clock cannot be read; zero: it can
 	var said worker.Rarely
 	for logged := int64(0); ; {
@@ -110,6 +123,7 @@ func (q *Queue) followClock() {
 		case <-q.env.Closed.Done():
 			return
 		case <-t.C:
+		case <-resumed:
 		}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(q.env.Closed, 2*time.Second)

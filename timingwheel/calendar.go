@@ -17,16 +17,12 @@ type Scheduler interface {
 	Next(prev time.Time) time.Time
 }
 
-// lookInterval is how often a job looks at the wall clock while it waits: once a minute,
-// as cron does.
-const lookInterval = time.Minute
-
 // calendar plans the runs of a job by a Scheduler, on the wall clock.
 type calendar struct {
 	scheduler Scheduler // nil once the job is over
 	planned   time.Time // of the run that is next, or under way; guarded by the job's lock
 	wall      func() time.Time
-	look      time.Duration // how long to wait at the most
+	look      time.Duration // how long to wait at the most; guarded by the job's lock
 }
 
 // now returns the time of the wall clock. It drops the monotonic reading, since times

@@ -86,7 +86,7 @@ func (w *TimingWheel) withDeadline(parent context.Context, now, at time.Time, ti
 		c.outcome.Store(timedOut)
 	default:
 		c.registerAtOnce()
-		e, since := w.engine().HereAt(now.Sub(w.engine().Clock().Start))
+		e, since := w.engine().HereAt(w.engine().Clock().Since(now))
 		c.start(e, engine.Delay{Now: since, D: d})
 	}
 	return c, c.cancelFunc

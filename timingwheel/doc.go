@@ -89,10 +89,31 @@
 // all tasks of a bucket are canceled or reset before it expires, it may start the driver
 // once for nothing.
 //
-// Monotonic: a step of the wall clock moves nothing.
+// Monotonic: a step of the wall clock moves nothing but the jobs of ScheduleFunc, which follow
+// the calendar.
 //
-// The jobs of ScheduleFunc are an exception to the last two. They follow the calendar,
-// and look at the wall clock once a minute.
+// Three clocks differ when the wall clock is set or the machine is suspended: the monotonic
+// clock, which stands still in a suspend, the boot time, which does not, and the wall clock,
+// which also can be set. On Windows the first two are the same.
+//
+//	deadline                                     follows        with WithSuspendedTime (Linux)
+//	AfterFunc, Schedule, Submit, Keyed, Group    monotonic      boot time
+//	NewTimer, After, Sleep, NewTicker, Tick      monotonic      boot time
+//	ScheduleAt, WithTimeout, WithDeadline        monotonic (1)  boot time (1)
+//	ScheduleAtFixedRate, ScheduleWithFixedDelay  monotonic      boot time
+//	ScheduleFunc                                 wall (2)       wall (2)
+//	all that has moved to package time           monotonic      monotonic
+//	all of a wheel of WithManualClock            Advance        Advance
+//
+// (1) A point in time is converted once, at the call. To have one that follows the wall clock,
+// use ScheduleFunc with a Scheduler that returns it and then the zero time.
+//
+// (2) Linux gives notice when the wall clock is set and when the machine resumes. So a job
+// waits for its time, wakes up for nothing else, and is found late within milliseconds. For
+// this a process has one goroutine that waits in the network poller, and one file descriptor,
+// while a job with a Scheduler is pending in it. On other systems, and where Linux refuses the
+// descriptor, each such job looks at the wall clock once a minute. That is an exception to
+// "Idle is idle".
 //
 // Tasks of one tick and one shard are due in the order in which they were scheduled. One
 // that was reset is due anywhere among them, and one without a delay ahead of them. With [Inline] they run in that order. With

@@ -89,11 +89,13 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 // times that have already passed are left out, unless [OnMissed] says otherwise. To find
 // the first that is still to come, Next is called once for each of them.
 //
-// The times are those of the wall clock, unlike everywhere else in this package. The
-// wheel sleeps for at most a minute (or a tick, if that is longer) before it looks at the
-// wall clock again. So a daily job runs when the wall clock says so, and at most a minute
-// later after the clock was set forward or the machine was suspended. When the clock was
-// set back, the job waits again.
+// The times are those of the wall clock, unlike everywhere else in this package. On Linux the
+// system gives notice when that clock is set and when the machine resumes. A daily job then
+// runs within milliseconds if its time has come, and otherwise waits again. For this the
+// process has a goroutine and a file descriptor while there are such jobs, however many. On
+// other systems, and where the descriptor is refused, the wheel sleeps for at most a minute (or
+// a tick, if that is longer) before it looks at the wall clock again, and the job is late by
+// as much.
 //
 // Runs are tasks on the executor like any other. They are as late as a function of
 // [TimingWheel.Schedule], and never early by the wall clock. ScheduleFunc panics on a nil
@@ -108,10 +110,8 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return nil, ErrStopped
 	}
 	j := w.newJob("ScheduleFunc", f, append([]JobOption{OnMissed(MissedSkip)}, opts...))
-	j.calendar = &calendar{scheduler: s, wall: w.attachment().wall, look: lookInterval}
-	if e.Clock().IsManual() {
-		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
-	}
+	a := w.attachment()
+	j.calendar = &calendar{scheduler: s, wall: a.wall, look: lookInterval}
 	first, err := j.calendar.ask(j.calendar.now())
 	if err != nil {
 		return nil, err
@@ -123,7 +123,18 @@ func (w *TimingWheel) ScheduleFunc(s Scheduler, f func(), opts ...JobOption) (*J
 		return j, nil
 	}
 	j.calendar.planned = first
-	return j.start(j.engine.Clock().Now(), j.calendar.wait())
+	j.entry.Join(j.engine)
+	defer j.entry.UnlockShard()
+	switch {
+	case j.entry.Closed():
+		return nil, ErrStopped
+	case e.Clock().IsManual():
+		j.calendar.look = math.MaxInt64 // nobody sets this clock back or forward meanwhile
+	case j.engine == e: // or else it is one of a bubble
+		j.calendar.look = a.calendarJobs.add(j)
+	}
+	j.armCalendar()
+	return j, nil
 }
 
 func (w *TimingWheel) newJob(name string, f func(), opts []JobOption) *Job {
@@ -164,6 +175,14 @@ func (j *Job) arm(now, wait time.Duration) {
 	j.entry.AddRecurring(engine.Delay{Now: now, D: wait}, j.task, engine.Internal)
 }
 
+// armCalendar is arm for a job with a calendar. It reads the wall clock under the lock, so that
+// a notice that comes later finds the job armed. It reads the wheel's clock after that, or the
+// job would come due too early by what is between.
+func (j *Job) armCalendar() {
+	wait := j.calendar.wait()
+	j.arm(j.entry.Clock().Now(), wait)
+}
+
 // due is the wheel's own task: it hands the run to the executor, or ends the job if the
 // wheel was stopped first.
 func (j *Job) due() {
@@ -171,11 +190,9 @@ func (j *Job) due() {
 		j.end(ErrStopped)
 		return
 	}
-	if j.calendar != nil {
-		if wait := j.calendar.wait(); wait > 0 {
-			j.arm(j.entry.Clock().Now(), wait)
-			return
-		}
+	if j.calendar != nil && j.calendar.wait() > 0 {
+		j.armCalendar()
+		return
 	}
 	j.entry.Execute((*jobRun)(j))
 }
@@ -193,6 +210,7 @@ func (j *Job) over() {
 	j.f = nil
 	if j.calendar != nil {
 		j.calendar.scheduler = nil
+		j.engine.Attached().(*attachment).calendarJobs.remove(j)
 	}
 	close(j.done)
 }
@@ -263,12 +281,24 @@ func (j *Job) finish() {
 		j.over()
 		return
 	}
-	now := j.entry.Clock().Now()
 	if j.calendar != nil {
 		j.calendar.planned = next
-		j.arm(now, j.calendar.wait())
+		j.armCalendar()
 	} else {
+		now := j.entry.Clock().Now()
 		j.arm(now, j.rate.next(now, j.missed))
+	}
+}
+
+// lookAgain sets the time of the next run anew, since the wall clock was set. From now on the
+// job waits for at most as long as look says before it looks at that clock.
+func (j *Job) lookAgain(look time.Duration) {
+	j.entry.LockShard()
+	defer j.entry.UnlockShard()
+	j.calendar.look = look
+	if j.entry.Pending() {
+		wait := j.calendar.wait()
+		j.entry.Reset(engine.Delay{Now: j.entry.Clock().Now(), D: wait})
 	}
 }
 
@@ -383,7 +413,7 @@ func (j *Job) Next() (time.Time, bool) {
 	case j.calendar != nil:
 		return j.calendar.planned, true
 	default:
-		return j.entry.Clock().Start.Add(j.rate.planned), true
+		return j.entry.Clock().At(j.rate.planned), true
 	}
 }
 

@@ -670,14 +670,13 @@ func TestCalendarOverWeeks(t *testing.T) {
 	})
 }
 
-// The wall clock is set forward, as after a suspend, and back. A planned time is found
-// within a minute, and never before it has come.
+// The wall clock is set forward, as after a suspend, and back, and nobody gives notice. A
+// planned time is found within a minute, and never before it has come.
 func TestCalendarFollowsTheWallClock(t *testing.T) {
 	jobBubble(t, func(t *testing.T, w *TimingWheel, log *timeLog) {
 		var step atomic.Int64
 		wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
 		w.attachment().wall = wall
-		hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Truncate(time.Hour).Add(time.Hour) })
 		job := mustJob(t)(w.ScheduleFunc(hourly, log.note))
 		time.Sleep(10*time.Minute + second)
 		step.Store(int64(49*time.Minute + 50*second)) // it says 59:51 now
@@ -703,7 +702,6 @@ func TestCalendarFollowsTheWallClock(t *testing.T) {
 // The wall clock is set while a run is under way. No planned time is run twice, however
 // far back the clock goes; of those that it jumps over the policy decides.
 func TestClockIsSetDuringARun(t *testing.T) {
-	hourly := schedulerFunc(func(prev time.Time) time.Time { return prev.Truncate(time.Hour).Add(time.Hour) })
 	for _, c := range []struct {
 		step   time.Duration
 		missed MissedPolicy
@@ -717,22 +715,29 @@ func TestClockIsSetDuringARun(t *testing.T) {
 		{150 * time.Minute, MissedBurst, []string{"01:00", "03:30", "03:30", "04:00"}},
 		{150 * time.Minute, MissedDelay, []string{"01:00", "04:00", "05:00", "06:00"}},
 	} {
-		t.Run(fmt.Sprint(c.step, c.missed), func(t *testing.T) {
-			jobBubble(t, func(t *testing.T, w *TimingWheel, _ *timeLog) {
-				var step atomic.Int64
-				wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
-				w.attachment().wall = wall
-				runs := make(chan string)
-				job := mustJob(t)(w.ScheduleFunc(hourly, func() {
-					runs <- wall().UTC().Format("15:04")
-					step.Store(int64(c.step))
-				}, OnMissed(c.missed)))
-				for _, want := range c.want {
-					require.Equal(t, want, <-runs)
-				}
-				job.Stop()
+		for _, hasNotice := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.step, c.missed, hasNotice), func(t *testing.T) {
+				jobBubble(t, func(t *testing.T, w *TimingWheel, _ *timeLog) {
+					var step atomic.Int64
+					wall := func() time.Time { return time.Now().Add(time.Duration(step.Load())) }
+					w.attachment().wall = wall
+					var notice notices
+					if hasNotice {
+						notice.giveTo(w)
+					}
+					runs := make(chan string)
+					job := mustJob(t)(w.ScheduleFunc(hourly, func() {
+						runs <- wall().UTC().Format("15:04")
+						step.Store(int64(c.step))
+						notice.give(nil)
+					}, OnMissed(c.missed)))
+					for _, want := range c.want {
+						require.Equal(t, want, <-runs)
+					}
+					job.Stop()
+				})
 			})
-		})
+		}
 	}
 }
 

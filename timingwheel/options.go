@@ -193,6 +193,8 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 //     by, the function or the executor as far as known: no function has fired since. It
 //     is logged after 1, 10 and 60 seconds of one call. Not under [WithManualDrive].
 //   - Warn "precise wake-ups are not available": see [WithPreciseWakeups].
+//   - Warn "suspended time is not counted", with the attribute error: see
+//     [WithSuspendedTime].
 //
 // A panic in a task is not among them: it goes to the handler of [WithPanicHandler] alone,
 // or crashes the program.
@@ -270,6 +272,30 @@ func WithTrace(name string) Option {
 // changes nothing: time is exact there.
 func WithPreciseWakeups() Option {
 	return func(c *config) { c.Precise = true }
+}
+
+// WithSuspendedTime makes deadlines count the time for which the machine was suspended. By
+// default they do not, as with package time: a timer of an hour that has run for a minute
+// when a laptop is closed for the night has 59 minutes to run in the morning. With this
+// option it fires when the laptop is opened. The table in the package documentation says
+// what each kind of deadline follows.
+//
+// All that came due meanwhile fires when the machine resumes, and is late by up to the time
+// of the suspend. Stats count that as lateness. A job at a fixed rate catches up on its
+// missed runs, unless [OnMissed] says otherwise. A Deadline that was read before the suspend
+// is off by that time; one that is read later is right.
+//
+// The option needs Linux. It takes what a calendar job of [TimingWheel.ScheduleFunc] takes: a
+// goroutine that waits in the network poller and a file descriptor, one of each for the whole
+// process, until the last such wheel is stopped or garbage. On Windows the option changes
+// nothing, since all deadlines there count that time. On macOS and other systems, and where
+// the system refuses the descriptor, the wheel works as it would without the option,
+// and its Stats say so. In a bubble of testing/synctest and with [WithManualClock] it changes nothing.
+//
+// Each reading of the clock compares two clocks then, so that an add right after a suspend is
+// as exact as any. An add and cancel takes 1.4 of the time.
+func WithSuspendedTime() Option {
+	return func(c *config) { c.CountSuspends = (*engine.Engine).CountSuspends }
 }
 
 // WithManualDrive makes a wheel without a driver goroutine: things fire only during a

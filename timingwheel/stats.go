@@ -75,6 +75,12 @@ type Stats struct {
 
 	ProfileRate int // see [WithProfileRate]; 0: there is no profile
 
+	// CountsSuspends is true if deadlines count the time for which the machine is suspended:
+	// on Linux if [WithSuspendedTime] was given and works, and on Windows. Suspended is that
+	// time since the wheel was made; on Windows it is not known, and zero.
+	CountsSuspends bool
+	Suspended      time.Duration
+
 	Arena ArenaStats
 
 	// Lateness is how late each of Expired was: from the tick to which its deadline rounds
@@ -139,6 +145,9 @@ func newStats(s engine.Stats) Stats {
 		ProfileRate: s.ProfileRate,
 		Arena:       ArenaStats{Capacity: s.Capacity, Free: s.Free},
 		Lateness:    Histogram(s.Lateness),
+
+		CountsSuspends: s.Suspends,
+		Suspended:      s.Suspended,
 	}
 	for _, l := range s.Levels {
 		st.Levels = append(st.Levels, LevelStats(l))

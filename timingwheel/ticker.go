@@ -116,7 +116,7 @@ func (t *Ticker) due() {
 	case t.c <- now:
 	default:
 	}
-	late := now.Sub(t.entry.Clock().Start) - t.next
+	late := t.entry.Clock().Since(now) - t.next
 	last := t.next + late - late%t.period
 	t.next = engine.Later(last, t.period)
 	t.arm(last, t.period)

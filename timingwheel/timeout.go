@@ -39,8 +39,9 @@ func (w *TimingWheel) Schedule(d time.Duration, f func()) (Timeout, error) {
 
 // ScheduleAt is [TimingWheel.Schedule] for a point in time. It converts the time to a
 // delay once, as time.Until does: a later step of the wall clock does not change the
-// delay. A time in the past means now, and one more than 292 years ahead means in 292
-// years.
+// delay. (Nor does a suspend, without [WithSuspendedTime]. With it, a time that has a monotonic
+// reading counts the suspends from the call on.) A time in the past means now, and one more
+// than 292 years ahead means in 292 years.
 func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	if f == nil {
 		panic("timingwheel: ScheduleAt: nil function")
@@ -48,7 +49,7 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 	// One reading of the clock: with two, a time on a tick would be a tick late.
 	e := w.engine()
 	now := e.Clock().Read()
-	e, since := e.HereAt(now.Sub(e.Clock().Start))
+	e, since := e.HereAt(e.Clock().Since(now))
 	h, err := e.Schedule(engine.Delay{Now: since, D: at.Sub(now)}, f, engine.OneShot)
 	return Timeout(h), err
 }

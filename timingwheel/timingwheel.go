@@ -35,7 +35,8 @@ func (w *TimingWheel) here() (*engine.Engine, time.Duration) { return w.engine()
 
 // attachment is what the surface itself keeps of a wheel: the engine has it for us.
 type attachment struct {
-	wall func() time.Time // the wall clock; tests put another in its place
+	wall         func() time.Time // the wall clock; tests put another in its place
+	calendarJobs calendarJobs
 }
 
 func (w *TimingWheel) attachment() *attachment { return w.engine().Attached().(*attachment) }
@@ -51,7 +52,8 @@ func (w *TimingWheel) attachment() *attachment { return w.engine().Attached().(*
 // A wheel has a goroutine of its own, the driver, only while something is due. While
 // something is pending, it has a timer of package time. So a wheel that is forgotten
 // without Stop fires what is pending, and is then garbage like anything else, unless a job
-// or a ticker goes on for ever. (If what was pending was canceled, the timer may keep the
+// or a ticker goes on for ever. All wheels with [WithSuspendedTime] or a pending job of
+// [TimingWheel.ScheduleFunc] share one goroutine more, on Linux. (If what was pending was canceled, the timer may keep the
 // wheel until its time has come.)
 func New(opts ...Option) *TimingWheel { return newWheel(newSettings(opts)) }
 

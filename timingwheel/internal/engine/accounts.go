@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/tickwheel/tickwheel/internal/wallclock"
+)
 
 // Counts are the accounts of a shard, or of all. They are timingwheel.Counts, whose
 // documentation says what is counted where.
@@ -46,7 +50,8 @@ type Stats struct {
 	HeldUpBy                        string
 	Now, Tick                       time.Duration
 	Shards, ProfileRate             int
-	Closed, Precise                 bool
+	Closed, Precise, Suspends       bool
+	Suspended                       time.Duration
 	Capacity, Free                  int64 // of the arenas
 	Lateness                        Histogram
 	Levels                          []LevelStats
@@ -79,6 +84,10 @@ func (e *Engine) look() Stats {
 		Tick:        e.clock.tick,
 		Shards:      len(e.shards),
 		ProfileRate: e.ProfileRate(),
+	}
+	st.Suspends = wallclock.MonotonicCounts
+	if boot := e.clock.boot; boot != nil {
+		st.Suspends, st.Suspended = true, boot.sleptSoFar()
 	}
 	st.HeldUp, st.HeldUpBy, _ = e.driver.handoff.present()
 	for i := range e.shards {

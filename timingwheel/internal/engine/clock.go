@@ -11,12 +11,14 @@ const DefaultTick = time.Millisecond
 
 // clock counts time in whole ticks since the wheel was made. It reads only the monotonic
 // clock, with time.Since, at half the price of time.Now. A manual clock reads nothing: it
-// stands still until Advance sets it.
+// stands still until Advance sets it. And one that counts suspends reads two clocks.
 type clock struct {
 	Start  time.Time
 	tick   time.Duration
 	last   int64         // the last tick within the longest time.Duration
 	manual *atomic.Int64 // time since the start, in ns, that Advance has set; nil: real time
+	boot   *bootTime     // counts the time of suspends too; nil: the clock does not
+	plain  bool          // neither manual nor boot: Now is time.Since(Start)
 	made   time.Time     // when the clock was made, in real time
 }
 
@@ -28,7 +30,7 @@ const endOfClock time.Duration = math.MaxInt64 - 1
 // newClock returns a clock that counts from start, a reading of time.Now; or a manual clock,
 // which stands there.
 func newClock(tick time.Duration, start time.Time, manual bool) clock {
-	c := clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), made: start}
+	c := clock{Start: start, tick: tick, last: int64(math.MaxInt64 / tick), plain: !manual, made: start}
 	if manual {
 		c.manual, c.made = new(atomic.Int64), time.Now()
 	}
@@ -37,10 +39,14 @@ func newClock(tick time.Duration, start time.Time, manual bool) clock {
 
 // Now returns the time since the start.
 func (c *clock) Now() time.Duration {
-	if c.manual != nil {
+	switch {
+	case c.plain:
+		return time.Since(c.Start)
+	case c.boot != nil:
+		return c.boot.now()
+	default:
 		return time.Duration(c.manual.Load())
 	}
-	return time.Since(c.Start)
 }
 
 // Read returns the time: time.Now(), or that of the manual clock.
@@ -49,6 +55,14 @@ func (c *clock) Read() time.Time {
 		return c.Start.Add(c.Now())
 	}
 	return time.Now()
+}
+
+// Since returns the time from the start to t, which Read has just returned.
+func (c *clock) Since(t time.Time) time.Duration {
+	if c.boot != nil {
+		return c.boot.since(t)
+	}
+	return t.Sub(c.Start)
 }
 
 // IsManual reports whether the clock moves only when Advance sets it.
@@ -131,4 +145,13 @@ func (c *clock) duration(ticks int64) time.Duration {
 }
 
 // Time returns the time of a tick, saturating at start+math.MaxInt64.
-func (c *clock) Time(tick int64) time.Time { return c.Start.Add(c.duration(tick)) }
+func (c *clock) Time(tick int64) time.Time { return c.At(c.duration(tick)) }
+
+// At returns the time d after the start. If the clock counts suspends, the time is right for
+// those until now.
+func (c *clock) At(d time.Duration) time.Time {
+	if c.boot != nil {
+		return c.boot.start.Load().Add(d)
+	}
+	return c.Start.Add(d)
+}

@@ -203,7 +203,7 @@ func (d *driver) continueCascades() bool {
 // cascading.
 func (d *driver) poll() (*slot, bool) {
 	b, at, ok := d.queue.Peek()
-	if !ok || at.After(d.clock.Read()) || slices.Contains(d.cascades, b.cascade) {
+	if !ok || at.Sub(d.clock.Start) > d.clock.Now() || slices.Contains(d.cascades, b.cascade) {
 		return nil, false
 	}
 	return b, d.queue.DropHead(b) // rather than Poll: another may be the head by now

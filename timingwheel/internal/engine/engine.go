@@ -61,6 +61,10 @@ type Config struct {
 	Start    time.Time     // from which time is counted; zero: now, unless it is virtual
 	Precise  bool
 
+	// CountSuspends is (*Engine).CountSuspends, or nil. It is a field so that it is linked into
+	// programs with that option only: it takes 60 KB.
+	CountSuspends func(*Engine, *slog.Logger)
+
 	MaxPending   int
 	Profile      profiler // nil: none
 	PanicHandler func(recovered any, stack []byte)
@@ -82,6 +86,9 @@ func New(c *Config, attached any) *Engine {
 	d.shards = e.shards
 	d.hub.init(&e.clock, c.newQueue(start), e.runner, newLimit(c.MaxPending, len(e.shards)), log2(c.Slots), c.Manual)
 	d.profile = c.Profile
+	if c.CountSuspends != nil {
+		c.CountSuspends(e, c.Log)
+	}
 	d.connect(c.Executor, c.Room, c.MayBlock)
 	for i := range e.shards {
 		e.shards[i].init(&d.hub, i)
@@ -173,6 +180,9 @@ func (e *Engine) Stop(h heir) {
 		e.driver.queue.DropHead(b)
 	}
 	e.driver.queue.Close()
+	if boot := e.clock.boot; boot != nil {
+		boot.stop()
+	}
 	e.driver.lateHint.next(math.MaxInt64)
 	h.Expect(oneShots)
 	for i := range e.shards {

@@ -42,16 +42,21 @@ func (h *hub) init(c *clock, queue *delayqueue.DelayQueue[*slot], r *run.Runner,
 	h.lateHint.next(math.MaxInt64)
 }
 
-// offer puts a bucket that was just opened into the queue.
-func (h *hub) offer(b *slot, at time.Time) {
+// offer puts a bucket that was just opened into the queue, which counts from the clock's start.
+func (h *hub) offer(b *slot, at time.Duration) {
 	b.cascade.openBuckets++
-	h.lateHint.expect(at.Sub(h.clock.Start)) // first, or the driver may have come and gone
-	h.queue.Offer(b, at)
+	h.lateHint.expect(at) // first, or the driver may have come and gone
+	h.queue.Offer(b, h.clock.Start.Add(at))
 }
 
 // after returns the delay d from now, see Handle.After.
 func (h *hub) after(d time.Duration) Delay {
-	now := h.clock.Now()
+	var now time.Duration
+	if h.clock.plain { // as in Here
+		now = time.Since(h.clock.Start)
+	} else {
+		now = h.clock.Now()
+	}
 	if h.lateHint.isLate(now) {
 		h.clock.Check(now)
 		h.lateHint.yield(now)

@@ -314,13 +314,13 @@ func (s *shard) bucketFor(deadline int64, after Delay, tag bucket.Tag) (*bucket.
 	}
 	if !s.overdue.IsOpen() {
 		s.overdue.Open(&s.arena, 0)
-		s.hub.offer(&s.overdue, s.clock.Start.Add(after.Now))
+		s.hub.offer(&s.overdue, after.Now)
 	}
 	return &s.overdue.Bucket, levelDue
 }
 
 // opened implements wheelOwner.
-func (s *shard) opened(b *slot) { s.hub.offer(b, s.clock.Time(b.Expiration())) }
+func (s *shard) opened(b *slot) { s.hub.offer(b, s.clock.duration(b.Expiration())) }
 
 func (s *shard) len() int {
 	s.lock()

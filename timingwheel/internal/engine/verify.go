@@ -149,7 +149,7 @@ func (v *verifier) slots(s *shard) {
 				continue
 			}
 			e := b.Expiration()
-			inQueue(b, s.clock.Time(e))
+			inQueue(b, s.clock.Start.Add(s.clock.duration(e)))
 			v.check(int64(n) == e>>w.shift&(1<<w.bits-1), "a bucket is in another slot's place")
 			v.check(e%w.tick == 0, "a bucket expires between two ticks")
 			v.check(e > w.currentTime, "the clock has passed a bucket that was not flushed")

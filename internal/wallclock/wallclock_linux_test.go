@@ -1,0 +1,125 @@
+package wallclock
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/internal/wallclock/wallclocktest"
+)
+
+func watch(t *testing.T) (notices chan error, stop func()) {
+	notices = make(chan error, 10)
+	stop, err := Watch(func(err error) { notices <- err })
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	return notices, stop
+}
+
+// readers counts the goroutines that wait for notices.
+func readers() int {
+	stacks := make([]byte, 1<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "wallclock.waitForNotice")
+}
+
+func waitUntil(t *testing.T, done func() bool) {
+	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(deadline))
+	}
+}
+
+func TestAllAreTold(t *testing.T) {
+	first, stopFirst := watch(t)
+	second, stopSecond := watch(t)
+	require.Len(t, wallclocktest.Notices(t), 1, "one for the process")
+	for range 3 {
+		wallclocktest.Notify(t)
+		require.NoError(t, <-first)
+		require.NoError(t, <-second)
+	}
+	stopFirst()
+	wallclocktest.Notify(t)
+	require.NoError(t, <-second)
+	require.Empty(t, first)
+
+	stopSecond()
+	stopSecond()
+	waitUntil(t, func() bool { return readers() == 0 && len(wallclocktest.Notices(t)) == 0 })
+
+	third, _ := watch(t)
+	wallclocktest.Notify(t)
+	require.NoError(t, <-third)
+	require.Empty(t, second)
+}
+
+// stop may be called by the function that is told.
+func TestStopWhenTold(t *testing.T) {
+	told, stops := make(chan error, 10), make(chan func(), 1)
+	stop, err := Watch(func(err error) { (<-stops)(); told <- err })
+	require.NoError(t, err)
+	stops <- stop
+	wallclocktest.Notify(t)
+	require.NoError(t, <-told)
+	waitUntil(t, func() bool { return readers() == 0 && len(wallclocktest.Notices(t)) == 0 })
+}
+
+// What the kernel says at a step of the clock is no failure, and anything else is one.
+func TestWatchThatFails(t *testing.T) {
+	first, _ := watch(t)
+	process.mu.Lock()
+	process.file.SetReadDeadline(time.Unix(1, 0))
+	process.mu.Unlock()
+	require.ErrorIs(t, <-first, os.ErrDeadlineExceeded)
+	waitUntil(t, func() bool { return readers() == 0 && len(wallclocktest.Notices(t)) == 0 })
+
+	second, _ := watch(t) // begins anew
+	wallclocktest.Notify(t)
+	require.NoError(t, <-second)
+	require.Empty(t, first)
+}
+
+// In a process of its own, since a limit holds for a whole process.
+func TestWithoutDescriptors(t *testing.T) {
+	const child = "WALLCLOCK_TEST_WITHOUT_DESCRIPTORS"
+	if os.Getenv(child) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), child+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), "PASS: "+t.Name())
+		return
+	}
+	_, stop := watch(t) // has the poller opened too, which the runtime cannot do without
+	stop()
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 0
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // a profile of coverage is still to be written
+	_, err := Watch(func(error) {})
+	require.ErrorIs(t, err, syscall.EMFILE)
+}
+
+func TestSuspended(t *testing.T) {
+	least, most, err := Suspended()
+	require.NoError(t, err)
+	require.LessOrEqual(t, least, most)
+	for range 1000 {
+		least2, most2, err := Suspended()
+		require.NoError(t, err)
+		require.LessOrEqual(t, least2, most)
+		require.LessOrEqual(t, least, most2)
+		least, most = max(least, least2), min(most, most2)
+	}
+	require.Less(t, most-least, time.Millisecond, "the best of a thousand")
+	_, err = read(99)
+	require.True(t, errors.Is(err, syscall.EINVAL))
+}

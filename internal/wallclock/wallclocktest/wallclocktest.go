@@ -1,0 +1,2 @@
+// Package wallclocktest makes package wallclock give notice, for tests of its users.
+package wallclocktest

@@ -121,20 +121,20 @@ nightly: ## all that is random, at length and with fresh seeds: fuzz and soak fo
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
 
 .PHONY: chaos
-chaos: ## harm what runs durable jobs, each of 39 faults for DURATION=10m, and count what is lost
-	cd durable/trials && go run ./chaos -for $(DURATION)
+chaos: ## harm what runs durable jobs, each of 42 faults for DURATION=10m, and count what is lost
+	cd durable/trials && go run . chaos -for $(DURATION)
 
 .PHONY: bench-durable
 bench-durable: ## measure durable jobs on the embedded engine: some minutes
-	cd durable/trials && go run ./bench
+	cd durable/trials && go run . bench
 
 .PHONY: bench-fleet
 bench-fleet: ## measure what workers of different kinds cost one another, on both engines: nine minutes
-	cd durable/trials && go run ./fleet
+	cd durable/trials && go run . fleet
 
 .PHONY: bench-limits
 bench-limits: ## measure what limits promise while workers are killed, and print the goals (DURATION=10m)
-	cd durable/trials && go run ./limits -for $(DURATION)
+	cd durable/trials && go run . limits -for $(DURATION)
 
 .PHONY: bench-postgres
 bench-postgres: ## measure durable jobs on PostgreSQL beside River: seven minutes

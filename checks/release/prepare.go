@@ -35,7 +35,7 @@ func prepare(r *rehearsal) error {
 		fmt.Printf("    git tag %s\n", tag)
 	}
 	fmt.Printf("    git push --atomic origin HEAD %s\n\nNothing may change in between: the sums are of these files.\n", strings.Join(tags, " "))
-	fmt.Printf("\nThen have lastRelease in durable/trials/rolling/rolling_test.go be \"%s\".\n", r.version)
+	fmt.Printf("\nThen have lastRelease in durable/trials/rolling_test.go be \"%s\".\n", r.version)
 	return nil
 }
 

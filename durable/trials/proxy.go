@@ -30,21 +30,16 @@ type link struct {
 	part bool       // what the client sends next passes but for its end, and then it is dead
 }
 
-// newProxy returns a proxy before the server of an address.
-func newProxy(address string) (*proxy, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	p := &proxy{server: u.Host, listener: l, links: map[*link]bool{}}
-	u.Host = l.Addr().String()
+// useProxy puts a proxy before the server, for the processes that are started from now on.
+// It stays until the end of all.
+func (w *world) useProxy() *proxy {
+	u := get(url.Parse(w.url()))
+	p := &proxy{server: u.Host, listener: get(net.Listen("tcp", "127.0.0.1:0")), links: map[*link]bool{}}
+	u.Host = p.listener.Addr().String()
 	p.url = u.String()
 	go p.serve()
-	return p, nil
+	w.proxy, w.atEnd = p, append(w.atEnd, p.close)
+	return p
 }
 
 func (p *proxy) serve() {
@@ -177,61 +172,39 @@ func (p *proxy) close() {
 	}
 }
 
-func (w *world) closeProxy() {
-	if w.broken != nil {
-		w.broken.close()
-	}
-}
-
 // disturb has clients reach the server by way of a proxy that cuts connections, holds
 // them up and leaves them half open. At the end the rest is run over connections of its
 // own, while the server has those for a while.
-func (w *world) disturb(end time.Time) error {
-	w.r.CheckTwice = false // who is cut off for longer than the lease has lost it
-	p, err := newProxy(w.url())
-	if err != nil {
-		return err
-	}
-	w.broken, w.proxy = p, p
-	defer func() { w.proxy = nil }()
-	if err := w.startAll(); err != nil {
-		return err
-	}
-	for n := 0; n < 3 || time.Now().Before(end); n++ {
-		time.Sleep(time.Second + rand.N(time.Second))
-		switch {
-		case n%3 == 0:
+func (w *world) disturb() {
+	w.r.CheckTwice = false // a worker that is cut off for longer than its lease has lost it
+	p := w.useProxy()
+	w.startAll()
+	w.until(3, func(n int) {
+		pause(time.Second, time.Second)
+		switch n % 3 {
+		case 0:
 			w.r.Provoked += p.some(2, (*link).cut)
-		case n%3 == 1:
-			d := rand.N(2 * w.lease)
+		case 1:
+			d := rand.N(2 * lease)
 			w.r.Provoked += p.some(2, func(l *link) { l.hold(d) })
 		default:
 			w.r.Provoked += p.some(3, (*link).halve)
 		}
-	}
-	return nil
+	})
+	w.proxy = nil
 }
 
-// sever has all connections to the server swallow what is sent, again and again, as if the
+// sever makes all connections to the server swallow what is sent, again and again, as if the
 // machine at the other end were gone. New ones pass. Each time all goes on.
-func (w *world) sever(end time.Time) error {
-	w.r.CheckTwice = false // who has no answer for longer than the lease has lost it
-	p, err := newProxy(w.url())
-	if err != nil {
-		return err
-	}
-	w.broken, w.proxy = p, p
-	defer func() { w.proxy = nil }()
-	w.env = []string{envAsk + "=yes"}
-	if err := w.startAll(); err != nil {
-		return err
-	}
-	for n := 0; n < 2 || time.Now().Before(end); n++ {
-		time.Sleep(2*time.Second + rand.N(4*time.Second))
+func (w *world) sever() {
+	w.r.CheckTwice = false // a worker without an answer for longer than its lease has lost it
+	p := w.useProxy()
+	w.spec.Ask = true
+	w.startAll()
+	w.until(2, func(int) {
+		pause(2*time.Second, 4*time.Second)
 		w.r.Provoked += p.some(1, (*link).sever)
-		if err := w.awaitGoingOn(func() error { return nil }); err != nil {
-			return err
-		}
-	}
-	return nil
+		w.awaitGoingOn(func() {})
+	})
+	w.proxy = nil
 }

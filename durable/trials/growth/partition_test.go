@@ -1,8 +1,8 @@
-package main
+package growth
 
 import "time"
 
-// model is what a commit takes, as trials/bench measures it. A commit takes a number of
+// model is what a commit takes, as the scenario bench measures it. A commit takes a number of
 // syncs and, for each write in it, processor time.
 type model struct {
 	sync  time.Duration // a synced write

@@ -46,15 +46,19 @@ const (
 	boutBegan  = 'G' // a handler was called under a limit: the kind, the lane, and the attempt
 	boutEnded  = 'H' // it is about to return: the attempt
 	renewed    = 'V' // the lease was renewed, by what was asked at that time
+	token      = 'T' // a claim was given a token that comes at that time
 )
 
-func openLedger(dir string) (*ledger, error) {
+func openLedger(dir string) *ledger {
 	name := filepath.Join(dir, fmt.Sprintf("ledger-%d-%d", os.Getpid(), time.Now().UnixNano()))
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return &ledger{f}, err
+	return &ledger{get(os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))}
 }
 
+// write adds a line; the ledger may be nil. A process that cannot write ends.
 func (l *ledger) write(what rune, ref string) {
+	if l == nil {
+		return
+	}
 	if _, err := fmt.Fprintf(l.f, "%c %s %d\n", what, ref, setclock.Real().UnixNano()); err != nil {
 		fmt.Fprintln(os.Stderr, "ledger:", err)
 		os.Exit(3)
@@ -123,21 +127,28 @@ func (p *past) lost() bool {
 	return p.n[accepted] > 0 && cmp.Or(p.n[finished], p.n[canceled], p.n[listed]) == 0
 }
 
-func audit(dir string) (account, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "ledger-*"))
-	if err != nil {
-		return account{}, err
+// entries are what all ledgers say.
+type entries struct {
+	jobs      map[string]*past   // by Ref
+	schedules map[string]*series // by name
+	limits    *book
+}
+
+func readLedgers(dir string) *entries {
+	e := &entries{map[string]*past{}, map[string]*series{}, newBook()}
+	for _, name := range ledgersIn(dir) {
+		e.read(name)
 	}
-	jobs, schedules, limits := map[string]*past{}, map[string]*series{}, newBook()
-	for _, name := range files {
-		if err := readLedger(name, jobs, schedules, limits); err != nil {
-			return account{}, err
-		}
-	}
-	var a account
-	a.auditSeries(schedules)
-	a.Limits = limits.settle()
-	for ref, p := range jobs {
+	return e
+}
+
+func ledgersIn(dir string) []string { return get(filepath.Glob(filepath.Join(dir, "ledger-*"))) }
+
+func audit(dir string) (a account) {
+	e := readLedgers(dir)
+	a.auditSeries(e.schedules)
+	a.Limits = e.limits.settle()
+	for ref, p := range e.jobs {
 		a.Attempts += int(p.n[began])
 		a.Early += int(p.n[early])
 		a.Rejected += int(p.n[rejected])
@@ -161,25 +172,14 @@ func audit(dir string) (account, error) {
 			a.Stray++
 		}
 	}
-	return a, nil
+	return a
 }
 
-// readLedger adds the lines of a file. A call of Cancel without an answer is unsure only
+// read adds the lines of a file. A call of Cancel without an answer is unsure only
 // if the process was killed: one that ended in peace has written down what it was told.
-func readLedger(name string, jobs map[string]*past, schedules map[string]*series, limits *book) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
+func (e *entries) read(name string) {
+	f := get(os.Open(name))
 	defer f.Close()
-	add := func(what rune, ref string, at time.Time) {
-		p := jobs[ref]
-		if p == nil {
-			p = &past{}
-			jobs[ref] = p
-		}
-		p.add(what, at)
-	}
 	waits := map[string]time.Time{} // for the answer of Cancel
 	for s := bufio.NewScanner(f); s.Scan(); {
 		part := strings.Split(s.Text(), " ")
@@ -190,28 +190,34 @@ func readLedger(name string, jobs map[string]*past, schedules map[string]*series
 		if err != nil {
 			continue
 		}
-		ref, at := part[1], time.Unix(0, nanos)
-		if limits.add(name, rune(part[0][0]), ref, at) {
-			continue
-		}
-		switch what := rune(part[0][0]); what {
-		case peace:
-			return nil
-		case promised, occurred:
-			addSeries(schedules, what, ref)
-		case asked:
+		what, ref, at := rune(part[0][0]), part[1], time.Unix(0, nanos)
+		switch {
+		case e.limits.add(name, what, ref, at):
+		case what == peace:
+			return
+		case what == promised || what == occurred:
+			addSeries(e.schedules, what, ref)
+		case what == asked:
 			waits[ref] = at
 		default:
 			if what == canceled || what == refused || what == unsure {
 				delete(waits, ref)
 			}
-			add(what, ref, at)
+			e.add(what, ref, at)
 		}
 	}
 	for ref, at := range waits {
-		add(unsure, ref, at)
+		e.add(unsure, ref, at)
 	}
-	return nil
+}
+
+func (e *entries) add(what rune, ref string, at time.Time) {
+	p := e.jobs[ref]
+	if p == nil {
+		p = &past{}
+		e.jobs[ref] = p
+	}
+	p.add(what, at)
 }
 
 func (a account) String() string {

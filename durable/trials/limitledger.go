@@ -3,129 +3,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"github.com/tickwheel/tickwheel/durable"
 )
-
-// The kinds that have limits, and these. More jobs come than they let run.
-const (
-	capped = "capped" // at most places at once, and perLane of each lane
-	paced  = "paced"  // at most perSecond begin
-
-	places    = 6
-	perLane   = 2
-	perSecond = 25
-	burst     = 5
-	lanes     = "5"
-)
-
-// limits are by name.
-var limits = map[string]durable.Limit{
-	"places":   {Kind: capped, Running: places},
-	"per lane": {Kind: capped, PerLane: true, Running: perLane},
-	"rate":     {Kind: paced, Rate: perSecond, Burst: burst},
-}
-
-// harmLimited kills workers, freezes them for longer than their lease, and ends them in
-// peace, while limits hold, and pauses come and go.
-func (w *world) harmLimited(end time.Time) error {
-	w.r.CheckTwice, w.r.CheckLimits = false, true // what was running when it was killed runs again
-	w.set.rate = 80
-	w.env = []string{envKinds + "=" + capped + " " + paced, envLanes + "=" + lanes, envSlow + "=400ms"}
-	if w.pg == nil {
-		if err := w.startServer(0); err != nil {
-			return err
-		}
-	}
-	if err := w.startClient("ruler", "ruler"); err != nil {
-		return err
-	}
-	w.awaitWork(0)
-	size := w.written()
-	if err := errors.Join(w.startClients(), w.startClient("worker2", "worker")); err != nil {
-		return err
-	}
-	w.awaitWork(size)
-	for n := 0; n < 3 || time.Now().Before(end); n++ {
-		time.Sleep(time.Second + rand.N(2*time.Second))
-		name := "worker" + strconv.Itoa(rand.N(3))
-		switch n % 3 {
-		case 0:
-			w.kill(name)
-		case 1:
-			if err := w.signal(name, syscall.SIGSTOP); err != nil {
-				return err
-			}
-			time.Sleep(lease + rand.N(lease))
-			w.r.Freezes++
-			if err := w.signal(name, syscall.SIGCONT); err != nil {
-				return err
-			}
-			continue
-		default:
-			w.end(name)
-		}
-		if err := w.startClient(name, "worker"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rule sets the limits, pauses this and that until ctx ends, and removes all of it.
-func rule(ctx context.Context, q *durable.Queue, l *ledger) error {
-	for name, limit := range limits {
-		if err := q.SetLimit(ctx, name, limit); err != nil {
-			return err
-		}
-	}
-	l.write(limitsHold, "all")
-	for ctx.Err() == nil {
-		wait(ctx, rand.N(3*time.Second))
-		what := durable.Pausable{Kind: []string{"", capped, paced}[rand.N(3)], Lane: []string{"", "lane1"}[rand.N(2)]}
-		if err := pauseFor(ctx, q, l, what); err != nil {
-			return err
-		}
-	}
-	l.write(limitsEnd, "all")
-	late, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for name := range limits {
-		if err := q.SetLimit(late, name, durable.Limit{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pauseFor pauses something for some seconds.
-func pauseFor(ctx context.Context, q *durable.Queue, l *ledger, what durable.Pausable) error {
-	late, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := q.Pause(late, what); err != nil {
-		return err
-	}
-	l.write(paused, what.Kind+"|"+what.Lane)
-	wait(ctx, 3*time.Second+rand.N(2*time.Second))
-	l.write(resumed, what.Kind+"|"+what.Lane)
-	return q.Resume(late, what)
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
 
 // bout is an attempt under limits.
 type bout struct {
@@ -140,6 +24,7 @@ type book struct {
 	bouts      []*bout
 	beats      map[string][]time.Time // when those were asked for that have renewed the lease, by ledger
 	pauses     map[string][]time.Time // by what: their begins and ends, by turns
+	tokens     []time.Time            // when those come that were given
 	from, upTo time.Time              // when the limits held
 }
 
@@ -162,6 +47,9 @@ func (b *book) add(by string, what rune, text string, at time.Time) bool {
 	case renewed:
 		nanos, _ := strconv.ParseInt(text, 10, 64)
 		b.beats[by] = append(b.beats[by], time.Unix(0, nanos))
+	case token:
+		nanos, _ := strconv.ParseInt(text, 10, 64)
+		b.tokens = append(b.tokens, time.Unix(0, nanos))
 	case paused, resumed:
 		b.pauses[text] = append(b.pauses[text], at)
 	case limitsHold:
@@ -217,12 +105,16 @@ func (b *book) settle() (a limitsAccount) {
 		}
 		kept = append(kept, one)
 	}
-	slices.SortFunc(kept, func(x, y *bout) int { return x.begin.Compare(y.begin) })
+	sortByBegin(kept)
 	a.Bouts = len(kept)
 	a.Places, a.Lane = most(kept)
 	a.Excess = max(excess(kept, time.Second), excess(kept, 10*time.Second))
 	a.countPaused(b, kept)
 	return a
+}
+
+func sortByBegin(all []*bout) {
+	slices.SortFunc(all, func(x, y *bout) int { return x.begin.Compare(y.begin) })
 }
 
 // most returns how many ran at once at most under the limit of places, and of one lane.
@@ -255,19 +147,27 @@ func most(all []*bout) (ofAll, ofLane int) {
 
 // excess returns how many begin in any time of that length beyond what the rate lets begin,
 // at most. A handler may be late by slack.
-func excess(all []*bout, length time.Duration) (n int) {
-	var begins []time.Time
+func excess(all []*bout, length time.Duration) int {
+	return max(0, mostIn(begins(all, paced), length)-burst-int(perSecond*(length+slack).Seconds()))
+}
+
+// begins returns when the attempts of a kind began, of some that are sorted by that.
+func begins(all []*bout, kind string) (at []time.Time) {
 	for _, one := range all {
-		if one.kind == paced {
-			begins = append(begins, one.begin)
+		if one.kind == kind {
+			at = append(at, one.begin)
 		}
 	}
-	allowed := burst + int(perSecond*(length+slack).Seconds())
-	for i, from := range begins {
-		to, _ := slices.BinarySearchFunc(begins, from.Add(length), time.Time.Compare)
-		n = max(n, to-i-allowed)
+	return at
+}
+
+// mostIn returns how many of some times, which are sorted, are in one span at most.
+func mostIn(at []time.Time, span time.Duration) (most int) {
+	for i, from := range at {
+		to, _ := slices.BinarySearchFunc(at, from.Add(span), time.Time.Compare)
+		most = max(most, to-i)
 	}
-	return n
+	return most
 }
 
 // countPaused counts what has begun later than a second after it was paused.

@@ -31,16 +31,12 @@ const grace = 5 * time.Second
 
 func logIn(dir string) clockLog { return clockLog(filepath.Join(dir, "clocklog")) }
 
-func (c clockLog) write(shift time.Duration) error { return c.writeAt(setclock.Real(), shift) }
+func (c clockLog) write(shift time.Duration) { c.writeAt(setclock.Real(), shift) }
 
-func (c clockLog) writeAt(at time.Time, shift time.Duration) error {
-	f, err := os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
+func (c clockLog) writeAt(at time.Time, shift time.Duration) {
+	f := get(os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
 	defer f.Close()
-	_, err = fmt.Fprintf(f, "%d %d\n", at.UnixNano(), shift)
-	return err
+	get(fmt.Fprintf(f, "%d %d\n", at.UnixNano(), shift))
 }
 
 // shifts returns how far the clock is ahead now, and the most of the last grace.
@@ -69,60 +65,49 @@ func (c clockLog) isEarly(due time.Time) bool {
 }
 
 // makeClocks makes clocks: the i-th server follows the i-th.
-func (w *world) makeClocks(n int) error {
-	if !setclock.Supported {
-		return fmt.Errorf("the clock of a process cannot be set on this system: %w", errors.ErrUnsupported)
+func (w *world) makeClocks(n int) {
+	if n > 0 && !setclock.Supported {
+		must(fmt.Errorf("the clock of a process cannot be set on this system: %w", errors.ErrUnsupported))
 	}
 	for i := range n {
-		c, err := setclock.New(w.clockPath(i))
-		if err != nil {
-			return err
-		}
-		w.clocks = append(w.clocks, c)
+		c := get(setclock.New(w.clockPath(i)))
+		w.clocks, w.atEnd = append(w.clocks, c), append(w.atEnd, func() { c.Close() })
 	}
-	return nil
 }
 
 func (w *world) clockPath(i int) string { return filepath.Join(w.dir, "clock"+strconv.Itoa(i)) }
 
 // setClock sets the engine's clock to so much ahead, in whole seconds. The log knows
 // first.
-func (w *world) setClock(shift time.Duration) error {
+func (w *world) setClock(shift time.Duration) {
 	shift = shift.Truncate(time.Second)
-	w.r.Provoked++
-	w.shift, w.farthest = shift, max(w.farthest, shift)
-	err := logIn(w.dir).write(shift)
-	for _, c := range w.clocks {
-		err = errors.Join(err, c.Set(shift))
-	}
-	if w.pg != nil {
-		err = errors.Join(err, w.setPostgresClock(shift))
-	}
-	return err
+	w.move(shift, max(w.farthest, shift), func(c *setclock.Clock) error { return c.Set(shift) })
 }
 
 // pass has time pass for all processes at once, and for PostgreSQL a moment later: the
 // other way round, a process would take what it reads there for the present, and then add
 // what has passed.
-func (w *world) pass(d time.Duration) error {
+func (w *world) pass(d time.Duration) {
+	w.move(w.shift+d, w.shift+d, func(c *setclock.Clock) error { return c.Pass(d) })
+}
+
+func (w *world) move(shift, farthest time.Duration, f func(*setclock.Clock) error) {
 	w.r.Provoked++
-	w.shift += d
-	w.farthest = w.shift
-	err := logIn(w.dir).write(w.shift)
+	w.shift, w.farthest = shift, farthest
+	logIn(w.dir).write(shift)
 	for _, c := range w.clocks {
-		err = errors.Join(err, c.Pass(d))
+		must(f(c))
 	}
 	if w.pg != nil {
-		err = errors.Join(err, w.setPostgresClock(w.shift))
+		w.setPostgresClock(shift)
 	}
-	return err
 }
 
 // turns sets the clock again and again. It is ahead for a while, in which buckets are
 // closed, and then set back to before that, so that what is added now is due in buckets
 // that were closed. At last it is where it was farthest: all that was added is due soon.
-func (w *world) turns(end time.Time) error {
-	for n := 0; n < 2 || time.Now().Before(end); n++ {
+func (w *world) turns() {
+	w.until(2, func(n int) {
 		stay := 8 * time.Second
 		if n > 1 {
 			stay += rand.N(8 * time.Second)
@@ -131,12 +116,10 @@ func (w *world) turns(end time.Time) error {
 		if n%2 == 1 {
 			to = w.shift - stay - rand.N(5*time.Second)
 		}
-		if err := w.setClock(to); err != nil {
-			return err
-		}
+		w.setClock(to)
 		time.Sleep(stay)
-	}
-	return w.setClock(w.farthest)
+	})
+	w.setClock(w.farthest)
 }
 
 // ahead returns where to set the clock: some seconds ahead, and later anywhere. Mostly
@@ -157,119 +140,89 @@ func (w *world) ahead(n int) time.Duration {
 	return to
 }
 
-// fewFail has some attempts fail, so that jobs that were canceled have begun before.
-var fewFail = []string{envFail + "=10", envCancel + "=50"}
-
 // fewRejected is the share of jobs that may be refused because the clock was set while
 // they were added.
 const fewRejected = 0.1
 
-// turnClock sets the server's clock while workers and a producer use it.
-func (w *world) turnClock(end time.Time) error {
+// clocked is what all faults that set clocks have in common. Some attempts fail, so that
+// jobs that were canceled have begun before.
+func (w *world) clocked(clocks int) {
 	w.r.CheckTwice = false // by a clock that is set forward a lease is over
+	w.spec.Fail, w.spec.Cancel = 10, 50
+	w.makeClocks(clocks)
+}
+
+// turnClock sets the server's clock while workers and a producer use it.
+func (w *world) turnClock() {
+	w.clocked(1)
 	w.r.RejectedLimit = fewRejected
-	w.env = fewFail
-	if err := w.makeClocks(1); err != nil {
-		return err
-	}
-	if err := w.startAll(); err != nil {
-		return err
-	}
-	return w.turns(end)
+	w.startAll()
+	w.turns()
 }
 
 // turnEmbedded sets the clock of the process that has server, worker and producer.
-func (w *world) turnEmbedded(end time.Time) error {
-	w.r.CheckTwice, w.r.RejectedLimit = false, fewRejected
-	if err := w.makeClocks(1); err != nil {
-		return err
-	}
-	w.env = append([]string{envClock + "=" + w.clockPath(0)}, fewFail...)
-	if err := w.start("embedded", "embedded", w.env...); err != nil {
-		return err
-	}
+func (w *world) turnEmbedded() {
+	w.clocked(1)
+	w.r.RejectedLimit = fewRejected
+	w.spec.Clock = w.clockPath(0)
+	w.start("embedded", "embedded")
 	w.awaitWork(0)
-	return w.turns(end)
+	w.turns()
+}
+
+// turnPostgres sets the server's clock while workers and a producer use it.
+func (w *world) turnPostgres() {
+	w.clocked(0)
+	w.setClock(0)
+	w.startAll()
+	w.turns()
 }
 
 // turnLeaders has three nodes whose clocks are up to a minute apart, and the stream's
 // leader change all the time. Then early is what begins before it is due by all of them.
-func (w *world) turnLeaders(end time.Time) error {
-	w.r.CheckTwice = false
-	start := time.Now()
-	if err := w.makeClocks(w.nodes); err != nil {
-		return err
-	}
+func (w *world) turnLeaders() {
+	began := time.Now()
+	w.clocked(w.nodes)
 	for i, shift := range []time.Duration{0, 40 * time.Second, -20 * time.Second} {
-		if err := w.clocks[i].Set(shift); err != nil {
-			return err
-		}
+		must(w.clocks[i].Set(shift))
 		w.farthest = max(w.farthest, shift)
 	}
-	if err := logIn(w.dir).write(w.farthest); err != nil {
-		return err
-	}
-	for i := range w.nodes {
-		if err := w.startServer(i); err != nil {
-			return err
-		}
-	}
-	nc, err := w.connectCluster()
-	if err != nil {
-		return err
-	}
+	logIn(w.dir).write(w.farthest)
+	w.startServers()
+	nc := get(connectNATS(w.url()))
 	defer nc.Close()
-	w.env = fewFail
-	if err := w.startClients(); err != nil {
-		return err
-	}
+	w.startClients()
 	w.awaitWork(0)
-	end = end.Add(time.Since(start)) // it has taken as long as that until they work
+	w.end = w.end.Add(time.Since(began)) // it has taken as long as that until they work
 	leaders := map[string]bool{}
-	for late := end.Add(patience); time.Now().Before(end) || len(leaders) < 2 && time.Now().Before(late); {
-		time.Sleep(3*time.Second + rand.N(3*time.Second))
-		leader, err := awaitLeader(nc)
-		if err != nil {
-			return err
+	for late := w.end.Add(patience); time.Now().Before(w.end) || len(leaders) < 2 && time.Now().Before(late); w.r.Provoked++ {
+		pause(3*time.Second, 3*time.Second)
+		leaders[leaderOf(nc)] = true
+		if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second); !errors.Is(err, nats.ErrTimeout) {
+			must(err)
 		}
-		leaders[leader] = true
-		if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second); err != nil && !errors.Is(err, nats.ErrTimeout) {
-			return err
-		}
-		w.r.Provoked++
 	}
 	for _, c := range w.clocks { // all is due soon, whoever leads
-		if err := c.Set(w.farthest); err != nil {
-			return err
-		}
+		must(c.Set(w.farthest))
 	}
-	return nil
 }
 
 // hold has jobs wait in workers for longer than anything in the code lasts, without a
 // lease that is lost: few may run at once, each takes a while, and meanwhile an hour and
 // more passes, or a day and more. The lease is longer than that.
-func (w *world) hold(end time.Time) error {
+func (w *world) hold() {
 	w.r.CheckTwice = false // the answers that were under way come too late
-	w.lease = 100 * time.Hour
-	w.set.rate = min(w.set.rate, 100)
-	if err := w.makeClocks(1); err != nil {
-		return err
-	}
-	w.env = []string{envClock + "=" + w.clockPath(0), envPlaces + "=4", envSlow + "=300ms"}
-	if err := w.startAll(); err != nil {
-		return err
-	}
-	for n := 0; n == 0 || time.Now().Before(end); n++ {
-		time.Sleep(3*time.Second + rand.N(3*time.Second))
+	w.makeClocks(1)
+	w.spec.Lease, w.spec.Rate = 100*time.Hour, min(w.set.rate, 100)
+	w.spec.Clock, w.spec.Running, w.spec.Slow = w.clockPath(0), 4, 300*time.Millisecond
+	w.startAll()
+	w.until(1, func(n int) {
+		pause(3*time.Second, 3*time.Second)
 		d := 61 * time.Minute
 		if n%3 == 2 {
 			d = 25 * time.Hour
 		}
-		if err := w.pass(d); err != nil {
-			return err
-		}
-	}
+		w.pass(d)
+	})
 	time.Sleep(2 * time.Second) // they claim
-	return nil
 }

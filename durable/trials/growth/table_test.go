@@ -1,28 +1,27 @@
-// Command growth simulates how a queue of several partitions keeps up: the table in
-// durable/RESULTS.md. The simulation runs in virtual time, on a timing wheel whose clock
-// stands still until it is moved.
-//
-//	go run ./growth
-//
-// A partition is one server that makes one commit at a time; jobs are spread over
-// partitions at random. The flags take what was measured on other machines.
-package main
+package growth
 
 import (
 	"flag"
 	"fmt"
 	"slices"
+	"testing"
 	"time"
 )
 
-func main() {
-	m := model{few: 12, batch: 10, most: 1000, ahead: 100 * time.Millisecond}
-	flag.DurationVar(&m.sync, "sync", 150*time.Microsecond, "what a synced write takes")
-	life := flag.Duration("cpu", 84*time.Microsecond, "processor time of a job's life")
-	length := flag.Duration("for", 3*time.Second, "virtual time that is measured")
-	bytes := flag.Int("bytes", 550, "on disk, of a job that waits")
-	flag.Parse()
-	m.write = *life / 3
+var (
+	table    = flag.Bool("table", false, "print the table")
+	syncCost = flag.Duration("sync", 150*time.Microsecond, "what a synced write takes")
+	life     = flag.Duration("life", 84*time.Microsecond, "processor time of a job's life")
+	length   = flag.Duration("for", 3*time.Second, "virtual time that is measured")
+	bytes    = flag.Int("bytes", 550, "on disk, of a job that waits")
+)
+
+// The table of durable/RESULTS.md, by the figures of the flags.
+func TestTable(t *testing.T) {
+	if !*table {
+		t.Skip("without -table")
+	}
+	m := model{sync: *syncCost, write: *life / 3, few: 12, batch: 10, most: 1000, ahead: 100 * time.Millisecond}
 	fmt.Println("| partitions | jobs a second | of each | late by p50 | p99 | max | writes in a commit | pending with 3 h of delay | on disk, 3 replicas |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, partitions := range []int{1, 10, 100} {

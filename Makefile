@@ -177,12 +177,12 @@ cover: ## measure the coverage of the library's packages, at least 95 % each
 .PHONY: examples
 examples: ## run the examples
 	go run ./examples/quickstart
-	go run ./examples/idleconn -n 2000 -idle 1s -for 2s
+	go run ./examples/idleconn -n 1000 -idle 1s
 	go run ./examples/httptimeout
 	go run ./examples/retry -calls 1000 -limit 1m
 	go run ./examples/simulation -users 20000
 	go run ./examples/live -addr 127.0.0.1:0 -duration 2s
-	go run ./examples/longpoll -n 2000 -wait 1s -for 2s
+	go run ./examples/longpoll -n 1000
 	go run ./examples/quorum
 	cd examples/integrations && go run ./cron -for 2s
 	cd examples/integrations && go run ./pool

@@ -25,7 +25,6 @@ type load struct {
 	url       string
 	wait      time.Duration // of a poll, at most
 	client    *http.Client
-	start     time.Time
 	readers   []*reader
 	posted    map[string]int // messages, by topic
 	delivered atomic.Int64
@@ -37,7 +36,6 @@ type reader struct {
 	topic string
 
 	received int
-	late     []time.Duration // of messages: from before they were posted
 	expired  []time.Duration // of polls that were answered with nothing: later than the wait
 	closed   bool            // the last poll was answered as the broker closed
 	failed   error
@@ -55,7 +53,7 @@ func newLoad(url string, readers, topics int, wait time.Duration) *load {
 			return d.DialContext(ctx, network, addr)
 		},
 	}
-	l := &load{url: url, wait: wait, client: &http.Client{Transport: transport}, start: time.Now(), posted: map[string]int{}}
+	l := &load{url: url, wait: wait, client: &http.Client{Transport: transport}, posted: map[string]int{}}
 	for i := range readers {
 		l.readers = append(l.readers, &reader{load: l, topic: topicOf(i % topics)})
 	}
@@ -76,7 +74,7 @@ func (l *load) post(ctx context.Context, topics, rate int) error {
 		case <-ticker.C:
 		}
 		topic := topicOf(rand.IntN((topics+1)/2) * 2)
-		message := strconv.FormatInt(int64(time.Since(l.start)), 10)
+		message := strconv.Itoa(l.posted[topic])
 		response, err := l.client.Post(l.url+topic, "text/plain", strings.NewReader(message))
 		if err != nil {
 			return err
@@ -136,13 +134,10 @@ func (r *reader) receive(body io.Reader) error {
 	if err := json.NewDecoder(body).Decode(&a); err != nil {
 		return err
 	}
-	now := time.Since(r.start)
-	for _, message := range a.Messages {
-		posted, err := strconv.ParseInt(message, 10, 64)
-		if err != nil {
-			return err
+	for i, message := range a.Messages {
+		if want := strconv.Itoa(r.received + i); message != want {
+			return fmt.Errorf("received %s, and not %s", message, want)
 		}
-		r.late = append(r.late, now-time.Duration(posted))
 	}
 	r.received += len(a.Messages)
 	r.delivered.Add(int64(len(a.Messages)))

@@ -1,13 +1,12 @@
-// Command bench measures durable jobs on PostgreSQL beside River, and beside the poller
+// Command postgres measures durable jobs on PostgreSQL beside River, and beside the poller
 // that textbooks have, on one server and in one run. It prints tables in markdown.
 //
-//	go run .                        # all tables: some 7 minutes
-//	go run . -only insert,late
-//	go run . -only vacuum -for 10m  # the highest rate that holds, and the table under it
+//	go run ./postgres                        # all tables: some 7 minutes
+//	go run ./postgres -only insert,late
+//	go run ./postgres -only vacuum -for 10m  # the highest rate that holds, and the table under it
 //
-// It starts a server of its own, with every commit synced. It is a module of its own so
-// that River is nobody's dependency. Figures of one run belong together; those of another
-// day, or of a busy machine, do not.
+// It starts a server of its own, with every commit synced. Figures of one
+// run belong together; those of another day, or of a busy machine, do not.
 package main
 
 import (

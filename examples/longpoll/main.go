@@ -28,6 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tickwheel/tickwheel/examples/internal/fetch"
 	"github.com/tickwheel/tickwheel/examples/internal/program"
 	"github.com/tickwheel/tickwheel/examples/internal/table"
 	"github.com/tickwheel/tickwheel/timingwheel"
@@ -72,7 +73,7 @@ func (b *broker) show(ctx context.Context, url string, out io.Writer) error {
 	var readers sync.WaitGroup
 	for i := range *n {
 		readers.Go(func() {
-			if err := read(ctx, client, url+"?wait=1m"); err != nil {
+			if err := fetch.Get(ctx, client, url+"?wait=1m"); err != nil {
 				fail(err)
 				return
 			}
@@ -96,22 +97,4 @@ func (b *broker) show(ctx context.Context, url string, out io.Writer) error {
 	table.Row(out, "delivered late", late)
 	fmt.Fprintln(out, b.parked.Stats().Pending, "are left parked")
 	return nil
-}
-
-// read polls once, for an answer that comes.
-func read(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	_, err = io.Copy(io.Discard, response.Body)
-	return err
 }

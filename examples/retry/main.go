@@ -12,7 +12,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tickwheel/tickwheel/examples/internal/fetch"
 	"github.com/tickwheel/tickwheel/examples/internal/program"
 	"github.com/tickwheel/tickwheel/examples/internal/table"
 	"github.com/tickwheel/tickwheel/timingwheel"
@@ -51,7 +51,7 @@ func run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "%d calls, at most %d in flight\n", *calls, p.inFlight)
 	r := newRetrier(ctx, wheel, p)
 	for id := range *calls {
-		r.call(func(ctx context.Context) error { return get(ctx, client, fmt.Sprintf("%s/%d", server.URL, id)) })
+		r.call(func(ctx context.Context) error { return fetch.Get(ctx, client, fmt.Sprintf("%s/%d", server.URL, id)) })
 	}
 	result := r.wait()
 	fmt.Fprintf(out, "%d succeeded, %d gave up after %d attempts, %d were canceled\n\nattempts  calls\n",
@@ -88,24 +88,4 @@ func failures(id int) int {
 		return 1 << 30
 	}
 	return id % 4
-}
-
-// get is one attempt.
-func get(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, response.Body); err != nil { // or else the connection is not used again
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
-	}
-	return nil
 }

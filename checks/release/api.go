@@ -14,21 +14,16 @@ const apidiff = "golang.org/x/exp/cmd/apidiff@v0.0.0-20261113113407-e3970619a1a4
 
 // compareAPI compares the API of each published module with that of the last release. It fails if
 // CHANGELOG.md does not name what an incompatible change has changed.
-func (r *rehearsal) compareAPI() error {
+func (r *rehearsal) compareAPI() {
 	last, err := run(r.root, nil, "git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^") // which may have the tag of this one
 	if err != nil {
 		log.Print("there is no release whose API could be compared")
-		return nil
+		return
 	}
 	last = strings.TrimSpace(last)
 	before := filepath.Join(r.scratch, "last")
-	if _, err := run(r.root, nil, "git", "clone", "-q", "--branch", last, r.root, before); err != nil {
-		return err
-	}
-	changelog, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
-	if err != nil {
-		return err
-	}
+	get(run(r.root, nil, "git", "clone", "-q", "--branch", last, r.root, before))
+	changelog := get(os.ReadFile(filepath.Join(r.root, "CHANGELOG.md")))
 	sinceRelease, _, _ := strings.Cut(string(changelog), "\n## "+last+" ")
 	var unnamed []string
 	for _, m := range r.published() {
@@ -36,20 +31,14 @@ func (r *rehearsal) compareAPI() error {
 			continue // it is new
 		}
 		export := filepath.Join(r.scratch, strings.ReplaceAll(m.path, "/", "_"))
-		if _, err := run(filepath.Join(before, m.dir), nil, "go", "run", apidiff, "-m", "-w", export, m.path); err != nil {
-			return err
-		}
-		changes, err := run(filepath.Join(r.root, m.dir), nil, "go", "run", apidiff, "-m", "-incompatible", export, m.path)
-		if err != nil {
-			return err
-		}
+		get(run(filepath.Join(before, m.dir), nil, "go", "run", apidiff, "-m", "-w", export, m.path))
+		changes := get(run(filepath.Join(r.root, m.dir), nil, "go", "run", apidiff, "-m", "-incompatible", export, m.path))
 		log.Printf("%s has %d incompatible changes since %s", m.path, strings.Count("\n"+changes, "\n- "), last)
 		unnamed = append(unnamed, unnamedIn(sinceRelease, changes)...)
 	}
 	if len(unnamed) > 0 {
-		return fmt.Errorf("CHANGELOG.md does not name what these incompatible changes since %s have changed:\n%s", last, strings.Join(unnamed, "\n"))
+		must(fmt.Errorf("CHANGELOG.md does not name what these incompatible changes since %s have changed:\n%s", last, strings.Join(unnamed, "\n")))
 	}
-	return nil
 }
 
 // changed finds the name in a line such as "- ./timingwheel.(*TimingWheel).Len: removed".

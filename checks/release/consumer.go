@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/mod/module"
 )
 
 // maxZip is how large the zip of a module may be, in bytes. Pictures, and
@@ -21,126 +19,74 @@ const maxZip = 600_000
 
 // inspect looks at a module that was published: its zip, and its tests in a checkout of
 // its tag, with the dependencies that it asks for and no newer ones.
-func (r *rehearsal) inspect(m goModule) error {
-	zipped, err := r.zip(m, m.tag(r.version))
-	if err != nil {
-		return err
-	}
-	served, err := r.served(m)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(zipped, served) {
-		return errors.New("the zip of the tag is not the one that others have the sum of")
+func (r *rehearsal) inspect(m goModule) {
+	zipped := r.zip(m, m.tag(r.version))
+	if !bytes.Equal(zipped, get(os.ReadFile(filepath.Join(r.versions(m), r.version+".zip")))) {
+		must(errors.New("the zip of the tag is not the one that others have the sum of"))
 	}
 	if len(zipped) > maxZip {
-		return fmt.Errorf("its zip has %d bytes, and %d are the most", len(zipped), maxZip)
+		must(fmt.Errorf("its zip has %d bytes, and %d are the most", len(zipped), maxZip))
 	}
-	files, err := zip.NewReader(bytes.NewReader(zipped), int64(len(zipped)))
-	if err != nil {
-		return err
-	}
+	files := get(zip.NewReader(bytes.NewReader(zipped), int64(len(zipped))))
 	license := m.path + "@" + r.version + "/LICENSE"
 	if !slices.ContainsFunc(files.File, func(f *zip.File) bool { return f.Name == license }) {
-		return errors.New("its zip has no LICENSE")
+		must(errors.New("its zip has no LICENSE"))
 	}
-	file, err := readGoMod(r.origin, m)
-	if err != nil {
-		return err
-	}
+	file := get(readGoMod(r.origin, m))
 	if len(file.Replace) > 0 {
-		return errors.New("its go.mod has a replace, with which go install refuses it")
+		must(errors.New("its go.mod has a replace, with which go install refuses it"))
 	}
 	log.Printf("the zip of %s has %d KB in %d files; %d KB are the most", m.tag(r.version), len(zipped)/1000, len(files.File), maxZip/1000)
-	_, err = r.asStranger(filepath.Join(r.origin, m.dir), "go", "vet", "./...")
-	return err
+	r.asStranger(filepath.Join(r.origin, m.dir), "go", "vet", "./...")
 }
 
-func (r *rehearsal) served(m goModule) ([]byte, error) {
-	escaped, err := module.EscapePath(m.path)
-	if err != nil {
-		return nil, err
+// readme returns a module's README, or "".
+func (r *rehearsal) readme(m goModule) string {
+	text, err := os.ReadFile(filepath.Join(r.origin, m.dir, "README.md"))
+	if !os.IsNotExist(err) {
+		must(err)
 	}
-	return os.ReadFile(filepath.Join(r.proxy, escaped, "@v", r.version+".zip"))
+	return string(text)
 }
 
 // useCheckout does what the READMEs say about modules that are not published.
-func (r *rehearsal) useCheckout() error {
+func (r *rehearsal) useCheckout() {
 	for _, m := range r.published() {
-		text, err := os.ReadFile(filepath.Join(r.origin, m.dir, "README.md"))
-		_, instructions, _ := install(string(text))
-		if os.IsNotExist(err) || !strings.Contains(instructions, checkoutPath) {
+		_, instructions, _ := install(r.readme(m))
+		if !strings.Contains(instructions, checkoutPath) {
 			continue
-		} else if err != nil {
-			return err
 		}
 		log.Print("from a checkout: ", m.path)
-		c, err := r.newConsumer("checkout/" + m.path)
-		if err != nil {
-			return err
-		}
-		if err := c.follow(strings.ReplaceAll(instructions, checkoutPath, r.origin)); err != nil {
-			return err
-		}
-		if err := c.runProgram(firstProgram(string(text))); err != nil {
-			return err
-		}
+		c := r.newConsumer("checkout/" + m.path)
+		c.follow(strings.ReplaceAll(instructions, checkoutPath, r.origin))
+		c.runProgram(firstProgram(r.readme(m)))
 	}
-	return nil
 }
 
 // use does what somebody does who needs a published module.
-func (r *rehearsal) use(m goModule) error {
+func (r *rehearsal) use(m goModule) {
 	log.Print("from the proxy: ", m.path)
-	c, err := r.newConsumer(m.path)
-	if err != nil {
-		return err
+	c := r.newConsumer(m.path)
+	c.run("go", "get", m.path+"@"+r.version)
+	packages, commands := r.forOthers(m)
+	c.importAll(packages)
+	c.run("go", "mod", "verify")
+	r.installCommands(commands)
+	if _, instructions, _ := install(r.readme(m)); r.readme(m) != "" {
+		c = r.newConsumer("readme/" + m.path)
+		c.follow(instructions)
+		c.runProgram(firstProgram(r.readme(m)))
 	}
-	if _, err := c.run("go", "get", m.path+"@"+r.version); err != nil {
-		return err
-	}
-	packages, commands, err := r.forOthers(m)
-	if err != nil {
-		return err
-	}
-	if err := c.importAll(packages); err != nil {
-		return err
-	}
-	if _, err := c.run("go", "mod", "verify"); err != nil {
-		return err
-	}
-	if err := r.installCommands(commands); err != nil {
-		return err
-	}
-	text, err := os.ReadFile(filepath.Join(r.origin, m.dir, "README.md"))
-	if os.IsNotExist(err) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	if c, err = r.newConsumer("readme/" + m.path); err != nil {
-		return err
-	}
-	_, instructions, _ := install(string(text))
-	if err := c.follow(instructions); err != nil {
-		return err
-	}
-	return c.runProgram(firstProgram(string(text)))
 }
 
 // installCommands installs the programs of a module that are meant for users, and has
 // them print their help.
-func (r *rehearsal) installCommands(commands []string) error {
+func (r *rehearsal) installCommands(commands []string) {
 	for _, name := range commands {
 		log.Print("go install ", name, "@", r.version)
-		if _, err := r.asStranger(r.scratch, "go", "install", name+"@"+r.version); err != nil {
-			return err
-		}
-		if _, err := run(r.scratch, nil, filepath.Join(r.bin(), path.Base(name)), "-h"); err != nil {
-			return err
-		}
+		r.asStranger(r.scratch, "go", "install", name+"@"+r.version)
+		get(run(r.scratch, nil, filepath.Join(r.bin(), path.Base(name)), "-h"))
 	}
-	return nil
 }
 
 // A consumer is somebody else's module.
@@ -149,34 +95,27 @@ type consumer struct {
 	dir string
 }
 
-func (r *rehearsal) newConsumer(name string) (*consumer, error) {
+func (r *rehearsal) newConsumer(name string) *consumer {
 	c := &consumer{r: r, dir: filepath.Join(r.scratch, filepath.FromSlash(name), "consumer")}
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return nil, err
-	}
-	_, err := c.run("go", "mod", "init", "example.org/consumer")
-	return c, err
+	must(os.MkdirAll(c.dir, 0o700))
+	c.run("go", "mod", "init", "example.org/consumer")
+	return c
 }
 
-func (c *consumer) run(name string, args ...string) (string, error) {
-	return c.r.asStranger(c.dir, name, args...)
+func (c *consumer) run(name string, args ...string) {
+	c.r.asStranger(c.dir, name, args...)
 }
 
 // follow runs the commands that instructions have.
-func (c *consumer) follow(instructions string) error {
+func (c *consumer) follow(instructions string) {
 	if script := commands(instructions); script != "" {
-		_, err := c.run("sh", "-ec", script)
-		return err
+		c.run("sh", "-ec", script)
 	}
-	return nil
 }
 
 // forOthers returns the packages of a module that others may import, and its programs.
-func (r *rehearsal) forOthers(m goModule) (packages, commands []string, err error) {
-	list, err := r.asStranger(filepath.Join(r.origin, m.dir), "go", "list", "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}`, "./...")
-	if err != nil {
-		return nil, nil, err
-	}
+func (r *rehearsal) forOthers(m goModule) (packages, commands []string) {
+	list := r.asStranger(filepath.Join(r.origin, m.dir), "go", "list", "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}`, "./...")
 	for line := range strings.Lines(list) {
 		name, kind, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
@@ -188,37 +127,30 @@ func (r *rehearsal) forOthers(m goModule) (packages, commands []string, err erro
 		}
 	}
 	if len(packages)+len(commands) == 0 {
-		return nil, nil, errors.New("it has no package to import, and no program")
+		must(errors.New("it has no package to import, and no program"))
 	}
-	return packages, commands, nil
+	return packages, commands
 }
 
 // importAll builds and runs a program that imports packages.
-func (c *consumer) importAll(packages []string) error {
+func (c *consumer) importAll(packages []string) {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n")
 	for _, name := range packages {
 		fmt.Fprintf(&b, "\t_ %q\n", name)
 	}
 	b.WriteString(")\n\nfunc main() {}\n")
-	return c.runProgram(b.String())
+	c.runProgram(b.String())
 }
 
 // runProgram has the go command fetch what a program needs beside what is there, and runs
 // it. Nothing is run without a program.
-func (c *consumer) runProgram(source string) error {
+func (c *consumer) runProgram(source string) {
 	if source == "" {
-		return nil
+		return
 	}
-	if err := os.WriteFile(filepath.Join(c.dir, "main.go"), []byte(source), 0o600); err != nil {
-		return err
-	}
-	if _, err := c.run("go", "mod", "tidy"); err != nil {
-		return err
-	}
-	if _, err := c.run("go", "vet", "."); err != nil {
-		return err
-	}
-	_, err := c.run("go", "run", ".")
-	return err
+	must(os.WriteFile(filepath.Join(c.dir, "main.go"), []byte(source), 0o600))
+	c.run("go", "mod", "tidy")
+	c.run("go", "vet", ".")
+	c.run("go", "run", ".")
 }

@@ -34,57 +34,37 @@ func main() {
 	checkout := flag.String("checkout", "..", "the `folder` of the core module")
 	keep := flag.Bool("keep", false, "keep the temporary folder")
 	flag.Parse()
-	commands := map[string]func(*rehearsal) error{"check": check, "prepare": prepare, "tidy": tidy}
+	commands := map[string]func(*rehearsal){"check": check, "prepare": prepare, "tidy": tidy}
 	command := commands[flag.Arg(0)]
 	if command == nil || flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "release: what to do is one of: check, prepare, tidy")
 		os.Exit(2)
 	}
-	if err := withRehearsal(*checkout, *version, *keep, command); err != nil {
+	if err := attempt(func() { withRehearsal(*checkout, *version, *keep, command) }); err != nil {
 		log.Fatal("release: ", err)
 	}
 }
 
-func withRehearsal(checkout, version string, keep bool, command func(*rehearsal) error) error {
-	root, err := filepath.Abs(checkout)
-	if err != nil {
-		return err
-	}
-	temporary, err := os.MkdirTemp("", "release")
-	if err != nil {
-		return err
-	}
+func withRehearsal(checkout, version string, keep bool, command func(*rehearsal)) {
+	root := get(filepath.Abs(checkout))
+	temporary := get(os.MkdirTemp("", "release"))
 	if keep {
 		log.Print("all is in ", temporary)
 	} else {
 		defer os.RemoveAll(temporary)
 	}
-	r, err := newRehearsal(root, temporary, version)
-	if err != nil {
-		return err
-	}
-	return command(r)
+	r := get(newRehearsal(root, temporary, version))
+	command(r)
 }
 
 // check is one pass over all that a stranger does.
-func check(r *rehearsal) error {
-	if err := r.copyCheckout(); err != nil {
-		return err
-	}
-	if err := r.useCheckout(); err != nil {
-		return fmt.Errorf("before it is published: %w", err)
-	}
-	if err := r.compareAPI(); err != nil {
-		return err
-	}
-	if err := r.publish(); err != nil {
-		return err
-	}
+func check(r *rehearsal) {
+	r.copyCheckout()
+	r.useCheckout()
+	r.compareAPI()
+	r.publish()
 	for _, m := range r.published() {
-		if err := r.use(m); err != nil {
-			return fmt.Errorf("as a consumer of %s: %w", m.path, err)
-		}
+		r.use(m)
 	}
 	log.Printf("%s can be published: %d modules", r.version, len(r.published()))
-	return nil
 }

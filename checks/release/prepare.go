@@ -12,20 +12,13 @@ import (
 
 // prepare checks, and then changes the checkout, which has to be clean: what is published
 // is what was looked at.
-func prepare(r *rehearsal) error {
-	status, err := run(r.root, nil, "git", "status", "--porcelain")
-	if err != nil {
-		return err
-	}
+func prepare(r *rehearsal) {
+	status := get(run(r.root, nil, "git", "status", "--porcelain"))
 	if status != "" {
-		return errors.New("the checkout has changes that are not committed:\n" + status)
+		must(errors.New("the checkout has changes that are not committed:\n" + status))
 	}
-	if err := check(r); err != nil {
-		return err
-	}
-	if err := r.takeOver(); err != nil {
-		return err
-	}
+	check(r)
+	r.takeOver()
 	var tags []string
 	for _, m := range r.published() {
 		tags = append(tags, m.tag(r.version))
@@ -35,88 +28,51 @@ func prepare(r *rehearsal) error {
 		fmt.Printf("    git tag %s\n", tag)
 	}
 	fmt.Printf("    git push --atomic origin HEAD %s\n\nNothing may change in between: the sums are of these files.\n", strings.Join(tags, " "))
-	fmt.Printf("\nThen have lastRelease in durable/trials/rolling/rolling_test.go be \"%s\".\n", r.version)
-	return nil
+	fmt.Printf("\nThen have lastRelease in durable/trials/rolling_test.go be \"%s\".\n", r.version)
 }
 
 // takeOver writes into the checkout what was changed in the origin.
-func (r *rehearsal) takeOver() error {
-	first, err := run(r.origin, nil, "git", "rev-list", "--max-parents=0", "HEAD")
-	if err != nil {
-		return err
-	}
-	changed, err := run(r.origin, nil, "git", "diff", "--name-only", "-z", strings.TrimSpace(first), "HEAD")
-	if err != nil {
-		return err
-	}
+func (r *rehearsal) takeOver() {
+	first := get(run(r.origin, nil, "git", "rev-list", "--max-parents=0", "HEAD"))
+	changed := get(run(r.origin, nil, "git", "diff", "--name-only", "-z", strings.TrimSpace(first), "HEAD"))
 	for name := range strings.SplitSeq(strings.TrimSuffix(changed, "\x00"), "\x00") {
 		if name == "" {
 			continue // all was prepared before
 		}
-		data, err := os.ReadFile(filepath.Join(r.origin, name))
-		if err != nil {
-			return err
-		}
+		data := get(os.ReadFile(filepath.Join(r.origin, name)))
 		log.Print("writing ", name)
-		if err := os.WriteFile(filepath.Join(r.root, name), data, 0o644); err != nil {
-			return err
-		}
+		must(os.WriteFile(filepath.Join(r.root, name), data, 0o644))
 	}
-	return nil
 }
 
 // tidy runs go mod tidy in each module, published or not, and writes what it says about
 // the dependencies on others into the checkout.
-func tidy(r *rehearsal) error {
-	if err := r.copyCheckout(); err != nil {
-		return err
-	}
-	ordered, err := r.inOrder()
-	if err != nil {
-		return err
-	}
+func tidy(r *rehearsal) {
+	r.copyCheckout()
+	ordered := r.inOrder()
 	for _, m := range r.modules {
 		if !m.published {
 			ordered = append(ordered, m)
 		}
 	}
 	for _, m := range ordered {
-		if err := r.tidyForCheckout(m); err != nil {
-			return err
-		}
+		r.tidyForCheckout(m)
 	}
-	return nil
 }
 
 // tidyForCheckout leaves the sums of ours as they are in the checkout: those are of a
 // release, and not of what is served here.
-func (r *rehearsal) tidyForCheckout(m goModule) error {
-	if err := r.dropSums(m); err != nil {
-		return err
-	}
-	if _, err := r.asStranger(filepath.Join(r.origin, m.dir), "go", "mod", "tidy"); err != nil {
-		return err
-	}
-	if err := r.commit("tidy " + m.dir); err != nil {
-		return err
-	}
+func (r *rehearsal) tidyForCheckout(m goModule) {
+	r.dropSums(m)
+	r.asStranger(filepath.Join(r.origin, m.dir), "go", "mod", "tidy")
+	r.commit("tidy " + m.dir)
 	if m.published {
-		if err := r.serve(m); err != nil {
-			return err
-		}
+		r.serve(m)
 	}
-	mod, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod"))
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(r.root, m.dir, "go.mod"), mod, 0o644); err != nil {
-		return err
-	}
-	theirs, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum"))
-	if err != nil {
-		return err
-	}
-	return rewrite(filepath.Join(r.root, m.dir, "go.sum"), func(before string) (string, error) {
+	mod := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod")))
+	must(os.WriteFile(filepath.Join(r.root, m.dir, "go.mod"), mod, 0o644))
+	theirs := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum")))
+	rewrite(filepath.Join(r.root, m.dir, "go.sum"), func(before string) (string, error) {
 		return r.mergeSums(before, string(theirs)), nil
 	})
 }

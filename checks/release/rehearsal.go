@@ -69,131 +69,76 @@ func (r *rehearsal) requiredVersion() (version string, err error) {
 
 // copyCheckout puts the files of the checkout into a new repository: those that git
 // tracks, as they are now, and new ones that it does not ignore.
-func (r *rehearsal) copyCheckout() error {
-	list, err := run(r.root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	if err != nil {
-		return err
-	}
+func (r *rehearsal) copyCheckout() {
+	list := get(run(r.root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
 	for name := range strings.SplitSeq(strings.TrimSuffix(list, "\x00"), "\x00") {
 		data, err := os.ReadFile(filepath.Join(r.root, name))
 		if os.IsNotExist(err) {
 			continue // deleted, and not committed yet
-		} else if err != nil {
-			return err
 		}
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(r.origin, name)), 0o700); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(r.origin, name), data, 0o600); err != nil {
-			return err
-		}
+		must(err)
+		must(os.MkdirAll(filepath.Dir(filepath.Join(r.origin, name)), 0o700))
+		must(os.WriteFile(filepath.Join(r.origin, name), data, 0o600))
 	}
-	if _, err := run(r.origin, nil, "git", "init", "-q"); err != nil {
-		return err
-	}
-	return r.commit("the checkout")
+	get(run(r.origin, nil, "git", "init", "-q"))
+	r.commit("the checkout")
 }
 
 // bin is where go install puts programs.
 func (r *rehearsal) bin() string { return filepath.Join(r.scratch, "bin") }
 
-func (r *rehearsal) commit(message string) error {
-	if _, err := run(r.origin, nil, "git", "add", "-A"); err != nil {
-		return err
-	}
-	_, err := run(r.origin, nil, "git", "-c", "user.name=release", "-c", "user.email=release@localhost",
-		"commit", "-q", "--allow-empty", "-m", message)
-	return err
+func (r *rehearsal) commit(message string) {
+	get(run(r.origin, nil, "git", "add", "-A"))
+	get(run(r.origin, nil, "git", "-c", "user.name=release", "-c", "user.email=release@localhost",
+		"commit", "-q", "--allow-empty", "-m", message))
 }
 
 // publish makes the commit of the release, with its tags, and the zips.
-func (r *rehearsal) publish() error {
-	if err := r.nameVersion(); err != nil {
-		return err
-	}
-	ordered, err := r.inOrder()
-	if err != nil {
-		return err
-	}
+func (r *rehearsal) publish() {
+	r.nameVersion()
+	ordered := r.inOrder()
 	for _, m := range ordered {
 		log.Print("publishing ", m.tag(r.version))
-		if err := r.tidyModule(m); err != nil {
-			return err
-		}
-		if err := r.commit(m.tag(r.version)); err != nil {
-			return err
-		}
-		if err := r.serve(m); err != nil {
-			return fmt.Errorf("%s: %w", m.path, err)
-		}
+		r.tidyModule(m)
+		r.commit(m.tag(r.version))
+		r.serve(m)
 	}
 	for _, m := range ordered {
-		if _, err := run(r.origin, nil, "git", "tag", m.tag(r.version)); err != nil {
-			return err
-		}
-		if err := r.inspect(m); err != nil {
-			return fmt.Errorf("%s: %w", m.path, err)
-		}
+		get(run(r.origin, nil, "git", "tag", m.tag(r.version)))
+		r.inspect(m)
 	}
-	return nil
 }
 
 // nameVersion writes the version to where it stands, in the origin. The sums of ours go,
 // since they are of files that have changed.
-func (r *rehearsal) nameVersion() error {
+func (r *rehearsal) nameVersion() {
 	for _, m := range r.modules {
-		file, err := readGoMod(r.origin, m)
-		if err != nil {
-			return err
-		}
+		file := get(readGoMod(r.origin, m))
 		for needed := range r.wants(file) {
-			if err := file.AddRequire(needed, r.version); err != nil {
-				return err
-			}
+			must(file.AddRequire(needed, r.version))
 		}
-		data, err := file.Format()
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(r.origin, m.dir, "go.mod"), data, 0o600); err != nil {
-			return err
-		}
-		if err := r.dropSums(m); err != nil {
-			return err
-		}
+		must(os.WriteFile(filepath.Join(r.origin, m.dir, "go.mod"), get(file.Format()), 0o600))
+		r.dropSums(m)
 	}
 	for name, change := range map[string]func(string) (string, error){"CHANGELOG.md": r.headChangelog, "go.work": r.nameInWorkspace} {
-		if err := rewrite(filepath.Join(r.origin, name), change); err != nil {
-			return err
-		}
+		rewrite(filepath.Join(r.origin, name), change)
 	}
 	for _, m := range r.published() {
-		if err := r.installPublished(m); err != nil {
-			return err
-		}
+		r.installPublished(m)
 	}
-	return nil
 }
 
-func rewrite(name string, change func(string) (string, error)) error {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	text, err := change(string(data))
-	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(name), err)
-	}
-	return os.WriteFile(name, []byte(text), 0o600)
+func rewrite(name string, change func(string) (string, error)) {
+	must(os.WriteFile(name, []byte(get(change(string(get(os.ReadFile(name)))))), 0o600))
 }
 
 // dropSums takes those of ours out of a module's go.sum.
-func (r *rehearsal) dropSums(m goModule) error {
+func (r *rehearsal) dropSums(m goModule) {
 	name := filepath.Join(r.origin, m.dir, "go.sum")
 	if _, err := os.Stat(name); os.IsNotExist(err) {
-		return nil
+		return
 	}
-	return rewrite(name, func(text string) (string, error) { return r.withoutOurs(text), nil })
+	rewrite(name, func(text string) (string, error) { return r.withoutOurs(text), nil })
 }
 
 // withoutOurs returns the lines of a go.sum that are about others.
@@ -209,96 +154,69 @@ func (r *rehearsal) withoutOurs(sums string) string {
 
 // tidyModule has the go command write the sums of ours into a published module's go.sum,
 // and finds out whether it would change anything else.
-func (r *rehearsal) tidyModule(m goModule) error {
-	before, err := r.dependencies(m)
-	if err != nil {
-		return err
+func (r *rehearsal) tidyModule(m goModule) {
+	before := r.dependencies(m)
+	r.asStranger(filepath.Join(r.origin, m.dir), "go", "mod", "tidy")
+	if r.dependencies(m) != before {
+		must(fmt.Errorf("go mod tidy wants to change the dependencies of %s: make tidy does", m.path))
 	}
-	if _, err := r.asStranger(filepath.Join(r.origin, m.dir), "go", "mod", "tidy"); err != nil {
-		return err
-	}
-	after, err := r.dependencies(m)
-	if err == nil && before != after {
-		err = fmt.Errorf("go mod tidy wants to change the dependencies of %s: make tidy does", m.path)
-	}
-	return err
 }
 
 // dependencies is the go.mod of a module, and the sums of others.
-func (r *rehearsal) dependencies(m goModule) (string, error) {
-	mod, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod"))
-	if err != nil {
-		return "", err
-	}
-	sum, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum"))
-	return string(mod) + r.withoutOurs(string(sum)), err
+func (r *rehearsal) dependencies(m goModule) string {
+	mod := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod")))
+	sum := get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.sum")))
+	return string(mod) + r.withoutOurs(string(sum))
 }
 
 // serve puts a module into the proxy, as it is in the last commit.
-func (r *rehearsal) serve(m goModule) error {
-	escaped, err := module.EscapePath(m.path)
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(r.proxy, escaped, "@v")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	zipped, err := r.zip(m, "HEAD")
-	if err != nil {
-		return err
-	}
-	mod, err := os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod"))
-	if err != nil {
-		return err
-	}
+func (r *rehearsal) serve(m goModule) {
+	must(os.MkdirAll(r.versions(m), 0o700))
 	for name, data := range map[string][]byte{
-		r.version + ".zip":  zipped,
-		r.version + ".mod":  mod,
+		r.version + ".zip":  r.zip(m, "HEAD"),
+		r.version + ".mod":  get(os.ReadFile(filepath.Join(r.origin, m.dir, "go.mod"))),
 		r.version + ".info": fmt.Appendf(nil, `{"Version":%q,"Time":%q}`, r.version, time.Now().UTC().Format(time.RFC3339)),
 		"list":              []byte(r.version + "\n"),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			return err
-		}
+		must(os.WriteFile(filepath.Join(r.versions(m), name), data, 0o600))
 	}
-	return nil
+}
+
+// versions is the folder of a module in the proxy.
+func (r *rehearsal) versions(m goModule) string {
+	return filepath.Join(r.proxy, get(module.EscapePath(m.path)), "@v")
 }
 
 // zip returns what the go command makes of a revision.
-func (r *rehearsal) zip(m goModule, revision string) ([]byte, error) {
+func (r *rehearsal) zip(m goModule, revision string) []byte {
 	dir := m.dir
 	if dir == "." {
 		dir = ""
 	}
 	var b bytes.Buffer
-	err := zip.CreateFromVCS(&b, module.Version{Path: m.path, Version: r.version}, r.origin, revision, dir)
-	return b.Bytes(), err
+	must(zip.CreateFromVCS(&b, module.Version{Path: m.path, Version: r.version}, r.origin, revision, dir))
+	return b.Bytes()
 }
 
 // stranger is the environment of somebody who has never seen us: without the workspace,
 // with a module cache of its own. Other people's modules come from the caches of this
 // machine, if they are there. Paths are trimmed, so that what was compiled is found the next
 // time, too, when the temporary folder has another name.
-func (r *rehearsal) stranger() ([]string, error) {
-	theirs, err := run(r.root, nil, "go", "env", "GOMODCACHE", "GOPROXY")
+func (r *rehearsal) stranger() []string {
+	theirs := get(run(r.root, nil, "go", "env", "GOMODCACHE", "GOPROXY"))
 	cache, proxies, _ := strings.Cut(strings.TrimSpace(theirs), "\n")
 	return []string{
 		"GOENV=off", "GOWORK=off", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=", "GOFLAGS=-modcacherw -trimpath",
 		"GOMODCACHE=" + r.cache, "GOBIN=" + r.bin(),
 		"GOPROXY=" + strings.Join([]string{url(r.proxy), url(filepath.Join(cache, "cache", "download")), proxies}, ","),
-	}, err
+	}
 }
 
 func url(dir string) string { return "file://" + filepath.ToSlash(dir) }
 
 // asStranger runs a command in that environment.
-func (r *rehearsal) asStranger(dir, name string, args ...string) (string, error) {
-	environment, err := r.stranger()
-	if err != nil {
-		return "", err
-	}
-	return run(dir, environment, name, args...)
+func (r *rehearsal) asStranger(dir, name string, args ...string) string {
+	return get(run(dir, r.stranger(), name, args...))
 }
 
 // run returns what a command prints. An error has that, and what it complains of.

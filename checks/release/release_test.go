@@ -39,10 +39,16 @@ func TestWorkspaceListsEveryModule(t *testing.T) {
 	version, err := r.requiredVersion()
 	require.NoError(t, err)
 	require.NotEmpty(t, version)
-	ordered, err := r.inOrder()
-	require.NoError(t, err)
+	ordered := r.inOrder()
 	require.Equal(t, r.modules[0], ordered[0])
 	require.Len(t, ordered, len(r.published()))
+}
+
+// An error ends the command, and only that is one.
+func TestAttempt(t *testing.T) {
+	require.NoError(t, attempt(func() { require.Equal(t, 1, get(1, nil)) }))
+	require.ErrorIs(t, attempt(func() { get(os.Open("there-is-none")); t.Error("goes on") }), os.ErrNotExist)
+	require.Panics(t, func() { _ = attempt(func() { panic("a bug") }) })
 }
 
 // What go install and a consumer cannot work with is found before anything is fetched.

@@ -52,18 +52,11 @@ func install(readme string) (before, install, after string) {
 }
 
 // installPublished has the README of a module in the origin say how to install it.
-func (r *rehearsal) installPublished(m goModule) error {
-	name := filepath.Join(r.origin, m.dir, "README.md")
-	if _, err := os.Stat(name); os.IsNotExist(err) {
-		return nil
+func (r *rehearsal) installPublished(m goModule) {
+	before, old, after := install(r.readme(m))
+	if old != "" {
+		must(os.WriteFile(filepath.Join(r.origin, m.dir, "README.md"), []byte(before+r.fromProxy(m)+after), 0o600))
 	}
-	return rewrite(name, func(text string) (string, error) {
-		before, old, after := install(text)
-		if old == "" {
-			return text, nil
-		}
-		return before + r.fromProxy(m) + after, nil
-	})
 }
 
 // commands returns the lines of Markdown that are indented, as a script.

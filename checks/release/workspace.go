@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -109,31 +108,23 @@ func (r *rehearsal) ours(name string) bool {
 }
 
 // inOrder returns the published modules, each behind those that it needs.
-func (r *rehearsal) inOrder() ([]goModule, error) {
-	waiting, ordered := r.published(), []goModule{}
-	done := map[string]bool{}
-	for len(waiting) > 0 {
+func (r *rehearsal) inOrder() (ordered []goModule) {
+	for waiting := r.published(); len(waiting) > 0; {
 		before := len(waiting)
-		for _, m := range slices.Clone(waiting) {
-			file, err := readGoMod(r.origin, m)
-			if err != nil {
-				return nil, err
+		waiting = slices.DeleteFunc(waiting, func(m goModule) bool {
+			for needed := range r.wants(get(readGoMod(r.origin, m))) {
+				if !slices.ContainsFunc(ordered, func(o goModule) bool { return o.path == needed }) {
+					return false
+				}
 			}
-			ready := true
-			for needed := range r.wants(file) {
-				ready = ready && done[needed]
-			}
-			if ready {
-				done[m.path] = true
-				ordered = append(ordered, m)
-				waiting = slices.DeleteFunc(waiting, func(w goModule) bool { return w == m })
-			}
-		}
+			ordered = append(ordered, m)
+			return true
+		})
 		if len(waiting) == before {
-			return nil, errors.New("these need each other, or what is not published: " + fmt.Sprint(waiting))
+			must(fmt.Errorf("these need each other, or what is not published: %v", waiting))
 		}
 	}
-	return ordered, nil
+	return ordered
 }
 
 func (r *rehearsal) published() (modules []goModule) {

@@ -1,4 +1,27 @@
-// Package trials holds what only those run who work on durable: in its folders, the programs
-// that harm it and measure it, and a model of the steps that the JetStream engine takes. It is
-// a module of its own, so that no user downloads it.
-package trials
+//go:build unix
+
+// Command trials harms what runs durable jobs and measures it, on real servers.
+//
+//	go run . chaos -for 10m              # each fault for ten minutes
+//	go run . chaos/cluster,worker        # two of them
+//	go run . chaos -engine postgres
+//	go run . limits -for 10m             # the goals of limits, while workers are killed
+//	go run . fleet                       # workers of different kinds, beside one another
+//	go run . bench                       # JetStream, embedded and on three nodes
+//	go run . bench/pending -n 10000000
+//	go run .                             # lists all
+//
+// A fault of chaos happens to processes, which are this program again, on loopback ports. Each
+// writes what it is promised and what it does to a ledger on disk. When the time is over one
+// process runs what is left, as long as that takes. Then the ledgers prove that no job was
+// lost, that none ran that was canceled, that none ran early, and that the limits held.
+//
+// The rest measures, with every write synced, and prints the tables of durable/RESULTS.md.
+// Figures of one run belong together; those of another day, or of a busy machine, do not.
+//
+// The exit status is 1 if a promise was broken or a goal of limits missed.
+//
+// In package setclock are clocks of processes that can be set. Packages growth and protocol have
+// tests alone: a simulation of how a queue grows, and a model of the steps that the JetStream
+// engine takes.
+package main

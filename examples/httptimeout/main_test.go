@@ -9,6 +9,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -271,25 +272,10 @@ func TestPlainWriter(t *testing.T) {
 
 // On a machine that is too busy to answer the fast requests in time, another run must do.
 func TestRun(t *testing.T) {
-	var out, errs bytes.Buffer
-	for tries := 1; run(nil, &out, &errs) != 0; tries++ {
-		require.NotContains(t, errs.String(), "early")
-		require.Less(t, tries, 5, errs.String())
+	var out bytes.Buffer
+	for tries := 0; tries < 5 && !strings.Contains(out.String(), "/fast      200"); tries++ {
 		out.Reset()
-		errs.Reset()
+		require.NoError(t, run(t.Context(), &out))
 	}
 	require.Regexp(t, `(?s)GET /fast +200 "done" .*GET /slow +503 "timed out" .*GET /stubborn +200 "done at last" .*left on the wheel: 0\n$`, out.String())
-	require.Empty(t, errs.String())
-
-	require.Equal(t, 2, run([]string{"x"}, &out, &errs))
-	require.Contains(t, errs.String(), "usage")
-}
-
-func TestPromiseNotKept(t *testing.T) {
-	p := promise{"/slow", http.StatusServiceUnavailable, time.Second}
-	kept := answer{status: 503, took: time.Second}
-	require.NoError(t, p.check([]answer{kept}, io.Discard))
-	require.ErrorContains(t, p.check([]answer{kept, {status: 200, took: time.Second}}, io.Discard), "status 200 instead of 503")
-	require.ErrorContains(t, p.check([]answer{kept, {status: 503, took: time.Second - 1}}, io.Discard), "early, after 999.999999ms")
-	require.ErrorIs(t, p.check([]answer{kept, {err: io.EOF}}, io.Discard), io.EOF)
 }

@@ -2,17 +2,12 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,21 +17,14 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
-// The real program, with its page open, until a real signal.
-func TestCtrlC(t *testing.T) {
-	if os.Getenv("LIVE_MAIN") != "" {
-		os.Args = []string{"live", "-addr", "127.0.0.1:0", "-rate", "500"}
-		main()
-	}
-	if runtime.GOOS == "windows" {
-		t.Skip("there is no way to send an interrupt")
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestCtrlC$")
-	cmd.Env = append(os.Environ(), "LIVE_MAIN=1")
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewReader(stdout)
+// The program with its page open, until its end.
+func TestRun(t *testing.T) {
+	*addr, *rate = "127.0.0.1:0", 500
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	out, in := io.Pipe()
+	go func() { in.CloseWithError(run(ctx, in)) }()
+	lines := bufio.NewReader(out)
 	line, err := lines.ReadString('\n')
 	require.NoError(t, err)
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "open ")
@@ -58,59 +46,25 @@ func TestCtrlC(t *testing.T) {
 	_, err = events.Body.Read(make([]byte, 1))
 	require.NoError(t, err)
 
-	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	interrupt()
 	rest, err := io.ReadAll(lines)
 	require.NoError(t, err)
 	require.Regexp(t, `^left pending: \d+ requests, \d+ sessions\n$`, string(rest))
-	require.NoError(t, cmd.Wait())
 }
 
 func TestDuration(t *testing.T) {
-	var out, errs bytes.Buffer
+	*addr, *duration = "127.0.0.1:0", 300*time.Millisecond
 	start := time.Now()
-	require.Zero(t, run(t.Context(), []string{"-addr", "127.0.0.1:0", "-duration", "300ms"}, &out, &errs), "%v", &errs)
+	require.NoError(t, run(t.Context(), io.Discard))
 	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
-	require.Regexp(t, `^open http://127.0.0.1:\d+/debug/timingwheel/\nleft pending: \d+ requests, \d+ sessions\n$`, out.String())
-	require.Empty(t, errs.String())
 }
 
 func TestAddressTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	addr := taken.Addr().String()
-	other, err := listen(settings{addr: addr})
-	require.NoError(t, err)
-	defer other.Close()
-	require.NotEqual(t, addr, other.Addr().String())
-	require.True(t, other.Addr().(*net.TCPAddr).IP.IsLoopback())
-
-	_, err = listen(settings{addr: addr, chosen: true})
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
-	var out, errs bytes.Buffer
-	require.Equal(t, 1, run(t.Context(), []string{"-addr", addr}, &out, &errs))
-	require.Contains(t, errs.String(), "address already in use")
-	require.Empty(t, out.String())
-}
-
-func TestUsage(t *testing.T) {
-	for args, want := range map[string]string{
-		"-x":            "flag provided but not defined",
-		"-rate many":    "invalid value",
-		"-rate 0":       "-rate 0 is not between 1 and",
-		"-rate 9999999": "-rate 9999999 is not between 1 and",
-		"-cancel 1.5":   "-cancel 1.5 is not between 0 and 1",
-		"-cancel NaN":   "not between",
-		"-duration -1s": "-duration -1s is negative",
-		"file":          `unexpected argument "file"`,
-	} {
-		var out, errs bytes.Buffer
-		require.Equal(t, 2, run(t.Context(), strings.Fields(args), &out, &errs), args)
-		require.Contains(t, errs.String(), want)
-		require.Contains(t, errs.String(), "Usage of live:")
-		require.Empty(t, out.String())
-	}
-	require.Zero(t, run(t.Context(), []string{"-h"}, io.Discard, io.Discard))
+	*addr = taken.Addr().String()
+	require.ErrorContains(t, run(t.Context(), io.Discard), "in use")
 }
 
 // The load is what the flags say, on a simulated clock.

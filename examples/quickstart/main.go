@@ -2,26 +2,29 @@
 //
 //	delay message
 //
-// It schedules each on a timing wheel, prints each when it fires together with how late
-// it was, and ends with a summary.
+// It schedules each on a timing wheel, prints each when it is due together with how late
+// that was, and ends when all have been printed.
 //
 //	go run ./examples/quickstart            # a sample that is built in
 //	go run ./examples/quickstart FILE       # lines from a file
-//	go run ./examples/quickstart -          # lines from standard input
 //
-// The delay is a duration as in "300ms", "1.5s" or "2h45m". It counts from the moment at
-// which the line is read. A # at the start of a line or of a word starts a comment. A bad
-// line is reported, the good ones run, and the exit status is 1. Ctrl-C prints what has
-// not run yet and exits with 130.
+// The delay is a duration as in "300ms", "1.5s" or "2h45m". A # starts a comment. A bad line
+// is reported, the others run, and the exit status is 1. Ctrl-C prints how many have not run.
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/tickwheel/tickwheel/examples/internal/program"
+	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
 const sample = `# delay message
@@ -33,48 +36,69 @@ const sample = `# delay message
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C kills
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	program.Main(func(ctx context.Context, out io.Writer) error {
+		text := []byte(sample)
+		if name := flag.Arg(0); name != "" {
+			var err error
+			if text, err = os.ReadFile(name); err != nil {
+				return err
+			}
+		}
+		return remind(ctx, string(text), out)
+	})
 }
 
-// run is the program. It returns the exit status.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	name, input := "sample", io.Reader(strings.NewReader(sample))
-	switch {
-	case len(args) > 1 || len(args) == 1 && strings.HasPrefix(args[0], "-") && args[0] != "-":
-		fmt.Fprintln(stderr, "usage: quickstart [FILE | -]   with lines like: 1.5s buy milk")
-		return 2
-	case len(args) == 1 && args[0] == "-":
-		name, input = "standard input", stdin
-	case len(args) == 1:
-		file, err := os.Open(args[0])
-		if err != nil {
-			fmt.Fprintln(stderr, "quickstart:", err)
-			return 1
+// remind schedules the reminders of a text, and returns when all were printed or ctx ends. It
+// returns an error for bad lines.
+func remind(ctx context.Context, text string, out io.Writer) (err error) {
+	wheel := timingwheel.New()
+	var mu sync.Mutex // keeps lines of output whole
+	var pending sync.WaitGroup
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		delay, message, bad := parse(line)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("line %d: %w", number, bad))
 		}
-		defer file.Close()
-		name, input = args[0], file
+		if message == "" {
+			continue
+		}
+		due := time.Now().Add(delay)
+		pending.Add(1)
+		wheel.AfterFunc(delay, func() {
+			defer pending.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintf(out, "%s  (%v late)\n", message, time.Since(due).Round(time.Microsecond))
+		})
 	}
+	done := make(chan bool)
+	go func() { pending.Wait(); close(done) }()
+	select {
+	case <-done:
+		wheel.Stop()
+	case <-ctx.Done():
+		left := wheel.Stop() // what has not run never will
+		fmt.Fprintln(out, "interrupted:", len(left), "have not run")
+		pending.Add(-len(left))
+		<-done
+	}
+	return errors.Join(err, ctx.Err())
+}
 
-	list := newReminders(stdout)
-	read := make(chan bool, 1)
-	go func() { read <- list.read(name, input, stderr) }()
-	status := 0
-	for {
-		select {
-		case ok := <-read:
-			if !ok {
-				status = 1
-			}
-			list.allRead()
-			read = nil // and wait for what was read
-		case <-list.done:
-			list.summary()
-			return status
-		case <-ctx.Done():
-			list.interrupt()
-			return 130
-		}
+// parse returns an empty message for a line without content, and for a bad one.
+func parse(line string) (delay time.Duration, message string, err error) {
+	line, _, _ = strings.Cut(line, "#")
+	first, message, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if first == "" {
+		return 0, "", nil
 	}
+	if delay, err = time.ParseDuration(first); err != nil {
+		return 0, "", err
+	}
+	if message = strings.TrimSpace(message); message == "" {
+		return 0, "", errors.New("no message after the delay")
+	}
+	return delay, message, nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -31,10 +33,8 @@ type replica struct {
 	from  time.Duration // it is down from this time after the start on,
 	until time.Duration // until this
 
-	acknowledged int64 // guarded by cluster.mu, as are the accounts
-	fetches      int
-	lost         int
-	whileDown    int
+	acknowledged int64 // guarded by cluster.mu
+	lost         int   // acknowledgements; guarded by cluster.mu
 }
 
 func newCluster(wheel *timingwheel.TimingWheel, replicas []*replica) *cluster {
@@ -79,12 +79,7 @@ func (c *cluster) acknowledge(r *replica, end int64, down bool) {
 func (c *cluster) record(r *replica, end int64, down bool) (mark int64, rises bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.fetches++
-	switch {
-	case down:
-		r.whileDown++
-		return 0, false
-	case rand.Float64() < r.loses:
+	if down || rand.Float64() < r.loses {
 		r.lost++
 		return 0, false
 	}
@@ -116,15 +111,10 @@ func (c *cluster) write(timeout time.Duration, done func(purgatory.Outcome)) err
 	return err
 }
 
-// has counts how many, with the leader, have all below an offset.
-func (c *cluster) has(end int64) (n int) {
+func (c *cluster) print(out io.Writer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n = 1
 	for _, r := range c.replicas {
-		if r.acknowledged >= end {
-			n++
-		}
+		fmt.Fprintf(out, "replica %-6s has %d; %d acknowledgements were lost\n", r.name, r.acknowledged, r.lost)
 	}
-	return n
 }

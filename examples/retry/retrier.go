@@ -9,6 +9,31 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
+// backoff says how long to wait before the next attempt.
+type backoff struct {
+	base, cap time.Duration
+	random    func() float64 // from 0 up to 1; called with a lock held
+}
+
+// after returns the wait after this many failures. It is base, doubled with each failure
+// after the first, but at most cap; of that, the upper half is random. Without the random
+// part, calls that have failed together would come back together, and fail again.
+func (b backoff) after(failures int) time.Duration {
+	most := b.cap
+	if doublings := failures - 1; b.base <= b.cap>>doublings { // so that nothing overflows
+		most = b.base << doublings
+	}
+	half := most / 2
+	return half + time.Duration(b.random()*float64(most-half))
+}
+
+// result is what became of the calls.
+type result struct {
+	succeeded, gaveUp, canceled int
+	calls                       []int           // by the number of their attempts
+	late                        []time.Duration // of each retry, than planned
+}
+
 // policy says how calls are made.
 type policy struct {
 	inFlight int           // attempts at a time
@@ -45,7 +70,6 @@ type call struct {
 	attempts int
 	timeout  timingwheel.Timeout // of the wait on the wheel
 	planned  time.Time           // of the next attempt; zero for the first
-	queued   time.Time
 }
 
 func newRetrier(ctx context.Context, wheel *timingwheel.TimingWheel, p policy) *retrier {
@@ -92,9 +116,7 @@ func (r *retrier) cancel() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.waiting {
-		if c.timeout.Cancel() {
-			r.result.canceledOnWheel++
-		}
+		c.timeout.Cancel()
 		r.end(c, &r.result.canceled)
 	}
 	clear(r.waiting)
@@ -106,9 +128,8 @@ func (r *retrier) work() {
 	for c := r.next(); c != nil; c = r.next() {
 		ctx, cancel := r.wheel.WithTimeout(r.ctx, r.policy.timeout)
 		err := c.attempt(ctx)
-		timedOut := err != nil && ctx.Err() == context.DeadlineExceeded
 		cancel()
-		r.settle(c, err, timedOut)
+		r.settle(c, err)
 	}
 }
 
@@ -126,19 +147,13 @@ func (r *retrier) next() *call {
 	c := r.queue[0]
 	r.queue = r.queue[1:]
 	c.attempts++
-	if !c.planned.IsZero() {
-		r.result.queued = append(r.result.queued, time.Since(c.queued))
-	}
 	return c
 }
 
 // settle says what becomes of a call after an attempt.
-func (r *retrier) settle(c *call, err error, timedOut bool) {
+func (r *retrier) settle(c *call, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if timedOut && r.ctx.Err() == nil { // or else that was the deadline of all calls
-		r.result.timedOut++
-	}
 	switch {
 	case err == nil:
 		r.end(c, &r.result.succeeded)
@@ -173,11 +188,9 @@ func (r *retrier) enqueue(c *call) {
 		r.end(c, &r.result.canceled)
 		return
 	}
-	c.queued = time.Now()
 	r.queue = append(r.queue, c)
 	if r.workers < r.policy.inFlight {
 		r.workers++
-		r.result.mostInFlight = max(r.result.mostInFlight, r.workers)
 		go r.work()
 	}
 }

@@ -79,8 +79,8 @@ func somePolicy() policy {
 	return policy{inFlight: 100, attempts: 6, timeout: time.Second, backoff: seeded(50*msec, 400*msec)}
 }
 
-// failing returns an attempt that fails this many times, and notes when it is made.
-func failing(failures int, made *[]time.Time) func(ctx context.Context) error {
+// attempt returns an attempt that fails this many times, and notes when it is made.
+func attempt(failures int, made *[]time.Time) func(ctx context.Context) error {
 	return func(context.Context) error {
 		*made = append(*made, time.Now())
 		if len(*made) <= failures {
@@ -96,11 +96,10 @@ func TestSucceedsAfterFailures(t *testing.T) {
 			var made []time.Time
 			start := time.Now()
 			r := newRetrier(t.Context(), w, somePolicy())
-			r.call(failing(failures, &made))
+			r.call(attempt(failures, &made))
 			result := r.wait()
 			require.Equal(t, 1, result.succeeded)
 			require.Equal(t, 1, result.calls[failures+1])
-			require.Equal(t, failures+1, result.attempts())
 			require.Len(t, made, failures+1)
 
 			require.Equal(t, start, made[0], "the first attempt is made at once")
@@ -111,7 +110,6 @@ func TestSucceedsAfterFailures(t *testing.T) {
 				require.GreaterOrEqual(t, late, time.Duration(0))
 				require.Less(t, late, tick)
 				require.Equal(t, late, result.late[n-1])
-				require.Zero(t, result.queued[n-1])
 			}
 		})
 	}
@@ -121,7 +119,7 @@ func TestGivesUp(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		var made []time.Time
 		r := newRetrier(t.Context(), w, somePolicy())
-		r.call(failing(math.MaxInt, &made))
+		r.call(attempt(math.MaxInt, &made))
 		result := r.wait()
 		require.Len(t, made, 6)
 		require.Equal(t, 1, result.gaveUp)
@@ -135,11 +133,13 @@ func TestAttemptHasADeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, w *timingwheel.TimingWheel) {
 		p := somePolicy()
 		p.attempts = 3
+		timedOut := 0
 		r := newRetrier(t.Context(), w, p)
 		r.call(func(ctx context.Context) error {
 			begin := time.Now()
 			<-ctx.Done()
 			require.Equal(t, context.DeadlineExceeded, ctx.Err())
+			timedOut++
 			late := time.Since(begin) - p.timeout
 			require.GreaterOrEqual(t, late, time.Duration(0))
 			require.Less(t, late, tick)
@@ -147,7 +147,7 @@ func TestAttemptHasADeadline(t *testing.T) {
 		})
 		result := r.wait()
 		require.Equal(t, 1, result.gaveUp)
-		require.Equal(t, 3, result.timedOut)
+		require.Equal(t, 3, timedOut)
 	})
 }
 
@@ -182,10 +182,8 @@ func TestCancel(t *testing.T) {
 			result := r.wait()
 			require.Equal(t, canceled, time.Now(), "at once")
 			require.Equal(t, 300, result.canceled)
-			require.LessOrEqual(t, result.canceledOnWheel, waiting+10)
-			require.GreaterOrEqual(t, result.canceledOnWheel, waiting-10)
 			if at > 2 {
-				require.Positive(t, result.canceledOnWheel)
+				require.Positive(t, waiting)
 			}
 			require.Zero(t, w.Len())
 			time.Sleep(time.Hour)
@@ -210,7 +208,7 @@ func TestCancelOfADueCall(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := newRetrier(ctx, w, somePolicy())
 		var made []time.Time
-		r.call(failing(1, &made))
+		r.call(attempt(1, &made))
 		task := <-due
 		cancel()
 		result := r.wait()
@@ -218,7 +216,6 @@ func TestCancelOfADueCall(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, made, 1)
 		require.Equal(t, 1, result.canceled)
-		require.Zero(t, result.canceledOnWheel)
 		require.Empty(t, result.late)
 	})
 }
@@ -240,7 +237,7 @@ func TestStoppedWheel(t *testing.T) {
 		w.Stop()
 		r := newRetrier(t.Context(), w, somePolicy())
 		var made []time.Time
-		r.call(failing(1, &made))
+		r.call(attempt(1, &made))
 		require.Equal(t, 1, r.wait().canceled)
 	})
 }
@@ -272,13 +269,14 @@ func TestThousands(t *testing.T) {
 				})
 			}
 			result := r.wait()
-			require.Empty(t, result.broken(&options{calls: calls, policy: p}, w.Len()))
 			require.Equal(t, calls/100, result.gaveUp)
 			require.Equal(t, calls-calls/100, result.succeeded)
 			require.Equal(t, []int{0, 1250, 1250, 1250, 1200, 0, 50}, result.calls)
 			require.EqualValues(t, p.inFlight, most.Load())
-			require.Equal(t, p.inFlight, result.mostInFlight)
+			require.Zero(t, w.Len())
+			require.Len(t, result.late, 1250+2*1250+3*1200+5*50)
 			for _, late := range result.late {
+				require.GreaterOrEqual(t, late, time.Duration(0))
 				require.Less(t, late, tick)
 			}
 		})

@@ -38,10 +38,10 @@ type hourly struct{}
 
 func (hourly) Next(prev time.Time) time.Time { return prev.Truncate(time.Hour).Add(time.Hour) }
 
-func newSimulation(set settings, out io.Writer) *simulation {
+func newSimulation(users int, limit time.Duration, seed uint64, out io.Writer) *simulation {
 	s := &simulation{
-		limit: set.limit,
-		r:     rand.New(rand.NewPCG(set.seed, 0)),
+		limit: limit,
+		r:     rand.New(rand.NewPCG(seed, 0)),
 		out:   out,
 		wheel: timingwheel.New(
 			timingwheel.WithManualClock(time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)),
@@ -54,7 +54,7 @@ func newSimulation(set settings, out io.Writer) *simulation {
 	if _, err := s.wheel.ScheduleFunc(hourly{}, s.line); err != nil {
 		panic(err) // the wheel is not stopped
 	}
-	for range set.users {
+	for range users {
 		u := newUser(s)
 		s.after(s.away(), u.login)
 	}
@@ -91,8 +91,8 @@ func (s *simulation) line() {
 	s.clicks = 0
 }
 
-// report prints what it took, and returns the exit status.
-func (s *simulation) report(took time.Duration, stderr io.Writer) int {
+// print prints what it took.
+func (s *simulation) print(took time.Duration) {
 	st := s.wheel.Stats()
 	virtual := st.Now
 	fmt.Fprintf(s.out, `
@@ -101,10 +101,12 @@ func (s *simulation) report(took time.Duration, stderr io.Writer) int {
 %d sessions, %d of them ended after %v without a click, %d go on.
 `, virtual, took.Round(time.Millisecond), float64(virtual)/float64(took),
 		st.Expired, st.Reset, st.Pending, s.logins, s.expired, s.limit, s.online)
-	if s.wrong > 0 || s.logins != s.expired+s.online {
-		fmt.Fprintln(stderr, "simulation:", s.wrong, "sessions ended at the wrong time,",
-			s.logins-s.expired-s.online, "were lost")
-		return 1
+}
+
+// check returns an error if a session did not end when it had to.
+func (s *simulation) check() error {
+	if lost := s.logins - s.expired - s.online; s.wrong+lost > 0 {
+		return fmt.Errorf("%d sessions ended at the wrong time, %d were lost", s.wrong, lost)
 	}
-	return 0
+	return nil
 }

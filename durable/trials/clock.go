@@ -1,0 +1,228 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
+)
+
+// clockLog is a file with all settings of the engine's clock, so that a handler can tell
+// what that shows: lines of when, by the system's clock, and of how far it is ahead of
+// that from then on.
+//
+// A worker reads the engine's clock twice a second. So for a while after that was set
+// back it goes by what it has read before. That is why an attempt counts as early only if
+// it begins before its job is due by every setting of the clock within the last [grace].
+type clockLog string
+
+// grace is how long a worker may take to learn that the clock was set, on a busy machine.
+const grace = 5 * time.Second
+
+func logIn(dir string) clockLog { return clockLog(filepath.Join(dir, "clocklog")) }
+
+func (c clockLog) write(shift time.Duration) { c.writeAt(setclock.Real(), shift) }
+
+func (c clockLog) writeAt(at time.Time, shift time.Duration) {
+	f := get(os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
+	defer f.Close()
+	get(fmt.Fprintf(f, "%d %d\n", at.UnixNano(), shift))
+}
+
+// shifts returns how far the clock is ahead now, and the most of the last grace.
+func (c clockLog) shifts() (now, most time.Duration) {
+	text, err := os.ReadFile(string(c))
+	if err != nil {
+		return 0, 0 // it was never set
+	}
+	since := setclock.Real().Add(-grace).UnixNano()
+	for line := range strings.Lines(string(text)) {
+		var at int64
+		if _, err := fmt.Sscan(line, &at, &now); err != nil {
+			continue // it is being written
+		}
+		if most = max(most, now); at <= since {
+			most = now
+		}
+	}
+	return now, most
+}
+
+// isEarly reports whether an attempt that begins now is early.
+func (c clockLog) isEarly(due time.Time) bool {
+	_, most := c.shifts()
+	return setclock.Real().Add(most).Before(due)
+}
+
+// makeClocks makes clocks: the i-th server follows the i-th.
+func (w *world) makeClocks(n int) {
+	if n > 0 && !setclock.Supported {
+		must(fmt.Errorf("the clock of a process cannot be set on this system: %w", errors.ErrUnsupported))
+	}
+	for i := range n {
+		c := get(setclock.New(w.clockPath(i)))
+		w.clocks, w.atEnd = append(w.clocks, c), append(w.atEnd, func() { c.Close() })
+	}
+}
+
+func (w *world) clockPath(i int) string { return filepath.Join(w.dir, "clock"+strconv.Itoa(i)) }
+
+// setClock sets the engine's clock to so much ahead, in whole seconds. The log knows
+// first.
+func (w *world) setClock(shift time.Duration) {
+	shift = shift.Truncate(time.Second)
+	w.move(shift, max(w.farthest, shift), func(c *setclock.Clock) error { return c.Set(shift) })
+}
+
+// pass has time pass for all processes at once, and for PostgreSQL a moment later: the
+// other way round, a process would take what it reads there for the present, and then add
+// what has passed.
+func (w *world) pass(d time.Duration) {
+	w.move(w.shift+d, w.shift+d, func(c *setclock.Clock) error { return c.Pass(d) })
+}
+
+func (w *world) move(shift, farthest time.Duration, f func(*setclock.Clock) error) {
+	w.r.Provoked++
+	w.shift, w.farthest = shift, farthest
+	logIn(w.dir).write(shift)
+	for _, c := range w.clocks {
+		must(f(c))
+	}
+	if w.pg != nil {
+		w.setPostgresClock(shift)
+	}
+}
+
+// turns sets the clock again and again. It is ahead for a while, in which buckets are
+// closed, and then set back to before that, so that what is added now is due in buckets
+// that were closed. At last it is where it was farthest: all that was added is due soon.
+func (w *world) turns() {
+	w.until(2, func(n int) {
+		stay := 8 * time.Second
+		if n > 1 {
+			stay += rand.N(8 * time.Second)
+		}
+		to := w.ahead(n)
+		if n%2 == 1 {
+			to = w.shift - stay - rand.N(5*time.Second)
+		}
+		w.setClock(to)
+		time.Sleep(stay)
+	})
+	w.setClock(w.farthest)
+}
+
+// ahead returns where to set the clock: some seconds ahead, and later anywhere. Mostly
+// that is when the far bucket that comes next is being moved, though what is due in it
+// was added by nobody: then its near buckets are closed, and itself is not.
+func (w *world) ahead(n int) time.Duration {
+	to := w.shift + 8*time.Second
+	if n > 0 && rand.N(2) == 0 {
+		places := []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour, 25 * time.Hour}
+		to = places[rand.N(len(places))] + rand.N(20*time.Second)
+	}
+	to = to.Truncate(time.Second)
+	if rand.N(4) > 0 {
+		there := setclock.Real().Add(to)
+		moved := there.Truncate(farBucket).Add(farBucket - leadOfFar - time.Second)
+		to += (moved.Sub(there.Truncate(time.Second)) + farBucket) % farBucket
+	}
+	return to
+}
+
+// fewRejected is the share of jobs that may be refused because the clock was set while
+// they were added.
+const fewRejected = 0.1
+
+// clocked is what all faults that set clocks have in common. Some attempts fail, so that
+// jobs that were canceled have begun before.
+func (w *world) clocked(clocks int) {
+	w.r.CheckTwice = false // by a clock that is set forward a lease is over
+	w.spec.Fail, w.spec.Cancel = 10, 50
+	w.makeClocks(clocks)
+}
+
+// turnClock sets the server's clock while workers and a producer use it.
+func (w *world) turnClock() {
+	w.clocked(1)
+	w.r.RejectedLimit = fewRejected
+	w.startAll()
+	w.turns()
+}
+
+// turnEmbedded sets the clock of the process that has server, worker and producer.
+func (w *world) turnEmbedded() {
+	w.clocked(1)
+	w.r.RejectedLimit = fewRejected
+	w.spec.Clock = w.clockPath(0)
+	w.start("embedded", "embedded")
+	w.awaitWork(0)
+	w.turns()
+}
+
+// turnPostgres sets the server's clock while workers and a producer use it.
+func (w *world) turnPostgres() {
+	w.clocked(0)
+	w.setClock(0)
+	w.startAll()
+	w.turns()
+}
+
+// turnLeaders has three nodes whose clocks are up to a minute apart, and the stream's
+// leader change all the time. Then early is what begins before it is due by all of them.
+func (w *world) turnLeaders() {
+	began := time.Now()
+	w.clocked(w.nodes)
+	for i, shift := range []time.Duration{0, 40 * time.Second, -20 * time.Second} {
+		must(w.clocks[i].Set(shift))
+		w.farthest = max(w.farthest, shift)
+	}
+	logIn(w.dir).write(w.farthest)
+	w.startServers()
+	nc := get(connectNATS(w.url()))
+	defer nc.Close()
+	w.startClients()
+	w.awaitWork(0)
+	w.end = w.end.Add(time.Since(began)) // it has taken as long as that until they work
+	leaders := map[string]bool{}
+	for late := w.end.Add(patience); time.Now().Before(w.end) || len(leaders) < 2 && time.Now().Before(late); w.r.Provoked++ {
+		pause(3*time.Second, 3*time.Second)
+		leaders[leaderOf(nc)] = true
+		if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second); !errors.Is(err, nats.ErrTimeout) {
+			must(err)
+		}
+	}
+	for _, c := range w.clocks { // all is due soon, whoever leads
+		must(c.Set(w.farthest))
+	}
+}
+
+// hold has jobs wait in workers for longer than anything in the code lasts, without a
+// lease that is lost: few may run at once, each takes a while, and meanwhile an hour and
+// more passes, or a day and more. The lease is longer than that.
+func (w *world) hold() {
+	w.r.CheckTwice = false // the answers that were under way come too late
+	w.makeClocks(1)
+	w.spec.Lease, w.spec.Rate = 100*time.Hour, min(w.set.rate, 100)
+	w.spec.Clock, w.spec.Running, w.spec.Slow = w.clockPath(0), 4, 300*time.Millisecond
+	w.startAll()
+	w.until(1, func(n int) {
+		pause(3*time.Second, 3*time.Second)
+		d := 61 * time.Minute
+		if n%3 == 2 {
+			d = 25 * time.Hour
+		}
+		w.pass(d)
+	})
+	time.Sleep(2 * time.Second) // they claim
+}

@@ -1,0 +1,284 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var background = context.Background()
+
+// sql calls f with a connection to the server of its own.
+func (w *world) sql(f func(c *pgx.Conn)) {
+	c := get(pgx.Connect(background, w.pg.DSN()))
+	defer c.Close(background)
+	f(c)
+}
+
+// again calls f with a connection until the end of the fault, and on until something has
+// happened that is counted as Kills or Provoked: a slow machine may need longer. The lines of
+// the server's log with a text count as Provoked, if there is one.
+func (w *world) again(text string, f func(c *pgx.Conn)) {
+	happened := func() bool {
+		if text != "" {
+			w.r.Provoked = strings.Count(string(get(os.ReadFile(w.pg.Log()))), text)
+		}
+		return w.r.Kills+w.r.Provoked > 0
+	}
+	w.sql(func(c *pgx.Conn) {
+		for late := time.Now().Add(patience); time.Now().Before(w.end) || !happened() && time.Now().Before(late); {
+			f(c)
+		}
+	})
+	happened()
+}
+
+// killPostgres kills all of the server, or one backend, on which the server ends all
+// others and recovers.
+func (w *world) killPostgres() {
+	w.startAll()
+	w.until(1, func(n int) {
+		pause(2*time.Second, 3*time.Second)
+		w.r.Kills++
+		if n%3 == 2 {
+			w.killBackend()
+			return
+		}
+		must(w.pg.Kill())
+		pause(0, time.Second)
+		must(w.pg.Start())
+	})
+}
+
+func (w *world) killBackend() {
+	w.sql(func(c *pgx.Conn) {
+		var pid int
+		must(c.QueryRow(background, `select pid from pg_stat_activity
+			where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1`).Scan(&pid))
+		must(syscall.Kill(pid, syscall.SIGKILL))
+	})
+}
+
+// lockDue locks the job that is due next, but not before so many milliseconds.
+const lockDue = `select id from tickwheel.job where state = 0 and due > now() + %d * interval '1 ms'
+	order by due limit 1 for update skip locked`
+
+// behind waits until a statement of another connection has to wait for this transaction,
+// and returns its process. It is nearly always a claim, else a cancel.
+func behind(tx pgx.Tx) (pid int, err error) {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		err = tx.QueryRow(background, `select pid from pg_locks
+			where not granted and pg_backend_pid() = any(pg_blocking_pids(pid)) limit 1`).Scan(&pid)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return pid, err
+		}
+	}
+	return 0, err
+}
+
+// terminateBackends ends connections some times a second: in the middle of a claim, which
+// stands behind a lock of ours, and wherever else they are at work.
+func (w *world) terminateBackends() {
+	w.startAll()
+	time.Sleep(time.Second) // the schema is there
+	w.again("", func(c *pgx.Conn) {
+		f := terminateClaim
+		if rand.N(2) == 0 {
+			f = terminateAny
+		}
+		err := f(c)
+		if errors.Is(err, pgx.ErrNoRows) {
+			time.Sleep(time.Millisecond)
+			return
+		}
+		must(err)
+		w.r.Kills++
+		pause(0, 300*time.Millisecond)
+	})
+}
+
+func terminateClaim(c *pgx.Conn) error {
+	return pgx.BeginFunc(background, c, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(background, fmt.Sprintf(lockDue, 60)); err != nil {
+			return err
+		}
+		pid, err := behind(tx)
+		if err == nil {
+			_, err = tx.Exec(background, "select pg_terminate_backend($1)", pid)
+		}
+		return err
+	})
+}
+
+func terminateAny(c *pgx.Conn) error {
+	var done bool
+	return c.QueryRow(background, `select pg_terminate_backend(pid) from pg_stat_activity
+		where backend_type = 'client backend' and pid <> pg_backend_pid() and state <> 'idle'
+		order by random() limit 1`).Scan(&done)
+}
+
+// exhaustPools gives each process two connections, and twenty others that use them. What
+// it counts is how often all of them were taken by those.
+func (w *world) exhaustPools() {
+	w.spec.Hogs, w.poolSize = 20, 2
+	w.startAll()
+	w.again("", func(c *pgx.Conn) {
+		var taken int
+		must(c.QueryRow(background, `select count(*) from pg_stat_activity
+			where state = 'active' and query like 'select pg_sleep%'`).Scan(&taken))
+		if taken >= 2*3 {
+			w.r.Provoked++
+		}
+		time.Sleep(20 * time.Millisecond)
+	})
+	w.spec.Hogs, w.poolSize = 0, 0
+}
+
+// moveClock has a server whose clock is an hour from that of the processes.
+func (w *world) moveClock() {
+	w.setClock(time.Hour * time.Duration(1-2*rand.N(2)))
+	w.killWorkers()
+}
+
+// setPostgresClock puts functions before the server's own that tell the time, so that all
+// of the server's statements have a clock that is so much ahead.
+func (w *world) setPostgresClock(shift time.Duration) {
+	const functions = `
+		create schema if not exists moved;
+		create table if not exists moved.clock (ahead interval not null);
+		create or replace function moved.now() returns timestamptz stable language sql
+			as 'select pg_catalog.now() + ahead from moved.clock';
+		create or replace function moved.clock_timestamp() returns timestamptz volatile language sql
+			as 'select pg_catalog.clock_timestamp() + ahead from moved.clock';
+		alter database postgres set search_path = moved, pg_catalog, public;
+		insert into moved.clock select '0' where not exists (select from moved.clock);`
+	w.sql(func(c *pgx.Conn) {
+		if !w.shifted {
+			get(c.Exec(background, functions))
+			w.shifted = true
+		}
+		get(c.Exec(background, "update moved.clock set ahead = $1 * interval '1 second'", shift.Seconds()))
+	})
+}
+
+// racing is of a hundred jobs how many are canceled at the moment when they are claimed, where
+// commits fail.
+const racing = 40
+
+// failCommits makes the server refuse a fifth of all commits at their end, as those of
+// transactions that conflict are. It takes its time for that, so that another statement
+// stands behind the locks of the one that fails, and goes first.
+func (w *world) failCommits() {
+	const (
+		refusal = "this commit is meant to fail"
+		failing = `
+		create schema failing;
+		create function failing.fail() returns trigger language plpgsql as $$ begin
+			if txid_current() % 5 = 0 then
+				perform pg_sleep(random() * 0.05);
+				raise exception '` + refusal + `' using errcode = '40001';
+			end if;
+			return null;
+		end $$;
+		create constraint trigger fail after insert or update or delete on tickwheel.job
+			deferrable initially deferred for each row execute function failing.fail()`
+	)
+	w.spec.Race = racing
+	w.startAll()
+	w.sql(func(c *pgx.Conn) { get(c.Exec(background, failing)) })
+	w.again(refusal, func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+}
+
+// beSerializable makes all transactions serializable that do not say otherwise, so that the
+// server ends some that conflict.
+func (w *world) beSerializable() {
+	w.sql(func(c *pgx.Conn) {
+		get(c.Exec(background, "alter database postgres set default_transaction_isolation = serializable"))
+	})
+	w.spec.Race = racing
+	w.startAll()
+	w.again("could not serialize access", func(*pgx.Conn) { time.Sleep(100 * time.Millisecond) })
+}
+
+// lockTable holds a lock on the jobs for a while, as a change of the table does.
+func (w *world) lockTable() {
+	pause(0, 2*time.Second)
+	w.sql(func(c *pgx.Conn) {
+		must(pgx.BeginFunc(background, c, func(tx pgx.Tx) error {
+			_, err := tx.Exec(background, "lock table tickwheel.job in share row exclusive mode")
+			pause(1500*time.Millisecond, time.Second)
+			return err
+		}))
+	})
+}
+
+// timeOut makes the server give up statements after some milliseconds, for half of the
+// time.
+func (w *world) timeOut() {
+	w.startAll()
+	w.again("canceling statement due to statement timeout", func(c *pgx.Conn) {
+		get(c.Exec(background, "set statement_timeout = 0")) // our own
+		for _, ms := range []int{1 + rand.N(5), 0} {
+			get(c.Exec(background, fmt.Sprintf("alter system set statement_timeout = %d", ms)))
+			get(c.Exec(background, "select pg_reload_conf()"))
+			pause(0, 600*time.Millisecond)
+		}
+	})
+}
+
+// provokeDeadlocks locks a job that is about to be claimed, waits whether a claim stands
+// behind it, and then wants those that the claim has locked. The engine is whom the
+// server chooses to fail: it looks for a deadlock after 300 ms, and we after 10 s. A claim
+// that passes over what is locked meets none. What it counts is how often jobs were
+// locked.
+func (w *world) provokeDeadlocks() {
+	const lockNotAvailable = "55P03"
+	w.startAll()
+	time.Sleep(time.Second) // the schema is there
+	w.again("", func(c *pgx.Conn) {
+		get(c.Exec(background, "set deadlock_timeout = '10s'; set lock_timeout = '2s'"))
+		err := pgx.BeginFunc(background, c, w.lockBackwards)
+		var pg *pgconn.PgError
+		if !errors.Is(err, pgx.ErrNoRows) && !(errors.As(err, &pg) && pg.Code == lockNotAvailable) {
+			must(err) // else nothing was claimed meanwhile
+		}
+	})
+}
+
+// lockBackwards first holds up a claim, so that the next one is of many jobs, and then
+// makes that one wait for the last of its jobs, with all others of it locked.
+func (w *world) lockBackwards(tx pgx.Tx) error {
+	var last string
+	if err := tx.QueryRow(background, fmt.Sprintf(lockDue, 400)).Scan(&last); err != nil {
+		return err
+	}
+	w.r.Provoked++
+	inner, err := tx.Begin(background)
+	if err != nil {
+		return err
+	}
+	_, err = inner.Exec(background, fmt.Sprintf(lockDue, 60))
+	if err == nil {
+		_, err = behind(inner)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := errors.Join(err, inner.Rollback(background)); err != nil {
+		return err
+	}
+	if _, err := behind(tx); err != nil {
+		return err
+	}
+	_, err = tx.Exec(background, `select id from tickwheel.job
+		where id < $1 and state = 0 and due < now() + interval '400 ms' order by id desc for update`, last)
+	return err
+}

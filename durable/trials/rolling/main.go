@@ -1,0 +1,104 @@
+// Command rolling adds jobs and works until it is told to end. The test of upgrades builds it
+// with today's packages and with those of the last release: so it uses what both have.
+//
+//	rolling nats://HOST:PORT|postgres://... N LEDGER
+//
+// It writes what it does to the ledger as the processes of trials do; O is for a Queue that
+// ended because another has raised the version of the store.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/jetstream"
+	"github.com/tickwheel/tickwheel/durable/postgres"
+)
+
+const (
+	lease  = 3 * time.Second
+	spread = 4 * time.Second // over which the jobs are due
+)
+
+func main() {
+	ledger, err := os.Create(os.Args[3])
+	if err == nil {
+		err = run(os.Args[1], os.Args[2], func(what rune, ref durable.Ref) {
+			fmt.Fprintf(ledger, "%c %s %d\n", what, ref, time.Now().UnixNano())
+		})
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(place, jobs string, write func(rune, durable.Ref)) error {
+	n, err := strconv.Atoi(jobs)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	q, err := open(ctx, place)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	q.Handle("k", func(_ context.Context, a *durable.Attempt) error {
+		write('R', a.Ref)
+		write('D', a.Ref)
+		return nil
+	})
+	for i := range n {
+		ref, err := q.Add(ctx, durable.Job{Kind: "k", After: spread * time.Duration(i) / time.Duration(n)})
+		if err != nil {
+			return err
+		}
+		write('A', ref)
+	}
+	if err = q.Run(ctx); errors.Is(err, durable.ErrVersion) {
+		write('O', "none")
+		<-ctx.Done()
+		return nil
+	}
+	return err
+}
+
+// open opens the queue at a place. It names no type that only today's packages have.
+func open(ctx context.Context, place string) (*durable.Queue, error) {
+	if strings.HasPrefix(place, "nats:") {
+		nc, err := nats.Connect(place, nats.MaxReconnects(-1))
+		if err != nil {
+			return nil, err
+		}
+		e, err := jetstream.Connect(ctx, nc)
+		if err != nil {
+			return nil, err
+		}
+		return durable.Open(ctx, e, durable.WithLease(lease))
+	}
+	pool, err := pgxpool.New(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	e, err := postgres.Connect(ctx, pool)
+	if err == nil {
+		err = e.Migrate(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return durable.Open(ctx, e, durable.WithLease(lease))
+}

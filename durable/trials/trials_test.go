@@ -1,0 +1,164 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
+)
+
+// The test is the processes that it kills, too, when it is told to be.
+func TestMain(m *testing.M) {
+	if os.Getenv(envSpec) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// Each fault for some seconds, few at once: a machine that is too busy accepts too little.
+// `make chaos` has them for as long as one likes.
+func TestFaults(t *testing.T) { runShort(t, 4, short, onJetStream, onEmbedded) }
+
+// Some of these may not be late by the lease because the machine is busy.
+func TestPostgresFaults(t *testing.T) {
+	pgserver.Test(t) // or it is skipped
+	set := short
+	set.far = 4 * time.Second // there is no cascade to wait for
+	runShort(t, 3, set, onPostgres)
+}
+
+// runShort runs the faults of engines, so many at once.
+func runShort(t *testing.T, atOnce int, set settings, engines ...string) {
+	var wg sync.WaitGroup // rather than t.Parallel, which has two at once on two processors
+	defer wg.Wait()
+	turns := make(chan struct{}, atOnce)
+	for _, name := range names(engines...) {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			t.Run(name, func(t *testing.T) {
+				r, err := runFault(name, t.TempDir(), set)
+				if errors.Is(err, errors.ErrUnsupported) {
+					t.Skip(err)
+				}
+				t.Log(r)
+				if err == nil {
+					err = r.check()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Kills+r.Freezes+r.Provoked == 0 {
+					t.Fatal("nothing happened")
+				}
+			})
+		})
+	}
+}
+
+var short = settings{length: 6 * time.Second, rate: 60, near: 2 * time.Second, far: 14 * time.Second, leaders: 1, brief: true}
+
+// Early is what is due later than by all settings of the clock of the last seconds.
+func TestClockLog(t *testing.T) {
+	c := clockLog(t.TempDir() + "/log")
+	now := setclock.Real()
+	if !c.isEarly(now.Add(time.Minute)) || c.isEarly(now) {
+		t.Fatal("a clock that was never set")
+	}
+	for _, set := range []struct {
+		ago   time.Duration
+		shift time.Duration
+	}{{time.Hour, 5 * time.Hour}, {time.Minute, 2 * time.Hour}, {time.Second, time.Hour}, {time.Millisecond, -time.Hour}} {
+		c.writeAt(now.Add(-set.ago), set.shift)
+	}
+	if shift, most := c.shifts(); shift != -time.Hour || most != 2*time.Hour {
+		t.Fatal(shift, most)
+	}
+	if !c.isEarly(now.Add(3*time.Hour)) || c.isEarly(now.Add(2*time.Hour-time.Second)) {
+		t.Fatal("it is early after the highest of the last seconds, and only then")
+	}
+}
+
+// What the audit counts, it finds.
+func TestAudit(t *testing.T) {
+	dir := t.TempDir()
+	lines := map[string]string{
+		"ledger-1": "A ok 1\nA lost 1\nA canceled 1\nc canceled 2\nC canceled 3\nA both 1\nc both 2\nC both 3\nA maybe 1\nc maybe 1\nA no 1\nc no 1\nN no 1\n",
+		"ledger-2": "R ok 2\nD ok 3\nR both 1\nD both 2\nR twice 1\nD twice 2\nR twice 3\nB twice 3\nA twice 1\nR stray 2\nW none 1\nR",
+		"ledger-3": "A failed 1\nc failed 2\nU failed 3\nA forgotten 1\nc forgotten 2\nE end 3\n",
+		// One that has failed may be canceled, and then no attempt begins; one that began and
+		// has no end is lost, and so is one that is dead and not listed.
+		"ledger-4": "A again 1\nR again 2\nF again 3\nC again 4\nA late 1\nR late 2\nF late 3\nC late 4\nR late 2000000004\n" +
+			"A running 1\nR running 2\nC running 3\nF running 4\nA begun 1\nR begun 2\nA dead 1\nR dead 2\nF dead 3\nL dead 9\nA buried 1\nR buried 2\nF buried 3\n",
+	}
+	for name, text := range lines {
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := audit(dir)
+	a.LostRefs = nil
+	want := account{Accepted: 15, Canceled: 5, Ran: 10, Attempts: 12, Lost: 5, CanceledAndRan: 3, Uncertain: 2, Twice: 1, Stray: 1, Early: 1, Wrong: 1}
+	if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", want) {
+		t.Fatalf("%+v, not %+v", a, want)
+	}
+	bad := result{account: a, TwiceLimit: 1}
+	if bad.check() == nil {
+		t.Fatal("what was lost is found well")
+	}
+}
+
+// What is wrong with limits is counted, and what a worker had when it was cut off counts for
+// as long as its lease.
+func TestAuditLimits(t *testing.T) {
+	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
+	b := newBook()
+	add := func(by string, what rune, text string, s float64) { b.add(by, what, text, at(s)) }
+	add("ruler", limitsHold, "all", 0)
+	for _, by := range []string{"dead", "w"} {
+		add(by, renewed, fmt.Sprint(at(1).UnixNano()), 1)
+	}
+	add("w", renewed, fmt.Sprint(at(4).UnixNano()), 4)
+	add("dead", boutBegan, capped+"|a|1/1", 2) // until 5
+	add("w", boutBegan, capped+"|a|2/1", 4.5)
+	add("w", boutEnded, "2/1", 4.6)
+	add("w", boutBegan, capped+"|a|3/1", 5.1)
+	add("w", boutEnded, "3/1", 5.2)
+	add("w", boutBegan, capped+"|b|4/1", 5.15)
+	add("w", boutEnded, "4/1", 5.3)
+	add("dead", boutBegan, capped+"|a|5/1", 5.15) // without a lease
+	add("ruler", paused, paced+"|", 5)
+	for i := range 2 * (burst + 2*perSecond) {
+		add("w", boutBegan, fmt.Sprint(paced, "|c|", 10+i, "/1"), 6+float64(i)/1000)
+	}
+	add("w", boutBegan, paced+"|c|6/1", 7.5)
+	add("ruler", resumed, paced+"|", 7.8)
+	add("w", boutBegan, paced+"|c|7/1", 7.9)
+	add("ruler", limitsEnd, "all", 8)
+	add("w", boutBegan, capped+"|a|8/1", 8.1)
+	want := limitsAccount{Bouts: 6 + 2*(burst+2*perSecond), Places: 2, Lane: 2, Excess: burst + 2*perSecond, Pauses: 1, PausedAndRan: 1, LimitsRemoved: true}
+	if got := b.settle(); got != want {
+		t.Fatalf("%+v, not %+v", got, want)
+	}
+	good := want
+	good.Excess, good.PausedAndRan = 0, 0
+	for _, bad := range []limitsAccount{{}, want, {Bouts: 1, Places: places + 1}, {Bouts: 1, Lane: perLane + 1}, {Bouts: 1, Excess: 1}, {Bouts: 1, PausedAndRan: 1}} {
+		bad.LimitsRemoved, bad.Pauses = true, bad.Bouts
+		if bad.check(true) == nil || good.check(true) != nil {
+			t.Fatalf("%+v", bad)
+		}
+	}
+	alone := good
+	alone.Places = 1
+	if good.check(false) != nil || alone.check(false) == nil || alone.check(true) != nil {
+		t.Fatal("that some run beside others is asked of a trial that is not brief, and no more")
+	}
+}

@@ -1,0 +1,349 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/internal/pgserver"
+	"github.com/tickwheel/tickwheel/durable/internal/ports"
+	"github.com/tickwheel/tickwheel/durable/trials/setclock"
+)
+
+// lease is that of the workers: short, so that takeovers happen within the test. It is
+// longer than an election takes only on the cluster.
+const lease = 4 * time.Second
+
+// concurrency is how many jobs may run again when a process is killed: some times as many
+// as are needed at 400 jobs a second.
+const concurrency = 64
+
+// patience is how long to wait for what must come. It is a bound, not a measure.
+const patience = 2 * time.Minute
+
+// statusFailed is the status of a process of a trial that has returned an error.
+const statusFailed = 4
+
+// settings say how hard a fault is.
+type settings struct {
+	length    time.Duration
+	rate      int           // jobs a second
+	near, far time.Duration // ahead of which jobs are due: two thirds, and a third
+	leaders   int           // of the cluster that are killed at the least
+	brief     bool          // it is too short to say how many run twice, or are refused
+	quick     bool          // under limits, handlers are quick, many jobs come, and the rest is not run
+}
+
+// world is the processes of a trial.
+type world struct {
+	dir   string
+	set   settings
+	end   time.Time // of the fault
+	spec  spec      // what is the same for all of them
+	known func(*spec)
+	ports []int
+	nodes int
+	pg    *pgserver.Server // instead of nodes
+
+	embedded bool // all is in one process
+
+	clocks   []*setclock.Clock // of servers
+	shift    time.Duration     // how far the engine's clock is ahead now
+	farthest time.Duration     // and was at most
+	shifted  bool              // PostgreSQL has the functions for that
+	proxy    *proxy            // between clients and the server; nil: none
+	poolSize int               // of each client's pool, if not 0
+
+	atEnd []func() // what is left to undo
+	procs map[string]*proc
+	r     result
+}
+
+type proc struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// inWorld calls f with processes of an engine, or of a cluster of nodes, whose ledgers are in
+// a directory. All of them end with it.
+func inWorld(dir, engine string, nodes int, f func(w *world)) {
+	w := &world{dir: dir, nodes: nodes, embedded: engine == onEmbedded, procs: map[string]*proc{}, known: func(*spec) {},
+		spec: spec{Dir: dir, Store: filepath.Join(dir, "store"), Lease: lease, Nodes: nodes, Kinds: []string{kind}}}
+	switch engine {
+	case onPostgres:
+		w.pg = get(pgserver.New("deadlock_timeout=300ms", "max_connections=200"))
+		defer w.pg.Stop()
+	case onJetStream:
+		reserved := get(ports.Reserve(2 * nodes))
+		defer reserved.Release()
+		w.ports = reserved.Ports
+	}
+	defer func() {
+		w.killAll()
+		for _, undo := range slices.Backward(w.atEnd) {
+			undo()
+		}
+	}()
+	f(w)
+}
+
+// pause sleeps for a random time.
+func pause(least, more time.Duration) { time.Sleep(least + rand.N(more)) }
+
+// until calls f until the end of the fault, so many times at least, with the number of the
+// call.
+func (w *world) until(times int, f func(n int)) {
+	for n := 0; n < times || time.Now().Before(w.end); n++ {
+		f(n)
+	}
+}
+
+func (w *world) url() string {
+	switch {
+	case w.proxy != nil:
+		return w.proxy.url
+	case w.pg != nil && w.poolSize > 0:
+		return fmt.Sprintf("%s&pool_max_conns=%d", w.pg.DSN(), w.poolSize)
+	case w.pg != nil:
+		return w.pg.DSN()
+	}
+	var urls []string
+	for _, p := range w.ports[:w.nodes] {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", p))
+	}
+	return strings.Join(urls, ",")
+}
+
+// start starts a process in a role, under a name, by the spec of all with changes.
+func (w *world) start(name, role string, changes ...func(*spec)) {
+	s := w.spec
+	s.Name, s.Role = name, role
+	if !w.embedded && s.URL == "" {
+		s.URL = w.url()
+	}
+	for _, change := range changes {
+		change(&s)
+	}
+	cmd := exec.Command(get(os.Executable()))
+	cmd.Env = append(os.Environ(), envSpec+"="+string(get(json.Marshal(s))))
+	w.launch(name, cmd)
+}
+
+// launch starts a process.
+func (w *world) launch(name string, cmd *exec.Cmd) {
+	cmd.Stderr = os.Stderr
+	must(cmd.Start())
+	p := &proc{cmd: cmd, done: make(chan struct{})}
+	go func() { cmd.Wait(); close(p.done) }()
+	w.procs[name] = p
+}
+
+// startServer starts the i-th server.
+func (w *world) startServer(i int) {
+	w.start("server"+strconv.Itoa(i), "server", func(s *spec) {
+		s.Name, s.Store = "n"+strconv.Itoa(i), w.spec.Store+strconv.Itoa(i)
+		s.Port, s.Routes, s.Clock = w.ports[i], routesOf(i, w.ports[w.nodes:]), ""
+		if i < len(w.clocks) {
+			s.Clock = w.clockPath(i)
+		}
+	})
+}
+
+// startServers starts all there are to be that do not run by themselves.
+func (w *world) startServers() {
+	for i := range w.nodes {
+		if w.pg == nil {
+			w.startServer(i)
+		}
+	}
+}
+
+// startAll starts servers, a producer and two workers, and waits until they work. The changes
+// are of the workers.
+func (w *world) startAll(changes ...func(*spec)) {
+	w.startServers()
+	w.startClients(changes...)
+	w.awaitWork(0)
+}
+
+func (w *world) startClients(changes ...func(*spec)) {
+	w.start("producer", "producer")
+	w.start("worker0", "worker", changes...)
+	w.start("worker1", "worker", changes...)
+}
+
+func (w *world) signal(name string, sig syscall.Signal) {
+	must(w.procs[name].cmd.Process.Signal(sig))
+}
+
+// freezeFor stops a process for a while.
+func (w *world) freezeFor(name string, d time.Duration) {
+	w.signal(name, syscall.SIGSTOP)
+	time.Sleep(d)
+	w.signal(name, syscall.SIGCONT)
+	w.r.Freezes++
+}
+
+// kill ends a process with kill -9.
+func (w *world) kill(name string) {
+	w.procs[name].kill()
+	delete(w.procs, name)
+	w.r.Kills++
+}
+
+func (p *proc) kill() {
+	p.cmd.Process.Kill()
+	<-p.done
+}
+
+func (p *proc) hasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends a process in peace. None may have ended before that by itself.
+func (w *world) stop(name string) {
+	p := w.procs[name]
+	if p.hasEnded() {
+		w.r.Died = append(w.r.Died, fmt.Sprint(name, ": ", p.cmd.ProcessState))
+	}
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		w.r.Hung++
+		p.kill()
+	}
+	delete(w.procs, name)
+}
+
+func (w *world) killAll() {
+	for _, p := range w.procs {
+		p.kill()
+	}
+	clear(w.procs)
+}
+
+// stopClients ends all but the servers in peace.
+func (w *world) stopClients() {
+	for _, name := range []string{"producer", "tool", "ruler", "worker0", "worker1", "worker2", "embedded"} {
+		if w.procs[name] != nil {
+			w.stop(name)
+		}
+	}
+}
+
+// drain lets one worker run what is left.
+func (w *world) drain() {
+	// What a worker that has ended has not handed back comes after the lease. That time
+	// passes here, where the lease is long.
+	if w.spec.Lease > lease {
+		w.pass(w.spec.Lease + time.Minute)
+	}
+	w.start("drain", "drain", w.known, last)
+	for size, since := int64(0), time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		if p := w.procs["drain"]; p.hasEnded() {
+			switch status := p.cmd.ProcessState; {
+			case status.Success():
+				return
+			case status.ExitCode() != statusFailed: // else the engine did not answer in time
+				must(fmt.Errorf("the process that runs what is left: %v", status))
+			}
+			w.start("drain", "drain", w.known, last)
+		}
+		if now := w.written(); now > size {
+			size, since = now, time.Now()
+		}
+		if time.Since(since) > patience {
+			must(errors.New("what is left does not end"))
+		}
+	}
+}
+
+// written returns how large the ledgers are.
+func (w *world) written() (size int64) {
+	for _, name := range ledgersIn(w.dir) {
+		if fi, err := os.Stat(name); err == nil {
+			size += fi.Size()
+		}
+	}
+	return size
+}
+
+// awaitWork waits until the ledgers have grown, and the schedules are stored that there are to
+// be, but not for ever.
+func (w *world) awaitWork(size int64) {
+	for began := time.Now(); w.written() == size && time.Since(began) < patience; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.awaitPromised()
+}
+
+// newly reports whether the ledgers have a line of a kind beyond what was read.
+func (w *world) newly(read map[string]int64, what byte) (found bool) {
+	for _, name := range ledgersIn(w.dir) {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		lines, _ := io.ReadAll(io.NewSectionReader(f, read[name], 1<<30))
+		f.Close()
+		read[name] += int64(len(lines))
+		found = found || bytes.Contains(lines, []byte{what, ' '})
+	}
+	return found
+}
+
+// watchGap watches the ledgers for what is accepted, and returns a function that tells
+// the longest time without.
+func (w *world) watchGap() func() time.Duration {
+	stop, gaps := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		read, since, longest := map[string]int64{}, time.Time{}, time.Duration(0)
+		for {
+			if w.newly(read, accepted) {
+				if !since.IsZero() {
+					longest = max(longest, time.Since(since))
+				}
+				since = time.Now()
+			}
+			select {
+			case <-stop:
+				gaps <- longest
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return func() time.Duration { close(stop); return <-gaps }
+}
+
+// awaitGoingOn waits until jobs are accepted and end, and calls f meanwhile.
+func (w *world) awaitGoingOn(f func()) {
+	read := map[string]int64{}
+	w.newly(read, 0)
+	for _, what := range []byte{accepted, finished} {
+		for began := time.Now(); !w.newly(read, what); time.Sleep(20 * time.Millisecond) {
+			if f(); time.Since(began) > patience {
+				must(fmt.Errorf("stuck: no line %c for %v", what, patience))
+			}
+		}
+	}
+}

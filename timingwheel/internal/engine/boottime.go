@@ -44,8 +44,8 @@ type bootTime struct {
 // one after the other, and a thread may lose its processor between.
 const step = time.Millisecond
 
-// CountSuspends makes the clock of an engine that is new count the time for which the machine is suspended,
-// where it does not do so by itself, and where the system tells.
+// CountSuspends makes the clock of a new engine count the time for which the machine is
+// suspended, where it does not do so by itself, and where the system tells.
 func (e *Engine) CountSuspends(log *slog.Logger) {
 	if e.clock.IsManual() || e.clock.IsBubbled() || wallclock.MonotonicCounts {
 		return

@@ -1,6 +1,10 @@
 # The module's own tools are pinned here rather than in go.mod, so that they reach
 # no user's dependency graph.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+LICENSES    := github.com/google/go-licenses@v1.6.0
+ALLOWED     := Apache-2.0,MIT,BSD-2-Clause,BSD-3-Clause,ISC
+SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0
 DURATION    ?= 10m
 
 # What needs more than the core module may depend on is a module of its own. go.work lists
@@ -100,7 +104,12 @@ test-systems: ## the library runs with 32 bits, and builds for all supported sys
 test-releases: ## both supported releases of Go pass: the short tests, and Go's own tests of time and context on the wheel
 	@set -e; for go in $(RELEASES); do export GOTOOLCHAIN=$$go; \
 		(set -x; go build -ldflags=-checklinkname=1 -o /dev/null ./examples/quickstart; GOWORK=off go test -short ./...; go test -short ./timingwheel/tests $(EXAMPLES); \
-		(cd timingwheel/prometheus; go test ./...); cd checks; go run ./std); done
+		(cd timingwheel/prometheus; go test ./...)); done
+	$(MAKE) std
+
+.PHONY: std
+std: ## Go's own tests of packages time and context pass on the wheel, with both releases of Go: a minute
+	@set -e; for go in $(RELEASES); do (set -x; cd checks; GOTOOLCHAIN=$$go go run ./std); done
 
 .PHONY: lint
 lint: ## each module is formatted, and go vet and staticcheck find nothing
@@ -150,9 +159,22 @@ bench-postgres: # seven minutes
 	cd durable/trials && go run ./postgres
 
 # VERSION is that of the next release; without it, the one that the modules ask of each other.
-.PHONY: release tidy
-release: ## a stranger can get, build and run what would be published; with VERSION=v0.1.0, prepare that, and push nothing
-	cd checks && go run ./release -version "$(VERSION)" $(if $(VERSION),prepare,check)
+.PHONY: release release-check tidy dependencies sbom
+release-check: ## a stranger can get, build and run what would be published, and CHANGELOG.md names each incompatible change
+	cd checks && go run ./release -version "$(VERSION)" check
+
+release: ## the same, and prepare the checkout for VERSION=v0.1.0; print what to do next, and push nothing
+	@test -n "$(VERSION)" || { echo "make release VERSION=v0.1.0"; exit 1; }
+	cd checks && go run ./release -version "$(VERSION)" prepare
+
+dependencies: ## no dependency has a known hole, or a licence that asks for more than a notice
+	@set -e; for module in $(PUBLISHED); do (set -x; cd $$module; go run $(GOVULNCHECK) ./...; \
+		go run $(LICENSES) check --allowed_licenses=$(ALLOWED) --ignore github.com/tickwheel/tickwheel ./...); done
+
+sbom: ## write the list of each module's dependencies, with their licences and sums, into the folder sbom
+	mkdir -p sbom
+	@set -e; for module in $(PUBLISHED); do (set -x; cd $$module; \
+		go run $(SBOM) mod -json -licenses -output "$(CURDIR)/sbom/$$(go list -m | tail -1 | tr / _).json" .); done
 
 tidy: ## go.mod of each module, and go.work.sum, have what they need, and no more
 	cd checks && go run ./release tidy

@@ -25,7 +25,7 @@ func TestNamedTargetsExist(t *testing.T) {
 	require.Contains(t, targets, "test")
 	workflows, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	require.NoError(t, err)
-	require.Len(t, workflows, 2)
+	require.Len(t, workflows, 4)
 	files := append(workflows, filepath.Join(root, ".ci/run"))
 	for _, name := range []string{"README.md", "CONTRIBUTING.md", "STABILITY.md"} {
 		files = append(files, filepath.Join(root, name))

@@ -32,7 +32,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^##@ /{print substr($$0, 5) ":"} /^[a-z0-9-]+( [a-z0-9-]+)*:.*## /{printf "  make %-15s %s\n", substr($$1, 1, match($$1 " ", / /) - 1), $$2}' $(MAKEFILE_LIST)
 
 # Fewer seeds and rounds than test-long has; each promise has a test here, too.
-test: ## the core and the examples keep their promises: short tests with the race detector, two minutes
+test: compiler ## the core and the examples keep their promises: short tests with the race detector, two minutes
 	go test -race -short ./... ./timingwheel/tests $(EXAMPLES)
 	go test -race -short -tags tickwheel_pool -run 'Shard|Processor|GOMAXPROCS|Stress' ./timingwheel ./timingwheel/internal/engine # without the processor's number
 
@@ -49,6 +49,10 @@ examples: ## the examples run
 	go run ./examples/integrations/cron -for 2s
 	go run ./examples/integrations/pool
 	go run ./examples/integrations/reminders -dir "$$(mktemp -d)" add 10m "call back"
+
+.PHONY: compiler
+compiler:
+	@command -v "$$(go env CC)" >/dev/null || { echo "The race detector needs a C compiler, and there is no $$(go env CC). Install gcc, or run: go test -short ./..."; exit 1; }
 
 # BENCH='Mix|Fire' chooses benchmarks by name; the results of the others stay.
 bench: ## the wheel's speed beside package time, its peers and a heap: three quarters of an hour (BENCH='Mix|Fire'; bench-quick: one round)

@@ -103,6 +103,7 @@ const (
 	High   Priority = 1
 )
 
+// String returns "low", "normal" or "high"; for other values "Priority(2)" and the like.
 func (p Priority) String() string {
 	switch p {
 	case Low:

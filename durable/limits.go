@@ -172,7 +172,7 @@ func (q *Queue) changeRules(ctx context.Context, f func(t *ruleSet, revision int
 			return err
 		}
 	}
-	return fmt.Errorf("%w: others change the limits and pauses all the time", ErrUncertain)
+	return fmt.Errorf("%w: gave up after %d conflicting updates of limits and pauses", ErrUncertain, recur.Tries)
 }
 
 // Pause has no attempt begin any more of what it names, within a second in all processes,
@@ -215,6 +215,7 @@ func (q *Queue) Resume(ctx context.Context, what Pausable) error {
 	return nil
 }
 
+// String says what is paused in words, such as `lane "eu" of kind "mail"`.
 func (p Pausable) String() string {
 	switch {
 	case p == Pausable{}:

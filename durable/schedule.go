@@ -202,7 +202,7 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Plan, j J
 			return err
 		}
 	}
-	return fmt.Errorf("%w: others change it all the time", ErrUncertain)
+	return fmt.Errorf("%w: gave up after %d conflicting updates", ErrUncertain, recur.Tries)
 }
 
 // revisionAfter returns the revision of a change: about the time in microseconds, as earlier
@@ -341,7 +341,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Pla
 			return err
 		}
 	}
-	return fmt.Errorf("durable: %s(%.300q): %w: others change it all the time", what, name, ErrUncertain)
+	return fmt.Errorf("durable: %s(%.300q): %w: gave up after %d conflicting updates", what, name, ErrUncertain, recur.Tries)
 }
 
 // PauseSchedule stops a schedule until ResumeSchedule. The occurrence that waits is taken
@@ -406,5 +406,5 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("durable: DeleteSchedule(%.300q): %w: others change it all the time", name, ErrUncertain)
+	return fmt.Errorf("durable: DeleteSchedule(%.300q): %w: gave up after %d conflicting updates", name, ErrUncertain, recur.Tries)
 }

@@ -20,6 +20,7 @@ const (
 	Dead                     // its last attempt failed, or its handler discarded it
 )
 
+// String returns "waiting", "running" or "dead"; for other values "State(0)" and the like.
 func (s State) String() string {
 	switch s {
 	case Waiting:

@@ -423,13 +423,14 @@ func cancelRunning(t *testing.T, s Store) {
 	for i, payload := range []string{"done", "canceled"} {
 		ref := b.add(durable.Job{Kind: kind, Key: "k", Payload: []byte(payload)})[0]
 		b.awaitRuns(i + 1)
-		ok, err := a.CancelRunning(within(t), ref)
-		require.NoError(t, err)
-		require.True(t, ok)
-		require.ErrorIs(t, <-causes, durable.ErrCanceled)
+		await(t, "it is canceled while it runs", func() bool {
+			ok, err := a.CancelRunning(within(t), ref)
+			require.NoError(t, err)
+			return ok && errorIs(<-causes, durable.ErrCanceled) // or a busy machine has lost the lease: it runs again
+		})
 		b.awaitGone(ref)
 		await(t, "it is counted", func() bool { return b.Stats().Done+b.Stats().Stopped == int64(i+1) })
-		ok, err = a.CancelRunning(within(t), ref)
+		ok, err := a.CancelRunning(within(t), ref)
 		require.True(t, !ok && (err == nil || errorIs(err, durable.ErrNotFound)), "it has ended: %v %v", ok, err)
 	}
 	require.Equal(t, int64(1), b.Stats().Done)

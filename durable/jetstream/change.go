@@ -12,7 +12,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// maxTries bounds how often a change is tried anew because the job changes all the time.
+// maxTries bounds how often a change is tried anew because others update the job meanwhile.
 const maxTries = 100
 
 // cancel ends a job that waits. Like a claim it creates the status of the job's version,
@@ -62,7 +62,7 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 			return false, cmp.Or(lost, err)
 		}
 	}
-	return false, fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
+	return false, fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
 }
 
 // confirmCancel looks at the bucket's mark once the status is there, with the sequence
@@ -157,7 +157,7 @@ func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) 
 			return false, err
 		}
 	}
-	return false, fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
+	return false, fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
 }
 
 // moveGroup ends a version as moved, and stores the next: of a suspect that was handed
@@ -223,7 +223,7 @@ func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
+	return fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
 }
 
 // deleteDead removes a dead job. It replaces the same message as a redrive does, on the
@@ -243,7 +243,7 @@ func (p *part) deleteDead(ctx context.Context, a address) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
+	return fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
 }
 
 // purge removes the messages of a subject up to a sequence, 0 for all.

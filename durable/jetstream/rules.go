@@ -164,7 +164,7 @@ func (e *engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error
 			return cmp.Or(uncertain, err)
 		}
 	}
-	return fmt.Errorf("%w: the limits and pauses change all the time", driver.ErrUncertain)
+	return fmt.Errorf("%w: gave up after %d conflicting updates of limits and pauses", driver.ErrUncertain, maxTries)
 }
 
 // maxRules is how large all rules may be together: a server takes messages of 1 MiB, unless
@@ -278,7 +278,7 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 			return false, cmp.Or(uncertain, err)
 		}
 	}
-	return false, fmt.Errorf("%w: the job changes all the time", driver.ErrUncertain)
+	return false, fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
 }
 
 func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }

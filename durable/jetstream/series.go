@@ -131,7 +131,7 @@ func (p *part) setSeries(ctx context.Context, was int64, s driver.Series, replac
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: the schedule changes all the time", driver.ErrUncertain)
+	return fmt.Errorf("%w: gave up after %d conflicting updates of the schedule", driver.ErrUncertain, maxTries)
 }
 
 // replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if

@@ -61,7 +61,7 @@
 //     that was frozen for longer is told ([ErrLeaseLost]), begins nothing that it had
 //     claimed, and cannot finish what another one has taken over.
 //  6. Any number of jobs may be overdue at the start. They take bounded memory, and run
-//     in about the order of their time. On JetStream two that are due within 20 seconds of
+//     in about the order of their time. On JetStream two that are due within two minutes of
 //     each other may run in either order. A worker holds payloads of 64 MiB, and on JetStream
 //     at most 9 MiB are on their way to it, whatever the number of partitions.
 //  7. Bad input gets an error that names it, and nothing is written. If the store or the

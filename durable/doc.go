@@ -48,7 +48,9 @@
 //     the clock as it is then; one that is set forward makes due what it passes over. Where
 //     the servers of a cluster have clocks that differ, a job may be early by the difference
 //     after an election. Each step is logged, and counted in [Stats]. A worker follows within
-//     half a second; what begins before that begins by the clock as it was.
+//     half a second; what begins before that begins by the clock as it was. A step forward by a
+//     lease or more ends all leases: the contexts of handlers end, and until these return, their
+//     jobs may run on another worker, too, beyond a limit on PostgreSQL.
 //  4. While the workers keep up, jobs are late by a tick of the wheel. After the death of
 //     a worker, the jobs that it had begun are late by the lease, and the time until they
 //     are delivered again: up to as long, in PostgreSQL the next poll. After the death of a
@@ -59,7 +61,8 @@
 //     that was frozen for longer is told ([ErrLeaseLost]), begins nothing that it had
 //     claimed, and cannot finish what another one has taken over.
 //  6. Any number of jobs may be overdue at the start. They take bounded memory, and run
-//     in about the order of their time. A worker holds payloads of 64 MiB, and on JetStream
+//     in about the order of their time. On JetStream two that are due within two minutes of
+//     each other may run in either order. A worker holds payloads of 64 MiB, and on JetStream
 //     at most 9 MiB are on their way to it, whatever the number of partitions.
 //  7. Bad input gets an error that names it, and nothing is written. If the store or the
 //     disk is full, Add returns [ErrFull], and accepts jobs again when there is room.

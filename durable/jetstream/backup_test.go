@@ -182,3 +182,32 @@ func TestRestoreUnderWorkers(t *testing.T) {
 		})
 	}
 }
+
+// A backup of three replicas is restored on one server, with Replicas(1). Programs that ask for
+// three are refused there, and others work.
+func TestRestoreThreeOnOne(t *testing.T) {
+	t.Parallel()
+	c, dir := newCluster(t), filepath.Join(t.TempDir(), "monday")
+	q := count(t, c.Open(t))
+	_, err := q.AddMany(within(t), durable.Job{Kind: "k", After: time.Hour}, durable.Job{Kind: "k", After: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, jetstream.Backup(within(t), c.connectTo(t, 0), dir))
+
+	nc := newStore(t).connect(t)
+	require.NoError(t, jetstream.Restore(within(t), nc, dir, jetstream.Replicas(1)))
+	_, err = jetstream.Connect(within(t), nc, jetstream.Replicas(3))
+	require.ErrorContains(t, err, "Replicas: 1 is there, 3 was asked for")
+	e, err := jetstream.Connect(within(t), nc)
+	require.NoError(t, err)
+	require.Len(t, waiting(t, count(t, e).Queue), 2)
+}
+
+// waiting returns the jobs that wait.
+func waiting(t testing.TB, q *durable.Queue) map[durable.Ref]bool {
+	found := map[durable.Ref]bool{}
+	for info, err := range q.All(within(t), durable.Filter{State: durable.Waiting}) {
+		require.NoError(t, err)
+		found[info.Ref] = true
+	}
+	return found
+}

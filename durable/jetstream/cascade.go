@@ -56,7 +56,7 @@ func (f *feed) cascade(ctx context.Context, h int64) {
 
 // movePage moves what one request brings, and returns how many that is.
 func (f *feed) movePage(ctx context.Context, h int64) (int, error) {
-	if !f.w.move.take(ctx, share) {
+	if !f.w.move.take(ctx, share, h) {
 		return 0, ctx.Err()
 	}
 	defer f.w.move.give(share)

@@ -321,7 +321,7 @@ func (f *feed) attend(ctx context.Context, at spot, r *reader) {
 // round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
 func (f *feed) round(ctx context.Context, at spot, r *reader) {
 	for is, _ := f.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.isOpen(at.queue) {
-		if got, err := f.fetchOf(ctx, f.w.read, at, r, pullRequest{MaxBytes: share, NoWait: true}); err != nil || got == 0 {
+		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, pullRequest{MaxBytes: share, NoWait: true}); err != nil || got == 0 {
 			break
 		}
 	}
@@ -351,23 +351,26 @@ func (f *feed) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
 	expires := fetchWait*3/4 + rand.N(fetchWait/2)
-	got, err := f.fetchOf(ctx, f.w.wait, at, r, pullRequest{MaxBytes: f.w.wait.part(waitShare), Expires: expires})
+	got, err := f.fetchOf(ctx, f.w.wait, firstTurn, at, r, pullRequest{MaxBytes: f.w.wait.part(waitShare), Expires: expires})
 	if got > 0 || err != nil {
 		return err
 	}
-	_, err = f.fetchOf(ctx, f.w.read, at, r, pullRequest{MaxBytes: share, NoWait: true})
+	_, err = f.fetchOf(ctx, f.w.read, firstTurn, at, r, pullRequest{MaxBytes: share, NoWait: true})
 	return err
 }
 
-// fetchOf makes one request, and the consumer if it is not there.
-func (f *feed) fetchOf(ctx context.Context, b *budget, at spot, r *reader, request pullRequest) (got int, err error) {
+// firstTurn is that of a reader on whom jobs depend that are due now. It waits for no overdue bucket.
+const firstTurn = 0
+
+// fetchOf makes one request when its turn comes, and the consumer if it is not there.
+func (f *feed) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r *reader, request pullRequest) (got int, err error) {
 	if !r.made {
 		err = f.consumer(ctx, at.consumer(), f.queueSubject(at.bucket, at.queue))
 	}
 	if r.made = err == nil; !r.made {
 		return 0, err
 	}
-	if !b.take(ctx, request.MaxBytes) {
+	if !b.take(ctx, request.MaxBytes, turn) {
 		return 0, ctx.Err()
 	}
 	defer b.give(request.MaxBytes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ type budget struct {
 	freed *sync.Cond
 	free  int
 	users int
+	turns []int64 // of those that wait
 }
 
 func newBudget(size int) *budget {
@@ -47,8 +49,10 @@ func newBudget(size int) *budget {
 	return b
 }
 
-// take waits until n bytes are free, and takes them; false if ctx has ended before.
-func (b *budget) take(ctx context.Context, n int) bool {
+// take waits until n bytes are free, and takes them; false if ctx has ended before. The lowest
+// turn comes first. Readers of all overdue buckets wait here at the same time, and without an
+// order the newest bucket would be read as soon as the oldest.
+func (b *budget) take(ctx context.Context, n int, turn int64) bool {
 	defer context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		b.freed.Broadcast()
@@ -56,9 +60,13 @@ func (b *budget) take(ctx context.Context, n int) bool {
 	})()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.free < n && ctx.Err() == nil {
+	b.turns = append(b.turns, turn)
+	for (b.free < n || slices.Min(b.turns) < turn) && ctx.Err() == nil {
 		b.freed.Wait()
 	}
+	i := slices.Index(b.turns, turn)
+	b.turns = slices.Delete(b.turns, i, i+1)
+	b.freed.Broadcast() // the next one may fit, too
 	if ctx.Err() != nil {
 		return false
 	}

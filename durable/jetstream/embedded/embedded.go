@@ -78,6 +78,11 @@ func Logger(l *slog.Logger) Option {
 // AcceptLoss has Open go on with what is left of a damaged store, instead of returning an
 // error. It logs what is lost at level Error. Messages that cannot be read are then removed for
 // good, so copy the directory before.
+//
+// A lost message may be a job, or say something of one. A job whose end or cancellation is lost
+// waits again, and runs. The key of a lost job is free. A schedule whose next occurrence is lost
+// stands still until Queue.Schedule or Queue.ResumeSchedule is called for it, as programs do
+// that store their schedules at each start. Lost limits and pauses hold no more.
 func AcceptLoss() Option {
 	return func(c *config) { c.acceptLoss = true }
 }

@@ -30,6 +30,7 @@ func TestPushBackTakesNoLock(t *testing.T) {
 	require.Greater(t, time.Until(at), 90*time.Minute)
 	require.True(t, timer.Stop())
 	require.False(t, timer.Reset(time.Hour), "it is not pending")
+	require.NotZero(t, timer.lazy.Word.Load(), "the next push would take the lock")
 	require.True(t, timer.Stop())
 }
 

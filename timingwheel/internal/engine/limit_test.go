@@ -74,6 +74,7 @@ func TestLimitFindsTheLastSparePlace(t *testing.T) {
 		require.True(t, shares[1].take(1))
 	}
 	require.False(t, shares[1].take(1))
+	require.EqualValues(t, none, l.lent.Load(), "the next take that fails would look for spare places again")
 }
 
 // There are never more than max, whoever takes and gives back at the same time. After that,

@@ -63,6 +63,14 @@ func TestWhatWaitsBehindACallStaysPending(t *testing.T) {
 	}
 }
 
+// A worker may take room for a task of a wheel that has just been stopped. It learns that the
+// room was not needed, or it would be lost.
+func TestStoppedWheelNeedsNoRoom(t *testing.T) {
+	w := newTestWheel(withExecutor(run.NewBounded(1, 0, run.Waits, nil)))
+	w.Stop()
+	require.False(t, w.driver.LetIn())
+}
+
 // What waits goes on in the order in which it came due, the shard first that has waited
 // longest: with a Pool, which lets in one at a time, it is the order of the deadlines.
 func TestShardThatHasWaitedLongestGoesFirst(t *testing.T) {

@@ -45,5 +45,10 @@ func (w *world) restoreBackup(dir string) {
 	pause(time.Second, time.Second)
 	js := get(nc.JetStream())
 	must(js.DeleteStream("TW_default_0"))
-	must(jetstream.Restore(ctx, nc, dir))
+	for err := jetstream.Restore(ctx, nc, dir); err != nil; err = jetstream.Restore(ctx, nc, dir) {
+		if ctx.Err() != nil { // else the server has stood still for five seconds, and given up
+			must(err)
+		}
+		time.Sleep(time.Second)
+	}
 }

@@ -80,9 +80,9 @@ func remind(ctx context.Context, text string, out io.Writer) (err error) {
 		wheel.Stop()
 	case <-ctx.Done():
 		left := wheel.Stop() // what has not run never will
-		fmt.Fprintln(out, "interrupted:", len(left), "have not run")
 		pending.Add(-len(left))
-		<-done
+		<-done // those that were running when the wheel stopped have written their lines
+		fmt.Fprintln(out, "interrupted:", len(left), "have not run")
 	}
 	return errors.Join(err, ctx.Err())
 }

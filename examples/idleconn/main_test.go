@@ -153,6 +153,9 @@ func TestFallSilent(t *testing.T) {
 // The program, over real sockets. None is closed early however busy the machine is; one that is
 // too busy to keep them talking closes some before they have said all.
 func TestRun(t *testing.T) {
+	keep(t, n)
+	keep(t, idle)
+	keep(t, addr)
 	*n = 40
 	var out bytes.Buffer
 	var err error
@@ -171,4 +174,10 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(ctx, &out))
 	*addr = "127.0.0.1:x"
 	require.Error(t, run(ctx, &out))
+}
+
+// keep restores a flag when the test ends.
+func keep[T any](t *testing.T, flag *T) {
+	was := *flag
+	t.Cleanup(func() { *flag = was })
 }

@@ -23,6 +23,9 @@ func simulate(t *testing.T, ofSeed uint64) string {
 }
 
 func TestDay(t *testing.T) {
+	keep(t, users)
+	keep(t, idle)
+	keep(t, last)
 	*users = 500
 	day := simulate(t, 1)
 	require.Equal(t, 24, strings.Count(day, "h  ")-strings.Count(day, "0h0m0s  "), "a line an hour:\n%s", day)
@@ -50,4 +53,10 @@ func TestSessionsThatEndAtTheWrongTime(t *testing.T) {
 	require.EqualError(t, s.check(), "1 sessions ended at the wrong time, 0 were lost")
 	s.wrong, s.logins = 0, s.logins+1
 	require.Error(t, s.check())
+}
+
+// keep restores a flag when the test ends.
+func keep[T any](t *testing.T, flag *T) {
+	was := *flag
+	t.Cleanup(func() { *flag = was })
 }

@@ -16,7 +16,7 @@ import (
 const keyName = "payload-key"
 
 // keyring encrypts payloads with one key, and decrypts them with any. In a program the keys come
-// from a secret store. Whoever loses a key loses the payloads that need it.
+// from a secret store. A program that loses a key loses the payloads that need it.
 type keyring struct {
 	current string // the name of the key that encrypts
 	keys    map[string][32]byte

@@ -10,7 +10,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
 )
 
-// Attempt is what a handler is told.
+// Attempt describes one attempt to its handler.
 type Attempt struct {
 	Ref    Ref
 	Job    Job       // At is when it was first due; After is zero

@@ -250,8 +250,8 @@ type Record struct {
 	Due  time.Time // of the next attempt
 	Born time.Time // when Add was called
 
-	// Version counts the changes of Due, from 0. Of two Deliveries of one job the one with the
-	// higher Version is the newer.
+	// Version counts the changes of Due, from 0. If there are two Deliveries of one job, that
+	// with the higher Version is the newer.
 	Version int
 
 	Attempt   int    // attempts that had begun before

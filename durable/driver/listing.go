@@ -55,7 +55,7 @@ type WorkerInfo struct {
 	Since time.Time
 
 	// Kinds are those that the worker has handlers for, sorted: the first ShownKinds of them.
-	// AllKinds is how many there are. Of a worker that is dead both may be left out.
+	// AllKinds is how many there are. A dead worker may have neither.
 	Kinds    []string
 	AllKinds int
 }

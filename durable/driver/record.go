@@ -35,9 +35,9 @@ func (r *Record) IsOccurrence() bool {
 	return r.Series != "" && r.Key == SeriesKey(r.Series)
 }
 
-// NewRecord returns the record of a job that is added now, by the engine's clock. Of r it takes
-// Kind to Expires, and At, which is when the job is due; the zero time is now. It sets the rest,
-// and rounds times up to whole microseconds. An error wraps [ErrInvalid].
+// NewRecord returns the record of a job that is added now, by the engine's clock. It takes
+// the fields Kind to Expires from r, and At, the time when the job is due; the zero time is now. It sets
+// the rest, and rounds times up to whole microseconds. An error wraps [ErrInvalid].
 func NewRecord(r Record, now time.Time) (Record, error) {
 	due := r.At
 	if due.IsZero() {

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -54,18 +55,35 @@ func silence(t *testing.T, s Store) {
 	require.NoError(t, err)
 
 	line.Silence()
-	far, one := []durable.Ref{refs[1]}, []*driver.Delivery{held}
-	calls := map[string]func(ctx context.Context) error{
+	eachReturns(t, map[string]func(context.Context) error{
+		"Health": r.Health,
+		"Work":   func(ctx context.Context) error { c := config; c.Name = "other"; _, err := e.Work(ctx, c); return err },
+		"Fetch":  func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
+	}, engineCalls(e, refs[0], refs[1], rules, now), workerCalls(w, held))
+	line.Heal()
+	if t.Failed() {
+		return
+	}
+	r.start()
+	require.Eventually(t, func() bool { return r.Health(within(t)) == nil }, patience, 10*time.Millisecond)
+	_, err = r.Add(within(t), durable.Job{Kind: "late"})
+	require.NoError(t, err)
+	r.awaitRuns(1)
+}
+
+// engineCalls are the calls of an engine, with a job that runs and one that is far from due.
+func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.Rules, now time.Time) map[string]func(context.Context) error {
+	return map[string]func(ctx context.Context) error{
 		"Insert": func(ctx context.Context) error {
 			_, errs := e.Insert(ctx, []driver.Record{record("c", now, now)})
 			return errs[0]
 		},
-		"Cancel":  func(ctx context.Context) error { _, errs := e.Cancel(ctx, far); return errs[0] },
-		"Move":    func(ctx context.Context) error { _, err := e.Move(ctx, far[0], now.Add(2*time.Hour)); return err },
-		"Redrive": func(ctx context.Context) error { return e.Redrive(ctx, far[0], now) },
-		"Delete":  func(ctx context.Context) error { return e.Delete(ctx, far[0]) },
+		"Cancel":  func(ctx context.Context) error { _, errs := e.Cancel(ctx, []durable.Ref{far}); return errs[0] },
+		"Move":    func(ctx context.Context) error { _, err := e.Move(ctx, far, now.Add(2*time.Hour)); return err },
+		"Redrive": func(ctx context.Context) error { return e.Redrive(ctx, far, now) },
+		"Delete":  func(ctx context.Context) error { return e.Delete(ctx, far) },
 		"Lookup":  func(ctx context.Context) error { _, err := e.Lookup(ctx, "key"); return err },
-		"Get":     func(ctx context.Context) error { _, err := e.Get(ctx, far[0]); return err },
+		"Get":     func(ctx context.Context) error { _, err := e.Get(ctx, far); return err },
 		"Scan":    func(ctx context.Context) error { return firstOf(e.Scan(ctx, driver.Filter{})) },
 		"Series":  func(ctx context.Context) error { _, err := e.Series(ctx, "s"); return err },
 		"SetSeries": func(ctx context.Context) error {
@@ -82,17 +100,29 @@ func silence(t *testing.T, s Store) {
 		"Rules":         func(ctx context.Context) error { _, err := e.Rules(ctx); return err },
 		"SetRules":      func(ctx context.Context) error { return e.SetRules(ctx, rules.Revision(), rules) },
 		"Usage":         func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
-		"CancelRunning": func(ctx context.Context) error { _, err := e.CancelRunning(ctx, refs[0]); return err },
+		"CancelRunning": func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
 		"Now":           func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
-		"Health":        r.Health,
-		"Work":          func(ctx context.Context) error { c := config; c.Name = "other"; _, err := e.Work(ctx, c); return err },
-		"Fetch":         func(ctx context.Context) error { _ = fed.Fetch(ctx, func([]*driver.Delivery) {}); return ctx.Err() },
-		"Claim":         func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
+	}
+}
+
+// workerCalls are the calls of a worker for a job that it has claimed.
+func workerCalls(w driver.Worker, held *driver.Delivery) map[string]func(context.Context) error {
+	one := []*driver.Delivery{held}
+	return map[string]func(ctx context.Context) error{
+		"Claim": func(ctx context.Context) error { w.Claim(ctx, one); return ctx.Err() },
 		"Finish": func(ctx context.Context) error {
 			return w.Finish(ctx, []driver.Completion{{Delivery: held, End: driver.Done}})[0]
 		},
 		"Release":   func(ctx context.Context) error { _ = w.Release(ctx, one, time.Second); return ctx.Err() },
 		"Heartbeat": w.Heartbeat,
+	}
+}
+
+// eachReturns checks that each call returns soon after its context, and has not succeeded.
+func eachReturns(t *testing.T, all ...map[string]func(context.Context) error) {
+	calls := map[string]func(context.Context) error{}
+	for _, some := range all {
+		maps.Copy(calls, some)
 	}
 	var wg sync.WaitGroup
 	inTurn := make(chan struct{}, 1) // one call has one Delivery at a time
@@ -117,15 +147,6 @@ func silence(t *testing.T, s Store) {
 		})
 	}
 	wg.Wait()
-	line.Heal()
-	if t.Failed() {
-		return
-	}
-	r.start()
-	require.Eventually(t, func() bool { return r.Health(within(t)) == nil }, patience, 10*time.Millisecond)
-	_, err = r.Add(within(t), durable.Job{Kind: "late"})
-	require.NoError(t, err)
-	r.awaitRuns(1)
 }
 
 // halfOpen: a worker whose connections are half open, because the machine at the other end is

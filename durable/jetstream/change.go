@@ -103,7 +103,7 @@ func (p *part) leaveFar(ctx context.Context, a address, at place) {
 	}
 }
 
-// remove removes one message, as far as it may. What that is the end of has been written.
+// remove removes one message, if the user has the right to. The caller has stored the end of its job before.
 func (p *part) remove(ctx context.Context, m stored) {
 	if p.mayNotRemove.Load() || p.spare() != nil {
 		return

@@ -47,7 +47,7 @@ type quota struct {
 	seats map[int]seat // those that have a message
 	used  int          // places that are taken
 
-	counter driver.Counter // but for Taken
+	counter driver.Counter // except Taken
 	seq     uint64         // of its message; 0 for none
 }
 

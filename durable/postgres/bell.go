@@ -31,7 +31,7 @@ type news struct {
 	kinds map[string]bool // of which kinds; nil: of any
 }
 
-// recalled is what new rules are to a Fetch: what was put off is free.
+// recalled tells a Fetch that deferred jobs are free, since the rules have changed.
 var recalled = news{old: true, many: true}
 
 func newsOf(kinds []string, old bool) news { return news{old: old, kinds: setOf(kinds)} }

@@ -34,8 +34,8 @@ func (w *world) fillDisk() {
 	})
 }
 
-// fill has a file take all there is of its disk, at once or within some seconds, and what
-// becomes free later, until it was full for that long. Then the file is removed.
+// fill fills the disk with a file, at once or within some seconds, and keeps it full for a while. Then
+// it removes the file.
 func fill(path string, slowly bool, full time.Duration) {
 	defer os.Remove(path)
 	f := get(os.Create(path))

@@ -265,7 +265,7 @@ func (p *process) produceOne(ctx context.Context) {
 }
 
 // cancel writes down what it asks before it does, since the process may be killed before
-// it has the answer. A process that is told to end waits for it.
+// it has the answer. A process that receives SIGTERM waits for the answer.
 func (p *process) cancel(ref durable.Ref) {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
@@ -337,8 +337,8 @@ func (p *process) operate(ctx context.Context) {
 	}
 }
 
-// operateOn does something to some of the jobs. What it has read may be wrong by now, so
-// that most errors are answers as good as any; what is promised is in the ledgers.
+// operateOn changes some of the jobs. They may have changed since it read them, so most errors are
+// valid answers. The ledgers have the promises.
 func (p *process) operateOn(ctx context.Context, f durable.Filter) {
 	n := 0
 	for info, err := range p.q.All(ctx, f) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
-// Attempt is what a handler is told.
+// Attempt describes one attempt to its handler.
 type Attempt struct {
 	Delivery   *driver.Delivery // not to be changed
 	Number     int              // of this attempt, from 1

@@ -93,7 +93,7 @@ func (w *Worker) completed(e *ended) {
 	w.forget(e.task)
 }
 
-// followChanged has an end written down anew whose schedule was changed.
+// followChanged writes an end again after its schedule has changed.
 func (w *Worker) followChanged(e *ended) {
 	w.side.Go(func() {
 		defer w.ends.Put(e)

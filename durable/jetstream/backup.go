@@ -21,12 +21,12 @@ import (
 // them.
 const (
 	metaFile = "backup.json"   // what the server says of the stream; written last
-	dataFile = "stream.tar.s2" // what is in it
+	dataFile = "stream.tar.s2" // what is in it: archive.go
 )
 
 const (
 	chunkSize      = 128 << 10
-	silenceTimeout = time.Minute // of a server that makes a backup, or takes one
+	silenceTimeout = time.Minute // of a server that takes a backup
 )
 
 // backup is what is in metaFile, and what a server is told to restore.
@@ -105,7 +105,8 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	if b, err = c.receive(ctx, d.nc, stream, f); err != nil {
+	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, closed: ctx, batches: make(chan struct{}, maxBatches)}
+	if b, err = p.copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
 	}
 	meta, err := json.MarshalIndent(b, "", "  ")
@@ -116,44 +117,6 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)
-}
-
-// receive has the server send a stream, and acknowledges each chunk.
-func (c *config) receive(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) (b backup, err error) {
-	sub, err := nc.SubscribeSync(nc.NewInbox())
-	if err != nil {
-		return b, err
-	}
-	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // the server bounds what is under way
-		return b, err
-	}
-	request := map[string]any{"deliver_subject": sub.Subject, "no_consumers": true, "jsck": true, "chunk_size": chunkSize}
-	if err := c.call(ctx, nc, c.api()+"STREAM.SNAPSHOT."+stream, request, &b); err != nil {
-		return b, err
-	}
-	for {
-		try, cancel := context.WithTimeout(ctx, silenceTimeout)
-		m, err := sub.NextMsgWithContext(try)
-		cancel()
-		if err != nil {
-			return b, err
-		}
-		if len(m.Data) == 0 {
-			if status := m.Header.Get("Status"); status != "" && status != "204" {
-				return b, fmt.Errorf("%w: %s %s", driver.ErrStorage, status, m.Header.Get("Description"))
-			}
-			return b, nil
-		}
-		if _, err := to.Write(m.Data); err != nil {
-			return b, err
-		}
-		if m.Reply != "" {
-			if err := m.Respond(nil); err != nil {
-				return b, err
-			}
-		}
-	}
 }
 
 func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b backup, err error) {

@@ -74,6 +74,9 @@ func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
 			return err
 		}
 	}
+	if is, err := f.isBackedUp(ctx); is || err != nil {
+		return err
+	}
 	if err := f.closeEmptied(ctx, v); err != nil || !resume {
 		return err
 	}
@@ -253,6 +256,9 @@ func (f *feed) forget(ctx context.Context, b int64) (bool, error) {
 		if i == 0 {
 			last = info.last
 		}
+	}
+	if is, err := f.isBackedUp(ctx); is || err != nil {
+		return false, err // it has read the jobs, maybe, and not the statuses
 	}
 	if err := f.purge(ctx, f.subject("c."+itoa(b)+".>"), last); err != nil {
 		return false, err

@@ -82,7 +82,7 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	if _, err := p.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
 		return b, err
 	}
-	compressed := s2.NewWriter(to)
+	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
 	a := &archive{w: compressed}
 	a.open(info.State)
 	if err := p.copyAll(ctx, a); err != nil {

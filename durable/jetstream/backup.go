@@ -25,7 +25,11 @@ const (
 )
 
 const (
-	chunkSize      = 128 << 10
+	// A server has five seconds for what is sent to it at one time. It writes each message to its disk by
+	// itself, where sync_interval is always.
+	chunkSize = 8 << 10
+	blockSize = 16 << 10 // of what is compressed by itself, and so comes at one time
+
 	silenceTimeout = time.Minute // of a server that takes a backup
 )
 
@@ -56,8 +60,8 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 
 // Restore makes a queue from what Backup has written to a directory, on a server or cluster
 // that has none of the name. Queue, which has to be the name that it had, says which, and
-// Replicas may be given another number. It takes Domain, too. After an error streams may be there
-// that have to be deleted.
+// Replicas may be given another number. It takes Domain, too. After an error it deletes the
+// stream that it could not restore to its end. Those of other partitions may be there, and have to be deleted.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
 	d := watch(nc)
@@ -154,13 +158,25 @@ func (c *config) send(ctx context.Context, nc *nats.Conn, stream string, b backu
 	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+stream, b, &to); err != nil {
 		return err
 	}
+	err := c.sendAll(ctx, nc, to.Subject, from)
+	if err != nil { // the server keeps what it has, and workers would take that for all
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		defer cancel()
+		if deleteErr := c.askOnce(after, nc, c.api()+"STREAM.DELETE."+stream, nil, nil); !errors.Is(deleteErr, ErrNoQueue) {
+			err = errors.Join(err, deleteErr)
+		}
+	}
+	return err
+}
+
+func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.Reader) error {
 	chunk := make([]byte, chunkSize)
 	for {
 		n, err := io.ReadFull(from, chunk)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if err := c.askOnce(ctx, nc, to.Subject, chunk[:n], nil); err != nil || n == 0 {
+		if err := c.askOnce(ctx, nc, to, chunk[:n], nil); err != nil || n == 0 {
 			return err
 		}
 	}

@@ -182,6 +182,27 @@ func TestBackupWhileJobsMove(t *testing.T) {
 	require.Equal(t, 62, len(there))
 }
 
+// A restore that fails leaves no part of a queue, which workers would take for all of it.
+func TestRestoreLeavesNoPart(t *testing.T) {
+	t.Parallel()
+	s, dir := newStore(t), filepath.Join(t.TempDir(), "monday")
+	q := count(t, s.Open(t))
+	_, err := q.AddMany(within(t), slices.Repeat([]durable.Job{{Kind: "far", After: time.Hour}}, 1000)...)
+	require.NoError(t, err)
+	require.NoError(t, jetstream.Backup(within(t), s.connect(t), dir))
+	file := filepath.Join(dir, "TW_default_0", "stream.tar.s2")
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, whole[:len(whole)/2], 0o600))
+
+	nc := newStore(t).connect(t)
+	require.Error(t, jetstream.Restore(within(t), nc, dir))
+	_, err = jetstream.Connect(within(t), nc, jetstream.Existing())
+	require.ErrorIs(t, err, jetstream.ErrNoQueue)
+	require.NoError(t, os.WriteFile(file, whole, 0o600))
+	require.NoError(t, jetstream.Restore(within(t), nc, dir))
+}
+
 // Workers that live obey the limits of a backup that is restored below them, also where it is
 // from before any limit was set.
 func TestRestoreUnderWorkers(t *testing.T) {

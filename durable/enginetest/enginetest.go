@@ -190,5 +190,5 @@ var cases = []testCase{
 	{"LimitSlowReturn", limitSlowReturn},
 	{"LimitRateAnswerLost", limitRateAnswerLost},
 	{"PausedTwice", pausedTwice},
-	{"LimitRecalls", limitRecalls},
+	{"LimitRecalls", limitRecalls}, {"LimitRecallsOfTheGone", limitRecallsOfTheGone},
 }

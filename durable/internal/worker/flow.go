@@ -482,6 +482,10 @@ func (w *Worker) obey(r *driver.Rules) {
 	w.rules = r
 	w.regate()
 	var back []*driver.Delivery
+	for _, held := range w.back { // put off by the rules that were there
+		back = append(back, held...)
+	}
+	clear(w.back)
 	var again []*task
 	for _, l := range w.lanes {
 		limits, paused := r.Covering(l.kind, "")

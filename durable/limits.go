@@ -66,7 +66,7 @@ type Pausable struct {
 // higher Priority, then those that are longest due. Each worker holds only so many of a lane
 // that waits, and hands the others back for a while, of which it asks for 500 a second again
 // at least, or for all within five minutes. When a limit or a pause is changed they are asked
-// for at once. A job that a limit covers is claimed when it begins, and is late by a commit.
+// for at once, except on NATS those of a worker that was killed before. A job that a limit covers is claimed when it begins, and is late by a commit.
 // The jobs of a worker that dies keep their places until its lease is over, and on PostgreSQL for
 // some seconds more.
 //

@@ -191,5 +191,5 @@ var cases = []testCase{
 	{"LimitSlowReturn", limitSlowReturn},
 	{"LimitRateAnswerLost", limitRateAnswerLost},
 	{"PausedTwice", pausedTwice},
-	{"LimitRecalls", limitRecalls},
+	{"LimitRecalls", limitRecalls}, {"LimitRecallsOfTheGone", limitRecallsOfTheGone},
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A near bucket is closed in this order, and by any worker:
@@ -38,7 +40,8 @@ func (f *feed) emptied(ctx context.Context, consumer string) (last uint64, err e
 	return last, err
 }
 
-// ended is the same though a consumer has more, and all says whether it has none.
+// ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
+// behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
 func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
 	cons, err := f.js.Consumer(ctx, f.stream, consumer)
 	if errors.Is(err, natsjs.ErrConsumerNotFound) {
@@ -48,7 +51,15 @@ func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all boo
 		return 0, false, err
 	}
 	info := cons.CachedInfo()
-	return info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0, nil
+	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
+	if !all || f.replicas == 1 {
+		return last, all, nil
+	}
+	_, err = f.ofLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
+	if errors.Is(err, driver.ErrNotFound) {
+		return last, true, nil
+	}
+	return last, false, err
 }
 
 // closeBuckets closes what has ended, as the looks show it. It is not part of a look: it
@@ -73,6 +84,9 @@ func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
 		if err := f.removeEnded(ctx, v.near); err != nil {
 			return err
 		}
+	}
+	if is, err := f.isBackedUp(ctx); is || err != nil {
+		return err
 	}
 	if err := f.closeEmptied(ctx, v); err != nil || !resume {
 		return err
@@ -253,6 +267,9 @@ func (f *feed) forget(ctx context.Context, b int64) (bool, error) {
 		if i == 0 {
 			last = info.last
 		}
+	}
+	if is, err := f.isBackedUp(ctx); is || err != nil {
+		return false, err // it has read the jobs, maybe, and not the statuses
 	}
 	if err := f.purge(ctx, f.subject("c."+itoa(b)+".>"), last); err != nil {
 		return false, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -291,4 +292,45 @@ func TestServerBehind(t *testing.T) {
 	h, err = p.keyHolder(t.Context(), "key")
 	require.NoError(t, err)
 	require.False(t, h.alive)
+}
+
+// lateJS has consumers that have ended all that they know of.
+type lateJS struct {
+	natsjs.JetStream
+	info natsjs.ConsumerInfo
+}
+
+func (l lateJS) Consumer(context.Context, string, string) (natsjs.Consumer, error) {
+	return lateConsumer{info: l.info}, nil
+}
+
+type lateConsumer struct {
+	natsjs.Consumer
+	info natsjs.ConsumerInfo
+}
+
+func (l lateConsumer) CachedInfo() *natsjs.ConsumerInfo { return &l.info }
+
+// A bucket stays open though the consumer of its queue, on a server that is behind, knows of nothing that
+// waits there. Else its jobs would be taken to have ended until they run.
+func TestConsumerBehind(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	now := p.now()
+	b := p.nearOf(now)
+	r := recordAt("a", now, now)
+	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	late := lateJS{JetStream: p.js}
+	late.info.Config.FilterSubject, late.info.AckFloor.Stream = p.nearSubject(b, "k"), 1
+	p.js, p.replicas = late, 3
+	f := &feed{part: p}
+	last, err := f.emptied(t.Context(), "q")
+	require.NoError(t, err)
+	require.Zero(t, last)
+
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
+	last, err = f.emptied(t.Context(), "q")
+	require.NoError(t, err)
+	require.Equal(t, late.info.AckFloor.Stream, last)
 }

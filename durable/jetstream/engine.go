@@ -211,7 +211,8 @@ type part struct {
 	of           int
 	salt         string
 	replicas     int
-	mayNotRemove atomic.Bool // messages, as the server has said
+	mayNotRemove atomic.Bool  // messages, as the server has said
+	created      atomic.Int64 // when the stream was made, or restored from a backup
 	local        bool
 	closed       context.Context       // its cause is the error of all that is asked later
 	maxBytes     int64                 // 0: none
@@ -411,6 +412,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 			Error   *apiError `json:"error"`
 			Total   int       `json:"total"`
 			Now     time.Time `json:"ts"`
+			Created time.Time `json:"created"`
 			Cluster struct {
 				Leader string `json:"leader"`
 			} `json:"cluster"`
@@ -433,6 +435,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		if answer.Error != nil {
 			return total, answer.Error.err()
 		}
+		p.created.Store(answer.Created.UnixNano())
 		p.mu.Lock()
 		p.looked, p.bytes = time.Now(), answer.State.Bytes
 		p.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,12 +44,10 @@ func (w *world) restoreBackup(dir string) {
 	must(q.SetLimit(ctx, "before", durable.Limit{Kind: kind, Running: 2 * concurrency}))
 	pause(time.Second, time.Second)
 	js := get(nc.JetStream())
-	must(js.DeleteStream("TW_default_0"))
-	// A server that stands still for five seconds gives up. It may also have finished, and its answer
-	// be late: then the name is in use (10130).
-	for {
+	for { // a server that is busy for five seconds gives up
+		_ = js.DeleteStream(stream)
 		err := jetstream.Restore(ctx, nc, dir)
-		if err == nil || strings.Contains(err.Error(), "(10130)") {
+		if err == nil {
 			return
 		}
 		if ctx.Err() != nil {

@@ -57,11 +57,19 @@ func (w *Worker) finish(batch []*ended) {
 		case errors.Is(err, driver.ErrLeaseLost):
 			w.tooLate(e)
 			w.jobs.Forget(e.job, now)
-		case w.failed != nil && errors.Is(err, driver.ErrClosed): // for good: drain gives up
+		case errors.Is(err, driver.ErrClosed) && w.endsForGood(err):
 		default:
 			w.tryAgain(e, err)
 		}
 	}
+}
+
+// endsForGood reports whether Run ends with an error, so that drain waits for no more ends. Its
+// context may have ended before the engine was closed. w.mu is held.
+func (w *Worker) endsForGood(err error) bool {
+	w.fail(err)
+	w.room.Broadcast()
+	return w.failed != nil
 }
 
 // tooLate is called of an end for which there is nothing left. If the handler has written its end

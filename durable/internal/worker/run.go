@@ -110,7 +110,7 @@ func (w *Worker) drain() {
 	for w.jobs.Counts().Running > 0 {
 		w.room.Wait()
 	}
-	over := errors.Is(w.failed, driver.ErrClosed) // no end can be written down
+	over := false
 	giveUp := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -119,7 +119,7 @@ func (w *Worker) drain() {
 	}
 	defer time.AfterFunc(w.c.Lease, giveUp).Stop()
 	defer context.AfterFunc(w.c.Requests, giveUp)()
-	for w.jobs.Counts().Held > 0 && !over {
+	for w.jobs.Counts().Held > 0 && !over && !errors.Is(w.failed, driver.ErrClosed) { // then no end can be written down
 		w.room.Wait()
 	}
 	if n := w.jobs.Counts().Held; n > 0 {

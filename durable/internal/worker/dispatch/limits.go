@@ -485,6 +485,10 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 		return
 	}
 	d.flow, d.limited = f, len(f.Limits())+len(f.Pauses()) > 0
+	for _, jobs := range d.deferred { // because of the limits that were there
+		d.out.Dropped = append(d.out.Dropped, jobs...)
+	}
+	clear(d.deferred)
 	d.regate()
 	for _, k := range d.kinds {
 		limits, paused := f.Covering(k.kind, "")

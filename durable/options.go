@@ -14,12 +14,12 @@ import (
 type Option func(*config)
 
 type config struct {
-	worker.Settings
+	worker.Config
 	middleware []Middleware
 }
 
 func newConfig(opts []Option) *config {
-	c := &config{Settings: worker.DefaultSettings()}
+	c := &config{Config: worker.Defaults()}
 	for _, opt := range opts {
 		if opt == nil {
 			panic("durable: Open: nil Option")
@@ -75,7 +75,7 @@ func WithKindConcurrency(kind string, n int) Option {
 		if n < 1 {
 			panic(fmt.Sprintf("durable: WithKindConcurrency(%q, %d): less than 1", kind, n))
 		}
-		c.Kinds[kind] = n
+		c.Limits[kind] = n
 	}
 }
 
@@ -88,7 +88,7 @@ func WithWorkerName(name string) Option {
 		if len(name) > 63 || strings.ContainsFunc(name, func(r rune) bool { return !worker.IsPlain(r) && r != '_' }) {
 			panic(fmt.Sprintf("durable: WithWorkerName(%q): not letters, digits, - and _, of at most 63 bytes", name))
 		}
-		c.WorkerName = name
+		c.Label = name
 	}
 }
 

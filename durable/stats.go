@@ -78,13 +78,13 @@ type LimitStats struct {
 // Stats returns the figures. It costs some microseconds, and may be called on a closed
 // Queue.
 func (q *Queue) Stats() Stats {
-	c := &q.env.Stats
+	c := &q.counters
 	st := Stats{
 		Added: c.Added.Load(), Canceled: c.Canceled.Load(), Rescheduled: c.Rescheduled.Load(),
 		Redriven: c.Redriven.Load(), Deleted: c.Deleted.Load(), Attempts: c.Attempts.Load(), Done: c.Done.Load(),
 		Failed: c.Failed.Load(), Dead: c.Dead.Load(), LeaseLost: c.LeaseLost.Load(),
 		Snoozed: c.Snoozed.Load(), Expired: c.Expired.Load(), Stopped: c.Stopped.Load(),
-		ClockSteps: q.env.Clock.Step().Count,
+		ClockSteps: q.clock.Step().Count,
 	}
 	if u := c.Unhandled.Load(); u != nil {
 		st.Unhandled = unhandledOf(*u)

@@ -220,7 +220,7 @@ func deposedLeader(t *testing.T) error {
 	}
 	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
 	verdict := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
-	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
+	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
@@ -230,7 +230,7 @@ func deposedLeader(t *testing.T) error {
 	// Where the connection goes to the others, it is told.
 	hd.p = p
 	require.Equal(t, driver.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Status)
-	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
+	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	require.NoError(t, err)
 	require.False(t, ok)
 	return nil
@@ -242,15 +242,17 @@ func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Rec
 		return nil, err
 	}
 	found := map[string]stored{}
-	err := p.pages(ctx, p.nearSubject(b, "k"), 1, time.Time{}, func(page []stored) (bool, error) {
+	for page, err := range p.pages(ctx, p.nearSubject(b, "k"), 1, time.Time{}) {
+		if err != nil {
+			return nil, err
+		}
 		for _, m := range page {
 			r, err := decode(m.Data)
 			if err != nil {
-				return false, err
+				return nil, err
 			}
 			found[r.ID] = m
 		}
-		return true, nil
-	})
-	return found, err
+	}
+	return found, nil
 }

@@ -708,13 +708,7 @@ func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 }
 
 func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
-	return func(yield func(driver.Info, error) bool) {
-		for _, p := range e.parts {
-			if !p.scan(ctx, f, yield) {
-				return
-			}
-		}
-	}
+	return inParts(e, func(p *part) iter.Seq2[driver.Info, error] { return p.scan(ctx, f) })
 }
 
 // Now is the clock of the first partition's leader. Servers of a cluster agree to within

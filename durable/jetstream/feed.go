@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -424,8 +423,8 @@ func (f *feed) setAside(ctx context.Context, from spot, held []*driver.Delivery)
 	var moving []*handle
 	fl, closed := f.fleet.Load(), false
 	if len(held) > 0 && from.bucket <= f.lowest().near {
-		_, err := f.last(ctx, f.nearMark(from.bucket))
-		closed = !errors.Is(err, driver.ErrNotFound)
+		mark, err := f.last(ctx, f.nearMark(from.bucket))
+		closed = err != nil || mark.Seq > 0
 	}
 	for _, h := range held {
 		hd, kind := h.Handle.(*handle), h.Record.Kind

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,6 +113,12 @@ type result struct {
 // write commits one group.
 func (p *part) write(ctx context.Context, g ...write) error {
 	return p.commit(ctx, []group{g})[0].err
+}
+
+// writeSeq is write, and returns the sequence of the first message.
+func (p *part) writeSeq(ctx context.Context, g ...write) (uint64, error) {
+	res := p.commit(ctx, []group{g})[0]
+	return res.first, res.err
 }
 
 // fewWrites is up to how many single messages are quicker than an atomic batch of them,
@@ -286,7 +293,7 @@ type stored struct {
 }
 
 // last returns the last message of a subject, from the stream's leader: what was written
-// before, by anybody, is seen. ErrNotFound if there is none.
+// before, by anybody, is seen. The zero stored if there is none.
 func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	if p.replicas > 1 {
 		return p.ofLeader(ctx, map[string]any{"last_by_subj": subject})
@@ -294,7 +301,10 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	// The only server that has the stream is its leader, so the quick way is as good.
 	for {
 		s, err := p.lastDirect(ctx, subject)
-		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, driver.ErrNotFound) || !bounded || ctx.Err() != nil || isDenial(err) ||
+		if errors.Is(err, driver.ErrNotFound) {
+			return stored{}, nil
+		}
+		if _, bounded := ctx.Deadline(); err == nil || !bounded || ctx.Err() != nil || isDenial(err) ||
 			p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
 			return s, err
 		}
@@ -350,7 +360,7 @@ func (p *part) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ofLeader returns a message as the stream's leader has it. ErrNotFound if there is none.
+// ofLeader returns a message as the stream's leader has it, the zero stored if there is none.
 func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
 	var answer struct {
 		Error   *apiError `json:"error"`
@@ -359,7 +369,11 @@ func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, er
 	if err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer); err != nil {
 		return stored{}, err
 	}
-	return answer.Message, answer.Error.err()
+	err := answer.Error.err()
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	return answer.Message, err
 }
 
 // noLeader is in the answer of a server that knows that the stream has no leader.
@@ -495,7 +509,7 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 		case ok && (lasting || upToDate):
 			return s, nil
 		case upToDate:
-			return s, driver.ErrNotFound
+			return stored{}, nil
 		}
 		if p.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || p.closed.Err() != nil {
 			return stored{}, cmp.Or(err, errBehind)
@@ -507,36 +521,52 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 // have been written.
 func (p *part) knows(ctx context.Context, w witness) error {
 	m, err := p.last(ctx, w.subject)
-	if errors.Is(err, driver.ErrNotFound) || err == nil && m.Seq < w.seq {
+	if err == nil && m.Seq < w.seq {
 		return errBehind
 	}
 	return err
 }
 
-// pages reads the messages of a filter in the stream's order, from a sequence or, if that
+// pages yields the messages of a filter in the stream's order, from a sequence or, if that
 // is 0, from a time on; see direct.
-func (p *part) pages(ctx context.Context, filter string, from uint64, since time.Time, each func([]stored) (bool, error)) error {
-	for {
-		request := map[string]any{"next_by_subj": filter, "batch": pageSize, "max_bytes": pageBytes}
-		if from > 0 {
-			request["seq"] = from
-		} else {
-			request["start_time"] = since.UTC()
+func (p *part) pages(ctx context.Context, filter string, from uint64, since time.Time) iter.Seq2[[]stored, error] {
+	return func(yield func([]stored, error) bool) {
+		for {
+			request := map[string]any{"next_by_subj": filter, "batch": pageSize, "max_bytes": pageBytes}
+			if from > 0 {
+				request["seq"] = from
+			} else {
+				request["start_time"] = since.UTC()
+			}
+			var page []stored
+			err := p.direct(ctx, request, func(s stored) error {
+				page = append(page, s)
+				return nil
+			})
+			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && p.closed.Err() == nil {
+				continue // the end of the answer was lost
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) == 0 || !yield(page, nil) {
+				return
+			}
+			from = page[len(page)-1].Seq + 1
 		}
-		var page []stored
-		err := p.direct(ctx, request, func(s stored) error {
-			page = append(page, s)
-			return nil
-		})
-		if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && p.closed.Err() == nil {
-			continue // the end of the answer was lost
+	}
+}
+
+// inParts yields what the partitions yield, one after the other, up to the first error.
+func inParts[T any](e *engine, of func(*part) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, p := range e.parts {
+			for v, err := range of(p) {
+				if !yield(v, err) || err != nil {
+					return
+				}
+			}
 		}
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		if more, err := each(page); err != nil || !more {
-			return err
-		}
-		from = page[len(page)-1].Seq + 1
 	}
 }

@@ -144,8 +144,8 @@ func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
 		return witness{}, err
 	}
 	subject := p.workerSubject(w.c.Name)
-	res := p.commit(ctx, []group{{{subject: subject, data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second}}})[0]
-	return witness{subject, res.first}, res.err
+	written, err := p.writeSeq(ctx, write{subject: subject, data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second})
+	return witness{subject, written}, err
 }
 
 // beaten notes a beat, and whether the lease was over before. Of two beats at one time the
@@ -197,9 +197,11 @@ type sighting struct {
 // that comes after that is in time.
 func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Duration, error) {
 	now, off := p.clock.Now()
-	m, readErr := p.last(ctx, p.workerSubject(worker))
-	left, err := w.leaseBy(p, worker, now.Add(-off), m, readErr)
-	if err != nil || left > 0 {
+	m, err := p.last(ctx, p.workerSubject(worker))
+	if err != nil {
+		return 0, err
+	}
+	if left, err := w.leaseBy(p, worker, now.Add(-off), m); err != nil || left > 0 {
 		return left, err
 	}
 	if err := p.clock.Sync(ctx); err != nil { // it may have been set this moment
@@ -211,20 +213,17 @@ func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Dura
 			return 0, err
 		}
 		now, off = p.clock.Now()
-		m, readErr = p.lastSince(ctx, written, p.workerSubject(worker), false)
+		if m, err = p.lastSince(ctx, written, p.workerSubject(worker), false); err != nil {
+			return 0, err
+		}
 	}
-	return w.leaseBy(p, worker, now.Add(-off), m, readErr)
+	return w.leaseBy(p, worker, now.Add(-off), m)
 }
 
-// leaseBy is leaseOf by the beat that was read, or the error of that, at a time that is
-// not later than the server's.
-func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored, err error) (time.Duration, error) {
-	missing := errors.Is(err, driver.ErrNotFound)
-	if err != nil && !missing {
-		return 0, err
-	}
+// leaseBy is leaseOf by the beat that was read, at a time that is not later than the server's.
+func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.Duration, error) {
 	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
-	if !missing {
+	if m.Seq > 0 {
 		if err := json.Unmarshal(m.Data, &l); err != nil {
 			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", driver.ErrStorage, err)
 		}
@@ -233,7 +232,7 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored, err er
 	switch step := p.clock.Step(); {
 	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
 		return l.Lease - unchanged, nil
-	case missing:
+	case m.Seq == 0:
 		return 0, nil
 	}
 	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
@@ -421,14 +420,11 @@ var errBucketClosed = errors.New("jetstream: the bucket is closed")
 // stillOpen looks for the mark of a job's bucket, as of when the job was claimed.
 func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 	claim := witness{p.fateSubject(hd.at), hd.status.seq}
-	switch _, err := p.lastSince(ctx, claim, p.nearMark(hd.at.bucket), true); {
-	case err == nil:
+	mark, err := p.lastSince(ctx, claim, p.nearMark(hd.at.bucket), true)
+	if err == nil && mark.Seq > 0 {
 		return errBucketClosed
-	case errors.Is(err, driver.ErrNotFound):
-		return nil
-	default:
-		return err
 	}
+	return err
 }
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
@@ -471,11 +467,11 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 	if err := p.knows(ctx, claim); err != nil {
 		return false, err
 	}
-	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
-	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+	m, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
+	if err != nil {
 		return false, err
 	}
-	return err == nil, p.knows(ctx, claim)
+	return m.Seq > 0, p.knows(ctx, claim)
 }
 
 // settle decides about one job whose status was there, or about which the answer was
@@ -645,7 +641,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if err != nil {
 		return nil, err
 	}
-	series, err := p.endSeries(ctx, o)
+	series, err := p.endSchedule(ctx, o)
 	if err != nil {
 		return nil, err
 	}

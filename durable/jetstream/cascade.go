@@ -235,5 +235,5 @@ func (f *feed) closeFar(ctx context.Context, h int64) (bool, error) {
 	if err != nil || len(info.subjects) > 0 {
 		return false, err
 	}
-	return true, f.js.DeleteConsumer(ctx, f.stream, farConsumer(h))
+	return true, f.deleteConsumer(ctx, farConsumer(h))
 }

@@ -119,8 +119,7 @@ func (p *part) remove(ctx context.Context, m stored) {
 	if p.mayNotRemove.Load() || p.spare() != nil {
 		return
 	}
-	var answer struct{}
-	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": m.Seq, "no_erase": true}, &answer)
+	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
 	p.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
 }
 
@@ -237,13 +236,7 @@ func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
 	if upTo > 0 {
 		request["seq"] = upTo + 1
 	}
-	var answer struct {
-		Error *apiError `json:"error"`
-	}
-	if err := p.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer); err != nil {
-		return err
-	}
-	return answer.Error.err()
+	return p.ask(ctx, "STREAM.PURGE."+p.stream, request, nil)
 }
 
 func (a place) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }

@@ -70,9 +70,11 @@ func TestLeavesFarBucket(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
 	size := func() uint64 {
-		s, err := p.js.Stream(t.Context(), p.stream)
+		_, err := p.info(t.Context(), "")
 		require.NoError(t, err)
-		return s.CachedInfo().State.Bytes
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.bytes
 	}
 	has := func(level string) int {
 		info, err := p.info(t.Context(), p.subject(level)+".>")

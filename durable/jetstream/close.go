@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // A near bucket is closed in this order, and by any worker:
@@ -40,14 +42,14 @@ func (f *feed) emptied(ctx context.Context, consumer string) (last uint64, err e
 
 // ended is the same though a consumer has more, and all says whether it has none.
 func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
-	cons, err := f.js.Consumer(ctx, f.stream, consumer)
-	if errors.Is(err, natsjs.ErrConsumerNotFound) {
+	var info natsjs.ConsumerInfo
+	err = f.ask(ctx, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
+	if errors.Is(err, driver.ErrNotFound) {
 		return 0, false, nil
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	info := cons.CachedInfo()
 	return info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0, nil
 }
 
@@ -226,8 +228,7 @@ func (f *feed) leave(ctx context.Context, b int64, of func(queue string) bool) e
 	}
 	f.mu.Unlock()
 	for _, at := range done {
-		err := f.js.DeleteConsumer(ctx, f.stream, at.consumer())
-		if err != nil && !errors.Is(err, natsjs.ErrConsumerNotFound) {
+		if err := f.deleteConsumer(ctx, at.consumer()); err != nil {
 			return err
 		}
 	}

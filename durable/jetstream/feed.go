@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -334,11 +335,19 @@ func (f *feed) round(ctx context.Context, at spot, r *reader) {
 func (f *feed) consumer(ctx context.Context, name, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	_, err := f.js.CreateOrUpdateConsumer(ctx, f.stream, natsjs.ConsumerConfig{
+	return f.ask(ctx, "CONSUMER.CREATE."+f.stream+"."+name+"."+filter, map[string]any{"stream_name": f.stream, "config": natsjs.ConsumerConfig{
 		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
 		AckPolicy: natsjs.AckExplicitPolicy, AckWait: f.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Minute,
-	})
+	}}, nil)
+}
+
+// deleteConsumer removes a consumer, if it is there.
+func (f *feed) deleteConsumer(ctx context.Context, name string) error {
+	err := f.ask(ctx, "CONSUMER.DELETE."+f.stream+"."+name, nil, nil)
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil
+	}
 	return err
 }
 

@@ -39,6 +39,9 @@ const (
 	codeTooManyBatches = 10210
 	codeIncomplete     = 10176
 	codeNotFound       = 10037
+	codeNoConsumer     = 10014
+	codeNoStream       = 10059
+	codeNameInUse      = 10058
 )
 
 // write is a message to be stored, and on which condition.
@@ -271,7 +274,7 @@ func (e *apiError) err() error {
 		return errConflict
 	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete:
 		return errBusy
-	case codeNotFound:
+	case codeNotFound, codeNoConsumer:
 		return driver.ErrNotFound
 	case 10002, 10023, 10028, 10047, 10122:
 		return fmt.Errorf("%w: %w", driver.ErrFull, e)
@@ -282,6 +285,12 @@ func (e *apiError) err() error {
 		return fmt.Errorf("%w: %w", driver.ErrStorage, e)
 	}
 	return e
+}
+
+// isCode reports whether an error is that of the server with a code.
+func isCode(err error, code int) bool {
+	e, ok := errors.AsType[*apiError](err)
+	return ok && e.ErrCode == code
 }
 
 // stored is a message of the stream.
@@ -299,33 +308,15 @@ func (p *part) last(ctx context.Context, subject string) (stored, error) {
 		return p.ofLeader(ctx, map[string]any{"last_by_subj": subject})
 	}
 	// The only server that has the stream is its leader, so the quick way is as good.
-	for {
-		s, err := p.lastDirect(ctx, subject)
-		if errors.Is(err, driver.ErrNotFound) {
-			return stored{}, nil
-		}
-		if _, bounded := ctx.Deadline(); err == nil || !bounded || ctx.Err() != nil || isDenial(err) ||
-			p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
-			return s, err
-		}
-		p.wait(ctx, 100*time.Millisecond)
-	}
-}
-
-func (p *part) lastDirect(ctx context.Context, subject string) (stored, error) {
-	if p.closed.Err() != nil {
-		return stored{}, p.over()
-	}
-	api := p.api + "DIRECT.GET." + p.stream + "." + subject
-	ctx, stop := p.denials.during(ctx, about(api))
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	m, err := p.nc.request(ctx, nats.NewMsg(api))
+	m, err := p.request(ctx, p.api+"DIRECT.GET."+p.stream+"."+subject, nil)
 	if err != nil {
-		return stored{}, denied(ctx, err)
+		return stored{}, err
 	}
-	return parseStored(m)
+	s, err := parseStored(m)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	return s, err
 }
 
 // parseStored reads an answer to a direct get.
@@ -363,13 +354,9 @@ func (p *part) wait(ctx context.Context, d time.Duration) {
 // ofLeader returns a message as the stream's leader has it, the zero stored if there is none.
 func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
 	var answer struct {
-		Error   *apiError `json:"error"`
-		Message stored    `json:"message"`
+		Message stored `json:"message"`
 	}
-	if err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer); err != nil {
-		return stored{}, err
-	}
-	err := answer.Error.err()
+	err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer)
 	if errors.Is(err, driver.ErrNotFound) {
 		err = nil
 	}
@@ -379,32 +366,66 @@ func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, er
 // noLeader is in the answer of a server that knows that the stream has no leader.
 var noLeader = []byte(`"err_code":10008,`)
 
-// ask calls the server's API, again while the stream has no leader and ctx has not ended.
-func (p *part) ask(ctx context.Context, api string, request, answer any) error {
-	body, err := json.Marshal(request)
+// ask calls the server's API, which answers with an error or with what is read into answer, if
+// that is not nil. A request that is nil is empty.
+func (p *part) ask(ctx context.Context, api string, request, answer any) (err error) {
+	var body []byte
+	if request != nil {
+		if body, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	m, err := p.request(ctx, p.api+api, body)
 	if err != nil {
 		return err
 	}
-	ctx, stop := p.denials.during(ctx, about(p.api+api))
-	defer stop()
+	return parseAnswer(m.Data, answer)
+}
+
+// parseAnswer reads what the server's API has answered.
+func parseAnswer(data []byte, answer any) error {
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(data, &failed); err != nil {
+		return err
+	}
+	if failed.Error != nil || answer == nil {
+		return failed.Error.err()
+	}
+	return json.Unmarshal(data, answer)
+}
+
+// request asks the server, again while nobody answers, or the stream has no leader, and a ctx that
+// has a deadline has not ended.
+func (p *part) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	for {
-		if p.closed.Err() != nil {
-			return p.over()
+		m, err := p.requestOnce(ctx, subject, body)
+		if err == nil && (len(m.Header) > 0 || !bytes.Contains(m.Data, noLeader)) {
+			return m, nil
 		}
-		try, cancel := context.WithTimeout(ctx, answerTimeout)
-		m, err := p.nc.request(try, &nats.Msg{Subject: p.api + api, Data: body})
-		cancel()
-		if err == nil && !bytes.Contains(m.Data, noLeader) {
-			return json.Unmarshal(m.Data, answer)
-		}
-		if err == nil {
-			err = nats.ErrNoResponders
-		}
-		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
-			return denied(ctx, err)
+		err = cmp.Or(err, nats.ErrNoResponders)
+		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || isDenial(err) || p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
+			return nil, err
 		}
 		p.wait(ctx, 100*time.Millisecond)
 	}
+}
+
+// requestOnce returns the answer, or why there is none: also that the server denies the question.
+func (p *part) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	if p.closed.Err() != nil {
+		return nil, p.over()
+	}
+	ctx, stop := p.denials.during(ctx, about(subject))
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := p.nc.request(ctx, &nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		err = denied(ctx, err)
+	}
+	return m, err
 }
 
 // direct reads many messages at once from any server that has the stream, so that what

@@ -293,6 +293,30 @@ func TestDrainGivesUp(t *testing.T) {
 	})
 }
 
+// An engine that is closed once the context of Run has ended takes no end any more. Run does not wait for it.
+func TestDrainOfAClosedEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &broken{Engine: enginetest.NewMemory().Open(t)}
+		q, err := durable.Open(t.Context(), b, durable.WithLease(time.Hour))
+		require.NoError(t, err)
+		defer q.Close()
+		release := make(chan struct{})
+		q.Handle("a", func(context.Context, *durable.Attempt) error { <-release; return nil })
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- q.Run(ctx) }()
+		add(t, q, durable.Job{Kind: "a"})
+		time.Sleep(time.Second)
+		stop()
+		time.Sleep(time.Second)
+		b.finish.Store(&durable.ErrClosed)
+		close(release)
+		began := time.Now()
+		require.ErrorIs(t, <-ran, durable.ErrClosed)
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
 // What has not begun when Run ends is handed back though the engine does not take it at once:
 // others get it while a handler of this worker still runs.
 func TestDrainHandsBackUntilTaken(t *testing.T) {

@@ -21,12 +21,16 @@ import (
 // them.
 const (
 	metaFile = "backup.json"   // what the server says of the stream; written last
-	dataFile = "stream.tar.s2" // what is in it
+	dataFile = "stream.tar.s2" // what is in it: archive.go
 )
 
 const (
-	chunkSize      = 128 << 10
-	silenceTimeout = time.Minute // of a server that makes a backup, or takes one
+	// A server has five seconds for what is sent to it at one time. It writes each message to its disk by
+	// itself, where sync_interval is always.
+	chunkSize = 8 << 10
+	blockSize = 16 << 10 // of what is compressed by itself, and so comes at one time
+
+	silenceTimeout = time.Minute // of a server that takes a backup
 )
 
 // backup is what is in metaFile, and what a server is told to restore.
@@ -56,8 +60,8 @@ func Backup(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) erro
 
 // Restore makes a queue from what Backup has written to a directory, on a server or cluster
 // that has none of the name. Queue, which has to be the name that it had, says which, and
-// Replicas may be given another number. It takes Domain, too. After an error streams may be there
-// that have to be deleted.
+// Replicas may be given another number. It takes Domain, too. After an error it deletes the
+// stream that it could not restore to its end. Those of other partitions may be there, and have to be deleted.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, opts ...Option) error {
 	c := backupConfig("Restore", nc, opts)
 	d := watch(nc)
@@ -105,7 +109,8 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	defer f.Close()
-	if b, err = c.receive(ctx, d.nc, stream, f); err != nil {
+	p := &part{nc: newConn(d.nc, ctx), api: c.api(), denials: d, stream: stream, closed: ctx, batches: make(chan struct{}, maxBatches)}
+	if b, err = p.copyTo(ctx, f); err != nil {
 		return b, denied(ctx, err)
 	}
 	meta, err := json.MarshalIndent(b, "", "  ")
@@ -116,44 +121,6 @@ func (c *config) backUp(ctx context.Context, d *denials, stream, dir string) (b 
 		return b, err
 	}
 	return b, os.WriteFile(filepath.Join(dir, metaFile), meta, 0o600)
-}
-
-// receive has the server send a stream, and acknowledges each chunk.
-func (c *config) receive(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) (b backup, err error) {
-	sub, err := nc.SubscribeSync(nc.NewInbox())
-	if err != nil {
-		return b, err
-	}
-	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // the server bounds what is under way
-		return b, err
-	}
-	request := map[string]any{"deliver_subject": sub.Subject, "no_consumers": true, "jsck": true, "chunk_size": chunkSize}
-	if err := c.call(ctx, nc, c.api()+"STREAM.SNAPSHOT."+stream, request, &b); err != nil {
-		return b, err
-	}
-	for {
-		try, cancel := context.WithTimeout(ctx, silenceTimeout)
-		m, err := sub.NextMsgWithContext(try)
-		cancel()
-		if err != nil {
-			return b, err
-		}
-		if len(m.Data) == 0 {
-			if status := m.Header.Get("Status"); status != "" && status != "204" {
-				return b, fmt.Errorf("%w: %s %s", driver.ErrStorage, status, m.Header.Get("Description"))
-			}
-			return b, nil
-		}
-		if _, err := to.Write(m.Data); err != nil {
-			return b, err
-		}
-		if m.Reply != "" {
-			if err := m.Respond(nil); err != nil {
-				return b, err
-			}
-		}
-	}
 }
 
 func (c *config) restore(ctx context.Context, d *denials, stream, dir string) (b backup, err error) {
@@ -191,13 +158,25 @@ func (c *config) send(ctx context.Context, nc *nats.Conn, stream string, b backu
 	if err := c.call(ctx, nc, c.api()+"STREAM.RESTORE."+stream, b, &to); err != nil {
 		return err
 	}
+	err := c.sendAll(ctx, nc, to.Subject, from)
+	if err != nil { // the server keeps what it has, and workers would take that for all
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		defer cancel()
+		if deleteErr := c.askOnce(after, nc, c.api()+"STREAM.DELETE."+stream, nil, nil); !errors.Is(deleteErr, ErrNoQueue) {
+			err = errors.Join(err, deleteErr)
+		}
+	}
+	return err
+}
+
+func (c *config) sendAll(ctx context.Context, nc *nats.Conn, to string, from io.Reader) error {
 	chunk := make([]byte, chunkSize)
 	for {
 		n, err := io.ReadFull(from, chunk)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if err := c.askOnce(ctx, nc, to.Subject, chunk[:n], nil); err != nil || n == 0 {
+		if err := c.askOnce(ctx, nc, to, chunk[:n], nil); err != nil || n == 0 {
 			return err
 		}
 	}

@@ -40,7 +40,8 @@ func (f *feed) emptied(ctx context.Context, consumer string) (last uint64, err e
 	return last, err
 }
 
-// ended is the same though a consumer has more, and all says whether it has none.
+// ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
+// behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
 func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
 	var info natsjs.ConsumerInfo
 	err = f.ask(ctx, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
@@ -50,7 +51,17 @@ func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all boo
 	if err != nil {
 		return 0, false, err
 	}
-	return info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0, nil
+	return f.endedBy(ctx, &info)
+}
+
+// endedBy is ended by what a server says of the consumer.
+func (f *feed) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
+	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
+	if !all || f.replicas == 1 {
+		return last, all, nil
+	}
+	next, err := f.ofLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
+	return last, err == nil && next.Seq == 0, err
 }
 
 // closeBuckets closes what has ended, as the looks show it. It is not part of a look: it
@@ -75,6 +86,9 @@ func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
 		if err := f.removeEnded(ctx, v.near); err != nil {
 			return err
 		}
+	}
+	if is, err := f.isBackedUp(ctx); is || err != nil {
+		return err
 	}
 	if err := f.closeEmptied(ctx, v); err != nil || !resume {
 		return err
@@ -254,6 +268,9 @@ func (f *feed) forget(ctx context.Context, b int64) (bool, error) {
 		if i == 0 {
 			last = info.last
 		}
+	}
+	if is, err := f.isBackedUp(ctx); is || err != nil {
+		return false, err // it has read the jobs, maybe, and not the statuses
 	}
 	if err := f.purge(ctx, f.subject("c."+itoa(b)+".>"), last); err != nil {
 		return false, err

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -255,4 +257,65 @@ func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Rec
 		}
 	}
 	return found, nil
+}
+
+// behind makes reads of many messages at once be answered by a server that has none of them yet.
+func (p *part) behind(t *testing.T) {
+	api := p.api
+	p.api, p.replicas = "behind.", 3
+	_, err := p.nc.nc.Subscribe("behind.>", func(m *nats.Msg) {
+		what := strings.TrimPrefix(m.Subject, "behind.")
+		if what == "DIRECT.GET."+p.stream {
+			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"No Results"}}})
+			return
+		}
+		p.nc.nc.PublishRequest(api+what, m.Reply, m.Data)
+	})
+	require.NoError(t, err)
+}
+
+// A job waits though the server that is asked for its bucket is behind, as one is that was started
+// again. Else its key would be taken to be free, and its schedule would begin anew beside it.
+func TestServerBehind(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	now := p.now()
+	b := p.nearOf(now)
+	r := recordAt("a", now, now)
+	r.Key = "key"
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	closeBucket(t, p, b+1) // b is below the floor, and not closed
+	p.behind(t)
+	h, err := p.keyHolder(t.Context(), "key")
+	require.NoError(t, err)
+	require.True(t, h.alive)
+
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
+	h, err = p.keyHolder(t.Context(), "key")
+	require.NoError(t, err)
+	require.False(t, h.alive)
+}
+
+// A bucket stays open though the consumer of its queue, on a server that is behind, knows of nothing that
+// waits there. Else its jobs would be taken to have ended until they run.
+func TestConsumerBehind(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	now := p.now()
+	b := p.nearOf(now)
+	r := recordAt("a", now, now)
+	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
+	late.Config.FilterSubject, p.replicas = p.nearSubject(b, "k"), 3
+	f := &feed{part: p}
+	_, all, err := f.endedBy(t.Context(), late)
+	require.NoError(t, err)
+	require.False(t, all)
+
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
+	last, all, err := f.endedBy(t.Context(), late)
+	require.NoError(t, err)
+	require.True(t, all)
+	require.Equal(t, late.AckFloor.Stream, last)
 }

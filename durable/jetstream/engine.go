@@ -210,7 +210,8 @@ type part struct {
 	of           int
 	salt         string
 	replicas     int
-	mayNotRemove atomic.Bool // messages, as the server has said
+	mayNotRemove atomic.Bool  // messages, as the server has said
+	created      atomic.Int64 // when the stream was made, or restored from a backup
 	local        bool
 	closed       context.Context       // its cause is the error of all that is asked later
 	maxBytes     int64                 // 0: none
@@ -393,6 +394,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		var answer struct {
 			Total   int       `json:"total"`
 			Now     time.Time `json:"ts"`
+			Created time.Time `json:"created"`
 			Cluster struct {
 				Leader string `json:"leader"`
 			} `json:"cluster"`
@@ -412,6 +414,7 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		if err := p.ask(ctx, "STREAM.INFO."+p.stream, request, &answer); err != nil {
 			return total, err
 		}
+		p.created.Store(answer.Created.UnixNano())
 		p.mu.Lock()
 		p.looked, p.bytes = time.Now(), answer.State.Bytes
 		p.mu.Unlock()

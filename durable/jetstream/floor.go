@@ -37,21 +37,21 @@ func (p *part) floorSubject() string { return p.subject("t") }
 
 func (f floor) encode() []byte { return fmt.Appendf(nil, "%d %d", f.near, f.far) }
 
-// lowest returns the floor as it is known here. It may have risen since, never fallen: a
-// write on the condition that a bucket has no mark tells.
+// lowest returns the floor as it is known here. It may have risen since: a
+// write on the condition that a bucket has no mark tells. It falls only when an older backup is restored.
 func (p *part) lowest() floor {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.floor
 }
 
-// learn takes over what was read or written of the floor.
+// learn takes over what was read or written of the floor. That may be older than what is known: then
+// the next conflict tells. A floor that is higher than what is stored would let marks be written
+// above that, and others would try in vain to store jobs there.
 func (p *part) learn(f floor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f.seq > p.floor.seq {
-		p.floor = f
-	}
+	p.floor = f
 }
 
 // sync reads the server's clock and the floor: before a look, and after a conflict.
@@ -64,6 +64,9 @@ func (p *part) sync(ctx context.Context) error {
 
 func (p *part) readFloor(ctx context.Context) error {
 	m, err := p.last(ctx, p.floorSubject())
+	if err == nil && m.Seq == 0 {
+		p.learn(bottom)
+	}
 	if err != nil || m.Seq == 0 {
 		return err
 	}
@@ -78,7 +81,6 @@ func (p *part) readFloor(ctx context.Context) error {
 // findFloor reads the floor when the engine is opened. A stream that has none may have
 // marks, from before there were floors: these make the first one.
 func (p *part) findFloor(ctx context.Context) error {
-	p.floor = bottom
 	if err := p.readFloor(ctx); err != nil || p.lowest().seq > 0 {
 		return err
 	}

@@ -55,6 +55,20 @@ func TestFloor(t *testing.T) {
 	require.EqualValues(t, 7, again.(*engine).parts[0].lowest().far)
 }
 
+// After a restore of an older backup the floor is lower again, or none, also for those who live.
+func TestFloorOfABackup(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	later := floor{near: 200, far: 20, seq: 1 << 40}
+	p.learn(later)
+	require.NoError(t, p.readFloor(t.Context()))
+	require.Equal(t, bottom, p.lowest())
+	closeBucket(t, p, 100)
+	p.learn(later)
+	require.NoError(t, p.readFloor(t.Context()))
+	require.EqualValues(t, 100, p.lowest().near)
+}
+
 // An insert that finds its bucket closed goes to the first open one if it is new, also
 // where the writer did not know. If an earlier try may have stored it, nobody knows
 // whether that has run: ErrUncertain, with a key as without.

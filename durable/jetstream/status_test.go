@@ -207,3 +207,63 @@ func (c losingConn) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// While a backup is made no status is removed: it may have read the job before that was removed.
+func TestStatusesStayForABackup(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	f := &feed{part: p}
+	at := place{id: "x", bucket: p.nearOf(p.now())}
+	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
+	_, err := p.markBackup(t.Context(), false)
+	require.NoError(t, err)
+	is, err := p.isBackedUp(t.Context())
+	require.NoError(t, err)
+	require.True(t, is)
+	gone, err := f.forget(t.Context(), at.bucket)
+	require.NoError(t, err)
+	require.False(t, gone)
+	s, err := p.status(t.Context(), at)
+	require.NoError(t, err)
+	require.Equal(t, canceled, s.fate)
+
+	_, err = p.markBackup(t.Context(), true)
+	require.NoError(t, err)
+	gone, err = f.forget(t.Context(), at.bucket)
+	require.NoError(t, err)
+	require.True(t, gone)
+	s, err = p.status(t.Context(), at)
+	require.NoError(t, err)
+	require.Equal(t, none, s.fate)
+}
+
+// Groups that write the same subject do not keep one another, or all that is written with them, from being
+// written: the server takes no batch that replaces a subject twice.
+func TestGroupsOfOneSubject(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	var groups []group
+	for _, id := range []string{"a", "b", "c"} {
+		end := write{subject: p.fateSubject(place{id: id}), data: status{fate: done, token: id}.encode()}
+		groups = append(groups, group{end, grave(p.seatSubject("1.-." + map[string]string{"a": "0", "b": "0", "c": "1"}[id]))})
+	}
+	for _, res := range p.commit(t.Context(), groups) {
+		require.NoError(t, res.err)
+	}
+}
+
+// A job of a stream that was there before a backup was restored is not acknowledged in the new one,
+// where its sequence is another's.
+func TestAcknowledgesNothingOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	sub, err := p.nc.nc.SubscribeSync("acks.>")
+	require.NoError(t, err)
+	before := &handle{p: p, acks: "acks.before", stream: p.created.Load()}
+	p.created.Add(1)
+	before.ack()
+	(&handle{p: p, acks: "acks.after", stream: p.created.Load()}).ack()
+	m, err := sub.NextMsgWithContext(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "acks.after", m.Subject)
+}

@@ -23,7 +23,7 @@ import (
 // Of the answers of a server, these have to be told apart.
 var (
 	errConflict = errors.New("jetstream: another write came first")
-	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over
+	errBusy     = errors.New("jetstream: the server is busy with the same") // soon over, or two groups of a batch write one subject
 	errTooMany  = errors.New("jetstream: too many subjects for one answer")
 )
 
@@ -42,6 +42,7 @@ const (
 	codeNoConsumer     = 10014
 	codeNoStream       = 10059
 	codeNameInUse      = 10058
+	codeSameSubject    = 10111
 )
 
 // write is a message to be stored, and on which condition.
@@ -272,7 +273,7 @@ func (e *apiError) err() error {
 	switch e.ErrCode {
 	case codeWrongLast:
 		return errConflict
-	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete:
+	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject:
 		return errBusy
 	case codeNotFound, codeNoConsumer:
 		return driver.ErrNotFound
@@ -299,6 +300,8 @@ type stored struct {
 	Seq     uint64    `json:"seq"`
 	Data    []byte    `json:"data"`
 	Time    time.Time `json:"time"`
+
+	ttl string // as it was written; of reads that do not ask the leader
 }
 
 // last returns the last message of a subject, from the stream's leader: what was written
@@ -330,7 +333,7 @@ func parseStored(m *nats.Msg) (s stored, err error) {
 	default:
 		return s, fmt.Errorf("jetstream: reading: %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
 	}
-	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data}
+	s = stored{Subject: m.Header.Get("Nats-Subject"), Data: m.Data, ttl: m.Header.Get("Nats-TTL")}
 	if s.Seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err == nil {
 		s.Time, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
 	}

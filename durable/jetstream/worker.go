@@ -45,6 +45,7 @@ type handle struct {
 	steps  int64     // of the clock before that
 	again  bool      // not for the first time, so that it may have ended long ago
 	seq    uint64    // of the message
+	stream int64     // when its stream was created
 	lane   string    // of the job
 	number uint64    // among all handles of this process, once it was to be claimed
 	status status    // of the claim, or of what was to be one: then its sequence is 0
@@ -445,9 +446,10 @@ func (h *handle) nak(after time.Duration) {
 	h.answer("-NAK")
 }
 
-// answer tells the consumer, without waiting: if it is lost the job is handed out again.
+// answer tells the consumer, without waiting: if it is lost the job is handed out again. In a stream that
+// was restored from a backup since, the sequence may be another job's.
 func (h *handle) answer(s string) {
-	if h.acks != "" {
+	if h.acks != "" && h.stream == h.p.created.Load() {
 		h.p.nc.post(h.acks, []byte(s))
 	}
 }
@@ -666,7 +668,7 @@ func (p *part) heldOf(m *nats.Msg) (*driver.Delivery, error) {
 	}
 	hd := &handle{
 		p: p, at: p.placeOf(m.Subject, &r), acks: m.Reply, since: time.Now(), steps: p.clock.Step().Count,
-		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, lane: r.Lane,
+		again: meta.NumDelivered > 1, seq: meta.Sequence.Stream, stream: p.created.Load(), lane: r.Lane,
 	}
 	return &driver.Delivery{Ref: p.refOf(&r), Record: r, Handle: hd}, nil
 }

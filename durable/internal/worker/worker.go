@@ -552,6 +552,10 @@ func (w *Worker) finish(batch []*ended) {
 			w.env.Log.Warn("durable: another worker has taken over; the end of the attempt is not written down", "ref", e.out.Delivery.Ref)
 			w.forget(e.task)
 		default:
+			if errors.Is(err, driver.ErrClosed) {
+				w.fail(err) // Run may end already: its context has, and the engine was closed after that
+				w.room.Broadcast()
+			}
 			if w.failed != nil && errors.Is(err, driver.ErrClosed) {
 				continue // for good: drain gives up
 			}
@@ -617,7 +621,7 @@ func (w *Worker) drain() {
 	for w.counts[running] > 0 {
 		w.room.Wait()
 	}
-	over := errors.Is(w.failed, driver.ErrClosed) // no end can be written down
+	over := false
 	giveUp := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -626,7 +630,7 @@ func (w *Worker) drain() {
 	}
 	defer time.AfterFunc(w.env.Lease, giveUp).Stop()
 	defer context.AfterFunc(w.env.Asking, giveUp)()
-	for len(w.tasks) > 0 && !over {
+	for len(w.tasks) > 0 && !over && !errors.Is(w.failed, driver.ErrClosed) { // then no end can be written down
 		w.room.Wait()
 	}
 	if len(w.tasks) > 0 {

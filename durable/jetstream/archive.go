@@ -1,0 +1,171 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// The snapshot that a server makes is not of one moment. It reads message by message up to the last one that
+// was there when it began, and what others replace or remove meanwhile is in it neither before nor after: jobs
+// that were moved would be lost with it, and a claim may be there without its place.
+//
+// So a backup reads the stream itself, in order and up to a message that it has written for that. All
+// that was there at that moment has been read, since it was there when its turn came. What was removed before
+// the end, but after its turn, is there besides. That harms nobody: its replacement comes later in the order. Only
+// a job and its status are removed without one, in this order, when a bucket closes. While the
+// message b is there no status is removed (close.go), so each job is read with its status.
+//
+// What is read is written as the server writes its snapshots from version 2.15 on, so that it restores them.
+
+// backupTTL is for how long statuses stay if a backup ends without a word.
+const backupTTL = time.Minute
+
+func (p *part) backupSubject() string { return p.subject("b") }
+
+// isBackedUp reports whether a backup is being made.
+func (p *part) isBackedUp(ctx context.Context) (bool, error) {
+	m, err := p.last(ctx, p.backupSubject())
+	return len(m.Data) > 0, err
+}
+
+// markBackup says that a backup is being made, or has ended.
+func (p *part) markBackup(ctx context.Context, ends bool) (witness, error) {
+	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
+	if ends {
+		w.data = nil
+	}
+	written, err := p.writeSeq(ctx, w)
+	return witness{w.subject, written}, err
+}
+
+// copyTo writes the stream to an archive, and returns what there is to say of it.
+func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
+	err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, &b)
+	if isCode(err, codeNoStream) {
+		err = fmt.Errorf("%w: %q", ErrNoQueue, p.stream)
+	}
+	if err != nil {
+		return b, err
+	}
+	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
+		p.replicas = int(n)
+	} else {
+		p.replicas = 1
+	}
+	first, err := p.markBackup(ctx, false)
+	if err != nil {
+		return b, err
+	}
+	defer func() {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		defer cancel()
+		_, _ = p.markBackup(after, true) // or its time ends
+	}()
+	if _, err := p.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
+		return b, err
+	}
+	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
+	a := &archive{w: compressed}
+	a.open(b.State)
+	if err := p.copyAll(ctx, a); err != nil {
+		return b, err
+	}
+	a.add("", 0, time.Time{}, nil, nil) // the end
+	return b, errors.Join(a.err, compressed.Close())
+}
+
+// copyAll reads all there is, and then up to a message that it writes.
+func (p *part) copyAll(ctx context.Context, a *archive) error {
+	from, until, marked := uint64(1), uint64(0), time.Now()
+	for until == 0 || from <= until {
+		for page, err := range p.pages(ctx, p.subject(">"), from, time.Time{}) {
+			if err != nil {
+				return err
+			}
+			for _, m := range page {
+				if from = m.Seq + 1; until > 0 && from > until {
+					return a.err
+				}
+				if m.Subject != p.backupSubject() {
+					a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
+				}
+			}
+			if a.err != nil {
+				return a.err
+			}
+			if time.Since(marked) > backupTTL/3 {
+				marked = time.Now()
+				if _, err := p.markBackup(ctx, false); err != nil {
+					return err
+				}
+			}
+		}
+		if until > 0 {
+			p.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
+			continue
+		}
+		last, err := p.markBackup(ctx, false)
+		if err != nil {
+			return err
+		}
+		until = last.seq
+	}
+	return nil
+}
+
+// header is what is kept of a message's header, as the server stores it.
+func (m *stored) header() []byte {
+	if m.ttl == "" {
+		return nil
+	}
+	return []byte("NATS/1.0\r\nNats-TTL: " + m.ttl + "\r\n\r\n")
+}
+
+// archive writes messages as a server does.
+type archive struct {
+	w   io.Writer
+	err error // the first
+}
+
+// open writes what comes before the messages. The rest of the state is of no use to who restores it.
+func (a *archive) open(state json.RawMessage) {
+	var s struct {
+		Bytes uint64 `json:"bytes"`
+		First uint64 `json:"first_seq"`
+		Last  uint64 `json:"last_seq"`
+	}
+	if a.err = json.Unmarshal(state, &s); a.err != nil {
+		return
+	}
+	s.First = max(s.First, 1) // or it does not say where the first message goes
+	data, err := json.Marshal(s)
+	if a.err = err; err == nil {
+		_, a.err = io.WriteString(a.w, "NATSARC1")
+	}
+	a.add("state.json", 0, time.Now(), nil, data)
+}
+
+// add writes an entry. One without anything is the end.
+func (a *archive) add(name string, seq uint64, at time.Time, header, data []byte) {
+	if a.err != nil {
+		return
+	}
+	nanos := int64(0)
+	if !at.IsZero() {
+		nanos = at.UnixNano()
+	}
+	entry := binary.AppendUvarint(nil, uint64(len(name)))
+	entry = binary.AppendVarint(entry, nanos)
+	for _, n := range []uint64{seq, uint64(len(header)), uint64(len(data))} {
+		entry = binary.AppendUvarint(entry, n)
+	}
+	entry = append(append(append(entry, name...), header...), data...)
+	_, a.err = a.w.Write(entry)
+}

@@ -390,12 +390,12 @@ func (s status) names(seat string) bool {
 func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s seat) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	is, err := status{}, error(nil)
 	m, err := p.lastSince(ctx, witness{p.seatSubject(name), s.seq}, p.fateSubject(s.at), false)
-	if err == nil {
+	is := status{}
+	if err == nil && m.Seq > 0 {
 		is, err = decodeStatus(m.Data, m.Seq)
 	}
-	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+	if err != nil {
 		return false
 	}
 	left := grave(p.seatSubject(name))

@@ -2,10 +2,8 @@ package jetstream
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -53,7 +51,10 @@ func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 func (e *engine) readRules(ctx context.Context) (knownRules, error) {
 	p, known := e.parts[0], e.rules.Load()
 	m, err := p.last(ctx, p.rulesSubject())
-	return e.learnRules(known, m, err, p.replicas == 1)
+	if err != nil {
+		return knownRules{}, err
+	}
+	return e.learnRules(known, m, p.replicas == 1)
 }
 
 // deposedFor is longer than a leader that was deposed takes to learn it. Until then it answers
@@ -64,13 +65,7 @@ const deposedFor = 20 * time.Second
 // the read. Rules of a lower sequence, or none, mean that the server is behind, or that the
 // queue was restored from a backup. The second is sure if the answer is certain, since the
 // server is not behind, or if all answers for deposedFor were such.
-func (e *engine) learnRules(known *knownRules, m stored, err error, certain bool) (knownRules, error) {
-	if errors.Is(err, driver.ErrNotFound) {
-		m, err = stored{}, nil
-	}
-	if err != nil {
-		return knownRules{}, err
-	}
+func (e *engine) learnRules(known *knownRules, m stored, certain bool) (knownRules, error) {
 	k := &knownRules{}
 	switch {
 	case known.isOf(m):
@@ -80,6 +75,7 @@ func (e *engine) learnRules(known *knownRules, m stored, err error, certain bool
 		}
 		return *k, nil
 	case m.Seq > 0:
+		var err error
 		if k, err = parseRules(m); err != nil {
 			return knownRules{}, err
 		}
@@ -119,7 +115,10 @@ func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.Fl
 	}
 	known := e.rules.Load()
 	m, err := first.lastSince(ctx, w, first.rulesSubject(), false)
-	k, err := e.learnRules(known, m, err, true)
+	if err != nil {
+		return nil, err
+	}
+	k, err := e.learnRules(known, m, true)
 	return k.rules, err
 }
 
@@ -140,31 +139,20 @@ func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowCo
 	if len(text) > maxRules {
 		return fmt.Errorf("%w: the limits and pauses have %d bytes together, and %d is the most", driver.ErrFull, len(text), maxRules)
 	}
-	var uncertain error
-	for range maxTries {
+	return p.change(ctx, "limits and pauses", func(error) (bool, error) {
 		there, err := e.readRules(ctx)
-		switch {
-		case err != nil:
-			return cmp.Or(uncertain, err)
-		case there.rules.Revision() == r.Revision():
-			return nil // an earlier try has stored it
-		case there.rules.Revision() != was:
-			return driver.ErrChanged
+		if err != nil {
+			return false, err
+		}
+		if done, err := revised(there.rules.Revision(), was, r.Revision()); done {
+			return true, err
 		}
 		err = p.write(ctx, write{subject: p.rulesSubject(), data: text, last: seq(there.seq), rollup: true})
-		switch {
-		case err == nil:
+		if err == nil {
 			e.ruled(ctx, there.rules, r)
-			return nil
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-			p.wait(ctx, 5*time.Millisecond)
-		case errors.Is(err, driver.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
-			uncertain = err
-		default:
-			return cmp.Or(uncertain, err)
 		}
-	}
-	return fmt.Errorf("%w: gave up after %d conflicting updates of limits and pauses", driver.ErrUncertain, maxTries)
+		return false, err
+	})
 }
 
 // maxRules is how large all rules may be together: a server takes messages of 1 MiB, unless
@@ -253,32 +241,26 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 	if err != nil {
 		return false, err
 	}
-	var uncertain error
-	for range maxTries {
-		at, s, err := p.current(ctx, a)
+	ok := false
+	err = p.change(ctx, "the job", func(lost error) (bool, error) {
+		at, _, s, err := p.current(ctx, a)
 		if err != nil {
-			return false, cmp.Or(uncertain, err)
+			return false, err
 		}
 		if s.fate != claimed {
-			return false, uncertain
+			return true, lost
 		}
-		data := fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref)
 		err = p.write(ctx, write{
-			subject: p.cancelSubject(s.worker, a.id), data: data, last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: markTTL,
+			subject: p.cancelSubject(s.worker, a.id), data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
+			last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: markTTL,
 		})
-		switch {
-		case err == nil:
+		if ok = err == nil; ok {
 			e.publish("cancel."+s.worker, []byte(ref))
 			e.tellWorker(ctx, s.worker)
-			return true, nil
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-		case errors.Is(err, driver.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
-			uncertain = err
-		default:
-			return false, cmp.Or(uncertain, err)
 		}
-	}
-	return false, fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
+		return false, err
+	})
+	return ok, err
 }
 
 func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }

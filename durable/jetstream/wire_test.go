@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -155,14 +154,14 @@ func TestErrorsOfTheServer(t *testing.T) {
 // Only what a server may say, or not say, while it starts is worth another try.
 func TestRefusals(t *testing.T) {
 	for _, err := range []error{
-		&apiError{ErrCode: 10023}, &natsjs.APIError{ErrorCode: 10074}, natsjs.ErrJetStreamNotEnabled, errDiffers, ErrNoQueue,
+		&apiError{ErrCode: 10023}, &apiError{ErrCode: 10074}, &apiError{ErrCode: 10076}, errDiffers, ErrNoQueue,
 		driver.ErrStorage, nats.ErrConnectionClosed, driver.ErrClosed, errors.New("what was there cannot be read"),
 	} {
 		require.True(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}
 	for _, err := range []error{
-		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008}, &natsjs.APIError{ErrorCode: 10008},
-		natsjs.ErrStreamNotFound, driver.ErrUncertain,
+		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008},
+		&apiError{ErrCode: codeNoStream}, driver.ErrUncertain,
 	} {
 		require.False(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}

@@ -29,7 +29,7 @@ func attemptOf(a *worker.Attempt) *Attempt {
 	r := &a.Delivery.Record
 	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, attempt: a}
 	if !a.Occurrence.IsZero() {
-		made.Schedule, made.Occurrence = r.Series, a.Occurrence
+		made.Schedule, made.Occurrence = r.Schedule, a.Occurrence
 	}
 	return made
 }

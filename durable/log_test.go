@@ -55,11 +55,11 @@ func (s *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return now, off, err
 }
 
-func (s *sick) Series(ctx context.Context, name string) (driver.Series, error) {
+func (s *sick) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
 	if err := s.fault("series"); err != nil {
-		return driver.Series{}, err
+		return driver.Schedule{}, err
 	}
-	return s.Engine.Series(ctx, name)
+	return s.Engine.Schedule(ctx, name)
 }
 
 func (s *sick) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
@@ -160,10 +160,10 @@ const noHandler = "no worker has a handler for jobs of a kind that are due"
 
 // storeSeries stores a schedule that this release does not make, and an occurrence of it.
 func storeSeries(t *testing.T, s *sick, plan string) {
-	series := driver.Series{Name: "daily", Plan: plan, Revision: 1}
-	require.NoError(t, s.SetSeries(t.Context(), 0, series, func(time.Time, *driver.Record) (*driver.Record, error) {
+	series := driver.Schedule{Name: "daily", Definition: plan, Revision: 1}
+	require.NoError(t, s.SetSchedule(t.Context(), 0, series, func(time.Time, *driver.Record) (*driver.Record, error) {
 		rec, err := durable.Job{Kind: "good"}.Record(time.Now())
-		rec.Key, rec.Series, rec.Plan = driver.SeriesKey("daily"), "daily", plan
+		rec.Key, rec.Schedule, rec.Occurrence = driver.OccurrenceKey("daily"), "daily", plan
 		return &rec, err
 	}))
 }
@@ -254,7 +254,7 @@ var messages = map[string]struct {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
-	"a series ends, since no occurrence of it can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
+	"a schedule ends, since no occurrence of it can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
 		storeSeries(t, s, `{}`)
 	}},
 }

@@ -164,7 +164,7 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - the lease was not renewed in time: silent, handlers (whose contexts end), dropped
 //     (jobs that have not begun, and are handed back)
 //   - the ends of attempts could not be written down; they will run again: attempts
-//   - a series ends, since no occurrence of it can follow: name, error
+//   - a schedule ends, since no occurrence of it can follow: name, error
 //
 // Payloads and keys are not logged, but error has the text of a handler's error. The
 // logger is called with a lock of the Queue held now and then: it must not call the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -200,7 +201,7 @@ func deposedLeader(t *testing.T) error {
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: 30 * time.Second}}
+	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 30 * time.Second}}
 	hd := &handle{p: p, at: place{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := place{id: "canceled", bucket: b}
@@ -253,4 +254,41 @@ func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Rec
 		return true, nil
 	})
 	return found, err
+}
+
+// behind makes reads of many messages at once be answered by a server that has none of them yet.
+func (p *part) behind(t *testing.T) {
+	api := p.api
+	p.api, p.replicas = "behind.", 3
+	_, err := p.nc.nc.Subscribe("behind.>", func(m *nats.Msg) {
+		what := strings.TrimPrefix(m.Subject, "behind.")
+		if what == "DIRECT.GET."+p.stream {
+			m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"No Results"}}})
+			return
+		}
+		p.nc.nc.PublishRequest(api+what, m.Reply, m.Data)
+	})
+	require.NoError(t, err)
+}
+
+// A job waits though the server that is asked for its bucket is behind, as one is that was started
+// again. Else its key would be taken to be free, and its schedule would begin anew beside it.
+func TestServerBehind(t *testing.T) {
+	t.Parallel()
+	p := newPart(t)
+	now := p.now()
+	b := p.nearOf(now)
+	r := recordAt("a", now, now)
+	r.Key = "key"
+	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
+	closeBucket(t, p, b+1) // b is below the floor, and not closed
+	p.behind(t)
+	h, err := p.keyHolder(t.Context(), "key")
+	require.NoError(t, err)
+	require.True(t, h.alive)
+
+	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
+	h, err = p.keyHolder(t.Context(), "key")
+	require.NoError(t, err)
+	require.False(t, h.alive)
 }

@@ -118,6 +118,8 @@ func (p *part) isOpenBy(ctx context.Context, a address, at place, err error) (bo
 	_, m, err := p.find(ctx, a, at, forward)
 	if err == nil {
 		_, err = p.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
+	} else if errors.Is(err, driver.ErrNotFound) && p.replicas > 1 {
+		return p.leaderHas(ctx, at)
 	}
 	if errors.Is(err, driver.ErrNotFound) {
 		return false, nil
@@ -125,10 +127,37 @@ func (p *part) isOpenBy(ctx context.Context, a address, at place, err error) (bo
 	return err == nil, err
 }
 
+// leaderHas reports whether the leader has the message of a version. It reads one message of the bucket at a
+// time, since only another server, which may be behind, answers for many at once.
+func (p *part) leaderHas(ctx context.Context, at place) (bool, error) {
+	for _, filter := range p.filtersOf(at.bucket) {
+		for from := uint64(1); ; {
+			m, err := p.ofLeader(ctx, map[string]any{"next_by_subj": filter, "seq": from})
+			if errors.Is(err, driver.ErrNotFound) {
+				break
+			}
+			if err != nil {
+				return false, err
+			}
+			r, err := decode(m.Data)
+			if err != nil || r.ID == at.id && r.Version == at.version {
+				return err == nil, err
+			}
+			from = m.Seq + 1
+		}
+	}
+	return false, nil
+}
+
+// filtersOf select all messages in which a version of a near bucket may be. The far bucket comes first: a job
+// that is being moved is in both before it leaves that.
+func (p *part) filtersOf(bucket int64) []string {
+	return append([]string{p.farSubject(p.farOf(bucket))}, p.nearFilters(bucket)...)
+}
+
 var errStop = errors.New("jetstream: found")
 
-// record finds the body of a version of a job. First in the far bucket and then in the
-// near one: a job that is being moved is in both before it leaves the first. It was
+// record finds the body of a version of a job. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
 func (p *part) record(ctx context.Context, a address, at place, forward uint64) (driver.Record, error) {
@@ -138,7 +167,7 @@ func (p *part) record(ctx context.Context, a address, at place, forward uint64) 
 
 // find is record, and returns the message, too.
 func (p *part) find(ctx context.Context, a address, at place, forward uint64) (driver.Record, stored, error) {
-	return p.findIn(ctx, a, at, forward, append([]string{p.farSubject(p.farOf(at.bucket))}, p.nearFilters(at.bucket)...)...)
+	return p.findIn(ctx, a, at, forward, p.filtersOf(at.bucket)...)
 }
 
 // findIn is find among the messages of some filters.

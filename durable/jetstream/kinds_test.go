@@ -272,7 +272,7 @@ func TestSetAside(t *testing.T) {
 func TestSetAsideWhileItCloses(t *testing.T) {
 	p := newPart(t, soon)
 	e := connectPartTo(t, p)
-	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKinds([]string{"a"})})
+	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"a"})})
 	require.NoError(t, err)
 	f := &feed{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
 	f.kinds, f.ctx = f.w.kindsBy(), t.Context()

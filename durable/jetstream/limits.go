@@ -16,7 +16,7 @@ import (
 type covered struct {
 	h       *driver.Delivery
 	hd      *handle
-	limits  []*driver.Rule
+	limits  []*driver.StoredLimit
 	quotas  []string // of each
 	basis   basis
 	verdict driver.ClaimResult
@@ -38,7 +38,7 @@ type draft struct {
 
 // coveredBy returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own place: what became of it is read first.
-func coveredBy(limits []*driver.Rule, h *driver.Delivery) *covered {
+func coveredBy(limits []*driver.StoredLimit, h *driver.Delivery) *covered {
 	c := &covered{h: h, hd: h.Handle.(*handle), limits: limits, basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	c.refused = c.hd.unsure || c.hd.status.fate == claimed && c.hd.status.seq > 0
 	for _, l := range limits {
@@ -140,7 +140,7 @@ func heldIn(jobs []*covered) []*driver.Delivery {
 }
 
 func (p *part) readQuotasOf(ctx context.Context, jobs []*covered, alone bool) error {
-	wanted, lanes := map[string]*driver.Rule{}, map[string]string{}
+	wanted, lanes := map[string]*driver.StoredLimit{}, map[string]string{}
 	for _, j := range jobs {
 		for k, l := range j.limits {
 			wanted[j.quotas[k]], lanes[j.quotas[k]] = l, j.h.Record.Lane
@@ -164,13 +164,13 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*cover
 	return again
 }
 
-func newDraft(q *quota, l *driver.Rule, now time.Time) *draft {
+func newDraft(q *quota, l *driver.StoredLimit, now time.Time) *draft {
 	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: l.Rate > 0}
 	d.c.Taken = q.used
 	// So late they can only be if the clock was set back, or the limit was changed. Then the
 	// next token is there now.
-	if l.Rate > 0 && d.c.Tokens > now.Add(driver.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
-		d.c.Tokens = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
+	if l.Rate > 0 && d.c.TAT > now.Add(driver.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
+		d.c.TAT = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
 	}
 	return d
 }
@@ -181,7 +181,7 @@ func (d *draft) differs(alone bool) bool {
 	was := d.of.counter
 	was.Taken = d.c.Taken
 	if alone {
-		was.Turn, was.Until, was.Last = d.c.Turn, d.c.Until, d.c.Last
+		was.ReservedFor, was.ReservedUntil, was.LastHolder = d.c.ReservedFor, d.c.ReservedUntil, d.c.LastHolder
 	}
 	return was != d.c
 }
@@ -210,7 +210,7 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 		if j.verdict = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
 			j.verdict = driver.Take(j.limits, counters, has, w.c.Name, now)
 		} else { // the answer was lost: it has all it needs
-			j.verdict.At = driver.TokenBy(j.limits, now)
+			j.verdict.At = driver.TokenValidBy(j.limits, now)
 		}
 		for k, key := range j.quotas {
 			d := drafts[key]
@@ -269,7 +269,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, toke
 				wr.last = nil
 			}
 			together.group = append(together.group, wr)
-		case d.of.counter.Turn != d.c.Turn || d.c.Until-d.of.counter.Until > int64(driver.TurnLasts/2):
+		case d.of.counter.ReservedFor != d.c.ReservedFor || d.c.ReservedUntil-d.of.counter.ReservedUntil > int64(driver.ReservationLasts/2):
 			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
 		}
 	}
@@ -496,7 +496,7 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 // the claims are given back that the rules as they are now would have judged otherwise, and
 // are asked for again. So who has stored a rule knows that each claim that is asked for later
 // obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.ClaimResult, by *driver.Rules) {
+func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.ClaimResult, by *driver.FlowControl) {
 	last := witness{}
 	for i, h := range held {
 		if hd := h.Handle.(*handle); verdicts[i].Status == driver.Granted && hd.status.seq > last.seq {
@@ -525,7 +525,7 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, ver
 }
 
 // sameRules reports whether a job is judged alike by two rules.
-func sameRules(a, b *driver.Rules, r *driver.Record) bool {
+func sameRules(a, b *driver.FlowControl, r *driver.Record) bool {
 	x, pausedX := a.Covering(r.Kind, r.Lane)
 	y, pausedY := b.Covering(r.Kind, r.Lane)
 	if pausedX != pausedY || len(x) != len(y) {

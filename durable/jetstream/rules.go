@@ -32,7 +32,7 @@ func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
 // knownRules are the rules as they were read.
 type knownRules struct {
-	rules *driver.Rules
+	rules *driver.FlowControl
 	seq   uint64 // of the message; 0 for none
 }
 
@@ -45,7 +45,7 @@ func (k *knownRules) isOf(m stored) bool {
 	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.rules.Revision()))
 }
 
-func (e *engine) Rules(ctx context.Context) (*driver.Rules, error) {
+func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 	k, err := e.readRules(ctx)
 	return k.rules, err
 }
@@ -107,15 +107,15 @@ func parseRules(m stored) (*knownRules, error) {
 	if err != nil || !ok {
 		return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", driver.ErrStorage, m.Data)
 	}
-	rules, err := driver.DecodeRules(n, string(text))
+	rules, err := driver.DecodeFlowControl(n, string(text))
 	return &knownRules{rules: rules, seq: m.Seq}, err
 }
 
 // rulesSince returns the rules as of when a witness was written in a partition.
-func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.Rules, error) {
+func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.FlowControl, error) {
 	first := e.parts[0]
 	if p != first { // sequences of two streams cannot be compared
-		return e.Rules(ctx)
+		return e.FlowControl(ctx)
 	}
 	known := e.rules.Load()
 	m, err := first.lastSince(ctx, w, first.rulesSubject(), false)
@@ -124,14 +124,14 @@ func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.Ru
 }
 
 // knows are the rules as they are known here.
-func (e *engine) knows() *driver.Rules {
+func (e *engine) knows() *driver.FlowControl {
 	if k := e.rules.Load(); k != nil {
 		return k.rules
 	}
 	return nil
 }
 
-func (e *engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error {
+func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
 	p := e.parts[0]
 	if len(r.Limits()) > 0 && len(e.parts) > 1 {
 		return fmt.Errorf("%w: limits are for queues of one partition, and this one has %d; pauses are for all", driver.ErrInvalid, len(e.parts))
@@ -173,12 +173,12 @@ const maxRules = 768 << 10
 
 // ruled tells all workers that the rules have changed, and removes what was counted for
 // limits that are no more. An ID does not come again.
-func (e *engine) ruled(ctx context.Context, was, now *driver.Rules) {
-	_, _ = e.Rules(ctx) // else the next claim finds out
+func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
+	_, _ = e.FlowControl(ctx) // else the next claim finds out
 	e.publish("rules", nil)
-	e.tellAll(driver.Notice{Rules: true})
+	e.tellAll(driver.Notice{FlowControl: true})
 	for _, l := range was.Limits() {
-		if !slices.ContainsFunc(now.Limits(), func(other *driver.Rule) bool { return other.ID == l.ID }) {
+		if !slices.ContainsFunc(now.Limits(), func(other *driver.StoredLimit) bool { return other.ID == l.ID }) {
 			for _, p := range e.parts {
 				_ = p.purge(ctx, p.seatSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
 				_ = p.purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
@@ -188,7 +188,7 @@ func (e *engine) ruled(ctx context.Context, was, now *driver.Rules) {
 }
 
 func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
-	rules, err := e.Rules(ctx)
+	rules, err := e.FlowControl(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -418,8 +418,8 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 	defer cancel()
 	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {
 	case "rules":
-		if _, err := e.Rules(ctx); err == nil {
-			w.c.Tell(driver.Notice{Rules: true})
+		if _, err := e.FlowControl(ctx); err == nil {
+			w.c.Tell(driver.Notice{FlowControl: true})
 		}
 	case "freed":
 		var told wireFreed

@@ -39,34 +39,34 @@ func (p *part) seriesSubject(name string) string {
 }
 
 // seriesWrite stores a schedule if it is as it was read, as the message with a sequence.
-func (p *part) seriesWrite(s driver.Series, last uint64) write {
-	data, err := json.Marshal(wireSeries{s.Name, s.Plan, s.Revision, toMicros(s.Last)})
+func (p *part) seriesWrite(s driver.Schedule, last uint64) write {
+	data, err := json.Marshal(wireSeries{s.Name, s.Definition, s.Revision, toMicros(s.Last)})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
 	w := write{subject: p.seriesSubject(s.Name), data: data, last: seq(last), rollup: true}
-	if s.Plan == "" {
+	if s.Definition == "" {
 		w.ttl = deletedTTL
 	}
 	return w
 }
 
-func decodeSeries(data []byte) (driver.Series, error) {
+func decodeSeries(data []byte) (driver.Schedule, error) {
 	var w wireSeries
 	if err := json.Unmarshal(data, &w); err != nil {
-		return driver.Series{}, fmt.Errorf("%w: a schedule cannot be read: %w", driver.ErrStorage, err)
+		return driver.Schedule{}, fmt.Errorf("%w: a schedule cannot be read: %w", driver.ErrStorage, err)
 	}
-	return driver.Series{Name: w.Name, Plan: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
+	return driver.Schedule{Name: w.Name, Definition: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }
 
 // readSeries returns a schedule and the sequence of its message, 0 if there is none.
-func (p *part) readSeries(ctx context.Context, name string) (driver.Series, uint64, error) {
+func (p *part) readSeries(ctx context.Context, name string) (driver.Schedule, uint64, error) {
 	m, err := p.last(ctx, p.seriesSubject(name))
 	if errors.Is(err, driver.ErrNotFound) {
-		return driver.Series{Name: name}, 0, nil
+		return driver.Schedule{Name: name}, 0, nil
 	}
 	if err != nil {
-		return driver.Series{}, 0, err
+		return driver.Schedule{}, 0, err
 	}
 	s, err := decodeSeries(m.Data)
 	return s, m.Seq, err
@@ -78,7 +78,7 @@ func (p *part) endSeries(ctx context.Context, o *driver.Completion) (group, erro
 	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}
-	s, at, err := p.readSeries(ctx, o.Delivery.Record.Series)
+	s, at, err := p.readSeries(ctx, o.Delivery.Record.Schedule)
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +91,14 @@ func (p *part) endSeries(ctx context.Context, o *driver.Completion) (group, erro
 	return group{p.seriesWrite(s, at)}, nil
 }
 
-func (e *engine) SetSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
-	return e.of(driver.SeriesKey(s.Name), "").setSeries(ctx, was, s, replace)
+func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+	return e.of(driver.OccurrenceKey(s.Name), "").setSeries(ctx, was, s, replace)
 }
 
 // setSeries writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
-func (p *part) setSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
+func (p *part) setSeries(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
 	var uncertain error
 	for range maxTries {
 		there, at, err := p.readSeries(ctx, s.Name)
@@ -110,7 +110,7 @@ func (p *part) setSeries(ctx context.Context, was int64, s driver.Series, replac
 		case there.Revision != was:
 			return driver.ErrChanged
 		}
-		if s.Plan != "" {
+		if s.Definition != "" {
 			s.Last = there.Last
 		}
 		g, err := p.replaceOccurrence(ctx, there, replace)
@@ -136,8 +136,8 @@ func (p *part) setSeries(ctx context.Context, was int64, s driver.Series, replac
 
 // replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
 // the one that is there is to stay.
-func (p *part) replaceOccurrence(ctx context.Context, there driver.Series, replace driver.Replace) (group, error) {
-	key := driver.SeriesKey(there.Name)
+func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (group, error) {
+	key := driver.OccurrenceKey(there.Name)
 	h, err := p.keyHolder(ctx, key)
 	if err != nil {
 		return nil, err
@@ -214,32 +214,32 @@ func (p *part) cancelGroup(ctx context.Context, ref driver.Ref) (waits *driver.R
 	return &r, group{{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)}, left}, false, nil
 }
 
-func (e *engine) Series(ctx context.Context, name string) (driver.Series, error) {
-	s, at, err := e.of(driver.SeriesKey(name), "").readSeries(ctx, name)
+func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
+	s, at, err := e.of(driver.OccurrenceKey(name), "").readSeries(ctx, name)
 	if err == nil && at == 0 {
 		err = driver.ErrNotFound
 	}
 	return s, err
 }
 
-// AllSeries reads the last message of each subject that there is. A reading in the stream's
+// Schedules reads the last message of each subject that there is. A reading in the stream's
 // order would find those again and again whose occurrences end meanwhile.
-func (e *engine) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] {
-	return func(yield func(driver.Series, error) bool) {
+func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+	return func(yield func(driver.Schedule, error) bool) {
 		for _, p := range e.parts {
-			err := p.eachSeries(ctx, func(s driver.Series) bool { return yield(s, nil) })
+			err := p.eachSeries(ctx, func(s driver.Schedule) bool { return yield(s, nil) })
 			if errors.Is(err, errStop) {
 				return
 			}
 			if err != nil {
-				yield(driver.Series{}, err)
+				yield(driver.Schedule{}, err)
 				return
 			}
 		}
 	}
 }
 
-func (p *part) eachSeries(ctx context.Context, f func(driver.Series) bool) error {
+func (p *part) eachSeries(ctx context.Context, f func(driver.Schedule) bool) error {
 	info, err := p.info(ctx, p.subject("s.*"))
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func (p *part) eachSeries(ctx context.Context, f func(driver.Series) bool) error
 			if err != nil {
 				return err
 			}
-			if s.Plan != "" && !f(s) {
+			if s.Definition != "" && !f(s) {
 				return errStop
 			}
 		}

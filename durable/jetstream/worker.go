@@ -294,7 +294,7 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 }
 
 // claimOthers claims those of the jobs that the rules let it claim without a place.
-func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delivery, others []int, token string, verdicts []driver.ClaimResult, rules *driver.Rules) {
+func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delivery, others []int, token string, verdicts []driver.ClaimResult, rules *driver.FlowControl) {
 	statuses := p.statusesAmong(ctx, pick(held, others))
 	var trying []int
 	for k, i := range others {
@@ -306,7 +306,7 @@ func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delive
 		case h.Record.Crashes > 0 && !h.Exact:
 			verdicts[i] = driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
 		case paused && h.Exact:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
 		case paused || len(limits) > 0:
 			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
 		default:

@@ -105,6 +105,7 @@ var faults = map[string]fault{
 	"edits":         {onJetStream, edited((*world).killServer), 0}, // schedules are changed all the time while the server is killed
 	"embedded-disk": {onEmbedded, (*world).fillDisk, 0},            // the disk of the process that has all is filled and freed
 	"half-open":     {onJetStream, (*world).sever, 0},              // connections lose all data without an error
+	"restore":       {onJetStream, (*world).restoreBackups, 0},     // an older backup is restored below workers that live
 	"pg-half-open":  {onPostgres, (*world).sever, 0},               // as above
 
 	"embedded-edits": {onEmbedded, edited((*world).killEmbedded), 0}, // the same of the process that has all

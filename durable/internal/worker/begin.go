@@ -73,7 +73,7 @@ func (w *Worker) await(t *task) {
 	l, r := w.queuesOf(t), &t.held.Record
 	switch limits, paused := w.rules.Covering(r.Kind, r.Lane); {
 	case t.crashes > 0 && paused:
-		w.later(driver.AskAgain, t, w.toWait)
+		w.later(driver.RetryInterval, t, w.toWait)
 		return
 	case t.crashes > 0: // few run at a time: they pass no gates, and the engine decides
 		i, _ := slices.BinarySearchFunc(l.suspects, t, bySuspicion)
@@ -242,7 +242,7 @@ func (w *Worker) runTask(ctx context.Context, t *task) {
 	a := &Attempt{Delivery: h, Number: t.attempt, ownEnd: &ownEnd{w: w, t: t}}
 	t.ownEnd = a.ownEnd
 	if h.Record.IsOccurrence() {
-		if recur.PlanOf(h.Record.Plan).Pass {
+		if recur.DecodeOccurrence(h.Record.Occurrence).Pass {
 			w.ran(t, nil) // it only makes the next one
 			return
 		}

@@ -100,7 +100,7 @@ func (w *Worker) followChanged(e *ended) {
 		ctx, cancel := context.WithTimeout(context.Background(), w.env.Lease)
 		defer cancel()
 		if err := w.env.Times.FollowAgain(ctx, &e.out, e.task.began); err != nil {
-			w.env.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Delivery.Record.Series, "error", err)
+			w.env.Log.Warn("durable: a schedule could not be read; trying again", "name", e.out.Delivery.Record.Schedule, "error", err)
 			sleep(ctx, 200*time.Millisecond)
 		}
 	})

@@ -57,7 +57,7 @@ type line struct {
 
 // gate is what a worker knows of a LimitKey.
 type gate struct {
-	rule   *driver.Rule
+	rule   *driver.StoredLimit
 	place  driver.LimitKey
 	taken  int // by tasks of this worker that are claimed or being claimed
 	asking int // being claimed
@@ -97,7 +97,7 @@ func shutGate(gates []*gate) *gate {
 }
 
 // gatesOf returns the gates for limits of a lane. w.mu is held.
-func (w *Worker) gatesOf(limits []*driver.Rule, lane string, perLane bool) (gates []*gate) {
+func (w *Worker) gatesOf(limits []*driver.StoredLimit, lane string, perLane bool) (gates []*gate) {
 	for _, l := range limits {
 		if l.PerLane != perLane {
 			continue
@@ -402,7 +402,7 @@ func (w *Worker) limited(t *task, v driver.ClaimResult) {
 	}
 	t.held.Exact = true
 	w.set(t, fetched)
-	after := min(max(v.After, time.Millisecond), driver.AskAgain) // the rules may change
+	after := min(max(v.After, time.Millisecond), driver.RetryInterval) // the rules may change
 	if w.env.Manual {
 		after = time.Millisecond // as for a gate, in refused
 	}
@@ -414,7 +414,7 @@ func (w *Worker) refused(g *gate, after time.Duration) {
 	g.window = 1
 	g.refuse++
 	n := g.refuse
-	if g.full = g.rule.Running > 0 && after == driver.AskAgain; !g.full {
+	if g.full = g.rule.Running > 0 && after == driver.RetryInterval; !g.full {
 		if gap := g.rule.Gap(); gap > 0 && gap < tokensAtOnce {
 			after = max(after, tokensAtOnce)
 			g.window = max(1, int((after+w.ahead/2)/gap)) // what comes until about the next claim is answered
@@ -453,11 +453,11 @@ func (w *Worker) askRules() {
 
 // watchRules reads the rules until ctx ends.
 func (w *Worker) watchRules(ctx context.Context) {
-	t := time.NewTicker(driver.AskAgain)
+	t := time.NewTicker(driver.RetryInterval)
 	defer t.Stop()
 	for {
-		try, cancel := context.WithTimeout(ctx, max(driver.AskAgain, w.env.Lease/4))
-		r, err := w.env.Engine.Rules(try)
+		try, cancel := context.WithTimeout(ctx, max(driver.RetryInterval, w.env.Lease/4))
+		r, err := w.env.Engine.FlowControl(try)
 		cancel()
 		if err == nil {
 			w.obey(r)
@@ -473,7 +473,7 @@ func (w *Worker) watchRules(ctx context.Context) {
 
 // obey has new rules hold for jobs that wait. Jobs that are claimed and have not begun are handed
 // back, if the rules are for them: they may wait for long yet.
-func (w *Worker) obey(r *driver.Rules) {
+func (w *Worker) obey(r *driver.FlowControl) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.Revision() == w.rules.Revision() || w.draining {
@@ -515,14 +515,14 @@ func (w *Worker) obey(r *driver.Rules) {
 
 // regate keeps the gates of limits that are still there. w.mu is held.
 func (w *Worker) regate() {
-	byID := map[int64]*driver.Rule{}
+	byID := map[int64]*driver.StoredLimit{}
 	for _, l := range w.rules.Limits() {
 		byID[l.ID] = l
 	}
 	for p, g := range w.gates {
 		g.parked = nil // there are new lines
 		if g.rule = byID[p.Limit]; g.rule == nil {
-			g.rule = &driver.Rule{}
+			g.rule = &driver.StoredLimit{}
 			delete(w.gates, p)
 			continue
 		}
@@ -533,7 +533,7 @@ func (w *Worker) regate() {
 
 // tell is called by the engine.
 func (w *Worker) tell(n driver.Notice) {
-	if n.Rules {
+	if n.FlowControl {
 		w.askRules()
 	}
 	w.mu.Lock()

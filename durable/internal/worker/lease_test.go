@@ -77,7 +77,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	}}
 	e.Log = slog.New(slog.DiscardHandler)
 	e.Times = recur.NewCalendar(nil, e.Log, e.Now)
-	w = newWorker(e, a, driver.NewKinds([]string{"k"}), since)
+	w = newWorker(e, a, driver.NewKindGate([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.ending = t.Context()

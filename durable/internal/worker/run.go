@@ -49,14 +49,14 @@ func Run(ctx context.Context, env *Env, held *atomic.Pointer[Worker]) error {
 }
 
 // workKinds returns what this process can run.
-func (e *Env) workKinds() *driver.Kinds {
+func (e *Env) workKinds() *driver.KindGate {
 	var limited []string
 	for kind := range e.Kinds {
 		if e.Handlers[kind] != nil {
 			limited = append(limited, kind)
 		}
 	}
-	return driver.NewKinds(slices.Collect(maps.Keys(e.Handlers)), limited...)
+	return driver.NewKindGate(slices.Collect(maps.Keys(e.Handlers)), limited...)
 }
 
 // The parts of a worker each run on a goroutine of their own.

@@ -101,7 +101,7 @@ type lane struct {
 type Worker struct {
 	env    *Env
 	engine driver.Worker
-	kinds  *driver.Kinds // what the engine is to hand out
+	kinds  *driver.KindGate // what the engine is to hand out
 	wheel  *timingwheel.TimingWheel
 	ends   *batch.Batcher[*ended]
 	wake   chan struct{}   // for claimLoop: there may be something to claim
@@ -127,10 +127,10 @@ type Worker struct {
 	trial    []*task                   // the suspects that few may be of
 	begun    int                       // how often one was chosen to begin; for turn
 
-	lastPolled time.Time     // when Fetch has looked the last time
-	full       int           // calls of hold that wait for room
-	lastClaim  time.Time     // when a claim was answered
-	rules      *driver.Rules // flow.go
+	lastPolled time.Time           // when Fetch has looked the last time
+	full       int                 // calls of hold that wait for room
+	lastClaim  time.Time           // when a claim was answered
+	rules      *driver.FlowControl // flow.go
 	gates      map[driver.LimitKey]*gate
 	back       map[time.Duration][]*driver.Delivery // what is to be handed back soon, by for how long
 
@@ -157,7 +157,7 @@ type ended struct {
 }
 
 // newWorker returns a worker whose lease was renewed at a time.
-func newWorker(env *Env, e driver.Worker, kinds *driver.Kinds, renewed time.Time) *Worker {
+func newWorker(env *Env, e driver.Worker, kinds *driver.KindGate, renewed time.Time) *Worker {
 	w := &Worker{
 		env: env, engine: e, kinds: kinds, wake: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 		asks: make(chan struct{}, 1), gates: map[driver.LimitKey]*gate{}, back: map[time.Duration][]*driver.Delivery{}, tasks: map[driver.Ref]*task{},
@@ -272,10 +272,10 @@ func (w *Worker) admit(ctx context.Context, h *driver.Delivery) bool {
 	if ctx.Err() != nil || w.silent || w.lanes[h.Record.Kind] == nil {
 		return false
 	}
-	if r := &h.Record; r.IsOccurrence() && !w.env.Times.MayFollow(r.Plan) {
-		if !w.unread[r.Series] {
-			w.unread[r.Series] = true
-			w.env.Log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Series)
+	if r := &h.Record; r.IsOccurrence() && !w.env.Times.MayFollow(r.Occurrence) {
+		if !w.unread[r.Schedule] {
+			w.unread[r.Schedule] = true
+			w.env.Log.Warn("durable: the spec of a schedule cannot be read; its jobs are left to other workers", "name", r.Schedule)
 		}
 		return false
 	}

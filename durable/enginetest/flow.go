@@ -492,7 +492,7 @@ func limitRecallsOfTheGone(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
 	for i, limit := range []durable.Limit{{Kind: kind, Running: 1}, {}} {
 		e := s.Open(t)
-		_, err := e.Rules(within(t))
+		_, err := e.FlowControl(within(t))
 		require.NoError(t, err)
 		w := newCrashing(t, e, fmt.Sprint("gone", i))
 		h := w.take(ref)

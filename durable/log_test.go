@@ -342,8 +342,10 @@ func TestMessagesAreDocumented(t *testing.T) {
 	require.NoError(t, err)
 	inside, err := filepath.Glob("internal/*/*.go")
 	require.NoError(t, err)
+	deeper, err := filepath.Glob("internal/*/*/*.go")
+	require.NoError(t, err)
 	inCode := map[string]bool{}
-	for _, file := range append(files, inside...) {
+	for _, file := range slices.Concat(files, inside, deeper) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, found := range regexp.MustCompile(`[lL]og\.[A-Z][a-z]+\("durable: ([^"]+)"`).FindAllSubmatch(text, -1) {

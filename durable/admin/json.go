@@ -159,7 +159,7 @@ type Worker struct {
 	Began   *time.Time `json:"began,omitempty"`
 
 	Label    string   `json:"label,omitempty"` // durable.WithWorkerName
-	Kinds    []string `json:"kinds,omitempty"` // that it has handlers for: the first durable.ShownKinds
+	Kinds    []string `json:"kinds,omitempty"` // that it has handlers for: the first 100
 	AllKinds int      `json:"allKinds"`        // how many; 0: not known
 }
 

@@ -81,7 +81,7 @@ func search(t *testing.T, s Store) {
 	count := func(f durable.Filter) (n int) {
 		for info, err := range r.All(within(t), f) {
 			require.NoError(t, err)
-			require.True(t, f.Match(info))
+			require.True(t, matches(f, info))
 			n++
 		}
 		return n

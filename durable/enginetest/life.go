@@ -366,7 +366,7 @@ func list(t *testing.T, s Store) {
 		n := 0
 		for info, err := range r.All(within(t), f) {
 			require.NoError(t, err)
-			require.True(t, f.Match(info))
+			require.True(t, matches(f, info))
 			n++
 		}
 		return n

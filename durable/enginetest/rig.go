@@ -152,6 +152,11 @@ func await(t testing.TB, what string, cond func() bool) {
 	}
 }
 
+// matches reports whether a Filter selects a job.
+func matches(f durable.Filter, i durable.Info) bool {
+	return driver.Filter(f).Match(driver.Info{State: i.State, Record: driver.Record{Kind: i.Job.Kind, Lane: i.Job.Lane, Meta: i.Job.Meta}})
+}
+
 // breathe is a pause in a loop: in a bubble no time passes without one.
 func breathe() { time.Sleep(time.Millisecond) }
 

@@ -26,26 +26,24 @@ import (
 //
 // What is read is written as the server writes its snapshots from version 2.15 on, so that it restores them.
 
-// backupTTL is for how long statuses stay if a backup ends without a word.
+// backupTTL is for how long statuses stay after the last word of a backup. There is none that says that it
+// has ended: another one may be under way.
 const backupTTL = time.Minute
 
 func (p *part) backupSubject() string { return p.subject("b") }
 
-// isBackedUp reports whether a backup is being made.
+// isBackedUp reports whether a backup may be under way.
 func (p *part) isBackedUp(ctx context.Context) (bool, error) {
-	m, err := p.last(ctx, p.backupSubject())
+	_, err := p.last(ctx, p.backupSubject())
 	if errors.Is(err, driver.ErrNotFound) {
 		return false, nil
 	}
-	return len(m.Data) > 0, err
+	return err == nil, err
 }
 
-// markBackup says that a backup is being made, or has ended.
-func (p *part) markBackup(ctx context.Context, ends bool) (witness, error) {
+// markBackup says that a backup is being made.
+func (p *part) markBackup(ctx context.Context) (witness, error) {
 	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
-	if ends {
-		w.data = nil
-	}
 	res := p.commit(ctx, []group{{w}})[0]
 	return witness{w.subject, res.first}, res.err
 }
@@ -70,15 +68,10 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	} else {
 		p.replicas = 1
 	}
-	first, err := p.markBackup(ctx, false)
+	first, err := p.markBackup(ctx)
 	if err != nil {
 		return b, err
 	}
-	defer func() {
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
-		defer cancel()
-		_, _ = p.markBackup(after, true) // or its time ends
-	}()
 	if _, err := p.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
 		return b, err
 	}
@@ -106,7 +99,7 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 		}
 		if a.err == nil && time.Since(marked) > backupTTL/3 {
 			marked = time.Now()
-			if _, err := p.markBackup(ctx, false); err != nil {
+			if _, err := p.markBackup(ctx); err != nil {
 				return false, err
 			}
 		}
@@ -116,7 +109,7 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 	if err := p.pages(ctx, filter, from, time.Time{}, each); err != nil {
 		return err
 	}
-	last, err := p.markBackup(ctx, false)
+	last, err := p.markBackup(ctx)
 	if err != nil {
 		return err
 	}

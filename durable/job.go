@@ -58,7 +58,7 @@ type Job struct {
 // for engines that have a way of their own to add jobs, such as within a transaction. An error
 // wraps [ErrInvalid].
 func (j Job) Record(now time.Time) (driver.Record, error) {
-	if every := driver.SeriesKey(""); strings.HasPrefix(j.Key, every) {
+	if every := driver.OccurrenceKey(""); strings.HasPrefix(j.Key, every) {
 		return driver.Record{}, fmt.Errorf("%w: the key %q begins with %q, which is for schedules", ErrInvalid, j.Key, every)
 	}
 	return j.record(now)

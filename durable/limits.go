@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxRules   = 1000 // limits and pauses together: they are one document
+	maxLimits  = 1000 // limits and pauses together: they are one document
 	maxRunning = 1 << 20
 	maxRate    = 1e6
 	maxReturn  = 366 * 24 * time.Hour // until all of a burst is there again
@@ -83,25 +83,25 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 	if err := checkLimit(name, l); err != nil {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
-	err := q.changeRules(ctx, func(t *ruleSet, revision int64) error {
-		i, there := slices.BinarySearchFunc(t.limits, name, func(r *driver.Rule, name string) int { return strings.Compare(r.Name, name) })
-		rule := &driver.Rule{Name: name, ID: revision, Limit: driver.Limit(l)}
+	err := q.changeFlowControl(ctx, func(t *flowControl, revision int64) error {
+		i, there := slices.BinarySearchFunc(t.limits, name, func(r *driver.StoredLimit, name string) int { return strings.Compare(r.Name, name) })
+		stored := &driver.StoredLimit{Name: name, ID: revision, Limit: driver.Limit(l)}
 		switch {
 		case l == Limit{} && !there:
 			return ErrNotFound
 		case l == Limit{}:
 			t.limits = slices.Delete(t.limits, i, i+1)
 		case !there:
-			t.limits = slices.Insert(t.limits, i, rule)
+			t.limits = slices.Insert(t.limits, i, stored)
 		default:
 			old := t.limits[i]
-			if old.Limit == rule.Limit {
+			if old.Limit == stored.Limit {
 				return errUnchanged
 			}
 			if old.Kind == l.Kind && old.PerLane == l.PerLane {
-				rule.ID = old.ID
+				stored.ID = old.ID
 			}
-			t.limits[i] = rule
+			t.limits[i] = stored
 		}
 		return nil
 	})
@@ -109,7 +109,7 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
 	if l != (Limit{}) && l.Pauses() {
-		q.env.Log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
+		q.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
 	}
 	return nil
 }
@@ -138,37 +138,37 @@ func checkLimit(name string, l Limit) error {
 	return nil
 }
 
-// errUnchanged: the rules are already as they are meant to be.
+// errUnchanged: the limits and pauses are already as they are meant to be.
 var errUnchanged = errors.New("durable: unchanged")
 
-// ruleSet is what a change changes.
-type ruleSet struct {
-	limits []*driver.Rule // by name
+// flowControl is what a change changes.
+type flowControl struct {
+	limits []*driver.StoredLimit // by name
 	pauses []driver.Pausable
 }
 
-// changeRules makes new rules of those that are stored, and stores them.
-func (q *Queue) changeRules(ctx context.Context, f func(t *ruleSet, revision int64) error) error {
-	if q.env.Closed.Err() != nil {
+// changeFlowControl changes the limits and pauses that are stored.
+func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, revision int64) error) error {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range recur.Tries {
-		r, err := q.env.Engine.Rules(ctx)
+		r, err := q.engine.FlowControl(ctx)
 		if err != nil {
 			return err
 		}
-		t := ruleSet{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
+		t := flowControl{limits: slices.Clone(r.Limits()), pauses: slices.Clone(r.Pauses())}
 		revision := q.revisionAfter(r.Revision())
 		next := r // as it is: who has stored that may be waiting yet until claims of before are over
 		if err = f(&t, revision); err == nil {
-			next = driver.NewRules(revision, t.limits, t.pauses)
+			next = driver.NewFlowControl(revision, t.limits, t.pauses)
 		} else if !errors.Is(err, errUnchanged) {
 			return err
 		}
-		if len(t.limits)+len(t.pauses) > maxRules {
-			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxRules)
+		if len(t.limits)+len(t.pauses) > maxLimits {
+			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxLimits)
 		}
-		if err = q.env.Engine.SetRules(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
+		if err = q.engine.SetFlowControl(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -185,7 +185,7 @@ func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 			return fmt.Errorf("durable: Pause: %w: the %s %.200q is not printable, of at most %d bytes", ErrInvalid, name, text, MaxKind)
 		}
 	}
-	err := q.changeRules(ctx, func(t *ruleSet, _ int64) error {
+	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
 		if slices.Contains(t.pauses, driver.Pausable(what)) {
 			return errUnchanged
 		}
@@ -201,7 +201,7 @@ func (q *Queue) Pause(ctx context.Context, what Pausable) error {
 // Resume takes back a Pause of the same. Another one that covers the jobs, such as that of
 // the whole queue, stays. [ErrNotFound]: this is not paused.
 func (q *Queue) Resume(ctx context.Context, what Pausable) error {
-	err := q.changeRules(ctx, func(t *ruleSet, _ int64) error {
+	err := q.changeFlowControl(ctx, func(t *flowControl, _ int64) error {
 		i := slices.Index(t.pauses, driver.Pausable(what))
 		if i < 0 {
 			return ErrNotFound
@@ -230,10 +230,10 @@ func (p Pausable) String() string {
 
 // Paused returns what is paused, in the order in which it was.
 func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.env.Engine.Rules(ctx)
+	r, err := q.engine.FlowControl(ctx)
 	return pausables(r.Pauses()), err
 }
 
@@ -276,14 +276,14 @@ func (q *Queue) Limits(ctx context.Context) iter.Seq2[LimitInfo, error] {
 }
 
 func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.env.Engine.Rules(ctx)
+	r, err := q.engine.FlowControl(ctx)
 	if err != nil {
 		return nil, err
 	}
-	usage, err := q.env.Engine.Usage(ctx)
+	usage, err := q.engine.Usage(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 	for _, l := range q.Stats().Limits {
 		waiting[l.Name] = l.Waiting
 	}
-	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.env.Now()
+	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.now()
 	for i, l := range r.Limits() {
 		infos[i] = LimitInfo{Name: l.Name, Limit: Limit(l.Limit), Waiting: waiting[l.Name]}
 		index[l.ID] = i
@@ -306,7 +306,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 		if u.Lane != "" {
 			info.Lanes++
 		}
-		if at := r.Limits()[i].Token(&u.Counter, now); at.After(now) && (info.Next.IsZero() || at.Before(info.Next)) {
+		if at := r.Limits()[i].NextToken(&u.Counter, now); at.After(now) && (info.Next.IsZero() || at.Before(info.Next)) {
 			info.Next = at
 		}
 	}
@@ -324,8 +324,8 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 // waits, [Queue.Cancel] ends. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]:
 // ask again.
 func (q *Queue) CancelRunning(ctx context.Context, r Ref) (bool, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return false, ErrClosed
 	}
-	return q.env.Engine.CancelRunning(ctx, r)
+	return q.engine.CancelRunning(ctx, r)
 }

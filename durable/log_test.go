@@ -55,11 +55,11 @@ func (s *sick) Now(ctx context.Context) (time.Time, time.Duration, error) {
 	return now, off, err
 }
 
-func (s *sick) Series(ctx context.Context, name string) (driver.Series, error) {
+func (s *sick) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
 	if err := s.fault("series"); err != nil {
-		return driver.Series{}, err
+		return driver.Schedule{}, err
 	}
-	return s.Engine.Series(ctx, name)
+	return s.Engine.Schedule(ctx, name)
 }
 
 func (s *sick) Work(ctx context.Context, c driver.WorkConfig) (driver.Worker, error) {
@@ -160,10 +160,10 @@ const noHandler = "no worker has a handler for jobs of a kind that are due"
 
 // storeSeries stores a schedule that this release does not make, and an occurrence of it.
 func storeSeries(t *testing.T, s *sick, plan string) {
-	series := driver.Series{Name: "daily", Plan: plan, Revision: 1}
-	require.NoError(t, s.SetSeries(t.Context(), 0, series, func(time.Time, *driver.Record) (*driver.Record, error) {
+	series := driver.Schedule{Name: "daily", Definition: plan, Revision: 1}
+	require.NoError(t, s.SetSchedule(t.Context(), 0, series, func(time.Time, *driver.Record) (*driver.Record, error) {
 		rec, err := durable.Job{Kind: "good"}.Record(time.Now())
-		rec.Key, rec.Series, rec.Plan = driver.SeriesKey("daily"), "daily", plan
+		rec.Key, rec.Schedule, rec.Occurrence = driver.OccurrenceKey("daily"), "daily", plan
 		return &rec, err
 	}))
 }
@@ -199,6 +199,16 @@ var messages = map[string]struct {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
+	}},
+	"a handler has not returned although its Timeout is over": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "hangs", Timeout: time.Second})
+		time.Sleep(30 * time.Second)
+		require.Zero(t, q.Stats().Stuck)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, int64(1), q.Stats().Stuck)
+	}},
+	"handlers have not returned within the grace of Run; their contexts end": {"WARN", []string{"handlers"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "slow"})
 	}},
 	noHandler: {"WARN", []string{"kind", "ref", "overdue"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
@@ -254,7 +264,7 @@ var messages = map[string]struct {
 		s.set("finish", errSilent)
 		add(t, q, durable.Job{Kind: "good"})
 	}},
-	"a series ends, since no occurrence of it can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
+	"a schedule ends, since no occurrence of it can follow": {"ERROR", []string{"name", "error"}, func(t *testing.T, _ *durable.Queue, s *sick) {
 		storeSeries(t, s, `{}`)
 	}},
 }
@@ -267,11 +277,17 @@ func TestMessages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{}}
-				q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewJSONHandler(&log, nil))))
+				q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewJSONHandler(&log, nil))), durable.WithGrace(time.Minute))
 				require.NoError(t, err)
 				defer q.Close()
 				q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
 				q.Handle("bad", func(context.Context, *durable.Attempt) error { return errors.New("no") })
+				q.Handle("hangs", func(context.Context, *durable.Attempt) error { time.Sleep(time.Minute); return nil })
+				q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
+					<-ctx.Done()
+					require.ErrorIs(t, context.Cause(ctx), durable.ErrClosed)
+					return context.Cause(ctx)
+				})
 				q.Handle("lost", func(ctx context.Context, a *durable.Attempt) error {
 					require.NoError(t, a.Complete(ctx, written(ctx)))
 					return errors.New("the answer to commit was lost")

@@ -18,7 +18,7 @@ import (
 )
 
 // ScheduleOption sets how [Queue.Schedule] makes occurrences.
-type ScheduleOption func(*recur.Plan) error
+type ScheduleOption func(*recur.Schedule) error
 
 // Missed says what becomes of occurrences whose time has passed while no worker was there,
 // or while the one before ran or waited for its next attempt.
@@ -36,7 +36,7 @@ func RunEach(n int) Missed { return Missed(n) }
 
 // OnMissed sets what becomes of occurrences that were missed. The default is RunOnce.
 func OnMissed(m Missed) ScheduleOption {
-	return func(p *recur.Plan) error {
+	return func(p *recur.Schedule) error {
 		if m < RunNone || m > 1<<20 {
 			return fmt.Errorf("%w: OnMissed(%d)", ErrInvalid, m)
 		}
@@ -58,7 +58,7 @@ const (
 // OnOverlap sets what becomes of occurrences whose time comes while the one before runs.
 // The default is OverlapWait.
 func OnOverlap(o Overlap) ScheduleOption {
-	return func(p *recur.Plan) error {
+	return func(p *recur.Schedule) error {
 		if o != OverlapWait && o != OverlapSkip {
 			return fmt.Errorf("%w: OnOverlap(%d)", ErrInvalid, o)
 		}
@@ -71,7 +71,7 @@ func OnOverlap(o Overlap) ScheduleOption {
 // that many schedules of one time do not begin at once. It should be less than what is
 // between two occurrences.
 func Jitter(d time.Duration) ScheduleOption {
-	return func(p *recur.Plan) error {
+	return func(p *recur.Schedule) error {
 		if d < 0 {
 			return fmt.Errorf("%w: Jitter(%v)", ErrInvalid, d)
 		}
@@ -83,7 +83,7 @@ func Jitter(d time.Duration) ScheduleOption {
 // StartAt sets a time before which there is no occurrence. The intervals of @every are
 // counted from it, and it is the first of them.
 func StartAt(t time.Time) ScheduleOption {
-	return func(p *recur.Plan) error {
+	return func(p *recur.Schedule) error {
 		p.Start = clock.WholeMicros(t).UnixMicro()
 		return checkMoment(t)
 	}
@@ -98,7 +98,7 @@ func checkMoment(t time.Time) error {
 
 // EndAt sets a time from which on there is no occurrence any more.
 func EndAt(t time.Time) ScheduleOption {
-	return func(p *recur.Plan) error {
+	return func(p *recur.Schedule) error {
 		p.End = clock.WholeMicros(t).UnixMicro()
 		return checkMoment(t)
 	}
@@ -128,13 +128,13 @@ func EndAt(t time.Time) ScheduleOption {
 //
 // There is one occurrence of a schedule at a time that waits or runs. It is tried again
 // like any other job; the next one follows when it is done or dead. If it is canceled, by
-// Ref or key, the series stands still until Schedule is called again, or ResumeSchedule.
+// Ref or key, the schedule stands still until Schedule is called again, or ResumeSchedule.
 //
 // Bad input is ErrInvalid, with what is wrong, and nothing is written: the name is empty,
 // unprintable or too long, the spec cannot be read, there is no such zone, there is no time
 // left, or the job cannot be.
 func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...ScheduleOption) error {
-	p := &recur.Plan{Spec: spec}
+	p := &recur.Schedule{Spec: spec}
 	err := errors.New("empty")
 	if spec != "" {
 		_, err = cron.Parse(spec)
@@ -159,15 +159,15 @@ func (q *Queue) Schedule(ctx context.Context, name, spec string, j Job, opts ...
 var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
 // setSchedule makes a schedule, or changes the one that is there.
-func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Plan, j Job) error {
-	if q.env.Closed.Err() != nil {
+func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
-	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, driver.SeriesKey(name), time.Time{}
-	rec, err := j.record(q.env.Now())
+	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, driver.OccurrenceKey(name), time.Time{}
+	rec, err := j.record(q.now())
 	if err != nil {
 		return err
 	}
@@ -177,24 +177,24 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Plan, j J
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p.Paused, p.Since = false, q.env.Now().UnixMicro()
+		p.Paused, p.Since = false, q.now().UnixMicro()
 		if old != nil {
 			p.Paused = old.Paused
 			if old.Spec == p.Spec && old.Start == p.Start {
 				p.Since = old.Since
 			}
 		}
-		switch next, err := q.env.Times.Replacement(name, p, 0, time.Time{}, nil); {
+		switch next, err := q.calendar.Replacement(name, p, 0, time.Time{}, nil); {
 		case err != nil:
 			return err
 		case next == nil:
 			return errNoTime
 		}
-		if old != nil && s.Plan == p.Encode() {
+		if old != nil && s.Definition == p.Encode() {
 			if p.Paused {
 				return nil
 			}
-			if _, err := q.env.Engine.Lookup(ctx, driver.SeriesKey(name)); !errors.Is(err, ErrNotFound) {
+			if _, err := q.engine.Lookup(ctx, driver.OccurrenceKey(name)); !errors.Is(err, ErrNotFound) {
 				return err
 			}
 		}
@@ -209,54 +209,54 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Plan, j J
 // releases expect of a schedule. By chance it is no other change's that is made at the same
 // time: an engine would take the two for tries of one.
 func (q *Queue) revisionAfter(was int64) int64 {
-	return max(was, q.env.Now().UnixMicro()) + 1 + rand.Int64N(1<<20)
+	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
 }
 
-// set stores a plan, and with it what is to wait.
-func (q *Queue) set(ctx context.Context, s driver.Series, p *recur.Plan) error {
+// set stores a schedule, and with it the occurrence that is to wait.
+func (q *Queue) set(ctx context.Context, s driver.Schedule, p *recur.Schedule) error {
 	revision, made := q.revisionAfter(s.Revision), false
 	replace := func(last time.Time, waits *driver.Record) (*driver.Record, error) {
-		next, err := q.env.Times.Replacement(s.Name, p, revision, last, waits)
+		next, err := q.calendar.Replacement(s.Name, p, revision, last, waits)
 		made = next != nil && next != waits
 		return next, err
 	}
 	if p.Paused {
 		replace = nil
 	}
-	err := q.env.Engine.SetSeries(ctx, s.Revision, driver.Series{Name: s.Name, Plan: p.Encode(), Revision: revision}, replace)
+	err := q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: s.Name, Definition: p.Encode(), Revision: revision}, replace)
 	if err == nil && made {
-		q.env.Stats.Added.Add(1)
+		q.counters.Added.Add(1)
 	}
 	return err
 }
 
-// schedule returns a schedule and its plan. ErrNotFound: there is none; the Series is that
-// of one that was deleted.
-func (q *Queue) schedule(ctx context.Context, name string) (driver.Series, *recur.Plan, error) {
+// schedule returns a schedule, as it is stored and decoded. ErrNotFound: there is none; the first
+// result is that of one that was deleted.
+func (q *Queue) schedule(ctx context.Context, name string) (driver.Schedule, *recur.Schedule, error) {
 	if !valid.Printable(name) {
-		return driver.Series{Name: name}, nil, ErrNotFound // and a database might refuse the text
+		return driver.Schedule{Name: name}, nil, ErrNotFound // and a database might refuse the text
 	}
-	s, err := q.env.Engine.Series(ctx, name)
+	s, err := q.engine.Schedule(ctx, name)
 	if s.Name = name; err != nil {
 		return s, nil, err
 	}
-	if s.Plan == "" {
+	if s.Definition == "" {
 		return s, nil, ErrNotFound
 	}
-	return s, recur.PlanOf(s.Plan), nil
+	return s, recur.DecodeSchedule(s.Definition), nil
 }
 
 // occurrence returns the one that waits or runs; State is 0 if there is none.
 func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error) {
 	for range recur.Tries { // one may end between the two questions, and the next be there
-		ref, err := q.env.Engine.Lookup(ctx, driver.SeriesKey(name))
+		ref, err := q.engine.Lookup(ctx, driver.OccurrenceKey(name))
 		if errors.Is(err, ErrNotFound) {
 			return driver.Info{}, nil
 		}
 		if err != nil {
 			return driver.Info{}, err
 		}
-		if info, err := q.env.Engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
+		if info, err := q.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
 			return info, err
 		}
 	}
@@ -266,7 +266,7 @@ func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error
 // ScheduleInfo is what is known of a schedule.
 type ScheduleInfo struct {
 	Name   string
-	Spec   string // "": its times were code of an earlier release; the series ends
+	Spec   string // "": its times were code of an earlier release; the schedule ends
 	Job    Job    // what each occurrence does; At, After, Key and Expires are not set
 	Paused bool
 	Missed Missed
@@ -284,19 +284,19 @@ type ScheduleInfo struct {
 // each. An error is the last element.
 func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	return func(yield func(ScheduleInfo, error) bool) {
-		if q.env.Closed.Err() != nil {
+		if q.closed.Err() != nil {
 			yield(ScheduleInfo{}, ErrClosed)
 			return
 		}
-		var all []driver.Series
-		for s, err := range q.env.Engine.AllSeries(ctx) {
+		var all []driver.Schedule
+		for s, err := range q.engine.Schedules(ctx) {
 			if err != nil {
 				yield(ScheduleInfo{}, err)
 				return
 			}
 			all = append(all, s)
 		}
-		slices.SortFunc(all, func(a, b driver.Series) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(all, func(a, b driver.Schedule) int { return cmp.Compare(a.Name, b.Name) })
 		for _, s := range all {
 			info, err := q.describe(ctx, s)
 			if !yield(info, err) || err != nil {
@@ -306,8 +306,8 @@ func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	}
 }
 
-func (q *Queue) describe(ctx context.Context, s driver.Series) (ScheduleInfo, error) {
-	p := recur.PlanOf(s.Plan)
+func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, error) {
+	p := recur.DecodeSchedule(s.Definition)
 	i := ScheduleInfo{
 		Name: s.Name, Spec: p.Spec, Paused: p.Paused, Missed: Missed(p.Missed), Skip: p.Skip, Last: s.Last,
 		Jitter: time.Duration(p.Jitter) * time.Microsecond, Start: recur.FromMicros(p.Start), End: recur.FromMicros(p.End),
@@ -323,10 +323,10 @@ func (q *Queue) describe(ctx context.Context, s driver.Series) (ScheduleInfo, er
 	return i, err
 }
 
-// change changes the plan of a schedule that is there; f returns whether there is anything
+// change changes a schedule that is there; f returns whether there is anything
 // to change.
-func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Plan) bool) error {
-	if q.env.Closed.Err() != nil {
+func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Schedule) bool) error {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range recur.Tries {
@@ -350,7 +350,7 @@ func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Pla
 // [Queue.CancelRunning] ends it while it runs, and [Queue.Cancel] between two attempts. A schedule
 // that is paused stays so over calls of Schedule. [ErrNotFound]: there is none.
 func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
-	return q.change(ctx, "PauseSchedule", name, func(p *recur.Plan) bool {
+	return q.change(ctx, "PauseSchedule", name, func(p *recur.Schedule) bool {
 		was := p.Paused
 		p.Paused = true
 		return !was
@@ -362,9 +362,9 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 // [ErrNotFound]: there is none. [ErrInvalid]: its spec cannot be read here, since a newer
 // release has stored it, or it has none, since its times were code of an earlier release.
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
-	return q.change(ctx, "ResumeSchedule", name, func(p *recur.Plan) bool {
+	return q.change(ctx, "ResumeSchedule", name, func(p *recur.Schedule) bool {
 		if p.Paused {
-			p.Paused, p.Since = false, q.env.Now().UnixMicro()
+			p.Paused, p.Since = false, q.now().UnixMicro()
 		}
 		return true
 	})
@@ -374,14 +374,14 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 // is paused. It is a job of its own: the occurrences come as they would, and one may run at
 // the same time. [ErrNotFound]: there is no such schedule.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return "", ErrClosed
 	}
 	_, p, err := q.schedule(ctx, name)
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := driver.NewRecord(p.Job.Record(), q.env.Now())
+	rec, err := driver.NewRecord(p.Job.Record(), q.now())
 	if err != nil {
 		return "", err
 	}
@@ -393,7 +393,7 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 // worker has claimed goes on to its end, as with [Queue.PauseSchedule], and none follows.
 // [ErrNotFound]: there is none.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range recur.Tries {
@@ -401,7 +401,7 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.env.Engine.SetSeries(ctx, s.Revision, driver.Series{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
+		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
 		if !errors.Is(err, driver.ErrChanged) {
 			return err
 		}

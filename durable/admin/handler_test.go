@@ -222,17 +222,17 @@ func (e *refused) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.In
 	}
 }
 
-func (e *refused) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] {
-	return func(yield func(driver.Series, error) bool) {
+func (e *refused) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+	return func(yield func(driver.Schedule, error) bool) {
 		if err := e.try(ctx); err != nil {
-			yield(driver.Series{}, err)
+			yield(driver.Schedule{}, err)
 		}
 	}
 }
 
 func (e *refused) Workers(ctx context.Context) ([]driver.WorkerInfo, error) { return nil, e.try(ctx) }
-func (e *refused) Rules(ctx context.Context) (*driver.Rules, error) {
-	return &driver.Rules{}, e.try(ctx)
+func (e *refused) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
+	return &driver.FlowControl{}, e.try(ctx)
 }
 
 // Of a queue whose store is out of reach each read says so in a second, and so does one of

@@ -1,5 +1,5 @@
 // Package driver is for the authors of engines, as database/sql/driver is for those of drivers: what
-// package durable asks of an engine, the records that the two exchange, and the rules of limits,
+// package durable asks of an engine, the records that the two exchange, and the arithmetic of limits,
 // which all engines share. Programs that add and run jobs use package durable; of this one they
 // need the name of an [Engine] at most. Package enginetest tests an engine.
 package driver
@@ -72,21 +72,21 @@ type Engine interface {
 	// was there all the time. An error is the last element.
 	Scan(ctx context.Context, f Filter) iter.Seq2[Info, error]
 
-	// SetSeries stores a schedule, if the one that is there has the revision was, 0 for none;
+	// SetSchedule stores a schedule, if the one that is there has the revision was, 0 for none;
 	// else it returns ErrChanged. It may be repeated after ErrUncertain: what is there with
 	// the revision of s was stored by an earlier try. Last stays as it is. The job under
-	// SeriesKey changes in the same commit. One that runs, or has had an attempt, stays. Else
+	// OccurrenceKey changes in the same commit. One that runs, or has had an attempt, stays. Else
 	// replace says what waits from then on; if it is nil, nothing does.
 	//
-	// If s.Plan is empty the schedule is deleted, with its Last: AllSeries leaves it out, and
-	// Series returns it for as long as an occurrence may run, a day at least.
-	SetSeries(ctx context.Context, was int64, s Series, replace Replace) error
+	// If s.Definition is empty the schedule is deleted, with its Last: Schedules leaves it out, and
+	// Schedule returns it for as long as an occurrence may run, a day at least.
+	SetSchedule(ctx context.Context, was int64, s Schedule, replace Replace) error
 
-	// Series returns a schedule, or ErrNotFound.
-	Series(ctx context.Context, name string) (Series, error)
+	// Schedule returns a schedule, or ErrNotFound.
+	Schedule(ctx context.Context, name string) (Schedule, error)
 
-	// AllSeries goes over the schedules, as Scan does over jobs.
-	AllSeries(ctx context.Context) iter.Seq2[Series, error]
+	// Schedules goes over the schedules, as Scan does over jobs.
+	Schedules(ctx context.Context) iter.Seq2[Schedule, error]
 
 	// Unhandled returns the kinds of which a job is due and no worker that lives has a
 	// handler, the longest due first; not all of them if they are many. It may be some
@@ -108,17 +108,17 @@ type Engine interface {
 	// of their names; of the living with Kinds and AllKinds.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
 
-	// Rules returns the limits and pauses: those without any, of revision 0, if none were ever
-	// stored. Since each worker asks every second, it should be cheap.
-	Rules(ctx context.Context) (*Rules, error)
+	// FlowControl returns the limits and pauses: none, of revision 0, if none were ever stored.
+	// Each worker calls it every second, so it should be cheap.
+	FlowControl(ctx context.Context) (*FlowControl, error)
 
-	// SetRules stores limits and pauses, if those that are there have the revision was; else
+	// SetFlowControl stores limits and pauses, if those that are there have the revision was; else
 	// it returns ErrChanged. It may be repeated after ErrUncertain: what is there with the
 	// revision of r was stored by an earlier try, or by another call that has not returned
-	// yet. Each claim that is asked for after it has returned obeys them, by whichever engine,
-	// and one that was under way is over, or obeys them, too; workers are told (Notice.Rules).
-	// The counts of a limit that is no longer there may be forgotten.
-	SetRules(ctx context.Context, was int64, r *Rules) error
+	// yet. Claims started after it returns see the new limits and pauses, on every engine, and a
+	// claim that was under way has ended, or sees them, too; workers are notified
+	// (Notice.FlowControl). The counts of a limit that is no longer there may be forgotten.
+	SetFlowControl(ctx context.Context, was int64, r *FlowControl) error
 
 	// Usage returns what is counted for the limits that are there, in no order; of those
 	// PerLane for each lane. Those whose Counter is idle may be left out.
@@ -146,7 +146,7 @@ type Engine interface {
 // WorkConfig is what an engine has to know of a worker.
 type WorkConfig struct {
 	Name      string        // no other worker has had it, ever
-	Kinds     *Kinds        // what Fetch hands out; nil: nothing
+	Kinds     *KindGate     // what Fetch hands out; nil: nothing
 	Lease     time.Duration // without a Heartbeat for so long, others may take over its jobs
 	Ahead     time.Duration // how long before a job is due Fetch hands it out, at least
 	Retention time.Duration // for how long a dead job is kept
@@ -155,7 +155,7 @@ type WorkConfig struct {
 	// Tell, if not nil, is called while Fetch is under way, and by Heartbeat, when there is
 	// something that the worker should know. It does not block. Several goroutines may call
 	// it at once. A notice that comes twice, or that is true no longer, is no harm; of
-	// Rules and Freed some may be lost, since the Queue asks again every second.
+	// FlowControl and Freed some may be lost, since the Queue asks again every second.
 	Tell func(Notice)
 }
 
@@ -190,9 +190,9 @@ type Worker interface {
 	// at all. A worker may claim once more the jobs that it has claimed itself in a call
 	// whose answer was lost; that is no other attempt, and no crash.
 	//
-	// A job that a limit covers, or that is paused (Rules.Covering), is claimed exactly or
+	// A job that a limit covers, or that is paused (FlowControl.Covering), is claimed exactly or
 	// not at all: without Exact the answer is Throttled, with After 0. For a job that is paused
-	// it is Throttled, with After AskAgain and Limit 0. Else the claim takes what Take says of the
+	// it is Throttled, with After RetryInterval and Limit 0. Else the claim takes what Take says of the
 	// Counters, by the engine's clock, in the same commit, or is refused. It notes which places
 	// it has. Finish, and Release of what is claimed, give exactly these back in their commit,
 	// tokens never; workers are told (Notice.Freed), at least if no place was left. A claim
@@ -213,7 +213,7 @@ type Worker interface {
 
 	// Release gives back what was handed out: whether claimed (then the attempt does not
 	// count) or not; a suspect remains one. It is handed out again, after a delay that may
-	// be rounded up, but as soon as Rules has told of rules that have changed: a limit may be
+	// be rounded up, but as soon as FlowControl has returned a new revision: a limit may be
 	// why it was put off. Jobs that another worker has claimed since remain its own. Failing is
 	// no harm: jobs that were not claimed are handed out again in any case, after the
 	// lease, and others after Close; until then the Queue calls it again.
@@ -262,23 +262,23 @@ type Record struct {
 	// keeps it as it is.
 	Errors []Failure
 
-	// Of an occurrence of a schedule: the schedule's name, and what the Queue has to know
-	// to make the next one. An engine keeps both as they are.
-	Series string
-	Plan   string
+	// Of an occurrence of a schedule: the schedule's name, and the text of which the Queue makes
+	// the next one. An engine keeps both as they are.
+	Schedule   string
+	Occurrence string
 }
 
-// Series is a schedule as an engine keeps it.
-type Series struct {
-	Name     string
-	Plan     string    // what it is, which the Queue knows; "": deleted
-	Revision int64     // grows with each change
-	Last     time.Time // of the last occurrence that has ended; zero: none has
+// Schedule is a schedule as an engine keeps it.
+type Schedule struct {
+	Name       string
+	Definition string    // the text that the Queue made of it; "": deleted
+	Revision   int64     // grows with each change
+	Last       time.Time // of the last occurrence that has ended; zero: none has
 }
 
 // Replace decides which occurrence of a schedule waits after a change. It gets the Last of
 // the schedule, and the occurrence that waits and has had no attempt, with its Due and its
-// Plan at least; nil: there is none. It returns the record that replaces it, or waits itself:
+// Occurrence at least; nil: there is none. It returns the record that replaces it, or waits itself:
 // that stays. Nil: none is to wait. After an error nothing is written.
 //
 // An engine calls it once it has read both, and commits the result only if neither has
@@ -318,7 +318,7 @@ type ClaimResult struct {
 	Attempt int           // for Granted; MaxAttempts and one if the last one never ended
 	Crashes int           // for Suspect: how many claims in a row never ended, at least 1
 	At      time.Time     // for Granted: when its token comes, before which it must not begin; zero: at once
-	Limit   int64         // for Throttled: the ID of the Rule that has refused; 0: a pause, or it was not asked exactly
+	Limit   int64         // for Throttled: the ID of the StoredLimit that has refused; 0: a pause, or it was not asked exactly
 }
 
 // Completion is what became of a claimed job.

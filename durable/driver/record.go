@@ -23,16 +23,16 @@ const (
 	defaultMaxAttempts = 25
 )
 
-// everyKeys is what the keys of occurrences begin with. No other key may.
-const everyKeys = "every/"
+// occurrenceKeys is what the keys of occurrences begin with. No other key may.
+const occurrenceKeys = "every/"
 
-// SeriesKey returns the key that the occurrence of a schedule has: so there is one of them
+// OccurrenceKey returns the key that the occurrence of a schedule has: so there is one of them
 // at a time that waits or runs.
-func SeriesKey(name string) string { return everyKeys + name }
+func OccurrenceKey(name string) string { return occurrenceKeys + name }
 
 // IsOccurrence reports whether the record is an occurrence of a schedule.
 func (r *Record) IsOccurrence() bool {
-	return r.Series != "" && r.Key == SeriesKey(r.Series)
+	return r.Schedule != "" && r.Key == OccurrenceKey(r.Schedule)
 }
 
 // NewRecord returns the record of a job that is added now, by the engine's clock. It takes

@@ -39,7 +39,7 @@ type Info struct {
 	State State
 
 	// Record is the job, with Attempt, Due, LastError and Errors as they are now; of one that is
-	// claimed, its attempt counts. ID, Born, Version, Crashes, Series and Plan need not be set.
+	// claimed, its attempt counts. ID, Born, Version, Crashes, Schedule and Occurrence need not be set.
 	Record
 }
 

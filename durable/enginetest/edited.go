@@ -139,9 +139,9 @@ func (h *heldUp) Insert(ctx context.Context, recs []driver.Record) ([]durable.Re
 	return h.Engine.Insert(ctx, recs)
 }
 
-func (h *heldUp) SetSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
+func (h *heldUp) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
 	time.Sleep(time.Duration(h.by.Load()))
-	return h.Engine.SetSeries(ctx, was, s, func(last time.Time, waits *driver.Record) (*driver.Record, error) {
+	return h.Engine.SetSchedule(ctx, was, s, func(last time.Time, waits *driver.Record) (*driver.Record, error) {
 		next, err := replace(last, waits)
 		time.Sleep(time.Duration(h.by.Load()))
 		return next, err

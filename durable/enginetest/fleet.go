@@ -16,20 +16,20 @@ import (
 )
 
 // onlyKind is what a worker can run that knows the tests' kind only.
-func onlyKind() *driver.Kinds { return driver.NewKinds([]string{kind}) }
+func onlyKind() *driver.KindGate { return driver.NewKindGate([]string{kind}) }
 
 // picky is a worker of some kinds that ends each job when it is handed out, and notes
 // which kinds these were of.
 type picky struct {
 	driver.Worker
-	kinds *driver.Kinds
+	kinds *driver.KindGate
 
 	mu     sync.Mutex
 	handed map[string]int // by kind, every time
 	ended  map[durable.Ref]bool
 }
 
-func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.Kinds) *picky {
+func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.KindGate) *picky {
 	w, err := e.Work(within(t), driver.WorkConfig{
 		Name: name, Kinds: kinds, Lease: 2 * patience, Ahead: 500 * time.Millisecond, Retention: time.Hour,
 	})
@@ -96,7 +96,7 @@ func handedOwn(t *testing.T, s Store) {
 		if i%2 == 0 {
 			kinds = kinds[:1]
 		}
-		workers = append(workers, newPicky(t, s.Open(t), fmt.Sprint("w", i), driver.NewKinds(kinds)))
+		workers = append(workers, newPicky(t, s.Open(t), fmt.Sprint("w", i), driver.NewKindGate(kinds)))
 	}
 	refs := map[string][]durable.Ref{}
 	for i := range 3 {
@@ -126,7 +126,7 @@ func handedOwn(t *testing.T, s Store) {
 		require.NoError(t, err)
 		require.Equal(t, durable.Waiting, info.State)
 	}
-	last := newPicky(t, s.Open(t), "last", driver.NewKinds([]string{"nobody's"}))
+	last := newPicky(t, s.Open(t), "last", driver.NewKindGate([]string{"nobody's"}))
 	await(t, "somebody has them", func() bool { return last.has(refs["nobody's"]) })
 	empty(t, r)
 }
@@ -136,7 +136,7 @@ func handedOwn(t *testing.T, s Store) {
 func shut(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
-	kinds := driver.NewKinds([]string{"full", "other"}, "full")
+	kinds := driver.NewKindGate([]string{"full", "other"}, "full")
 	kinds.Set("full", false)
 	w := newPicky(t, e, "w", kinds)
 	n := envInt("ENGINETEST_OVERDUE", 2000)
@@ -173,7 +173,7 @@ func manyShut(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
 	limited := manyKinds()
-	kinds := driver.NewKinds(append(limited, "free"), limited...)
+	kinds := driver.NewKindGate(append(limited, "free"), limited...)
 	refs := map[string][]durable.Ref{}
 	for _, kind := range limited {
 		kinds.Set(kind, false)

@@ -93,7 +93,7 @@ func limitClaims(t *testing.T, s Store) {
 	require.Zero(t, v.Limit)
 	require.NoError(t, r.Resume(ctx, durable.Pausable{Kind: kind}))
 	await(t, "it is known that it is paused no longer", func() bool {
-		_, err := e.Rules(ctx) // as a Queue does
+		_, err := e.FlowControl(ctx) // as a Queue does
 		require.NoError(t, err)
 		v = claimPatiently(t, a, hs[2])
 		return v.Status == driver.Granted
@@ -114,7 +114,7 @@ func limitClaims(t *testing.T, s Store) {
 }
 
 func ruleID(t testing.TB, e driver.Engine) int64 {
-	rules, err := e.Rules(within(t))
+	rules, err := e.FlowControl(within(t))
 	require.NoError(t, err)
 	require.Len(t, rules.Limits(), 1)
 	return rules.Limits()[0].ID
@@ -479,7 +479,7 @@ func limitRecalls(t *testing.T, s Store) {
 	} {
 		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, time.Hour))
 		require.NoError(t, change())
-		_, err := e.Rules(within(t)) // as a Queue does, each second and when it is told
+		_, err := e.FlowControl(within(t)) // as a Queue does, each second and when it is told
 		require.NoError(t, err)
 		h = w.take(ref)
 	}
@@ -492,7 +492,7 @@ func limitRecallsOfTheGone(t *testing.T, s Store) {
 	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
 	for i, limit := range []durable.Limit{{Kind: kind, Running: 1}, {}} {
 		e := s.Open(t)
-		_, err := e.Rules(within(t))
+		_, err := e.FlowControl(within(t))
 		require.NoError(t, err)
 		w := newCrashing(t, e, fmt.Sprint("gone", i))
 		h := w.take(ref)

@@ -25,7 +25,7 @@ type crashing struct {
 }
 
 func newCrashing(t testing.TB, e driver.Engine, name string) *crashing {
-	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKinds([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(driver.Notice) {}})
+	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(driver.Notice) {}})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100), stop: stop}

@@ -203,7 +203,7 @@ func workers(t *testing.T, s Store) {
 		many = append(many, fmt.Sprintf("k%04d", i))
 	}
 	slices.Sort(many)
-	dead, err := s.Open(t).Work(within(t), driver.WorkConfig{Name: "dead", Kinds: driver.NewKinds(many), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	dead, err := s.Open(t).Work(within(t), driver.WorkConfig{Name: "dead", Kinds: driver.NewKindGate(many), Lease: lease, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, dead.Heartbeat(within(t)))
 	seen := func() bool {

@@ -56,7 +56,7 @@ func scheduleShared(t *testing.T, s Store) {
 }
 
 // An occurrence that fails is tried again, and the next comes after it has died. After one was
-// canceled the series stands still.
+// canceled the schedule stands still.
 func scheduleFailed(t *testing.T, s Store) {
 	var fail atomic.Bool
 	fail.Store(true)
@@ -87,15 +87,15 @@ func scheduleFailed(t *testing.T, s Store) {
 // plans does.
 func (r *rig) store(e driver.Engine, name, plan, occurrence string, d time.Duration) durable.Ref {
 	r.t.Helper()
-	s := driver.Series{Name: name, Revision: engineNow(r.t, e).UnixMicro(), Plan: plan}
-	require.NoError(r.t, e.SetSeries(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
+	s := driver.Schedule{Name: name, Revision: engineNow(r.t, e).UnixMicro(), Definition: plan}
+	require.NoError(r.t, e.SetSchedule(within(r.t), 0, s, func(time.Time, *driver.Record) (*driver.Record, error) {
 		rec, err := durable.Job{Kind: kind, After: d}.Record(engineNow(r.t, e))
-		rec.Key, rec.Series = driver.SeriesKey(name), name
-		rec.Plan = strings.ReplaceAll(occurrence, "REV", fmt.Sprint(s.Revision))
-		rec.Plan = strings.ReplaceAll(rec.Plan, "AT", fmt.Sprint(rec.Due.UnixMicro()))
+		rec.Key, rec.Schedule = driver.OccurrenceKey(name), name
+		rec.Occurrence = strings.ReplaceAll(occurrence, "REV", fmt.Sprint(s.Revision))
+		rec.Occurrence = strings.ReplaceAll(rec.Occurrence, "AT", fmt.Sprint(rec.Due.UnixMicro()))
 		return &rec, err
 	}))
-	ref, err := e.Lookup(within(r.t), driver.SeriesKey(name))
+	ref, err := e.Lookup(within(r.t), driver.OccurrenceKey(name))
 	require.NoError(r.t, err)
 	return ref
 }
@@ -154,7 +154,7 @@ func scheduleOfAnother(t *testing.T, s Store) {
 	}
 	require.Equal(t, refs["newer"], r.schedules()["newer"].Ref)
 	for _, name := range []string{"ends", "older", "pass"} {
-		line := `level=ERROR msg="durable: a series ends, since no occurrence of it can follow" name=` + name
+		line := `level=ERROR msg="durable: a schedule ends, since no occurrence of it can follow" name=` + name
 		require.Equal(t, 1, strings.Count(log.String(), line), "%s: %s", name, &log)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="durable: the spec of a schedule cannot be read; its jobs are left to other workers" name=newer`), "%s", &log)

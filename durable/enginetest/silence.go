@@ -48,10 +48,10 @@ func silence(t *testing.T, s Store) {
 	w := newCrashing(t, e, "silent")
 	held, v := w.claim(refs[0])
 	require.Equal(t, driver.Granted, v.Status)
-	config := driver.WorkConfig{Name: "fed", Kinds: driver.NewKinds([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
+	config := driver.WorkConfig{Name: "fed", Kinds: driver.NewKindGate([]string{kind}), Lease: lease, Ahead: time.Second, Retention: time.Hour}
 	fed, err := e.Work(within(t), config)
 	require.NoError(t, err)
-	rules, err := e.Rules(within(t))
+	rules, err := e.FlowControl(within(t))
 	require.NoError(t, err)
 
 	line.Silence()
@@ -72,36 +72,36 @@ func silence(t *testing.T, s Store) {
 }
 
 // engineCalls are the calls of an engine, with a job that runs and one that is far from due.
-func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.Rules, now time.Time) map[string]func(context.Context) error {
+func engineCalls(e driver.Engine, running, far durable.Ref, rules *driver.FlowControl, now time.Time) map[string]func(context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Insert": func(ctx context.Context) error {
 			_, errs := e.Insert(ctx, []driver.Record{record("c", now, now)})
 			return errs[0]
 		},
-		"Cancel":  func(ctx context.Context) error { _, errs := e.Cancel(ctx, []durable.Ref{far}); return errs[0] },
-		"Move":    func(ctx context.Context) error { _, err := e.Move(ctx, far, now.Add(2*time.Hour)); return err },
-		"Redrive": func(ctx context.Context) error { return e.Redrive(ctx, far, now) },
-		"Delete":  func(ctx context.Context) error { return e.Delete(ctx, far) },
-		"Lookup":  func(ctx context.Context) error { _, err := e.Lookup(ctx, "key"); return err },
-		"Get":     func(ctx context.Context) error { _, err := e.Get(ctx, far); return err },
-		"Scan":    func(ctx context.Context) error { return firstOf(e.Scan(ctx, driver.Filter{})) },
-		"Series":  func(ctx context.Context) error { _, err := e.Series(ctx, "s"); return err },
-		"SetSeries": func(ctx context.Context) error {
-			return e.SetSeries(ctx, 0, driver.Series{Name: "s", Plan: "p", Revision: 1}, nil)
+		"Cancel":   func(ctx context.Context) error { _, errs := e.Cancel(ctx, []durable.Ref{far}); return errs[0] },
+		"Move":     func(ctx context.Context) error { _, err := e.Move(ctx, far, now.Add(2*time.Hour)); return err },
+		"Redrive":  func(ctx context.Context) error { return e.Redrive(ctx, far, now) },
+		"Delete":   func(ctx context.Context) error { return e.Delete(ctx, far) },
+		"Lookup":   func(ctx context.Context) error { _, err := e.Lookup(ctx, "key"); return err },
+		"Get":      func(ctx context.Context) error { _, err := e.Get(ctx, far); return err },
+		"Scan":     func(ctx context.Context) error { return firstOf(e.Scan(ctx, driver.Filter{})) },
+		"Schedule": func(ctx context.Context) error { _, err := e.Schedule(ctx, "s"); return err },
+		"SetSchedule": func(ctx context.Context) error {
+			return e.SetSchedule(ctx, 0, driver.Schedule{Name: "s", Definition: "p", Revision: 1}, nil)
 		},
-		"AllSeries": func(ctx context.Context) error { return firstOf(e.AllSeries(ctx)) },
+		"Schedules": func(ctx context.Context) error { return firstOf(e.Schedules(ctx)) },
 		"Unhandled": func(ctx context.Context) error { _, err := e.Unhandled(ctx); return err },
 		"Page": func(ctx context.Context) error {
 			_, _, err := e.Page(ctx, driver.Filter{State: durable.Waiting}, driver.Cursor{}, 10)
 			return err
 		},
-		"Backlog":       func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },
-		"Workers":       func(ctx context.Context) error { _, err := e.Workers(ctx); return err },
-		"Rules":         func(ctx context.Context) error { _, err := e.Rules(ctx); return err },
-		"SetRules":      func(ctx context.Context) error { return e.SetRules(ctx, rules.Revision(), rules) },
-		"Usage":         func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
-		"CancelRunning": func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
-		"Now":           func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
+		"Backlog":        func(ctx context.Context) error { _, err := e.Backlog(ctx); return err },
+		"Workers":        func(ctx context.Context) error { _, err := e.Workers(ctx); return err },
+		"FlowControl":    func(ctx context.Context) error { _, err := e.FlowControl(ctx); return err },
+		"SetFlowControl": func(ctx context.Context) error { return e.SetFlowControl(ctx, rules.Revision(), rules) },
+		"Usage":          func(ctx context.Context) error { _, err := e.Usage(ctx); return err },
+		"CancelRunning":  func(ctx context.Context) error { _, err := e.CancelRunning(ctx, running); return err },
+		"Now":            func(ctx context.Context) error { _, _, err := e.Now(ctx); return err },
 	}
 }
 

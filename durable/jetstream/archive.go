@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/s2"
-
-	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
 // The snapshot that a server makes is not of one moment. It reads message by message up to the last one that
@@ -34,36 +32,27 @@ func (p *part) backupSubject() string { return p.subject("b") }
 
 // isBackedUp reports whether a backup may be under way.
 func (p *part) isBackedUp(ctx context.Context) (bool, error) {
-	_, err := p.last(ctx, p.backupSubject())
-	if errors.Is(err, driver.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	m, err := p.last(ctx, p.backupSubject())
+	return m.Seq > 0, err
 }
 
 // markBackup says that a backup is being made.
 func (p *part) markBackup(ctx context.Context) (witness, error) {
 	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
-	res := p.commit(ctx, []group{{w}})[0]
-	return witness{w.subject, res.first}, res.err
+	written, err := p.writeSeq(ctx, w)
+	return witness{w.subject, written}, err
 }
 
 // copyTo writes the stream to an archive, and returns what there is to say of it.
 func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
-	var info struct {
-		backup
-		Error *apiError `json:"error"`
+	err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, &b)
+	if isCode(err, codeNoStream) {
+		err = fmt.Errorf("%w: %q", ErrNoQueue, p.stream)
 	}
-	if err := p.ask(ctx, "STREAM.INFO."+p.stream, map[string]any{}, &info); err != nil {
+	if err != nil {
 		return b, err
 	}
-	if info.Error != nil && info.Error.ErrCode == codeNoStream {
-		return b, fmt.Errorf("%w: %q", ErrNoQueue, p.stream)
-	}
-	if info.Error != nil {
-		return b, info.Error.err()
-	}
-	if n, _ := info.Config["num_replicas"].(float64); n > 1 {
+	if n, _ := b.Config["num_replicas"].(float64); n > 1 {
 		p.replicas = int(n)
 	} else {
 		p.replicas = 1
@@ -77,46 +66,49 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	}
 	compressed := s2.NewWriter(to, s2.WriterBlockSize(blockSize))
 	a := &archive{w: compressed}
-	a.open(info.State)
+	a.open(b.State)
 	if err := p.copyAll(ctx, a); err != nil {
 		return b, err
 	}
 	a.add("", 0, time.Time{}, nil, nil) // the end
-	return info.backup, errors.Join(a.err, compressed.Close())
+	return b, errors.Join(a.err, compressed.Close())
 }
 
 // copyAll reads all there is, and then up to a message that it writes.
 func (p *part) copyAll(ctx context.Context, a *archive) error {
 	from, until, marked := uint64(1), uint64(0), time.Now()
-	each := func(page []stored) (bool, error) {
-		for _, m := range page {
-			if from = m.Seq + 1; until > 0 && from > until {
-				return false, a.err
+	for until == 0 || from <= until {
+		for page, err := range p.pages(ctx, p.subject(">"), from, time.Time{}) {
+			if err != nil {
+				return err
 			}
-			if m.Subject != p.backupSubject() {
-				a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
+			for _, m := range page {
+				if from = m.Seq + 1; until > 0 && from > until {
+					return a.err
+				}
+				if m.Subject != p.backupSubject() {
+					a.add(m.Subject, m.Seq, m.Time, m.header(), m.Data)
+				}
+			}
+			if a.err != nil {
+				return a.err
+			}
+			if time.Since(marked) > backupTTL/3 {
+				marked = time.Now()
+				if _, err := p.markBackup(ctx); err != nil {
+					return err
+				}
 			}
 		}
-		if a.err == nil && time.Since(marked) > backupTTL/3 {
-			marked = time.Now()
-			if _, err := p.markBackup(ctx); err != nil {
-				return false, err
-			}
+		if until > 0 {
+			p.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
+			continue
 		}
-		return true, a.err
-	}
-	filter := p.subject(">")
-	if err := p.pages(ctx, filter, from, time.Time{}, each); err != nil {
-		return err
-	}
-	last, err := p.markBackup(ctx)
-	if err != nil {
-		return err
-	}
-	for until = last.seq; from <= until; p.wait(ctx, 10*time.Millisecond) { // the server may be a moment behind
-		if err := p.pages(ctx, filter, from, time.Time{}, each); err != nil {
+		last, err := p.markBackup(ctx)
+		if err != nil {
 			return err
 		}
+		until = last.seq
 	}
 	return nil
 }

@@ -201,19 +201,9 @@ func (c *config) askOnce(ctx context.Context, nc *nats.Conn, subject string, bod
 	if len(m.Data) == 0 {
 		return nil
 	}
-	var failed struct {
-		Error *apiError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &failed); err != nil {
-		return err
-	}
-	if failed.Error != nil && failed.Error.ErrCode == codeNoStream {
+	err = parseAnswer(m.Data, answer)
+	if isCode(err, codeNoStream) {
 		return fmt.Errorf("%w: %q", ErrNoQueue, c.queue)
 	}
-	if failed.Error != nil || answer == nil {
-		return failed.Error.err()
-	}
-	return json.Unmarshal(m.Data, answer)
+	return err
 }
-
-const codeNoStream = 10059

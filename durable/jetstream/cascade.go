@@ -166,14 +166,13 @@ func (f *feed) moveLate(ctx context.Context, hd *handle, r *driver.Record) error
 		}
 		if s.fate == none {
 			s = status{fate: freed, token: rand.Text(), attempt: r.Attempt}
-			res := f.commit(ctx, []group{{{subject: f.fateSubject(hd.at), data: s.encode(), last: seq(0), ttl: markTTL}}})[0]
-			if errors.Is(res.err, errConflict) || errors.Is(res.err, errBusy) {
+			s.seq, err = f.writeSeq(ctx, write{subject: f.fateSubject(hd.at), data: s.encode(), last: seq(0), ttl: markTTL})
+			if errors.Is(err, errConflict) || errors.Is(err, errBusy) {
 				continue
 			}
-			if res.err != nil {
-				return res.err
+			if err != nil {
+				return err
 			}
-			s.seq = res.first
 		}
 		hd.status = s
 		if there, err := f.reopened(ctx, hd); err != nil {
@@ -204,10 +203,10 @@ func (f *feed) moveLate(ctx context.Context, hd *handle, r *driver.Record) error
 func (p *part) replaced(ctx context.Context, at place) (uint64, bool, error) {
 	m, err := p.last(ctx, p.forward(at.id))
 	switch {
-	case errors.Is(err, driver.ErrNotFound):
-		return 0, at.version > 0, nil // it goes with the end
 	case err != nil:
 		return 0, false, err
+	case m.Seq == 0:
+		return 0, at.version > 0, nil // it goes with the end
 	case len(m.Data) == 0:
 		return m.Seq, true, nil
 	}
@@ -236,5 +235,5 @@ func (f *feed) closeFar(ctx context.Context, h int64) (bool, error) {
 	if err != nil || len(info.subjects) > 0 {
 		return false, err
 	}
-	return true, f.js.DeleteConsumer(ctx, f.stream, farConsumer(h))
+	return true, f.deleteConsumer(ctx, farConsumer(h))
 }

@@ -12,8 +12,32 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// maxTries bounds how often a change is tried anew because others update the job meanwhile.
+// maxTries bounds how often a change is tried anew because others update the same meanwhile.
 const maxTries = 100
+
+// change calls try until it has written, is done, or fails. A try reads what it is based on, and
+// writes on the condition that this is as it was read. It is tried anew after a conflict, and
+// when the answer to a write was lost: lost is that error then, and the try finds out whether it
+// was written. Of what fails later the lost answer is the error, since nobody knows.
+func (p *part) change(ctx context.Context, what string, try func(lost error) (done bool, err error)) error {
+	var lost error
+	for range maxTries {
+		done, err := try(lost)
+		switch {
+		case done || err == nil:
+			return err
+		case errors.Is(err, errConflict), errors.Is(err, errBusy):
+			if err := p.sync(ctx); err != nil {
+				return cmp.Or(lost, err)
+			}
+		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
+			lost = err
+		default:
+			return cmp.Or(lost, err)
+		}
+	}
+	return cmp.Or(lost, fmt.Errorf("%w: gave up after %d conflicting updates of %s", driver.ErrUncertain, maxTries, what))
+}
 
 // cancel ends a job that waits. Like a claim it creates the status of the job's version,
 // so that one of the two wins.
@@ -27,42 +51,31 @@ func (p *part) cancel(ctx context.Context, a address) (bool, error) {
 
 // cancelAs is cancel with a token, by which a write whose answer was lost is recognized. If
 // the bucket was closed since, nobody knows whether that write has ended the job.
-func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, error) {
-	var lost error // of a write whose answer was lost
-	for try := 0; try < maxTries; try++ {
-		at, s, err := p.current(ctx, a)
+func (p *part) cancelAs(ctx context.Context, a address, token string) (ok bool, err error) {
+	err = p.change(ctx, "the job", func(lost error) (bool, error) {
+		at, forward, s, err := p.current(ctx, a)
+		switch {
+		case err != nil:
+			return false, err
+		case lost != nil && s.fate == done && s.token == "":
+			return true, lost
+		case s.fate == canceled && s.token == token:
+			ok, err = p.confirmCancel(ctx, a, at, forward, s.seq)
+			return true, err
+		case s.fate == claimed || s.fate.final():
+			return true, nil
+		}
+		end := status{fate: canceled, token: token}
+		written, err := p.writeSeq(ctx, write{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)})
 		if err != nil {
-			return false, cmp.Or(lost, err)
+			return false, err
 		}
-		if lost != nil && s.fate == done && s.token == "" {
-			return false, lost
+		if ok, err = p.confirmCancel(ctx, a, at, forward, written); ok && err == nil {
+			p.leaveFar(ctx, a, at, forward)
 		}
-		switch s.fate {
-		case canceled:
-			if s.token != token {
-				return false, nil
-			}
-			return p.confirmCancel(ctx, a, at, s.seq)
-		case claimed, done, dead:
-			return false, nil
-		}
-		w := write{subject: p.fateSubject(at), data: status{fate: canceled, token: token}.encode(), last: seq(s.seq)}
-		res := p.commit(ctx, []group{{w}})[0]
-		switch err := res.err; {
-		case err == nil:
-			ok, err := p.confirmCancel(ctx, a, at, res.first)
-			if ok && err == nil {
-				p.leaveFar(ctx, a, at)
-			}
-			return ok, err
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
-			lost = err
-		default:
-			return false, cmp.Or(lost, err)
-		}
-	}
-	return false, fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
+		return true, err
+	})
+	return ok, err
 }
 
 // confirmCancel looks at the bucket's mark once the status is there, with the sequence
@@ -70,16 +83,18 @@ func (p *part) cancelAs(ctx context.Context, a address, token string) (bool, err
 // closed before and is closed once more: nobody knows, and the status goes with the
 // bucket. If it is after the mark it is taken back, and no other than that: another may
 // have written what is right.
-func (p *part) confirmCancel(ctx context.Context, a address, at place, written uint64) (bool, error) {
-	mark, missing := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
-	open, err := p.isOpenBy(ctx, a, at, missing)
-	if err != nil {
+func (p *part) confirmCancel(ctx context.Context, a address, at place, forward, written uint64) (bool, error) {
+	mark, err := p.lastSince(ctx, witness{p.fateSubject(at), written}, p.nearMark(at.bucket), true)
+	open := false
+	if err == nil {
+		open, err = p.isOpenBy(ctx, a, at, forward, mark)
+	}
+	switch {
+	case err != nil:
 		return false, fmt.Errorf("%w: %w", driver.ErrUncertain, err)
-	}
-	if open {
+	case open:
 		return true, nil
-	}
-	if missing == nil && mark.Seq > written {
+	case mark.Seq > written:
 		return false, fmt.Errorf("%w: the bucket was closed meanwhile", driver.ErrUncertain)
 	}
 	return false, p.purge(ctx, p.fateSubject(at), written)
@@ -88,13 +103,9 @@ func (p *part) confirmCancel(ctx context.Context, a address, at place, written u
 // leaveFar removes the message of a canceled job from its far bucket. Else its payload would
 // keep its room until that bucket is moved down, maybe a year later. A near bucket is removed
 // as a whole soon. A message that cannot be removed now is left for that, too.
-func (p *part) leaveFar(ctx context.Context, a address, at place) {
+func (p *part) leaveFar(ctx context.Context, a address, at place, forward uint64) {
 	far := p.farOf(at.bucket)
 	if !p.now().Before(p.cascadeAt(far)) {
-		return
-	}
-	newest, forward, err := p.forwarded(ctx, a)
-	if err != nil || newest != at {
 		return
 	}
 	r, m, err := p.findIn(ctx, a, at, forward, p.farSubject(far))
@@ -108,56 +119,38 @@ func (p *part) remove(ctx context.Context, m stored) {
 	if p.mayNotRemove.Load() || p.spare() != nil {
 		return
 	}
-	var answer struct{}
-	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": m.Seq, "no_erase": true}, &answer)
+	err := p.ask(ctx, "STREAM.MSG.DELETE."+p.stream, map[string]any{"seq": m.Seq, "no_erase": true}, nil)
 	p.mayNotRemove.Store(isDenial(err)) // else each cancel would be an error of the connection
 }
 
 // move changes when a waiting job is due: its version ends as moved, and the next one is
 // stored, in one commit.
-func (p *part) move(ctx context.Context, a address, to time.Time) (bool, error) {
+func (p *part) move(ctx context.Context, a address, to time.Time) (ok bool, err error) {
 	if err := p.room(ctx); err != nil { // a move takes room before it gives some back, and not all of it
 		return false, err
 	}
-	token := rand.Text()
-	for try := 0; try < maxTries; try++ {
-		at, s, err := p.current(ctx, a)
-		if err != nil {
-			return false, err
-		}
-		if s.fate == claimed || s.fate.final() {
-			return false, nil
-		}
-		again, forward, err := p.forwarded(ctx, a)
-		if err != nil {
-			return false, err
-		}
-		if again != at {
-			continue
+	missed := 0
+	err = p.change(ctx, "the job", func(lost error) (bool, error) {
+		at, forward, s, err := p.current(ctx, a)
+		if err != nil || lost != nil || s.fate == claimed || s.fate.final() {
+			return true, cmp.Or(lost, err)
 		}
 		r, m, err := p.find(ctx, a, at, forward)
-		if errors.Is(err, driver.ErrNotFound) && try < 5 {
-			continue // it ended in between, or another server is a moment behind
+		if missed++; errors.Is(err, driver.ErrNotFound) && missed <= 5 {
+			return false, errBusy // it ended in between, or another server is a moment behind
 		}
 		if err != nil {
+			return true, err
+		}
+		if err = p.write(ctx, p.moveGroup(&r, at, s, rand.Text(), to, p.now())...); err != nil {
 			return false, err
 		}
-		err = p.write(ctx, p.moveGroup(&r, at, s, token, to, p.now())...)
-		switch {
-		case err == nil:
-			if m.Subject == p.farSubject(p.farOf(at.bucket)) {
-				p.remove(ctx, m) // as in leaveFar
-			}
-			return true, nil
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-			if err := p.sync(ctx); err != nil {
-				return false, err
-			}
-		default:
-			return false, err
+		if ok = true; m.Subject == p.farSubject(p.farOf(at.bucket)) {
+			p.remove(ctx, m) // as in leaveFar
 		}
-	}
-	return false, fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
+		return true, nil
+	})
+	return ok, err
 }
 
 // moveGroup ends a version as moved, and stores the next: of a suspect that was handed
@@ -185,65 +178,53 @@ func (p *part) moveGroup(r *driver.Record, at place, s status, token string, to,
 	return append(g, p.leave(s)...)
 }
 
-// redrive has a dead job wait again.
+// redrive makes a dead job wait again.
 func (p *part) redrive(ctx context.Context, a address, at time.Time) error {
-	for try := 0; try < maxTries; try++ {
-		m, err := p.last(ctx, p.deadSubject(a.id))
+	return p.replaceDead(ctx, a, func(dead stored) (group, error) {
+		r, err := decode(dead.Data)
 		if err != nil {
-			return err
-		}
-		if len(m.Data) == 0 {
-			return driver.ErrNotFound
-		}
-		r, err := decode(m.Data)
-		if err != nil {
-			return err
+			return nil, err
 		}
 		r.Due, r.Attempt, r.Crashes, r.Version = at, 0, 0, r.Version+1
 		r.Expires = time.Time{}
-		tombstone := grave(p.deadSubject(a.id))
-		tombstone.last = seq(m.Seq)
 		bucket := p.openFor(at)
-		g := group{tombstone, p.forwardWrite(&r, bucket), p.recordWrite(&r, bucket, p.now(), true)}
-		if r.Key != "" {
-			h, err := p.keyHolder(ctx, r.Key)
-			if err != nil {
-				return err
-			}
-			if h.alive {
-				return driver.ErrExists
-			}
-			g = append(g, p.keyWrite(&r, h.seq))
+		g := group{p.forwardWrite(&r, bucket), p.recordWrite(&r, bucket, p.now(), true)}
+		if r.Key == "" {
+			return g, nil
 		}
-		err = p.write(ctx, g...)
-		if !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
-			return err
+		h, err := p.keyHolder(ctx, r.Key)
+		if err == nil && h.alive {
+			err = driver.ErrExists
 		}
-		if err := p.sync(ctx); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
+		return append(g, p.keyWrite(&r, h.seq)), err
+	})
 }
 
-// deleteDead removes a dead job. It replaces the same message as a redrive does, on the
-// condition that it is as it was read, so that one of the two wins.
+// deleteDead removes a dead job.
 func (p *part) deleteDead(ctx context.Context, a address) error {
-	for try := 0; try < maxTries; try++ {
-		m, err := p.last(ctx, p.deadSubject(a.id))
-		if err != nil {
-			return err
+	return p.replaceDead(ctx, a, func(stored) (group, error) { return nil, nil })
+}
+
+// replaceDead removes a dead job, and writes with it what replaces it. The condition is that it
+// is as it was read, so that of a redrive and a deletion one wins.
+func (p *part) replaceDead(ctx context.Context, a address, by func(dead stored) (group, error)) error {
+	return p.change(ctx, "the job", func(lost error) (bool, error) {
+		dead, err := p.last(ctx, p.deadSubject(a.id))
+		if err == nil && len(dead.Data) == 0 {
+			err = driver.ErrNotFound
 		}
-		if len(m.Data) == 0 {
-			return driver.ErrNotFound
+		if err != nil || lost != nil {
+			return true, cmp.Or(lost, err)
+		}
+		g, err := by(dead)
+		if err != nil {
+			return true, err
 		}
 		tombstone := grave(p.deadSubject(a.id))
-		tombstone.last = seq(m.Seq)
-		if err := p.write(ctx, tombstone); !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
+		tombstone.last = seq(dead.Seq)
+		err = p.write(ctx, append(g, tombstone)...)
+		return false, err
+	})
 }
 
 // purge removes the messages of a subject up to a sequence, 0 for all.
@@ -255,13 +236,7 @@ func (p *part) purge(ctx context.Context, filter string, upTo uint64) error {
 	if upTo > 0 {
 		request["seq"] = upTo + 1
 	}
-	var answer struct {
-		Error *apiError `json:"error"`
-	}
-	if err := p.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer); err != nil {
-		return err
-	}
-	return answer.Error.err()
+	return p.ask(ctx, "STREAM.PURGE."+p.stream, request, nil)
 }
 
 func (a place) String() string { return itoa(a.bucket) + "." + a.id + "." + strconv.Itoa(a.version) }

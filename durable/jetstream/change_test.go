@@ -70,9 +70,11 @@ func TestLeavesFarBucket(t *testing.T) {
 	p := newPart(t)
 	now := time.Now().Truncate(time.Microsecond)
 	size := func() uint64 {
-		s, err := p.js.Stream(t.Context(), p.stream)
+		_, err := p.info(t.Context(), "")
 		require.NoError(t, err)
-		return s.CachedInfo().State.Bytes
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.bytes
 	}
 	has := func(level string) int {
 		info, err := p.info(t.Context(), p.subject(level)+".>")
@@ -103,11 +105,9 @@ func TestLeavesFarBucket(t *testing.T) {
 	}
 	require.Less(t, size()-empty, uint64(250<<10), "two jobs are left, of 100 KiB each")
 	for _, a := range []address{moved, stays} {
-		at, _, err := p.current(t.Context(), a)
+		at, forward, _, err := p.current(t.Context(), a)
 		require.NoError(t, err)
-		_, forward, err := p.forwarded(t.Context(), a)
-		require.NoError(t, err)
-		_, err = p.record(t.Context(), a, at, forward)
+		_, _, err = p.find(t.Context(), a, at, forward)
 		require.NoError(t, err)
 	}
 	require.Equal(t, 2, has("h"), "buckets in which a job is")

@@ -43,23 +43,25 @@ func (f *feed) emptied(ctx context.Context, consumer string) (last uint64, err e
 // ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
 // behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
 func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
-	cons, err := f.js.Consumer(ctx, f.stream, consumer)
-	if errors.Is(err, natsjs.ErrConsumerNotFound) {
+	var info natsjs.ConsumerInfo
+	err = f.ask(ctx, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
+	if errors.Is(err, driver.ErrNotFound) {
 		return 0, false, nil
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	info := cons.CachedInfo()
+	return f.endedBy(ctx, &info)
+}
+
+// endedBy is ended by what a server says of the consumer.
+func (f *feed) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
 	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
 	if !all || f.replicas == 1 {
 		return last, all, nil
 	}
-	_, err = f.ofLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
-	if errors.Is(err, driver.ErrNotFound) {
-		return last, true, nil
-	}
-	return last, false, err
+	next, err := f.ofLeader(ctx, map[string]any{"next_by_subj": info.Config.FilterSubject, "seq": last + 1})
+	return last, err == nil && next.Seq == 0, err
 }
 
 // closeBuckets closes what has ended, as the looks show it. It is not part of a look: it
@@ -240,8 +242,7 @@ func (f *feed) leave(ctx context.Context, b int64, of func(queue string) bool) e
 	}
 	f.mu.Unlock()
 	for _, at := range done {
-		err := f.js.DeleteConsumer(ctx, f.stream, at.consumer())
-		if err != nil && !errors.Is(err, natsjs.ErrConsumerNotFound) {
+		if err := f.deleteConsumer(ctx, at.consumer()); err != nil {
 			return err
 		}
 	}

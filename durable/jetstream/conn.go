@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
@@ -145,35 +144,4 @@ func (c *conn) expect(lease time.Duration) {
 			return
 		}
 	}
-}
-
-// boundJS is a client of JetStream none of whose calls here outlasts its context.
-type boundJS struct {
-	natsjs.JetStream
-	c *conn
-}
-
-func (b boundJS) Stream(ctx context.Context, name string) (natsjs.Stream, error) {
-	return call(ctx, b.c, func() (natsjs.Stream, error) { return b.JetStream.Stream(ctx, name) })
-}
-
-func (b boundJS) CreateStream(ctx context.Context, s natsjs.StreamConfig) (natsjs.Stream, error) {
-	return call(ctx, b.c, func() (natsjs.Stream, error) { return b.JetStream.CreateStream(ctx, s) })
-}
-
-func (b boundJS) UpdateStream(ctx context.Context, s natsjs.StreamConfig) (natsjs.Stream, error) {
-	return call(ctx, b.c, func() (natsjs.Stream, error) { return b.JetStream.UpdateStream(ctx, s) })
-}
-
-func (b boundJS) Consumer(ctx context.Context, stream, name string) (natsjs.Consumer, error) {
-	return call(ctx, b.c, func() (natsjs.Consumer, error) { return b.JetStream.Consumer(ctx, stream, name) })
-}
-
-func (b boundJS) CreateOrUpdateConsumer(ctx context.Context, stream string, cfg natsjs.ConsumerConfig) (natsjs.Consumer, error) {
-	return call(ctx, b.c, func() (natsjs.Consumer, error) { return b.JetStream.CreateOrUpdateConsumer(ctx, stream, cfg) })
-}
-
-func (b boundJS) DeleteConsumer(ctx context.Context, stream, name string) error {
-	_, err := call(ctx, b.c, func() (struct{}, error) { return struct{}{}, b.JetStream.DeleteConsumer(ctx, stream, name) })
-	return err
 }

@@ -63,11 +63,12 @@ func (c *config) compare(s *natsjs.StreamConfig) error {
 	return nil
 }
 
-// findOrMake returns a partition's stream.
-func findOrMake(ctx context.Context, c *config, js natsjs.JetStream, name string) (natsjs.Stream, error) {
-	s, err := js.Stream(ctx, name)
-	if !errors.Is(err, natsjs.ErrStreamNotFound) {
-		return s, err
+// findOrMake returns what the server says of a partition's stream, which it makes if it is not there.
+func (p *part) findOrMake(ctx context.Context, c *config) (*natsjs.StreamInfo, error) {
+	info := &natsjs.StreamInfo{}
+	err := p.ask(ctx, "STREAM.INFO."+p.stream, nil, info)
+	if !isCode(err, codeNoStream) {
+		return info, err
 	}
 	if c.existing {
 		return nil, fmt.Errorf("%w: %q", ErrNoQueue, c.queue)
@@ -76,28 +77,28 @@ func findOrMake(ctx context.Context, c *config, js natsjs.JetStream, name string
 	if maxBytes == 0 {
 		maxBytes = -1
 	}
-	s, err = js.CreateStream(ctx, natsjs.StreamConfig{
-		Name: name, Subjects: []string{name + ".>"}, Storage: natsjs.FileStorage,
+	err = p.ask(ctx, "STREAM.CREATE."+p.stream, natsjs.StreamConfig{
+		Name: p.stream, Subjects: []string{p.stream + ".>"}, Storage: natsjs.FileStorage,
 		Retention: natsjs.LimitsPolicy, Discard: natsjs.DiscardNew, Replicas: c.replicas, MaxBytes: maxBytes,
 		AllowDirect: true, AllowMsgTTL: true, AllowAtomicPublish: true, AllowRollup: true,
 		Duplicates: time.Second, // not used: the default would remember two minutes
 		Metadata: map[string]string{
 			metaBuckets: c.geometry.String(), metaPartitions: strconv.Itoa(c.parts), metaVersion: strconv.Itoa(wireVersion),
 		},
-	})
-	if errors.Is(err, natsjs.ErrStreamNameAlreadyInUse) { // another one was faster
-		s, err = js.Stream(ctx, name)
+	}, info)
+	if isCode(err, codeNameInUse) { // another one was faster
+		err = p.ask(ctx, "STREAM.INFO."+p.stream, nil, info)
 	}
-	return s, err
+	return info, err
 }
 
-// settle changes what may be changed of a stream, in one update: its limit, its version,
+// updateStream changes what may be changed of a stream, in one update: its limit, its version,
 // and that it is complete. A new stream's metadata is changed so that the server writes what it knows
 // of the stream once more. When it is killed while it makes a stream, the file may be
 // there without its checksum, and a start passes the stream over; a stream that is made
 // anew then has all messages, but does not write a file that is there. It would be passed
 // over at each start.
-func (c *config) settle(ctx context.Context, js natsjs.JetStream, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
+func (p *part) updateStream(ctx context.Context, c *config, info *natsjs.StreamInfo, version int) (*natsjs.StreamInfo, error) {
 	s := info.Config
 	s.MaxBytes = c.limit(info)
 	if s.Metadata[metaComplete] != "" && version >= wireVersion && s.MaxBytes == info.Config.MaxBytes {
@@ -105,11 +106,8 @@ func (c *config) settle(ctx context.Context, js natsjs.JetStream, info *natsjs.S
 	}
 	s.Metadata = maps.Clone(s.Metadata)
 	s.Metadata[metaComplete], s.Metadata[metaVersion] = "1", strconv.Itoa(wireVersion)
-	updated, err := js.UpdateStream(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return updated.CachedInfo(), nil
+	updated := &natsjs.StreamInfo{}
+	return updated, p.ask(ctx, "STREAM.UPDATE."+p.stream, s, updated)
 }
 
 // limit returns how large a stream may get. A process that has the queue alone says so anew
@@ -164,18 +162,11 @@ var unanswered = []error{
 // not say so because it has just started, or is without a leader; or what it has said
 // cannot be worked with.
 func isRefusal(err error) bool {
-	var ours *apiError
-	var theirs *natsjs.APIError
-	code := 0
-	switch {
-	case errors.As(err, &theirs):
-		code = int(theirs.ErrorCode)
-	case errors.As(err, &ours):
-		code = ours.ErrCode
-	default:
+	refusal, said := errors.AsType[*apiError](err)
+	if !said {
 		return !slices.ContainsFunc(unanswered, func(u error) bool { return errors.Is(err, u) })
 	}
-	switch code {
+	switch refusal.ErrCode {
 	case 10004, 10005, 10006, 10007, 10008, 10009, 10059, 10075, 10118, 10163, 10202:
 		// No leader, not a member yet, not heard of the stream yet, or too few servers for
 		// so many replicas: those that are missing may be starting.

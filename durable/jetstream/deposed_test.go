@@ -202,7 +202,7 @@ func deposedLeader(t *testing.T) error {
 
 	// What was handed out before is claimed and canceled; the connection moves in between.
 	e := &engine{parts: []*part{p}, salt: p.salt}
-	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKinds([]string{"k"}), Lease: 30 * time.Second}}
+	w := &worker{e: e, c: driver.WorkConfig{Name: "w", Kinds: driver.NewKindGate([]string{"k"}), Lease: 30 * time.Second}}
 	hd := &handle{p: p, at: place{id: "claimed", bucket: b}, since: time.Now(), seq: found["claimed"].Seq}
 	hd.status = status{fate: claimed, token: "t", worker: "w", attempt: 1}
 	at := place{id: "canceled", bucket: b}
@@ -222,7 +222,7 @@ func deposedLeader(t *testing.T) error {
 	}
 	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
 	verdict := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
-	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
+	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
@@ -232,7 +232,7 @@ func deposedLeader(t *testing.T) error {
 	// Where the connection goes to the others, it is told.
 	hd.p = p
 	require.Equal(t, driver.Gone, w.confirm(t.Context(), held, p.stillOpen(t.Context(), hd)).Status)
-	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, res[1].first)
+	ok, err = p.confirmCancel(t.Context(), address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	require.NoError(t, err)
 	require.False(t, ok)
 	return nil
@@ -244,17 +244,19 @@ func (p *part) insertAndFind(ctx context.Context, b int64, records ...driver.Rec
 		return nil, err
 	}
 	found := map[string]stored{}
-	err := p.pages(ctx, p.nearSubject(b, "k"), 1, time.Time{}, func(page []stored) (bool, error) {
+	for page, err := range p.pages(ctx, p.nearSubject(b, "k"), 1, time.Time{}) {
+		if err != nil {
+			return nil, err
+		}
 		for _, m := range page {
 			r, err := decode(m.Data)
 			if err != nil {
-				return false, err
+				return nil, err
 			}
 			found[r.ID] = m
 		}
-		return true, nil
-	})
-	return found, err
+	}
+	return found, nil
 }
 
 // behind makes reads of many messages at once be answered by a server that has none of them yet.
@@ -294,23 +296,6 @@ func TestServerBehind(t *testing.T) {
 	require.False(t, h.alive)
 }
 
-// lateJS has consumers that have ended all that they know of.
-type lateJS struct {
-	natsjs.JetStream
-	info natsjs.ConsumerInfo
-}
-
-func (l lateJS) Consumer(context.Context, string, string) (natsjs.Consumer, error) {
-	return lateConsumer{info: l.info}, nil
-}
-
-type lateConsumer struct {
-	natsjs.Consumer
-	info natsjs.ConsumerInfo
-}
-
-func (l lateConsumer) CachedInfo() *natsjs.ConsumerInfo { return &l.info }
-
 // A bucket stays open though the consumer of its queue, on a server that is behind, knows of nothing that
 // waits there. Else its jobs would be taken to have ended until they run.
 func TestConsumerBehind(t *testing.T) {
@@ -321,16 +306,16 @@ func TestConsumerBehind(t *testing.T) {
 	r := recordAt("a", now, now)
 	require.NoError(t, p.write(t.Context(), p.mark(p.nearMark(b-9)))) // sequence 1
 	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
-	late := lateJS{JetStream: p.js}
-	late.info.Config.FilterSubject, late.info.AckFloor.Stream = p.nearSubject(b, "k"), 1
-	p.js, p.replicas = late, 3
+	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
+	late.Config.FilterSubject, p.replicas = p.nearSubject(b, "k"), 3
 	f := &feed{part: p}
-	last, err := f.emptied(t.Context(), "q")
+	_, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
-	require.Zero(t, last)
+	require.False(t, all)
 
 	require.NoError(t, p.purge(t.Context(), p.nearSubject(b, "k"), 0))
-	last, err = f.emptied(t.Context(), "q")
+	last, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
-	require.Equal(t, late.info.AckFloor.Stream, last)
+	require.True(t, all)
+	require.Equal(t, late.AckFloor.Stream, last)
 }

@@ -203,7 +203,6 @@ type engine struct {
 type part struct {
 	geometry
 	nc           *conn
-	js           natsjs.JetStream
 	api          string // what the server's API is called
 	denials      *denials
 	stream       string
@@ -265,16 +264,11 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	}
 	closed, cancel := context.WithCancelCause(c.until)
 	bound := newConn(nc, closed)
-	js, err := c.jetStream(bound)
-	if err != nil {
-		cancel(err)
-		return nil, fmt.Errorf("jetstream: Connect: %w", err)
-	}
 	denials := watch(nc)
 	e := &engine{queue: c.queue, close: cancel}
 	for i := 0; i < c.parts; i++ { // the first one tells how many there are
 		err := patiently(ctx, func(try context.Context) error {
-			p, err := openPart(try, &c, denials, js, i, bound)
+			p, err := openPart(try, &c, denials, i, bound)
 			if err == nil {
 				e.parts = append(e.parts, p)
 			}
@@ -292,16 +286,6 @@ func Connect(ctx context.Context, nc *nats.Conn, opts ...Option) (driver.Engine,
 	return e, nil
 }
 
-// jetStream returns the client of a domain's JetStream.
-func (c *config) jetStream(nc *conn) (js natsjs.JetStream, err error) {
-	if c.domain == "" {
-		js, err = natsjs.New(nc.nc)
-	} else {
-		js, err = natsjs.NewWithDomain(nc.nc, c.domain)
-	}
-	return boundJS{js, nc}, err
-}
-
 // api is what the subjects of its API begin with.
 func (c *config) api() string {
 	if c.domain == "" {
@@ -312,9 +296,9 @@ func (c *config) api() string {
 
 // openPart finds or makes a partition's stream. The first one to make it decides its
 // geometry.
-func openPart(ctx context.Context, c *config, d *denials, js natsjs.JetStream, i int, nc *conn) (*part, error) {
+func openPart(ctx context.Context, c *config, d *denials, i int, nc *conn) (*part, error) {
 	p := &part{
-		nc: nc, js: js, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: nc.ended, batches: make(chan struct{}, maxBatches),
+		nc: nc, api: c.api(), denials: d, number: i, stream: fmt.Sprintf("TW_%s_%d", c.queue, i), local: c.local, closed: nc.ended, batches: make(chan struct{}, maxBatches),
 		beats: map[string]sighting{}, staleAge: c.staleAge, shift: c.shift, quotas: quotas{all: map[string]*quota{}},
 	}
 	ctx, stop := d.during(ctx, api(p.stream))
@@ -327,11 +311,10 @@ func openPart(ctx context.Context, c *config, d *denials, js natsjs.JetStream, i
 }
 
 func (p *part) open(ctx context.Context, c *config) error {
-	s, err := findOrMake(ctx, c, p.js, p.stream)
+	info, err := p.findOrMake(ctx, c)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	info := s.CachedInfo()
 	if err := c.compare(&info.Config); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
@@ -339,7 +322,7 @@ func (p *part) open(ctx context.Context, c *config) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
-	if info, err = c.settle(ctx, p.js, info, version); err != nil {
+	if info, err = p.updateStream(ctx, c, info, version); err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	if p.geometry, err = parseGeometry(info.Config.Metadata[metaBuckets]); err != nil {
@@ -409,7 +392,6 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 	total := streamInfo{subjects: map[string]uint64{}}
 	for {
 		var answer struct {
-			Error   *apiError `json:"error"`
 			Total   int       `json:"total"`
 			Now     time.Time `json:"ts"`
 			Created time.Time `json:"created"`
@@ -431,9 +413,6 @@ func (p *part) info(ctx context.Context, filter string) (streamInfo, error) {
 		}
 		if err := p.ask(ctx, "STREAM.INFO."+p.stream, request, &answer); err != nil {
 			return total, err
-		}
-		if answer.Error != nil {
-			return total, answer.Error.err()
 		}
 		p.created.Store(answer.Created.UnixNano())
 		p.mu.Lock()
@@ -711,13 +690,7 @@ func (e *engine) Get(ctx context.Context, ref driver.Ref) (driver.Info, error) {
 }
 
 func (e *engine) Scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
-	return func(yield func(driver.Info, error) bool) {
-		for _, p := range e.parts {
-			if !p.scan(ctx, f, yield) {
-				return
-			}
-		}
-	}
+	return inParts(e, func(p *part) iter.Seq2[driver.Info, error] { return p.scan(ctx, f) })
 }
 
 // Now is the clock of the first partition's leader. Servers of a cluster agree to within

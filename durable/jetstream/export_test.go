@@ -28,6 +28,6 @@ func ClosedUntil(e driver.Engine) time.Time {
 // HasBeat reports whether the last beat of a worker is there.
 func HasBeat(ctx context.Context, e driver.Engine, worker string) bool {
 	p := e.(*engine).parts[0]
-	_, err := p.last(ctx, p.workerSubject(worker))
-	return err == nil
+	m, err := p.last(ctx, p.workerSubject(worker))
+	return err == nil && m.Seq > 0
 }

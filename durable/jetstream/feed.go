@@ -335,11 +335,19 @@ func (f *feed) round(ctx context.Context, at spot, r *reader) {
 func (f *feed) consumer(ctx context.Context, name, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	_, err := f.js.CreateOrUpdateConsumer(ctx, f.stream, natsjs.ConsumerConfig{
+	return f.ask(ctx, "CONSUMER.CREATE."+f.stream+"."+name+"."+filter, map[string]any{"stream_name": f.stream, "config": natsjs.ConsumerConfig{
 		Name: name, FilterSubject: filter, DeliverPolicy: natsjs.DeliverAllPolicy,
 		AckPolicy: natsjs.AckExplicitPolicy, AckWait: f.w.c.Lease, MaxAckPending: -1, MaxDeliver: -1,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Minute,
-	})
+	}}, nil)
+}
+
+// deleteConsumer removes a consumer, if it is there.
+func (f *feed) deleteConsumer(ctx context.Context, name string) error {
+	err := f.ask(ctx, "CONSUMER.DELETE."+f.stream+"."+name, nil, nil)
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil
+	}
 	return err
 }
 
@@ -424,8 +432,8 @@ func (f *feed) setAside(ctx context.Context, from spot, held []*driver.Delivery)
 	var moving []*handle
 	fl, closed := f.fleet.Load(), false
 	if len(held) > 0 && from.bucket <= f.lowest().near {
-		_, err := f.last(ctx, f.nearMark(from.bucket))
-		closed = !errors.Is(err, driver.ErrNotFound)
+		mark, err := f.last(ctx, f.nearMark(from.bucket))
+		closed = err != nil || mark.Seq > 0
 	}
 	for _, h := range held {
 		hd, kind := h.Handle.(*handle), h.Record.Kind

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -14,10 +15,7 @@ import (
 // status returns what became of a version of a job.
 func (p *part) status(ctx context.Context, at place) (status, error) {
 	m, err := p.last(ctx, p.fateSubject(at))
-	if errors.Is(err, driver.ErrNotFound) {
-		return status{}, nil
-	}
-	if err != nil {
+	if err != nil || m.Seq == 0 {
 		return status{}, err
 	}
 	return decodeStatus(m.Data, m.Seq)
@@ -28,15 +26,11 @@ func (p *part) status(ctx context.Context, at place) (status, error) {
 // has not been moved. The sequence is that of the message, before which the record is
 // not.
 func (p *part) forwarded(ctx context.Context, a address) (place, uint64, error) {
-	at := place{id: a.id, bucket: a.bucket}
 	m, err := p.last(ctx, p.forward(a.id))
-	if errors.Is(err, driver.ErrNotFound) || err == nil && len(m.Data) == 0 {
-		return at, 0, nil
+	if err != nil || len(m.Data) == 0 {
+		return place{id: a.id, bucket: a.bucket}, 0, err
 	}
-	if err != nil {
-		return at, 0, err
-	}
-	at, err = parseForward(a.id, m.Data)
+	at, err := parseForward(a.id, m.Data)
 	return at, m.Seq, err
 }
 
@@ -56,22 +50,23 @@ func (p *part) forwardWrite(r *driver.Record, bucket int64) write {
 	return write{subject: p.forward(r.ID), data: fmt.Appendf(nil, "%d %d", bucket, r.Version), rollup: true}
 }
 
-// current returns where the newest version of a job is, and its status: final if it has
-// ended. Of a job whose bucket is closed nothing is left, and that is done, too.
-func (p *part) current(ctx context.Context, a address) (place, status, error) {
+// current returns where the newest version of a job is, the sequence of the forward to it, and its
+// status: final if it has ended. Of a job whose bucket is closed nothing is left, and that is
+// done, too.
+func (p *part) current(ctx context.Context, a address) (place, uint64, status, error) {
 	for {
-		at, _, err := p.forwarded(ctx, a)
+		at, forward, err := p.forwarded(ctx, a)
 		if err != nil {
-			return at, status{}, err
+			return at, forward, status{}, err
 		}
 		s, err := p.status(ctx, at)
 		if err != nil || s.fate != none && s.fate != moved && s.fate != dead {
-			return at, s, err
+			return at, forward, s, err
 		}
 		if s.fate == none {
-			open, err := p.isOpen(ctx, a, at)
+			open, err := p.isOpen(ctx, a, at, forward)
 			if err != nil || open {
-				return at, s, err
+				return at, forward, s, err
 			}
 		}
 		// The forward is written with the status, so it is newer if the job was moved or
@@ -81,7 +76,7 @@ func (p *part) current(ctx context.Context, a address) (place, status, error) {
 			if s.fate != dead {
 				s = status{fate: done}
 			}
-			return at, s, err
+			return at, forward, s, err
 		}
 	}
 }
@@ -91,40 +86,35 @@ const markTTL = 24 * time.Hour
 
 // isOpen reports whether a version that has no status waits: its near bucket has not been
 // closed.
-func (p *part) isOpen(ctx context.Context, a address, at place) (bool, error) {
-	_, err := p.last(ctx, p.nearMark(at.bucket))
-	return p.isOpenBy(ctx, a, at, err)
+func (p *part) isOpen(ctx context.Context, a address, at place, forward uint64) (bool, error) {
+	mark, err := p.last(ctx, p.nearMark(at.bucket))
+	if err != nil {
+		return false, err
+	}
+	return p.isOpenBy(ctx, a, at, forward, mark)
 }
 
-// isOpenBy is isOpen with the error of reading the bucket's mark. That says for a day that
-// the bucket was closed. After that, and below the floor, where a clock that was set may
-// have passed over the mark's time or over the bucket, what counts is whether the job is
-// there. That others are in its bucket says nothing: it may have been stored elsewhere,
-// and have ended.
-func (p *part) isOpenBy(ctx context.Context, a address, at place, err error) (bool, error) {
-	if err == nil {
+// isOpenBy is isOpen by the bucket's mark, which says for a day that the bucket was closed.
+// After that, and below the floor, where a clock that was set may have passed over the mark's
+// time or over the bucket, what counts is whether the job is there. That others are in its
+// bucket says nothing: it may have been stored elsewhere, and have ended.
+func (p *part) isOpenBy(ctx context.Context, a address, at place, forward uint64, mark stored) (bool, error) {
+	if mark.Seq > 0 {
 		return false, nil
-	}
-	if !errors.Is(err, driver.ErrNotFound) {
-		return false, err
 	}
 	if at.bucket > p.lowest().near && p.now().Before(p.closeAt(at.bucket).Add(markTTL/2)) {
 		return true, nil
 	}
-	again, forward, err := p.forwarded(ctx, a)
-	if err != nil || again != at {
-		return false, err
-	}
 	_, m, err := p.find(ctx, a, at, forward)
 	if err == nil {
-		_, err = p.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
+		m, err = p.ofLeader(ctx, map[string]any{"seq": m.Seq}) // others may be behind
 	} else if errors.Is(err, driver.ErrNotFound) && p.replicas > 1 {
 		return p.leaderHas(ctx, at)
 	}
 	if errors.Is(err, driver.ErrNotFound) {
 		return false, nil
 	}
-	return err == nil, err
+	return m.Seq > 0, err
 }
 
 // leaderHas reports whether the leader has the message of a version. It reads one message of the bucket at a
@@ -133,11 +123,11 @@ func (p *part) leaderHas(ctx context.Context, at place) (bool, error) {
 	for _, filter := range p.filtersOf(at.bucket) {
 		for from := uint64(1); ; {
 			m, err := p.ofLeader(ctx, map[string]any{"next_by_subj": filter, "seq": from})
-			if errors.Is(err, driver.ErrNotFound) {
-				break
-			}
 			if err != nil {
 				return false, err
+			}
+			if m.Seq == 0 {
+				break
 			}
 			r, err := decode(m.Data)
 			if err != nil || r.ID == at.id && r.Version == at.version {
@@ -155,36 +145,15 @@ func (p *part) filtersOf(bucket int64) []string {
 	return append([]string{p.farSubject(p.farOf(bucket))}, p.nearFilters(bucket)...)
 }
 
-var errStop = errors.New("jetstream: found")
-
-// record finds the body of a version of a job. It was
+// find finds the message of a version of a job, and what it says. It was
 // stored when it was born, or with the forward to it, so that is where the search begins;
 // what was moved from a far bucket is somewhere in the near one after that.
-func (p *part) record(ctx context.Context, a address, at place, forward uint64) (driver.Record, error) {
-	r, _, err := p.find(ctx, a, at, forward)
-	return r, err
-}
-
-// find is record, and returns the message, too.
 func (p *part) find(ctx context.Context, a address, at place, forward uint64) (driver.Record, stored, error) {
 	return p.findIn(ctx, a, at, forward, p.filtersOf(at.bucket)...)
 }
 
 // findIn is find among the messages of some filters.
 func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, filters ...string) (r driver.Record, found stored, err error) {
-	search := func(page []stored) (bool, error) {
-		for _, m := range page {
-			one, err := decode(m.Data)
-			if err != nil {
-				return false, err
-			}
-			if one.ID == at.id && one.Version == at.version {
-				r, found = one, m
-				return false, nil
-			}
-		}
-		return true, nil
-	}
 	if at.version > 0 && forward == 0 {
 		return r, found, driver.ErrNotFound
 	}
@@ -197,11 +166,18 @@ func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, 
 			from = max(from, 1)
 		}
 		for _, filter := range filters {
-			if err := p.pages(ctx, filter, from, since, search); err != nil {
-				return r, found, err
-			}
-			if found.Seq > 0 {
-				return r, found, nil
+			for page, err := range p.pages(ctx, filter, from, since) {
+				for _, m := range page {
+					if r, err = decode(m.Data); err != nil {
+						break
+					}
+					if r.ID == at.id && r.Version == at.version {
+						return r, m, nil
+					}
+				}
+				if err != nil {
+					return r, found, err
+				}
 			}
 		}
 	}
@@ -212,10 +188,11 @@ func (p *part) findIn(ctx context.Context, a address, at place, forward uint64, 
 func (p *part) describe(ctx context.Context, ref driver.Ref, a address) (driver.Info, error) {
 	var info driver.Info
 	for try := 0; ; try++ {
-		if m, err := p.last(ctx, p.deadSubject(a.id)); err == nil && len(m.Data) > 0 {
+		if m, err := p.last(ctx, p.deadSubject(a.id)); err != nil || len(m.Data) > 0 {
+			if err != nil {
+				return info, err
+			}
 			return deadInfo(ref, m.Data)
-		} else if err != nil && !errors.Is(err, driver.ErrNotFound) {
-			return info, err
 		}
 		at, forward, err := p.forwarded(ctx, a)
 		if err != nil {
@@ -227,7 +204,7 @@ func (p *part) describe(ctx context.Context, ref driver.Ref, a address) (driver.
 		}
 		r, err := driver.Record{}, driver.ErrNotFound
 		if !s.fate.final() {
-			r, err = p.record(ctx, a, at, forward)
+			r, _, err = p.find(ctx, a, at, forward)
 		}
 		if err == nil {
 			return infoOf(ref, &r, s), nil
@@ -268,81 +245,119 @@ func deadInfo(ref driver.Ref, data []byte) (driver.Info, error) {
 	return driver.Info{Ref: ref, State: driver.Dead, Record: r}, nil
 }
 
-// scan goes over all jobs; false if it was told to stop. While a far bucket is being
-// moved its jobs are in it and in their near buckets, so these are remembered.
-func (p *part) scan(ctx context.Context, f driver.Filter, yield func(driver.Info, error) bool) bool {
-	seen := map[string]bool{}
-	visit := func(page []stored) (bool, error) { return p.scanPage(ctx, page, f, seen, yield) }
-	for _, filter := range []string{"h.*", "q.>"} {
-		if err := p.pages(ctx, p.subject(filter), 1, time.Time{}, visit); err != nil {
-			if !errors.Is(err, errStop) {
+// scan yields all jobs that match.
+func (p *part) scan(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+	return func(yield func(driver.Info, error) bool) {
+		for _, jobs := range []iter.Seq2[driver.Info, error]{
+			p.kept(ctx, f, map[place]bool{}, p.subject("h.*"), p.subject("q.>")), p.deadJobs(ctx, f),
+		} {
+			for i, err := range jobs {
+				if !yield(i, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// deadJobs yields the dead jobs that match.
+func (p *part) deadJobs(ctx context.Context, f driver.Filter) iter.Seq2[driver.Info, error] {
+	return func(yield func(driver.Info, error) bool) {
+		for page, err := range p.pages(ctx, p.subject("x.*"), 1, time.Time{}) {
+			for _, m := range page {
+				if len(m.Data) == 0 {
+					continue
+				}
+				var r driver.Record
+				if r, err = decode(m.Data); err != nil {
+					break
+				}
+				if i := (driver.Info{Ref: p.refOf(&r), State: driver.Dead, Record: r}); f.Match(i) && !yield(i, nil) {
+					return
+				}
+			}
+			if err != nil {
 				yield(driver.Info{}, err)
-			}
-			return false
-		}
-	}
-	err := p.deadJobs(ctx, func(i driver.Info) bool { return !f.Match(i) || yield(i, nil) })
-	if err != nil && !errors.Is(err, errStop) {
-		yield(driver.Info{}, err)
-	}
-	return err == nil
-}
-
-// deadJobs calls each for all that are dead. If that returns false the error is errStop.
-func (p *part) deadJobs(ctx context.Context, each func(driver.Info) bool) error {
-	return p.pages(ctx, p.subject("x.*"), 1, time.Time{}, func(page []stored) (bool, error) {
-		for _, m := range page {
-			if len(m.Data) == 0 {
-				continue
-			}
-			r, err := decode(m.Data)
-			if err != nil {
-				return false, err
-			}
-			info, err := deadInfo(p.refOf(&r), m.Data)
-			if err != nil {
-				return false, err
-			}
-			if !each(info) {
-				return false, errStop
+				return
 			}
 		}
-		return true, nil
-	})
+	}
 }
 
-func (p *part) scanPage(ctx context.Context, page []stored, f driver.Filter, seen map[string]bool, yield func(driver.Info, error) bool) (bool, error) {
-	recs := make([]driver.Record, len(page))
-	subjects := make([]string, len(page))
+// kept yields the jobs of some filters that wait or run, and that match. While a far bucket is
+// being moved its jobs are in it and in their near buckets, so these are remembered in seen.
+func (p *part) kept(ctx context.Context, f driver.Filter, seen map[place]bool, filters ...string) iter.Seq2[driver.Info, error] {
+	return func(yield func(driver.Info, error) bool) {
+		for v, err := range p.versions(ctx, filters...) {
+			if err != nil {
+				yield(driver.Info{}, err)
+				return
+			}
+			if far := p.farOf(p.nearOf(v.r.Due)); far <= p.lowest().far || !p.now().Before(p.cascadeAt(far)) {
+				if seen[v.at] {
+					continue
+				}
+				seen[v.at] = true
+			}
+			if i := infoOf(p.refOf(&v.r), &v.r, v.s); !v.s.fate.final() && f.Match(i) && !yield(i, nil) {
+				return
+			}
+		}
+	}
+}
+
+// version is a version of a job, where it was read, and what became of it.
+type version struct {
+	r   driver.Record
+	seq uint64
+	at  place
+	s   status
+}
+
+// versions yields those that are stored under some filters.
+func (p *part) versions(ctx context.Context, filters ...string) iter.Seq2[version, error] {
+	return func(yield func(version, error) bool) {
+		for _, filter := range filters {
+			for page, err := range p.pages(ctx, filter, 1, time.Time{}) {
+				var all []version
+				if err == nil {
+					all, err = p.versionsOf(ctx, page)
+				}
+				if err != nil {
+					yield(version{}, err)
+					return
+				}
+				for _, v := range all {
+					if !yield(v, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// versionsOf returns those of a page.
+func (p *part) versionsOf(ctx context.Context, page []stored) ([]version, error) {
+	all, subjects := make([]version, len(page)), make([]string, len(page))
 	for i, m := range page {
-		var err error
-		if recs[i], err = decode(m.Data); err != nil {
-			return false, err
+		r, err := decode(m.Data)
+		if err != nil {
+			return nil, err
 		}
-		subjects[i] = p.fateSubject(p.placeOf(m.Subject, &recs[i]))
+		all[i] = version{r: r, seq: m.Seq, at: p.placeOf(m.Subject, &r)}
+		subjects[i] = p.fateSubject(all[i].at)
 	}
-	fates, err := p.lasts(ctx, subjects)
+	found, err := p.lasts(ctx, subjects)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	now := p.now()
-	for i := range recs {
-		var s status
-		if m, ok := fates[subjects[i]]; ok {
-			if s, err = decodeStatus(m.Data, m.Seq); err != nil {
-				return false, err
+	for i, s := range subjects {
+		if m, ok := found[s]; ok {
+			if all[i].s, err = decodeStatus(m.Data, m.Seq); err != nil {
+				return nil, err
 			}
 		}
-		if far := p.farOf(p.nearOf(recs[i].Due)); far <= p.lowest().far || !now.Before(p.cascadeAt(far)) {
-			if seen[subjects[i]] {
-				continue
-			}
-			seen[subjects[i]] = true
-		}
-		info := infoOf(p.refOf(&recs[i]), &recs[i], s)
-		if !s.fate.final() && f.Match(info) && !yield(info, nil) {
-			return false, errStop
-		}
 	}
-	return true, nil
+	return all, nil
 }

@@ -64,11 +64,10 @@ func (p *part) sync(ctx context.Context) error {
 
 func (p *part) readFloor(ctx context.Context) error {
 	m, err := p.last(ctx, p.floorSubject())
-	if errors.Is(err, driver.ErrNotFound) {
+	if err == nil && m.Seq == 0 {
 		p.learn(bottom)
-		return nil
 	}
-	if err != nil {
+	if err != nil || m.Seq == 0 {
 		return err
 	}
 	f := floor{seq: m.Seq}
@@ -122,15 +121,15 @@ func (p *part) markClosed(ctx context.Context, subject string, raise func(*floor
 	if f != was {
 		g = append(g, write{subject: p.floorSubject(), data: f.encode(), last: seq(was.seq), rollup: true})
 	}
-	res := p.commit(ctx, []group{g})[0]
-	if errors.Is(res.err, errConflict) || errors.Is(res.err, errBusy) {
+	first, err := p.writeSeq(ctx, g...)
+	if errors.Is(err, errConflict) || errors.Is(err, errBusy) {
 		return false, p.readFloor(ctx)
 	}
-	if res.err == nil && f != was {
-		f.seq = res.first + uint64(len(g)) - 1
+	if err == nil && f != was {
+		f.seq = first + uint64(len(g)) - 1
 		p.learn(f)
 	}
-	return res.err == nil, res.err
+	return err == nil, err
 }
 
 // openFor returns the bucket of a version that is due at a time: its own, or the first

@@ -145,8 +145,8 @@ func (in *inserting) repeat(p *part) {
 // whether it is to be tried again, perhaps elsewhere.
 func (p *part) refused(ctx context.Context, in *inserting) (again bool, err error) {
 	if in.putOff {
-		_, err := p.last(ctx, p.forward(in.r.ID))
-		if !errors.Is(err, driver.ErrNotFound) {
+		m, err := p.last(ctx, p.forward(in.r.ID))
+		if err != nil || m.Seq > 0 {
 			return false, err // nil: an earlier try has stored it; it may have ended since
 		}
 	}
@@ -185,22 +185,18 @@ func (p *part) recordWrite(r *driver.Record, bucket int64, now time.Time, guarde
 // insertKeyed stores a record and takes its key, in one commit. If that is refused though
 // nobody has touched the key, it is the bucket that is closed.
 func (p *part) insertKeyed(ctx context.Context, r *driver.Record) error {
-	var uncertain, closed error
 	refused, before := false, uint64(0) // the last try, and the key's sequence at that time
-	for range insertTries {
+	return p.change(ctx, "the key", func(lost error) (bool, error) {
 		h, err := p.keyHolder(ctx, r.Key)
-		if closed = nil; refused && h.seq == before {
-			closed = errTooLate
-		}
 		switch {
 		case err != nil:
-			return cmp.Or(uncertain, err)
+			return false, err
 		case h.ref == p.refOf(r):
-			return nil // an earlier try has stored it; it may have ended since
+			return true, nil // an earlier try has stored it; it may have ended since
 		case h.alive:
-			return cmp.Or(uncertain, driver.ErrExists)
-		case closed != nil && (uncertain != nil || !p.fresh(r)):
-			return closed // an earlier try may have stored it, and it have run
+			return true, cmp.Or(lost, driver.ErrExists)
+		case refused && h.seq == before && (lost != nil || !p.fresh(r)):
+			return true, errTooLate // an earlier try may have stored it, and it have run
 		}
 		in := p.place(r)
 		if in.putOff {
@@ -209,24 +205,8 @@ func (p *part) insertKeyed(ctx context.Context, r *driver.Record) error {
 		in.repeat(p)
 		err = p.write(ctx, append(in.group, p.keyWrite(r, h.seq))...)
 		refused, before = errors.Is(err, errConflict), h.seq
-		switch {
-		case refused, errors.Is(err, errBusy):
-			if err := p.sync(ctx); err != nil {
-				return cmp.Or(uncertain, err)
-			}
-			continue
-		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
-			uncertain = err
-			continue
-		case err != nil:
-			return cmp.Or(uncertain, err)
-		}
-		return nil
-	}
-	if err := cmp.Or(uncertain, closed); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: others take and leave the key %q all the time", driver.ErrExists, r.Key)
+		return false, err
+	})
 }
 
 // A key is a message of the subject k.<hash of it>, with the Ref of the job that has it.
@@ -269,25 +249,17 @@ func (p *part) keyHolder(ctx context.Context, key string) (h holder, err error) 
 // holder reads a key, and then the status of the job that has it.
 func (p *part) holder(ctx context.Context, key string) (holder, error) {
 	m, err := p.last(ctx, p.keySubject(key))
-	switch {
-	case errors.Is(err, driver.ErrNotFound):
-		return holder{}, nil
-	case err != nil:
-		return holder{}, err
-	case len(m.Data) == 0:
-		return holder{seq: m.Seq}, nil
+	if err != nil || len(m.Data) == 0 {
+		return holder{seq: m.Seq}, err
 	}
 	h := holder{ref: driver.Ref(m.Data), seq: m.Seq}
 	a, err := parseRef(h.ref, p.salt, p.of)
 	if err != nil {
 		return h, fmt.Errorf("%w: of the key %q: %w", driver.ErrStorage, key, err)
 	}
-	_, s, err := p.current(ctx, a)
-	if err != nil {
-		return h, err
-	}
+	_, _, s, err := p.current(ctx, a)
 	h.alive = !s.fate.final()
-	return h, nil
+	return h, err
 }
 
 // leaveKey is what an ending job writes of its key: that it is free, or has the next
@@ -297,10 +269,7 @@ func (p *part) leaveKey(ctx context.Context, r *driver.Record, next *driver.Reco
 		return nil, nil
 	}
 	m, err := p.last(ctx, p.keySubject(r.Key))
-	if errors.Is(err, driver.ErrNotFound) || err == nil && driver.Ref(m.Data) != p.refOf(r) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil || driver.Ref(m.Data) != p.refOf(r) {
 		return nil, err
 	}
 	w := grave(p.keySubject(r.Key))

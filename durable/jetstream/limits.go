@@ -12,12 +12,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// covered is a job that is to be claimed under limits.
-type covered struct {
+// claiming is a job that is to be claimed.
+type claiming struct {
 	h       *driver.Delivery
 	hd      *handle
-	limits  []*driver.Rule
-	quotas  []string // of each
+	barred  *driver.ClaimResult   // not nil: the rules do not let it be claimed
+	limits  []*driver.StoredLimit // that cover it
+	quotas  []string              // of each
 	basis   basis
 	verdict driver.ClaimResult
 	seats   []string // that its claim has
@@ -36,58 +37,75 @@ type draft struct {
 	rated   bool         // tokens are counted
 }
 
-// coveredBy returns a job that is to be claimed. One that may be claimed already must not wait
+// newClaiming returns a job that is to be claimed. One that may be claimed already must not wait
 // for its own place: what became of it is read first.
-func coveredBy(limits []*driver.Rule, h *driver.Delivery) *covered {
-	c := &covered{h: h, hd: h.Handle.(*handle), limits: limits, basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
-	c.refused = c.hd.unsure || c.hd.status.fate == claimed && c.hd.status.seq > 0
-	for _, l := range limits {
-		c.quotas = append(c.quotas, quotaOf(l.Key(h.Record.Lane)))
+func newClaiming(rules *driver.FlowControl, h *driver.Delivery) *claiming {
+	j := &claiming{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
+	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
+	limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
+	switch {
+	case h.Record.Crashes > 0 && !h.Exact:
+		j.barred = &driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
+	case paused && h.Exact:
+		j.barred = &driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
+	case !h.Exact && (paused || len(limits) > 0):
+		j.barred = &driver.ClaimResult{Status: driver.Throttled}
+	default:
+		for _, l := range limits {
+			j.limits, j.quotas = append(j.limits, l), append(j.quotas, quotaOf(l.Key(h.Record.Lane)))
+		}
 	}
-	return c
+	return j
 }
 
 const (
 	limitedAtOnce = 200 // claims under limits that are one commit
-	limitedTries  = 6   // while others claim under the same limits
+	claimTries    = 6   // while others claim the same, or under the same limits
 	sweptAtOnce   = 16
 )
 
-// claimLimited claims jobs under limits. It chooses places and tokens by what is known here of the
-// limits; the conditions of the commit tell whether that is so.
-func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*covered, token string) {
+// claimLimited claims jobs under limits.
+func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claiming, token string) {
+	if len(jobs) == 0 {
+		return
+	}
 	p.quotas.claims.Lock()
 	defer p.quotas.claims.Unlock()
+	for some := range slices.Chunk(jobs, limitedAtOnce) {
+		w.claimAll(ctx, p, some, token)
+	}
+}
+
+// claimAll claims jobs. It chooses places and tokens by what is known here of the limits, and
+// takes each job for one that waits; the conditions of the commit tell whether that is so.
+func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token string) {
 	swept := false
 	for tries := 0; len(jobs) > 0; {
-		some := jobs[:min(len(jobs), limitedAtOnce)]
-		jobs = jobs[len(some):]
-		some, err := w.survey(ctx, p, some, token)
-		if err != nil || tries == limitedTries {
-			for _, j := range append(some, jobs...) {
+		some, err := w.survey(ctx, p, jobs, token)
+		if err != nil || tries == claimTries {
+			for _, j := range some {
 				j.verdict = driver.ClaimResult{Status: driver.RetryLater, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
 			}
 			return
 		}
 		drafts, won, full := w.plan(p, some)
-		again := w.commitPlan(ctx, p, drafts, won, token)
-		if len(again) > 0 {
+		jobs = w.commitPlan(ctx, p, drafts, won, token, tries == 0)
+		if len(jobs) > 0 {
 			tries++
 		}
 		if !swept && len(full) > 0 {
 			swept = true
-			again = append(again, w.sweepFor(ctx, p, full)...)
+			jobs = append(jobs, w.sweepFor(ctx, p, full)...)
 		}
-		jobs = append(again, jobs...)
 	}
 }
 
 // survey reads, at one time, what is not known of the limits, and of the jobs. It returns
 // those jobs that may be claimed, and sets the verdicts of the others.
-func (w *worker) survey(ctx context.Context, p *part, jobs []*covered, token string) (rest []*covered, err error) {
+func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token string) (rest []*claiming, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { err = p.readQuotasOf(ctx, jobs, w.others.Load() == 0) })
-	var unseen, refused []*covered
+	var unseen, refused []*claiming
 	for _, j := range jobs {
 		switch {
 		case j.refused:
@@ -107,7 +125,7 @@ func (w *worker) survey(ctx context.Context, p *part, jobs []*covered, token str
 // left returns the jobs that have not ended, and are not another's who lives, by what was
 // looked up. Each of those would have all that is written with it be refused, and is no less
 // another's if that was a moment ago. It sets their verdicts.
-func (w *worker) left(ctx context.Context, p *part, jobs []*covered, statuses []status) (rest []*covered) {
+func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses []status) (rest []*claiming) {
 	leases := map[string]time.Duration{}
 	for i, j := range jobs {
 		s := statuses[i]
@@ -131,7 +149,7 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*covered, statuses []
 	return rest
 }
 
-func heldIn(jobs []*covered) []*driver.Delivery {
+func heldIn(jobs []*claiming) []*driver.Delivery {
 	held := make([]*driver.Delivery, len(jobs))
 	for i, j := range jobs {
 		held[i] = j.h
@@ -139,8 +157,8 @@ func heldIn(jobs []*covered) []*driver.Delivery {
 	return held
 }
 
-func (p *part) readQuotasOf(ctx context.Context, jobs []*covered, alone bool) error {
-	wanted, lanes := map[string]*driver.Rule{}, map[string]string{}
+func (p *part) readQuotasOf(ctx context.Context, jobs []*claiming, alone bool) error {
+	wanted, lanes := map[string]*driver.StoredLimit{}, map[string]string{}
 	for _, j := range jobs {
 		for k, l := range j.limits {
 			wanted[j.quotas[k]], lanes[j.quotas[k]] = l, j.h.Record.Lane
@@ -151,7 +169,7 @@ func (p *part) readQuotasOf(ctx context.Context, jobs []*covered, alone bool) er
 
 // sweepFor frees what dead workers have of the quotas that are full, and returns the jobs
 // that may be claimed now.
-func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*covered) (again []*covered) {
+func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*claiming) (again []*claiming) {
 	n := 0
 	for key, jobs := range full {
 		if n++; n > sweptAtOnce {
@@ -164,13 +182,13 @@ func (w *worker) sweepFor(ctx context.Context, p *part, full map[string][]*cover
 	return again
 }
 
-func newDraft(q *quota, l *driver.Rule, now time.Time) *draft {
+func newDraft(q *quota, l *driver.StoredLimit, now time.Time) *draft {
 	d := &draft{of: q, c: q.counter, chosen: map[int]bool{}, rated: l.Rate > 0}
 	d.c.Taken = q.used
 	// So late they can only be if the clock was set back, or the limit was changed. Then the
 	// next token is there now.
-	if l.Rate > 0 && d.c.Tokens > now.Add(driver.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
-		d.c.Tokens = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
+	if l.Rate > 0 && d.c.TAT > now.Add(driver.TokenAhead+time.Duration(l.Burst)*l.Gap()).UnixNano() {
+		d.c.TAT = now.UnixNano() + int64(l.Burst-1)*int64(l.Gap())
 	}
 	return d
 }
@@ -181,19 +199,23 @@ func (d *draft) differs(alone bool) bool {
 	was := d.of.counter
 	was.Taken = d.c.Taken
 	if alone {
-		was.Turn, was.Until, was.Last = d.c.Turn, d.c.Until, d.c.Last
+		was.ReservedFor, was.ReservedUntil, was.LastHolder = d.c.ReservedFor, d.c.ReservedUntil, d.c.LastHolder
 	}
 	return was != d.c
 }
 
 // plan decides which jobs are claimed, and with which places. Full are the quotas that have
 // no place, and the jobs that wait for one there.
-func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won []*covered, full map[string][]*covered) {
+func (w *worker) plan(p *part, jobs []*claiming) (drafts map[string]*draft, won []*claiming, full map[string][]*claiming) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	now := p.now()
-	drafts, full = map[string]*draft{}, map[string][]*covered{}
+	drafts, full = map[string]*draft{}, map[string][]*claiming{}
 	for _, j := range jobs {
+		if j.barred != nil {
+			j.verdict = *j.barred
+			continue
+		}
 		counters, has := make([]*driver.Counter, len(j.limits)), make([]bool, len(j.limits))
 		j.seats, j.took = nil, nil
 		for k, key := range j.quotas {
@@ -210,7 +232,7 @@ func (w *worker) plan(p *part, jobs []*covered) (drafts map[string]*draft, won [
 		if j.verdict = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
 			j.verdict = driver.Take(j.limits, counters, has, w.c.Name, now)
 		} else { // the answer was lost: it has all it needs
-			j.verdict.At = driver.TokenBy(j.limits, now)
+			j.verdict.At = driver.TokenValidBy(j.limits, now)
 		}
 		for k, key := range j.quotas {
 			d := drafts[key]
@@ -244,7 +266,7 @@ func (s status) seatAt(quota string) string {
 // compose returns what a plan writes. The count of a limit is written with all claims
 // that are counted there, so these are written together; where only places are taken each
 // claim is for itself.
-func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, token string) (groups []planned) {
+func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, token string) (groups []planned) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
 	var together planned
@@ -269,7 +291,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, toke
 				wr.last = nil
 			}
 			together.group = append(together.group, wr)
-		case d.of.counter.Turn != d.c.Turn || d.c.Until-d.of.counter.Until > int64(driver.TurnLasts/2):
+		case d.of.counter.ReservedFor != d.c.ReservedFor || d.c.ReservedUntil-d.of.counter.ReservedUntil > int64(driver.ReservationLasts/2):
 			groups = append(groups, planned{drafts: []*draft{d}, group: group{p.counterWrite(d.of, d.c, now)}})
 		}
 	}
@@ -280,15 +302,24 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*covered, toke
 }
 
 // commitPlan writes claims, and returns those that were refused. It sets the verdicts of the
-// others.
-func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*covered, token string) (again []*covered) {
+// others. A batch is refused as a whole when one of its jobs has a status, and where many are
+// canceled most batches have some. So the first batch of claims of one message is not tried again
+// in halves: which these are is looked up.
+func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*draft, won []*claiming, token string, first bool) (again []*claiming) {
 	groups := w.compose(p, drafts, won, token)
 	all := make([]group, len(groups))
 	for i := range groups {
 		all[i] = groups[i].group
 	}
-	open := map[int64]error{}
-	for i, res := range p.commit(ctx, all) {
+	var results []result
+	if first && len(drafts) == 0 && len(all) > fewWrites && len(all) <= maxWrites {
+		results = make([]result, len(all))
+		_ = p.commitAtOnce(ctx, all, results)
+	} else {
+		results = p.commit(ctx, all)
+	}
+	open := map[int64]error{} // what is known of the buckets, after the commit
+	for i, res := range results {
 		if groups[i].settle(p, res); res.err == nil {
 			w.confirmAll(ctx, p, groups[i].jobs, open)
 			continue
@@ -302,7 +333,7 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 }
 
 // counted reports whether something is counted with the claim but its places.
-func (j *covered) counted(drafts map[string]*draft) (is bool) {
+func (j *claiming) counted(drafts map[string]*draft) (is bool) {
 	for _, key := range j.quotas {
 		if drafts[key].changed {
 			drafts[key].written, is = true, true
@@ -314,13 +345,13 @@ func (j *covered) counted(drafts map[string]*draft) (is bool) {
 // planned is what is written together.
 type planned struct {
 	group  group
-	jobs   []*covered
+	jobs   []*claiming
 	first  []int // where in the group the messages of each begin: its status, and its places
 	drafts []*draft
 }
 
 // add has a claim be written. p.quotas.mu is held.
-func (pl *planned) add(w *worker, p *part, j *covered, drafts map[string]*draft) {
+func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.over.seq)})
 	for _, name := range j.seats {
@@ -340,7 +371,7 @@ func (pl *planned) add(w *worker, p *part, j *covered, drafts map[string]*draft)
 }
 
 // isNew reports whether a place is none of the first ones, which the claim had before.
-func (j *covered) isNew(name string, kept int) bool {
+func (j *claiming) isNew(name string, kept int) bool {
 	for _, s := range j.seats[kept:] {
 		if s == name {
 			return true
@@ -349,7 +380,7 @@ func (j *covered) isNew(name string, kept int) bool {
 	return false
 }
 
-func (j *covered) has(name string) bool { return j.isNew(name, 0) }
+func (j *claiming) has(name string) bool { return j.isNew(name, 0) }
 
 // settle notes what a commit has come to: what it has written, or that all it is about is to
 // be read.
@@ -379,7 +410,7 @@ func (pl *planned) settle(p *part, res result) {
 }
 
 // confirmAll is confirm of claims that are written.
-func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*covered, open map[int64]error) {
+func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claiming, open map[int64]error) {
 	for _, j := range jobs {
 		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
 			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
@@ -392,8 +423,8 @@ func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*covered, open 
 
 // restand reads what became of jobs that could not be claimed, and returns those that are to
 // be tried again. Where there are many it is looked up first, rather than to ask for each.
-func (w *worker) restand(ctx context.Context, p *part, jobs []*covered, token string) (again []*covered) {
-	unknown := map[*covered]bool{}
+func (w *worker) restand(ctx context.Context, p *part, jobs []*claiming, token string) (again []*claiming) {
+	unknown := map[*claiming]bool{}
 	if len(jobs) > 1 {
 		statuses := p.statusesOf(ctx, heldIn(jobs))
 		for i, j := range jobs {
@@ -496,7 +527,7 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 // the claims are given back that the rules as they are now would have judged otherwise, and
 // are asked for again. So who has stored a rule knows that each claim that is asked for later
 // obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.ClaimResult, by *driver.Rules) {
+func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.ClaimResult, by *driver.FlowControl) {
 	last := witness{}
 	for i, h := range held {
 		if hd := h.Handle.(*handle); verdicts[i].Status == driver.Granted && hd.status.seq > last.seq {
@@ -525,7 +556,7 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, ver
 }
 
 // sameRules reports whether a job is judged alike by two rules.
-func sameRules(a, b *driver.Rules, r *driver.Record) bool {
+func sameRules(a, b *driver.FlowControl, r *driver.Record) bool {
 	x, pausedX := a.Covering(r.Kind, r.Lane)
 	y, pausedY := b.Covering(r.Kind, r.Lane)
 	if pausedX != pausedY || len(x) != len(y) {

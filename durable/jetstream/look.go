@@ -3,6 +3,7 @@ package jetstream
 import (
 	"cmp"
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -99,19 +100,27 @@ const claimedAhead = time.Minute
 // page adds what a partition has. A job's mark is no earlier than its bucket, where it may
 // have come late: so a bucket has none that belongs before.
 func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
-	if f.State == driver.Dead {
-		return p.deadJobs(ctx, func(i driver.Info) bool {
-			if f.Match(i) {
-				found.add(marked{i, driver.Cursor{At: i.Due, Ref: i.Ref}})
+	add := func(jobs iter.Seq2[driver.Info, error], begins time.Time) error {
+		for i, err := range jobs {
+			if err != nil {
+				return err
 			}
-			return true
-		})
+			at := i.Due
+			if at.Before(begins) {
+				at = begins
+			}
+			found.add(marked{i, driver.Cursor{At: at, Ref: i.Ref}})
+		}
+		return nil
+	}
+	if f.State == driver.Dead {
+		return add(p.deadJobs(ctx, f), time.Time{})
 	}
 	spans, err := p.spans(ctx)
 	if err != nil {
 		return err
 	}
-	last, seen := p.now().Add(claimedAhead), map[string]bool{}
+	last, seen := p.now().Add(claimedAhead), map[place]bool{}
 	for _, s := range spans {
 		if !s.end.After(found.after.At) {
 			continue
@@ -119,31 +128,22 @@ func (p *part) page(ctx context.Context, f driver.Filter, found *firsts) error {
 		if found.isFull(s.start) || f.State == driver.Running && s.start.After(last) {
 			return nil
 		}
-		add := func(i driver.Info, _ error) bool {
-			at := i.Due
-			if at.Before(s.start) {
-				at = s.start
-			}
-			found.add(marked{i, driver.Cursor{At: at, Ref: i.Ref}})
-			return true
-		}
-		for _, filter := range s.filters {
-			err := p.pages(ctx, filter, 1, time.Time{}, func(page []stored) (bool, error) { return p.scanPage(ctx, page, f, seen, add) })
-			if err != nil {
-				return err
-			}
+		if err := add(p.kept(ctx, f, seen, s.filters...), s.start); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 const (
-	mostOverdue = 100    // kinds that Backlog returns
+	mostOverdue = 100    // kinds that Backlog and Unhandled return
 	mostRead    = 20_000 // records that it reads, and a page of each kind
 )
 
 // backlog is what a Backlog has found.
 type backlog struct {
+	unhandled bool // only what no worker can run is looked for
+
 	waiting int64
 	kinds   map[string]*driver.Overdue
 	tokens  map[string]string // the kinds of some
@@ -159,10 +159,29 @@ type backlog struct {
 // what of it has ended and is in a bucket that is not closed yet. Of which kinds that is in queues
 // of several kinds it takes from what it has read.
 func (e *engine) Backlog(ctx context.Context) (driver.Backlog, error) {
-	b := &backlog{kinds: map[string]*driver.Overdue{}, tokens: map[string]string{}, mixed: map[*driver.Overdue]int64{}}
+	b := &backlog{}
+	kinds, err := e.overdue(ctx, b)
+	return driver.Backlog{Waiting: b.waiting, Kinds: kinds[:min(len(kinds), mostOverdue)]}, err
+}
+
+// Unhandled reads what is due of the kinds that no worker can run.
+func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
+	kinds, err := e.overdue(ctx, &backlog{unhandled: true})
+	var all []driver.Unhandled
+	for _, o := range kinds {
+		if !o.Handled && len(all) < mostOverdue {
+			all = append(all, driver.Unhandled{Kind: o.Kind, Oldest: o.Oldest, Due: o.Due})
+		}
+	}
+	return all, err
+}
+
+// overdue returns the kinds that have jobs that are due, those that wait longest first.
+func (e *engine) overdue(ctx context.Context, b *backlog) ([]driver.Overdue, error) {
+	b.kinds, b.tokens, b.mixed = map[string]*driver.Overdue{}, map[string]string{}, map[*driver.Overdue]int64{}
 	for _, p := range e.parts {
 		if err := p.backlog(ctx, b); err != nil {
-			return driver.Backlog{}, err
+			return nil, err
 		}
 	}
 	all := make([]driver.Overdue, 0, len(b.kinds))
@@ -173,7 +192,7 @@ func (e *engine) Backlog(ctx context.Context) (driver.Backlog, error) {
 	slices.SortFunc(all, func(a, b driver.Overdue) int {
 		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Kind, b.Kind))
 	})
-	return driver.Backlog{Waiting: b.waiting, Kinds: all[:min(len(all), mostOverdue)]}, nil
+	return all, nil
 }
 
 func (p *part) backlog(ctx context.Context, b *backlog) error {
@@ -194,10 +213,12 @@ func (p *part) backlog(ctx context.Context, b *backlog) error {
 		return err
 	}
 	for _, bucket := range sorted(near) {
-		seen := map[string]bool{} // copies count once
+		seen := map[place]bool{} // copies count once
 		for queue, n := range near[bucket] {
 			kind, known := b.tokens[queue]
 			switch {
+			// While a worker lives, what it cannot run is in the queues of one kind.
+			case b.unhandled && (handled[queue] || known || !isToken(queue) && len(handled) > 0):
 			case p.start(bucket).After(now):
 				b.waiting += int64(n)
 			case b.read < mostRead || isToken(queue) && !known && len(b.tokens) < 4*mostOverdue:
@@ -224,34 +245,31 @@ func (b *backlog) count(of *driver.Overdue, one bool, n int64) {
 	}
 }
 
-// backlogOf reads a queue of n messages, as far as there is reason to.
-func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled, seen map[string]bool) error {
+// backlogOf reads a queue of n messages, as far as there is reason to: a page at least.
+func (p *part) backlogOf(ctx context.Context, b *backlog, at spot, n int64, now time.Time, handled map[string]bool, seen map[place]bool) error {
 	var last *driver.Overdue
-	one := isToken(at.queue)
-	err := p.pages(ctx, p.queueSubject(at.bucket, at.queue), 1, time.Time{}, func(page []stored) (bool, error) {
-		recs, fates, err := p.fates(ctx, page)
-		for i, r := range recs {
-			n--
-			version := p.placeOf(page[i].Subject, &r).String()
-			if fates[i].fate.final() || fates[i].fate == claimed || seen[version] {
-				continue
-			}
-			seen[version] = true
-			if b.waiting++; r.Due.After(now) {
-				continue
-			}
-			if last = b.add(&r, p.refOf(&r), handled); !one {
-				b.due++
-				b.mixed[last]++
+	one, least := isToken(at.queue), b.read+pageSize
+	for v, err := range p.versions(ctx, p.queueSubject(at.bucket, at.queue)) {
+		if err != nil {
+			return err
+		}
+		if n--; !v.s.fate.final() && v.s.fate != claimed && !seen[v.at] {
+			seen[v.at] = true
+			if b.waiting++; !v.r.Due.After(now) {
+				if last = b.add(&v.r, p.refOf(&v.r), handled); !one {
+					b.due++
+					b.mixed[last]++
+				}
 			}
 		}
-		b.read += int64(len(page))
-		return b.read < mostRead, err
-	})
+		if b.read++; b.read >= mostRead && b.read >= least {
+			break
+		}
+	}
 	if n > 0 {
 		b.count(last, one, n)
 	}
-	return err
+	return nil
 }
 
 // add counts a job that is due.
@@ -338,14 +356,16 @@ type claim struct {
 // last counts.
 func (p *part) claims(ctx context.Context, bucket int64) (map[string]claim, error) {
 	found := map[string]claim{}
-	err := p.pages(ctx, p.subject("c."+itoa(bucket)+".>"), 1, time.Time{}, func(page []stored) (bool, error) {
+	for page, err := range p.pages(ctx, p.subject("c."+itoa(bucket)+".>"), 1, time.Time{}) {
+		if err != nil {
+			return nil, err
+		}
 		for _, m := range page {
 			delete(found, m.Subject)
 			if s, err := decodeStatus(m.Data, m.Seq); err == nil && s.fate == claimed { // one that cannot be read hides no others
 				found[m.Subject] = claim{s.worker, p.serverTime(m.Time)}
 			}
 		}
-		return true, nil
-	})
-	return found, err
+	}
+	return found, nil
 }

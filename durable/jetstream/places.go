@@ -124,7 +124,7 @@ func (p *part) leave(s status) (g group) {
 // counterWrite stores what is not counted by places. It is of no use any more when the
 // last token is there and the turn is over.
 func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
-	lasts := time.Unix(0, max(c.Tokens, c.Until)).Sub(now)
+	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
 	c.Taken = 0
 	data, err := json.Marshal(wireCounter{Lane: q.place.Lane, Counter: c})
 	if err != nil {
@@ -159,7 +159,7 @@ const (
 // readQuotas reads those that are not known, or that have seemed to be full for a while. Where
 // there are other workers it reads what is counted of the rest, too: whose turn it is nobody
 // tells.
-func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.Rule, lanes map[string]string, alone bool) error {
+func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredLimit, lanes map[string]string, alone bool) error {
 	began := time.Now()
 	var all, counted []string
 	p.quotas.mu.Lock()
@@ -274,7 +274,7 @@ func (q *quota) set(i int, s seat) {
 // A limit that was lowered waits until as many have ended. One of a rate alone has any number
 // of places, by which it is known how many run. Which of several is taken is random, since
 // others choose at the same time.
-func (q *quota) freeSeat(l *driver.Rule, chosen map[int]bool) int {
+func (q *quota) freeSeat(l *driver.StoredLimit, chosen map[int]bool) int {
 	used, most := q.used+len(chosen), l.Running
 	if l.Running == 0 && l.Rate > 0 {
 		most = 2*used + 64
@@ -390,12 +390,12 @@ func (s status) names(seat string) bool {
 func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s seat) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	is, err := status{}, error(nil)
 	m, err := p.lastSince(ctx, witness{p.seatSubject(name), s.seq}, p.fateSubject(s.at), false)
-	if err == nil {
+	is := status{}
+	if err == nil && m.Seq > 0 {
 		is, err = decodeStatus(m.Data, m.Seq)
 	}
-	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+	if err != nil {
 		return false
 	}
 	left := grave(p.seatSubject(name))

@@ -34,7 +34,7 @@ func newLimited(t *testing.T, p *part, l durable.Limit) *limited {
 
 // worker returns one that beats no more.
 func (l *limited) worker(name string) *worker {
-	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKinds([]string{"k"}), Lease: limitedLease, Retention: time.Hour})
+	w, err := l.e.Work(l.t.Context(), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{"k"}), Lease: limitedLease, Retention: time.Hour})
 	require.NoError(l.t, err)
 	return w.(*worker)
 }
@@ -221,7 +221,7 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	require.NoError(t, w.Finish(t.Context(), []driver.Completion{{Delivery: first, End: driver.Done}})[0])
 
 	e := connectPartTo(t, p).(*engine)
-	_, err := e.Rules(t.Context())
+	_, err := e.FlowControl(t.Context())
 	require.NoError(t, err)
 	elsewhere := &limited{t: t, p: e.parts[0], e: e}
 	theirs = elsewhere.again(theirs, 0)
@@ -254,10 +254,10 @@ func TestRulesAfterTheClaim(t *testing.T) {
 	change(func() error { return q.Pause(t.Context(), durable.Pausable{Kind: "k"}) })
 	require.Equal(t, driver.RetryLater, l.claim(w, paused).Status)
 	require.Equal(t, freed, l.status(paused).fate)
-	require.Equal(t, driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}, l.claim(w, paused))
+	require.Equal(t, driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}, l.claim(w, paused))
 	change(func() error { return q.Resume(t.Context(), durable.Pausable{Kind: "k"}) })
 	require.Eventually(t, func() bool {
-		_, err := l.e.Rules(t.Context())
+		_, err := l.e.FlowControl(t.Context())
 		require.NoError(t, err)
 		return l.claim(w, paused).Status == driver.Granted
 	}, time.Minute, time.Millisecond)
@@ -289,7 +289,7 @@ func TestPlaceWithoutAnAnswer(t *testing.T) {
 	l.e, l.p = e, e.parts[0]
 	h = l.again(h, 0)
 	w := l.worker("w")
-	_, err := e.Rules(t.Context())
+	_, err := e.FlowControl(t.Context())
 	require.NoError(t, err)
 	var v driver.ClaimResult
 	require.Eventually(t, func() bool { v = l.claim(w, h); return v.Status == driver.Granted }, time.Minute, 10*time.Millisecond)
@@ -334,7 +334,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	w := l.worker("w")
 	id := l.e.knows().Limits()[0].ID
 	q := &quota{place: driver.LimitKey{Limit: id}}
-	c := driver.Counter{Tokens: time.Now().Add(time.Hour).UnixNano()}
+	c := driver.Counter{TAT: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
 	v := l.claim(w, l.held(""))
@@ -385,15 +385,15 @@ func TestCounterThatHasChanged(t *testing.T) {
 		l := newLimited(t, newPart(t), limit)
 		w := l.worker("w")
 		w.others.Store(1)
-		jobs := []*covered{coveredBy(l.e.knows().Limits(), l.held(""))}
+		jobs := []*claiming{newClaiming(l.e.knows(), l.held(""))}
 		rest, err := w.survey(t.Context(), l.p, jobs, "token")
 		require.NoError(t, err)
 		drafts, won, _ := w.plan(l.p, rest)
 		require.Len(t, won, 1)
 		q := &quota{place: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
-		c := driver.Counter{Last: "other", Tokens: l.p.now().Add(time.Second).UnixNano()}
+		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
-		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token"), refused)
+		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token", true), refused)
 		require.Equal(t, 1-refused, l.taken())
 	}
 }
@@ -453,7 +453,7 @@ func TestPlaceRoundTrip(t *testing.T) {
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}
 	q := &quota{place: driver.LimitKey{Limit: 7, Lane: "a b"}}
-	c := driver.Counter{Taken: 4, Tokens: 1, Turn: "t", Until: 2, Last: "l"}
+	c := driver.Counter{Taken: 4, TAT: 1, ReservedFor: "t", ReservedUntil: 2, LastHolder: "l"}
 	got, lane, err := decodeCounter(stored{Data: p.counterWrite(q, c, time.Now()).data})
 	require.NoError(t, err)
 	c.Taken = 0

@@ -2,10 +2,8 @@ package jetstream
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -32,7 +30,7 @@ func parseInt(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
 
 // knownRules are the rules as they were read.
 type knownRules struct {
-	rules *driver.Rules
+	rules *driver.FlowControl
 	seq   uint64 // of the message; 0 for none
 }
 
@@ -45,7 +43,7 @@ func (k *knownRules) isOf(m stored) bool {
 	return k != nil && k.seq == m.Seq && bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d\n", k.rules.Revision()))
 }
 
-func (e *engine) Rules(ctx context.Context) (*driver.Rules, error) {
+func (e *engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
 	k, err := e.readRules(ctx)
 	return k.rules, err
 }
@@ -53,7 +51,10 @@ func (e *engine) Rules(ctx context.Context) (*driver.Rules, error) {
 func (e *engine) readRules(ctx context.Context) (knownRules, error) {
 	p, known := e.parts[0], e.rules.Load()
 	m, err := p.last(ctx, p.rulesSubject())
-	return e.learnRules(known, m, err, p.replicas == 1)
+	if err != nil {
+		return knownRules{}, err
+	}
+	return e.learnRules(known, m, p.replicas == 1)
 }
 
 // deposedFor is longer than a leader that was deposed takes to learn it. Until then it answers
@@ -64,13 +65,7 @@ const deposedFor = 20 * time.Second
 // the read. Rules of a lower sequence, or none, mean that the server is behind, or that the
 // queue was restored from a backup. The second is sure if the answer is certain, since the
 // server is not behind, or if all answers for deposedFor were such.
-func (e *engine) learnRules(known *knownRules, m stored, err error, certain bool) (knownRules, error) {
-	if errors.Is(err, driver.ErrNotFound) {
-		m, err = stored{}, nil
-	}
-	if err != nil {
-		return knownRules{}, err
-	}
+func (e *engine) learnRules(known *knownRules, m stored, certain bool) (knownRules, error) {
 	k := &knownRules{}
 	switch {
 	case known.isOf(m):
@@ -80,6 +75,7 @@ func (e *engine) learnRules(known *knownRules, m stored, err error, certain bool
 		}
 		return *k, nil
 	case m.Seq > 0:
+		var err error
 		if k, err = parseRules(m); err != nil {
 			return knownRules{}, err
 		}
@@ -107,31 +103,34 @@ func parseRules(m stored) (*knownRules, error) {
 	if err != nil || !ok {
 		return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %.100q", driver.ErrStorage, m.Data)
 	}
-	rules, err := driver.DecodeRules(n, string(text))
+	rules, err := driver.DecodeFlowControl(n, string(text))
 	return &knownRules{rules: rules, seq: m.Seq}, err
 }
 
 // rulesSince returns the rules as of when a witness was written in a partition.
-func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.Rules, error) {
+func (e *engine) rulesSince(ctx context.Context, p *part, w witness) (*driver.FlowControl, error) {
 	first := e.parts[0]
 	if p != first { // sequences of two streams cannot be compared
-		return e.Rules(ctx)
+		return e.FlowControl(ctx)
 	}
 	known := e.rules.Load()
 	m, err := first.lastSince(ctx, w, first.rulesSubject(), false)
-	k, err := e.learnRules(known, m, err, true)
+	if err != nil {
+		return nil, err
+	}
+	k, err := e.learnRules(known, m, true)
 	return k.rules, err
 }
 
 // knows are the rules as they are known here.
-func (e *engine) knows() *driver.Rules {
+func (e *engine) knows() *driver.FlowControl {
 	if k := e.rules.Load(); k != nil {
 		return k.rules
 	}
 	return nil
 }
 
-func (e *engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error {
+func (e *engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
 	p := e.parts[0]
 	if len(r.Limits()) > 0 && len(e.parts) > 1 {
 		return fmt.Errorf("%w: limits are for queues of one partition, and this one has %d; pauses are for all", driver.ErrInvalid, len(e.parts))
@@ -140,31 +139,20 @@ func (e *engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error
 	if len(text) > maxRules {
 		return fmt.Errorf("%w: the limits and pauses have %d bytes together, and %d is the most", driver.ErrFull, len(text), maxRules)
 	}
-	var uncertain error
-	for range maxTries {
+	return p.change(ctx, "limits and pauses", func(error) (bool, error) {
 		there, err := e.readRules(ctx)
-		switch {
-		case err != nil:
-			return cmp.Or(uncertain, err)
-		case there.rules.Revision() == r.Revision():
-			return nil // an earlier try has stored it
-		case there.rules.Revision() != was:
-			return driver.ErrChanged
+		if err != nil {
+			return false, err
+		}
+		if done, err := revised(there.rules.Revision(), was, r.Revision()); done {
+			return true, err
 		}
 		err = p.write(ctx, write{subject: p.rulesSubject(), data: text, last: seq(there.seq), rollup: true})
-		switch {
-		case err == nil:
+		if err == nil {
 			e.ruled(ctx, there.rules, r)
-			return nil
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-			p.wait(ctx, 5*time.Millisecond)
-		case errors.Is(err, driver.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
-			uncertain = err
-		default:
-			return cmp.Or(uncertain, err)
 		}
-	}
-	return fmt.Errorf("%w: gave up after %d conflicting updates of limits and pauses", driver.ErrUncertain, maxTries)
+		return false, err
+	})
 }
 
 // maxRules is how large all rules may be together: a server takes messages of 1 MiB, unless
@@ -173,12 +161,12 @@ const maxRules = 768 << 10
 
 // ruled tells all workers that the rules have changed, and removes what was counted for
 // limits that are no more. An ID does not come again.
-func (e *engine) ruled(ctx context.Context, was, now *driver.Rules) {
-	_, _ = e.Rules(ctx) // else the next claim finds out
+func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
+	_, _ = e.FlowControl(ctx) // else the next claim finds out
 	e.publish("rules", nil)
-	e.tellAll(driver.Notice{Rules: true})
+	e.tellAll(driver.Notice{FlowControl: true})
 	for _, l := range was.Limits() {
-		if !slices.ContainsFunc(now.Limits(), func(other *driver.Rule) bool { return other.ID == l.ID }) {
+		if !slices.ContainsFunc(now.Limits(), func(other *driver.StoredLimit) bool { return other.ID == l.ID }) {
 			for _, p := range e.parts {
 				_ = p.purge(ctx, p.seatSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
 				_ = p.purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
@@ -188,7 +176,7 @@ func (e *engine) ruled(ctx context.Context, was, now *driver.Rules) {
 }
 
 func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
-	rules, err := e.Rules(ctx)
+	rules, err := e.FlowControl(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -253,32 +241,26 @@ func (e *engine) CancelRunning(ctx context.Context, ref driver.Ref) (bool, error
 	if err != nil {
 		return false, err
 	}
-	var uncertain error
-	for range maxTries {
-		at, s, err := p.current(ctx, a)
+	ok := false
+	err = p.change(ctx, "the job", func(lost error) (bool, error) {
+		at, _, s, err := p.current(ctx, a)
 		if err != nil {
-			return false, cmp.Or(uncertain, err)
+			return false, err
 		}
 		if s.fate != claimed {
-			return false, uncertain
+			return true, lost
 		}
-		data := fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref)
 		err = p.write(ctx, write{
-			subject: p.cancelSubject(s.worker, a.id), data: data, last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: markTTL,
+			subject: p.cancelSubject(s.worker, a.id), data: fmt.Appendf(nil, "%d %d %d %s", at.bucket, at.version, s.seq, ref),
+			last: seq(s.seq), guard: p.fateSubject(at), rollup: true, ttl: markTTL,
 		})
-		switch {
-		case err == nil:
+		if ok = err == nil; ok {
 			e.publish("cancel."+s.worker, []byte(ref))
 			e.tellWorker(ctx, s.worker)
-			return true, nil
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-		case errors.Is(err, driver.ErrUncertain) && ctx.Err() == nil && p.closed.Err() == nil:
-			uncertain = err
-		default:
-			return false, cmp.Or(uncertain, err)
 		}
-	}
-	return false, fmt.Errorf("%w: gave up after %d conflicting updates of the job", driver.ErrUncertain, maxTries)
+		return false, err
+	})
+	return ok, err
 }
 
 func (p *part) cancelSubject(worker, id string) string { return p.subject("a." + worker + "." + id) }
@@ -418,8 +400,8 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 	defer cancel()
 	switch what := strings.TrimPrefix(m.Subject, e.noticePrefix()); what {
 	case "rules":
-		if _, err := e.Rules(ctx); err == nil {
-			w.c.Tell(driver.Notice{Rules: true})
+		if _, err := e.FlowControl(ctx); err == nil {
+			w.c.Tell(driver.Notice{FlowControl: true})
 		}
 	case "freed":
 		var told wireFreed

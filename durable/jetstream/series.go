@@ -1,7 +1,6 @@
 package jetstream
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -10,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -25,60 +22,57 @@ import (
 // deletedTTL is for how long it is remembered that a schedule was deleted.
 const deletedTTL = 7 * 24 * time.Hour
 
-// wireSeries is a schedule as it is stored.
-type wireSeries struct {
+// wireSchedule is a schedule as it is stored.
+type wireSchedule struct {
 	Name     string `json:"name"`
 	Plan     string `json:"plan"`
 	Revision int64  `json:"rev"`
 	Last     int64  `json:"last,omitempty"` // microseconds
 }
 
-func (p *part) seriesSubject(name string) string {
+func (p *part) scheduleSubject(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return p.subject("s." + hex.EncodeToString(sum[:16]))
 }
 
-// seriesWrite stores a schedule if it is as it was read, as the message with a sequence.
-func (p *part) seriesWrite(s driver.Series, last uint64) write {
-	data, err := json.Marshal(wireSeries{s.Name, s.Plan, s.Revision, toMicros(s.Last)})
+// scheduleWrite stores a schedule if it is as it was read, as the message with a sequence.
+func (p *part) scheduleWrite(s driver.Schedule, last uint64) write {
+	data, err := json.Marshal(wireSchedule{s.Name, s.Definition, s.Revision, toMicros(s.Last)})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	w := write{subject: p.seriesSubject(s.Name), data: data, last: seq(last), rollup: true}
-	if s.Plan == "" {
+	w := write{subject: p.scheduleSubject(s.Name), data: data, last: seq(last), rollup: true}
+	if s.Definition == "" {
 		w.ttl = deletedTTL
 	}
 	return w
 }
 
-func decodeSeries(data []byte) (driver.Series, error) {
-	var w wireSeries
+func decodeSchedule(data []byte) (driver.Schedule, error) {
+	var w wireSchedule
 	if err := json.Unmarshal(data, &w); err != nil {
-		return driver.Series{}, fmt.Errorf("%w: a schedule cannot be read: %w", driver.ErrStorage, err)
+		return driver.Schedule{}, fmt.Errorf("%w: a schedule cannot be read: %w", driver.ErrStorage, err)
 	}
-	return driver.Series{Name: w.Name, Plan: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
+	return driver.Schedule{Name: w.Name, Definition: w.Plan, Revision: w.Revision, Last: fromMicros(w.Last)}, nil
 }
 
-// readSeries returns a schedule and the sequence of its message, 0 if there is none.
-func (p *part) readSeries(ctx context.Context, name string) (driver.Series, uint64, error) {
-	m, err := p.last(ctx, p.seriesSubject(name))
-	if errors.Is(err, driver.ErrNotFound) {
-		return driver.Series{Name: name}, 0, nil
+// readSchedule returns a schedule, and the sequence of its message, 0 if there is none.
+func (p *part) readSchedule(ctx context.Context, name string) (driver.Schedule, uint64, error) {
+	m, err := p.last(ctx, p.scheduleSubject(name))
+	if err != nil || m.Seq == 0 {
+		return driver.Schedule{Name: name}, 0, err
 	}
-	if err != nil {
-		return driver.Series{}, 0, err
-	}
-	s, err := decodeSeries(m.Data)
+	s, err := decodeSchedule(m.Data)
 	return s, m.Seq, err
 }
 
-// endSeries is what the end of an occurrence writes of its schedule. That it is written is
+// endSchedule is what the end of an occurrence writes of its schedule. That it is written is
 // the condition that nobody has changed it.
-func (p *part) endSeries(ctx context.Context, o *driver.Completion) (group, error) {
+func (p *part) endSchedule(ctx context.Context, o *driver.Completion) (group, error) {
 	if !o.Delivery.Record.IsOccurrence() {
 		return nil, nil
 	}
-	s, at, err := p.readSeries(ctx, o.Delivery.Record.Series)
+	s, at, err := p.readSchedule(ctx, o.Delivery.Record.Schedule)
 	if err != nil {
 		return nil, err
 	}
@@ -88,56 +82,52 @@ func (p *part) endSeries(ctx context.Context, o *driver.Completion) (group, erro
 	if !o.Occurred.IsZero() {
 		s.Last = o.Occurred
 	}
-	return group{p.seriesWrite(s, at)}, nil
+	return group{p.scheduleWrite(s, at)}, nil
 }
 
-func (e *engine) SetSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
-	return e.of(driver.SeriesKey(s.Name), "").setSeries(ctx, was, s, replace)
+func (e *engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+	return e.of(driver.OccurrenceKey(s.Name), "").setSchedule(ctx, was, s, replace)
 }
 
-// setSeries writes a schedule, and with it what becomes of the occurrence that waits. All
+// setSchedule writes a schedule, and with it what becomes of the occurrence that waits. All
 // that this is based on is a condition of the commit: the schedule, the key, and the status
 // of the occurrence. If that runs, its end will find the schedule changed.
-func (p *part) setSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
-	var uncertain error
-	for range maxTries {
-		there, at, err := p.readSeries(ctx, s.Name)
-		switch {
-		case err != nil:
-			return cmp.Or(uncertain, err)
-		case there.Revision == s.Revision:
-			return nil // an earlier try has stored it
-		case there.Revision != was:
-			return driver.ErrChanged
+func (p *part) setSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
+	return p.change(ctx, "the schedule", func(error) (bool, error) {
+		there, at, err := p.readSchedule(ctx, s.Name)
+		if err != nil {
+			return false, err
 		}
-		if s.Plan != "" {
+		if done, err := revised(there.Revision, was, s.Revision); done {
+			return true, err
+		}
+		if s.Definition != "" {
 			s.Last = there.Last
 		}
 		g, err := p.replaceOccurrence(ctx, there, replace)
 		if err == nil {
-			err = p.write(ctx, append(group{p.seriesWrite(s, at)}, g...)...)
+			err = p.write(ctx, append(group{p.scheduleWrite(s, at)}, g...)...)
 		}
-		switch {
-		case errors.Is(err, errConflict), errors.Is(err, errBusy):
-			if err := p.sync(ctx); err != nil {
-				return cmp.Or(uncertain, err)
-			}
-			p.wait(ctx, 5*time.Millisecond)
-		case isLost(err) && ctx.Err() == nil && p.closed.Err() == nil:
-			uncertain = err
-		case err != nil:
-			return cmp.Or(uncertain, err)
-		default:
-			return nil
-		}
+		return false, err
+	})
+}
+
+// revised reports whether a change of a revision to the next is done, by the one that is there:
+// an earlier try has stored it, or another change came first.
+func revised(there, was, next int64) (done bool, err error) {
+	switch there {
+	case next:
+		return true, nil
+	case was:
+		return false, nil
 	}
-	return fmt.Errorf("%w: gave up after %d conflicting updates of the schedule", driver.ErrUncertain, maxTries)
+	return true, driver.ErrChanged
 }
 
 // replaceOccurrence is what ends the occurrence that waits, and stores the next. Nothing, if
 // the one that is there is to stay.
-func (p *part) replaceOccurrence(ctx context.Context, there driver.Series, replace driver.Replace) (group, error) {
-	key := driver.SeriesKey(there.Name)
+func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, replace driver.Replace) (group, error) {
+	key := driver.OccurrenceKey(there.Name)
 	h, err := p.keyHolder(ctx, key)
 	if err != nil {
 		return nil, err
@@ -179,22 +169,17 @@ func (p *part) cancelGroup(ctx context.Context, ref driver.Ref) (waits *driver.R
 	if err != nil {
 		return nil, nil, false, err
 	}
-	at, s, err := p.current(ctx, a)
-	if err != nil {
+	at, forward, s, err := p.current(ctx, a)
+	switch {
+	case err != nil:
 		return nil, nil, false, err
-	}
-	again, forward, err := p.forwarded(ctx, a)
-	if err != nil {
-		return nil, nil, false, err
-	}
-	if s.fate == claimed {
+	case s.fate == claimed:
 		return nil, nil, true, nil
-	}
-	if s.fate.final() {
+	case s.fate.final():
 		return nil, nil, false, errBusy // it has ended this moment
 	}
-	r, err := p.record(ctx, a, again, forward)
-	if errors.Is(err, driver.ErrNotFound) || again != at {
+	r, _, err := p.find(ctx, a, at, forward)
+	if errors.Is(err, driver.ErrNotFound) {
 		return nil, nil, false, errBusy // it was moved meanwhile, or another server is a moment behind
 	}
 	if err != nil {
@@ -214,50 +199,34 @@ func (p *part) cancelGroup(ctx context.Context, ref driver.Ref) (waits *driver.R
 	return &r, group{{subject: p.fateSubject(at), data: end.encode(), last: seq(s.seq)}, left}, false, nil
 }
 
-func (e *engine) Series(ctx context.Context, name string) (driver.Series, error) {
-	s, at, err := e.of(driver.SeriesKey(name), "").readSeries(ctx, name)
+func (e *engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
+	s, at, err := e.of(driver.OccurrenceKey(name), "").readSchedule(ctx, name)
 	if err == nil && at == 0 {
 		err = driver.ErrNotFound
 	}
 	return s, err
 }
 
-// AllSeries reads the last message of each subject that there is. A reading in the stream's
+// Schedules reads the last message of each subject that there is. A reading in the stream's
 // order would find those again and again whose occurrences end meanwhile.
-func (e *engine) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] {
-	return func(yield func(driver.Series, error) bool) {
-		for _, p := range e.parts {
-			err := p.eachSeries(ctx, func(s driver.Series) bool { return yield(s, nil) })
-			if errors.Is(err, errStop) {
-				return
-			}
-			if err != nil {
-				yield(driver.Series{}, err)
-				return
-			}
-		}
-	}
+func (e *engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+	return inParts(e, func(p *part) iter.Seq2[driver.Schedule, error] { return p.schedules(ctx) })
 }
 
-func (p *part) eachSeries(ctx context.Context, f func(driver.Series) bool) error {
-	info, err := p.info(ctx, p.subject("s.*"))
-	if err != nil {
-		return err
-	}
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(info.subjects)), pageSize) {
-		found, err := p.lasts(ctx, some)
-		if err != nil {
-			return err
-		}
+func (p *part) schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+	return func(yield func(driver.Schedule, error) bool) {
+		found, err := p.lastsOf(ctx, p.subject("s.*"))
 		for _, m := range found {
-			s, err := decodeSeries(m.Data)
-			if err != nil {
-				return err
+			var s driver.Schedule
+			if s, err = decodeSchedule(m.Data); err != nil {
+				break
 			}
-			if s.Plan != "" && !f(s) {
-				return errStop
+			if s.Definition != "" && !yield(s, nil) {
+				return
 			}
 		}
+		if err != nil {
+			yield(driver.Schedule{}, err)
+		}
 	}
-	return nil
 }

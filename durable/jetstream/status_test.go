@@ -44,12 +44,12 @@ func TestTakesBackItsOwnStatusOnly(t *testing.T) {
 
 	late := put(status{fate: canceled, token: "mine"})
 	put(status{fate: done, token: "another"})
-	ok, err := p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, late)
+	ok, err := p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, late)
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(done)
 
-	ok, err = p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, put(status{fate: canceled, token: "mine"}))
+	ok, err = p.confirmCancel(t.Context(), address{bucket: at.bucket, id: at.id}, at, 0, put(status{fate: canceled, token: "mine"}))
 	require.NoError(t, err)
 	require.False(t, ok)
 	stays(none)

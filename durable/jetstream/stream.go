@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,9 @@ const (
 	codeTooManyBatches = 10210
 	codeIncomplete     = 10176
 	codeNotFound       = 10037
+	codeNoConsumer     = 10014
+	codeNoStream       = 10059
+	codeNameInUse      = 10058
 	codeSameSubject    = 10111
 )
 
@@ -113,6 +117,12 @@ type result struct {
 // write commits one group.
 func (p *part) write(ctx context.Context, g ...write) error {
 	return p.commit(ctx, []group{g})[0].err
+}
+
+// writeSeq is write, and returns the sequence of the first message.
+func (p *part) writeSeq(ctx context.Context, g ...write) (uint64, error) {
+	res := p.commit(ctx, []group{g})[0]
+	return res.first, res.err
 }
 
 // fewWrites is up to how many single messages are quicker than an atomic batch of them,
@@ -265,7 +275,7 @@ func (e *apiError) err() error {
 		return errConflict
 	case codeWrongLastBusy, codeTooManyBatches, codeIncomplete, codeSameSubject:
 		return errBusy
-	case codeNotFound:
+	case codeNotFound, codeNoConsumer:
 		return driver.ErrNotFound
 	case 10002, 10023, 10028, 10047, 10122:
 		return fmt.Errorf("%w: %w", driver.ErrFull, e)
@@ -276,6 +286,12 @@ func (e *apiError) err() error {
 		return fmt.Errorf("%w: %w", driver.ErrStorage, e)
 	}
 	return e
+}
+
+// isCode reports whether an error is that of the server with a code.
+func isCode(err error, code int) bool {
+	e, ok := errors.AsType[*apiError](err)
+	return ok && e.ErrCode == code
 }
 
 // stored is a message of the stream.
@@ -289,36 +305,21 @@ type stored struct {
 }
 
 // last returns the last message of a subject, from the stream's leader: what was written
-// before, by anybody, is seen. ErrNotFound if there is none.
+// before, by anybody, is seen. The zero stored if there is none.
 func (p *part) last(ctx context.Context, subject string) (stored, error) {
 	if p.replicas > 1 {
 		return p.ofLeader(ctx, map[string]any{"last_by_subj": subject})
 	}
 	// The only server that has the stream is its leader, so the quick way is as good.
-	for {
-		s, err := p.lastDirect(ctx, subject)
-		if _, bounded := ctx.Deadline(); err == nil || errors.Is(err, driver.ErrNotFound) || !bounded || ctx.Err() != nil || isDenial(err) ||
-			p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
-			return s, err
-		}
-		p.wait(ctx, 100*time.Millisecond)
-	}
-}
-
-func (p *part) lastDirect(ctx context.Context, subject string) (stored, error) {
-	if p.closed.Err() != nil {
-		return stored{}, p.over()
-	}
-	api := p.api + "DIRECT.GET." + p.stream + "." + subject
-	ctx, stop := p.denials.during(ctx, about(api))
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	m, err := p.nc.request(ctx, nats.NewMsg(api))
+	m, err := p.request(ctx, p.api+"DIRECT.GET."+p.stream+"."+subject, nil)
 	if err != nil {
-		return stored{}, denied(ctx, err)
+		return stored{}, err
 	}
-	return parseStored(m)
+	s, err := parseStored(m)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
+	}
+	return s, err
 }
 
 // parseStored reads an answer to a direct get.
@@ -353,47 +354,81 @@ func (p *part) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ofLeader returns a message as the stream's leader has it. ErrNotFound if there is none.
+// ofLeader returns a message as the stream's leader has it, the zero stored if there is none.
 func (p *part) ofLeader(ctx context.Context, request map[string]any) (stored, error) {
 	var answer struct {
-		Error   *apiError `json:"error"`
-		Message stored    `json:"message"`
+		Message stored `json:"message"`
 	}
-	if err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer); err != nil {
-		return stored{}, err
+	err := p.ask(ctx, "STREAM.MSG.GET."+p.stream, request, &answer)
+	if errors.Is(err, driver.ErrNotFound) {
+		err = nil
 	}
-	return answer.Message, answer.Error.err()
+	return answer.Message, err
 }
 
 // noLeader is in the answer of a server that knows that the stream has no leader.
 var noLeader = []byte(`"err_code":10008,`)
 
-// ask calls the server's API, again while the stream has no leader and ctx has not ended.
-func (p *part) ask(ctx context.Context, api string, request, answer any) error {
-	body, err := json.Marshal(request)
+// ask calls the server's API, which answers with an error or with what is read into answer, if
+// that is not nil. A request that is nil is empty.
+func (p *part) ask(ctx context.Context, api string, request, answer any) (err error) {
+	var body []byte
+	if request != nil {
+		if body, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	m, err := p.request(ctx, p.api+api, body)
 	if err != nil {
 		return err
 	}
-	ctx, stop := p.denials.during(ctx, about(p.api+api))
-	defer stop()
+	return parseAnswer(m.Data, answer)
+}
+
+// parseAnswer reads what the server's API has answered.
+func parseAnswer(data []byte, answer any) error {
+	var failed struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(data, &failed); err != nil {
+		return err
+	}
+	if failed.Error != nil || answer == nil {
+		return failed.Error.err()
+	}
+	return json.Unmarshal(data, answer)
+}
+
+// request asks the server, again while nobody answers, or the stream has no leader, and a ctx that
+// has a deadline has not ended.
+func (p *part) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
 	for {
-		if p.closed.Err() != nil {
-			return p.over()
+		m, err := p.requestOnce(ctx, subject, body)
+		if err == nil && (len(m.Header) > 0 || !bytes.Contains(m.Data, noLeader)) {
+			return m, nil
 		}
-		try, cancel := context.WithTimeout(ctx, answerTimeout)
-		m, err := p.nc.request(try, &nats.Msg{Subject: p.api + api, Data: body})
-		cancel()
-		if err == nil && !bytes.Contains(m.Data, noLeader) {
-			return json.Unmarshal(m.Data, answer)
-		}
-		if err == nil {
-			err = nats.ErrNoResponders
-		}
-		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
-			return denied(ctx, err)
+		err = cmp.Or(err, nats.ErrNoResponders)
+		if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil || isDenial(err) || p.closed.Err() != nil || errors.Is(err, driver.ErrClosed) {
+			return nil, err
 		}
 		p.wait(ctx, 100*time.Millisecond)
 	}
+}
+
+// requestOnce returns the answer, or why there is none: also that the server denies the question.
+func (p *part) requestOnce(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	if p.closed.Err() != nil {
+		return nil, p.over()
+	}
+	ctx, stop := p.denials.during(ctx, about(subject))
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := p.nc.request(ctx, &nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		err = denied(ctx, err)
+	}
+	return m, err
 }
 
 // direct reads many messages at once from any server that has the stream, so that what
@@ -498,7 +533,7 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 		case ok && (lasting || upToDate):
 			return s, nil
 		case upToDate:
-			return s, driver.ErrNotFound
+			return stored{}, nil
 		}
 		if p.wait(ctx, 10*time.Millisecond); ctx.Err() != nil || p.closed.Err() != nil {
 			return stored{}, cmp.Or(err, errBehind)
@@ -510,36 +545,52 @@ func (p *part) lastSince(ctx context.Context, w witness, subject string, lasting
 // have been written.
 func (p *part) knows(ctx context.Context, w witness) error {
 	m, err := p.last(ctx, w.subject)
-	if errors.Is(err, driver.ErrNotFound) || err == nil && m.Seq < w.seq {
+	if err == nil && m.Seq < w.seq {
 		return errBehind
 	}
 	return err
 }
 
-// pages reads the messages of a filter in the stream's order, from a sequence or, if that
+// pages yields the messages of a filter in the stream's order, from a sequence or, if that
 // is 0, from a time on; see direct.
-func (p *part) pages(ctx context.Context, filter string, from uint64, since time.Time, each func([]stored) (bool, error)) error {
-	for {
-		request := map[string]any{"next_by_subj": filter, "batch": pageSize, "max_bytes": pageBytes}
-		if from > 0 {
-			request["seq"] = from
-		} else {
-			request["start_time"] = since.UTC()
+func (p *part) pages(ctx context.Context, filter string, from uint64, since time.Time) iter.Seq2[[]stored, error] {
+	return func(yield func([]stored, error) bool) {
+		for {
+			request := map[string]any{"next_by_subj": filter, "batch": pageSize, "max_bytes": pageBytes}
+			if from > 0 {
+				request["seq"] = from
+			} else {
+				request["start_time"] = since.UTC()
+			}
+			var page []stored
+			err := p.direct(ctx, request, func(s stored) error {
+				page = append(page, s)
+				return nil
+			})
+			if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && p.closed.Err() == nil {
+				continue // the end of the answer was lost
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) == 0 || !yield(page, nil) {
+				return
+			}
+			from = page[len(page)-1].Seq + 1
 		}
-		var page []stored
-		err := p.direct(ctx, request, func(s stored) error {
-			page = append(page, s)
-			return nil
-		})
-		if _, bounded := ctx.Deadline(); errors.Is(err, context.DeadlineExceeded) && bounded && ctx.Err() == nil && p.closed.Err() == nil {
-			continue // the end of the answer was lost
+	}
+}
+
+// inParts yields what the partitions yield, one after the other, up to the first error.
+func inParts[T any](e *engine, of func(*part) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, p := range e.parts {
+			for v, err := range of(p) {
+				if !yield(v, err) || err != nil {
+					return
+				}
+			}
 		}
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		if more, err := each(page); err != nil || !more {
-			return err
-		}
-		from = page[len(page)-1].Seq + 1
 	}
 }

@@ -45,7 +45,7 @@ func TestSeriesOfVersion2(t *testing.T) {
 		}
 		sum := sha256.Sum256([]byte(name))
 		r := recordAt(hex.EncodeToString(sum[:8])+"-"+strconv.FormatInt(due.UnixNano(), 36), due, now)
-		r.Kind, r.Key, r.Series = upgradetest.Kind, "every/"+name, name
+		r.Kind, r.Key, r.Schedule = upgradetest.Kind, "every/"+name, name
 		b := p.nearOf(due)
 		w := write{subject: p.queueSubject(b, ""), data: encode(&r)}
 		if name == upgradetest.Far {

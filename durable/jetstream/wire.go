@@ -45,7 +45,7 @@ func encode(r *driver.Record) []byte {
 	head, err := json.Marshal(wire{
 		ID: r.ID, Kind: r.Kind, Key: r.Key, At: r.At.UnixMicro(), Due: r.Due.UnixMicro(),
 		Born: r.Born.UnixMicro(), Max: r.MaxAttempts, Version: r.Version, Attempt: r.Attempt,
-		Crashes: r.Crashes, Error: r.LastError, Series: r.Series, Plan: r.Plan,
+		Crashes: r.Crashes, Error: r.LastError, Series: r.Schedule, Plan: r.Occurrence,
 		Lane: r.Lane, Priority: r.Priority, Meta: r.Meta,
 		Timeout: r.Timeout.Microseconds(), Expires: toMicros(r.Expires), Errors: r.Errors,
 	})
@@ -85,7 +85,7 @@ func decode(data []byte) (driver.Record, error) {
 		Lane: w.Lane, Priority: w.Priority, Meta: w.Meta,
 		Timeout: time.Duration(w.Timeout) * time.Microsecond, Expires: fromMicros(w.Expires),
 		Due: time.UnixMicro(w.Due), Born: time.UnixMicro(w.Born), Version: w.Version,
-		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Series: w.Series, Plan: w.Plan,
+		Attempt: w.Attempt, Crashes: w.Crashes, LastError: w.Error, Errors: w.Errors, Schedule: w.Series, Occurrence: w.Plan,
 	}, nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
@@ -21,10 +20,10 @@ func TestRecordRoundTrip(t *testing.T) {
 	for _, r := range []driver.Record{
 		{ID: "x", Kind: "k", At: at, MaxAttempts: 1, Due: at, Born: at},
 		{ID: "y", Kind: "ä\"\\", Key: "k", Payload: []byte("\n{\n\x00"), At: time.UnixMicro(1), MaxAttempts: 2,
-			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Series: "s",
+			Due: time.UnixMicro(-5), Born: time.UnixMicro(7), Version: 3, Attempt: 4, Crashes: 2, LastError: "no\nuse", Schedule: "s",
 			Errors: []driver.Failure{{Error: "of before"}, {At: time.UnixMicro(9).UTC(), Attempt: 4, Error: "no\nuse"}}},
 		{ID: "z", Kind: "k", At: at, MaxAttempts: 1, Lane: "l", Priority: -1, Meta: map[string]string{"a": "\n", "b": ""},
-			Timeout: time.Microsecond, Expires: at, Due: at, Born: at, Series: "s", Plan: "{\n}"},
+			Timeout: time.Microsecond, Expires: at, Due: at, Born: at, Schedule: "s", Occurrence: "{\n}"},
 	} {
 		got, err := decode(encode(&r))
 		require.NoError(t, err)
@@ -155,14 +154,14 @@ func TestErrorsOfTheServer(t *testing.T) {
 // Only what a server may say, or not say, while it starts is worth another try.
 func TestRefusals(t *testing.T) {
 	for _, err := range []error{
-		&apiError{ErrCode: 10023}, &natsjs.APIError{ErrorCode: 10074}, natsjs.ErrJetStreamNotEnabled, errDiffers, ErrNoQueue,
+		&apiError{ErrCode: 10023}, &apiError{ErrCode: 10074}, &apiError{ErrCode: 10076}, errDiffers, ErrNoQueue,
 		driver.ErrStorage, nats.ErrConnectionClosed, driver.ErrClosed, errors.New("what was there cannot be read"),
 	} {
 		require.True(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}
 	for _, err := range []error{
-		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008}, &natsjs.APIError{ErrorCode: 10008},
-		natsjs.ErrStreamNotFound, driver.ErrUncertain,
+		context.DeadlineExceeded, nats.ErrNoResponders, nats.ErrTimeout, &apiError{ErrCode: 10008},
+		&apiError{ErrCode: codeNoStream}, driver.ErrUncertain,
 	} {
 		require.False(t, isRefusal(fmt.Errorf("stream: %w", err)), "%v", err)
 	}

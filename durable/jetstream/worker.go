@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,7 +50,7 @@ type handle struct {
 	number uint64    // among all handles of this process, once it was to be claimed
 	status status    // of the claim, or of what was to be one: then its sequence is 0
 	ending string    // the token of its end, however often that is written; "" before
-	unsure bool      // under limits: the answer to a claim was lost, and its status is not read yet
+	unsure bool      // the answer to a claim was lost, and its status is not read yet
 }
 
 var handles atomic.Uint64
@@ -145,8 +144,8 @@ func (w *worker) beat(ctx context.Context, p *part) (witness, error) {
 		return witness{}, err
 	}
 	subject := p.workerSubject(w.c.Name)
-	res := p.commit(ctx, []group{{{subject: subject, data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second}}})[0]
-	return witness{subject, res.first}, res.err
+	written, err := p.writeSeq(ctx, write{subject: subject, data: data, rollup: true, ttl: 2*w.c.Lease + 10*time.Second})
+	return witness{subject, written}, err
 }
 
 // beaten notes a beat, and whether the lease was over before. Of two beats at one time the
@@ -199,9 +198,11 @@ type sighting struct {
 // that comes after that is in time.
 func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Duration, error) {
 	now, off := p.clock.Now()
-	m, readErr := p.last(ctx, p.workerSubject(worker))
-	left, err := w.leaseBy(p, worker, now.Add(-off), m, readErr)
-	if err != nil || left > 0 {
+	m, err := p.last(ctx, p.workerSubject(worker))
+	if err != nil {
+		return 0, err
+	}
+	if left, err := w.leaseBy(p, worker, now.Add(-off), m); err != nil || left > 0 {
 		return left, err
 	}
 	if err := p.clock.Sync(ctx); err != nil { // it may have been set this moment
@@ -213,20 +214,17 @@ func (w *worker) leaseOf(ctx context.Context, p *part, worker string) (time.Dura
 			return 0, err
 		}
 		now, off = p.clock.Now()
-		m, readErr = p.lastSince(ctx, written, p.workerSubject(worker), false)
+		if m, err = p.lastSince(ctx, written, p.workerSubject(worker), false); err != nil {
+			return 0, err
+		}
 	}
-	return w.leaseBy(p, worker, now.Add(-off), m, readErr)
+	return w.leaseBy(p, worker, now.Add(-off), m)
 }
 
-// leaseBy is leaseOf by the beat that was read, or the error of that, at a time that is
-// not later than the server's.
-func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored, err error) (time.Duration, error) {
-	missing := errors.Is(err, driver.ErrNotFound)
-	if err != nil && !missing {
-		return 0, err
-	}
+// leaseBy is leaseOf by the beat that was read, at a time that is not later than the server's.
+func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored) (time.Duration, error) {
 	l := life{Lease: w.c.Lease} // one that is not there any more is taken to have had the same
-	if !missing {
+	if m.Seq > 0 {
 		if err := json.Unmarshal(m.Data, &l); err != nil {
 			return 0, fmt.Errorf("%w: a worker's lease cannot be read: %w", driver.ErrStorage, err)
 		}
@@ -235,7 +233,7 @@ func (w *worker) leaseBy(p *part, worker string, now time.Time, m stored, err er
 	switch step := p.clock.Step(); {
 	case step.Count > 0 && time.Since(step.Seen) <= l.Lease:
 		return l.Lease - unchanged, nil
-	case missing:
+	case m.Seq == 0:
 		return 0, nil
 	}
 	return min(p.serverTime(m.Time).Add(l.Lease).Sub(now), l.Lease-unchanged), nil
@@ -264,7 +262,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 	return verdicts
 }
 
-// claim creates the statuses of jobs. Jobs that have one already are settled one by one.
+// claim claims jobs: those that limits cover first.
 func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
 	verdicts := make([]driver.ClaimResult, len(held))
 	if p.spare() != nil { // nothing can be claimed before there is room
@@ -274,69 +272,22 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 		return verdicts
 	}
 	token, rules := rand.Text(), w.e.knows()
-	var limited []*covered
-	var of, others []int
+	all := make([]*claiming, len(held))
+	var limited, free []*claiming
 	for i, h := range held {
-		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
-		if len(limits) > 0 && !paused && h.Exact {
-			limited, of = append(limited, coveredBy(limits, h)), append(of, i)
-			continue
-		}
-		others = append(others, i)
-	}
-	if len(limited) > 0 {
-		w.claimLimited(ctx, p, slices.Clone(limited), token)
-		for k, c := range limited {
-			verdicts[of[k]] = c.verdict
+		if all[i] = newClaiming(rules, h); len(all[i].limits) > 0 {
+			limited = append(limited, all[i])
+		} else {
+			free = append(free, all[i])
 		}
 	}
-	w.claimOthers(ctx, p, held, others, token, verdicts, rules)
+	w.claimLimited(ctx, p, limited, token)
+	w.claimAll(ctx, p, free, token)
+	for i, j := range all {
+		verdicts[i] = j.verdict
+	}
 	w.obey(ctx, p, held, verdicts, rules)
 	return verdicts
-}
-
-// claimOthers claims those of the jobs that the rules let it claim without a place.
-func (w *worker) claimOthers(ctx context.Context, p *part, held []*driver.Delivery, others []int, token string, verdicts []driver.ClaimResult, rules *driver.Rules) {
-	statuses := p.statusesAmong(ctx, pick(held, others))
-	var trying []int
-	for k, i := range others {
-		h := held[i]
-		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
-		switch {
-		case statuses[k].fate.final():
-			verdicts[i] = w.gone(ctx, h)
-		case h.Record.Crashes > 0 && !h.Exact:
-			verdicts[i] = driver.ClaimResult{Status: driver.Suspect, Crashes: h.Record.Crashes}
-		case paused && h.Exact:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
-		case paused || len(limits) > 0:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
-		default:
-			h.Handle.(*handle).status = w.claimOf(h, token, h.Record.Attempt, h.Record.Crashes)
-			trying = append(trying, i)
-		}
-	}
-	w.claimFree(ctx, p, held, trying, token, verdicts)
-}
-
-// claimFree claims those of the jobs that are under no limit.
-func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Delivery, trying []int, token string, verdicts []driver.ClaimResult) {
-	open := map[int64]error{} // what is known of the buckets, after the commit
-	// A job that is not found to have ended is claimed, however long ago it was handed out, and
-	// confirmed: it is never acknowledged unseen.
-	for k, res := range p.commitClaims(ctx, pick(held, trying)) {
-		h := held[trying[k]]
-		hd := h.Handle.(*handle)
-		hd.status.seq = res.first
-		if res.err != nil {
-			verdicts[trying[k]] = w.settle(ctx, h, token)
-			continue
-		}
-		if _, asked := open[hd.at.bucket]; !asked && !hd.stale() {
-			open[hd.at.bucket] = p.stillOpen(ctx, hd)
-		}
-		verdicts[trying[k]] = w.confirm(ctx, h, open[hd.at.bucket])
-	}
 }
 
 // claimOf is the status of a claim, after so many attempts and crashes. Nothing is
@@ -345,34 +296,6 @@ func (w *worker) claimFree(ctx context.Context, p *part, held []*driver.Delivery
 func (w *worker) claimOf(h *driver.Delivery, token string, begun, crashes int) status {
 	attempt := min(begun, h.Record.MaxAttempts) + 1
 	return status{fate: claimed, token: h.Handle.(*handle).token(token), worker: w.c.Name, attempt: attempt, crashes: crashes, exact: h.Exact}
-}
-
-// commitClaims writes the statuses of claims. A batch is refused as a whole when one of
-// its jobs has a status, and where many are canceled most batches have some. Rather than
-// to try halves and halves of them it is looked up which these are.
-func (p *part) commitClaims(ctx context.Context, held []*driver.Delivery) []result {
-	groups := make([]group, len(held))
-	for i, h := range held {
-		hd := h.Handle.(*handle)
-		groups[i] = group{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(0)}}
-	}
-	if len(groups) <= fewWrites {
-		return p.commit(ctx, groups) // each by itself
-	}
-	results := make([]result, len(groups))
-	if err := p.commitAtOnce(ctx, groups, results); !errors.Is(err, errConflict) && !errors.Is(err, errBusy) {
-		return results
-	}
-	var rest []int
-	for i, s := range p.statusesOf(ctx, held) {
-		if s.fate == none {
-			rest = append(rest, i)
-		}
-	}
-	for k, res := range p.commit(ctx, pick(groups, rest)) {
-		results[rest[k]] = res
-	}
-	return results
 }
 
 // statusesOf looks up what became of jobs. It may miss what is new; what is final stays so.
@@ -423,14 +346,11 @@ var errBucketClosed = errors.New("jetstream: the bucket is closed")
 // stillOpen looks for the mark of a job's bucket, as of when the job was claimed.
 func (p *part) stillOpen(ctx context.Context, hd *handle) error {
 	claim := witness{p.fateSubject(hd.at), hd.status.seq}
-	switch _, err := p.lastSince(ctx, claim, p.nearMark(hd.at.bucket), true); {
-	case err == nil:
+	mark, err := p.lastSince(ctx, claim, p.nearMark(hd.at.bucket), true)
+	if err == nil && mark.Seq > 0 {
 		return errBucketClosed
-	case errors.Is(err, driver.ErrNotFound):
-		return nil
-	default:
-		return err
 	}
+	return err
 }
 
 // confirm ends a claim that has created its status. If the bucket was closed, the job had
@@ -473,33 +393,11 @@ func (p *part) reopened(ctx context.Context, hd *handle) (bool, error) {
 	if err := p.knows(ctx, claim); err != nil {
 		return false, err
 	}
-	_, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
-	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+	m, err := p.ofLeader(ctx, map[string]any{"seq": hd.seq})
+	if err != nil {
 		return false, err
 	}
-	return err == nil, p.knows(ctx, claim)
-}
-
-// settle decides about one job whose status was there, or about which the answer was
-// lost.
-func (w *worker) settle(ctx context.Context, h *driver.Delivery, token string) driver.ClaimResult {
-	hd := h.Handle.(*handle)
-	p := hd.p
-	for range 3 {
-		b, v := w.standing(ctx, h, token)
-		if v != nil {
-			return *v
-		}
-		hd.status = w.claimOf(h, token, b.begun, b.crashes)
-		g := group{{subject: p.fateSubject(hd.at), data: hd.status.encode(), last: seq(b.over.seq)}}
-		groups := []group{append(g, p.leave(b.over)...)} // the limit was removed since
-		res := p.commit(ctx, groups)
-		w.tellFreed(p, groups, res, func(int) string { return hd.lane })
-		if hd.status.seq = res[0].first; res[0].err == nil {
-			return w.confirm(ctx, h, p.stillOpen(ctx, hd))
-		}
-	}
-	return driver.ClaimResult{Status: driver.RetryLater, After: 50 * time.Millisecond}
+	return m.Seq > 0, p.knows(ctx, claim)
 }
 
 // gone forgets a job that has ended. If it was canceled nobody has told its key, or taken
@@ -648,7 +546,7 @@ func (w *worker) end(ctx context.Context, p *part, o *driver.Completion) (group,
 	if err != nil {
 		return nil, err
 	}
-	series, err := p.endSeries(ctx, o)
+	series, err := p.endSchedule(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -22,15 +22,15 @@ import (
 type Store struct {
 	clock *Clock // nil: the time that passes
 
-	mu      sync.Mutex
-	jobs    map[driver.Ref]*entry
-	over    map[driver.Ref]bool // those that have ended, so that an insert that is repeated is known
-	series  map[string]driver.Series
-	rules   *driver.Rules
-	counted map[driver.LimitKey]*driver.Counter
-	workers map[string]*worker // that are there, and those that died without Close
-	changed chan struct{}      // closed, and made anew, when a Fetch may have something to do
-	ended   chan struct{}      // the same, when a job is due no more
+	mu        sync.Mutex
+	jobs      map[driver.Ref]*entry
+	over      map[driver.Ref]bool // those that have ended, so that an insert that is repeated is known
+	schedules map[string]driver.Schedule
+	flow      *driver.FlowControl
+	counted   map[driver.LimitKey]*driver.Counter
+	workers   map[string]*worker // that are there, and those that died without Close
+	changed   chan struct{}      // closed, and made anew, when a Fetch may have something to do
+	ended     chan struct{}      // the same, when a job is due no more
 }
 
 type entry struct {
@@ -68,7 +68,7 @@ type handle struct {
 // package time, which in a testing/synctest bubble is the bubble's.
 func New(c *Clock) *Store {
 	m := &Store{
-		clock: c, jobs: map[driver.Ref]*entry{}, over: map[driver.Ref]bool{}, series: map[string]driver.Series{}, counted: map[driver.LimitKey]*driver.Counter{},
+		clock: c, jobs: map[driver.Ref]*entry{}, over: map[driver.Ref]bool{}, schedules: map[string]driver.Schedule{}, counted: map[driver.LimitKey]*driver.Counter{},
 		workers: map[string]*worker{},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -325,11 +325,11 @@ func (e *engine) Scan(_ context.Context, f driver.Filter) iter.Seq2[driver.Info,
 	}
 }
 
-func (e *engine) SetSeries(_ context.Context, was int64, s driver.Series, replace driver.Replace) error {
+func (e *engine) SetSchedule(_ context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	there := m.series[s.Name]
+	there := m.schedules[s.Name]
 	switch {
 	case e.open() != nil:
 		return driver.ErrClosed
@@ -338,15 +338,15 @@ func (e *engine) SetSeries(_ context.Context, was int64, s driver.Series, replac
 	case there.Revision != was:
 		return driver.ErrChanged
 	}
-	if s.Plan != "" {
+	if s.Definition != "" {
 		s.Last = there.Last
 	}
-	ref := m.holder(driver.SeriesKey(s.Name))
+	ref := m.holder(driver.OccurrenceKey(s.Name))
 	j := m.jobs[ref]
 	var waits, next *driver.Record
 	if j != nil {
 		if attempt, _ := j.begun(); j.state != driver.Waiting || attempt > 0 {
-			m.series[s.Name] = s
+			m.schedules[s.Name] = s
 			return nil
 		}
 		waits = &j.rec
@@ -357,7 +357,7 @@ func (e *engine) SetSeries(_ context.Context, was int64, s driver.Series, replac
 			return err
 		}
 	}
-	m.series[s.Name] = s
+	m.schedules[s.Name] = s
 	if next == waits {
 		return nil
 	}
@@ -376,41 +376,41 @@ func (m *Store) endOccurrence(j *entry, o *driver.Completion) error {
 	if !j.rec.IsOccurrence() || o.End == driver.Retry {
 		return nil
 	}
-	s := m.series[j.rec.Series]
+	s := m.schedules[j.rec.Schedule]
 	if s.Revision != o.Revision {
 		return driver.ErrChanged
 	}
 	if !o.Occurred.IsZero() && s.Revision != 0 {
 		s.Last = o.Occurred
-		m.series[j.rec.Series] = s
+		m.schedules[j.rec.Schedule] = s
 	}
 	return nil
 }
 
-func (e *engine) Series(_ context.Context, name string) (driver.Series, error) {
+func (e *engine) Schedule(_ context.Context, name string) (driver.Schedule, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
 	if err := e.open(); err != nil {
-		return driver.Series{}, err
+		return driver.Schedule{}, err
 	}
-	s, ok := e.m.series[name]
+	s, ok := e.m.schedules[name]
 	if !ok {
 		return s, driver.ErrNotFound
 	}
 	return s, nil
 }
 
-func (e *engine) AllSeries(context.Context) iter.Seq2[driver.Series, error] {
-	return func(yield func(driver.Series, error) bool) {
+func (e *engine) Schedules(context.Context) iter.Seq2[driver.Schedule, error] {
+	return func(yield func(driver.Schedule, error) bool) {
 		e.m.mu.Lock()
-		all, err := slices.Collect(maps.Values(e.m.series)), e.open()
+		all, err := slices.Collect(maps.Values(e.m.schedules)), e.open()
 		e.m.mu.Unlock()
 		if err != nil {
-			yield(driver.Series{}, err)
+			yield(driver.Schedule{}, err)
 			return
 		}
 		for _, s := range all {
-			if s.Plan != "" && !yield(s, nil) {
+			if s.Definition != "" && !yield(s, nil) {
 				return
 			}
 		}
@@ -549,8 +549,8 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
 		h.Handle = handle{claim: j.claim}
-		limits, _ := m.rules.Covering(j.rec.Kind, j.rec.Lane)
-		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenBy(limits, m.now())}
+		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
+		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
 	}
 	if j.state == driver.Running {
 		if left := m.lease(j.by); left > 0 {
@@ -575,12 +575,12 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 // take takes for a claim what the rules ask for, or says what it has to wait for.
 func (w *worker) take(j *entry, h *driver.Delivery) driver.ClaimResult {
 	m, lane := w.e.m, j.rec.Lane
-	limits, paused := m.rules.Covering(j.rec.Kind, lane)
+	limits, paused := m.flow.Covering(j.rec.Kind, lane)
 	switch {
 	case (paused || len(limits) > 0) && !h.Exact:
 		return driver.ClaimResult{Status: driver.Throttled}
 	case paused:
-		return driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
+		return driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
 	}
 	places, counters, has := make([]driver.LimitKey, len(limits)), make([]*driver.Counter, len(limits)), make([]bool, len(limits))
 	for i, l := range limits {
@@ -619,13 +619,13 @@ func (m *Store) freeDead(but *entry, asks string) (some bool) {
 
 // untimely refuses what has to wait for a token where the clock is set by hand: who has the
 // token ahead of its time cannot wait for that.
-func (m *Store) untimely(limits []*driver.Rule, counters []*driver.Counter) (v driver.ClaimResult) {
+func (m *Store) untimely(limits []*driver.StoredLimit, counters []*driver.Counter) (v driver.ClaimResult) {
 	if m.clock == nil {
 		return v
 	}
 	now := m.now()
 	for i, l := range limits {
-		if after := l.Token(counters[i], now).Sub(now); after > v.After {
+		if after := l.NextToken(counters[i], now).Sub(now); after > v.After {
 			v = driver.ClaimResult{Status: driver.Throttled, Limit: l.ID, After: after}
 		}
 	}
@@ -635,11 +635,11 @@ func (m *Store) untimely(limits []*driver.Rule, counters []*driver.Counter) (v d
 // token returns when a job that waits has the tokens that it needs: now, if they are there.
 // m.mu is held.
 func (m *Store) token(j *entry, now time.Time) time.Time {
-	limits, _ := m.rules.Covering(j.rec.Kind, j.rec.Lane)
+	limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 	at := now
 	for _, l := range limits {
 		if c := m.counted[l.Key(j.rec.Lane)]; c != nil {
-			if t := l.Token(c, now); t.After(at) {
+			if t := l.NextToken(c, now); t.After(at) {
 				at = t
 			}
 		}
@@ -669,17 +669,17 @@ func (m *Store) tell(n driver.Notice) {
 	}
 }
 
-func (e *engine) Rules(context.Context) (*driver.Rules, error) {
+func (e *engine) FlowControl(context.Context) (*driver.FlowControl, error) {
 	e.m.mu.Lock()
 	defer e.m.mu.Unlock()
-	return e.m.rules, e.open()
+	return e.m.flow, e.open()
 }
 
-func (e *engine) SetRules(_ context.Context, was int64, r *driver.Rules) error {
+func (e *engine) SetFlowControl(_ context.Context, was int64, r *driver.FlowControl) error {
 	m := e.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch there := m.rules.Revision(); {
+	switch there := m.flow.Revision(); {
 	case e.open() != nil:
 		return driver.ErrClosed
 	case there == r.Revision():
@@ -688,14 +688,14 @@ func (e *engine) SetRules(_ context.Context, was int64, r *driver.Rules) error {
 		return driver.ErrChanged
 	}
 	var err error
-	if m.rules, err = driver.DecodeRules(r.Revision(), r.Encode()); err != nil {
+	if m.flow, err = driver.DecodeFlowControl(r.Revision(), r.Encode()); err != nil {
 		return err
 	}
 	maps.DeleteFunc(m.counted, func(p driver.LimitKey, _ *driver.Counter) bool {
-		return !slices.ContainsFunc(m.rules.Limits(), func(l *driver.Rule) bool { return l.ID == p.Limit })
+		return !slices.ContainsFunc(m.flow.Limits(), func(l *driver.StoredLimit) bool { return l.ID == p.Limit })
 	})
 	m.recall()
-	m.tell(driver.Notice{Rules: true})
+	m.tell(driver.Notice{FlowControl: true})
 	return nil
 }
 

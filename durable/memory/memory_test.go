@@ -356,14 +356,14 @@ func (e *interrupted) interrupt() {
 	}
 }
 
-func (e *interrupted) SetSeries(ctx context.Context, was int64, s driver.Series, r driver.Replace) error {
+func (e *interrupted) SetSchedule(ctx context.Context, was int64, s driver.Schedule, r driver.Replace) error {
 	e.interrupt()
-	return e.Engine.SetSeries(ctx, was, s, r)
+	return e.Engine.SetSchedule(ctx, was, s, r)
 }
 
-func (e *interrupted) SetRules(ctx context.Context, was int64, r *driver.Rules) error {
+func (e *interrupted) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
 	e.interrupt()
-	return e.Engine.SetRules(ctx, was, r)
+	return e.Engine.SetFlowControl(ctx, was, r)
 }
 
 // Of two changes at one time, by one clock, none is taken for the other.

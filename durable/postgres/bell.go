@@ -208,7 +208,7 @@ func (e *Engine) hear(ctx context.Context, c *pgx.Conn, r *ear) {
 		}
 		if notice, ok := decodeNotice(n.Payload); ok {
 			e.notices.tell(notice)
-			if notice.Rules {
+			if notice.FlowControl {
 				r.ring(recalled)
 			}
 			continue

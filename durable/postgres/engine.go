@@ -48,7 +48,7 @@ type Engine struct {
 	poll  time.Duration
 
 	notices *notices
-	read    atomic.Pointer[driver.Rules] // as they were read last
+	read    atomic.Pointer[driver.FlowControl] // as they were read last
 
 	outdated atomic.Pointer[error] // an ErrVersion, once a newer version has migrated
 

@@ -373,7 +373,7 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Delivery, err
 	r := &h.Record
 	var more extras
 	err := row.Scan(&id, &key, &r.Kind, &r.Payload, &r.At, &r.Due, &r.Born, &r.MaxAttempts,
-		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Series, &r.Plan,
+		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Schedule, &r.Occurrence,
 		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, found)
 	if err != nil {
 		return nil, err

@@ -21,10 +21,10 @@ import (
 // claims of all others are the statement that they always were. The counts have a row for
 // each limit, or lane of it, which the claim and the end of a job change with the job.
 
-// Rules reads the limits and pauses.
-func (e *Engine) Rules(ctx context.Context) (*driver.Rules, error) {
-	return retry(ctx, e, true, func() (*driver.Rules, error) {
-		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*driver.Rules, error) {
+// FlowControl reads the limits and pauses.
+func (e *Engine) FlowControl(ctx context.Context) (*driver.FlowControl, error) {
+	return retry(ctx, e, true, func() (*driver.FlowControl, error) {
+		found, err := ask(ctx, e, func(row pgx.CollectableRow) (*driver.FlowControl, error) {
 			var revision int64
 			var text string
 			if err := row.Scan(&revision, &text); err != nil {
@@ -33,7 +33,7 @@ func (e *Engine) Rules(ctx context.Context) (*driver.Rules, error) {
 			if known := e.read.Load(); known != nil && known.Revision() == revision {
 				return known, nil
 			}
-			return driver.DecodeRules(revision, text)
+			return driver.DecodeFlowControl(revision, text)
 		}, e.statements.rules, nil)
 		if err != nil || len(found) == 0 {
 			return nil, err
@@ -43,8 +43,8 @@ func (e *Engine) Rules(ctx context.Context) (*driver.Rules, error) {
 	})
 }
 
-// SetRules stores limits and pauses.
-func (e *Engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error {
+// SetFlowControl stores limits and pauses.
+func (e *Engine) SetFlowControl(ctx context.Context, was int64, r *driver.FlowControl) error {
 	ids := make([]int64, len(r.Limits()))
 	for i, l := range r.Limits() {
 		ids[i] = l.ID
@@ -60,7 +60,7 @@ func (e *Engine) SetRules(ctx context.Context, was int64, r *driver.Rules) error
 	if err != nil {
 		return err
 	}
-	e.tell(driver.Notice{Rules: true})
+	e.tell(driver.Notice{FlowControl: true})
 	e.feeds.ring(recalled)
 	return e.awaitClaims(ctx)
 }
@@ -100,7 +100,7 @@ func (e *Engine) claimsUnderWay(ctx context.Context) ([]string, error) {
 func (e *Engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 	return retry(ctx, e, true, func() ([]driver.Usage, error) {
 		return ask(ctx, e, func(row pgx.CollectableRow) (u driver.Usage, err error) {
-			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.Tokens, &u.Until)
+			err = row.Scan(&u.Limit, &u.Lane, &u.Taken, &u.TAT, &u.ReservedUntil)
 			return u, err
 		}, e.usage, nil)
 	})
@@ -143,13 +143,13 @@ func (w *worker) stops(ctx context.Context) {
 type needs struct {
 	id, lane           []string // of claims
 	rule               []int64
-	places             map[driver.LimitKey]*driver.Rule
+	places             map[driver.LimitKey]*driver.StoredLimit
 	ruleOf, gap, spare []int64 // of places
 	laneOf             []string
 	most               []int32
 }
 
-func (n *needs) add(id, lane string, limits []*driver.Rule) {
+func (n *needs) add(id, lane string, limits []*driver.StoredLimit) {
 	for _, l := range limits {
 		p := l.Key(lane)
 		n.id, n.rule, n.lane = append(n.id, id), append(n.rule, p.Limit), append(n.lane, p.Lane)
@@ -173,7 +173,7 @@ func (n *needs) args() []any {
 	}
 	return []any{
 		n.id, n.rule, n.lane, n.ruleOf, n.laneOf, n.most, n.gap, n.spare,
-		int64(driver.TokenAhead), int64(driver.TurnLasts), int64(driver.AskAgain),
+		int64(driver.TokenAhead), int64(driver.ReservationLasts), int64(driver.RetryInterval),
 	}
 }
 
@@ -204,7 +204,7 @@ func newNotices() *notices {
 func (e *Engine) tell(n driver.Notice) {
 	e.notices.tell(n)
 	e.notices.mu.Lock()
-	e.notices.rules = e.notices.rules || n.Rules
+	e.notices.rules = e.notices.rules || n.FlowControl
 	for _, p := range n.Freed {
 		e.notices.freed[p] = true
 	}
@@ -294,7 +294,7 @@ func decodeNotice(text string) (n driver.Notice, ok bool) {
 	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Tell == nil {
 		return n, false
 	}
-	n.Rules, n.Canceled = body.Tell.Rules, body.Tell.Canceled
+	n.FlowControl, n.Canceled = body.Tell.Rules, body.Tell.Canceled
 	for _, f := range body.Tell.Freed {
 		n.Freed = append(n.Freed, driver.LimitKey{Limit: f.Rule, Lane: f.Lane})
 	}

@@ -49,8 +49,8 @@ func (c *columns) add(r *driver.Record) {
 	c.version = append(c.version, int32(r.Version))
 	c.attempt = append(c.attempt, int32(r.Attempt))
 	c.lastError = append(c.lastError, r.LastError)
-	c.series = append(c.series, r.Series)
-	c.plan, c.lane, c.meta = append(c.plan, r.Plan), append(c.lane, r.Lane), append(c.meta, jsonOf(r.Meta, len(r.Meta)))
+	c.series = append(c.series, r.Schedule)
+	c.plan, c.lane, c.meta = append(c.plan, r.Occurrence), append(c.lane, r.Lane), append(c.meta, jsonOf(r.Meta, len(r.Meta)))
 	c.priority, c.timeout = append(c.priority, int16(r.Priority)), append(c.timeout, micros(r.Timeout))
 	c.expires = append(c.expires, orNull(r.Expires))
 }

@@ -136,7 +136,7 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 	for try := 0; len(todo) > 0; try++ {
 		rules, err := w.e.read.Load(), error(nil)
 		if rules == nil || try > 0 {
-			rules, err = w.e.Rules(ctx)
+			rules, err = w.e.FlowControl(ctx)
 		}
 		if err != nil || try > 3 { // others change them all the time
 			for _, i := range todo {
@@ -150,9 +150,9 @@ func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.Cl
 }
 
 // claimBy claims some by rules, and returns those for which the rules are not right any more.
-func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
+func (w *worker) claimBy(ctx context.Context, rules *driver.FlowControl, held []*driver.Delivery, todo []int, verdicts []driver.ClaimResult) (stale []int) {
 	var plain, limited asking
-	limited.needs.places = map[driver.LimitKey]*driver.Rule{}
+	limited.needs.places = map[driver.LimitKey]*driver.StoredLimit{}
 	for _, i := range todo {
 		h := held[i]
 		limits, paused := rules.Covering(h.Record.Kind, h.Record.Lane)
@@ -162,7 +162,7 @@ func (w *worker) claimBy(ctx context.Context, rules *driver.Rules, held []*drive
 		case !h.Exact:
 			verdicts[i] = driver.ClaimResult{Status: driver.Throttled}
 		case paused:
-			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.AskAgain}
+			verdicts[i] = driver.ClaimResult{Status: driver.Throttled, After: driver.RetryInterval}
 		default:
 			limited.add(i, h)
 			limited.needs.add(handleOf(h).id, h.Record.Lane, limits)
@@ -197,7 +197,7 @@ func (a *asking) add(i int, h *driver.Delivery) {
 }
 
 // claimSome asks for one statement.
-func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
+func (w *worker) claimSome(ctx context.Context, rules *driver.FlowControl, c *asking, held []*driver.Delivery, verdicts []driver.ClaimResult) {
 	args, statement, read := []any{w.id, c.ids, c.versions, c.exact, rules.Revision()}, w.e.statements.claim, readVerdict
 	var err error
 	if len(c.needs.id) > 0 {
@@ -228,7 +228,7 @@ func (w *worker) claimSome(ctx context.Context, rules *driver.Rules, c *asking, 
 		default:
 			if h := handleOf(held[i]); a.limited && h.claim != 0 && a.At.IsZero() { // claimed before
 				limits, _ := rules.Covering(held[i].Record.Kind, held[i].Record.Lane)
-				a.At = driver.TokenBy(limits, w.e.now())
+				a.At = driver.TokenValidBy(limits, w.e.now())
 			}
 			verdicts[i] = a.ClaimResult
 			handleOf(held[i]).note(a)

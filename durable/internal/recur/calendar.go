@@ -23,7 +23,7 @@ import (
 // not run. For that, the times of occurrences only grow: each is after the one that it
 // follows, and after the Last of the schedule. A change replaces the one that waits by one of
 // the same time, if that is one of the schedule's (replacement). And what was missed before a
-// change is made up for, if the change has kept the times (plan.Since).
+// change is made up for, if the change has kept the times (Schedule.Since).
 
 // Calendar knows the times of schedules, and which occurrence follows which. Its methods may be
 // called by several goroutines at once.
@@ -49,16 +49,16 @@ var (
 	errUnreadable = fmt.Errorf("%w: the spec cannot be read here", driver.ErrInvalid)
 )
 
-// timesOf returns the times of a plan.
-func (c *Calendar) timesOf(p *Plan) (times, error) {
-	if p.Spec == "" {
+// timesOf returns the times of a schedule.
+func (c *Calendar) timesOf(s *Schedule) (times, error) {
+	if s.Spec == "" {
 		return nil, errInCode
 	}
-	spec := c.spec(p.Spec)
+	spec := c.spec(s.Spec)
 	if spec == nil {
-		return nil, fmt.Errorf("%w: %.300q", errUnreadable, p.Spec)
+		return nil, fmt.Errorf("%w: %.300q", errUnreadable, s.Spec)
 	}
-	start, end := FromMicros(p.Start), FromMicros(p.End)
+	start, end := FromMicros(s.Start), FromMicros(s.End)
 	return func(prev time.Time) time.Time {
 		at := spec.NextFrom(start, prev)
 		if at.IsZero() || !end.IsZero() && !at.Before(end) {
@@ -86,35 +86,35 @@ func (c *Calendar) spec(text string) *cron.Spec {
 	return s
 }
 
-// MayFollow reports whether an occurrence with a plan may end here. If its spec cannot be read, a
-// release that can read it has to store what follows. Nobody knows the times of one without a
+// MayFollow reports whether an occurrence, by its text, may end here. If its spec cannot be read,
+// a release that can read it has to store the next one. Nobody knows the times of one without a
 // spec.
-func (c *Calendar) MayFollow(plan string) bool {
-	p := PlanOf(plan)
-	return p.Spec == "" || c.spec(p.Spec) != nil
+func (c *Calendar) MayFollow(occurrence string) bool {
+	o := DecodeOccurrence(occurrence)
+	return o.Spec == "" || c.spec(o.Spec) != nil
 }
 
-// Replacement is the [Replace] of a plan: the first occurrence from now on, unless the one
-// that waits is before that and at one of the plan's times.
-func (c *Calendar) Replacement(name string, p *Plan, revision int64, last time.Time, waits *driver.Record) (*driver.Record, error) {
-	t, err := c.timesOf(p)
+// Replacement is the [driver.Replace] of a schedule: the first occurrence from now on, unless the
+// one that waits is before that and at one of the schedule's times.
+func (c *Calendar) Replacement(name string, s *Schedule, revision int64, last time.Time, waits *driver.Record) (*driver.Record, error) {
+	t, err := c.timesOf(s)
 	if err != nil {
 		return nil, err
 	}
 	now := c.now()
-	if waits != nil && !waits.Due.After(now) && c.MayFollow(waits.Plan) {
-		return waits, nil // it may begin at any moment, and its end is followed by the plan
+	if waits != nil && !waits.Due.After(now) && c.MayFollow(waits.Occurrence) {
+		return waits, nil // it may begin at any moment, and its end is followed by the schedule
 	}
 	from := now
 	if last.After(from) {
 		from = last // the clock was set back
 	}
 	at := t(from)
-	due := p.due(name, at)
+	due := s.due(name, at)
 	if waits != nil {
-		was, kept := PlanOf(waits.Plan), Occurred(waits)
+		was, kept := DecodeOccurrence(waits.Occurrence), Occurred(waits)
 		if again := t(kept.Add(-time.Microsecond)); !was.Pass && again.Equal(kept) && (at.IsZero() || !kept.After(at)) {
-			if at, due = kept, p.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
+			if at, due = kept, s.due(name, kept); !waits.Due.Equal(was.due(name, kept)) {
 				due = waits.Due // it was rescheduled, or snoozed
 			}
 		}
@@ -122,29 +122,29 @@ func (c *Calendar) Replacement(name string, p *Plan, revision int64, last time.T
 	if at.IsZero() {
 		return nil, nil
 	}
-	return p.occurrence(name, revision, t, p.Job, at, due, now)
+	return s.occurrence(name, revision, t, s.Job, at, due, now)
 }
 
-// Follow sets what follows an occurrence that has begun and now ends, by the plan that came
-// with it.
+// Follow sets what follows an occurrence that has begun and now ends, by the schedule
+// that came with it.
 func (c *Calendar) Follow(out *driver.Completion, began time.Time) {
 	r := &out.Delivery.Record
 	if !r.IsOccurrence() || out.End == driver.Retry {
 		return
 	}
-	p := PlanOf(r.Plan)
-	out.Revision = p.Revision
-	if !out.Uncounted && !p.Pass {
+	o := DecodeOccurrence(r.Occurrence)
+	out.Revision = o.Revision
+	if !out.Uncounted && !o.Pass {
 		out.Occurred = Occurred(r)
 	}
-	if r.Version > 0 || p.Spec == "" {
+	if r.Version > 0 || o.Spec == "" {
 		out.Revision = unread // it may have been dead, and others have run since, or it has no times: followAgain knows
 		return
 	}
-	out.Next = c.successor(r, p, p.Revision, TemplateOf(r), began, Occurred(r))
+	out.Next = c.successor(r, &o.Schedule, o.Revision, TemplateOf(r), began, Occurred(r))
 }
 
-// Tries bounds how often a change is tried because others change the schedule, or the rules.
+// Tries bounds how often a change is tried because others change the schedule, or the limits.
 const Tries = 100
 
 // unread is the revision of no schedule.
@@ -153,27 +153,26 @@ const unread = -1
 // successor makes the record of the occurrence that follows one at a time; nil if there is
 // none. Where the spec cannot be read it makes a placeholder, and a release that can read it
 // makes the next one.
-func (c *Calendar) successor(r *driver.Record, p *Plan, revision int64, j *Template, began, at time.Time) (next *driver.Record) {
-	now, own := c.now(), *p
-	t, err := c.timesOf(p)
-	own.Pass = errors.Is(err, errUnreadable)
+func (c *Calendar) successor(r *driver.Record, s *Schedule, revision int64, j *Template, began, at time.Time) (next *driver.Record) {
+	now := c.now()
+	t, err := c.timesOf(s)
 	switch {
-	case own.Pass:
-		next, err = own.occurrence(r.Series, revision, nil, j, at, own.due(r.Series, at), now)
+	case errors.Is(err, errUnreadable):
+		next, err = s.occurrence(r.Schedule, revision, nil, j, at, s.due(r.Schedule, at), now)
 	case err == nil:
-		since := own.Since
-		if since == 0 && revision != PlanOf(r.Plan).Revision {
+		since := s.Since
+		if since == 0 && revision != DecodeOccurrence(r.Occurrence).Revision {
 			since = revision
 		}
 		if from := FromMicros(since); at.Before(from) {
 			at = from
 		}
-		if at = own.after(t, at, began, now); !at.IsZero() {
-			next, err = own.occurrence(r.Series, revision, t, j, at, own.due(r.Series, at), now)
+		if at = s.after(t, at, began, now); !at.IsZero() {
+			next, err = s.occurrence(r.Schedule, revision, t, j, at, s.due(r.Schedule, at), now)
 		}
 	}
 	if err != nil {
-		c.log.Error("durable: a series ends, since no occurrence of it can follow", "name", r.Series, "error", err)
+		c.log.Error("durable: a schedule ends, since no occurrence of it can follow", "name", r.Schedule, "error", err)
 		return nil
 	}
 	return next
@@ -182,22 +181,22 @@ func (c *Calendar) successor(r *driver.Record, p *Plan, revision int64, j *Templ
 // FollowAgain is follow by the schedule as it is stored now.
 func (c *Calendar) FollowAgain(ctx context.Context, out *driver.Completion, began time.Time) error {
 	r := &out.Delivery.Record
-	s, err := c.engine.Series(ctx, r.Series)
+	stored, err := c.engine.Schedule(ctx, r.Schedule)
 	if err != nil && !errors.Is(err, driver.ErrNotFound) {
 		return err
 	}
-	out.Next, out.Revision = nil, s.Revision
+	out.Next, out.Revision = nil, stored.Revision
 	at := Occurred(r)
-	if !at.After(s.Last) { // it was redriven
-		at, out.Occurred = s.Last, time.Time{}
+	if !at.After(stored.Last) { // it was redriven
+		at, out.Occurred = stored.Last, time.Time{}
 	}
-	p, j := PlanOf(s.Plan), TemplateOf(r)
-	if p.Job != nil {
-		j = p.Job
+	s, j := DecodeSchedule(stored.Definition), TemplateOf(r)
+	if s.Job != nil {
+		j = s.Job
 	}
-	deleted := s.Plan == "" && r.Plan != "" // and not older than stored schedules
-	if !deleted && !p.Paused {
-		out.Next = c.successor(r, p, s.Revision, j, began, at)
+	deleted := stored.Definition == "" && r.Occurrence != "" // and not older than stored schedules
+	if !deleted && !s.Paused {
+		out.Next = c.successor(r, s, stored.Revision, j, began, at)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ with ends as (
     where j.state = 1 and j.holder = $1::int8 and j.claim = e.claim
     order by j.id
     for update of j skip locked
-), schedules as materialized ( -- after the jobs, as in SetSeries
+), schedules as materialized ( -- after the jobs, as in SetSchedule
     select s.name, s.revision
     from tickwheel.series s
     where s.name in (select series from held)

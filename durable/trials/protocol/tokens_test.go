@@ -23,7 +23,7 @@ import (
 // What the steps are of the engine:
 //
 //	plan           limits.go: survey, plan; package durable: Take
-//	commit, own    limits.go: compose, commitPlan; standing, TokenBy
+//	commit, own    limits.go: compose, commitPlan; standing, TokenValidBy
 //	lapses         places.go: counterWrite, whose message has a TTL
 //	call           rules.go: CancelRunning
 //	marks          rules.go: tellCanceled

@@ -12,10 +12,10 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// SetSeries changes a schedule and what waits of it in one transaction. Like the end of an
+// SetSchedule changes a schedule and what waits of it in one transaction. Like the end of an
 // occurrence it locks the job first, then the schedule: so one of the two waits for the
 // other, and sees what it has done.
-func (e *Engine) SetSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) error {
+func (e *Engine) SetSchedule(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) error {
 	next, err := retry(ctx, e, true, func() (*driver.Record, error) {
 		next, err := e.setSeries(ctx, was, s, replace)
 		if errors.Is(err, errBefore) {
@@ -30,7 +30,7 @@ func (e *Engine) SetSeries(ctx context.Context, was int64, s driver.Series, repl
 }
 
 // setSeries returns the occurrence that it has stored, or nil.
-func (e *Engine) setSeries(ctx context.Context, was int64, s driver.Series, replace driver.Replace) (next *driver.Record, err error) {
+func (e *Engine) setSeries(ctx context.Context, was int64, s driver.Schedule, replace driver.Replace) (next *driver.Record, err error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (e *Engine) setSeries(ctx context.Context, was int64, s driver.Series, repl
 		}
 		var stored, before bool
 		var last *time.Time
-		if err := tx.QueryRow(ctx, e.setOne, s.Name, s.Plan, s.Revision, was).Scan(&stored, &before, &last); err != nil {
+		if err := tx.QueryRow(ctx, e.setOne, s.Name, s.Definition, s.Revision, was).Scan(&stored, &before, &last); err != nil {
 			return err
 		}
 		if before {
@@ -59,7 +59,7 @@ func (e *Engine) setSeries(ctx context.Context, was int64, s driver.Series, repl
 			// An end that this has waited for has left the key to the next occurrence. From now
 			// on no end does, since the schedule is locked.
 			var id string
-			err := tx.QueryRow(ctx, e.lookup, driver.SeriesKey(s.Name)).Scan(&id)
+			err := tx.QueryRow(ctx, e.lookup, driver.OccurrenceKey(s.Name)).Scan(&id)
 			if !errors.Is(err, pgx.ErrNoRows) {
 				return cmp.Or(err, driver.ErrChanged)
 			}
@@ -92,7 +92,7 @@ var errBefore = errors.New("postgres: it was done before")
 func (e *Engine) lockOccurrence(ctx context.Context, tx pgx.Tx, name string) (*driver.Record, bool, error) {
 	var r driver.Record
 	var waits bool
-	err := tx.QueryRow(ctx, e.lockKeyed, driver.SeriesKey(name)).Scan(&r.ID, &r.Due, &r.Plan, &waits)
+	err := tx.QueryRow(ctx, e.lockKeyed, driver.OccurrenceKey(name)).Scan(&r.ID, &r.Due, &r.Occurrence, &waits)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, false, nil
 	}
@@ -118,25 +118,25 @@ func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Rec
 	return err
 }
 
-// Series returns a schedule.
-func (e *Engine) Series(ctx context.Context, name string) (driver.Series, error) {
+// Schedule returns a schedule.
+func (e *Engine) Schedule(ctx context.Context, name string) (driver.Schedule, error) {
 	found, err := e.readSeries(ctx, e.series, name)
 	switch {
 	case err != nil:
-		return driver.Series{}, err
+		return driver.Schedule{}, err
 	case len(found) == 0:
-		return driver.Series{}, driver.ErrNotFound
+		return driver.Schedule{}, driver.ErrNotFound
 	}
 	return found[0], nil
 }
 
-// AllSeries goes over the schedules by name, a page at a time.
-func (e *Engine) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] {
-	return func(yield func(driver.Series, error) bool) {
+// Schedules goes over the schedules by name, a page at a time.
+func (e *Engine) Schedules(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+	return func(yield func(driver.Schedule, error) bool) {
 		for last, more := "", true; more; {
 			found, err := e.readSeries(ctx, e.allSeries, last, page)
 			if err != nil {
-				yield(driver.Series{}, err)
+				yield(driver.Schedule{}, err)
 				return
 			}
 			for _, s := range found {
@@ -149,11 +149,11 @@ func (e *Engine) AllSeries(ctx context.Context) iter.Seq2[driver.Series, error] 
 	}
 }
 
-func (e *Engine) readSeries(ctx context.Context, statement string, args ...any) ([]driver.Series, error) {
-	return retry(ctx, e, true, func() ([]driver.Series, error) {
-		return ask(ctx, e, func(row pgx.CollectableRow) (s driver.Series, err error) {
+func (e *Engine) readSeries(ctx context.Context, statement string, args ...any) ([]driver.Schedule, error) {
+	return retry(ctx, e, true, func() ([]driver.Schedule, error) {
+		return ask(ctx, e, func(row pgx.CollectableRow) (s driver.Schedule, err error) {
 			var last *time.Time
-			if err = row.Scan(&s.Name, &s.Plan, &s.Revision, &last); last != nil {
+			if err = row.Scan(&s.Name, &s.Definition, &s.Revision, &last); last != nil {
 				s.Last = *last
 			}
 			return s, err

@@ -11,9 +11,8 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// Plan is what says when the occurrences of a schedule are. Engines keep it as text: with
-// the schedule, and with each occurrence, so that whoever runs that can make the next one.
-type Plan struct {
+// Schedule says when occurrences are. An engine keeps it as text, in driver.Schedule.Definition.
+type Schedule struct {
 	Spec   string `json:"spec,omitempty"`   // "": its times were code of an earlier release
 	Missed int    `json:"missed,omitempty"` // n: the last n run; 0: one for all; -1: none
 	Skip   bool   `json:"skip,omitempty"`   // what comes due while one runs
@@ -25,14 +24,17 @@ type Plan struct {
 	// 0: an earlier release has stored the schedule.
 	Since int64 `json:"since,omitempty"`
 
-	// Of the schedule alone.
 	Paused bool      `json:"paused,omitempty"`
 	Job    *Template `json:"job,omitempty"`
+}
 
-	// Of an occurrence alone: by which revision of the schedule it was made, and its time by
-	// that.
-	Revision int64 `json:"rev,omitempty"`
-	At       int64 `json:"at,omitempty"`
+// Occurrence is one occurrence, with the Schedule as it was when the occurrence was made, without
+// Paused and Job: so that any worker that runs it can make the next one. An engine keeps it as
+// text, in driver.Record.Occurrence.
+type Occurrence struct {
+	Schedule
+	Revision int64 `json:"rev,omitempty"` // of the schedule
+	At       int64 `json:"at,omitempty"`  // its time by the schedule
 
 	// Pass marks a placeholder: a worker that could not read the spec has stored it. One that
 	// can calls no handler for it, and stores the next occurrence with its end.
@@ -63,24 +65,41 @@ func (t *Template) Record() driver.Record {
 	}
 }
 
-// Encode returns the text that PlanOf reads.
-func (p *Plan) Encode() string {
-	text, err := json.Marshal(p)
+// Encode returns the text that DecodeSchedule reads.
+func (s *Schedule) Encode() string { return encode(s) }
+
+// Encode returns the text that DecodeOccurrence reads.
+func (o *Occurrence) Encode() string { return encode(o) }
+
+func encode(v any) string {
+	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
 	return string(text)
 }
 
-// PlanOf reads a plan. An occurrence that is older than plans has none. A plan that cannot be
-// read is of a newer release: it has a Spec that cannot be read either.
-func PlanOf(text string) *Plan {
-	p := &Plan{}
-	if text != "" && json.Unmarshal([]byte(text), p) != nil {
-		return &Plan{Spec: "of a newer release"}
+// DecodeSchedule reads a Schedule. A newer release may have stored one that cannot be read: it
+// gets a Spec that cannot be read either.
+func DecodeSchedule(text string) *Schedule {
+	s := &Schedule{}
+	if text != "" && json.Unmarshal([]byte(text), s) != nil {
+		return &Schedule{Spec: unreadableSpec}
 	}
-	return p
+	return s
 }
+
+// DecodeOccurrence reads an Occurrence, as DecodeSchedule does. An earlier release may have stored
+// an occurrence without a text.
+func DecodeOccurrence(text string) *Occurrence {
+	o := &Occurrence{}
+	if text != "" && json.Unmarshal([]byte(text), o) != nil {
+		return &Occurrence{Schedule: Schedule{Spec: unreadableSpec}}
+	}
+	return o
+}
+
+const unreadableSpec = "of a newer release"
 
 // times tells the first time after another one, the zero time if there is none.
 type times func(prev time.Time) time.Time
@@ -88,11 +107,12 @@ type times func(prev time.Time) time.Time
 const grace = time.Minute // of one that is left out when it is late
 
 // occurrence makes the record of the occurrence at a time, which is due then or later. Its ID
-// tells it from all others, also from one of the same time that was canceled.
-func (p *Plan) occurrence(name string, revision int64, next times, job *Template, at, due, born time.Time) (*driver.Record, error) {
+// tells it from all others, also from one of the same time that was canceled. Nil for next makes a
+// placeholder.
+func (s *Schedule) occurrence(name string, revision int64, next times, job *Template, at, due, born time.Time) (*driver.Record, error) {
 	j := job.Record()
-	j.At, j.Key = due, driver.SeriesKey(name)
-	if p.Missed < 0 && !p.Pass {
+	j.At, j.Key = due, driver.OccurrenceKey(name)
+	if s.Missed < 0 && next != nil {
 		after := next(at)
 		j.Expires = j.At.Add(grace)
 		if !after.IsZero() && after.Sub(at) < grace {
@@ -109,33 +129,33 @@ func (p *Plan) occurrence(name string, revision int64, next times, job *Template
 	for _, n := range []int64{at.UnixMicro(), rec.Born.UnixMicro(), revision} {
 		rec.ID += "-" + strconv.FormatInt(n, 36)
 	}
-	own := *p
-	own.Paused, own.Job, own.Revision, own.At = false, nil, revision, at.UnixMicro()
-	rec.Series, rec.Plan = name, own.Encode()
+	o := Occurrence{Schedule: *s, Revision: revision, At: at.UnixMicro(), Pass: next == nil}
+	o.Paused, o.Job = false, nil
+	rec.Schedule, rec.Occurrence = name, o.Encode()
 	return &rec, nil
 }
 
 // due is when an occurrence is due, with its jitter: the same whoever asks.
-func (p *Plan) due(name string, at time.Time) time.Time {
-	if p.Jitter <= 0 {
+func (s *Schedule) due(name string, at time.Time) time.Time {
+	if s.Jitter <= 0 {
 		return at
 	}
 	sum := sha256.Sum256([]byte(name + "\n" + strconv.FormatInt(at.UnixMicro(), 36)))
-	return at.Add(time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(p.Jitter)) * time.Microsecond)
+	return at.Add(time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(s.Jitter)) * time.Microsecond)
 }
 
 // Occurred returns the time of an occurrence by its schedule.
 func Occurred(r *driver.Record) time.Time {
-	if p := PlanOf(r.Plan); p.At != 0 {
-		return FromMicros(p.At)
+	if o := DecodeOccurrence(r.Occurrence); o.At != 0 {
+		return FromMicros(o.At)
 	}
 	return r.Due
 }
 
 // after returns the time after the occurrence at, which began and has ended now. Those that
 // were missed by then are made up for by that one run, or by n of them, or left out.
-func (p *Plan) after(next times, at, began, ended time.Time) time.Time {
-	if n := p.Missed; n > 0 {
+func (s *Schedule) after(next times, at, began, ended time.Time) time.Time {
+	if n := s.Missed; n > 0 {
 		if made := lastOf(next, at, began, n); !made.IsZero() {
 			return made
 		}
@@ -144,7 +164,7 @@ func (p *Plan) after(next times, at, began, ended time.Time) time.Time {
 	if began.After(from) {
 		from = began
 	}
-	if p.Skip && ended.After(from) {
+	if s.Skip && ended.After(from) {
 		from = ended
 	}
 	return next(from)

@@ -10,7 +10,7 @@ import (
 // A clock that is set back by an hour leaves tokens and turns an hour ahead: nothing waits for
 // these.
 func TestTakeAfterTheClockWasSetBack(t *testing.T) {
-	limits := []*Rule{{ID: 1, Limit: Limit{Running: 1, Rate: 10, Burst: 3}}}
+	limits := []*StoredLimit{{ID: 1, Limit: Limit{Running: 1, Rate: 10, Burst: 3}}}
 	c, now := &Counter{}, time.Now()
 	take := func(worker string, at time.Time) ClaimResult {
 		return Take(limits, []*Counter{c}, []bool{false}, worker, at)

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Kinds says what a worker can be handed: the kinds that it has handlers for, and which of
-// these it has room for at the moment. Which kinds they are never changes. At first all are
-// open; the Queue shuts one that it has too many jobs of, and opens it again. Jobs that were on
-// their way when a kind was shut may still be handed out.
+// KindGate says which jobs a worker can be handed: the kinds that it has handlers for, and which of
+// these it has room for at the moment. The set of kinds never changes. At first all are open; the
+// Queue shuts a kind that it has too many jobs of, and opens it again. Jobs that were on their way
+// when a kind was shut may still be handed out.
 //
-// All methods may be called by several goroutines at once. They cost nothing that grows
-// with the number of kinds, but for Open after a change. Nil has no kinds.
-type Kinds struct {
+// All methods may be called by several goroutines at once. Their cost does not grow with the number
+// of kinds, except that of Open after a change. Nil has no kinds.
+type KindGate struct {
 	all     []string // sorted
 	limited map[string]bool
 
@@ -23,17 +23,17 @@ type Kinds struct {
 	changed chan struct{} // closed, and made anew, with each change
 }
 
-// NewKinds returns Kinds that are all open. Of these, limited have a limit of their own,
-// so that an engine does well to fetch them apart from the others. NewKinds panics if one
-// of limited is none of all.
-func NewKinds(all []string, limited ...string) *Kinds {
-	k := &Kinds{
+// NewKindGate returns a KindGate whose kinds are all open. Those in limited have a limit of their
+// own, so that an engine should fetch them apart from the others. NewKindGate panics if limited has
+// a kind that all does not have.
+func NewKindGate(all []string, limited ...string) *KindGate {
+	k := &KindGate{
 		all: slices.Compact(slices.Sorted(slices.Values(all))), limited: map[string]bool{},
 		shut: map[string]bool{}, changed: make(chan struct{}),
 	}
 	for _, kind := range limited {
 		if !k.Has(kind) {
-			panic(fmt.Sprintf("durable: NewKinds: %q has a limit, and is none of the kinds", kind))
+			panic(fmt.Sprintf("durable: NewKindGate: %q has a limit, and is none of the kinds", kind))
 		}
 		k.limited[kind] = true
 	}
@@ -42,7 +42,7 @@ func NewKinds(all []string, limited ...string) *Kinds {
 }
 
 // All returns all kinds, sorted. The slice must not be changed.
-func (k *Kinds) All() []string {
+func (k *KindGate) All() []string {
 	if k == nil {
 		return nil
 	}
@@ -50,17 +50,17 @@ func (k *Kinds) All() []string {
 }
 
 // Has reports whether a kind is one of these, open or shut.
-func (k *Kinds) Has(kind string) bool {
+func (k *KindGate) Has(kind string) bool {
 	_, ok := slices.BinarySearch(k.All(), kind)
 	return ok
 }
 
 // Limited reports whether a kind has a limit of its own.
-func (k *Kinds) Limited(kind string) bool { return k != nil && k.limited[kind] }
+func (k *KindGate) Limited(kind string) bool { return k != nil && k.limited[kind] }
 
 // Open returns the kinds that are open, sorted, and a channel that is closed when that
 // changes. The slice must not be changed.
-func (k *Kinds) Open() (kinds []string, changed <-chan struct{}) {
+func (k *KindGate) Open() (kinds []string, changed <-chan struct{}) {
 	if k == nil {
 		return nil, nil
 	}
@@ -78,7 +78,7 @@ func (k *Kinds) Open() (kinds []string, changed <-chan struct{}) {
 }
 
 // Set opens a kind, or shuts it.
-func (k *Kinds) Set(kind string, open bool) {
+func (k *KindGate) Set(kind string, open bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.shut[kind] == !open {

@@ -1,0 +1,312 @@
+package driver
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Limit is a limit as it is stored: see Limit in package durable.
+type Limit struct {
+	Kind    string  `json:"kind,omitempty"`    // the jobs that it covers; "": all
+	PerLane bool    `json:"perLane,omitempty"` // each lane is counted for itself, and jobs without one not at all
+	Running int     `json:"running,omitempty"` // how many may run at once; 0: no bound, and without a Rate none may
+	Rate    float64 `json:"rate,omitempty"`    // how many may be claimed in a second; 0: any number
+	Burst   int     `json:"burst,omitempty"`   // how many may be claimed at once after a rest; with a Rate at least 1
+}
+
+// Pauses reports whether the limit lets nothing run.
+func (l Limit) Pauses() bool { return l.Running == 0 && l.Rate == 0 }
+
+// Pausable is what is paused: a kind, a lane, a lane of a kind. The zero value is all jobs of
+// the queue.
+type Pausable struct {
+	Kind string `json:"kind,omitempty"`
+	Lane string `json:"lane,omitempty"`
+}
+
+// FlowControl is the limits and pauses of a queue: one document, which an engine keeps as the text
+// that Encode returns, with its revision. It is immutable: a change makes a new one. A nil
+// *FlowControl has no limits, no pauses, and revision 0.
+type FlowControl struct {
+	revision int64
+	limits   []*StoredLimit // by name
+	pauses   []Pausable
+
+	byKind map[string][]*StoredLimit
+	paused map[Pausable]bool
+}
+
+// StoredLimit is a limit as an engine keeps it.
+type StoredLimit struct {
+	Name string `json:"name"`
+
+	// ID is the revision of the FlowControl in which it was made. A limit that covers other jobs
+	// than the one that had the name is another limit: with another ID, and nothing counted.
+	ID int64 `json:"id"`
+	Limit
+}
+
+// flowControlText is how a FlowControl is stored.
+type flowControlText struct {
+	Limits []*StoredLimit `json:"limits,omitempty"`
+	Pauses []Pausable     `json:"pauses,omitempty"`
+}
+
+// NewFlowControl returns a FlowControl of limits, sorted by their names, and of pauses. It keeps
+// the slices.
+func NewFlowControl(revision int64, limits []*StoredLimit, pauses []Pausable) *FlowControl {
+	r := &FlowControl{revision: revision, limits: limits, pauses: pauses, byKind: map[string][]*StoredLimit{}, paused: map[Pausable]bool{}}
+	for _, l := range limits {
+		r.byKind[l.Kind] = append(r.byKind[l.Kind], l)
+	}
+	for _, p := range pauses {
+		r.paused[p] = true
+	}
+	return r
+}
+
+// DecodeFlowControl reads what Encode has written. "" has no limits and no pauses.
+func DecodeFlowControl(revision int64, text string) (*FlowControl, error) {
+	var t flowControlText
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &t); err != nil {
+			return nil, fmt.Errorf("%w: the limits and pauses cannot be read: %w", ErrStorage, err)
+		}
+	}
+	return NewFlowControl(revision, t.Limits, t.Pauses), nil
+}
+
+// Encode returns the limits and pauses as text, without the revision.
+func (r *FlowControl) Encode() string {
+	if r == nil {
+		return ""
+	}
+	text, err := json.Marshal(flowControlText{r.limits, r.pauses})
+	if err != nil {
+		panic(err) // strings and finite numbers
+	}
+	return string(text)
+}
+
+// Revision grows with each change; 0: there never was a limit or a pause.
+func (r *FlowControl) Revision() int64 {
+	if r == nil {
+		return 0
+	}
+	return r.revision
+}
+
+// Limits returns the limits by name. The slice must not be changed.
+func (r *FlowControl) Limits() []*StoredLimit {
+	if r == nil {
+		return nil
+	}
+	return r.limits
+}
+
+// Pauses returns what is paused. The slice must not be changed.
+func (r *FlowControl) Pauses() []Pausable {
+	if r == nil {
+		return nil
+	}
+	return r.pauses
+}
+
+// Covering returns the limits that cover a job, and whether it is paused. For a job that
+// no limit covers, the limits are nil, and the cost is a few reads of maps.
+func (r *FlowControl) Covering(kind, lane string) (limits []*StoredLimit, paused bool) {
+	if r == nil || len(r.limits)+len(r.pauses) == 0 {
+		return nil, false
+	}
+	for _, some := range [2][]*StoredLimit{r.byKind[""], r.byKind[kind]} {
+		for _, l := range some {
+			if !l.PerLane || lane != "" {
+				limits = append(limits, l)
+			}
+		}
+	}
+	paused = len(r.pauses) > 0 && (r.paused[Pausable{}] || r.paused[Pausable{Kind: kind}] ||
+		lane != "" && (r.paused[Pausable{Lane: lane}] || r.paused[Pausable{Kind: kind, Lane: lane}]))
+	return limits, paused
+}
+
+// LimitKey says what is counted: a limit, or of a limit PerLane one lane.
+type LimitKey struct {
+	Limit int64  // the ID of the StoredLimit
+	Lane  string // "": the limit is not PerLane
+}
+
+// Key returns where a job of the lane is counted.
+func (r *StoredLimit) Key(lane string) LimitKey {
+	if !r.PerLane {
+		lane = ""
+	}
+	return LimitKey{r.ID, lane}
+}
+
+// Counter is what an engine keeps of a LimitKey. Zero is that of a LimitKey where nothing has run.
+// One without permits taken whose tokens are all back may be forgotten: see IsIdle.
+type Counter struct {
+	Taken int `json:"taken,omitempty"` // permits: of jobs that are claimed and have not ended
+
+	// TAT is the theoretical arrival time of the generic cell rate algorithm: when all of a Burst
+	// will be there again, in nanoseconds since 1970 by the engine's clock.
+	TAT int64 `json:"tokens,omitempty"`
+
+	// ReservedFor is the worker that was refused a permit and has the next that comes free, until
+	// ReservedUntil passes without another call, in nanoseconds since 1970. Without it the worker
+	// whose job has ended would always be the first to have the permit again. LastHolder is the
+	// worker that took the last permit: it has to let others be next.
+	ReservedFor   string `json:"turn,omitempty"`
+	ReservedUntil int64  `json:"until,omitempty"`
+	LastHolder    string `json:"last,omitempty"`
+}
+
+// IsIdle reports whether the Counter says no more than a zero one.
+func (c Counter) IsIdle(now time.Time) bool {
+	return c.Taken == 0 && c.TAT <= now.UnixNano() && c.ReservedUntil <= now.UnixNano()
+}
+
+// The engines agree on these. The rest of what a limit means is in Take.
+const (
+	// TokenAhead is how long before its time a token is given to a claim, so that the commit
+	// is over then: with one token at a time, each would be late by a commit else.
+	TokenAhead = 100 * time.Millisecond
+
+	// RetryInterval is when a worker retries a claim that was refused for a permit, or for a pause,
+	// if nobody notifies it earlier: a safety net.
+	RetryInterval = time.Second
+
+	// ReservationLasts is for how long a permit is reserved for a worker that does not retry.
+	ReservationLasts = 2 * RetryInterval
+)
+
+// Gap is the time between two tokens, 0 if there is no Rate: rounded up to nanoseconds, so
+// that the rate is never above.
+func (l Limit) Gap() time.Duration {
+	if l.Rate == 0 {
+		return 0
+	}
+	return time.Duration(math.Ceil(1e9 / l.Rate))
+}
+
+// Take takes a permit and a token of each limit for one claim of a worker, or nothing: then
+// the ClaimResult is Throttled, with when to ask again. Else it is Granted, and its At is not before
+// which moment the job may begin. The slices have one element for each limit that covers
+// the job. Has says where the job has a permit already: that of a claim which never ended,
+// and is taken over. There it takes a token alone.
+//
+// Also where the ClaimResult is Throttled a reservation may have changed. An engine should store
+// it, and may leave it out.
+func Take(limits []*StoredLimit, counters []*Counter, has []bool, worker string, now time.Time) ClaimResult {
+	v := ClaimResult{Status: Granted}
+	full := -1
+	for i, l := range limits {
+		c := counters[i]
+		if at := l.NextToken(c, now); at.Sub(now) > TokenAhead {
+			if after := at.Sub(now) - TokenAhead; v.Status == Granted || after > v.After {
+				v = ClaimResult{Status: Throttled, Limit: l.ID, After: after}
+			}
+		} else if v.Status == Granted && at.After(now) && at.After(v.At) {
+			v.At = at
+		}
+		if !has[i] && !l.hasPermit(c, worker, now) && full < 0 {
+			full = i
+		}
+	}
+	if full >= 0 && v.Status == Granted {
+		if c := counters[full]; c.LastHolder != worker && (c.ReservedFor == worker || !c.isReserved(now)) {
+			c.ReservedFor, c.ReservedUntil = worker, now.Add(ReservationLasts).UnixNano()
+		}
+		return ClaimResult{Status: Throttled, Limit: limits[full].ID, After: RetryInterval}
+	}
+	if v.Status == Throttled {
+		return v
+	}
+	for i, l := range limits {
+		c := counters[i]
+		if !has[i] {
+			c.Taken++
+			c.LastHolder = worker
+		}
+		if c.ReservedFor == worker {
+			c.ReservedFor, c.ReservedUntil = "", 0
+		}
+		if gap := l.Gap(); gap > 0 {
+			c.TAT = l.tat(c, now) + int64(gap)
+		}
+	}
+	return v
+}
+
+// TokenValidBy returns a time by which the token of a claim whose answer was lost is valid; zero if
+// none of the limits has a Rate.
+func TokenValidBy(limits []*StoredLimit, now time.Time) (at time.Time) {
+	for _, l := range limits {
+		if l.Rate > 0 {
+			at = now.Add(TokenAhead)
+		}
+	}
+	return at
+}
+
+// NextToken returns when the next token is there, by a Counter; now, if one is there or the limit
+// has no Rate.
+func (l *StoredLimit) NextToken(c *Counter, now time.Time) time.Time {
+	if l.Rate == 0 {
+		return now
+	}
+	at := time.Unix(0, l.tat(c, now)-l.spare())
+	if at.Before(now) {
+		return now
+	}
+	return at
+}
+
+// spare is how long the tokens take to come that a Burst has beside one.
+func (l *StoredLimit) spare() int64 { return int64(l.Burst-1) * int64(l.Gap()) }
+
+// tat is when all of a Burst will be there again, but not before now. A TAT that is further ahead
+// than a claim sets it means that the clock was set back, or that the limit was changed since:
+// then the next token is there now, and no job waits for a time without a meaning.
+func (l *StoredLimit) tat(c *Counter, now time.Time) int64 {
+	n, spare := now.UnixNano(), l.spare()
+	if c.TAT > n+spare+int64(l.Gap()+TokenAhead) {
+		return n + spare
+	}
+	return max(c.TAT, n)
+}
+
+// isReserved reports whether the next permit is reserved. A reservation does not last longer than
+// it is given for, though the clock is set back.
+func (c *Counter) isReserved(now time.Time) bool {
+	left := c.ReservedUntil - now.UnixNano()
+	return left > 0 && left <= int64(2*ReservationLasts)
+}
+
+// hasPermit reports whether there is a permit for a worker. One may be reserved for another.
+func (l *StoredLimit) hasPermit(c *Counter, worker string, now time.Time) bool {
+	if l.Running == 0 {
+		return !l.Pauses()
+	}
+	taken := c.Taken
+	if c.ReservedFor != "" && c.ReservedFor != worker && c.isReserved(now) {
+		taken++
+	}
+	return taken < l.Running
+}
+
+// Usage is what is counted for a limit now.
+type Usage struct {
+	LimitKey
+	Counter
+}
+
+// Notice is what an engine tells a worker, by WorkConfig.Tell.
+type Notice struct {
+	FlowControl bool       // it was changed: it is to be read
+	Freed       []LimitKey // a permit may have become free there
+	Canceled    []Ref      // CancelRunning was called for these
+}

@@ -24,23 +24,21 @@ import (
 //
 // What is read is written as the server writes its snapshots from version 2.15 on, so that it restores them.
 
-// backupTTL is for how long statuses stay if a backup ends without a word.
+// backupTTL is for how long statuses stay after the last word of a backup. There is none that says that it
+// has ended: another one may be under way.
 const backupTTL = time.Minute
 
 func (p *part) backupSubject() string { return p.subject("b") }
 
-// isBackedUp reports whether a backup is being made.
+// isBackedUp reports whether a backup may be under way.
 func (p *part) isBackedUp(ctx context.Context) (bool, error) {
 	m, err := p.last(ctx, p.backupSubject())
-	return len(m.Data) > 0, err
+	return m.Seq > 0, err
 }
 
-// markBackup says that a backup is being made, or has ended.
-func (p *part) markBackup(ctx context.Context, ends bool) (witness, error) {
+// markBackup says that a backup is being made.
+func (p *part) markBackup(ctx context.Context) (witness, error) {
 	w := write{subject: p.backupSubject(), data: []byte("backup"), rollup: true, ttl: backupTTL}
-	if ends {
-		w.data = nil
-	}
 	written, err := p.writeSeq(ctx, w)
 	return witness{w.subject, written}, err
 }
@@ -59,15 +57,10 @@ func (p *part) copyTo(ctx context.Context, to io.Writer) (b backup, err error) {
 	} else {
 		p.replicas = 1
 	}
-	first, err := p.markBackup(ctx, false)
+	first, err := p.markBackup(ctx)
 	if err != nil {
 		return b, err
 	}
-	defer func() {
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
-		defer cancel()
-		_, _ = p.markBackup(after, true) // or its time ends
-	}()
 	if _, err := p.lastSince(ctx, first, first.subject, false); err != nil { // the server that answers is up to date
 		return b, err
 	}
@@ -102,7 +95,7 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 			}
 			if time.Since(marked) > backupTTL/3 {
 				marked = time.Now()
-				if _, err := p.markBackup(ctx, false); err != nil {
+				if _, err := p.markBackup(ctx); err != nil {
 					return err
 				}
 			}
@@ -111,7 +104,7 @@ func (p *part) copyAll(ctx context.Context, a *archive) error {
 			p.wait(ctx, 10*time.Millisecond) // the server may be a moment behind
 			continue
 		}
-		last, err := p.markBackup(ctx, false)
+		last, err := p.markBackup(ctx)
 		if err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@
 //	l.<limit>.<lane>.<number>     a place of a limit, and which job has it
 //	g.<limit>.<lane>              when a limit has its next token, and whose turn it is
 //	a.<worker>.<id>               a job that the worker runs is to be canceled
+//	b                             a backup is being made: no status is removed
 //
 // Two levels, since what waits costs next to no memory in a bucket that holds an hour,
 // and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
@@ -140,7 +141,8 @@
 //   - A bucket closes when the consumers of all queues that it has something in say that
 //     all has ended, and nothing in it is in a queue without one. Of each queue is removed
 //     what is before the place that its own consumer has told: never by the place of
-//     another, before which may be what waits.
+//     another, before which may be what waits. On several replicas the leader has to have nothing
+//     after that place, since a consumer may be on a server that is behind.
 //   - Nothing is acknowledged but what was found to have ended, to be gone from the
 //     stream, or to be stored elsewhere. A conflict is none of these.
 //   - A message leaves a far bucket when its version has ended as canceled or moved and that
@@ -157,5 +159,5 @@
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,
 // redrive), feed.go, worker.go (claim and end), places.go, limits.go and rules.go (limits,
-// pauses, and what runs that is canceled), series.go (schedules), cascade.go, close.go, find.go.
+// pauses, and what runs that is canceled), series.go (schedules), cascade.go, close.go, find.go, archive.go and backup.go.
 package jetstream

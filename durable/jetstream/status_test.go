@@ -215,7 +215,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	f := &feed{part: p}
 	at := place{id: "x", bucket: p.nearOf(p.now())}
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
-	_, err := p.markBackup(t.Context(), false)
+	_, err := p.markBackup(t.Context())
 	require.NoError(t, err)
 	is, err := p.isBackedUp(t.Context())
 	require.NoError(t, err)
@@ -227,8 +227,7 @@ func TestStatusesStayForABackup(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, canceled, s.fate)
 
-	_, err = p.markBackup(t.Context(), true)
-	require.NoError(t, err)
+	require.NoError(t, p.purge(t.Context(), p.backupSubject(), 0)) // its time is over
 	gone, err = f.forget(t.Context(), at.bucket)
 	require.NoError(t, err)
 	require.True(t, gone)

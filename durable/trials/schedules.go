@@ -33,10 +33,11 @@ func (p *process) storeSchedule(ctx context.Context, i int, payload string, opts
 func (p *process) storeSchedules(ctx context.Context) {
 	const atOnce = 16
 	var all group
+	ended := p.endedSchedules(ctx)
 	for k := range atOnce {
 		all.run(func() {
 			for i := k; i < p.Schedules; i += atOnce {
-				if err := p.promise(ctx, i); ctx.Err() == nil {
+				if err := p.promise(ctx, i, ended); ctx.Err() == nil {
 					must(err)
 				}
 			}
@@ -45,8 +46,26 @@ func (p *process) storeSchedules(ctx context.Context) {
 	all.wait()
 }
 
-// promise stores one. It chooses a later end if that which it chose has passed meanwhile.
-func (p *process) promise(ctx context.Context, i int) error {
+// endedSchedules returns the ends of schedules that an earlier process of what is left has ended. Between
+// such an end and a later one nothing was promised.
+func (p *process) endedSchedules(ctx context.Context) map[string]int64 {
+	ends := map[string]int64{}
+	if p.EndsSeries && p.Schedules > 0 {
+		for info, err := range p.q.Schedules(ctx) {
+			if must(err); !info.End.IsZero() {
+				ends[info.Name] = info.End.UnixMicro()
+			}
+		}
+	}
+	return ends
+}
+
+// promise stores one, unless it was ended. It chooses a later end if that which it chose has passed meanwhile.
+func (p *process) promise(ctx context.Context, i int, ended map[string]int64) error {
+	if name := "s" + strconv.Itoa(i); ended[name] > 0 {
+		p.l.write(promised, fmt.Sprintf("%s|%d|%d", name, ended[name], p.Every.Microseconds()))
+		return nil
+	}
 	for {
 		var until int64
 		var opts []durable.ScheduleOption

@@ -45,7 +45,7 @@ func accounts(t *testing.T, s Store) {
 	}
 	a, b := start(), start()
 	var wg sync.WaitGroup
-	end := time.Now().Add(6 * time.Second)
+	end := time.Now().Add(4 * time.Second)
 	for i := range 3 {
 		wg.Go(func() { l.user(t, a, i, end) })
 	}

@@ -90,7 +90,7 @@ func envInt(name string, normal int) int {
 }
 
 // races returns how many races are run.
-func races() int { return envInt("ENGINETEST_RACES", 500) }
+func races() int { return envInt("ENGINETEST_RACES", 200) }
 
 // Of a Cancel and a Claim of one job at one time one wins: never both, never neither.
 func cancelAgainstClaim(t *testing.T, s Store) {

@@ -139,7 +139,7 @@ func shut(t *testing.T, s Store) {
 	kinds := driver.NewKindGate([]string{"full", "other"}, "full")
 	kinds.Set("full", false)
 	w := newPicky(t, e, "w", kinds)
-	n := envInt("ENGINETEST_OVERDUE", 2000)
+	n := envInt("ENGINETEST_OVERDUE", 1000)
 	var full []durable.Ref
 	for len(full) < n {
 		full = append(full, r.add(slices.Repeat([]durable.Job{{Kind: "full"}}, min(1000, n-len(full)))...)...)
@@ -161,7 +161,7 @@ func shut(t *testing.T, s Store) {
 
 // manyKinds are more than an engine may keep apart, or has bits for.
 func manyKinds() (kinds []string) {
-	for i := range 100 {
+	for i := range 70 {
 		kinds = append(kinds, fmt.Sprint("limited", i))
 	}
 	return kinds
@@ -285,7 +285,7 @@ func kindAtItsLimit(t *testing.T, s Store) {
 	release := make(chan struct{})
 	r := open(t, s.Open(t), durable.WithKindConcurrency("slow", limit), durable.WithConcurrency(64)).
 		handle("slow", func(context.Context, *durable.Attempt) error { <-release; return nil }).handle("quick", nil)
-	n := max(envInt("ENGINETEST_OVERDUE", 5000), 5000)
+	n := max(envInt("ENGINETEST_OVERDUE", 3000), 3000) // a worker holds some 2000
 	for added := 0; added < n; added += 1000 {
 		r.add(slices.Repeat([]durable.Job{{Kind: "slow"}}, 1000)...)
 	}
@@ -305,7 +305,7 @@ func kindAtItsLimit(t *testing.T, s Store) {
 // Many kinds at their limits: none runs more than that, and a kind without one is not in
 // their way, nor they in its.
 func manyLimits(t *testing.T, s Store) {
-	const limit, each = 2, 6
+	const limit, each = 2, 4
 	limited := manyKinds()
 	opts := []durable.Option{durable.WithConcurrency(each*len(limited) + 8)}
 	running, most := make([]atomic.Int32, len(limited)), make([]atomic.Int32, len(limited))

@@ -335,7 +335,7 @@ func pauses(t *testing.T, s Store) {
 // A lane with many jobs does not have the one of another wait until they are done: not within
 // a worker, and not of two workers.
 func lanesTakeTurns(t *testing.T, s Store) {
-	const many = 8000 // more than both workers hold of the kind
+	const many = 5000 // more than both workers hold of the kind
 	a, b := open(t, s.Open(t)), open(t, s.Open(t))
 	for _, r := range []*rig{a, b} {
 		r.handle(kind, func(context.Context, *durable.Attempt) error { time.Sleep(5 * time.Millisecond); return nil })

@@ -134,7 +134,7 @@ func keyTurns(t *testing.T, s Store) {
 	a := open(t, s.Open(t)).handle(kind, handler).start()
 	b := open(t, s.Open(t)).handle(kind, handler).start()
 	added := int64(0)
-	for end := time.Now().Add(3 * time.Second); added < 6 || time.Now().Before(end); breathe() {
+	for end := time.Now().Add(2 * time.Second); added < 6 || time.Now().Before(end); breathe() {
 		_, err := a.Add(within(t), durable.Job{Kind: kind, Key: "turn"})
 		if err == nil {
 			added++

@@ -283,7 +283,7 @@ func restart(t *testing.T, s Store) {
 func twoWorkers(t *testing.T, s Store) {
 	a := open(t, s.Open(t), durable.WithConcurrency(8)).handle(kind, slow).start()
 	b := open(t, s.Open(t), durable.WithConcurrency(8)).handle(kind, slow).start()
-	const n = 1000
+	const n = 300
 	var jobs []durable.Job
 	for i := range n {
 		jobs = append(jobs, durable.Job{Kind: kind, After: 500*time.Millisecond + time.Duration(i)*time.Millisecond})
@@ -317,13 +317,13 @@ func list(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
 	var want []durable.Ref
-	for i := range 700 {
+	for i := range 150 {
 		k := kind
 		if i%10 == 0 {
 			k = "other"
 		}
 		after := time.Duration(i) * time.Hour
-		if i < 50 {
+		if i < 15 {
 			after = 10 * time.Second
 		}
 		want = append(want, r.add(durable.Job{Kind: k, After: after, Payload: fmt.Append(nil, i)})...)
@@ -337,9 +337,9 @@ func list(t *testing.T, s Store) {
 		}
 		return n
 	}
-	require.Equal(t, 700, count(durable.Filter{}))
-	require.Equal(t, 700, count(durable.Filter{State: durable.Waiting}))
-	require.Equal(t, 70, count(durable.Filter{Kind: "other"}))
+	require.Equal(t, 150, count(durable.Filter{}))
+	require.Equal(t, 150, count(durable.Filter{State: durable.Waiting}))
+	require.Equal(t, 15, count(durable.Filter{Kind: "other"}))
 	require.Equal(t, 0, count(durable.Filter{State: durable.Dead}))
 	n := 0
 	for info, err := range r.All(within(t), durable.Filter{}) {

@@ -96,7 +96,7 @@ func unknownKind(t *testing.T, s Store) {
 // A worker that starts with many jobs overdue runs them all, about in the order of their
 // time, and holds no more than it has room for.
 func overdue(t *testing.T, s Store) {
-	n := envInt("ENGINETEST_OVERDUE", 2000)
+	n := envInt("ENGINETEST_OVERDUE", 1000)
 	r := open(t, s.Open(t))
 	r.handle(kind, nil)
 	began := time.Now()

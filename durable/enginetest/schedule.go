@@ -389,7 +389,7 @@ func scheduleRaces(t *testing.T, s Store) {
 	for i := range 4 {
 		wg.Go(func() {
 			r := rigs[i%2]
-			for n, end := 0, time.Now().Add(4*time.Second); n < 5 || time.Now().Before(end); n++ {
+			for n, end := 0, time.Now().Add(2*time.Second); n < 5 || time.Now().Before(end); n++ {
 				breathe()
 				var err error
 				switch rand.N(8) {

@@ -3,7 +3,6 @@ package enginetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"sync"
@@ -15,13 +14,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
-
-func (r *rig) cancel(ref durable.Ref, want bool, when string) {
-	r.t.Helper()
-	ok, err := r.Cancel(within(r.t), ref)
-	require.NoError(r.t, err, when)
-	require.Equal(r.t, want, ok, when)
-}
 
 // Cancel before, during and after hand-over, claim, run and end.
 func cancel(t *testing.T, s Store) {
@@ -63,12 +55,11 @@ func cancel(t *testing.T, s Store) {
 // Cancel ends a job that waits for its next attempt: no more attempts begin.
 func cancelRetry(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 3 * time.Second })).
-		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
+		handle(kind, fails(errTest)).start()
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
 	await(t, "it is canceled between attempts", func() bool { // a slow machine may miss some
-		info, err := r.Get(within(t), ref)
-		require.NoError(t, err)
+		info := r.get(ref)
 		if info.State != durable.Waiting || info.Attempt == 0 {
 			return false
 		}
@@ -113,11 +104,7 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	for n := races(); n > 0; {
 		size := min(n, 100)
 		n -= size
-		jobs := make([]durable.Job, size)
-		for i := range jobs {
-			jobs[i] = durable.Job{Kind: kind}
-		}
-		refs := r.add(jobs...)
+		refs := r.add(spread(size, 0, 0)...)
 		batch := map[durable.Ref]*driver.Delivery{}
 		for len(batch) < size {
 			select {
@@ -239,11 +226,7 @@ func cancelOnTheWay(t *testing.T, s Store) {
 // them, and returns how many have run in all, of which so many before, and were canceled.
 func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int, int) {
 	const n = 300
-	var jobs []durable.Job
-	for i := range n {
-		jobs = append(jobs, durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: ahead + time.Duration(i)*ahead/n})
-	}
-	refs := r.add(jobs...)
+	refs := r.add(spread(n, ahead, ahead/n)...)
 	canceled := map[durable.Ref]bool{}
 	for i := range n {
 		if i%2 == 1 {

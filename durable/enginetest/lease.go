@@ -168,10 +168,9 @@ func frozen(t *testing.T, s Store) {
 		require.ErrorIs(t, a.Finish(within(t), []driver.Completion{o})[0], durable.ErrLeaseLost)
 	}
 	require.ErrorIs(t, a.Heartbeat(within(t)), durable.ErrLeaseLost)
-	info, err := r.Get(within(t), ref)
-	require.NoError(t, err)
+	info := r.get(ref)
 	require.Equal(t, durable.Running, info.State)
-	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h2, End: driver.Done}})[0])
+	finishPatiently(t, b, driver.Completion{Delivery: h2, End: driver.Done})
 	r.awaitGone(ref)
 	empty(t, r)
 }
@@ -264,8 +263,7 @@ func releaseClaim(t *testing.T, s Store) {
 	h, v = w.claim(ref)
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
 	require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, 0))
-	info, err := r.Get(within(t), ref)
-	require.NoError(t, err)
+	info := r.get(ref)
 	require.Equal(t, durable.Waiting, info.State)
 	require.Equal(t, 0, info.Attempt)
 	r.cancel(ref, true, "given back")
@@ -371,7 +369,7 @@ func leaseLostWaiting(t *testing.T, s Store) {
 		e := &stopped{s.Open(t), make(chan struct{}, 100)}
 		leave := make(chan struct{})
 		a := open(t, e, durable.WithConcurrency(2)).
-			handle("blocks", func(context.Context, *durable.Attempt) error { <-leave; return nil }).
+			handle("blocks", waits(leave)).
 			handle(kind, nil).handle("later", nil).start()
 		a.add(durable.Job{Kind: "blocks"}, durable.Job{Kind: "blocks"})
 		await(t, "the places are taken", func() bool { return a.Stats().Running == 2 })

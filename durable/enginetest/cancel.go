@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -89,15 +90,11 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	r := open(t, e)
 	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
 	held := make(chan *driver.Delivery, 4096)
-	var feeding sync.WaitGroup
-	feeding.Go(func() {
-		feed(ctx, t, w, func(hs []*driver.Delivery) {
-			for _, h := range hs {
-				held <- h
-			}
-		})
+	stop := feeding(t, w, func(hs []*driver.Delivery) {
+		for _, h := range hs {
+			held <- h
+		}
 	})
 	claims, cancels := 0, 0
 	var lead time.Duration
@@ -117,12 +114,11 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 		c, k := raceEach(t, w, other, refs, batch, &lead)
 		claims, cancels = claims+c, cancels+k
 	}
-	stop()
 	go func() {
 		for range held { // lets Fetch end
 		}
 	}()
-	feeding.Wait()
+	stop()
 	close(held)
 	t.Logf("%d claims and %d cancels won", claims, cancels)
 	require.Positive(t, claims)
@@ -179,21 +175,30 @@ func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[du
 	for _, ref := range group {
 		hs = append(hs, batch[ref])
 	}
+	for _, h := range endGranted(t, w, hs, nil) {
+		mine[slices.Index(group, h.Ref)] = true
+	}
+}
+
+// endGranted claims jobs, ends those that it is granted as done, and returns them. It asks again
+// for those of the kinds that it can run, nil for all.
+func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *driver.KindGate) (ended []*driver.Delivery) {
 	var outs []driver.Completion
-	for i, v := range w.Claim(within(t), hs) {
-		if v.Status == driver.RetryLater {
+	for i, v := range w.Claim(context.Background(), hs) {
+		if v.Status == driver.RetryLater && (kinds == nil || kinds.Has(hs[i].Record.Kind)) {
 			v = claimPatiently(t, w, hs[i])
 		}
 		if v.Status == driver.Granted {
-			mine[i] = true
+			ended = append(ended, hs[i])
 			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
-	for _, err := range w.Finish(within(t), outs) {
+	for _, err := range w.Finish(context.Background(), outs) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
+	return ended
 }
 
 func claimPatiently(t *testing.T, w driver.Worker, h *driver.Delivery) driver.ClaimResult {

@@ -35,13 +35,7 @@ func newPicky(t *testing.T, e driver.Engine, name string, kinds *driver.KindGate
 	})
 	require.NoError(t, err)
 	p := &picky{Worker: w, kinds: kinds, handed: map[string]int{}, ended: map[durable.Ref]bool{}}
-	ctx, stop := context.WithCancel(context.Background())
-	var feeding sync.WaitGroup
-	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Delivery) { p.end(t, hs) }) })
-	t.Cleanup(func() {
-		stop()
-		feeding.Wait()
-	})
+	feeding(t, w, func(hs []*driver.Delivery) { p.end(t, hs) })
 	return p
 }
 
@@ -51,24 +45,11 @@ func (p *picky) end(t *testing.T, hs []*driver.Delivery) {
 		p.handed[h.Record.Kind]++
 	}
 	p.mu.Unlock()
-	var outs []driver.Completion
-	for i, v := range p.Claim(context.Background(), hs) {
-		if v.Status == driver.RetryLater && p.kinds.Has(hs[i].Record.Kind) {
-			v = claimPatiently(t, p, hs[i])
-		}
-		if v.Status == driver.Granted {
-			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
-		}
-	}
-	for _, err := range p.Finish(context.Background(), outs) {
-		if err != nil {
-			t.Error(err)
-		}
-	}
+	ended := endGranted(t, p, hs, p.kinds)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, o := range outs {
-		p.ended[o.Delivery.Ref] = true
+	for _, h := range ended {
+		p.ended[h.Ref] = true
 	}
 }
 

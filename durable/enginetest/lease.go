@@ -28,20 +28,17 @@ func newCrashing(t testing.TB, e driver.Engine, name string) *crashing {
 	w, err := e.Work(within(t), driver.WorkConfig{Name: name, Kinds: driver.NewKindGate([]string{kind, "later"}), Lease: lease, Ahead: 500 * time.Millisecond, Retention: time.Hour, Tell: func(driver.Notice) {}})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100), stop: stop}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		feed(ctx, t, w, func(hs []*driver.Delivery) {
-			for _, h := range hs {
-				select {
-				case c.held <- h:
-				case <-ctx.Done():
-				}
+	c := &crashing{Worker: w, t: t, held: make(chan *driver.Delivery, 100)}
+	fed := feeding(t, w, func(hs []*driver.Delivery) {
+		for _, h := range hs {
+			select {
+			case c.held <- h:
+			case <-ctx.Done():
 			}
-		})
-	}()
-	t.Cleanup(func() { stop(); <-done })
+		}
+	})
+	c.stop = func() { stop(); go fed() }
+	t.Cleanup(stop)
 	return c
 }
 

@@ -36,6 +36,16 @@ func feed(ctx context.Context, t testing.TB, w driver.Worker, take func([]*drive
 	}
 }
 
+// feeding feeds a worker until what it returns is called, or the test ends.
+func feeding(t testing.TB, w driver.Worker, take func([]*driver.Delivery)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { feed(ctx, t, w, take) })
+	stop = func() { cancel(); all.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
 // within returns a context that ends with patience: an engine tries for as long as it
 // may.
 func within(t testing.TB) context.Context {

@@ -81,18 +81,20 @@ test-modules: missing test-benchmarks ## the checks, the benchmarks and what els
 test-benchmarks: # without the race detector: rivals have races
 	cd benchmarks && go test -short -bench . -benchtime 1x ./...
 
-# One package at a time: each starts servers, and they share the processors with the tests.
-# The tests of a package wait most of their time, so three run at once on two processors, too.
-# What harms them waits most of its time, so it runs beside the rest, and saves five minutes.
-DURABLE_TESTS := $(DURABLE:%=test-in-%) test-in-./examples/integrations/
-.PHONY: test-durable $(DURABLE_TESTS)
-test-durable: missing ## durable jobs keep their promises on real servers, whatever harms them
-	$(MAKE) --no-print-directory test-in-./durable/
-	$(MAKE) --no-print-directory -j2 -Otarget test-in-./durable/trials/ $(filter-out %/durable/ %/trials/,$(DURABLE_TESTS))
-	cd durable/trials && go test ./protocol # which runs nothing with the race detector: it has one goroutine
+# One package of a module at a time: each starts servers, and they share the processors with the
+# tests. The tests of a package wait most of their time, so four run at once on two processors, too.
+# All is compiled before (go list -export), since -p 1 would compile on one processor. What
+# harms the jobs runs without the race detector here, and with it in nightly.
+DURABLE_TESTS := $(patsubst %,test-in-%,$(filter-out ./durable/trials/,$(DURABLE)) ./examples/integrations/)
+TRIALS := cd durable/trials && go test -p 1 -timeout 20m
+.PHONY: test-durable test-trials $(DURABLE_TESTS)
+test-durable: missing $(DURABLE_TESTS) test-trials ## durable jobs keep their promises on real servers, whatever harms them
 
 $(DURABLE_TESTS): test-in-%:
-	cd $* && go test -race -p 1 -parallel 3 -timeout 20m ./...
+	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 1 -parallel 4 -timeout 20m ./...
+
+test-trials:
+	$(TRIALS) ./...
 
 # No race detector where an int has 32 bits. go vet compiles what is imported, and checks the types of
 # the rest, tests included.
@@ -139,6 +141,7 @@ nightly: ## random inputs break no promise: fuzz and soak for DURATION=10m each,
 	cd checks && go run ./soak -for $(DURATION)
 	go test ./timingwheel -run AreLike -fresh 2000 -timeout 1h
 	cd checks && go test -count 20 -timeout 1h ./keyed ./purgatory
+	$(TRIALS) -race ./...
 	go test -race -cpu 1,2,8 -count 3 -timeout 2h ./bucket ./delayqueue ./internal/... ./purgatory ./timingwheel/... ./timingwheel/tests
 
 .PHONY: adoption

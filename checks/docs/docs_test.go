@@ -180,7 +180,6 @@ func listed(t *testing.T) []string {
 		}
 	}
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.Name}} {{.ImportPath}} {{.Export}}"}, patterns...)...)
-	cmd.Env = append(os.Environ(), "GOFLAGS=")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)

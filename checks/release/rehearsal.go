@@ -206,7 +206,7 @@ func (r *rehearsal) stranger() []string {
 	theirs := get(run(r.root, nil, "go", "env", "GOMODCACHE", "GOPROXY"))
 	cache, proxies, _ := strings.Cut(strings.TrimSpace(theirs), "\n")
 	return []string{
-		"GOENV=off", "GOWORK=off", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=", "GOFLAGS=-modcacherw -trimpath",
+		"GOENV=off", "GOWORK=off", "GOSUMDB=off", "GOPRIVATE=", "GONOPROXY=", "GOFLAGS=-modcacherw -trimpath -ldflags=-w",
 		"GOMODCACHE=" + r.cache, "GOBIN=" + r.bin(),
 		"GOPROXY=" + strings.Join([]string{url(r.proxy), url(filepath.Join(cache, "cache", "download")), proxies}, ","),
 	}

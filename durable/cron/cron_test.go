@@ -108,8 +108,8 @@ func TestEveryZone(t *testing.T) {
 	for _, name := range zones(t) {
 		zone, err := time.LoadLocation(name)
 		require.NoError(t, err, name)
-		end := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
-		for at := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC); ; {
+		end := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+		for at := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC); ; {
 			_, next := at.In(zone).ZoneBounds()
 			if next.IsZero() || !next.Before(end) {
 				break
@@ -133,8 +133,8 @@ func TestEveryZone(t *testing.T) {
 		}
 	}
 	t.Logf("%d changes: %d gaps, %d repeats; %d that differ", changes, gaps, repeats, len(seen))
-	require.Greater(t, gaps, 1000)
-	require.Greater(t, repeats, 1000)
+	require.Greater(t, gaps, 300)
+	require.Greater(t, repeats, 300)
 }
 
 // aroundChange checks expressions around one change: some that name a minute of the day,

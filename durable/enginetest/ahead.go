@@ -3,7 +3,6 @@ package enginetest
 import (
 	"context"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -65,11 +64,7 @@ func newHasty(t *testing.T, e driver.Engine, ahead time.Duration) *hasty {
 	worker, err := e.Work(within(t), driver.WorkConfig{Name: "hasty", Kinds: onlyKind(), Lease: time.Minute, Ahead: ahead, Retention: time.Hour})
 	require.NoError(t, err)
 	w := &hasty{Worker: worker, before: make(chan time.Duration, 1000)}
-	ctx, stop := context.WithCancel(context.Background())
-	var feeding sync.WaitGroup
-	feeding.Go(func() { feed(ctx, t, w, func(hs []*driver.Delivery) { w.end(t, e, hs) }) })
-	w.drain = func() { stop(); feeding.Wait() }
-	t.Cleanup(w.drain)
+	w.drain = feeding(t, w, func(hs []*driver.Delivery) { w.end(t, e, hs) })
 	return w
 }
 
@@ -78,19 +73,7 @@ func (w *hasty) end(t *testing.T, e driver.Engine, hs []*driver.Delivery) {
 	if err != nil {
 		t.Error(err)
 	}
-	var outs []driver.Completion
-	for i, v := range w.Claim(context.Background(), hs) {
-		if v.Status == driver.RetryLater {
-			v = claimPatiently(t, w, hs[i])
-		}
-		if v.Status == driver.Granted {
-			w.before <- hs[i].Record.Due.Sub(now)
-			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
-		}
-	}
-	for _, err := range w.Finish(context.Background(), outs) {
-		if err != nil {
-			t.Error(err)
-		}
+	for _, h := range endGranted(t, w, hs, nil) {
+		w.before <- h.Record.Due.Sub(now)
 	}
 }

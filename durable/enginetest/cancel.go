@@ -3,8 +3,8 @@ package enginetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,13 +15,6 @@ import (
 	"github.com/tickwheel/tickwheel/durable"
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
-
-func (r *rig) cancel(ref durable.Ref, want bool, when string) {
-	r.t.Helper()
-	ok, err := r.Cancel(within(r.t), ref)
-	require.NoError(r.t, err, when)
-	require.Equal(r.t, want, ok, when)
-}
 
 // Cancel before, during and after hand-over, claim, run and end.
 func cancel(t *testing.T, s Store) {
@@ -63,12 +56,11 @@ func cancel(t *testing.T, s Store) {
 // Cancel ends a job that waits for its next attempt: no more attempts begin.
 func cancelRetry(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return 3 * time.Second })).
-		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
+		handle(kind, fails(errTest)).start()
 	ref := r.add(durable.Job{Kind: kind})[0]
 	r.awaitRuns(1)
 	await(t, "it is canceled between attempts", func() bool { // a slow machine may miss some
-		info, err := r.Get(within(t), ref)
-		require.NoError(t, err)
+		info := r.get(ref)
 		if info.State != durable.Waiting || info.Attempt == 0 {
 			return false
 		}
@@ -90,7 +82,7 @@ func envInt(name string, normal int) int {
 }
 
 // races returns how many races are run.
-func races() int { return envInt("ENGINETEST_RACES", 500) }
+func races() int { return envInt("ENGINETEST_RACES", 200) }
 
 // Of a Cancel and a Claim of one job at one time one wins: never both, never neither.
 func cancelAgainstClaim(t *testing.T, s Store) {
@@ -98,26 +90,18 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 	r := open(t, e)
 	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
 	held := make(chan *driver.Delivery, 4096)
-	var feeding sync.WaitGroup
-	feeding.Go(func() {
-		feed(ctx, t, w, func(hs []*driver.Delivery) {
-			for _, h := range hs {
-				held <- h
-			}
-		})
+	stop := feeding(t, w, func(hs []*driver.Delivery) {
+		for _, h := range hs {
+			held <- h
+		}
 	})
 	claims, cancels := 0, 0
 	var lead time.Duration
 	for n := races(); n > 0; {
 		size := min(n, 100)
 		n -= size
-		jobs := make([]durable.Job, size)
-		for i := range jobs {
-			jobs[i] = durable.Job{Kind: kind}
-		}
-		refs := r.add(jobs...)
+		refs := r.add(spread(size, 0, 0)...)
 		batch := map[durable.Ref]*driver.Delivery{}
 		for len(batch) < size {
 			select {
@@ -130,12 +114,11 @@ func cancelAgainstClaim(t *testing.T, s Store) {
 		c, k := raceEach(t, w, other, refs, batch, &lead)
 		claims, cancels = claims+c, cancels+k
 	}
-	stop()
 	go func() {
 		for range held { // lets Fetch end
 		}
 	}()
-	feeding.Wait()
+	stop()
 	close(held)
 	t.Logf("%d claims and %d cancels won", claims, cancels)
 	require.Positive(t, claims)
@@ -192,21 +175,30 @@ func claimGroup(t *testing.T, w driver.Worker, group []durable.Ref, batch map[du
 	for _, ref := range group {
 		hs = append(hs, batch[ref])
 	}
+	for _, h := range endGranted(t, w, hs, nil) {
+		mine[slices.Index(group, h.Ref)] = true
+	}
+}
+
+// endGranted claims jobs, ends those that it is granted as done, and returns them. It asks again
+// for those of the kinds that it can run, nil for all.
+func endGranted(t *testing.T, w driver.Worker, hs []*driver.Delivery, kinds *driver.KindGate) (ended []*driver.Delivery) {
 	var outs []driver.Completion
-	for i, v := range w.Claim(within(t), hs) {
-		if v.Status == driver.RetryLater {
+	for i, v := range w.Claim(context.Background(), hs) {
+		if v.Status == driver.RetryLater && (kinds == nil || kinds.Has(hs[i].Record.Kind)) {
 			v = claimPatiently(t, w, hs[i])
 		}
 		if v.Status == driver.Granted {
-			mine[i] = true
+			ended = append(ended, hs[i])
 			outs = append(outs, driver.Completion{Delivery: hs[i], End: driver.Done})
 		}
 	}
-	for _, err := range w.Finish(within(t), outs) {
+	for _, err := range w.Finish(context.Background(), outs) {
 		if err != nil {
 			t.Error(err)
 		}
 	}
+	return ended
 }
 
 func claimPatiently(t *testing.T, w driver.Worker, h *driver.Delivery) driver.ClaimResult {
@@ -239,11 +231,7 @@ func cancelOnTheWay(t *testing.T, s Store) {
 // them, and returns how many have run in all, of which so many before, and were canceled.
 func cancelWithin(t *testing.T, r, c *rig, ahead time.Duration, before int) (int, int) {
 	const n = 300
-	var jobs []durable.Job
-	for i := range n {
-		jobs = append(jobs, durable.Job{Kind: kind, Payload: fmt.Append(nil, i), After: ahead + time.Duration(i)*ahead/n})
-	}
-	refs := r.add(jobs...)
+	refs := r.add(spread(n, ahead, ahead/n)...)
 	canceled := map[durable.Ref]bool{}
 	for i := range n {
 		if i%2 == 1 {

@@ -24,8 +24,8 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 	start := engineNow(t, e).Add(2 * time.Second).Truncate(time.Second)
 	set := func(name, payload string, jitter time.Duration) {
 		t.Helper()
-		require.NoError(t, r.Schedule(within(t), name, "@every 9999h", durable.Job{Kind: kind, Payload: []byte(payload)},
-			durable.StartAt(start), durable.Jitter(jitter)))
+		r.schedule(name, "@every 9999h", durable.Job{Kind: kind, Payload: []byte(payload)},
+			durable.StartAt(start), durable.Jitter(jitter))
 	}
 	// waiting returns those that are not due soon.
 	waiting := func() map[string]durable.ScheduleInfo {
@@ -41,9 +41,7 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 	before := waiting()
 	for name, is := range before {
 		moved := is.Next.Add(5 * time.Hour)
-		_, ok, err := r.Reschedule(within(t), is.Ref, moved)
-		require.NoError(t, err)
-		require.True(t, ok)
+		r.reschedule(is.Ref, moved, true)
 		set(name, "new", jitter)
 		now := r.schedules()[name]
 		require.True(t, now.Next.Equal(moved), "%s was moved, and is due %v after its time", name, now.Next.Sub(start))
@@ -58,8 +56,7 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 			continue
 		}
 		require.True(t, now.Next.Equal(is.Next), "%s: %v after its time", name, now.Next.Sub(start))
-		info, err := r.Get(within(t), now.Ref)
-		require.NoError(t, err)
+		info := r.get(now.Ref)
 		require.Equal(t, "new", string(info.Job.Payload))
 		set(name, "new", 2*jitter)
 	}
@@ -69,7 +66,7 @@ func scheduleEditedWaiting(t *testing.T, s Store) {
 		if before[name].Name == "" {
 			continue
 		}
-		require.NoError(t, r.Schedule(within(t), name, "@every 1h", durable.Job{Kind: kind}, durable.StartAt(start.Add(time.Hour))))
+		r.schedule(name, "@every 1h", durable.Job{Kind: kind}, durable.StartAt(start.Add(time.Hour)))
 		require.Equal(t, time.Hour, r.schedules()[name].Next.Sub(start), "%s has other times now", name)
 	}
 }
@@ -82,22 +79,11 @@ func scheduleEditedMissed(t *testing.T, s Store) {
 	r := open(t, e)
 	set := func(name, spec, payload string) {
 		t.Helper()
-		require.NoError(t, r.Schedule(within(t), name, spec, durable.Job{Kind: kind, Payload: []byte(payload)}, all))
+		r.schedule(name, spec, durable.Job{Kind: kind, Payload: []byte(payload)}, all)
 	}
 	begun, release := make(chan bool, 100), make(chan bool)
-	byName := func() map[string][]run {
-		found := map[string][]run{}
-		for _, run := range r.ran() {
-			found[run.Schedule] = append(found[run.Schedule], run)
-		}
-		return found
-	}
-	r.handle(kind, nil).handle("slow", func(context.Context, *durable.Attempt) error {
-		begun <- true
-		<-release
-		return nil
-	})
-	require.NoError(t, r.Schedule(within(t), "paused", "@every 1s", durable.Job{Kind: "slow"}, all))
+	r.handle(kind, nil).handle("slow", tells(begun, release))
+	r.schedule("paused", "@every 1s", durable.Job{Kind: "slow"}, all)
 	set("kept", "@every 1s", "old")
 	set("changed", "@every 1s", "old")
 	due := engineNow(t, e)
@@ -114,17 +100,20 @@ func scheduleEditedMissed(t *testing.T, s Store) {
 	require.NoError(t, r.ResumeSchedule(within(t), "paused"))
 	close(release)
 	await(t, "all have run", func() bool {
-		runs := byName()
-		return len(runs["kept"]) > 8 && len(runs["changed"]) > 3 && len(runs["paused"]) > 2
+		return len(r.ranOf("kept")) > 8 && len(r.ranOf("changed")) > 3 && len(r.ranOf("paused")) > 2
 	})
-	runs := byName()
-	requireGrid(t, period, runs["kept"])
-	require.Equal(t, "old", string(runs["kept"][0].Job.Payload), "it was due")
-	require.Equal(t, "newer", string(runs["kept"][1].Job.Payload))
-	requireGrid(t, period/2, runs["changed"][1:])
-	require.True(t, runs["changed"][1].Occurrence.After(changed))
-	requireGrid(t, period, runs["paused"][1:])
-	require.True(t, runs["paused"][1].Occurrence.After(resumed))
+	kept := r.ranOf("kept")
+	requireGrid(t, period, kept)
+	require.Equal(t, "old", string(kept[0].Job.Payload), "it was due")
+	require.Equal(t, "newer", string(kept[1].Job.Payload))
+	for name, since := range map[string]struct {
+		at     time.Time
+		period time.Duration
+	}{"changed": {changed, period / 2}, "paused": {resumed, period}} {
+		runs := r.ranOf(name)[1:]
+		requireGrid(t, since.period, runs)
+		require.True(t, runs[0].Occurrence.After(since.at), name)
+	}
 }
 
 // heldUp is an engine whose changes of schedules are held up, before they are decided on and
@@ -162,7 +151,7 @@ func scheduleEditedLate(t *testing.T, s Store) {
 	names := []string{"a", "b"}
 	set := func(payload string) {
 		for _, name := range names {
-			require.NoError(t, r.Schedule(within(t), name, "@every 500ms", durable.Job{Kind: kind, Payload: []byte(payload)}, all))
+			r.schedule(name, "@every 500ms", durable.Job{Kind: kind, Payload: []byte(payload)}, all)
 		}
 	}
 	set("first")
@@ -184,7 +173,7 @@ func scheduleEditedLate(t *testing.T, s Store) {
 		return slices.ContainsFunc(runs, func(run run) bool { return string(run.Job.Payload) == "7" })
 	})
 	for _, name := range names {
-		requireGrid(t, period, slices.DeleteFunc(w.ran(), func(run run) bool { return run.Schedule != name }))
+		requireGrid(t, period, w.ranOf(name))
 	}
 }
 
@@ -200,7 +189,7 @@ func scheduleRedriven(t *testing.T, s Store) {
 		return nil
 	}).start()
 	end := engineNow(t, e).Add(3 * time.Second).Truncate(time.Second)
-	require.NoError(t, r.Schedule(within(t), "x", "@every 500ms", durable.Job{Kind: kind}, all, durable.EndAt(end)))
+	r.schedule("x", "@every 500ms", durable.Job{Kind: kind}, all, durable.EndAt(end))
 	await(t, "it has come to its end", func() bool { return r.schedules()["x"].Next.IsZero() })
 	before := r.ran()
 	requireGrid(t, period, before)
@@ -215,7 +204,7 @@ func scheduleRedriven(t *testing.T, s Store) {
 // A schedule that is listed while its occurrences end has one at any time.
 func scheduleListed(t *testing.T, s Store) {
 	r, w := open(t, s.Open(t)), open(t, s.Open(t)).handle(kind, nil)
-	require.NoError(t, r.Schedule(within(t), "x", "@every 20ms", durable.Job{Kind: kind}))
+	r.schedule("x", "@every 20ms", durable.Job{Kind: kind})
 	w.start().awaitRuns(1)
 	for n := len(w.ran()); len(w.ran()) < n+100; breathe() {
 		require.False(t, r.schedules()["x"].Next.IsZero())

@@ -5,8 +5,8 @@
 //
 // Most of the tests run in parallel, each on a store of its own, and in real time but for
 // [RunInBubbles]. The environment variable ENGINETEST_RACES sets how many races between Cancel
-// and Claim are run, by default 500, and ENGINETEST_OVERDUE how many jobs are overdue when a
-// worker starts, by default 2000.
+// and Claim are run, by default 200, and ENGINETEST_OVERDUE how many jobs are overdue when a
+// worker starts, by default 1000.
 package enginetest
 
 import (
@@ -78,7 +78,7 @@ func runAll(t *testing.T, run func(*testing.T, func(*testing.T, Store)), names .
 	wg.Wait()
 }
 
-const atOnce = 5
+const atOnce = 8
 
 type testCase struct {
 	name string

@@ -60,7 +60,7 @@ func limitClaims(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e)
 	r.limit("two", durable.Limit{Kind: kind, Running: 2})
-	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 4)...)
+	refs := r.add(times(4, durable.Job{Kind: kind})...)
 	a := newCrashing(t, e, "a")
 	var hs []*driver.Delivery
 	for _, ref := range refs {
@@ -255,8 +255,8 @@ func limitPerLane(t *testing.T, s Store) {
 
 	release := make(chan struct{})
 	lanes[""].delay = 0
-	r2 := open(t, s.Open(t)).handle("free", func(context.Context, *durable.Attempt) error { <-release; return nil }).start()
-	r2.add(slices.Repeat([]durable.Job{{Kind: "free"}}, 5)...)
+	r2 := open(t, s.Open(t)).handle("free", waits(release)).start()
+	r2.add(times(5, durable.Job{Kind: "free"})...)
 	r2.awaitRuns(5) // all at once
 	close(release)
 	empty(t, r2)
@@ -283,7 +283,7 @@ func limitRate(t *testing.T, s Store) {
 	began := engineNow(t, e)
 	a.start()
 	b.start()
-	a.add(slices.Repeat([]durable.Job{{Kind: kind}}, jobs)...)
+	a.add(times(jobs, durable.Job{Kind: kind})...)
 	await(t, "all have run", func() bool { return len(a.ran())+len(b.ran()) == jobs })
 	runs := append(a.ran(), b.ran()...)
 	slices.SortFunc(runs, func(x, y run) int { return x.at.Compare(y.at) })
@@ -320,8 +320,7 @@ func pauses(t *testing.T, s Store) {
 		}
 		time.Sleep(time.Until(at.Add(1200 * time.Millisecond)))
 		require.Equal(t, n, len(a.ran())+len(b.ran()), "%v is paused", what)
-		info, err := b.Get(within(t), ref)
-		require.NoError(t, err)
+		info := b.get(ref)
 		require.Equal(t, durable.Waiting, info.State)
 		require.Equal(t, 0, info.Attempt)
 		require.NoError(t, b.Resume(within(t), what))
@@ -335,13 +334,13 @@ func pauses(t *testing.T, s Store) {
 // A lane with many jobs does not have the one of another wait until they are done: not within
 // a worker, and not of two workers.
 func lanesTakeTurns(t *testing.T, s Store) {
-	const many = 8000 // more than both workers hold of the kind
+	const many = 5000 // more than both workers hold of the kind
 	a, b := open(t, s.Open(t)), open(t, s.Open(t))
 	for _, r := range []*rig{a, b} {
 		r.handle(kind, func(context.Context, *durable.Attempt) error { time.Sleep(5 * time.Millisecond); return nil })
 	}
 	a.limit("two", durable.Limit{Kind: kind, Running: 2})
-	a.add(slices.Repeat([]durable.Job{{Kind: kind, Lane: "many"}}, many)...)
+	a.add(times(many, durable.Job{Kind: kind, Lane: "many"})...)
 	a.start()
 	b.start()
 	await(t, "some have run", func() bool { return len(a.ran())+len(b.ran()) > 300 })
@@ -360,7 +359,7 @@ func limitChanged(t *testing.T, s Store) {
 	a.limit("l", durable.Limit{Kind: kind})
 	a.start()
 	b.start()
-	a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 60)...)
+	a.add(times(60, durable.Job{Kind: kind})...)
 	time.Sleep(time.Second)
 	require.Equal(t, int64(0), c.most.Load(), "0 running pauses")
 	a.limit("l", durable.Limit{Kind: kind, Running: 4})
@@ -386,7 +385,7 @@ func limitDeath(t *testing.T, s Store) {
 	dead := open(t, m).handle(kind, func(ctx context.Context, _ *durable.Attempt) error { <-ctx.Done(); return ctx.Err() })
 	dead.limit("two", durable.Limit{Kind: kind, PerLane: true, Running: 2})
 	dead.start()
-	refs := dead.add(slices.Repeat([]durable.Job{{Kind: kind, Lane: "l"}}, 8)...)
+	refs := dead.add(times(8, durable.Job{Kind: kind, Lane: "l"})...)
 	dead.awaitRuns(2)
 	dead.stop() // so that Run may fail
 	m.kill()
@@ -449,7 +448,7 @@ func limitsListed(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	r.limit("hourly", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 2})
 	r.start()
-	r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 5)...)
+	r.add(times(5, durable.Job{Kind: kind})...)
 	await(t, "three wait", func() bool {
 		st := r.Stats()
 		return len(st.Limits) == 1 && st.Limits[0].Waiting == 3 && st.Limited == 3 && !st.Limits[0].Next.IsZero()

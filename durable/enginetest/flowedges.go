@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +23,7 @@ func limitRaised(t *testing.T, s Store) {
 	r := open(t, s.Open(t)).handle(kind, nil)
 	r.limit("l", durable.Limit{Kind: kind, Rate: 1.0 / 3600, Burst: 10})
 	r.start()
-	r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 15)...)
+	r.add(times(15, durable.Job{Kind: kind})...)
 	await(t, "the burst is used up", func() bool { return len(r.ran()) == 10 && r.Stats().Limited == 5 })
 	r.limit("l", durable.Limit{Kind: kind, Rate: 100, Burst: 1})
 	r.awaitRuns(15)
@@ -46,7 +45,7 @@ func limitOrphan(t *testing.T, s Store) {
 	r := open(t, e).handle(kind, nil).handle("paused", nil)
 	require.NoError(t, r.Pause(within(t), durable.Pausable{Kind: "paused"}))
 	r.start()
-	r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 4)...)
+	r.add(times(4, durable.Job{Kind: kind})...)
 	r.awaitRuns(4)
 	require.NoError(t, r.Resume(within(t), durable.Pausable{Kind: "paused"}))
 	r.awaitGone(refs[1])
@@ -100,7 +99,7 @@ func pausedTwice(t *testing.T, s Store) {
 	w := newCrashing(t, e, "w")
 	what := durable.Pausable{Kind: kind}
 	for range 15 {
-		refs := a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
+		refs := a.add(times(20, durable.Job{Kind: kind})...)
 		var mu sync.Mutex
 		var mine []driver.Completion
 		waits := map[durable.Ref]bool{} // when one has returned
@@ -143,7 +142,7 @@ func lanesInOrder(t *testing.T, s Store) {
 	const lanes, each = 4, 5
 	e := s.Open(t)
 	release := make(chan struct{})
-	r := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error { <-release; return nil })
+	r := open(t, e).handle(kind, waits(release))
 	r.limit("one", durable.Limit{Kind: kind, Running: 1})
 	r.start()
 	r.add(durable.Job{Kind: kind})
@@ -217,7 +216,7 @@ func limitRateAnswerLost(t *testing.T, s Store) {
 	const gap = 200 * time.Millisecond
 	r.limit("rate", durable.Limit{Kind: kind, Rate: float64(time.Second) / float64(gap), Burst: 1})
 	w := newCrashing(t, e, "w")
-	refs := r.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...)
+	refs := r.add(times(20, durable.Job{Kind: kind})...)
 	ahead := 0
 	for _, h := range w.takeAll(refs) {
 		var v driver.ClaimResult

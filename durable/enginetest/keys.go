@@ -46,18 +46,12 @@ func keys(t *testing.T, s Store) {
 	ref := r.add(far)[0]
 	taken()
 	r.add(durable.Job{Kind: kind, Key: "other", After: time.Hour})
-	ok, err := r.Cancel(within(t), ref)
-	require.NoError(t, err)
-	require.True(t, ok)
+	r.cancel(ref, true, "")
 	ref = r.add(far)[0]
 	taken()
-	ok, err = r.CancelKey(within(t), "k")
-	require.NoError(t, err)
-	require.True(t, ok)
-	ok, err = r.CancelKey(within(t), "k")
-	require.NoError(t, err)
-	require.False(t, ok)
-	_, err = r.Get(within(t), ref)
+	r.cancelKey("k", true)
+	r.cancelKey("k", false)
+	_, err := r.Get(within(t), ref)
 	require.ErrorIs(t, err, durable.ErrNotFound)
 
 	// Running, waiting for the next attempt, running, done.
@@ -76,9 +70,7 @@ func keys(t *testing.T, s Store) {
 	proceed <- durable.Discard(errTest)
 	ref = free(far)
 	require.ErrorIs(t, r.Redrive(within(t), dead), durable.ErrExists)
-	ok, err = r.Cancel(within(t), ref)
-	require.NoError(t, err)
-	require.True(t, ok)
+	r.cancel(ref, true, "")
 	require.NoError(t, r.Redrive(within(t), dead))
 	r.awaitRuns(4)
 	taken()
@@ -86,13 +78,9 @@ func keys(t *testing.T, s Store) {
 	ref = free(far)
 
 	// Rescheduled, it is held still.
-	_, ok, err = r.Reschedule(within(t), ref, time.Now().Add(2*time.Hour))
-	require.NoError(t, err)
-	require.True(t, ok)
+	r.reschedule(ref, time.Now().Add(2*time.Hour), true)
 	taken()
-	ok, err = r.CancelKey(within(t), "k")
-	require.NoError(t, err)
-	require.True(t, ok)
+	r.cancelKey("k", true)
 	r.add(far)
 }
 
@@ -134,7 +122,7 @@ func keyTurns(t *testing.T, s Store) {
 	a := open(t, s.Open(t)).handle(kind, handler).start()
 	b := open(t, s.Open(t)).handle(kind, handler).start()
 	added := int64(0)
-	for end := time.Now().Add(3 * time.Second); added < 6 || time.Now().Before(end); breathe() {
+	for end := time.Now().Add(2 * time.Second); added < 6 || time.Now().Before(end); breathe() {
 		_, err := a.Add(within(t), durable.Job{Kind: kind, Key: "turn"})
 		if err == nil {
 			added++

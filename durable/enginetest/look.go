@@ -86,11 +86,7 @@ func pagesOfStates(t *testing.T, s Store) {
 	r := open(t, s.Open(t))
 	begun, release := make(chan bool, 2), make(chan bool)
 	r.handle("dies", func(context.Context, *durable.Attempt) error { return durable.Discard(errors.New("no")) })
-	r.handle("runs", func(context.Context, *durable.Attempt) error {
-		begun <- true
-		<-release
-		return nil
-	})
+	r.handle("runs", tells(begun, release))
 	defer close(release)
 	first := r.add(durable.Job{Kind: "dies"})[0]
 	r.start()
@@ -119,19 +115,15 @@ func backlog(t *testing.T, s Store) {
 	require.Empty(t, b.Kinds)
 
 	begun, release := make(chan bool, 10), make(chan bool)
-	r.handle("slow", func(context.Context, *durable.Attempt) error {
-		begun <- true
-		<-release
-		return nil
-	}).start()
+	r.handle("slow", tells(begun, release)).start()
 	defer close(release)
 	r.add(durable.Job{Kind: "slow"})
 	<-begun
 	nobodys := r.add(durable.Job{Kind: "nobody's"})[0]
 	time.Sleep(20 * time.Millisecond)
 	const jobs = 20
-	slow := r.add(slices.Repeat([]durable.Job{{Kind: "slow"}}, jobs)...)
-	r.add(slices.Repeat([]durable.Job{{Kind: "nobody's"}}, 2)...)
+	slow := r.add(times(jobs, durable.Job{Kind: "slow"})...)
+	r.add(times(2, durable.Job{Kind: "nobody's"})...)
 	r.add(durable.Job{Kind: "slow", After: time.Hour}, durable.Job{Kind: "far", After: 300 * time.Hour})
 	// Some that wait for the only place may be claimed, and count as running then. On a busy
 	// machine these are several: a job is claimed while its time has not surely come by the
@@ -149,8 +141,7 @@ func backlog(t *testing.T, s Store) {
 	require.True(t, b.Kinds[1].Handled)
 	require.InDelta(t, b.Kinds[0].Jobs+b.Kinds[1].Jobs+2, b.Waiting, 1, "one may be claimed, or given back, meanwhile")
 	for _, o := range b.Kinds {
-		info, err := r.Get(within(t), o.Oldest)
-		require.NoError(t, err)
+		info := r.get(o.Oldest)
 		require.True(t, info.Due.Equal(o.Due), "%v, %v", info.Due, o.Due)
 	}
 	require.Contains(t, slow, b.Kinds[1].Oldest)
@@ -164,11 +155,7 @@ func workers(t *testing.T, s Store) {
 	require.Empty(t, all)
 	before := time.Now()
 	begun, release := make(chan bool, 2), make(chan bool)
-	a.handle("long", func(context.Context, *durable.Attempt) error {
-		begun <- true
-		<-release
-		return nil
-	}).start()
+	a.handle("long", tells(begun, release)).start()
 	b := open(t, s.Open(t)).handle("other", nil).start()
 	a.add(durable.Job{Kind: "long"}, durable.Job{Kind: "long"}, durable.Job{Kind: "nobody's"})
 	<-begun

@@ -1,7 +1,6 @@
 package enginetest
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,8 +64,7 @@ func reschedule(t *testing.T, s Store) {
 		move(ref, 2*time.Hour, true)
 		move(ref, 30*time.Second, true)
 	}
-	info, err := r.Get(within(t), ref)
-	require.NoError(t, err)
+	info := r.get(ref)
 	require.Equal(t, "p", string(info.Job.Payload))
 	require.Equal(t, 7, info.Job.MaxAttempts)
 	now := engineNow(t, e)
@@ -102,16 +100,10 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	const n = 150
 	var moved atomic.Int64
 	var wg sync.WaitGroup
-	jobs := make([]durable.Job, n)
-	for i := range jobs {
-		jobs[i] = durable.Job{Kind: kind, After: 500*time.Millisecond + time.Duration(i)*5*time.Millisecond}
-	}
-	for i, ref := range r.add(jobs...) {
+	for i, ref := range r.add(spread(n, 500*time.Millisecond, 5*time.Millisecond)...) {
 		wg.Go(func() {
 			time.Sleep(350*time.Millisecond + time.Duration(i)*5*time.Millisecond)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			_, ok, err := mover.Reschedule(ctx, ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
+			_, ok, err := mover.Reschedule(within(t), ref, time.Now().Add(time.Duration(i%3)*700*time.Millisecond))
 			if err != nil {
 				t.Error(err)
 			}
@@ -123,11 +115,7 @@ func moveAgainstClaim(t *testing.T, s Store) {
 	wg.Wait()
 	r.awaitRuns(n)
 	time.Sleep(again)
-	seen := map[durable.Ref]bool{}
-	for _, run := range r.ran() {
-		require.False(t, seen[run.Ref], "twice")
-		seen[run.Ref] = true
-	}
+	seen := eachOnce(t, r.ran())
 	require.Len(t, seen, n)
 	t.Logf("%d moved", moved.Load())
 	empty(t, r)
@@ -136,7 +124,7 @@ func moveAgainstClaim(t *testing.T, s Store) {
 // A job that waits for its next attempt can be moved, and keeps its count.
 func moveRetry(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour })).
-		handle(kind, func(context.Context, *durable.Attempt) error { return errTest }).start()
+		handle(kind, fails(errTest)).start()
 	ref := r.add(durable.Job{Kind: kind, MaxAttempts: 2})[0]
 	r.awaitRuns(1)
 	await(t, "moved", func() bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,9 +38,7 @@ func retries(t *testing.T, s Store) {
 	require.Equal(t, 3, info.Attempt)
 	require.Contains(t, info.LastError, errTest.Error())
 	r.cancel(ref, false, "dead")
-	_, ok, err := r.Reschedule(within(t), ref, time.Now())
-	require.NoError(t, err)
-	require.False(t, ok)
+	r.reschedule(ref, time.Now(), false)
 	await(t, "its death is counted", func() bool { return r.Stats().Dead > 0 }) // after it was written down
 	st := r.Stats()
 	require.Equal(t, []int64{3, 2, 1}, []int64{st.Attempts, st.Failed, st.Dead})
@@ -53,15 +52,8 @@ func (r *rig) awaitDead(ref durable.Ref) (info durable.Info) {
 		info, err = r.Get(within(r.t), ref)
 		return err == nil && info.State == durable.Dead
 	})
-	found := 0
-	for i, err := range r.All(within(r.t), durable.Filter{State: durable.Dead}) {
-		require.NoError(r.t, err)
-		if i.Ref == ref {
-			require.Equal(r.t, info, i)
-			found++
-		}
-	}
-	require.Equal(r.t, 1, found)
+	listed := slices.DeleteFunc(r.matching(durable.Filter{State: durable.Dead}), func(i durable.Info) bool { return i.Ref != ref })
+	require.Equal(r.t, []durable.Info{info}, listed)
 	return info
 }
 
@@ -159,16 +151,13 @@ func redrive(t *testing.T, s Store) {
 // A redriven job can be canceled and rescheduled by its old Ref.
 func redriveCancel(t *testing.T, s Store) {
 	r := open(t, s.Open(t), durable.WithAhead(100*time.Millisecond)).
-		handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+		handle(kind, fails(durable.Discard(errTest))).start()
 	ref := r.add(durable.Job{Kind: kind, Key: "k"})[0]
 	r.awaitDead(ref)
 	r.drain()
 	require.NoError(t, r.Redrive(within(t), ref))
-	_, ok, err := r.Reschedule(within(t), ref, time.Now().Add(time.Hour))
-	require.NoError(t, err)
-	require.True(t, ok)
-	found, err := r.Get(within(t), ref)
-	require.NoError(t, err)
+	r.reschedule(ref, time.Now().Add(time.Hour), true)
+	found := r.get(ref)
 	require.Equal(t, durable.Waiting, found.State)
 	require.Greater(t, time.Until(found.Due), 30*time.Minute)
 	r.cancel(ref, true, "redriven")
@@ -181,7 +170,7 @@ func redriveCancel(t *testing.T, s Store) {
 // waits cannot be deleted, nor one that was redriven, which may die again and be deleted then.
 func deleteDead(t *testing.T, s Store) {
 	e := s.Open(t)
-	r := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+	r := open(t, e).handle(kind, fails(durable.Discard(errTest))).start()
 	waits := r.add(durable.Job{Kind: kind, After: time.Hour})[0]
 	require.ErrorIs(t, r.Delete(within(t), waits), durable.ErrNotFound)
 	ref := r.add(durable.Job{Kind: kind, Key: "k", Payload: []byte("p")})[0]
@@ -209,12 +198,8 @@ func deleteDead(t *testing.T, s Store) {
 func deleteAgainstRedrive(t *testing.T, s Store) {
 	const n = 60
 	e := s.Open(t)
-	died := open(t, e).handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
-	jobs := make([]durable.Job, n)
-	for i := range jobs {
-		jobs[i] = durable.Job{Kind: kind}
-	}
-	refs := died.add(jobs...)
+	died := open(t, e).handle(kind, fails(durable.Discard(errTest))).start()
+	refs := died.add(spread(n, 0, 0)...)
 	for _, ref := range refs {
 		died.awaitDead(ref)
 	}
@@ -294,7 +279,7 @@ func retention(t *testing.T, s Store) {
 	for keep, found := 6*time.Second, false; !found; keep *= 2 { // long enough to be seen
 		require.Less(t, keep, patience, "it is never there")
 		r = open(t, s.Open(t), durable.WithRetention(keep)).
-			handle(kind, func(context.Context, *durable.Attempt) error { return durable.Discard(errTest) }).start()
+			handle(kind, fails(durable.Discard(errTest))).start()
 		ref = r.add(durable.Job{Kind: kind})[0]
 		await(t, "it dies", func() bool { return r.Stats().Dead == 1 })
 		info, err := r.Get(within(t), ref)

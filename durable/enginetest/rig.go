@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,16 @@ func feed(ctx context.Context, t testing.TB, w driver.Worker, take func([]*drive
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
+}
+
+// feeding feeds a worker until what it returns is called, or the test ends.
+func feeding(t testing.TB, w driver.Worker, take func([]*driver.Delivery)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { feed(ctx, t, w, take) })
+	stop = func() { cancel(); all.Wait() }
+	t.Cleanup(stop)
+	return stop
 }
 
 // within returns a context that ends with patience: an engine tries for as long as it
@@ -134,6 +145,99 @@ func (r *rig) add(jobs ...durable.Job) []durable.Ref {
 	refs, err := r.AddMany(ctx, jobs...)
 	require.NoError(r.t, err)
 	return refs
+}
+
+// times returns n jobs that are alike.
+func times(n int, job durable.Job) []durable.Job { return slices.Repeat([]durable.Job{job}, n) }
+
+// spread returns n jobs, the first due after some time, and each of the others a step later.
+func spread(n int, first, step time.Duration) []durable.Job {
+	jobs := times(n, durable.Job{Kind: kind})
+	for i := range jobs {
+		jobs[i].After = first + time.Duration(i)*step
+	}
+	return jobs
+}
+
+// A handler is what a rig handles a kind with.
+type handler = func(context.Context, *durable.Attempt) error
+
+// fails is a handler that returns an error.
+func fails(err error) handler { return func(context.Context, *durable.Attempt) error { return err } }
+
+// waits is a handler that returns when a channel is closed, or has something for it.
+func waits[T any](release <-chan T) handler {
+	return func(context.Context, *durable.Attempt) error { <-release; return nil }
+}
+
+// tells is a handler that says when it has begun, and waits.
+func tells[T any](begun chan<- bool, release <-chan T) handler {
+	return func(context.Context, *durable.Attempt) error {
+		begun <- true
+		<-release
+		return nil
+	}
+}
+
+// get returns a job that must be there.
+func (r *rig) get(ref durable.Ref) durable.Info {
+	r.t.Helper()
+	info, err := r.Get(within(r.t), ref)
+	require.NoError(r.t, err)
+	return info
+}
+
+func (r *rig) cancel(ref durable.Ref, want bool, when string) {
+	r.t.Helper()
+	ok, err := r.Cancel(within(r.t), ref)
+	require.NoError(r.t, err, when)
+	require.Equal(r.t, want, ok, when)
+}
+
+func (r *rig) cancelKey(key string, want bool) {
+	r.t.Helper()
+	ok, err := r.CancelKey(within(r.t), key)
+	require.NoError(r.t, err)
+	require.Equal(r.t, want, ok)
+}
+
+func (r *rig) reschedule(ref durable.Ref, at time.Time, want bool) {
+	r.t.Helper()
+	_, ok, err := r.Reschedule(within(r.t), ref, at)
+	require.NoError(r.t, err)
+	require.Equal(r.t, want, ok)
+}
+
+func (r *rig) schedule(name, spec string, job durable.Job, opts ...durable.ScheduleOption) {
+	r.t.Helper()
+	require.NoError(r.t, r.Schedule(within(r.t), name, spec, job, opts...))
+}
+
+// matching returns the jobs that a filter finds.
+func (r *rig) matching(f durable.Filter) (infos []durable.Info) {
+	r.t.Helper()
+	for info, err := range r.All(within(r.t), f) {
+		require.NoError(r.t, err)
+		require.True(r.t, matches(f, info))
+		infos = append(infos, info)
+	}
+	return infos
+}
+
+// eachOnce checks that no job has begun twice, and returns those that have begun.
+func eachOnce(t testing.TB, runs []run) map[durable.Ref]bool {
+	t.Helper()
+	seen := map[durable.Ref]bool{}
+	for _, run := range runs {
+		require.False(t, seen[run.Ref], "twice")
+		seen[run.Ref] = true
+	}
+	return seen
+}
+
+// ranOf returns the attempts of a schedule.
+func (r *rig) ranOf(schedule string) []run {
+	return slices.DeleteFunc(r.ran(), func(run run) bool { return run.Schedule != schedule })
 }
 
 func (r *rig) ran() []run {

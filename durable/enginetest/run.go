@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,10 +17,10 @@ import (
 func drain(t *testing.T, s Store) {
 	release := make(chan struct{})
 	a := open(t, s.Open(t), durable.WithConcurrency(1)).
-		handle(kind, func(context.Context, *durable.Attempt) error { <-release; return nil }).start()
+		handle(kind, waits(release)).start()
 	first := a.add(durable.Job{Kind: kind})[0]
 	a.awaitRuns(1)
-	a.add(slices.Repeat([]durable.Job{{Kind: kind}}, 20)...) // some are claimed, all wait
+	a.add(times(20, durable.Job{Kind: kind})...) // some are claimed, all wait
 	await(t, "they are held", func() bool { return a.Stats().Held == 21 })
 	drained := make(chan struct{})
 	go func() { a.drain(); close(drained) }()
@@ -66,8 +65,8 @@ func concurrency(t *testing.T, s Store) {
 		<-release
 		return busyOne(ctx, a)
 	}).handle("many", busy(&others, &mostOthers)).start()
-	r.add(slices.Repeat([]durable.Job{{Kind: "one"}}, 40)...)
-	r.add(slices.Repeat([]durable.Job{{Kind: "many"}}, 100)...)
+	r.add(times(40, durable.Job{Kind: "one"})...)
+	r.add(times(100, durable.Job{Kind: "many"})...)
 	r.awaitRuns(101) // what has no limit is not held up
 	close(release)
 	r.awaitRuns(140)
@@ -83,8 +82,7 @@ func unknownKind(t *testing.T, s Store) {
 	ref := a.add(durable.Job{Kind: "b"}, durable.Job{Kind: "a"})[0]
 	a.awaitRuns(1)
 	time.Sleep(lease)
-	info, err := a.Get(within(t), ref)
-	require.NoError(t, err)
+	info := a.get(ref)
 	require.Equal(t, durable.Waiting, info.State)
 	require.Equal(t, 0, info.Attempt)
 	b := open(t, s.Open(t)).handle("b", nil).start()
@@ -96,7 +94,7 @@ func unknownKind(t *testing.T, s Store) {
 // A worker that starts with many jobs overdue runs them all, about in the order of their
 // time, and holds no more than it has room for.
 func overdue(t *testing.T, s Store) {
-	n := envInt("ENGINETEST_OVERDUE", 2000)
+	n := envInt("ENGINETEST_OVERDUE", 1000)
 	r := open(t, s.Open(t))
 	r.handle(kind, nil)
 	began := time.Now()
@@ -180,11 +178,7 @@ func neverEarly(t *testing.T, s Store) {
 	for _, by := range []time.Duration{0, 10 * time.Second, -10 * time.Second} {
 		raw := s.Open(t)
 		r := open(t, &shifted{raw, by}).handle(kind, nil).start()
-		var jobs []durable.Job
-		for i := range 300 {
-			jobs = append(jobs, durable.Job{Kind: kind, After: 300*time.Millisecond + time.Duration(i)*3333*time.Microsecond})
-		}
-		r.add(jobs...)
+		r.add(spread(300, 300*time.Millisecond, 3333*time.Microsecond)...)
 		for _, run := range r.awaitRuns(300) {
 			due := run.Due.Add(-by) // by the engine's clock, which here is that of the machine
 			require.False(t, run.at.Before(due), "%v early, with a clock off by %v", due.Sub(run.at), by)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,7 +67,7 @@ func scheduleStored(t *testing.T, s Store) {
 	job := full()
 	job.Expires = time.Time{}
 	for range 3 {
-		require.NoError(t, a.Schedule(within(t), "tick", "@every 400ms", job, all))
+		a.schedule("tick", "@every 400ms", job, all)
 	}
 	a.close()
 	runs := b.awaitRuns(5)
@@ -102,12 +103,11 @@ func scheduleAgain(t *testing.T, s Store) {
 	names := []string{"cancel", "pause", "delete"}
 	// All of it is to be between two occurrences.
 	await(t, "an occurrence has just passed", func() bool {
-		now, _, err := e.Now(within(t))
-		require.NoError(t, err)
+		now := engineNow(t, e)
 		return now.Sub(now.Truncate(period)) < period/8
 	})
 	set := func(name string) {
-		require.NoError(t, r.Schedule(within(t), name, "@every 4s", durable.Job{Kind: kind}))
+		r.schedule(name, "@every 4s", durable.Job{Kind: kind})
 	}
 	for _, name := range names {
 		set(name)
@@ -123,9 +123,7 @@ func scheduleAgain(t *testing.T, s Store) {
 			require.NoError(t, r.DeleteSchedule(within(t), name))
 			set(name)
 		default:
-			ok, err := r.CancelKey(within(t), "every/"+name)
-			require.NoError(t, err)
-			require.True(t, ok)
+			r.cancelKey("every/"+name, true)
 			require.True(t, r.schedules()[name].Next.IsZero())
 			set(name)
 		}
@@ -133,11 +131,7 @@ func scheduleAgain(t *testing.T, s Store) {
 	second := r.schedules()
 	r.start()
 	await(t, "each has run", func() bool {
-		ran := map[string]bool{}
-		for _, run := range r.ran() {
-			ran[run.Schedule] = true
-		}
-		return len(ran) == len(names)
+		return !slices.ContainsFunc(names, func(name string) bool { return len(r.ranOf(name)) == 0 })
 	})
 	for _, name := range names {
 		require.NotEqual(t, first[name].Ref, second[name].Ref)
@@ -156,7 +150,7 @@ func scheduleChanged(t *testing.T, s Store) {
 		return nil
 	}).start()
 	set := func(spec, payload string) {
-		require.NoError(t, r.Schedule(within(t), "x", spec, durable.Job{Kind: kind, Payload: []byte(payload)}))
+		r.schedule("x", spec, durable.Job{Kind: kind, Payload: []byte(payload)})
 	}
 	set("@yearly", "far")
 	began := time.Now()
@@ -183,13 +177,9 @@ func scheduleChanged(t *testing.T, s Store) {
 // the schedule is then. RunNow runs one in any case.
 func schedulePaused(t *testing.T, s Store) {
 	begun, release := make(chan bool, 100), make(chan bool)
-	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
-		begun <- true
-		<-release
-		return nil
-	}).start()
+	r := open(t, s.Open(t)).handle(kind, tells(begun, release)).start()
 	set := func() {
-		require.NoError(t, r.Schedule(within(t), "x", "@every 200ms", durable.Job{Kind: kind}))
+		r.schedule("x", "@every 200ms", durable.Job{Kind: kind})
 	}
 	quiet := func() {
 		t.Helper()
@@ -247,24 +237,19 @@ func scheduleMissed(t *testing.T, s Store) {
 	const period = time.Second
 	r := open(t, s.Open(t)).handle(kind, nil)
 	job := durable.Job{Kind: kind}
-	require.NoError(t, r.Schedule(within(t), "once", "@every 1s", job))
-	require.NoError(t, r.Schedule(within(t), "none", "@every 1s", job, durable.OnMissed(durable.RunNone)))
-	require.NoError(t, r.Schedule(within(t), "each", "@every 1s", job, durable.OnMissed(durable.RunEach(3))))
+	r.schedule("once", "@every 1s", job)
+	r.schedule("none", "@every 1s", job, durable.OnMissed(durable.RunNone))
+	r.schedule("each", "@every 1s", job, durable.OnMissed(durable.RunEach(3)))
 	time.Sleep(7 * period)
 	began := time.Now()
 	r.start()
-	byName := map[string][]run{}
 	await(t, "all have run", func() bool {
-		clear(byName)
-		for _, run := range r.ran() {
-			byName[run.Schedule] = append(byName[run.Schedule], run)
-		}
-		return len(byName["once"]) >= 2 && len(byName["none"]) >= 1 && len(byName["each"]) >= 4
+		return len(r.ranOf("once")) >= 2 && len(r.ranOf("none")) >= 1 && len(r.ranOf("each")) >= 4
 	})
 	onceEach(t, r.ran())
-	once, each := byName["once"], byName["each"]
+	once, each := r.ranOf("once"), r.ranOf("each")
 	require.Greater(t, once[1].Occurrence.Sub(once[0].Occurrence), 4*period, "one for all")
-	require.Greater(t, byName["none"][0].Occurrence, began.Add(-2*period), "what was missed is left out")
+	require.Greater(t, r.ranOf("none")[0].Occurrence, began.Add(-2*period), "what was missed is left out")
 	require.Greater(t, each[1].Occurrence.Sub(each[0].Occurrence), 2*period, "the first is the one that waited")
 	require.Greater(t, each[1].Occurrence, each[0].at.Add(-5*period), "the last ones follow")
 	made := 0
@@ -292,19 +277,11 @@ func scheduleOverlap(t *testing.T, s Store) {
 		}
 	}
 	r.handle("wait", slow(0)).handle("skip", slow(1)).start()
-	require.NoError(t, r.Schedule(within(t), "wait", "@every 1s", durable.Job{Kind: "wait"}))
-	require.NoError(t, r.Schedule(within(t), "skip", "@every 1s", durable.Job{Kind: "skip"}, durable.OnOverlap(durable.OverlapSkip)))
-	ended := func(kind string) (runs []run) {
-		for _, run := range r.ran() {
-			if run.Job.Kind == kind {
-				runs = append(runs, run)
-			}
-		}
-		return runs
-	}
-	await(t, "some have run", func() bool { return len(ended("wait")) >= 4 && len(ended("skip")) >= 3 })
+	r.schedule("wait", "@every 1s", durable.Job{Kind: "wait"})
+	r.schedule("skip", "@every 1s", durable.Job{Kind: "skip"}, durable.OnOverlap(durable.OverlapSkip))
+	await(t, "some have run", func() bool { return len(r.ranOf("wait")) >= 4 && len(r.ranOf("skip")) >= 3 })
 	require.Equal(t, int64(1), most.Load())
-	skip, wait := ended("skip"), ended("wait")
+	skip, wait := r.ranOf("skip"), r.ranOf("wait")
 	for i := 1; i < 3; i++ {
 		require.GreaterOrEqual(t, skip[i].Occurrence.Sub(skip[i-1].Occurrence), 2*time.Second, "one is left out")
 		require.True(t, skip[i].Due.Equal(skip[i].Occurrence), "and the next is on time")
@@ -322,13 +299,11 @@ func scheduleOverlap(t *testing.T, s Store) {
 func scheduleSpan(t *testing.T, s Store) {
 	e := s.Open(t)
 	r := open(t, e).handle(kind, nil).start()
-	now, _, err := e.Now(within(t))
-	require.NoError(t, err)
-	start := now.Add(8300 * time.Millisecond).Truncate(time.Microsecond) // after all is stored
+	start := engineNow(t, e).Add(8300 * time.Millisecond).Truncate(time.Microsecond) // after all is stored
 	end := start.Add(time.Second)
-	require.NoError(t, r.Schedule(within(t), "span", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all))
+	r.schedule("span", "@every 500ms", durable.Job{Kind: kind}, durable.StartAt(start), durable.EndAt(end), all)
 	for i := range 20 {
-		require.NoError(t, r.Schedule(within(t), fmt.Sprint("jitter", i), "@every 1s", durable.Job{Kind: kind}, durable.Jitter(500*time.Millisecond), durable.StartAt(start), durable.EndAt(end)))
+		r.schedule(fmt.Sprint("jitter", i), "@every 1s", durable.Job{Kind: kind}, durable.Jitter(500*time.Millisecond), durable.StartAt(start), durable.EndAt(end))
 	}
 	require.True(t, r.schedules()["span"].Start.Equal(start) && r.schedules()["span"].End.Equal(end))
 	runs := r.awaitRuns(22)
@@ -380,16 +355,13 @@ func badSchedule(t *testing.T, s Store) {
 // Many change, pause, resume, cancel and delete one schedule while it runs: it is there
 // once, and goes on when they have ended.
 func scheduleRaces(t *testing.T, s Store) {
-	var rigs []*rig
-	for range 2 {
-		rigs = append(rigs, open(t, s.Open(t)).handle(kind, nil).start())
-	}
+	rigs := []*rig{open(t, s.Open(t)).handle(kind, nil).start(), open(t, s.Open(t)).handle(kind, nil).start()}
 	job := durable.Job{Kind: kind}
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
 			r := rigs[i%2]
-			for n, end := 0, time.Now().Add(4*time.Second); n < 5 || time.Now().Before(end); n++ {
+			for n, end := 0, time.Now().Add(2*time.Second); n < 5 || time.Now().Before(end); n++ {
 				breathe()
 				var err error
 				switch rand.N(8) {

@@ -50,8 +50,7 @@ func deaths(t *testing.T, s Store) {
 		w.stop()
 		require.NoError(t, e.Close())
 	}
-	info, err := r.Get(within(t), ref)
-	require.NoError(t, err)
+	info := r.get(ref)
 	require.Equal(t, 2, info.Attempt)
 	r.handle(kind, nil).start()
 	info = r.awaitDead(ref)
@@ -84,7 +83,7 @@ func cleared(t *testing.T, s Store) {
 	require.Equal(t, 0, h.Record.Crashes)
 	require.Equal(t, 1, h.Record.Attempt)
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 2}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
+	finishPatiently(t, b, driver.Completion{Delivery: h, End: driver.Done})
 	empty(t, r)
 }
 
@@ -101,9 +100,7 @@ func suspectMoved(t *testing.T, s Store) {
 	h, v := b.again(h, true)
 	require.Equal(t, driver.Granted, v.Status)
 	require.NoError(t, b.Release(within(t), []*driver.Delivery{h}, 0))
-	_, ok, err := r.Reschedule(within(t), ref, time.Now())
-	require.NoError(t, err)
-	require.True(t, ok)
+	r.reschedule(ref, time.Now(), true)
 	for {
 		h, v = b.ask(ref, false)
 		if v.Status != driver.Gone { // of before the move
@@ -113,7 +110,7 @@ func suspectMoved(t *testing.T, s Store) {
 	require.Equal(t, driver.ClaimResult{Status: driver.Suspect, Crashes: 1}, v)
 	h, v = b.again(h, true)
 	require.Equal(t, driver.ClaimResult{Status: driver.Granted, Attempt: 1}, v)
-	require.NoError(t, b.Finish(within(t), []driver.Completion{{Delivery: h, End: driver.Done}})[0])
+	finishPatiently(t, b, driver.Completion{Delivery: h, End: driver.Done})
 	empty(t, r)
 }
 

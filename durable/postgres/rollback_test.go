@@ -111,7 +111,7 @@ func TestFailedCommit(t *testing.T) {
 			require.Equal(t, driver.Granted, w.Claim(ctx, held)[0].Status)
 			var errs []error
 			over := s.overtaken(t, pool, func() { errs = w.Finish(ctx, []driver.Completion{{Delivery: held[0], End: driver.Done}}) },
-				"update SCHEMA.job set claim = claim + 1, holder = null where id like '%finish%' and state = 1")
+				fmt.Sprintf("update SCHEMA.job set claim = claim + 1, holder = null where id like '%%finish%d%%' and state = 1", i))
 			require.Equal(t, over, errors.Is(errs[0], driver.ErrLeaseLost), "taken over before: %v, and %v", over, errs[0])
 		}
 	})

@@ -27,11 +27,11 @@ type worker struct {
 	c driver.WorkConfig
 	budgets
 
-	mu     sync.Mutex
-	beats  []stored // the last one of each partition, as the server has it
-	over   bool     // a beat has found the lease over, and Heartbeat has not said so yet
-	life   life     // what beats say
-	putOff []putOff // recall.go
+	mu       sync.Mutex
+	beats    []stored   // the last one of each partition, as the server has it
+	over     bool       // a beat has found the lease over, and Heartbeat has not said so yet
+	life     life       // what beats say
+	deferred []deferred // recall.go
 
 	others atomic.Int64 // workers beside this one, as far as it is known
 }
@@ -252,23 +252,23 @@ func (p *part) watch(worker string, beat uint64) time.Duration {
 }
 
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	verdicts := make([]driver.ClaimResult, len(held))
+	results := make([]driver.ClaimResult, len(held))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, v := range w.claim(ctx, p, pick(held, indices)) {
-			verdicts[indices[k]] = v
+			results[indices[k]] = v
 		}
 	})
-	return verdicts
+	return results
 }
 
 // claim claims jobs: those that limits cover first.
 func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
-	verdicts := make([]driver.ClaimResult, len(held))
+	results := make([]driver.ClaimResult, len(held))
 	if p.spare() != nil { // nothing can be claimed before there is room
-		for i := range verdicts {
-			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
+		for i := range results {
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 		}
-		return verdicts
+		return results
 	}
 	token, rules := rand.Text(), w.e.knows()
 	all := make([]*claiming, len(held))
@@ -283,10 +283,10 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 	w.claimLimited(ctx, p, limited, token)
 	w.claimAll(ctx, p, free, token)
 	for i, j := range all {
-		verdicts[i] = j.verdict
+		results[i] = j.result
 	}
-	w.obey(ctx, p, held, verdicts, rules)
-	return verdicts
+	w.obey(ctx, p, held, results, rules)
+	return results
 }
 
 // claimOf is the status of a claim, after so many attempts and crashes. Nothing is
@@ -570,7 +570,7 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, err error) e
 	case s.fate == claimed && s.token == hd.status.token:
 		hd.status.seq = s.seq
 		if errors.Is(err, errConflict) { // about the key, or a bucket that is closed
-			return cmp.Or(p.readFloor(ctx), err)
+			return cmp.Or(p.readWatermark(ctx), err)
 		}
 		return err
 	default:
@@ -591,14 +591,14 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 			hd.nak(after)
 		}
 		if after > 0 {
-			w.keepPutOff(all, after)
+			w.keepDeferred(all, after)
 		}
 	})
 	return errors.Join(errs...)
 }
 
 // freeAll gives back those that are claimed. It looks for a claim that is not known to be
-// written: most were refused, and the places that they name are others'.
+// written: most were refused, and the permits that they name are others'.
 func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error {
 	var known, unknown []*handle
 	for _, hd := range handles {
@@ -632,7 +632,7 @@ func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error 
 	return errors.Join(append(errs, failed...)...)
 }
 
-// freeGroup replaces a claim, and leaves its places. One that its worker cannot end any more
+// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
 // makes the job a suspect.
 func (p *part) freeGroup(at place, s status, dead bool) group {
 	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
@@ -656,8 +656,8 @@ func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	return nil // another one has taken it over, or has it freed, in between
 }
 
-// heldOf makes a Delivery of a message of a near bucket.
-func (p *part) heldOf(m *nats.Msg) (*driver.Delivery, error) {
+// deliveryOf makes a Delivery of a message of a near bucket.
+func (p *part) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	r, err := decode(m.Data)
 	if err != nil {
 		return nil, err

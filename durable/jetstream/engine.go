@@ -193,7 +193,6 @@ type engine struct {
 	salt  string
 	close context.CancelCauseFunc
 	rules atomic.Pointer[knownRules]
-	lower atomic.Pointer[time.Time] // since when all answers have had rules of a lower sequence
 
 	mu      sync.Mutex
 	workers []*worker // that are told, while they are fed

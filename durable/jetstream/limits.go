@@ -358,29 +358,17 @@ func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft
 		key, i, _ := parsePermit(name)
 		lane := drafts[key].of.key.Lane
 		wr := p.permitWrite(name, j.hd.at, w.c.Name, lane)
-		if k := len(j.permits) - len(j.took); j.isNew(name, k) {
+		if slices.Contains(j.took, name) {
 			wr.last = seq(drafts[key].of.permits[i].seq)
 		}
 		pl.group = append(pl.group, wr)
 	}
 	for _, name := range j.basis.over.permits {
-		if !j.has(name) {
+		if !slices.Contains(j.permits, name) {
 			pl.group = append(pl.group, grave(p.permitSubject(name)))
 		}
 	}
 }
-
-// isNew reports whether a permit is none of the first ones, which the claim had before.
-func (j *claiming) isNew(name string, kept int) bool {
-	for _, s := range j.permits[kept:] {
-		if s == name {
-			return true
-		}
-	}
-	return false
-}
-
-func (j *claiming) has(name string) bool { return j.isNew(name, 0) }
 
 // settle notes what a commit has come to: what it has written, or that all it is about is to
 // be read.

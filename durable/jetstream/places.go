@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -329,36 +330,30 @@ func (w *worker) sweep(ctx context.Context, p *part, key string) bool {
 		return false
 	}
 	over := map[string]bool{}
-	var wg sync.WaitGroup
-	var some atomic.Bool
-	turns := make(chan struct{}, sweptAtOnce)
+	var dead []string
 	for name, s := range suspects {
 		if m, ok := found[p.fateSubject(s.at)]; ok {
 			is, err := decodeStatus(m.Data, m.Seq)
 			if err == nil && is.names(name) {
-				dead, known := over[s.worker]
-				if !known {
+				if _, known := over[s.worker]; !known {
 					left, err := w.leaseOf(ctx, p, s.worker)
-					dead = err == nil && left <= 0
-					over[s.worker] = dead
+					over[s.worker] = err == nil && left <= 0
 				}
-				if !dead {
+				if !over[s.worker] {
 					continue
 				}
 			}
 		}
-		if !p.isTaken(name, s) {
-			continue // its job has ended since
+		if p.isTaken(name, s) { // else its job has ended since
+			dead = append(dead, name)
 		}
-		turns <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turns }()
-			if w.freeDead(ctx, p, name, lane, s) {
-				some.Store(true)
-			}
-		})
 	}
-	wg.Wait()
+	var some atomic.Bool
+	inParallel(dead, func(name string) {
+		if w.freeDead(ctx, p, name, lane, suspects[name]) {
+			some.Store(true)
+		}
+	})
 	return some.Load()
 }
 
@@ -373,15 +368,7 @@ func (p *part) isTaken(name string, s permit) bool {
 
 // names reports whether a status is that of a claim that has a permit.
 func (s status) names(permit string) bool {
-	if s.fate != claimed {
-		return false
-	}
-	for _, name := range s.permits {
-		if name == permit {
-			return true
-		}
-	}
-	return false
+	return s.fate == claimed && slices.Contains(s.permits, permit)
 }
 
 // freeDead frees one permit. The status of what has it is read as of when that has taken it.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -57,38 +56,26 @@ func (e *engine) readRules(ctx context.Context) (knownRules, error) {
 	return e.learnRules(known, m, p.replicas == 1)
 }
 
-// deposedFor is longer than a leader that was deposed takes to learn it. Until then it answers
-// as things were before.
-const deposedFor = 20 * time.Second
-
-// learnRules takes over the rules that were read, or the error of that. Known is as of before
-// the read. Rules of a lower sequence, or none, mean that the server is behind, or that the
-// queue was restored from a backup. The second is sure if the answer is certain, since the
-// server is not behind, or if all answers for deposedFor were such.
+// learnRules takes over the rules that were read. Known is as of before the read. Rules of a lower
+// sequence, or none, mean that the server is behind, or that the queue was restored from a
+// backup. They are taken over only if the answer is certain, since the server is not behind: after
+// each claim, and with each heartbeat of a worker.
 func (e *engine) learnRules(known *knownRules, m stored, certain bool) (knownRules, error) {
-	k := &knownRules{}
-	switch {
-	case known.isOf(m):
-		e.lower.Store(nil)
-		if known != nil {
-			k = known
+	if known.isOf(m) {
+		if known == nil {
+			return knownRules{}, nil
 		}
-		return *k, nil
-	case m.Seq > 0:
+		return *known, nil
+	}
+	k := &knownRules{}
+	if m.Seq > 0 {
 		var err error
 		if k, err = parseRules(m); err != nil {
 			return knownRules{}, err
 		}
 	}
-	if known != nil && known.seq >= k.seq && !certain {
-		now := time.Now()
-		e.lower.CompareAndSwap(nil, &now)
-		since := e.lower.Load()
-		certain = since != nil && now.Sub(*since) > deposedFor
-	}
 	for known == nil || known.seq < k.seq || certain {
 		if e.rules.CompareAndSwap(known, k) {
-			e.lower.Store(nil)
 			e.recall()
 			break
 		}

@@ -7,8 +7,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// wireVersion is that of what is stored: wire.go, and the subjects in doc.go
-// comment.
+// wireVersion is that of what is stored: wire.go, and the subjects in doc.go.
 //
 //	1  the first one, which did not say so
 //	2  a claim says whether it is exact, and how many before it did not end; a record, too

@@ -122,6 +122,9 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 		asking, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
 		_ = w.tellCanceled(asking, p) // or the next beat does: the lease is renewed
+		if p == w.e.parts[0] {
+			_, _ = w.e.rulesSince(asking, p, written)
+		}
 		return nil
 	})
 	if err != nil {
@@ -495,28 +498,37 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) 
 	return errs
 }
 
-// maxReads is how many ends at once read what they depend on.
+// maxReads is how many jobs at once read what they depend on.
 const maxReads = 64
 
 // endAll is end of each. That of a job with a key reads, and that of an occurrence twice:
 // one after the other a thousand of them would take as long as a thousand questions.
 func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Completion) ([]group, []error) {
 	all, errs := make([]group, len(outs)), make([]error, len(outs))
-	var wg sync.WaitGroup
-	turns := make(chan struct{}, maxReads)
+	var reading []int
 	for i := range outs {
-		if outs[i].Delivery.Record.Key == "" {
-			all[i], errs[i] = w.end(ctx, p, &outs[i])
+		if outs[i].Delivery.Record.Key != "" {
+			reading = append(reading, i)
 			continue
 		}
-		turns <- struct{}{}
+		all[i], errs[i] = w.end(ctx, p, &outs[i])
+	}
+	inParallel(reading, func(i int) { all[i], errs[i] = w.end(ctx, p, &outs[i]) })
+	return all, errs
+}
+
+// inParallel calls f for each element, maxReads at a time.
+func inParallel[T any](all []T, f func(T)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxReads)
+	for _, v := range all {
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-turns }()
-			all[i], errs[i] = w.end(ctx, p, &outs[i])
+			defer func() { <-slots }()
+			f(v)
 		})
 	}
 	wg.Wait()
-	return all, errs
 }
 
 // end returns all that is written with an end.
@@ -618,18 +630,14 @@ func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error 
 		}
 		errs = append(errs, res.err)
 	}
-	failed := make([]error, len(unknown))
-	var wg sync.WaitGroup
-	turns := make(chan struct{}, maxReads)
-	for i, hd := range unknown {
-		turns <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turns }()
-			failed[i] = w.freeOwn(ctx, hd)
-		})
-	}
-	wg.Wait()
-	return errors.Join(append(errs, failed...)...)
+	var mu sync.Mutex
+	inParallel(unknown, func(hd *handle) {
+		err := w.freeOwn(ctx, hd)
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	})
+	return errors.Join(errs...)
 }
 
 // freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more

@@ -34,9 +34,9 @@ type entry struct {
 // Arena holds entries, 32 bytes each, in chunks of 1024. It is not safe for
 // concurrent use. The zero value is empty and ready.
 //
-// A chunk whose entries are all free is given back to the garbage collector when
-// another chunk's worth of entries is free besides. So an emptied arena holds two chunks
-// (64 KB). One entry that is left would pin its chunk, but for [Arena.Tidy].
+// A chunk whose entries are all free is given back to the garbage collector when another
+// chunk's worth of entries is free besides. So an emptied arena holds two chunks (64 KB).
+// [Arena.Tidy] keeps one remaining entry from pinning its chunk.
 type Arena struct {
 	chunks     []*[chunkLen]entry // nil: given back
 	info       []chunkInfo        // of the chunk of the same number
@@ -50,7 +50,7 @@ type Arena struct {
 	removed    removed
 }
 
-// Tag has ten bits that an entry has for the arena's user; they mean nothing here.
+// Tag is ten bits of each entry for the arena's user. The arena does not interpret them.
 type Tag uint16
 
 // tagBits is the part of a generation that is the tag, and the bit that tells whether the
@@ -132,11 +132,11 @@ func (a *Arena) end(e *entry) (task func(), tag Tag) {
 
 // Find returns where the entry is that Alloc returned with this index and generation, and
 // false if it has been freed since. The entry may have moved; its tag does not matter.
-// Any index and generation may be asked for, those of another time included; generation 0
-// is never found. What Find returns is good until the next Tidy. O(1).
+// Any index and generation are allowed, also those of freed entries; generation 0 is
+// never found. The result is valid until the next Tidy. O(1).
 //
-// It is Alive and Moved. Where every nanosecond counts, call these: Find is too large to
-// be inlined, and with it an add and cancel takes 3 to 6 % more.
+// Find combines Alive and Moved. Call these where every nanosecond counts: Find is too
+// large to be inlined, and makes an add and cancel 3 to 6 % slower.
 func (a *Arena) Find(i Index, generation uint64) (Index, bool) {
 	if a.Alive(i, generation) {
 		return i, true
@@ -175,7 +175,7 @@ func (a *Arena) SetTask(i Index, task func()) { a.entry(i).task = task }
 // Tag returns the tag of a living entry.
 func (a *Arena) Tag(i Index) Tag { return Tag(a.entry(i).generation & tagMask) }
 
-// SetTag changes the tag of a living entry. Its generation stays the one to ask for.
+// SetTag changes the tag of a living entry. Its generation does not change.
 func (a *Arena) SetTag(i Index, tag Tag) {
 	e := a.entry(i)
 	e.generation = e.generation&^tagMask | uint64(tag)
@@ -185,24 +185,23 @@ func (a *Arena) SetTag(i Index, tag Tag) {
 // refused.
 const maxEntries = 1<<31 - 64*chunkLen
 
-// IsFull reports whether the arena should get no more entries: Alloc panics somewhat
-// later.
+// IsFull reports whether to stop adding entries. Alloc panics only some entries later.
 func (a *Arena) IsFull() bool { return a.used >= maxEntries }
 
 // Len returns the number of living entries. O(1).
 func (a *Arena) Len() int { return a.used }
 
-// Cap returns how many entries there is room for without another chunk, those in use
-// included. O(1).
+// Cap returns the number of entries that fit without another chunk, including those in
+// use. O(1).
 func (a *Arena) Cap() int { return a.made * chunkLen }
 
-// Vacancy returns how many of Cap are free. Index 0 counts as free, which it is not.
-// O(1).
+// Vacancy returns how many of Cap are free. It counts index 0 as free, although that is
+// never used. O(1).
 func (a *Arena) Vacancy() int { return a.Cap() - a.used }
 
-// All iterates over the living entries, whichever buckets they are in, in no
-// order. The entry that was yielded may be unlinked and freed before the next; else the
-// arena must not change meanwhile. O(capacity).
+// All iterates over the living entries of all buckets, in no order. The loop's body may
+// unlink and free the entry that was yielded; it must not change the arena otherwise.
+// O(capacity).
 func (a *Arena) All() iter.Seq[Index] {
 	return func(yield func(Index) bool) {
 		for c := range a.chunks {
@@ -215,12 +214,12 @@ func (a *Arena) All() iter.Seq[Index] {
 	}
 }
 
-// Chunks returns how many chunks there are, including those that were given back.
+// Chunks returns the number of chunks, including those that were given back.
 func (a *Arena) Chunks() int { return len(a.chunks) }
 
-// Chunk iterates as All does over the living entries of one chunk, so that a pass over
-// all of them can be interrupted: an entry stays in its chunk, or Tidy moves it to one of
-// a lower number.
+// Chunk iterates over the living entries of one chunk, as All does for all chunks. A pass
+// over all chunks can be interrupted: an entry stays in its chunk, or Tidy moves it to a
+// chunk with a lower number.
 func (a *Arena) Chunk(c int) iter.Seq[Index] {
 	return func(yield func(Index) bool) {
 		chunk := a.chunks[c]

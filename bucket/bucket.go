@@ -18,10 +18,10 @@
 // in both directions. So an entry is unlinked through its neighbors alone,
 // whichever ring it is in. No place says which ring holds an entry.
 //
-// A bucket has a number in the arena, which stands for it in the links of its
-// first and last entry. An entry of the arena as the root of its ring would save a look at
-// which of the two a link names. But the roots of emptied buckets, which stay open until
-// they expire, kept chunks of the arena in being: 47 MB with 65536 slots.
+// A bucket has a number in the arena, which stands for it in the links of its first and
+// last entry. If the root of a ring were an entry of the arena, a link would need no test
+// for which of the two it names. But the roots of emptied buckets, which stay open until
+// they expire, kept chunks of the arena in memory: 47 MB with 65536 slots.
 package bucket
 
 import "iter"
@@ -30,8 +30,8 @@ import "iter"
 // appended, and the time at which it expires. The zero value is closed: it has
 // no expiration and no entries.
 //
-// Every method must be given the same arena for the life of the bucket. From its
-// first opening on the arena refers to the bucket, which must not be moved.
+// Every method must be given the same arena for the life of the bucket. The arena refers
+// to the bucket after its first Open, so the bucket must not be moved.
 type Bucket struct {
 	expiration  int64
 	first, last Index // self if there are no entries; 0: closed
@@ -73,8 +73,8 @@ func (b *Bucket) First(a *Arena) Index {
 	return 0
 }
 
-// TakeFirst takes the entry out of an open bucket that has been in it the longest, and
-// returns it; 0 if there is none. It costs half of First and Unlink, since it knows one
+// TakeFirst removes the entry that has been in an open bucket the longest, and returns
+// it, or 0 if the bucket is empty. It costs half of First and Unlink, since it knows one
 // of the two neighbors. O(1).
 func (b *Bucket) TakeFirst(a *Arena) Index {
 	a.exposeRing()
@@ -89,7 +89,7 @@ func (b *Bucket) TakeFirst(a *Arena) Index {
 	return i
 }
 
-// Unlink takes an entry out of whichever bucket it is in. O(1).
+// Unlink takes an entry out of its bucket. O(1).
 func (a *Arena) Unlink(i Index) {
 	e := a.entry(i)
 	*a.next(e.prev) = e.next

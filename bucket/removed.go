@@ -57,8 +57,8 @@ func (l *indices) pop() Index {
 
 func (l *indices) list() []Index { return l.all[:l.n] }
 
-// Remove takes an entry out of whichever bucket it is in and frees it. It returns its task
-// and its tag, as Free does. Nothing of the task is kept. Amortized O(1).
+// Remove takes an entry out of its bucket and frees it. It returns the entry's task and
+// tag, as Free does. Nothing of the task is kept. Amortized O(1).
 //
 // The last entry of a ring was often added a moment ago, and then its neighbors are in the
 // caches. So Remove unlinks it at once.

@@ -41,14 +41,14 @@ const (
 	movedParts = 64
 )
 
-// IsSparse reports whether there is so much room that Tidy will move entries: more than
-// for 2.5 times the entries and two chunks. O(1).
+// IsSparse reports whether Tidy will move entries: there is room for more than 2.5 times
+// the entries and two chunks. O(1).
 func (a *Arena) IsSparse() bool { return 2*a.made*chunkLen > 5*a.used+4*chunkLen }
 
 // Tidy moves entries together if the arena is sparse, so that entries that are left do
-// not pin their chunks. The caller says how much work it has just done, in entries; Tidy
-// does a small part of that. If it is called for each entry that is freed, and few are left,
-// the arena is sparse no more once a quarter as many are freed as there is room for.
+// not pin their chunks. The caller passes how many entries it has just handled; Tidy
+// moves a small part of that number. If Tidy is called for each freed entry, the arena is
+// no longer sparse after a quarter of its capacity was freed.
 //
 // All entries must be in buckets. An Index from before the call may not be good any more:
 // see [Arena.Find]. So Tidy must not be called in the middle of an iteration.

@@ -77,8 +77,8 @@ func New[T comparable]() *DelayQueue[T] { return NewSince[T](time.Now()) }
 // that was taken earlier. A queue that is made in a bubble of testing/synctest, from a
 // reading outside of it, keeps the time outside.
 //
-// A queue for a clock of the caller's own begins at that clock's start, whatever that is. The
-// caller takes elements with Peek and DropHead, since the queue does not know that clock.
+// For a clock of your own, pass the start of that clock, and take elements with Peek and
+// DropHead, since the queue does not know that clock.
 func NewSince[T comparable](start time.Time) *DelayQueue[T] {
 	end := time.Duration(math.MaxInt64 - start.UnixNano())
 	q := &DelayQueue[T]{start: start, heap: heap.New[T](), alarm: noAlarm, end: end}
@@ -107,8 +107,8 @@ func NewPrecise[T comparable]() *DelayQueue[T] {
 // The same element may be offered several times, and is then taken as often.
 //
 // Offer never blocks for long. It costs O(log n). If v is the new head, it sets the alarm
-// for the consumer that waits. It allocates nothing while the length stays within 1024 of
-// what it was.
+// for the consumer that waits. It allocates nothing while the length varies by less than
+// 1024.
 func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 	due := at.Sub(q.start)
 	q.mu.Lock()
@@ -121,9 +121,9 @@ func (q *DelayQueue[T]) Offer(v T, at time.Time) {
 }
 
 // Take waits until there is an element whose time has come, removes the earliest and
-// returns it. If ctx has ended, Take takes nothing and returns ctx.Err(). If ctx ends at
-// the moment at which the element is taken, Take may return the element. A call that finds
-// an element due takes it at once, before the calls that wait. O(log n), and for one that
+// returns it. If ctx has ended, Take takes nothing and returns ctx.Err(). If ctx ends
+// while Take removes an element, Take may return the element. A call that finds an
+// element due takes it at once, before the calls that wait. O(log n), and for one that
 // gives up O(consumers).
 func (q *DelayQueue[T]) Take(ctx context.Context) (v T, err error) {
 	if err := ctx.Err(); err != nil {
@@ -147,8 +147,8 @@ func (q *DelayQueue[T]) Take(ctx context.Context) (v T, err error) {
 
 // TakeFunc is Take for a consumer that has no goroutine while it waits. If there is an
 // element whose time has come, TakeFunc removes the earliest, returns it and true, and
-// that is all. Otherwise it returns false at once. Then f is called with the first element
-// that can be taken, once, and on a goroutine of its own.
+// never calls f. Otherwise it returns false at once. The queue then calls f once, on a
+// goroutine of its own, with the first element that can be taken.
 //
 // So a wake-up costs what one of time.AfterFunc does: a timer and a goroutine. The consumer
 // holds its place in the line like one inside Take, and cannot give it up. O(log n).
@@ -275,10 +275,10 @@ func (q *DelayQueue[T]) until(at time.Duration) time.Duration {
 	return max(at, q.seen) - q.seen // not max(0, at-q.seen), which may overflow
 }
 
-// Forward moves the queue's clock forward by d, as if that time had passed at this moment. It
-// is for time that the monotonic clock does not count, such as that of a suspended machine.
-// Times that were given before and later are met by so much earlier. A d that is not positive
-// does nothing. All calls together move the clock by 73 years at most. O(1).
+// Forward moves the queue's clock forward by d, as if that time had passed at this
+// moment. It is for time that the monotonic clock does not count, such as that of a
+// suspended machine. All elements, present and later, come due earlier by d. A d that is
+// not positive does nothing. All calls together move the clock by at most 73 years. O(1).
 func (q *DelayQueue[T]) Forward(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -305,12 +305,12 @@ func (q *DelayQueue[T]) Peek() (v T, at time.Time, ok bool) {
 	return v, q.start.Add(due), true
 }
 
-// DropHead removes v if it is the head, the element that Peek would return, and
-// reports whether it did. It wakes nobody: the alarm finds out when it rings. But an empty
-// queue has no alarm set, so that nothing keeps it. O(log n).
+// DropHead removes v if v is the head, which Peek would return, and reports whether it
+// did. It wakes no consumer: the alarm finds the change when it rings. If the queue is
+// now empty, DropHead clears the alarm, so that no timer holds the queue. O(log n).
 //
-// There is no removal from the middle: it would cost a heap O(n). Leave the element where
-// it is, and drop it when it has become the head.
+// The queue has no removal from the middle, which costs a heap O(n). Leave the element in
+// place, and drop it when it has become the head.
 func (q *DelayQueue[T]) DropHead(v T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -332,8 +332,8 @@ func (q *DelayQueue[T]) Len() int {
 	return q.heap.Len()
 }
 
-// Wakeups returns how often the alarm has rung, and how often a call of Take has given up
-// at the end of its context. O(1).
+// Wakeups returns the number of times that the alarm rang or that a call of Take gave up
+// because its context ended. O(1).
 func (q *DelayQueue[T]) Wakeups() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

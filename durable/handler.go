@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
-	"github.com/tickwheel/tickwheel/durable/internal/worker"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
 // Attempt describes one attempt to its handler.
@@ -22,10 +22,10 @@ type Attempt struct {
 	Schedule   string
 	Occurrence time.Time
 
-	attempt *worker.Attempt // for Complete
+	attempt *attempt.Attempt // for Complete
 }
 
-func attemptOf(a *worker.Attempt) *Attempt {
+func attemptOf(a *attempt.Attempt) *Attempt {
 	r := &a.Delivery.Record
 	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, attempt: a}
 	if !a.Occurrence.IsZero() {
@@ -58,7 +58,7 @@ func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver
 // lost, because another worker may have the job then; and with [ErrTimeout] when the
 // attempt has taken longer than the job's Timeout. It ends with [ErrClosed] when the
 // Queue is closed, and with the error of Run when that ends with one. It does not end
-// with Run's context: Run waits for the handler.
+// with Run's context: Run waits for the handler, unless [WithGrace] bounds that.
 //
 // A job may run again although its handler has returned nil, if the process dies before
 // that is written down. So handlers must be idempotent, by Ref: see package crashtest. With PostgreSQL a handler
@@ -76,10 +76,10 @@ func (q *Queue) Handle(kind string, h Handler) {
 	if q.running {
 		panic(fmt.Sprintf("durable: Handle(%q): after Run", kind))
 	}
-	if q.env.Handlers[kind] != nil {
+	if q.handlers[kind] != nil {
 		panic(fmt.Sprintf("durable: Handle(%q): it has a handler", kind))
 	}
-	q.env.Handlers[kind] = func(ctx context.Context, a *worker.Attempt) error { return h(ctx, attemptOf(a)) }
+	q.handlers[kind] = func(ctx context.Context, a *attempt.Attempt) error { return h(ctx, attemptOf(a)) }
 }
 
 // HandleJSON is Handle for payloads that are a T in JSON. If a payload is anything else,

@@ -16,15 +16,15 @@ import (
 // if the disk of the embedded engine is full, or that of the engine, which wraps that of ctx if
 // this has ended.
 func (q *Queue) Health(ctx context.Context) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	if e, ok := q.env.Engine.(interface{ Health(context.Context) error }); ok {
+	if e, ok := q.engine.(interface{ Health(context.Context) error }); ok {
 		if err := e.Health(ctx); err != nil {
 			return err
 		}
 	}
-	if _, _, err := q.env.Engine.Now(ctx); err != nil {
+	if _, _, err := q.engine.Now(ctx); err != nil {
 		return fmt.Errorf("durable: the engine does not answer: %w", err)
 	}
 	if w := q.held.Load(); w != nil {

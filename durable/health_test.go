@@ -81,7 +81,7 @@ func TestHealth(t *testing.T) {
 
 		e.look.Store(true)
 		time.Sleep(2 * time.Minute)
-		require.ErrorContains(t, q.Health(t.Context()), "no look for jobs has succeeded for")
+		require.ErrorContains(t, q.Health(t.Context()), "last successful poll")
 		e.look.Store(false)
 		time.Sleep(time.Minute)
 		require.NoError(t, q.Health(t.Context()))

@@ -66,7 +66,7 @@ type Pausable struct {
 // higher Priority, then those that are longest due. Each worker holds only so many of a lane
 // that waits, and hands the others back for a while, of which it asks for 500 a second again
 // at least, or for all within five minutes. When a limit or a pause is changed they are asked
-// for at once. A job that a limit covers is claimed when it begins, and is late by a commit.
+// for at once, except on NATS those of a worker that was killed before. A job that a limit covers is claimed when it begins, and is late by a commit.
 // The jobs of a worker that dies keep their places until its lease is over, and on PostgreSQL for
 // some seconds more.
 //
@@ -109,7 +109,7 @@ func (q *Queue) SetLimit(ctx context.Context, name string, l Limit) error {
 		return fmt.Errorf("durable: SetLimit(%.300q): %w", name, err)
 	}
 	if l != (Limit{}) && l.Pauses() {
-		q.env.Log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
+		q.log.Warn("durable: a limit of 0 running pauses what it covers", "limit", name, "kind", l.Kind)
 	}
 	return nil
 }
@@ -149,11 +149,11 @@ type flowControl struct {
 
 // changeFlowControl changes the limits and pauses that are stored.
 func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, revision int64) error) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range recur.Tries {
-		r, err := q.env.Engine.FlowControl(ctx)
+		r, err := q.engine.FlowControl(ctx)
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (q *Queue) changeFlowControl(ctx context.Context, f func(t *flowControl, re
 		if len(t.limits)+len(t.pauses) > maxLimits {
 			return fmt.Errorf("%w: there would be more than %d limits and pauses", ErrInvalid, maxLimits)
 		}
-		if err = q.env.Engine.SetFlowControl(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
+		if err = q.engine.SetFlowControl(ctx, r.Revision(), next); !errors.Is(err, driver.ErrChanged) {
 			return err
 		}
 	}
@@ -230,10 +230,10 @@ func (p Pausable) String() string {
 
 // Paused returns what is paused, in the order in which it was.
 func (q *Queue) Paused(ctx context.Context) ([]Pausable, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.env.Engine.FlowControl(ctx)
+	r, err := q.engine.FlowControl(ctx)
 	return pausables(r.Pauses()), err
 }
 
@@ -276,14 +276,14 @@ func (q *Queue) Limits(ctx context.Context) iter.Seq2[LimitInfo, error] {
 }
 
 func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	r, err := q.env.Engine.FlowControl(ctx)
+	r, err := q.engine.FlowControl(ctx)
 	if err != nil {
 		return nil, err
 	}
-	usage, err := q.env.Engine.Usage(ctx)
+	usage, err := q.engine.Usage(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 	for _, l := range q.Stats().Limits {
 		waiting[l.Name] = l.Waiting
 	}
-	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.env.Now()
+	infos, index, now := make([]LimitInfo, len(r.Limits())), map[int64]int{}, q.now()
 	for i, l := range r.Limits() {
 		infos[i] = LimitInfo{Name: l.Name, Limit: Limit(l.Limit), Waiting: waiting[l.Name]}
 		index[l.ID] = i
@@ -324,8 +324,8 @@ func (q *Queue) limitInfos(ctx context.Context) ([]LimitInfo, error) {
 // waits, [Queue.Cancel] ends. [ErrNotFound]: the Ref is none of this queue's. [ErrUncertain]:
 // ask again.
 func (q *Queue) CancelRunning(ctx context.Context, r Ref) (bool, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return false, ErrClosed
 	}
-	return q.env.Engine.CancelRunning(ctx, r)
+	return q.engine.CancelRunning(ctx, r)
 }

@@ -71,7 +71,7 @@ const maxPage = 1000
 // index, for dead ones past all of the kind that wait. JetStream reads the buckets of the
 // time where the page is, the hour if that is far, and for dead ones all that are dead.
 func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos []Info, next string, err error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return nil, "", ErrClosed
 	}
 	if n < 1 || n > maxPage {
@@ -91,7 +91,7 @@ func (q *Queue) List(ctx context.Context, f Filter, after string, n int) (infos 
 		}
 		one := driver.Filter(f)
 		one.State = order[at]
-		page, m, err := q.env.Engine.Page(ctx, one, mark, n-len(infos))
+		page, m, err := q.engine.Page(ctx, one, mark, n-len(infos))
 		if err != nil {
 			return nil, "", err
 		}
@@ -131,10 +131,10 @@ func parseCursor(text string, states int) (at int, m driver.Cursor, err error) {
 // 20,000 records, the rest are counted unseen, and each kind has the share of them that it has of
 // these; in PostgreSQL up to 10,000 rows of each kind, and up to 100,000 for the number in all.
 func (q *Queue) Backlog(ctx context.Context) (Backlog, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return Backlog{}, ErrClosed
 	}
-	b, err := q.env.Engine.Backlog(ctx)
+	b, err := q.engine.Backlog(ctx)
 	return backlogOf(b), err
 }
 
@@ -158,10 +158,10 @@ type Unhandled struct {
 // may be some seconds behind, and may look at each kind that there is. A process in which Run
 // is under way has it in its [Stats].
 func (q *Queue) Unhandled(ctx context.Context) ([]Unhandled, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	found, err := q.env.Engine.Unhandled(ctx)
+	found, err := q.engine.Unhandled(ctx)
 	return unhandledOf(found), err
 }
 
@@ -176,10 +176,10 @@ func unhandledOf(found []driver.Unhandled) []Unhandled {
 // Workers returns the workers of all processes, in the order of their names. The engine looks
 // at all that is due or runs.
 func (q *Queue) Workers(ctx context.Context) ([]WorkerInfo, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return nil, ErrClosed
 	}
-	found, err := q.env.Engine.Workers(ctx)
+	found, err := q.engine.Workers(ctx)
 	var all []WorkerInfo
 	for _, w := range found {
 		all = append(all, workerOf(w))

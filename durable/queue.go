@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 	"github.com/tickwheel/tickwheel/durable/internal/worker"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/internal/wallclock"
 )
 
@@ -32,20 +34,30 @@ const syncEvery = 500 * time.Millisecond
 // methods may be called by several goroutines at once, and from handlers; Run and Close
 // wait for handlers, and must not be called from one.
 type Queue struct {
-	env        *worker.Env
+	config   worker.Config // the options, for Run
+	log      *slog.Logger
+	engine   driver.Engine
+	clock    *clock.Clock // that of the engine
+	manual   bool         // it is set by hand
+	calendar *recur.Calendar
+	counters worker.Counters
+
 	middleware []Middleware
 	plain      *batch.Batcher[*adding] // jobs without a key
 	keyed      *batch.Batcher[*adding] // an engine may wait for who has a key; others do not wait with it
 	addAll     AddFunc                 // with the middleware around it
 
-	close   context.CancelCauseFunc // ends env.closed
-	hangUp  context.CancelCauseFunc // ends env.asking
-	closing sync.Once
-	closeOf error
-	wg      sync.WaitGroup // what Close waits for
+	closed   context.Context // ends with Close
+	close    context.CancelCauseFunc
+	requests context.Context // of requests by the Queue itself; ends closeTimeout after closed
+	hangUp   context.CancelCauseFunc
+	closing  sync.Once
+	closeOf  error
+	wg       sync.WaitGroup // what Close waits for
 
-	mu      sync.Mutex
-	running bool // Run was called
+	mu       sync.Mutex
+	running  bool                       // Run was called
+	handlers map[string]attempt.Handler // a worker reads them while Run is under way
 
 	held atomic.Pointer[worker.Worker] // for Stats; nil while Run is not under way
 }
@@ -59,8 +71,8 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 		panic("durable: Open: nil Engine")
 	}
 	c := newConfig(opts)
-	q := &Queue{env: &worker.Env{Settings: c.Settings, Engine: e, Handlers: map[string]worker.Handler{}}, middleware: c.middleware}
-	q.env.Times = recur.NewCalendar(e, q.env.Log, q.env.Now)
+	q := &Queue{config: c.Config, log: c.Log, engine: e, handlers: map[string]attempt.Handler{}, middleware: c.middleware}
+	q.calendar = recur.NewCalendar(e, q.log, q.now)
 	if !placeOf(e).Take() {
 		return nil, errors.New("durable: Open: the engine has a Queue already: each Queue needs an engine of its own")
 	}
@@ -68,27 +80,33 @@ func Open(ctx context.Context, e driver.Engine, opts ...Option) (*Queue, error) 
 		placeOf(e).Leave()
 		return nil, fmt.Errorf("durable: Open: reading the engine's clock: %w", err)
 	}
-	q.env.Closed, q.close = context.WithCancelCause(context.Background())
-	q.env.Asking, q.hangUp = context.WithCancelCause(context.Background())
+	q.closed, q.close = context.WithCancelCause(context.Background())
+	q.requests, q.hangUp = context.WithCancelCause(context.Background())
 	q.plain, q.keyed = batch.New(q.insert, 0), batch.New(q.insert, 0)
 	q.addAll = q.wrapAdd(q.addJobs)
-	if !q.env.Manual {
+	if !q.manual {
 		q.wg.Go(q.followClock)
 	}
 	return q, nil
 }
 
+// now returns the engine's time as well as it is known.
+func (q *Queue) now() time.Time {
+	t, _ := q.clock.Now()
+	return t
+}
+
 // readClock reads the engine's clock for the first time. That of package memory may be set
 // by hand: it is asked each time, since it moves between any two looks.
 func (q *Queue) readClock(ctx context.Context) (err error) {
-	if m, ok := q.env.Engine.(interface{ Manual() func() time.Time }); ok {
+	if m, ok := q.engine.(interface{ Manual() func() time.Time }); ok {
 		if now := m.Manual(); now != nil {
-			q.env.Clock, q.env.Manual = clock.Exact(now), true
-			_, _, err = q.env.Engine.Now(ctx)
+			q.clock, q.manual = clock.Exact(now), true
+			_, _, err = q.engine.Now(ctx)
 			return err
 		}
 	}
-	q.env.Clock, err = clock.New(ctx, q.env.Engine.Now)
+	q.clock, err = clock.New(ctx, q.engine.Now)
 	return err
 }
 
@@ -120,35 +138,35 @@ func (q *Queue) followClock() {
 	var said worker.Rarely
 	for logged := int64(0); ; {
 		select {
-		case <-q.env.Closed.Done():
+		case <-q.closed.Done():
 			return
 		case <-t.C:
 		case <-resumed:
 		}
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(q.env.Closed, 2*time.Second)
-		err := q.env.Clock.Sync(ctx)
+		ctx, cancel := context.WithTimeout(q.closed, 2*time.Second)
+		err := q.clock.Sync(ctx)
 		cancel()
 		switch {
-		case q.env.Closed.Err() != nil:
+		case q.closed.Err() != nil:
 			return
 		case err != nil:
 			if silent.IsZero() {
 				silent = began
 			}
 			if said.Now() {
-				q.env.Log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
+				q.log.Warn("durable: cannot read the engine's clock", "error", err, "silent", time.Since(silent))
 			}
 			if worker.ForGood(err) {
 				return
 			}
 		case !silent.IsZero():
-			q.env.Log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
+			q.log.Warn("durable: the engine's clock can be read again", "silent", time.Since(silent))
 			silent, said = time.Time{}, worker.Rarely{}
 		}
-		if step := q.env.Clock.Step(); step.Count > logged {
+		if step := q.clock.Step(); step.Count > logged {
 			logged = step.Count
-			q.env.Log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
+			q.log.Warn("durable: the engine's clock was set, or another one answers, or this process stood still",
 				"by", step.By.Round(time.Millisecond))
 		}
 	}
@@ -171,8 +189,8 @@ func (q *Queue) Close() error {
 		q.plain.Close()
 		q.keyed.Close()
 		q.wg.Wait()
-		q.closeOf = q.env.Engine.Close()
-		placeOf(q.env.Engine).Leave()
+		q.closeOf = q.engine.Close()
+		placeOf(q.engine).Leave()
 	})
 	return q.closeOf
 }
@@ -201,7 +219,7 @@ func (q *Queue) AddMany(ctx context.Context, jobs ...Job) (refs []Ref, err error
 // addJobs is AddMany without the middleware.
 func (q *Queue) addJobs(ctx context.Context, jobs []Job) (refs []Ref, err error) {
 	recs := make([]driver.Record, len(jobs))
-	now := q.env.Now()
+	now := q.now()
 	for i, j := range jobs {
 		if recs[i], err = j.Record(now); err != nil {
 			return make([]Ref, len(jobs)), ofJob(i, len(jobs), err)
@@ -231,7 +249,7 @@ func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return refs, context.Cause(ctx)
 	}
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return refs, ErrClosed
 	}
 	items := make([]*adding, len(recs))
@@ -278,16 +296,16 @@ func (q *Queue) insert(items []*adding) {
 	for i, it := range items {
 		recs[i] = it.rec
 	}
-	ctx, cancel := context.WithTimeout(q.env.Asking, addTimeout)
+	ctx, cancel := context.WithTimeout(q.requests, addTimeout)
 	defer cancel()
 	refs, errs := make([]Ref, len(items)), slices.Repeat([]error{ErrClosed}, len(items))
 	if ctx.Err() == nil {
-		refs, errs = q.env.Engine.Insert(ctx, recs)
+		refs, errs = q.engine.Insert(ctx, recs)
 	}
 	for i, it := range items {
 		it.ref, it.err = refs[i], errs[i]
 		if it.err == nil {
-			q.env.Stats.Added.Add(1)
+			q.counters.Added.Add(1)
 		}
 		close(it.done)
 	}
@@ -305,25 +323,25 @@ const addTimeout = 30 * time.Second
 //
 // A handler may call Cancel for its own job, and gets false.
 func (q *Queue) Cancel(ctx context.Context, r Ref) (bool, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return false, ErrClosed
 	}
-	oks, errs := q.env.Engine.Cancel(ctx, []Ref{r})
+	oks, errs := q.engine.Cancel(ctx, []Ref{r})
 	if oks[0] {
-		q.env.Stats.Canceled.Add(1)
+		q.counters.Canceled.Add(1)
 	}
 	return oks[0], errs[0]
 }
 
 // CancelKey is Cancel of the job that has the key. If none has: false, without an error.
 func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return false, ErrClosed
 	}
 	if !valid.Printable(key) {
 		return false, nil // and a database might refuse the text
 	}
-	r, err := q.env.Engine.Lookup(ctx, key)
+	r, err := q.engine.Lookup(ctx, key)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return false, nil
@@ -339,18 +357,18 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 // [Queue.Cancel]. A time that has passed is now. [ErrFull]: the store has room only for the
 // ends of jobs.
 func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return "", false, ErrClosed
 	}
 	if err := valid.Time(at); err != nil {
 		return "", false, fmt.Errorf("durable: Reschedule: %w: %w", ErrInvalid, err)
 	}
-	if now := q.env.Now(); at.Before(now) {
+	if now := q.now(); at.Before(now) {
 		at = now
 	}
-	ok, err := q.env.Engine.Move(ctx, r, clock.WholeMicros(at))
+	ok, err := q.engine.Move(ctx, r, clock.WholeMicros(at))
 	if ok {
-		q.env.Stats.Rescheduled.Add(1)
+		q.counters.Rescheduled.Add(1)
 	}
 	return r, ok, err
 }
@@ -358,10 +376,10 @@ func (q *Queue) Reschedule(ctx context.Context, r Ref, at time.Time) (Ref, bool,
 // Get returns what is known of a job that is kept: that waits, runs or is dead. Of one
 // that is done or canceled it is [ErrNotFound].
 func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return Info{}, ErrClosed
 	}
-	i, err := q.env.Engine.Get(ctx, r)
+	i, err := q.engine.Get(ctx, r)
 	if err != nil {
 		return Info{}, err
 	}
@@ -373,14 +391,14 @@ func (q *Queue) Get(ctx context.Context, r Ref) (Info, error) {
 // Filter. An error is the last element.
 func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		if q.env.Closed.Err() != nil {
+		if q.closed.Err() != nil {
 			yield(Info{}, ErrClosed)
 			return
 		}
 		if !f.possible() {
 			return
 		}
-		for i, err := range q.env.Engine.Scan(ctx, driver.Filter(f)) {
+		for i, err := range q.engine.Scan(ctx, driver.Filter(f)) {
 			if !yield(infoOf(i), err) {
 				return
 			}
@@ -392,12 +410,12 @@ func (q *Queue) All(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 // again, and returns [ErrExists] if another job has that; [ErrNotFound] if the job is not
 // dead.
 func (q *Queue) Redrive(ctx context.Context, r Ref) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.env.Engine.Redrive(ctx, r, clock.WholeMicros(q.env.Now()))
+	err := q.engine.Redrive(ctx, r, clock.WholeMicros(q.now()))
 	if err == nil {
-		q.env.Stats.Redriven.Add(1)
+		q.counters.Redriven.Add(1)
 	}
 	return err
 }
@@ -408,12 +426,12 @@ func (q *Queue) Redrive(ctx context.Context, r Ref) error {
 // may be deleted or not; ask again, and if that returns ErrNotFound the first call, or
 // another, has done it.
 func (q *Queue) Delete(ctx context.Context, r Ref) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	err := q.env.Engine.Delete(ctx, r)
+	err := q.engine.Delete(ctx, r)
 	if err == nil {
-		q.env.Stats.Deleted.Add(1)
+		q.counters.Deleted.Add(1)
 	}
 	return err
 }

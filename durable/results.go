@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tickwheel/tickwheel/durable/internal/worker"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 )
 
 // Discard wraps an error that a handler returns when another attempt would be of no use.
@@ -13,7 +13,7 @@ func Discard(err error) error {
 	if err == nil {
 		panic("durable: Discard(nil)")
 	}
-	return worker.Discard(err)
+	return attempt.Discard(err)
 }
 
 // RetryAfter wraps an error that a handler returns to set when the next attempt is due: d
@@ -23,15 +23,15 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		panic(fmt.Sprintf("durable: RetryAfter(%v, nil)", d))
 	}
-	return worker.RetryAfter(d, err)
+	return attempt.RetryAfter(d, err)
 }
 
 // Snooze returns what a handler returns if it is too early for the job: another attempt is
 // due d from now, and this one does not count. If d is not positive, that is now. The job
 // has not failed: its last error stays what it was. A job may be snoozed any number of
 // times.
-func Snooze(d time.Duration) error { return worker.Snooze(d) }
+func Snooze(d time.Duration) error { return attempt.Snooze(d) }
 
 // IsSnooze reports whether an error is one that [Snooze] has returned, or wraps one: then a
 // handler that returns it has not failed. It is for middleware.
-func IsSnooze(err error) bool { return worker.IsSnooze(err) }
+func IsSnooze(err error) bool { return attempt.IsSnooze(err) }

@@ -8,7 +8,7 @@ import (
 
 // Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches
 // no more jobs, hands back at once those that have not begun, and waits for the handlers
-// that run and until their ends are written down. Then it returns nil. It returns nil, too,
+// that run and until their ends are written down ([WithGrace] bounds that). Then it returns nil. It returns nil, too,
 // and logs why, if ctx ends before the engine has made a worker. An engine that does not
 // answer never ends Run. One that refuses to make a worker ends Run with its error. So does
 // one that cannot go on, because its connection is closed for good ([ErrClosed]), or because
@@ -18,10 +18,13 @@ import (
 func (q *Queue) Run(ctx context.Context) error {
 	q.begin()
 	defer q.end()
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
-	return worker.Run(ctx, q.env, &q.held)
+	c := q.config
+	c.Engine, c.Clock, c.Manual, c.Times, c.Counters = q.engine, q.clock, q.manual, q.calendar, &q.counters
+	c.Handlers, c.Closed, c.Requests = q.handlers, q.closed, q.requests
+	return worker.Run(ctx, c, &q.held)
 }
 
 func (q *Queue) begin() {
@@ -30,7 +33,7 @@ func (q *Queue) begin() {
 	if q.running {
 		panic("durable: Run: it is under way")
 	}
-	if len(q.env.Handlers) == 0 {
+	if len(q.handlers) == 0 {
 		panic("durable: Run: no handler")
 	}
 	q.running = true

@@ -160,14 +160,14 @@ var errNoTime = fmt.Errorf("%w: there is no time left", ErrInvalid)
 
 // setSchedule makes a schedule, or changes the one that is there.
 func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule, j Job) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
 	j.At, j.After, j.Key, j.Expires = time.Time{}, 0, driver.OccurrenceKey(name), time.Time{}
-	rec, err := j.record(q.env.Now())
+	rec, err := j.record(q.now())
 	if err != nil {
 		return err
 	}
@@ -177,14 +177,14 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule,
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p.Paused, p.Since = false, q.env.Now().UnixMicro()
+		p.Paused, p.Since = false, q.now().UnixMicro()
 		if old != nil {
 			p.Paused = old.Paused
 			if old.Spec == p.Spec && old.Start == p.Start {
 				p.Since = old.Since
 			}
 		}
-		switch next, err := q.env.Times.Replacement(name, p, 0, time.Time{}, nil); {
+		switch next, err := q.calendar.Replacement(name, p, 0, time.Time{}, nil); {
 		case err != nil:
 			return err
 		case next == nil:
@@ -194,7 +194,7 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule,
 			if p.Paused {
 				return nil
 			}
-			if _, err := q.env.Engine.Lookup(ctx, driver.OccurrenceKey(name)); !errors.Is(err, ErrNotFound) {
+			if _, err := q.engine.Lookup(ctx, driver.OccurrenceKey(name)); !errors.Is(err, ErrNotFound) {
 				return err
 			}
 		}
@@ -209,23 +209,23 @@ func (q *Queue) setSchedule(ctx context.Context, name string, p *recur.Schedule,
 // releases expect of a schedule. By chance it is no other change's that is made at the same
 // time: an engine would take the two for tries of one.
 func (q *Queue) revisionAfter(was int64) int64 {
-	return max(was, q.env.Now().UnixMicro()) + 1 + rand.Int64N(1<<20)
+	return max(was, q.now().UnixMicro()) + 1 + rand.Int64N(1<<20)
 }
 
 // set stores a schedule, and with it the occurrence that is to wait.
 func (q *Queue) set(ctx context.Context, s driver.Schedule, p *recur.Schedule) error {
 	revision, made := q.revisionAfter(s.Revision), false
 	replace := func(last time.Time, waits *driver.Record) (*driver.Record, error) {
-		next, err := q.env.Times.Replacement(s.Name, p, revision, last, waits)
+		next, err := q.calendar.Replacement(s.Name, p, revision, last, waits)
 		made = next != nil && next != waits
 		return next, err
 	}
 	if p.Paused {
 		replace = nil
 	}
-	err := q.env.Engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: s.Name, Definition: p.Encode(), Revision: revision}, replace)
+	err := q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: s.Name, Definition: p.Encode(), Revision: revision}, replace)
 	if err == nil && made {
-		q.env.Stats.Added.Add(1)
+		q.counters.Added.Add(1)
 	}
 	return err
 }
@@ -236,7 +236,7 @@ func (q *Queue) schedule(ctx context.Context, name string) (driver.Schedule, *re
 	if !valid.Printable(name) {
 		return driver.Schedule{Name: name}, nil, ErrNotFound // and a database might refuse the text
 	}
-	s, err := q.env.Engine.Schedule(ctx, name)
+	s, err := q.engine.Schedule(ctx, name)
 	if s.Name = name; err != nil {
 		return s, nil, err
 	}
@@ -249,14 +249,14 @@ func (q *Queue) schedule(ctx context.Context, name string) (driver.Schedule, *re
 // occurrence returns the one that waits or runs; State is 0 if there is none.
 func (q *Queue) occurrence(ctx context.Context, name string) (driver.Info, error) {
 	for range recur.Tries { // one may end between the two questions, and the next be there
-		ref, err := q.env.Engine.Lookup(ctx, driver.OccurrenceKey(name))
+		ref, err := q.engine.Lookup(ctx, driver.OccurrenceKey(name))
 		if errors.Is(err, ErrNotFound) {
 			return driver.Info{}, nil
 		}
 		if err != nil {
 			return driver.Info{}, err
 		}
-		if info, err := q.env.Engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
+		if info, err := q.engine.Get(ctx, ref); !errors.Is(err, ErrNotFound) {
 			return info, err
 		}
 	}
@@ -284,12 +284,12 @@ type ScheduleInfo struct {
 // each. An error is the last element.
 func (q *Queue) Schedules(ctx context.Context) iter.Seq2[ScheduleInfo, error] {
 	return func(yield func(ScheduleInfo, error) bool) {
-		if q.env.Closed.Err() != nil {
+		if q.closed.Err() != nil {
 			yield(ScheduleInfo{}, ErrClosed)
 			return
 		}
 		var all []driver.Schedule
-		for s, err := range q.env.Engine.Schedules(ctx) {
+		for s, err := range q.engine.Schedules(ctx) {
 			if err != nil {
 				yield(ScheduleInfo{}, err)
 				return
@@ -326,7 +326,7 @@ func (q *Queue) describe(ctx context.Context, s driver.Schedule) (ScheduleInfo, 
 // change changes a schedule that is there; f returns whether there is anything
 // to change.
 func (q *Queue) change(ctx context.Context, what, name string, f func(*recur.Schedule) bool) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range recur.Tries {
@@ -364,7 +364,7 @@ func (q *Queue) PauseSchedule(ctx context.Context, name string) error {
 func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 	return q.change(ctx, "ResumeSchedule", name, func(p *recur.Schedule) bool {
 		if p.Paused {
-			p.Paused, p.Since = false, q.env.Now().UnixMicro()
+			p.Paused, p.Since = false, q.now().UnixMicro()
 		}
 		return true
 	})
@@ -374,14 +374,14 @@ func (q *Queue) ResumeSchedule(ctx context.Context, name string) error {
 // is paused. It is a job of its own: the occurrences come as they would, and one may run at
 // the same time. [ErrNotFound]: there is no such schedule.
 func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return "", ErrClosed
 	}
 	_, p, err := q.schedule(ctx, name)
 	if err != nil {
 		return "", fmt.Errorf("durable: RunNow: the schedule %.300q: %w", name, err)
 	}
-	rec, err := driver.NewRecord(p.Job.Record(), q.env.Now())
+	rec, err := driver.NewRecord(p.Job.Record(), q.now())
 	if err != nil {
 		return "", err
 	}
@@ -393,7 +393,7 @@ func (q *Queue) RunNow(ctx context.Context, name string) (Ref, error) {
 // worker has claimed goes on to its end, as with [Queue.PauseSchedule], and none follows.
 // [ErrNotFound]: there is none.
 func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
-	if q.env.Closed.Err() != nil {
+	if q.closed.Err() != nil {
 		return ErrClosed
 	}
 	for range recur.Tries {
@@ -401,7 +401,7 @@ func (q *Queue) DeleteSchedule(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("durable: DeleteSchedule: the schedule %.300q: %w", name, err)
 		}
-		err = q.env.Engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
+		err = q.engine.SetSchedule(ctx, s.Revision, driver.Schedule{Name: name, Revision: q.revisionAfter(s.Revision)}, nil)
 		if !errors.Is(err, driver.ErrChanged) {
 			return err
 		}

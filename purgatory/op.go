@@ -3,10 +3,10 @@ package purgatory
 import "github.com/tickwheel/tickwheel/internal/parking"
 
 // Op is an operation that [Purgatory.Park] has accepted. All methods are safe for
-// concurrent use, and may be called from done and from a try. One that has ended holds
-// nothing of what its user gave to Park.
+// concurrent use, and may be called from done and from a try. An Op that has ended holds
+// none of Park's arguments.
 //
-// It is one allocation, with its place under its first key in it.
+// It is one allocation, which includes its link under the first key.
 type Op[K comparable] struct {
 	core
 	purgatory *Purgatory[K]
@@ -14,17 +14,17 @@ type Op[K comparable] struct {
 	first     link[K]
 }
 
-// Outcome returns how the operation has ended, and Pending as long as it has not. It is
-// set before done is called.
+// Outcome returns how the operation has ended, or Pending if it has not. It is set before
+// done is called.
 func (o *Op[K]) Outcome() Outcome { return o.outcome() }
 
-// Check is [Purgatory.Notify] for this operation alone: it asks the condition, and
-// reports whether this call has satisfied the operation.
+// Check is [Purgatory.Notify] for this operation alone: it calls try, and reports whether
+// this call has satisfied the operation.
 func (o *Op[K]) Check() bool { return o.check() }
 
-// Cancel ends the operation with Canceled, and reports whether this call has done so.
-// Then done has been called with Canceled when Cancel returns. It returns false if the
-// operation has ended before; done may be running still, or about to.
+// Cancel ends the operation with Canceled and returns true. Done has then been called
+// with Canceled when Cancel returns. Cancel returns false if the operation had ended
+// before; its done may still be running, or may not have begun.
 func (o *Op[K]) Cancel() bool { return o.finishIf(Canceled) }
 
 // finishIf ends the operation with an outcome, unless it has ended before. It finishes

@@ -33,8 +33,8 @@ var (
 	// ErrExpired wraps context.DeadlineExceeded.
 	ErrExpired = fmt.Errorf("purgatory: expired: %w", context.DeadlineExceeded)
 
-	// ErrCanceled does not wrap context.Canceled: who waits can tell that CancelKey was
-	// called from the end of its own context.
+	// ErrCanceled does not wrap context.Canceled, so that a waiter can tell a call of
+	// CancelKey from the end of its own context.
 	ErrCanceled = errors.New("purgatory: canceled")
 
 	ErrClosed = errors.New("purgatory: closed")

@@ -11,9 +11,9 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/park"
 )
 
-// Purgatory holds operations that wait for something that other goroutines bring about,
-// under the keys of what may bring it about. Make one with [New]; the zero value panics.
-// All methods are safe for concurrent use, and may be called from done and from a try.
+// Purgatory holds operations that wait for other goroutines to make a condition true.
+// Keys name the possible causes. Make one with [New]; the zero value panics. All methods
+// are safe for concurrent use, and may be called from done and from a try.
 type Purgatory[K comparable] struct {
 	wheel   *timingwheel.TimingWheel
 	seed    maphash.Seed
@@ -23,9 +23,9 @@ type Purgatory[K comparable] struct {
 	stripes [stripes]stripe[K]
 }
 
-// New returns a purgatory whose deadlines are kept by w. There may be any number on one
-// wheel. It takes 9 KB and no goroutine. It has to be closed only to end what is parked.
-// It panics on a nil wheel.
+// New returns a purgatory whose deadlines are kept by w. A wheel may have any number of
+// them. Each takes 9 KB and no goroutine. Close is needed only to end parked operations.
+// New panics on a nil wheel.
 func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 	if w == nil {
 		panic("purgatory: New(nil)")
@@ -37,22 +37,22 @@ func New[K comparable](w *timingwheel.TimingWheel) *Purgatory[K] {
 // canceled, and then calls done with its [Outcome], once. Both functions may be nil:
 // without a try the first Notify satisfies the operation.
 //
-// Park asks try first. If it holds, the operation is Satisfied, and nothing is
-// registered. Otherwise, if d is not positive, the operation is Expired. Otherwise it is
-// registered, and try is asked once more, so that an event between the question and the
+// Park calls try first. If try returns true, the operation is Satisfied, and nothing is
+// registered. Otherwise, if d is not positive, the operation is Expired. Otherwise Park
+// registers it and calls try once more, so that an event between the first call and the
 // registration is not missed. An operation may have ended when Park returns, with done
 // called by Park itself.
 //
-// It never expires before d has passed, and as late as a function that is scheduled for d
-// may be. Done is called on the goroutine that has ended the operation, or, after the
-// deadline, by the wheel's executor, when the operation is out of all its keys; no lock
-// is held. (Where such calls nest deep, see the package documentation.)
+// An operation never expires before d has passed. It may expire as late as a function
+// that is scheduled for d. Done is called on the goroutine that has ended the operation,
+// or, after the deadline, by the wheel's executor, when the operation is out of all its
+// keys; no lock is held. (Where such calls nest deep, see the package documentation.)
 //
 // Park returns [ErrClosed] after Close. If the operation has to wait, it returns
 // [timingwheel.ErrStopped] on a stopped wheel, and [timingwheel.ErrTooManyPending] where
-// timingwheel.WithMaxPending permits no more. With an error done is not called. It is not
-// called either if try panics, or ends the goroutine, in Park: then nothing stays parked,
-// and the operation counts as Canceled if it was registered.
+// timingwheel.WithMaxPending permits no more. If Park returns an error, done is not
+// called. Nor is done called if try panics or ends the goroutine in Park: then nothing
+// stays parked, and the operation counts as Canceled if it was registered.
 //
 // Park panics without a key, on a key that does not equal itself, such as a NaN, and on
 // one that cannot be compared, such as a slice in an interface. A key that is given twice
@@ -78,15 +78,15 @@ func (p *Purgatory[K]) Park(d time.Duration, try func() bool, done func(Outcome)
 	return o, nil
 }
 
-// Wait is [Purgatory.Park] for a goroutine that has nothing else to do: it returns when
-// the operation has ended. It returns nil if that was Satisfied, [ErrExpired],
-// [ErrCanceled], [ErrClosed], the errors of Park, or context.Cause(ctx). If ctx has ended
-// before, Wait does not ask. The deadline does not depend on the wheel's executor.
+// Wait is a [Purgatory.Park] that blocks until the operation has ended. It returns nil if
+// the operation was Satisfied, [ErrExpired], [ErrCanceled], [ErrClosed], an error of
+// Park, or context.Cause(ctx). If ctx has ended before the call, Wait does not call try.
+// The deadline does not depend on the wheel's executor.
 //
 //	err := p.Wait(r.Context(), 30*time.Second, func() bool { return log.End() > offset }, topic)
 //
 // It panics on a nil ctx. A task that runs inline on the wheel (timingwheel.Inline) must
-// not wait. It makes no allocation if the first question holds.
+// not wait. Wait allocates nothing if the first call of try returns true.
 func (p *Purgatory[K]) Wait(ctx context.Context, d time.Duration, try func() bool, keys ...K) error {
 	p.mustBeMade("Wait")
 	mustBeKeys("Wait", keys)
@@ -191,42 +191,41 @@ func (o *Op[K]) register(d time.Duration) (err error) {
 	return nil
 }
 
-// Notify says that something has changed that operations under the key wait for. It
-// visits those that were parked before it began and still are, in the order of their
-// parking, asks each, and returns how many this call has satisfied. For a key that
-// nothing is parked under it returns 0.
+// Notify announces a change that operations under the key may wait for. It visits the
+// operations that were parked before it began and still are, in the order of their
+// parking. It calls try of each, and returns how many this call has satisfied. It returns
+// 0 for a key without operations.
 //
 // Change the state first, and then call Notify, with no lock held that a try or a done
-// takes. A try that is running on another goroutine is not waited for: that goroutine
-// will ask once more, and the operation does not count here.
+// takes. Notify does not wait for a try that runs on another goroutine: that goroutine
+// calls try once more, and the operation does not count here.
 //
-// A try that panics leaves its operation parked. The others are visited all the same, and
-// then the panic goes on; of several the first does. It is likewise with a panic in done,
-// and with runtime.Goexit in either.
+// A try that panics leaves its operation parked. Notify visits the others, and then
+// repeats the panic, or the first of several. The same holds for a panic in done, and for
+// runtime.Goexit in either.
 //
-// O(1) for each operation that is visited, and one allocation if these are more than 32.
+// O(1) for each operation that is visited, and one allocation if more than 32 are.
 func (p *Purgatory[K]) Notify(key K) (ended int) {
 	p.mustBeMade("Notify")
 	return p.visit(key, false, math.MaxInt)
 }
 
-// NotifyN is [Purgatory.Notify] for what is enough for n of those who wait: n items in a
-// queue, n places that are free. It asks in the order of parking, and stops when it has
-// satisfied n. It returns how many that were. If n is not positive, it asks nobody and
-// returns 0.
+// NotifyN is [Purgatory.Notify] for an event that satisfies at most n operations: n items
+// in a queue, or n free slots. It calls try in the order of parking, and stops when it
+// has satisfied n. It returns how many it has satisfied. If n is not positive, NotifyN
+// does nothing and returns 0.
 //
 //	queue.Push(job)
 //	p.NotifyN("jobs", 1)
 //
 // Others may be satisfied besides: by another call, by the second question of their own
 // Park, or because their try was running on another goroutine, which asks once more. So a
-// done takes an item if there is one still, and parks again if not. And who is satisfied
-// and does not take the item after all has to call NotifyN for it: nobody else was asked.
-// One whose try or done panics does not count toward n.
+// done takes an item if one is left, and parks again if not. A waiter that was satisfied
+// but does not take its item must call NotifyN for it, since no other waiter was tried.
+// An operation whose try or done panics does not count toward n.
 //
 // It costs O(1) for each operation that is visited, however many are parked. It makes one
-// allocation if it has to leave a mark behind them: not if n is 1, and the first that it
-// asks is satisfied.
+// allocation, except if n is 1 and the first operation is satisfied.
 func (p *Purgatory[K]) NotifyN(key K, n int) (ended int) {
 	p.mustBeMade("NotifyN")
 	if n <= 0 {
@@ -236,8 +235,7 @@ func (p *Purgatory[K]) NotifyN(key K, n int) (ended int) {
 }
 
 // CancelKey ends all operations that are parked under the key with Canceled, as Cancel
-// does, and returns how many this call has ended. It visits them as Notify does, and is
-// as robust.
+// does, and returns how many this call has ended. It treats panics as Notify does.
 func (p *Purgatory[K]) CancelKey(key K) (ended int) {
 	p.mustBeMade("CancelKey")
 	return p.visit(key, true, math.MaxInt)
@@ -267,9 +265,9 @@ func (o *Op[K]) visit(cancel bool) (ended bool) {
 	return o.check()
 }
 
-// Close ends all that is parked with Closed. Later calls of Park and Wait return
-// [ErrClosed], and later ones of Notify 0. It may be called any number of times. It does
-// not wait for a done that another goroutine calls. O(what is parked).
+// Close ends all parked operations with Closed. Later calls of Park and Wait return
+// [ErrClosed], and later calls of Notify return 0. Close may be called any number of
+// times. It does not wait for a done that another goroutine calls. O(parked).
 func (p *Purgatory[K]) Close() {
 	p.mustBeMade("Close")
 	p.closed.Store(true)

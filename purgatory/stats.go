@@ -6,17 +6,17 @@ package purgatory
 //
 // It encodes to JSON as it is.
 type Stats struct {
-	Parked    int64 // accepted by Park and Wait, Immediate included
+	Parked    int64 // Accepted by Park and Wait, including Immediate.
 	Satisfied int64 // Immediate included
 	Expired   int64
 	Canceled  int64
 	Closed    int64
 	Pending   int64 // now
 
-	Immediate int64 // those whose condition held at the first question
-	Watched   int64 // now: each pending operation counts once for each of its keys
-	Keys      int64 // now: keys that an operation is pending under
-	Checks    int64 // questions: calls of a try
+	Immediate int64 // Operations whose condition held at the first call of try.
+	Watched   int64 // Now: each pending operation counts once for each of its keys.
+	Keys      int64 // Now: keys with a pending operation.
+	Checks    int64 // Calls of a try.
 }
 
 // ended counts an end.
@@ -34,8 +34,8 @@ func (st *Stats) ended(o Outcome) {
 }
 
 // Stats returns what the purgatory has done and what it holds. It may be called at any
-// time, after Close too. It takes some microseconds: a lock of each of 64 stripes, one
-// after the other, so that the figures of one stripe belong together and those of another
+// time, after Close too. It costs some microseconds: it takes the locks of the 64 stripes
+// one after the other. The figures of one stripe belong together, and those of the next
 // are a moment younger.
 func (p *Purgatory[K]) Stats() Stats {
 	p.mustBeMade("Stats")
@@ -62,10 +62,10 @@ func (s *stripe[K]) addTo(st *Stats) {
 }
 
 // Stats returns what the threshold has done and what it holds, in the terms of a
-// [Purgatory] with one key: Watched is Pending, Keys is 1 if anything waits and else 0,
-// and there are no Checks, because nobody is asked. Parked counts calls of Park and Await,
-// and Immediate those that found the number high enough. It may be called at any time,
-// after Close too. O(1).
+// [Purgatory] with one key: Watched equals Pending, Keys is 1 if anything waits and
+// otherwise 0, and Checks is 0. Parked counts calls of Park and Await, and Immediate
+// counts those that found the number high enough. It may be called at any time, after
+// Close too. O(1).
 func (t *Threshold[V]) Stats() Stats {
 	t.mustBeMade("Stats")
 	t.mu.Lock()

@@ -14,9 +14,9 @@ import (
 )
 
 // Threshold is a number that only rises, such as an offset, a high water mark or an
-// epoch, with waiters, each for the number to be at least some value. It begins at the
-// zero value of V. Where many wait for one number, it replaces a [Purgatory] with one
-// key, whose Notify asks all of them: Advance touches those alone that it ends.
+// epoch. Each waiter waits until the number is at least some value. The number begins at
+// the zero value of V. For many waiters a Threshold is cheaper than a [Purgatory] with
+// one key: Notify visits every waiter, and Advance only those that it ends.
 //
 // Make one with [NewThreshold]; the zero value panics. All methods are safe for
 // concurrent use, and may be called from a done.
@@ -57,11 +57,11 @@ func NewThreshold[V cmp.Ordered](w *timingwheel.TimingWheel) *Threshold[V] {
 	return &Threshold[V]{wheel: w, after: timingwheel.Goroutines()}
 }
 
-// Await waits until the number is at least v. It returns nil then, [ErrExpired] when d
-// has passed first, [ErrClosed], the errors of Park, or context.Cause(ctx). If ctx has
-// ended before, it returns that at once. A d that is not positive expires at once, unless
-// the number is at least v already. The deadline does not depend on the wheel's executor.
-// O(log n) with n waiters.
+// Await waits until the number is at least v. It returns nil then. It returns
+// [ErrExpired] if d has passed first, [ErrClosed], an error of Park, or
+// context.Cause(ctx). If ctx has ended before the call, it returns the cause at once. A d
+// that is not positive expires at once, unless the number is at least v already. The
+// deadline does not depend on the wheel's executor. O(log n) with n waiters.
 //
 // It panics on a nil ctx, and on a v that does not equal itself, a NaN.
 func (t *Threshold[V]) Await(ctx context.Context, v V, d time.Duration) error {
@@ -87,12 +87,12 @@ func (t *Threshold[V]) Await(ctx context.Context, v V, d time.Duration) error {
 	return wait(ctx, w, &w.core, ended)
 }
 
-// Park calls done once the number is at least v, or d has passed, or it is canceled, with
-// the [Outcome]. Done may be nil. It is called as [Purgatory.Park] says, by Advance in
-// the place of Notify; Park itself calls it if the number is at least v already, or d is
-// not positive.
+// Park calls done with the [Outcome] once the number is at least v, or d has passed, or
+// cancel is called. Done may be nil. [Purgatory.Park] says on which goroutine it is
+// called; Advance takes the place of Notify. Park itself calls done if the number is at
+// least v already, or d is not positive.
 //
-// Cancel ends it with Canceled, and reports whether that call has done so.
+// Cancel ends the operation with Canceled, and reports whether this call has ended it.
 //
 // Park returns [ErrClosed] after Close. If it has to wait, it returns
 // [timingwheel.ErrStopped] on a stopped wheel, and [timingwheel.ErrTooManyPending] where
@@ -179,14 +179,14 @@ func (w *waiter[V]) enter(d time.Duration) (Outcome, error) {
 	return Pending, nil
 }
 
-// Advance raises the number to v and ends those who wait for no more than that with
-// Satisfied, the lowest value first and for equal values in the order of parking. It
-// returns how many this call has ended. A v that is not above the number changes nothing,
-// nor does any after Close. O(ended + log n) with n waiters.
+// Advance raises the number to v, and ends the waiters for values up to v with Satisfied:
+// the lowest value first, and equal values in the order of parking. It returns how many
+// this call has ended. Advance changes nothing if v is not above the number, and after
+// Close. O(ended + log n) with n waiters.
 //
-// Hold no lock that a done takes. A done that panics or ends the goroutine spares the
-// others, as in [Purgatory.Notify]. Advance panics on a v that does not equal itself, a
-// NaN.
+// Hold no lock that a done takes. A done that panics or ends the goroutine does not
+// affect the others, as in [Purgatory.Notify]. Advance panics on a v that does not equal
+// itself, a NaN.
 func (t *Threshold[V]) Advance(v V) (ended int) {
 	t.mustBeMade("Advance")
 	mustEqualItself("Advance", v)
@@ -222,8 +222,8 @@ func (t *Threshold[V]) endAll(root *waiter[V], o Outcome) (ended int) {
 	return ended
 }
 
-// Close ends all who wait with Closed. Later calls of Await and Park return [ErrClosed],
-// and Advance changes nothing any more. It may be called any number of times.
+// Close ends all waiters with Closed. Later calls of Await and Park return [ErrClosed],
+// and Advance changes nothing any more. Close may be called any number of times.
 func (t *Threshold[V]) Close() {
 	t.mustBeMade("Close")
 	t.endAll(t.close(), Closed)

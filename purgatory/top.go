@@ -6,23 +6,21 @@ import (
 	"slices"
 )
 
-// KeyCount is what [Purgatory.Top] tells of a key.
+// KeyCount is a key and its number of operations, as [Purgatory.Top] returns it.
 type KeyCount struct {
-	Key     string // as fmt.Sprint writes it
-	Pending int    // operations that are parked under the key; one under two keys counts in both
+	Key     string // The key, as fmt.Sprint writes it.
+	Pending int    // Operations parked under the key. One under two keys counts in both.
 }
 
-// Top returns the n keys that most operations are parked under, those with most first,
-// and fewer if there are fewer keys. Which ones of several with equally many it returns
-// is left to chance. With an n that is not positive it returns none. It is for people who
-// look, not for decisions: operations come and go while it counts, and one key's figure
-// is older than the next one's.
+// Top returns the n keys with the most parked operations, those with most first. It
+// returns fewer if there are fewer keys, and none if n is not positive. Among keys with
+// equal counts it picks any. Top is for diagnosis, not for decisions: operations come and
+// go while it counts, and the figures of different keys are from different moments.
 //
-// It counts afresh, since nobody keeps a count: O(keys + operations that share a key),
-// which takes from 40 to 400 ms with a million parked. It holds one stripe's lock at a
-// time: for one pass over the keys of that stripe, a part in 64 of all (2 ms if there are
-// a million), and then for 32 operations at a time. Only the n keys become text, with no
-// lock held. Top may be called at any time, after Close too.
+// It counts anew at each call: O(keys + operations that share a key), 40 to 400 ms with a
+// million parked. It holds one stripe's lock at a time: for one pass over 1/64 of the
+// keys (2 ms of a million), and then for 32 operations at a time. It formats the n keys
+// with no lock held. Top may be called at any time, after Close too.
 func (p *Purgatory[K]) Top(n int) []KeyCount {
 	p.mustBeMade("Top")
 	var most []crowd[K]

@@ -6,7 +6,7 @@ import (
 )
 
 // Scheduler says when a job of [TimingWheel.ScheduleFunc] runs. Next returns the first
-// time after prev at which the job is to run, or the zero time if there is none. The
+// time after prev at which the job is to run, or the zero time if no run follows. The
 // schedules of cron libraries fit as they are, for example those of
 // github.com/netresearch/go-cron.
 //

@@ -37,29 +37,29 @@ func (w *TimingWheel) WithTimeoutCause(parent context.Context, d time.Duration, 
 // scheduled for the deadline. If the deadline has passed, the context is done when
 // WithDeadline returns. Deadline, Err, Cause, Value and String are those of package
 // context. A context that package context derives from this one takes its Err and Cause
-// from it. (Its String does not name this one: it is context.stopCtx.WithCancel, as below any
-// parent that has a method AfterFunc and is not package context's own. That of a
-// context.WithValue does.) When the wheel is stopped, pending deadlines move to
-// package time, and so do later ones: none is lost. ([WithManualClock] says what happens
-// to those of virtual time.)
+// from it. (Its String does not name this one: it is context.stopCtx.WithCancel, as for
+// any parent that has a method AfterFunc and is not package context's own. The String of
+// a context.WithValue does.) When the wheel is stopped, pending deadlines move to package
+// time, and so do later ones: none is lost. ([WithManualClock] says what happens to those
+// of virtual time.)
 //
 // When the parent ends, this context ends with it at once, as with package context: when the
 // parent's CancelFunc has returned, Done is closed, and Err and context.Cause show it. So does
 // a context of a wheel below this one, also behind a context.WithValue.
 //
 // A context that package context derives from this one may end a moment later, by a
-// goroutine. It does so when the parent of this one ends. If a context.WithValue is between
-// the two, or another wrapper without a method AfterFunc(func()) func() bool, it does so
-// in any case. Otherwise it ends with this one, at the deadline and in the CancelFunc.
+// goroutine. There are two such cases: the parent of this one ends, or a wrapper without
+// a method AfterFunc(func()) func() bool, such as a context.WithValue, is between the
+// two. In all other cases it ends with this one, at the deadline and in the CancelFunc.
 //
 // The timer of a context that has ended with its parent leaves the wheel when the
 // CancelFunc is called, when somebody asks for Err, or else at the deadline.
 //
 // O(1), and two allocations. A cause adds one. Three more are made when Done is first
-// called, or when package context first derives from the context, or at once below a parent of
-// your own that has a method AfterFunc. The first derived one costs some more. Behind a wrapper
-// without that method each costs a goroutine until it ends: give the deadline to the innermost
-// context where you can. A nil parent panics.
+// called, or when package context first derives from the context, or at once below a
+// parent of your own that has a method AfterFunc. The first derived one costs some more.
+// Each derived context behind a wrapper without that method costs a goroutine until it
+// ends: give the deadline to the innermost context where you can. A nil parent panics.
 func (w *TimingWheel) WithDeadline(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	return w.withDeadline(parent, w.engine().Clock().Read(), at, exceeded)
 }
@@ -395,8 +395,8 @@ func (c *deadlineCtx) Err() error {
 	return o.err
 }
 
-// Value hides the inner context. When package context looks for one of its own, it is told
-// of none, or, for the cause, of one that has it.
+// Value hides the inner context. When package context looks for a context of its own,
+// Value returns nil, or, for the cause, a context that has the cause.
 func (c *deadlineCtx) Value(key any) any {
 	if key == packageKey {
 		return c.outcome.Load().causeHolder()

@@ -7,8 +7,8 @@ import (
 
 // Default returns the wheel of the process, for programs that want to share one without
 // passing it around, and for packages that cannot be handed one. It is made on first use,
-// with the defaults of [New], unless [SetDefault] has set one. Every call returns the same
-// wheel. Until then it costs nothing; from then on it costs what an idle wheel does.
+// with the defaults of [New], unless [SetDefault] has set one. Every call returns the
+// same wheel. The first call makes the wheel, which costs as much as any idle wheel.
 //
 // The wheel belongs to the process. Do not stop it: others use it too, and there is no
 // other afterwards. No bubble of testing/synctest owns it, not even one in which Default is

@@ -16,9 +16,9 @@ type derived struct {
 	prev, next *derived
 }
 
-// AfterFunc is the method that package context looks for in a parent that is not its own. It
-// has f called once the context has ended, unless stop comes first. Package context calls it
-// with a lock held that f takes, so AfterFunc never calls f itself.
+// AfterFunc is the method that package context looks for in a parent that is not its own.
+// It calls f once the context has ended, unless stop is called first. Package context
+// holds a lock that f takes when it calls AfterFunc, so f runs on another goroutine.
 func (c *deadlineCtx) AfterFunc(f func()) (stop func() bool) {
 	c.Done() // makes the inner context
 	c.mu.Lock()

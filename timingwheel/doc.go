@@ -18,9 +18,9 @@
 //
 // Timers with a channel, tickers, Sleep and contexts with a deadline have the names that
 // packages time and context give them. Write w. instead of time. or context., and stop
-// what you no longer need: the wheel holds it until it fires or is stopped. They do not
-// go through the executor. When the wheel is stopped, channel timers and contexts move to
-// package time, and tickers end. (With [WithManualClock], they all end.)
+// each timer that you no longer need: the wheel holds it until it fires or is stopped.
+// They do not go through the executor. When the wheel is stopped, channel timers and
+// contexts move to package time, and tickers end. (With [WithManualClock], they all end.)
 //
 //	ctx, cancel := w.WithTimeout(r.Context(), 5*time.Second)
 //	defer cancel()
@@ -36,15 +36,15 @@
 // Where that is too much, set limits:
 //
 //   - pool.New limits how many tasks run at once and how many wait for a worker. Its
-//     pool.WhenFull says what becomes of the others. Several wheels may share one pool. A
+//     pool.WhenFull decides about the others. Several wheels may share one pool. A
 //     pool.Local is a variable of which each worker has a value of its own.
 //   - [WithMaxPending] limits how many functions are pending.
-//   - [WithPanicHandler] has the wheel survive a task that panics.
+//   - [WithPanicHandler] sets a handler of panics: the wheel survives a task that panics.
 //
-// [TimingWheel.Stop] ends a wheel at once and hands back what has not run.
-// [TimingWheel.Shutdown] waits for what is pending, however far off, and for what runs. It
-// refuses what is new. A reset to a later time returns false, and the function runs when
-// it was due before. A service that waits ends like this:
+// [TimingWheel.Stop] ends a wheel at once and hands back the functions that have not run.
+// [TimingWheel.Shutdown] refuses new functions, and waits for pending and running
+// functions, however far off. During Shutdown a reset to a later time returns false, and
+// the function runs when it was due before. A service that waits ends like this:
 //
 //	if err := w.Shutdown(ctx); err != nil { // waits for what is pending and what runs
 //		log.Printf("%v: %d will not run", err, len(w.Stop()))
@@ -54,12 +54,14 @@
 //	}
 //
 // Both calls return when ctx ends, even if a task never returns. If far-off timers should
-// not hold up the end, call Stop before Shutdown: then Shutdown waits only for what runs.
+// not hold up the end, call Stop before Shutdown: then Shutdown waits only for running
+// functions.
 //
-// [TimingWheel.Stats] tells what the wheel has done and holds, and how late it was.
-// [TimingWheel.Snapshot] tells what is pending, and where. With [WithProfileRate],
-// [TimingWheel.WriteProfile] tells which line of the program has added it. [WithLogger] logs what the
-// program would not learn otherwise. [WithTrace] names the wheel in profiles and traces.
+// [TimingWheel.Stats] returns counts, the lateness, and the present state.
+// [TimingWheel.Snapshot] returns the pending entries by slot. With [WithProfileRate],
+// [TimingWheel.WriteProfile] shows the lines of the program that added the pending
+// functions. [WithLogger] logs late drivers and executors that block. [WithTrace] names
+// the wheel in profiles and traces.
 //
 // # Promises
 //
@@ -68,33 +70,34 @@
 // Little late: a task runs at most one tick late, plus the time that the system takes to
 // wake the driver, plus the time of a flush: entries that come due together, or move to a
 // finer wheel together, take 25 to 50 ns each. A bucket of another level that comes due
-// meanwhile goes between. One of the same level waits for the end, and so does all that is
-// due after it. Functions, but not channels, tickers and contexts, also wait for an executor
-// that holds the driver up ([Inline], a full Pool with pool.CallerRuns, or one of your own).
+// meanwhile is flushed in between. A bucket of the same level, and all entries that are
+// due after it, wait for the end. Functions, but not channels, tickers and contexts, also
+// wait for an executor that holds the driver up ([Inline], a full Pool with
+// pool.CallerRuns, or one of your own).
 //
 // Never lost, never twice: every task that was accepted is handed to the executor once,
 // or was canceled, or is handed back by Stop. (A pending Job or Future is not handed
 // back: it ends with [ErrStopped].)
 //
 // Canceled is canceled: if a cancel returns true, the function will not run, and the
-// wheel holds nothing of it any more. A function can be canceled until it is handed to the
+// wheel no longer holds it. A function can be canceled until it is handed to the
 // executor. If a function holds the driver up, under [Inline], pool.CallerRuns or an
-// executor of your own, at most 256 others have been handed over with it. All that come due
-// later stay pending. With pool.Wait, a function stays pending until the pool has room for
-// it. The default executor is handed each function when its tick comes, as package time
-// starts a goroutine for each: on a machine that is overloaded, functions may wait for a
-// processor, and can be canceled no more.
+// executor of your own, at most 256 others have been handed over with it. All functions
+// that come due later stay pending. With pool.Wait, a function stays pending until the
+// pool has room for it. The default executor is handed each function when its tick comes,
+// as package time starts a goroutine for each: on a machine that is overloaded, functions
+// may wait for a processor, and can be canceled no more.
 //
 // Idle is idle: while nothing is due, no goroutine wakes up. There is one exception: if
 // all tasks of a bucket are canceled or reset before it expires, it may start the driver
 // once for nothing.
 //
-// Monotonic: a step of the wall clock moves nothing but the jobs of ScheduleFunc, which follow
+// Monotonic: a step of the wall clock moves only the jobs of ScheduleFunc, which follow
 // the calendar.
 //
-// Three clocks differ when the wall clock is set or the machine is suspended: the monotonic
-// clock, which stands still in a suspend, the boot time, which does not, and the wall clock,
-// which also can be set. On Windows the first two are the same.
+// Three clocks differ when the wall clock is set or the machine is suspended. The
+// monotonic clock stands still in a suspend. The boot time goes on. The wall clock goes
+// on, and can be set. The monotonic clock of Windows is its boot time.
 //
 //	deadline                                     follows        with WithSuspendedTime (Linux)
 //	AfterFunc, Schedule, Submit, Keyed, Group    monotonic      boot time
@@ -105,26 +108,27 @@
 //	all that has moved to package time           monotonic      monotonic
 //	all of a wheel of WithManualClock            Advance        Advance
 //
-// (1) A point in time is converted once, at the call. To have one that follows the wall clock,
-// use ScheduleFunc with a Scheduler that returns it and then the zero time.
+// (1) A point in time is converted once, at the call. For a deadline that follows the
+// wall clock, use ScheduleFunc with a Scheduler that returns it and then the zero time.
 //
-// (2) Linux gives notice when the wall clock is set and when the machine resumes. So a job
-// waits for its time, wakes up for nothing else, and is found late within milliseconds. For
-// this a process has one goroutine that waits in the network poller, and one file descriptor,
-// while a job with a Scheduler is pending in it. On other systems, and where Linux refuses the
-// descriptor, each such job looks at the wall clock once a minute. That is an exception to
-// "Idle is idle".
+// (2) Linux gives notice when the wall clock is set and when the machine resumes. So a
+// job wakes up only at its time, and within milliseconds after such a notice if its time
+// has passed. This takes one goroutine of the process, which waits in the network poller,
+// and one file descriptor, while a job with a Scheduler is pending. On other systems, and
+// where Linux refuses the descriptor, each such job reads the wall clock once a minute.
+// That is an exception to "Idle is idle".
 //
-// Tasks of one tick and one shard are due in the order in which they were scheduled. One
-// that was reset is due anywhere among them, and one without a delay ahead of them. With [Inline] they run in that order. With
-// the default executor, the order in which they begin is close to that, and not promised.
+// Tasks of one tick and one shard are due in the order in which they were scheduled. A
+// task that was reset is due anywhere among them. A task without a delay is due ahead of
+// them. With [Inline] they run in that order. With the default executor, the order in
+// which they begin is close to that, and not promised.
 //
 // Any method may be called from inside a task. Some methods wait, in a task too:
 // Shutdown, Sleep, SleepContext, Drive, Advance, Job.StopWait, Group.StopWait,
 // Future.Wait, Pool.Close and Pool.Shutdown. A task that runs inline must not wait for
-// another function of its wheel (see [Inline]). And a task that waits for itself waits in
-// vain: with Shutdown of its own wheel, Close of its own Pool, StopWait of its own Job or
-// Group, or Wait of its own Future.
+// another function of its wheel (see [Inline]). And a task that waits for itself waits
+// for ever: with Shutdown of its own wheel, Close of its own Pool, StopWait of its own
+// Job or Group, or Wait of its own Future.
 //
 // # Testing
 //

@@ -10,8 +10,8 @@ import (
 	"github.com/tickwheel/tickwheel/timingwheel/internal/engine"
 )
 
-// ErrStopped is returned by what is called after [TimingWheel.Stop] or
-// [TimingWheel.Shutdown]. It is also the error of the jobs and futures that these ended.
+// ErrStopped is the error of calls after [TimingWheel.Stop] or [TimingWheel.Shutdown]. It
+// is also the error of the jobs and futures that these ended.
 var ErrStopped = engine.ErrStopped
 
 // ErrTooManyPending is returned when as many functions are pending as [WithMaxPending]
@@ -39,8 +39,8 @@ var (
 // PanicError is the error that a panic becomes: that of [Job.Err] and of [Future.Wait].
 // Use errors.As to find it.
 type PanicError struct {
-	Value any    // what recover returned
-	Stack []byte // of the goroutine, as debug.Stack formats it
+	Value any    // The value that recover returned.
+	Stack []byte // The stack of the goroutine, as debug.Stack formats it.
 }
 
 // Error returns one line, the first of Value, without the stack.

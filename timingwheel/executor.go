@@ -14,13 +14,13 @@ import "github.com/tickwheel/tickwheel/timingwheel/internal/run"
 // under manual drive, where they wait for the caller of Drive or Advance. Adding,
 // canceling and Stop go on.
 //
-// Execute must see to it that each task is run in the end. A task that it drops is lost,
-// and Shutdown waits for it. If it is the task of a [Job], a [Future], a key of [Keyed]
-// or a [Group], these wait for it too, until they are stopped or canceled. (A pool.Pool with
+// Execute must ensure that each task is run in the end. A task that it drops is lost, and
+// Shutdown waits for it. If it is the task of a [Job], a [Future], a key of [Keyed] or a
+// [Group], these wait for it too, until they are stopped or canceled. (A pool.Pool with
 // pool.Discard tells them.)
 //
-// Each task costs an allocation, which it does not with the executors of this package.
-// The driver may be in Execute, or about to call it, when Stop returns.
+// Each task costs an allocation; the executors of this package need none. The driver may
+// be in Execute, or about to call it, when Stop returns.
 type Executor interface {
 	Execute(tasks []func())
 }
@@ -28,7 +28,7 @@ type Executor interface {
 // ExecutorFunc makes an Executor of a function that is called on the driver with one task
 // after the other, such as the submit method of a goroutine pool. It may run the task
 // itself, under the conditions of [Inline]. It may block, as the submit method of a full
-// pool may; [Executor] says what waits then.
+// pool may; [Executor] says which functions wait then.
 type ExecutorFunc func(task func())
 
 // Execute calls f(task) for each task.
@@ -41,8 +41,8 @@ func (f ExecutorFunc) Execute(tasks []func()) { run.Each(tasks, f) }
 //
 // Tasks that return take turns on a goroutine, which shows only in state that is kept by
 // goroutine. pprof labels are cleared between tasks. Before a task returns, it must undo
-// runtime.LockOSThread, together with whatever it has done to its thread, and
-// debug.SetPanicOnFault. A stack that has grown stays grown for the next task.
+// runtime.LockOSThread and debug.SetPanicOnFault, and all changes of its thread. A stack
+// that has grown stays grown for the next task.
 //
 // The executor has a queue of its own, without bound, and no goroutine while nothing is
 // due. The number of its goroutines has no bound either: 100,000 tasks that block are

@@ -16,8 +16,8 @@ import (
 //	timers.AfterFunc(time.Minute, func() { conn.Close() })
 //
 // All functions of a group wait on one shard of the wheel, so that one lock guards them.
-// So a group suits what one goroutine or a few work on. If all goroutines of a server
-// added to the same group, they would wait for one another.
+// So a group suits the timers of one goroutine or a few. If all goroutines of a server
+// add to one group, they wait for one another.
 //
 // A group that is forgotten is garbage once none of its functions is pending. It need not
 // be stopped.
@@ -139,7 +139,7 @@ func (g *Group) Stop() (canceled int) {
 	return canceled
 }
 
-// StopWait is Stop, and then waits until the functions that have begun have ended. It
+// StopWait calls Stop, and then waits until the functions that have begun have ended. It
 // returns nil then, and context.Cause(ctx) if ctx ends first. A function of the group
 // that calls StopWait waits for itself until ctx ends.
 func (g *Group) StopWait(ctx context.Context) error {

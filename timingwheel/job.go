@@ -81,21 +81,20 @@ func (w *TimingWheel) scheduleRate(name string, initial time.Duration, r *rate, 
 	return j.start(now, r.planned-now)
 }
 
-// ScheduleFunc runs f at the times of a [Scheduler]. The Scheduler is asked for the first
-// time with the present time, and for each later one with the planned time before, when
-// that run has ended. When it answers with the zero time, the job ends with a nil Err. If
-// it answers with a time that is not later than the one it was asked with, the job ends
-// with an error. If that is its first answer, ScheduleFunc returns the error. Planned
-// times that have already passed are left out, unless [OnMissed] says otherwise. To find
-// the first that is still to come, Next is called once for each of them.
+// ScheduleFunc runs f at the times of a [Scheduler]. Next is first called with the
+// present time. After each run it is called with the planned time of that run. If Next
+// returns the zero time, the job ends with a nil Err. If it returns a time that is not
+// after its argument, the job ends with an error; on the first call, ScheduleFunc returns
+// the error. Planned times that have already passed are left out, unless [OnMissed] says
+// otherwise. Next is called once for each of them, until it returns a future time.
 //
-// The times are those of the wall clock, unlike everywhere else in this package. On Linux the
-// system gives notice when that clock is set and when the machine resumes. A daily job then
-// runs within milliseconds if its time has come, and otherwise waits again. For this the
-// process has a goroutine and a file descriptor while there are such jobs, however many. On
-// other systems, and where the descriptor is refused, the wheel sleeps for at most a minute (or
-// a tick, if that is longer) before it looks at the wall clock again, and the job is late by
-// as much.
+// The times are those of the wall clock, unlike everywhere else in this package. On Linux
+// the system gives notice when that clock is set and when the machine resumes. A daily
+// job then runs within milliseconds if its time has come, and otherwise waits again. For
+// this the process has a goroutine and a file descriptor while there are such jobs,
+// however many. On other systems, and where the descriptor is refused, the wheel reads
+// the wall clock once a minute (or once a tick, if that is longer), and the job is late
+// by at most as much.
 //
 // Runs are tasks on the executor like any other. They are as late as a function of
 // [TimingWheel.Schedule], and never early by the wall clock. ScheduleFunc panics on a nil
@@ -354,8 +353,8 @@ func (j *Job) Stop() bool {
 	return true
 }
 
-// StopWait is Stop, and then waits until a run that has begun is over. It returns nil
-// then, and context.Cause(ctx) if ctx ends first. A run of the job itself that calls
+// StopWait calls Stop, and then waits until a run that has begun has ended. It returns
+// nil then, and context.Cause(ctx) if ctx ends first. A run of the job itself that calls
 // StopWait waits until ctx ends, and so does a task that runs inline with it.
 func (j *Job) StopWait(ctx context.Context) error {
 	j.Stop()
@@ -402,8 +401,8 @@ func (j *Job) Runs() int64 {
 }
 
 // Next returns the planned time of the next run, which may wait in the executor's queue
-// already. It returns false if there is none: the job has ended, or a run is under way,
-// which plans the next when it is over.
+// already. It returns false if no run is planned: the job has ended, or a run is under
+// way, which plans the next when it ends.
 func (j *Job) Next() (time.Time, bool) {
 	j.entry.LockShard()
 	defer j.entry.UnlockShard()
@@ -417,7 +416,7 @@ func (j *Job) Next() (time.Time, bool) {
 	}
 }
 
-// Done returns a channel that is closed once the job has ended and its last run is over.
+// Done returns a channel that is closed once the job and its last run have ended.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
 // Err returns why the job has ended: [ErrCanceled] after Stop, [ErrStopped] with the

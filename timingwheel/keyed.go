@@ -15,14 +15,15 @@ import (
 // session under the session's name. Make one with [NewKeyed].
 //
 // If you have a struct for each key anyway, such as the session, put a [Timeout] into it:
-// that is two to three times leaner. With 300,000 sessions under strings a Keyed takes 180
-// bytes for each besides the function, a Timeout in the struct 56 to 80, and one garbage
-// collection takes longer with a Keyed (the benchmark Sessions prints both). Keyed is for
-// what has no struct, or where a key must be replaced while its function is about to run.
+// that is two to three times leaner. With 300,000 sessions under strings a Keyed takes
+// 180 bytes for each besides the function, a Timeout in the struct 56 to 80, and one
+// garbage collection takes longer with a Keyed (the benchmark Sessions prints both). Use
+// a Keyed if the keys have no struct, or if a function must be replaced while it is about
+// to run.
 //
 // Schedule, Cancel and Reset of a key work until its function starts, also while the
-// function waits in the executor's queue: they replace it, drop it or put it off. When
-// the function starts, the key disappears. The function may schedule the key again.
+// function waits in the executor's queue: they replace it, drop it or delay it. When the
+// function starts, the key disappears. The function may schedule the key again.
 //
 // Long and short delays are on the same wheel. Replacing one by the other is one step
 // under one lock, so a key is never without its entry in between. A design that hands
@@ -119,8 +120,8 @@ func (k *Keyed[K]) lock(key K) *stripe[K] {
 }
 
 // Schedule arranges for f to run d from now, as [TimingWheel.Schedule] does, and replaces
-// what the key was scheduled for. It returns true if there was something to replace: then
-// that function will not run.
+// the key's previous function. It returns true if it has replaced one: then that function
+// will not run.
 //
 // Schedule panics on a nil function. It also panics on a key that does not equal itself,
 // such as a NaN, and on one that cannot be compared, such as a slice in an interface. It
@@ -163,8 +164,8 @@ func (s *stripe[K]) put(t, old *keyedTask[K], after engine.Delay, add adder) (re
 	return replaced, nil
 }
 
-// Cancel drops what the key is scheduled for. It returns true if the function will
-// therefore not run. It returns false if the key has no function, for example because the
+// Cancel drops the key's function. It returns true if it has done so: then the function
+// will not run. It returns false if the key has no function, for example because the
 // function has started. It also returns false if the wheel's Stop has handed the function
 // back.
 func (k *Keyed[K]) Cancel(key K) bool {
@@ -280,11 +281,11 @@ type KeyedPending[K comparable] struct {
 }
 
 // Drain cancels all keys and returns them with their functions, in no order. It is for a
-// program that writes down what has not run. A function that it returns will not run, even
-// if it waits in the executor's queue. A key that was scheduled when Drain was called is
-// returned once, unless it was canceled or its function has started. Of several calls of
-// Drain at the same time, one returns the key. A key that is scheduled while Drain runs may
-// be returned or stay.
+// program that writes down what has not run. A function that it returns will not run,
+// even if it waits in the executor's queue. A key that was scheduled when Drain was
+// called is returned once, unless it was canceled or its function has started. If several
+// calls of Drain overlap, one of them returns the key. A key that is scheduled while
+// Drain runs may be returned or stay.
 //
 // [TimingWheel.Stop] hands back functions without their keys, and Drain does not return
 // these. So call Drain before Stop. Drain returns nil if there is nothing. O(keys). It

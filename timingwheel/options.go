@@ -66,8 +66,8 @@ func WithWheelSize(slots int) Option {
 // panics on a negative or a larger number. Each shard is a hierarchy of wheels with a
 // lock of its own. The default is 0: there is one for each processor that the process may
 // have, at most 64, and in use are about as many as GOMAXPROCS says, also when it changes
-// later. One that was never used takes 0.9 KB. A number that is given stays, and all are
-// used.
+// later. A shard that was never used takes 0.9 KB. If you give a number, all of these
+// shards are used.
 //
 // With one shard and [Inline], tasks run in the order of their deadlines, and tasks of
 // one tick in the order in which they were scheduled; one that was reset runs anywhere
@@ -181,8 +181,8 @@ func WithPanicHandler(h func(recovered any, stack []byte)) Option {
 	}
 }
 
-// WithLogger has the wheel log the few things that its user may want to know, and would
-// not learn otherwise. Each message begins with "timingwheel: ".
+// WithLogger sets the logger for the few events that a program would not learn otherwise.
+// Each message begins with "timingwheel: ".
 //
 //   - Warn "driver is late", with the attribute late, a duration: something fired more
 //     than a second after its time. The process was suspended or got no processor. It is
@@ -215,8 +215,8 @@ func WithLogger(l *slog.Logger) Option {
 // the tasks of one wheel from those of another.
 //
 // The driver and the tasks get the pprof label "timingwheel" with this name. CPU and
-// goroutine profiles show it and filter by it. In a trace (runtime/trace) each flush of a
-// bucket is a region "name: flush", and each task is a region "name: task". Channel
+// goroutine profiles show it and filter by it. A trace (runtime/trace) shows each flush
+// of a bucket as a region "name: flush", and each task as a region "name: task". Channel
 // timers and contexts are not tasks; they are part of the flush.
 //
 // The labels are set before a task and cleared after it. Under manual drive, Drive has
@@ -232,11 +232,11 @@ func WithTrace(name string) Option {
 // WithPreciseWakeups makes the driver wake up on time, on Linux. It takes one file
 // descriptor, a timerfd.
 //
-// An idle Go process waits for its timers in whole milliseconds. So whatever waits on a
-// timer, time.AfterFunc included, is late by up to a millisecond, and after a long sleep
-// by up to 0.1 % of it. With this option the driver is late by what the system takes to
-// wake a thread, and some 10 us. There remains the wheel's own rounding up to a tick:
-// choose a finer tick with [WithTick], or there is little to gain.
+// An idle Go process waits for its timers in whole milliseconds. So every timer,
+// time.AfterFunc included, is late by up to a millisecond, and after a long sleep by up
+// to 0.1 % of it. With this option the driver is late by the time that the system takes
+// to wake a thread, plus some 10 us. The wheel still rounds up to a tick: choose a finer
+// tick with [WithTick], or there is little to gain.
 //
 // A wake-up takes the same processor time with the option and without it, 10 to 18 us.
 // But there are more wake-ups: one for each tick in which something is due. Without the
@@ -280,10 +280,10 @@ func WithPreciseWakeups() Option {
 // option it fires when the laptop is opened. The table in the package documentation says
 // what each kind of deadline follows.
 //
-// All that came due meanwhile fires when the machine resumes, and is late by up to the time
-// of the suspend. Stats count that as lateness. A job at a fixed rate catches up on its
-// missed runs, unless [OnMissed] says otherwise. A Deadline that was read before the suspend
-// is off by that time; one that is read later is right.
+// A timer that came due during the suspend fires when the machine resumes, and is late by
+// up to the length of the suspend. Stats count that as lateness. A job at a fixed rate
+// catches up on its missed runs, unless [OnMissed] says otherwise. A Deadline that was
+// read before the suspend is wrong by that length; one that is read later is right.
 //
 // The option needs Linux. It takes what a calendar job of [TimingWheel.ScheduleFunc] takes: a
 // goroutine that waits in the network poller and a file descriptor, one of each for the whole
@@ -292,8 +292,8 @@ func WithPreciseWakeups() Option {
 // the system refuses the descriptor, the wheel works as it would without the option,
 // and its Stats say so. In a bubble of testing/synctest and with [WithManualClock] it changes nothing.
 //
-// Each reading of the clock compares two clocks then, so that an add right after a suspend is
-// as exact as any. An add and cancel takes 1.4 of the time.
+// With the option each reading of the clock compares two clocks, so that an add right
+// after a suspend is exact. An add and cancel takes 1.4 of the time.
 func WithSuspendedTime() Option {
 	return func(c *config) { c.CountSuspends = (*engine.Engine).CountSuspends }
 }
@@ -312,24 +312,23 @@ func WithManualDrive() Option {
 // or real connections take part, and for going through a long time in a short one.
 //
 // All of the wheel follows its clock: delays, the times that channels send, the deadlines
-// of contexts, the calendar of ScheduleFunc, and what tells times. [TimingWheel.Now]
-// returns its time. The start may be any time. The clock ends 292 years later, and moves
-// no more then.
+// of contexts, the calendar of ScheduleFunc, and all times that methods return.
+// [TimingWheel.Now] returns its time. The start may be any time. The clock ends 292 years
+// later, and moves no more then.
 //
 // For a simulation, take [Inline] and one shard ([WithShards]): then each function sees
 // its own time in Now, and they run in the order of their deadlines, the same in each
 // run. With another executor a function may begin, or still run, while the clock goes on.
-// And goroutines that wait for a channel or a context of the wheel go on when they get to
-// it: Advance does not wait for them.
+// Advance does not wait for goroutines that wait for a channel or a context of the wheel.
 //
-// A stopped wheel's clock stands still for ever, and what waits for it would never end.
-// Package time is no help: its time is another. So Stop and [TimingWheel.Shutdown] end it
-// all at once, and so does whatever comes later: channels and Sleep get the time as it
-// is, and contexts end with context.Canceled and the cause [ErrStopped].
+// A stopped wheel's clock stands still for ever, so Stop and [TimingWheel.Shutdown] end
+// all waits on it at once. Later waits end at once, too. Channels and Sleep get the time
+// of the stopped clock, and contexts end with context.Canceled and the cause
+// [ErrStopped]. (Package time cannot take them over: its clock is another.)
 //
 // A context of the wheel has its deadline in virtual time. Code that compares it with
-// real time, as a net.Dialer does, is misled; to derive one from a parent with a deadline in
-// real time is fine.
+// real time, as a net.Dialer does, gets a wrong result. A parent may have a deadline in
+// real time.
 //
 // New panics if [WithManualDrive] is given too, and if the executor is a pool.Pool of
 // pool.Wait. [WithPreciseWakeups] does nothing.
@@ -358,7 +357,7 @@ func newSettings(opts []Option) *engine.Config {
 	return &c.Config
 }
 
-// MissedPolicy says what becomes of missed runs of a job. A run is missed if its planned
+// MissedPolicy decides about the missed runs of a job. A run is missed if its planned
 // time has passed when the run before it ends: because that run took long, or because the
 // process was paused. The policies are named after those of the Interval of Rust's tokio.
 type MissedPolicy int
@@ -386,18 +385,18 @@ type jobConfig struct {
 	survives  bool
 }
 
-// SurvivePanics lets a job go on after a run that panics. The panic goes the way of any
-// task's: with [WithPanicHandler] the handler is called and Stats counts it; without a
-// handler the program crashes, with this option too. The next run comes as if the run had
-// returned; it may begin while the handler is still busy with the panic. A [Scheduler]
-// that panics ends the job all the same, since then there is no next time; if the run
-// before it has panicked too, the handler gets the panic of the run, and Job.Err that of
-// the Scheduler.
+// SurvivePanics lets a job go on after a run that panics. The panic is handled as that of
+// any task: with [WithPanicHandler] the handler is called and Stats counts it; without a
+// handler the program crashes, even with this option. The next run comes as if the run
+// had returned; it may begin while the handler is still busy with the panic. A
+// [Scheduler] that panics ends the job all the same, since then there is no next time; if
+// the run before it has panicked too, the handler gets the panic of the run, and Job.Err
+// that of the Scheduler.
 func SurvivePanics() JobOption {
 	return func(c *jobConfig) { c.survives = true }
 }
 
-// OnMissed sets what becomes of missed runs. It panics on an unknown policy.
+// OnMissed sets the policy for missed runs. It panics on an unknown policy.
 // ScheduleWithFixedDelay panics on OnMissed, since no run can be missed there.
 func OnMissed(p MissedPolicy) JobOption {
 	if p < MissedBurst || p > MissedDelay {

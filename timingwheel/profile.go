@@ -15,11 +15,12 @@ import (
 // notes the stack of the caller. 512 suits most programs, and 1 samples each add. The default
 // is 0: there is no profile. New panics on a negative number.
 //
-// A sampled add takes about 1 us more, which at 512 is at most 5 % of the price of an add. A
-// cancel, a reset and a firing cost the same as without a profile. A sample takes 24 bytes. When
-// what it was of has ended, later samples make room: about half of the samples are of what is
-// pending, or more. A stack takes 400 bytes, once for each place in the program and the way
-// there, and stays. The profile keeps no function and no value of the program alive.
+// A sampled add takes about 1 us more, which at 512 is at most 5 % of the price of an
+// add. A cancel, a reset and a firing cost the same as without a profile. A sample takes
+// 24 bytes. Later samples replace samples of entries that have ended: at least about half
+// of all samples are of pending entries. A stack takes 400 bytes, once for each place in
+// the program and the way there, and stays. The profile keeps no function and no value of
+// the program alive.
 func WithProfileRate(n int) Option {
 	return func(c *config) {
 		if n < 0 {
@@ -32,10 +33,10 @@ func WithProfileRate(n int) Option {
 	}
 }
 
-// WriteProfile writes a profile of what is pending, by the stack that added it, for go tool
-// pprof. It has all that Len counts: functions, channel timers, tickers, contexts, jobs and what
-// is parked in a purgatory. It returns the error of out, and an error if the wheel has no
-// [WithProfileRate].
+// WriteProfile writes a profile of the pending entries, by the stacks that added them,
+// for go tool pprof. It covers all that Len counts: functions, channel timers, tickers,
+// contexts, jobs and parked operations of a purgatory. It returns the error of out, and
+// an error if the wheel has no [WithProfileRate].
 //
 // The profile has three values for each stack:
 //
@@ -43,8 +44,8 @@ func WithProfileRate(n int) Option {
 //	remaining  the time until they are due, together
 //	waited     the time since they were added, together
 //
-// They are estimates: what was found in the samples, times n. With k samples, the count is off
-// by about 1/sqrt(k). The option -mean of pprof divides the times by the count:
+// They are estimates: the values of the samples, times n. With k samples, the count is
+// off by about 1/sqrt(k). The option -mean of pprof divides the times by the count:
 //
 //	go tool pprof -top pending.pb.gz
 //	go tool pprof -top -mean -sample_index=waited pending.pb.gz
@@ -54,10 +55,11 @@ func WithProfileRate(n int) Option {
 // A Reset that arms a Timer that was not pending counts as an add. All ticks of a [Ticker], and
 // all runs of a [Job], belong to the call that made it; a job is not pending while it runs.
 //
-// WriteProfile holds nobody up: after each 256 samples it gives way to those who wait for the
-// lock. What is added, fires or is canceled meanwhile may be in the profile or not. It may be
-// called at any time, by several goroutines, also on a stopped wheel, where nothing is pending.
-// O(samples). To have it beside the profiles of package net/http/pprof:
+// WriteProfile delays no other call for long: after each 256 samples it releases the
+// lock. Entries that are added, fire or are canceled meanwhile may be in the profile or
+// not. It may be called at any time, by several goroutines, also on a stopped wheel,
+// where nothing is pending. O(samples). This serves it beside the profiles of package
+// net/http/pprof:
 //
 //	http.HandleFunc("/debug/pprof/timers", func(rw http.ResponseWriter, r *http.Request) {
 //		w.WriteProfile(rw)

@@ -58,7 +58,7 @@ func (w *TimingWheel) ScheduleAt(at time.Time, f func()) (Timeout, error) {
 // function will not run, and the wheel holds nothing of it. It returns false if the
 // function was handed to the executor, was handed back by [TimingWheel.Stop] or was
 // canceled before, and for the zero Timeout; so false does not mean that the function has
-// run. Of several calls at the same time one returns true. O(1).
+// run. If several calls overlap, one of them returns true. O(1).
 func (t Timeout) Cancel() bool {
 	h := engine.Handle(t)
 	if !h.Joined() {

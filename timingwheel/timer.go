@@ -66,7 +66,7 @@ func (t *Timer) channel() *channel {
 // Stop prevents the Timer from firing. It returns true if the call stops it: then the
 // function will not run. It returns false if the Timer has expired (its function was
 // handed to the executor, and may be running), if it was stopped before, or if the wheel
-// was stopped. Of several calls at the same time one returns true. Stop does not wait for
+// was stopped. If several calls overlap, one of them returns true. Stop does not wait for
 // the function.
 //
 // With a channel, Stop also takes back a value that nobody has received yet, and returns

@@ -64,9 +64,9 @@ func newWheel(c *engine.Config) *TimingWheel {
 	return (*TimingWheel)(e)
 }
 
-// Len returns how much is pending: tasks that were not handed to the executor, canceled
-// or handed back. Channel timers, tickers and the deadlines of contexts count too. The
-// number is exact while nothing else is under way. O(shards).
+// Len returns the number of pending entries: tasks that were not handed to the executor,
+// canceled or handed back. Channel timers, tickers and the deadlines of contexts count
+// too. The number is exact while nothing else is under way. O(shards).
 func (w *TimingWheel) Len() int { return w.engine().Len() }
 
 // Pending is a function that was pending when the wheel was stopped: its deadline,
@@ -90,8 +90,8 @@ type Pending struct {
 // or has run.
 //
 // Stop may be called any number of times, from anywhere, also from a task. The first call
-// returns nil if nothing is pending, and later calls return nil. Of several calls at the
-// same time each returns a part.
+// returns nil if nothing is pending, and later calls return nil. If several calls
+// overlap, each returns a part.
 //
 // Stop costs a pass over what is pending, and takes the memory that it returns, 32 bytes a
 // function; that of the wheel is freed on the way. After every 256 functions it gives way
@@ -128,20 +128,21 @@ func (c *collector) all() []Pending {
 	return c.pending
 }
 
-// Shutdown ends the wheel in peace. It accepts no more. It waits until all pending
-// functions have been handed to the executor, however far off they are, and until all
-// functions that were handed over have ended. Then it stops the wheel and returns nil.
+// Shutdown ends the wheel after its pending functions. It accepts no more. It waits until
+// all pending functions have been handed to the executor, however far off they are, and
+// until all functions that were handed over have ended. Then it stops the wheel and
+// returns nil.
 //
-// From the moment of the call the wheel refuses what is new, as a stopped one does: also
-// a new function for a key of [Keyed], and a timer that is not pending. All that is pending
-// can still be canceled, and reset to an earlier time. A reset to a later time is
-// refused: it returns false, and the function runs when it was due before. So traffic
-// that keeps its timers alive cannot prolong Shutdown: it returns, at the latest, when
-// the last deadline that was pending at the call has passed and all tasks have ended.
+// After the call the wheel refuses new functions, as a stopped wheel does: also a new
+// function for a key of [Keyed], and a timer that is not pending. Pending functions can
+// still be canceled, and reset to an earlier time. A reset to a later time is refused: it
+// returns false, and the function runs when it was due before. So traffic that keeps its
+// timers alive cannot prolong Shutdown: it returns, at the latest, when the last deadline
+// that was pending at the call has passed and all tasks have ended.
 //
-// Jobs end: their pending runs are dropped, and a run that has begun is waited for. What
-// belongs to time's and context's surface moves to package time at once, and tickers end,
-// as with [TimingWheel.Stop].
+// Jobs end: Shutdown drops their pending runs, and waits for a run that has begun.
+// Channel timers and contexts move to package time at once, and tickers end, as with
+// [TimingWheel.Stop].
 //
 // If ctx ends first, Shutdown returns an error that wraps ctx.Err(). All that is pending then
 // stays pending, and fires when it is due, until Stop hands it back. Shutdown may be

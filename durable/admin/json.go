@@ -102,6 +102,7 @@ type Summary struct {
 	LeaseLost  int64   `json:"leaseLost"`
 	Held       int64   `json:"held"`
 	Running    int64   `json:"running"`
+	Stuck      int64   `json:"stuck"`      // of these: handlers that have not returned though their Timeout is over
 	Lateness   []int64 `json:"lateness"`   // handlers that began late by less than 1, 2, 4... microseconds, each
 	ClaimAhead float64 `json:"claimAhead"` // seconds
 

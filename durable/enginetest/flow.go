@@ -485,3 +485,21 @@ func limitRecalls(t *testing.T, s Store) {
 	}
 	require.Equal(t, driver.Granted, claimPatiently(t, w, h).Status)
 }
+
+// So is a job that a worker has put off which ends, also if it did not know of the change.
+func limitRecallsOfTheGone(t *testing.T, s Store) {
+	r := open(t, s.Open(t))
+	ref := r.add(durable.Job{Kind: kind, Lane: "l"})[0]
+	for i, limit := range []durable.Limit{{Kind: kind, Running: 1}, {}} {
+		e := s.Open(t)
+		_, err := e.FlowControl(within(t))
+		require.NoError(t, err)
+		w := newCrashing(t, e, fmt.Sprint("gone", i))
+		h := w.take(ref)
+		w.stop()
+		require.NoError(t, r.SetLimit(within(t), "l", limit))
+		require.NoError(t, w.Release(within(t), []*driver.Delivery{h}, time.Hour))
+		require.NoError(t, w.Close(within(t)))
+	}
+	newCrashing(t, s.Open(t), "last").take(ref)
+}

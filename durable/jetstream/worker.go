@@ -165,6 +165,7 @@ func (w *worker) beaten(p *part, now stored) {
 }
 
 func (w *worker) Close(ctx context.Context) error {
+	w.recall() // nobody would when the rules change
 	return w.each(func(p *part) error { return p.purge(ctx, p.workerSubject(w.c.Name), 0) })
 }
 

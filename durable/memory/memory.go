@@ -859,6 +859,7 @@ func (w *worker) Close(context.Context) error {
 			j.since = time.Time{}
 		}
 	}
+	m.recall() // it may have put jobs off by rules that were changed since
 	m.change()
 	m.end() // a job that it has claimed may wait for a token from now on
 	return w.e.open()

@@ -479,7 +479,7 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 				claims[i] = 0
 			}
 		}
-		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0))}, hot)
+		busy, err := ask(ctx, w.e, pgx.RowTo[bool], w.e.statements.release, []any{w.id, ids, claims, micros(max(after, 0)), w.e.read.Load().Revision()}, hot)
 		if err == nil && busy[0] {
 			err = errLocked
 		}

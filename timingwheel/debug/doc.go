@@ -1,10 +1,10 @@
 // Package debug serves a page that shows timing wheels at work. It draws each level of a
 // wheel as a ring. The page also has the rates, the pending count, the lateness of the
 // last minute and since the start, and the next deadlines. If the executor has held the
-// driver up for a second or longer, the page says for how long and by what. Pools are in a
-// list of their own, since several wheels may share one, and so are purgatories, with the
-// ten keys that most is parked under. Queues of durable jobs have a page of their own, that of
-// durable/admin.
+// driver up for a second or longer, the page says for how long, and which function does
+// it. Pools have a list of their own, since several wheels may share one. Purgatories
+// have one too, with the ten keys that have the most parked operations. Queues of durable
+// jobs have a page of their own, that of durable/admin.
 //
 //	h := debug.NewHandler()
 //	h.Add("requests", w)
@@ -48,15 +48,15 @@
 //
 // # Lateness of the last minute
 //
-// A wheel counts lateness since its start. The handler compares samples to find what was
-// late in the last minute, so it knows only the time in which samples were taken: while
-// somebody watches, or asks for another form at least once a minute. Until there are
-// samples of a minute, recent covers less. In the first one its span is zero.
+// A wheel counts lateness since its start. The handler compares samples to find the
+// lateness of the last minute. It takes samples only while somebody watches, or requests
+// another form at least once a minute. Until there are samples of a minute, recent covers
+// less. In the first one its span is zero.
 //
 // # Security
 //
-// Only GET and HEAD are served, and no request can change a wheel. But whoever reads the
-// page learns about the load of the program, and costs it some. There is no password. As
+// Only GET and HEAD are served, and no request can change a wheel. But a reader of the
+// page learns about the load of the program, and adds to it. There is no password. As
 // with net/http/pprof, do not expose the page to the world.
 //
 // Many programs bind such pages to a loopback address for this reason. A web site can get
@@ -72,9 +72,9 @@
 //
 // # Cost
 //
-// While nobody watches there is no goroutine and no sample, and nothing is kept but the
-// last samples. So the curve of the pending count begins when the page is opened. It has
-// a gap for the time in which its tab was hidden or paused.
+// While nobody watches there is no goroutine and no sampling. Only the last samples are
+// kept. So the curve of the pending count begins when the page is opened. It has a gap
+// for the time in which its tab was hidden or paused.
 //
 // While somebody watches, one goroutine takes a sample of each wheel that is watched
 // every 250 ms, however many watch. To watch a wheel that does not exist costs no sample.

@@ -82,13 +82,13 @@ func (h *Handler) AddPool(name string, p *pool.Pool) {
 }
 
 // AddPurgatory shows p under the name, in a list of purgatories that is beside every
-// wheel: how much is parked, how fast that comes and ends, and the ten keys with most. A
-// [purgatory.Threshold] may be added too; it has no keys. If another purgatory has that
-// name, p takes its place; a wheel or a pool may have it too. The handler holds the
-// purgatory until [Handler.RemovePurgatory]; one that has been closed stays in the list.
-// Keys are shown as text, which a user's String may make, and of a long one its first 100
-// characters. Bytes of the name and of keys that are not valid UTF-8 are written as in
-// [Handler.Add].
+// wheel: how many operations are parked, the rates at which they come and end, and the
+// ten keys with most. A [purgatory.Threshold] may be added too; it has no keys. If
+// another purgatory has that name, p takes its place; a wheel or a pool may have it too.
+// The handler holds the purgatory until [Handler.RemovePurgatory]; one that has been
+// closed stays in the list. Keys are shown as text, by their String method if they have
+// one. Only the first 100 characters of a long key are shown. Bytes of the name and of
+// keys that are not valid UTF-8 are written as in [Handler.Add].
 //
 // AddPurgatory panics if p is nil or was not made by purgatory.New or NewThreshold, or if
 // the name is empty. O(purgatories).
@@ -115,8 +115,8 @@ func put[T interface{ label() string }](all []T, added T) []T {
 	return all
 }
 
-// Remove takes the wheel of that name off the page and releases it. It does nothing if
-// there is none. Pages that show the wheel say that it is gone. O(wheels).
+// Remove takes the wheel of that name off the page and releases it. It does nothing if no
+// wheel has that name. Pages that show the wheel say that it is gone. O(wheels).
 func (h *Handler) Remove(name string) {
 	name = validName(name)
 	h.mu.Lock()
@@ -125,7 +125,7 @@ func (h *Handler) Remove(name string) {
 }
 
 // RemovePool takes the pool of that name off the page and releases it. It does nothing if
-// there is none. O(pools).
+// no pool has that name. O(pools).
 func (h *Handler) RemovePool(name string) {
 	name = validName(name)
 	h.mu.Lock()
@@ -134,7 +134,7 @@ func (h *Handler) RemovePool(name string) {
 }
 
 // RemovePurgatory takes the purgatory of that name off the page and releases it. It does
-// nothing if there is none. O(purgatories).
+// nothing if no purgatory has that name. O(purgatories).
 func (h *Handler) RemovePurgatory(name string) {
 	name = validName(name)
 	h.mu.Lock()
@@ -152,8 +152,8 @@ func (h *Handler) list() shows {
 // ServeHTTP answers a request in the form that it asks for; see the package comment. A
 // method other than GET and HEAD gets status 405, an unknown form gets 400, and a request
 // that came in on a loopback address for a foreign host name gets 403. For an unknown
-// wheel the text, JSON and profile forms answer 404, and the page says that there is none. For
-// a wheel without a profile the profile form answers 404, too.
+// wheel the text, JSON and profile forms answer 404, and the page says that there is no
+// such wheel. For a wheel without a profile the profile form answers 404, too.
 func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	secure(rw.Header())
 	if foreign(r) {

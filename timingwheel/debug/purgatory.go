@@ -10,9 +10,8 @@ import (
 	"github.com/tickwheel/tickwheel/purgatory"
 )
 
-// Purgatory is what the handler asks of a purgatory: a method that only reads. Every
-// [purgatory.Purgatory] has it, whatever the type of its keys, and so has every
-// [purgatory.Threshold].
+// Purgatory is a purgatory that a handler can show. Every [purgatory.Purgatory] is one,
+// with any type of keys, and so is every [purgatory.Threshold].
 type Purgatory interface {
 	Stats() purgatory.Stats
 }

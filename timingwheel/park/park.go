@@ -1,7 +1,7 @@
-// Package park is the door between package purgatory and the wheel. It is of no use to
-// anybody else: no other package can implement what it takes. It is not a method of
-// TimingWheel, or a variable that package timingwheel sets, because it would be linked into
-// every program then: 22 KB.
+// Package park puts operations of package purgatory on a wheel. It is of no use to a
+// program: only package purgatory can implement its parameter. It is not a method of
+// TimingWheel, or a variable that package timingwheel sets, because every program would
+// then link it: 22 KB.
 package park
 
 import (

@@ -3,20 +3,20 @@ package pool
 import "sync/atomic"
 
 // Local is a variable of which each worker of a [Pool] has a value of its own: a buffer,
-// an encoder, a connection. It is like a thread-local variable, and after the
-// FastThreadLocal of Netty: the value is found by an index, without a hash and without a
-// lock. Make one with [NewLocal]. Get, Peek and Remove may be called for several Workers
-// at the same time, and Close by any goroutine.
+// an encoder, a connection. It is like a thread-local variable, in the manner of Netty's
+// FastThreadLocal: an index finds the value, without a hash and without a lock. Make one
+// with [NewLocal]. Get, Peek and Remove may be called for several Workers at the same
+// time, and Close by any goroutine.
 //
 //	encoders := pool.NewLocal(p, newEncoder, nil)
 //	p.Schedule(w, time.Second, func(k *pool.Worker) {
 //		(*encoders.Get(k)).Encode(event)
 //	})
 //
-// A Local and its values live as long as the Pool, unless it is closed. One that is
-// forgotten without Close keeps its place in each worker, of 16 bytes, and its values. A
-// program that forgets the Pool without closing it forgets all of them: then they are
-// garbage, and remove is not called.
+// A Local and its values live as long as the Pool, unless the Local is closed. A Local
+// that is dropped without Close keeps its values, and 16 bytes in each worker. If a
+// program drops the Pool without closing it, all its Locals are garbage, and remove is
+// not called.
 type Local[T any] struct {
 	workers *workers
 	seat    seat
@@ -35,9 +35,9 @@ type Local[T any] struct {
 // remove is called exactly once for each value that init has made: by Local.Remove and
 // Worker.Clear; by Close; and by Close and Shutdown of the Pool, once the Pool's tasks
 // have ended. It gets a copy of the value as it is then. A nil remove does nothing.
-// remove is called with no lock held, and on one goroutine at a time for each worker's
-// value, but for several values at the same time. It must not use a Worker. A panic in it
-// goes to whoever called; the other values are removed all the same.
+// remove is called with no lock held. Calls for different workers' values may overlap. It
+// must not use a Worker. A panic in it reaches the caller; the other values are removed
+// all the same.
 //
 // NewLocal panics on a nil Pool. O(1).
 func NewLocal[T any](p *Pool, init func(*Worker) T, remove func(T)) *Local[T] {
@@ -60,9 +60,9 @@ func (v *localValue[T]) Remove() {
 	}
 }
 
-// Get returns the worker's value, and makes it if there is none. The value
-// is the worker's until it is removed: it may be changed through the pointer, and must
-// not be used after the function that has the Worker has returned.
+// Get returns the worker's value, and makes it if the worker has no value. The value is
+// the worker's until it is removed: it may be changed through the pointer, and must not
+// be used after the function that has the Worker has returned.
 //
 // Get panics on a Worker of another Pool. It also panics if the Local is closed and the
 // worker has no value: a function that has one keeps it until it returns.

@@ -58,10 +58,9 @@ type door = run.Door
 // error that wraps ctx.Err(): the tasks go on, and Shutdown may be called again. A task
 // of the Pool that calls it waits for itself.
 //
-// A closed Pool is full for ever. Its [WhenFull] says what becomes of tasks that come due
-// on its wheels later. The driver runs them, or they are discarded, or they stay pending
-// until the wheel's Stop hands them back. So shut down the wheels first, and then the
-// Pool.
+// A closed Pool stays full. Its [WhenFull] decides about tasks that come due on its
+// wheels later. The driver runs them, or they are discarded, or they stay pending until
+// the wheel's Stop hands them back. So shut down the wheels first, and then the Pool.
 //
 // Shutdown and Close may be called any number of times, at the same time too. Then one of
 // them removes the values, and another may return while it does.
@@ -76,13 +75,14 @@ func (p *Pool) Shutdown(ctx context.Context) error {
 // Close is [Pool.Shutdown] without a context: it waits as long as it takes.
 func (p *Pool) Close() { p.Shutdown(context.Background()) }
 
-// Stats is what [Pool.Stats] returns. It encodes to JSON as it is.
+// Stats has the figures of a Pool, as [Pool.Stats] returns them. It encodes to JSON as it
+// is.
 type Stats struct {
-	Workers int   // as New was told
-	Queue   int   // room for tasks that wait in the Pool, as New was told
-	Running int64 // tasks that a worker runs
-	Queued  int64 // tasks that wait in the Pool
-	Waiting int64 // tasks that wait on their wheels for room in the Pool, see [Wait]
+	Workers int   // The number of workers, as given to New.
+	Queue   int   // Room for tasks that wait in the Pool, as given to New.
+	Running int64 // Tasks that a worker runs.
+	Queued  int64 // Tasks that wait in the Pool.
+	Waiting int64 // Tasks that wait on their wheels for room in the Pool, see [Wait].
 	Closed  bool  // Close or Shutdown was called
 }
 
@@ -111,24 +111,25 @@ var (
 	// wheels that share the Pool take turns, a task each. The driver never waits, so
 	// nothing else is late.
 	//
-	// On a closed Pool there is never room: what comes due stays pending until Stop. A wheel
-	// that is driven by hand cannot have such a Pool: see [timingwheel.WithManualDrive].
+	// A closed Pool never has room: functions that come due stay pending until Stop. A
+	// wheel that is driven by hand cannot have such a Pool: see
+	// [timingwheel.WithManualDrive].
 	Wait = WhenFull{policy: run.Waits}
 
-	// CallerRuns has the driver run the task itself. Nothing is lost, and the wheel fires
+	// CallerRuns runs the task on the driver. No task is lost, and the wheel fires
 	// functions no faster than they run. But while the driver runs one, no other function
-	// of the wheel is handed on, whatever its shard. All that comes due meanwhile waits,
-	// and is pending. A function that blocks for ever stops the others for ever.
-	// Channels, tickers and contexts do not wait. The conditions of [timingwheel.Inline]
-	// hold for every task of the Pool. CallerRuns of timingwheel.Stats counts the tasks
-	// that the driver has run.
+	// of the wheel is handed on, whatever its shard. Functions that come due meanwhile
+	// stay pending. A function that blocks for ever stops the others for ever. Channels,
+	// tickers and contexts do not wait. The conditions of [timingwheel.Inline] hold for
+	// every task of the Pool. CallerRuns of timingwheel.Stats counts the tasks that the
+	// driver has run.
 	CallerRuns = WhenFull{policy: run.CallerRuns}
 )
 
-// Discard has the driver call f with the task instead of running it. f may run the
-// function that it gets, keep it for later, or drop it; usually it counts or logs. f runs
-// on the driver, under the conditions of [timingwheel.Inline]. A panic in f counts as a
-// panic of the task. Discard panics on nil.
+// Discard calls f with the task instead of running it. f may run the function that it
+// gets, keep it for later, or drop it; usually it counts or logs. f runs on the driver,
+// under the conditions of [timingwheel.Inline]. A panic in f counts as a panic of the
+// task. Discard panics on nil.
 //
 // f gets the function that was scheduled. A [timingwheel.Job] leaves this run out and
 // goes on to its next time; if f calls the function, that is no run of the Job. A key of

@@ -15,12 +15,12 @@ const mostPoll = 15 * time.Second
 func (w *Worker) Health(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	looked := w.lastPoll(now)
+	looked := w.polledAt(now)
 	switch age := now.Sub(looked); {
 	case w.silent || w.lease.at(now) == over:
-		return fmt.Errorf("%w: no beat was answered for %v", driver.ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
-	case age > w.env.Lease+mostPoll:
-		return fmt.Errorf("durable: no look for jobs has succeeded for %v", age.Round(time.Millisecond))
+		return fmt.Errorf("%w: no heartbeat was answered for %v", driver.ErrLeaseLost, now.Sub(w.lease.renewed).Round(time.Millisecond))
+	case age > w.c.Lease+mostPoll:
+		return fmt.Errorf("durable: last successful poll %v ago", age.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -29,15 +29,15 @@ func (w *Worker) Health(now time.Time) error {
 func (w *Worker) polled() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lastPolled = time.Now()
+	w.lastPoll = time.Now()
 }
 
-// lastPoll is when Fetch has looked, or now if it waits for room here. w.mu is held.
-func (w *Worker) lastPoll(now time.Time) time.Time {
-	if w.full > 0 {
+// polledAt is when Fetch has looked, or now if it waits for room here. w.mu is held.
+func (w *Worker) polledAt(now time.Time) time.Time {
+	if w.blocked > 0 {
 		return now
 	}
-	return w.lastPolled
+	return w.lastPoll
 }
 
 // backlogShare is how much of the time the look at the backlog may take: one part in so many.
@@ -46,16 +46,16 @@ const backlogShare = 50
 // watchBacklog asks the engine for what waits until ctx ends: once a lease, and less often
 // where that takes long.
 func (w *Worker) watchBacklog(ctx context.Context) {
-	defer w.env.Stats.Backlog.Store(nil)
+	defer w.c.Counters.Backlog.Store(nil)
 	for ctx.Err() == nil {
 		began := time.Now()
-		try, cancel := context.WithTimeout(ctx, max(w.env.Lease, time.Minute))
-		b, err := w.env.Engine.Backlog(try)
+		try, cancel := context.WithTimeout(ctx, max(w.c.Lease, time.Minute))
+		b, err := w.c.Engine.Backlog(try)
 		cancel()
 		if err == nil {
-			w.env.Stats.Backlog.Store(&backlogAt{b, time.Now()})
+			w.c.Counters.Backlog.Store(&backlogAt{b, time.Now()})
 		}
-		sleep(ctx, max(w.env.Lease, backlogShare*time.Since(began)))
+		sleep(ctx, max(w.c.Lease, backlogShare*time.Since(began)))
 	}
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
 	"github.com/tickwheel/tickwheel/durable/internal/recur"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -72,12 +74,12 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	c, err := clock.New(t.Context(), now)
 	require.NoError(t, err)
 	ran = new(int)
-	e := &Env{Settings: DefaultSettings(), Clock: c, Asking: t.Context(), Closed: t.Context(), Handlers: map[string]Handler{
-		"k": func(context.Context, *Attempt) error { *ran++; return nil },
-	}}
-	e.Log = slog.New(slog.DiscardHandler)
-	e.Times = recur.NewCalendar(nil, e.Log, e.Now)
-	w = newWorker(e, a, driver.NewKindGate([]string{"k"}), since)
+	conf := Defaults()
+	conf.Clock, conf.Requests, conf.Closed, conf.Counters = c, t.Context(), t.Context(), &Counters{}
+	conf.Handlers = map[string]attempt.Handler{"k": func(context.Context, *attempt.Attempt) error { *ran++; return nil }}
+	conf.Log = slog.New(slog.DiscardHandler)
+	conf.Times = recur.NewCalendar(nil, conf.Log, conf.now)
+	w = newWorker(conf, a, driver.NewKindGate([]string{"k"}), since)
 	w.wheel = timingwheel.New()
 	t.Cleanup(func() { w.wheel.Stop() })
 	w.ending = t.Context()
@@ -85,7 +87,7 @@ func woken(t *testing.T, a *answering, since time.Time) (w *Worker, held *driver
 	w.silent = false
 	require.True(t, w.admit(t.Context(), held))
 	synctest.Wait()
-	w.claim(t.Context(), w.takeClaimable())
+	w.claim(t.Context(), w.claims())
 	synctest.Wait()
 	return w, held, ran
 }
@@ -96,13 +98,13 @@ func TestNoBeginUnderALostLease(t *testing.T) {
 		a := &answering{beats: []error{nil}}
 		w, held, ran := woken(t, a, time.Now().Add(-30*time.Second))
 		require.Zero(t, *ran)
-		require.Empty(t, w.tasks)
+		require.Zero(t, w.jobs.Counts().Held)
 		require.Equal(t, []driver.Ref{held.Ref}, a.released)
 		require.False(t, w.admit(t.Context(), held), "nothing is taken before a beat is answered")
 		w.renew(t.Context(), time.Now())
 		require.True(t, w.admit(t.Context(), held))
 		synctest.Wait()
-		w.claim(t.Context(), w.takeClaimable())
+		w.claim(t.Context(), w.claims())
 		synctest.Wait()
 		require.Equal(t, 1, *ran)
 	})
@@ -120,12 +122,11 @@ func TestHandlerLooksItself(t *testing.T) {
 			*ran = 0
 			again := *held
 			again.Ref = "again"
-			w.mu.Lock()
-			task := &task{held: &again, phase: claimed, attempt: 1}
-			w.tasks["again"] = task
-			w.counts[claimed]++
-			w.queuesOf(task).running++
-			w.begin(task) // its goroutine waits for the lock
+			w.admit(t.Context(), &again)
+			jobs := w.claims()
+			now := w.lock()
+			w.jobs.Answered(jobs, a.Claim(t.Context(), []*driver.Delivery{&again}), now)
+			w.act(now) // its goroutine waits for the lock
 			w.lease.renew(time.Now().Add(-old))
 			w.mu.Unlock()
 			synctest.Wait()
@@ -134,16 +135,18 @@ func TestHandlerLooksItself(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, runs, *ran)
 			require.Len(t, a.released, 1-runs)
-			require.Zero(t, w.queuesOf(task).running)
+			require.Zero(t, w.jobs.Counts().Running)
 		})
 	}
 }
+
+var errNoAnswer = errors.New("no answer")
 
 // Where the lease is in doubt a beat is asked for at once. It decides.
 func TestBeatDecides(t *testing.T) {
 	for answer, runs := range map[error]int{nil: 1, driver.ErrLeaseLost: 0} {
 		synctest.Test(t, func(t *testing.T) {
-			a := &answering{beats: []error{errGoexit, answer}}
+			a := &answering{beats: []error{errNoAnswer, answer}}
 			w, held, ran := woken(t, a, time.Now())
 			require.Equal(t, 1, *ran)
 			*ran = 0
@@ -152,10 +155,10 @@ func TestBeatDecides(t *testing.T) {
 			again.Ref = "again"
 			require.True(t, w.admit(t.Context(), &again))
 			synctest.Wait()
-			w.claim(t.Context(), w.takeClaimable())
+			w.claim(t.Context(), w.claims())
 			synctest.Wait()
 			require.Zero(t, *ran)
-			<-w.doubt // a beat is asked for
+			<-w.renewNow // a heartbeat is asked for
 			for range a.beats {
 				w.renew(t.Context(), time.Now())
 				synctest.Wait()
@@ -178,10 +181,10 @@ func TestLateClaimIsDropped(t *testing.T) {
 		time.Sleep(endsLinger) // the first one's end is written down
 		synctest.Wait()
 		w.engine = &losing{a, w}
-		w.claim(t.Context(), w.takeClaimable())
+		w.claim(t.Context(), w.claims())
 		synctest.Wait()
 		require.Equal(t, 1, *ran)
-		require.Empty(t, w.tasks)
+		require.Zero(t, w.jobs.Counts().Held)
 		require.Equal(t, []driver.Ref{"again"}, a.released)
 	})
 }
@@ -193,9 +196,9 @@ type losing struct {
 }
 
 func (l *losing) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	l.w.mu.Lock()
-	l.w.lose(time.Now())
-	l.w.mu.Unlock()
+	now := l.w.lock()
+	l.w.lose(now.Local)
+	l.w.unlock(now)
 	l.w.renew(ctx, time.Now().Add(time.Millisecond))
 	return l.answering.Claim(ctx, held)
 }

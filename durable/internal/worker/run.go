@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,15 +16,15 @@ import (
 
 // Run is Run of a Queue: it makes a worker, and works off jobs until ctx or the Queue's time
 // ends. The worker is at held while it is under way.
-func Run(ctx context.Context, env *Env, held *atomic.Pointer[Worker]) error {
+func Run(ctx context.Context, c Config, held *atomic.Pointer[Worker]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(env.Closed, cancel)()
+	defer context.AfterFunc(c.Closed, cancel)()
 	began := time.Now()
-	kinds := env.workKinds()
+	kinds := c.kindGate()
 	var w *Worker
-	engineWorker, err := env.Engine.Work(ctx, driver.WorkConfig{
-		Name: NewName(env.Now(), env.WorkerName), Kinds: kinds, Lease: env.Lease, Ahead: env.Ahead, Retention: env.Retention, Polled: func() { w.polled() },
+	engineWorker, err := c.Engine.Work(ctx, driver.WorkConfig{
+		Name: NewName(c.now(), c.Label), Kinds: kinds, Lease: c.Lease, Ahead: c.Ahead, Retention: c.Retention, Polled: func() { w.polled() },
 		Tell: func(n driver.Notice) {
 			if w := held.Load(); w != nil {
 				w.tell(n)
@@ -31,91 +32,98 @@ func Run(ctx context.Context, env *Env, held *atomic.Pointer[Worker]) error {
 		},
 	})
 	if err != nil && ctx.Err() != nil && !ForGood(err) {
-		env.Log.Warn("durable: Run has ended before the engine had made a worker", "error", err)
+		c.Log.Warn("durable: Run has ended before the engine had made a worker", "error", err)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("durable: Run: %w", err)
 	}
-	w = newWorker(env, engineWorker, kinds, began)
+	w = newWorker(c, engineWorker, kinds, began)
+	w.stop = cancel
 	held.Store(w)
 	defer held.Store(nil)
-	w.stop = cancel
-	w.run(ctx)
+	w.work(ctx)
 	if w.failed != nil {
 		return fmt.Errorf("durable: Run: %w", w.failed)
 	}
 	return nil
 }
 
-// workKinds returns what this process can run.
-func (e *Env) workKinds() *driver.KindGate {
+// kindGate returns what this process can run.
+func (c *Config) kindGate() *driver.KindGate {
 	var limited []string
-	for kind := range e.Kinds {
-		if e.Handlers[kind] != nil {
+	for kind := range c.Limits {
+		if c.Handlers[kind] != nil {
 			limited = append(limited, kind)
 		}
 	}
-	return driver.NewKindGate(slices.Collect(maps.Keys(e.Handlers)), limited...)
+	return driver.NewKindGate(slices.Collect(maps.Keys(c.Handlers)), limited...)
 }
 
-// The parts of a worker each run on a goroutine of their own.
-func (w *Worker) run(ctx context.Context) {
-	wheel := w.env.Wheel
-	if wheel == nil {
-		wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
+// work has each part of a worker run on a goroutine of its own.
+func (w *Worker) work(ctx context.Context) {
+	w.wheel = w.c.Wheel
+	if w.wheel == nil {
+		w.wheel = timingwheel.New(timingwheel.WithTick(100*time.Microsecond), timingwheel.WithPreciseWakeups(),
 			timingwheel.WithExecutor(timingwheel.Inline()))
-		defer wheel.Stop()
+		defer w.wheel.Stop()
 	}
-	w.wheel = wheel
-	beating, stopBeating := context.WithCancel(context.Background())
-	defer stopBeating()
-	w.ending = beating
-	var feeding, claiming, beats sync.WaitGroup
-	beats.Go(func() { w.beat(beating) })
-	beats.Go(func() { w.watchUnhandled(beating) })
-	beats.Go(func() { w.watchBacklog(beating) })
-	beats.Go(func() { w.watchRules(beating) })
+	ending, end := context.WithCancel(context.Background())
+	defer end()
+	w.ending = ending
+	var fetching, claiming, watching sync.WaitGroup
+	watching.Go(func() { w.heartbeats(ending) })
+	watching.Go(func() { w.watchUnhandled(ending) })
+	watching.Go(func() { w.watchBacklog(ending) })
+	watching.Go(func() { w.watchFlowControl(ending) })
 	claiming.Go(func() { w.claimLoop(ctx) })
-	feeding.Go(func() { w.fetch(ctx) })
+	fetching.Go(func() { w.fetch(ctx) })
 
 	<-ctx.Done()
-	feeding.Wait()
+	fetching.Wait()
 	claiming.Wait()
 	w.drain()
 	w.ends.Close()
-	stopBeating()
-	beats.Wait()
-	w.side.Wait()
-	bye, cancel := context.WithTimeout(w.env.Asking, 5*time.Second)
+	end()
+	watching.Wait()
+	w.background.Wait()
+	bye, cancel := context.WithTimeout(w.c.Requests, 5*time.Second)
 	defer cancel()
 	if err := w.engine.Close(bye); err != nil {
-		w.env.Log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
+		w.c.Log.Warn("durable: the worker could not be closed; others wait for the end of its lease", "error", err)
 	}
 }
 
-// fetch has the engine hand out jobs until ctx ends, and begins anew when that fails.
-func (w *Worker) fetch(ctx context.Context) {
-	var said Rarely
-	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		began := time.Now()
-		err := w.engine.Fetch(ctx, func(held []*driver.Delivery) { w.hold(ctx, held) })
-		if ctx.Err() != nil {
-			return
-		}
-		if ForGood(err) {
-			w.mu.Lock()
-			w.fail(err)
-			w.mu.Unlock()
-			return
-		}
-		if time.Since(began) > time.Minute {
-			pause = 100 * time.Millisecond
-		}
-		if said.Now() {
-			w.env.Log.Warn("durable: the engine hands out no jobs; trying again", "error", err, "pause", pause)
-		}
-		sleep(ctx, pause)
+// drain hands back what has not begun, and waits for the rest. If the engine is silent it
+// gives up after a lease from when the last handler has returned: then what is not
+// written down is not this worker's any more. Close makes it give up sooner.
+func (w *Worker) drain() {
+	now := w.lock()
+	w.draining = true
+	w.jobs.Drain()
+	w.unlock(now) // handed back more than once: handlers may run for long, and the lease is renewed meanwhile
+	if w.c.Grace > 0 {
+		defer time.AfterFunc(w.c.Grace, w.cutOff).Stop()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.jobs.Counts().Running > 0 {
+		w.room.Wait()
+	}
+	over := false
+	giveUp := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		over = true
+		w.room.Broadcast()
+	}
+	defer time.AfterFunc(w.c.Lease, giveUp).Stop()
+	defer context.AfterFunc(w.c.Requests, giveUp)()
+	for w.jobs.Counts().Held > 0 && !over && !errors.Is(w.failed, driver.ErrClosed) { // then no end can be written down
+		w.room.Wait()
+	}
+	if n := w.jobs.Counts().Held; n > 0 {
+		w.c.Log.Error("durable: the ends of attempts could not be written down; they will run again", "attempts", n)
 	}
 }
 

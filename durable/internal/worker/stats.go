@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 	"github.com/tickwheel/tickwheel/timingwheel"
 )
 
@@ -34,35 +35,49 @@ func (c *Counters) lateBy(d time.Duration) {
 	c.Late.Max = max(c.Late.Max, d)
 }
 
+// tally counts an end that was written down; early: because of CancelRunning.
+func (c *Counters) tally(out *driver.Completion, early bool) {
+	switch {
+	case early:
+		c.Stopped.Add(1)
+	case out.Uncounted && out.End == driver.Retry:
+		c.Snoozed.Add(1)
+	case out.Uncounted:
+		c.Expired.Add(1)
+	case out.End == driver.Done:
+		c.Done.Add(1)
+	case out.End == driver.Retry:
+		c.Failed.Add(1)
+	case out.End == driver.DeadLetter:
+		c.Dead.Add(1)
+	}
+	if out.Next != nil {
+		c.Added.Add(1)
+	}
+}
+
 // Stats are the figures of a worker: Stats of package durable says what they mean.
 type Stats struct {
-	Held, Claimed, Running, Ending int64
+	Held, Claimed, Running, Ending, Stuck int64
 
 	Limited int64
-	Limits  []LimitStats
+	Limits  []dispatch.LimitStats
 	Paused  []driver.Pausable // not to be changed
 
 	ClaimAhead                         time.Duration
 	LastPoll, LastClaim, LastHeartbeat time.Time
 }
 
-// LimitStats is what waits in this process for a limit.
-type LimitStats struct {
-	Name    string    // "": for a pause to end
-	Waiting int64     // jobs that are due
-	Next    time.Time // when the next token comes that one waits for; zero: none does
-}
-
 // Stats returns the figures as they are now.
 func (w *Worker) Stats() (st Stats) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	st.Held = int64(len(w.tasks))
-	st.Claimed = int64(w.counts[claimed] + w.counts[ready])
-	st.Running, st.Ending = int64(w.counts[running]), int64(w.counts[ending])
-	st.ClaimAhead = w.ahead
-	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.lastPoll(time.Now()), w.lastClaim, w.lease.renewed
-	st.Limited, st.Limits = w.limitStats()
-	st.Paused = w.rules.Pauses()
+	n := w.jobs.Counts()
+	st.Held, st.Claimed, st.Running, st.Ending = int64(n.Held), int64(n.Claimed), int64(n.Running), int64(n.Ending)
+	st.Stuck = w.stuck(time.Now())
+	st.ClaimAhead = w.jobs.Lead()
+	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.polledAt(time.Now()), w.lastClaim, w.lease.renewed
+	st.Limited, st.Limits = w.jobs.LimitStats()
+	st.Paused = w.jobs.Pauses()
 	return st
 }

@@ -1,5 +1,6 @@
 -- Gives back what worker $1 was handed (claim 0), has claimed, or maybe has (claim -1),
--- not to be handed out for $4 us, or until the rules change: what was put off because of a limit
+-- not to be handed out for $4 us, or until the rules are others than those of revision $5, which
+-- the worker knows: what was put off because of a limit
 -- is free then. So its holder is, in place of a worker, less than 0: see fetch.sql. What another transaction has locked is left out; it
 -- returns whether there is such a one. A suspect stays one.
 --
@@ -32,7 +33,7 @@ with back as (
     update tickwheel.job j
     set attempt = j.attempt - case when l.own and j.state = 1 then 1 else 0 end,
         state = case when l.own then 0 else j.state end,
-        holder = case when not l.own then j.holder when $4::int8 > 0 then -(select revision from tickwheel.rules) end,
+        holder = case when not l.own then j.holder when $4::int8 > 0 then -$5::int8 end,
         exact = j.exact and not l.own,
         places = case when l.own then null else j.places end,
         hand = case when $4::int8 > 0 then now() + $4::int8 * interval '1 microsecond' end

@@ -1,4 +1,6 @@
-package worker
+// Package attempt is one attempt at a job: it calls the handler, and makes of the error that it returns
+// what is to be written down.
+package attempt
 
 import (
 	"context"
@@ -7,20 +9,29 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/driver"
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
-// Attempt describes one attempt to its handler.
+// Attempt is one attempt. Its fields must not be changed once the handler is called.
 type Attempt struct {
 	Delivery   *driver.Delivery // not to be changed
 	Number     int              // of this attempt, from 1
 	Occurrence time.Time        // of a schedule: the time by it; else zero
+	Began      time.Time        // by the engine's clock
 
-	ownEnd *ownEnd
+	Engine driver.Worker // for Complete, as Times
+	Times  *recur.Calendar
+
+	mu       sync.Mutex
+	own      *driver.Completion // that the handler has written last by Complete; nil: it has written none
+	returned bool               // the handler has
+	fine     bool               // and its error is nil
 }
 
 // Handler runs an attempt.
@@ -29,9 +40,9 @@ type Handler func(ctx context.Context, a *Attempt) error
 // errGoexit is the failure of a handler that ended its goroutine.
 var errGoexit = errors.New("durable: the handler has called runtime.Goexit")
 
-// call runs the handler and passes its error on, once, however it ends. Deferred, since
+// Call runs the handler and passes its error on, once, however it ends. Deferred, since
 // plain code is not reached after runtime.Goexit.
-func call(ctx context.Context, h Handler, a *Attempt, ended func(error)) {
+func (a *Attempt) Call(ctx context.Context, h Handler, ended func(error)) {
 	err := errGoexit
 	defer func() {
 		defer func() { ended(err) }() // also if the methods of what it panics with do not return
@@ -45,26 +56,23 @@ func call(ctx context.Context, h Handler, a *Attempt, ended func(error)) {
 // maxErrorText is how much of a handler's error is kept.
 const maxErrorText = 4 << 10
 
-// undecided returns what becomes of a job whose handler has returned err, if decide does
+// Undecided returns what becomes of a job whose handler has returned err, if Decide does
 // not come to say more.
-func (e *Env) undecided(h *driver.Delivery, attempt int, err error) driver.Completion {
+func (a *Attempt) Undecided(err error, now time.Time) driver.Completion {
 	if err == nil {
-		return driver.Completion{Delivery: h, End: driver.Done}
+		return driver.Completion{Delivery: a.Delivery, End: driver.Done}
 	}
-	out := driver.Completion{Delivery: h, End: driver.Retry, At: clip(e.Now().Add(exponential(attempt)))}
+	out := driver.Completion{Delivery: a.Delivery, End: driver.Retry, At: clip(now.Add(Backoff(a.Number)))}
 	out.Error = fmt.Sprintf("durable: the handler has returned a %T, whose methods do not return", err)
-	if attempt >= h.Record.MaxAttempts {
+	if a.Number >= a.Delivery.Record.MaxAttempts {
 		out.End = driver.DeadLetter
 	}
 	return out
 }
 
-// decide completes the outcome of an attempt. The methods of err and the backoff are the
-// user's: if they panic, that is what the error says.
-func (e *Env) decide(out *driver.Completion, attempt int, err error) {
-	if err == nil {
-		return
-	}
+// Decide completes what becomes of a job whose handler has failed. The methods of err and the
+// backoff are the user's: if they panic, the Completion's Error says so.
+func (a *Attempt) Decide(out *driver.Completion, err error, now time.Time, backoff func(attempt int) time.Duration) {
 	var after *retryLater
 	var snooze *snoozed
 	if failed := protect(func() { // nil pointers in an error are usual enough
@@ -83,12 +91,12 @@ func (e *Env) decide(out *driver.Completion, attempt int, err error) {
 	switch {
 	case snooze != nil:
 		out.End, out.Uncounted, out.Error = driver.Retry, true, out.Delivery.Record.LastError
-		out.At = clip(e.Now().Add(snooze.after))
+		out.At = clip(now.Add(snooze.after))
 	case out.End == driver.DeadLetter:
 	case after != nil:
-		out.At = clip(e.Now().Add(after.after))
+		out.At = clip(now.Add(after.after))
 	default:
-		if failed := protect(func() { out.At = clip(e.Now().Add(max(0, e.Backoff(attempt)))) }); failed != nil {
+		if failed := protect(func() { out.At = clip(now.Add(max(0, backoff(a.Number)))) }); failed != nil {
 			out.Error = errorText(fmt.Errorf("%s; durable: the backoff function fails: %w", out.Error, failed))
 		}
 	}
@@ -127,8 +135,8 @@ const (
 	maxFailureText = 512
 )
 
-// note adds the error of an attempt, which has ended at a time, to those of its job.
-func note(o *driver.Completion, attempt int, now time.Time) {
+// Note adds the error of an attempt, which has ended at a time, to those of its job.
+func Note(o *driver.Completion, attempt int, now time.Time) {
 	r := &o.Delivery.Record
 	o.Errors = r.Errors
 	if o.End == driver.Done || o.Uncounted && o.End == driver.Retry { // snoozed

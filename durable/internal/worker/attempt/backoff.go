@@ -1,4 +1,4 @@
-package worker
+package attempt
 
 import (
 	"math/rand/v2"
@@ -10,8 +10,8 @@ const (
 	maxBackoff   = time.Hour
 )
 
-// exponential returns a second, two, four, up to an hour, less up to a half at random.
-func exponential(attempt int) time.Duration {
+// Backoff returns a second, two, four, up to an hour, less up to a half at random: the default.
+func Backoff(attempt int) time.Duration {
 	d := maxBackoff
 	if n := max(attempt, 1) - 1; n < 12 {
 		d = min(firstBackoff<<n, maxBackoff)

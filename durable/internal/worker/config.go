@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/clock"
+	"github.com/tickwheel/tickwheel/durable/internal/recur"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/attempt"
+	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
+	"github.com/tickwheel/tickwheel/timingwheel"
+)
+
+// Config is what a worker is made of. It does not change while Run is under way.
+type Config struct {
+	// The options of a Queue.
+	Ahead       time.Duration
+	Lease       time.Duration
+	Grace       time.Duration // 0: for ever
+	Concurrency int
+	Limits      map[string]int // of kinds
+	Label       string
+	Retention   time.Duration
+	Backoff     func(attempt int) time.Duration
+	Wheel       *timingwheel.TimingWheel // nil: one of its own
+	Log         *slog.Logger
+
+	// What a Queue has, too.
+	Engine   driver.Engine
+	Clock    *clock.Clock // that of the engine
+	Manual   bool         // it is set by hand
+	Times    *recur.Calendar
+	Counters *Counters
+	Handlers map[string]attempt.Handler
+	Closed   context.Context // ends with Close
+	Requests context.Context // ends some time after Closed: of requests that are to be answered by then
+}
+
+// Defaults are the options of a Queue that is given none.
+func Defaults() Config {
+	return Config{
+		Ahead:       5 * time.Second,
+		Lease:       30 * time.Second,
+		Concurrency: 256,
+		Limits:      map[string]int{},
+		Retention:   30 * 24 * time.Hour,
+		Backoff:     attempt.Backoff,
+	}
+}
+
+// now returns the engine's time as well as it is known.
+func (c *Config) now() time.Time {
+	t, _ := c.Clock.Now()
+	return t
+}
+
+// moment returns the time by the clocks that a Dispatcher goes by.
+func (c *Config) moment() dispatch.Moment {
+	t, off := c.Clock.Now()
+	return dispatch.Moment{Local: time.Now(), Engine: t, Off: off}
+}

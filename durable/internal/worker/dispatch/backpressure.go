@@ -1,0 +1,112 @@
+package dispatch
+
+import (
+	"slices"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// A worker holds a bounded number of jobs and bytes. Up to three quarters of that any kind
+// may take. From then on a kind that has its share of the last quarter is shut, so that no
+// kind, however many of its jobs are overdue, takes the room of another. A job that is on its way
+// when its kind is shut is let in.
+//
+// A kind with a limit of its own is shut earlier: when more of its jobs are due than begin
+// soon. It is opened again while there is still work for a while. A kind that is paused is
+// shut until it is resumed.
+
+const (
+	maxHeld      = 1 << 16  // jobs that a worker holds, unless its concurrency is higher still
+	maxHeldBytes = 64 << 20 // of their payloads
+)
+
+// kindQueue is what a kind has for itself: its limit, and its queues. Kinds without a limit of
+// their own share queues, so that the choice of the next job does not grow with the number of kinds.
+type kindQueue struct {
+	kind      string
+	queues    *kindQueue // whose claimable, ready, last, poison, claiming and running count: its own, or the shared
+	held      int        // jobs
+	bytes     int        // of their payloads
+	shut      bool       // the engine is to hand out no more
+	active    bool       // it is in Dispatcher.active
+	limit     int
+	limited   bool // by Config.Limits
+	running   int  // and slots that are reserved
+	claimable priorities
+	ready     priorities
+	claiming  [3]int     // those of which a claim is under way, except those with a slot; by priority
+	last      priorities // of those that wait: on their last attempt
+	poison    []*Job     // of those that wait, in the order of byCrashes
+
+	gates  []*gate               // of the limits for all of the kind, not PerLane
+	paused bool                  // all of it
+	lines  map[string]*laneQueue // by Job.Lane; of those in which something waits
+	turns  []*laneQueue          // those of them that are not parked, in the order of their turns
+	lined  int                   // jobs in lines
+	served map[string]int        // of lanes: when each had its last turn
+}
+
+// most is how many jobs the worker holds at most.
+func (d *Dispatcher) most() int { return max(maxHeld, 2*d.c.Concurrency) }
+
+// Full reports whether no job can be added now.
+func (d *Dispatcher) Full() bool { return len(d.jobs) >= d.most() || d.bytes >= maxHeldBytes }
+
+// backlog is how many jobs of a kind that has a limit may be due and not claimed.
+func (k *kindQueue) backlog() int { return 1024 + 4*k.limit }
+
+func (k *kindQueue) unclaimed() int {
+	return k.claimable.len() + k.last.len() + len(k.poison) + k.lined
+}
+
+// activate notes that a kind has something in a queue, so that the choice of the next job looks at
+// no other kinds.
+func (d *Dispatcher) activate(k *kindQueue) {
+	if !k.active {
+		k.active, d.active = true, append(d.active, k)
+	}
+	d.updateGate(k)
+}
+
+// activeKinds returns the kinds that have something in a queue, or are being claimed.
+func (d *Dispatcher) activeKinds() []*kindQueue {
+	d.active = slices.DeleteFunc(d.active, func(k *kindQueue) bool {
+		k.active = k.unclaimed()+k.ready.len() > 0 || k.claiming != [3]int{}
+		return !k.active
+	})
+	return d.active
+}
+
+// account counts a job that comes (1) or goes (-1).
+func (d *Dispatcher) account(h *driver.Delivery, n int) {
+	bytes := n * len(h.Record.Payload)
+	d.bytes += bytes
+	k := d.kinds[h.Record.Kind]
+	k.held, k.bytes = k.held+n, k.bytes+bytes
+	switch was := d.crowded; {
+	case len(d.jobs) >= d.most()/4*3 || d.bytes >= maxHeldBytes/4*3:
+		d.crowded = true
+	case len(d.jobs) < d.most()/2 && d.bytes < maxHeldBytes/2:
+		if d.crowded = false; was {
+			for _, other := range d.kinds {
+				d.updateGate(other)
+			}
+		}
+	}
+	d.updateGate(k)
+}
+
+// updateGate opens a kind, or shuts it, when it is due for that.
+func (d *Dispatcher) updateGate(k *kindQueue) {
+	part := 1 // of each bound; half of it for one that is shut, so that it is not opened for each job
+	if k.shut {
+		part = 2
+	}
+	share := 4 * len(d.kinds) * part
+	shut := k.paused || (k.limited || len(k.gates) > 0) && k.unclaimed() >= k.backlog()/part ||
+		d.crowded && (k.held >= max(1, d.most()/share) || k.bytes >= max(1, maxHeldBytes/share))
+	if shut != k.shut {
+		k.shut = shut
+		d.out.Gates = append(d.out.Gates, Gate{k.kind, !shut})
+	}
+}

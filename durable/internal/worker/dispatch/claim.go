@@ -1,0 +1,180 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+	"github.com/tickwheel/tickwheel/durable/internal/batch"
+)
+
+// Jobs that are due at nearly the same time are claimed together. A claim costs an engine
+// nearly as much for one job as for twenty. So claims are made in rounds, and a job joins
+// the round that follows the time from which it may be claimed. At 1,000 jobs a second
+// this took 0.83 of the processor time for a whole life on JetStream, and 0.65 of the
+// server's and the worker's on PostgreSQL.
+
+const (
+	maxClaims = batch.Max // in one call
+
+	// MinLead and MaxLead are how long before it is due a job is claimed, at least and at most.
+	MinLead = 50 * time.Millisecond
+	MaxLead = 300 * time.Millisecond
+)
+
+// schedule has a job that was fetched wait for its time to be claimed, and for least at least. It
+// looks at the clock once a lease or sooner, because that may be set forward.
+func (d *Dispatcher) schedule(j *Job, least time.Duration, now Moment) {
+	left, what := now.until(j.Delivery.Record.Due), due
+	if !j.Delivery.Exact {
+		left, what = left-d.lead, toClaim
+	}
+	switch {
+	case max(left, least) > d.c.Lease:
+		d.timer(Timer{After: d.c.Lease, what: reschedule, job: j, n: int64(max(0, least-d.c.Lease))})
+	case left > 0 && left >= least && !j.Delivery.Exact:
+		d.joinRound(j, left, now)
+	case left <= 0 && least <= 0 && !j.Delivery.Exact:
+		d.toClaim(j, now) // now, so that its kind is shut before the engine hands out more
+	default:
+		d.timer(Timer{After: max(left, least), what: what, job: j})
+	}
+}
+
+// interval returns the time between two rounds. It is at most half of the lead, so that the
+// other half is left for the claim itself. It is a fixed time, doubled: so it
+// stays the same while the lead changes a little.
+func (d *Dispatcher) interval() time.Duration {
+	every := MinLead / 2
+	for every <= d.lead/4 {
+		every *= 2
+	}
+	return every
+}
+
+// joinRound has a job claimed in the first round that is not before a time has passed.
+func (d *Dispatcher) joinRound(j *Job, left time.Duration, now Moment) {
+	since, every := now.Local.Sub(d.since), d.interval()
+	at := (since + left + every - 1) / every * every
+	jobs, ok := d.rounds[at]
+	d.rounds[at] = append(jobs, j)
+	if !ok {
+		d.timer(Timer{After: at - since, what: round, n: int64(at)})
+	}
+}
+
+// beginRound queues the jobs of a round for the claim.
+func (d *Dispatcher) beginRound(at time.Duration, now Moment) {
+	for _, j := range d.rounds[at] {
+		if d.jobs[j.Delivery.Ref] == j {
+			d.toClaim(j, now)
+		}
+	}
+	delete(d.rounds, at)
+}
+
+// toClaim queues a job for the claim.
+func (d *Dispatcher) toClaim(j *Job, now Moment) {
+	if j.limits != nil { // since it joined its round
+		j.Delivery.Exact = true
+		d.schedule(j, 0, now)
+		return
+	}
+	d.set(j, claimable)
+	k := d.queuesOf(j)
+	k.claimable.add(j)
+	d.activate(k)
+	d.out.Claim = true
+}
+
+// Claims returns the jobs that are to be claimed now, none if there are none: those that have a
+// slot, and those that may begin soon. A kind claims no more than that: an unclaimed job can be
+// canceled, or run by another worker. Answered has to be called before the next call of Claims.
+func (d *Dispatcher) Claims(now Moment) []*Job {
+	n := min(len(d.exact), maxClaims)
+	jobs := slices.Clone(d.exact[:n])
+	d.exact = shift(d.exact, n)
+	for _, j := range jobs {
+		d.set(j, claiming)
+	}
+	active := d.activeKinds()
+	for priority := range (priorities{}) {
+		for _, k := range active {
+			// Each priority has its own share of those that are ready, so that none keeps a
+			// higher one waiting.
+			n := max(0, min(len(k.claimable[priority]), k.limit-len(k.ready[priority]), maxClaims-len(jobs)))
+			for _, j := range k.claimable[priority][:n] {
+				d.set(j, claiming)
+				j.counted = true
+			}
+			k.claiming[priority] += n
+			jobs = append(jobs, k.claimable[priority][:n]...)
+			k.claimable[priority] = shift(k.claimable[priority], n)
+			d.updateGate(k)
+		}
+	}
+	if len(jobs) > 0 {
+		d.claimSince = now.Local
+	}
+	return jobs
+}
+
+// Answered sets each job of the last Claims on its way. If the lease was lost meanwhile the answer
+// comes too late, and all are dropped.
+func (d *Dispatcher) Answered(jobs []*Job, results []driver.ClaimResult, now Moment) {
+	d.adapt(now.Local.Sub(d.claimSince))
+	d.claimSince = time.Time{}
+	for i, j := range jobs {
+		if j.counted {
+			j.counted = false
+			d.queuesOf(j).claiming[priorityOf(j)]--
+		}
+		switch r := &results[i]; {
+		case r.Status == driver.Gone:
+			d.Forget(j, now)
+		case j.lost:
+			d.dropBack(j)
+		case r.Status == driver.Granted:
+			d.granted(j, r, now)
+		case r.Status == driver.Throttled:
+			d.refuse(j)
+			d.throttled(j, r, now)
+		default:
+			d.refuse(j)
+			d.retryLater(j, r, now)
+		}
+	}
+	d.recheck = true // slots may be free that were reserved
+}
+
+// adapt follows what a claim takes: four times that, up at once and down by a hundredth,
+// is enough that the commit is over when the job is due.
+func (d *Dispatcher) adapt(took time.Duration) {
+	d.lead = min(max(4*took, d.lead-d.lead/100, MinLead), MaxLead)
+}
+
+func (d *Dispatcher) granted(j *Job, r *driver.ClaimResult, now Moment) {
+	j.Attempt, j.token = r.Attempt, r.At
+	if j.limits != nil {
+		d.admitted(j)
+	}
+	d.set(j, claimed)
+	d.proceed(j, now)
+}
+
+// refuse takes its slot from a job whose claim was not granted.
+func (d *Dispatcher) refuse(j *Job) {
+	d.vacate(j)
+	d.endTrial(j)
+}
+
+func (d *Dispatcher) retryLater(j *Job, r *driver.ClaimResult, now Moment) {
+	if j.limits != nil {
+		d.leave(j)
+	}
+	d.set(j, fetched)
+	if r.Status == driver.Suspect {
+		j.Delivery.Exact, j.crashes = true, max(r.Crashes, 1)
+	}
+	d.schedule(j, max(r.After, time.Millisecond), now)
+}

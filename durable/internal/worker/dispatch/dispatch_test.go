@@ -1,0 +1,332 @@
+package dispatch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// desk is a Dispatcher whose claims are granted at once, and whose jobs are due in the order of
+// their names.
+type desk struct {
+	t      *testing.T
+	d      *Dispatcher
+	now    time.Time
+	timers []pending
+	begun  []string
+	runs   map[string]*Job
+	open   map[string]bool
+}
+
+func newDesk(t *testing.T, c Config) *desk {
+	if c.Kinds == nil {
+		c.Kinds = []string{"k"}
+	}
+	c.Lease = 30 * time.Second
+	s := &desk{t: t, now: time.Unix(2e9, 0), runs: map[string]*Job{}, open: map[string]bool{}}
+	s.d = New(c, s.moment())
+	return s
+}
+
+func (s *desk) moment() Moment { return Moment{Local: s.now, Engine: s.now} }
+
+// add adds jobs that are overdue, each by a millisecond less than the one before.
+func (s *desk) add(names ...string) {
+	for i, name := range names {
+		s.addOne(name, func(r *driver.Record) {
+			r.Due = s.now.Add(time.Duration(i-len(names)) * time.Millisecond)
+		})
+	}
+}
+
+func (s *desk) addOne(name string, set func(*driver.Record)) {
+	h := &driver.Delivery{Ref: driver.Ref(name), Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: s.now}}
+	set(&h.Record)
+	s.d.Add(h, s.moment())
+	s.next()
+}
+
+func (s *desk) next() *Actions {
+	a := s.d.Next(s.moment(), true)
+	for _, j := range a.Begin {
+		s.begun = append(s.begun, string(j.Delivery.Ref))
+		s.runs[string(j.Delivery.Ref)] = j
+	}
+	for _, t := range a.Timers {
+		s.timers = append(s.timers, pending{s.now.Add(t.After), t})
+	}
+	for _, g := range a.Gates {
+		s.open[g.Kind] = g.Open
+	}
+	if len(s.d.kinds) < 10 { // it looks at each job for each kind
+		require.NoError(s.t, s.d.verify())
+	}
+	return a
+}
+
+// claim has what is to be claimed answered with one result, until nothing is.
+func (s *desk) claim(r driver.ClaimResult) (n int) {
+	for {
+		jobs := s.d.Claims(s.moment())
+		if s.next(); len(jobs) == 0 {
+			return n
+		}
+		results := make([]driver.ClaimResult, len(jobs))
+		for i := range results {
+			results[i] = r
+		}
+		s.d.Answered(jobs, results, s.moment())
+		s.next()
+		if n += len(jobs); r.Status != driver.Granted {
+			return n
+		}
+	}
+}
+
+var grant = driver.ClaimResult{Status: driver.Granted, Attempt: 1}
+
+// pass lets time pass.
+func (s *desk) pass(d time.Duration) {
+	s.now = s.now.Add(d)
+	for i := 0; i < len(s.timers); i++ {
+		if p := s.timers[i]; p.timer.what != -1 && !p.at.After(s.now) {
+			s.timers[i].timer.what = -1
+			s.d.Fire(p.timer, s.moment())
+			s.next()
+		}
+	}
+}
+
+// end ends a job that runs.
+func (s *desk) end(name string) {
+	j := s.runs[name]
+	require.NotNil(s.t, j, name)
+	s.d.Done(j, s.moment())
+	s.next()
+	s.d.Forget(j, s.moment())
+	s.next()
+}
+
+func TestPriorityOrder(t *testing.T) {
+	for n, want := range map[int][3]int{1: {0, 1, 2}, 7: {0, 1, 2}, 8: {1, 2, 0}, 63: {0, 1, 2}, 64: {2, 1, 0}, 72: {1, 2, 0}, 128: {2, 1, 0}} {
+		require.Equal(t, want, priorityOrder(n), n)
+	}
+}
+
+// With one slot each job begins when the one before has ended: by priority, those of one priority as
+// they were due, and one of a lower priority now and then.
+func TestOrder(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 1})
+	for i := range 20 {
+		for p, name := range []string{"low", "normal", "high"} {
+			s.addOne(fmt.Sprintf("%s%02d", name, i), func(r *driver.Record) {
+				r.Priority, r.Due = int8(p-1), s.now.Add(time.Duration(i-100)*time.Millisecond)
+			})
+		}
+	}
+	for n := range 60 {
+		s.claim(grant)
+		require.Len(t, s.begun, n+1)
+		s.end(s.begun[n])
+	}
+	seen := map[string]int{}
+	for n, name := range s.begun {
+		class := strings.TrimRight(name, "0123456789")
+		require.Equal(t, fmt.Sprintf("%s%02d", class, seen[class]), name, "each priority in the order of due times")
+		seen[class]++
+		switch {
+		case (n+1)%8 == 0 && n < 20:
+			require.Equal(t, "normal", class, n)
+		case seen["high"] < 20 && (n+1)%8 != 0:
+			require.Equal(t, "high", class, n)
+		}
+	}
+}
+
+// Ends that are not written down yet bound what begins.
+func TestUnwrittenEnds(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 2})
+	for i := range 100 {
+		s.add(fmt.Sprint(i))
+	}
+	var ended []*Job
+	for s.claim(grant); len(s.begun) > len(ended); s.claim(grant) {
+		j := s.runs[s.begun[len(ended)]]
+		ended = append(ended, j)
+		s.d.Done(j, s.moment())
+		s.next()
+	}
+	require.Len(t, s.begun, minUnwritten)
+	s.d.Forget(ended[0], s.moment())
+	s.next()
+	s.claim(grant)
+	require.Len(t, s.begun, minUnwritten+1)
+}
+
+// However many kinds have jobs that are due, the choice of the next one looks at one queue for
+// all kinds without a limit, and at one for each kind that has a limit of its own.
+func TestKindsWithoutALimitShareQueues(t *testing.T) {
+	const kinds = 1000
+	c := Config{Concurrency: 256, Limits: map[string]int{"k0": 1, "k500": 1}}
+	for i := range kinds {
+		c.Kinds = append(c.Kinds, fmt.Sprint("k", i))
+	}
+	s := newDesk(t, c)
+	for i := range kinds {
+		h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(i)), Record: driver.Record{Kind: c.Kinds[i], MaxAttempts: 25, Due: s.now}}
+		s.d.Add(h, s.moment())
+	}
+	s.next()
+	require.Len(t, s.d.activeKinds(), 3)
+	for n := range kinds {
+		s.claim(grant)
+		s.end(s.begun[n])
+	}
+	require.Len(t, s.begun, kinds)
+}
+
+func TestInterval(t *testing.T) {
+	for lead, want := range map[time.Duration]time.Duration{
+		MinLead:                25 * time.Millisecond,
+		99 * time.Millisecond:  25 * time.Millisecond,
+		100 * time.Millisecond: 50 * time.Millisecond,
+		MaxLead:                100 * time.Millisecond,
+	} {
+		d := &Dispatcher{lead: lead}
+		require.Equal(t, want, d.interval(), lead)
+	}
+}
+
+// Jobs that are due one after the other are claimed together, each of them between the
+// whole lead and half of it ahead.
+func TestJobsAreClaimedInRounds(t *testing.T) {
+	for _, lead := range []time.Duration{MinLead, 130 * time.Millisecond, MaxLead} {
+		s := newDesk(t, Config{Concurrency: 1000})
+		s.d.lead = lead
+		const jobs = 500
+		from := s.now.Add(time.Second)
+		for i := range jobs {
+			h := &driver.Delivery{Ref: driver.Ref(fmt.Sprint(i)), Record: driver.Record{Kind: "k", MaxAttempts: 25, Due: from.Add(time.Duration(i) * time.Millisecond)}}
+			s.d.Add(h, s.moment())
+		}
+		s.next()
+		rounds, taken := 0, 0
+		for taken < jobs {
+			s.pass(time.Millisecond)
+			claims := s.d.Claims(s.moment())
+			s.next()
+			for _, j := range claims {
+				left := j.Delivery.Record.Due.Sub(s.now)
+				require.LessOrEqual(t, left, lead)
+				require.GreaterOrEqual(t, left, lead/2-time.Millisecond)
+			}
+			if len(claims) > 0 {
+				rounds, taken = rounds+1, taken+len(claims)
+			}
+		}
+		require.LessOrEqual(t, rounds, int(jobs*time.Millisecond/s.d.interval())+2)
+		require.Empty(t, s.d.rounds)
+	}
+}
+
+func flow(revision int64, limits ...driver.Limit) *driver.FlowControl {
+	var all []*driver.StoredLimit
+	for i, l := range limits {
+		all = append(all, &driver.StoredLimit{Name: fmt.Sprint(i), ID: int64(i) + 1, Limit: l})
+	}
+	return driver.NewFlowControl(revision, all, nil)
+}
+
+// Each lane of a limit takes its turn, however many jobs of another are due before.
+func TestLanesTakeTurns(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 10})
+	s.d.SetFlowControl(flow(1, driver.Limit{Kind: "k", Running: 1}), s.moment())
+	for i := range 20 {
+		s.addOne(fmt.Sprint("a", i), func(r *driver.Record) { r.Lane, r.Due = "a", s.now.Add(-time.Minute) })
+	}
+	for _, lane := range []string{"b", "c"} {
+		s.addOne(lane, func(r *driver.Record) { r.Lane = lane })
+	}
+	s.pass(0)
+	for n := range 5 {
+		require.Equal(t, 1, s.claim(grant), "one permit")
+		require.Len(t, s.begun, n+1)
+		s.end(s.begun[n])
+	}
+	require.ElementsMatch(t, []string{"b", "c"}, s.begun[1:3])
+}
+
+// A gate that was shut opens after the time that the engine has named, or when a permit is free.
+func TestGateOpens(t *testing.T) {
+	for _, freed := range []bool{false, true} {
+		s := newDesk(t, Config{Concurrency: 10})
+		s.d.SetFlowControl(flow(1, driver.Limit{Kind: "k", Running: 5}), s.moment())
+		s.add("j")
+		s.pass(0)
+		refused := driver.ClaimResult{Status: driver.Throttled, Limit: 1, After: driver.RetryInterval}
+		require.Equal(t, 1, s.claim(refused))
+		s.pass(driver.RetryInterval - time.Millisecond)
+		require.Zero(t, s.claim(refused), "it would be refused")
+		waiting, stats := s.d.LimitStats()
+		require.Equal(t, int64(1), waiting)
+		require.Equal(t, []LimitStats{{Name: "0", Waiting: 1}}, stats)
+		if freed {
+			s.d.Freed(driver.LimitKey{Limit: 1})
+			s.next()
+		} else {
+			s.pass(time.Millisecond)
+		}
+		require.Equal(t, 1, s.claim(grant))
+		require.Equal(t, []string{"j"}, s.begun)
+	}
+}
+
+// A kind with a limit is shut while many of its jobs are due, and opened when half of them have begun.
+func TestBackpressure(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 10, Limits: map[string]int{"k": 1}})
+	n := 0
+	for ; s.d.kinds["k"].unclaimed() < s.d.kinds["k"].backlog(); n++ {
+		require.NotContains(t, s.open, "k")
+		s.add(fmt.Sprint(n))
+	}
+	require.Equal(t, map[string]bool{"k": false}, s.open)
+	for i := 0; !s.open["k"]; i++ {
+		require.Less(t, i, n)
+		s.claim(grant)
+		s.end(s.begun[i])
+	}
+	require.LessOrEqual(t, s.d.kinds["k"].unclaimed(), s.d.kinds["k"].backlog()/2)
+}
+
+// A paused kind is shut, and its jobs begin once it is resumed.
+func TestPause(t *testing.T) {
+	s := newDesk(t, Config{Concurrency: 10})
+	s.d.SetFlowControl(driver.NewFlowControl(1, nil, []driver.Pausable{{Kind: "k"}}), s.moment())
+	s.add("j")
+	s.pass(0)
+	require.Zero(t, s.claim(grant))
+	require.Equal(t, map[string]bool{"k": false}, s.open)
+	waiting, stats := s.d.LimitStats()
+	require.Equal(t, int64(1), waiting)
+	require.Equal(t, []LimitStats{{Waiting: 1}}, stats)
+	s.d.SetFlowControl(flow(2), s.moment())
+	s.next()
+	require.Equal(t, 1, s.claim(grant))
+	require.Equal(t, map[string]bool{"k": true}, s.open)
+	require.Equal(t, []string{"j"}, s.begun)
+}
+
+// A job that no limit covers has nothing of limits, also while others are limited.
+func TestPlainJobHasNoLimits(t *testing.T) {
+	s := newDesk(t, Config{Kinds: []string{"k", "l"}, Concurrency: 10})
+	s.d.SetFlowControl(flow(1, driver.Limit{Kind: "l", Running: 1}), s.moment())
+	s.add("plain")
+	require.Nil(t, s.d.jobs["plain"].limits)
+	require.False(t, s.d.jobs["plain"].Delivery.Exact)
+	require.Empty(t, s.timers)
+}

@@ -1,0 +1,589 @@
+package dispatch
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// A job that a limit covers, or that is paused, waits unclaimed in the queue of its kind and
+// lane. It is claimed exactly, like a suspect, and the claim takes its permits and tokens with
+// it: the engine counts, and no worker has to know what others run. The lanes of a kind take
+// turns.
+//
+// A worker claims no more than may be granted, as far as it knows: each limit, or lane
+// under one, is a gate. It is shut while the worker has all permits of it itself; when a claim
+// was refused, until a permit is announced or the token comes; and only so many claims are under
+// way at a time.
+//
+// A laneQueue holds a bounded number of jobs, and others are deferred: handed back for a while. Else
+// one lane with many jobs would fill the worker, and no other would be handed to it.
+
+const (
+	minLine   = 64   // jobs that a laneQueue holds, whatever its limits are
+	maxLine   = 512  // and at most: a quarter of what a kind may hold, see backlog
+	maxServed = 4096 // lanes of a kind whose last turn is known
+	lineTime  = 2 * time.Second
+
+	leastDeferral = 250 * time.Millisecond
+	mostDeferral  = 5 * time.Minute
+
+	// comeBack is the time between two jobs of a kind that were deferred, at most: where a
+	// handler that took long is fast again they are what there is to do. It is no shorter than
+	// need be, since those that come too early cost two commits, and of a lane with 100,000
+	// jobs nearly all do.
+	comeBack = 2 * time.Millisecond
+
+	// tokensAtOnce is for how long tokens are left to come, where many come, so that one
+	// claim is for all of them. The rest of TokenAhead is for its commit.
+	tokensAtOnce = driver.TokenAhead / 4
+)
+
+// limited is what a job has that a limit or a pause covers.
+type limited struct {
+	line     *laneQueue // where it waits
+	gates    []*gate    // those that it has passed for its claim
+	served   int        // when its lane had had a turn before that
+	claiming bool       // it is counted as claiming there
+	began    time.Time  // its handler
+}
+
+// laneQueue is what waits of one kind and lane.
+type laneQueue struct {
+	kind   *kindQueue
+	name   string
+	jobs   priorities // of each priority the longest due first
+	gates  []*gate    // of limits PerLane; those of the kind are in kindQueue
+	paused bool
+	parked bool      // it waits for a gate, and not for its turn
+	served int       // when it had its last turn, as Dispatcher.begun says; 0: not lately
+	slot   time.Time // for when the last was deferred
+}
+
+// gate is what a worker knows of a LimitKey.
+type gate struct {
+	limit       *driver.StoredLimit
+	key         driver.LimitKey
+	taken       int // by jobs of this worker that are claimed or being claimed
+	claiming    int
+	window      int // how many may be
+	full        bool
+	outOfTokens bool
+	next        time.Time // when the token comes, by the engine's clock
+	refusals    int
+	took        time.Duration // a handler, about
+	parked      []*laneQueue
+}
+
+// most is how many claims may be under way at a time, at most.
+func (g *gate) most() int {
+	n := maxClaims
+	if g.limit.Running > 0 {
+		n = min(n, g.limit.Running)
+	}
+	if gap := g.limit.Gap(); gap > 0 {
+		n = min(n, g.limit.Burst+int(min(driver.TokenAhead/gap, maxClaims)))
+	}
+	return n
+}
+
+func (g *gate) isOpen() bool {
+	return !g.full && !g.outOfTokens && !g.limit.Pauses() && g.claiming < g.window &&
+		(g.limit.Running == 0 || g.taken < g.limit.Running)
+}
+
+// shutGate returns the first that is shut, or nil.
+func shutGate(gates []*gate) *gate {
+	for _, g := range gates {
+		if !g.isOpen() {
+			return g
+		}
+	}
+	return nil
+}
+
+// gatesOf returns the gates for limits of a lane.
+func (d *Dispatcher) gatesOf(limits []*driver.StoredLimit, lane string, perLane bool) (gates []*gate) {
+	for _, l := range limits {
+		if l.PerLane != perLane {
+			continue
+		}
+		key := l.Key(lane)
+		g := d.gates[key]
+		if g == nil {
+			g = &gate{limit: l, key: key}
+			g.window = g.most()
+			d.gates[key] = g
+		}
+		gates = append(gates, g)
+	}
+	return gates
+}
+
+// cover notes whether a limit or a pause covers a job. One that has passed gates keeps them.
+func (d *Dispatcher) cover(j *Job) {
+	limits, paused := d.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
+	switch covered := len(limits) > 0 || paused; {
+	case covered && j.limits == nil:
+		j.limits = &limited{}
+	case !covered && j.limits != nil && len(j.limits.gates) == 0:
+		j.limits = nil
+	}
+}
+
+// isPaused reports whether a job is paused.
+func (d *Dispatcher) isPaused(j *Job) bool {
+	_, paused := d.flow.Covering(j.Delivery.Record.Kind, j.Delivery.Record.Lane)
+	return paused
+}
+
+// lineOf returns the laneQueue of a job.
+func (d *Dispatcher) lineOf(j *Job) *laneQueue {
+	k, name := d.kinds[j.Delivery.Record.Kind], j.Delivery.Record.Lane
+	ln := k.lines[name]
+	if ln == nil {
+		limits, paused := d.flow.Covering(k.kind, name)
+		ln = &laneQueue{kind: k, name: name, gates: d.gatesOf(limits, name, true), paused: paused, served: k.served[name]}
+		if k.lines == nil {
+			k.lines = map[string]*laneQueue{}
+		}
+		k.lines[name] = ln
+		k.queue(ln)
+	}
+	return ln
+}
+
+// queue has a lane wait for its turn, which comes the sooner the longer ago its last was.
+func (k *kindQueue) queue(ln *laneQueue) {
+	i, _ := slices.BinarySearchFunc(k.turns, ln.served, func(other *laneQueue, served int) int {
+		if other.served <= served {
+			return -1
+		}
+		return 1
+	})
+	k.turns = slices.Insert(k.turns, i, ln)
+}
+
+// unqueue takes a lane out of the turns, if it is there.
+func (k *kindQueue) unqueue(ln *laneQueue) bool {
+	i := slices.Index(k.turns, ln)
+	if i >= 0 {
+		k.turns = slices.Delete(k.turns, i, i+1)
+	}
+	return i >= 0
+}
+
+// noteTurn notes that a lane has its turn. It is known also when nothing waits there any
+// more: else a lane whose jobs come one by one would be the first each time. Entries older than
+// every waiting lane can be dropped.
+func (d *Dispatcher) noteTurn(ln *laneQueue) {
+	k := ln.kind
+	ln.served = d.begun + 1
+	if len(k.served) >= maxServed {
+		least := ln.served
+		for _, other := range k.turns {
+			least = min(least, other.served)
+		}
+		maps.DeleteFunc(k.served, func(_ string, served int) bool { return served < least })
+	}
+	if k.served == nil || len(k.served) >= maxServed {
+		k.served = map[string]int{}
+	}
+	k.served[ln.name] = ln.served
+}
+
+// missTurn takes back the turn of a job that was refused: its lane is the next again.
+func (d *Dispatcher) missTurn(j *Job) {
+	k, name, served := d.kinds[j.Delivery.Record.Kind], j.Delivery.Record.Lane, j.limits.served
+	if k.served[name] <= served {
+		return
+	}
+	k.served[name] = served
+	if ln := k.lines[name]; ln != nil {
+		ln.served = served
+		if k.unqueue(ln) {
+			k.queue(ln)
+		}
+	}
+}
+
+// join has a job wait in its lane, which defers its last if it is too long; but not where the
+// clock is set by hand, since a deferral passes by real time.
+func (d *Dispatcher) join(j *Job, now Moment) {
+	d.set(j, waiting)
+	ln := d.lineOf(j)
+	jobs := &ln.jobs[priorityOf(j)]
+	i, _ := slices.BinarySearchFunc(*jobs, j, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
+	*jobs = slices.Insert(*jobs, i, j)
+	j.limits.line = ln
+	ln.kind.lined++
+	if ln.name != "" && !ln.kind.paused && !d.c.Manual && ln.jobs.len() > ln.bound() {
+		d.deferLast(ln, now)
+	}
+	d.activate(ln.kind)
+}
+
+// bound is how many jobs a lane holds: those that begin in some seconds, and some for each permit.
+func (ln *laneQueue) bound() int {
+	n := minLine
+	for _, gates := range [][]*gate{ln.kind.gates, ln.gates} {
+		for _, g := range gates {
+			n = max(n, min(4*g.limit.Running, maxLine))
+		}
+	}
+	if pace := ln.pace(); pace > 0 && !ln.paused {
+		n = max(n, int(min(lineTime/pace, maxLine)))
+	}
+	return n
+}
+
+// pace is about how long it takes a lane to get one job on. It is too low if other workers have
+// permits, too: then a deferred job comes too early, and is deferred again.
+func (ln *laneQueue) pace() time.Duration { return max(paceOf(ln.kind.gates), paceOf(ln.gates)) }
+
+func paceOf(gates []*gate) (pace time.Duration) {
+	for _, g := range gates {
+		pace = max(pace, g.limit.Gap())
+		if g.limit.Running > 0 {
+			pace = max(pace, g.took/time.Duration(g.limit.Running))
+		}
+	}
+	return pace
+}
+
+// comeBack is the time between two deferred jobs of a lane.
+func (ln *laneQueue) comeBack() time.Duration {
+	n := time.Duration(len(ln.kind.lines))
+	return min(max(paceOf(ln.kind.gates)*n, paceOf(ln.gates)), comeBack*n)
+}
+
+// deferLast defers the last job of a lane, for about as long as those before it take.
+func (d *Dispatcher) deferLast(ln *laneQueue, now Moment) {
+	priority := 2
+	for len(ln.jobs[priority]) == 0 {
+		priority--
+	}
+	jobs := &ln.jobs[priority]
+	j := (*jobs)[len(*jobs)-1]
+	*jobs = (*jobs)[:len(*jobs)-1]
+	ln.kind.lined--
+	j.limits.line = nil
+	if soonest := now.Local.Add(min(ln.pace(), mostDeferral) * time.Duration(ln.bound())); ln.slot.Before(soonest) {
+		ln.slot = soonest
+	}
+	ln.slot = ln.slot.Add(ln.comeBack())
+	after := ln.slot.Sub(now.Local)
+	if after > mostDeferral || ln.paused {
+		ln.slot = now.Local.Add(mostDeferral)
+		after = mostDeferral/2 + rand.N(mostDeferral/2)
+	}
+	after = max(after, leastDeferral).Round(leastDeferral)
+	if len(d.deferred) == 0 {
+		d.timer(Timer{After: 10 * time.Millisecond, what: giveBack}) // many share a call
+	}
+	d.deferred[after] = append(d.deferred[after], j.Delivery)
+	d.drop(j)
+}
+
+// giveBack hands deferred jobs back.
+func (d *Dispatcher) giveBack() {
+	for after, jobs := range d.deferred {
+		d.out.Deferred = append(d.out.Deferred, Deferred{jobs, after})
+	}
+	clear(d.deferred)
+}
+
+// lineInTurn returns the lane of a kind whose turn it is to have a job of a priority claimed, or
+// nil. Lanes before a gate that is shut are parked there, so that each is looked at once.
+func (k *kindQueue) lineInTurn(priority int) *laneQueue {
+	if shutGate(k.gates) != nil {
+		return nil
+	}
+	for i := 0; i < len(k.turns); {
+		ln := k.turns[i]
+		if ln.paused {
+			k.turns, ln.parked = slices.Delete(k.turns, i, i+1), true // until the limits and pauses change
+			continue
+		}
+		if len(ln.jobs[priority]) == 0 {
+			i++
+			continue
+		}
+		g := shutGate(ln.gates)
+		if g == nil {
+			return ln
+		}
+		k.turns, ln.parked = slices.Delete(k.turns, i, i+1), true
+		g.parked = append(g.parked, ln)
+	}
+	return nil
+}
+
+// pass notes that a job was taken out of its lane, whose turn it was, for the claim.
+func (d *Dispatcher) pass(j *Job) {
+	ln := j.limits.line
+	k := ln.kind
+	k.lined--
+	k.unqueue(ln)
+	*j.limits = limited{served: ln.served, gates: append(slices.Clone(k.gates), ln.gates...), claiming: true}
+	d.noteTurn(ln)
+	if ln.jobs.len() > 0 {
+		k.queue(ln)
+	} else {
+		delete(k.lines, ln.name)
+	}
+	for _, g := range j.limits.gates {
+		g.taken++
+		g.claiming++
+	}
+}
+
+// answered notes that the claim of a job was answered.
+func (d *Dispatcher) answered(l *limited) {
+	if !l.claiming {
+		return
+	}
+	l.claiming = false
+	for _, g := range l.gates {
+		g.claiming--
+		d.unpark(g)
+	}
+}
+
+// admitted notes that a claim has all that it needed.
+func (d *Dispatcher) admitted(j *Job) {
+	for _, g := range j.limits.gates {
+		g.window = min(g.window+1, g.most())
+	}
+	d.answered(j.limits)
+}
+
+// leave gives the permits of a job back, as far as this worker counts them.
+func (d *Dispatcher) leave(j *Job) {
+	d.answered(j.limits)
+	for _, g := range j.limits.gates {
+		g.taken--
+		g.full = false
+		d.unpark(g)
+	}
+	j.limits.gates = nil
+	d.cover(j)
+}
+
+// unpark has lanes that wait for a gate take turns again, if it is open. A gate that is of no
+// use any more is forgotten.
+func (d *Dispatcher) unpark(g *gate) {
+	if !g.isOpen() {
+		return
+	}
+	d.recheck = true
+	for _, ln := range g.parked {
+		ln.parked = false
+		ln.kind.queue(ln)
+		d.activate(ln.kind)
+	}
+	g.parked = nil
+	if g.taken == 0 && g.key.Lane != "" && d.gates[g.key] == g && !d.hasLine(g) {
+		delete(d.gates, g.key)
+	}
+}
+
+// hasLine reports whether a lane has to pass a gate of its own.
+func (d *Dispatcher) hasLine(g *gate) bool {
+	if g.limit.Kind != "" {
+		k := d.kinds[g.limit.Kind]
+		return k != nil && k.lines[g.key.Lane] != nil
+	}
+	for _, k := range d.kinds {
+		if k.lines[g.key.Lane] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// throttled has a job wait whose claim was refused by a limit or a pause.
+func (d *Dispatcher) throttled(j *Job, r *driver.ClaimResult, now Moment) {
+	known := false
+	if j.limits != nil {
+		d.missTurn(j)
+		gates := j.limits.gates
+		d.leave(j)
+		for _, g := range gates {
+			if r.Limit != 0 && g.limit.ID == r.Limit {
+				d.gates[g.key] = g // leave has forgotten it, if nothing else of its lane waits here
+				d.shut(g, r.After, now)
+				known = true
+			}
+		}
+	}
+	if known && j.crashes == 0 {
+		d.await(j, now)
+		return
+	}
+	if j.crashes == 0 {
+		d.out.ReadLimits = true
+	}
+	j.Delivery.Exact = true
+	d.set(j, fetched)
+	after := min(max(r.After, time.Millisecond), driver.RetryInterval) // the limits may change
+	if d.c.Manual {
+		after = time.Millisecond // as for a gate, in shut
+	}
+	d.schedule(j, after, now)
+}
+
+// shut shuts a gate: until its token comes, or a permit does.
+func (d *Dispatcher) shut(g *gate, after time.Duration, now Moment) {
+	g.window = 1
+	g.refusals++
+	if g.full = g.limit.Running > 0 && after == driver.RetryInterval; !g.full {
+		if gap := g.limit.Gap(); gap > 0 && gap < tokensAtOnce {
+			after = max(after, tokensAtOnce)
+			g.window = max(1, int((after+d.lead/2)/gap)) // what comes until about the next claim is answered
+		}
+		g.outOfTokens, g.next = true, now.Engine.Add(after)
+	}
+	if d.c.Manual {
+		after = time.Millisecond // its time may pass at once, and nobody tells when
+	}
+	d.timer(Timer{After: after, what: reopen, gate: g, n: int64(g.refusals)})
+}
+
+// reopen opens a gate again, unless it was shut once more since.
+func (d *Dispatcher) reopen(g *gate, refusals int) {
+	if g.refusals == refusals {
+		g.full, g.outOfTokens = false, false
+		d.unpark(g)
+		d.recheck = true
+	}
+}
+
+// timed notes how long a handler has taken, for about the last ten of its limits.
+func (l *limited) timed(now Moment) {
+	for _, g := range l.gates {
+		g.took += (now.Local.Sub(l.began) - g.took) / 10
+	}
+}
+
+// Freed notes that a permit may have become free.
+func (d *Dispatcher) Freed(key driver.LimitKey) {
+	if g := d.gates[key]; g != nil && g.full {
+		g.full = false
+		d.unpark(g)
+		d.recheck = true
+	}
+}
+
+// SetFlowControl has other limits and pauses hold for jobs that wait. Jobs that are claimed and have
+// not begun are handed back, if the limits cover them: they may wait for long yet.
+func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
+	if f.Revision() == d.flow.Revision() || d.draining {
+		return
+	}
+	d.flow, d.limited = f, len(f.Limits())+len(f.Pauses()) > 0
+	for _, jobs := range d.deferred { // because of the limits that were there
+		d.out.Dropped = append(d.out.Dropped, jobs...)
+	}
+	clear(d.deferred)
+	d.regate()
+	for _, k := range d.kinds {
+		limits, paused := f.Covering(k.kind, "")
+		k.gates, k.paused = d.gatesOf(limits, "", false), paused
+		k.lines, k.turns, k.lined = nil, nil, 0
+		d.updateGate(k)
+	}
+	var wait []*Job
+	for _, j := range d.jobs {
+		d.cover(j)
+		switch {
+		case j.phase == waiting && j.crashes == 0:
+			wait = append(wait, j)
+		case (j.phase == claimed || j.phase == ready) && !j.reserved && j.limits != nil && len(j.limits.gates) == 0:
+			if j.phase == ready {
+				d.queuesOf(j).ready.remove(j)
+			}
+			d.dropBack(j)
+		}
+	}
+	for _, k := range d.activeKinds() {
+		k.last = priorities{}
+	}
+	slices.SortFunc(wait, func(a, b *Job) int { return a.Delivery.Record.Due.Compare(b.Delivery.Record.Due) })
+	for _, j := range wait {
+		d.await(j, now)
+	}
+	d.recheck = true
+}
+
+// regate keeps the gates of limits that are still there.
+func (d *Dispatcher) regate() {
+	byID := map[int64]*driver.StoredLimit{}
+	for _, l := range d.flow.Limits() {
+		byID[l.ID] = l
+	}
+	for key, g := range d.gates {
+		g.parked = nil // there are new lanes
+		if g.limit = byID[key.Limit]; g.limit == nil {
+			g.limit = &driver.StoredLimit{}
+			delete(d.gates, key)
+			continue
+		}
+		g.refusals++
+		g.full, g.outOfTokens, g.window = false, false, g.most()
+	}
+}
+
+// Pauses returns what is paused. The slice must not be changed.
+func (d *Dispatcher) Pauses() []driver.Pausable { return d.flow.Pauses() }
+
+// LimitStats is what waits for a limit.
+type LimitStats struct {
+	Name    string    // "": for a pause to end
+	Waiting int64     // jobs that are due
+	Next    time.Time // when the next token comes that one waits for; zero: none does
+}
+
+// LimitStats returns what waits, by the limit that it waits for. Each job counts once.
+func (d *Dispatcher) LimitStats() (waiting int64, stats []LimitStats) {
+	at := map[string]int{"": 0}
+	stats = append(stats, LimitStats{})
+	for _, l := range d.flow.Limits() {
+		at[l.Name] = len(stats)
+		stats = append(stats, LimitStats{Name: l.Name})
+	}
+	for _, k := range d.kinds {
+		for _, ln := range k.lines {
+			n := int64(ln.jobs.len())
+			waiting += n
+			g := shutGate(k.gates)
+			if g == nil {
+				g = shutGate(ln.gates)
+			}
+			switch i, known := at[nameOf(g)]; {
+			case ln.paused:
+				stats[0].Waiting += n
+			case g == nil || !known:
+			default:
+				stats[i].Waiting += n
+				if g.outOfTokens && (stats[i].Next.IsZero() || g.next.Before(stats[i].Next)) {
+					stats[i].Next = g.next
+				}
+			}
+		}
+	}
+	if stats[0].Waiting == 0 {
+		stats = stats[1:]
+	}
+	return waiting, stats
+}
+
+func nameOf(g *gate) string {
+	if g == nil {
+		return ""
+	}
+	return g.limit.Name
+}

@@ -1,0 +1,214 @@
+package dispatch
+
+import "github.com/tickwheel/tickwheel/durable/driver"
+
+// minUnwritten is how many ends may wait to be written down however few handlers may
+// run, so that a commit is for many.
+const minUnwritten = 64
+
+// Next chooses what begins, and returns what has to be done since the last call. It begins nothing
+// while the lease is not sound. It is to be called after each other call.
+func (d *Dispatcher) Next(now Moment, sound bool) *Actions {
+	if d.recheck {
+		d.recheck = d.start(now, sound)
+	}
+	d.out, d.made = d.made, d.out
+	d.out.clear()
+	return d.made
+}
+
+// keepActions is how many elements the slices of an Actions keep their arrays for.
+const keepActions = 1024
+
+func (a *Actions) clear() {
+	*a = Actions{Begin: kept(a.Begin), Bury: kept(a.Bury), Timers: kept(a.Timers), Gates: kept(a.Gates)}
+}
+
+func kept[T any](s []T) []T {
+	if cap(s) > keepActions {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}
+
+// start begins jobs that are ready, or reserves a slot for them and has them claimed, the longest
+// due first, while there is a slot. Jobs that run, and jobs that have ended but whose end is not
+// written down yet, may run again after a kill, so both are bounded. True: it has to be called again
+// once the lease is sound.
+func (d *Dispatcher) start(now Moment, sound bool) bool {
+	for {
+		taken := d.counts[running] + d.reserved
+		if taken >= d.c.Concurrency || taken+d.counts[ending] >= max(d.c.Concurrency, minUnwritten) {
+			return false
+		}
+		k, queue := d.pickNext(now)
+		if queue == nil {
+			d.watchClaim()
+			return false
+		}
+		if !sound {
+			d.out.Renew = true
+			return true
+		}
+		j := (*queue)[0]
+		*queue = shift(*queue, 1)
+		if j.limits != nil && j.limits.line != nil {
+			d.pass(j)
+		}
+		d.updateGate(k)
+		d.begun++
+		d.queuesOf(j).running++
+		d.out.Claim = true // ready has room for one more
+		if j.phase == ready {
+			d.begin(j, now)
+			continue
+		}
+		d.reserved++
+		j.reserved = true
+		if j.crashes > 0 {
+			d.poison = append(d.poison, j)
+		}
+		d.set(j, claimable)
+		d.exact = append(d.exact, j)
+	}
+}
+
+// pickNext returns the queue whose head is the next to begin: of the priority that is first in order
+// the longest due, but of suspects the one with the fewest crashes. Jobs to come of the priorities
+// before it keep their slots.
+func (d *Dispatcher) pickNext(now Moment) (k *kindQueue, queue *[]*Job) {
+	order, active := priorityOrder(d.begun+1), d.activeKinds()
+	for i, priority := range order {
+		if k, queue = d.pickOf(priority, order[:i], active, now); queue == nil {
+			continue
+		}
+		free := d.c.Concurrency - d.counts[running] - d.reserved
+		for _, other := range active {
+			free -= d.coming(other, order[:i], now)
+		}
+		if free <= 0 {
+			return nil, nil
+		}
+		return k, queue
+	}
+	return nil, nil
+}
+
+// pickOf is pickNext of one priority, after those before it. To count the jobs to come is
+// expensive, so only kinds that have something to begin are counted.
+func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now Moment) (k *kindQueue, queue *[]*Job) {
+	var suspect *kindQueue
+	for _, other := range active {
+		s := other.poison
+		tried := len(s) > 0 && priorityOf(s[0]) == priority
+		if len(other.ready[priority]) == 0 && len(other.last[priority]) == 0 && !tried && other.lined == 0 {
+			continue
+		}
+		if other.queues.running+d.coming(other, before, now) >= other.limit {
+			continue
+		}
+		better := func(q *[]*Job) {
+			if len(*q) > 0 && (queue == nil || longerDue((*q)[0], (*queue)[0])) {
+				k, queue = other, q
+			}
+		}
+		better(&other.ready[priority])
+		better(&other.last[priority])
+		if other.lined > 0 {
+			if ln := other.lineInTurn(priority); ln != nil {
+				better(&ln.jobs[priority])
+			}
+		}
+		if tried && (suspect == nil || byCrashes(s[0], suspect.poison[0]) < 0) {
+			suspect = other
+		}
+	}
+	if suspect != nil && d.mayTry(suspect.poison[0]) && (queue == nil || longerDue(suspect.poison[0], (*queue)[0])) {
+		return suspect, &suspect.poison
+	}
+	return k, queue
+}
+
+func longerDue(a, b *Job) bool { return a.Delivery.Record.Due.Before(b.Delivery.Record.Due) }
+
+// vacate gives a reserved slot back, if the job has one.
+func (d *Dispatcher) vacate(j *Job) {
+	if j.reserved {
+		j.reserved = false
+		d.reserved--
+		d.queuesOf(j).running--
+		d.recheck = true
+	}
+}
+
+// begin begins a job that has a slot, counted in its kind.
+func (d *Dispatcher) begin(j *Job, now Moment) {
+	if j.reserved {
+		j.reserved = false
+		d.reserved--
+	}
+	d.set(j, running)
+	if j.limits != nil {
+		j.limits.began = now.Local
+	}
+	if j.crashes > 0 {
+		d.timer(Timer{After: d.c.Lease, what: trialOver, job: j})
+	}
+	d.out.Begin = append(d.out.Begin, j)
+}
+
+// come is called when the time of a job should have come that is to be claimed exactly.
+func (d *Dispatcher) come(j *Job, now Moment) {
+	if early := now.until(j.Delivery.Record.Due); early > 0 {
+		d.timer(Timer{After: early, what: due, job: j})
+		return
+	}
+	d.await(j, now)
+	d.recheck = true
+}
+
+// await has a job wait that is to be claimed exactly, and is due.
+func (d *Dispatcher) await(j *Job, now Moment) {
+	switch {
+	case j.crashes > 0 && j.limits != nil && d.isPaused(j):
+		d.timer(Timer{After: driver.RetryInterval, what: due, job: j})
+	case j.crashes > 0:
+		d.quarantine(j)
+	case j.limits != nil:
+		d.join(j, now)
+	default:
+		k := d.queuesOf(j)
+		k.last.add(j)
+		d.set(j, waiting)
+		d.activate(k)
+	}
+}
+
+// proceed queues a claimed job whose time has come, by the engine's clock as it is known now, and
+// has others wait for theirs.
+func (d *Dispatcher) proceed(j *Job, now Moment) {
+	if j.phase != claimed {
+		return // it was canceled
+	}
+	early := now.until(j.Delivery.Record.Due)
+	if !j.token.IsZero() {
+		early = max(early, now.until(j.token))
+	}
+	switch {
+	case early > 0:
+		d.timer(Timer{After: min(early, d.c.Lease), what: proceed, job: j})
+	case j.Attempt > j.Delivery.Record.MaxAttempts:
+		d.vacate(j)
+		d.set(j, ending)
+		d.out.Bury = append(d.out.Bury, j)
+	case j.reserved:
+		d.begin(j, now)
+	default:
+		d.set(j, ready)
+		k := d.queuesOf(j)
+		k.ready.add(j)
+		d.activate(k)
+		d.recheck = true
+	}
+}

@@ -1,0 +1,72 @@
+package dispatch
+
+import (
+	"slices"
+	"time"
+)
+
+// priorities are jobs in the order in which they came due, apart by their priority.
+type priorities [3][]*Job // High, Normal, Low
+
+func priorityOf(j *Job) int { return int(1 - j.Delivery.Record.Priority) }
+
+func (p *priorities) add(j *Job) { p[priorityOf(j)] = append(p[priorityOf(j)], j) }
+
+func (p *priorities) addFirst(j *Job) { p[priorityOf(j)] = slices.Insert(p[priorityOf(j)], 0, j) }
+
+func (p *priorities) remove(j *Job) {
+	p[priorityOf(j)] = slices.DeleteFunc(p[priorityOf(j)], func(other *Job) bool { return other == j })
+}
+
+func (p *priorities) len() int { return len(p[0]) + len(p[1]) + len(p[2]) }
+
+// shift drops the first n, and the array with them when nothing is left.
+func shift(s []*Job, n int) []*Job {
+	clear(s[:n])
+	if n == len(s) {
+		return nil
+	}
+	return s[n:]
+}
+
+// priorityOrder is the order in which the priorities are looked at for what begins next, the n-th
+// time: the lower ones come first now and then, so that they do not starve.
+func priorityOrder(n int) [3]int {
+	switch {
+	case n%64 == 0:
+		return [3]int{2, 1, 0}
+	case n%8 == 0:
+		return [3]int{1, 2, 0}
+	}
+	return [3]int{0, 1, 2}
+}
+
+// coming is how many jobs of a kind, of some priorities, are due and will be ready when a claim is
+// answered: they keep slots from lower priorities, or with few slots a priority would begin
+// whenever the one above it waits for a commit. A claim that takes long keeps none. The cost may be
+// a look at as many jobs as the kind may run.
+func (d *Dispatcher) coming(k *kindQueue, of []int, now Moment) (n int) {
+	if len(of) == 0 || !d.claimSince.IsZero() && now.Local.Sub(d.claimSince) > d.lead {
+		return 0
+	}
+	sure := now.surely()
+	for _, priority := range of {
+		n += k.claiming[priority]
+		for _, j := range k.claimable[priority] {
+			if n >= k.limit || j.Delivery.Record.Due.After(sure) {
+				break
+			}
+			n++
+		}
+	}
+	return n
+}
+
+// watchClaim has Next look again when a claim has taken long, if one is under way.
+func (d *Dispatcher) watchClaim() {
+	if d.claimSince.IsZero() || d.lookAgain {
+		return
+	}
+	d.lookAgain = true
+	d.timer(Timer{After: d.lead + time.Millisecond, what: slowClaim})
+}

@@ -1,0 +1,152 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+)
+
+// verify returns what is inconsistent in a Dispatcher, or nil: each figure that it keeps is counted
+// anew, and each job is in the queue of its phase and in no other.
+func (d *Dispatcher) verify() error {
+	where := map[*Job]string{}
+	note := func(in string, jobs ...*Job) error {
+		for _, j := range jobs {
+			if was, ok := where[j]; ok {
+				return fmt.Errorf("%s is in %s and in %s", j.Delivery.Ref, was, in)
+			}
+			if d.jobs[j.Delivery.Ref] != j {
+				return fmt.Errorf("%s is in %s, and gone", j.Delivery.Ref, in)
+			}
+			where[j] = in
+		}
+		return nil
+	}
+	if err := note("exact", d.exact...); err != nil {
+		return err
+	}
+	for _, k := range append(slices.Collect(values(d.kinds)), d.shared) {
+		if err := d.verifyKind(k, note); err != nil {
+			return err
+		}
+	}
+	var counts [ending + 1]int
+	bytes, reserved := 0, 0
+	gates := map[*gate][2]int{}
+	for _, j := range d.jobs {
+		counts[j.phase]++
+		bytes += len(j.Delivery.Record.Payload)
+		want := map[phase]string{ready: "ready"}[j.phase]
+		switch {
+		case j.phase == claimable && j.reserved:
+			want = "exact"
+		case j.phase == claimable:
+			want = "claimable"
+		case j.phase == waiting && j.limits != nil && j.limits.line != nil:
+			want = "line"
+		case j.phase == waiting && j.crashes > 0:
+			want = "poison"
+		case j.phase == waiting:
+			want = "last"
+		}
+		if where[j] != want {
+			return fmt.Errorf("%s in phase %d is in %q, not in %q", j.Delivery.Ref, j.phase, where[j], want)
+		}
+		if j.reserved {
+			reserved++
+		}
+		if j.limits != nil {
+			for _, g := range j.limits.gates {
+				n := gates[g]
+				n[0]++
+				if j.limits.claiming {
+					n[1]++
+				}
+				gates[g] = n
+			}
+		}
+	}
+	if counts != d.counts || bytes != d.bytes || reserved != d.reserved {
+		return fmt.Errorf("counts %v, not %v; %d bytes, not %d; %d reserved, not %d", d.counts, counts, d.bytes, bytes, d.reserved, reserved)
+	}
+	for key, g := range d.gates {
+		if n := gates[g]; g.taken != n[0] || g.claiming != n[1] {
+			return fmt.Errorf("gate %v: %d taken and %d being claimed, not %v", key, g.taken, g.claiming, n)
+		}
+	}
+	return nil
+}
+
+func values(m map[string]*kindQueue) func(func(*kindQueue) bool) {
+	return func(yield func(*kindQueue) bool) {
+		for _, k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// verifyKind is verify of one kind.
+func (d *Dispatcher) verifyKind(k *kindQueue, note func(string, ...*Job) error) error {
+	lined := 0
+	for name, ln := range k.lines {
+		if ln.jobs.len() == 0 || ln.name != name {
+			return fmt.Errorf("kind %s: lane %q has no jobs", k.kind, name)
+		}
+		inTurns, parked := slices.Contains(k.turns, ln), ln.paused && ln.parked
+		for _, g := range d.gates {
+			parked = parked || slices.Contains(g.parked, ln)
+		}
+		if inTurns == parked || parked != ln.parked {
+			return fmt.Errorf("kind %s: lane %q: in turns %t, parked %t and %t", k.kind, name, inTurns, parked, ln.parked)
+		}
+		for _, jobs := range ln.jobs {
+			lined += len(jobs)
+			if err := note("line", jobs...); err != nil {
+				return err
+			}
+		}
+	}
+	if lined != k.lined {
+		return fmt.Errorf("kind %s: %d in lines, not %d", k.kind, k.lined, lined)
+	}
+	if k.queues == k {
+		for in, p := range map[string]priorities{"claimable": k.claimable, "ready": k.ready, "last": k.last, "poison": {k.poison}} {
+			for _, jobs := range p {
+				if err := note(in, jobs...); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	running, held, bytes := 0, 0, 0
+	var claims [3]int
+	for _, j := range d.jobs {
+		if d.queuesOf(j) == k {
+			if j.phase == running_ || j.reserved {
+				running++
+			}
+			if j.counted {
+				claims[priorityOf(j)]++
+			}
+		}
+		if j.Delivery.Record.Kind == k.kind {
+			held, bytes = held+1, bytes+len(j.Delivery.Record.Payload)
+		}
+	}
+	if k.queues == k && (running != k.running || claims != k.claiming) {
+		return fmt.Errorf("kind %q: %d running, not %d; claiming %v, not %v", k.kind, k.running, running, k.claiming, claims)
+	}
+	if k.running > k.limit {
+		return fmt.Errorf("kind %q: %d running of %d", k.kind, k.running, k.limit)
+	}
+	if k.kind != "" && (held != k.held || bytes != k.bytes) {
+		return fmt.Errorf("kind %q: %d held, not %d; %d bytes, not %d", k.kind, k.held, held, k.bytes, bytes)
+	}
+	if !k.active && (k.unclaimed()+k.ready.len() > 0 || k.claiming != [3]int{}) {
+		return fmt.Errorf("kind %q has something in a queue, and is not active", k.kind)
+	}
+	return nil
+}
+
+const running_ = running // beside a variable of the name

@@ -13,7 +13,7 @@ import (
 
 // startFar begins to move the far buckets whose time has come, the oldest first and one
 // at a time. Workers share its consumer as they share those of near buckets.
-func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
+func (f *fetcher) startFar(ctx context.Context, far map[int64]uint64, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range sorted(far) {
@@ -33,7 +33,7 @@ func (f *feed) startFar(ctx context.Context, far map[int64]uint64, now time.Time
 // cascade moves a far bucket to its near ones until it is empty. Jobs are acknowledged
 // when they are stored in the near bucket, so that a crash leaves copies but no gap;
 // copies have one claim between them.
-func (f *feed) cascade(ctx context.Context, h int64) {
+func (f *fetcher) cascade(ctx context.Context, h int64) {
 	err := f.consumer(ctx, farConsumer(h), f.farSubject(h))
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
 		var got int
@@ -55,7 +55,7 @@ func (f *feed) cascade(ctx context.Context, h int64) {
 }
 
 // movePage moves what one request brings, and returns how many that is.
-func (f *feed) movePage(ctx context.Context, h int64) (int, error) {
+func (f *fetcher) movePage(ctx context.Context, h int64) (int, error) {
 	if !f.w.move.take(ctx, share, h) {
 		return 0, ctx.Err()
 	}
@@ -74,20 +74,20 @@ func (f *feed) movePage(ctx context.Context, h int64) (int, error) {
 // room for some ten thousand jobs rather than for all a second time.
 const purgeEvery = 20
 
-func (f *feed) purgeMoved(ctx context.Context, h int64) error {
-	floor, _, err := f.ended(ctx, farConsumer(h))
-	if err != nil || floor == 0 {
+func (f *fetcher) purgeMoved(ctx context.Context, h int64) error {
+	upTo, _, err := f.ended(ctx, farConsumer(h))
+	if err != nil || upTo == 0 {
 		return err
 	}
-	return f.purge(ctx, f.farSubject(h), floor)
+	return f.purge(ctx, f.farSubject(h), upTo)
 }
 
 // moveDown stores jobs in their near buckets, on the condition that these are open. What
 // has ended is left behind.
-func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
+func (f *fetcher) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 	held := make([]*driver.Delivery, 0, len(msgs))
 	for _, m := range msgs {
-		h, err := f.heldOf(m)
+		h, err := f.deliveryOf(m)
 		if err != nil {
 			continue
 		}
@@ -138,9 +138,9 @@ func (f *feed) moveDown(ctx context.Context, msgs []*nats.Msg) error {
 // ended are removed after that. And as long as that status is there it has not ended since.
 // A cascade that was frozen until all was forgotten would bring back to life what has run,
 // or was canceled.
-func (f *feed) moveLate(ctx context.Context, hd *handle, r *driver.Record) error {
+func (f *fetcher) moveLate(ctx context.Context, hd *handle, r *driver.Record) error {
 	for range maxTries {
-		if err := f.readFloor(ctx); err != nil {
+		if err := f.readWatermark(ctx); err != nil {
 			return err
 		}
 		forward, replaced, err := f.replaced(ctx, hd.at)
@@ -216,7 +216,7 @@ func (p *part) replaced(ctx context.Context, at place) (uint64, bool, error) {
 
 // closeFar ends a far bucket whose jobs have all been moved, in the order in which near
 // ones are closed, and for the same reasons.
-func (f *feed) closeFar(ctx context.Context, h int64) (bool, error) {
+func (f *fetcher) closeFar(ctx context.Context, h int64) (bool, error) {
 	upTo, ok, err := f.ended(ctx, farConsumer(h))
 	if err != nil || !ok {
 		return false, err
@@ -224,7 +224,7 @@ func (f *feed) closeFar(ctx context.Context, h int64) (bool, error) {
 	if upTo == 0 {
 		return true, nil // another worker was faster
 	}
-	ok, err = f.markClosed(ctx, f.farMark(h), func(fl *floor) { fl.far = max(fl.far, h) })
+	ok, err = f.markClosed(ctx, f.farMark(h), func(fl *watermark) { fl.far = max(fl.far, h) })
 	if err != nil || !ok {
 		return false, err
 	}

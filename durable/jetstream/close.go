@@ -15,7 +15,7 @@ import (
 //
 //  1. all that was handed out of it is acknowledged, that is, has ended, or was set aside into
 //     another of its queues; so all queues are looked at once more after that;
-//  2. the mark m.<bucket> is written, and the floor with it: from now on no copy enters;
+//  2. the mark m.<bucket> is written, and the watermark with it: from now on no copy enters;
 //  3. its jobs are removed, up to the last one that was acknowledged;
 //  4. it is empty: what was on its way when the mark was written has arrived by now,
 //     since the removal was behind it;
@@ -32,7 +32,7 @@ func (p *part) mark(subject string) write {
 
 // emptied returns up to which sequence of the stream a consumer's messages have ended, 0 if it
 // has more, or is not there: then its readers make it anew.
-func (f *feed) emptied(ctx context.Context, consumer string) (last uint64, err error) {
+func (f *fetcher) emptied(ctx context.Context, consumer string) (last uint64, err error) {
 	last, all, err := f.ended(ctx, consumer)
 	if !all {
 		return 0, err
@@ -42,7 +42,7 @@ func (f *feed) emptied(ctx context.Context, consumer string) (last uint64, err e
 
 // ended is the same though a consumer has more, and all says whether it has none. A consumer on a server that is
 // behind, as one is that was started again, does not know of what came last. So the leader is asked, too.
-func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
+func (f *fetcher) ended(ctx context.Context, consumer string) (last uint64, all bool, err error) {
 	var info natsjs.ConsumerInfo
 	err = f.ask(ctx, "CONSUMER.INFO."+f.stream+"."+consumer, nil, &info)
 	if errors.Is(err, driver.ErrNotFound) {
@@ -55,7 +55,7 @@ func (f *feed) ended(ctx context.Context, consumer string) (last uint64, all boo
 }
 
 // endedBy is ended by what a server says of the consumer.
-func (f *feed) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
+func (f *fetcher) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uint64, all bool, err error) {
 	last, all = info.AckFloor.Stream, info.NumPending == 0 && info.NumAckPending == 0
 	if !all || f.replicas == 1 {
 		return last, all, nil
@@ -66,7 +66,7 @@ func (f *feed) endedBy(ctx context.Context, info *natsjs.ConsumerInfo) (last uin
 
 // closeBuckets closes what has ended, as the looks show it. It is not part of a look: it
 // takes several commits and questions a bucket.
-func (f *feed) closeBuckets(ctx context.Context, views <-chan view) error {
+func (f *fetcher) closeBuckets(ctx context.Context, views <-chan view) error {
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -79,7 +79,7 @@ func (f *feed) closeBuckets(ctx context.Context, views <-chan view) error {
 	}
 }
 
-func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
+func (f *fetcher) closeOnce(ctx context.Context, v view, resume bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
 	if f.pressed() {
@@ -99,7 +99,7 @@ func (f *feed) closeOnce(ctx context.Context, v view, resume bool) error {
 // closeEmptied closes the near buckets that have ended, and of which this worker reads
 // something, or nobody does. Of those that have not, because other jobs wait there, it removes
 // what has ended.
-func (f *feed) closeEmptied(ctx context.Context, v view) error {
+func (f *fetcher) closeEmptied(ctx context.Context, v view) error {
 	fl, past := f.fleet.Load(), map[int64]bool{}
 	isPast := func(b int64) bool { return v.now.After(f.closeAt(b)) && v.far[f.farOf(b)] == 0 }
 	for b, had := range v.near { // what nobody reads
@@ -128,7 +128,7 @@ func (f *feed) closeEmptied(ctx context.Context, v view) error {
 }
 
 // endedOf finds out up to where each queue of a bucket has ended; all is false if one has not.
-func (f *feed) endedOf(ctx context.Context, b int64, had map[string]uint64) (upTo map[string]uint64, all bool, err error) {
+func (f *fetcher) endedOf(ctx context.Context, b int64, had map[string]uint64) (upTo map[string]uint64, all bool, err error) {
 	upTo, fl := map[string]uint64{}, f.fleet.Load()
 	for queue := range had {
 		var last uint64
@@ -150,7 +150,7 @@ func (f *feed) endedOf(ctx context.Context, b int64, had map[string]uint64) (upT
 // closeNear closes a bucket in which all has ended, and ends the reading of it. If some has not
 // it removes what has, and ends the reading of queues in which there was nothing. The statuses
 // stay then, so a copy that comes after that is known to have ended.
-func (f *feed) closeNear(ctx context.Context, b int64, had map[string]uint64) error {
+func (f *fetcher) closeNear(ctx context.Context, b int64, had map[string]uint64) error {
 	upTo, all, err := f.endedOf(ctx, b, had)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (f *feed) closeNear(ctx context.Context, b int64, had map[string]uint64) er
 
 // hasStatuses reports whether a bucket in which nothing is has statuses: jobs that leave a far
 // bucket never come to the near one, and their statuses stay until that is over.
-func (f *feed) hasStatuses(ctx context.Context, b int64) (bool, error) {
+func (f *fetcher) hasStatuses(ctx context.Context, b int64) (bool, error) {
 	info, err := f.info(ctx, f.subject("c."+itoa(b)+".>"))
 	return len(info.subjects) > 0, err
 }
@@ -186,7 +186,7 @@ func (f *feed) hasStatuses(ctx context.Context, b int64) (bool, error) {
 // stillEnded looks once more at a bucket in which all has ended that it had. A job that is set
 // aside is in its new queue before it is acknowledged in the one where it was. So if that one was
 // found to have ended, the other one shows now.
-func (f *feed) stillEnded(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
+func (f *fetcher) stillEnded(ctx context.Context, b int64, had, upTo map[string]uint64) (bool, error) {
 	now, err := f.contents(ctx, "q."+itoa(b)+".*", "q."+itoa(b))
 	if err != nil {
 		return false, err
@@ -206,9 +206,9 @@ func (f *feed) stillEnded(ctx context.Context, b int64, had, upTo map[string]uin
 }
 
 // markAndForget is what closes a bucket. False: it is not closed yet.
-func (f *feed) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
+func (f *fetcher) markAndForget(ctx context.Context, b int64, upTo map[string]uint64) (bool, error) {
 	closing := write{subject: f.closingSubject(b), rollup: true}
-	ok, err := f.markClosed(ctx, f.nearMark(b), func(fl *floor) { fl.near = max(fl.near, b) }, closing)
+	ok, err := f.markClosed(ctx, f.nearMark(b), func(fl *watermark) { fl.near = max(fl.near, b) }, closing)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -219,7 +219,7 @@ func (f *feed) markAndForget(ctx context.Context, b int64, upTo map[string]uint6
 }
 
 // purgeEnded removes jobs that have ended: of each queue up to where its consumer says so.
-func (f *feed) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
+func (f *fetcher) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) error {
 	for queue, last := range upTo {
 		if err := f.purge(ctx, f.queueSubject(b, queue), last); err != nil {
 			return err
@@ -230,7 +230,7 @@ func (f *feed) purgeEnded(ctx context.Context, b int64, upTo map[string]uint64) 
 
 // leave ends the reading of some queues of a bucket, and their consumers. Those of others lapse,
 // if their workers do not delete them.
-func (f *feed) leave(ctx context.Context, b int64, of func(queue string) bool) error {
+func (f *fetcher) leave(ctx context.Context, b int64, of func(queue string) bool) error {
 	var done []spot
 	f.mu.Lock()
 	for at, r := range f.near {
@@ -254,7 +254,7 @@ func (p *part) closingSubject(b int64) string { return p.subject("p." + itoa(b))
 // forget removes the statuses of a marked bucket, if that is empty. So must be its far
 // bucket: a cascade that was cut off between its copy and the acknowledgment has left a
 // job in there, too, that may have ended since.
-func (f *feed) forget(ctx context.Context, b int64) (bool, error) {
+func (f *fetcher) forget(ctx context.Context, b int64) (bool, error) {
 	far, err := f.info(ctx, f.farSubject(f.farOf(b)))
 	if err != nil || len(far.subjects) > 0 {
 		return false, err
@@ -279,7 +279,7 @@ func (f *feed) forget(ctx context.Context, b int64) (bool, error) {
 }
 
 // resume ends what closings of workers that died have left.
-func (f *feed) resume(ctx context.Context) error {
+func (f *fetcher) resume(ctx context.Context) error {
 	closing, err := f.buckets(ctx, "p")
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (f *feed) resume(ctx context.Context) error {
 
 // removeEnded removes jobs that have ended from buckets that are still open, but for the
 // last one, by which the bucket is known to be there when it is to be closed.
-func (f *feed) removeEnded(ctx context.Context, near map[int64]map[string]uint64) error {
+func (f *fetcher) removeEnded(ctx context.Context, near map[int64]map[string]uint64) error {
 	f.mu.Lock()
 	read := slices.Collect(maps.Keys(f.near))
 	f.mu.Unlock()

@@ -92,7 +92,7 @@ func TestVerbsDenied(t *testing.T) {
 	told := make(chan error, 1000)
 	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err })
 	_, err := jetstream.Connect(within(t), nc)
-	if err != nil { // Connect reads the floor
+	if err != nil { // Connect reads the watermark
 		requireDenied(t, "$JS.API.DIRECT.GET.TW_default_0.", func() error { return err })
 	}
 	nc = denying(t, []string{"TW_default_0.q.>", "TW_default_0.h.>", "TW_default_0.c.>"}, nil)

@@ -191,7 +191,7 @@ func deposedLeader(t *testing.T) error {
 		require.True(t, time.Now().Before(end), "nobody was elected")
 	}
 	// The jobs end, and that is forgotten.
-	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *floor) { f.near = max(f.near, b) })
+	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *watermark) { f.near = max(f.near, b) })
 	if err == nil {
 		require.True(t, ok)
 		err = p.purge(t.Context(), p.nearSubject(b, "k"), 0)
@@ -221,12 +221,12 @@ func deposedLeader(t *testing.T) error {
 		return fmt.Errorf("the old leader has noticed too early: %w", err)
 	}
 	held := &driver.Delivery{Record: recordAt("claimed", now, now), Handle: hd}
-	verdict := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
+	result := w.confirm(ctx, held, deposed.stillOpen(ctx, hd))
 	ok, _ = deposed.confirmCancel(ctx, address{bucket: hd.at.bucket, id: hd.at.id}, at, 0, res[1].first)
 	if deposed.leader(t) != old {
 		return errors.New("the old leader has noticed meanwhile")
 	}
-	require.NotEqual(t, driver.Granted, verdict.Status, "it has ended")
+	require.NotEqual(t, driver.Granted, result.Status, "it has ended")
 	require.False(t, ok, "it has ended")
 
 	// Where the connection goes to the others, it is told.
@@ -284,7 +284,7 @@ func TestServerBehind(t *testing.T) {
 	r := recordAt("a", now, now)
 	r.Key = "key"
 	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
-	closeBucket(t, p, b+1) // b is below the floor, and not closed
+	closeBucket(t, p, b+1) // b is below the watermark, and not closed
 	p.behind(t)
 	h, err := p.keyHolder(t.Context(), "key")
 	require.NoError(t, err)
@@ -308,7 +308,7 @@ func TestConsumerBehind(t *testing.T) {
 	require.NoError(t, p.insert(t.Context(), []driver.Record{r})[0])
 	late := &natsjs.ConsumerInfo{AckFloor: natsjs.SequenceInfo{Stream: 1}}
 	late.Config.FilterSubject, p.replicas = p.nearSubject(b, "k"), 3
-	f := &feed{part: p}
+	f := &fetcher{part: p}
 	_, all, err := f.endedBy(t.Context(), late)
 	require.NoError(t, err)
 	require.False(t, all)

@@ -6,88 +6,49 @@
 //	q, err := durable.Open(ctx, engine)
 //
 // Each Queue has an engine of its own; any number of processes may connect to one queue.
-// On a server of your own set sync_interval: always, or a power cut may cost what was
+// Set sync_interval: always on a server of your own, or a power cut may cost what was
 // accepted last; on a cluster with three replicas that takes a power cut of two servers
-// at once.
+// at once. NATS.md has configurations, and the rights that a user of the server needs.
 //
-// # How it works
-//
-// It is a hierarchical timing wheel of two levels on a log. The stream
-// TW_<queue>_<partition> has these subjects below its name:
-//
-//	h.<far>                       jobs by the hour in which they are due
-//	q.<near>.<queue>              jobs by the 5 s in which they are due, and the workers that can run them
-//	q.<near>                      the same, stored while no worker was known, or by version 2
-//	c.<near>.<id>.<version>       what became of a version of a job (type status)
-//	f.<id>                        where the newest version is, of a job that was moved
-//	k.<hash of key>               the job that has the key, or had it last
-//	x.<id>                        a dead job
-//	s.<hash of name>              a schedule
-//	m.<near>, m.h<far>            the bucket is closed (for a day)
-//	t                             the floor: how far buckets were ever closed
-//	p.<near>                      it is being removed
-//	w.<worker>                    the worker's last beat
-//	r                             limits and pauses (in the first partition)
-//	l.<limit>.<lane>.<number>     a place of a limit, and which job has it
-//	g.<limit>.<lane>              when a limit has its next token, and whose turn it is
-//	a.<worker>.<id>               a job that the worker runs is to be canceled
-//	b                             a backup is being made: no status is removed
-//
-// Two levels, since what waits costs next to no memory in a bucket that holds an hour,
-// and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
-// grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
+// A queue is one stream, or one for each of its [Partitions]. Jobs are stored by the hour in which
+// they are due, and ten minutes before it by the 5 s, from which workers fetch them. A pending job
+// takes 1 to 3 bytes of the server's memory.
 //
 // # Kinds
 //
-// A near bucket has one queue for all the kinds that the same workers can run, and one for each kind
-// that is apart: it has a limit in a worker, or a worker had no room for it (kinds.go). Workers
-// share a consumer for each queue. So a worker is handed what it can run, each job goes to one
-// worker, and a kind that its worker has no room for is not fetched. At most 64 kinds of a worker
-// are apart by themselves.
+// The number of kinds costs next to nothing: 20,000 overdue jobs of 3,000 kinds take as long as
+// those of 30. The number of sets of kinds that workers have costs a consumer for each set in each
+// 5 s. A server makes and removes some 40 consumers in a second; 100 sets are 20 a second. A kind
+// that has a limit in a worker, or that a worker had no room for, is a set by itself; a worker has
+// at most 64 such kinds.
 //
-// So the number of kinds costs next to nothing: 20,000 overdue jobs of 3,000 kinds take as long as
-// those of 30. What costs is how many sets of kinds workers have: each is a queue with a consumer in
-// each bucket, of which a server makes and removes some 40 in a second. In buckets of 5 s, 100
-// queues are 20 a second.
+// A worker with other kinds than those that are there finds jobs that were stored for the others
+// within a second. Of two kinds that have the same hash, workers that cannot run one of them
+// get its jobs, too, and give them back for a quarter of their lease.
 //
-// Who adds a job knows the workers as they were up to 5 s ago. A job that is stored in the queue of
-// others, as happens when workers with other kinds come, is found within a second, and a
-// worker that cannot run it stores it where it belongs. A job that nobody can run has no consumer.
-// It keeps its bucket open: what has ended beside it is removed, but for the statuses, which
-// stay until the bucket closes.
-//
-// Reckon with 200 bytes on disk for the status of each other job that was due in the same
-// 5 s. Nothing bounds for how long: if something that nobody runs comes due in each bucket,
-// no status is removed at all, which at 1000 jobs a second is some 17 GB a day. It ends when a worker comes that runs the kind, or its jobs are canceled: within five
-// minutes after that what has ended is found and the buckets are closed. Stats.Unhandled, the
-// log and a metric name such a kind from the first lease on.
-//
-// Of two kinds that have the same hash each is handed to workers that cannot run it, too, which
-// give it back for a quarter of their lease.
+// A job that no worker can run costs nothing while it waits, but it keeps its 5 s open: the
+// statuses of the other jobs that were due then stay, 200 bytes on disk each. If such a job
+// comes due in each 5 s, no status is removed at all, which at 1000 jobs a second is some
+// 17 GB a day. Statuses go within five minutes after a worker has come that runs the kind, or the jobs
+// were canceled. Stats.Unhandled, the log and a metric name such a kind from the first lease on.
 //
 // # Limits
 //
-// A limit of n that run at once has n places, each a subject of its own: a claim takes one of
-// them and an end leaves it, in the commit of the job's status. So a claim or an end under a
-// limit is an atomic batch of two messages, where others are one message. A limit of a rate has
-// a message beside these, that is written once for all claims of a call. Reckon with 3 ms for
-// such a commit on one disk, and that the claims of all workers under one rate come one after
-// the other.
+// A claim or an end under a limit is an atomic batch of two messages, where others are one
+// message; a limit with a rate has one message more for all claims of a call. Such a commit takes
+// 3 ms on one disk, and the claims of all workers under one rate come one after the other.
 //
-// Messages that no stream keeps, below TWA_<queue>, say what others should know at once:
-// that a place is free, that the rules have changed, that a job is to be canceled. A user
-// of the server who may not publish and subscribe there learns it within a second, or with the
-// next beat.
+// Workers tell one another by messages below TWA_<queue>, which no stream keeps, that a permit is
+// free, that the rules have changed, or that a job is to be canceled. A worker whose user may not
+// publish and subscribe there learns it within a second, or with the next heartbeat.
 //
-// A queue of several partitions has pauses, but no limits: SetLimit is durable.ErrInvalid. A
-// commit is of one stream, and a job and the place that it takes would be in two. To take the
-// place first and the job after that would leave places behind with each process that dies in
-// between, and to share the places out among partitions would leave some idle while jobs wait.
-// A queue of its own for the kinds that need limits, of one partition, is the way out.
+// A queue of several partitions has pauses, but no limits: SetLimit returns durable.ErrInvalid. A
+// commit is of one stream, and a job and its permit would be in two. Use a queue of one partition
+// for the kinds that need limits.
 //
 // # Versions
 //
-// The stored data has a version, in the metadata of each stream (version.go). Connect
+// The stored data has a version, in the metadata of each stream. Connect
 // raises it to its own; from then on programs with an older version of this package are
 // refused with durable.ErrVersion, and end their Run with it. Their jobs are taken over.
 // So processes of two versions do not work on one queue at a time, and there is no way
@@ -95,24 +56,52 @@
 //
 // # Time
 //
-// Time is what the clock of the server that leads the stream shows. A job is due by it,
-// and a bucket is moved or closed by it. It may be set, forward or back, and after an
-// election it is another server's.
+// A job is due by the clock of the server that leads the stream. That clock may be set, and after
+// an election it is another server's. No step of it makes a job early by the clock as it then
+// is; a step forward makes due what it passes over, and one of more than a lease costs each worker
+// a lease. Where clocks of servers differ, an election makes a job early or late by their
+// difference at most. Dead jobs are kept for as long as the server's clock says.
+package jetstream
+
+// How it works. It is a hierarchical timing wheel of two levels on a log. The stream
+// TW_<queue>_<partition> has these subjects below its name:
 //
-//   - What a clock has once closed stays closed: the floor (floor.go) never falls, and is
-//     written with the mark. A job that is stored after that, and is due below the floor, is
+//	h.<far>                       jobs by the hour in which they are due
+//	q.<near>.<queue>              jobs by the 5 s in which they are due, and the workers that can run them
+//	q.<near>                      the same, stored while no worker was known, or by version 2
+//	c.<near>.<id>.<version>       what became of a version of a job (wire.go)
+//	f.<id>                        where the newest version is, of a job that was moved
+//	k.<hash of key>               the job that has the key, or had it last
+//	x.<id>                        a dead job
+//	s.<hash of name>              a schedule
+//	m.<near>, m.h<far>            the bucket is closed (for a day)
+//	t                             the watermark: how far buckets were ever closed
+//	p.<near>                      it is being removed
+//	w.<worker>                    the worker's last beat
+//	r                             limits and pauses (in the first partition)
+//	l.<limit>.<lane>.<number>     a permit of a limit, and which job has it
+//	g.<limit>.<lane>              when a limit has its next token, and whose turn it is
+//	a.<worker>.<id>               a job that the worker runs is to be canceled
+//	b                             a backup is being made (archive.go)
+//
+// Two levels, since what waits costs next to no memory in a bucket that holds an hour,
+// and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
+// grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
+//
+// Time:
+//
+//   - What a clock has once closed stays closed: the watermark (floor.go) is written with the mark,
+//     and falls only when an older backup is restored. A job that is stored after that, and is due below the watermark, is
 //     stored in the first bucket above it, which is read from then on.
 //   - When a job is due is never changed but by its user. So no step makes a job early by
 //     the clock as it then is. A step forward makes due what it passes over. A job that is
 //     stored in the bucket of its time is found though that lies in the future again.
-//   - Where clocks of servers differ, an election is a step: a job is early or late by
-//     their difference at most.
 //   - What is held in a process for long is measured by the process's own clock: handles
-//     that are stale, and the beats of others while the server's clock cannot be trusted.
-//   - What a step cannot spare: dead jobs, marks and beats are kept by the server for as
-//     long as its clock says. Marks and beats are not relied on after a step.
+//     that are stale, and the heartbeats of others while the server's clock cannot be trusted.
+//   - The server keeps marks and heartbeats for as long as its clock says. They are not relied on
+//     after a step.
 //
-// # Invariants
+// Invariants:
 //
 //   - A status is created on the condition that there is none, and replaced on the
 //     condition that it is as it was read. So of a claim, a cancel and a move one wins.
@@ -127,10 +116,10 @@
 //     version and the bucket of the first, and so its status.
 //   - The status of a claim says whether it was exact, and how many claims before it
 //     never ended: who takes over tells by it whether an attempt counts.
-//   - A place of a limit is a job's if, and only if, the status of that is a claim that names
+//   - A permit of a limit is a job's if, and only if, the status of that is a claim that names
 //     it: the two change in one commit. One that was left behind when a status was removed
-//     with its bucket is found by reading first the place, and then the status, as of when
-//     the place was taken; it is freed if it is as it was read.
+//     with its bucket is found by reading first the permit, and then the status, as of when
+//     the permit was taken; it is freed if it is as it was read.
 //   - The rules that a claim is judged by are looked at after it: if others were stored since,
 //     it is given back. So each claim that was asked for after that obeys them.
 //   - A beat that comes later than a lease after the one before, by the server's clock,
@@ -139,10 +128,10 @@
 //   - The bucket of a version is that of the subject where it is stored. If that is not
 //     the one of its time, a forward leads there, which is written in the same commit.
 //   - A bucket closes when the consumers of all queues that it has something in say that
-//     all has ended, and nothing in it is in a queue without one. Of each queue is removed
-//     what is before the place that its own consumer has told: never by the place of
-//     another, before which may be what waits. On several replicas the leader has to have nothing
-//     after that place, since a consumer may be on a server that is behind.
+//     all has ended, and nothing in it is in a queue without one. Each queue is purged up to the
+//     position of its own consumer, never up to that of another, before which jobs may wait. With
+//     several replicas the leader must have nothing after that position, since a consumer may be on
+//     a server that is behind.
 //   - Nothing is acknowledged but what was found to have ended, to be gone from the
 //     stream, or to be stored elsewhere. A conflict is none of these.
 //   - A message leaves a far bucket when its version has ended as canceled or moved and that
@@ -157,7 +146,6 @@
 //     is removed.
 //
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
-// stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,
-// redrive), feed.go, worker.go (claim and end), places.go, limits.go and rules.go (limits,
-// pauses, and what runs that is canceled), series.go (schedules), cascade.go, close.go, find.go, archive.go and backup.go.
-package jetstream
+// stream.go (writing on conditions, reading), change.go (changes, cancel, move,
+// redrive), insert.go, feed.go, worker.go (claim and end), places.go, limits.go and rules.go (limits,
+// pauses, and cancels of what runs), series.go (schedules), cascade.go, close.go, find.go, archive.go and backup.go.

@@ -193,7 +193,6 @@ type engine struct {
 	salt  string
 	close context.CancelCauseFunc
 	rules atomic.Pointer[knownRules]
-	lower atomic.Pointer[time.Time] // since when all answers have had rules of a lower sequence
 
 	mu      sync.Mutex
 	workers []*worker // that are told, while they are fed
@@ -221,11 +220,11 @@ type part struct {
 	batches chan struct{} // has one for each batch under way
 	quotas  quotas
 
-	mu     sync.Mutex // guards what the last look at the stream has shown
-	looked time.Time
-	bytes  uint64
-	floor  floor
-	beats  map[string]sighting // of other workers
+	mu        sync.Mutex // guards what the last look at the stream has shown
+	looked    time.Time
+	bytes     uint64
+	watermark watermark
+	beats     map[string]sighting // of other workers
 
 	fleet      atomic.Pointer[fleet] // nil: not read yet
 	consulting sync.Mutex
@@ -334,7 +333,7 @@ func (p *part) open(ctx context.Context, c *config) error {
 	p.salt, p.replicas = c.queue, info.Config.Replicas
 	p.maxBytes, p.free = max(0, info.Config.MaxBytes), c.free
 	if p.clock, err = clock.New(ctx, p.look); err == nil {
-		err = p.findFloor(ctx)
+		err = p.findWatermark(ctx)
 	}
 	if err == nil && c.alone {
 		err = p.purge(ctx, p.workerSubject("*"), 0)

@@ -30,7 +30,7 @@ const (
 	viewShare = 20
 )
 
-// feed is one Fetch of one partition. It looks what buckets there are. Far ones whose time has
+// fetcher is one Fetch of one partition. It looks what buckets there are. Far ones whose time has
 // come it moves to their near ones, and of near ones it reads the queues (kinds.go).
 //
 // Each queue of a bucket has a consumer that workers share, so that each job goes to one of
@@ -40,7 +40,7 @@ const (
 // The worker's own queues of the buckets that are current are attended: a goroutine waits at
 // each for what comes. All others, in whatever number, are read in rounds, until they have
 // nothing more, some at a time and the oldest bucket first.
-type feed struct {
+type fetcher struct {
 	*part
 	w       *worker
 	give    func([]*driver.Delivery)
@@ -83,7 +83,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	defer context.AfterFunc(w.e.parts[0].closed, cancel)()
 	defer w.e.listen(ctx, w)()
 	return w.each(func(p *part) error {
-		f := &feed{part: p, w: w, give: give, kinds: w.kindsBy(), near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
+		f := &fetcher{part: p, w: w, give: give, kinds: w.kindsBy(), near: map[spot]*reader{}, far: map[int64]bool{}, swept: map[spot]time.Time{}}
 		ctx, stop := p.denials.during(ctx, p.working())
 		defer stop()
 		err := f.run(ctx)
@@ -100,7 +100,7 @@ func (w *worker) Fetch(ctx context.Context, give func([]*driver.Delivery)) error
 	})
 }
 
-func (f *feed) run(ctx context.Context) error {
+func (f *fetcher) run(ctx context.Context) error {
 	defer f.readers.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,7 +148,7 @@ type view struct {
 
 // lookAround finds out what is due, and has it read or moved. It does no more than that:
 // while a look takes long, what comes due is late.
-func (f *feed) lookAround(ctx context.Context) (v view, err error) {
+func (f *fetcher) lookAround(ctx context.Context) (v view, err error) {
 	try, cancel := context.WithTimeout(ctx, 4*answerTimeout)
 	defer cancel()
 	if err := f.sync(try); err != nil {
@@ -175,7 +175,7 @@ func (f *feed) lookAround(ctx context.Context) (v view, err error) {
 
 // untilLook returns when to look again: after lookEvery, or when the next far bucket
 // begins to be moved, whose lead may be short.
-func (f *feed) untilLook(now time.Time) time.Duration {
+func (f *fetcher) untilLook(now time.Time) time.Duration {
 	return min(lookEvery, f.nextCascade(now).Sub(now))
 }
 
@@ -230,8 +230,8 @@ func sorted[V any](m map[int64]V) []int64 {
 // startNear attends the own queues of those buckets whose time comes before the next look, and
 // of those that are current, which may get something at any moment. What else is there up to
 // then is read in rounds. Of the buckets whose time has not come any up to the first one above
-// the floor may have what is due now, if the clock was set back.
-func (f *feed) startNear(v *view) {
+// the watermark may have what is due now, if the clock was set back.
+func (f *fetcher) startNear(v *view) {
 	current, ahead, first := f.nearOf(v.now), f.nearOf(v.now.Add(f.w.c.Ahead+lookEvery)), f.openFor(v.now)
 	own := f.own()
 	f.mu.Lock()
@@ -249,7 +249,7 @@ func (f *feed) startNear(v *view) {
 }
 
 // plan finds out what is to be read in rounds: first what was not read yet. f.mu is held.
-func (f *feed) plan(v *view, last int64) {
+func (f *fetcher) plan(v *view, last int64) {
 	var again []spot
 	f.todo = nil
 	for _, b := range sorted(v.near) {
@@ -272,7 +272,7 @@ func (f *feed) plan(v *view, last int64) {
 }
 
 // startRounds begins as many rounds as there may be. f.mu is held.
-func (f *feed) startRounds() {
+func (f *fetcher) startRounds() {
 	for ; f.rounds < maxRounds && len(f.todo) > 0; f.todo = f.todo[1:] {
 		if f.start(f.todo[0], f.round) {
 			f.rounds++
@@ -281,7 +281,7 @@ func (f *feed) startRounds() {
 }
 
 // start has a goroutine read a queue; false if there is one already. f.mu is held.
-func (f *feed) start(at spot, read func(context.Context, spot, *reader)) bool {
+func (f *fetcher) start(at spot, read func(context.Context, spot, *reader)) bool {
 	r := f.near[at]
 	if r == nil {
 		r = &reader{}
@@ -302,7 +302,7 @@ func (f *feed) start(at spot, read func(context.Context, spot, *reader)) bool {
 }
 
 // attend hands out what comes to a queue until its bucket may be closed.
-func (f *feed) attend(ctx context.Context, at spot, r *reader) {
+func (f *fetcher) attend(ctx context.Context, at spot, r *reader) {
 	f.w.wait.join(1)
 	defer f.w.wait.join(-1)
 	for left := f.closeAt(at.bucket).Sub(f.now()); left > 0; left = f.closeAt(at.bucket).Sub(f.now()) {
@@ -319,7 +319,7 @@ func (f *feed) attend(ctx context.Context, at spot, r *reader) {
 }
 
 // round hands out what is in a queue, and what was handed out and not acknowledged for a lease.
-func (f *feed) round(ctx context.Context, at spot, r *reader) {
+func (f *fetcher) round(ctx context.Context, at spot, r *reader) {
 	for is, _ := f.isOpen(at.queue); is && ctx.Err() == nil; is, _ = f.isOpen(at.queue) {
 		if got, err := f.fetchOf(ctx, f.w.read, at.bucket, at, r, pullRequest{MaxBytes: share, NoWait: true}); err != nil || got == 0 {
 			break
@@ -332,7 +332,7 @@ func (f *feed) round(ctx context.Context, at spot, r *reader) {
 }
 
 // consumer makes a consumer of a subject, if it is not there.
-func (f *feed) consumer(ctx context.Context, name, filter string) error {
+func (f *fetcher) consumer(ctx context.Context, name, filter string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return f.ask(ctx, "CONSUMER.CREATE."+f.stream+"."+name+"."+filter, map[string]any{"stream_name": f.stream, "config": natsjs.ConsumerConfig{
@@ -343,7 +343,7 @@ func (f *feed) consumer(ctx context.Context, name, filter string) error {
 }
 
 // deleteConsumer removes a consumer, if it is there.
-func (f *feed) deleteConsumer(ctx context.Context, name string) error {
+func (f *fetcher) deleteConsumer(ctx context.Context, name string) error {
 	err := f.ask(ctx, "CONSUMER.DELETE."+f.stream+"."+name, nil, nil)
 	if errors.Is(err, driver.ErrNotFound) {
 		return nil
@@ -355,7 +355,7 @@ func farConsumer(h int64) string { return "h" + itoa(h) }
 
 // fetch hands out what comes as it comes, and waits a while for it. If nothing has come it
 // looks whether there is something that did not fit.
-func (f *feed) fetch(ctx context.Context, at spot, r *reader) error {
+func (f *fetcher) fetch(ctx context.Context, at spot, r *reader) error {
 	// Not as long each time: of workers that ask in step one would get what is handed back
 	// again and again, though it leaves that to the others.
 	expires := fetchWait*3/4 + rand.N(fetchWait/2)
@@ -371,7 +371,7 @@ func (f *feed) fetch(ctx context.Context, at spot, r *reader) error {
 const firstTurn = 0
 
 // fetchOf makes one request when its turn comes, and the consumer if it is not there.
-func (f *feed) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r *reader, request pullRequest) (got int, err error) {
+func (f *fetcher) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r *reader, request pullRequest) (got int, err error) {
 	if !r.made {
 		err = f.consumer(ctx, at.consumer(), f.queueSubject(at.bucket, at.queue))
 	}
@@ -393,11 +393,11 @@ func (f *feed) fetchOf(ctx context.Context, b *budget, turn int64, at spot, r *r
 // handOut gives those jobs to the worker that it can run and has room for. The others are set
 // aside, but not those of a queue of one kind: what comes of that while it is shut was on its
 // way.
-func (f *feed) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
+func (f *fetcher) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 	open, _ := f.w.c.Kinds.Open()
 	var held, aside []*driver.Delivery
 	for _, m := range msgs {
-		h, err := f.heldOf(m)
+		h, err := f.deliveryOf(m)
 		if err != nil {
 			continue // not ours, or damaged: it stays where it is
 		}
@@ -418,7 +418,7 @@ func (f *feed) handOut(ctx context.Context, at spot, msgs []*nats.Msg) {
 // early is how long it takes until a job may be held, if it is in a bucket that is read long
 // before its time: what is held for nothing would take the room of what is due. It is given
 // back for no longer than a lease, because the clock may be set forward meanwhile.
-func (f *feed) early(h *driver.Delivery) time.Duration {
+func (f *fetcher) early(h *driver.Delivery) time.Duration {
 	bucket := time.Duration(f.geometry.near) * time.Microsecond
 	return h.Record.Due.Sub(f.now()) - f.w.c.Ahead - lookEvery - bucket
 }
@@ -427,7 +427,7 @@ func (f *feed) early(h *driver.Delivery) time.Duration {
 // they were. Copies have one claim between them, and none comes into a bucket that is closed.
 // What cannot be stored there comes again, to another worker perhaps. So does what is in the
 // queue of its kind, which has the hash of another.
-func (f *feed) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
+func (f *fetcher) setAside(ctx context.Context, from spot, held []*driver.Delivery) {
 	var groups []group
 	var moving []*handle
 	fl, closed := f.fleet.Load(), false
@@ -464,4 +464,4 @@ func (f *feed) setAside(ctx context.Context, from spot, held []*driver.Delivery)
 }
 
 // giveBack leaves a job to others. It does not come again in step with theirs.
-func (f *feed) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) }
+func (f *fetcher) giveBack(hd *handle) { hd.nak(f.w.c.Lease/8 + rand.N(f.w.c.Lease/4)) }

@@ -95,7 +95,7 @@ func (p *part) isOpen(ctx context.Context, a address, at place, forward uint64) 
 }
 
 // isOpenBy is isOpen by the bucket's mark, which says for a day that the bucket was closed.
-// After that, and below the floor, where a clock that was set may have passed over the mark's
+// After that, and below the watermark, where a clock that was set may have passed over the mark's
 // time or over the bucket, what counts is whether the job is there. That others are in its
 // bucket says nothing: it may have been stored elsewhere, and have ended.
 func (p *part) isOpenBy(ctx context.Context, a address, at place, forward uint64, mark stored) (bool, error) {

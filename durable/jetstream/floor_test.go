@@ -14,7 +14,7 @@ import (
 
 // closeBucket closes a near bucket as a clock that is ahead does.
 func closeBucket(t *testing.T, p *part, b int64) {
-	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *floor) { f.near = max(f.near, b) })
+	ok, err := p.markClosed(t.Context(), p.nearMark(b), func(f *watermark) { f.near = max(f.near, b) })
 	require.NoError(t, err)
 	require.True(t, ok)
 }
@@ -24,8 +24,8 @@ func recordAt(id string, due, born time.Time) driver.Record {
 	return driver.Record{ID: id, Kind: "k", At: due, MaxAttempts: 3, Due: due, Born: born}
 }
 
-// The floor rises and never falls, whoever writes it, and is what a new engine finds.
-func TestFloor(t *testing.T) {
+// The watermark rises and never falls, whoever writes it, and is what a new engine finds.
+func TestWatermark(t *testing.T) {
 	p := newPart(t)
 	other, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
@@ -35,19 +35,19 @@ func TestFloor(t *testing.T) {
 	closeBucket(t, p, 100)
 	closeBucket(t, p, 70)
 	require.EqualValues(t, 100, p.lowest().near)
-	ok, err := late.markClosed(t.Context(), late.nearMark(80), func(f *floor) { f.near = max(f.near, 80) })
+	ok, err := late.markClosed(t.Context(), late.nearMark(80), func(f *watermark) { f.near = max(f.near, 80) })
 	require.NoError(t, err)
-	require.False(t, ok, "it did not know how high the floor is")
+	require.False(t, ok, "it did not know how high the watermark is")
 	require.EqualValues(t, 100, late.lowest().near)
-	ok, err = late.markClosed(t.Context(), late.farMark(7), func(f *floor) { f.far = max(f.far, 7) })
+	ok, err = late.markClosed(t.Context(), late.farMark(7), func(f *watermark) { f.far = max(f.far, 7) })
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.NoError(t, p.readFloor(t.Context()))
+	require.NoError(t, p.readWatermark(t.Context()))
 	for _, q := range []*part{p, late} {
 		require.EqualValues(t, 100, q.lowest().near)
 		require.EqualValues(t, 7, q.lowest().far)
 	}
-	require.NoError(t, p.purge(t.Context(), p.floorSubject(), 0)) // a stream from before there were floors
+	require.NoError(t, p.purge(t.Context(), p.watermarkSubject(), 0)) // a stream from before there were watermarks
 	again, err := Connect(t.Context(), p.nc.nc)
 	require.NoError(t, err)
 	defer again.Close()
@@ -55,24 +55,24 @@ func TestFloor(t *testing.T) {
 	require.EqualValues(t, 7, again.(*engine).parts[0].lowest().far)
 }
 
-// After a restore of an older backup the floor is lower again, or none, also for those who live.
+// After a restore of an older backup the watermark is lower again, or none, also for those who live.
 func TestFloorOfABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	later := floor{near: 200, far: 20, seq: 1 << 40}
+	later := watermark{near: 200, far: 20, seq: 1 << 40}
 	p.learn(later)
-	require.NoError(t, p.readFloor(t.Context()))
+	require.NoError(t, p.readWatermark(t.Context()))
 	require.Equal(t, bottom, p.lowest())
 	closeBucket(t, p, 100)
 	p.learn(later)
-	require.NoError(t, p.readFloor(t.Context()))
+	require.NoError(t, p.readWatermark(t.Context()))
 	require.EqualValues(t, 100, p.lowest().near)
 }
 
 // An insert that finds its bucket closed goes to the first open one if it is new, also
 // where the writer did not know. If an earlier try may have stored it, nobody knows
 // whether that has run: ErrUncertain, with a key as without.
-func TestInsertBelowTheFloor(t *testing.T) {
+func TestInsertBelowTheWatermark(t *testing.T) {
 	for _, key := range []string{"", "key"} {
 		p := newPart(t)
 		other, err := Connect(t.Context(), p.nc.nc)

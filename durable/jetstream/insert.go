@@ -47,21 +47,21 @@ func (p *part) insert(ctx context.Context, recs []driver.Record) []error {
 
 // inserting is a record on its way.
 type inserting struct {
-	r      *driver.Record
-	group  group
-	putOff bool // it goes to another bucket than that of its time, with a forward
-	tried  bool // an earlier try may have stored it
+	r         *driver.Record
+	group     group
+	displaced bool // it goes to another bucket than that of its time, with a forward
+	tried     bool // an earlier try may have stored it
 }
 
 // place returns what stores a record for the first time. If the bucket of its time is
-// below the floor it goes to the first open one, as its second version, but only if it is
+// below the watermark it goes to the first open one, as its second version, but only if it is
 // fresh: otherwise it may have been stored, and run, before that bucket was closed.
 func (p *part) place(r *driver.Record) *inserting {
 	bucket := p.openFor(r.Due)
 	if bucket == p.nearOf(r.Due) || !p.fresh(r) {
 		return &inserting{r: r, group: group{p.recordWrite(r, p.nearOf(r.Due), r.Born, false)}}
 	}
-	in := &inserting{r: r, putOff: true, group: p.elsewhere(r, bucket, false)}
+	in := &inserting{r: r, displaced: true, group: p.elsewhere(r, bucket, false)}
 	in.group[0].last = seq(0)
 	return in
 }
@@ -141,10 +141,10 @@ func (in *inserting) repeat(p *part) {
 	w.last, w.guard = seq(0), p.markOf(w.subject)
 }
 
-// refused finds out why a record was not stored, once the floor has been read, and
+// refused finds out why a record was not stored, once the watermark has been read, and
 // whether it is to be tried again, perhaps elsewhere.
 func (p *part) refused(ctx context.Context, in *inserting) (again bool, err error) {
-	if in.putOff {
+	if in.displaced {
 		m, err := p.last(ctx, p.forward(in.r.ID))
 		if err != nil || m.Seq > 0 {
 			return false, err // nil: an earlier try has stored it; it may have ended since
@@ -199,7 +199,7 @@ func (p *part) insertKeyed(ctx context.Context, r *driver.Record) error {
 			return true, errTooLate // an earlier try may have stored it, and it have run
 		}
 		in := p.place(r)
-		if in.putOff {
+		if in.displaced {
 			in.group[0].last = nil // the key's condition is that of both
 		}
 		in.repeat(p)

@@ -189,7 +189,7 @@ func (p *part) lives(ctx context.Context) (map[string]life, map[string]stored, e
 const regroupEvery = 2 * time.Second
 
 // regroup finds out which queues there are, now and then.
-func (f *feed) regroup(ctx context.Context) error {
+func (f *fetcher) regroup(ctx context.Context) error {
 	own, changed := f.w.own(f.said)
 	if !changed && time.Since(f.regrouped) < regroupEvery {
 		return nil
@@ -241,7 +241,7 @@ func (w *worker) kindsBy() map[string][]string {
 
 // reads reports whether a queue is for this worker to read: it has some of its kinds, or nobody
 // knows what it has. Of the kinds of a shared queue it can run all or none.
-func (f *feed) reads(queue string) bool {
+func (f *fetcher) reads(queue string) bool {
 	if isToken(queue) {
 		return f.kinds[queue] != nil
 	}
@@ -250,7 +250,7 @@ func (f *feed) reads(queue string) bool {
 }
 
 // own returns the queues where jobs of this worker are to be expected, shared ones first.
-func (f *feed) own() []string {
+func (f *fetcher) own() []string {
 	own := map[string]bool{}
 	fl := f.fleet.Load()
 	for t := range f.kinds {
@@ -266,7 +266,7 @@ func (f *feed) own() []string {
 
 // isOpen reports whether the worker takes jobs of one of a queue's kinds, and returns a channel
 // that is closed when that may have changed.
-func (f *feed) isOpen(queue string) (bool, <-chan struct{}) {
+func (f *fetcher) isOpen(queue string) (bool, <-chan struct{}) {
 	open, changed := f.w.c.Kinds.Open()
 	tokens := f.fleet.Load().shared[queue]
 	switch {
@@ -281,7 +281,7 @@ func (f *feed) isOpen(queue string) (bool, <-chan struct{}) {
 }
 
 // awaitOpen waits until the worker takes jobs of one of a queue's kinds; false if ctx has ended.
-func (f *feed) awaitOpen(ctx context.Context, queue string) bool {
+func (f *fetcher) awaitOpen(ctx context.Context, queue string) bool {
 	for {
 		open, changed := f.isOpen(queue)
 		if open {

@@ -274,7 +274,7 @@ func TestSetAsideWhileItCloses(t *testing.T) {
 	e := connectPartTo(t, p)
 	w, err := e.Work(t.Context(), driver.WorkConfig{Name: "w", Lease: time.Minute, Kinds: driver.NewKindGate([]string{"a"})})
 	require.NoError(t, err)
-	f := &feed{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
+	f := &fetcher{part: e.(*engine).parts[0], w: w.(*worker), near: map[spot]*reader{}, give: func([]*driver.Delivery) {}, swept: map[spot]time.Time{}}
 	f.kinds, f.ctx = f.w.kindsBy(), t.Context()
 	for queue, others := range map[string][]life{"": nil, "_gone": {{Kinds: []string{tokenOf("b")}}}} {
 		lives := append(others, life{Kinds: []string{tokenOf("a")}})

@@ -20,8 +20,8 @@ type claiming struct {
 	limits  []*driver.StoredLimit // that cover it
 	quotas  []string              // of each
 	basis   basis
-	verdict driver.ClaimResult
-	seats   []string // that its claim has
+	result  driver.ClaimResult
+	permits []string // that its claim has
 	took    []string // those of them that are new
 	seen    bool     // it was looked whether it has ended
 	refused bool     // its claim: what it was based on is to be read
@@ -31,14 +31,14 @@ type claiming struct {
 type draft struct {
 	of      *quota
 	c       driver.Counter
-	chosen  map[int]bool // places
+	chosen  map[int]bool // permits
 	changed bool         // what its message has
 	written bool         // that is part of what is to be written with claims
 	rated   bool         // tokens are counted
 }
 
 // newClaiming returns a job that is to be claimed. One that may be claimed already must not wait
-// for its own place: what became of it is read first.
+// for its own permit: what became of it is read first.
 func newClaiming(rules *driver.FlowControl, h *driver.Delivery) *claiming {
 	j := &claiming{h: h, hd: h.Handle.(*handle), basis: basis{begun: h.Record.Attempt, crashes: h.Record.Crashes}}
 	j.refused = j.hd.unsure || j.hd.status.fate == claimed && j.hd.status.seq > 0
@@ -76,7 +76,7 @@ func (w *worker) claimLimited(ctx context.Context, p *part, jobs []*claiming, to
 	}
 }
 
-// claimAll claims jobs. It chooses places and tokens by what is known here of the limits, and
+// claimAll claims jobs. It chooses permits and tokens by what is known here of the limits, and
 // takes each job for one that waits; the conditions of the commit tell whether that is so.
 func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token string) {
 	swept := false
@@ -84,7 +84,7 @@ func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token 
 		some, err := w.survey(ctx, p, jobs, token)
 		if err != nil || tries == claimTries {
 			for _, j := range some {
-				j.verdict = driver.ClaimResult{Status: driver.RetryLater, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
+				j.result = driver.ClaimResult{Status: driver.RetryLater, After: 10*time.Millisecond + rand.N(20*time.Millisecond)}
 			}
 			return
 		}
@@ -101,7 +101,7 @@ func (w *worker) claimAll(ctx context.Context, p *part, jobs []*claiming, token 
 }
 
 // survey reads, at one time, what is not known of the limits, and of the jobs. It returns
-// those jobs that may be claimed, and sets the verdicts of the others.
+// those jobs that may be claimed, and sets the results of the others.
 func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token string) (rest []*claiming, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { err = p.readQuotasOf(ctx, jobs, w.others.Load() == 0) })
@@ -117,20 +117,20 @@ func (w *worker) survey(ctx context.Context, p *part, jobs []*claiming, token st
 		}
 		j.seen, j.refused = true, false
 	}
-	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.left(ctx, p, unseen, p.statusesAmong(ctx, heldIn(unseen))))
+	rest = slices.Concat(w.restand(ctx, p, refused, token), rest, w.left(ctx, p, unseen, p.statusesAmong(ctx, deliveriesOf(unseen))))
 	wg.Wait()
 	return rest, err
 }
 
 // left returns the jobs that have not ended, and are not another's who lives, by what was
 // looked up. Each of those would have all that is written with it be refused, and is no less
-// another's if that was a moment ago. It sets their verdicts.
+// another's if that was a moment ago. It sets their results.
 func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses []status) (rest []*claiming) {
 	leases := map[string]time.Duration{}
 	for i, j := range jobs {
 		s := statuses[i]
 		if s.fate.final() {
-			j.verdict = w.gone(ctx, j.h)
+			j.result = w.gone(ctx, j.h)
 			continue
 		}
 		if s.fate == claimed && s.worker != w.c.Name {
@@ -140,7 +140,7 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses [
 				leases[s.worker] = lease
 			}
 			if lease > 0 {
-				j.verdict = driver.ClaimResult{Status: driver.RetryLater, After: max(lease, 10*time.Millisecond)}
+				j.result = driver.ClaimResult{Status: driver.RetryLater, After: max(lease, 10*time.Millisecond)}
 				continue
 			}
 		}
@@ -149,7 +149,7 @@ func (w *worker) left(ctx context.Context, p *part, jobs []*claiming, statuses [
 	return rest
 }
 
-func heldIn(jobs []*claiming) []*driver.Delivery {
+func deliveriesOf(jobs []*claiming) []*driver.Delivery {
 	held := make([]*driver.Delivery, len(jobs))
 	for i, j := range jobs {
 		held[i] = j.h
@@ -204,8 +204,8 @@ func (d *draft) differs(alone bool) bool {
 	return was != d.c
 }
 
-// plan decides which jobs are claimed, and with which places. Full are the quotas that have
-// no place, and the jobs that wait for one there.
+// plan decides which jobs are claimed, and with which permits. Full are the quotas that have
+// no permit, and the jobs that wait for one there.
 func (w *worker) plan(p *part, jobs []*claiming) (drafts map[string]*draft, won []*claiming, full map[string][]*claiming) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
@@ -213,11 +213,11 @@ func (w *worker) plan(p *part, jobs []*claiming) (drafts map[string]*draft, won 
 	drafts, full = map[string]*draft{}, map[string][]*claiming{}
 	for _, j := range jobs {
 		if j.barred != nil {
-			j.verdict = *j.barred
+			j.result = *j.barred
 			continue
 		}
 		counters, has := make([]*driver.Counter, len(j.limits)), make([]bool, len(j.limits))
-		j.seats, j.took = nil, nil
+		j.permits, j.took = nil, nil
 		for k, key := range j.quotas {
 			d := drafts[key]
 			if d == nil {
@@ -225,38 +225,38 @@ func (w *worker) plan(p *part, jobs []*claiming) (drafts map[string]*draft, won 
 				drafts[key] = d
 			}
 			counters[k] = &d.c
-			if kept := j.basis.over.seatAt(key); kept != "" {
-				has[k], j.seats = true, append(j.seats, kept)
+			if kept := j.basis.over.permitAt(key); kept != "" {
+				has[k], j.permits = true, append(j.permits, kept)
 			}
 		}
-		if j.verdict = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
-			j.verdict = driver.Take(j.limits, counters, has, w.c.Name, now)
+		if j.result = (driver.ClaimResult{Status: driver.Granted}); j.basis.over.worker != w.c.Name || slices.Contains(has, false) {
+			j.result = driver.Take(j.limits, counters, has, w.c.Name, now)
 		} else { // the answer was lost: it has all it needs
-			j.verdict.At = driver.TokenValidBy(j.limits, now)
+			j.result.At = driver.TokenValidBy(j.limits, now)
 		}
 		for k, key := range j.quotas {
 			d := drafts[key]
 			d.changed = d.differs(w.others.Load() == 0)
-			if j.verdict.Status == driver.Granted && !has[k] {
-				i := d.of.freeSeat(j.limits[k], d.chosen)
+			if j.result.Status == driver.Granted && !has[k] {
+				i := d.of.freePermit(j.limits[k], d.chosen)
 				d.chosen[i] = true
-				j.took = append(j.took, seatOf(key, i))
+				j.took = append(j.took, permitOf(key, i))
 			}
-			if n := j.limits[k].Running; j.verdict.Status == driver.Throttled && j.verdict.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
+			if n := j.limits[k].Running; j.result.Status == driver.Throttled && j.result.Limit == j.limits[k].ID && n > 0 && d.c.Taken >= n {
 				full[key] = append(full[key], j)
 			}
 		}
-		if j.seats = append(j.seats, j.took...); j.verdict.Status == driver.Granted {
+		if j.permits = append(j.permits, j.took...); j.result.Status == driver.Granted {
 			won = append(won, j)
 		}
 	}
 	return drafts, won, full
 }
 
-// seatAt returns the place of a quota that a claim has.
-func (s status) seatAt(quota string) string {
-	for _, name := range s.seats {
-		if key, _, ok := parseSeat(name); ok && key == quota {
+// permitAt returns the permit of a quota that a claim has.
+func (s status) permitAt(quota string) string {
+	for _, name := range s.permits {
+		if key, _, ok := parsePermit(name); ok && key == quota {
 			return name
 		}
 	}
@@ -264,7 +264,7 @@ func (s status) seatAt(quota string) string {
 }
 
 // compose returns what a plan writes. The count of a limit is written with all claims
-// that are counted there, so these are written together; where only places are taken each
+// that are counted there, so these are written together; where only permits are taken each
 // claim is for itself.
 func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, token string) (groups []planned) {
 	p.quotas.mu.Lock()
@@ -273,7 +273,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, tok
 	now := p.now()
 	for _, j := range won {
 		j.hd.status = w.claimOf(j.h, token, j.basis.begun, j.basis.crashes)
-		j.hd.status.seats = j.seats
+		j.hd.status.permits = j.permits
 		pl := &together
 		if !j.counted(drafts) {
 			groups = append(groups, planned{})
@@ -301,7 +301,7 @@ func (w *worker) compose(p *part, drafts map[string]*draft, won []*claiming, tok
 	return groups
 }
 
-// commitPlan writes claims, and returns those that were refused. It sets the verdicts of the
+// commitPlan writes claims, and returns those that were refused. It sets the results of the
 // others. A batch is refused as a whole when one of its jobs has a status, and where many are
 // canceled most batches have some. So the first batch of claims of one message is not tried again
 // in halves: which these are is looked up.
@@ -332,7 +332,7 @@ func (w *worker) commitPlan(ctx context.Context, p *part, drafts map[string]*dra
 	return again
 }
 
-// counted reports whether something is counted with the claim but its places.
+// counted reports whether something is counted with the claim but its permits.
 func (j *claiming) counted(drafts map[string]*draft) (is bool) {
 	for _, key := range j.quotas {
 		if drafts[key].changed {
@@ -346,7 +346,7 @@ func (j *claiming) counted(drafts map[string]*draft) (is bool) {
 type planned struct {
 	group  group
 	jobs   []*claiming
-	first  []int // where in the group the messages of each begin: its status, and its places
+	first  []int // where in the group the messages of each begin: its status, and its permits
 	drafts []*draft
 }
 
@@ -354,33 +354,21 @@ type planned struct {
 func (pl *planned) add(w *worker, p *part, j *claiming, drafts map[string]*draft) {
 	pl.jobs, pl.first = append(pl.jobs, j), append(pl.first, len(pl.group))
 	pl.group = append(pl.group, write{subject: p.fateSubject(j.hd.at), data: j.hd.status.encode(), last: seq(j.basis.over.seq)})
-	for _, name := range j.seats {
-		key, i, _ := parseSeat(name)
-		lane := drafts[key].of.place.Lane
-		wr := p.seatWrite(name, j.hd.at, w.c.Name, lane)
-		if k := len(j.seats) - len(j.took); j.isNew(name, k) {
-			wr.last = seq(drafts[key].of.seats[i].seq)
+	for _, name := range j.permits {
+		key, i, _ := parsePermit(name)
+		lane := drafts[key].of.key.Lane
+		wr := p.permitWrite(name, j.hd.at, w.c.Name, lane)
+		if slices.Contains(j.took, name) {
+			wr.last = seq(drafts[key].of.permits[i].seq)
 		}
 		pl.group = append(pl.group, wr)
 	}
-	for _, name := range j.basis.over.seats {
-		if !j.has(name) {
-			pl.group = append(pl.group, grave(p.seatSubject(name)))
+	for _, name := range j.basis.over.permits {
+		if !slices.Contains(j.permits, name) {
+			pl.group = append(pl.group, grave(p.permitSubject(name)))
 		}
 	}
 }
-
-// isNew reports whether a place is none of the first ones, which the claim had before.
-func (j *claiming) isNew(name string, kept int) bool {
-	for _, s := range j.seats[kept:] {
-		if s == name {
-			return true
-		}
-	}
-	return false
-}
-
-func (j *claiming) has(name string) bool { return j.isNew(name, 0) }
 
 // settle notes what a commit has come to: what it has written, or that all it is about is to
 // be read.
@@ -395,9 +383,9 @@ func (pl *planned) settle(p *part, res result) {
 			continue
 		}
 		j.hd.status.seq = res.first + uint64(pl.first[k])
-		for n, name := range j.seats {
-			key, i, _ := parseSeat(name)
-			p.quotas.all[key].set(i, seat{seq: j.hd.status.seq + 1 + uint64(n), at: j.hd.at, worker: j.hd.status.worker})
+		for n, name := range j.permits {
+			key, i, _ := parsePermit(name)
+			p.quotas.all[key].set(i, permit{seq: j.hd.status.seq + 1 + uint64(n), at: j.hd.at, worker: j.hd.status.worker})
 		}
 	}
 	for k, d := range pl.drafts {
@@ -415,9 +403,9 @@ func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claiming, open
 		if _, asked := open[j.hd.at.bucket]; !asked && !j.hd.stale() {
 			open[j.hd.at.bucket] = p.stillOpen(ctx, j.hd)
 		}
-		at := j.verdict.At
-		j.verdict = w.confirm(ctx, j.h, open[j.hd.at.bucket])
-		j.verdict.At = at
+		at := j.result.At
+		j.result = w.confirm(ctx, j.h, open[j.hd.at.bucket])
+		j.result.At = at
 	}
 }
 
@@ -426,7 +414,7 @@ func (w *worker) confirmAll(ctx context.Context, p *part, jobs []*claiming, open
 func (w *worker) restand(ctx context.Context, p *part, jobs []*claiming, token string) (again []*claiming) {
 	unknown := map[*claiming]bool{}
 	if len(jobs) > 1 {
-		statuses := p.statusesOf(ctx, heldIn(jobs))
+		statuses := p.statusesOf(ctx, deliveriesOf(jobs))
 		for i, j := range jobs {
 			unknown[j] = statuses[i].fate == none && j.basis.over.fate == none
 		}
@@ -437,15 +425,15 @@ func (w *worker) restand(ctx context.Context, p *part, jobs []*claiming, token s
 			again = append(again, j) // nothing is known of it: the next conflict tells
 			continue
 		}
-		at := j.verdict.At
+		at := j.result.At
 		b, v := w.standing(ctx, j.h, token)
 		if v == nil {
 			j.basis = b
 			again = append(again, j)
 			continue
 		}
-		if j.verdict = *v; v.Status == driver.Granted { // the answer was lost
-			j.verdict.At = at
+		if j.result = *v; v.Status == driver.Granted { // the answer was lost
+			j.result.At = at
 		}
 	}
 	return again
@@ -458,7 +446,7 @@ type basis struct {
 }
 
 // standing reads the status of a job that could not be claimed, and returns what a claim has
-// to replace; or the verdict.
+// to replace; or the result.
 func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string) (b basis, v *driver.ClaimResult) {
 	hd := h.Handle.(*handle)
 	p := hd.p
@@ -495,11 +483,11 @@ func (w *worker) standing(ctx context.Context, h *driver.Delivery, token string)
 	return b, nil
 }
 
-// takeBack removes a claim of what has ended before. One that has places leaves them first, in
-// one commit with the claim; if others have removed that meanwhile, sweep finds the places.
+// takeBack removes a claim of what has ended before. One that has permits leaves them first, in
+// one commit with the claim; if others have removed that meanwhile, sweep finds the permits.
 func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 	upTo := hd.status.seq
-	if len(hd.status.seats) > 0 {
+	if len(hd.status.permits) > 0 {
 		res := w.free(ctx, hd.p, []*handle{hd})[0]
 		if errors.Is(res.err, errConflict) {
 			return nil
@@ -512,7 +500,7 @@ func (w *worker) takeBack(ctx context.Context, hd *handle) error {
 	return hd.p.purge(ctx, hd.p.fateSubject(hd.at), upTo)
 }
 
-// free gives claims back, with their places.
+// free gives claims back, with their permits.
 func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result {
 	groups := make([]group, len(handles))
 	for i, hd := range handles {
@@ -527,10 +515,10 @@ func (w *worker) free(ctx context.Context, p *part, handles []*handle) []result 
 // the claims are given back that the rules as they are now would have judged otherwise, and
 // are asked for again. So who has stored a rule knows that each claim that is asked for later
 // obeys it, and a claim that no rule covers pays no more than a question for each batch.
-func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, verdicts []driver.ClaimResult, by *driver.FlowControl) {
+func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, results []driver.ClaimResult, by *driver.FlowControl) {
 	last := witness{}
 	for i, h := range held {
-		if hd := h.Handle.(*handle); verdicts[i].Status == driver.Granted && hd.status.seq > last.seq {
+		if hd := h.Handle.(*handle); results[i].Status == driver.Granted && hd.status.seq > last.seq {
 			last = witness{p.fateSubject(hd.at), hd.status.seq}
 		}
 	}
@@ -543,8 +531,8 @@ func (w *worker) obey(ctx context.Context, p *part, held []*driver.Delivery, ver
 	}
 	var back []*handle
 	for i, h := range held {
-		if verdicts[i].Status == driver.Granted && (err != nil || !sameRules(by, now, &h.Record)) {
-			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
+		if results[i].Status == driver.Granted && (err != nil || !sameRules(by, now, &h.Record)) {
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Millisecond}
 			back = append(back, h.Handle.(*handle))
 		}
 	}
@@ -570,9 +558,9 @@ func sameRules(a, b *driver.FlowControl, r *driver.Record) bool {
 	return true
 }
 
-// placeOfSeat returns what a place of a job of a lane is counted for.
-func placeOfSeat(seat, lane string) (driver.LimitKey, bool) {
-	f := strings.Split(seat, ".")
+// limitKeyOf returns what a permit of a job of a lane is counted for.
+func limitKeyOf(permit, lane string) (driver.LimitKey, bool) {
+	f := strings.Split(permit, ".")
 	if len(f) != 3 {
 		return driver.LimitKey{}, false
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,19 +17,19 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// A limit of n that run at once has n places. Each is a subject of its own:
+// A limit of n that run at once has n permits. Each is a subject of its own:
 //
 //	l.<ID of the limit>.<hash of the lane, or ->.<number>
 //
-// A claim takes a place that is free, on the condition that it is as it was read,
+// A claim takes a permit that is free, on the condition that it is as it was read,
 // in the commit of the status, which names it. A worker that ends a job, hands it back or has it
-// tried again leaves its places in the commit that replaces that status. So there are never more
-// claims under a limit than places, and nobody has to count: ends do not meet one another, as
+// tried again leaves its permits in the commit that replaces that status. So there are never more
+// claims under a limit than permits, and nobody has to count: ends do not meet one another, as
 // they would if they all changed one number.
 //
-// A worker that dies leaves its claims, and their places, as they are. A worker that takes a
-// claim over keeps its places. One that looks for a place in vain frees those claims whose workers are
-// no more (sweep), so that a place does not wait for somebody who can run that job.
+// A worker that dies leaves its claims, and their permits, as they are. A worker that takes a
+// claim over keeps its permits. One that looks for a permit in vain frees those claims whose workers are
+// no more (sweep), so that a permit does not wait for somebody who can run that job.
 //
 // The rest of a limit is one message for all of it, or for each lane:
 //
@@ -41,18 +42,18 @@ import (
 // quota is what is known here of a limit, or of one lane of it. Others may have changed it
 // since: the conditions of the writes tell.
 type quota struct {
-	place driver.LimitKey
-	read  time.Time // when all of it was read; zero: it is to be read
-	swept time.Time
-	seats map[int]seat // those that have a message
-	used  int          // places that are taken
+	key     driver.LimitKey
+	read    time.Time // when all of it was read; zero: it is to be read
+	swept   time.Time
+	permits map[int]permit // those that have a message
+	used    int            // permits that are taken
 
 	counter driver.Counter // except Taken
 	seq     uint64         // of its message; 0 for none
 }
 
-// seat is a place.
-type seat struct {
+// permit is a permit.
+type permit struct {
 	seq    uint64 // of its message
 	at     place  // the version of a job that has it
 	worker string // likewise; "": it is free
@@ -73,13 +74,13 @@ func quotaOf(p driver.LimitKey) string {
 	return itoa(p.Limit) + "." + hashedTo(p.Lane, 10)
 }
 
-func (p *part) seatSubject(seat string) string   { return p.subject("l." + seat) }
-func (p *part) quotaSubject(quota string) string { return p.subject("g." + quota) }
+func (p *part) permitSubject(permit string) string { return p.subject("l." + permit) }
+func (p *part) quotaSubject(quota string) string   { return p.subject("g." + quota) }
 
-func seatOf(quota string, i int) string { return quota + "." + strconv.Itoa(i) }
+func permitOf(quota string, i int) string { return quota + "." + strconv.Itoa(i) }
 
-// parseSeat returns the quota and the number of a place.
-func parseSeat(s string) (quota string, i int, ok bool) {
+// parsePermit returns the quota and the number of a permit.
+func parsePermit(s string) (quota string, i int, ok bool) {
 	k := strings.LastIndexByte(s, '.')
 	if k < 0 {
 		return "", 0, false
@@ -88,13 +89,13 @@ func parseSeat(s string) (quota string, i int, ok bool) {
 	return s[:k], i, err == nil && i >= 0
 }
 
-// seatWrite is what has a place be a job's. The lane is there for who lists them.
-func (p *part) seatWrite(seat string, at place, worker, lane string) write {
+// permitWrite is what has a permit be a job's. The lane is there for who lists them.
+func (p *part) permitWrite(permit string, at place, worker, lane string) write {
 	data := fmt.Appendf(nil, "%d %s %d %s %s", at.bucket, at.id, at.version, worker, lane)
-	return write{subject: p.seatSubject(seat), data: data, rollup: true}
+	return write{subject: p.permitSubject(permit), data: data, rollup: true}
 }
 
-func decodeSeat(m stored) (s seat, lane string, err error) {
+func decodePermit(m stored) (s permit, lane string, err error) {
 	s.seq = m.Seq
 	if len(m.Data) == 0 {
 		return s, "", nil
@@ -107,30 +108,30 @@ func decodeSeat(m stored) (s seat, lane string, err error) {
 		}
 	}
 	if len(f) != 5 || err != nil {
-		return s, "", fmt.Errorf("%w: a place cannot be read: %q", driver.ErrStorage, m.Data)
+		return s, "", fmt.Errorf("%w: a permit cannot be read: %q", driver.ErrStorage, m.Data)
 	}
 	return s, lane, nil
 }
 
-// leave is what leaves the places of a claim, in the commit that replaces its status. That
-// this is as it was says that the places are its own.
+// leave is what leaves the permits of a claim, in the commit that replaces its status. That
+// this is as it was says that the permits are its own.
 func (p *part) leave(s status) (g group) {
-	for _, seat := range s.seats {
-		g = append(g, grave(p.seatSubject(seat)))
+	for _, permit := range s.permits {
+		g = append(g, grave(p.permitSubject(permit)))
 	}
 	return g
 }
 
-// counterWrite stores what is not counted by places. It is of no use any more when the
+// counterWrite stores what is not counted by permits. It is of no use any more when the
 // last token is there and the turn is over.
 func (p *part) counterWrite(q *quota, c driver.Counter, now time.Time) write {
 	lasts := time.Unix(0, max(c.TAT, c.ReservedUntil)).Sub(now)
 	c.Taken = 0
-	data, err := json.Marshal(wireCounter{Lane: q.place.Lane, Counter: c})
+	data, err := json.Marshal(wireCounter{Lane: q.key.Lane, Counter: c})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	return write{subject: p.quotaSubject(quotaOf(q.place)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
+	return write{subject: p.quotaSubject(quotaOf(q.key)), data: data, last: seq(q.seq), rollup: true, ttl: max(0, lasts) + time.Minute}
 }
 
 // wireCounter is such a message. The lane is there for who lists them.
@@ -153,7 +154,7 @@ func decodeCounter(m stored) (c driver.Counter, lane string, err error) {
 const (
 	quotaAge  = time.Minute           // from when on one is forgotten that nobody has read
 	believed  = 20 * time.Millisecond // for how long one is not read again that has nothing free, or that others use, too
-	sweepWait = time.Second           // between two looks whether those that have the places live
+	sweepWait = time.Second           // between two looks whether those that have the permits live
 )
 
 // readQuotas reads those that are not known, or that have seemed to be full for a while. Where
@@ -182,10 +183,10 @@ func (p *part) readQuotas(ctx context.Context, wanted map[string]*driver.StoredL
 	defer p.quotas.mu.Unlock()
 	for _, key := range all {
 		if p.quotas.all[key] == nil {
-			p.quotas.all[key] = &quota{place: wanted[key].Key(lanes[key])}
+			p.quotas.all[key] = &quota{key: wanted[key].Key(lanes[key])}
 		}
 		q := p.quotas.all[key]
-		q.read, q.seats, q.used = began, map[int]seat{}, 0
+		q.read, q.permits, q.used = began, map[int]permit{}, 0
 	}
 	for _, key := range append(all, counted...) {
 		q := p.quotas.all[key]
@@ -208,8 +209,8 @@ func (p *part) learnQuota(subject string, m stored) error {
 		}
 		return err
 	}
-	s, _, err := decodeSeat(m)
-	key, i, ok := parseSeat(strings.TrimPrefix(subject, p.seatSubject("")))
+	s, _, err := decodePermit(m)
+	key, i, ok := parsePermit(strings.TrimPrefix(subject, p.permitSubject("")))
 	if q := p.quotas.all[key]; ok && q != nil && err == nil {
 		q.set(i, s)
 	}
@@ -222,7 +223,7 @@ func (p *part) learnQuota(subject string, m stored) error {
 func (p *part) quotaMessages(ctx context.Context, all, counted []string) (map[string]stored, error) {
 	var filters []string
 	for _, key := range all {
-		filters = append(filters, p.quotaSubject(key), p.seatSubject(key+".*"))
+		filters = append(filters, p.quotaSubject(key), p.permitSubject(key+".*"))
 	}
 	for _, key := range counted {
 		filters = append(filters, p.quotaSubject(key))
@@ -239,7 +240,7 @@ func (p *part) quotaMessages(ctx context.Context, all, counted []string) (map[st
 		maps.Copy(found, rest)
 		return found, err
 	}
-	if found, err = p.lastsOf(ctx, p.seatSubject(all[0]+".*")); err != nil {
+	if found, err = p.lastsOf(ctx, p.permitSubject(all[0]+".*")); err != nil {
 		return nil, err
 	}
 	rest, err := p.quotaMessages(ctx, nil, append(all, counted...))
@@ -260,21 +261,21 @@ func (p *part) lastsOf(ctx context.Context, filter string) (map[string]stored, e
 	return p.lasts(ctx, subjects)
 }
 
-// set notes what is known of a place.
-func (q *quota) set(i int, s seat) {
-	if q.seats[i].worker != "" {
+// set notes what is known of a permit.
+func (q *quota) set(i int, s permit) {
+	if q.permits[i].worker != "" {
 		q.used--
 	}
-	if q.seats[i] = s; s.worker != "" {
+	if q.permits[i] = s; s.worker != "" {
 		q.used++
 	}
 }
 
-// freeSeat returns a place that seems to be free and is none of chosen; -1 if there is none.
+// freePermit returns a permit that seems to be free and is none of chosen; -1 if there is none.
 // A limit that was lowered waits until as many have ended. One of a rate alone has any number
-// of places, by which it is known how many run. Which of several is taken is random, since
+// of permits, by which it is known how many run. Which of several is taken is random, since
 // others choose at the same time.
-func (q *quota) freeSeat(l *driver.StoredLimit, chosen map[int]bool) int {
+func (q *quota) freePermit(l *driver.StoredLimit, chosen map[int]bool) int {
 	used, most := q.used+len(chosen), l.Running
 	if l.Running == 0 && l.Rate > 0 {
 		most = 2*used + 64
@@ -285,26 +286,26 @@ func (q *quota) freeSeat(l *driver.StoredLimit, chosen map[int]bool) int {
 	from := rand.N(most)
 	for k := range most {
 		i := (from + k) % most
-		if q.seats[i].worker == "" && !chosen[i] {
+		if q.permits[i].worker == "" && !chosen[i] {
 			return i
 		}
 	}
 	return -1
 }
 
-// freed notes that places are free, with the sequences of the messages that say so.
-func (p *part) freed(seats map[string]uint64) {
+// freed notes that permits are free, with the sequences of the messages that say so.
+func (p *part) freed(permits map[string]uint64) {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
-	for name, at := range seats {
-		key, i, ok := parseSeat(name)
-		if q := p.quotas.all[key]; ok && q != nil && q.seats[i].seq < at {
-			q.set(i, seat{seq: at})
+	for name, at := range permits {
+		key, i, ok := parsePermit(name)
+		if q := p.quotas.all[key]; ok && q != nil && q.permits[i].seq < at {
+			q.set(i, permit{seq: at})
 		}
 	}
 }
 
-// sweep frees places whose workers are no more, or which no claim names, of a quota that has
+// sweep frees permits whose workers are no more, or which no claim names, of a quota that has
 // none that is free. It returns whether there is one now.
 func (w *worker) sweep(ctx context.Context, p *part, key string) bool {
 	p.quotas.mu.Lock()
@@ -314,12 +315,12 @@ func (w *worker) sweep(ctx context.Context, p *part, key string) bool {
 		return false
 	}
 	q.swept = time.Now()
-	lane := q.place.Lane
-	suspects := map[string]seat{}
+	lane := q.key.Lane
+	suspects := map[string]permit{}
 	subjects := []string{}
-	for i, s := range q.seats {
+	for i, s := range q.permits {
 		if s.worker != "" {
-			suspects[seatOf(key, i)] = s
+			suspects[permitOf(key, i)] = s
 			subjects = append(subjects, p.fateSubject(s.at))
 		}
 	}
@@ -329,68 +330,54 @@ func (w *worker) sweep(ctx context.Context, p *part, key string) bool {
 		return false
 	}
 	over := map[string]bool{}
-	var wg sync.WaitGroup
-	var some atomic.Bool
-	turns := make(chan struct{}, sweptAtOnce)
+	var dead []string
 	for name, s := range suspects {
 		if m, ok := found[p.fateSubject(s.at)]; ok {
 			is, err := decodeStatus(m.Data, m.Seq)
 			if err == nil && is.names(name) {
-				dead, known := over[s.worker]
-				if !known {
+				if _, known := over[s.worker]; !known {
 					left, err := w.leaseOf(ctx, p, s.worker)
-					dead = err == nil && left <= 0
-					over[s.worker] = dead
+					over[s.worker] = err == nil && left <= 0
 				}
-				if !dead {
+				if !over[s.worker] {
 					continue
 				}
 			}
 		}
-		if !p.isTaken(name, s) {
-			continue // its job has ended since
+		if p.isTaken(name, s) { // else its job has ended since
+			dead = append(dead, name)
 		}
-		turns <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turns }()
-			if w.freeDead(ctx, p, name, lane, s) {
-				some.Store(true)
-			}
-		})
 	}
-	wg.Wait()
+	var some atomic.Bool
+	inParallel(dead, func(name string) {
+		if w.freeDead(ctx, p, name, lane, suspects[name]) {
+			some.Store(true)
+		}
+	})
 	return some.Load()
 }
 
-// isTaken reports whether a place is known to be as it was.
-func (p *part) isTaken(name string, s seat) bool {
+// isTaken reports whether a permit is known to be as it was.
+func (p *part) isTaken(name string, s permit) bool {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()
-	key, i, _ := parseSeat(name)
+	key, i, _ := parsePermit(name)
 	q := p.quotas.all[key]
-	return q == nil || q.seats[i] == s
+	return q == nil || q.permits[i] == s
 }
 
-// names reports whether a status is that of a claim that has a place.
-func (s status) names(seat string) bool {
-	if s.fate != claimed {
-		return false
-	}
-	for _, name := range s.seats {
-		if name == seat {
-			return true
-		}
-	}
-	return false
+// names reports whether a status is that of a claim that has a permit.
+func (s status) names(permit string) bool {
+	return s.fate == claimed && slices.Contains(s.permits, permit)
 }
 
-// freeDead frees one place. The status of what has it is read as of when that has taken it.
-// If it names the place, the claim is given back with it, as in a takeover. If it does not,
-// it was removed with its bucket: the place is left, if nobody has taken it since.
-func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s seat) bool {
+// freeDead frees one permit. The status of what has it is read as of when that has taken it.
+// If it names the permit, the claim is given back with it, as in a takeover. If it does not,
+// it was removed with its bucket: the permit is left, if nobody has taken it since.
+func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s permit) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := p.lastSince(ctx, witness{p.seatSubject(name), s.seq}, p.fateSubject(s.at), false)
+	m, err := p.lastSince(ctx, witness{p.permitSubject(name), s.seq}, p.fateSubject(s.at), false)
 	is := status{}
 	if err == nil && m.Seq > 0 {
 		is, err = decodeStatus(m.Data, m.Seq)
@@ -398,7 +385,7 @@ func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s sea
 	if err != nil {
 		return false
 	}
-	left := grave(p.seatSubject(name))
+	left := grave(p.permitSubject(name))
 	left.last = seq(s.seq)
 	g := group{left}
 	if is.names(name) {
@@ -412,11 +399,11 @@ func (w *worker) freeDead(ctx context.Context, p *part, name, lane string, s sea
 	return res[0].err == nil
 }
 
-// seatsLeft returns the places that a group leaves which was written from a sequence on.
-func seatsLeft(p *part, g group, first uint64) map[string]uint64 {
+// permitsLeft returns the permits that a group leaves which was written from a sequence on.
+func permitsLeft(p *part, g group, first uint64) map[string]uint64 {
 	var left map[string]uint64
 	for i, w := range g {
-		if name, ok := strings.CutPrefix(w.subject, p.seatSubject("")); ok && len(w.data) == 0 {
+		if name, ok := strings.CutPrefix(w.subject, p.permitSubject("")); ok && len(w.data) == 0 {
 			if left == nil {
 				left = map[string]uint64{}
 			}

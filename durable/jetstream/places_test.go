@@ -167,7 +167,7 @@ func TestClaimWaitsNotForItself(t *testing.T) {
 	hd := h.Handle.(*handle)
 	hd.status.seq, hd.unsure = 0, true
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
-	require.Equal(t, was.seats, l.status(h).seats)
+	require.Equal(t, was.permits, l.status(h).permits)
 	require.Equal(t, 1, hd.status.attempt)
 	require.Equal(t, 1, l.taken())
 	require.False(t, hd.unsure)
@@ -182,12 +182,12 @@ func TestPlaceOfNobody(t *testing.T) {
 	w := l.worker("w")
 	require.Equal(t, driver.Granted, l.claim(w, first).Status)
 	hd := first.Handle.(*handle)
-	name := hd.status.seats[0]
-	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})].seats[0]
+	name := hd.status.permits[0]
+	was := l.p.quotas.all[quotaOf(driver.LimitKey{Limit: l.e.knows().Limits()[0].ID})].permits[0]
 	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "a claim that lives names it")
 	require.NoError(t, l.p.purge(t.Context(), l.p.fateSubject(hd.at), 0))
 
-	require.NoError(t, l.p.write(t.Context(), l.p.seatWrite(name, hd.at, "w", "")))
+	require.NoError(t, l.p.write(t.Context(), l.p.permitWrite(name, hd.at, "w", "")))
 	require.False(t, w.freeDead(t.Context(), l.p, name, "", was), "it was taken since")
 	require.Equal(t, 1, l.taken())
 
@@ -228,7 +228,7 @@ func TestPlaceOfAnothersClaim(t *testing.T) {
 	require.Equal(t, driver.Granted, elsewhere.claim(elsewhere.worker("other"), theirs).Status)
 
 	require.Equal(t, driver.Throttled, l.claim(w, mine).Status)
-	require.Len(t, mine.Handle.(*handle).status.seats, 1, "it has tried")
+	require.Len(t, mine.Handle.(*handle).status.permits, 1, "it has tried")
 	require.NoError(t, w.Release(t.Context(), []*driver.Delivery{mine}, 0))
 	require.Equal(t, 1, l.taken())
 	require.Equal(t, none, l.status(mine).fate, "it was never claimed")
@@ -268,7 +268,7 @@ func TestRulesAfterTheClaim(t *testing.T) {
 	require.Equal(t, driver.RetryLater, l.claim(w, first).Status)
 	require.Equal(t, driver.Granted, l.claim(w, first).Status)
 	require.Equal(t, driver.Throttled, l.claim(w, second).Status)
-	require.Len(t, l.status(first).seats, 1)
+	require.Len(t, l.status(first).permits, 1)
 
 	// Who has a place leaves it though the limit is there no more.
 	change(func() error { return q.SetLimit(t.Context(), "one", durable.Limit{}) })
@@ -333,7 +333,7 @@ func TestTokensAfterAStepBack(t *testing.T) {
 	h := l.held("")
 	w := l.worker("w")
 	id := l.e.knows().Limits()[0].ID
-	q := &quota{place: driver.LimitKey{Limit: id}}
+	q := &quota{key: driver.LimitKey{Limit: id}}
 	c := driver.Counter{TAT: time.Now().Add(time.Hour).UnixNano()}
 	require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 	require.Equal(t, driver.Granted, l.claim(w, h).Status)
@@ -367,11 +367,11 @@ func TestBatchWithWhatIsAnothers(t *testing.T) {
 	for _, again := range []bool{false, true} { // it is known at first, or once the batch is refused
 		batch := []*driver.Delivery{l.again(mine, 0), l.again(theirs, 0)}
 		batch[1].Handle.(*handle).again = again
-		verdicts := w.Claim(t.Context(), batch)
-		require.Equal(t, driver.Granted, verdicts[0].Status)
-		require.Equal(t, driver.RetryLater, verdicts[1].Status)
-		require.Positive(t, verdicts[1].After)
-		require.LessOrEqual(t, verdicts[1].After, limitedLease+time.Second)
+		results := w.Claim(t.Context(), batch)
+		require.Equal(t, driver.Granted, results[0].Status)
+		require.Equal(t, driver.RetryLater, results[1].Status)
+		require.Positive(t, results[1].After)
+		require.LessOrEqual(t, results[1].After, limitedLease+time.Second)
 		require.NoError(t, w.Release(t.Context(), batch[:1], 0))
 	}
 	require.Equal(t, 1, l.taken())
@@ -390,7 +390,7 @@ func TestCounterThatHasChanged(t *testing.T) {
 		require.NoError(t, err)
 		drafts, won, _ := w.plan(l.p, rest)
 		require.Len(t, won, 1)
-		q := &quota{place: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
+		q := &quota{key: driver.LimitKey{Limit: l.e.knows().Limits()[0].ID}}
 		c := driver.Counter{LastHolder: "other", TAT: l.p.now().Add(time.Second).UnixNano()}
 		require.NoError(t, l.p.write(t.Context(), l.p.counterWrite(q, c, l.p.now())))
 		require.Len(t, w.commitPlan(t.Context(), l.p, drafts, won, "token", true), refused)
@@ -440,19 +440,19 @@ func TestPutOffUntilTheRulesChange(t *testing.T) {
 func TestPlaceRoundTrip(t *testing.T) {
 	p := &part{stream: "S"}
 	at := place{id: "AB-1_c", bucket: -5, version: 3}
-	w := p.seatWrite("7.-.2", at, "w", "a b ä")
-	s, lane, err := decodeSeat(stored{Seq: 9, Data: w.data})
+	w := p.permitWrite("7.-.2", at, "w", "a b ä")
+	s, lane, err := decodePermit(stored{Seq: 9, Data: w.data})
 	require.NoError(t, err)
-	require.Equal(t, seat{seq: 9, at: at, worker: "w"}, s)
+	require.Equal(t, permit{seq: 9, at: at, worker: "w"}, s)
 	require.Equal(t, "a b ä", lane)
-	s, _, err = decodeSeat(stored{Seq: 9})
+	s, _, err = decodePermit(stored{Seq: 9})
 	require.NoError(t, err)
-	require.Equal(t, seat{seq: 9}, s, "free")
+	require.Equal(t, permit{seq: 9}, s, "free")
 	for _, bad := range []string{"x", "x y 1 w l", "1 y x w l", "1 y 2 w"} {
-		_, _, err := decodeSeat(stored{Data: []byte(bad)})
+		_, _, err := decodePermit(stored{Data: []byte(bad)})
 		require.ErrorIs(t, err, durable.ErrStorage, bad)
 	}
-	q := &quota{place: driver.LimitKey{Limit: 7, Lane: "a b"}}
+	q := &quota{key: driver.LimitKey{Limit: 7, Lane: "a b"}}
 	c := driver.Counter{Taken: 4, TAT: 1, ReservedFor: "t", ReservedUntil: 2, LastHolder: "l"}
 	got, lane, err := decodeCounter(stored{Data: p.counterWrite(q, c, time.Now()).data})
 	require.NoError(t, err)

@@ -9,37 +9,37 @@ import (
 // at once by other rules. The server waits for as long as it was told. So the worker keeps
 // what it has put off, and has it handed out again when the rules change.
 
-// maxPutOff is how much of that it keeps: of more, what was put off first comes when it was
+// maxDeferred is how much of that it keeps: of more, what was put off first comes when it was
 // said to.
-const maxPutOff = 1 << 15
+const maxDeferred = 1 << 15
 
-type putOff struct {
+type deferred struct {
 	hd    *handle
 	until time.Time
 }
 
-// keepPutOff notes what was put off.
-func (w *worker) keepPutOff(some []*handle, after time.Duration) {
+// keepDeferred notes what was put off.
+func (w *worker) keepDeferred(some []*handle, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	for _, hd := range some {
-		w.putOff = append(w.putOff, putOff{hd, now.Add(after)})
+		w.deferred = append(w.deferred, deferred{hd, now.Add(after)})
 	}
-	if len(w.putOff) <= maxPutOff {
+	if len(w.deferred) <= maxDeferred {
 		return
 	}
-	w.putOff = slices.DeleteFunc(w.putOff, func(o putOff) bool { return o.until.Before(now) })
-	if n := len(w.putOff); n > maxPutOff/2 { // so that it is not looked through each time
-		w.putOff = slices.Clone(w.putOff[n-maxPutOff/2:])
+	w.deferred = slices.DeleteFunc(w.deferred, func(o deferred) bool { return o.until.Before(now) })
+	if n := len(w.deferred); n > maxDeferred/2 { // so that it is not looked through each time
+		w.deferred = slices.Clone(w.deferred[n-maxDeferred/2:])
 	}
 }
 
 // recall has all of that handed out again that did not come yet.
 func (w *worker) recall() {
 	w.mu.Lock()
-	all := w.putOff
-	w.putOff = nil
+	all := w.deferred
+	w.deferred = nil
 	w.mu.Unlock()
 	now := time.Now()
 	for _, o := range all {

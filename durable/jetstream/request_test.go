@@ -26,7 +26,7 @@ func TestRequestUsedUp(t *testing.T) {
 		r := recordAt(string(rune('a'+i)), now, now)
 		require.NoError(t, p.write(t.Context(), write{subject: p.queueSubject(b, ""), data: encode(&r)}))
 	}
-	f := &feed{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
+	f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 	require.NoError(t, f.consumer(t.Context(), "c", p.queueSubject(b, "")))
 	bytes := 0
 	request := pullRequest{Batch: jobs, Expires: time.Minute, MaxBytes: share}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -57,38 +56,26 @@ func (e *engine) readRules(ctx context.Context) (knownRules, error) {
 	return e.learnRules(known, m, p.replicas == 1)
 }
 
-// deposedFor is longer than a leader that was deposed takes to learn it. Until then it answers
-// as things were before.
-const deposedFor = 20 * time.Second
-
-// learnRules takes over the rules that were read, or the error of that. Known is as of before
-// the read. Rules of a lower sequence, or none, mean that the server is behind, or that the
-// queue was restored from a backup. The second is sure if the answer is certain, since the
-// server is not behind, or if all answers for deposedFor were such.
+// learnRules takes over the rules that were read. Known is as of before the read. Rules of a lower
+// sequence, or none, mean that the server is behind, or that the queue was restored from a
+// backup. They are taken over only if the answer is certain, since the server is not behind: after
+// each claim, and with each heartbeat of a worker.
 func (e *engine) learnRules(known *knownRules, m stored, certain bool) (knownRules, error) {
-	k := &knownRules{}
-	switch {
-	case known.isOf(m):
-		e.lower.Store(nil)
-		if known != nil {
-			k = known
+	if known.isOf(m) {
+		if known == nil {
+			return knownRules{}, nil
 		}
-		return *k, nil
-	case m.Seq > 0:
+		return *known, nil
+	}
+	k := &knownRules{}
+	if m.Seq > 0 {
 		var err error
 		if k, err = parseRules(m); err != nil {
 			return knownRules{}, err
 		}
 	}
-	if known != nil && known.seq >= k.seq && !certain {
-		now := time.Now()
-		e.lower.CompareAndSwap(nil, &now)
-		since := e.lower.Load()
-		certain = since != nil && now.Sub(*since) > deposedFor
-	}
 	for known == nil || known.seq < k.seq || certain {
 		if e.rules.CompareAndSwap(known, k) {
-			e.lower.Store(nil)
 			e.recall()
 			break
 		}
@@ -168,7 +155,7 @@ func (e *engine) ruled(ctx context.Context, was, now *driver.FlowControl) {
 	for _, l := range was.Limits() {
 		if !slices.ContainsFunc(now.Limits(), func(other *driver.StoredLimit) bool { return other.ID == l.ID }) {
 			for _, p := range e.parts {
-				_ = p.purge(ctx, p.seatSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
+				_ = p.purge(ctx, p.permitSubject(itoa(l.ID)+".>"), 0) // it is garbage, and no more
 				_ = p.purge(ctx, p.quotaSubject(itoa(l.ID)+".>"), 0)
 			}
 		}
@@ -189,8 +176,8 @@ func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 		}
 	}
 	all := make([]driver.Usage, 0, len(counted))
-	for place, c := range counted {
-		all = append(all, driver.Usage{LimitKey: place, Counter: *c})
+	for key, c := range counted {
+		all = append(all, driver.Usage{LimitKey: key, Counter: *c})
 	}
 	return all, nil
 }
@@ -198,18 +185,18 @@ func (e *engine) Usage(ctx context.Context) ([]driver.Usage, error) {
 // usage adds what a partition has counted for a limit.
 func (p *part) usage(ctx context.Context, id int64, counted map[driver.LimitKey]*driver.Counter) error {
 	of := func(lane string) *driver.Counter {
-		place := driver.LimitKey{Limit: id, Lane: lane}
-		if counted[place] == nil {
-			counted[place] = &driver.Counter{}
+		key := driver.LimitKey{Limit: id, Lane: lane}
+		if counted[key] == nil {
+			counted[key] = &driver.Counter{}
 		}
-		return counted[place]
+		return counted[key]
 	}
-	seats, err := p.lastsOf(ctx, p.seatSubject(itoa(id)+".>"))
+	permits, err := p.lastsOf(ctx, p.permitSubject(itoa(id)+".>"))
 	if err != nil {
 		return err
 	}
-	for _, m := range seats {
-		s, lane, err := decodeSeat(m)
+	for _, m := range permits {
+		s, lane, err := decodePermit(m)
 		if err != nil {
 			return err
 		}
@@ -300,36 +287,36 @@ func (w *worker) tellCanceled(ctx context.Context, p *part) error {
 	return nil
 }
 
-// wireFreed tells of places that are free now.
+// wireFreed tells of permits that are free now.
 type wireFreed struct {
-	Part   int               `json:"part"`
-	Seats  map[string]uint64 `json:"seats"` // with the sequences of the messages that say so
-	Places []driver.LimitKey `json:"places"`
+	Part    int               `json:"part"`
+	Permits map[string]uint64 `json:"seats"` // with the sequences of the messages that say so
+	Keys    []driver.LimitKey `json:"places"`
 }
 
-// tellFreed tells all workers which places the groups have left that were written, of jobs of
+// tellFreed tells all workers which permits the groups have left that were written, of jobs of
 // these lanes.
 func (w *worker) tellFreed(p *part, groups []group, results []result, lane func(i int) string) {
-	told := wireFreed{Part: p.number, Seats: map[string]uint64{}}
+	told := wireFreed{Part: p.number, Permits: map[string]uint64{}}
 	for i, g := range groups {
 		if results[i].err != nil {
 			continue
 		}
-		for name, at := range seatsLeft(p, g, results[i].first) {
-			told.Seats[name] = at
-			if place, ok := placeOfSeat(name, lane(i)); ok && !slices.Contains(told.Places, place) {
-				told.Places = append(told.Places, place)
+		for name, at := range permitsLeft(p, g, results[i].first) {
+			told.Permits[name] = at
+			if key, ok := limitKeyOf(name, lane(i)); ok && !slices.Contains(told.Keys, key) {
+				told.Keys = append(told.Keys, key)
 			}
 		}
 	}
-	if len(told.Seats) == 0 {
+	if len(told.Permits) == 0 {
 		return
 	}
-	p.freed(told.Seats)
+	p.freed(told.Permits)
 	if data, err := json.Marshal(told); err == nil {
 		w.e.publish("freed", data)
 	}
-	w.e.tellAll(driver.Notice{Freed: told.Places})
+	w.e.tellAll(driver.Notice{Freed: told.Keys})
 }
 
 // noticePrefix is what the subjects begin with of what no stream keeps.
@@ -406,8 +393,8 @@ func (e *engine) noticed(ctx context.Context, w *worker, m *nats.Msg) {
 	case "freed":
 		var told wireFreed
 		if json.Unmarshal(m.Data, &told) == nil && told.Part >= 0 && told.Part < len(e.parts) {
-			e.parts[told.Part].freed(told.Seats)
-			w.c.Tell(driver.Notice{Freed: told.Places})
+			e.parts[told.Part].freed(told.Permits)
+			w.c.Tell(driver.Notice{Freed: told.Keys})
 		}
 	case "cancel." + w.c.Name:
 		_ = w.each(func(p *part) error { return w.tellCanceled(ctx, p) })

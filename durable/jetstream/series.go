@@ -154,7 +154,7 @@ func (p *part) replaceOccurrence(ctx context.Context, there driver.Schedule, rep
 		return append(g, w), nil
 	}
 	in := p.place(next)
-	if in.putOff {
+	if in.displaced {
 		in.group[0].last = nil // the key's condition is that of both
 	}
 	in.repeat(p)

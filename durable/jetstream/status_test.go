@@ -75,7 +75,7 @@ func TestCancelBeforeTheMark(t *testing.T) {
 // Statuses stay as long as there is something in the far bucket that may have ended.
 func TestStatusesOutliveTheFarBucket(t *testing.T) {
 	p := newPart(t)
-	f := &feed{part: p}
+	f := &fetcher{part: p}
 	now := time.Now().Truncate(time.Microsecond)
 	r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 	at := place{id: r.ID, bucket: p.nearOf(now)}
@@ -100,13 +100,13 @@ func TestStatusesOutliveTheFarBucket(t *testing.T) {
 func TestMoveLateAsksForItsMessage(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		p := newPart(t)
-		f := &feed{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
+		f := &fetcher{part: p, w: &worker{c: driver.WorkConfig{Lease: time.Minute}}}
 		now := time.Now().Truncate(time.Microsecond)
 		r := driver.Record{ID: "x", Kind: "k", At: now, MaxAttempts: 1, Due: now, Born: now}
 		at := place{id: r.ID, bucket: p.nearOf(now)}
 		res := p.commit(t.Context(), []group{{{subject: p.farSubject(p.farOf(at.bucket)), data: encode(&r)}}})[0]
 		require.NoError(t, res.err)
-		ok, err := p.markClosed(t.Context(), p.nearMark(at.bucket), func(fl *floor) { fl.near = at.bucket })
+		ok, err := p.markClosed(t.Context(), p.nearMark(at.bucket), func(fl *watermark) { fl.near = at.bucket })
 		require.NoError(t, err)
 		require.True(t, ok)
 		if !there {
@@ -126,7 +126,7 @@ func TestMoveLateAsksForItsMessage(t *testing.T) {
 // A job whose bucket a clock had passed over was stored elsewhere, and has ended there. Then
 // nothing is left of it. That another job is in the bucket of its time does not say that it
 // waits. One that is there itself does.
-func TestCancelBelowTheFloor(t *testing.T) {
+func TestCancelBelowTheWatermark(t *testing.T) {
 	p := newPart(t)
 	now := p.now()
 	b := p.nearOf(now)
@@ -212,7 +212,7 @@ func (c losingConn) Read(b []byte) (int, error) {
 func TestStatusesStayForABackup(t *testing.T) {
 	t.Parallel()
 	p := newPart(t)
-	f := &feed{part: p}
+	f := &fetcher{part: p}
 	at := place{id: "x", bucket: p.nearOf(p.now())}
 	require.NoError(t, p.write(t.Context(), write{subject: p.fateSubject(at), data: status{fate: canceled, token: "t"}.encode()}))
 	_, err := p.markBackup(t.Context())
@@ -244,7 +244,7 @@ func TestGroupsOfOneSubject(t *testing.T) {
 	var groups []group
 	for _, id := range []string{"a", "b", "c"} {
 		end := write{subject: p.fateSubject(place{id: id}), data: status{fate: done, token: id}.encode()}
-		groups = append(groups, group{end, grave(p.seatSubject("1.-." + map[string]string{"a": "0", "b": "0", "c": "1"}[id]))})
+		groups = append(groups, group{end, grave(p.permitSubject("1.-." + map[string]string{"a": "0", "b": "0", "c": "1"}[id]))})
 	}
 	for _, res := range p.commit(t.Context(), groups) {
 		require.NoError(t, res.err)

@@ -13,7 +13,7 @@ const sweepEvery = 5 * time.Minute
 
 // endedNobodys returns up to where the jobs of a kind have ended that no worker can run, 0
 // if one of them waits. It looks once in a while.
-func (f *feed) endedNobodys(ctx context.Context, at spot) (last uint64, err error) {
+func (f *fetcher) endedNobodys(ctx context.Context, at spot) (last uint64, err error) {
 	if time.Since(f.swept[at]) < sweepEvery {
 		return 0, nil
 	}

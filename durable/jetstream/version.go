@@ -7,14 +7,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-// wireVersion is that of what is stored: wire.go, and the subjects in the package
-// comment.
+// wireVersion is that of what is stored: wire.go, and the subjects in doc.go.
 //
 //	1  the first one, which did not say so
 //	2  a claim says whether it is exact, and how many before it did not end; a record, too
 //	3  schedules; a record has a lane, a priority, Meta, a timeout and when it expires; near
 //	   buckets have a subject for each kind
-//	4  limits and pauses, which older workers would not obey; a claim names its places
+//	4  limits and pauses, which older workers would not obey; a claim names its permits
 //	5  near buckets have a subject for all kinds that the same workers can run
 //
 // All later versions can read what one stores. It is kept in each stream's metadata. A

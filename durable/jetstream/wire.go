@@ -175,7 +175,7 @@ type status struct {
 	seq     uint64 // of the message in the stream; 0 for none
 
 	// Since version 4.
-	seats []string // of claimed: the places that it has (places.go)
+	permits []string // of claimed: its permits (places.go)
 }
 
 func (s status) encode() []byte {
@@ -184,14 +184,14 @@ func (s status) encode() []byte {
 		worker = "-"
 	}
 	text := fmt.Appendf(nil, "%s %s %s %d %d", fates[s.fate], s.token, worker, s.attempt, s.bucket)
-	if s.crashes == 0 && !s.exact && len(s.seats) == 0 {
+	if s.crashes == 0 && !s.exact && len(s.permits) == 0 {
 		return text // as version 1 had it
 	}
 	text = fmt.Appendf(text, " %d %t", s.crashes, s.exact)
-	if len(s.seats) == 0 {
+	if len(s.permits) == 0 {
 		return text // as version 2 had it
 	}
-	return fmt.Appendf(text, " %s", strings.Join(s.seats, ","))
+	return fmt.Appendf(text, " %s", strings.Join(s.permits, ","))
 }
 
 // begun returns how many attempts have begun, as far as that is certain, and how many
@@ -223,7 +223,7 @@ func decodeStatus(data []byte, seq uint64) (status, error) {
 		ok = ok && (s.exact || f[6] == "false")
 	}
 	if len(f) == 8 {
-		s.seats = strings.Split(f[7], ",")
+		s.permits = strings.Split(f[7], ",")
 	}
 	if ok {
 		s.fate, s.token, s.worker = fate(slices.Index(fates, f[0])), f[1], f[2]

@@ -52,7 +52,7 @@ func TestStatusRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, s, got)
 		require.Len(t, strings.Fields(string(s.encode())), 7, "as version 2 had it")
-		s.seats = []string{"1.-.0", "2.abc.17"}
+		s.permits = []string{"1.-.0", "2.abc.17"}
 		got, err = decodeStatus(s.encode(), 9)
 		require.NoError(t, err)
 		require.Equal(t, s, got)

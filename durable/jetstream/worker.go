@@ -27,11 +27,11 @@ type worker struct {
 	c driver.WorkConfig
 	budgets
 
-	mu     sync.Mutex
-	beats  []stored // the last one of each partition, as the server has it
-	over   bool     // a beat has found the lease over, and Heartbeat has not said so yet
-	life   life     // what beats say
-	putOff []putOff // recall.go
+	mu       sync.Mutex
+	beats    []stored   // the last one of each partition, as the server has it
+	over     bool       // a beat has found the lease over, and Heartbeat has not said so yet
+	life     life       // what beats say
+	deferred []deferred // recall.go
 
 	others atomic.Int64 // workers beside this one, as far as it is known
 }
@@ -122,6 +122,9 @@ func (w *worker) Heartbeat(ctx context.Context) error {
 		asking, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
 		_ = w.tellCanceled(asking, p) // or the next beat does: the lease is renewed
+		if p == w.e.parts[0] {
+			_, _ = w.e.rulesSince(asking, p, written)
+		}
 		return nil
 	})
 	if err != nil {
@@ -253,23 +256,23 @@ func (p *part) watch(worker string, beat uint64) time.Duration {
 }
 
 func (w *worker) Claim(ctx context.Context, held []*driver.Delivery) []driver.ClaimResult {
-	verdicts := make([]driver.ClaimResult, len(held))
+	results := make([]driver.ClaimResult, len(held))
 	spread(w.e, len(held), func(i int) *part { return held[i].Handle.(*handle).p }, func(p *part, indices []int) {
 		for k, v := range w.claim(ctx, p, pick(held, indices)) {
-			verdicts[indices[k]] = v
+			results[indices[k]] = v
 		}
 	})
-	return verdicts
+	return results
 }
 
 // claim claims jobs: those that limits cover first.
 func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []driver.ClaimResult {
-	verdicts := make([]driver.ClaimResult, len(held))
+	results := make([]driver.ClaimResult, len(held))
 	if p.spare() != nil { // nothing can be claimed before there is room
-		for i := range verdicts {
-			verdicts[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
+		for i := range results {
+			results[i] = driver.ClaimResult{Status: driver.RetryLater, After: time.Second}
 		}
-		return verdicts
+		return results
 	}
 	token, rules := rand.Text(), w.e.knows()
 	all := make([]*claiming, len(held))
@@ -284,10 +287,10 @@ func (w *worker) claim(ctx context.Context, p *part, held []*driver.Delivery) []
 	w.claimLimited(ctx, p, limited, token)
 	w.claimAll(ctx, p, free, token)
 	for i, j := range all {
-		verdicts[i] = j.verdict
+		results[i] = j.result
 	}
-	w.obey(ctx, p, held, verdicts, rules)
-	return verdicts
+	w.obey(ctx, p, held, results, rules)
+	return results
 }
 
 // claimOf is the status of a claim, after so many attempts and crashes. Nothing is
@@ -496,28 +499,37 @@ func (w *worker) finish(ctx context.Context, p *part, outs []driver.Completion) 
 	return errs
 }
 
-// maxReads is how many ends at once read what they depend on.
+// maxReads is how many jobs at once read what they depend on.
 const maxReads = 64
 
 // endAll is end of each. That of a job with a key reads, and that of an occurrence twice:
 // one after the other a thousand of them would take as long as a thousand questions.
 func (w *worker) endAll(ctx context.Context, p *part, outs []driver.Completion) ([]group, []error) {
 	all, errs := make([]group, len(outs)), make([]error, len(outs))
-	var wg sync.WaitGroup
-	turns := make(chan struct{}, maxReads)
+	var reading []int
 	for i := range outs {
-		if outs[i].Delivery.Record.Key == "" {
-			all[i], errs[i] = w.end(ctx, p, &outs[i])
+		if outs[i].Delivery.Record.Key != "" {
+			reading = append(reading, i)
 			continue
 		}
-		turns <- struct{}{}
+		all[i], errs[i] = w.end(ctx, p, &outs[i])
+	}
+	inParallel(reading, func(i int) { all[i], errs[i] = w.end(ctx, p, &outs[i]) })
+	return all, errs
+}
+
+// inParallel calls f for each element, maxReads at a time.
+func inParallel[T any](all []T, f func(T)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxReads)
+	for _, v := range all {
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-turns }()
-			all[i], errs[i] = w.end(ctx, p, &outs[i])
+			defer func() { <-slots }()
+			f(v)
 		})
 	}
 	wg.Wait()
-	return all, errs
 }
 
 // end returns all that is written with an end.
@@ -571,7 +583,7 @@ func (w *worker) checkEnd(ctx context.Context, p *part, hd *handle, err error) e
 	case s.fate == claimed && s.token == hd.status.token:
 		hd.status.seq = s.seq
 		if errors.Is(err, errConflict) { // about the key, or a bucket that is closed
-			return cmp.Or(p.readFloor(ctx), err)
+			return cmp.Or(p.readWatermark(ctx), err)
 		}
 		return err
 	default:
@@ -592,14 +604,14 @@ func (w *worker) Release(ctx context.Context, held []*driver.Delivery, after tim
 			hd.nak(after)
 		}
 		if after > 0 {
-			w.keepPutOff(all, after)
+			w.keepDeferred(all, after)
 		}
 	})
 	return errors.Join(errs...)
 }
 
 // freeAll gives back those that are claimed. It looks for a claim that is not known to be
-// written: most were refused, and the places that they name are others'.
+// written: most were refused, and the permits that they name are others'.
 func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error {
 	var known, unknown []*handle
 	for _, hd := range handles {
@@ -619,21 +631,17 @@ func (w *worker) freeAll(ctx context.Context, p *part, handles []*handle) error 
 		}
 		errs = append(errs, res.err)
 	}
-	failed := make([]error, len(unknown))
-	var wg sync.WaitGroup
-	turns := make(chan struct{}, maxReads)
-	for i, hd := range unknown {
-		turns <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-turns }()
-			failed[i] = w.freeOwn(ctx, hd)
-		})
-	}
-	wg.Wait()
-	return errors.Join(append(errs, failed...)...)
+	var mu sync.Mutex
+	inParallel(unknown, func(hd *handle) {
+		err := w.freeOwn(ctx, hd)
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	})
+	return errors.Join(errs...)
 }
 
-// freeGroup replaces a claim, and leaves its places. One that its worker cannot end any more
+// freeGroup replaces a claim, and leaves its permits. One that its worker cannot end any more
 // makes the job a suspect.
 func (p *part) freeGroup(at place, s status, dead bool) group {
 	free := status{fate: freed, token: rand.Text(), attempt: s.attempt - 1, crashes: s.crashes}
@@ -657,8 +665,8 @@ func (w *worker) freeOwn(ctx context.Context, hd *handle) error {
 	return nil // another one has taken it over, or has it freed, in between
 }
 
-// heldOf makes a Delivery of a message of a near bucket.
-func (p *part) heldOf(m *nats.Msg) (*driver.Delivery, error) {
+// deliveryOf makes a Delivery of a message of a near bucket.
+func (p *part) deliveryOf(m *nats.Msg) (*driver.Delivery, error) {
 	r, err := decode(m.Data)
 	if err != nil {
 		return nil, err

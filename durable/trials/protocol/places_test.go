@@ -22,9 +22,9 @@ import (
 //
 // What the steps are of the engine:
 //
-//	look, claim      places.go: seats, plan, claimLimited; worker.go: standing
-//	unknown          places.go: claimLimited, standing, after an answer that was lost
-//	confirm, undo    worker.go: confirm, takeBack
+//	look, claim      limits.go: survey, plan, claimAll, standing
+//	unknown          limits.go: restand, standing, after an answer that was lost
+//	confirm, undo    worker.go: confirm; limits.go: takeBack
 //	finish, release  worker.go: end, freeGroup; places.go: leave
 //	sweep            places.go: sweep, freeDead
 

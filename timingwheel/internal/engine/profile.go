@@ -15,7 +15,7 @@ import (
 type profiler interface {
 	oneIn() int
 	gap() int64
-	note(s *shard, r ref, now time.Duration)
+	note(s *shard, r ref)
 	keep(s *shard, r ref, origin uint32, now time.Duration)
 }
 
@@ -83,9 +83,9 @@ func (p *Profile) origin() uint32 {
 // The caller of the methods that follow holds the shard's lock.
 
 // note makes a sample of an entry that was just added.
-func (p *Profile) note(s *shard, r ref, now time.Duration) {
+func (p *Profile) note(s *shard, r ref) {
 	s.nextSample += p.gap()
-	p.keep(s, r, p.origin(), now)
+	p.keep(s, r, p.origin(), s.clock.Now())
 }
 
 // keep keeps a sample, and looks at two others. So the dead ones are half of all at most

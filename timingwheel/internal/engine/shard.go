@@ -123,7 +123,7 @@ func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
 		s.oneShots++
 	}
 	if s.counts.Scheduled == s.nextSample {
-		s.hub.profile.note(s, ref{i, generation}, after.Now)
+		s.hub.profile.note(s, ref{i, generation}) // it reads the clock: after would be kept for it at every add
 	}
 	return ref{i, generation}
 }

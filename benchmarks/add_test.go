@@ -136,7 +136,12 @@ func BenchmarkMemory(b *testing.B) {
 					names += " wheel.Keyed mutex+map+AfterFunc go-zero"
 				}
 				subjects, weighApart := apart(pick(setup{pending: n}, names), func(b *testing.B, t timers) {
-					once(b, func() { weigh(b, t, n, hold) })
+					once(b, func() {
+						weigh(b, t, n, hold)
+						if hold == "handle" {
+							stopAll(b, t, n)
+						}
+					})
 				})
 				compare(b, subjects, weighApart)
 			})
@@ -167,11 +172,52 @@ func weigh(b *testing.B, t timers, n int, hold string) {
 		gc = min(gc, time.Since(before))
 	}
 	b.ReportMetric(gc.Seconds()*1000, "collection-ms")
-	if hold == "handle" {
-		before = measure.Now()
-		t.stop()
-		reportCPU(b, before, measure.Now(), n, "stop")
-	}
+}
+
+func stopAll(b *testing.B, t timers, n int) {
+	before := measure.Now()
+	t.stop()
+	reportCPU(b, before, measure.Now(), n, "stop")
+}
+
+// BenchmarkScale takes ten million timers through their life, each with a handle, and a hundred
+// million on the wheel alone: package time's are not tried, since they might not fit in 24 GB. It
+// starts them, and weighs and collects as BenchmarkMemory does. Then it starts and cancels
+// another (hot), and cancels one at random and starts another (random), a tenth as often as there
+// are timers. Then it stops all.
+func BenchmarkScale(b *testing.B) {
+	eachSize(b, []int{10_000_000}, func(b *testing.B, n int) {
+		names := ours
+		if n > 10_000_000 {
+			names = "wheel.Schedule wheel.AfterFunc"
+		}
+		subjects, f := apart(pick(setup{pending: n}, names), func(b *testing.B, t timers) {
+			once(b, func() {
+				weigh(b, t, n, "handle")
+				r, ops := random(n), n/10+1
+				spell := func(thing string, op func()) {
+					before := measure.Now()
+					for range ops {
+						op()
+					}
+					reportCPU(b, before, measure.Now(), ops, thing)
+				}
+				t.cancel(0)
+				spell("hot", func() {
+					t.add(0, farOff(r), noop)
+					t.cancel(0)
+				})
+				t.add(0, farOff(r), noop)
+				spell("random", func() {
+					i := r.IntN(n)
+					t.cancel(i)
+					t.add(i, farOff(r), noop)
+				})
+				stopAll(b, t, n)
+			})
+		})
+		compare(b, subjects, f)
+	})
 }
 
 // BenchmarkRetained cancels 20,000 timers with a closure of a kilobyte each, and counts the

@@ -63,6 +63,7 @@ var further = map[string][]string{
 	"BenchmarkCancelRandom": {"-pending=10M", "-rounds=3"},
 	"BenchmarkMemory":       {"-pending=10M", "-rounds=1", "-test.bench=Memory//hold=function"},
 	"BenchmarkParallel":     {"-test.cpu=1,4", "-rounds=3"},
+	"BenchmarkScale":        {"-pending=100M", "-rounds=1"},
 }
 
 func (r *runner) compileAndRun(progress io.Writer) error {

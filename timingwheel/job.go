@@ -21,7 +21,7 @@ import (
 // All methods are safe for concurrent use, also from inside a run, and O(1).
 type Job struct {
 	engine *engine.Engine
-	entry  engine.Handle
+	entry  engine.Recurring
 	task   func() // due
 	done   chan struct{}
 
@@ -171,7 +171,7 @@ func (j *Job) arm(now, wait time.Duration) {
 		j.end(ErrStopped)
 		return
 	}
-	j.entry.AddRecurring(engine.Delay{Now: now, D: wait}, j.task, engine.Internal)
+	j.entry.Add(engine.Delay{Now: now, D: wait}, j.task, engine.Internal)
 }
 
 // armCalendar is arm for a job with a calendar. It reads the wall clock under the lock, so that

@@ -22,7 +22,7 @@ type Ticker struct {
 	// time.Ticker it is always 0).
 	C <-chan time.Time
 
-	entry engine.Handle // has no shard if the user made the Ticker around a channel
+	entry engine.Recurring // has no shard if the user made the Ticker around a channel
 	c     chan time.Time
 	task  func() // due
 
@@ -125,7 +125,7 @@ func (t *Ticker) due() {
 
 func (t *Ticker) arm(now, d time.Duration) {
 	if !t.entry.Closed() {
-		t.entry.AddRecurring(engine.Delay{Now: now, D: d}, t.task, engine.Internal|engine.NoExecutor)
+		t.entry.Add(engine.Delay{Now: now, D: d}, t.task, engine.Internal|engine.NoExecutor)
 	}
 }
 

@@ -27,11 +27,11 @@ import (
 type Engine struct {
 	clock clock
 	spread
-	ctx     context.Context // ends when the engine stops
-	cancel  context.CancelCauseFunc
-	driver  driver
-	runner  *run.Runner   // apart, since an executor's queue may refer to it when nobody refers to the engine
-	driving chan struct{} // holds a token while a Drive is under way; nil without manual drive
+	cancel  context.CancelCauseFunc // of ctx
+	driver  driver                  // here, at the start of a cache line, where an add finds its lateHint in the first
+	ctx     context.Context         // ends when the engine stops
+	runner  *run.Runner             // apart, since an executor's queue may refer to it when nobody refers to the engine
+	driving chan struct{}           // holds a token while a Drive is under way; nil without manual drive
 
 	// batches is held for reading by a batch that is added in several slices, and for
 	// writing while the shards are closed. So a batch is accepted as a whole. Lock order:

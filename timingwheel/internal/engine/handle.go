@@ -82,18 +82,25 @@ func (h *Handle) Add(after Delay, f func(), kind bucket.Tag) {
 	h.ref = h.shard.add(after, f, kind)
 }
 
-// AddRecurring is Add for a task that comes again and again. The profile has it under the stack
-// of its first add: the others are the wheel's own.
-func (h *Handle) AddRecurring(after Delay, f func(), kind bucket.Tag) {
+// Recurring is the Handle of a task that comes again and again. The profile has it under the
+// stack of its first Add: the others are the wheel's own.
+type Recurring struct {
+	Handle
+	origin uint32 // in the profile; 0: the first entry was not sampled
+}
+
+// Add adds the task, for the first time or again.
+func (h *Recurring) Add(after Delay, f func(), kind bucket.Tag) {
+	s := h.shard
 	if h.ref.generation == 0 {
-		h.Add(after, f, kind)
+		h.Handle.Add(after, f, kind)
+		h.origin = s.sampler.originOf(h.ref)
 		return
 	}
-	origin := h.ref.origin
-	h.shard.sampler.next++ // this add does not count
-	h.ref = h.shard.add(after, f, kind)
-	if h.ref.origin = origin; origin != 0 {
-		h.shard.hub.profile.keep(h.shard, h.ref, after.Now)
+	s.nextSample++ // this add does not count
+	h.Handle.Add(after, f, kind)
+	if h.origin != 0 {
+		s.hub.profile.keep(s, h.ref, h.origin, after.Now)
 	}
 }
 

@@ -15,10 +15,9 @@ type hub struct {
 	clock    *clock
 	queue    *delayqueue.DelayQueue[*slot] // of the open buckets of all shards
 	runner   *run.Runner
-	profile  profiler // nil: none
-	limit    *limit   // nil: none
-	bits     uint     // log2 of the slots of a wheel
-	manual   bool     // somebody calls Drive or Advance, and no goroutine of ours drives
+	limit    *limit // nil: none
+	bits     uint   // log2 of the slots of a wheel
+	manual   bool   // somebody calls Drive or Advance, and no goroutine of ours drives
 	lateHint lateHint
 	host     host
 	atOnce   *run.Queue // runs what is due when it is added, without the driver; nil: the driver takes it
@@ -26,6 +25,7 @@ type hub struct {
 	gate       gate          // what is due must pass it on its way to the executor; nil: none
 	room       run.Admission // of the executor; nil: it has room for everything
 	numWaiting atomic.Int64  // entries that wait at the gate, of all shards
+	profile    profiler      // nil: none
 }
 
 // host is what shards, gates and the handoff need of the driver.

@@ -7,14 +7,16 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tickwheel/tickwheel/bucket"
 )
 
 // profiler is a *Profile, which therefore is not linked into programs without one: 17 KB.
 type profiler interface {
 	oneIn() int
 	gap() int64
-	note(s *shard, r ref, now time.Duration) ref
-	keep(s *shard, r ref, now time.Duration)
+	note(s *shard, r ref)
+	keep(s *shard, r ref, origin uint32, now time.Duration)
 }
 
 // Profile has the stacks of those who added the entries that were sampled. One in rate
@@ -34,18 +36,22 @@ type Profile struct {
 // stack has the innermost frames of a stack, and zeros. More would make a sample dearer.
 type stack [48]uintptr
 
-// sampler has the samples of one shard. The shard's lock guards it.
+// sampler has the samples of one shard, whose lock guards it. The shard's nextSample is what
+// Counts.Scheduled will be with the next one; without a profile it is far below.
 type sampler struct {
-	next    int64 // what Counts.Scheduled will be with the next sample; far below it without a profile
 	samples []sample
 	hand    int // the next of samples that sweep looks at
 }
 
 // sample is 24 bytes, an entry that may be pending and when it was added.
 type sample struct {
-	ref
-	added time.Duration
+	index      bucket.Index
+	origin     uint32 // the number of the stack
+	generation uint64
+	added      time.Duration
 }
+
+func (sa *sample) ref() ref { return ref{sa.index, sa.generation} }
 
 // NewProfile returns a profile for one engine, of one in rate adds.
 func NewProfile(rate int) *Profile {
@@ -76,20 +82,27 @@ func (p *Profile) origin() uint32 {
 
 // The caller of the methods that follow holds the shard's lock.
 
-// note makes a sample of an entry that was just added, and returns its ref with its origin.
-func (p *Profile) note(s *shard, r ref, now time.Duration) ref {
-	s.sampler.next += p.gap()
-	r.origin = p.origin()
-	p.keep(s, r, now)
-	return r
+// note makes a sample of an entry that was just added.
+func (p *Profile) note(s *shard, r ref) {
+	s.nextSample += p.gap()
+	p.keep(s, r, p.origin(), s.clock.Now())
 }
 
 // keep keeps a sample, and looks at two others. So the dead ones are half of all at most
 // while as many are pending, and no call looks at them all.
-func (p *Profile) keep(s *shard, r ref, now time.Duration) {
+func (p *Profile) keep(s *shard, r ref, origin uint32, now time.Duration) {
 	s.sweep()
 	s.sweep()
-	s.sampler.samples = append(s.sampler.samples, sample{r, now})
+	s.sampler.samples = append(s.sampler.samples, sample{r.index, origin, r.generation, now})
+}
+
+// originOf returns the number of the stack of the entry that was just added, and 0 if it was
+// not sampled.
+func (s *sampler) originOf(r ref) uint32 {
+	if last := len(s.samples) - 1; last >= 0 && s.samples[last].ref() == r {
+		return s.samples[last].origin
+	}
+	return 0
 }
 
 // sweep looks at one sample, and drops it if its entry has ended.
@@ -103,7 +116,7 @@ func (s *shard) sweep() {
 	}
 	switch last := len(p.samples) - 1; {
 	case last < 0:
-	case s.isPending(p.samples[p.hand].ref):
+	case s.isPending(p.samples[p.hand].ref()):
 		p.hand++
 	default:
 		p.samples[p.hand] = p.samples[last]

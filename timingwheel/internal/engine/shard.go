@@ -17,17 +17,16 @@ import (
 type shard struct {
 	hub   *hub
 	clock *clock // the hub's
-	id    int    // its place among the shards
 
 	fairness fairness // who gets mu next
 
-	mu     sync.Mutex
-	arena  bucket.Arena // of all entries below; guarded by mu, as is all that follows
-	finest *wheel       // nil until the first entry that is not due at once
+	mu         sync.Mutex
+	nextSample int64        // see sampler; here, where the line is written anyway; guarded by mu, as is all that follows
+	arena      bucket.Arena // of all entries below
+	finest     *wheel       // nil until the first entry that is not due at once
 
 	counts   Counts        // but for Pending
 	limit    share         // of the limit on oneShots; here, where the lines are written anyway
-	sampler  sampler       // likewise
 	oneShots int64         // pending entries whose tag has that bit
 	entries  [levels]int32 // pending, by the level of their tag
 	history  *history      // nil until the first flush
@@ -60,7 +59,11 @@ type shard struct {
 	due      func(disguised func()) // calls a task that is Disguised; nil until there is one
 	contexts *list.List             // of the context.CancelCauseFunc of each Future that runs; nil: none, or stopped
 
-	_ [64]byte // keeps the next shard's lock out of this one's cache lines
+	// Fields that an add does not use, so that shards need no more room between them.
+	sampler sampler
+	id      int // its place among the shards; for ever the same
+
+	_ [24]byte // makes a whole number of cache lines, on 64 bits: then no shard's lock is in two
 }
 
 func (s *shard) init(h *hub, id int) {
@@ -68,9 +71,9 @@ func (s *shard) init(h *hub, id int) {
 	s.limit.join(h.limit)
 	s.overdueCascade = cascade{shard: id, allDue: true}
 	s.overdue.cascade = &s.overdueCascade
-	s.sampler.next = math.MinInt64
+	s.nextSample = math.MinInt64
 	if h.profile != nil {
-		s.sampler.next = h.profile.gap()
+		s.nextSample = h.profile.gap()
 	}
 	s.waitsSince.Store(math.MaxInt64)
 }
@@ -79,7 +82,6 @@ func (s *shard) init(h *hub, id int) {
 // canceled, the ref names nothing, for ever. The zero ref never names anything.
 type ref struct {
 	index      bucket.Index
-	origin     uint32 // in the profile; 0: the entry was not sampled
 	generation uint64
 }
 
@@ -120,10 +122,10 @@ func (s *shard) add(after Delay, f func(), kind bucket.Tag) ref {
 	if kind&OneShot != 0 {
 		s.oneShots++
 	}
-	if s.counts.Scheduled == s.sampler.next {
-		return s.hub.profile.note(s, ref{index: i, generation: generation}, after.Now)
+	if s.counts.Scheduled == s.nextSample {
+		s.hub.profile.note(s, ref{i, generation}) // it reads the clock: after would be kept for it at every add
 	}
-	return ref{index: i, generation: generation}
+	return ref{i, generation}
 }
 
 // remove ends an entry that is in no bucket. Nothing counts it as pending any more.

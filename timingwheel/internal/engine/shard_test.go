@@ -4,6 +4,7 @@ import (
 	"math"
 	"reflect"
 	"testing"
+	"unsafe"
 	"testing/synctest"
 	"time"
 
@@ -177,4 +178,19 @@ func TestArenaIsFull(t *testing.T) {
 	_, err = w.Schedule(time.Hour, func() {})
 	require.NoError(t, err)
 	w.verify(t)
+}
+
+// An add meets the lock, a sample's turn and the hint of a late driver in the same cache lines on
+// every shard.
+func TestLayout(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("the padding is for 64 bits")
+	}
+	const line = 64
+	var s shard
+	require.Zero(t, unsafe.Sizeof(s)%line, "the second shard begins within a line")
+	require.Equal(t, unsafe.Offsetof(s.mu)/line, unsafe.Offsetof(s.nextSample)/line)
+	require.Zero(t, unsafe.Offsetof(Engine{}.driver)%line)
+	require.Less(t, unsafe.Offsetof(hub{}.lateHint), uintptr(line))
+	require.Equal(t, uintptr(16), unsafe.Sizeof(ref{}), "every handle has one")
 }

@@ -179,7 +179,7 @@ func (v *verifier) samples(s *shard) {
 		v.check(s.sampler.samples == nil, "samples without a profile")
 		return
 	}
-	v.check(s.sampler.next > s.counts.Scheduled, "sample %d was due, and %d is", s.sampler.next, s.counts.Scheduled)
+	v.check(s.nextSample > s.counts.Scheduled, "sample %d was due, and %d is", s.nextSample, s.counts.Scheduled)
 	found := map[bucket.Index]int{}
 	for _, sa := range s.sampler.samples {
 		v.check(sa.origin != 0, "a sample without a stack")

@@ -228,7 +228,7 @@ func (d *Dispatcher) Add(h *driver.Delivery, now Moment) {
 	r := &h.Record
 	j := &Job{Delivery: h, crashes: r.Crashes}
 	d.cover(j)
-	h.Exact = j.crashes > 0 || r.Attempt+1 >= r.MaxAttempts || j.limits != nil
+	h.Exact = j.crashes > 0 || r.Attempt+1 >= r.MaxAttempts || j.limits != nil || r.FreeWhenBegun || r.Signals
 	d.jobs[h.Ref] = j
 	d.counts[fetched]++
 	d.account(h, 1)

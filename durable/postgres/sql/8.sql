@@ -30,7 +30,7 @@ begin
         else tickwheel.wrong_meta(meta)');
     text := replace(text, '    insert into tickwheel.job (', '    for try in 1 .. 20 loop
     if on_key <> ''refuse'' then
-        select j.id, coalesce(j.first, j.born) as first into waits from tickwheel.job j where j.key = name and j.state = 0 for update;
+        select j.id, coalesce(j.first, j.born) as first into waits from tickwheel.job j where j.key = add_job.key and j.state = 0 for update;
         if found and on_key = ''keep'' then
             return tickwheel.ref_of(waits.id);
         elsif found then
@@ -51,7 +51,7 @@ begin
         nullif(case when free_when_begun then 1 else 0 end + case when signals then 2 else 0 end, 0), since)');
     text := replace(text, 'returning job.id into stored;', 'returning job.id into stored;
     exit when stored is not null or coalesce(on_key, ''refuse'') = ''refuse''
-        or exists (select from tickwheel.job j where j.key = name and j.state = 1);
+        or exists (select from tickwheel.job j where j.key = add_job.key and j.state = 1);
     end loop;');
     execute format('drop function %s', was::regprocedure);
     execute text;

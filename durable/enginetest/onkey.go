@@ -15,6 +15,17 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
+// needsOnKey skips a test on an engine that says it refuses OnKey, FreeWhenBegun and Signals, once it has
+// refused one of them.
+func needsOnKey(t *testing.T, s Store) {
+	if _, ok := s.(interface{ LacksOnKey() }); !ok {
+		return
+	}
+	_, err := open(t, s.Open(t)).Add(within(t), durable.Job{Kind: kind, Key: "k", Signals: true})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	t.Skip("the engine has no OnKey")
+}
+
 // keyed returns a job that is added to the key "k" and is due in an hour.
 func keyed(on durable.OnKey, value string) durable.Job {
 	return durable.Job{Kind: kind, Key: "k", OnKey: on, Payload: []byte(value), After: time.Hour}
@@ -22,6 +33,7 @@ func keyed(on durable.OnKey, value string) durable.Job {
 
 // What waits under a key is replaced, pushed back, or stays, and Found tells.
 func onKey(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	r := open(t, s.Open(t))
 	waits := func(value string) durable.Info {
 		t.Helper()
@@ -59,6 +71,11 @@ func onKey(t *testing.T, s Store) {
 	require.ErrorIs(t, err, durable.ErrExists)
 	waits("2")
 
+	_, err = r.Add(within(t), durable.Job{Kind: kind, OnKey: durable.Keep})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	_, err = r.Add(within(t), durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, MaxWait: time.Hour})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+
 	// All of one call: the last has the key.
 	refs := r.add(keyed(durable.Replace, "5"), keyed(durable.Replace, "6"), keyed(durable.Keep, "7"))
 	require.Equal(t, refs[1], waits("6").Ref)
@@ -78,6 +95,7 @@ func empties(t *testing.T, r *rig) {
 // What is pushed back is due later each time, but no later than MaxWait after the first Add, and
 // what replaces it begins anew.
 func pushedBack(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	r := open(t, s.Open(t))
 	due := func() time.Time {
 		i, err := r.Lookup(within(t), "k")
@@ -116,6 +134,7 @@ func pushedBack(t *testing.T, s Store) {
 // A key that is free once its job has begun: what is added then waits, and supersedes the next
 // attempt of the other.
 func freeWhenBegun(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour }), durable.WithConcurrency(4)).
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
@@ -159,6 +178,7 @@ func freeWhenBegun(t *testing.T, s Store) {
 
 // A signal comes once, to a job that takes it and waits, and its next attempts have it.
 func signal(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	proceed := make(chan error)
 	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Millisecond })).
 		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
@@ -207,6 +227,7 @@ func signal(t *testing.T, s Store) {
 
 // Of a job that replaces another and a claim of that one wins: never both, never neither.
 func replaceAgainstClaim(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	e, other := s.Open(t), s.Open(t)
 	r := open(t, e)
 	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
@@ -284,6 +305,7 @@ func replaceAgainstClaim(t *testing.T, s Store) {
 // Around the deadline a signal is seen by the one attempt, or was refused, and with a cancel
 // beside it no attempt begins or the signal's does.
 func signalAgainstDeadline(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, nil).start()
 	c := open(t, s.Open(t))
 	const n = 120
@@ -365,6 +387,7 @@ func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duratio
 // While values are added under one key all the time, the last is seen by a run that begins after it was
 // added, and each run sees a later one than that before it.
 func lastValue(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
 		time.Sleep(5 * time.Millisecond)
 		return nil
@@ -398,6 +421,7 @@ func lastValue(t *testing.T, s Store) {
 // The process of an attempt that has left its key dies: what waits under the key by then stays, and
 // both run.
 func keyLeftByTheDead(t *testing.T, s Store) {
+	needsOnKey(t, s)
 	e := s.Open(t)
 	r := open(t, s.Open(t))
 	one := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte("1")})[0]

@@ -25,8 +25,8 @@ type Job struct {
 	// one with the key does is said by its OnKey. At most 256 bytes, printable.
 	Key string
 
-	// OnKey says what Add does where a job waits under the key: see [OnKey]. Where the job that has
-	// the key has been claimed, Add returns [ErrExists], whatever OnKey says.
+	// OnKey says what Add does if a job waits under the key; see [OnKey]. Add returns [ErrExists]
+	// if the job that has the key has been claimed. The default is Refuse.
 	OnKey OnKey
 
 	// MaxWait, with Later, is how long after the first Add the job is due at the latest, however
@@ -39,14 +39,13 @@ type Job struct {
 	Found *Ref
 
 	// FreeWhenBegun leaves the key when an attempt begins, so that what is added while it runs
-	// waits under the key, as another job. Both may run at one time: a Limit PerLane with Running 1
-	// has the second wait for the first. An attempt that fails takes the key again for the next
-	// one. If another job has it by then, there is no next one: the newer job supersedes this
-	// one, which ends as if it were done. What was handed back without an attempt, or was
-	// begun by a process that died, runs again in any case, without the key.
+	// waits under the key, as another job. Both may run at one time; a Limit PerLane with Running 1
+	// makes the second wait for the first. After a failed attempt the job takes the key again and
+	// waits for its next attempt. If another job has the key by then, the newer job supersedes this
+	// one, which ends as if it were done. A job whose process died runs again without the key.
 	//
-	// Such a job is claimed when it begins, and not 50 to 300 ms before it is due: it can be
-	// canceled and replaced until then, and is late by a commit.
+	// The job is claimed when it begins, not 50 to 300 ms before it is due. Until then it can be
+	// canceled and replaced. It begins later by a commit.
 	FreeWhenBegun bool
 
 	// Signals says that the job takes a signal: see [Queue.Signal]. It is claimed as with

@@ -356,12 +356,12 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 	return q.Cancel(ctx, r)
 }
 
-// Signal makes the job that waits under the key due now, and hands it the payload, of at most
-// 256 KiB: as Attempt.Signal, to its next attempt and to those that follow if that fails. True: the next
-// attempt has it. False: the attempt of the deadline has begun, or no job waits under the key,
-// or it does not take signals (Job.Signals), or has had one: the first stays. A job that takes
-// signals is claimed when it begins, so Signal works until then. [ErrUncertain]: it may have come
-// or not.
+// Signal makes the job that waits under the key due now, and stores the payload, of at most
+// 256 KiB, as Attempt.Signal of its next attempt, and of later attempts if that one fails. True: the
+// next attempt has it. False: the attempt of the deadline has begun, or no job waits under the
+// key, or the job has no Signals set, or it has a signal already, which stays. A job that takes
+// signals is claimed when it begins, so Signal works until then. [ErrUncertain]: the signal may
+// be stored or not.
 func (q *Queue) Signal(ctx context.Context, key string, payload []byte) (bool, error) {
 	if q.closed.Err() != nil {
 		return false, ErrClosed

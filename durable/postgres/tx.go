@@ -26,7 +26,8 @@ import (
 // TRANSACTION fails after a NOTIFY: there, too, such jobs are seen within 250 ms.
 //
 // A Key is taken from this call on: whoever adds it elsewhere waits until the transaction
-// has ended. Queue.Add waits a second, and then returns ErrExists, whether you commit or
+// has ended. A job with an OnKey locks the job that waits under the key until the transaction ends. It
+// needs the rights of the role tickwheel_work. Queue.Add waits a second, and then returns ErrExists, whether you commit or
 // not. So keep transactions with keys short.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...driver.Job) ([]driver.Ref, error) {
 	if tx == nil {

@@ -17,6 +17,10 @@ type Attempt struct {
 	Number int       // of this attempt, from 1
 	Due    time.Time // of this attempt
 
+	// Signaled says that a signal came, and Signal is its payload; see [Queue.Signal].
+	Signaled bool
+	Signal   []byte
+
 	// Of an occurrence of a schedule: the name of that, and the time by it, which is earlier
 	// than that of the job if there is a Jitter, or it was missed.
 	Schedule   string
@@ -27,7 +31,7 @@ type Attempt struct {
 
 func attemptOf(a *attempt.Attempt) *Attempt {
 	r := &a.Delivery.Record
-	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, attempt: a}
+	made := &Attempt{Ref: a.Delivery.Ref, Job: jobOf(r), Number: a.Number, Due: r.Due, Signaled: r.Signal != nil, Signal: r.Signal, attempt: a}
 	if !a.Occurrence.IsZero() {
 		made.Schedule, made.Occurrence = r.Schedule, a.Occurrence
 	}

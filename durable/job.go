@@ -21,9 +21,36 @@ type Job struct {
 	After time.Duration
 
 	// Key, if not empty, is held by one job at a time: from Add until that job is done,
-	// canceled or dead. Add of another one with the key returns [ErrExists]. At most 256
-	// bytes, printable.
+	// canceled or dead, or, with FreeWhenBegun, until its attempt begins. What Add of another
+	// one with the key does is said by its OnKey. At most 256 bytes, printable.
 	Key string
+
+	// OnKey says what Add does if a job waits under the key; see [OnKey]. Add returns [ErrExists]
+	// if the job that has the key has been claimed. The default is Refuse.
+	OnKey OnKey
+
+	// MaxWait, with Later, is how long after the first Add the job is due at the latest, however
+	// often it is pushed back; 0 is no bound. Whole microseconds.
+	MaxWait time.Duration
+
+	// Found, if not nil, is set by Add to the Ref of the job that waited under the key, and to ""
+	// if none did. Each job has a Found of its own. Where Add repeats a lost answer by itself, it
+	// may be "" though there was one.
+	Found *Ref
+
+	// FreeWhenBegun leaves the key when an attempt begins, so that what is added while it runs
+	// waits under the key, as another job. Both may run at one time; a Limit PerLane with Running 1
+	// makes the second wait for the first. After a failed attempt the job takes the key again and
+	// waits for its next attempt. If another job has the key by then, the newer job supersedes this
+	// one, which ends as if it were done. A job whose process died runs again without the key.
+	//
+	// The job is claimed when it begins, not 50 to 300 ms before it is due. Until then it can be
+	// canceled and replaced. It begins later by a commit.
+	FreeWhenBegun bool
+
+	// Signals says that the job takes a signal: see [Queue.Signal]. It is claimed as with
+	// FreeWhenBegun.
+	Signals bool
 
 	// MaxAttempts is how many attempts there are; the last failure makes it dead. 0 is 25.
 	// An attempt whose process died before anybody knew that it had begun does not count,
@@ -76,6 +103,7 @@ func (j *Job) record(now time.Time) (driver.Record, error) {
 	return driver.NewRecord(driver.Record{
 		Kind: j.Kind, Payload: j.Payload, Key: j.Key, MaxAttempts: j.MaxAttempts, Lane: j.Lane, Priority: int8(j.Priority),
 		Meta: j.Meta, Timeout: j.Timeout, Expires: j.Expires, At: at,
+		OnKey: driver.OnKey(j.OnKey), MaxWait: j.MaxWait, Found: j.Found, FreeWhenBegun: j.FreeWhenBegun, Signals: j.Signals,
 	}, now)
 }
 
@@ -84,8 +112,21 @@ func jobOf(r *driver.Record) Job {
 	return Job{
 		Kind: r.Kind, Payload: r.Payload, Key: r.Key, MaxAttempts: r.MaxAttempts, Lane: r.Lane, Priority: Priority(r.Priority),
 		Meta: r.Meta, Timeout: r.Timeout, Expires: r.Expires, At: r.At,
+		FreeWhenBegun: r.FreeWhenBegun, Signals: r.Signals,
 	}
 }
+
+// OnKey is what Add does where a job waits under the key of the new one.
+type OnKey int8
+
+// What Add may do. Replace and Later end the job that waits, as Cancel does, and store the new one
+// in the same commit. So of them and a claim one wins, and the Ref is that of the new job.
+const (
+	Refuse  = OnKey(driver.KeyRefuse)  // Add returns ErrExists
+	Replace = OnKey(driver.KeyReplace) // the new job takes the place of the other
+	Later   = OnKey(driver.KeyLater)   // the same, due no later than MaxWait after the first Add: a debounce
+	Keep    = OnKey(driver.KeyKeep)    // the other stays, and Add returns its Ref: a throttle
+)
 
 // Priority is one of three classes. Of the jobs that are due and that a worker has
 // fetched, those of a higher class begin first, and within a class those that have been

@@ -238,10 +238,11 @@ func ofJob(i, n int, err error) error {
 
 // adding is a record on its way to the engine.
 type adding struct {
-	rec  driver.Record
-	ref  Ref
-	err  error
-	done chan struct{} // closed when ref and err are set
+	rec   driver.Record
+	ref   Ref
+	found Ref // for Job.Found, which is not to be written once Add has returned
+	err   error
+	done  chan struct{} // closed when ref, found and err are set
 }
 
 func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
@@ -256,6 +257,7 @@ func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
 	var plain, keyed []*adding
 	for i, r := range recs {
 		items[i] = &adding{rec: r, done: make(chan struct{})}
+		items[i].rec.Found = &items[i].found
 		if r.Key == "" {
 			plain = append(plain, items[i])
 		} else {
@@ -269,6 +271,9 @@ func (q *Queue) add(ctx context.Context, recs []driver.Record) ([]Ref, error) {
 		select {
 		case <-it.done:
 			refs[i] = it.ref
+			if found := recs[i].Found; found != nil {
+				*found = it.found
+			}
 			if it.err != nil {
 				errs = append(errs, ofJob(i, len(recs), it.err))
 			}
@@ -349,6 +354,40 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (bool, error) {
 		return false, err
 	}
 	return q.Cancel(ctx, r)
+}
+
+// Signal makes the job that waits under the key due now, and stores the payload, of at most
+// 256 KiB, as Attempt.Signal of its next attempt, and of later attempts if that one fails. True: the
+// next attempt has it. False: the attempt of the deadline has begun, or no job waits under the
+// key, or the job has no Signals set, or it has a signal already, which stays. A job that takes
+// signals is claimed when it begins, so Signal works until then. [ErrUncertain]: the signal may
+// be stored or not.
+func (q *Queue) Signal(ctx context.Context, key string, payload []byte) (bool, error) {
+	if q.closed.Err() != nil {
+		return false, ErrClosed
+	}
+	if len(payload) > MaxPayload {
+		return false, fmt.Errorf("durable: Signal: %w: the payload has %d bytes, more than %d", ErrInvalid, len(payload), MaxPayload)
+	}
+	if key == "" || !valid.Printable(key) {
+		return false, nil
+	}
+	return q.engine.Signal(ctx, key, payload, clock.WholeMicros(q.now()))
+}
+
+// Lookup returns the job that has the key, or [ErrNotFound].
+func (q *Queue) Lookup(ctx context.Context, key string) (Info, error) {
+	if q.closed.Err() != nil {
+		return Info{}, ErrClosed
+	}
+	if key == "" || !valid.Printable(key) {
+		return Info{}, ErrNotFound
+	}
+	r, err := q.engine.Lookup(ctx, key)
+	if err != nil {
+		return Info{}, err
+	}
+	return q.Get(ctx, r)
 }
 
 // Reschedule changes when a waiting job is due, also of one that waits for its next

@@ -40,6 +40,12 @@ type Engine interface {
 	// Insert stores the records. One that has been stored before, by ID and Born, is
 	// stored once: it may be repeated after ErrUncertain. Errors: ErrExists, ErrFull,
 	// ErrUncertain, ErrStorage. Where there is an error the Ref is empty.
+	//
+	// Record.OnKey says what becomes of a job that waits under the key. One that has been claimed and
+	// has the key still is ErrExists, whatever OnKey says. Replace and Later end the job that waits as
+	// Cancel does, in the commit that stores the record, which takes the key over; with Later the
+	// record takes what Record.Succeed says. Keep stores nothing, and the Ref is that of the job that
+	// waits.
 	Insert(ctx context.Context, recs []Record) ([]Ref, []error)
 
 	// Cancel ends jobs that wait. True: no attempt begins any more. False without an
@@ -50,6 +56,12 @@ type Engine interface {
 	// Move changes when a waiting job is due. False without an error: as for Cancel. ErrFull: a
 	// store that keeps a reserve for the ends of jobs has nothing but that.
 	Move(ctx context.Context, ref Ref, at time.Time) (bool, error)
+
+	// Signal makes the job that waits under the key due at once and stores the payload as its
+	// Record.Signal, in one commit. False without an error: none waits there, or it takes no
+	// signals, or has had one. Of Signal, Cancel, Move and Claim at one time for one job, one comes
+	// first, and the others see that. ErrFull: as for Move.
+	Signal(ctx context.Context, key string, payload []byte, at time.Time) (bool, error)
 
 	// Redrive makes a dead job wait until at, with no attempt begun, so that it is listed
 	// as dead no longer. ErrNotFound: it is not dead. ErrExists: another job has its key.
@@ -187,7 +199,8 @@ type Worker interface {
 	// or was cut off, counts as an attempt if it was exact, and not if it was not. In
 	// either case the job is a suspect from then on: Crashes counts its claims that never
 	// ended, since an attempt has ended the last time. A suspect is claimed exactly or not
-	// at all. A worker may claim once more the jobs that it has claimed itself in a call
+	// at all. An exact claim of a job that is FreeWhenBegun leaves its key, in the same commit. A
+	// worker may claim once more the jobs that it has claimed itself in a call
 	// whose answer was lost; that is no other attempt, and no crash.
 	//
 	// A job that a limit covers, or that is paused (FlowControl.Covering), is claimed exactly or
@@ -205,7 +218,8 @@ type Worker interface {
 
 	// Finish says what became of jobs that are claimed. It is all or nothing for each:
 	// the end, the next attempt, the key, the next occurrence. The job is no suspect any
-	// more. ErrLeaseLost: another
+	// more. With Retry a job that has left its key takes that again; if another job has the key by
+	// then, it ends as with Done. ErrLeaseLost: another
 	// worker has taken over, and nothing was changed. ErrChanged: it is an occurrence (see
 	// Record.IsOccurrence) that ends, the revision of its schedule, 0 if there is none, is
 	// not that of the Completion, and nothing was changed. On any other error call it again.
@@ -246,6 +260,18 @@ type Record struct {
 	Timeout     time.Duration // in whole microseconds
 	Expires     time.Time
 	At          time.Time // when it was first due
+
+	FreeWhenBegun bool
+	Signals       bool
+
+	// For Insert alone: see Job. Found, if not nil, is set to the Ref of the job that waited under
+	// the key, or to "".
+	OnKey   OnKey
+	MaxWait time.Duration
+	Found   *Ref
+
+	First  time.Time // Born of the first of those that were pushed back, one after another; zero: this is the first
+	Signal []byte    // that came; nil: none
 
 	Due  time.Time // of the next attempt
 	Born time.Time // when Add was called

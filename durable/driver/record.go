@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/tickwheel/tickwheel/durable/internal/clock"
@@ -35,8 +36,42 @@ func (r *Record) IsOccurrence() bool {
 	return r.Schedule != "" && r.Key == OccurrenceKey(r.Schedule)
 }
 
+// OnKey says what Insert does where a job waits under the key.
+type OnKey int8
+
+// What Insert does. See OnKey of package durable.
+const (
+	KeyRefuse OnKey = iota
+	KeyReplace
+	KeyLater
+	KeyKeep
+)
+
+// Succeed has a record that is to be stored take over from the job that it ends, whose First, or Born
+// if that is zero, it gets: with Later it is due no later than MaxWait after that.
+func (r *Record) Succeed(first time.Time) {
+	if r.OnKey != KeyLater {
+		return
+	}
+	r.First = first
+	if last := first.Add(r.MaxWait); r.MaxWait > 0 && last.Before(r.Due) {
+		if last.Before(r.Born) {
+			last = r.Born
+		}
+		r.Due, r.At = last, last
+	}
+}
+
+// FirstBorn returns First, or Born if that is zero.
+func (r *Record) FirstBorn() time.Time {
+	if r.First.IsZero() {
+		return r.Born
+	}
+	return r.First
+}
+
 // NewRecord returns the record of a job that is added now, by the engine's clock. It takes
-// the fields Kind to Expires from r, and At, the time when the job is due; the zero time is now. It sets
+// the fields Kind to Found from r, and At, the time when the job is due; the zero time is now. It sets
 // the rest, and rounds times up to whole microseconds. An error wraps [ErrInvalid].
 func NewRecord(r Record, now time.Time) (Record, error) {
 	due := r.At
@@ -50,7 +85,7 @@ func NewRecord(r Record, now time.Time) (Record, error) {
 		due = now
 	}
 	due, now = clock.WholeMicros(due), clock.WholeMicros(now)
-	r.ID, r.At, r.Due, r.Born = rand.Text(), due, due, now
+	r.ID, r.At, r.Due, r.Born, r.MaxWait = rand.Text(), due, due, now, r.MaxWait.Truncate(time.Microsecond)
 	if whole := r.Timeout.Truncate(time.Microsecond); whole < r.Timeout && whole < maxTimeout {
 		r.Timeout = whole + time.Microsecond
 	} else {
@@ -96,6 +131,14 @@ func (r *Record) check(due time.Time) error {
 		return fmt.Errorf("%w: there is no priority %d", ErrInvalid, r.Priority)
 	case r.Timeout < 0:
 		return fmt.Errorf("%w: Timeout %v is negative", ErrInvalid, r.Timeout)
+	case r.OnKey < KeyRefuse || r.OnKey > KeyKeep:
+		return fmt.Errorf("%w: there is no OnKey %d", ErrInvalid, r.OnKey)
+	case r.MaxWait < 0 || r.MaxWait > 0 && r.OnKey != KeyLater:
+		return fmt.Errorf("%w: MaxWait %v goes with Later, and is not negative", ErrInvalid, r.MaxWait)
+	case r.Key == "" && (r.OnKey != KeyRefuse || r.FreeWhenBegun || r.Signals):
+		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals go with a key", ErrInvalid)
+	case strings.HasPrefix(r.Key, occurrenceKeys) && (r.OnKey != KeyRefuse || r.FreeWhenBegun || r.Signals):
+		return fmt.Errorf("%w: OnKey, FreeWhenBegun and Signals do not go with a schedule", ErrInvalid)
 	case !r.Expires.IsZero() && !r.Expires.After(due):
 		return fmt.Errorf("%w: it expires at %v, and is due at %v", ErrInvalid, r.Expires, due)
 	}

@@ -25,6 +25,9 @@ import (
 // patience is how long a test waits for servers. It is a bound, not a measure.
 const patience = 2 * time.Minute
 
+// LacksOnKey says that the engine refuses OnKey, FreeWhenBegun and Signals.
+func (s *store) LacksOnKey() {}
+
 // store is a server with one queue, in a directory of the test's.
 type store struct {
 	dir  string

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -617,7 +618,35 @@ func pick[T any](s []T, indices []int) []T {
 	return picked
 }
 
+// errNoOnKey: a job asks for what streams do not keep.
+var errNoOnKey = fmt.Errorf("%w: jetstream: OnKey, FreeWhenBegun and Signals are kept by the engines of packages postgres and memory alone", driver.ErrInvalid)
+
+// Signal is refused, as are jobs that take signals.
+func (e *engine) Signal(context.Context, string, []byte, time.Time) (bool, error) {
+	return false, errNoOnKey
+}
+
+// Insert stores records, but for those that it refuses.
 func (e *engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
+	refused := func(r driver.Record) bool { return r.OnKey != driver.KeyRefuse || r.FreeWhenBegun || r.Signals }
+	if !slices.ContainsFunc(recs, refused) {
+		return e.insert(ctx, recs)
+	}
+	refs, errs := make([]driver.Ref, len(recs)), slices.Repeat([]error{errNoOnKey}, len(recs))
+	var taken []int
+	for i := range recs {
+		if !refused(recs[i]) {
+			taken = append(taken, i)
+		}
+	}
+	stored, failed := e.insert(ctx, pick(recs, taken))
+	for k, i := range taken {
+		refs[i], errs[i] = stored[k], failed[k]
+	}
+	return refs, errs
+}
+
+func (e *engine) insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
 	spread(e, len(recs), func(i int) *part { return e.of(recs[i].Key, recs[i].ID) }, func(p *part, indices []int) {
 		for k, err := range p.insert(ctx, pick(recs, indices)) {

@@ -44,6 +44,7 @@ type entry struct {
 
 	places []driver.LimitKey // that the claim has
 	ending bool              // CancelRunning was called for the claim
+	left   bool              // it has left its key
 }
 
 type engine struct {
@@ -167,19 +168,50 @@ func (m *Store) insert(r driver.Record) (driver.Ref, error) {
 	if m.jobs[ref] != nil || m.over[ref] {
 		return ref, nil
 	}
-	if r.Key != "" && m.holder(r.Key) != "" {
-		return "", driver.ErrExists
+	if r.Found != nil {
+		*r.Found = ""
+	}
+	if there := m.holder(r.Key); there != "" {
+		kept, err := m.meet(there, &r)
+		switch {
+		case err != nil:
+			return "", err
+		case kept:
+			return there, nil
+		}
 	}
 	r.Payload, r.Meta = slices.Clone(r.Payload), maps.Clone(r.Meta)
+	r.OnKey, r.MaxWait, r.Found = driver.KeyRefuse, 0, nil
 	m.jobs[ref] = &entry{rec: r, state: driver.Waiting, claim: 1}
 	m.change()
 	return ref, nil
 }
 
+// meet does what a record asks for where another job has its key, and reports whether that stays
+// instead of it.
+func (m *Store) meet(there driver.Ref, r *driver.Record) (kept bool, err error) {
+	j := m.jobs[there]
+	if r.OnKey == driver.KeyRefuse || j.state != driver.Waiting {
+		return false, driver.ErrExists
+	}
+	if r.Found != nil {
+		*r.Found = there
+	}
+	if r.OnKey == driver.KeyKeep {
+		return true, nil
+	}
+	r.Succeed(j.rec.FirstBorn())
+	m.forget(there, j)
+	return false, nil
+}
+
 // holder returns the job that has the key, or "".
 func (m *Store) holder(key string) driver.Ref {
+	if key == "" {
+		return ""
+	}
 	for ref, j := range m.jobs {
-		if j.rec.Key == key && (j.state == driver.Waiting || j.state == driver.Running) {
+		if j.rec.Key == key && !j.left && (j.state == driver.Waiting || j.state == driver.Running) {
 			return ref
 		}
 	}
@@ -237,10 +269,30 @@ func (e *engine) Move(_ context.Context, ref driver.Ref, at time.Time) (bool, er
 	case j.state != driver.Waiting:
 		return false, nil
 	}
+	e.m.move(j, at)
+	return true, nil
+}
+
+// move changes when a job that waits is due.
+func (m *Store) move(j *entry, at time.Time) {
 	j.rec.Due, j.by = at, ""
 	j.rec.Version++ // what was handed out is gone
-	e.m.change()
-	e.m.end()
+	m.change()
+	m.end()
+}
+
+func (e *engine) Signal(_ context.Context, key string, payload []byte, at time.Time) (bool, error) {
+	e.m.mu.Lock()
+	defer e.m.mu.Unlock()
+	j := e.m.jobs[e.m.holder(key)]
+	switch {
+	case e.open() != nil:
+		return false, driver.ErrClosed
+	case j == nil || j.state != driver.Waiting || !j.rec.Signals || j.rec.Signal != nil:
+		return false, nil
+	}
+	j.rec.Signal = append([]byte{}, payload...)
+	e.m.move(j, at)
 	return true, nil
 }
 
@@ -253,9 +305,10 @@ func (e *engine) Redrive(_ context.Context, ref driver.Ref, at time.Time) error 
 		return driver.ErrClosed
 	case !ok || j.state != driver.Dead:
 		return driver.ErrNotFound
-	case j.rec.Key != "" && e.m.holder(j.rec.Key) != "":
+	case e.m.holder(j.rec.Key) != "":
 		return driver.ErrExists
 	}
+	j.left = false
 	j.rec.Due, j.rec.Attempt, j.rec.Crashes, j.state, j.by = at, 0, 0, driver.Waiting, ""
 	j.rec.Expires = time.Time{}
 	j.rec.Version++
@@ -548,6 +601,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	}
 	if j.state == driver.Running && j.by == w.c.Name { // the answer was lost
 		j.exact = j.exact || h.Exact
+		j.left = j.left || h.Exact && j.rec.FreeWhenBegun
 		h.Handle = handle{claim: j.claim}
 		limits, _ := m.flow.Covering(j.rec.Kind, j.rec.Lane)
 		return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: driver.TokenValidBy(limits, m.now())}
@@ -567,6 +621,7 @@ func (w *worker) claim(h *driver.Delivery) driver.ClaimResult {
 	}
 	j.state, j.by, j.exact, j.ending = driver.Running, w.c.Name, h.Exact, false
 	j.rec.Attempt, j.rec.Crashes = min(begun, j.rec.MaxAttempts)+1, crashes
+	j.left = j.left || h.Exact && j.rec.FreeWhenBegun
 	j.claim++
 	h.Handle = handle{claim: j.claim}
 	return driver.ClaimResult{Status: driver.Granted, Attempt: j.rec.Attempt, At: v.At}
@@ -786,11 +841,15 @@ func (w *worker) finish(o *driver.Completion) error {
 	if o.Uncounted {
 		j.rec.Attempt--
 	}
-	switch o.End {
+	end := o.End
+	if end == driver.Retry && j.left && w.e.m.holder(j.rec.Key) != "" {
+		end = driver.Done
+	}
+	switch end {
 	case driver.Done:
 		w.e.m.forget(o.Delivery.Ref, j)
 	case driver.Retry:
-		j.state, j.by, j.rec.Due = driver.Waiting, "", o.At
+		j.state, j.by, j.left, j.rec.Due = driver.Waiting, "", false, o.At
 		j.rec.Version++
 		w.e.m.change()
 	case driver.DeadLetter:

@@ -110,6 +110,13 @@ func asText(arg any) any {
 		return array(all, intText)
 	case []bool:
 		return array(all, strconv.FormatBool)
+	case []byte:
+		return `\x` + hex.EncodeToString(all)
+	case *time.Time:
+		if all == nil {
+			return nil
+		}
+		return *all
 	case string, int16, int32, int64, time.Time:
 		return arg
 	}

@@ -102,7 +102,7 @@
 //     Both change in one statement, which locks the jobs first, then what is counted, by limit
 //     and lane. Nothing is claimed by limits other than those in the row.
 //
-// Read it in this order: sql/1.sql to sql/6.sql (the tables, and add_job), ref.go, insert.go, tx.go
+// Read it in this order: sql/1.sql to sql/8.sql (the tables, and add_job), ref.go, insert.go, onkey.go, tx.go
 // with caller.go, change.go, feed.go with bell.go, worker.go with flow.go, complete.go, schedule.go,
 // sweep.go, find.go, retry.go. Each statement is a file in sql.
 package postgres

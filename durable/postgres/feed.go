@@ -374,7 +374,7 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Delivery, err
 	var more extras
 	err := row.Scan(&id, &key, &r.Kind, &r.Payload, &r.At, &r.Due, &r.Born, &r.MaxAttempts,
 		&r.Version, &r.Attempt, &r.Crashes, &r.LastError, &r.Schedule, &r.Occurrence,
-		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, found)
+		&r.Lane, &r.Priority, &r.Meta, &more.timeout, &more.expires, &r.Errors, &more.flags, &r.Signal, found)
 	if err != nil {
 		return nil, err
 	}
@@ -390,6 +390,23 @@ func (e *Engine) held(row pgx.CollectableRow, found *int) (*driver.Delivery, err
 type extras struct {
 	timeout int64 // microseconds
 	expires *time.Time
+	flags   int16
+}
+
+// The flags of a job.
+const (
+	freeWhenBegun = 1
+	takesSignals  = 2
+)
+
+func flagsOf(r *driver.Record) (flags int16) {
+	if r.FreeWhenBegun {
+		flags |= freeWhenBegun
+	}
+	if r.Signals {
+		flags |= takesSignals
+	}
+	return flags
 }
 
 func (x *extras) addTo(r *driver.Record) {
@@ -397,4 +414,5 @@ func (x *extras) addTo(r *driver.Record) {
 	if x.expires != nil {
 		r.Expires = *x.expires
 	}
+	r.FreeWhenBegun, r.Signals = x.flags&freeWhenBegun != 0, x.flags&takesSignals != 0
 }

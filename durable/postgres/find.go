@@ -96,7 +96,7 @@ func (e *Engine) info(row pgx.CollectableRow, rest ...any) (i driver.Info, err e
 	var at, due time.Time
 	var more extras
 	err = row.Scan(append([]any{&id, &key, &i.Kind, &i.Payload, &at, &i.MaxAttempts, &state, &i.Attempt, &due, &i.LastError,
-		&i.Lane, &i.Priority, &i.Meta, &more.timeout, &more.expires, &i.Errors}, rest...)...)
+		&i.Lane, &i.Priority, &i.Meta, &more.timeout, &more.expires, &i.Errors, &more.flags}, rest...)...)
 	more.addTo(&i.Record)
 	i.Ref, i.At, i.Due = e.refOf(id), at, due
 	i.State = driver.Waiting + driver.State(state)

@@ -35,6 +35,8 @@ type columns struct {
 	priority                         []int16
 	timeout                          []int64
 	expires                          []*time.Time
+	flags, onKey                     []int16
+	maxWait                          []int64
 }
 
 func (c *columns) add(r *driver.Record) {
@@ -53,6 +55,7 @@ func (c *columns) add(r *driver.Record) {
 	c.plan, c.lane, c.meta = append(c.plan, r.Occurrence), append(c.lane, r.Lane), append(c.meta, jsonOf(r.Meta, len(r.Meta)))
 	c.priority, c.timeout = append(c.priority, int16(r.Priority)), append(c.timeout, micros(r.Timeout))
 	c.expires = append(c.expires, orNull(r.Expires))
+	c.flags, c.onKey, c.maxWait = append(c.flags, flagsOf(r)), append(c.onKey, int16(r.OnKey)), append(c.maxWait, micros(r.MaxWait))
 }
 
 // jsonOf is how n names and values, or errors, are passed on: "" for none.
@@ -74,7 +77,11 @@ func orNull(t time.Time) *time.Time {
 	return &t
 }
 
-// args are in the order of insert.sql.
+// insertArgs are those of insert.sql, and for insert_on_key.sql what that has beside them.
+func (c *columns) insertArgs() []any { return append(c.args(), micros(repeatable), c.flags) }
+func (c *columns) onKeyArgs() []any  { return append(c.insertArgs(), c.onKey, c.maxWait) }
+
+// args are what all that store records have.
 func (c *columns) args() []any {
 	return []any{
 		c.id, c.key, c.kind, c.payload, c.at, c.due, c.born,
@@ -87,12 +94,15 @@ func (c *columns) args() []any {
 // they may have to wait for another's transaction.
 func (e *Engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref, []error) {
 	refs, errs := make([]driver.Ref, len(recs)), make([]error, len(recs))
-	var plain, keyed []int
+	var plain, keyed, onKey []int
 	for i := range recs {
-		if recs[i].Key == "" {
+		switch r := &recs[i]; {
+		case r.Key == "":
 			plain = append(plain, i)
-		} else {
+		case r.OnKey == driver.KeyRefuse:
 			keyed = append(keyed, i)
+		default:
+			onKey = append(onKey, i)
 		}
 	}
 	for _, indices := range [][]int{plain, keyed} {
@@ -105,6 +115,12 @@ func (e *Engine) Insert(ctx context.Context, recs []driver.Record) ([]driver.Ref
 			} else {
 				errs[i] = err
 			}
+		}
+	}
+	if len(onKey) > 0 {
+		met, failed := e.insertOnKeys(ctx, pick(recs, onKey))
+		for k, i := range onKey {
+			refs[i], errs[i] = met[k], failed[k]
 		}
 	}
 	e.ringFor(recs, errs)
@@ -167,7 +183,7 @@ func (e *Engine) insertOnce(ctx context.Context, recs []driver.Record) ([]error,
 	for i := range recs {
 		c.add(&recs[i])
 	}
-	args := append(c.args(), micros(repeatable))
+	args := c.insertArgs()
 	var settings []string
 	if recs[0].Key != "" {
 		settings = []string{patient}
@@ -236,7 +252,7 @@ func (e *Engine) ringFor(recs []driver.Record, errs []error) {
 	soon := e.now().Add(window)
 	var kinds []string
 	for i := range recs {
-		if errs[i] == nil && recs[i].Due.Before(soon) {
+		if errs[i] == nil && (recs[i].Due.Before(soon) || recs[i].MaxWait > 0) { // which may be over
 			kinds = append(kinds, recs[i].Kind)
 		}
 	}

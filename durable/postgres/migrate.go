@@ -16,7 +16,7 @@ import (
 
 // latest is the version of the schema that this package works with. Version n is made
 // from the one before by sql/n.sql.
-const latest = 7
+const latest = 8
 
 // ErrVersion: a newer version of this package has migrated the schema, and this one cannot
 // work with it. It wraps durable.ErrVersion.

@@ -111,7 +111,7 @@ func (e *Engine) replace(ctx context.Context, tx pgx.Tx, waits, next *driver.Rec
 	}
 	var c columns
 	c.add(next)
-	tag, err := tx.Exec(ctx, e.insert, append(c.args(), micros(repeatable))...)
+	tag, err := tx.Exec(ctx, e.insert, c.insertArgs()...)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = driver.ErrChanged // another has taken the key, or this took too long
 	}

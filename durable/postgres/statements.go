@@ -15,7 +15,7 @@ var files embed.FS
 
 // statements are those of one schema.
 type statements struct {
-	insert, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
+	insert, insertOnKey, signal, known, fetch, claim, finish, release, cancel, move, redrive, delete, lookup, get, scan, search,
 	series, allSeries, setOne, lockKeyed,
 	claimLimited, finishLimited, makePlaces, freeDead, rules, setRules, claims, usage, stop, stops,
 	version, work, beat, leave, sweep, expire, hung, unhandled,
@@ -32,7 +32,7 @@ func newStatements(schema string) statements {
 	locks := func(name string) string { return mark + withoutLimits(s(name)) }
 	limited := func(name string) string { return mark + s(name) }
 	return statements{
-		insert: locks("insert"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
+		insert: locks("insert"), insertOnKey: locks("insert_on_key"), signal: locks("signal"), fetch: locks("fetch"), claim: locks("claim"), finish: locks("finish"),
 		release: locks("release"), cancel: locks("cancel"), move: locks("move"), redrive: locks("redrive"), delete: locks("delete"),
 		work: locks("work"), beat: locks("beat"), leave: locks("leave"), sweep: locks("sweep"), expire: locks("expire"),
 		series: s("series"), allSeries: s("all_series"), setOne: locks("set_series"), lockKeyed: locks("lock_keyed"),

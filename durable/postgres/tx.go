@@ -26,7 +26,8 @@ import (
 // TRANSACTION fails after a NOTIFY: there, too, such jobs are seen within 250 ms.
 //
 // A Key is taken from this call on: whoever adds it elsewhere waits until the transaction
-// has ended. Queue.Add waits a second, and then returns ErrExists, whether you commit or
+// has ended. A job with an OnKey locks the job that waits under the key until the transaction ends. It
+// needs the rights of the role tickwheel_work. Queue.Add waits a second, and then returns ErrExists, whether you commit or
 // not. So keep transactions with keys short.
 func (e *Engine) AddTx(ctx context.Context, tx pgx.Tx, jobs ...driver.Job) ([]driver.Ref, error) {
 	if tx == nil {
@@ -70,6 +71,8 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 	}
 	var c columns
 	var soon []string // kinds
+	var recs []driver.Record
+	var of, plain []int // which job one of recs is, and one of c
 	for i, j := range jobs {
 		rec, err := j.Record(now)
 		if err != nil {
@@ -78,18 +81,34 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 		if rec.Due.Before(now.Add(window)) {
 			soon = append(soon, rec.Kind)
 		}
+		if rec.OnKey != driver.KeyRefuse {
+			if recs, of = append(recs, rec), append(of, i); rec.MaxWait > 0 {
+				soon = append(soon, rec.Kind) // it may be over
+			}
+			continue
+		}
 		c.add(&rec)
+		plain = append(plain, i)
 	}
 	stored, err := e.insertTx(ctx, tx, &c, soon)
 	if err != nil {
 		return refs, e.translate(err)
 	}
 	var errs []error
-	for i, id := range c.id {
-		if stored[id] {
+	for k, id := range c.id {
+		if i := plain[k]; stored[id] {
 			refs[i] = e.refOf(id)
 		} else {
 			errs = append(errs, fmt.Errorf("job %d: %w", i, driver.ErrExists))
+		}
+	}
+	m := newMeeting(recs)
+	if err := e.meetTx(ctx, tx, m); err != nil {
+		return make([]driver.Ref, len(jobs)), e.translate(err)
+	}
+	for k, i := range of {
+		if refs[i] = m.refs[k]; m.errs[k] != nil {
+			errs = append(errs, fmt.Errorf("job %d: %w", i, m.errs[k]))
 		}
 	}
 	return refs, errors.Join(errs...)
@@ -99,7 +118,7 @@ func (e *Engine) addTx(ctx context.Context, tx caller, jobs []driver.Job) ([]dri
 // transaction are sent once.
 func (e *Engine) insertTx(ctx context.Context, tx caller, c *columns, soon []string) (map[string]bool, error) {
 	stored := map[string]bool{}
-	all := []asked{{text: e.insert, args: append(c.args(), micros(repeatable)), row: func(scan func(...any) error) error {
+	all := []asked{{text: e.insert, args: c.insertArgs(), row: func(scan func(...any) error) error {
 		var id string
 		err := scan(&id)
 		stored[id] = true

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -360,7 +361,7 @@ var lockedPauses = []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 
 // Finish writes ends down in one commit. Those whose rows are locked are tried again for a
 // moment; then they are left for the next call, so that the others need not wait.
 func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
-	errs := w.finishOnce(ctx, outs)
+	errs := w.finishAll(ctx, outs)
 	for _, pause := range lockedPauses {
 		var locked []int
 		for i, err := range errs {
@@ -372,7 +373,7 @@ func (w *worker) Finish(ctx context.Context, outs []driver.Completion) []error {
 			break
 		}
 		sleep(ctx, pause)
-		for k, err := range w.finishOnce(ctx, pick(outs, locked)) {
+		for k, err := range w.finishAll(ctx, pick(outs, locked)) {
 			errs[locked[k]] = err
 		}
 	}
@@ -394,12 +395,41 @@ func (w *worker) finishing(outs []driver.Completion) (statement string, args []a
 	return statement, append(append(args, c.next.args()...), c.revision, c.occurred, c.errors)
 }
 
+// finishAll writes ends down in one commit, but for those by which a job that has left its key takes it
+// again: these may have to wait for another's transaction, so each goes by itself. Where another
+// job has the key, the job ends.
+func (w *worker) finishAll(ctx context.Context, outs []driver.Completion) []error {
+	errs := make([]error, len(outs))
+	var together []int
+	for i, o := range outs {
+		if o.End != driver.Retry || !o.Delivery.Record.FreeWhenBegun {
+			together = append(together, i)
+			continue
+		}
+		err := w.finishOnce(ctx, outs[i:i+1], patient)[0]
+		if isCode(err, uniqueViolation) {
+			o.End = driver.Done
+			err = w.finishOnce(ctx, []driver.Completion{o})[0]
+		}
+		errs[i] = err
+	}
+	if len(together) > 0 {
+		for k, err := range w.finishOnce(ctx, pick(outs, together)) {
+			errs[together[k]] = err
+		}
+	}
+	return errs
+}
+
 // finishOnce writes down what is not locked.
-func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion) []error {
+func (w *worker) finishOnce(ctx context.Context, outs []driver.Completion, settings ...string) []error {
 	statement, args := w.finishing(outs)
 	uncertain := false // of all tries: one that was lost may have written the ends down
 	rows, err := retry(ctx, w.e, true, func() ([]endedRow, error) {
-		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, hot)
+		rows, err := ask(ctx, w.e, pgx.RowToStructByPos[endedRow], statement, args, append(settings, hot)...)
+		if waitsForEntry(err) {
+			err = fmt.Errorf("%w: a transaction that is under way has it: %w", driver.ErrExists, err)
+		}
 		uncertain = uncertain || err != nil && judge(err) == lost
 		return rows, err
 	})

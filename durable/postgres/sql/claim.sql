@@ -102,6 +102,7 @@ with asked as (
 ), claimed as (
     update tickwheel.job j
     set state = 1, holder = $1::int8, hand = null,
+        key = case when c.exact and j.flags & 1 <> 0 then null else j.key end, -- FreeWhenBegun
         claim = j.claim + case when c.before then 0 else 1 end,
         attempt = case when c.before then j.attempt else c.begun + 1 end,
         crashes = c.crashes, exact = c.exact or c.before and j.exact

@@ -31,4 +31,4 @@ returning j.id, j.name, j.kind, j.payload, j.at, j.due, j.born, j.max_attempts, 
     j.attempt - case when j.state = 1 and not j.exact then 1 else 0 end,
     j.crashes + case when j.state = 1 then 1 else 0 end,
     j.last_error, j.series, coalesce(j.plan, ''), coalesce(j.lane, ''), coalesce(j.priority, 0), j.meta,
-    coalesce(j.timeout, 0), j.expires, j.errors, (select count(*) from found)
+    coalesce(j.timeout, 0), j.expires, j.errors, coalesce(j.flags, 0), j.signal, (select count(*) from found)

@@ -49,7 +49,7 @@ with ends as (
     from locked l where l.series = s.name and l.occurred is not null
 ), again as (
     update tickwheel.job j
-    set state = 0, holder = null, due = l.at, version = j.version + 1, last_error = l.error, errors = l.errors,
+    set state = 0, holder = null, key = j.name, due = l.at, version = j.version + 1, last_error = l.error, errors = l.errors,
         attempt = j.attempt - l.less, crashes = 0, exact = false
 -- with limits
         , places = null
@@ -67,7 +67,7 @@ with ends as (
     returning j.id
 ), left_behind as (
     update tickwheel.job j
-    set state = 3, holder = null, key = null, payload = '', last_error = '', errors = null, plan = null
+    set state = 3, holder = null, key = null, payload = '', last_error = '', errors = null, plan = null, signal = null
 -- with limits
         , places = null
 -- end

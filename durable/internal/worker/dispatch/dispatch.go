@@ -226,7 +226,7 @@ func (d *Dispatcher) Add(h *driver.Delivery, now Moment) {
 	if d.limited {
 		d.cover(j)
 	}
-	h.Exact = j.crashes > 0 || r.Attempt+1 >= r.MaxAttempts || j.limits != nil
+	h.Exact = j.crashes > 0 || r.Attempt+1 >= r.MaxAttempts || j.limits != nil || r.FreeWhenBegun || r.Signals
 	d.jobs[h.Ref] = j
 	d.counts[fetched]++
 	d.account(h, 1)

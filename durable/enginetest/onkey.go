@@ -1,0 +1,469 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tickwheel/tickwheel/durable"
+	"github.com/tickwheel/tickwheel/durable/driver"
+)
+
+// needsOnKey skips a test on an engine that says it refuses OnKey, FreeWhenBegun and Signals, once it has
+// refused one of them.
+func needsOnKey(t *testing.T, s Store) {
+	if _, ok := s.(interface{ LacksOnKey() }); !ok {
+		return
+	}
+	_, err := open(t, s.Open(t)).Add(within(t), durable.Job{Kind: kind, Key: "k", Signals: true})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	t.Skip("the engine has no OnKey")
+}
+
+// keyed returns a job that is added to the key "k" and is due in an hour.
+func keyed(on durable.OnKey, value string) durable.Job {
+	return durable.Job{Kind: kind, Key: "k", OnKey: on, Payload: []byte(value), After: time.Hour}
+}
+
+// What waits under a key is replaced, pushed back, or stays, and Found tells.
+func onKey(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	r := open(t, s.Open(t))
+	waits := func(value string) durable.Info {
+		t.Helper()
+		i, err := r.Lookup(within(t), "k")
+		require.NoError(t, err)
+		require.Equal(t, value, string(i.Job.Payload))
+		return i
+	}
+	var found durable.Ref
+	add := func(j durable.Job) durable.Ref {
+		t.Helper()
+		j.Found = &found
+		return r.add(j)[0]
+	}
+	_, err := r.Lookup(within(t), "k")
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	found = "x"
+	first := add(keyed(durable.Replace, "1"))
+	require.Empty(t, found)
+
+	second := add(keyed(durable.Replace, "2"))
+	require.Equal(t, first, found)
+	require.Equal(t, second, waits("2").Ref)
+	require.NotEqual(t, first, second)
+	_, err = r.Get(within(t), first)
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	r.cancel(first, false, "it was replaced")
+
+	require.Equal(t, second, add(keyed(durable.Keep, "3")))
+	require.Equal(t, second, found)
+	waits("2")
+
+	found = ""
+	_, err = r.Add(within(t), keyed(durable.Refuse, "4"))
+	require.ErrorIs(t, err, durable.ErrExists)
+	waits("2")
+
+	_, err = r.Add(within(t), durable.Job{Kind: kind, OnKey: durable.Keep})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	_, err = r.Add(within(t), durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, MaxWait: time.Hour})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+
+	// All of one call: the last has the key.
+	refs := r.add(keyed(durable.Replace, "5"), keyed(durable.Replace, "6"), keyed(durable.Keep, "7"))
+	require.Equal(t, refs[1], waits("6").Ref)
+	require.Equal(t, refs[1], refs[2])
+	empties(t, r)
+}
+
+// empties cancels what waits under "k", and looks that nothing is left.
+func empties(t *testing.T, r *rig) {
+	t.Helper()
+	ok, err := r.CancelKey(within(t), "k")
+	require.NoError(t, err)
+	require.True(t, ok)
+	empty(t, r)
+}
+
+// What is pushed back is due later each time, but no later than MaxWait after the first Add, and
+// what replaces it begins anew.
+func pushedBack(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	r := open(t, s.Open(t))
+	due := func() time.Time {
+		i, err := r.Lookup(within(t), "k")
+		require.NoError(t, err)
+		require.Equal(t, i.Due, i.Job.At)
+		return i.Due
+	}
+	j := keyed(durable.Later, "")
+	r.add(j)
+	before := due()
+	time.Sleep(20 * time.Millisecond)
+	r.add(j)
+	require.Greater(t, due(), before)
+	j.MaxWait = 90 * time.Minute
+	j.After = 2 * time.Hour
+	r.add(j)
+	last := due()
+	require.WithinDuration(t, before.Add(30*time.Minute), last, time.Second)
+	time.Sleep(20 * time.Millisecond)
+	j.After = 3 * time.Hour
+	r.add(j)
+	require.Equal(t, last, due())
+	j.MaxWait = time.Microsecond
+	refs := r.add(j) // it is over: due when it was added
+	require.WithinDuration(t, last.Add(-90*time.Minute), due(), time.Minute)
+	require.NotEmpty(t, refs[0])
+
+	r.add(keyed(durable.Replace, "anew"))
+	time.Sleep(20 * time.Millisecond)
+	j.MaxWait = 90 * time.Minute
+	r.add(j)
+	require.Greater(t, due(), last)
+	empties(t, r)
+}
+
+// A key that is free once its job has begun: what is added then waits, and supersedes the next
+// attempt of the other.
+func freeWhenBegun(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	proceed := make(chan error)
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Hour }), durable.WithConcurrency(4)).
+		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
+	job := func(value string, after time.Duration) durable.Job {
+		return durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte(value), After: after}
+	}
+	one := r.add(job("1", 0))[0]
+	r.awaitRuns(1)
+	two := r.add(job("2", time.Hour))[0]
+	_, err := r.Add(within(t), job("3", time.Hour))
+	require.ErrorIs(t, err, durable.ErrExists)
+	i, err := r.Get(within(t), one)
+	require.NoError(t, err)
+	require.Equal(t, "k", i.Job.Key)
+	require.True(t, i.Job.FreeWhenBegun)
+	proceed <- errTest // it is superseded
+	r.awaitGone(one)
+	i, err = r.Lookup(within(t), "k")
+	require.NoError(t, err)
+	require.Equal(t, two, i.Ref)
+
+	// With nobody after it, it takes the key again.
+	_, ok, err := r.Reschedule(within(t), two, time.Now())
+	require.NoError(t, err)
+	require.True(t, ok)
+	r.awaitRuns(2)
+	_, err = r.Lookup(within(t), "k")
+	require.ErrorIs(t, err, durable.ErrNotFound)
+	proceed <- errTest
+	await(t, "it waits for its next attempt", func() bool {
+		i, err := r.Lookup(within(t), "k")
+		return err == nil && i.Ref == two
+	})
+	four := job("4", 0)
+	four.OnKey = durable.Replace
+	r.add(four)
+	require.Equal(t, "4", string(r.awaitRuns(3)[2].Job.Payload))
+	proceed <- nil
+	empty(t, r)
+}
+
+// A signal comes once, to a job that takes it and waits, and its next attempts have it.
+func signal(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	proceed := make(chan error)
+	r := open(t, s.Open(t), durable.WithBackoff(func(int) time.Duration { return time.Millisecond })).
+		handle(kind, func(context.Context, *durable.Attempt) error { return <-proceed }).start()
+	signal := func(key, payload string, want bool) {
+		t.Helper()
+		ok, err := r.Signal(within(t), key, []byte(payload))
+		require.NoError(t, err)
+		require.Equal(t, want, ok)
+	}
+	signal("k", "1", false)
+	r.add(durable.Job{Kind: kind, Key: "deaf", After: time.Hour})
+	signal("deaf", "1", false)
+	_, err := r.CancelKey(within(t), "deaf")
+	require.NoError(t, err)
+	_, err = r.Signal(within(t), "k", make([]byte, durable.MaxPayload+1))
+	require.ErrorIs(t, err, durable.ErrInvalid)
+
+	ref := r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: time.Hour})[0]
+	signal("k", "", true)
+	signal("k", "second", false)
+	run := r.awaitRuns(1)[0]
+	require.Equal(t, ref, run.Ref)
+	require.True(t, run.Signaled)
+	require.Empty(t, run.Signal)
+	signal("k", "it runs", false)
+	proceed <- errTest
+	require.True(t, r.awaitRuns(2)[1].Signaled)
+	proceed <- nil
+	r.awaitGone(ref)
+
+	r.add(durable.Job{Kind: kind, Key: "k", Signals: true, After: 50 * time.Millisecond, Payload: []byte("p")})
+	require.False(t, r.awaitRuns(3)[2].Signaled)
+	proceed <- errTest
+	await(t, "it takes one before its next attempt, or that has begun", func() bool {
+		if len(r.ran()) > 3 {
+			return true
+		}
+		ok, err := r.Signal(within(t), "k", []byte("late"))
+		require.NoError(t, err)
+		return ok
+	})
+	r.awaitRuns(4)
+	proceed <- nil
+	empty(t, r)
+}
+
+// Of a job that replaces another and a claim of that one wins: never both, never neither.
+func replaceAgainstClaim(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	e, other := s.Open(t), s.Open(t)
+	r := open(t, e)
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "w", Kinds: onlyKind(), Lease: time.Minute, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	held := make(chan *driver.Delivery, 4096)
+	var feeding sync.WaitGroup
+	feeding.Go(func() {
+		feed(ctx, t, w, func(hs []*driver.Delivery) {
+			for _, h := range hs {
+				held <- h
+			}
+		})
+	})
+	claims, replaced := 0, 0
+	var lead time.Duration // of the claim
+	for n := range races() / 4 {
+		key := strconv.Itoa(n)
+		ref := r.add(durable.Job{Kind: kind, Key: key, FreeWhenBegun: n%2 == 0})[0]
+		var h *driver.Delivery
+		for h == nil || h.Ref != ref {
+			h = <-held
+		}
+		h.Exact = true
+		now, _, err := other.Now(within(t))
+		require.NoError(t, err)
+		var found durable.Ref
+		rec, err := driver.NewRecord(driver.Record{
+			Kind: kind, Key: key, OnKey: driver.KeyReplace, At: now.Add(time.Hour), Found: &found,
+		}, now)
+		require.NoError(t, err)
+		var mine [1]bool
+		var refs []durable.Ref
+		var errs []error
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(-lead)
+			claimGroup(t, w, []durable.Ref{ref}, map[durable.Ref]*driver.Delivery{ref: h}, mine[:])
+		})
+		wg.Go(func() {
+			time.Sleep(lead)
+			refs, errs = other.Insert(within(t), []driver.Record{rec})
+		})
+		wg.Wait()
+		if mine[0] {
+			claims++
+			require.Empty(t, found)
+			lead -= time.Millisecond / 4
+		} else {
+			replaced++
+			require.NoError(t, errs[0])
+			require.Equal(t, ref, found)
+			lead += time.Millisecond / 4
+		}
+		if errs[0] == nil {
+			oks, _ := other.Cancel(within(t), refs)
+			require.True(t, oks[0])
+		} else {
+			require.ErrorIs(t, errs[0], durable.ErrExists)
+		}
+	}
+	stop()
+	go func() {
+		for range held { // lets Fetch end
+		}
+	}()
+	feeding.Wait()
+	close(held)
+	t.Logf("%d claims and %d replaced", claims, replaced)
+	require.Positive(t, claims)
+	require.Positive(t, replaced)
+	empty(t, r)
+}
+
+// Around the deadline a signal is seen by the one attempt, or was refused, and with a cancel
+// beside it no attempt begins or the signal's does.
+func signalAgainstDeadline(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	r := open(t, s.Open(t)).handle(kind, nil).start()
+	c := open(t, s.Open(t))
+	const n = 120
+	span := time.Second
+	for round := 0; ; round++ {
+		signaled, canceled := signalWithin(t, r, c, fmt.Sprint(round, "."), n, span)
+		if signaled > 0 && signaled < n && canceled > 0 {
+			break
+		}
+		require.Less(t, round, 8, "%d signaled, %d canceled", signaled, canceled)
+		span *= 2
+	}
+	empty(t, r)
+}
+
+// signalWithin adds jobs that are due within a span, signals each at about that time, and cancels
+// each fourth.
+func signalWithin(t *testing.T, r, c *rig, name string, n int, span time.Duration) (signaled, canceled int) {
+	var jobs []durable.Job
+	for i := range n {
+		jobs = append(jobs, durable.Job{Kind: kind, Key: name + strconv.Itoa(i), Signals: true, After: span + time.Duration(i)*span/time.Duration(n)})
+	}
+	before := len(r.ran())
+	began := time.Now()
+	refs := r.add(jobs...)
+	came, gone := make([]bool, n), make([]bool, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			time.Sleep(jobs[i].After - time.Since(began) + time.Duration(i%16-8)*time.Millisecond)
+			ok, err := c.Signal(within(t), jobs[i].Key, []byte(jobs[i].Key))
+			came[i] = ok
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if i%4 != 0 {
+			continue
+		}
+		wg.Go(func() {
+			time.Sleep(jobs[i].After - time.Since(began) + time.Duration(i%16-12)*time.Millisecond)
+			ok, err := c.Cancel(within(t), refs[i])
+			gone[i] = ok
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range n {
+		if came[i] {
+			signaled++
+		}
+		if gone[i] {
+			canceled++
+		}
+	}
+	await(t, "all ran or were canceled", func() bool { return len(r.ran())-before+canceled >= n })
+	time.Sleep(again)
+	seen := map[durable.Ref]run{}
+	for _, run := range r.ran()[before:] {
+		require.NotContains(t, seen, run.Ref, "twice")
+		seen[run.Ref] = run
+	}
+	for i, ref := range refs {
+		run, ran := seen[ref]
+		require.NotEqual(t, gone[i], ran, "canceled %v, ran %v", gone[i], ran)
+		if ran {
+			require.Equal(t, came[i], run.Signaled)
+			if run.Signaled {
+				require.Equal(t, jobs[i].Key, string(run.Signal))
+			}
+		}
+	}
+	t.Logf("%d signaled, %d canceled of %d within %v", signaled, canceled, n, span)
+	return signaled, canceled
+}
+
+// While values are added under one key all the time, the last is seen by a run that begins after it was
+// added, and each run sees a later one than that before it.
+func lastValue(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	r := open(t, s.Open(t)).handle(kind, func(context.Context, *durable.Attempt) error {
+		time.Sleep(5 * time.Millisecond)
+		return nil
+	})
+	require.NoError(t, r.SetLimit(within(t), "one", durable.Limit{PerLane: true, Running: 1}))
+	r.start()
+	c := open(t, s.Open(t))
+	var last durable.Ref
+	values := 0
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || len(r.ran()) < 3; values++ {
+		last = c.add(durable.Job{
+			Kind: kind, Key: "k", Lane: "k", OnKey: durable.Later, MaxWait: 50 * time.Millisecond, After: 20 * time.Millisecond,
+			FreeWhenBegun: true, Payload: strconv.AppendInt(nil, int64(values), 10),
+		})[0]
+		breathe()
+	}
+	r.awaitGone(last)
+	before := -1
+	for _, run := range r.ran() {
+		value, err := strconv.Atoi(string(run.Job.Payload))
+		require.NoError(t, err)
+		require.Greater(t, value, before)
+		before = value
+	}
+	require.Equal(t, values-1, before)
+	t.Logf("%d values, %d runs", values, len(r.ran()))
+	require.Less(t, len(r.ran()), values)
+	empty(t, r)
+}
+
+// The process of an attempt that has left its key dies: what waits under the key by then stays, and
+// both run.
+func keyLeftByTheDead(t *testing.T, s Store) {
+	needsOnKey(t, s)
+	e := s.Open(t)
+	r := open(t, s.Open(t))
+	one := r.add(durable.Job{Kind: kind, Key: "k", FreeWhenBegun: true, Payload: []byte("1")})[0]
+	claimAndDie(t, e, one)
+	var found durable.Ref
+	r.add(durable.Job{Kind: kind, Key: "k", OnKey: durable.Replace, Found: &found, Payload: []byte("2")})
+	require.Empty(t, found)
+	r.handle(kind, nil).start()
+	var seen []string
+	for _, run := range r.awaitRuns(2) {
+		seen = append(seen, string(run.Job.Payload))
+	}
+	require.ElementsMatch(t, []string{"1", "2"}, seen)
+	empty(t, r)
+}
+
+// claimAndDie claims a job exactly, by an engine that ends then.
+func claimAndDie(t *testing.T, e driver.Engine, ref durable.Ref) {
+	t.Helper()
+	w, err := e.Work(within(t), driver.WorkConfig{Name: "dies", Kinds: onlyKind(), Lease: lease, Ahead: time.Second, Retention: time.Hour})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(within(t))
+	var once sync.Once
+	claimed := errors.New("not fetched")
+	feed(ctx, t, w, func(hs []*driver.Delivery) {
+		for _, h := range hs {
+			if h.Ref != ref {
+				continue
+			}
+			once.Do(func() {
+				h.Exact = true
+				v := w.Claim(within(t), []*driver.Delivery{h})[0]
+				if v.Status == driver.RetryLater {
+					v = claimPatiently(t, w, h)
+				}
+				if claimed = nil; v.Status != driver.Granted {
+					claimed = fmt.Errorf("not granted: %v", v)
+				}
+				stop()
+			})
+		}
+	})
+	require.NoError(t, claimed)
+	require.NoError(t, e.Close())
+}

@@ -1,0 +1,49 @@
+-- Stores records that say what becomes of the job that waits under their key ($21): 1, replace, and
+-- 2, later, end it, and 3, keep, leaves it and stores nothing. Of records with one key the first has
+-- its turn. One that is there already, or was born too long ago, is left out: see insert.sql. Of each other it
+-- returns which job has the key now, null if that is another's; the job that has waited; and
+-- whether one that is claimed has the key.
+--
+-- A job that waits is locked before it is ended: whoever has changed or claimed it meanwhile
+-- wins, and it is no longer found by its key.
+with asked as materialized (
+    select distinct on (r.key) r.*
+    from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::timestamptz[], $6::timestamptz[],
+        $7::timestamptz[], $8::int4[], $9::int4[], $10::int4[], $11::text[], $12::text[],
+        $13::text[], $14::text[], $15::int2[], $16::text[], $17::int8[], $18::timestamptz[], $20::int2[], $21::int2[], $22::int8[])
+        with ordinality
+        as r(id, key, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
+            plan, lane, priority, meta, timeout, expires, flags, on_key, max_wait, n)
+    where r.born > clock_timestamp() - $19::int8 * interval '1 microsecond'
+        and not exists (select from tickwheel.job j where j.id = r.id)
+    order by r.key, r.n
+), waits as materialized (
+    select j.id, coalesce(j.first, j.born) as first, a.id as by, a.on_key
+    from tickwheel.job j join asked a on a.key = j.key
+    where j.state = 0
+    order by j.id
+    for update of j
+), ended as (
+    update tickwheel.job j
+    set state = 3, holder = null, hand = null, key = null, payload = '', last_error = '', errors = null, plan = null, signal = null
+    from waits w where j.id = w.id and w.on_key < 3
+    returning j.id, w.by, w.first
+), stored as (
+    insert into tickwheel.job (
+        id, key, name, kind, payload, at, due, born, max_attempts, version, attempt, last_error, series,
+        plan, lane, priority, meta, timeout, expires, flags, first)
+    select a.id, a.key, a.key, a.kind, coalesce(a.payload, ''), t.due, t.due, a.born, a.max_attempts, a.version, a.attempt, a.last_error, a.series,
+        nullif(a.plan, ''), nullif(a.lane, ''), nullif(a.priority, 0), nullif(a.meta, '')::jsonb, nullif(a.timeout, 0), a.expires,
+        nullif(a.flags, 0), case when a.on_key = 2 then e.first end
+    from asked a left join ended e on e.by = a.id cross join lateral (
+        select case when a.on_key = 2 and a.max_wait > 0 and e.id is not null
+            then greatest(a.born, least(a.due, e.first + a.max_wait * interval '1 microsecond')) else a.due end as due
+    ) as t
+    where not exists (select from waits w where w.by = a.id and w.on_key = 3)
+    order by a.key
+    on conflict do nothing
+    returning id
+)
+select a.id, a.key, coalesce(s.id, case when w.on_key = 3 then w.id end) as holder, w.id as found,
+    exists (select from tickwheel.job j where j.key = a.key and j.state = 1) as claimed
+from asked a left join stored s on s.id = a.id left join waits w on w.by = a.id

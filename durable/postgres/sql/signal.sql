@@ -1,0 +1,6 @@
+-- Makes the job that waits under key $1 due at $3, null for now, with the signal $2, if it takes
+-- signals and has had none. Whoever has it in hand finds it gone.
+update tickwheel.job
+set due = coalesce($3::timestamptz, clock_timestamp()), signal = $2::bytea, version = version + 1, holder = null, hand = null
+where key = $1::text and state = 0 and flags & 2 <> 0 and signal is null
+returning kind

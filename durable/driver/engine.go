@@ -179,6 +179,10 @@ type Unhandled struct {
 }
 
 // Worker is one who claims and runs jobs.
+//
+// A Worker may have a method Linger() (d time.Duration, enough int): the end of an attempt waits for
+// others for d, or until enough of them wait, so that they share a call of Finish. Without it this is 5 ms
+// and 16. If the process is killed meanwhile, the job runs again.
 type Worker interface {
 	// Fetch hands out jobs a little before they are due, those that are overdue first,
 	// each to one worker, until ctx ends; then it returns nil. It hands out no kind but

@@ -9,10 +9,7 @@ import (
 // Max is how many items a batch has at most: what a JetStream server takes in one atomic batch.
 const Max = 1000
 
-const (
-	flushers = 2  // while one commit is on its way the next one is built
-	enough   = 16 // items that wait for no others
-)
+const flushers = 2 // while one commit is on its way the next one is built
 
 // Batcher passes items on in batches. While a batch is on its way the next one collects,
 // so that the batches grow with the load. With a linger the first of a batch waits that
@@ -20,6 +17,7 @@ const (
 type Batcher[T any] struct {
 	flush  func([]T)
 	linger time.Duration
+	enough int // items that wait for no others
 	wg     sync.WaitGroup
 
 	mu        sync.Mutex
@@ -29,9 +27,10 @@ type Batcher[T any] struct {
 	closed    bool
 }
 
-// New returns a Batcher that passes batches on to flush, two at a time.
-func New[T any](flush func([]T), linger time.Duration) *Batcher[T] {
-	return &Batcher[T]{flush: flush, linger: linger}
+// New returns a Batcher that passes batches on to flush, two at a time. An item waits for others for
+// linger, or until enough of them wait; with a linger of 0 it waits for none.
+func New[T any](flush func([]T), linger time.Duration, enough int) *Batcher[T] {
+	return &Batcher[T]{flush: flush, linger: linger, enough: enough}
 }
 
 // Put hands items over; false if the batcher is closed.
@@ -43,7 +42,7 @@ func (b *Batcher[T]) Put(items ...T) bool {
 	}
 	b.waiting = append(b.waiting, items...)
 	switch {
-	case b.linger == 0 || len(b.waiting) >= enough:
+	case b.linger == 0 || len(b.waiting) >= b.enough:
 		b.start()
 	case !b.lingering && len(b.waiting) > 0:
 		b.lingering = true
@@ -81,7 +80,7 @@ func (b *Batcher[T]) start() {
 func (b *Batcher[T]) run() {
 	for {
 		b.mu.Lock()
-		if len(b.waiting) == 0 || b.lingering && len(b.waiting) < enough {
+		if len(b.waiting) == 0 || b.lingering && len(b.waiting) < b.enough {
 			b.flying--
 			b.mu.Unlock()
 			return

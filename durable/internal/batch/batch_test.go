@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const enough = 16
+
 // The first of a batch waits for others, but no longer than it was told, and not if enough
 // have come.
 func TestBatcherLingers(t *testing.T) {
@@ -24,7 +26,7 @@ func TestBatcherLingers(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			batches = append(batches, items)
-		}, time.Second)
+		}, time.Second, enough)
 		b.Put(1)
 		time.Sleep(time.Second / 2)
 		b.Put(2)
@@ -56,7 +58,7 @@ func TestBatcherLingersBehindAnother(t *testing.T) {
 		b := New(func(items []int) {
 			time.Sleep(time.Second)
 			flushed = append(flushed, items)
-		}, time.Second)
+		}, time.Second, enough)
 		b.Put(make([]int, enough)...)
 		time.Sleep(time.Second / 2)
 		b.Put(1)

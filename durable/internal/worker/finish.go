@@ -9,9 +9,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/worker/dispatch"
 )
 
-// endsLinger is how long the end of an attempt waits for others. Its price: a job that
-// has ended may run again for as much longer, if the process is killed.
-const endsLinger = 5 * time.Millisecond
+// The end of an attempt waits for others for endsLinger, or until endsEnough of them wait, unless the
+// engine says what suits it. The price: if the process is killed meanwhile, a job that has ended
+// runs again.
+const (
+	endsLinger = 5 * time.Millisecond
+	endsEnough = 16
+)
 
 // ended is a job whose handler has returned, or that has ended without one.
 type ended struct {

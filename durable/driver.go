@@ -30,9 +30,6 @@ const (
 	MaxMeta    = driver.MaxMeta    // bytes of all names and values of Meta together: 4 KiB
 )
 
-// ShownKinds is how many kinds of a worker are listed.
-const ShownKinds = driver.ShownKinds
-
 // Errors to test for with errors.Is.
 var (
 	// ErrInvalid: there can be no such job, key, time, limit or Ref. The message says what is

@@ -58,7 +58,7 @@ func (a *Attempt) Complete(ctx context.Context, write func(driver.Worker, driver
 // lost, because another worker may have the job then; and with [ErrTimeout] when the
 // attempt has taken longer than the job's Timeout. It ends with [ErrClosed] when the
 // Queue is closed, and with the error of Run when that ends with one. It does not end
-// with Run's context: Run waits for the handler.
+// with Run's context: Run waits for the handler, unless [WithGrace] bounds that.
 //
 // A job may run again although its handler has returned nil, if the process dies before
 // that is written down. So handlers must be idempotent, by Ref: see package crashtest. With PostgreSQL a handler

@@ -149,11 +149,6 @@ type Filter struct {
 	Meta map[string]string
 }
 
-// Match reports whether the Filter selects the job.
-func (f Filter) Match(i Info) bool {
-	return driver.Filter(f).Match(driver.Info{State: i.State, Record: driver.Record{Kind: i.Job.Kind, Lane: i.Job.Lane, Meta: i.Job.Meta}})
-}
-
 // possible reports whether there can be a job that the Filter selects. A database refuses texts
 // that no job has.
 func (f Filter) possible() bool {

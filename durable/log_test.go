@@ -200,6 +200,16 @@ var messages = map[string]struct {
 		add(t, q, durable.Job{Kind: "good"})
 		time.AfterFunc(time.Second, func() { s.set("finish", nil) })
 	}},
+	"a handler has not returned although its Timeout is over": {"WARN", []string{"kind", "ref", "running"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "hangs", Timeout: time.Second})
+		time.Sleep(30 * time.Second)
+		require.Zero(t, q.Stats().Stuck)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, int64(1), q.Stats().Stuck)
+	}},
+	"handlers have not returned within the grace of Run; their contexts end": {"WARN", []string{"handlers"}, func(t *testing.T, q *durable.Queue, _ *sick) {
+		add(t, q, durable.Job{Kind: "slow"})
+	}},
 	noHandler: {"WARN", []string{"kind", "ref", "overdue"}, func(t *testing.T, q *durable.Queue, _ *sick) {
 		add(t, q, durable.Job{Kind: "another"}, durable.Job{Kind: "another"})
 	}},
@@ -267,11 +277,17 @@ func TestMessages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				s := &sick{Engine: enginetest.NewMemory().Open(t), faults: map[string]error{}}
-				q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewJSONHandler(&log, nil))))
+				q, err := durable.Open(t.Context(), s, durable.WithLogger(slog.New(slog.NewJSONHandler(&log, nil))), durable.WithGrace(time.Minute))
 				require.NoError(t, err)
 				defer q.Close()
 				q.Handle("good", func(context.Context, *durable.Attempt) error { return nil })
 				q.Handle("bad", func(context.Context, *durable.Attempt) error { return errors.New("no") })
+				q.Handle("hangs", func(context.Context, *durable.Attempt) error { time.Sleep(time.Minute); return nil })
+				q.Handle("slow", func(ctx context.Context, _ *durable.Attempt) error {
+					<-ctx.Done()
+					require.ErrorIs(t, context.Cause(ctx), durable.ErrClosed)
+					return context.Cause(ctx)
+				})
 				q.Handle("lost", func(ctx context.Context, a *durable.Attempt) error {
 					require.NoError(t, a.Complete(ctx, written(ctx)))
 					return errors.New("the answer to commit was lost")
@@ -326,8 +342,10 @@ func TestMessagesAreDocumented(t *testing.T) {
 	require.NoError(t, err)
 	inside, err := filepath.Glob("internal/*/*.go")
 	require.NoError(t, err)
+	deeper, err := filepath.Glob("internal/*/*/*.go")
+	require.NoError(t, err)
 	inCode := map[string]bool{}
-	for _, file := range append(files, inside...) {
+	for _, file := range slices.Concat(files, inside, deeper) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, found := range regexp.MustCompile(`[lL]og\.[A-Z][a-z]+\("durable: ([^"]+)"`).FindAllSubmatch(text, -1) {

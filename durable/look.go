@@ -51,7 +51,7 @@ type WorkerInfo struct {
 	Process int
 	Began   time.Time
 
-	// Kinds are those that the worker has handlers for, sorted: the first ShownKinds of them.
+	// Kinds are those that the worker has handlers for, sorted: the first 100 of them.
 	// AllKinds is how many there are. A worker of an earlier release, or one that is dead, may
 	// have 0, or no Kinds beside their number.
 	Kinds    []string
@@ -192,7 +192,7 @@ func workerOf(w driver.WorkerInfo) WorkerInfo {
 	i := WorkerInfo{
 		Name: w.Name, Until: w.Until, Jobs: w.Jobs, Since: w.Since,
 		Label: name.Label, Host: name.Host, Process: name.Process, Began: name.Began,
-		Kinds: w.Kinds[:min(len(w.Kinds), ShownKinds)], AllKinds: w.AllKinds,
+		Kinds: w.Kinds[:min(len(w.Kinds), driver.ShownKinds)], AllKinds: w.AllKinds,
 	}
 	if !i.Since.IsZero() && i.Since.Before(i.Began) {
 		i.Since = i.Began // no worker has a job before it is there

@@ -54,6 +54,16 @@ func WithLease(d time.Duration) Option {
 	}
 }
 
+// WithGrace bounds how long [Queue.Run] waits for handlers once its context has ended: after d their
+// contexts end with a cause that is [ErrClosed] by errors.Is. If a handler returns an error after
+// that, the attempt has not failed and does not count: the job is handed back, and another worker
+// begins it at once. If it returns nil, the job is done. Run still waits for a handler that does not
+// return. Without WithGrace Run waits for ever, and no context ends. Open panics if d is not
+// positive.
+func WithGrace(d time.Duration) Option {
+	return func(c *config) { c.Grace = positive("WithGrace", d) }
+}
+
 // WithConcurrency sets how many handlers run at once in this process. It also bounds how
 // many jobs have begun without their end being written down: to n, or to 64 if that is
 // more. As many may run again when the process is killed. Since one of them may have
@@ -143,6 +153,9 @@ func WithWheel(w *timingwheel.TimingWheel) Option {
 //   - an attempt was completed in its handler's transaction, or another worker has taken over:
 //     ref, error (of the handler, which has failed)
 //   - the end of an attempt could not be written down; trying again: ref, error, pause
+//   - a handler has not returned although its Timeout is over: kind, ref, running (for how long;
+//     once for each attempt, when the Timeout was over a lease ago)
+//   - handlers have not returned within the grace of Run; their contexts end: handlers
 //   - no worker has a handler for jobs of a kind that are due: kind, ref (of the oldest),
 //     overdue (once, until it has one or there is none due)
 //   - the spec of a schedule cannot be read; its jobs are left to other workers: name (once

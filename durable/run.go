@@ -8,7 +8,7 @@ import (
 
 // Run works off jobs until ctx ends, or the Queue is closed. Then it drains: it fetches
 // no more jobs, hands back at once those that have not begun, and waits for the handlers
-// that run and until their ends are written down. Then it returns nil. It returns nil, too,
+// that run and until their ends are written down ([WithGrace] bounds that). Then it returns nil. It returns nil, too,
 // and logs why, if ctx ends before the engine has made a worker. An engine that does not
 // answer never ends Run. One that refuses to make a worker ends Run with its error. So does
 // one that cannot go on, because its connection is closed for good ([ErrClosed]), or because

@@ -30,6 +30,11 @@ type Stats struct {
 	Running int64 // handlers
 	Ending  int64 // attempts whose end is being written down
 
+	// Stuck are the handlers of Running whose job has a Timeout that was over a lease ago or
+	// earlier. Their contexts have ended, and they have not returned: each keeps its place, and its
+	// job is tried by no other worker while this process lives.
+	Stuck int64
+
 	// Limited are the jobs of Held that are due, and wait for a limit or for a pause to end.
 	// Limits says for which: there is one for each limit that is stored, by name, and the first,
 	// without a name, if any wait for a pause.
@@ -106,6 +111,7 @@ func (q *Queue) Stats() Stats {
 // addWorker adds what the worker has.
 func addWorker(st *Stats, w worker.Stats) {
 	st.Held, st.Claimed, st.Running, st.Ending = w.Held, w.Claimed, w.Running, w.Ending
+	st.Stuck = w.Stuck
 	st.ClaimAhead = w.ClaimAhead
 	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.LastPoll, w.LastClaim, w.LastHeartbeat
 	st.Limited, st.Paused = w.Limited, pausables(w.Paused)

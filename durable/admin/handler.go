@@ -261,7 +261,7 @@ func (h *handler) summary(ctx context.Context, r *reading) (any, error) {
 	s := Summary{
 		Now: now.UTC(), Writable: h.writable, Healthy: textOf(r.unhealthy), BacklogError: textOf(unread),
 		Added: st.Added, Attempts: st.Attempts, Done: st.Done, Failed: st.Failed, Dead: st.Dead, LeaseLost: st.LeaseLost,
-		Held: st.Held, Running: st.Running, Lateness: st.Lateness.Counts[:], ClaimAhead: st.ClaimAhead.Seconds(),
+		Held: st.Held, Running: st.Running, Stuck: st.Stuck, Lateness: st.Lateness.Counts[:], ClaimAhead: st.ClaimAhead.Seconds(),
 		Waiting: b.Waiting, Kinds: make([]Overdue, len(b.Kinds)),
 	}
 	for i, o := range b.Kinds {

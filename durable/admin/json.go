@@ -102,6 +102,7 @@ type Summary struct {
 	LeaseLost  int64   `json:"leaseLost"`
 	Held       int64   `json:"held"`
 	Running    int64   `json:"running"`
+	Stuck      int64   `json:"stuck"`      // of these: handlers that have not returned though their Timeout is over
 	Lateness   []int64 `json:"lateness"`   // handlers that began late by less than 1, 2, 4... microseconds, each
 	ClaimAhead float64 `json:"claimAhead"` // seconds
 
@@ -158,7 +159,7 @@ type Worker struct {
 	Began   *time.Time `json:"began,omitempty"`
 
 	Label    string   `json:"label,omitempty"` // durable.WithWorkerName
-	Kinds    []string `json:"kinds,omitempty"` // that it has handlers for: the first durable.ShownKinds
+	Kinds    []string `json:"kinds,omitempty"` // that it has handlers for: the first 100
 	AllKinds int      `json:"allKinds"`        // how many; 0: not known
 }
 

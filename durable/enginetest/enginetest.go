@@ -98,6 +98,7 @@ var cases = []testCase{
 	{"Ended", ended},
 	{"Restart", restart},
 	{"TwoWorkers", twoWorkers},
+	{"Grace", grace},
 	{"List", list},
 	{"Pages", pages},
 	{"PagesOfStates", pagesOfStates},

@@ -69,6 +69,40 @@ func batch(t *testing.T, s Store) {
 	empty(t, r)
 }
 
+// A job that is cut off by the grace of Run has had no attempt, also if it was its only one: another
+// worker begins it at once. One whose handler returns nil is done.
+func grace(t *testing.T, s Store) {
+	first := open(t, s.Open(t), durable.WithLease(patience), durable.WithGrace(lease))
+	first.handle(kind, func(ctx context.Context, a *durable.Attempt) error {
+		<-ctx.Done()
+		if string(a.Job.Payload) == "done" {
+			return nil
+		}
+		if err := context.Cause(ctx); !errorIs(err, durable.ErrClosed) {
+			t.Errorf("the context has ended with %v", err)
+		}
+		return durable.Discard(context.Cause(ctx)) // whatever it says
+	})
+	first.start()
+	refs := first.add(durable.Job{Kind: kind, MaxAttempts: 1}, durable.Job{Kind: kind}, durable.Job{Kind: kind, Payload: []byte("done")})
+	first.awaitRuns(3)
+	stopped := time.Now()
+	first.drain()
+	require.GreaterOrEqual(t, time.Since(stopped), lease)
+	st := first.Stats()
+	require.Equal(t, []int64{1, 0, 0}, []int64{st.Done, st.Failed, st.Dead})
+	second := open(t, s.Open(t), durable.WithLease(patience)).handle(kind, nil).start()
+	for _, run := range second.awaitRuns(2) {
+		require.Contains(t, refs[:2], run.Ref)
+		require.Equal(t, 1, run.Number, "the attempt that was cut off counts")
+		require.Less(t, run.at.Sub(stopped), patience, "before the lease is over")
+	}
+	for _, ref := range refs {
+		second.awaitGone(ref)
+	}
+	require.Len(t, second.ran(), 2)
+}
+
 // empty checks that nothing is kept.
 func empty(t *testing.T, r *rig) {
 	t.Helper()

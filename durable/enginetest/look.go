@@ -23,7 +23,7 @@ func (r *rig) listed(f durable.Filter, n int) (refs []durable.Ref) {
 		require.NoError(r.t, err)
 		require.LessOrEqual(r.t, len(infos), n)
 		for _, i := range infos {
-			require.True(r.t, f.Match(i), "%v", i)
+			require.True(r.t, matches(f, i), "%v", i)
 			refs = append(refs, i.Ref)
 		}
 		if next == "" {
@@ -198,7 +198,7 @@ func workers(t *testing.T, s Store) {
 		require.NoError(t, err)
 		i := slices.IndexFunc(all, func(w durable.WorkerInfo) bool { return w.Name == "dead" })
 		if i >= 0 && all[i].Until.After(time.Now()) {
-			require.Equal(t, many[:durable.ShownKinds], all[i].Kinds)
+			require.Equal(t, many[:driver.ShownKinds], all[i].Kinds)
 			require.Equal(t, len(many), all[i].AllKinds)
 		}
 		return i >= 0

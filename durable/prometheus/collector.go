@@ -30,6 +30,7 @@
 //	durable_claimed              gauge
 //	durable_running              gauge
 //	durable_ending               gauge
+//	durable_stuck                gauge: handlers that have not returned though their Timeout is over
 //	durable_claim_ahead_seconds  gauge
 //	durable_limited              gauge
 //	durable_paused               gauge: how many pauses are stored
@@ -130,6 +131,7 @@ func NewCollector(q *durable.Queue, name string) prometheus.Collector {
 	gauge("claimed", "Jobs that are claimed and have not begun.", func(s *durable.Stats) float64 { return float64(s.Claimed) })
 	gauge("running", "Handlers that run.", func(s *durable.Stats) float64 { return float64(s.Running) })
 	gauge("ending", "Attempts whose end is being written down.", func(s *durable.Stats) float64 { return float64(s.Ending) })
+	gauge("stuck", "Handlers that have not returned though their Timeout has been over for a lease.", func(s *durable.Stats) float64 { return float64(s.Stuck) })
 	c.limited = prometheus.NewDesc("durable_limit_waiting", "Jobs that are due and wait here for a limit, or for a pause to end.",
 		[]string{"limit"}, prometheus.Labels{"queue": name})
 	c.next = prometheus.NewDesc("durable_limit_next_seconds", "For how long the next of them waits for a token.",

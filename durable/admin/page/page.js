@@ -80,6 +80,7 @@ function showSummary(s) {
   ]);
   list($("process"), [
     ["running", count(s.running)],
+    ...(s.stuck ? [["of these hang", count(s.stuck), true]] : []),
     ["held", count(s.held)],
     ["begun", count(s.attempts)],
     ["died", count(s.dead)],

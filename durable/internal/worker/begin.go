@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 type run struct {
 	job      *dispatch.Job
 	cancel   context.CancelCauseFunc
-	canceled bool // by CancelRunning
-	early    bool // and its handler has returned an error
+	canceled bool      // by CancelRunning
+	early    bool      // and its handler has returned an error
+	cutOff   bool      // by the end of Grace
+	overdue  time.Time // when it is stuck; zero: it has no Timeout
+	logged   bool      // that it is
 	attempt  attempt.Attempt
 }
 
@@ -26,6 +30,9 @@ func (w *Worker) begin(j *dispatch.Job) {
 	ctx, cancel := context.WithCancelCause(w.c.Closed)
 	r := &run{job: j, cancel: cancel}
 	r.attempt.Delivery, r.attempt.Number, r.attempt.Engine, r.attempt.Times = j.Delivery, j.Attempt, w.engine, w.c.Times
+	if d := j.Delivery.Record.Timeout; d > 0 {
+		r.overdue = time.Now().Add(d + w.c.Lease)
+	}
 	w.runs[j] = r
 	go w.run(ctx, r)
 }
@@ -88,6 +95,9 @@ func (w *Worker) mayRun(ctx context.Context, r *run) bool {
 func (w *Worker) ran(r *run, err error) {
 	a := &r.attempt
 	err = a.Returned(err)
+	if err != nil && w.handedBack(r) {
+		return
+	}
 	out := a.Undecided(err, w.c.now())
 	defer func() { w.ended(r, &out) }()
 	if err != nil && w.wasCanceled(r) {
@@ -97,6 +107,62 @@ func (w *Worker) ran(r *run, err error) {
 		a.Decide(&out, err, w.c.now(), w.c.Backoff)
 	}
 	w.c.Times.Follow(&out, a.Began)
+}
+
+// handedBack hands a job back that was cut off and whose handler has returned an error: the attempt
+// does not count. If the handler has written an end down by itself, that may be committed.
+func (w *Worker) handedBack(r *run) bool {
+	now := w.lock()
+	defer w.unlock(now)
+	own, _ := r.attempt.Own()
+	if !r.cutOff || r.canceled || own != nil {
+		return false
+	}
+	r.cancel(nil)
+	delete(w.runs, r.job)
+	w.jobs.Return(r.job)
+	return true
+}
+
+// cutOff ends the contexts of the handlers that run when Grace is over.
+func (w *Worker) cutOff() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.runs) == 0 {
+		return
+	}
+	w.c.Log.Warn("durable: handlers have not returned within the grace of Run; their contexts end", "handlers", len(w.runs))
+	for _, r := range w.runs {
+		r.cutOff = true
+		r.cancel(errCutOff)
+	}
+}
+
+var errCutOff = fmt.Errorf("%w: the handler has not returned within the grace of Run", driver.ErrClosed)
+
+// isStuck reports whether a handler has not returned though its Timeout has been over for a lease.
+func (r *run) isStuck(now time.Time) bool { return !r.overdue.IsZero() && now.After(r.overdue) }
+
+// stuck returns how many handlers are stuck. w.mu is held.
+func (w *Worker) stuck(now time.Time) (n int64) {
+	for _, r := range w.runs {
+		if r.isStuck(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// logStuck logs each handler once that is stuck. w.mu is held.
+func (w *Worker) logStuck(now time.Time) {
+	for j, r := range w.runs {
+		if !r.logged && r.isStuck(now) {
+			r.logged = true
+			rec := &j.Delivery.Record
+			w.c.Log.Warn("durable: a handler has not returned although its Timeout is over", "kind", rec.Kind, "ref", j.Delivery.Ref,
+				"running", (now.Sub(r.overdue) + rec.Timeout + w.c.Lease).Round(time.Millisecond))
+		}
+	}
 }
 
 // wasCanceled reports whether the error of a handler means that its job was canceled.
@@ -117,10 +183,10 @@ func (w *Worker) ended(r *run, out *driver.Completion) {
 	defer w.unlock(now)
 	r.cancel(nil)
 	delete(w.runs, r.job)
-	w.jobs.Done(r.job, now)
+	wanted := w.jobs.Done(r.job, now)
 	w.ends.Put(&ended{job: r.job, run: r, out: *out, began: r.attempt.Began, early: r.early})
-	if w.jobs.HasPermits(r.job) {
-		w.ends.Hurry() // others wait for them
+	if wanted {
+		w.ends.Hurry()
 	}
 }
 

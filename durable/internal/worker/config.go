@@ -18,6 +18,7 @@ type Config struct {
 	// The options of a Queue.
 	Ahead       time.Duration
 	Lease       time.Duration
+	Grace       time.Duration // 0: for ever
 	Concurrency int
 	Limits      map[string]int // of kinds
 	Label       string

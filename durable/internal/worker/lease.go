@@ -71,6 +71,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		}
 		now := w.lock() // before the call, so that the engine's lease ends no earlier
 		w.renewing++
+		w.logStuck(now.Local)
 		w.unlock(now)
 		sent.Go(func() { w.renew(ctx, now.Local) })
 	}

@@ -102,6 +102,9 @@ func (w *Worker) drain() {
 	w.draining = true
 	w.jobs.Drain()
 	w.unlock(now) // handed back more than once: handlers may run for long, and the lease is renewed meanwhile
+	if w.c.Grace > 0 {
+		defer time.AfterFunc(w.c.Grace, w.cutOff).Stop()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.jobs.Counts().Running > 0 {

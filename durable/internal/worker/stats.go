@@ -58,7 +58,7 @@ func (c *Counters) tally(out *driver.Completion, early bool) {
 
 // Stats are the figures of a worker: Stats of package durable says what they mean.
 type Stats struct {
-	Held, Claimed, Running, Ending int64
+	Held, Claimed, Running, Ending, Stuck int64
 
 	Limited int64
 	Limits  []dispatch.LimitStats
@@ -74,6 +74,7 @@ func (w *Worker) Stats() (st Stats) {
 	defer w.mu.Unlock()
 	n := w.jobs.Counts()
 	st.Held, st.Claimed, st.Running, st.Ending = int64(n.Held), int64(n.Claimed), int64(n.Running), int64(n.Ending)
+	st.Stuck = w.stuck(time.Now())
 	st.ClaimAhead = w.jobs.Lead()
 	st.LastPoll, st.LastClaim, st.LastHeartbeat = w.polledAt(time.Now()), w.lastClaim, w.lease.renewed
 	st.Limited, st.Limits = w.jobs.LimitStats()

@@ -28,7 +28,7 @@
 //	feed                 feed.go: startNear, attend, round, fetch; with statusesAmong
 //	claim, seize         worker.go: claim, commitClaims
 //	settling             worker.go: settle; over is leaseOf
-//	begin, live          package durable, worker.go: a handler begins, the lease is lost
+//	begin, live          internal/worker: begin.go, lease.go
 //	finish, acks         worker.go: finish, end, checkEnd; Retry is moveGroup
 //	chores, moveDown     cascade.go: cascade, moveDown
 //	moveLate, storeAnew  cascade.go: moveLate

@@ -169,7 +169,9 @@ func (d *Dispatcher) refuse(j *Job) {
 }
 
 func (d *Dispatcher) retryLater(j *Job, r *driver.ClaimResult, now Moment) {
-	d.leave(j)
+	if j.limits != nil {
+		d.leave(j)
+	}
 	d.set(j, fetched)
 	if r.Status == driver.Suspect {
 		j.Delivery.Exact, j.crashes = true, max(r.Crashes, 1)

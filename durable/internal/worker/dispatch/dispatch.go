@@ -53,11 +53,6 @@ type Job struct {
 	newer  *driver.Delivery // a newer version, to be added when this one is forgotten
 }
 
-// HasPermits reports whether the job has permits of limits, for which others wait.
-func (d *Dispatcher) HasPermits(j *Job) bool {
-	return j.limits != nil && len(j.limits.gates) > 0 && d.kinds[j.Delivery.Record.Kind].lined > 0
-}
-
 // Config is what a Dispatcher has to know of its worker.
 type Config struct {
 	Kinds       []string       // that the worker has handlers for
@@ -95,6 +90,7 @@ type Dispatcher struct {
 	lookAgain  bool      // a Timer for a claim that takes long is set
 
 	flow     *driver.FlowControl // limits.go
+	limited  bool                // it has limits or pauses
 	gates    map[driver.LimitKey]*gate
 	deferred map[time.Duration][]*driver.Delivery // to be handed back soon, by for how long
 }
@@ -227,7 +223,9 @@ func (d *Dispatcher) Has(h *driver.Delivery) bool {
 func (d *Dispatcher) Add(h *driver.Delivery, now Moment) {
 	r := &h.Record
 	j := &Job{Delivery: h, crashes: r.Crashes}
-	d.cover(j)
+	if d.limited {
+		d.cover(j)
+	}
 	h.Exact = j.crashes > 0 || r.Attempt+1 >= r.MaxAttempts || j.limits != nil
 	d.jobs[h.Ref] = j
 	d.counts[fetched]++
@@ -239,7 +237,9 @@ func (d *Dispatcher) Add(h *driver.Delivery, now Moment) {
 func (d *Dispatcher) drop(j *Job) {
 	d.vacate(j)
 	d.endTrial(j)
-	d.leave(j)
+	if j.limits != nil {
+		d.leave(j)
+	}
 	d.counts[j.phase]--
 	delete(d.jobs, j.Delivery.Ref)
 	d.account(j.Delivery, -1)
@@ -260,14 +260,17 @@ func (d *Dispatcher) Forget(j *Job, now Moment) {
 	}
 }
 
-// Done notes that a handler has returned. The job keeps its permits until it is forgotten.
-func (d *Dispatcher) Done(j *Job, now Moment) {
+// Done notes that a handler has returned. The job keeps its permits until it is forgotten; Done
+// reports whether others wait for them.
+func (d *Dispatcher) Done(j *Job, now Moment) (wanted bool) {
 	d.set(j, ending)
 	d.queuesOf(j).running--
-	if j.limits != nil {
-		j.limits.timed(now)
-	}
 	d.recheck, d.out.Room = true, true
+	if j.limits == nil {
+		return false
+	}
+	j.limits.timed(now)
+	return len(j.limits.gates) > 0 && d.kinds[j.Delivery.Record.Kind].lined > 0
 }
 
 // Requeue puts a job back whose handler has not begun after all: it is the next of its kind and
@@ -281,7 +284,7 @@ func (d *Dispatcher) Requeue(j *Job) {
 	d.recheck, d.out.Room = true, true
 }
 
-// Return takes a job away whose handler has not begun after all, and hands it back.
+// Return takes a job away that runs, whose attempt is not to count, and hands it back.
 func (d *Dispatcher) Return(j *Job) {
 	d.queuesOf(j).running--
 	d.dropBack(j)

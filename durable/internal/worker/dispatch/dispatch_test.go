@@ -63,7 +63,7 @@ func (s *desk) next() *Actions {
 	for _, g := range a.Gates {
 		s.open[g.Kind] = g.Open
 	}
-	if len(s.d.kinds) < 10 { // it looks at each job for each kind
+	if len(s.d.kinds) < 10 && len(s.d.jobs) < 200 { // it looks at each job for each kind
 		require.NoError(s.t, s.d.verify())
 	}
 	return a

@@ -299,7 +299,7 @@ func (d *Dispatcher) giveBack() {
 // lineInTurn returns the lane of a kind whose turn it is to have a job of a priority claimed, or
 // nil. Lanes before a gate that is shut are parked there, so that each is looked at once.
 func (k *kindQueue) lineInTurn(priority int) *laneQueue {
-	if k.lined == 0 || shutGate(k.gates) != nil {
+	if shutGate(k.gates) != nil {
 		return nil
 	}
 	for i := 0; i < len(k.turns); {
@@ -363,9 +363,6 @@ func (d *Dispatcher) admitted(j *Job) {
 
 // leave gives the permits of a job back, as far as this worker counts them.
 func (d *Dispatcher) leave(j *Job) {
-	if j.limits == nil {
-		return
-	}
 	d.answered(j.limits)
 	for _, g := range j.limits.gates {
 		g.taken--
@@ -487,7 +484,7 @@ func (d *Dispatcher) SetFlowControl(f *driver.FlowControl, now Moment) {
 	if f.Revision() == d.flow.Revision() || d.draining {
 		return
 	}
-	d.flow = f
+	d.flow, d.limited = f, len(f.Limits())+len(f.Pauses()) > 0
 	d.regate()
 	for _, k := range d.kinds {
 		limits, paused := f.Covering(k.kind, "")

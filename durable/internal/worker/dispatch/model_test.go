@@ -14,7 +14,7 @@ import (
 	"github.com/tickwheel/tickwheel/durable/driver"
 )
 
-var seeds = flag.Int("seeds", 60, "how many random runs of the model there are")
+var seeds = flag.Int("seeds", 20, "how many random runs of the model there are")
 
 // The model is a list of the state of each job, by what the Dispatcher has said. It knows which
 // change of a state may be made and when, and nothing about queues.

@@ -115,8 +115,10 @@ func (d *Dispatcher) pickOf(priority int, before []int, active []*kindQueue, now
 		}
 		better(&other.ready[priority])
 		better(&other.last[priority])
-		if ln := other.lineInTurn(priority); ln != nil {
-			better(&ln.jobs[priority])
+		if other.lined > 0 {
+			if ln := other.lineInTurn(priority); ln != nil {
+				better(&ln.jobs[priority])
+			}
 		}
 		if tried && (suspect == nil || byCrashes(s[0], suspect.poison[0]) < 0) {
 			suspect = other

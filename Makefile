@@ -82,7 +82,7 @@ test-benchmarks: # without the race detector: rivals have races
 	cd benchmarks && go test -short -bench . -benchtime 1x ./...
 
 # One package of a module at a time: each starts servers, and they share the processors with the
-# tests. The tests of a package wait most of their time, so four run at once on two processors, too.
+# tests. The tests of a package wait most of their time, so three run at once on two processors, too.
 # All is compiled before (go list -export), since -p 1 would compile on one processor. What
 # harms the jobs runs without the race detector here, and with it in nightly.
 DURABLE_TESTS := $(patsubst %,test-in-%,$(filter-out ./durable/trials/,$(DURABLE)) ./examples/integrations/)
@@ -91,7 +91,7 @@ TRIALS := cd durable/trials && go test -p 1 -timeout 20m
 test-durable: missing $(DURABLE_TESTS) test-trials ## durable jobs keep their promises on real servers, whatever harms them
 
 $(DURABLE_TESTS): test-in-%:
-	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 1 -parallel 4 -timeout 20m ./...
+	cd $* && go list -race -test -deps -export ./... >/dev/null && go test -race -p 1 -parallel 3 -timeout 20m ./...
 
 test-trials:
 	$(TRIALS) ./...

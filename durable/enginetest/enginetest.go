@@ -78,7 +78,7 @@ func runAll(t *testing.T, run func(*testing.T, func(*testing.T, Store)), names .
 	wg.Wait()
 }
 
-const atOnce = 8
+const atOnce = 5
 
 type testCase struct {
 	name string

@@ -173,6 +173,16 @@ func freeWhenBegun(t *testing.T, s Store) {
 	r.add(four)
 	require.Equal(t, "4", string(r.awaitRuns(3)[2].Job.Payload))
 	proceed <- nil
+
+	// Without FreeWhenBegun the running job has the key, whatever OnKey says.
+	five := durable.Job{Kind: kind, Key: "k"}
+	r.add(five)
+	r.awaitRuns(4)
+	for _, five.OnKey = range []durable.OnKey{durable.Refuse, durable.Replace, durable.Later, durable.Keep} {
+		_, err = r.Add(within(t), five)
+		require.ErrorIs(t, err, durable.ErrExists)
+	}
+	proceed <- nil
 	empty(t, r)
 }
 

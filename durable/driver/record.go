@@ -12,13 +12,13 @@ import (
 	"github.com/tickwheel/tickwheel/durable/internal/valid"
 )
 
-// The largest that a job may be.
+// The largest size of the parts of a job.
 const (
 	MaxPayload = 256 << 10 // bytes
 	MaxKind    = 128       // bytes
 	MaxKey     = 256       // bytes
 	MaxLane    = 128       // bytes
-	MaxMeta    = 4 << 10   // bytes of all names and values of Meta together
+	MaxMeta    = 4 << 10   // Bytes of all names and values of Meta together.
 
 	defaultMaxAttempts = 25
 )
@@ -26,8 +26,8 @@ const (
 // occurrenceKeys is what the keys of occurrences begin with. No other key may.
 const occurrenceKeys = "every/"
 
-// OccurrenceKey returns the key that the occurrence of a schedule has: so there is one of them
-// at a time that waits or runs.
+// OccurrenceKey returns the key of a schedule's occurrences, so that at most one of them
+// waits or runs.
 func OccurrenceKey(name string) string { return occurrenceKeys + name }
 
 // IsOccurrence reports whether the record is an occurrence of a schedule.

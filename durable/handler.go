@@ -15,7 +15,7 @@ type Attempt struct {
 	Ref    Ref
 	Job    Job       // At is when it was first due; After is zero.
 	Number int       // The number of this attempt, from 1.
-	Due    time.Time // of this attempt
+	Due    time.Time // The due time of this attempt.
 
 	// For an occurrence: the name of its schedule, and its time by the schedule, which is
 	// earlier than the job's time with a Jitter, or if it was missed.

@@ -278,7 +278,7 @@ type ScheduleInfo struct {
 
 	Last time.Time // The time of the last occurrence that has ended, by the schedule; zero if none has.
 	Next time.Time // The due time of the occurrence that waits or runs; zero if none does.
-	Ref  Ref       // of that
+	Ref  Ref       // The Ref of that occurrence.
 }
 
 // Schedules lists the stored schedules, by name. It makes three or four reads for each.

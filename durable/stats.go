@@ -27,7 +27,7 @@ type Stats struct {
 
 	Held    int64 // Jobs handed out by the engine and not finished; includes the next three.
 	Claimed int64 // Jobs claimed and not begun.
-	Running int64 // handlers
+	Running int64 // Running handlers.
 	Ending  int64 // Attempts whose end is being stored.
 
 	// Limited are the jobs of Held that are due, and wait for a limit or for the end of a

@@ -15,7 +15,7 @@
 // delete, run now, cancel and stop for jobs; run now, pause and resume for schedules;
 // pause and resume for a kind and for the queue; and remove for limits. It loads nothing
 // from elsewhere. The curves show the process that answers. The page keeps them while it
-// is open. Behind a load balancer, mount it where one process answers.
+// is open. With a load balancer in front, mount it where one process answers.
 //
 // An open page requests the [Summary] every two seconds and the lists every five. It
 // requests slow answers less often: each takes at most a tenth of the time.

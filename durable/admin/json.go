@@ -22,7 +22,7 @@ type Job struct {
 	Lane        string            `json:"lane,omitempty"`
 	Priority    string            `json:"priority,omitempty"` // Either low or high; empty for normal.
 	Meta        map[string]string `json:"meta,omitempty"`
-	Timeout     float64           `json:"timeout,omitempty"` // seconds
+	Timeout     float64           `json:"timeout,omitempty"` // In seconds.
 	Expires     *time.Time        `json:"expires,omitempty"`
 	Error       string            `json:"error,omitempty"`  // The error of the last failed attempt.
 	Errors      []durable.Failure `json:"errors,omitempty"` // The newest last. Not in a listing.
@@ -103,12 +103,12 @@ type Summary struct {
 	Held       int64   `json:"held"`
 	Running    int64   `json:"running"`
 	Lateness   []int64 `json:"lateness"`   // Counts handlers that began late by less than 1, 2, 4... microseconds.
-	ClaimAhead float64 `json:"claimAhead"` // seconds
+	ClaimAhead float64 `json:"claimAhead"` // In seconds.
 
 	// The figures of all processes. If they cannot be read, they are empty and
 	// BacklogError has the reason.
 	BacklogError string    `json:"backlogError"`
-	Waiting      int64     `json:"waiting"` // about
+	Waiting      int64     `json:"waiting"` // About the number of waiting jobs.
 	Kinds        []Overdue `json:"kinds"`   // Kinds with a job that is due and waits.
 }
 
@@ -170,7 +170,7 @@ type Limit struct {
 	Taken   int        `json:"taken"` // Permits taken, in all processes.
 	Lanes   int        `json:"lanes,omitempty"`
 	Waiting int64      `json:"waiting"`        // Jobs that wait in the process that answers.
-	Next    *time.Time `json:"next,omitempty"` // token
+	Next    *time.Time `json:"next,omitempty"` // The time of the next token.
 }
 
 // Command is the body of a write.

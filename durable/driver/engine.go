@@ -168,7 +168,7 @@ type WorkConfig struct {
 type Unhandled struct {
 	Kind   string
 	Oldest Ref       // The job that is longest due.
-	Due    time.Time // of that
+	Due    time.Time // Its due time.
 }
 
 // Worker claims and runs jobs.

@@ -38,8 +38,8 @@ type Backlog struct {
 type Overdue struct {
 	Kind    string
 	Jobs    int64     // The number of jobs; above 10,000 a bound, or an estimate.
-	Oldest  Ref       // The due time of the job that is longest due.
-	Due     time.Time // of that
+	Oldest  Ref       // The job that is longest due.
+	Due     time.Time // Its due time.
 	Handled bool      // A living worker has a handler for the kind.
 }
 

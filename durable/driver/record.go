@@ -14,10 +14,10 @@ import (
 
 // The largest size of the parts of a job.
 const (
-	MaxPayload = 256 << 10 // bytes
-	MaxKind    = 128       // bytes
-	MaxKey     = 256       // bytes
-	MaxLane    = 128       // bytes
+	MaxPayload = 256 << 10 // In bytes.
+	MaxKind    = 128       // In bytes.
+	MaxKey     = 256       // In bytes.
+	MaxLane    = 128       // In bytes.
 	MaxMeta    = 4 << 10   // Bytes of all names and values of Meta together.
 
 	defaultMaxAttempts = 25

@@ -32,37 +32,38 @@
 //	g.<limit>.<lane>              when a limit has its next token, and whose turn it is
 //	a.<worker>.<id>               a job that the worker runs is to be canceled
 //
-// Two levels, since what waits costs next to no memory in a bucket that holds an hour,
-// and a bucket that holds 5 s is soon done with and removed as a whole. A job's version
-// grows each time that its time changes: by a reschedule, a failed attempt, a redrive.
+// There are two levels, since a waiting job costs almost no memory in a bucket of an
+// hour, and a bucket of 5 s soon ends and is removed as a whole. A job's version grows
+// each time that its time changes: by a reschedule, a failed attempt, a redrive.
 //
 // # Kinds
 //
-// A near bucket has one queue for all the kinds that the same workers can run, and one for each kind
-// that is apart: it has a limit in a worker, or a worker had no room for it (kinds.go). Workers
-// share a consumer for each queue. So a worker is handed what it can run, each job goes to one
-// worker, and a kind that its worker has no room for is not fetched. At most 64 kinds of a worker
-// are apart by themselves.
+// A near bucket has one queue for all the kinds that the same workers can run, and one
+// for each kind that is apart: it has a limit in a worker, or a worker had no room for it
+// (kinds.go). Workers share a consumer for each queue. So a worker is handed only jobs
+// that it can run, each job goes to one worker, and a kind that its worker has no room
+// for is not fetched. At most 64 kinds of a worker are apart by themselves.
 //
-// So the number of kinds costs next to nothing: 20,000 overdue jobs of 3,000 kinds take as long as
-// those of 30. What costs is how many sets of kinds workers have: each is a queue with a consumer in
-// each bucket, of which a server makes and removes some 40 in a second. In buckets of 5 s, 100
-// queues are 20 a second.
+// So the number of kinds costs almost nothing: 20,000 overdue jobs of 3,000 kinds take as
+// long as those of 30. The cost is in the number of different sets of kinds that workers
+// have: each set is a queue with a consumer in each bucket, and a server makes and
+// removes about 40 consumers a second. In buckets of 5 s, 100 queues are 20 a second.
 //
-// Who adds a job knows the workers as they were up to 5 s ago. A job that is stored in the queue of
-// others, as happens when workers with other kinds come, is found within a second, and a
-// worker that cannot run it stores it where it belongs. A job that nobody can run has no consumer.
-// It keeps its bucket open: what has ended beside it is removed, but for the statuses, which
-// stay until the bucket closes.
+// A process that adds a job knows the workers as they were up to 5 s ago. A job that is
+// stored in the queue of others, as happens when workers with other kinds come, is found
+// within a second, and a worker that cannot run it stores it where it belongs. A job that
+// nobody can run has no consumer. It keeps its bucket open: ended jobs of the bucket are
+// removed, except for their statuses, which stay until the bucket closes.
 //
 // Reckon with 200 bytes on disk for the status of each other job that was due in the same
-// 5 s. Nothing bounds for how long: if something that nobody runs comes due in each bucket,
-// no status is removed at all, which at 1000 jobs a second is some 17 GB a day. It ends when a worker comes that runs the kind, or its jobs are canceled: within five
-// minutes after that what has ended is found and the buckets are closed. Stats.Unhandled, the
-// log and a metric name such a kind from the first lease on.
+// 5 s. This time has no bound: if a job that nobody runs comes due in each bucket, no
+// status is removed at all, which at 1000 jobs a second is some 17 GB a day. It ends when
+// a worker comes that runs the kind, or its jobs are canceled: within five minutes after
+// that the buckets are closed. Stats.Unhandled, the log and a metric name such a kind
+// from the first lease on.
 //
-// Of two kinds that have the same hash each is handed to workers that cannot run it, too, which
-// give it back for a quarter of their lease.
+// If two kinds have the same hash, each is also handed to workers that cannot run it,
+// which give it back for a quarter of their lease.
 //
 // # Limits
 //
@@ -73,16 +74,17 @@
 // such a commit on one disk, and that the claims of all workers under one rate come one after
 // the other.
 //
-// Messages that no stream keeps, below TWA_<queue>, say what others should know at once:
-// that a place is free, that the rules have changed, that a job is to be canceled. A user
-// of the server who may not publish and subscribe there learns it within a second, or with the
+// Messages that no stream keeps, below TWA_<queue>, notify others at once: that a place
+// is free, that the limits have changed, that a job is to be canceled. A user of the
+// server who may not publish and subscribe there learns it within a second, or with the
 // next beat.
 //
-// A queue of several partitions has pauses, but no limits: SetLimit is durable.ErrInvalid. A
-// commit is of one stream, and a job and the place that it takes would be in two. To take the
-// place first and the job after that would leave places behind with each process that dies in
-// between, and to share the places out among partitions would leave some idle while jobs wait.
-// A queue of its own for the kinds that need limits, of one partition, is the way out.
+// A queue of several partitions has pauses, but no limits: SetLimit is
+// durable.ErrInvalid. A commit covers one stream, and a job and its place would be in
+// two. If a claim took the place first and then the job, a process that died in between
+// would leave its place taken. If the places were divided among partitions, some would be
+// idle while jobs wait. Use a separate queue of one partition for the kinds that need
+// limits.
 //
 // # Versions
 //
@@ -90,7 +92,7 @@
 // raises it to its own; from then on programs with an older version of this package are
 // refused with durable.ErrVersion, and end their Run with it. Their jobs are taken over.
 // So processes of two versions do not work on one queue at a time, and there is no way
-// back. Programs of before the versions know nothing of them: end them first.
+// back. Programs from before the first version do not check it: end them first.
 //
 // # Time
 //
@@ -98,25 +100,25 @@
 // and a bucket is moved or closed by it. It may be set, forward or back, and after an
 // election it is another server's.
 //
-//   - What a clock has once closed stays closed: the floor (floor.go) never falls, and is
-//     written with the mark. A job that is stored after that, and is due below the floor, is
-//     stored in the first bucket above it, which is read from then on.
-//   - When a job is due is never changed but by its user. So no step makes a job early by
-//     the clock as it then is. A step forward makes due what it passes over. A job that is
-//     stored in the bucket of its time is found though that lies in the future again.
+//   - A bucket that a clock has closed stays closed: the floor (floor.go) never falls,
+//     and is written with the mark. A job that is stored after that, and is due below the
+//     floor, is stored in the first bucket above it, which is read from then on.
+//   - Only its user changes when a job is due. So no step makes a job early by the new
+//     time. The jobs that a step forward passes over are due. A job that is stored in the
+//     bucket of its time is found although that lies in the future again.
 //   - Where clocks of servers differ, an election is a step: a job is early or late by
 //     their difference at most.
-//   - What is held in a process for long is measured by the process's own clock: handles
-//     that are stale, and the beats of others while the server's clock cannot be trusted.
-//   - What a step cannot spare: dead jobs, marks and beats are kept by the server for as
-//     long as its clock says. Marks and beats are not relied on after a step.
+//   - Long times within a process are measured by the process's own clock: stale handles,
+//     and the beats of others while the server's clock cannot be trusted.
+//   - A step affects the retention of dead jobs, marks and beats, which the server
+//     removes by its clock. Marks and beats are not relied on after a step.
 //
 // # Invariants
 //
-//   - A status is created on the condition that there is none, and replaced on the
-//     condition that it is as it was read. So of a claim, a cancel and a move one wins.
-//     The condition is always on one literal subject: the server does not check wildcards
-//     against what is under way.
+//   - A status is created on the condition that none exists, and replaced on the
+//     condition that it is as it was read. So if a claim, a cancel and a move overlap,
+//     one wins. The condition is always on one literal subject: the server does not check
+//     wildcards against what is under way.
 //   - The end of a version, and what follows from it (the next version, the forward, the
 //     key, the next occurrence, the dead job), are one atomic batch.
 //   - Each end of an occurrence, and each change of its schedule, writes the schedule anew,
@@ -125,34 +127,33 @@
 //   - A copy of a job, by a retried insert or a cascade that was cut off, has the id, the
 //     version and the bucket of the first, and so its status.
 //   - The status of a claim says whether it was exact, and how many claims before it
-//     never ended: who takes over tells by it whether an attempt counts.
+//     never ended, so that a worker that takes over knows whether an attempt counts.
 //   - A place of a limit is a job's if, and only if, the status of that is a claim that names
 //     it: the two change in one commit. One that was left behind when a status was removed
 //     with its bucket is found by reading first the place, and then the status, as of when
 //     the place was taken; it is freed if it is as it was read.
-//   - The rules that a claim is judged by are looked at after it: if others were stored since,
-//     it is given back. So each claim that was asked for after that obeys them.
+//   - The limits are read again after a claim: if others were stored meanwhile, the claim
+//     is given back. So each claim started after that sees the new limits.
 //   - A beat that comes later than a lease after the one before, by the server's clock,
 //     tells its worker that the lease is lost. A clock that is set forward by as much
 //     costs each worker a lease: the contexts of its handlers end.
 //   - The bucket of a version is that of the subject where it is stored. If that is not
 //     the one of its time, a forward leads there, which is written in the same commit.
 //   - A bucket closes when the consumers of all queues that it has something in say that
-//     all has ended, and nothing in it is in a queue without one. Of each queue is removed
-//     what is before the place that its own consumer has told: never by the place of
-//     another, before which may be what waits.
-//   - Nothing is acknowledged but what was found to have ended, to be gone from the
-//     stream, or to be stored elsewhere. A conflict is none of these.
-//   - A message leaves a far bucket when its version has ended as canceled or moved and that
-//     is sure, and not before. Its status stays until the near bucket is over.
-//   - A status outlives all copies of its job: close.go. Nothing that may be a copy
-//     enters a bucket that is marked; who has created a status looks at the mark after
-//     that, and if the bucket is closed takes it back.
-//   - What a claim, a cancel or a takeover depends on is read as of its own write: a leader
-//     that was deposed and does not know answers as things were (stream.go, lastSince).
-//   - No consumer is trusted: it may hand out anything any number of times. But it
-//     is right about what is acknowledged, since only what has ended is; and that is all that
-//     is removed.
+//     all has ended, and nothing in it is in a queue without one. Each queue is purged up
+//     to its own consumer's ack position, never another's, before which jobs may wait.
+//   - Only messages that have ended, are gone from the stream, or are stored elsewhere
+//     are acknowledged, and never after a conflict.
+//   - A message leaves a far bucket when its version has ended as canceled or moved and
+//     that is sure, and not before. Its status stays until the near bucket closes.
+//   - A status outlives all copies of its job: close.go. No possible copy enters a bucket
+//     that is marked. A worker that has created a status reads the mark after that, and
+//     removes the status if the bucket is closed.
+//   - A claim, a cancel and a takeover read their conditions as of their own write: a
+//     deposed leader that does not know it answers with old data (stream.go, lastSince).
+//   - No consumer is trusted: it may hand out anything any number of times. But its ack
+//     position is right, since only ended messages are acknowledged, and only those are
+//     removed.
 //
 // Read it in this order: geometry.go and floor.go (time), wire.go (what is stored),
 // stream.go (writing on conditions, reading), insert.go, change.go (cancel, move,

@@ -71,7 +71,7 @@ func (p *part) fates(ctx context.Context, page []stored) ([]driver.Record, []sta
 	return recs, all, nil
 }
 
-// Unhandled looks at what has been due for a look of a Fetch or more.
+// Unhandled reads jobs that have been due for at least one poll of a Fetch.
 func (e *engine) Unhandled(ctx context.Context) ([]driver.Unhandled, error) {
 	oldest := map[string]driver.Unhandled{}
 	for _, p := range e.parts {

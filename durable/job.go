@@ -15,9 +15,9 @@ type Job struct {
 	Kind    string // Selects the handler; printable, 1 to 128 bytes.
 	Payload []byte // For the handler; at most 256 KiB.
 
-	// At is the due time, After the delay from now, by the engine's clock. Set at most
-	// one of them. A time that has passed, or a delay that is not positive, is due now. A
-	// time beyond the year 9999 is refused.
+	// The due time: At, or After from now, by the engine's clock. Set at most one of
+	// them. A time that has passed, or a delay that is not positive, is due now. A time
+	// beyond the year 9999 is refused.
 	At    time.Time
 	After time.Duration
 

@@ -77,10 +77,10 @@ func Replicas(n int) Option {
 	}
 }
 
-// Partitions sets over how many streams the queue is spread when it is made, by default
-//  1. It cannot be changed later: Connect with another number returns an error, and
-//     without this option it takes the stored number. A partition carries some 10,000 jobs
-//     a second. Connect panics on less than 1, or more than 1000.
+// Partitions sets the number of streams over which the queue is spread when it is made;
+// the default is one. It cannot be changed later: Connect with another number returns an
+// error, and without this option it takes the stored number. A partition carries some
+// 10,000 jobs a second. Connect panics on less than 1, or more than 1000.
 func Partitions(n int) Option {
 	return func(c *config) {
 		if n < 1 || n > maxPartitions {
